@@ -1,0 +1,83 @@
+//! Who asks, and where the data lives.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::sync::Arc;
+
+/// The longest job or group name that is kept; longer ones are refused where they enter.
+pub const NAME_LEN_MAX: usize = 255;
+
+/// A job as one server knows it: a small dense number handed out at admission, valid until the job is gone.
+///
+/// The job's name is in [`JobInfo::name`]; names come from schedulers and are opaque.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct JobId(pub u32);
+
+/// A POSIX user id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct UserId(pub u32);
+
+/// A POSIX group id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct GroupId(pub u32);
+
+/// A storage target (in Lustre's words an OST), unique in the whole system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct TargetId(pub u16);
+
+/// A server, unique in the whole system.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ServerId(pub u16);
+
+/// An inode number. Its upper 16 bits name the server that owns the inode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Ino(pub u64);
+
+/// Who a job is, as far as sharing is concerned.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobInfo {
+    /// The scheduler's name for the job, with its cluster: opaque text.
+    pub name: Arc<str>,
+    /// The user that the job is charged to.
+    pub user: Arc<str>,
+    /// The group (account, project) that the job is charged to.
+    pub group: Arc<str>,
+    /// Compute nodes, at least 1: the job's size.
+    pub nodes: u32,
+    /// Priority, at least 1; larger is more.
+    pub priority: u32,
+}
+
+impl Ino {
+    /// The root directory of the file system.
+    pub const ROOT: Self = Self(1);
+
+    /// The inode `number` of `server`; `number` must fit 48 bits.
+    pub const fn new(server: ServerId, number: u64) -> Self {
+        debug_assert!(number < 1 << 48);
+        Self((server.0 as u64) << 48 | number)
+    }
+
+    /// The server that owns this inode.
+    pub const fn server(self) -> ServerId {
+        ServerId((self.0 >> 48) as u16)
+    }
+}
+
+impl JobInfo {
+    /// A job of one node and priority 1.
+    pub fn new(name: &str, user: &str, group: &str) -> Self {
+        Self { name: name.into(), user: user.into(), group: group.into(), nodes: 1, priority: 1 }
+    }
+}
+
+macro_rules! display_inner {
+    ($($ty:ty),*) => {$(
+        impl fmt::Display for $ty {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+    )*};
+}
+display_inner!(JobId, UserId, GroupId, TargetId, ServerId, Ino);

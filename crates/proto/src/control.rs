@@ -1,0 +1,133 @@
+//! What operators ask and set: JSON in set-up frames, over a connection with [`crate::setup::Role::Control`].
+//!
+//! The same types are what `isonomia status --json` prints; fields are added, not renamed.
+
+use serde::{Deserialize, Serialize};
+
+/// A question or a setting.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum ControlRequest {
+    /// Who gets what: answered with [`Status`].
+    Status,
+    /// Sets the sharing policy of every target; takes effect at once, nothing queued is dropped. Allowed to the
+    /// server's user and to root.
+    SetPolicy {
+        /// The policy in its textual form, for example `user-then-size-fair`.
+        policy: String,
+        /// `virtual-time` or `lottery`; unchanged if absent.
+        draw: Option<String>,
+    },
+}
+
+/// The answer to a [`ControlRequest`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ControlReply {
+    /// The state of the server.
+    Status(Box<Status>),
+    /// The policy is now this.
+    Policy {
+        /// Canonical form.
+        policy: String,
+        /// The draw.
+        draw: String,
+    },
+    /// Not done, for this reason.
+    Error(String),
+}
+
+/// A server's state at one moment.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// Version of the program.
+    pub version: String,
+    /// Number of the server.
+    pub server: u16,
+    /// Process id.
+    pub pid: u32,
+    /// Seconds since the start.
+    pub uptime_s: f64,
+    /// Where the metadata lie.
+    pub dir: String,
+    /// Addresses that are listened on.
+    pub listen: Vec<String>,
+    /// Whether claims of clients are believed.
+    pub trust_clients: bool,
+    /// The sharing policy, canonical.
+    pub policy: String,
+    /// How the next request is drawn.
+    pub draw: String,
+    /// Seconds that rates, shares received, and latencies look back.
+    pub window_s: f64,
+    /// Worker threads.
+    pub workers: u32,
+    /// Open connections of clients.
+    pub connections: u64,
+    /// Connections closed because of what they sent, since the start.
+    pub refused_total: u64,
+    /// Every target, and the metadata service first, which is arbitrated like one.
+    pub targets: Vec<TargetStatus>,
+    /// Every job that is connected or was in the last minute, by name.
+    pub jobs: Vec<JobStatus>,
+}
+
+/// One target's state.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TargetStatus {
+    /// `metadata`, or the target's number.
+    pub target: String,
+    /// Where its objects lie.
+    pub dir: String,
+    /// The emulated device's bandwidth, if it is capped.
+    pub bandwidth_bytes_per_s: Option<u64>,
+    /// The emulated device's time for each operation.
+    pub per_op_ns: u64,
+    /// Requests that wait for their turn.
+    pub queued: u64,
+    /// Requests served since the start.
+    pub requests_total: u64,
+    /// Service cost since the start.
+    pub service_ns_total: u64,
+}
+
+/// One job's state; rates and shares are those of the last [`Status::window_s`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct JobStatus {
+    /// The job's name.
+    pub job: String,
+    /// Who it is charged to.
+    pub user: String,
+    /// Group (account, project).
+    pub group: String,
+    /// Compute nodes.
+    pub nodes: u32,
+    /// Priority.
+    pub priority: u32,
+    /// Connected client processes.
+    pub clients: u64,
+    /// Fraction of the service due to it among the active jobs: 0 when it is idle or the policy is `fifo`.
+    pub share_due: f64,
+    /// Fraction of the service that it received.
+    pub share_received: f64,
+    /// Bytes read and written per second.
+    pub throughput_bytes_per_s: f64,
+    /// Requests per second, metadata operations included.
+    pub requests_per_s: f64,
+    /// Requests that wait for their turn.
+    pub queued: u64,
+    /// From arrival to reply, median.
+    pub latency_p50_us: f64,
+    /// 99th percentile.
+    pub latency_p99_us: f64,
+    /// Largest since the start.
+    pub latency_max_us: f64,
+    /// Since the start.
+    pub read_bytes_total: u64,
+    /// Since the start.
+    pub written_bytes_total: u64,
+    /// Since the start, metadata operations included.
+    pub requests_total: u64,
+    /// Service cost since the start.
+    pub service_ns_total: u64,
+}

@@ -1,0 +1,338 @@
+//! The file model that both sides share.
+
+use crate::NAME_LEN_MAX;
+use isonomia_units::{Ino, TargetId};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// A point in time since the Unix epoch, as in `struct timespec`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Timestamp {
+    /// Seconds, negative before 1970.
+    pub secs: i64,
+    /// Nanoseconds past `secs`, below 10^9.
+    pub nanos: u32,
+    reserved: u32,
+}
+
+/// What `stat` reports of an inode.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Attr {
+    /// Inode number.
+    pub ino: u64,
+    /// Size in bytes; for a symbolic link the length of its target.
+    pub size_bytes: u64,
+    /// Space in use, in units of 512 bytes.
+    pub blocks: u64,
+    /// Last access. Kept like `noatime`: changed by `utimes` only.
+    pub atime: Timestamp,
+    /// Last change of the content.
+    pub mtime: Timestamp,
+    /// Last change of the attributes or the content.
+    pub ctime: Timestamp,
+    /// Type and permissions, as in `st_mode`.
+    pub mode: u32,
+    /// Hard links.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device node, else 0.
+    pub rdev: u64,
+}
+
+/// The kind of an inode: the `S_IFMT` part of its mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum FileKind {
+    /// A named pipe.
+    Fifo = 1,
+    /// A character device node.
+    CharDevice = 2,
+    /// A directory.
+    Directory = 4,
+    /// A block device node.
+    BlockDevice = 6,
+    /// A regular file.
+    Regular = 8,
+    /// A symbolic link.
+    Symlink = 10,
+    /// A socket's name.
+    Socket = 12,
+}
+
+/// `S_IFMT`: the bits of a mode that hold the [`FileKind`].
+pub const MODE_KIND_MASK: u32 = 0o170_000;
+/// The bits of a mode that `chmod` sets.
+pub const MODE_PERMISSION_MASK: u32 = 0o7_777;
+
+/// How a file's bytes are spread over targets: stripe `i` of `stripe_bytes` lies on `targets[i % n]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Bytes on one target before the next takes over; a positive multiple of 4096.
+    pub stripe_bytes: u64,
+    /// The targets in order, 1 to [`Layout::TARGETS_MAX`].
+    pub targets: Vec<TargetId>,
+}
+
+/// Proof that its holder opened the file: data requests carry it, so servers keep no table of open files and
+/// a descriptor survives `fork`, `exec`, and a restart of the server.
+///
+/// `mac` is keyed with a secret of the server over the other fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Capability {
+    /// The inode that was opened.
+    pub ino: u64,
+    /// What the holder may do: see [`access`].
+    pub access: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// The server's authentication code over `ino` and `access`.
+    pub mac: u64,
+}
+
+/// Bits of [`Capability::access`].
+pub mod access {
+    /// Reading is allowed.
+    pub const READ: u32 = 1;
+    /// Writing and truncating are allowed.
+    pub const WRITE: u32 = 2;
+}
+
+/// One entry of a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DirEntry {
+    /// Inode number.
+    pub ino: Ino,
+    /// Where a listing goes on after this entry.
+    pub cookie: u64,
+    /// Kind of the inode.
+    pub kind: FileKind,
+    /// The name: 1 to 255 bytes without `/` and NUL.
+    pub name: Vec<u8>,
+}
+
+/// Capacity of the storage behind the file system, in bytes and inodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct FsStat {
+    /// All bytes.
+    pub total_bytes: u64,
+    /// Unused bytes.
+    pub free_bytes: u64,
+    /// Unused bytes that an ordinary user may take.
+    pub available_bytes: u64,
+    /// All inodes.
+    pub inodes_total: u64,
+    /// Unused inodes.
+    pub inodes_free: u64,
+}
+
+/// A variable-length part that does not hold what its header says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("malformed {0}")]
+pub struct Malformed(pub &'static str);
+
+impl Timestamp {
+    /// `secs` and `nanos` since the epoch; `nanos` of 10^9 or more are refused.
+    pub const fn new(secs: i64, nanos: u32) -> Option<Self> {
+        if nanos < 1_000_000_000 { Some(Self { secs, nanos, reserved: 0 }) } else { None }
+    }
+}
+
+impl FileKind {
+    /// The kind in a mode, if it is one.
+    pub const fn from_mode(mode: u32) -> Option<Self> {
+        Self::from_code(((mode & MODE_KIND_MASK) >> 12) as u8)
+    }
+
+    /// The kind as a directory entry's `d_type` gives it.
+    pub const fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Self::Fifo,
+            2 => Self::CharDevice,
+            4 => Self::Directory,
+            6 => Self::BlockDevice,
+            8 => Self::Regular,
+            10 => Self::Symlink,
+            12 => Self::Socket,
+            _ => return None,
+        })
+    }
+
+    /// The `d_type` of this kind.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The `S_IFMT` bits of this kind.
+    pub const fn mode_bits(self) -> u32 {
+        (self as u32) << 12
+    }
+}
+
+impl Attr {
+    /// The kind of the inode; a mode that no kind has (a damaged peer) reads as a regular file.
+    pub fn kind(&self) -> FileKind {
+        FileKind::from_mode(self.mode).unwrap_or(FileKind::Regular)
+    }
+}
+
+impl Layout {
+    /// The most targets of one file.
+    pub const TARGETS_MAX: usize = 1024;
+    /// Stripe sizes are multiples of this.
+    pub const STRIPE_ALIGN_BYTES: u64 = 4096;
+
+    /// The target of the byte at `offset`, and how many bytes from there on lie on it without a break.
+    ///
+    /// The layout must be valid: [`Layout::decode`] and servers guarantee it.
+    pub fn locate(&self, offset: u64) -> (TargetId, u64) {
+        let stripe = offset / self.stripe_bytes;
+        let index = (stripe % self.targets.len() as u64) as usize;
+        let run =
+            if self.targets.len() == 1 { u64::MAX - offset } else { self.stripe_bytes - offset % self.stripe_bytes };
+        (self.targets[index], run)
+    }
+
+    /// Appends the wire form: stripe size, count, targets.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.stripe_bytes.to_le_bytes());
+        out.extend_from_slice(&(self.targets.len() as u16).to_le_bytes());
+        for target in &self.targets {
+            out.extend_from_slice(&target.0.to_le_bytes());
+        }
+    }
+
+    /// Reads the wire form, refusing what [`Layout::locate`] could not serve.
+    pub fn decode(bytes: &[u8]) -> Result<Self, Malformed> {
+        let bad = Malformed("layout");
+        let (stripe, rest) = bytes.split_first_chunk::<8>().ok_or(bad)?;
+        let (count, rest) = rest.split_first_chunk::<2>().ok_or(bad)?;
+        let stripe_bytes = u64::from_le_bytes(*stripe);
+        let count = usize::from(u16::from_le_bytes(*count));
+        let valid_stripe = stripe_bytes > 0 && stripe_bytes % Self::STRIPE_ALIGN_BYTES == 0;
+        if !valid_stripe || count == 0 || count > Self::TARGETS_MAX || rest.len() != 2 * count {
+            return Err(bad);
+        }
+        let targets = rest.chunks_exact(2).map(|c| TargetId(u16::from_le_bytes([c[0], c[1]]))).collect();
+        Ok(Self { stripe_bytes, targets })
+    }
+}
+
+impl DirEntry {
+    /// Bytes of an encoded entry before its name.
+    pub const FIXED_LEN: usize = 18;
+
+    /// The encoded length.
+    pub fn encoded_len(&self) -> usize {
+        Self::FIXED_LEN + self.name.len()
+    }
+
+    /// Appends the wire form: inode, cookie, kind, length of the name, name.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        debug_assert!(!self.name.is_empty() && self.name.len() <= NAME_LEN_MAX);
+        out.extend_from_slice(&self.ino.0.to_le_bytes());
+        out.extend_from_slice(&self.cookie.to_le_bytes());
+        out.push(self.kind.code());
+        out.push(self.name.len() as u8);
+        out.extend_from_slice(&self.name);
+    }
+
+    /// Reads entries until `bytes` end.
+    pub fn decode_all(mut bytes: &[u8]) -> Result<Vec<Self>, Malformed> {
+        let bad = Malformed("directory entry");
+        let mut entries = Vec::new();
+        while !bytes.is_empty() {
+            let (fixed, rest) = bytes.split_first_chunk::<{ Self::FIXED_LEN }>().ok_or(bad)?;
+            let name_len = usize::from(fixed[17]);
+            let kind = FileKind::from_code(fixed[16]).ok_or(bad)?;
+            if name_len == 0 || rest.len() < name_len {
+                return Err(bad);
+            }
+            let (name, rest) = rest.split_at(name_len);
+            if name.iter().any(|b| matches!(b, 0 | b'/')) {
+                return Err(bad);
+            }
+            let (ino, cookie) = (read_u64(&fixed[..8]), read_u64(&fixed[8..16]));
+            entries.push(Self { ino: Ino(ino), cookie, kind, name: name.to_vec() });
+            bytes = rest;
+        }
+        Ok(entries)
+    }
+}
+
+fn read_u64(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |n, b| n << 8 | u64::from(*b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn layout() -> impl Strategy<Value = Layout> {
+        (1u64..1 << 20, proptest::collection::vec(any::<u16>(), 1..40)).prop_map(|(pages, targets)| Layout {
+            stripe_bytes: pages * Layout::STRIPE_ALIGN_BYTES,
+            targets: targets.into_iter().map(TargetId).collect(),
+        })
+    }
+
+    fn entry() -> impl Strategy<Value = DirEntry> {
+        let kind = (0u8..7).prop_map(|k| FileKind::from_code([1, 2, 4, 6, 8, 10, 12][usize::from(k)]).unwrap());
+        let name = proptest::collection::vec((1u8..=255).prop_filter("slash", |b| *b != b'/'), 1..=NAME_LEN_MAX);
+        (any::<u64>(), any::<u64>(), kind, name).prop_map(|(ino, cookie, kind, name)| DirEntry {
+            ino: Ino(ino),
+            cookie,
+            kind,
+            name,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn layouts_survive_the_wire(layout in layout()) {
+            let mut bytes = Vec::new();
+            layout.encode(&mut bytes);
+            prop_assert_eq!(Layout::decode(&bytes), Ok(layout));
+            prop_assert!(Layout::decode(&bytes[..bytes.len() - 1]).is_err());
+        }
+
+        #[test]
+        fn consecutive_runs_tile_a_file(layout in layout(), start in 0u64..1 << 40) {
+            let mut offset = start;
+            for _ in 0..50 {
+                let (target, run) = layout.locate(offset);
+                prop_assert!(run > 0);
+                prop_assert_eq!(layout.locate(offset + run - 1).0, target);
+                let Some(next) = offset.checked_add(run).filter(|_| layout.targets.len() > 1) else { break };
+                prop_assert_eq!(next % layout.stripe_bytes, 0);
+                offset = next;
+            }
+        }
+
+        #[test]
+        fn entries_survive_the_wire(entries in proptest::collection::vec(entry(), 0..20)) {
+            let mut bytes = Vec::new();
+            entries.iter().for_each(|e| e.encode(&mut bytes));
+            prop_assert_eq!(bytes.len(), entries.iter().map(DirEntry::encoded_len).sum::<usize>());
+            prop_assert_eq!(DirEntry::decode_all(&bytes), Ok(entries));
+        }
+
+        #[test]
+        fn decoders_are_total(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = (Layout::decode(&bytes), DirEntry::decode_all(&bytes));
+        }
+    }
+
+    #[test]
+    fn modes_and_kinds_agree() {
+        assert_eq!(FileKind::from_mode(0o100_644), Some(FileKind::Regular));
+        assert_eq!(FileKind::from_mode(0o040_755), Some(FileKind::Directory));
+        assert_eq!(FileKind::Symlink.mode_bits(), 0o120_000);
+        assert_eq!(FileKind::from_mode(0), None);
+    }
+}

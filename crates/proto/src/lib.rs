@@ -1,0 +1,27 @@
+//! What clients and servers say to each other.
+//!
+//! * [`fs`]: the file model both sides share: attributes, layouts, capabilities, directory entries.
+//! * [`request`]: the fixed headers of requests and replies, the same on shared memory and on TCP.
+//! * [`setup`]: the few frames that open a session: challenge, hello, welcome.
+//! * [`control`]: what operators ask and set, as JSON.
+//!
+//! Everything that arrives from a peer is decoded here and nowhere else; decoding is total (an error or a
+//! value, never a panic) and allocates no more than the named limits. Integers are little-endian, the byte
+//! order of every machine this runs on (checked at compile time).
+
+#[cfg(not(target_endian = "little"))]
+compile_error!("the wire format is the memory format of little-endian machines");
+
+pub mod control;
+pub mod fs;
+pub mod request;
+pub mod setup;
+
+/// The protocol spoken here; a peer with another number is refused at set-up.
+pub const PROTOCOL_VERSION: u16 = 1;
+/// The longest file name, as on every local file system.
+pub const NAME_LEN_MAX: usize = 255;
+/// The longest path, with its terminating NUL, as in `PATH_MAX`.
+pub const PATH_LEN_MAX: usize = 4096;
+/// The largest payload of one request or reply; clients split longer transfers.
+pub const PAYLOAD_LEN_MAX: usize = 1 << 20;

@@ -1,0 +1,357 @@
+//! Requests and replies: fixed headers, the same on shared memory and on TCP.
+//!
+//! A request is a [`RequestHeader`], then `path_len` and `path2_len` bytes of names, then for a write
+//! `len` bytes of payload. A reply is a [`ReplyHeader`] and `payload_len` bytes. Paths are relative to the
+//! inode `ino` (the root unless a caller holds a directory); `..` and symbolic links are walked by the server.
+
+use crate::fs::{Attr, Capability, Timestamp};
+use crate::{PATH_LEN_MAX, PAYLOAD_LEN_MAX};
+use isonomia_units::Ino;
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+/// First field of every request on the wire.
+pub const REQUEST_MAGIC: u32 = u32::from_le_bytes(*b"iso1");
+
+macro_rules! ops {
+    ($($(#[doc = $doc:literal])* $name:ident = $code:literal,)*) => {
+        /// What a request asks for.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u16)]
+        pub enum Op {
+            $($(#[doc = $doc])* $name = $code,)*
+        }
+
+        impl Op {
+            /// Every operation.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+
+            /// The operation with this code.
+            pub const fn from_code(code: u16) -> Option<Self> {
+                match code {
+                    $($code => Some(Self::$name),)*
+                    _ => None,
+                }
+            }
+
+            /// Its name in logs and metrics.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)*
+                }
+            }
+        }
+    };
+}
+
+ops! {
+    /// Attributes of the path (or of `ino` when the path is empty). `flags`: [`flag::NO_FOLLOW`]. Reply: [`Attr`].
+    GetAttr = 1,
+    /// Sets what [`valid`] names of the path's (or `ino`'s) attributes. `flags`: [`flag::NO_FOLLOW`]; with a
+    /// capability (`mac` ≠ 0) a size is set on the strength of it. Reply: [`Attr`].
+    SetAttr = 2,
+    /// Opens or creates the path: `access`, `mode`, `flags` [`flag::CREATE`] and others. Reply: [`OpenReply`] and
+    /// the layout. The session holds one more reference to the inode until [`Op::Release`].
+    Open = 3,
+    /// Gives back one reference of this session to `ino`.
+    Release = 4,
+    /// Takes one more reference to the inode of a capability (after `fork`).
+    Adopt = 5,
+    /// Reads `len` bytes at `offset`. Reply: the bytes; fewer at the end of the file.
+    Read = 6,
+    /// Writes `len` bytes at `offset`, or at the end with [`flag::APPEND`] (`value` of the reply is then the
+    /// offset that was used).
+    Write = 7,
+    /// Puts the inode's data and attributes on stable storage.
+    Fsync = 8,
+    /// Creates a directory. Reply: [`Attr`].
+    Mkdir = 9,
+    /// Removes an empty directory.
+    Rmdir = 10,
+    /// Removes a name.
+    Unlink = 11,
+    /// Renames path (below `ino`) to path2 (below `ino2`), atomically. `flags`: [`flag::NO_REPLACE`], [`flag::EXCHANGE`].
+    Rename = 12,
+    /// Hard link path2 (below `ino2`) to path (below `ino`). `flags`: [`flag::NO_FOLLOW`]. Reply: [`Attr`].
+    Link = 13,
+    /// Symbolic link path2 (below `ino2`) with the text path. Reply: [`Attr`].
+    Symlink = 14,
+    /// Text of a symbolic link.
+    Readlink = 15,
+    /// Creates a node of the kind in `mode` (fifo, socket, device with `rdev` in `offset`). Reply: [`Attr`].
+    Mknod = 16,
+    /// Entries of the directory `ino` after cookie `offset`, at most `len` bytes of them.
+    ReadDir = 17,
+    /// Checks `access` (as in `access(2)`: 4 read, 2 write, 1 execute, 0 exists) for the path.
+    Access = 18,
+    /// Reply: [`crate::fs::FsStat`].
+    StatFs = 19,
+    /// Reserves `len` bytes at the end of the file for a striped append; `value` is their offset.
+    ReserveAppend = 20,
+    /// Path of the directory `ino` from the root. Reply: the path.
+    PathOf = 21,
+}
+
+/// Bits of [`RequestHeader::flags`].
+pub mod flag {
+    /// Do not follow a symbolic link at the end of the path.
+    pub const NO_FOLLOW: u16 = 1;
+    /// Create the file when it does not exist.
+    pub const CREATE: u16 = 2;
+    /// With [`CREATE`]: fail when it exists.
+    pub const EXCLUSIVE: u16 = 4;
+    /// Cut the file to nothing.
+    pub const TRUNCATE: u16 = 8;
+    /// The path must be a directory.
+    pub const DIRECTORY: u16 = 16;
+    /// Write at the end of the file.
+    pub const APPEND: u16 = 32;
+    /// Rename: fail when the new name exists.
+    pub const NO_REPLACE: u16 = 64;
+    /// Rename: exchange both names.
+    pub const EXCHANGE: u16 = 128;
+    /// A later part of a transfer that the client had to split: the per-operation cost was charged with the first.
+    pub const CONTINUED: u16 = 256;
+    /// Open without access to the data (`O_PATH`): only the inode's identity is asked for.
+    pub const PATH_ONLY: u16 = 512;
+    /// Fsync: the data and the size only, as in `fdatasync`.
+    pub const DATA_ONLY: u16 = 1024;
+}
+
+/// Bits of [`RequestHeader::valid`]: what [`Op::SetAttr`] sets.
+pub mod valid {
+    /// The permission bits.
+    pub const MODE: u32 = 1;
+    /// The owner.
+    pub const UID: u32 = 2;
+    /// The group.
+    pub const GID: u32 = 4;
+    /// The size, in `offset`.
+    pub const SIZE: u32 = 8;
+    /// The access time.
+    pub const ATIME: u32 = 16;
+    /// The modification time.
+    pub const MTIME: u32 = 32;
+    /// The access time, to the server's clock.
+    pub const ATIME_NOW: u32 = 64;
+    /// The modification time, to the server's clock.
+    pub const MTIME_NOW: u32 = 128;
+}
+
+/// The head of every request: 128 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct RequestHeader {
+    /// [`REQUEST_MAGIC`].
+    pub magic: u32,
+    /// An [`Op`].
+    pub op: u16,
+    /// Bits of [`flag`].
+    pub flags: u16,
+    /// Chosen by the client, returned in the reply.
+    pub seq: u64,
+    /// The inode, or the directory that the path starts from.
+    pub ino: u64,
+    /// The directory that the second path starts from.
+    pub ino2: u64,
+    /// Authentication code of the capability, 0 for none.
+    pub mac: u64,
+    /// Position in the file; a size, a cookie, or a device number for some operations.
+    pub offset: u64,
+    /// Bytes to read or written.
+    pub len: u32,
+    /// Access of the capability, or asked for.
+    pub access: u32,
+    /// Mode of what is created or set; the umask is already applied.
+    pub mode: u32,
+    /// New owner.
+    pub uid: u32,
+    /// New group.
+    pub gid: u32,
+    /// Bits of [`valid`].
+    pub valid: u32,
+    /// New access time.
+    pub atime: Timestamp,
+    /// New modification time.
+    pub mtime: Timestamp,
+    /// Length of the path.
+    pub path_len: u16,
+    /// Length of the second path.
+    pub path2_len: u16,
+    /// The server that is addressed.
+    pub server: u16,
+    /// The target of a read, write, or sync.
+    pub target: u16,
+    /// Zero.
+    pub reserved: [u64; 2],
+}
+
+/// The head of every reply: 32 bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct ReplyHeader {
+    /// The request's number.
+    pub seq: u64,
+    /// 0, or the errno of the failure.
+    pub errno: u32,
+    /// Bytes that follow.
+    pub payload_len: u32,
+    /// The operation's number: bytes written, the offset of an append.
+    pub value: u64,
+    /// Zero.
+    pub reserved: u64,
+}
+
+/// The fixed part of the payload that answers [`Op::Open`]; the layout follows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct OpenReply {
+    /// What data requests carry from now on.
+    pub capability: Capability,
+    /// 1 if this open created the file.
+    pub created: u64,
+    /// The attributes after the open.
+    pub attr: Attr,
+}
+
+/// A header that cannot be served; the connection that sent it is closed, with this as the reason in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadRequest {
+    /// The first field is not [`REQUEST_MAGIC`].
+    #[error("request magic {0:#010x} instead of {REQUEST_MAGIC:#010x}")]
+    Magic(u32),
+    /// No operation has this code.
+    #[error("unknown operation {0}")]
+    Op(u16),
+    /// Names longer than [`PATH_LEN_MAX`].
+    #[error("{op:?} with a path of {len} bytes, {PATH_LEN_MAX} at most")]
+    PathLen {
+        /// The operation.
+        op: Op,
+        /// Announced length.
+        len: u16,
+    },
+    /// A payload larger than [`PAYLOAD_LEN_MAX`].
+    #[error("{op:?} of {len} bytes, {PAYLOAD_LEN_MAX} at most")]
+    PayloadLen {
+        /// The operation.
+        op: Op,
+        /// Announced length.
+        len: u32,
+    },
+    /// A time with 10^9 or more nanoseconds.
+    #[error("{0:?} with a time of more than 999999999 ns")]
+    Time(Op),
+}
+
+impl RequestHeader {
+    /// Bytes of a header.
+    pub const LEN: usize = size_of::<Self>();
+
+    /// An empty request for `op` on `ino`.
+    pub fn new(op: Op, ino: Ino) -> Self {
+        Self { magic: REQUEST_MAGIC, op: op as u16, ino: ino.0, server: ino.server().0, ..Self::new_zeroed() }
+    }
+
+    /// A request on the strength of `capability`.
+    pub fn with_capability(op: Op, capability: &Capability) -> Self {
+        Self { mac: capability.mac, access: capability.access, ..Self::new(op, Ino(capability.ino)) }
+    }
+
+    /// The capability that the request carries.
+    pub fn capability(&self) -> Capability {
+        Capability { ino: self.ino, access: self.access, reserved: 0, mac: self.mac }
+    }
+
+    /// Checks every limit; what passes can be served without further thought about sizes.
+    pub fn check(&self) -> Result<Op, BadRequest> {
+        if self.magic != REQUEST_MAGIC {
+            return Err(BadRequest::Magic(self.magic));
+        }
+        let op = Op::from_code(self.op).ok_or(BadRequest::Op(self.op))?;
+        for len in [self.path_len, self.path2_len] {
+            if usize::from(len) > PATH_LEN_MAX {
+                return Err(BadRequest::PathLen { op, len });
+            }
+        }
+        if self.len as usize > PAYLOAD_LEN_MAX && op != Op::ReserveAppend {
+            return Err(BadRequest::PayloadLen { op, len: self.len });
+        }
+        if self.atime.nanos >= 1_000_000_000 || self.mtime.nanos >= 1_000_000_000 {
+            return Err(BadRequest::Time(op));
+        }
+        Ok(op)
+    }
+
+    /// Bytes of names that follow the header.
+    pub fn names_len(&self) -> usize {
+        usize::from(self.path_len) + usize::from(self.path2_len)
+    }
+
+    /// Bytes of payload that follow the names: only writes have them.
+    pub fn payload_len(&self, op: Op) -> usize {
+        if op == Op::Write { self.len as usize } else { 0 }
+    }
+}
+
+impl ReplyHeader {
+    /// Bytes of a header.
+    pub const LEN: usize = size_of::<Self>();
+
+    /// Success with a number and a payload of `payload_len` bytes.
+    pub fn ok(seq: u64, value: u64, payload_len: usize) -> Self {
+        Self { seq, errno: 0, payload_len: payload_len as u32, value, reserved: 0 }
+    }
+
+    /// Failure.
+    pub fn error(seq: u64, errno: u32) -> Self {
+        Self { seq, errno, payload_len: 0, value: 0, reserved: 0 }
+    }
+}
+
+const _: () = assert!(RequestHeader::LEN == 128 && ReplyHeader::LEN == 32);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_fresh_request_passes_and_each_broken_limit_is_named() {
+        let good = RequestHeader::new(Op::Write, Ino::ROOT);
+        assert_eq!(good.check(), Ok(Op::Write));
+        assert_eq!(RequestHeader { magic: 7, ..good }.check(), Err(BadRequest::Magic(7)));
+        assert_eq!(RequestHeader { op: 999, ..good }.check(), Err(BadRequest::Op(999)));
+        assert_eq!(
+            RequestHeader { path2_len: 4097, ..good }.check(),
+            Err(BadRequest::PathLen { op: Op::Write, len: 4097 })
+        );
+        assert_eq!(
+            RequestHeader { len: (1 << 20) + 1, ..good }.check(),
+            Err(BadRequest::PayloadLen { op: Op::Write, len: (1 << 20) + 1 })
+        );
+    }
+
+    #[test]
+    fn codes_are_unique_and_stable() {
+        for (i, op) in Op::ALL.iter().enumerate() {
+            assert_eq!(*op as usize, i + 1, "{}", op.name());
+            assert_eq!(Op::from_code(*op as u16), Some(*op));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_128_bytes_are_checked_without_panic(bytes in any::<[u8; 32]>(), tail in any::<[u8; 32]>()) {
+            let mut all = [0u8; RequestHeader::LEN];
+            for (i, b) in all.iter_mut().enumerate() {
+                *b = if i % 2 == 0 { bytes[i / 4] } else { tail[i / 4] };
+            }
+            let header = RequestHeader::read_from_bytes(&all).unwrap();
+            if let Ok(op) = header.check() {
+                prop_assert!(header.payload_len(op) <= PAYLOAD_LEN_MAX);
+                prop_assert!(header.names_len() <= 2 * PATH_LEN_MAX);
+            }
+        }
+    }
+}

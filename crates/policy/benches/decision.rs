@@ -1,0 +1,84 @@
+//! Time of one decision: a request enqueued, picked, and completed, with n jobs active.
+//!
+//! Prints a JSON line for each draw, regime, and n: the median, least, and greatest ns per decision of the
+//! repeats. In the regime `backlogged` every job always has something queued; in `synchronous` the job that was
+//! picked has nothing queued until its next request, as with one process per job. Clock: the process's own.
+
+use isonomia_policy::{Arbiter, Draw, Next, Request, RequestId, Tuning, build};
+use isonomia_units::{JobId, JobInfo, Nanos};
+use std::hint::black_box;
+use std::time::Instant;
+
+const REPEATS: usize = 9;
+const DECISIONS: u64 = 200_000;
+const COST: Nanos = Nanos::from_micros(10);
+
+/// The queue depth of each job, and of the whole, is constant while this runs.
+fn decide(arbiter: &mut dyn Arbiter, clock: &mut u64, backlogged: bool) {
+    for _ in 0..DECISIONS {
+        *clock += COST.0;
+        let now = Nanos(*clock);
+        let picked = match black_box(arbiter.next(now)) {
+            Next::Dispatch(picked) => picked,
+            Next::WaitUntil(until) => {
+                *clock = until.0;
+                continue;
+            }
+            Next::Idle => unreachable!("requests are queued"),
+        };
+        let following = Request { id: RequestId(*clock), ..picked };
+        if backlogged {
+            arbiter.enqueue(now, following).expect("the job is known");
+            arbiter.complete(now, picked.id, picked.job);
+        } else {
+            arbiter.complete(now, picked.id, picked.job);
+            arbiter.enqueue(now, following).expect("the job is known");
+        }
+    }
+}
+
+fn measure(policy: &str, draw: Draw, backlogged: bool, jobs: u32) {
+    let mut arbiter = build(&policy.parse().expect("a policy"), draw, 1, Tuning::default());
+    let depth = if backlogged { 2 } else { 1 };
+    for job in 0..jobs {
+        let name = |prefix: &str, of: u32| format!("{prefix}{}", job % of);
+        let mut info = JobInfo::new(&name("j", jobs), &name("u", 40), &name("g", 7));
+        info.nodes = 1 + job % 16;
+        arbiter.set_job(Nanos::ZERO, JobId(job), &info);
+        for id in 0..depth {
+            let request = Request { id: RequestId(id), job: JobId(job), cost: COST };
+            arbiter.enqueue(Nanos::ZERO, request).expect("the job is known");
+        }
+    }
+    let mut clock = 0;
+    decide(arbiter.as_mut(), &mut clock, backlogged);
+    let mut ns: Vec<f64> = (0..REPEATS)
+        .map(|_| {
+            let begin = Instant::now();
+            decide(arbiter.as_mut(), &mut clock, backlogged);
+            begin.elapsed().as_nanos() as f64 / DECISIONS as f64
+        })
+        .collect();
+    ns.sort_by(f64::total_cmp);
+    let regime = if backlogged { "backlogged" } else { "synchronous" };
+    println!(
+        "{{\"policy\":\"{policy}\",\"draw\":\"{draw}\",\"regime\":\"{regime}\",\"jobs\":{jobs},\
+         \"ns_per_decision_median\":{:.1},\"ns_min\":{:.1},\"ns_max\":{:.1},\"repeats\":{REPEATS}}}",
+        ns[REPEATS / 2],
+        ns[0],
+        ns[REPEATS - 1]
+    );
+}
+
+fn main() {
+    for jobs in [10, 100, 1_000, 10_000] {
+        measure("fifo", Draw::VirtualTime, true, jobs);
+        for policy in ["size-fair", "group-then-user-then-size-fair"] {
+            for draw in [Draw::VirtualTime, Draw::Lottery] {
+                for backlogged in [true, false] {
+                    measure(policy, draw, backlogged, jobs);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! What every arbiter is: a queue per job, and one question, "whose request goes next?".
+//!
+//! An arbiter has no clock and no thread. The caller passes `now` (any origin, never running backwards; an
+//! earlier time is taken as the latest one seen) and asks [`Arbiter::next`] whenever a worker is free.
+
+use crate::{RequestId, roster::QUEUED_MAX};
+use isonomia_units::{JobId, JobInfo, Nanos};
+
+/// A request that waits for its turn. Its payload is elsewhere; the arbiter sees only what it costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// The caller's name for it; unique among the requests that are queued or in flight.
+    pub id: RequestId,
+    /// The job it is charged to.
+    pub job: JobId,
+    /// Target time it takes, from [`CostModel::cost`](crate::CostModel::cost). Charged as at least 1 ns and at
+    /// most [`COST_MAX`](crate::COST_MAX).
+    pub cost: Nanos,
+}
+
+/// The answer to "whose request goes next?".
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Serve this request now, and report its end by [`Arbiter::complete`].
+    Dispatch(Request),
+    /// Requests are queued, but the turn is held for a job that is behind and expected back. Ask again at this
+    /// time, or as soon as a request is enqueued or completed, whichever comes first.
+    WaitUntil(Nanos),
+    /// Nothing is queued.
+    Idle,
+}
+
+/// Why a request was not queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum EnqueueError {
+    /// The job was never announced by [`Arbiter::set_job`], or was removed.
+    #[error("request {} names job {job}, which is not known here", request.0)]
+    UnknownJob {
+        /// The unknown job.
+        job: JobId,
+        /// The refused request.
+        request: RequestId,
+    },
+    /// [`QUEUED_MAX`] requests wait already.
+    #[error("request {} of job {job} is refused: {QUEUED_MAX} requests wait already, the most allowed", request.0)]
+    QueueFull {
+        /// The job of the refused request.
+        job: JobId,
+        /// The refused request.
+        request: RequestId,
+    },
+}
+
+/// Decides, request by request, whose I/O a target serves next.
+///
+/// Requests of one job leave in the order they came. Every request that `enqueue` accepted comes back exactly
+/// once: from `next`, `cancel`, `remove_job`, or `drain`.
+pub trait Arbiter: Send {
+    /// Announces `job`, or changes who it is; its queued requests stay, and its weight changes at once.
+    fn set_job(&mut self, now: Nanos, job: JobId, info: &JobInfo);
+
+    /// Forgets `job` and returns its queued requests in arrival order; empty if the job is unknown. Completions
+    /// of its requests still in flight are ignored later.
+    fn remove_job(&mut self, now: Nanos, job: JobId) -> Vec<Request>;
+
+    /// Queues a request.
+    ///
+    /// # Errors
+    /// The job is unknown, or [`QUEUED_MAX`] requests wait already.
+    fn enqueue(&mut self, now: Nanos, request: Request) -> Result<(), EnqueueError>;
+
+    /// The request to serve now. Never [`Next::Idle`] while a request is queued.
+    fn next(&mut self, now: Nanos) -> Next;
+
+    /// The service of a dispatched request has ended, well or badly. Ignored if the job is unknown.
+    fn complete(&mut self, now: Nanos, request: RequestId, job: JobId);
+
+    /// Drops a queued request (its client died). False if it is not queued: it was dispatched, or never came.
+    /// Linear in the job's queue.
+    fn cancel(&mut self, now: Nanos, request: RequestId, job: JobId) -> bool;
+
+    /// Requests queued, all jobs together.
+    fn queued(&self) -> usize;
+
+    /// Requests of `job` queued; zero if the job is unknown.
+    fn queued_of(&self, job: JobId) -> usize;
+
+    /// The share due to every job that is active at `now`, ascending by job; sums to 1, or is empty.
+    /// Always empty under `fifo`, which owes nobody anything.
+    fn shares(&self, now: Nanos) -> Vec<(JobId, f64)>;
+
+    /// Takes out every queued request, in arrival order over all jobs. The jobs stay. With `set_job` and
+    /// `enqueue` on a new arbiter this changes the policy of a live target without dropping a request.
+    fn drain(&mut self) -> Vec<Request>;
+}

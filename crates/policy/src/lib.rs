@@ -1,0 +1,73 @@
+//! Who goes next: the sharing policies of a storage target.
+//!
+//! A [`PolicySpec`] such as `group-then-user-then-size-fair` says what is fair. [`build`] makes an [`Arbiter`]
+//! of it: requests are enqueued with what they cost ([`CostModel`]), and a free worker asks which one is next.
+//! The share of each job is ThemisIO's chain of transition matrices over the jobs that are active
+//! ([`shares`], ThemisIO §3, Eq. 1). Two draws turn shares into turns:
+//!
+//! * [`Draw::VirtualTime`], the default: weighted fair queueing with bounded anticipation; deterministic, and a
+//!   job's service stays within a few requests of its share at every moment.
+//! * [`Draw::Lottery`]: ThemisIO's statistical tokens; right in expectation only.
+//!
+//! There is no clock, thread, global, log, or hidden randomness in here. Time and seeds are passed in, and the
+//! same calls give the same decisions.
+//!
+//! ```
+//! use isonomia_policy::{Draw, Next, Request, RequestId, Tuning, build};
+//! use isonomia_units::{JobId, JobInfo, Nanos};
+//!
+//! let mut arbiter = build(&"size-fair".parse()?, Draw::VirtualTime, 0, Tuning::default());
+//! let now = Nanos::ZERO;
+//! let large = JobInfo { nodes: 3, ..JobInfo::new("large", "ada", "astro") };
+//! arbiter.set_job(now, JobId(1), &large);
+//! arbiter.set_job(now, JobId(2), &JobInfo::new("small", "bob", "bio"));
+//! for id in 0..4 {
+//!     for job in [JobId(1), JobId(2)] {
+//!         arbiter.enqueue(now, Request { id: RequestId(id), job, cost: Nanos::from_micros(100) })?;
+//!     }
+//! }
+//! assert_eq!(arbiter.shares(now), [(JobId(1), 0.75), (JobId(2), 0.25)]);
+//! let mut served = [0; 2];
+//! for _ in 0..4 {
+//!     let Next::Dispatch(request) = arbiter.next(now) else { unreachable!("requests are queued") };
+//!     served[request.job.0 as usize - 1] += 1;
+//! }
+//! assert_eq!(served, [3, 1]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod activity;
+mod arbiter;
+mod cost;
+mod device;
+mod fifo;
+mod lottery;
+mod roster;
+pub mod shares;
+mod spec;
+mod spec_text;
+mod tree;
+mod turns;
+mod virtual_time;
+
+pub use activity::Tuning;
+pub use arbiter::{Arbiter, EnqueueError, Next, Request};
+pub use cost::{COST_MAX, CostModel};
+pub use device::{CappedDevice, LATE_MAX};
+pub use roster::QUEUED_MAX;
+pub use spec::{Draw, Entity, Level, ParseDrawError, PolicySpec, Weight};
+pub use spec_text::{ParsePolicyError, TEXT_LEN_MAX, WEIGHTS_MAX};
+
+/// The caller's name for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId(pub u64);
+
+/// Makes the arbiter of `spec`. `seed` matters to [`Draw::Lottery`] only; `draw` and `tuning` do not matter
+/// under `fifo`.
+pub fn build(spec: &PolicySpec, draw: Draw, seed: u64, tuning: Tuning) -> Box<dyn Arbiter> {
+    match (spec.levels(), draw) {
+        ([], _) => Box::new(fifo::Fifo::default()),
+        (levels, Draw::VirtualTime) => Box::new(virtual_time::VirtualTime::new(levels, tuning)),
+        (levels, Draw::Lottery) => Box::new(lottery::Lottery::new(levels, seed, tuning)),
+    }
+}

@@ -1,0 +1,273 @@
+//! The jobs of one target: their queues, who is active, and the sharing tree over the active ones.
+//!
+//! A job is *active* while it has requests queued or in flight, and for a while after its last one ended
+//! ([`Tuning::active_window`](crate::Tuning::active_window)), so that a process that issues one request at a
+//! time stays in the account between two of them. Shares are computed over the active jobs only: an idle job's
+//! share goes to the others within the window.
+
+use crate::arbiter::{EnqueueError, Request};
+use crate::spec::Level;
+use crate::tree::{Leaf, ShareTree};
+use crate::{COST_MAX, RequestId};
+use isonomia_units::{JobId, JobInfo, Nanos};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+
+/// The most requests that one arbiter queues.
+pub const QUEUED_MAX: usize = 1 << 20;
+
+/// One job.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) id: JobId,
+    pub(crate) in_flight: u32,
+    leaf: Leaf,
+    /// Requests with their arrival numbers.
+    queue: VecDeque<(u64, Request)>,
+    /// Since when nothing is queued or in flight; meaningless while something is.
+    idle_since: Nanos,
+    /// Tells a job from an earlier one in the same slot.
+    generation: u32,
+    /// Whether it has an entry in `Roster::expiries`.
+    expiring: bool,
+    present: bool,
+}
+
+/// Jobs by slot. A slot is a small number, reused after a job is gone.
+pub(crate) struct Roster {
+    slots: BTreeMap<JobId, u32>,
+    jobs: Vec<Job>,
+    vacant: Vec<u32>,
+    tree: ShareTree,
+    /// One entry at most for each job; renewed when it comes up and the job was active in between.
+    expiries: BinaryHeap<Reverse<(Nanos, u32, u32)>>,
+    active_window: Nanos,
+    queued: usize,
+    arrivals: u64,
+    now: Nanos,
+}
+
+/// What an enqueue changed.
+pub(crate) struct Arrival {
+    pub(crate) slot: u32,
+    /// Nothing of the job was queued before.
+    pub(crate) first: bool,
+    /// The job was not active before.
+    pub(crate) activated: bool,
+}
+
+impl Roster {
+    pub(crate) fn new(levels: &[Level], active_window: Nanos) -> Self {
+        Self {
+            slots: BTreeMap::new(),
+            jobs: Vec::new(),
+            vacant: Vec::new(),
+            tree: ShareTree::new(levels),
+            expiries: BinaryHeap::new(),
+            active_window,
+            queued: 0,
+            arrivals: 0,
+            now: Nanos::ZERO,
+        }
+    }
+
+    /// Takes notice of the time; it never runs backwards.
+    pub(crate) fn advance(&mut self, now: Nanos) -> Nanos {
+        self.now = self.now.max(now);
+        self.now
+    }
+
+    /// Turns one job inactive whose window has passed; `None` once there is no more.
+    pub(crate) fn expire_one(&mut self) -> Option<u32> {
+        while let Some(&Reverse((at, slot, generation))) = self.expiries.peek() {
+            if at > self.now {
+                return None;
+            }
+            self.expiries.pop();
+            let job = &mut self.jobs[slot as usize];
+            if !job.present || job.generation != generation {
+                continue;
+            }
+            job.expiring = false;
+            if job.is_busy() {
+                continue;
+            }
+            let due = job.idle_since + self.active_window;
+            if due > self.now {
+                self.watch(slot);
+                continue;
+            }
+            self.tree.deactivate(self.jobs[slot as usize].leaf);
+            return Some(slot);
+        }
+        None
+    }
+
+    /// Adds a job, or moves it in the tree. Returns its slot and whether it is new.
+    pub(crate) fn set_job(&mut self, id: JobId, info: &JobInfo) -> (u32, bool) {
+        if let Some(&slot) = self.slots.get(&id) {
+            let old = self.jobs[slot as usize].leaf;
+            let active = self.tree.is_active(old);
+            self.tree.remove(old);
+            let leaf = self.tree.insert(info, slot);
+            if active {
+                self.tree.activate(leaf);
+            }
+            self.jobs[slot as usize].leaf = leaf;
+            return (slot, false);
+        }
+        let slot = self.vacant.pop().unwrap_or(self.jobs.len() as u32);
+        let generation = self.jobs.get(slot as usize).map_or(0, |gone| gone.generation.wrapping_add(1));
+        let job = Job {
+            id,
+            in_flight: 0,
+            leaf: self.tree.insert(info, slot),
+            queue: VecDeque::new(),
+            idle_since: self.now,
+            generation,
+            expiring: false,
+            present: true,
+        };
+        if slot as usize == self.jobs.len() {
+            self.jobs.push(job);
+        } else {
+            self.jobs[slot as usize] = job;
+        }
+        self.slots.insert(id, slot);
+        (slot, true)
+    }
+
+    /// Removes a job; returns its slot and its queue.
+    pub(crate) fn remove_job(&mut self, id: JobId) -> Option<(u32, Vec<Request>)> {
+        let slot = self.slots.remove(&id)?;
+        let job = &mut self.jobs[slot as usize];
+        job.present = false;
+        let queue: Vec<_> = std::mem::take(&mut job.queue).into_iter().map(|(_, request)| request).collect();
+        self.tree.remove(job.leaf);
+        self.queued -= queue.len();
+        self.vacant.push(slot);
+        Some((slot, queue))
+    }
+
+    pub(crate) fn enqueue(&mut self, request: Request) -> Result<Arrival, EnqueueError> {
+        let (id, job) = (request.id, request.job);
+        let Some(&slot) = self.slots.get(&job) else { return Err(EnqueueError::UnknownJob { job, request: id }) };
+        if self.queued >= QUEUED_MAX {
+            return Err(EnqueueError::QueueFull { job, request: id });
+        }
+        let job = &mut self.jobs[slot as usize];
+        let first = job.queue.is_empty();
+        job.queue.push_back((self.arrivals, request));
+        self.arrivals += 1;
+        self.queued += 1;
+        let activated = first && !self.tree.is_active(job.leaf);
+        if activated {
+            self.tree.activate(job.leaf);
+        }
+        Ok(Arrival { slot, first, activated })
+    }
+
+    /// The oldest queued request of a job goes into service. Returns it with what it is charged, and whether
+    /// more are queued behind it.
+    pub(crate) fn dispatch(&mut self, slot: u32) -> Option<(Request, Nanos, bool)> {
+        let job = &mut self.jobs[slot as usize];
+        let (_, request) = job.queue.pop_front()?;
+        job.in_flight += 1;
+        self.queued -= 1;
+        Some((request, request.cost.clamp(Nanos(1), COST_MAX), !job.queue.is_empty()))
+    }
+
+    /// A request in service has ended; the job's slot, unless it is gone.
+    pub(crate) fn complete(&mut self, id: JobId) -> Option<u32> {
+        let slot = *self.slots.get(&id)?;
+        let job = &mut self.jobs[slot as usize];
+        job.in_flight = job.in_flight.checked_sub(1)?;
+        self.rest(slot);
+        Some(slot)
+    }
+
+    /// Drops a queued request; the job's slot if it was there.
+    pub(crate) fn cancel(&mut self, request: RequestId, id: JobId) -> Option<u32> {
+        let slot = *self.slots.get(&id)?;
+        let job = &mut self.jobs[slot as usize];
+        let at = job.queue.iter().position(|(_, queued)| queued.id == request)?;
+        job.queue.remove(at);
+        self.queued -= 1;
+        self.rest(slot);
+        Some(slot)
+    }
+
+    /// Every queued request in arrival order.
+    pub(crate) fn drain(&mut self) -> Vec<Request> {
+        let mut all: Vec<(u64, Request)> = Vec::with_capacity(self.queued);
+        for slot in 0..self.jobs.len() {
+            if self.jobs[slot].has_queued() {
+                all.extend(self.jobs[slot].queue.drain(..));
+                self.rest(slot as u32);
+            }
+        }
+        self.queued = 0;
+        all.sort_unstable_by_key(|(arrival, _)| *arrival);
+        all.into_iter().map(|(_, request)| request).collect()
+    }
+
+    pub(crate) fn job(&self, slot: u32) -> &Job {
+        &self.jobs[slot as usize]
+    }
+
+    pub(crate) fn is_active(&self, slot: u32) -> bool {
+        self.tree.is_active(self.jobs[slot as usize].leaf)
+    }
+
+    /// See [`ShareTree::pace`].
+    pub(crate) fn pace(&self, slot: u32) -> f64 {
+        self.tree.pace(self.jobs[slot as usize].leaf)
+    }
+
+    pub(crate) fn queued(&self) -> usize {
+        self.queued
+    }
+
+    pub(crate) fn queued_of(&self, id: JobId) -> usize {
+        self.slots.get(&id).map_or(0, |&slot| self.jobs[slot as usize].queue.len())
+    }
+
+    /// Shares as they stand at `now`, which may be later than the last call that could change anything.
+    pub(crate) fn shares(&self, now: Nanos) -> Vec<(JobId, f64)> {
+        let jobs = || self.slots.iter().map(|(&id, &slot)| (id, &self.jobs[slot as usize]));
+        let mut tree = self.tree.clone();
+        for (_, job) in jobs() {
+            if !job.is_busy() && job.idle_since + self.active_window <= now {
+                tree.deactivate(job.leaf);
+            }
+        }
+        jobs().filter(|(_, job)| tree.is_active(job.leaf)).map(|(id, job)| (id, tree.share(job.leaf))).collect()
+    }
+
+    /// Notes that a job may have become idle.
+    fn rest(&mut self, slot: u32) {
+        let job = &mut self.jobs[slot as usize];
+        if job.present && !job.is_busy() {
+            job.idle_since = self.now;
+            if !job.expiring {
+                self.watch(slot);
+            }
+        }
+    }
+
+    fn watch(&mut self, slot: u32) {
+        let job = &mut self.jobs[slot as usize];
+        job.expiring = true;
+        self.expiries.push(Reverse((job.idle_since + self.active_window, slot, job.generation)));
+    }
+}
+
+impl Job {
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    fn is_busy(&self) -> bool {
+        self.in_flight > 0 || !self.queue.is_empty()
+    }
+}

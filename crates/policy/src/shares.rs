@@ -1,0 +1,74 @@
+//! The specification of shares: ThemisIO §3, Eq. 1, word for word.
+//!
+//! Level *i* of a policy is a matrix Tⁱ with a row for each entity of the level outside it (the first has one
+//! row: the target) and a column for each of its own entities. An entry is the entity's part of its local scope,
+//! so each row sums to one and each column has one entry. The product of all of them is one row: the share of
+//! each job. This is O(jobs × entities) and serves as the reference; arbiters keep a tree that is proved
+//! equal to it by test.
+
+use crate::spec::PolicySpec;
+use isonomia_units::{JobId, JobInfo};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A matrix by rows.
+pub type Matrix = Vec<Vec<f64>>;
+
+/// An entity by the names on its path from the outside in; at the last level with its job.
+type Path<'a> = (Vec<&'a Arc<str>>, Option<JobId>);
+
+/// The matrices T⁰ to Tᴺ⁻¹ of `spec` over `active` jobs. Entities stand in the order of their paths' names,
+/// the columns of the last one in the order of (path, job). Empty for `fifo` and for no jobs.
+pub fn transition_matrices(spec: &PolicySpec, active: &BTreeMap<JobId, JobInfo>) -> Vec<Matrix> {
+    if active.is_empty() {
+        return Vec::new();
+    }
+    let mut rows: Vec<Path> = vec![(Vec::new(), None)];
+    let mut matrices = Vec::new();
+    for at in 0..spec.levels().len() {
+        let columns = entities(spec, at, active);
+        let matrix = rows.iter().map(|row| {
+            let within = |path: &Path| path.0.starts_with(&row.0);
+            let local: u128 = columns.iter().filter(|(path, _)| within(path)).map(|(_, weight)| weight).sum();
+            columns
+                .iter()
+                .map(|(path, &weight)| if within(path) { weight as f64 / local as f64 } else { 0.0 })
+                .collect()
+        });
+        matrices.push(matrix.collect());
+        rows = columns.into_keys().collect();
+    }
+    matrices
+}
+
+/// The product of a chain of matrices, each with as many rows as the one before has columns; empty for none.
+pub fn product(chain: &[Matrix]) -> Matrix {
+    let Some((first, rest)) = chain.split_first() else { return Matrix::new() };
+    rest.iter().fold(first.clone(), |left, right| {
+        let columns = right.first().map_or(0, Vec::len);
+        let cell = |row: &[f64], column: usize| row.iter().zip(right).map(|(a, b)| a * b[column]).sum();
+        left.iter().map(|row| (0..columns).map(|column| cell(row, column)).collect()).collect()
+    })
+}
+
+/// The share due to each of the `active` jobs, ascending by job. Empty for `fifo` and for no jobs.
+pub fn due(spec: &PolicySpec, active: &BTreeMap<JobId, JobInfo>) -> Vec<(JobId, f64)> {
+    let Some(last) = spec.levels().len().checked_sub(1) else { return Vec::new() };
+    let product = product(&transition_matrices(spec, active));
+    let jobs = entities(spec, last, active).into_keys().filter_map(|(_, job)| job);
+    let mut due: Vec<_> = jobs.zip(product.into_iter().flatten()).collect();
+    due.sort_by_key(|(job, _)| *job);
+    due
+}
+
+/// The entities of level `at` with their weights in millionths.
+fn entities<'a>(spec: &PolicySpec, at: usize, active: &'a BTreeMap<JobId, JobInfo>) -> BTreeMap<Path<'a>, u128> {
+    let levels = &spec.levels()[..=at];
+    let last = at + 1 == spec.levels().len();
+    let entity = |(&job, info): (&JobId, &'a JobInfo)| {
+        let outer = if last { &levels[..at] } else { levels };
+        let names = outer.iter().map(|level| level.name_of(info)).collect();
+        ((names, last.then_some(job)), levels[at].weight_of(info))
+    };
+    active.iter().map(entity).collect()
+}

@@ -1,0 +1,188 @@
+//! What is fair, as data: a chain of levels, each of which splits what it is given among its entities.
+//!
+//! ThemisIO §2.2.2 names the primitive policies and composes them. Deviations:
+//! * `user-fair` and `group-fair` leave the inside of a user or group open in the paper. Here a chain that ends
+//!   in `user` or `group` continues with `job`: equal parts to its jobs.
+//! * Any entity may carry a weight by name; the paper has equal users and groups only.
+
+use isonomia_units::JobInfo;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// What a level splits among.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Entity {
+    /// Groups (accounts, projects), equal unless weighted.
+    Group,
+    /// Users, equal unless weighted.
+    User,
+    /// Jobs, equal unless weighted. Ends the chain.
+    Job,
+    /// Jobs in proportion to their nodes. Ends the chain.
+    Size,
+    /// Jobs in proportion to their priority. Ends the chain.
+    Priority,
+}
+
+/// A positive weight in millionths, so that sums of weights are exact; 0.000001 to 1000000.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Weight(u64);
+
+/// One level of a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Level {
+    /// What it splits among.
+    pub entity: Entity,
+    /// Weights by group, user, or job name; whoever is not named weighs 1. At a size or priority level they
+    /// multiply the nodes or the priority.
+    pub weights: BTreeMap<Arc<str>, Weight>,
+}
+
+/// A sharing policy: `fifo`, or a chain of levels from the outside in.
+///
+/// Read and written as text, also by serde. The canonical text, which `Display` gives, names every level once,
+/// joined by `-then-`, with one `-fair` at the end: `user-fair` prints as `user-then-job-fair`, because that is
+/// what it means here, and weights follow the word they belong to: `group{astro=3,bio=1}-then-job-fair`,
+/// `job-fair{urgent=10}`. Reading also accepts `-fair` at each level and ThemisIO's spelling without `then`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PolicySpec {
+    /// Empty for `fifo`; otherwise the last, and only the last, is a job, size, or priority level.
+    levels: Vec<Level>,
+}
+
+/// How shares become turns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Draw {
+    /// Weighted fair queueing with bounded anticipation: deterministic, and of far lower variance.
+    #[default]
+    VirtualTime,
+    /// ThemisIO's statistical tokens.
+    Lottery,
+}
+
+/// A draw that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a draw (allowed: virtual-time, lottery)")]
+pub struct ParseDrawError(String);
+
+impl Entity {
+    /// Every entity, in the order messages list them.
+    pub const ALL: [Self; 5] = [Self::Group, Self::User, Self::Job, Self::Size, Self::Priority];
+
+    /// The word for it in a policy.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Group => "group",
+            Self::User => "user",
+            Self::Job => "job",
+            Self::Size => "size",
+            Self::Priority => "priority",
+        }
+    }
+
+    /// Whether it splits among jobs, so that nothing can follow it.
+    pub const fn ends_chain(self) -> bool {
+        matches!(self, Self::Job | Self::Size | Self::Priority)
+    }
+}
+
+impl Weight {
+    /// The weight of whoever is not named.
+    pub const ONE: Self = Self(1_000_000);
+    /// The largest weight.
+    pub const MAX: Self = Self(1_000_000_000_000);
+
+    /// `micros` millionths, or `None` outside 1 to 10^12.
+    pub const fn from_micros(micros: u64) -> Option<Self> {
+        if micros == 0 || micros > Self::MAX.0 { None } else { Some(Self(micros)) }
+    }
+
+    /// In millionths.
+    pub const fn micros(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for Weight {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = format!("{}.{:06}", self.0 / 1_000_000, self.0 % 1_000_000);
+        f.write_str(text.trim_end_matches('0').trim_end_matches('.'))
+    }
+}
+
+impl Level {
+    /// A level without weights.
+    pub fn new(entity: Entity) -> Self {
+        Self { entity, weights: BTreeMap::new() }
+    }
+
+    /// The name under which `info` appears at this level.
+    pub fn name_of<'a>(&self, info: &'a JobInfo) -> &'a Arc<str> {
+        match self.entity {
+            Entity::Group => &info.group,
+            Entity::User => &info.user,
+            Entity::Job | Entity::Size | Entity::Priority => &info.name,
+        }
+    }
+
+    /// The weight of `info`'s entity at this level among its siblings, in millionths. Below 2^72.
+    pub fn weight_of(&self, info: &JobInfo) -> u128 {
+        let named = self.weights.get(self.name_of(info)).copied().unwrap_or(Weight::ONE);
+        let factor = match self.entity {
+            Entity::Size => info.nodes.max(1),
+            Entity::Priority => info.priority.max(1),
+            Entity::Group | Entity::User | Entity::Job => 1,
+        };
+        u128::from(named.0) * u128::from(factor)
+    }
+}
+
+impl PolicySpec {
+    /// The policy that owes nobody anything: arrival order.
+    pub const fn fifo() -> Self {
+        Self { levels: Vec::new() }
+    }
+
+    /// The levels from the outside in; empty for `fifo`.
+    pub fn levels(&self) -> &[Level] {
+        &self.levels
+    }
+
+    /// Upholds the invariant of `levels`: the caller has checked that nothing follows a level that ends the chain.
+    pub(crate) fn from_chain(mut levels: Vec<Level>) -> Self {
+        if levels.last().is_some_and(|last| !last.entity.ends_chain()) {
+            levels.push(Level::new(Entity::Job));
+        }
+        Self { levels }
+    }
+}
+
+impl From<PolicySpec> for String {
+    fn from(spec: PolicySpec) -> Self {
+        spec.to_string()
+    }
+}
+
+impl FromStr for Draw {
+    type Err = ParseDrawError;
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        match s.trim() {
+            "virtual-time" => Ok(Self::VirtualTime),
+            "lottery" => Ok(Self::Lottery),
+            other => Err(ParseDrawError(other.chars().take(64).collect())),
+        }
+    }
+}
+
+impl fmt::Display for Draw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::VirtualTime => "virtual-time",
+            Self::Lottery => "lottery",
+        })
+    }
+}

@@ -1,0 +1,345 @@
+//! Reading and printing a policy's text.
+//!
+//! ```text
+//! policy  = "fifo" | level { "-" [ "then-" ] level }      the last level must carry "-fair"
+//! level   = entity [ "-fair" ] [ weights ] [ "-fair" ]     "-fair" once at most
+//! entity  = "group" | "user" | "job" | "size" | "priority"
+//! weights = "{" name "=" number { "," name "=" number } "}"
+//! ```
+//! A name is 1 to 255 bytes without braces, commas, equals signs, blanks, and control characters. A number is
+//! decimal with at most six places, 0.000001 to 1000000.
+
+use crate::spec::{Entity, Level, PolicySpec, Weight};
+use isonomia_units::NAME_LEN_MAX;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// The longest policy text that is read, in bytes.
+pub const TEXT_LEN_MAX: usize = 4096;
+/// The most weights in one policy.
+pub const WEIGHTS_MAX: usize = 256;
+
+const ALLOWED: &str = "fifo, or group, user, job, size, priority joined by -then- and ending in -fair, \
+                       such as user-then-size-fair or group{astro=3,bio=1}-then-job-fair";
+
+/// Why a policy's text could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParsePolicyError {
+    /// More than [`TEXT_LEN_MAX`] bytes.
+    #[error("the policy is {len} bytes long; at most {TEXT_LEN_MAX} are allowed")]
+    TooLong {
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// Not a word of a policy.
+    #[error("{word:?} is not part of a policy (allowed: {ALLOWED})")]
+    UnknownWord {
+        /// The offending word, empty if one is missing.
+        word: String,
+    },
+    /// `fifo` with something behind it.
+    #[error("{rest:?} follows fifo, which stands alone (allowed: {ALLOWED})")]
+    AfterFifo {
+        /// What follows.
+        rest: String,
+    },
+    /// A level that appears twice.
+    #[error("{word:?} appears twice (allowed: each of group and user at most once, then one of job, size, priority)")]
+    Repeated {
+        /// The level's word.
+        word: &'static str,
+    },
+    /// A level behind one that ends the chain.
+    #[error(
+        "{word:?} follows {last:?}, which ends the chain (allowed: group and user, then one of job, size, priority)"
+    )]
+    AfterEnd {
+        /// The level that is too much.
+        word: &'static str,
+        /// The level that ends the chain.
+        last: &'static str,
+    },
+    /// The last level lacks `-fair`.
+    #[error("the policy ends in {word:?} without -fair (allowed: {ALLOWED})")]
+    NotFair {
+        /// The last level's word.
+        word: &'static str,
+    },
+    /// Weights that cannot be read.
+    #[error(
+        "{text:?} is not a weight: {reason} (allowed: name=number pairs between braces, joined by commas, \
+             with numbers from 0.000001 to 1000000 and at most 6 decimal places)"
+    )]
+    BadWeight {
+        /// The offending part.
+        text: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// One name weighted twice at one level.
+    #[error("{name:?} is weighted twice at the {word:?} level (allowed: once)")]
+    RepeatedName {
+        /// The name.
+        name: String,
+        /// The level's word.
+        word: &'static str,
+    },
+    /// More than [`WEIGHTS_MAX`] weights.
+    #[error("the policy has more than {WEIGHTS_MAX} weights, the most allowed")]
+    TooManyWeights,
+}
+
+impl FromStr for PolicySpec {
+    type Err = ParsePolicyError;
+
+    fn from_str(s: &str) -> Result<Self, ParsePolicyError> {
+        if s.len() > TEXT_LEN_MAX {
+            return Err(ParsePolicyError::TooLong { len: s.len() });
+        }
+        let text = s.trim();
+        if let Some(rest) = text.strip_prefix("fifo") {
+            return match rest {
+                "" => Ok(Self::fifo()),
+                _ if rest.starts_with(['-', '{']) => Err(ParsePolicyError::AfterFifo { rest: rest.to_owned() }),
+                _ => Err(ParsePolicyError::UnknownWord { word: text.to_owned() }),
+            };
+        }
+        read_chain(text).map(Self::from_chain)
+    }
+}
+
+impl TryFrom<String> for PolicySpec {
+    type Error = ParsePolicyError;
+    fn try_from(text: String) -> Result<Self, ParsePolicyError> {
+        text.parse()
+    }
+}
+
+impl fmt::Display for PolicySpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(last) = self.levels().len().checked_sub(1) else { return f.write_str("fifo") };
+        for (at, level) in self.levels().iter().enumerate() {
+            f.write_str(if at == 0 { "" } else { "-then-" })?;
+            f.write_str(level.entity.word())?;
+            f.write_str(if at == last { "-fair" } else { "" })?;
+            let mut separator = '{';
+            for (name, weight) in &level.weights {
+                write!(f, "{separator}{name}={weight}")?;
+                separator = ',';
+            }
+            f.write_str(if level.weights.is_empty() { "" } else { "}" })?;
+        }
+        Ok(())
+    }
+}
+
+fn read_chain(text: &str) -> Result<Vec<Level>, ParsePolicyError> {
+    let mut levels: Vec<Level> = Vec::new();
+    let mut weights_left = WEIGHTS_MAX;
+    let mut rest = text;
+    loop {
+        let entity = read_entity(&mut rest)?;
+        if let Some(last) = levels.last().filter(|last| last.entity.ends_chain()) {
+            return Err(ParsePolicyError::AfterEnd { word: entity.word(), last: last.entity.word() });
+        }
+        if levels.iter().any(|level| level.entity == entity) {
+            return Err(ParsePolicyError::Repeated { word: entity.word() });
+        }
+        let mut fair = take_word(&mut rest, "-fair");
+        let mut level = Level::new(entity);
+        if rest.starts_with('{') {
+            level.weights = read_weights(&mut rest, entity, &mut weights_left)?;
+            fair = fair || take_word(&mut rest, "-fair");
+        }
+        levels.push(level);
+        if rest.is_empty() {
+            return if fair { Ok(levels) } else { Err(ParsePolicyError::NotFair { word: entity.word() }) };
+        }
+        let Some(behind) = rest.strip_prefix('-') else {
+            return Err(ParsePolicyError::UnknownWord { word: rest.to_owned() });
+        };
+        rest = behind.strip_prefix("then-").unwrap_or(behind);
+    }
+}
+
+/// Takes `word` off the front of `rest`, if it stands there as a whole word.
+fn take_word(rest: &mut &str, word: &str) -> bool {
+    match rest.strip_prefix(word) {
+        Some(behind) if behind.is_empty() || behind.starts_with(['-', '{']) => {
+            *rest = behind;
+            true
+        }
+        _ => false,
+    }
+}
+
+fn read_entity(rest: &mut &str) -> Result<Entity, ParsePolicyError> {
+    let found = Entity::ALL.into_iter().find(|entity| take_word(rest, entity.word()));
+    found.ok_or_else(|| {
+        let end = rest.find(['-', '{']).unwrap_or(rest.len());
+        ParsePolicyError::UnknownWord { word: rest[..end].to_owned() }
+    })
+}
+
+fn read_weights(
+    rest: &mut &str,
+    entity: Entity,
+    weights_left: &mut usize,
+) -> Result<BTreeMap<Arc<str>, Weight>, ParsePolicyError> {
+    let bad = |text: &str, reason| ParsePolicyError::BadWeight { text: text.to_owned(), reason };
+    let Some(end) = rest.find('}') else { return Err(bad(rest, "the closing brace is missing")) };
+    let (inside, behind) = (&rest[1..end], &rest[end + 1..]);
+    let mut weights = BTreeMap::new();
+    for pair in inside.split(',') {
+        *weights_left = weights_left.checked_sub(1).ok_or(ParsePolicyError::TooManyWeights)?;
+        let (name, number) = pair.split_once('=').ok_or_else(|| bad(pair, "it has no equals sign"))?;
+        let (name, number) = (name.trim(), number.trim());
+        let plain = |c: char| !c.is_whitespace() && !c.is_control() && c != '{';
+        if name.is_empty() || name.len() > NAME_LEN_MAX || !name.chars().all(plain) {
+            return Err(bad(pair, "its name is empty, too long, or has a blank, a brace, or a control character"));
+        }
+        let weight = read_number(number).ok_or_else(|| bad(pair, "its number is not one that is allowed"))?;
+        if weights.insert(Arc::from(name), weight).is_some() {
+            return Err(ParsePolicyError::RepeatedName { name: name.to_owned(), word: entity.word() });
+        }
+    }
+    *rest = behind;
+    Ok(weights)
+}
+
+fn read_number(text: &str) -> Option<Weight> {
+    let (whole, places) = text.split_once('.').unwrap_or((text, "0"));
+    let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    if !digits(whole) || !digits(places) || places.len() > 6 {
+        return None;
+    }
+    let millionths = format!("{places:0<6}").parse::<u64>().ok()?;
+    let micros = whole.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(millionths)?;
+    Weight::from_micros(micros)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn canonical(text: &str) -> String {
+        text.parse::<PolicySpec>().unwrap_or_else(|e| panic!("{text}: {e}")).to_string()
+    }
+
+    #[test]
+    fn every_spelling_has_one_canonical_form() {
+        for (text, expected) in [
+            ("fifo", "fifo"),
+            ("job-fair", "job-fair"),
+            ("user-fair", "user-then-job-fair"),
+            (" group-fair ", "group-then-job-fair"),
+            ("size-fair", "size-fair"),
+            ("priority-fair", "priority-fair"),
+            ("user-then-size-fair", "user-then-size-fair"),
+            ("user-size-fair", "user-then-size-fair"),
+            ("group-user-size-fair", "group-then-user-then-size-fair"),
+            ("group-fair-then-user-fair-then-size-fair", "group-then-user-then-size-fair"),
+            ("user-then-group-then-priority-fair", "user-then-group-then-priority-fair"),
+            ("group-fair{astro=3,bio=1}-then-job-fair", "group{astro=3,bio=1}-then-job-fair"),
+            ("group{bio=1, astro=3.50}-fair-user-fair", "group{astro=3.5,bio=1}-then-user-then-job-fair"),
+            ("job-fair{a-then-b=0.000001}", "job-fair{a-then-b=0.000001}"),
+            ("size{big=2}-fair", "size-fair{big=2}"),
+        ] {
+            assert_eq!(canonical(text), expected, "{text}");
+            assert_eq!(canonical(expected), expected);
+        }
+    }
+
+    #[test]
+    fn names_the_offending_word_and_what_is_allowed() {
+        for (text, parts) in [
+            ("", vec!["\"\" is not part", "allowed: fifo, or group, user, job, size, priority"]),
+            ("fair", vec!["\"fair\""]),
+            ("usr-fair", vec!["\"usr\" is not part", "user-then-size-fair"]),
+            ("Job-fair", vec!["\"Job\""]),
+            ("user-then-fair", vec!["\"fair\""]),
+            ("job-fairly", vec!["\"fairly\""]),
+            ("user-then-then-size-fair", vec!["\"then\""]),
+            ("job-fair-", vec!["\"\" is not part"]),
+            ("fifo-fair", vec!["\"-fair\" follows fifo", "stands alone"]),
+            ("fifoo", vec!["\"fifoo\""]),
+            ("user-user-fair", vec!["\"user\" appears twice"]),
+            ("size-then-user-fair", vec!["\"user\" follows \"size\""]),
+            ("job-size-fair", vec!["\"size\" follows \"job\""]),
+            ("user-then-size", vec!["ends in \"size\" without -fair"]),
+            ("group-fair{astro}-then-job-fair", vec!["\"astro\"", "no equals sign"]),
+            ("group-fair{astro=3", vec!["closing brace"]),
+            ("group-fair{}", vec!["no equals sign"]),
+            ("job-fair{a=0}", vec!["\"a=0\"", "0.000001 to 1000000"]),
+            ("job-fair{a=-1}", vec!["\"a=-1\""]),
+            ("job-fair{a=inf}", vec!["\"a=inf\""]),
+            ("job-fair{a=1000001}", vec!["\"a=1000001\""]),
+            ("job-fair{a=0.0000001}", vec!["\"a=0.0000001\""]),
+            ("job-fair{=1}", vec!["its name"]),
+            ("job-fair{a=1,a=2}", vec!["\"a\" is weighted twice", "\"job\""]),
+            ("job-fair{a=1}x", vec!["\"x\""]),
+        ] {
+            let message = text.parse::<PolicySpec>().unwrap_err().to_string();
+            for part in parts {
+                assert!(message.contains(part), "{text:?}: {message:?} lacks {part:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn input_is_bounded() {
+        let long = "job-fair".to_owned() + &" ".repeat(TEXT_LEN_MAX);
+        assert_eq!(long.parse::<PolicySpec>(), Err(ParsePolicyError::TooLong { len: TEXT_LEN_MAX + 8 }));
+        let weights = |n: usize| (0..n).map(|i| format!("j{i}=1")).collect::<Vec<_>>().join(",");
+        assert!(format!("job-fair{{{}}}", weights(WEIGHTS_MAX)).parse::<PolicySpec>().is_ok());
+        let many = format!("job-fair{{{}}}", weights(WEIGHTS_MAX + 1));
+        assert_eq!(many.parse::<PolicySpec>(), Err(ParsePolicyError::TooManyWeights));
+    }
+
+    #[test]
+    fn serde_uses_the_text() {
+        let spec: PolicySpec = serde_json::from_str("\"group-user-size-fair\"").unwrap();
+        assert_eq!(serde_json::to_string(&spec).unwrap(), "\"group-then-user-then-size-fair\"");
+        assert!(serde_json::from_str::<PolicySpec>("\"lifo\"").unwrap_err().to_string().contains("\"lifo\""));
+    }
+
+    fn weights() -> impl Strategy<Value = BTreeMap<Arc<str>, Weight>> {
+        let weight = (1..=Weight::MAX.micros()).prop_filter_map("in range", Weight::from_micros);
+        proptest::collection::btree_map("[a-z0-9=-]{1,8}".prop_map(|s| Arc::from(s.replace('=', "."))), weight, 0..4)
+    }
+
+    prop_compose! {
+        fn specs()(outer in 0usize..5, last in 2usize..5, weights in proptest::collection::vec(weights(), 3))
+            -> PolicySpec {
+            use Entity::{Group, User};
+            let chains: [&[Entity]; 5] = [&[], &[Group], &[User], &[Group, User], &[User, Group]];
+            let entities = chains[outer].iter().copied().chain([Entity::ALL[last]]);
+            PolicySpec::from_chain(entities.zip(weights).map(|(entity, weights)| Level { entity, weights }).collect())
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_printed_reads_back(spec in specs()) {
+            prop_assert_eq!(spec.to_string().parse::<PolicySpec>(), Ok(spec));
+        }
+
+        #[test]
+        fn never_panics_on_any_text(s in "\\PC{0,40}") {
+            let _ = s.parse::<PolicySpec>();
+        }
+
+        #[test]
+        fn never_panics_on_near_misses(
+            words in proptest::collection::vec("(group|user|job|size|fair|then|fifo|-|\\{|\\}|=|,|1|\\.|é)", 0..16)
+        ) {
+            if let Ok(spec) = words.concat().parse::<PolicySpec>() {
+                prop_assert_eq!(spec.to_string().parse::<PolicySpec>(), Ok(spec));
+            }
+        }
+    }
+}

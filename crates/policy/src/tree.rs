@@ -1,0 +1,257 @@
+//! The sharing tree: the chain of transition matrices of ThemisIO's Eq. 1, kept up to date incrementally.
+//!
+//! Each level of the policy is a level of the tree, each job a leaf. A node knows the sum of the weights of its
+//! active children, so the share of a job is the product along its path, O(depth), and a job that turns active
+//! or inactive changes one sum per level at most, O(depth · log children) with the partial sums of the draw.
+//! Sums are integers: nothing drifts, however often jobs come and go.
+
+use crate::spec::Level;
+use isonomia_units::JobInfo;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// A leaf of the tree; valid until removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Leaf(u32);
+
+const ROOT: u32 = 0;
+
+#[derive(Clone, Debug)]
+struct Node {
+    parent: u32,
+    /// Place among the parent's children.
+    position: u32,
+    /// In millionths.
+    weight: u128,
+    /// Whether the weight is in the parent's sums.
+    active: bool,
+    active_weight: u128,
+    /// `weight / 10^6` and `active_weight / 10^6`, converted when they change rather than at each decision.
+    weight_f64: f64,
+    active_weight_f64: f64,
+    name: Arc<str>,
+    /// Whom a leaf stands for: the number the caller gave. Unused in inner nodes.
+    slot: u32,
+    inner: bool,
+    members: u32,
+    /// Children by position; vacant positions keep a sum of zero.
+    children: Vec<u32>,
+    vacant: Vec<u32>,
+    /// Fenwick tree over the active children's weights.
+    sums: Vec<u128>,
+}
+
+/// The tree of one policy over the jobs of one target.
+#[derive(Clone, Debug)]
+pub(crate) struct ShareTree {
+    levels: Vec<Level>,
+    nodes: Vec<Node>,
+    vacant: Vec<u32>,
+    inner: BTreeMap<(u32, Arc<str>), u32>,
+}
+
+impl ShareTree {
+    /// An empty tree. `levels` is not empty.
+    pub(crate) fn new(levels: &[Level]) -> Self {
+        let root = Node::new(ROOT, 0, 0, Arc::from(""), true);
+        Self { levels: levels.to_vec(), nodes: vec![root], vacant: Vec::new(), inner: BTreeMap::new() }
+    }
+
+    /// Adds a leaf, inactive, that [`Self::pick`] will report as `slot`.
+    pub(crate) fn insert(&mut self, info: &JobInfo, slot: u32) -> Leaf {
+        let mut parent = ROOT;
+        let last = self.levels.len() - 1;
+        for at in 0..last {
+            let name = Arc::clone(self.levels[at].name_of(info));
+            parent = match self.inner.get(&(parent, Arc::clone(&name))) {
+                Some(&node) => node,
+                None => {
+                    let weight = self.levels[at].weight_of(info);
+                    let node = self.add_child(parent, weight, Arc::clone(&name), true);
+                    self.inner.insert((parent, name), node);
+                    node
+                }
+            };
+        }
+        let weight = self.levels[last].weight_of(info);
+        let leaf = self.add_child(parent, weight, Arc::from(""), false);
+        self.nodes[leaf as usize].slot = slot;
+        Leaf(leaf)
+    }
+
+    /// Removes a leaf, active or not, and every inner node that loses its last member.
+    pub(crate) fn remove(&mut self, leaf: Leaf) {
+        self.deactivate(leaf);
+        let mut node = leaf.0;
+        while node != ROOT && self.nodes[node as usize].members == 0 {
+            let (parent, position) = (self.nodes[node as usize].parent, self.nodes[node as usize].position);
+            if self.nodes[node as usize].inner {
+                let name = Arc::clone(&self.nodes[node as usize].name);
+                self.inner.remove(&(parent, name));
+            }
+            self.vacant.push(node);
+            let above = &mut self.nodes[parent as usize];
+            above.vacant.push(position);
+            above.members -= 1;
+            node = parent;
+        }
+    }
+
+    /// Counts the leaf in; no effect if it is.
+    pub(crate) fn activate(&mut self, leaf: Leaf) {
+        let mut node = leaf.0;
+        while node != ROOT && !self.nodes[node as usize].active {
+            self.nodes[node as usize].active = true;
+            let (parent, position, weight) = self.nodes[node as usize].place();
+            self.nodes[parent as usize].add(position, weight);
+            node = parent;
+        }
+    }
+
+    /// Counts the leaf out; no effect if it is out.
+    pub(crate) fn deactivate(&mut self, leaf: Leaf) {
+        let mut node = leaf.0;
+        while node != ROOT && self.nodes[node as usize].active && self.nodes[node as usize].active_weight == 0 {
+            self.nodes[node as usize].active = false;
+            let (parent, position, weight) = self.nodes[node as usize].place();
+            self.nodes[parent as usize].subtract(position, weight);
+            node = parent;
+        }
+    }
+
+    /// Whether the leaf is counted.
+    pub(crate) fn is_active(&self, leaf: Leaf) -> bool {
+        self.nodes[leaf.0 as usize].active
+    }
+
+    /// The share of an active leaf, in (0, 1]; zero for an inactive one.
+    pub(crate) fn share(&self, leaf: Leaf) -> f64 {
+        if self.is_active(leaf) { self.pace(leaf) / self.nodes[ROOT as usize].active_weight_f64 } else { 0.0 }
+    }
+
+    /// The share of an active leaf times the root's active weight. Among jobs it is proportional to the share,
+    /// and it does not change when an unrelated branch comes or goes, so that what a job was charged before
+    /// keeps its meaning.
+    pub(crate) fn pace(&self, leaf: Leaf) -> f64 {
+        let mut node = &self.nodes[leaf.0 as usize];
+        let mut pace = node.weight_f64;
+        while node.parent != ROOT {
+            node = &self.nodes[node.parent as usize];
+            pace *= node.weight_f64 / node.active_weight_f64;
+        }
+        pace
+    }
+
+    /// Draws an active leaf with the probability of its share and returns its slot; `None` if none is active.
+    /// `uniform` gives numbers in [0, 1), one for each level.
+    pub(crate) fn pick(&self, mut uniform: impl FnMut() -> f64) -> Option<u32> {
+        let mut node = &self.nodes[ROOT as usize];
+        while node.inner {
+            let ceiling = node.active_weight.checked_sub(1)?;
+            let point = ((uniform() * node.active_weight as f64) as u128).min(ceiling);
+            node = &self.nodes[node.child_at(point) as usize];
+        }
+        Some(node.slot)
+    }
+
+    fn add_child(&mut self, parent: u32, weight: u128, name: Arc<str>, inner: bool) -> u32 {
+        let node = self.vacant.pop().unwrap_or(self.nodes.len() as u32);
+        let above = &mut self.nodes[parent as usize];
+        above.members += 1;
+        let position = above.seat(node);
+        let child = Node::new(parent, position, weight, name, inner);
+        if node as usize == self.nodes.len() {
+            self.nodes.push(child);
+        } else {
+            self.nodes[node as usize] = child;
+        }
+        node
+    }
+}
+
+impl Node {
+    fn new(parent: u32, position: u32, weight: u128, name: Arc<str>, inner: bool) -> Self {
+        Self {
+            parent,
+            position,
+            weight,
+            active: false,
+            active_weight: 0,
+            weight_f64: weight as f64 / 1e6,
+            active_weight_f64: 0.0,
+            name,
+            slot: 0,
+            inner,
+            members: 0,
+            children: Vec::new(),
+            vacant: Vec::new(),
+            sums: Vec::new(),
+        }
+    }
+
+    fn place(&self) -> (u32, u32, u128) {
+        (self.parent, self.position, self.weight)
+    }
+
+    /// Gives `child` a position.
+    fn seat(&mut self, child: u32) -> u32 {
+        if let Some(position) = self.vacant.pop() {
+            self.children[position as usize] = child;
+            return position;
+        }
+        let position = self.children.len();
+        self.children.push(child);
+        // Entry i of a Fenwick tree sums the i's lowest set bit entries that end in i (counted from 1).
+        let end = position + 1;
+        let begin = end - (end & end.wrapping_neg());
+        let sum = self.prefix(position) - self.prefix(begin);
+        self.sums.push(sum);
+        position as u32
+    }
+
+    /// Sum of the first `end` children's active weights.
+    fn prefix(&self, end: usize) -> u128 {
+        let mut at = end;
+        let mut sum = 0;
+        while at > 0 {
+            sum += self.sums[at - 1];
+            at &= at - 1;
+        }
+        sum
+    }
+
+    fn add(&mut self, position: u32, weight: u128) {
+        self.active_weight += weight;
+        self.active_weight_f64 = self.active_weight as f64 / 1e6;
+        let mut at = position as usize + 1;
+        while at <= self.sums.len() {
+            self.sums[at - 1] += weight;
+            at += at & at.wrapping_neg();
+        }
+    }
+
+    fn subtract(&mut self, position: u32, weight: u128) {
+        self.active_weight -= weight;
+        self.active_weight_f64 = self.active_weight as f64 / 1e6;
+        let mut at = position as usize + 1;
+        while at <= self.sums.len() {
+            self.sums[at - 1] -= weight;
+            at += at & at.wrapping_neg();
+        }
+    }
+
+    /// The child in whose segment of the active weights `point` falls; `point` is below their sum.
+    fn child_at(&self, point: u128) -> u32 {
+        let mut left = point;
+        let mut at = 0;
+        let mut step = self.sums.len().next_power_of_two();
+        while step > 0 {
+            if at + step <= self.sums.len() && self.sums[at + step - 1] <= left {
+                at += step;
+                left -= self.sums[at - 1];
+            }
+            step /= 2;
+        }
+        self.children[at]
+    }
+}

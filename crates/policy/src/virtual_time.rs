@@ -1,0 +1,282 @@
+//! The virtual-time draw: start-time fair queueing over jobs, with bounded anticipation.
+//!
+//! Each job has a *tag*, the virtual time at which its next request starts. The queued job with the smallest
+//! tag is next (ties: the lowest [`JobId`]), and its tag moves on by cost / pace, where the pace is its share
+//! up to a common factor ([`ShareTree::pace`](crate::tree::ShareTree::pace)). Virtual time is the largest tag
+//! dispatched so far. (Goyal, Vin, Cheng: *Start-time Fair Queueing*, SIGCOMM 1996; the anticipation is after
+//! Iyer and Druschel, SOSP 2001.)
+//!
+//! * A job that returns within the active window is owed what it missed, up to [`Tuning::lag_max`]; one that was
+//!   idle for longer starts at the present virtual time. Nobody is in debt for more than its own last request.
+//! * While jobs stay queued, two of them differ in service / share by at most one request each.
+//! * A job that is behind, has nothing queued, and is due back soon is waited for; see
+//!   [`activity`](crate::activity) for when and for what it may cost. With several workers this also keeps a
+//!   job with many processes from running ahead of one whose only request is in service.
+//!
+//! *The price of anticipation.* Let a job of one process have service time s and think time z. Alone on a
+//! target it uses s / (s + z) of it; sharing it half and half with others, it is waited for at most z for every
+//! 2 s of service. For z = 50 us and s = 100 us that is a fifth of the target; for 1 MiB requests (s = 1 ms), 2 %.
+//! On a target that serves several requests at a time, holding back the others to the pace of a job that cannot
+//! use its share costs them what the job does not use. The budget caps all of this at a third.
+//!
+//! *Arithmetic.* Tags are `u128` in units of 2⁻¹⁶ ns of service at pace 1. They only ever grow by sums, exactly;
+//! each increment is rounded once, by less than one part in 2⁵². With the slowest pace, 10⁻¹², a job would need
+//! 10¹⁴ s of service to reach the end of the range.
+
+use crate::activity::{HOLD_PER_SERVICE, Habit, Patience};
+use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
+use crate::roster::Roster;
+use crate::spec::Level;
+use crate::turns::{Turn, Turns};
+use crate::{RequestId, Tuning};
+use isonomia_units::{JobId, JobInfo, Nanos};
+use std::collections::BTreeSet;
+
+const TAG_UNITS_PER_NS: f64 = 65_536.0;
+/// The slowest pace that is told apart; slower jobs are charged at this one.
+const PACE_MIN: f64 = 1e-12;
+/// The most jobs behind that one decision looks at before it gives up looking for one to wait for.
+const AWAITED_LOOK_MAX: usize = 8;
+/// The budget for holds at the start and at most, in longest holds.
+const BUDGET_HOLDS_MAX: u64 = 8;
+
+pub(crate) struct VirtualTime {
+    roster: Roster,
+    tuning: Tuning,
+    /// By slot.
+    accounts: Vec<Account>,
+    /// Jobs with something queued.
+    turns: Turns,
+    /// Jobs with nothing queued that are worth waiting for, the one furthest behind first.
+    awaited: BTreeSet<(Turn, u32)>,
+    virtual_time: u128,
+    hold: Option<Hold>,
+    /// Time that may still be spent on holds.
+    budget: Nanos,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Account {
+    tag: u128,
+    last_cost: Nanos,
+    habit: Habit,
+    /// Its entry in `VirtualTime::awaited`.
+    awaited: Option<Turn>,
+}
+
+/// A worker was refused for the sake of `slot`, and nothing was dispatched since `since`.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    since: Nanos,
+    slot: u32,
+}
+
+impl VirtualTime {
+    pub(crate) fn new(levels: &[Level], tuning: Tuning) -> Self {
+        Self {
+            roster: Roster::new(levels, tuning.active_window),
+            tuning,
+            accounts: Vec::new(),
+            turns: Turns::default(),
+            awaited: BTreeSet::new(),
+            virtual_time: 0,
+            hold: None,
+            budget: Nanos(tuning.hold_max.0.saturating_mul(BUDGET_HOLDS_MAX)),
+        }
+    }
+
+    fn advance(&mut self, now: Nanos) -> Nanos {
+        let now = self.roster.advance(now);
+        while let Some(slot) = self.roster.expire_one() {
+            self.forget_awaited(slot);
+        }
+        now
+    }
+
+    /// Virtual time that `service` takes at the job's present pace.
+    fn span(&self, slot: u32, service: Nanos) -> u128 {
+        (service.0 as f64 * TAG_UNITS_PER_NS / self.roster.pace(slot).max(PACE_MIN)) as u128
+    }
+
+    /// Brings the tag of a job that had nothing queued into the bounds of what it can owe or be owed.
+    fn bound_tag(&mut self, slot: u32, activated: bool) {
+        let owed = if activated { 0 } else { self.span(slot, self.tuning.lag_max) };
+        let owes = self.span(slot, self.accounts[slot as usize].last_cost);
+        let earliest = self.virtual_time.saturating_sub(owed);
+        let latest = self.virtual_time.saturating_add(owes);
+        let account = &mut self.accounts[slot as usize];
+        account.tag = account.tag.clamp(earliest, latest);
+    }
+
+    fn dispatch(&mut self, now: Nanos, slot: u32) -> Next {
+        self.end_hold(now);
+        let Some((request, cost, more)) = self.roster.dispatch(slot) else { return Next::Idle };
+        let earned = self.budget + Nanos(cost.0 / HOLD_PER_SERVICE);
+        self.budget = earned.min(Nanos(self.tuning.hold_max.0.saturating_mul(BUDGET_HOLDS_MAX)));
+        let span = self.span(slot, cost);
+        let account = &mut self.accounts[slot as usize];
+        self.virtual_time = self.virtual_time.max(account.tag);
+        account.tag = account.tag.saturating_add(span);
+        account.last_cost = cost;
+        account.habit.dispatch(now, self.roster.job(slot).in_flight - 1);
+        if more {
+            self.turns.set(slot, (account.tag, request.job));
+        } else {
+            self.turns.remove(slot);
+            self.consider_awaiting(slot);
+        }
+        Next::Dispatch(request)
+    }
+
+    /// Until when the turn of the job at `front` is held for another one; `None` if it is not.
+    fn hold(&mut self, now: Nanos, front: Turn) -> Option<Nanos> {
+        let hold_max = self.tuning.hold_max;
+        let since = self.hold.map_or(now, |hold| hold.since);
+        let end = since + hold_max.min(self.budget);
+        for _ in 0..AWAITED_LOOK_MAX {
+            let (slot, patience) = self.first_awaited(now, front)?;
+            let until = match patience {
+                Patience::Until(until) => until.min(end),
+                _ => end,
+            };
+            if patience != Patience::Overdue && now < until {
+                self.hold = Some(Hold { since, slot });
+                return Some(until);
+            }
+            self.give_up(slot, front);
+        }
+        None
+    }
+
+    /// The job furthest behind `front` that can be waited for, or that was and is overdue.
+    fn first_awaited(&self, now: Nanos, front: Turn) -> Option<(u32, Patience)> {
+        let behind = self.awaited.iter().take(AWAITED_LOOK_MAX).take_while(|(turn, _)| turn.0 < front.0);
+        behind
+            .map(|&(_, slot)| {
+                let in_flight = self.roster.job(slot).in_flight > 0;
+                (slot, self.accounts[slot as usize].habit.patience(now, in_flight, self.tuning.hold_max))
+            })
+            .find(|(_, patience)| *patience != Patience::Later)
+    }
+
+    /// Stops waiting for a job. If it was waited for and did not come, it loses what it was owed.
+    fn give_up(&mut self, slot: u32, front: Turn) {
+        self.forget_awaited(slot);
+        if self.hold.is_none_or(|hold| hold.slot != slot) {
+            return;
+        }
+        let in_flight = self.roster.job(slot).in_flight > 0;
+        let account = &mut self.accounts[slot as usize];
+        if account.habit.miss(in_flight) {
+            account.tag = account.tag.max(front.0);
+        }
+    }
+
+    fn end_hold(&mut self, now: Nanos) {
+        if let Some(hold) = self.hold.take() {
+            self.budget = self.budget - now.since(hold.since);
+        }
+    }
+
+    /// Puts a job with nothing queued among the awaited, if it is worth it.
+    fn consider_awaiting(&mut self, slot: u32) {
+        self.forget_awaited(slot);
+        let job = self.roster.job(slot);
+        let account = &mut self.accounts[slot as usize];
+        if !job.has_queued() && self.roster.is_active(slot) && account.habit.is_prompt(self.tuning.hold_max) {
+            let turn = (account.tag, job.id);
+            account.awaited = Some(turn);
+            self.awaited.insert((turn, slot));
+        }
+    }
+
+    fn forget_awaited(&mut self, slot: u32) {
+        if let Some(turn) = self.accounts[slot as usize].awaited.take() {
+            self.awaited.remove(&(turn, slot));
+        }
+    }
+}
+
+impl Arbiter for VirtualTime {
+    fn set_job(&mut self, now: Nanos, job: JobId, info: &JobInfo) {
+        self.advance(now);
+        let (slot, new) = self.roster.set_job(job, info);
+        if slot as usize == self.accounts.len() {
+            self.accounts.push(Account::default());
+        } else if new {
+            self.accounts[slot as usize] = Account::default();
+        }
+    }
+
+    fn remove_job(&mut self, now: Nanos, job: JobId) -> Vec<Request> {
+        self.advance(now);
+        let Some((slot, queue)) = self.roster.remove_job(job) else { return Vec::new() };
+        self.turns.remove(slot);
+        self.forget_awaited(slot);
+        queue
+    }
+
+    fn enqueue(&mut self, now: Nanos, request: Request) -> Result<(), EnqueueError> {
+        let now = self.advance(now);
+        let arrival = self.roster.enqueue(request)?;
+        if arrival.first {
+            let slot = arrival.slot;
+            self.forget_awaited(slot);
+            self.bound_tag(slot, arrival.activated);
+            let account = &mut self.accounts[slot as usize];
+            account.habit.arrive(now, self.tuning.hold_max);
+            self.turns.set(slot, (account.tag, request.job));
+        }
+        Ok(())
+    }
+
+    fn next(&mut self, now: Nanos) -> Next {
+        let now = self.advance(now);
+        let Some((front, slot)) = self.turns.first() else {
+            self.end_hold(now);
+            return Next::Idle;
+        };
+        if !self.awaited.is_empty()
+            && let Some(until) = self.hold(now, front)
+        {
+            return Next::WaitUntil(until);
+        }
+        self.dispatch(now, slot)
+    }
+
+    fn complete(&mut self, now: Nanos, _request: RequestId, job: JobId) {
+        let now = self.advance(now);
+        let Some(slot) = self.roster.complete(job) else { return };
+        let others = self.roster.job(slot).in_flight;
+        self.accounts[slot as usize].habit.complete(now, others);
+        if !self.roster.job(slot).has_queued() {
+            self.consider_awaiting(slot);
+        }
+    }
+
+    fn cancel(&mut self, now: Nanos, request: RequestId, job: JobId) -> bool {
+        self.advance(now);
+        let Some(slot) = self.roster.cancel(request, job) else { return false };
+        if !self.roster.job(slot).has_queued() {
+            self.turns.remove(slot);
+        }
+        true
+    }
+
+    fn queued(&self) -> usize {
+        self.roster.queued()
+    }
+
+    fn queued_of(&self, job: JobId) -> usize {
+        self.roster.queued_of(job)
+    }
+
+    fn shares(&self, now: Nanos) -> Vec<(JobId, f64)> {
+        self.roster.shares(now)
+    }
+
+    fn drain(&mut self) -> Vec<Request> {
+        self.turns.clear();
+        self.roster.drain()
+    }
+}

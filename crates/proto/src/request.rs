@@ -58,8 +58,8 @@ ops! {
     Adopt = 5,
     /// Reads `len` bytes at `offset`. Reply: the bytes; fewer at the end of the file.
     Read = 6,
-    /// Writes `len` bytes at `offset`, or at the end with [`flag::APPEND`] (`value` of the reply is then the
-    /// offset that was used).
+    /// Writes `len` bytes at `offset`; `value` of the reply is how many were written. With [`flag::APPEND`]
+    /// it writes at the end of the file; `value` is then the offset, and the payload how many (a `u64`).
     Write = 7,
     /// Puts the inode's data and attributes on stable storage.
     Fsync = 8,

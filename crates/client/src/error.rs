@@ -1,0 +1,53 @@
+//! What can go wrong between a program and its files, and the errno that each becomes.
+
+use rustix::io::Errno;
+
+/// Why an operation failed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The server refused or failed, with this errno.
+    #[error("{0}")]
+    Server(Errno),
+    /// The path leads out of the file system through an absolute symbolic link: this is where to.
+    #[error("leads to {}", String::from_utf8_lossy(.0))]
+    Outside(Box<[u8]>),
+    /// An argument that no server could serve.
+    #[error("{0}")]
+    Argument(Errno),
+    /// No server answered within the time-out.
+    #[error("no answer from {address} within {seconds} s")]
+    TimedOut {
+        /// The server's address.
+        address: String,
+        /// The time-out.
+        seconds: u64,
+    },
+    /// The server refused the session, for this reason.
+    #[error("{address} refused the session: {reason}")]
+    Refused {
+        /// The server's address.
+        address: String,
+        /// Its words.
+        reason: String,
+    },
+    /// The connection was lost after a request that must not be sent twice; it may or may not have taken effect.
+    #[error("connection to {0} lost during a request")]
+    Lost(String),
+    /// The server answered nonsense.
+    #[error("malformed reply from {0}")]
+    Protocol(String),
+}
+
+impl Error {
+    /// The errno a program sees: the only place where it is decided.
+    pub fn errno(&self) -> Errno {
+        match self {
+            Self::Server(errno) | Self::Argument(errno) => *errno,
+            Self::Outside(_) => Errno::REMOTE,
+            Self::TimedOut { .. } => Errno::TIMEDOUT,
+            Self::Refused { .. } => Errno::ACCESS,
+            Self::Lost(_) | Self::Protocol(_) => Errno::IO,
+        }
+    }
+}

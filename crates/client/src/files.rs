@@ -1,0 +1,331 @@
+//! The operations, one method each: arguments into a request, reply into a value.
+
+use crate::session::Client;
+use crate::Error;
+use isonomia_proto::fs::{Attr, Capability, DirEntry, FsStat, Layout, Timestamp};
+use isonomia_proto::request::{Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
+use isonomia_proto::PATH_LEN_MAX;
+use isonomia_units::Ino;
+use rustix::io::Errno;
+use zerocopy::FromBytes;
+
+/// Room for every reply but those of reads: a path, a full layout, a page of directory entries.
+const REPLY_LEN_MAX: usize = 16 << 10;
+/// Bytes of directory entries asked for at a time.
+const READ_DIR_LEN: u32 = REPLY_LEN_MAX as u32;
+
+/// How to open a file.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenHow {
+    /// Bits of [`crate::access`]; none for a descriptor that only names the inode.
+    pub access: u32,
+    /// Create the file when it does not exist.
+    pub create: bool,
+    /// With `create`: fail when it exists.
+    pub exclusive: bool,
+    /// Cut the file to nothing.
+    pub truncate: bool,
+    /// Fail unless it is a directory.
+    pub directory: bool,
+    /// Fail when the path ends in a symbolic link.
+    pub no_follow: bool,
+    /// `O_PATH`: name the inode, ask for no access to it.
+    pub path_only: bool,
+    /// Permissions of a created file, the umask already applied.
+    pub mode: u32,
+}
+
+/// An open file: everything that later operations on it need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenFile {
+    /// What data requests carry.
+    pub capability: Capability,
+    /// Where the bytes lie.
+    pub layout: Layout,
+    /// The attributes at the time of the open.
+    pub attr: Attr,
+    /// Whether this open created the file.
+    pub created: bool,
+}
+
+/// A change of attributes; what is `None` stays.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size in bytes.
+    pub size_bytes: Option<u64>,
+    /// Access time.
+    pub atime: Option<TimeChange>,
+    /// Modification time.
+    pub mtime: Option<TimeChange>,
+}
+
+/// A new time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimeChange {
+    /// The server's clock decides.
+    Now,
+    /// This one.
+    At(Timestamp),
+}
+
+/// What a rename does when the new name exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RenameHow {
+    /// Replace it, as `rename(2)`.
+    #[default]
+    Replace,
+    /// Fail.
+    NoReplace,
+    /// Exchange the two.
+    Exchange,
+}
+
+impl Client {
+    /// Attributes of `path` below `at`; of `at` itself when `path` is empty.
+    pub fn get_attr(&self, at: Ino, path: &[u8], follow: bool) -> Result<Attr, Error> {
+        let mut request = RequestHeader::new(Op::GetAttr, at);
+        request.flags = if follow { 0 } else { flag::NO_FOLLOW };
+        self.for_attr(request, path)
+    }
+
+    /// Applies `change` to `path` below `at`.
+    pub fn set_attr(&self, at: Ino, path: &[u8], follow: bool, change: &Change) -> Result<Attr, Error> {
+        let mut request = RequestHeader::new(Op::SetAttr, at);
+        request.flags = if follow { 0 } else { flag::NO_FOLLOW };
+        change.fill(&mut request);
+        self.for_attr(request, path)
+    }
+
+    /// Sets the size of an open file on the strength of its capability.
+    pub fn set_size(&self, capability: &Capability, size_bytes: u64) -> Result<Attr, Error> {
+        let mut request = RequestHeader::with_capability(Op::SetAttr, capability);
+        Change { size_bytes: Some(size_bytes), ..Change::default() }.fill(&mut request);
+        self.for_attr(request, b"")
+    }
+
+    /// Opens `path` below `at`. The server counts one reference to the inode for this process until
+    /// [`Self::release`].
+    pub fn open(&self, at: Ino, path: &[u8], how: &OpenHow) -> Result<OpenFile, Error> {
+        let mut request = RequestHeader::new(Op::Open, at);
+        request.access = how.access;
+        request.mode = how.mode;
+        for (set, bit) in [
+            (how.create, flag::CREATE),
+            (how.exclusive, flag::EXCLUSIVE),
+            (how.truncate, flag::TRUNCATE),
+            (how.directory, flag::DIRECTORY),
+            (how.no_follow, flag::NO_FOLLOW),
+            (how.path_only, flag::PATH_ONLY),
+        ] {
+            request.flags |= if set { bit } else { 0 };
+        }
+        let mut reply = [0; REPLY_LEN_MAX];
+        let header = self.with_paths(request, path, b"", &mut reply)?;
+        let reply = &reply[..header.payload_len as usize];
+        let (fixed, layout) = OpenReply::read_from_prefix(reply).map_err(|_| self.malformed())?;
+        let layout = Layout::decode(layout).map_err(|_| self.malformed())?;
+        Ok(OpenFile { capability: fixed.capability, layout, attr: fixed.attr, created: fixed.created != 0 })
+    }
+
+    /// Gives back one reference to `ino`. Nothing is waited for that could fail in a way the caller can mend.
+    pub fn release(&self, ino: Ino) -> Result<(), Error> {
+        self.without_reply(RequestHeader::new(Op::Release, ino), b"", b"")
+    }
+
+    /// Takes one more reference for this process to an inode opened by another: after `fork` or `exec`.
+    pub fn adopt(&self, capability: &Capability) -> Result<(), Error> {
+        self.without_reply(RequestHeader::with_capability(Op::Adopt, capability), b"", b"")
+    }
+
+    /// Reads into `buffer` from `offset`; fewer bytes only at the end of the file.
+    pub fn read_at(&self, file: &OpenFile, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
+        self.transfer_read(file, offset, buffer)
+    }
+
+    /// Writes all of `data` at `offset`. A number below `data.len()` means that an error stopped it after some
+    /// bytes were written; the next call tells the error.
+    pub fn write_at(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize, Error> {
+        self.transfer_write(file, offset, data)
+    }
+
+    /// Writes `data` at the end of the file as one piece; gives the offset it went to and the bytes written.
+    pub fn append(&self, file: &OpenFile, data: &[u8]) -> Result<(u64, usize), Error> {
+        self.transfer_append(file, data)
+    }
+
+    /// Puts data (and with `data_only` unset all attributes) on stable storage.
+    pub fn sync(&self, file: &OpenFile, data_only: bool) -> Result<(), Error> {
+        let mut request = RequestHeader::with_capability(Op::Fsync, &file.capability);
+        request.flags = if data_only { flag::DATA_ONLY } else { 0 };
+        self.without_reply(request, b"", b"")
+    }
+
+    /// Creates a directory.
+    pub fn mkdir(&self, at: Ino, path: &[u8], mode: u32) -> Result<Attr, Error> {
+        let mut request = RequestHeader::new(Op::Mkdir, at);
+        request.mode = mode;
+        self.for_attr(request, path)
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(&self, at: Ino, path: &[u8]) -> Result<(), Error> {
+        self.without_reply(RequestHeader::new(Op::Rmdir, at), path, b"")
+    }
+
+    /// Removes a name that is not a directory's.
+    pub fn unlink(&self, at: Ino, path: &[u8]) -> Result<(), Error> {
+        self.without_reply(RequestHeader::new(Op::Unlink, at), path, b"")
+    }
+
+    /// Renames atomically.
+    pub fn rename(&self, at: Ino, path: &[u8], to: Ino, to_path: &[u8], how: RenameHow) -> Result<(), Error> {
+        let mut request = RequestHeader::new(Op::Rename, at);
+        request.ino2 = to.0;
+        request.flags = match how {
+            RenameHow::Replace => 0,
+            RenameHow::NoReplace => flag::NO_REPLACE,
+            RenameHow::Exchange => flag::EXCHANGE,
+        };
+        self.without_reply(request, path, to_path)
+    }
+
+    /// Makes `to_path` below `to` a hard link to `path` below `at`.
+    pub fn link(&self, at: Ino, path: &[u8], follow: bool, to: Ino, to_path: &[u8]) -> Result<Attr, Error> {
+        let mut request = RequestHeader::new(Op::Link, at);
+        request.ino2 = to.0;
+        request.flags = if follow { 0 } else { flag::NO_FOLLOW };
+        self.for_attr_with_paths(request, path, to_path)
+    }
+
+    /// Creates the symbolic link `path` below `at` with `text`.
+    pub fn symlink(&self, text: &[u8], at: Ino, path: &[u8]) -> Result<Attr, Error> {
+        let mut request = RequestHeader::new(Op::Symlink, at);
+        request.ino2 = at.0;
+        self.for_attr_with_paths(request, text, path)
+    }
+
+    /// The text of a symbolic link.
+    pub fn readlink(&self, at: Ino, path: &[u8]) -> Result<Vec<u8>, Error> {
+        self.for_bytes(RequestHeader::new(Op::Readlink, at), path)
+    }
+
+    /// Creates a fifo, a socket's name, or a device node; `mode` holds the kind.
+    pub fn mknod(&self, at: Ino, path: &[u8], mode: u32, rdev: u64) -> Result<Attr, Error> {
+        let mut request = RequestHeader::new(Op::Mknod, at);
+        request.mode = mode;
+        request.offset = rdev;
+        self.for_attr(request, path)
+    }
+
+    /// Entries of directory `ino` after `cookie` (0: from the start); none at the end.
+    pub fn read_dir(&self, ino: Ino, cookie: u64) -> Result<Vec<DirEntry>, Error> {
+        let mut request = RequestHeader::new(Op::ReadDir, ino);
+        request.offset = cookie;
+        request.len = READ_DIR_LEN;
+        let bytes = self.for_bytes(request, b"")?;
+        DirEntry::decode_all(&bytes).map_err(|_| self.malformed())
+    }
+
+    /// Checks `mask` (bits 4, 2, 1 as in `access(2)`; 0: existence) for `path`.
+    pub fn access(&self, at: Ino, path: &[u8], mask: u32, follow: bool) -> Result<(), Error> {
+        let mut request = RequestHeader::new(Op::Access, at);
+        request.access = mask;
+        request.flags = if follow { 0 } else { flag::NO_FOLLOW };
+        self.without_reply(request, path, b"")
+    }
+
+    /// Capacity of the file system.
+    pub fn stat_fs(&self) -> Result<FsStat, Error> {
+        let bytes = self.for_bytes(RequestHeader::new(Op::StatFs, Ino::ROOT), b"")?;
+        FsStat::read_from_bytes(&bytes).map_err(|_| self.malformed())
+    }
+
+    /// Path of directory `ino` from the root, beginning with `/`.
+    pub fn path_of(&self, ino: Ino) -> Result<Vec<u8>, Error> {
+        self.for_bytes(RequestHeader::new(Op::PathOf, ino), b"")
+    }
+
+    fn for_attr(&self, request: RequestHeader, path: &[u8]) -> Result<Attr, Error> {
+        self.for_attr_with_paths(request, path, b"")
+    }
+
+    fn for_attr_with_paths(&self, request: RequestHeader, path: &[u8], path2: &[u8]) -> Result<Attr, Error> {
+        let mut reply = [0; PATH_LEN_MAX + size_of::<Attr>()];
+        let header = self.with_paths(request, path, path2, &mut reply)?;
+        Attr::read_from_bytes(&reply[..header.payload_len as usize]).map_err(|_| self.malformed())
+    }
+
+    fn for_bytes(&self, request: RequestHeader, path: &[u8]) -> Result<Vec<u8>, Error> {
+        let mut reply = [0; REPLY_LEN_MAX];
+        let header = self.with_paths(request, path, b"", &mut reply)?;
+        Ok(reply[..header.payload_len as usize].to_vec())
+    }
+
+    fn without_reply(&self, request: RequestHeader, path: &[u8], path2: &[u8]) -> Result<(), Error> {
+        // An error may carry the path that leads outside, so there is room for one.
+        let mut reply = [0; PATH_LEN_MAX];
+        self.with_paths(request, path, path2, &mut reply).map(drop)
+    }
+
+    /// Sends a request with names; `reply` receives the payload, whose length is in the header.
+    fn with_paths(
+        &self,
+        mut request: RequestHeader,
+        path: &[u8],
+        path2: &[u8],
+        reply: &mut [u8],
+    ) -> Result<ReplyHeader, Error> {
+        for name in [path, path2] {
+            // The kernel counts the terminating NUL in PATH_MAX. Names within a path are the server's to judge.
+            if name.len() >= PATH_LEN_MAX {
+                return Err(Error::Argument(Errno::NAMETOOLONG));
+            }
+        }
+        request.path_len = path.len() as u16;
+        request.path2_len = path2.len() as u16;
+        self.transact(request, [path, path2], reply)
+    }
+}
+
+impl Change {
+    fn fill(&self, request: &mut RequestHeader) {
+        if let Some(mode) = self.mode {
+            request.valid |= valid::MODE;
+            request.mode = mode;
+        }
+        if let Some(uid) = self.uid {
+            request.valid |= valid::UID;
+            request.uid = uid;
+        }
+        if let Some(gid) = self.gid {
+            request.valid |= valid::GID;
+            request.gid = gid;
+        }
+        if let Some(size_bytes) = self.size_bytes {
+            request.valid |= valid::SIZE;
+            request.offset = size_bytes;
+        }
+        match self.atime {
+            Some(TimeChange::Now) => request.valid |= valid::ATIME_NOW,
+            Some(TimeChange::At(time)) => {
+                request.valid |= valid::ATIME;
+                request.atime = time;
+            }
+            None => {}
+        }
+        match self.mtime {
+            Some(TimeChange::Now) => request.valid |= valid::MTIME_NOW,
+            Some(TimeChange::At(time)) => {
+                request.valid |= valid::MTIME;
+                request.mtime = time;
+            }
+            None => {}
+        }
+    }
+}

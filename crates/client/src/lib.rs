@@ -1,0 +1,24 @@
+//! File operations on an Isonomia server, from inside any process.
+//!
+//! [`Client`] is what every way into the file system stands on: the preload library, the mount, and language
+//! bindings. It connects at the first operation, not before; it may be shared by all threads; after a `fork`
+//! the child calls [`Client::after_fork_in_child`] and goes on.
+//!
+//! It runs *inside* other people's programs, under their interposed C library. Therefore: system calls are
+//! made directly (never `std::fs`, `std::net`, `std::io`), no thread is started, nothing panics, every wait is
+//! bounded by the configured time-out, and the process is never ended.
+//!
+//! Data are not cached: a read sees every write that was acknowledged before it, from any client.
+
+mod error;
+mod files;
+mod session;
+mod transfer;
+
+pub use error::Error;
+pub use files::{Change, OpenFile, OpenHow, RenameHow, TimeChange};
+pub use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layout, Timestamp, access};
+pub use isonomia_proto::setup::{Claims, SchedulerJob};
+pub use isonomia_transport::address::Address;
+pub use isonomia_units::Ino;
+pub use session::{Client, ClientConfig};

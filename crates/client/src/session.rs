@@ -1,0 +1,309 @@
+//! Sessions: the connections of one process, shared by its threads.
+//!
+//! A thread takes a line out of a bounded pool for the time of one operation, so there are as many connections as
+//! operations ever ran at once, and a thread that ends leaves nothing behind. A line that breaks is thrown away;
+//! what may safely be repeated is sent again on a new one until the time-out.
+
+use crate::Error;
+use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};
+use isonomia_proto::setup::Claims;
+use isonomia_transport::address::Address;
+use isonomia_transport::channel::Channel;
+use isonomia_transport::handshake::{HandshakeError, Identity};
+use isonomia_transport::key::fresh_nonce;
+use isonomia_transport::socket::{Deadline, SocketError};
+use isonomia_transport::stream::Stream;
+use isonomia_units::Nanos;
+use rustix::io::Errno;
+use std::cell::{Cell, UnsafeCell};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Connections of one process at most; further threads wait for one to be free.
+const LINES_MAX: usize = 64;
+/// Between attempts to reach a server that is away.
+const RECONNECT_PAUSE: Nanos = Nanos::from_millis(20);
+
+/// What a client must know.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// Where the server listens.
+    pub address: Address,
+    /// After this long without a sign of life from the server an operation fails.
+    pub timeout: Nanos,
+    /// Who the job is.
+    pub claims: Claims,
+    /// The key for servers on TCP.
+    pub key_file: Option<String>,
+}
+
+/// The file system, as one process sees it. See the crate's documentation.
+pub struct Client {
+    config: ClientConfig,
+    /// This process among all clients; drawn at the first connection.
+    number: AtomicU64,
+    lines: Box<[Place]>,
+}
+
+/// One place of the pool.
+struct Place {
+    busy: AtomicBool,
+    line: UnsafeCell<Option<Line>>,
+}
+
+// SAFETY: `line` is touched only by the thread that changed `busy` from false to true (see `Client::take`), or by
+// the only thread of a forked child.
+unsafe impl Sync for Place {}
+
+/// One connection.
+pub(crate) enum Line {
+    Shared(Channel),
+    Tcp(Stream),
+}
+
+thread_local! {
+    /// Where this thread found a line last. Plain data without a destructor, so it may be touched at any time.
+    static LAST_PLACE: Cell<usize> = const { Cell::new(0) };
+}
+
+/// A place taken by this thread, given back when dropped.
+pub(crate) struct Taken<'a> {
+    client: &'a Client,
+    place: &'a Place,
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.place.busy.store(false, Ordering::Release);
+    }
+}
+
+impl Client {
+    /// A client that connects at its first operation.
+    pub fn new(config: ClientConfig) -> Self {
+        let place = || Place { busy: AtomicBool::new(false), line: UnsafeCell::new(None) };
+        Self { config, number: AtomicU64::new(0), lines: (0..LINES_MAX).map(|_| place()).collect() }
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &ClientConfig {
+        &self.config
+    }
+
+    /// Must be called in the child of a `fork` before any other operation: the parent's connections are the
+    /// parent's. The child has one thread, so nothing else uses the client meanwhile.
+    pub fn after_fork_in_child(&self) {
+        self.number.store(0, Ordering::Relaxed);
+        for place in &self.lines {
+            // SAFETY: the child has only this thread; whatever the parent's threads were doing, they are not here.
+            // Dropping closes and unmaps the child's copies and sends nothing.
+            unsafe { *place.line.get() = None };
+            place.busy.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// One request with names and without payload. An errno in the reply is an error here.
+    pub(crate) fn transact(
+        &self,
+        request: RequestHeader,
+        names: [&[u8]; 2],
+        reply: &mut [u8],
+    ) -> Result<ReplyHeader, Error> {
+        let deadline = Deadline::after(self.config.timeout);
+        let mut taken = self.take(deadline)?;
+        loop {
+            let line = taken.line(deadline)?;
+            match line.exchange(&request, names, reply, self.config.timeout) {
+                Ok(header) => return self.checked(header, reply),
+                Err(error) => {
+                    taken.hang_up();
+                    self.after_loss(error, may_repeat(&request), deadline)?;
+                }
+            }
+        }
+    }
+
+    /// An error reply becomes an error.
+    pub(crate) fn checked(&self, header: ReplyHeader, reply: &[u8]) -> Result<ReplyHeader, Error> {
+        if header.errno == 0 {
+            return Ok(header);
+        }
+        let errno = Errno::from_raw_os_error(header.errno as i32);
+        match reply.get(..header.payload_len as usize) {
+            Some(path) if errno == Errno::REMOTE && !path.is_empty() => Err(Error::Outside(path.into())),
+            _ => Err(Error::Server(errno)),
+        }
+    }
+
+    /// Whether to go on after a line broke.
+    pub(crate) fn after_loss(&self, error: SocketError, may_repeat: bool, deadline: Deadline) -> Result<(), Error> {
+        match error {
+            SocketError::TimedOut => Err(self.timed_out()),
+            SocketError::Frame(_) => Err(self.malformed()),
+            _ if may_repeat && deadline.left().is_some() => Ok(()),
+            _ if may_repeat => Err(self.timed_out()),
+            _ => Err(Error::Lost(self.config.address.to_string())),
+        }
+    }
+
+    pub(crate) fn malformed(&self) -> Error {
+        Error::Protocol(self.config.address.to_string())
+    }
+
+    fn timed_out(&self) -> Error {
+        let seconds = self.config.timeout.0.div_ceil(1_000_000_000);
+        Error::TimedOut { address: self.config.address.to_string(), seconds }
+    }
+
+    /// Takes a place: the one this thread had last if it is free, else one that is connected, else any.
+    pub(crate) fn take(&self, deadline: Deadline) -> Result<Taken<'_>, Error> {
+        let last = LAST_PLACE.get();
+        loop {
+            let candidates = std::iter::once(last).chain(0..LINES_MAX);
+            for index in candidates {
+                let Some(place) = self.lines.get(index) else { continue };
+                if !place.busy.load(Ordering::Relaxed) && !place.busy.swap(true, Ordering::Acquire) {
+                    LAST_PLACE.set(index);
+                    return Ok(Taken { client: self, place });
+                }
+            }
+            deadline.left().ok_or_else(|| self.timed_out())?;
+            rustix::thread::sched_yield();
+        }
+    }
+
+    fn connect(&self, deadline: Deadline) -> Result<Line, Error> {
+        let address = &self.config.address;
+        let identity = Identity {
+            client: self.number().map_err(Error::Argument)?,
+            claims: self.config.claims.clone(),
+            key_file: self.config.key_file.clone(),
+        };
+        loop {
+            let opened = match address {
+                Address::Unix(_) => Channel::open(address, &identity, deadline).map(Line::Shared),
+                Address::Tcp(_) => Stream::open(address, &identity, deadline).map(Line::Tcp),
+            };
+            match opened {
+                Ok(line) => return Ok(line),
+                Err(HandshakeError::Socket(SocketError::System(errno))) if !is_worth_waiting(errno) => {
+                    return Err(Error::Refused { address: address.to_string(), reason: errno.to_string() });
+                }
+                Err(HandshakeError::Socket(_)) => {}
+                Err(other) => {
+                    return Err(Error::Refused { address: address.to_string(), reason: other.to_string() });
+                }
+            }
+            let Some(left) = deadline.left() else { return Err(self.timed_out()) };
+            let pause = left.min(RECONNECT_PAUSE);
+            // An interrupted pause is a shorter one.
+            let _ = rustix::thread::nanosleep(&rustix::thread::Timespec { tv_sec: 0, tv_nsec: pause.0 as _ });
+        }
+    }
+
+    /// The number of this process, the same for all its connections.
+    fn number(&self) -> Result<u64, Errno> {
+        let known = self.number.load(Ordering::Relaxed);
+        if known != 0 {
+            return Ok(known);
+        }
+        let nonce = fresh_nonce()?;
+        let fresh = u64::from_le_bytes([nonce[0], nonce[1], nonce[2], nonce[3], nonce[4], nonce[5], nonce[6], nonce[7]]);
+        let fresh = fresh | 1;
+        Ok(self.number.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(fresh))
+    }
+}
+
+impl Taken<'_> {
+    /// The line of this place, connected if need be.
+    pub(crate) fn line(&mut self, deadline: Deadline) -> Result<&mut Line, Error> {
+        // SAFETY: `busy` is ours until drop, and `&mut self` hands out one reference at a time.
+        let line = unsafe { &mut *self.place.line.get() };
+        match line {
+            Some(line) => Ok(line),
+            None => Ok(line.insert(self.client.connect(deadline)?)),
+        }
+    }
+
+    /// Throws the line away: after an error nothing on it could be told apart from what was before.
+    pub(crate) fn hang_up(&mut self) {
+        // SAFETY: as in `line`.
+        unsafe { *self.place.line.get() = None };
+    }
+}
+
+impl Line {
+    fn exchange(
+        &mut self,
+        request: &RequestHeader,
+        names: [&[u8]; 2],
+        reply: &mut [u8],
+        timeout: Nanos,
+    ) -> Result<ReplyHeader, SocketError> {
+        let channel = match self {
+            Self::Shared(channel) => channel,
+            Self::Tcp(stream) => return stream.exchange(request, names, &[], reply, timeout),
+        };
+        let stage = channel.stage();
+        let (first, second) = stage.split_at_mut(names[0].len());
+        first.copy_from_slice(names[0]);
+        second[..names[1].len()].copy_from_slice(names[1]);
+        let slot = channel.send(request)?;
+        let header = channel.wait(slot, timeout)?;
+        let len = header.payload_len as usize;
+        let room = reply.get_mut(..len).ok_or(SocketError::Closed)?;
+        room.copy_from_slice(channel.payload(slot, len).ok_or(SocketError::Closed)?);
+        Ok(header)
+    }
+}
+
+/// A server that restarts leaves its socket absent or deaf for a moment; other errors do not pass.
+fn is_worth_waiting(errno: Errno) -> bool {
+    matches!(
+        errno,
+        Errno::CONNREFUSED | Errno::NOENT | Errno::AGAIN | Errno::CONNRESET | Errno::PIPE | Errno::TIMEDOUT
+            | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::INTR
+    )
+}
+
+/// Whether sending the request a second time, after the first may have been served, does no harm.
+fn may_repeat(request: &RequestHeader) -> bool {
+    match Op::from_code(request.op) {
+        Some(
+            Op::GetAttr | Op::SetAttr | Op::Release | Op::Adopt | Op::Read | Op::Fsync | Op::Readlink | Op::ReadDir
+            | Op::Access | Op::StatFs | Op::PathOf,
+        ) => true,
+        Some(Op::Write) => request.flags & flag::APPEND == 0,
+        Some(Op::Open) => request.flags & flag::EXCLUSIVE == 0,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isonomia_units::Ino;
+
+    #[test]
+    fn what_creates_or_removes_names_is_not_repeated() {
+        let repeat = |op, flags| may_repeat(&RequestHeader { flags, ..RequestHeader::new(op, Ino::ROOT) });
+        assert!(repeat(Op::Read, 0) && repeat(Op::Write, 0) && repeat(Op::Open, flag::CREATE));
+        assert!(!repeat(Op::Write, flag::APPEND) && !repeat(Op::Open, flag::CREATE | flag::EXCLUSIVE));
+        for op in [Op::Mkdir, Op::Rmdir, Op::Unlink, Op::Rename, Op::Link, Op::Symlink, Op::Mknod, Op::ReserveAppend] {
+            assert!(!repeat(op, 0), "{op:?}");
+        }
+    }
+
+    #[test]
+    fn a_server_that_never_comes_ends_in_a_timeout() {
+        let config = ClientConfig {
+            address: "unix:/nonexistent/isonomia.sock".parse().unwrap(),
+            timeout: Nanos::from_millis(50),
+            claims: Claims::default(),
+            key_file: None,
+        };
+        let client = Client::new(config);
+        let error = client.get_attr(Ino::ROOT, b"", true).unwrap_err();
+        assert_eq!(error.errno(), Errno::TIMEDOUT);
+        assert!(error.to_string().contains("unix:/nonexistent/isonomia.sock"));
+    }
+}

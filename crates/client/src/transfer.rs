@@ -1,0 +1,242 @@
+//! Reads and writes: split where the layout and the connection ask for it, several pieces under way at once.
+//!
+//! While the server works on one piece, this side copies the next into (or the last out of) the shared memory.
+
+use crate::files::OpenFile;
+use crate::session::{Client, Line};
+use crate::Error;
+use isonomia_proto::PAYLOAD_LEN_MAX;
+use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};
+use isonomia_transport::channel::Channel;
+use isonomia_transport::socket::{Deadline, SocketError};
+use isonomia_transport::stream::Stream;
+use isonomia_units::Nanos;
+use rustix::io::Errno;
+
+/// What moved before a transfer ended, and why it ended.
+struct Progress {
+    bytes: usize,
+    end: End,
+}
+
+enum End {
+    /// Everything moved, or the file ended.
+    Complete,
+    /// The server refused a piece.
+    Refused(ReplyHeader),
+    /// The line broke.
+    Broken(SocketError),
+}
+
+/// The bytes of a transfer: into the program's buffer, or out of it.
+enum Side<'a> {
+    Read(&'a mut [u8]),
+    Write(&'a [u8]),
+}
+
+/// One piece of a transfer: a range on one target, small enough for one request.
+struct Piece {
+    start: usize,
+    len: usize,
+    slot: usize,
+}
+
+impl Side<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Read(buffer) => buffer.len(),
+            Self::Write(data) => data.len(),
+        }
+    }
+
+    fn op(&self) -> Op {
+        match self {
+            Self::Read(_) => Op::Read,
+            Self::Write(_) => Op::Write,
+        }
+    }
+}
+
+impl Client {
+    pub(crate) fn transfer_read(&self, file: &OpenFile, offset: u64, buffer: &mut [u8]) -> Result<usize, Error> {
+        self.transfer(file, offset, Side::Read(buffer))
+    }
+
+    pub(crate) fn transfer_write(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize, Error> {
+        self.transfer(file, offset, Side::Write(data))
+    }
+
+    pub(crate) fn transfer_append(&self, file: &OpenFile, data: &[u8]) -> Result<(u64, usize), Error> {
+        if data.is_empty() {
+            return Ok((file.attr.size_bytes, 0));
+        }
+        if data.len() <= Channel::PAYLOAD_LEN_MAX && file.layout.targets.len() == 1 {
+            return self.append_at_once(file, data);
+        }
+        let len = data.len().min(u32::MAX as usize);
+        let mut request = RequestHeader::with_capability(Op::ReserveAppend, &file.capability);
+        request.len = len as u32;
+        let offset = self.transact(request, [b"", b""], &mut [])?.value;
+        Ok((offset, self.transfer(file, offset, Side::Write(&data[..len]))?))
+    }
+
+    /// An append that fits one request: the server finds the end and writes there in one step.
+    fn append_at_once(&self, file: &OpenFile, data: &[u8]) -> Result<(u64, usize), Error> {
+        let mut request = piece(file, Op::Write, 0, 0, data.len(), true);
+        request.flags = flag::APPEND;
+        // A write has no names, so its payload goes where they would.
+        let mut reply = [0; size_of::<u64>()];
+        let header = self.transact(request, [data, b""], &mut reply)?;
+        Ok((header.value, reply.first_chunk().map_or(0, |len| u64::from_le_bytes(*len) as usize)))
+    }
+
+    fn transfer(&self, file: &OpenFile, offset: u64, mut side: Side<'_>) -> Result<usize, Error> {
+        let total = side.len();
+        if total == 0 {
+            return Ok(0);
+        }
+        let Some(room) = (i64::MAX as u64).checked_sub(offset).filter(|room| *room > 0) else {
+            return if side.op() == Op::Read { Ok(0) } else { Err(Error::Argument(Errno::FBIG)) };
+        };
+        let total = total.min(usize::try_from(room).unwrap_or(usize::MAX));
+        let timeout = self.config().timeout;
+        let mut taken = self.take(Deadline::after(timeout))?;
+        let mut done = 0;
+        loop {
+            let deadline = Deadline::after(timeout);
+            let progress = match taken.line(deadline)? {
+                Line::Shared(channel) => pipeline(channel, file, offset, &mut side, done..total, timeout),
+                Line::Tcp(stream) => in_turn(stream, file, offset, &mut side, done..total, timeout),
+            };
+            done += progress.bytes;
+            match progress.end {
+                End::Complete => return Ok(done),
+                // What moved before the failure counts; the next call meets the failure itself.
+                End::Refused(_) if done > 0 => return Ok(done),
+                End::Refused(header) => return self.checked(header, &[]).map(|_| 0),
+                End::Broken(error) => {
+                    taken.hang_up();
+                    self.after_loss(error, true, deadline)?;
+                }
+            }
+        }
+    }
+}
+
+/// The request for the piece that starts `start` bytes into a transfer, `room` bytes long at most.
+fn piece(file: &OpenFile, op: Op, offset: u64, start: usize, room: usize, first: bool) -> RequestHeader {
+    let at = offset + start as u64;
+    let (target, run) = file.layout.locate(at);
+    let len = room.min(usize::try_from(run).unwrap_or(usize::MAX));
+    let mut request = RequestHeader::with_capability(op, &file.capability);
+    request.offset = at;
+    request.len = len as u32;
+    request.target = target.0;
+    request.flags = if first { 0 } else { flag::CONTINUED };
+    request
+}
+
+/// Through shared memory: pieces follow each other without waiting, replies are taken in order.
+fn pipeline(
+    channel: &mut Channel,
+    file: &OpenFile,
+    offset: u64,
+    side: &mut Side<'_>,
+    range: std::ops::Range<usize>,
+    timeout: Nanos,
+) -> Progress {
+    let mut pieces: [Piece; Channel::DEPTH] = std::array::from_fn(|_| Piece { start: 0, len: 0, slot: 0 });
+    let (mut sent, mut taken, mut posted) = (0, 0, range.start);
+    let mut moved = 0;
+    let mut end = None;
+    loop {
+        while end.is_none() && posted < range.end && sent - taken < Channel::DEPTH {
+            let room = (range.end - posted).min(Channel::PAYLOAD_LEN_MAX);
+            // The cost of an operation is charged once for every PAYLOAD_LEN_MAX bytes, however they are split.
+            let first = (posted - range.start) % PAYLOAD_LEN_MAX == 0;
+            let request = piece(file, side.op(), offset, posted, room, first);
+            let len = request.len as usize;
+            if let Side::Write(data) = side {
+                channel.stage()[..len].copy_from_slice(&data[posted..posted + len]);
+            }
+            match channel.send(&request) {
+                Ok(slot) => pieces[sent % Channel::DEPTH] = Piece { start: posted, len, slot },
+                Err(error) => return Progress { bytes: moved, end: End::Broken(error) },
+            }
+            sent += 1;
+            posted += len;
+        }
+        if taken == sent {
+            return Progress { bytes: moved, end: end.unwrap_or(End::Complete) };
+        }
+        let Piece { start, len, slot } = pieces[taken % Channel::DEPTH];
+        taken += 1;
+        let header = match channel.wait(slot, timeout) {
+            Ok(header) => header,
+            Err(error) => return Progress { bytes: moved, end: End::Broken(error) },
+        };
+        if end.is_some() {
+            continue;
+        }
+        if header.errno != 0 {
+            end = Some(End::Refused(header));
+            continue;
+        }
+        let count = match side {
+            Side::Read(buffer) => {
+                let count = (header.payload_len as usize).min(len);
+                match channel.payload(slot, count) {
+                    Some(payload) => buffer[start..start + count].copy_from_slice(payload),
+                    None => return Progress { bytes: moved, end: End::Broken(SocketError::Closed) },
+                }
+                count
+            }
+            Side::Write(_) => (header.value as usize).min(len),
+        };
+        moved += count;
+        if count < len {
+            end = Some(End::Complete);
+        }
+    }
+}
+
+/// Over TCP: one piece after the other.
+fn in_turn(
+    stream: &mut Stream,
+    file: &OpenFile,
+    offset: u64,
+    side: &mut Side<'_>,
+    range: std::ops::Range<usize>,
+    timeout: Nanos,
+) -> Progress {
+    let mut moved = 0;
+    let complete = |bytes| Progress { bytes, end: End::Complete };
+    while range.start + moved < range.end {
+        let start = range.start + moved;
+        let room = (range.end - start).min(PAYLOAD_LEN_MAX);
+        let request = piece(file, side.op(), offset, start, room, true);
+        let len = request.len as usize;
+        let exchanged = match side {
+            Side::Read(buffer) => {
+                stream.exchange(&request, [b"", b""], &[], &mut buffer[start..start + len], timeout)
+            }
+            Side::Write(data) => {
+                stream.exchange(&request, [b"", b""], &data[start..start + len], &mut [], timeout)
+            }
+        };
+        let header = match exchanged {
+            Ok(header) if header.errno != 0 => return Progress { bytes: moved, end: End::Refused(header) },
+            Ok(header) => header,
+            Err(error) => return Progress { bytes: moved, end: End::Broken(error) },
+        };
+        let count = match side {
+            Side::Read(_) => header.payload_len as usize,
+            Side::Write(_) => (header.value as usize).min(len),
+        };
+        moved += count;
+        if count < len {
+            return complete(moved);
+        }
+    }
+    complete(moved)
+}

@@ -1,0 +1,106 @@
+//! What an operator sets: one TOML file, unknown keys refused, units in values.
+
+use isonomia_policy::{Draw, PolicySpec};
+use isonomia_transport::address::Address;
+use isonomia_units::{Bytes, Nanos, Rate, ServerId};
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// Everything that `isonomia serve` can be told.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// Number of this server, unique in the system.
+    pub server: ServerId,
+    /// Where metadata lie, and targets without a directory of their own; a fresh temporary directory in memory,
+    /// removed at the end, if absent.
+    pub dir: Option<PathBuf>,
+    /// Addresses to listen on: `unix:PATH` or `tcp:HOST:PORT`.
+    pub listen: Vec<Address>,
+    /// Key that clients on TCP must know: a file of mode 0600. Required to listen on TCP.
+    pub key_file: Option<PathBuf>,
+    /// The sharing policy.
+    pub policy: PolicySpec,
+    /// How the next request is drawn.
+    pub draw: Draw,
+    /// Seed of the lottery.
+    pub seed: u64,
+    /// Believe what clients say of user, group, size and priority. For trials only.
+    pub trust_clients: bool,
+    /// Worker threads; as many as cores, at least 2 and at most 8, if absent.
+    pub workers: Option<u32>,
+    /// The targets; one if none is named.
+    pub targets: Vec<TargetConfig>,
+    /// The emulated speed of the metadata service: its time for each operation.
+    pub metadata_per_op: Option<Nanos>,
+    /// Targets that a new file is striped over.
+    pub stripe_count: u16,
+    /// Bytes of a stripe: a multiple of 4 KiB.
+    pub stripe_size: Bytes,
+    /// Address for Prometheus, such as `127.0.0.1:9180`; none if absent.
+    pub metrics: Option<std::net::SocketAddr>,
+}
+
+/// One target.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct TargetConfig {
+    /// Where its objects lie; below [`Config::dir`] if absent.
+    pub dir: Option<PathBuf>,
+    /// Emulate a device of this bandwidth.
+    pub bandwidth: Option<Rate>,
+    /// Emulate a device that needs this long for each operation, besides the bytes.
+    pub per_op: Option<Nanos>,
+}
+
+/// A configuration that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read {path}: {source}")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file does not say what it may say; the message names line, key, and what is allowed.
+    #[error("{path}: {source}")]
+    Parse {
+        /// The file.
+        path: PathBuf,
+        /// What and where.
+        source: Box<toml::de::Error>,
+    },
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            server: ServerId(0),
+            dir: None,
+            listen: Vec::new(),
+            key_file: None,
+            policy: PolicySpec::default(),
+            draw: Draw::default(),
+            seed: 1,
+            trust_clients: false,
+            workers: None,
+            targets: Vec::new(),
+            metadata_per_op: None,
+            stripe_count: 1,
+            stripe_size: Bytes::mib(1),
+            metrics: None,
+        }
+    }
+}
+
+impl Config {
+    /// Reads a configuration file.
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        toml::from_str(&text).map_err(|e| ConfigError::Parse { path: path.to_owned(), source: Box::new(e) })
+    }
+}

@@ -1,0 +1,113 @@
+//! The client's end of shared memory: several requests may be under way, one thread at a time uses it.
+
+use crate::address::Address;
+use crate::handshake::{self, HandshakeError, Identity};
+use crate::monotonic_now;
+use crate::region::{ClientRegion, SLOT_LEN, SLOTS};
+use crate::socket::{self, Deadline, SocketError};
+use isonomia_proto::request::{ReplyHeader, RequestHeader};
+use isonomia_units::Nanos;
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::SendFlags;
+
+/// Looks at a slot before the first yield: about the time of the shortest round trip.
+const SPINS: u32 = 200;
+/// How long a waiting client yields before it sleeps. Below one wake-up of an idle core (10–25 µs), both sides
+/// would settle into sleeping for every request.
+const YIELD_FOR: Nanos = Nanos::from_micros(60);
+/// Between two looks at whether the server lives.
+const SLEEP_NS_MAX: u64 = 100_000_000;
+
+/// A connection through shared memory.
+#[derive(Debug)]
+pub struct Channel {
+    region: ClientRegion,
+    socket: OwnedFd,
+    under_way: usize,
+}
+
+impl Channel {
+    /// Requests that can be under way at once.
+    pub const DEPTH: usize = SLOTS;
+    /// Largest payload of one request.
+    pub const PAYLOAD_LEN_MAX: usize = SLOT_LEN;
+
+    /// Opens a session and its memory.
+    pub fn open(address: &Address, identity: &Identity, deadline: Deadline) -> Result<Self, HandshakeError> {
+        let (session, region) = handshake::open_shared(address, identity, deadline)?;
+        Ok(Self { region, socket: session.socket, under_way: 0 })
+    }
+
+    /// The buffer for the names or payload of the next request. At most [`Self::DEPTH`] may be under way.
+    pub fn stage(&mut self) -> &mut [u8] {
+        debug_assert!(self.under_way < SLOTS);
+        let slot = self.region.next_slot();
+        self.region.buffer(slot)
+    }
+
+    /// Sends the request whose names or payload were staged; gives the slot that its reply will be in.
+    pub fn send(&mut self, request: &RequestHeader) -> Result<usize, SocketError> {
+        let slot = self.region.next_slot();
+        self.under_way += 1;
+        if self.region.post(request) {
+            match rustix::net::send(&self.socket, &[0], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                // A full socket buffer holds rings enough.
+                Ok(_) | Err(Errno::AGAIN) => {}
+                Err(Errno::PIPE | Errno::CONNRESET) => return Err(SocketError::Closed),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(slot)
+    }
+
+    /// Waits for the reply in `slot`; slots must be waited for in the order they were sent. The wait goes on
+    /// past `timeout` as long as the server shows that it lives.
+    pub fn wait(&mut self, slot: usize, timeout: Nanos) -> Result<ReplyHeader, SocketError> {
+        for _ in 0..SPINS {
+            if self.region.is_done(slot) {
+                return Ok(self.take(slot));
+            }
+            std::hint::spin_loop();
+        }
+        let start = monotonic_now();
+        while monotonic_now().since(start) < YIELD_FOR {
+            rustix::thread::sched_yield();
+            if self.region.is_done(slot) {
+                return Ok(self.take(slot));
+            }
+        }
+        let mut deadline = Deadline::after(timeout);
+        let mut tick = self.region.alive_tick();
+        loop {
+            self.region.sleep(slot, SLEEP_NS_MAX);
+            if self.region.is_done(slot) {
+                return Ok(self.take(slot));
+            }
+            if socket::is_ended(self.socket.as_fd()) {
+                return Err(SocketError::Closed);
+            }
+            let now = self.region.alive_tick();
+            if now != tick {
+                tick = now;
+                deadline = Deadline::after(timeout);
+            }
+            deadline.left().ok_or(SocketError::TimedOut)?;
+        }
+    }
+
+    fn take(&mut self, slot: usize) -> ReplyHeader {
+        self.under_way -= 1;
+        self.region.reply(slot)
+    }
+
+    /// The first `len` bytes of the reply's payload in `slot`, until that slot is used again.
+    pub fn payload(&mut self, slot: usize, len: usize) -> Option<&[u8]> {
+        self.region.buffer(slot).get(..len)
+    }
+
+    /// Whether no request is under way.
+    pub fn is_quiet(&self) -> bool {
+        self.under_way == 0
+    }
+}

@@ -1,0 +1,55 @@
+//! An operator's connection: questions and answers in JSON.
+
+use crate::address::Address;
+use crate::handshake::{self, HandshakeError, Identity, Session};
+use crate::socket::{self, Deadline, SocketError};
+use isonomia_proto::control::{ControlReply, ControlRequest};
+use isonomia_proto::setup::{self, CONTROL_REPLY_LEN_MAX, Role};
+use isonomia_units::Nanos;
+use rustix::fd::AsFd;
+
+/// Why a question has no answer.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControlError {
+    /// No session.
+    #[error("cannot reach a server at {address}: {source}")]
+    Connect {
+        /// The server's address.
+        address: String,
+        /// Why.
+        source: HandshakeError,
+    },
+    /// The session broke.
+    #[error("{0}")]
+    Socket(#[from] SocketError),
+    /// The answer is not the JSON that is expected.
+    #[error("malformed answer: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// An open connection for control.
+#[derive(Debug)]
+pub struct ControlConnection {
+    session: Session,
+    timeout: Nanos,
+}
+
+impl ControlConnection {
+    /// Connects; every later question may take `timeout` as well.
+    pub fn connect(address: &Address, key_file: Option<&str>, timeout: Nanos) -> Result<Self, ControlError> {
+        let identity = Identity { key_file: key_file.map(str::to_owned), ..Identity::default() };
+        let session = handshake::open_stream(address, Role::Control, &identity, Deadline::after(timeout))
+            .map_err(|source| ControlError::Connect { address: address.to_string(), source })?;
+        Ok(Self { session, timeout })
+    }
+
+    /// Asks, and waits for the answer.
+    pub fn ask(&mut self, request: &ControlRequest) -> Result<ControlReply, ControlError> {
+        let deadline = Deadline::after(self.timeout);
+        let socket = self.session.socket.as_fd();
+        socket::send_all(socket, &[&setup::frame(&serde_json::to_vec(request)?)], deadline)?;
+        let body = socket::receive_frame(socket, CONTROL_REPLY_LEN_MAX, deadline)?;
+        Ok(serde_json::from_slice(&body)?)
+    }
+}

@@ -1,0 +1,119 @@
+//! The client's part of opening a session.
+
+use crate::address::Address;
+use crate::key::{Key, KeyError, Prover, fresh_nonce};
+use crate::region::ClientRegion;
+use crate::socket::{self, Deadline, SocketError};
+use isonomia_proto::PROTOCOL_VERSION;
+use isonomia_proto::setup::{self, Answer, Challenge, Claims, Hello, Role, SETUP_LEN_MAX, Welcome};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::process::{getegid, geteuid, getpid};
+
+/// Why no session was opened.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HandshakeError {
+    /// The connection failed; trying again may help.
+    #[error("{0}")]
+    Socket(#[from] SocketError),
+    /// The server said no.
+    #[error("{0}")]
+    Refused(String),
+    /// The key file cannot be used.
+    #[error("{0}")]
+    Key(#[from] KeyError),
+    /// TCP needs a key, and none was named.
+    #[error("a server on TCP asks for a key, and no key file is set")]
+    KeyMissing,
+    /// The server does not know the key: it may not be the one it seems to be.
+    #[error("the server did not prove that it knows the key")]
+    ServerUnproven,
+}
+
+/// Who connects.
+#[derive(Clone, Debug, Default)]
+pub struct Identity {
+    /// One number per client process.
+    pub client: u64,
+    /// The job.
+    pub claims: Claims,
+    /// Needed on TCP.
+    pub key_file: Option<String>,
+}
+
+/// An open session.
+#[derive(Debug)]
+pub struct Session {
+    /// The connection.
+    pub socket: OwnedFd,
+    /// What the server answered.
+    pub welcome: Welcome,
+}
+
+/// Opens a session for requests in shared memory: the address must be a Unix socket's.
+pub fn open_shared(
+    address: &Address,
+    identity: &Identity,
+    deadline: Deadline,
+) -> Result<(Session, ClientRegion), HandshakeError> {
+    let (region, memory) = ClientRegion::create().map_err(SocketError::System)?;
+    let socket = socket::connect(address, deadline)?;
+    let hello = setup::encode(&hello(Role::SharedMemory, identity));
+    socket::send_with_descriptor(socket.as_fd(), &hello, memory.as_fd(), deadline)?;
+    let welcome = receive_answer(&socket, deadline)?;
+    Ok((Session { socket, welcome }, region))
+}
+
+/// Opens a session for requests on the connection itself, or for control.
+pub fn open_stream(
+    address: &Address,
+    role: Role,
+    identity: &Identity,
+    deadline: Deadline,
+) -> Result<Session, HandshakeError> {
+    let socket = socket::connect(address, deadline)?;
+    let mut hello = hello(role, identity);
+    let key = match address {
+        Address::Unix(_) => None,
+        Address::Tcp(_) => Some(Key::read(identity.key_file.as_deref().ok_or(HandshakeError::KeyMissing)?)?),
+    };
+    let mut server_nonce = [0; 32];
+    if let Some(key) = &key {
+        let body = socket::receive_frame(socket.as_fd(), SETUP_LEN_MAX, deadline)?;
+        let challenge: Challenge = setup::decode(&body).map_err(SocketError::Frame)?;
+        setup::check_version(challenge.version).map_err(SocketError::Frame)?;
+        server_nonce = challenge.nonce;
+        hello.nonce = fresh_nonce().map_err(SocketError::System)?;
+        hello.proof = key.prove(Prover::Client, &hello.nonce, &server_nonce);
+    }
+    socket::send_all(socket.as_fd(), &[&setup::encode(&hello)], deadline)?;
+    let welcome = receive_answer(&socket, deadline)?;
+    match &key {
+        Some(key) if !key.check(Prover::Server, &hello.nonce, &server_nonce, &welcome.proof) => {
+            Err(HandshakeError::ServerUnproven)
+        }
+        _ => Ok(Session { socket, welcome }),
+    }
+}
+
+fn hello(role: Role, identity: &Identity) -> Hello {
+    Hello {
+        version: PROTOCOL_VERSION,
+        role,
+        client: identity.client,
+        claims: identity.claims.clone(),
+        nonce: [0; 32],
+        proof: [0; 32],
+        pid: getpid().as_raw_nonzero().get() as u32,
+        uid: geteuid().as_raw(),
+        gid: getegid().as_raw(),
+    }
+}
+
+fn receive_answer(socket: &OwnedFd, deadline: Deadline) -> Result<Welcome, HandshakeError> {
+    let body = socket::receive_frame(socket.as_fd(), SETUP_LEN_MAX, deadline)?;
+    match setup::decode(&body).map_err(SocketError::Frame)? {
+        Answer::Welcome(welcome) => Ok(welcome),
+        Answer::Refused(reason) => Err(HandshakeError::Refused(reason)),
+    }
+}

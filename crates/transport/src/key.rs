@@ -1,0 +1,164 @@
+//! The proof of a shared key: both sides show that they know it, and it never travels.
+//!
+//! The key is the content of a file of mode 0600 that belongs to the reader. A proof is HMAC-SHA256 of the key
+//! over a label (so that one side's proof is never the other's) and both nonces.
+
+use hmac::{Hmac, KeyInit, Mac};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use sha2::Sha256;
+
+/// Fewer random bytes than this could be guessed.
+const KEY_LEN_MIN: usize = 16;
+const KEY_LEN_MAX: usize = 4096;
+
+/// A fresh random number that one proof is bound to.
+pub type Nonce = [u8; 32];
+
+/// Knowledge that both sides share.
+#[derive(Clone)]
+pub struct Key(Vec<u8>);
+
+/// Whose proof it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Prover {
+    /// The side that connects.
+    Client,
+    /// The side that listens.
+    Server,
+}
+
+/// A key file that is not used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// It cannot be read.
+    #[error("cannot read key file {path}: {errno}")]
+    Read {
+        /// The file.
+        path: String,
+        /// Why.
+        errno: Errno,
+    },
+    /// Others can read it.
+    #[error("key file {path} has mode {mode:04o}: only its owner may read it (chmod 600 {path})")]
+    Mode {
+        /// The file.
+        path: String,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// Somebody else could have written it.
+    #[error("key file {path} belongs to user {owner}, not to this user or root")]
+    Owner {
+        /// The file.
+        path: String,
+        /// Its owner.
+        owner: u32,
+    },
+    /// It is no key.
+    #[error("key file {path} has {len} bytes; {KEY_LEN_MIN} to {KEY_LEN_MAX} are allowed (head -c 32 /dev/urandom > {path})")]
+    Length {
+        /// The file.
+        path: String,
+        /// Its length.
+        len: usize,
+    },
+}
+
+impl Key {
+    /// Reads a key file, refusing one that others can read.
+    pub fn read(path: &str) -> Result<Self, KeyError> {
+        let read = |errno| KeyError::Read { path: path.to_owned(), errno };
+        let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(read)?;
+        let stat = rustix::fs::fstat(&file).map_err(read)?;
+        if stat.st_mode & 0o077 != 0 {
+            return Err(KeyError::Mode { path: path.to_owned(), mode: stat.st_mode & 0o7777 });
+        }
+        if stat.st_uid != 0 && stat.st_uid != rustix::process::geteuid().as_raw() {
+            return Err(KeyError::Owner { path: path.to_owned(), owner: stat.st_uid });
+        }
+        let mut bytes = vec![0; KEY_LEN_MAX + 1];
+        let mut len = 0;
+        while len < bytes.len() {
+            match rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut bytes[len..])).map_err(read)? {
+                0 => break,
+                n => len += n,
+            }
+        }
+        bytes.truncate(len);
+        if !(KEY_LEN_MIN..=KEY_LEN_MAX).contains(&len) {
+            return Err(KeyError::Length { path: path.to_owned(), len });
+        }
+        Ok(Self(bytes))
+    }
+
+    /// The proof that `prover` knows this key.
+    pub fn prove(&self, prover: Prover, client: &Nonce, server: &Nonce) -> [u8; 32] {
+        self.mac(prover, client, server).finalize().into_bytes().into()
+    }
+
+    /// Checks a proof, in a time that does not depend on where it differs.
+    pub fn check(&self, prover: Prover, client: &Nonce, server: &Nonce, proof: &[u8; 32]) -> bool {
+        self.mac(prover, client, server).verify_slice(proof).is_ok()
+    }
+
+    fn mac(&self, prover: Prover, client: &Nonce, server: &Nonce) -> Hmac<Sha256> {
+        // Keys of every length are valid for HMAC.
+        let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
+        mac.update(match prover {
+            Prover::Client => b"isonomia client 1",
+            Prover::Server => b"isonomia server 1",
+        });
+        mac.update(client);
+        mac.update(server);
+        mac
+    }
+}
+
+impl std::fmt::Debug for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Key(..)")
+    }
+}
+
+/// A fresh nonce from the kernel.
+pub fn fresh_nonce() -> Result<Nonce, Errno> {
+    let mut nonce = [0; 32];
+    let mut filled = 0;
+    while filled < nonce.len() {
+        filled += rustix::io::retry_on_intr(|| {
+            rustix::rand::getrandom(&mut nonce[filled..], rustix::rand::GetRandomFlags::empty())
+        })?;
+    }
+    Ok(nonce)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_same_key_side_and_nonces_agree() {
+        let (key, other) = (Key(vec![7; 32]), Key(vec![8; 32]));
+        let (client, server) = (fresh_nonce().unwrap(), fresh_nonce().unwrap());
+        let proof = key.prove(Prover::Client, &client, &server);
+        assert!(key.check(Prover::Client, &client, &server, &proof));
+        assert!(!key.check(Prover::Server, &client, &server, &proof));
+        assert!(!key.check(Prover::Client, &server, &client, &proof));
+        assert!(!other.check(Prover::Client, &client, &server, &proof));
+        let mut wrong = proof;
+        wrong[31] ^= 1;
+        assert!(!key.check(Prover::Client, &client, &server, &wrong));
+    }
+
+    #[test]
+    fn hmac_is_the_standard_one() {
+        // RFC 4231, test case 2: key "Jefe" over "what do ya want for nothing?".
+        let mut mac = Hmac::<Sha256>::new_from_slice(b"Jefe").unwrap();
+        mac.update(b"what do ya want for nothing?");
+        let expected = "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
+        let got: String = mac.finalize().into_bytes().iter().map(|b| format!("{b:02x}")).collect();
+        assert_eq!(got, expected);
+    }
+}

@@ -1,0 +1,209 @@
+//! Sockets with deadlines: connecting, whole messages, descriptors in ancillary data.
+//!
+//! All sockets are non-blocking; what would block polls until its deadline.
+
+use crate::address::Address;
+use crate::monotonic_now;
+use isonomia_proto::setup::{self, BadFrame, SETUP_HEADER_LEN};
+use isonomia_units::Nanos;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType, sockopt,
+};
+use std::io::IoSlice;
+use std::net::ToSocketAddrs;
+
+/// Why a conversation on a socket ended.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SocketError {
+    /// The system refused.
+    #[error("{0}")]
+    System(#[from] Errno),
+    /// The peer is gone.
+    #[error("connection closed by the peer")]
+    Closed,
+    /// The deadline passed.
+    #[error("no answer in time")]
+    TimedOut,
+    /// The peer sent what is no frame.
+    #[error("{0}")]
+    Frame(#[from] BadFrame),
+    /// The host's name means nothing.
+    #[error("cannot resolve {0}")]
+    Resolve(String),
+}
+
+/// A point in time after which nobody waits any longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Deadline(Nanos);
+
+impl Deadline {
+    /// `span` from now.
+    pub fn after(span: Nanos) -> Self {
+        Self(monotonic_now() + span)
+    }
+
+    /// The time left; `None` when it has passed.
+    pub fn left(self) -> Option<Nanos> {
+        let left = self.0.since(monotonic_now());
+        if left == Nanos::ZERO { None } else { Some(left) }
+    }
+}
+
+/// Connects to `address`. The socket is non-blocking and closed on `exec`.
+pub fn connect(address: &Address, deadline: Deadline) -> Result<OwnedFd, SocketError> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    match address {
+        Address::Unix(path) => {
+            let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+            // A non-blocking connect to a Unix socket is immediate; EAGAIN says that the listener's queue is full.
+            match rustix::net::connect(&socket, &SocketAddrUnix::new(path.as_str())?) {
+                Ok(()) => Ok(socket),
+                Err(errno) => Err(errno.into()),
+            }
+        }
+        Address::Tcp(place) => {
+            let resolved = place.to_socket_addrs().map_err(|_| SocketError::Resolve(place.clone()))?;
+            let mut last = SocketError::Resolve(place.clone());
+            for target in resolved {
+                let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+                let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+                match finish_connect(&socket, &target, deadline) {
+                    Ok(()) => {
+                        sockopt::set_tcp_nodelay(&socket, true)?;
+                        return Ok(socket);
+                    }
+                    Err(error) => last = error,
+                }
+            }
+            Err(last)
+        }
+    }
+}
+
+fn finish_connect(socket: &OwnedFd, target: &std::net::SocketAddr, deadline: Deadline) -> Result<(), SocketError> {
+    match rustix::net::connect(socket, target) {
+        Ok(()) => return Ok(()),
+        Err(Errno::INPROGRESS) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    wait(socket.as_fd(), PollFlags::OUT, deadline)?;
+    sockopt::socket_error(socket)?.map_err(SocketError::System)
+}
+
+/// Waits until `socket` is ready for `what`, or has an error or an end, which the next call on it will tell.
+pub fn wait(socket: BorrowedFd<'_>, what: PollFlags, deadline: Deadline) -> Result<(), SocketError> {
+    loop {
+        let left = deadline.left().ok_or(SocketError::TimedOut)?;
+        let timeout = Timespec { tv_sec: (left.0 / 1_000_000_000) as _, tv_nsec: (left.0 % 1_000_000_000) as _ };
+        match poll(&mut [PollFd::from_borrowed_fd(socket, what)], Some(&timeout)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Whether the peer has closed the connection or sent something unasked (on a set-up Unix socket nothing is
+/// ever sent to a client, so both mean the same).
+pub fn is_ended(socket: BorrowedFd<'_>) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    matches!(poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], Some(&now)), Ok(1..))
+}
+
+/// Sends all parts, one after the other.
+pub fn send_all(socket: BorrowedFd<'_>, parts: &[&[u8]], deadline: Deadline) -> Result<(), SocketError> {
+    send_parts(socket, parts, None, deadline)
+}
+
+/// Sends `bytes` with a descriptor attached to the first of them.
+pub fn send_with_descriptor(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptor: BorrowedFd<'_>,
+    deadline: Deadline,
+) -> Result<(), SocketError> {
+    send_parts(socket, &[bytes], Some(descriptor), deadline)
+}
+
+/// Parts of one message at most: header, two names, payload.
+const PARTS_MAX: usize = 4;
+
+fn send_parts(
+    socket: BorrowedFd<'_>,
+    parts: &[&[u8]],
+    mut descriptor: Option<BorrowedFd<'_>>,
+    deadline: Deadline,
+) -> Result<(), SocketError> {
+    let total: usize = parts.iter().map(|p| p.len()).sum();
+    let mut sent = 0;
+    while sent < total {
+        let mut slices = [IoSlice::new(&[]); PARTS_MAX];
+        let mut skip = sent;
+        let mut used = 0;
+        for part in parts {
+            if skip < part.len() {
+                slices[used] = IoSlice::new(&part[skip..]);
+                used += 1;
+            }
+            skip = skip.saturating_sub(part.len());
+        }
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let rights: [BorrowedFd<'_>; 1];
+        if let Some(fd) = descriptor {
+            rights = [fd];
+            ancillary.push(SendAncillaryMessage::ScmRights(&rights));
+        }
+        match rustix::net::sendmsg(socket, &slices[..used], &mut ancillary, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            Ok(n) => {
+                sent += n;
+                descriptor = None;
+            }
+            Err(Errno::AGAIN) => wait(socket, PollFlags::OUT, deadline)?,
+            Err(Errno::INTR) => {}
+            Err(Errno::PIPE | Errno::CONNRESET) => return Err(SocketError::Closed),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Attempts to receive before the first sleep. One costs about a microsecond, a wake-up ten or more.
+const RECEIVE_SPINS: u32 = 50;
+
+/// Receives exactly `buffer.len()` bytes.
+pub fn receive_all(socket: BorrowedFd<'_>, buffer: &mut [u8], deadline: Deadline) -> Result<(), SocketError> {
+    let mut received = 0;
+    let mut idle = 0;
+    while received < buffer.len() {
+        match rustix::net::recv(socket, &mut buffer[received..], RecvFlags::DONTWAIT) {
+            Ok((0, _)) | Err(Errno::CONNRESET) => return Err(SocketError::Closed),
+            Ok((n, _)) => {
+                received += n;
+                idle = 0;
+            }
+            Err(Errno::AGAIN) if idle < RECEIVE_SPINS => {
+                idle += 1;
+                rustix::thread::sched_yield();
+            }
+            Err(Errno::AGAIN) => wait(socket, PollFlags::IN, deadline)?,
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Receives one set-up frame and gives its body, of `len_max` bytes at most.
+pub fn receive_frame(socket: BorrowedFd<'_>, len_max: usize, deadline: Deadline) -> Result<Vec<u8>, SocketError> {
+    let mut header = [0; SETUP_HEADER_LEN];
+    receive_all(socket, &mut header, deadline)?;
+    let mut body = vec![0; setup::body_len(&header, len_max)?];
+    receive_all(socket, &mut body, deadline)?;
+    Ok(body)
+}

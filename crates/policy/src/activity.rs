@@ -6,15 +6,16 @@
 //! the turn for a job that is behind and due back soon. What that may cost is bounded three times over:
 //!
 //! * At most [`Tuning::hold_max`] passes between the first refusal and the next dispatch.
-//! * Holds are paid from a budget that grows by [`HOLD_PER_SERVICE`] of the service dispatched, so a target
-//!   spends at most a third of its time on holds, even if every job conspires.
+//! * Holds are paid from a budget: a hold costs the service that the target could have given meanwhile
+//!   ([`Tuning::parallel`] less the requests in flight, times its length), and half of the service dispatched is
+//!   paid in. So holds take at most a third of a target's capacity, whatever the jobs do.
 //! * A job that fails to come loses the turn and what it was owed, and is not waited for again until it has
 //!   come back promptly 2, 4, 8, … [`PROMPT_RETURNS_MAX`] times.
 
 use isonomia_units::Nanos;
 
-/// Time spent on holds per time of service dispatched: 1 / this.
-pub(crate) const HOLD_PER_SERVICE: u64 = 2;
+/// Service dispatched for each ns of service that holds may forgo.
+pub(crate) const SERVICE_PER_HOLD: u64 = 2;
 /// The most prompt returns asked of a job that was waited for in vain.
 pub(crate) const PROMPT_RETURNS_MAX: u32 = 64;
 /// Think times seen before a job is first waited for.
@@ -32,6 +33,9 @@ pub struct Tuning {
     /// The most service that a job is still owed when it returns within the window. Default 50 ms: several of
     /// the largest requests of a slow target, and less than the 100 ms over which throughput is to be even.
     pub lag_max: Nanos,
+    /// Requests that the target serves at full speed at once, at least 1. Default 1: a device that serves one
+    /// after the other, however many workers queue at it. It decides only what a hold is taken to cost.
+    pub parallel: u32,
 }
 
 impl Default for Tuning {
@@ -40,6 +44,7 @@ impl Default for Tuning {
             active_window: Nanos::from_millis(20),
             hold_max: Nanos::from_micros(500),
             lag_max: Nanos::from_millis(50),
+            parallel: 1,
         }
     }
 }

@@ -90,7 +90,8 @@ pub trait Arbiter: Send {
     /// Always empty under `fifo`, which owes nobody anything.
     fn shares(&self, now: Nanos) -> Vec<(JobId, f64)>;
 
-    /// Takes out every queued request, in arrival order over all jobs. The jobs stay. With `set_job` and
+    /// Takes out every queued request, in arrival order over all jobs. The jobs stay; one left without requests
+    /// counts as idle from the latest time that was passed in. With `set_job` and
     /// `enqueue` on a new arbiter this changes the policy of a live target without dropping a request.
     fn drain(&mut self) -> Vec<Request>;
 }

@@ -37,3 +37,37 @@ impl CappedDevice {
         self.free_at
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COST: Nanos = Nanos::from_micros(100);
+
+    #[test]
+    fn late_wake_ups_do_not_slow_a_backlogged_device() {
+        let mut device = CappedDevice::new();
+        let mut now = device.start(Nanos::from_secs(1), COST, false);
+        for _ in 0..999 {
+            now = device.start(now + Nanos::from_micros(70), COST, true);
+        }
+        assert_eq!(device.free_at(), Nanos::from_millis(1_100));
+    }
+
+    #[test]
+    fn idle_time_is_not_saved_up() {
+        let mut device = CappedDevice::new();
+        assert_eq!(device.start(Nanos::ZERO, COST, true), COST);
+        let gap = Nanos::from_micros(50);
+        assert_eq!(device.start(COST + gap, COST, false), COST + gap + COST);
+        let late = device.free_at() + LATE_MAX + Nanos(1);
+        assert_eq!(device.start(late, COST, true), late + COST);
+    }
+
+    #[test]
+    fn requests_given_early_queue_up() {
+        let mut device = CappedDevice::new();
+        device.start(Nanos::ZERO, COST, false);
+        assert_eq!(device.start(Nanos(1), COST, false), COST + COST);
+    }
+}

@@ -44,6 +44,7 @@ mod fifo;
 mod lottery;
 mod roster;
 pub mod shares;
+mod slots;
 mod spec;
 mod spec_text;
 mod tree;

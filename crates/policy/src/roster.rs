@@ -6,12 +6,13 @@
 //! share goes to the others within the window.
 
 use crate::arbiter::{EnqueueError, Request};
+use crate::slots::Slots;
 use crate::spec::Level;
 use crate::tree::{Leaf, ShareTree};
 use crate::{COST_MAX, RequestId};
 use isonomia_units::{JobId, JobInfo, Nanos};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 
 /// The most requests that one arbiter queues.
 pub const QUEUED_MAX: usize = 1 << 20;
@@ -35,7 +36,7 @@ pub(crate) struct Job {
 
 /// Jobs by slot. A slot is a small number, reused after a job is gone.
 pub(crate) struct Roster {
-    slots: BTreeMap<JobId, u32>,
+    slots: Slots,
     jobs: Vec<Job>,
     vacant: Vec<u32>,
     tree: ShareTree,
@@ -43,6 +44,7 @@ pub(crate) struct Roster {
     expiries: BinaryHeap<Reverse<(Nanos, u32, u32)>>,
     active_window: Nanos,
     queued: usize,
+    in_flight: u32,
     arrivals: u64,
     now: Nanos,
 }
@@ -59,13 +61,14 @@ pub(crate) struct Arrival {
 impl Roster {
     pub(crate) fn new(levels: &[Level], active_window: Nanos) -> Self {
         Self {
-            slots: BTreeMap::new(),
+            slots: Slots::default(),
             jobs: Vec::new(),
             vacant: Vec::new(),
             tree: ShareTree::new(levels),
             expiries: BinaryHeap::new(),
             active_window,
             queued: 0,
+            in_flight: 0,
             arrivals: 0,
             now: Nanos::ZERO,
         }
@@ -105,7 +108,7 @@ impl Roster {
 
     /// Adds a job, or moves it in the tree. Returns its slot and whether it is new.
     pub(crate) fn set_job(&mut self, id: JobId, info: &JobInfo) -> (u32, bool) {
-        if let Some(&slot) = self.slots.get(&id) {
+        if let Some(slot) = self.slots.get(id) {
             let old = self.jobs[slot as usize].leaf;
             let active = self.tree.is_active(old);
             self.tree.remove(old);
@@ -139,19 +142,20 @@ impl Roster {
 
     /// Removes a job; returns its slot and its queue.
     pub(crate) fn remove_job(&mut self, id: JobId) -> Option<(u32, Vec<Request>)> {
-        let slot = self.slots.remove(&id)?;
+        let slot = self.slots.remove(id)?;
         let job = &mut self.jobs[slot as usize];
         job.present = false;
         let queue: Vec<_> = std::mem::take(&mut job.queue).into_iter().map(|(_, request)| request).collect();
         self.tree.remove(job.leaf);
         self.queued -= queue.len();
+        self.in_flight -= job.in_flight;
         self.vacant.push(slot);
         Some((slot, queue))
     }
 
     pub(crate) fn enqueue(&mut self, request: Request) -> Result<Arrival, EnqueueError> {
         let (id, job) = (request.id, request.job);
-        let Some(&slot) = self.slots.get(&job) else { return Err(EnqueueError::UnknownJob { job, request: id }) };
+        let Some(slot) = self.slots.get(job) else { return Err(EnqueueError::UnknownJob { job, request: id }) };
         if self.queued >= QUEUED_MAX {
             return Err(EnqueueError::QueueFull { job, request: id });
         }
@@ -173,22 +177,24 @@ impl Roster {
         let job = &mut self.jobs[slot as usize];
         let (_, request) = job.queue.pop_front()?;
         job.in_flight += 1;
+        self.in_flight += 1;
         self.queued -= 1;
         Some((request, request.cost.clamp(Nanos(1), COST_MAX), !job.queue.is_empty()))
     }
 
     /// A request in service has ended; the job's slot, unless it is gone.
     pub(crate) fn complete(&mut self, id: JobId) -> Option<u32> {
-        let slot = *self.slots.get(&id)?;
+        let slot = self.slots.get(id)?;
         let job = &mut self.jobs[slot as usize];
         job.in_flight = job.in_flight.checked_sub(1)?;
+        self.in_flight -= 1;
         self.rest(slot);
         Some(slot)
     }
 
     /// Drops a queued request; the job's slot if it was there.
     pub(crate) fn cancel(&mut self, request: RequestId, id: JobId) -> Option<u32> {
-        let slot = *self.slots.get(&id)?;
+        let slot = self.slots.get(id)?;
         let job = &mut self.jobs[slot as usize];
         let at = job.queue.iter().position(|(_, queued)| queued.id == request)?;
         job.queue.remove(at);
@@ -215,13 +221,14 @@ impl Roster {
         &self.jobs[slot as usize]
     }
 
-    pub(crate) fn is_active(&self, slot: u32) -> bool {
-        self.tree.is_active(self.jobs[slot as usize].leaf)
-    }
-
     /// See [`ShareTree::pace`].
     pub(crate) fn pace(&self, slot: u32) -> f64 {
         self.tree.pace(self.jobs[slot as usize].leaf)
+    }
+
+    /// Requests in service, those of removed jobs left out.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight
     }
 
     pub(crate) fn queued(&self) -> usize {
@@ -229,19 +236,22 @@ impl Roster {
     }
 
     pub(crate) fn queued_of(&self, id: JobId) -> usize {
-        self.slots.get(&id).map_or(0, |&slot| self.jobs[slot as usize].queue.len())
+        self.slots.get(id).map_or(0, |slot| self.jobs[slot as usize].queue.len())
     }
 
     /// Shares as they stand at `now`, which may be later than the last call that could change anything.
     pub(crate) fn shares(&self, now: Nanos) -> Vec<(JobId, f64)> {
-        let jobs = || self.slots.iter().map(|(&id, &slot)| (id, &self.jobs[slot as usize]));
         let mut tree = self.tree.clone();
-        for (_, job) in jobs() {
+        let present = || self.jobs.iter().filter(|job| job.present);
+        for job in present() {
             if !job.is_busy() && job.idle_since + self.active_window <= now {
                 tree.deactivate(job.leaf);
             }
         }
-        jobs().filter(|(_, job)| tree.is_active(job.leaf)).map(|(id, job)| (id, tree.share(job.leaf))).collect()
+        let active = present().filter(|job| tree.is_active(job.leaf));
+        let mut shares: Vec<_> = active.map(|job| (job.id, tree.share(job.leaf))).collect();
+        shares.sort_unstable_by_key(|(job, _)| *job);
+        shares
     }
 
     /// Notes that a job may have become idle.

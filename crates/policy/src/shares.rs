@@ -72,3 +72,71 @@ fn entities<'a>(spec: &PolicySpec, at: usize, active: &'a BTreeMap<JobId, JobInf
     };
     active.iter().map(entity).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn jobs(infos: &[(&str, &str, u32)]) -> BTreeMap<JobId, JobInfo> {
+        let info =
+            |(user, group, nodes): &(&str, &str, u32)| JobInfo { nodes: *nodes, ..JobInfo::new("", user, group) };
+        infos.iter().enumerate().map(|(id, of)| (JobId(id as u32), info(of))).collect()
+    }
+
+    fn shares(policy: &str, infos: &[(&str, &str, u32)]) -> Vec<f64> {
+        due(&policy.parse().unwrap(), &jobs(infos)).into_iter().map(|(_, share)| share).collect()
+    }
+
+    /// ThemisIO Figs. 2(b), 3(b), 4: two users, of two and of four jobs.
+    #[test]
+    fn user_then_job_fair_of_the_paper() {
+        let infos = ["a", "a", "b", "b", "b", "b"].map(|user| (user, "", 1));
+        let matrices = transition_matrices(&"user-then-job-fair".parse().unwrap(), &jobs(&infos));
+        assert_eq!(matrices[0], [[0.5, 0.5]]);
+        assert_eq!(matrices[1], [[0.5, 0.5, 0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.25, 0.25, 0.25, 0.25]]);
+        assert_eq!(product(&matrices), [[0.25, 0.25, 0.125, 0.125, 0.125, 0.125]]);
+        assert_eq!(shares("user-fair", &infos), [0.25, 0.25, 0.125, 0.125, 0.125, 0.125]);
+    }
+
+    /// ThemisIO Fig. 3(a).
+    #[test]
+    fn job_fair_of_the_paper() {
+        assert_eq!(shares("job-fair", &[("a", "", 9), ("b", "", 1)]), [0.5, 0.5]);
+    }
+
+    /// ThemisIO Fig. 5: what each server sees, and what is right globally.
+    #[test]
+    fn size_fair_of_the_paper() {
+        assert_eq!(shares("size-fair", &[("a", "", 16), ("b", "", 8)]), [2.0 / 3.0, 1.0 / 3.0]);
+        assert_eq!(shares("size-fair", &[("a", "", 16), ("b", "", 8), ("c", "", 8)]), [0.5, 0.25, 0.25]);
+    }
+
+    /// ThemisIO Fig. 10: 2 : 3 : 2 within user 2, who has a third of group 2.
+    #[test]
+    fn group_user_size_fair_of_the_paper() {
+        let infos =
+            [("u1", "g1", 4), ("u2", "g2", 2), ("u2", "g2", 3), ("u2", "g2", 2), ("u3", "g2", 1), ("u4", "g2", 7)];
+        let sixth = 1.0 / 2.0 / 3.0;
+        let expected = [0.5, sixth * 2.0 / 7.0, sixth * 3.0 / 7.0, sixth * 2.0 / 7.0, sixth, sixth];
+        for (share, expected) in shares("group-user-size-fair", &infos).into_iter().zip(expected) {
+            assert!((share - expected).abs() < 1e-15, "{share} {expected}");
+        }
+    }
+
+    #[test]
+    fn weights_count_by_name_and_multiply_size() {
+        let infos = [("ada", "astro", 1), ("ben", "astro", 1), ("cay", "bio", 1)];
+        assert_eq!(shares("group-fair{astro=3,bio=1}-then-job-fair", &infos), [0.375, 0.375, 0.25]);
+        assert_eq!(shares("user{ben=2}-size-fair", &infos), [0.25, 0.5, 0.25]);
+        let mut named = jobs(&infos);
+        named.insert(JobId(2), JobInfo { nodes: 3, ..JobInfo::new("urgent", "cay", "bio") });
+        let due = due(&"size-fair{urgent=2}".parse().unwrap(), &named);
+        assert_eq!(due, [(JobId(0), 0.125), (JobId(1), 0.125), (JobId(2), 0.75)]);
+    }
+
+    #[test]
+    fn fifo_and_nobody_have_no_shares() {
+        assert!(shares("fifo", &[("a", "", 1)]).is_empty());
+        assert!(shares("job-fair", &[]).is_empty());
+    }
+}

@@ -23,7 +23,7 @@
 //! each increment is rounded once, by less than one part in 2⁵². With the slowest pace, 10⁻¹², a job would need
 //! 10¹⁴ s of service to reach the end of the range.
 
-use crate::activity::{HOLD_PER_SERVICE, Habit, Patience};
+use crate::activity::{Habit, Patience, SERVICE_PER_HOLD};
 use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
 use crate::roster::Roster;
 use crate::spec::Level;
@@ -37,7 +37,7 @@ const TAG_UNITS_PER_NS: f64 = 65_536.0;
 const PACE_MIN: f64 = 1e-12;
 /// The most jobs behind that one decision looks at before it gives up looking for one to wait for.
 const AWAITED_LOOK_MAX: usize = 8;
-/// The budget for holds at the start and at most, in longest holds.
+/// The budget for holds at the start and at most, in longest holds of an idle target.
 const BUDGET_HOLDS_MAX: u64 = 8;
 
 pub(crate) struct VirtualTime {
@@ -51,8 +51,8 @@ pub(crate) struct VirtualTime {
     awaited: BTreeSet<(Turn, u32)>,
     virtual_time: u128,
     hold: Option<Hold>,
-    /// Time that may still be spent on holds.
-    budget: Nanos,
+    /// Service that holds may still forgo, in ns; overdrawn by one hold at most.
+    budget: i64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -68,6 +68,8 @@ struct Account {
 #[derive(Clone, Copy, Debug)]
 struct Hold {
     since: Nanos,
+    /// Until when it has been paid for.
+    paid: Nanos,
     slot: u32,
 }
 
@@ -81,7 +83,7 @@ impl VirtualTime {
             awaited: BTreeSet::new(),
             virtual_time: 0,
             hold: None,
-            budget: Nanos(tuning.hold_max.0.saturating_mul(BUDGET_HOLDS_MAX)),
+            budget: budget_max(&tuning),
         }
     }
 
@@ -100,19 +102,21 @@ impl VirtualTime {
 
     /// Brings the tag of a job that had nothing queued into the bounds of what it can owe or be owed.
     fn bound_tag(&mut self, slot: u32, activated: bool) {
-        let owed = if activated { 0 } else { self.span(slot, self.tuning.lag_max) };
-        let owes = self.span(slot, self.accounts[slot as usize].last_cost);
-        let earliest = self.virtual_time.saturating_sub(owed);
-        let latest = self.virtual_time.saturating_add(owes);
-        let account = &mut self.accounts[slot as usize];
-        account.tag = account.tag.clamp(earliest, latest);
+        let account = self.accounts[slot as usize];
+        let bounded = if account.tag > self.virtual_time {
+            account.tag.min(self.virtual_time.saturating_add(self.span(slot, account.last_cost)))
+        } else if activated {
+            self.virtual_time
+        } else {
+            account.tag.max(self.virtual_time.saturating_sub(self.span(slot, self.tuning.lag_max)))
+        };
+        self.accounts[slot as usize].tag = bounded;
     }
 
     fn dispatch(&mut self, now: Nanos, slot: u32) -> Next {
-        self.end_hold(now);
+        self.hold = None;
         let Some((request, cost, more)) = self.roster.dispatch(slot) else { return Next::Idle };
-        let earned = self.budget + Nanos(cost.0 / HOLD_PER_SERVICE);
-        self.budget = earned.min(Nanos(self.tuning.hold_max.0.saturating_mul(BUDGET_HOLDS_MAX)));
+        self.budget = (self.budget + (cost.0 / SERVICE_PER_HOLD) as i64).min(budget_max(&self.tuning));
         let span = self.span(slot, cost);
         let account = &mut self.accounts[slot as usize];
         self.virtual_time = self.virtual_time.max(account.tag);
@@ -130,20 +134,26 @@ impl VirtualTime {
 
     /// Until when the turn of the job at `front` is held for another one; `None` if it is not.
     fn hold(&mut self, now: Nanos, front: Turn) -> Option<Nanos> {
-        let hold_max = self.tuning.hold_max;
+        if self.budget <= 0 {
+            return None;
+        }
         let since = self.hold.map_or(now, |hold| hold.since);
-        let end = since + hold_max.min(self.budget);
+        let end = since + self.tuning.hold_max;
         for _ in 0..AWAITED_LOOK_MAX {
             let (slot, patience) = self.first_awaited(now, front)?;
             let until = match patience {
                 Patience::Until(until) => until.min(end),
                 _ => end,
             };
-            if patience != Patience::Overdue && now < until {
-                self.hold = Some(Hold { since, slot });
+            if now >= end || patience == Patience::Overdue {
+                self.give_up(slot, front);
+            } else {
+                self.hold = Some(Hold { since, paid: now, slot });
                 return Some(until);
             }
-            self.give_up(slot, front);
+            if now >= end {
+                return None;
+            }
         }
         None
     }
@@ -172,18 +182,22 @@ impl VirtualTime {
         }
     }
 
-    fn end_hold(&mut self, now: Nanos) {
-        if let Some(hold) = self.hold.take() {
-            self.budget = self.budget - now.since(hold.since);
+    /// Pays for the hold up to now. To be called before the number of requests in flight changes.
+    fn pay_hold(&mut self, now: Nanos) {
+        if let Some(hold) = &mut self.hold {
+            let forgone = u64::from(self.tuning.parallel.max(1).saturating_sub(self.roster.in_flight()));
+            let price = now.since(hold.paid).0.min(self.tuning.hold_max.0).saturating_mul(forgone);
+            self.budget -= i64::try_from(price).unwrap_or(i64::MAX).min(budget_max(&self.tuning));
+            hold.paid = now;
         }
     }
 
-    /// Puts a job with nothing queued among the awaited, if it is worth it.
+    /// Puts a job that is active and has nothing queued among the awaited, if it is worth it and not there.
+    /// Its tag does not change while it is.
     fn consider_awaiting(&mut self, slot: u32) {
-        self.forget_awaited(slot);
         let job = self.roster.job(slot);
         let account = &mut self.accounts[slot as usize];
-        if !job.has_queued() && self.roster.is_active(slot) && account.habit.is_prompt(self.tuning.hold_max) {
+        if account.awaited.is_none() && account.habit.is_prompt(self.tuning.hold_max) {
             let turn = (account.tag, job.id);
             account.awaited = Some(turn);
             self.awaited.insert((turn, slot));
@@ -232,8 +246,9 @@ impl Arbiter for VirtualTime {
 
     fn next(&mut self, now: Nanos) -> Next {
         let now = self.advance(now);
+        self.pay_hold(now);
         let Some((front, slot)) = self.turns.first() else {
-            self.end_hold(now);
+            self.hold = None;
             return Next::Idle;
         };
         if !self.awaited.is_empty()
@@ -246,6 +261,7 @@ impl Arbiter for VirtualTime {
 
     fn complete(&mut self, now: Nanos, _request: RequestId, job: JobId) {
         let now = self.advance(now);
+        self.pay_hold(now);
         let Some(slot) = self.roster.complete(job) else { return };
         let others = self.roster.job(slot).in_flight;
         self.accounts[slot as usize].habit.complete(now, others);
@@ -279,4 +295,10 @@ impl Arbiter for VirtualTime {
         self.turns.clear();
         self.roster.drain()
     }
+}
+
+/// The most that can be saved up for holds.
+fn budget_max(tuning: &Tuning) -> i64 {
+    let service = tuning.hold_max.0.saturating_mul(BUDGET_HOLDS_MAX).saturating_mul(u64::from(tuning.parallel.max(1)));
+    i64::try_from(service).unwrap_or(i64::MAX / 4).min(i64::MAX / 4)
 }

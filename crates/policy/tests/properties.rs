@@ -1,0 +1,296 @@
+//! What holds for every arbiter, whatever the sequence of calls.
+
+use isonomia_policy::{Arbiter, Draw, EnqueueError, Next, PolicySpec, Request, RequestId, Tuning, build, shares};
+use isonomia_units::{JobId, JobInfo, Nanos};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+const POLICIES: [&str; 8] = [
+    "fifo",
+    "job-fair",
+    "user-fair",
+    "size-fair",
+    "priority-fair",
+    "group-fair{g1=3}-then-job-fair{j2=0.5}",
+    "user-then-group-then-size-fair",
+    "group-then-user-then-size-fair",
+];
+
+fn arbiter(policy: &str, draw: Draw) -> Box<dyn Arbiter> {
+    build(&policy.parse().unwrap(), draw, 7, Tuning::default())
+}
+
+fn info(job: u32, variant: u32) -> JobInfo {
+    let mut info = JobInfo::new(&format!("j{job}"), &format!("u{}", (job + variant) % 3), &format!("g{}", job % 2));
+    info.nodes = 1 + (job * 7 + variant) % 5;
+    info.priority = 1 + (job + variant) % 4;
+    info
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Set { job: u32, variant: u32 },
+    Remove { job: u32 },
+    Enqueue { job: u32, cost_us: u64 },
+    Next,
+    CompleteOldest,
+    CancelNewest { job: u32 },
+    Drain,
+    Pass { us: u64 },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let job = 0u32..6;
+    let step = prop_oneof![
+        2 => (job.clone(), 0u32..4).prop_map(|(job, variant)| Step::Set { job, variant }),
+        1 => job.clone().prop_map(|job| Step::Remove { job }),
+        12 => (job.clone(), 0u64..2_000).prop_map(|(job, cost_us)| Step::Enqueue { job, cost_us }),
+        12 => Just(Step::Next),
+        10 => Just(Step::CompleteOldest),
+        1 => job.prop_map(|job| Step::CancelNewest { job }),
+        1 => Just(Step::Drain),
+        8 => prop_oneof![0u64..100, 0u64..40_000].prop_map(|us| Step::Pass { us }),
+    ];
+    proptest::collection::vec(step, 0..300)
+}
+
+/// Plays the steps and checks the books after each. Returns the log of decisions.
+fn play(policy: &str, draw: Draw, steps: &[Step]) -> Vec<String> {
+    let spec: PolicySpec = policy.parse().unwrap();
+    let mut arbiter = arbiter(policy, draw);
+    let window = Tuning::default().active_window;
+    let hold_max = Tuning::default().hold_max;
+    let mut now = Nanos::ZERO;
+    let mut known: BTreeMap<JobId, JobInfo> = BTreeMap::new();
+    let mut queued: Vec<Request> = Vec::new();
+    let mut in_flight: Vec<Request> = Vec::new();
+    let mut used: BTreeMap<JobId, Nanos> = BTreeMap::new();
+    let mut refused_since: Option<Nanos> = None;
+    // The last time that the arbiter was told.
+    let mut told = now;
+    let mut log = Vec::new();
+    for (sequence, step) in steps.iter().enumerate() {
+        match *step {
+            Step::Set { job, variant } => {
+                let (job, info) = (JobId(job), info(job, variant));
+                arbiter.set_job(now, job, &info);
+                known.insert(job, info);
+            }
+            Step::Remove { job } => {
+                let job = JobId(job);
+                let (own, others) = queued.iter().partition(|request| request.job == job);
+                assert_eq!(arbiter.remove_job(now, job), own);
+                queued = others;
+                in_flight.retain(|request| request.job != job);
+                known.remove(&job);
+                used.remove(&job);
+            }
+            Step::Enqueue { job, cost_us } => {
+                let id = RequestId(sequence as u64);
+                let request = Request { id, job: JobId(job), cost: Nanos::from_micros(cost_us) };
+                let result = arbiter.enqueue(now, request);
+                if known.contains_key(&request.job) {
+                    assert_eq!(result, Ok(()));
+                    queued.push(request);
+                } else {
+                    assert_eq!(result, Err(EnqueueError::UnknownJob { job: request.job, request: id }));
+                }
+            }
+            Step::Next => match arbiter.next(now) {
+                Next::Dispatch(request) => {
+                    let first_of_job = queued.iter().position(|other| other.job == request.job);
+                    assert_eq!(first_of_job.map(|at| queued.remove(at)), Some(request), "in order, within a job");
+                    in_flight.push(request);
+                    refused_since = None;
+                    log.push(format!("{request:?}"));
+                }
+                Next::WaitUntil(until) => {
+                    assert!(!queued.is_empty());
+                    let since = *refused_since.get_or_insert(now);
+                    assert!(now < until && until <= since + hold_max, "{now:?} {until:?} since {since:?}");
+                    log.push(format!("{until:?}"));
+                }
+                Next::Idle => assert!(queued.is_empty(), "idle with {queued:?}"),
+            },
+            Step::CompleteOldest => {
+                if !in_flight.is_empty() {
+                    let request = in_flight.remove(0);
+                    arbiter.complete(now, request.id, request.job);
+                    used.insert(request.job, now);
+                    told = now;
+                }
+            }
+            Step::CancelNewest { job } => {
+                let at = queued.iter().rposition(|request| request.job == JobId(job));
+                let id = at.map_or(RequestId(u64::MAX), |at| queued[at].id);
+                assert_eq!(arbiter.cancel(now, id, JobId(job)), at.is_some());
+                if let Some(at) = at {
+                    queued.remove(at);
+                    used.insert(JobId(job), now);
+                }
+            }
+            Step::Drain => {
+                assert_eq!(arbiter.drain(), queued);
+                queued.drain(..).for_each(|request| {
+                    used.insert(request.job, told);
+                });
+            }
+            Step::Pass { us } => now += Nanos::from_micros(us),
+        }
+        if !matches!(step, Step::Pass { .. } | Step::Drain | Step::CompleteOldest) {
+            told = now;
+        }
+        if queued.is_empty() {
+            refused_since = None;
+        }
+        assert_eq!(arbiter.queued(), queued.len());
+        for &job in known.keys() {
+            assert_eq!(arbiter.queued_of(job), queued.iter().filter(|request| request.job == job).count());
+        }
+        let busy: BTreeSet<JobId> = queued.iter().chain(&in_flight).map(|request| request.job).collect();
+        let lately = |job: &JobId| used.get(job).is_some_and(|&at| at + window > now);
+        let active = known.iter().filter(|(job, _)| busy.contains(job) || lately(job));
+        let due = shares::due(&spec, &active.map(|(&job, info)| (job, info.clone())).collect());
+        let shares = arbiter.shares(now);
+        assert_eq!(shares.len(), due.len(), "{shares:?}, due {due:?}");
+        for (share, due) in shares.iter().zip(&due) {
+            assert!(share.0 == due.0 && (share.1 - due.1).abs() < 1e-12, "{shares:?}, due {due:?}");
+        }
+        let sum: f64 = shares.iter().map(|(_, share)| share).sum();
+        assert!(shares.is_empty() || (sum - 1.0).abs() < 1e-12, "{sum}");
+    }
+    log
+}
+
+fn dispatch(arbiter: &mut dyn Arbiter, now: &mut Nanos) -> Request {
+    loop {
+        match arbiter.next(*now) {
+            Next::Dispatch(request) => return request,
+            Next::WaitUntil(until) => *now = until,
+            Next::Idle => unreachable!("requests are queued"),
+        }
+    }
+}
+
+proptest! {
+    /// No request lost or doubled, never idle while one waits, bounded waiting, the tree's shares those of the
+    /// matrices over exactly the active jobs, and the same decisions from the same calls.
+    #[test]
+    fn the_books_always_balance(policy in 0..POLICIES.len(), lottery: bool, steps in steps()) {
+        let draw = if lottery { Draw::Lottery } else { Draw::VirtualTime };
+        let log = play(POLICIES[policy], draw, &steps);
+        prop_assert_eq!(log, play(POLICIES[policy], draw, &steps));
+    }
+
+    /// While jobs stay queued, normalised service of any two differs by one request of each at most.
+    #[test]
+    fn service_of_backlogged_jobs_stays_within_a_request_of_each_of_its_due(
+        policy in 1..POLICIES.len(),
+        costs in proptest::collection::vec(proptest::collection::vec(1u64..5_000, 1..4), 2..7),
+        rounds in 1usize..400,
+    ) {
+        let spec: PolicySpec = POLICIES[policy].parse().unwrap();
+        let mut arbiter = arbiter(POLICIES[policy], Draw::VirtualTime);
+        let mut now = Nanos::ZERO;
+        let jobs: BTreeMap<_, _> = (0..costs.len() as u32).map(|job| (JobId(job), info(job, 0))).collect();
+        let cost = |job: JobId, count: usize| {
+            let own = &costs[job.0 as usize];
+            Nanos::from_micros(own[count % own.len()])
+        };
+        let mut counts = vec![0; costs.len()];
+        for (&job, info) in &jobs {
+            arbiter.set_job(now, job, info);
+        }
+        for &job in jobs.keys() {
+            for count in 0..2 {
+                let request = Request { id: RequestId(count as u64), job, cost: cost(job, count) };
+                arbiter.enqueue(now, request).unwrap();
+            }
+        }
+        let mut service = vec![0.0; costs.len()];
+        for round in 0..rounds {
+            let request = dispatch(arbiter.as_mut(), &mut now);
+            now += request.cost;
+            arbiter.complete(now, request.id, request.job);
+            let at = request.job.0 as usize;
+            service[at] += request.cost.0 as f64;
+            counts[at] += 1;
+            let following = Request { id: RequestId(2 + round as u64), job: request.job, cost: cost(request.job, counts[at] + 1) };
+            arbiter.enqueue(now, following).unwrap();
+        }
+        let due = shares::due(&spec, &jobs);
+        let largest = |job: JobId| 1e3 * *costs[job.0 as usize].iter().max().unwrap() as f64;
+        for &(a, share_a) in &due {
+            for &(b, share_b) in &due {
+                let apart = service[a.0 as usize] / share_a - service[b.0 as usize] / share_b;
+                let bound = largest(a) / share_a + largest(b) / share_b;
+                prop_assert!(apart <= bound * (1.0 + 1e-9), "{a} leads {b} by {apart}, bound {bound}");
+            }
+        }
+    }
+
+    /// A request waits no longer than its job's share of what is ahead of it allows, however many jobs come.
+    #[test]
+    fn nobody_starves_while_others_come_and_go(newcomers in 1u32..40, cost_us in 1u64..2_000) {
+        let mut arbiter = arbiter("job-fair", Draw::VirtualTime);
+        let mut now = Nanos::ZERO;
+        let cost = Nanos::from_micros(cost_us);
+        arbiter.set_job(now, JobId(0), &info(0, 0));
+        let patient = Request { id: RequestId(0), job: JobId(0), cost };
+        arbiter.enqueue(now, patient).unwrap();
+        for job in 1..=newcomers {
+            arbiter.set_job(now, JobId(job), &info(job, 0));
+            arbiter.enqueue(now, Request { id: RequestId(u64::from(job)), job: JobId(job), cost }).unwrap();
+            if dispatch(arbiter.as_mut(), &mut now) == patient {
+                return Ok(());
+            }
+            now += cost;
+        }
+        prop_assert_eq!(dispatch(arbiter.as_mut(), &mut now), patient);
+    }
+}
+
+#[test]
+fn ties_go_to_the_lowest_job() {
+    let mut arbiter = arbiter("job-fair", Draw::VirtualTime);
+    for job in [3, 1, 2] {
+        arbiter.set_job(Nanos::ZERO, JobId(job), &info(job, 0));
+        let request = Request { id: RequestId(0), job: JobId(job), cost: Nanos(5) };
+        arbiter.enqueue(Nanos::ZERO, request).unwrap();
+    }
+    let mut now = Nanos::ZERO;
+    let order = [(); 3].map(|()| dispatch(arbiter.as_mut(), &mut now).job.0);
+    assert_eq!(order, [1, 2, 3]);
+}
+
+#[test]
+fn queues_are_bounded() {
+    for policy in ["fifo", "job-fair"] {
+        let mut arbiter = arbiter(policy, Draw::VirtualTime);
+        arbiter.set_job(Nanos::ZERO, JobId(0), &info(0, 0));
+        let request = |id| Request { id: RequestId(id), job: JobId(0), cost: Nanos(1) };
+        for id in 0..isonomia_policy::QUEUED_MAX as u64 {
+            arbiter.enqueue(Nanos::ZERO, request(id)).unwrap();
+        }
+        let refused = arbiter.enqueue(Nanos::ZERO, request(u64::MAX));
+        assert_eq!(refused, Err(EnqueueError::QueueFull { job: JobId(0), request: RequestId(u64::MAX) }));
+        assert!(arbiter.cancel(Nanos::ZERO, RequestId(0), JobId(0)));
+        assert_eq!(arbiter.enqueue(Nanos::ZERO, request(u64::MAX)), Ok(()));
+    }
+}
+
+/// Every weight at its extreme: charges stay finite and the order stays right.
+#[test]
+fn extreme_weights_and_costs_do_not_overflow() {
+    let mut arbiter = arbiter("group-fair{g0=0.000001,g1=1000000}-then-size-fair{j0=0.000001}", Draw::VirtualTime);
+    let mut now = Nanos::ZERO;
+    for job in 0..4 {
+        let info = JobInfo { nodes: u32::MAX, ..info(job, 0) };
+        arbiter.set_job(now, JobId(job), &info);
+        for id in 0..3 {
+            arbiter.enqueue(now, Request { id: RequestId(id), job: JobId(job), cost: Nanos::MAX }).unwrap();
+        }
+    }
+    let order: Vec<u32> = (0..12).map(|_| dispatch(arbiter.as_mut(), &mut now).job.0).collect();
+    assert_eq!(order, [0, 1, 2, 3, 1, 3, 1, 3, 2, 2, 0, 0]);
+}

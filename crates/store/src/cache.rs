@@ -1,0 +1,190 @@
+//! A bounded map from 64-bit keys, sharded so that threads that only look seldom meet.
+//!
+//! Replacement is the clock algorithm (second chance): a look-up sets a bit, the hand clears it and takes the first
+//! entry whose bit is clear and that `evictable` lets go. When nothing can go within [`PROBES_MAX`] steps the shard
+//! grows: what is in use is never thrown out.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{PoisonError, RwLock};
+
+/// As many as the upper five bits of a mixed key choose from.
+const SHARDS: usize = 32;
+const PROBES_MAX: usize = 64;
+
+pub(crate) struct Cache<V> {
+    shards: Box<[RwLock<Shard<V>>]>,
+    per_shard_max: usize,
+    evictable: fn(&V) -> bool,
+}
+
+struct Shard<V> {
+    index: HashMap<u64, usize, BuildHasherDefault<Mixer>>,
+    slots: Vec<Option<Slot<V>>>,
+    free: Vec<usize>,
+    hand: usize,
+}
+
+struct Slot<V> {
+    key: u64,
+    value: V,
+    used: AtomicBool,
+}
+
+impl<V: Clone> Cache<V> {
+    /// Keeps `max` entries, rounded up to a multiple of the shards.
+    pub fn new(max: usize, evictable: fn(&V) -> bool) -> Self {
+        let shard = || Shard { index: HashMap::default(), slots: Vec::new(), free: Vec::new(), hand: 0 };
+        let shards = (0..SHARDS).map(|_| RwLock::new(shard())).collect();
+        Self { shards, per_shard_max: max.div_ceil(SHARDS).max(1), evictable }
+    }
+
+    /// A copy of the entry that `accept` takes.
+    pub fn get(&self, key: u64, accept: impl FnOnce(&V) -> bool) -> Option<V> {
+        let shard = self.shard(key).read().unwrap_or_else(PoisonError::into_inner);
+        let slot = shard.slots[*shard.index.get(&key)?].as_ref()?;
+        if !accept(&slot.value) {
+            return None;
+        }
+        if !slot.used.load(Relaxed) {
+            slot.used.store(true, Relaxed);
+        }
+        Some(slot.value.clone())
+    }
+
+    /// Keeps `value`, in place of an older one.
+    pub fn put(&self, key: u64, value: V) {
+        let mut shard = self.shard(key).write().unwrap_or_else(PoisonError::into_inner);
+        match shard.find(key) {
+            Some(slot) => slot.value = value,
+            None => shard.insert(key, value, self.per_shard_max, self.evictable),
+        }
+    }
+
+    /// The entry that is there, or `value`, which is then kept.
+    pub fn get_or_put(&self, key: u64, value: V) -> V {
+        let mut shard = self.shard(key).write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slot) = shard.find(key) {
+            return slot.value.clone();
+        }
+        shard.insert(key, value.clone(), self.per_shard_max, self.evictable);
+        value
+    }
+
+    pub fn remove(&self, key: u64) {
+        let mut shard = self.shard(key).write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = shard.index.remove(&key) {
+            shard.slots[at] = None;
+            shard.free.push(at);
+        }
+    }
+
+    fn shard(&self, key: u64) -> &RwLock<Shard<V>> {
+        &self.shards[(mix(key) >> 59) as usize % SHARDS]
+    }
+}
+
+impl<V> Shard<V> {
+    fn find(&mut self, key: u64) -> Option<&mut Slot<V>> {
+        self.slots[*self.index.get(&key)?].as_mut()
+    }
+
+    fn insert(&mut self, key: u64, value: V, max: usize, evictable: fn(&V) -> bool) {
+        if self.index.len() >= max {
+            self.evict(evictable);
+        }
+        let slot = Some(Slot { key, value, used: AtomicBool::new(true) });
+        let at = match self.free.pop() {
+            Some(at) => {
+                self.slots[at] = slot;
+                at
+            }
+            None => {
+                self.slots.push(slot);
+                self.slots.len() - 1
+            }
+        };
+        self.index.insert(key, at);
+    }
+
+    fn evict(&mut self, evictable: fn(&V) -> bool) {
+        for _ in 0..PROBES_MAX {
+            let at = self.hand;
+            self.hand = (at + 1) % self.slots.len();
+            let Some(slot) = &self.slots[at] else { continue };
+            if slot.used.swap(false, Relaxed) || !evictable(&slot.value) {
+                continue;
+            }
+            self.index.remove(&slot.key);
+            self.slots[at] = None;
+            self.free.push(at);
+            return;
+        }
+    }
+}
+
+/// Keys are inode numbers in sequence or hashes: one multiplication spreads both.
+#[derive(Default)]
+struct Mixer(u64);
+
+fn mix(key: u64) -> u64 {
+    key.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+impl Hasher for Mixer {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = mix(self.0 ^ u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, key: u64) {
+        // The map takes the low bits for the place: give it those that every bit of the key reaches.
+        self.0 = mix(key).rotate_left(32);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn len<V>(cache: &Cache<V>) -> usize {
+        cache.shards.iter().map(|s| s.read().unwrap().index.len()).sum()
+    }
+
+    #[test]
+    fn stays_within_its_bound_and_answers_only_what_was_put() {
+        let cache = Cache::new(320, |_| true);
+        for key in 0..10_000u64 {
+            cache.put(key, key * 3);
+            assert!(len(&cache) <= 320);
+            assert_eq!(cache.get(key, |_| true), Some(key * 3), "the newest is always there");
+        }
+        let kept = (0..10_000).filter(|k| cache.get(*k, |v| *v == k * 3).is_some()).count();
+        assert_eq!(kept, len(&cache), "an entry with a wrong value");
+    }
+
+    #[test]
+    fn what_is_in_use_is_never_thrown_out() {
+        let cache = Cache::new(32, |v| v % 2 == 0);
+        for key in 0..1_000u64 {
+            cache.put(key, key);
+        }
+        assert!((0..1_000).filter(|k| k % 2 == 1).all(|k| cache.get(k, |_| true).is_some()));
+    }
+
+    #[test]
+    fn the_first_of_two_loaders_wins() {
+        let cache = Cache::new(32, |_| true);
+        assert_eq!(cache.get_or_put(5, 'a'), 'a');
+        assert_eq!(cache.get_or_put(5, 'b'), 'a');
+        cache.remove(5);
+        assert_eq!(cache.get(5, |_| true), None);
+        assert_eq!(cache.get_or_put(5, 'b'), 'b');
+    }
+}

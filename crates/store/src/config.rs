@@ -1,0 +1,114 @@
+//! What a store is opened with.
+
+use crate::OpenError;
+use isonomia_proto::fs::Layout;
+use isonomia_units::{ServerId, TargetId};
+use std::path::PathBuf;
+
+/// Inodes kept in memory at most, apart from those in use.
+pub const CACHED_INODES_MAX: usize = 1 << 17;
+/// Directory entries kept in memory at most.
+pub const CACHED_ENTRIES_MAX: usize = 1 << 18;
+/// Object files kept open at most; the limit of the process can make it fewer.
+pub const OPEN_OBJECTS_MAX: usize = 16_384;
+
+/// Where a store lives and how new files are laid out.
+#[derive(Clone, Debug)]
+pub struct StoreConfig {
+    /// Directory of the metadata; created when absent.
+    pub dir: PathBuf,
+    /// The server whose files these are.
+    pub server: ServerId,
+    /// The targets, in the order in which new files go round them.
+    pub targets: Vec<TargetDir>,
+    /// Layout of new files.
+    pub default_layout: DefaultLayout,
+    /// Permission bits of the root directory when the store is created.
+    pub root_mode: u32,
+    /// Owner and group of the root directory when the store is created.
+    pub root_owner: (u32, u32),
+    /// Bounds of the caches.
+    pub bounds: Bounds,
+}
+
+/// One target: a directory on a local or mounted file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TargetDir {
+    /// The target's name in layouts.
+    pub id: TargetId,
+    /// Its directory; created when absent and the store is new to it.
+    pub dir: PathBuf,
+}
+
+/// How new files are spread over targets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DefaultLayout {
+    /// Bytes on one target before the next takes over; a positive multiple of 4096.
+    pub stripe_bytes: u64,
+    /// Targets of a file; as many as there are when fewer.
+    pub stripe_count: usize,
+}
+
+/// How much the caches keep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// Inodes, apart from those in use.
+    pub inodes: usize,
+    /// Directory entries.
+    pub entries: usize,
+    /// Open object files, apart from those being opened at the same moment.
+    pub objects: usize,
+}
+
+impl StoreConfig {
+    /// A store of `server` in `dir` with `targets`, one target a file, and a root directory like `/tmp`: everyone
+    /// may create, only owners remove.
+    pub fn new(dir: impl Into<PathBuf>, server: ServerId, targets: Vec<TargetDir>) -> Self {
+        Self {
+            dir: dir.into(),
+            server,
+            targets,
+            default_layout: DefaultLayout::default(),
+            root_mode: 0o1777,
+            root_owner: (0, 0),
+            bounds: Bounds::default(),
+        }
+    }
+
+    pub(crate) fn check(&self) -> Result<(), OpenError> {
+        if self.targets.is_empty() {
+            return Err(OpenError::Config("a server needs at least one target"));
+        }
+        if self.targets.len() > Layout::TARGETS_MAX {
+            return Err(OpenError::Config("a server has at most 1024 targets"));
+        }
+        for (i, target) in self.targets.iter().enumerate() {
+            if self.targets[..i].iter().any(|t| t.id == target.id || t.dir == target.dir) {
+                return Err(OpenError::Config("a target or its directory is named twice"));
+            }
+        }
+        let stripe = self.default_layout.stripe_bytes;
+        if stripe == 0 || stripe % Layout::STRIPE_ALIGN_BYTES != 0 {
+            return Err(OpenError::Config("a stripe is a positive multiple of 4096 bytes"));
+        }
+        if self.default_layout.stripe_count == 0 {
+            return Err(OpenError::Config("a file needs at least one target"));
+        }
+        Ok(())
+    }
+}
+
+impl Default for DefaultLayout {
+    fn default() -> Self {
+        Self { stripe_bytes: 1 << 20, stripe_count: 1 }
+    }
+}
+
+impl Default for Bounds {
+    /// A quarter of the process's descriptors at most go to objects: sessions and the database need theirs.
+    fn default() -> Self {
+        let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+        let objects = descriptors.map_or(OPEN_OBJECTS_MAX, |n| (n / 4) as usize).clamp(16, OPEN_OBJECTS_MAX);
+        Self { inodes: CACHED_INODES_MAX, entries: CACHED_ENTRIES_MAX, objects }
+    }
+}

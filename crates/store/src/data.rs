@@ -1,0 +1,376 @@
+//! The bytes of files: reading, writing, appending, cutting, and putting them on stable storage.
+//!
+//! Writes run at once with each other, as in Linux between different ranges; appends and truncation are alone.
+//! Size and times of a written file live in memory, behind a mark in the database, until they are flushed.
+
+use crate::edit::Gone;
+use crate::inode::{Inode, MARKED, OBJECTS, Objects, RECLAIMED, SET_ID, UNLINKED};
+use crate::object::{object_size, spot};
+use crate::permission::without_set_id;
+use crate::{FILE_SIZE_MAX, Store, StoreError};
+use isonomia_proto::fs::{Attr, Layout, Timestamp};
+use isonomia_units::Ino;
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard};
+
+impl Store {
+    /// Reads at `offset` into `buf`; returns how many bytes there were, fewer than asked for at the end of the file
+    /// only. Holes are zeros.
+    pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, StoreError> {
+        let inode = self.inode(ino.0)?;
+        let layout = inode.regular()?;
+        let objects = self.share_objects(&inode, layout, offset, buf.len() as u64, None)?;
+        if inode.has(RECLAIMED) {
+            return Err(StoreError::Stale);
+        }
+        let len = inode.size().saturating_sub(offset).min(buf.len() as u64) as usize;
+        let mut done = 0;
+        while done < len {
+            let at = spot(layout, offset + done as u64);
+            let run = at.run.min((len - done) as u64) as usize;
+            let part = &mut buf[done..done + run];
+            let got = match &objects.open[at.index] {
+                Some(fd) => {
+                    read_all(fd, at.offset, part).map_err(|e| self.object_error(&inode, layout, at.index, e))?
+                }
+                None => 0,
+            };
+            part[got..].fill(0);
+            done += run;
+        }
+        Ok(len)
+    }
+
+    /// Writes `buf` at `offset`; returns how many bytes were written, fewer than given only when the storage failed
+    /// after the first ones.
+    pub fn write(&self, ino: Ino, offset: u64, buf: &[u8], now: Timestamp) -> Result<usize, StoreError> {
+        let inode = self.inode(ino.0)?;
+        let layout = inode.regular()?;
+        check_end(offset, buf.len() as u64)?;
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        let objects = self.share_objects(&inode, layout, offset, buf.len() as u64, Some(now))?;
+        self.before_write(&inode, now)?;
+        self.write_objects(&inode, layout, &objects, offset, buf, now)
+    }
+
+    /// Writes `buf` at the end of the file, alone: returns where, and how many bytes.
+    pub fn append(&self, ino: Ino, buf: &[u8], now: Timestamp) -> Result<(u64, usize), StoreError> {
+        let inode = self.inode(ino.0)?;
+        let layout = inode.regular()?;
+        let mut objects = inode.own_data();
+        let offset = inode.size();
+        check_end(offset, buf.len() as u64)?;
+        if buf.is_empty() {
+            return Ok((offset, 0));
+        }
+        self.before_write(&inode, now)?;
+        self.open_range(&inode, layout, &mut objects, offset, buf.len() as u64, Some(now))?;
+        let written = self.write_objects(&inode, layout, &objects, offset, buf, now)?;
+        Ok((offset, written))
+    }
+
+    /// Moves the end of the file by `len` bytes for a writer that will fill them; returns where they begin. They
+    /// are zeros until then. After an unclean stop reserved bytes at the end that were never written are gone.
+    pub fn reserve_append(&self, ino: Ino, len: u64, now: Timestamp) -> Result<u64, StoreError> {
+        let inode = self.inode(ino.0)?;
+        inode.regular()?;
+        let _objects = inode.own_data();
+        let offset = inode.size();
+        let end = check_end(offset, len)?;
+        self.before_write(&inode, now)?;
+        inode.grow(end);
+        inode.touch(now);
+        Ok(offset)
+    }
+
+    /// Cuts or extends the file on the strength of a capability that was verified.
+    pub fn set_size(&self, ino: Ino, size: u64, now: Timestamp) -> Result<Attr, StoreError> {
+        if size > FILE_SIZE_MAX {
+            return Err(StoreError::Invalid);
+        }
+        let inode = self.inode(ino.0)?;
+        self.set_inode_size(&inode, size, now)?;
+        Ok(inode.attr())
+    }
+
+    pub(crate) fn set_inode_size(&self, inode: &Arc<Inode>, size: u64, now: Timestamp) -> Result<(), StoreError> {
+        let layout = inode.regular()?;
+        let mut objects = inode.own_data();
+        self.before_write(inode, now)?;
+        if size > 0 || inode.has(OBJECTS) {
+            self.resize_objects(inode, layout, &mut objects, size)?;
+        }
+        inode.resize(size);
+        inode.touch(now);
+        Ok(())
+    }
+
+    /// Brings every object to what a file of `size` bytes has of it at most, and the one with the last byte to
+    /// exactly that: so the objects tell the size after an unclean stop.
+    fn resize_objects(
+        &self,
+        inode: &Arc<Inode>,
+        layout: &Layout,
+        objects: &mut Objects,
+        size: u64,
+    ) -> Result<(), StoreError> {
+        let last = size.checked_sub(1).map(|last| spot(layout, last).index);
+        for index in 0..layout.targets.len() {
+            let fail = |e| self.object_error(inode, layout, index, e);
+            let wanted = object_size(layout, index, size);
+            self.targets.open_object(inode, layout, objects, index, Some(index) == last)?;
+            let Some(fd) = &objects.open[index] else { continue };
+            if Some(index) == last || rustix::fs::fstat(fd).map_err(fail)?.st_size as u64 > wanted {
+                rustix::fs::ftruncate(fd, wanted).map_err(fail)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the file's bytes, size and times, and everything that was done to the namespace before, on stable
+    /// storage. With `data_only` the database's journal is synced as `fdatasync` would: all of it, apart from what the
+    /// host itself keeps of the journal's file.
+    pub fn fsync(&self, ino: Ino, data_only: bool) -> Result<(), StoreError> {
+        let inode = self.inode(ino.0)?;
+        let Some(layout) = inode.layout.as_ref() else { return self.db.sync(data_only) };
+        for index in 0..layout.targets.len() {
+            let object = {
+                let mut objects = inode.own_data();
+                self.targets.open_object(&inode, layout, &mut objects, index, false)?;
+                // A descriptor of its own: writers go on while the disk works.
+                match &objects.open[index] {
+                    Some(fd) => Some(rustix::io::fcntl_dupfd_cloexec(fd, 0)),
+                    None => None,
+                }
+            };
+            if let Some(fd) = object {
+                let synced = fd.and_then(rustix::fs::fdatasync);
+                synced.map_err(|e| self.object_error(&inode, layout, index, e))?;
+            }
+        }
+        self.targets.sync_created(&inode, layout, &mut inode.own_data())?;
+        self.flush_inode(&inode)?;
+        self.db.sync(data_only)
+    }
+
+    /// Brings sizes and times of all written files to the database, so that recovery after a crash has less to do.
+    pub fn flush_dirty(&self) -> Result<(), StoreError> {
+        let marked: Vec<u64> = self.marked.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
+        for ino in marked {
+            match self.inode(ino) {
+                Ok(inode) => self.flush_inode(&inode)?,
+                Err(StoreError::Stale) => self.unmark(ino),
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Brings everything to stable storage and ends; what needs no recovery at the next open.
+    pub fn close(self) -> Result<(), StoreError> {
+        self.flush_dirty()?;
+        self.db.sync(false)
+    }
+
+    /// Size and times of one file to the database, its mark out of it.
+    pub(crate) fn flush_inode(&self, inode: &Arc<Inode>) -> Result<(), StoreError> {
+        // No write may come between the size that is stored and the removal of the mark.
+        let _objects = inode.own_data();
+        let _namespace = self.own_namespace();
+        if inode.has(UNLINKED) || !inode.has(MARKED) {
+            self.unmark(inode.ino);
+            return Ok(());
+        }
+        let mut edit = self.edit();
+        edit.record(inode);
+        edit.unmark(inode);
+        let Gone(_) = edit.commit()?;
+        inode.clear(MARKED);
+        self.unmark(inode.ino);
+        Ok(())
+    }
+
+    /// What must be known before the first byte changes: that the size in the database is not to be trusted, and
+    /// that set-id bits are gone. The caller holds the inode's data lock.
+    fn before_write(&self, inode: &Arc<Inode>, now: Timestamp) -> Result<(), StoreError> {
+        if inode.flags() & (MARKED | SET_ID | RECLAIMED) == MARKED {
+            return Ok(());
+        }
+        if inode.has(SET_ID) {
+            let _namespace = self.own_namespace();
+            let mut edit = self.edit();
+            let record = edit.record(inode);
+            record.mode = without_set_id(record.mode);
+            record.ctime = now;
+            let Gone(_) = edit.commit()?;
+        }
+        let _namespace = self.share_namespace();
+        if inode.has(RECLAIMED) || (inode.has(UNLINKED) && inode.refs.load(Relaxed) == 0) {
+            return Err(StoreError::Stale);
+        }
+        if !inode.has(MARKED) {
+            if !inode.has(UNLINKED) {
+                let mut change = self.db.change();
+                change.put_mark(inode.ino);
+                change.commit()?;
+                self.marked.lock().unwrap_or_else(PoisonError::into_inner).insert(inode.ino);
+            }
+            inode.set(MARKED);
+        }
+        Ok(())
+    }
+
+    fn unmark(&self, ino: u64) {
+        self.marked.lock().unwrap_or_else(PoisonError::into_inner).remove(&ino);
+    }
+
+    /// The objects for `len` bytes at `offset`, open, shared with others; with the time of a write they are created
+    /// where they do not exist.
+    fn share_objects<'i>(
+        &self,
+        inode: &'i Arc<Inode>,
+        layout: &Layout,
+        offset: u64,
+        len: u64,
+        write: Option<Timestamp>,
+    ) -> Result<RwLockReadGuard<'i, Objects>, StoreError> {
+        if !inode.recent.load(Relaxed) {
+            inode.recent.store(true, Relaxed);
+        }
+        let objects = inode.share_data();
+        if range_is_open(layout, &objects, offset, len) {
+            return Ok(objects);
+        }
+        drop(objects);
+        let mut objects = inode.own_data();
+        self.open_range(inode, layout, &mut objects, offset, len, write)?;
+        Ok(RwLockWriteGuard::downgrade(objects))
+    }
+
+    fn open_range(
+        &self,
+        inode: &Arc<Inode>,
+        layout: &Layout,
+        objects: &mut Objects,
+        offset: u64,
+        len: u64,
+        write: Option<Timestamp>,
+    ) -> Result<(), StoreError> {
+        if let Some(now) = write {
+            self.before_write(inode, now)?;
+        } else if inode.has(RECLAIMED) {
+            return Err(StoreError::Stale);
+        }
+        indices(layout, offset, len)
+            .try_for_each(|index| self.targets.open_object(inode, layout, objects, index, write.is_some()))
+    }
+
+    fn write_objects(
+        &self,
+        inode: &Arc<Inode>,
+        layout: &Layout,
+        objects: &Objects,
+        offset: u64,
+        buf: &[u8],
+        now: Timestamp,
+    ) -> Result<usize, StoreError> {
+        let mut done = 0;
+        let mut failure = None;
+        while done < buf.len() && failure.is_none() {
+            let at = spot(layout, offset + done as u64);
+            let run = at.run.min((buf.len() - done) as u64) as usize;
+            let fd = objects.open[at.index].as_ref().ok_or(StoreError::Stale)?;
+            let (written, error) = write_all(fd, at.offset, &buf[done..done + run]);
+            done += written;
+            failure = error.map(|e| self.object_error(inode, layout, at.index, e));
+        }
+        if done > 0 {
+            inode.grow(offset + done as u64);
+            inode.touch(now);
+        }
+        match failure {
+            Some(e) if done == 0 => Err(e),
+            _ => Ok(done),
+        }
+    }
+
+    fn object_error(&self, inode: &Inode, layout: &Layout, index: usize, errno: Errno) -> StoreError {
+        StoreError::host(&self.targets.path(inode.ino, layout, index), errno)
+    }
+
+    pub(crate) fn reclaim_all(&self, gone: Gone) -> Result<(), StoreError> {
+        gone.0.iter().try_for_each(|inode| self.reclaim(inode))
+    }
+
+    /// Removes the objects of an inode without names and references.
+    pub(crate) fn reclaim(&self, inode: &Arc<Inode>) -> Result<(), StoreError> {
+        let mut objects = inode.own_data();
+        if !inode.set(RECLAIMED) {
+            return Ok(());
+        }
+        objects.open.iter_mut().for_each(|object| drop(object.take()));
+        if let Some(layout) = &inode.layout {
+            if inode.has(OBJECTS) {
+                self.targets.remove_objects(inode.ino, layout)?;
+            }
+            let mut change = self.db.change();
+            change.remove_orphan(inode.ino);
+            change.commit()?;
+        }
+        self.inodes.remove(inode.ino);
+        self.unmark(inode.ino);
+        Ok(())
+    }
+}
+
+fn check_end(offset: u64, len: u64) -> Result<u64, StoreError> {
+    offset.checked_add(len).filter(|end| *end <= FILE_SIZE_MAX).ok_or(StoreError::FileTooLarge)
+}
+
+/// The objects that `len` bytes at `offset` touch, each once.
+fn indices(layout: &Layout, offset: u64, len: u64) -> impl Iterator<Item = usize> {
+    let count = layout.targets.len() as u64;
+    let first = offset / layout.stripe_bytes;
+    let last = offset.saturating_add(len.saturating_sub(1)) / layout.stripe_bytes;
+    let touched = if len == 0 { 0 } else { (last - first + 1).min(count) };
+    (first..first + touched).map(move |stripe| (stripe % count) as usize)
+}
+
+fn range_is_open(layout: &Layout, objects: &Objects, offset: u64, len: u64) -> bool {
+    match &objects.open[..] {
+        [only] => only.is_some(),
+        all => indices(layout, offset, len).all(|index| all[index].is_some()),
+    }
+}
+
+/// Reads until `buf` is full or the object ends.
+fn read_all(fd: &OwnedFd, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+    let mut done = 0;
+    while done < buf.len() {
+        match rustix::io::pread(fd, &mut buf[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(done)
+}
+
+/// Writes until all is written or the host refuses; both can be.
+fn write_all(fd: &OwnedFd, offset: u64, buf: &[u8]) -> (usize, Option<Errno>) {
+    let mut done = 0;
+    while done < buf.len() {
+        match rustix::io::pwrite(fd, &buf[done..], offset + done as u64) {
+            Ok(0) => return (done, Some(Errno::NOSPC)),
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(e) => return (done, Some(e)),
+        }
+    }
+    (done, None)
+}

@@ -1,0 +1,218 @@
+//! The metadata on disk: a fjall database in `<dir>/db` with five keyspaces. Numbers in keys are big-endian, so
+//! that keys sort by them.
+//!
+//! | keyspace | key | value |
+//! |---|---|---|
+//! | `inodes` | inode (8) | [`Record`] |
+//! | `entries` | directory (8), cookie (8), name | inode (8, little-endian), kind (1) |
+//! | `marks` | inode (8) | empty: size and times in `inodes` may be older than the objects |
+//! | `orphans` | inode (8) | layout of a file without a name whose objects are still to be removed |
+//! | `numbers` | `next` | lowest inode number (without its server) that was never reserved (8, little-endian) |
+//!
+//! The cookie of an entry is a keyed hash of directory and name ([`crate::directory`]), so one key serves
+//! look-ups and listings, and a listing goes on where it was whatever is created or removed meanwhile.
+//!
+//! A batch is atomic. When it returns, the journal has reached the operating system (fjall's `PersistMode::Buffer`,
+//! its default for batches): a killed server loses nothing that it acknowledged. A power failure loses what was not
+//! followed by [`Database::sync`].
+
+use crate::StoreError;
+use crate::record::Record;
+use fjall::{Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
+use isonomia_proto::fs::{FileKind, Layout};
+use isonomia_units::Ino;
+use std::path::Path;
+
+/// Journals are merged into tables beyond this.
+const JOURNAL_BYTES_MAX: u64 = 128 << 20;
+/// Memory of one keyspace before it is written out.
+const MEMTABLE_BYTES_MAX: u64 = 16 << 20;
+const BLOCK_CACHE_BYTES: u64 = 32 << 20;
+const WORKER_THREADS: usize = 2;
+
+pub(crate) struct Database {
+    db: fjall::Database,
+    inodes: Keyspace,
+    entries: Keyspace,
+    marks: Keyspace,
+    orphans: Keyspace,
+    numbers: Keyspace,
+}
+
+/// A directory entry as stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub ino: u64,
+    pub kind: FileKind,
+}
+
+/// Where an entry stands.
+#[derive(Clone, Copy)]
+pub(crate) struct EntryKey<'a> {
+    pub dir: u64,
+    pub cookie: u64,
+    pub name: &'a [u8],
+}
+
+/// Changes that happen together or not at all.
+pub(crate) struct Change<'a> {
+    database: &'a Database,
+    batch: OwnedWriteBatch,
+}
+
+impl Database {
+    pub fn open(dir: &Path) -> Result<Self, StoreError> {
+        let db = fjall::Database::builder(dir.join("db"))
+            .max_journaling_size(JOURNAL_BYTES_MAX)
+            .cache_size(BLOCK_CACHE_BYTES)
+            .worker_threads(WORKER_THREADS)
+            .open()?;
+        let keyspace =
+            |name| db.keyspace(name, || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES_MAX));
+        Ok(Self {
+            inodes: keyspace("inodes")?,
+            entries: keyspace("entries")?,
+            marks: keyspace("marks")?,
+            orphans: keyspace("orphans")?,
+            numbers: keyspace("numbers")?,
+            db,
+        })
+    }
+
+    pub fn change(&self) -> Change<'_> {
+        Change { database: self, batch: self.db.batch() }
+    }
+
+    /// Everything that was committed is on stable storage when this returns; `data_only` as in `fdatasync`.
+    pub fn sync(&self, data_only: bool) -> Result<(), StoreError> {
+        Ok(self.db.persist(if data_only { PersistMode::SyncData } else { PersistMode::SyncAll })?)
+    }
+
+    pub fn record(&self, ino: u64) -> Result<Option<Record>, StoreError> {
+        let Some(bytes) = self.inodes.get(ino.to_be_bytes())? else { return Ok(None) };
+        Record::decode(&bytes).map(Some).ok_or(StoreError::Damaged(Ino(ino)))
+    }
+
+    pub fn entry(&self, key: EntryKey<'_>) -> Result<Option<Entry>, StoreError> {
+        let Some(bytes) = self.entries.get(key.encode())? else { return Ok(None) };
+        Entry::decode(&bytes).map(Some).ok_or(StoreError::Damaged(Ino(key.dir)))
+    }
+
+    /// Entries of `dir` with a cookie of at least `from`, in order, until `take` says that it is enough.
+    pub fn entries(
+        &self,
+        dir: u64,
+        from: u64,
+        mut take: impl FnMut(EntryKey<'_>, Entry) -> bool,
+    ) -> Result<(), StoreError> {
+        let first = EntryKey { dir, cookie: from, name: &[] }.encode();
+        let beyond = EntryKey { dir, cookie: u64::MAX, name: &[] }.encode();
+        for guard in self.entries.range(first..beyond) {
+            let (key, value) = guard.into_inner()?;
+            let damaged = || StoreError::Damaged(Ino(dir));
+            let (fixed, name) = key.split_first_chunk::<16>().ok_or_else(damaged)?;
+            let cookie = fixed[8..].iter().fold(0, |n, b| n << 8 | u64::from(*b));
+            let entry = Entry::decode(&value).ok_or_else(damaged)?;
+            if !take(EntryKey { dir, cookie, name }, entry) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Inodes whose record may be older than their objects.
+    pub fn marks(&self) -> Result<Vec<u64>, StoreError> {
+        self.marks.iter().map(|guard| decode_ino(&guard.key()?)).collect()
+    }
+
+    /// Files without a name, with their layouts.
+    pub fn orphans(&self) -> Result<Vec<(u64, Layout)>, StoreError> {
+        let orphan = |guard: fjall::Guard| {
+            let (key, value) = guard.into_inner()?;
+            let ino = decode_ino(&key)?;
+            Ok((ino, Layout::decode(&value).map_err(|_| StoreError::Damaged(Ino(ino)))?))
+        };
+        self.orphans.iter().map(orphan).collect()
+    }
+
+    /// The lowest inode number that was never reserved.
+    pub fn next_number(&self) -> Result<Option<u64>, StoreError> {
+        let Some(bytes) = self.numbers.get("next")? else { return Ok(None) };
+        let bytes = bytes.first_chunk::<8>().ok_or(StoreError::Damaged(Ino(0)))?;
+        Ok(Some(u64::from_le_bytes(*bytes)))
+    }
+}
+
+fn decode_ino(key: &[u8]) -> Result<u64, StoreError> {
+    key.first_chunk::<8>().map(|b| u64::from_be_bytes(*b)).ok_or(StoreError::Damaged(Ino(0)))
+}
+
+impl Change<'_> {
+    pub fn put_record(&mut self, ino: u64, record: &Record) {
+        self.batch.insert(&self.database.inodes, ino.to_be_bytes(), record.encode());
+    }
+
+    pub fn remove_record(&mut self, ino: u64) {
+        self.batch.remove(&self.database.inodes, ino.to_be_bytes());
+    }
+
+    pub fn put_entry(&mut self, key: EntryKey<'_>, entry: Entry) {
+        self.batch.insert(&self.database.entries, key.encode(), entry.encode());
+    }
+
+    pub fn remove_entry(&mut self, key: EntryKey<'_>) {
+        self.batch.remove(&self.database.entries, key.encode());
+    }
+
+    pub fn put_mark(&mut self, ino: u64) {
+        self.batch.insert(&self.database.marks, ino.to_be_bytes(), []);
+    }
+
+    pub fn remove_mark(&mut self, ino: u64) {
+        self.batch.remove(&self.database.marks, ino.to_be_bytes());
+    }
+
+    pub fn put_orphan(&mut self, ino: u64, layout: &Layout) {
+        let mut bytes = Vec::new();
+        layout.encode(&mut bytes);
+        self.batch.insert(&self.database.orphans, ino.to_be_bytes(), bytes);
+    }
+
+    pub fn remove_orphan(&mut self, ino: u64) {
+        self.batch.remove(&self.database.orphans, ino.to_be_bytes());
+    }
+
+    pub fn put_next_number(&mut self, number: u64) {
+        self.batch.insert(&self.database.numbers, "next", number.to_le_bytes());
+    }
+
+    /// All of it, or an error and none of it.
+    pub fn commit(self) -> Result<(), StoreError> {
+        Ok(self.batch.commit()?)
+    }
+}
+
+impl EntryKey<'_> {
+    fn encode(&self) -> Vec<u8> {
+        let mut key = Vec::with_capacity(16 + self.name.len());
+        key.extend_from_slice(&self.dir.to_be_bytes());
+        key.extend_from_slice(&self.cookie.to_be_bytes());
+        key.extend_from_slice(self.name);
+        key
+    }
+}
+
+impl Entry {
+    fn encode(self) -> [u8; 9] {
+        let mut bytes = [0; 9];
+        bytes[..8].copy_from_slice(&self.ino.to_le_bytes());
+        bytes[8] = self.kind.code();
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (ino, rest) = bytes.split_first_chunk::<8>()?;
+        let [kind] = rest else { return None };
+        Some(Self { ino: u64::from_le_bytes(*ino), kind: FileKind::from_code(*kind)? })
+    }
+}

@@ -1,0 +1,173 @@
+//! One atomic change of the namespace: first the database, then, if it accepted, memory.
+
+use crate::database::{Change, Entry};
+use crate::inode::{Inode, MARKED, RECLAIMED, UNLINKED};
+use crate::record::{Body, Record};
+use crate::{Numbers, Store, StoreError};
+use isonomia_proto::fs::{FileKind, Timestamp};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Inode numbers are reserved in the database so many at a time; a stop of the server skips the rest.
+const NUMBERS_RESERVED: u64 = 1 << 16;
+
+/// A change in the making. It lives under the owned namespace lock.
+pub(crate) struct Edit<'s> {
+    store: &'s Store,
+    change: Change<'s>,
+    updates: Vec<Update>,
+    names: Vec<NameChange>,
+}
+
+struct Update {
+    inode: Arc<Inode>,
+    record: Record,
+    touched: i64,
+    new: bool,
+    gone: bool,
+}
+
+struct NameChange {
+    dir: u64,
+    name: Vec<u8>,
+    entry: Option<Entry>,
+}
+
+/// Inodes whose last name went while nobody held them: [`Store::reclaim`] them once the namespace lock is given back.
+#[must_use]
+pub(crate) struct Gone(pub Vec<Arc<Inode>>);
+
+impl Store {
+    pub(crate) fn edit(&self) -> Edit<'_> {
+        Edit { store: self, change: self.db.change(), updates: Vec::new(), names: Vec::new() }
+    }
+
+    /// A number that no inode of this store ever had.
+    pub(crate) fn new_ino(&self, numbers: &mut Numbers) -> Result<u64, StoreError> {
+        if numbers.next == numbers.reserved {
+            let reserved = numbers.reserved + NUMBERS_RESERVED;
+            let mut change = self.db.change();
+            change.put_next_number(reserved);
+            change.commit()?;
+            numbers.reserved = reserved;
+        }
+        let number = numbers.next;
+        numbers.next += 1;
+        Ok(isonomia_units::Ino::new(self.server, number).0)
+    }
+}
+
+impl Edit<'_> {
+    /// The record of `inode` as it will be: change it.
+    pub fn record(&mut self, inode: &Arc<Inode>) -> &mut Record {
+        let at = match self.updates.iter().position(|u| u.inode.ino == inode.ino) {
+            Some(at) => at,
+            None => {
+                // Before the record: a write in between is then folded in and stays visible too.
+                let touched = inode.touched();
+                let record = inode.current();
+                self.updates.push(Update { inode: inode.clone(), record, touched, new: false, gone: false });
+                self.updates.len() - 1
+            }
+        };
+        &mut self.updates[at].record
+    }
+
+    /// Marks content and attributes of a directory as changed.
+    pub fn touch_dir(&mut self, dir: &Arc<Inode>, now: Timestamp) {
+        let record = self.record(dir);
+        (record.mtime, record.ctime) = (now, now);
+    }
+
+    /// Adds an inode, without a name as yet.
+    pub fn create(&mut self, ino: u64, record: Record) -> Arc<Inode> {
+        let inode = Arc::new(Inode::new(ino, record.clone()));
+        let touched = inode.touched();
+        self.updates.push(Update { inode: inode.clone(), record, touched, new: true, gone: false });
+        inode
+    }
+
+    /// Makes `name` in `dir` lead to `inode`, in place of what it led to.
+    pub fn enter(&mut self, dir: &Inode, name: &[u8], ino: u64, kind: FileKind) {
+        self.names.push(NameChange { dir: dir.ino, name: name.to_vec(), entry: Some(Entry { ino, kind }) });
+    }
+
+    /// Takes `name` out of `dir`.
+    pub fn leave(&mut self, dir: &Inode, name: &[u8]) {
+        self.names.push(NameChange { dir: dir.ino, name: name.to_vec(), entry: None });
+    }
+
+    /// Takes one name away from `inode`; a directory goes with its only one.
+    pub fn drop_link(&mut self, inode: &Arc<Inode>, now: Timestamp) {
+        let record = self.record(inode);
+        record.ctime = now;
+        record.nlink = if record.is_dir() { 0 } else { record.nlink.saturating_sub(1) };
+        if record.nlink == 0 {
+            self.updates.iter_mut().filter(|u| u.inode.ino == inode.ino).for_each(|u| u.gone = true);
+        }
+    }
+
+    /// Says that what the database has of `inode` is right again.
+    pub fn unmark(&mut self, inode: &Inode) {
+        self.change.remove_mark(inode.ino);
+    }
+
+    /// Commits to the database; memory follows only if that succeeded.
+    pub fn commit(mut self) -> Result<Gone, StoreError> {
+        let store = self.store;
+        for update in &self.updates {
+            let (inode, record) = (&update.inode, &update.record);
+            if update.gone {
+                self.change.remove_record(inode.ino);
+                if inode.has(MARKED) {
+                    self.change.remove_mark(inode.ino);
+                }
+                if let (true, Body::Regular(layout)) = (update.may_have_objects(), &record.body) {
+                    self.change.put_orphan(inode.ino, layout);
+                }
+            } else if !inode.has(UNLINKED) {
+                self.change.put_record(inode.ino, record);
+            }
+        }
+        for change in &self.names {
+            let key = store.entry_key(change.dir, &change.name);
+            match change.entry {
+                Some(entry) => self.change.put_entry(key, entry),
+                None => self.change.remove_entry(key),
+            }
+        }
+        self.change.commit()?;
+        for change in &self.names {
+            store.remember(store.entry_key(change.dir, &change.name), change.entry);
+        }
+        let mut gone = Vec::new();
+        for update in self.updates {
+            let objects = update.may_have_objects();
+            let Update { inode, record, touched, new, gone: without_name } = update;
+            inode.replace(record);
+            inode.forget_touch(touched);
+            if new {
+                store.inodes.put(inode.ino, inode.clone());
+            }
+            if without_name {
+                inode.set(UNLINKED);
+                if inode.refs.load(Relaxed) == 0 {
+                    store.inodes.remove(inode.ino);
+                    if objects {
+                        gone.push(inode);
+                    } else {
+                        inode.set(RECLAIMED);
+                    }
+                }
+            }
+        }
+        Ok(Gone(gone))
+    }
+}
+
+impl Update {
+    fn may_have_objects(&self) -> bool {
+        let regular = self.inode.layout.is_some();
+        regular && (self.record.has_objects || self.inode.has(MARKED) || self.inode.refs.load(Relaxed) > 0)
+    }
+}

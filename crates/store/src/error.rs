@@ -1,0 +1,205 @@
+//! What can go wrong, and the one place where it becomes an errno.
+
+use isonomia_units::{Ino, ServerId, TargetId};
+use rustix::io::Errno;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Why an operation on the file system failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// A component of the path, or the directory it starts from, does not exist.
+    #[error("no such file or directory")]
+    NotFound,
+    /// The name is taken.
+    #[error("the name exists")]
+    Exists,
+    /// A component that must be a directory is not.
+    #[error("not a directory")]
+    NotDirectory,
+    /// The operation does not work on directories.
+    #[error("is a directory")]
+    IsDirectory,
+    /// The directory still has entries.
+    #[error("the directory is not empty")]
+    NotEmpty,
+    /// Permission bits refuse it.
+    #[error("permission denied")]
+    PermissionDenied,
+    /// Only the owner or root may do it.
+    #[error("operation not permitted")]
+    NotPermitted,
+    /// A name over 255 bytes or a path over 4,096.
+    #[error("name or path too long")]
+    NameTooLong,
+    /// More symbolic links on the way than [`crate::SYMLINKS_MAX`], or one where none is allowed.
+    #[error("too many symbolic links")]
+    TooManyLinks,
+    /// The walk met a symbolic link with an absolute text; where that leads is known to the client only. Holds the
+    /// text with what was left of the path.
+    #[error("the path leaves the file system at an absolute symbolic link")]
+    Outside(Vec<u8>),
+    /// An argument that no state of the file system would accept.
+    #[error("invalid argument")]
+    Invalid,
+    /// The inode is gone, or the capability is not one of ours.
+    #[error("stale handle")]
+    Stale,
+    /// The storage is full.
+    #[error("no space left")]
+    NoSpace,
+    /// The file would grow beyond 2^63 − 1 bytes or what a target's file system holds.
+    #[error("file too large")]
+    FileTooLarge,
+    /// The capability does not allow this access.
+    #[error("not open for this access")]
+    BadAccess,
+    /// The root, `.` or `..` where a changeable name is needed.
+    #[error("busy")]
+    Busy,
+    /// The names lie on different file systems.
+    #[error("crosses file systems")]
+    CrossDevice,
+    /// The inode has [`crate::LINKS_MAX`] names already.
+    #[error("too many hard links")]
+    LinksMax,
+    /// A node (fifo, socket, device) that a server cannot open.
+    #[error("no such device")]
+    NoDevice,
+    /// The host file system under a target failed.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file that was used.
+        path: PathBuf,
+        /// What the host said.
+        source: io::Error,
+    },
+    /// The metadata database failed.
+    #[error("metadata: {0}")]
+    Meta(#[from] fjall::Error),
+    /// A record in the metadata database cannot be read.
+    #[error("metadata of inode {0} is damaged")]
+    Damaged(Ino),
+}
+
+impl StoreError {
+    /// The errno that a program gets to see.
+    pub fn errno(&self) -> u32 {
+        let errno = match self {
+            Self::NotFound => Errno::NOENT,
+            Self::Exists => Errno::EXIST,
+            Self::NotDirectory => Errno::NOTDIR,
+            Self::IsDirectory => Errno::ISDIR,
+            Self::NotEmpty => Errno::NOTEMPTY,
+            Self::PermissionDenied => Errno::ACCESS,
+            Self::NotPermitted => Errno::PERM,
+            Self::NameTooLong => Errno::NAMETOOLONG,
+            Self::TooManyLinks => Errno::LOOP,
+            Self::Outside(_) => Errno::REMOTE,
+            Self::Invalid => Errno::INVAL,
+            Self::Stale => Errno::STALE,
+            Self::NoSpace => Errno::NOSPC,
+            Self::FileTooLarge => Errno::FBIG,
+            Self::BadAccess => Errno::BADF,
+            Self::Busy => Errno::BUSY,
+            Self::CrossDevice => Errno::XDEV,
+            Self::LinksMax => Errno::MLINK,
+            Self::NoDevice => Errno::NXIO,
+            Self::Io { source, .. } | Self::Meta(fjall::Error::Io(source)) => host_errno(source),
+            Self::Meta(_) | Self::Damaged(_) => Errno::IO,
+        };
+        errno.raw_os_error().unsigned_abs()
+    }
+
+    pub(crate) fn host(path: &Path, errno: Errno) -> Self {
+        match errno {
+            Errno::NOSPC => Self::NoSpace,
+            Errno::FBIG => Self::FileTooLarge,
+            _ => Self::Io { path: path.to_owned(), source: errno.into() },
+        }
+    }
+}
+
+/// Errors about the storage itself keep their number; whatever else the host says is the server's trouble, not the
+/// program's.
+fn host_errno(error: &io::Error) -> Errno {
+    match Errno::from_io_error(error) {
+        Some(errno @ (Errno::NOSPC | Errno::DQUOT | Errno::ROFS | Errno::FBIG)) => errno,
+        _ => Errno::IO,
+    }
+}
+
+/// Why a store could not be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Another server holds the directory.
+    #[error("{} is in use by another server (process {pid})", dir.display())]
+    InUse {
+        /// The directory.
+        dir: PathBuf,
+        /// What the lock file says of its holder.
+        pid: String,
+    },
+    /// The configuration names no target, more than a layout can, one twice, or a stripe that is not a positive
+    /// multiple of 4096.
+    #[error("configuration: {0}")]
+    Config(&'static str),
+    /// A target that this store was created with is not configured.
+    #[error("{} was created with target {target}, which is not configured", dir.display())]
+    TargetMissing {
+        /// The store's directory.
+        dir: PathBuf,
+        /// The absent target.
+        target: TargetId,
+    },
+    /// The directory of a target that belongs to this store is empty or gone.
+    #[error("{} does not hold target {target} of this store: is its file system mounted?", dir.display())]
+    TargetLost {
+        /// The target's directory.
+        dir: PathBuf,
+        /// The target.
+        target: TargetId,
+    },
+    /// A directory says that it is something else.
+    #[error("{} is {found}, not {expected}", dir.display())]
+    Mismatch {
+        /// The directory.
+        dir: PathBuf,
+        /// What its identity file says.
+        found: String,
+        /// What the configuration says.
+        expected: String,
+    },
+    /// The directory was written by an incompatible version.
+    #[error("{} has format {found}; this version reads {}", dir.display(), crate::FORMAT_VERSION)]
+    Format {
+        /// The directory.
+        dir: PathBuf,
+        /// Its format.
+        found: String,
+    },
+    /// The host refused a file operation.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the host said.
+        source: io::Error,
+    },
+    /// The metadata database of the server cannot be opened or read.
+    #[error("metadata of server {server}: {source}")]
+    Recovery {
+        /// The server.
+        server: ServerId,
+        /// What failed.
+        source: StoreError,
+    },
+}
+
+impl OpenError {
+    pub(crate) fn io(path: &Path, source: impl Into<io::Error>) -> Self {
+        Self::Io { path: path.to_owned(), source: source.into() }
+    }
+}

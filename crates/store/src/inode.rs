@@ -1,0 +1,198 @@
+//! An inode in memory.
+//!
+//! Locks, in the order in which they may be taken: [`Inode::data`], then the store's `namespace`, then the inode's
+//! record (a leaf, held for a copy only). The namespace lock is held for writing by whoever changes records in the
+//! database, so records need no lock of their own against each other.
+
+use crate::StoreError;
+use crate::record::{Body, Record};
+use isonomia_proto::fs::{Attr, Layout, Timestamp};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// Size or times in memory are newer than the record in the database, and the database knows it.
+pub(crate) const MARKED: u8 = 1;
+/// No name is left; the record is gone from the database.
+pub(crate) const UNLINKED: u8 = 2;
+/// The objects are gone, or are about to go: no more data operations.
+pub(crate) const RECLAIMED: u8 = 4;
+/// Set-id bits are set: a write must clear them.
+pub(crate) const SET_ID: u8 = 8;
+/// Object files may exist.
+pub(crate) const OBJECTS: u8 = 16;
+
+pub(crate) struct Inode {
+    pub ino: u64,
+    /// Where the bytes of a regular file are.
+    pub layout: Option<Arc<Layout>>,
+    /// Looked at since the hand of [`crate::object::OpenObjects`] passed.
+    pub recent: AtomicBool,
+    /// Open references of sessions. Grows under the namespace lock only.
+    pub refs: AtomicU32,
+    /// Writes and reads share it; appends, truncation, opening objects, and flushing own it.
+    pub data: RwLock<Objects>,
+    size: AtomicU64,
+    /// Time of the last write since the record was last changed, ns since the epoch; [`UNTOUCHED`] for none.
+    touched: AtomicI64,
+    flags: AtomicU8,
+    record: RwLock<Record>,
+}
+
+/// The open object files of an inode, by index in the layout.
+#[derive(Default)]
+pub(crate) struct Objects {
+    pub open: Vec<Option<OwnedFd>>,
+    /// Objects whose directory entry was not synced yet.
+    pub created: Vec<usize>,
+}
+
+const UNTOUCHED: i64 = i64::MIN;
+
+impl Inode {
+    pub fn new(ino: u64, record: Record) -> Self {
+        let layout = match &record.body {
+            Body::Regular(layout) => Some(layout.clone()),
+            _ => None,
+        };
+        let objects = layout.as_ref().map_or(0, |l| l.targets.len());
+        let flags = if record.has_objects { OBJECTS } else { 0 };
+        let inode = Self {
+            ino,
+            layout,
+            recent: AtomicBool::new(true),
+            refs: AtomicU32::new(0),
+            data: RwLock::new(Objects { open: (0..objects).map(|_| None).collect(), created: Vec::new() }),
+            size: AtomicU64::new(record.size),
+            touched: AtomicI64::new(UNTOUCHED),
+            flags: AtomicU8::new(flags),
+            record: RwLock::new(record),
+        };
+        inode.note_set_id();
+        inode
+    }
+
+    /// Clean, unreferenced inodes may leave memory.
+    pub fn evictable(inode: &Arc<Self>) -> bool {
+        Arc::strong_count(inode) == 1 && inode.refs.load(Relaxed) == 0 && !inode.has(MARKED)
+    }
+
+    pub fn flags(&self) -> u8 {
+        self.flags.load(Acquire)
+    }
+
+    pub fn has(&self, flag: u8) -> bool {
+        self.flags() & flag != 0
+    }
+
+    /// Sets a flag; true if it was clear.
+    pub fn set(&self, flag: u8) -> bool {
+        self.flags.fetch_or(flag, AcqRel) & flag == 0
+    }
+
+    pub fn clear(&self, flag: u8) {
+        self.flags.fetch_and(!flag, AcqRel);
+    }
+
+    pub fn size(&self) -> u64 {
+        self.size.load(Acquire)
+    }
+
+    /// After a write up to `end`.
+    pub fn grow(&self, end: u64) {
+        if end > self.size.load(Relaxed) {
+            self.size.fetch_max(end, AcqRel);
+        }
+    }
+
+    /// Exact size; the caller owns [`Inode::data`].
+    pub fn resize(&self, size: u64) {
+        self.size.store(size, Release);
+    }
+
+    pub fn touch(&self, now: Timestamp) {
+        let ns = now.secs.saturating_mul(1_000_000_000).saturating_add(i64::from(now.nanos)).max(UNTOUCHED + 1);
+        self.touched.store(ns, Relaxed);
+    }
+
+    /// A look at the stored record; size and time of the last write may be newer in [`Inode::current`].
+    pub fn record(&self) -> RwLockReadGuard<'_, Record> {
+        self.record.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The record with everything folded in.
+    pub fn current(&self) -> Record {
+        let mut record = self.record().clone();
+        self.fold(&mut record.size, &mut record.mtime, &mut record.ctime);
+        record.has_objects = self.has(OBJECTS);
+        record
+    }
+
+    pub fn attr(&self) -> Attr {
+        let record = self.record();
+        let mut attr = record.attr(self.ino);
+        if let Body::Regular(_) = record.body {
+            self.fold(&mut attr.size_bytes, &mut attr.mtime, &mut attr.ctime);
+            attr.blocks = attr.size_bytes.div_ceil(512);
+        }
+        attr
+    }
+
+    fn fold(&self, size: &mut u64, mtime: &mut Timestamp, ctime: &mut Timestamp) {
+        *size = self.size();
+        let touched = self.touched.load(Relaxed);
+        if touched != UNTOUCHED {
+            let nanos = touched.rem_euclid(1_000_000_000) as u32;
+            let time = Timestamp::new(touched.div_euclid(1_000_000_000), nanos).unwrap_or_default();
+            *mtime = time;
+            *ctime = time.max(*ctime);
+        }
+    }
+
+    /// Takes over a record that the database has accepted.
+    pub fn replace(&self, record: Record) {
+        let mut slot = self.record.write().unwrap_or_else(PoisonError::into_inner);
+        *slot = record;
+        drop(slot);
+        self.note_set_id();
+    }
+
+    /// The time of the last write, to be handed to [`Inode::forget_touch`] after a record with it was stored.
+    pub fn touched(&self) -> i64 {
+        self.touched.load(Relaxed)
+    }
+
+    /// Lets the record's times stand, unless another write came meanwhile.
+    pub fn forget_touch(&self, seen: i64) {
+        // Losing the race means that a newer write's time is to be kept.
+        let _ = self.touched.compare_exchange(seen, UNTOUCHED, Relaxed, Relaxed);
+    }
+
+    fn note_set_id(&self) {
+        let record = self.record();
+        let regular = matches!(record.body, Body::Regular(_));
+        if regular && crate::permission::without_set_id(record.mode) != record.mode {
+            self.set(SET_ID);
+        } else {
+            self.clear(SET_ID);
+        }
+    }
+
+    /// The layout of a regular file.
+    pub fn regular(&self) -> Result<&Arc<Layout>, StoreError> {
+        match &self.layout {
+            Some(layout) => Ok(layout),
+            None if self.record().is_dir() => Err(StoreError::IsDirectory),
+            None => Err(StoreError::Invalid),
+        }
+    }
+
+    pub fn share_data(&self) -> RwLockReadGuard<'_, Objects> {
+        self.data.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn own_data(&self) -> RwLockWriteGuard<'_, Objects> {
+        self.data.write().unwrap_or_else(PoisonError::into_inner)
+    }
+}

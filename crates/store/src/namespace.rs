@@ -1,0 +1,287 @@
+//! Making and removing names: mkdir, mknod, symlink, link, unlink, rmdir, and the questions about them.
+
+use crate::database::Entry;
+use crate::edit::Gone;
+use crate::inode::{Inode, UNLINKED};
+use crate::permission::{self, STICKY};
+use crate::record::{Body, Record};
+use crate::walk::{Last, Place};
+use crate::{Caller, Numbers, Store, StoreError};
+use isonomia_proto::PATH_LEN_MAX;
+use isonomia_proto::fs::{Attr, FileKind, MODE_PERMISSION_MASK, Timestamp};
+use isonomia_units::Ino;
+use std::sync::Arc;
+
+/// Hard links to one inode at most, as in ext4.
+pub const LINKS_MAX: u32 = 65_000;
+
+/// What is to be created.
+pub(crate) struct NewInode {
+    pub kind: FileKind,
+    pub bits: u32,
+    pub rdev: u64,
+    pub text: Arc<[u8]>,
+}
+
+impl Store {
+    /// Creates a directory; of `mode` the permission and sticky bits count.
+    pub fn mkdir(
+        &self,
+        caller: &Caller<'_>,
+        at: Ino,
+        path: &[u8],
+        mode: u32,
+        now: Timestamp,
+    ) -> Result<Attr, StoreError> {
+        let bits = mode & (0o777 | STICKY);
+        self.make(caller, at, path, NewInode { kind: FileKind::Directory, bits, rdev: 0, text: [].into() }, now)
+    }
+
+    /// Creates a node of the kind in `mode` (a regular file when it has none); device nodes are root's to create.
+    pub fn mknod(
+        &self,
+        caller: &Caller<'_>,
+        at: Ino,
+        path: &[u8],
+        mode: u32,
+        rdev: u64,
+        now: Timestamp,
+    ) -> Result<Attr, StoreError> {
+        let kind = match FileKind::from_mode(mode) {
+            None if mode & !MODE_PERMISSION_MASK == 0 => FileKind::Regular,
+            None | Some(FileKind::Symlink) => return Err(StoreError::Invalid),
+            Some(FileKind::Directory) => return Err(StoreError::NotPermitted),
+            Some(kind) => kind,
+        };
+        let device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
+        let rdev = if device { rdev } else { 0 };
+        self.make(caller, at, path, NewInode { kind, bits: mode & MODE_PERMISSION_MASK, rdev, text: [].into() }, now)
+    }
+
+    /// Creates the symbolic link `path` with `text`.
+    pub fn symlink(
+        &self,
+        caller: &Caller<'_>,
+        text: &[u8],
+        at: Ino,
+        path: &[u8],
+        now: Timestamp,
+    ) -> Result<Attr, StoreError> {
+        if text.is_empty() {
+            return Err(StoreError::NotFound);
+        }
+        if text.len() >= PATH_LEN_MAX {
+            return Err(StoreError::NameTooLong);
+        }
+        if text.contains(&0) {
+            return Err(StoreError::Invalid);
+        }
+        let new = NewInode { kind: FileKind::Symlink, bits: 0o777, rdev: 0, text: text.into() };
+        self.make(caller, at, path, new, now)
+    }
+
+    fn make(
+        &self,
+        caller: &Caller<'_>,
+        at: Ino,
+        path: &[u8],
+        new: NewInode,
+        now: Timestamp,
+    ) -> Result<Attr, StoreError> {
+        let mut namespace = self.own_namespace();
+        let place = self.place(caller, at.0, path)?;
+        let (Last::Name(name), None) = (&place.last, self.entry_at(&place)?) else { return Err(StoreError::Exists) };
+        if place.slash && new.kind != FileKind::Directory {
+            return Err(StoreError::NotFound);
+        }
+        Ok(self.create(&mut namespace, caller, &place.dir, name, new, now)?.attr())
+    }
+
+    /// Creates an inode with a name that is free.
+    pub(crate) fn create(
+        &self,
+        numbers: &mut Numbers,
+        caller: &Caller<'_>,
+        dir: &Arc<Inode>,
+        name: &[u8],
+        new: NewInode,
+        now: Timestamp,
+    ) -> Result<Arc<Inode>, StoreError> {
+        if dir.has(UNLINKED) {
+            return Err(StoreError::NotFound);
+        }
+        let (uid, gid, bits) = {
+            let dir = dir.record();
+            caller.may_add(&dir)?;
+            permission::of_new(caller, &dir, new.kind, new.bits)
+        };
+        if matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice) && !caller.is_root() {
+            return Err(StoreError::NotPermitted);
+        }
+        let ino = self.new_ino(numbers)?;
+        let is_dir = new.kind == FileKind::Directory;
+        let record = Record {
+            mode: new.kind.mode_bits() | bits,
+            nlink: if is_dir { 2 } else { 1 },
+            uid,
+            gid,
+            size: new.text.len() as u64,
+            rdev: new.rdev,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            has_objects: false,
+            body: match new.kind {
+                FileKind::Regular => Body::Regular(self.placement.choose()),
+                FileKind::Directory => Body::Directory { parent: dir.ino, name: name.into() },
+                FileKind::Symlink => Body::Symlink(new.text),
+                FileKind::Fifo | FileKind::CharDevice | FileKind::BlockDevice | FileKind::Socket => Body::Node,
+            },
+        };
+        let mut edit = self.edit();
+        let inode = edit.create(ino, record);
+        edit.enter(dir, name, ino, new.kind);
+        edit.touch_dir(dir, now);
+        if is_dir {
+            edit.record(dir).nlink += 1;
+        }
+        let Gone(_) = edit.commit()?;
+        Ok(inode)
+    }
+
+    /// Gives the inode at `path` the second name `path2`, and tells its attributes.
+    #[expect(clippy::too_many_arguments, reason = "two places, as in linkat(2)")]
+    pub fn link(
+        &self,
+        caller: &Caller<'_>,
+        at: Ino,
+        path: &[u8],
+        follow: bool,
+        at2: Ino,
+        path2: &[u8],
+        now: Timestamp,
+    ) -> Result<Attr, StoreError> {
+        let namespace = self.own_namespace();
+        let inode = self.resolve(caller, at.0, path, follow)?;
+        let place = self.place(caller, at2.0, path2)?;
+        let (Last::Name(name), None) = (&place.last, self.entry_at(&place)?) else { return Err(StoreError::Exists) };
+        if place.slash || place.dir.has(UNLINKED) || inode.has(UNLINKED) {
+            return Err(StoreError::NotFound);
+        }
+        caller.may_add(&place.dir.record())?;
+        let kind = inode.record().kind();
+        if kind == FileKind::Directory {
+            return Err(StoreError::NotPermitted);
+        }
+        let mut edit = self.edit();
+        let record = edit.record(&inode);
+        if record.nlink >= LINKS_MAX {
+            return Err(StoreError::LinksMax);
+        }
+        record.nlink += 1;
+        record.ctime = now;
+        edit.enter(&place.dir, name, inode.ino, kind);
+        edit.touch_dir(&place.dir, now);
+        let Gone(_) = edit.commit()?;
+        drop(namespace);
+        Ok(inode.attr())
+    }
+
+    /// Removes the name of what is not a directory.
+    pub fn unlink(&self, caller: &Caller<'_>, at: Ino, path: &[u8], now: Timestamp) -> Result<(), StoreError> {
+        let namespace = self.own_namespace();
+        let place = self.place(caller, at.0, path)?;
+        let Last::Name(name) = &place.last else { return Err(StoreError::IsDirectory) };
+        let entry = self.entry_at(&place)?.ok_or(StoreError::NotFound)?;
+        let inode = self.load(entry.ino)?;
+        let is_dir = entry.kind == FileKind::Directory;
+        if place.slash {
+            return Err(if is_dir { StoreError::IsDirectory } else { StoreError::NotDirectory });
+        }
+        caller.may_remove(&place.dir.record(), &inode.record())?;
+        if is_dir {
+            return Err(StoreError::IsDirectory);
+        }
+        let mut edit = self.edit();
+        edit.leave(&place.dir, name);
+        edit.drop_link(&inode, now);
+        edit.touch_dir(&place.dir, now);
+        let gone = edit.commit()?;
+        drop(namespace);
+        self.reclaim_all(gone)
+    }
+
+    /// Removes an empty directory.
+    pub fn rmdir(&self, caller: &Caller<'_>, at: Ino, path: &[u8], now: Timestamp) -> Result<(), StoreError> {
+        let namespace = self.own_namespace();
+        let place = self.place(caller, at.0, path)?;
+        let name = match &place.last {
+            Last::Name(name) => name,
+            Last::Dot => return Err(StoreError::Invalid),
+            Last::DotDot => return Err(StoreError::NotEmpty),
+            Last::Itself => return Err(StoreError::Busy),
+        };
+        let entry = self.entry_at(&place)?.ok_or(StoreError::NotFound)?;
+        let inode = self.load(entry.ino)?;
+        caller.may_remove(&place.dir.record(), &inode.record())?;
+        if entry.kind != FileKind::Directory {
+            return Err(StoreError::NotDirectory);
+        }
+        if !self.is_empty(inode.ino)? {
+            return Err(StoreError::NotEmpty);
+        }
+        let mut edit = self.edit();
+        edit.leave(&place.dir, name);
+        edit.drop_link(&inode, now);
+        edit.touch_dir(&place.dir, now);
+        edit.record(&place.dir).nlink -= 1;
+        let gone = edit.commit()?;
+        drop(namespace);
+        self.reclaim_all(gone)
+    }
+
+    /// The text of the symbolic link at `path`.
+    pub fn readlink(&self, caller: &Caller<'_>, at: Ino, path: &[u8]) -> Result<Vec<u8>, StoreError> {
+        let _namespace = self.share_namespace();
+        let inode = self.resolve(caller, at.0, path, false)?;
+        match &inode.record().body {
+            Body::Symlink(text) => Ok(text.to_vec()),
+            _ => Err(StoreError::Invalid),
+        }
+    }
+
+    /// The path of a directory from the root, beginning with a slash.
+    pub fn path_of(&self, ino: Ino) -> Result<Vec<u8>, StoreError> {
+        let _namespace = self.share_namespace();
+        let mut names: Vec<Arc<[u8]>> = Vec::new();
+        let mut dir = self.load(ino.0)?;
+        loop {
+            if dir.has(UNLINKED) {
+                return Err(StoreError::NotFound);
+            }
+            let (up, name) = match &dir.record().body {
+                Body::Directory { parent, name } => (*parent, name.clone()),
+                _ => return Err(StoreError::NotDirectory),
+            };
+            if up == dir.ino {
+                break;
+            }
+            names.push(name);
+            dir = self.load(up)?;
+        }
+        let mut path = Vec::new();
+        for name in names.iter().rev() {
+            path.push(b'/');
+            path.extend_from_slice(name);
+        }
+        Ok(if path.is_empty() { b"/".to_vec() } else { path })
+    }
+
+    /// The entry at a place; `None` also for `.`, `..` and the start, which have none.
+    pub(crate) fn entry_at(&self, place: &Place) -> Result<Option<Entry>, StoreError> {
+        match &place.last {
+            Last::Name(name) => self.look_up(&place.dir, name),
+            Last::Dot | Last::DotDot | Last::Itself => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,276 @@
+//! Object files: the bytes of an inode on one target.
+//!
+//! Object `i` of an inode, which lies on the `i`th target of its layout, is the file
+//! `<target dir>/objects/<2 hex digits>/<inode in 16 hex digits>.<i>`, the digits being the lowest of the inode. It is
+//! created at the first write to it. Stripe `s` of `n` targets is at `(s / n) · stripe_bytes` of object `s mod n`;
+//! with one target an object is the file. What an object lacks below the size of the file reads as zeros.
+
+use crate::config::TargetDir;
+use crate::inode::{Inode, OBJECTS, Objects};
+use crate::{OpenError, StoreError};
+use isonomia_proto::fs::{FsStat, Layout};
+use isonomia_units::TargetId;
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::{HashSet, VecDeque};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// Looks for an object to close at most, when one more is opened than there should be.
+const PROBES_MAX: usize = 64;
+
+/// Where a byte of a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Spot {
+    /// Index in the layout.
+    pub index: usize,
+    /// Offset in the object.
+    pub offset: u64,
+    /// Bytes from here on that lie in the object without a break.
+    pub run: u64,
+}
+
+/// Where the byte at `offset` of a file is.
+pub(crate) fn spot(layout: &Layout, offset: u64) -> Spot {
+    let count = layout.targets.len() as u64;
+    if count == 1 {
+        return Spot { index: 0, offset, run: u64::MAX - offset };
+    }
+    let (stripe, within) = (offset / layout.stripe_bytes, offset % layout.stripe_bytes);
+    Spot {
+        index: (stripe % count) as usize,
+        offset: stripe / count * layout.stripe_bytes + within,
+        run: layout.stripe_bytes - within,
+    }
+}
+
+/// Bytes of object `index` of a file of `size` bytes without holes.
+pub(crate) fn object_size(layout: &Layout, index: usize, size: u64) -> u64 {
+    let count = layout.targets.len() as u64;
+    let (stripes, rest) = (size / layout.stripe_bytes, size % layout.stripe_bytes);
+    let (rounds, last) = (stripes / count, stripes % count);
+    let index = index as u64;
+    rounds * layout.stripe_bytes
+        + match index.cmp(&last) {
+            std::cmp::Ordering::Less => layout.stripe_bytes,
+            std::cmp::Ordering::Equal => rest,
+            std::cmp::Ordering::Greater => 0,
+        }
+}
+
+/// The least size of a file whose object `index` has `object_size` bytes.
+pub(crate) fn file_size(layout: &Layout, index: usize, object_size: u64) -> u64 {
+    let Some(last) = object_size.checked_sub(1) else { return 0 };
+    let (round, within) = (last / layout.stripe_bytes, last % layout.stripe_bytes);
+    (round * layout.targets.len() as u64 + index as u64) * layout.stripe_bytes + within + 1
+}
+
+/// The targets of this server.
+pub(crate) struct Targets {
+    all: Vec<Target>,
+    open: OpenObjects,
+}
+
+struct Target {
+    id: TargetId,
+    path: PathBuf,
+    objects: OwnedFd,
+}
+
+/// The open objects in the order of opening: a ring with a second chance for inodes that were used since.
+struct OpenObjects {
+    ring: Mutex<VecDeque<(Weak<Inode>, usize)>>,
+    max: usize,
+}
+
+impl Targets {
+    /// Opens the targets, with all their directories.
+    pub fn open(targets: &[TargetDir], open_max: usize) -> Result<Self, OpenError> {
+        let all = targets.iter().map(Target::open).collect::<Result<_, _>>()?;
+        Ok(Self { all, open: OpenObjects { ring: Mutex::new(VecDeque::new()), max: open_max.max(1) } })
+    }
+
+    /// Opens the object `index` of `inode`, whose objects the caller owns. Without `create` an object that was never
+    /// written stays closed.
+    pub fn open_object(
+        &self,
+        inode: &Arc<Inode>,
+        layout: &Layout,
+        objects: &mut Objects,
+        index: usize,
+        create: bool,
+    ) -> Result<(), StoreError> {
+        if objects.open[index].is_some() || (!create && !inode.has(OBJECTS)) {
+            return Ok(());
+        }
+        let target = self.target(inode.ino, layout, index)?;
+        let name = object_name(inode.ino, index);
+        let flags = OFlags::RDWR | OFlags::CLOEXEC;
+        let open = |more: OFlags| rustix::fs::openat(&target.objects, &name, flags | more, Mode::from_raw_mode(0o600));
+        let fd = match open(OFlags::empty()) {
+            Err(Errno::NOENT) if !create => return Ok(()),
+            Err(Errno::NOENT) => {
+                inode.set(OBJECTS);
+                let created = open(OFlags::CREATE);
+                if created.is_ok() {
+                    objects.created.push(index);
+                }
+                created
+            }
+            other => other,
+        };
+        objects.open[index] = Some(fd.map_err(|e| StoreError::host(&target.path.join(&name), e))?);
+        self.open.admit(inode, index);
+        Ok(())
+    }
+
+    /// Syncs the directories of objects that were created since the last time.
+    pub fn sync_created(&self, inode: &Inode, layout: &Layout, objects: &mut Objects) -> Result<(), StoreError> {
+        while let Some(index) = objects.created.last().copied() {
+            let target = self.target(inode.ino, layout, index)?;
+            let dir = directory_name(inode.ino);
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            rustix::fs::openat(&target.objects, &dir, flags, Mode::empty())
+                .and_then(rustix::fs::fsync)
+                .map_err(|e| StoreError::host(&target.path.join(&dir), e))?;
+            objects.created.pop();
+        }
+        Ok(())
+    }
+
+    /// Size and modification time of an object, if it exists.
+    pub fn stat_object(&self, ino: u64, layout: &Layout, index: usize) -> Result<Option<rustix::fs::Stat>, StoreError> {
+        let target = self.target(ino, layout, index)?;
+        let name = object_name(ino, index);
+        match rustix::fs::statat(&target.objects, &name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(e) => Err(StoreError::host(&target.path.join(&name), e)),
+        }
+    }
+
+    /// Removes all objects of a file.
+    pub fn remove_objects(&self, ino: u64, layout: &Layout) -> Result<(), StoreError> {
+        for index in 0..layout.targets.len() {
+            let target = self.target(ino, layout, index)?;
+            let name = object_name(ino, index);
+            match rustix::fs::unlinkat(&target.objects, &name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(e) => return Err(StoreError::host(&target.path.join(&name), e)),
+            }
+        }
+        Ok(())
+    }
+
+    /// The path of an object, for messages.
+    pub fn path(&self, ino: u64, layout: &Layout, index: usize) -> PathBuf {
+        let name = object_name(ino, index);
+        self.target(ino, layout, index).map_or_else(|_| name.clone().into(), |target| target.path.join(&name))
+    }
+
+    pub fn stat_fs(&self) -> Result<FsStat, StoreError> {
+        let mut sum = FsStat::default();
+        let mut devices = HashSet::new();
+        for target in &self.all {
+            let fail = |e| StoreError::host(&target.path, e);
+            if !devices.insert(rustix::fs::fstat(&target.objects).map_err(fail)?.st_dev) {
+                continue;
+            }
+            let stat = rustix::fs::fstatvfs(&target.objects).map_err(fail)?;
+            sum.total_bytes += stat.f_blocks * stat.f_frsize;
+            sum.free_bytes += stat.f_bfree * stat.f_frsize;
+            sum.available_bytes += stat.f_bavail * stat.f_frsize;
+            sum.inodes_total += stat.f_files;
+            sum.inodes_free += stat.f_ffree;
+        }
+        Ok(sum)
+    }
+
+    fn target(&self, ino: u64, layout: &Layout, index: usize) -> Result<&Target, StoreError> {
+        let id = layout.targets[index];
+        self.all.iter().find(|t| t.id == id).ok_or(StoreError::Damaged(isonomia_units::Ino(ino)))
+    }
+}
+
+impl Target {
+    fn open(target: &TargetDir) -> Result<Self, OpenError> {
+        let path = target.dir.join("objects");
+        let fail = |e: Errno| OpenError::io(&path, e);
+        let make = |e: Result<(), Errno>| match e {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(e) => Err(fail(e)),
+        };
+        make(rustix::fs::mkdir(&path, Mode::from_raw_mode(0o700)))?;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let objects = rustix::fs::open(&path, flags, Mode::empty()).map_err(fail)?;
+        for low in 0..=255 {
+            make(rustix::fs::mkdirat(&objects, directory_name(low), Mode::from_raw_mode(0o700)))?;
+        }
+        rustix::fs::fsync(&objects).map_err(fail)?;
+        Ok(Self { id: target.id, path, objects })
+    }
+}
+
+fn directory_name(ino: u64) -> String {
+    format!("{:02x}", ino & 0xff)
+}
+
+fn object_name(ino: u64, index: usize) -> String {
+    format!("{:02x}/{ino:016x}.{index}", ino & 0xff)
+}
+
+impl OpenObjects {
+    /// Counts an object that was just opened, and closes another one if there are too many.
+    fn admit(&self, inode: &Arc<Inode>, index: usize) {
+        let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
+        ring.push_back((Arc::downgrade(inode), index));
+        let mut probes = 0;
+        while ring.len() > self.max && probes < PROBES_MAX {
+            probes += 1;
+            let Some((weak, index)) = ring.pop_front() else { break };
+            // Gone from memory, and its descriptors with it.
+            let Some(inode) = weak.upgrade() else { continue };
+            if inode.recent.swap(false, Relaxed) {
+                ring.push_back((weak, index));
+                continue;
+            }
+            // The caller owns its own objects, others are being used: only what nobody holds is closed.
+            match inode.data.try_write() {
+                Ok(mut objects) => drop(objects.open[index].take()),
+                Err(_) => ring.push_back((weak, index)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn layout(stripe_pages: u64, count: u16) -> Layout {
+        Layout { stripe_bytes: stripe_pages * 4096, targets: (0..count).map(TargetId).collect() }
+    }
+
+    proptest! {
+        #[test]
+        fn spots_agree_with_the_layout(pages in 1u64..5, count in 1u16..6, offset in 0u64..1 << 40) {
+            let layout = layout(pages, count);
+            let spot = spot(&layout, offset);
+            prop_assert_eq!((layout.targets[spot.index], spot.run), layout.locate(offset));
+            // The byte at `offset` is the last one of a file of `offset + 1` bytes.
+            prop_assert_eq!(object_size(&layout, spot.index, offset + 1), spot.offset + 1);
+            prop_assert_eq!(file_size(&layout, spot.index, spot.offset + 1), offset + 1);
+        }
+
+        #[test]
+        fn objects_share_a_file_without_rest(pages in 1u64..5, count in 1u16..6, size in 0u64..1 << 20) {
+            let layout = layout(pages, count);
+            let sizes = (0..usize::from(count)).map(|i| object_size(&layout, i, size));
+            prop_assert_eq!(sizes.clone().sum::<u64>(), size);
+            prop_assert_eq!(sizes.enumerate().map(|(i, s)| file_size(&layout, i, s)).max(), Some(size));
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! Opening and creating files, and the references of sessions.
+
+use crate::inode::{Inode, MARKED, UNLINKED};
+use crate::namespace::NewInode;
+use crate::permission::{MAY_READ, MAY_WRITE};
+use crate::record::Body;
+use crate::walk::Last;
+use crate::{Caller, Store, StoreError};
+use isonomia_proto::fs::{Attr, Capability, FileKind, Layout, MODE_PERMISSION_MASK, Timestamp, access};
+use isonomia_units::Ino;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::{AcqRel, Relaxed};
+
+/// How to open: the flags of `open(2)`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpenHow {
+    /// Bits of [`access`].
+    pub access: u32,
+    /// Create the file when it does not exist.
+    pub create: bool,
+    /// With `create`: fail when it exists; a symbolic link at the end counts as existing.
+    pub exclusive: bool,
+    /// Cut the file to nothing; needs permission to write.
+    pub truncate: bool,
+    /// The path must be a directory.
+    pub directory: bool,
+    /// Fail at a symbolic link at the end.
+    pub no_follow: bool,
+    /// Ask for the identity only (`O_PATH`): no permission on the inode is needed, and the capability allows nothing.
+    pub path_only: bool,
+    /// Permission bits of a new file; the umask is already applied.
+    pub mode: u32,
+}
+
+/// What an open gives.
+#[derive(Clone, Debug)]
+pub struct Opened {
+    /// The inode; the session holds a reference to it, to be given back with [`Store::release`].
+    pub ino: Ino,
+    /// Attributes after the open.
+    pub attr: Attr,
+    /// Where the bytes of a regular file are.
+    pub layout: Option<Arc<Layout>>,
+    /// This open created the file.
+    pub created: bool,
+    /// Proof of the open for data requests.
+    pub capability: Capability,
+}
+
+impl Store {
+    /// Opens or creates the file at `path` and takes a reference to it.
+    pub fn open_file(
+        &self,
+        caller: &Caller<'_>,
+        at: Ino,
+        path: &[u8],
+        how: &OpenHow,
+        now: Timestamp,
+    ) -> Result<Opened, StoreError> {
+        let (inode, created) = if how.create {
+            self.open_or_create(caller, at, path, how, now)?
+        } else {
+            self.find(caller, at, path, how)?
+        };
+        if how.truncate
+            && !created
+            && inode.layout.is_some()
+            && let Err(e) = self.set_inode_size(&inode, 0, now)
+        {
+            self.release(Ino(inode.ino))?;
+            return Err(e);
+        }
+        let allowed = if how.path_only { 0 } else { how.access & (access::READ | access::WRITE) };
+        Ok(Opened {
+            ino: Ino(inode.ino),
+            attr: inode.attr(),
+            layout: inode.layout.clone(),
+            created,
+            capability: self.sealer.seal(inode.ino, allowed),
+        })
+    }
+
+    fn find(&self, caller: &Caller<'_>, at: Ino, path: &[u8], how: &OpenHow) -> Result<(Arc<Inode>, bool), StoreError> {
+        let _namespace = self.share_namespace();
+        let inode = self.resolve(caller, at.0, path, !how.no_follow)?;
+        check_open(caller, &inode, how)?;
+        take_reference(&inode)?;
+        Ok((inode, false))
+    }
+
+    fn open_or_create(
+        &self,
+        caller: &Caller<'_>,
+        at: Ino,
+        path: &[u8],
+        how: &OpenHow,
+        now: Timestamp,
+    ) -> Result<(Arc<Inode>, bool), StoreError> {
+        if how.directory {
+            return Err(StoreError::Invalid);
+        }
+        let mut namespace = self.own_namespace();
+        let place = if how.exclusive || how.no_follow {
+            self.place(caller, at.0, path)?
+        } else {
+            self.place_followed(caller, at.0, path)?
+        };
+        if place.slash {
+            return Err(StoreError::IsDirectory);
+        }
+        let existing = self.inode_at(&place)?;
+        if let (None, Last::Name(name)) = (&existing, &place.last) {
+            let bits = how.mode & MODE_PERMISSION_MASK;
+            let new = NewInode { kind: FileKind::Regular, bits, rdev: 0, text: [].into() };
+            let inode = self.create(&mut namespace, caller, &place.dir, name, new, now)?;
+            take_reference(&inode)?;
+            return Ok((inode, true));
+        }
+        let inode = existing.ok_or(StoreError::NotFound)?;
+        if how.exclusive {
+            return Err(StoreError::Exists);
+        }
+        check_open(caller, &inode, how)?;
+        take_reference(&inode)?;
+        Ok((inode, false))
+    }
+
+    /// Takes one more reference to an inode that is open already.
+    pub fn hold(&self, ino: Ino) -> Result<(), StoreError> {
+        let _namespace = self.share_namespace();
+        take_reference(&*self.load(ino.0)?)
+    }
+
+    /// Gives back a reference. With the last one, size and times of a written file go to the database, and a file
+    /// without a name goes for good.
+    pub fn release(&self, ino: Ino) -> Result<(), StoreError> {
+        let namespace = self.share_namespace();
+        let inode = self.load(ino.0)?;
+        let before = inode.refs.fetch_update(AcqRel, Relaxed, |n| n.checked_sub(1)).map_err(|_| StoreError::Invalid)?;
+        drop(namespace);
+        if before > 1 {
+            return Ok(());
+        }
+        if inode.has(UNLINKED) {
+            self.reclaim(&inode)
+        } else if inode.has(MARKED) {
+            self.flush_inode(&inode)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Checks that `capability` came from this store.
+    pub fn verify(&self, capability: &Capability) -> Result<(), StoreError> {
+        self.sealer.verify(capability)
+    }
+
+    /// Checks that `capability` came from this store and allows all of `needed` (bits of [`access`]).
+    pub fn verify_access(&self, capability: &Capability, needed: u32) -> Result<(), StoreError> {
+        self.sealer.verify(capability)?;
+        if capability.access & needed == needed { Ok(()) } else { Err(StoreError::BadAccess) }
+    }
+
+    /// The layout of a regular file.
+    pub fn layout(&self, ino: Ino) -> Result<Arc<Layout>, StoreError> {
+        self.inode(ino.0)?.regular().cloned()
+    }
+}
+
+/// The caller holds the namespace lock: an inode cannot lose its last name meanwhile.
+fn take_reference(inode: &Inode) -> Result<(), StoreError> {
+    let more = |n: u32| if n == 0 && inode.has(UNLINKED) { None } else { n.checked_add(1) };
+    inode.refs.fetch_update(AcqRel, Relaxed, more).map(|_| ()).map_err(|_| StoreError::Stale)
+}
+
+fn check_open(caller: &Caller<'_>, inode: &Inode, how: &OpenHow) -> Result<(), StoreError> {
+    let record = inode.record();
+    let is_dir = record.is_dir();
+    if how.directory && !is_dir {
+        return Err(StoreError::NotDirectory);
+    }
+    if how.path_only {
+        return Ok(());
+    }
+    if let Body::Symlink(_) = record.body {
+        return Err(StoreError::TooManyLinks);
+    }
+    if is_dir && (how.create || how.truncate || how.access & access::WRITE != 0) {
+        return Err(StoreError::IsDirectory);
+    }
+    let mut mask = 0;
+    if how.access & access::READ != 0 {
+        mask |= MAY_READ;
+    }
+    if how.access & access::WRITE != 0 || how.truncate {
+        mask |= MAY_WRITE;
+    }
+    caller.check(&record, mask)?;
+    if let Body::Node = record.body { Err(StoreError::NoDevice) } else { Ok(()) }
+}

@@ -1,0 +1,193 @@
+//! What the database keeps of an inode.
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 0 | 4 | mode |
+//! | 4 | 4 | links |
+//! | 8 | 4 | uid |
+//! | 12 | 4 | gid |
+//! | 16 | 8 | size |
+//! | 24 | 8 | device number |
+//! | 32 | 24 | seconds of atime, mtime, ctime |
+//! | 56 | 12 | nanoseconds of atime, mtime, ctime |
+//! | 68 | 4 | flags: 1 = object files may exist |
+//! | 72 | … | regular file: layout ([`Layout::encode`]); directory: parent inode (8), own name; symbolic link: text |
+//!
+//! Integers are little-endian.
+
+use isonomia_proto::fs::{Attr, FileKind, Layout, Timestamp};
+use std::sync::Arc;
+
+const FIXED_LEN: usize = 72;
+const FLAG_OBJECTS: u32 = 1;
+/// What a directory says its size is; its entries live in the database.
+const DIRECTORY_SIZE_BYTES: u64 = 4096;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub mode: u32,
+    pub nlink: u32,
+    pub uid: u32,
+    pub gid: u32,
+    pub size: u64,
+    pub rdev: u64,
+    pub atime: Timestamp,
+    pub mtime: Timestamp,
+    pub ctime: Timestamp,
+    /// Object files may exist; while this is false removing the inode touches no target.
+    pub has_objects: bool,
+    pub body: Body,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Body {
+    Regular(Arc<Layout>),
+    /// The directory above and the name there; the root is its own parent without a name.
+    Directory {
+        parent: u64,
+        name: Arc<[u8]>,
+    },
+    Symlink(Arc<[u8]>),
+    Node,
+}
+
+impl Record {
+    pub fn kind(&self) -> FileKind {
+        match &self.body {
+            Body::Regular(_) => FileKind::Regular,
+            Body::Directory { .. } => FileKind::Directory,
+            Body::Symlink(_) => FileKind::Symlink,
+            Body::Node => FileKind::from_mode(self.mode).unwrap_or(FileKind::Fifo),
+        }
+    }
+
+    pub fn is_dir(&self) -> bool {
+        matches!(self.body, Body::Directory { .. })
+    }
+
+    /// The space in use is taken for the size: counting the blocks of sparse objects would cost a call on every
+    /// target.
+    pub fn attr(&self, ino: u64) -> Attr {
+        let size_bytes = if self.is_dir() { DIRECTORY_SIZE_BYTES } else { self.size };
+        let blocks = if self.kind() == FileKind::Regular || self.is_dir() { size_bytes.div_ceil(512) } else { 0 };
+        Attr {
+            ino,
+            size_bytes,
+            blocks,
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            mode: self.mode,
+            nlink: self.nlink,
+            uid: self.uid,
+            gid: self.gid,
+            rdev: self.rdev,
+        }
+    }
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(FIXED_LEN + 32);
+        for field in [self.mode, self.nlink, self.uid, self.gid] {
+            out.extend_from_slice(&field.to_le_bytes());
+        }
+        out.extend_from_slice(&self.size.to_le_bytes());
+        out.extend_from_slice(&self.rdev.to_le_bytes());
+        let times = [self.atime, self.mtime, self.ctime];
+        times.iter().for_each(|t| out.extend_from_slice(&t.secs.to_le_bytes()));
+        times.iter().for_each(|t| out.extend_from_slice(&t.nanos.to_le_bytes()));
+        out.extend_from_slice(&(if self.has_objects { FLAG_OBJECTS } else { 0 }).to_le_bytes());
+        match &self.body {
+            Body::Regular(layout) => layout.encode(&mut out),
+            Body::Directory { parent, name } => {
+                out.extend_from_slice(&parent.to_le_bytes());
+                out.extend_from_slice(name);
+            }
+            Body::Symlink(text) => out.extend_from_slice(text),
+            Body::Node => {}
+        }
+        out
+    }
+
+    /// `None` for bytes that [`Record::encode`] does not make.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (fixed, tail) = bytes.split_first_chunk::<FIXED_LEN>()?;
+        let u32_at = |at: usize| u32::from_le_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
+        let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
+        let time = |i: usize| Timestamp::new(u64_at(32 + 8 * i) as i64, u32_at(56 + 4 * i));
+        let mode = u32_at(0);
+        let body = match FileKind::from_mode(mode)? {
+            FileKind::Regular => Body::Regular(Arc::new(Layout::decode(tail).ok()?)),
+            FileKind::Directory => {
+                let (parent, name) = tail.split_first_chunk::<8>()?;
+                Body::Directory { parent: u64::from_le_bytes(*parent), name: name.into() }
+            }
+            FileKind::Symlink => Body::Symlink(tail.into()),
+            FileKind::Fifo | FileKind::CharDevice | FileKind::BlockDevice | FileKind::Socket => Body::Node,
+        };
+        Some(Self {
+            mode,
+            nlink: u32_at(4),
+            uid: u32_at(8),
+            gid: u32_at(12),
+            size: u64_at(16),
+            rdev: u64_at(24),
+            atime: time(0)?,
+            mtime: time(1)?,
+            ctime: time(2)?,
+            has_objects: u32_at(68) & FLAG_OBJECTS != 0,
+            body,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isonomia_units::TargetId;
+    use proptest::prelude::*;
+
+    fn record() -> impl Strategy<Value = Record> {
+        let body = prop_oneof![
+            (1u64..99, proptest::collection::vec(any::<u16>(), 1..9)).prop_map(|(pages, targets)| (
+                FileKind::Regular,
+                Body::Regular(Arc::new(Layout {
+                    stripe_bytes: pages * 4096,
+                    targets: targets.into_iter().map(TargetId).collect()
+                }))
+            )),
+            (any::<u64>(), any::<Vec<u8>>())
+                .prop_map(|(parent, name)| (FileKind::Directory, Body::Directory { parent, name: name.into() })),
+            any::<Vec<u8>>().prop_map(|text| (FileKind::Symlink, Body::Symlink(text.into()))),
+            Just((FileKind::Socket, Body::Node)),
+        ];
+        let time = (any::<i64>(), 0u32..1_000_000_000).prop_map(|(s, n)| Timestamp::new(s, n).unwrap());
+        let words = (any::<[u32; 3]>(), any::<[u64; 2]>(), any::<bool>(), 0u32..0o10000);
+        (words, [time.clone(), time.clone(), time], body).prop_map(
+            |((ids, wide, has_objects, bits), [atime, mtime, ctime], (kind, body))| Record {
+                mode: kind.mode_bits() | bits,
+                nlink: ids[0],
+                uid: ids[1],
+                gid: ids[2],
+                size: wide[0],
+                rdev: wide[1],
+                atime,
+                mtime,
+                ctime,
+                has_objects,
+                body,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn records_survive_the_database(record in record()) {
+            prop_assert_eq!(Record::decode(&record.encode()), Some(record));
+        }
+
+        #[test]
+        fn decoding_is_total(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Record::decode(&bytes);
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Opening a store: new, after a clean stop, or after one that was not.
+//!
+//! After an unclean stop two things are left over. Files without a name that were still open, or whose removal was
+//! under way, stand in `orphans`: their objects are removed. Files that were being written stand in `marks`: their
+//! size becomes what their objects say (each object ends at the last byte that was written to it or that a
+//! truncation left), and their times those of the objects.
+
+use crate::cache::Cache;
+use crate::capability::Sealer;
+use crate::database::Database;
+use crate::inode::Inode;
+use crate::object::{Targets, file_size};
+use crate::placement::Placement;
+use crate::premises::Premises;
+use crate::record::{Body, Record};
+use crate::{Numbers, OpenError, Store, StoreConfig, StoreError};
+use isonomia_proto::fs::{FileKind, MODE_PERMISSION_MASK, Timestamp};
+use isonomia_units::Ino;
+use siphasher::sip::SipHasher13;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, RwLock};
+
+impl Store {
+    /// Opens the store in `config.dir`, or creates it there, and recovers what an unclean stop left. The
+    /// directories stay locked until the store is dropped.
+    ///
+    /// Dropping a store without [`Store::close`] is an unclean stop.
+    pub fn open(config: &StoreConfig) -> Result<Self, OpenError> {
+        config.check()?;
+        let premises = Premises::enter(config)?;
+        let targets = Targets::open(&config.targets, config.bounds.objects)?;
+        let fail = |source| OpenError::Recovery { server: config.server, source };
+        let db = Database::open(&config.dir).map_err(fail)?;
+        if db.record(Ino::ROOT.0).map_err(fail)?.is_none() {
+            let created = rustix::fs::stat(&config.dir).map_err(|e| OpenError::io(&config.dir, e))?;
+            create_root(&db, config, host_time(created.st_mtime, created.st_mtime_nsec)).map_err(fail)?;
+        }
+        let lost = remove_orphans(&db, &targets).map_err(fail)?;
+        let written = recover_marked(&db, &targets).map_err(fail)?;
+        if lost + written > 0 {
+            tracing::info!(server = config.server.0, removed = lost, resized = written, "recovered");
+        }
+        let next = db.next_number().map_err(fail)?.unwrap_or(Ino::ROOT.0 + 1);
+        Ok(Self {
+            server: config.server,
+            inodes: Cache::new(config.bounds.inodes, Inode::evictable),
+            entries: Cache::new(config.bounds.entries, |_| true),
+            // What is left of the last reservation may have been used: a new one is made at the first creation.
+            namespace: RwLock::new(Numbers { next, reserved: next }),
+            names: SipHasher13::new_with_key(&premises.secret.names),
+            sealer: Sealer::new(&premises.secret.capability),
+            placement: Placement::new(&config.targets, config.default_layout),
+            targets,
+            marked: Mutex::new(HashSet::new()),
+            db,
+            _premises: premises,
+        })
+    }
+}
+
+fn create_root(db: &Database, config: &StoreConfig, now: Timestamp) -> Result<(), StoreError> {
+    let (uid, gid) = config.root_owner;
+    let root = Record {
+        mode: FileKind::Directory.mode_bits() | config.root_mode & MODE_PERMISSION_MASK,
+        nlink: 2,
+        uid,
+        gid,
+        size: 0,
+        rdev: 0,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        has_objects: false,
+        body: Body::Directory { parent: Ino::ROOT.0, name: Arc::from([]) },
+    };
+    let mut change = db.change();
+    change.put_record(Ino::ROOT.0, &root);
+    change.commit()?;
+    db.sync(false)
+}
+
+fn remove_orphans(db: &Database, targets: &Targets) -> Result<usize, StoreError> {
+    let orphans = db.orphans()?;
+    for (ino, layout) in &orphans {
+        targets.remove_objects(*ino, layout)?;
+        let mut change = db.change();
+        change.remove_orphan(*ino);
+        change.commit()?;
+    }
+    Ok(orphans.len())
+}
+
+fn recover_marked(db: &Database, targets: &Targets) -> Result<usize, StoreError> {
+    let marked = db.marks()?;
+    for ino in &marked {
+        let mut change = db.change();
+        if let Some(mut record) = db.record(*ino)? {
+            take_from_objects(&mut record, *ino, targets)?;
+            change.put_record(*ino, &record);
+        }
+        change.remove_mark(*ino);
+        change.commit()?;
+    }
+    Ok(marked.len())
+}
+
+fn take_from_objects(record: &mut Record, ino: u64, targets: &Targets) -> Result<(), StoreError> {
+    let Body::Regular(layout) = &record.body else { return Ok(()) };
+    record.size = 0;
+    for index in 0..layout.targets.len() {
+        let Some(stat) = targets.stat_object(ino, layout, index)? else { continue };
+        record.has_objects = true;
+        record.size = record.size.max(file_size(layout, index, stat.st_size as u64));
+        let changed = host_time(stat.st_mtime, stat.st_mtime_nsec);
+        record.mtime = record.mtime.max(changed);
+        record.ctime = record.ctime.max(changed);
+    }
+    Ok(())
+}
+
+fn host_time(secs: i64, nanos: impl TryInto<u32>) -> Timestamp {
+    nanos.try_into().ok().and_then(|nanos| Timestamp::new(secs, nanos)).unwrap_or_default()
+}

@@ -1,0 +1,189 @@
+//! Renaming, in the order of checks that Linux has: what exists, what kinds go together, who may, what is empty.
+
+use crate::inode::{Inode, UNLINKED};
+use crate::permission::MAY_WRITE;
+use crate::record::Body;
+use crate::walk::{Last, Place};
+use crate::{Caller, Store, StoreError};
+use isonomia_proto::fs::{FileKind, Timestamp};
+use isonomia_units::Ino;
+use std::sync::Arc;
+
+/// What a rename does when the new name exists.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RenameHow {
+    /// Takes its place, atomically.
+    #[default]
+    Replace,
+    /// Fails.
+    NoReplace,
+    /// It must exist; both change places, atomically.
+    Exchange,
+}
+
+/// One of the two names of a rename.
+struct End<'p> {
+    dir: &'p Arc<Inode>,
+    name: &'p [u8],
+    slash: bool,
+    inode: Option<Arc<Inode>>,
+}
+
+impl Store {
+    /// Renames `path` below `at` to `path2` below `at2`, atomically.
+    #[expect(clippy::too_many_arguments, reason = "two places, as in renameat2(2)")]
+    pub fn rename(
+        &self,
+        caller: &Caller<'_>,
+        at: Ino,
+        path: &[u8],
+        at2: Ino,
+        path2: &[u8],
+        how: RenameHow,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let namespace = self.own_namespace();
+        let (place, place2) = (self.place(caller, at.0, path)?, self.place(caller, at2.0, path2)?);
+        let (old, new) = (self.end(&place)?, self.end(&place2)?);
+        let source = old.inode.as_ref().ok_or(StoreError::NotFound)?;
+        self.check_kinds(&old, source, &new, how)?;
+        if new.inode.as_ref().is_some_and(|target| target.ino == source.ino) {
+            return Ok(());
+        }
+        check_permissions(caller, &old, source, &new, how)?;
+        if how != RenameHow::Exchange
+            && let Some(target) = new.inode.as_ref().filter(|t| t.record().is_dir())
+            && !self.is_empty(target.ino)?
+        {
+            return Err(StoreError::NotEmpty);
+        }
+        let gone = self.swap_names(&old, source, &new, how, now)?;
+        drop(namespace);
+        self.reclaim_all(gone)
+    }
+
+    fn end<'p>(&self, place: &'p Place) -> Result<End<'p>, StoreError> {
+        let Last::Name(name) = &place.last else { return Err(StoreError::Busy) };
+        let inode = match self.look_up(&place.dir, name)? {
+            Some(entry) => Some(self.load(entry.ino)?),
+            None => None,
+        };
+        Ok(End { dir: &place.dir, name, slash: place.slash, inode })
+    }
+
+    fn check_kinds(&self, old: &End<'_>, source: &Arc<Inode>, new: &End<'_>, how: RenameHow) -> Result<(), StoreError> {
+        match (&new.inode, how) {
+            (Some(_), RenameHow::NoReplace) => return Err(StoreError::Exists),
+            (None, RenameHow::Exchange) => return Err(StoreError::NotFound),
+            _ => {}
+        }
+        let exchange = how == RenameHow::Exchange;
+        let target_is_dir = new.inode.as_ref().is_some_and(|t| t.record().is_dir());
+        if exchange && new.slash && !target_is_dir {
+            return Err(StoreError::NotDirectory);
+        }
+        if !source.record().is_dir() && (old.slash || (new.slash && !exchange)) {
+            return Err(StoreError::NotDirectory);
+        }
+        if self.is_above(source, new.dir)? {
+            return Err(StoreError::Invalid);
+        }
+        if let Some(target) = &new.inode
+            && self.is_above(target, old.dir)?
+        {
+            return Err(if exchange { StoreError::Invalid } else { StoreError::NotEmpty });
+        }
+        Ok(())
+    }
+
+    /// Whether `dir` is `ancestor` or lies below it.
+    fn is_above(&self, ancestor: &Inode, dir: &Arc<Inode>) -> Result<bool, StoreError> {
+        let mut dir = dir.clone();
+        loop {
+            if dir.ino == ancestor.ino {
+                return Ok(true);
+            }
+            let Body::Directory { parent, .. } = dir.record().body else { return Ok(false) };
+            if parent == dir.ino || dir.has(UNLINKED) {
+                return Ok(false);
+            }
+            dir = self.load(parent)?;
+        }
+    }
+
+    fn swap_names(
+        &self,
+        old: &End<'_>,
+        source: &Arc<Inode>,
+        new: &End<'_>,
+        how: RenameHow,
+        now: Timestamp,
+    ) -> Result<crate::edit::Gone, StoreError> {
+        let mut edit = self.edit();
+        let mut arrive = |inode: &Arc<Inode>, from: &End<'_>, to: &End<'_>| -> FileKind {
+            let record = edit.record(inode);
+            record.ctime = now;
+            let kind = record.kind();
+            if let Body::Directory { parent, name } = &mut record.body {
+                (*parent, *name) = (to.dir.ino, to.name.into());
+                edit.record(from.dir).nlink -= 1;
+                edit.record(to.dir).nlink += 1;
+            }
+            edit.enter(to.dir, to.name, inode.ino, kind);
+            kind
+        };
+        arrive(source, old, new);
+        match &new.inode {
+            Some(target) if how == RenameHow::Exchange => {
+                arrive(target, new, old);
+            }
+            Some(target) => {
+                if target.record().is_dir() {
+                    edit.record(new.dir).nlink -= 1;
+                }
+                edit.drop_link(target, now);
+                edit.leave(old.dir, old.name);
+            }
+            None => edit.leave(old.dir, old.name),
+        }
+        edit.touch_dir(old.dir, now);
+        edit.touch_dir(new.dir, now);
+        edit.commit()
+    }
+}
+
+fn check_permissions(
+    caller: &Caller<'_>,
+    old: &End<'_>,
+    source: &Inode,
+    new: &End<'_>,
+    how: RenameHow,
+) -> Result<(), StoreError> {
+    let exchange = how == RenameHow::Exchange;
+    caller.may_remove(&old.dir.record(), &source.record())?;
+    if new.dir.has(UNLINKED) {
+        return Err(StoreError::NotFound);
+    }
+    let source_is_dir = source.record().is_dir();
+    match &new.inode {
+        None => caller.may_add(&new.dir.record())?,
+        Some(target) => {
+            caller.may_remove(&new.dir.record(), &target.record())?;
+            match (source_is_dir, target.record().is_dir()) {
+                (true, false) if !exchange => return Err(StoreError::NotDirectory),
+                (false, true) if !exchange => return Err(StoreError::IsDirectory),
+                _ => {}
+            }
+        }
+    }
+    // A directory that moves gets another `..`: that is a change of the directory itself.
+    if old.dir.ino != new.dir.ino {
+        if source_is_dir {
+            caller.check(&source.record(), MAY_WRITE)?;
+        }
+        if let Some(target) = new.inode.as_ref().filter(|t| exchange && t.record().is_dir()) {
+            caller.check(&target.record(), MAY_WRITE)?;
+        }
+    }
+    Ok(())
+}

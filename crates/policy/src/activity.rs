@@ -34,7 +34,8 @@ pub struct Tuning {
     /// the largest requests of a slow target, and less than the 100 ms over which throughput is to be even.
     pub lag_max: Nanos,
     /// Requests that the target serves at full speed at once, at least 1. Default 1: a device that serves one
-    /// after the other, however many workers queue at it. It decides only what a hold is taken to cost.
+    /// after the other. It decides only what a hold is taken to cost; see the crate's page on how many requests
+    /// a target should be given at once.
     pub parallel: u32,
 }
 

@@ -9,6 +9,11 @@
 //!   job's service stays within a few requests of its share at every moment.
 //! * [`Draw::Lottery`]: ThemisIO's statistical tokens; right in expectation only.
 //!
+//! A request that is dispatched is out of the arbiter's hands. So a target that serves one request at a time (a
+//! [`CappedDevice`], a single disk) should be given one, two at the most: with more workers a queue builds up
+//! behind the arbiter in which a job of many processes has many places. Two cost nothing with requests of one
+//! size; a job of one process and small requests wants one.
+//!
 //! There is no clock, thread, global, log, or hidden randomness in here. Time and seeds are passed in, and the
 //! same calls give the same decisions.
 //!

@@ -8,13 +8,13 @@ const REQUEST_MAX: Nanos = Nanos::from_micros(980);
 
 /// Part of the service of each job when all stay queued until `tokens` of the largest request are served.
 fn parts(policy: &str, seed: u64, tokens: u64, jobs: &[(JobInfo, Nanos)]) -> Vec<f64> {
-    let mut arbiter = build(&policy.parse().unwrap(), Draw::Lottery, seed, Tuning::default());
+    let mut arbiter = build(&policy.parse().expect("a policy"), Draw::Lottery, seed, Tuning::default());
     let mut now = Nanos::ZERO;
     for (job, (info, cost)) in jobs.iter().enumerate() {
         let job = JobId(job as u32);
         arbiter.set_job(now, job, info);
         for id in 0..8 {
-            arbiter.enqueue(now, Request { id: RequestId(id), job, cost: *cost }).unwrap();
+            arbiter.enqueue(now, Request { id: RequestId(id), job, cost: *cost }).expect("the job is known");
         }
     }
     let mut service = vec![0; jobs.len()];
@@ -22,7 +22,7 @@ fn parts(policy: &str, seed: u64, tokens: u64, jobs: &[(JobInfo, Nanos)]) -> Vec
         let Next::Dispatch(request) = arbiter.next(now) else { panic!("requests are queued") };
         now += request.cost;
         arbiter.complete(now, request.id, request.job);
-        arbiter.enqueue(now, request).unwrap();
+        arbiter.enqueue(now, request).expect("the job is known");
         service[request.job.0 as usize] += request.cost.0;
     }
     service.iter().map(|&service| service as f64 / now.0 as f64).collect()
@@ -31,7 +31,7 @@ fn parts(policy: &str, seed: u64, tokens: u64, jobs: &[(JobInfo, Nanos)]) -> Vec
 fn assert_due(policy: &str, jobs: &[(JobInfo, Nanos)]) {
     const TOKENS: u64 = 20_000;
     let infos: BTreeMap<_, _> = (0..).map(JobId).zip(jobs.iter().map(|(info, _)| info.clone())).collect();
-    let due = shares::due(&policy.parse().unwrap(), &infos);
+    let due = shares::due(&policy.parse().expect("a policy"), &infos);
     for seed in 0..3 {
         let parts = parts(policy, seed, TOKENS, jobs);
         for (part, (job, due)) in parts.iter().zip(&due) {

@@ -17,7 +17,7 @@ const POLICIES: [&str; 8] = [
 ];
 
 fn arbiter(policy: &str, draw: Draw) -> Box<dyn Arbiter> {
-    build(&policy.parse().unwrap(), draw, 7, Tuning::default())
+    build(&policy.parse().expect("a policy"), draw, 7, Tuning::default())
 }
 
 fn info(job: u32, variant: u32) -> JobInfo {
@@ -56,7 +56,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 
 /// Plays the steps and checks the books after each. Returns the log of decisions.
 fn play(policy: &str, draw: Draw, steps: &[Step]) -> Vec<String> {
-    let spec: PolicySpec = policy.parse().unwrap();
+    let spec: PolicySpec = policy.parse().expect("a policy");
     let mut arbiter = arbiter(policy, draw);
     let window = Tuning::default().active_window;
     let hold_max = Tuning::default().hold_max;
@@ -189,7 +189,7 @@ proptest! {
         costs in proptest::collection::vec(proptest::collection::vec(1u64..5_000, 1..4), 2..7),
         rounds in 1usize..400,
     ) {
-        let spec: PolicySpec = POLICIES[policy].parse().unwrap();
+        let spec: PolicySpec = POLICIES[policy].parse().expect("a policy");
         let mut arbiter = arbiter(POLICIES[policy], Draw::VirtualTime);
         let mut now = Nanos::ZERO;
         let jobs: BTreeMap<_, _> = (0..costs.len() as u32).map(|job| (JobId(job), info(job, 0))).collect();
@@ -204,7 +204,7 @@ proptest! {
         for &job in jobs.keys() {
             for count in 0..2 {
                 let request = Request { id: RequestId(count as u64), job, cost: cost(job, count) };
-                arbiter.enqueue(now, request).unwrap();
+                arbiter.enqueue(now, request).expect("the job is known");
             }
         }
         let mut service = vec![0.0; costs.len()];
@@ -216,10 +216,10 @@ proptest! {
             service[at] += request.cost.0 as f64;
             counts[at] += 1;
             let following = Request { id: RequestId(2 + round as u64), job: request.job, cost: cost(request.job, counts[at] + 1) };
-            arbiter.enqueue(now, following).unwrap();
+            arbiter.enqueue(now, following).expect("the job is known");
         }
         let due = shares::due(&spec, &jobs);
-        let largest = |job: JobId| 1e3 * *costs[job.0 as usize].iter().max().unwrap() as f64;
+        let largest = |job: JobId| 1e3 * *costs[job.0 as usize].iter().max().expect("costs") as f64;
         for &(a, share_a) in &due {
             for &(b, share_b) in &due {
                 let apart = service[a.0 as usize] / share_a - service[b.0 as usize] / share_b;
@@ -237,10 +237,10 @@ proptest! {
         let cost = Nanos::from_micros(cost_us);
         arbiter.set_job(now, JobId(0), &info(0, 0));
         let patient = Request { id: RequestId(0), job: JobId(0), cost };
-        arbiter.enqueue(now, patient).unwrap();
+        arbiter.enqueue(now, patient).expect("the job is known");
         for job in 1..=newcomers {
             arbiter.set_job(now, JobId(job), &info(job, 0));
-            arbiter.enqueue(now, Request { id: RequestId(u64::from(job)), job: JobId(job), cost }).unwrap();
+            arbiter.enqueue(now, Request { id: RequestId(u64::from(job)), job: JobId(job), cost }).expect("the job is known");
             if dispatch(arbiter.as_mut(), &mut now) == patient {
                 return Ok(());
             }
@@ -256,7 +256,7 @@ fn ties_go_to_the_lowest_job() {
     for job in [3, 1, 2] {
         arbiter.set_job(Nanos::ZERO, JobId(job), &info(job, 0));
         let request = Request { id: RequestId(0), job: JobId(job), cost: Nanos(5) };
-        arbiter.enqueue(Nanos::ZERO, request).unwrap();
+        arbiter.enqueue(Nanos::ZERO, request).expect("the job is known");
     }
     let mut now = Nanos::ZERO;
     let order = [(); 3].map(|()| dispatch(arbiter.as_mut(), &mut now).job.0);
@@ -270,7 +270,7 @@ fn queues_are_bounded() {
         arbiter.set_job(Nanos::ZERO, JobId(0), &info(0, 0));
         let request = |id| Request { id: RequestId(id), job: JobId(0), cost: Nanos(1) };
         for id in 0..isonomia_policy::QUEUED_MAX as u64 {
-            arbiter.enqueue(Nanos::ZERO, request(id)).unwrap();
+            arbiter.enqueue(Nanos::ZERO, request(id)).expect("the job is known");
         }
         let refused = arbiter.enqueue(Nanos::ZERO, request(u64::MAX));
         assert_eq!(refused, Err(EnqueueError::QueueFull { job: JobId(0), request: RequestId(u64::MAX) }));
@@ -288,7 +288,9 @@ fn extreme_weights_and_costs_do_not_overflow() {
         let info = JobInfo { nodes: u32::MAX, ..info(job, 0) };
         arbiter.set_job(now, JobId(job), &info);
         for id in 0..3 {
-            arbiter.enqueue(now, Request { id: RequestId(id), job: JobId(job), cost: Nanos::MAX }).unwrap();
+            arbiter
+                .enqueue(now, Request { id: RequestId(id), job: JobId(job), cost: Nanos::MAX })
+                .expect("the job is known");
         }
     }
     let order: Vec<u32> = (0..12).map(|_| dispatch(arbiter.as_mut(), &mut now).job.0).collect();

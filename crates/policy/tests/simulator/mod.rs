@@ -114,7 +114,7 @@ impl Scenario {
     }
 
     pub fn run(&self) -> Outcome {
-        let spec: PolicySpec = self.policy.parse().unwrap();
+        let spec: PolicySpec = self.policy.parse().expect("a policy");
         let parallel = if self.target == Target::Capped { 1 } else { self.workers as u32 };
         let tuning = Tuning { parallel, ..Tuning::default() };
         let mut run = Run {
@@ -141,7 +141,7 @@ impl Scenario {
                 Event::Issue { load } if self.loads[load].active.contains(&now) => {
                     let request =
                         Request { id: RequestId(sequence), job: JobId(load as u32), cost: self.loads[load].cost };
-                    run.arbiter.enqueue(now, request).unwrap();
+                    run.arbiter.enqueue(now, request).expect("the job is known");
                 }
                 Event::Issue { .. } | Event::Ask => {}
                 Event::Finish { worker, load, id, begin, cost } => {

@@ -1,0 +1,147 @@
+//! Holds, call by call: when the turn is held, for how long, and what a job that does not come loses.
+
+use isonomia_policy::{Arbiter, Draw, Next, Request, RequestId, Tuning, build};
+use isonomia_units::{JobId, JobInfo, Nanos};
+
+const PROMPT: JobId = JobId(1);
+const BUSY: JobId = JobId(2);
+const COST: Nanos = Nanos::from_micros(100);
+const THINK: Nanos = Nanos::from_micros(20);
+
+struct Bench {
+    arbiter: Box<dyn Arbiter>,
+    now: Nanos,
+    id: u64,
+}
+
+impl Bench {
+    /// `PROMPT` is due four times as much as `BUSY`, which always has a request queued.
+    fn new(policy: &str) -> Self {
+        let spec = policy.parse().expect("a policy");
+        let mut arbiter = build(&spec, Draw::VirtualTime, 0, Tuning::default());
+        arbiter.set_job(Nanos::ZERO, PROMPT, &JobInfo { nodes: 4, ..JobInfo::new("prompt", "", "") });
+        arbiter.set_job(Nanos::ZERO, BUSY, &JobInfo::new("busy", "", ""));
+        Self { arbiter, now: Nanos::ZERO, id: 0 }
+    }
+
+    fn issue(&mut self, job: JobId) {
+        self.id += 1;
+        let request = Request { id: RequestId(self.id), job, cost: COST };
+        self.arbiter.enqueue(self.now, request).expect("the job is known");
+    }
+
+    /// Serves what is next, keeping `BUSY` backlogged; the job served, or until when the turn is held.
+    fn serve(&mut self) -> Result<JobId, Nanos> {
+        while self.arbiter.queued_of(BUSY) < 2 {
+            self.issue(BUSY);
+        }
+        match self.arbiter.next(self.now) {
+            Next::Dispatch(request) => {
+                self.now += COST;
+                self.arbiter.complete(self.now, request.id, request.job);
+                Ok(request.job)
+            }
+            Next::WaitUntil(until) => Err(until),
+            Next::Idle => unreachable!("requests are queued"),
+        }
+    }
+
+    /// Lets `PROMPT` issue its next request `THINK` after each of its `count` services.
+    fn return_promptly(&mut self, count: usize) -> usize {
+        let (mut served, mut holds) = (0, 0);
+        self.issue(PROMPT);
+        while served < count {
+            match self.serve() {
+                Ok(PROMPT) => {
+                    served += 1;
+                    if served < count {
+                        self.now += THINK;
+                        self.issue(PROMPT);
+                    }
+                }
+                Ok(_) => {}
+                Err(_) => holds += 1,
+            }
+        }
+        holds
+    }
+}
+
+#[test]
+fn the_turn_of_a_job_that_is_behind_is_held_until_it_returns() {
+    let mut bench = Bench::new("size-fair");
+    bench.return_promptly(6);
+    let until = bench.serve().expect_err("it is due back soon");
+    assert!(until > bench.now + THINK && until <= bench.now + Tuning::default().hold_max);
+    bench.now += THINK;
+    bench.issue(PROMPT);
+    assert_eq!(bench.serve(), Ok(PROMPT));
+}
+
+#[test]
+fn a_job_that_does_not_come_loses_its_turn_and_what_it_was_owed() {
+    let mut bench = Bench::new("size-fair");
+    bench.return_promptly(6);
+    bench.now = bench.serve().expect_err("it is due back soon");
+    assert_eq!(bench.serve(), Ok(BUSY));
+    assert_eq!(bench.serve(), Ok(BUSY), "it is not waited for a second time");
+    for turn in 0..2 {
+        bench.issue(PROMPT);
+        assert_eq!(bench.serve(), Ok(PROMPT));
+        bench.now += Tuning::default().hold_max;
+        assert_eq!(bench.serve(), Ok(BUSY), "a late return earns no trust, turn {turn}");
+    }
+    bench.return_promptly(12);
+    assert!(bench.serve().is_err(), "prompt returns earn it back");
+}
+
+#[test]
+fn nobody_is_waited_for_under_fifo_or_without_anticipation_or_before_it_is_known() {
+    assert_eq!(Bench::new("fifo").return_promptly(1), 0);
+    let mut bench = Bench::new("fifo");
+    bench.return_promptly(6);
+    assert_eq!(bench.serve(), Ok(BUSY));
+    let mut unknown = Bench::new("size-fair");
+    unknown.return_promptly(1);
+    assert!(unknown.serve().is_ok());
+    let mut off = Bench::new("size-fair");
+    let spec = "size-fair".parse().expect("a policy");
+    off.arbiter = build(&spec, Draw::VirtualTime, 0, Tuning { hold_max: Nanos::ZERO, ..Tuning::default() });
+    off.arbiter.set_job(Nanos::ZERO, PROMPT, &JobInfo { nodes: 4, ..JobInfo::new("prompt", "", "") });
+    off.arbiter.set_job(Nanos::ZERO, BUSY, &JobInfo::new("busy", "", ""));
+    off.return_promptly(6);
+    assert_eq!(off.serve(), Ok(BUSY));
+}
+
+#[test]
+fn a_removed_or_idle_job_is_not_waited_for() {
+    let mut bench = Bench::new("size-fair");
+    bench.return_promptly(6);
+    assert!(bench.serve().is_err());
+    bench.arbiter.remove_job(bench.now, PROMPT);
+    assert_eq!(bench.serve(), Ok(BUSY));
+
+    let mut bench = Bench::new("size-fair");
+    bench.return_promptly(6);
+    bench.now += Tuning::default().active_window;
+    assert_eq!(bench.serve(), Ok(BUSY));
+    assert_eq!(bench.arbiter.shares(bench.now), [(BUSY, 1.0)]);
+}
+
+/// Switching the policy of a live target: out of one arbiter, into another, nothing lost, order kept.
+#[test]
+fn the_policy_changes_live_without_dropping_a_request() {
+    let mut bench = Bench::new("size-fair");
+    for job in [PROMPT, BUSY, BUSY, PROMPT] {
+        bench.issue(job);
+    }
+    let queued = bench.arbiter.drain();
+    assert_eq!(queued.iter().map(|request| request.id.0).collect::<Vec<_>>(), [1, 2, 3, 4]);
+    assert_eq!((bench.arbiter.queued(), bench.arbiter.next(bench.now)), (0, Next::Idle));
+    let mut next = Bench::new("fifo");
+    for request in &queued {
+        next.arbiter.enqueue(Nanos::ZERO, *request).expect("the job is known");
+    }
+    let order = [(); 4].map(|()| next.arbiter.next(Nanos::ZERO));
+    assert_eq!(order[..], queued.into_iter().map(Next::Dispatch).collect::<Vec<_>>()[..]);
+}

@@ -1,10 +1,10 @@
 //! The operations, one method each: arguments into a request, reply into a value.
 
-use crate::session::Client;
 use crate::Error;
+use crate::session::Client;
+use isonomia_proto::PATH_LEN_MAX;
 use isonomia_proto::fs::{Attr, Capability, DirEntry, FsStat, Layout, Timestamp};
 use isonomia_proto::request::{Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
-use isonomia_proto::PATH_LEN_MAX;
 use isonomia_units::Ino;
 use rustix::io::Errno;
 use zerocopy::FromBytes;

@@ -207,7 +207,8 @@ impl Client {
             return Ok(known);
         }
         let nonce = fresh_nonce()?;
-        let fresh = u64::from_le_bytes([nonce[0], nonce[1], nonce[2], nonce[3], nonce[4], nonce[5], nonce[6], nonce[7]]);
+        let fresh =
+            u64::from_le_bytes([nonce[0], nonce[1], nonce[2], nonce[3], nonce[4], nonce[5], nonce[6], nonce[7]]);
         let fresh = fresh | 1;
         Ok(self.number.compare_exchange(0, fresh, Ordering::Relaxed, Ordering::Relaxed).err().unwrap_or(fresh))
     }
@@ -260,8 +261,15 @@ impl Line {
 fn is_worth_waiting(errno: Errno) -> bool {
     matches!(
         errno,
-        Errno::CONNREFUSED | Errno::NOENT | Errno::AGAIN | Errno::CONNRESET | Errno::PIPE | Errno::TIMEDOUT
-            | Errno::HOSTUNREACH | Errno::NETUNREACH | Errno::INTR
+        Errno::CONNREFUSED
+            | Errno::NOENT
+            | Errno::AGAIN
+            | Errno::CONNRESET
+            | Errno::PIPE
+            | Errno::TIMEDOUT
+            | Errno::HOSTUNREACH
+            | Errno::NETUNREACH
+            | Errno::INTR
     )
 }
 
@@ -269,8 +277,17 @@ fn is_worth_waiting(errno: Errno) -> bool {
 fn may_repeat(request: &RequestHeader) -> bool {
     match Op::from_code(request.op) {
         Some(
-            Op::GetAttr | Op::SetAttr | Op::Release | Op::Adopt | Op::Read | Op::Fsync | Op::Readlink | Op::ReadDir
-            | Op::Access | Op::StatFs | Op::PathOf,
+            Op::GetAttr
+            | Op::SetAttr
+            | Op::Release
+            | Op::Adopt
+            | Op::Read
+            | Op::Fsync
+            | Op::Readlink
+            | Op::ReadDir
+            | Op::Access
+            | Op::StatFs
+            | Op::PathOf,
         ) => true,
         Some(Op::Write) => request.flags & flag::APPEND == 0,
         Some(Op::Open) => request.flags & flag::EXCLUSIVE == 0,

@@ -2,9 +2,9 @@
 //!
 //! While the server works on one piece, this side copies the next into (or the last out of) the shared memory.
 
+use crate::Error;
 use crate::files::OpenFile;
 use crate::session::{Client, Line};
-use crate::Error;
 use isonomia_proto::PAYLOAD_LEN_MAX;
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};
 use isonomia_transport::channel::Channel;
@@ -217,12 +217,8 @@ fn in_turn(
         let request = piece(file, side.op(), offset, start, room, true);
         let len = request.len as usize;
         let exchanged = match side {
-            Side::Read(buffer) => {
-                stream.exchange(&request, [b"", b""], &[], &mut buffer[start..start + len], timeout)
-            }
-            Side::Write(data) => {
-                stream.exchange(&request, [b"", b""], &data[start..start + len], &mut [], timeout)
-            }
+            Side::Read(buffer) => stream.exchange(&request, [b"", b""], &[], &mut buffer[start..start + len], timeout),
+            Side::Write(data) => stream.exchange(&request, [b"", b""], &data[start..start + len], &mut [], timeout),
         };
         let header = match exchanged {
             Ok(header) if header.errno != 0 => return Progress { bytes: moved, end: End::Refused(header) },

@@ -22,6 +22,7 @@ pub struct Config {
     /// The sharing policy.
     pub policy: PolicySpec,
     /// How the next request is drawn.
+    #[serde(deserialize_with = "draw_from_text")]
     pub draw: Draw,
     /// Seed of the lottery.
     pub seed: u64,
@@ -75,6 +76,10 @@ pub enum ConfigError {
     },
 }
 
+fn draw_from_text<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Draw, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+}
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -82,7 +87,7 @@ impl Default for Config {
             dir: None,
             listen: Vec::new(),
             key_file: None,
-            policy: PolicySpec::default(),
+            policy: "job-fair".parse().expect("a policy"),
             draw: Draw::default(),
             seed: 1,
             trust_clients: false,
@@ -99,8 +104,8 @@ impl Default for Config {
 impl Config {
     /// Reads a configuration file.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
+        let text =
+            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
         toml::from_str(&text).map_err(|e| ConfigError::Parse { path: path.to_owned(), source: Box::new(e) })
     }
 }

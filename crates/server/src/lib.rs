@@ -1,1 +1,277 @@
+//! The server: it admits requests, lets the policy pick, and moves the bytes.
+//!
+//! * [`gate`] accepts connections and decides who they are ([`identity`]).
+//! * [`intake`] takes requests in from connections; [`target`] queues them, one arbiter a target.
+//! * [`worker`] threads ask whose turn it is and serve ([`execute`]) from the store. The payload of a write
+//!   stays with the client until then.
+//! * [`jobs`] and [`status`] tell operators who got what; [`operator`] lets them set the policy.
+//!
+//! Memory is bounded: clients bring their own shared memory, a stream's payload waits in the socket, at most
+//! a fixed number of streams may stall in the middle of one, and every queue has a limit.
+
+mod clock;
 mod config;
+mod connection;
+mod core;
+mod execute;
+mod gate;
+mod identity;
+mod intake;
+mod jobs;
+mod listen;
+mod operator;
+mod status;
+mod stream;
+mod target;
+mod worker;
+
+pub use config::{Config, ConfigError, TargetConfig};
+pub use listen::ListenError;
+
+use crate::core::Core;
+use crate::status::About;
+use crate::target::{Policy, Target};
+use isonomia_proto::control::Status;
+use isonomia_store::{DefaultLayout, OpenError, Store, StoreConfig, TargetDir};
+use isonomia_transport::address::Address;
+use isonomia_transport::key::{Key, KeyError};
+use isonomia_units::TargetId;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+/// Between two writings of changed sizes and times to the database.
+const FLUSH_EVERY_SAMPLES: u32 = 10;
+/// Targets of one server at most.
+const TARGETS_MAX: usize = 1_024;
+
+/// Why a server does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The directory cannot be used.
+    #[error("{0}")]
+    Store(#[from] OpenError),
+    /// An address cannot be listened on.
+    #[error("{0}")]
+    Listen(#[from] ListenError),
+    /// The key file cannot be used.
+    #[error("{0}")]
+    Key(#[from] KeyError),
+    /// The configuration contradicts itself.
+    #[error("{0}")]
+    Config(String),
+    /// The system refused something else.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried.
+        what: &'static str,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// A running server.
+pub struct Server {
+    core: Arc<Core>,
+    about: Arc<About>,
+    addresses: Vec<Address>,
+    dir: PathBuf,
+    is_temporary: bool,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Starts a server; it runs on threads of its own until [`Self::shutdown`].
+    pub fn start(config: Config) -> Result<Self, StartError> {
+        let (dir, is_temporary) = match &config.dir {
+            Some(dir) => (dir.clone(), false),
+            None => (temporary_dir()?, true),
+        };
+        let result = Self::start_in(&config, &dir, is_temporary);
+        if result.is_err() && is_temporary {
+            remove_temporary(&dir);
+        }
+        result
+    }
+
+    fn start_in(config: &Config, dir: &Path, is_temporary: bool) -> Result<Self, StartError> {
+        let policy = Policy { spec: config.policy.clone(), draw: config.draw, seed: config.seed };
+        let (store, targets) = open_store(config, dir, &policy)?;
+        let key = config.key_file.as_ref().map(|path| Key::read(&path.to_string_lossy())).transpose()?;
+        if config.listen.is_empty() {
+            return Err(StartError::Config("no address to listen on".to_owned()));
+        }
+        let mut listeners = Vec::new();
+        let mut addresses = Vec::new();
+        for address in &config.listen {
+            let (listener, address) = listen::open(address, key.as_ref())?;
+            listeners.push(listener);
+            addresses.push(address);
+        }
+        let workers = config.workers.map_or_else(default_workers, |n| n as usize).clamp(1, 256);
+        let system = |what| move |errno: rustix::io::Errno| StartError::System { what, source: errno.into() };
+        let core = Arc::new(Core::new(store, targets, policy, workers).map_err(system("cannot prepare to wait"))?);
+        let about = Arc::new(About {
+            server: config.server.0,
+            started_at: clock::now(),
+            dir: dir.display().to_string(),
+            listen: addresses.iter().map(Address::to_string).collect(),
+            trust_clients: config.trust_clients,
+        });
+        if config.trust_clients {
+            tracing::warn!("clients are trusted: what they claim of user, group, size and priority is believed");
+        }
+        let mut gate = gate::Gate::new(core.clone(), about.clone(), listeners).map_err(system("cannot listen"))?;
+        let mut server = Self { core, about, addresses, dir: dir.to_owned(), is_temporary, threads: Vec::new() };
+        for number in 0..workers {
+            let core = server.core.clone();
+            server.spawn(format!("worker-{number}"), move || worker::run(&core, number))?;
+        }
+        server.spawn("gate".to_owned(), move || gate.run())?;
+        let core = server.core.clone();
+        server.spawn("keeper".to_owned(), move || keep(&core))?;
+        Ok(server)
+    }
+
+    fn spawn(&mut self, name: String, body: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
+        let spawned = std::thread::Builder::new().name(name).spawn(body);
+        match spawned {
+            Ok(handle) => {
+                self.threads.push(handle);
+                Ok(())
+            }
+            Err(source) => Err(StartError::System { what: "cannot start a thread", source }),
+        }
+    }
+
+    /// Where it listens, with the ports that were chosen.
+    pub fn addresses(&self) -> &[Address] {
+        &self.addresses
+    }
+
+    /// Where its metadata lie.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Its state.
+    pub fn status(&self) -> Status {
+        status::snapshot(&self.core, &self.about)
+    }
+
+    /// Something that gives the state to other threads.
+    pub fn status_source(&self) -> impl Fn() -> Status + Send + Sync + 'static {
+        let (core, about) = (self.core.clone(), self.about.clone());
+        move || status::snapshot(&core, &about)
+    }
+
+    /// Stops: requests that are being served are finished, everything is on stable storage afterwards.
+    pub fn shutdown(self) {
+        drop(self);
+    }
+
+    fn stop(&mut self) {
+        self.core.is_stopping.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
+            thread.thread().unpark();
+            // Every sleeping worker takes one ring, and the bell is deaf to a second one while it rings.
+            while !thread.is_finished() {
+                self.core.ring();
+                std::thread::park_timeout(std::time::Duration::from_millis(1));
+            }
+            if thread.join().is_err() {
+                tracing::error!("a thread of the server panicked");
+            }
+        }
+        for connection in self.core.connections() {
+            self.core.close(&connection, None);
+        }
+        if let Err(error) = self.core.store.close() {
+            tracing::error!(%error, "cannot write everything to stable storage");
+        }
+        for address in self.addresses.drain(..) {
+            if let Address::Unix(path) = address {
+                let _ = rustix::fs::unlink(path.as_str());
+            }
+        }
+        if self.is_temporary {
+            remove_temporary(&self.dir);
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// The keeper thread: samples, signs of life, and writing down what changed.
+fn keep(core: &Core) {
+    let mut samples: u32 = 0;
+    while !core.is_stopping.load(Ordering::Relaxed) {
+        std::thread::park_timeout(std::time::Duration::from_nanos(jobs::SAMPLE_EVERY.0));
+        let now = clock::now();
+        for job in core.jobs.sample(now) {
+            for target in &core.targets {
+                target.remove_job(now, job.id);
+            }
+        }
+        samples = samples.wrapping_add(1);
+        if samples % FLUSH_EVERY_SAMPLES == 0 {
+            core.look_after_connections(now);
+            if let Err(error) = core.store.flush_dirty() {
+                tracing::error!(%error, "cannot write sizes and times to the database");
+            }
+        }
+    }
+}
+
+fn open_store(config: &Config, dir: &Path, policy: &Policy) -> Result<(Store, Vec<Target>), StartError> {
+    let defaults = [TargetConfig::default()];
+    let wanted = if config.targets.is_empty() { &defaults[..] } else { &config.targets[..] };
+    if wanted.len() > TARGETS_MAX {
+        return Err(StartError::Config(format!("{} targets, {TARGETS_MAX} at most", wanted.len())));
+    }
+    let mut dirs = Vec::new();
+    let metadata = Target::new(None, dir.display().to_string(), None, config.metadata_per_op, policy);
+    let mut targets = vec![metadata];
+    for (index, target) in wanted.iter().enumerate() {
+        let id = TargetId(index as u16);
+        let target_dir = target.dir.clone().unwrap_or_else(|| dir.join(format!("target-{index}")));
+        let shown = target_dir.display().to_string();
+        targets.push(Target::new(Some(id), shown, target.bandwidth, target.per_op, policy));
+        dirs.push(TargetDir { id, dir: target_dir });
+    }
+    let mut store_config = StoreConfig::new(dir.join("metadata"), config.server, dirs);
+    store_config.default_layout =
+        DefaultLayout { stripe_bytes: config.stripe_size.0, stripe_count: usize::from(config.stripe_count) };
+    store_config.root_owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    Ok((Store::open(&store_config)?, targets))
+}
+
+fn default_workers() -> usize {
+    std::thread::available_parallelism().map_or(2, std::num::NonZero::get).clamp(2, 8)
+}
+
+/// A fresh directory in memory if there is one, else among the temporary files.
+fn temporary_dir() -> Result<PathBuf, StartError> {
+    let base = Path::new("/dev/shm");
+    let base = if base.is_dir() { base.to_owned() } else { std::env::temp_dir() };
+    let unique = clock::now().0;
+    let dir = base.join(format!("isonomia-{}-{unique:x}", std::process::id()));
+    let created = std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700).create(&dir);
+    match created {
+        Ok(()) => Ok(dir),
+        Err(source) => Err(StartError::System { what: "cannot create a temporary directory", source }),
+    }
+}
+
+fn remove_temporary(dir: &Path) {
+    if let Err(error) = std::fs::remove_dir_all(dir) {
+        tracing::warn!(dir = %dir.display(), %error, "cannot remove the temporary directory");
+    }
+}

@@ -57,7 +57,9 @@ pub enum KeyError {
         owner: u32,
     },
     /// It is no key.
-    #[error("key file {path} has {len} bytes; {KEY_LEN_MIN} to {KEY_LEN_MAX} are allowed (head -c 32 /dev/urandom > {path})")]
+    #[error(
+        "key file {path} has {len} bytes; {KEY_LEN_MIN} to {KEY_LEN_MAX} are allowed (head -c 32 /dev/urandom > {path})"
+    )]
     Length {
         /// The file.
         path: String,

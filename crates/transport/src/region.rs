@@ -209,7 +209,8 @@ impl ClientRegion {
         // Pairs with the fence in `ServerRegion::finish`: either it sees us asleep, or we see the reply.
         fence(Ordering::SeqCst);
         if state.load(Ordering::Acquire) == STATE_POSTED {
-            let timeout = futex::Timespec { tv_sec: (nanos / 1_000_000_000) as _, tv_nsec: (nanos % 1_000_000_000) as _ };
+            let timeout =
+                futex::Timespec { tv_sec: (nanos / 1_000_000_000) as _, tv_nsec: (nanos % 1_000_000_000) as _ };
             // Every outcome (woken, changed, timed out, signal) means: look again.
             let _ = futex::wait(state, futex::Flags::empty(), STATE_POSTED, Some(&timeout));
         }

@@ -1,0 +1,181 @@
+//! One client connection, as the workers see it.
+
+use crate::identity::Credentials;
+use crate::jobs::Job;
+use crate::stream::StreamState;
+use isonomia_proto::request::{Op, RequestHeader, flag};
+use isonomia_transport::region::ServerRegion;
+use isonomia_units::Ino;
+use rustix::fd::OwnedFd;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Bytes of one transfer that are charged the cost of one operation, however many requests carry them.
+const CONTINUED_LEN_MAX: u64 = 1 << 20;
+
+/// A client process: what its connections have in common.
+#[derive(Debug)]
+pub struct ClientProcess {
+    /// Open connections.
+    pub connections: AtomicUsize,
+    /// References to inodes that it holds, and how many of each.
+    references: Mutex<HashMap<Ino, u64>>,
+}
+
+/// One connection.
+#[derive(Debug)]
+pub struct Connection {
+    /// Unique among all connections of this server since its start.
+    pub id: u64,
+    /// Unix socket or TCP.
+    pub socket: OwnedFd,
+    /// For permissions.
+    pub credentials: Credentials,
+    /// For sharing.
+    pub job: Arc<Job>,
+    /// The process it belongs to, and that process's key among all.
+    pub process: Arc<ClientProcess>,
+    /// See [`ClientProcess`].
+    pub process_key: (u32, u64),
+    /// How requests travel.
+    pub way: Way,
+    /// Set once; nothing is admitted or answered afterwards.
+    pub is_closed: AtomicBool,
+}
+
+/// How requests travel.
+#[derive(Debug)]
+pub enum Way {
+    /// In shared memory.
+    Shared(Shared),
+    /// As frames on the socket.
+    Stream(Mutex<StreamState>),
+}
+
+/// The server's side of a shared-memory connection.
+#[derive(Debug)]
+pub struct Shared {
+    /// The memory.
+    pub region: ServerRegion,
+    /// A bit for each slot whose request is not answered yet.
+    pub serving: AtomicU32,
+    /// What only the worker that takes requests in touches.
+    pub turn: Mutex<Turn>,
+}
+
+/// Progress of taking requests from a connection.
+#[derive(Debug, Default)]
+pub struct Turn {
+    /// Requests taken so far, wrapping.
+    pub seen: u32,
+    transfer: Transfer,
+}
+
+/// The transfer that the latest request belongs to.
+#[derive(Debug, Default)]
+pub struct Transfer {
+    ino: u64,
+    op: u16,
+    next_offset: u64,
+    len: u64,
+}
+
+impl Transfer {
+    /// Whether `request` is a later part of one transfer, so that its operation was charged already. A client that
+    /// merely says so is not believed: the parts must be adjacent, and no more than `CONTINUED_LEN_MAX` in all.
+    pub fn is_continued(&mut self, op: Op, request: &RequestHeader) -> bool {
+        let len = u64::from(request.len);
+        let is_continued = request.flags & flag::CONTINUED != 0
+            && self.op == op as u16
+            && self.ino == request.ino
+            && self.next_offset == request.offset
+            && self.len + len <= CONTINUED_LEN_MAX;
+        let before = if is_continued { self.len } else { 0 };
+        let next_offset = request.offset.saturating_add(len);
+        *self = Self { ino: request.ino, op: op as u16, next_offset, len: before + len };
+        is_continued
+    }
+}
+
+impl Turn {
+    /// See [`Transfer::is_continued`].
+    pub fn is_continued(&mut self, op: Op, request: &RequestHeader) -> bool {
+        self.transfer.is_continued(op, request)
+    }
+}
+
+impl Connection {
+    /// Whether the connection is finished with.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+}
+
+impl ClientProcess {
+    /// A process without connections.
+    pub fn new() -> Self {
+        Self { connections: AtomicUsize::new(0), references: Mutex::new(HashMap::new()) }
+    }
+
+    fn references(&self) -> MutexGuard<'_, HashMap<Ino, u64>> {
+        self.references.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more reference to `ino`.
+    pub fn hold(&self, ino: Ino) {
+        *self.references().entry(ino).or_insert(0) += 1;
+    }
+
+    /// One reference less; false if there was none.
+    pub fn release(&self, ino: Ino) -> bool {
+        let mut references = self.references();
+        match references.get_mut(&ino) {
+            Some(1) => references.remove(&ino).is_some(),
+            Some(count) => {
+                *count -= 1;
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Gives up everything: each inode as often as it was held.
+    pub fn release_all(&self) -> Vec<(Ino, u64)> {
+        self.references().drain().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_adjacent_parts_of_one_mebibyte_are_charged_once() {
+        let mut turn = Turn::default();
+        let part = |offset: u64, flags| RequestHeader {
+            offset,
+            flags,
+            len: 512 << 10,
+            ..RequestHeader::new(Op::Write, Ino(9))
+        };
+        assert!(!turn.is_continued(Op::Write, &part(0, 0)));
+        assert!(turn.is_continued(Op::Write, &part(512 << 10, flag::CONTINUED)));
+        assert!(!turn.is_continued(Op::Write, &part(1024 << 10, flag::CONTINUED)), "a second mebibyte");
+        assert!(!turn.is_continued(Op::Write, &part(0, flag::CONTINUED)), "not adjacent");
+        assert!(!turn.is_continued(Op::Read, &part(512 << 10, flag::CONTINUED)), "another operation");
+    }
+
+    #[test]
+    fn references_are_counted() {
+        let process = ClientProcess::new();
+        process.hold(Ino(5));
+        process.hold(Ino(5));
+        assert!(process.release(Ino(5)));
+        process.hold(Ino(6));
+        let mut left = process.release_all();
+        left.sort();
+        assert_eq!(left, [(Ino(5), 1), (Ino(6), 1)]);
+        assert!(!process.release(Ino(5)));
+    }
+}

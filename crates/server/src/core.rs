@@ -1,0 +1,522 @@
+//! What all threads of a server share: the store, the targets, the connections; and the way of a request through
+//! them: taken in, queued at its target, served when its turn has come, answered.
+
+use crate::connection::{ClientProcess, Connection, Turn as Progress, Way};
+use crate::intake::{BELL, Intake};
+use crate::jobs::{Job, Jobs, Served as Account};
+use crate::stream::{self, Moved, Stalled, StreamEnd, StreamState};
+use crate::target::{Pending, Policy, Served, Target, Work};
+use crate::{clock, execute};
+use isonomia_proto::PAYLOAD_LEN_MAX;
+use isonomia_proto::request::{BadRequest, Op, ReplyHeader, RequestHeader};
+use isonomia_store::Store;
+use isonomia_transport::region::SLOT_LEN;
+use isonomia_units::{Bytes, Nanos, TargetId};
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use zerocopy::IntoBytes;
+
+/// Streams that may stall in the middle of a payload or a reply at once: each holds one buffer of
+/// [`PAYLOAD_LEN_MAX`]. Beyond that, a stream that stalls is cut.
+const STALLED_MAX: usize = 64;
+/// A stalled stream that moves nothing for this long is cut.
+const STALL_MAX: Nanos = Nanos::from_secs(10);
+/// Room for the reply of anything that is no read.
+const REPLY_LEN_MAX: usize = 16 << 10;
+/// Below this, serving a request takes less time than waking another worker.
+const LONG_LEN: u32 = 32 << 10;
+
+/// See the module.
+pub struct Core {
+    /// The files.
+    pub store: Store,
+    /// The metadata service, then the data targets in the order of their numbers.
+    pub targets: Vec<Target>,
+    /// Who is served.
+    pub jobs: Jobs,
+    /// What is fair.
+    pub policy: Mutex<Policy>,
+    /// Taking requests in.
+    pub intake: Mutex<Intake>,
+    /// Sockets and the bell.
+    pub epoll: OwnedFd,
+    bell: OwnedFd,
+    connections: RwLock<HashMap<u64, Arc<Connection>>>,
+    processes: Mutex<HashMap<(u32, u64), Arc<ClientProcess>>>,
+    stalled: AtomicUsize,
+    /// Workers that do not sleep.
+    pub awake: AtomicUsize,
+    /// All workers.
+    pub workers: usize,
+    /// Everything ends.
+    pub is_stopping: AtomicBool,
+    /// Connections closed for what they sent.
+    pub refused_total: AtomicU64,
+}
+
+impl Core {
+    /// A core without connections.
+    pub fn new(store: Store, targets: Vec<Target>, policy: Policy, workers: usize) -> Result<Self, Errno> {
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&poll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+        Ok(Self {
+            store,
+            targets,
+            jobs: Jobs::default(),
+            policy: Mutex::new(policy),
+            intake: Mutex::default(),
+            epoll: poll,
+            bell,
+            connections: RwLock::default(),
+            processes: Mutex::default(),
+            stalled: AtomicUsize::new(0),
+            awake: AtomicUsize::new(workers),
+            workers,
+            is_stopping: AtomicBool::new(false),
+            refused_total: AtomicU64::new(0),
+        })
+    }
+
+    /// Wakes one sleeping worker.
+    pub fn ring(&self) {
+        // A full counter is a bell that rings already.
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    pub(crate) fn silence_bell(&self) {
+        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+    }
+
+    /// The connection of this number.
+    pub fn connection(&self, id: u64) -> Option<Arc<Connection>> {
+        self.connections.read().unwrap_or_else(PoisonError::into_inner).get(&id).cloned()
+    }
+
+    /// Every connection.
+    pub fn connections(&self) -> Vec<Arc<Connection>> {
+        self.connections.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    /// The client process of this key, with one more connection.
+    pub fn join_process(&self, key: (u32, u64)) -> Arc<ClientProcess> {
+        let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+        let process = processes.entry(key).or_insert_with(|| Arc::new(ClientProcess::new()));
+        process.connections.fetch_add(1, Ordering::Relaxed);
+        process.clone()
+    }
+
+    fn leave_process(&self, key: (u32, u64)) {
+        let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(process) = processes.get(&key) else { return };
+        if process.connections.fetch_sub(1, Ordering::Relaxed) != 1 {
+            return;
+        }
+        let held = process.release_all();
+        processes.remove(&key);
+        drop(processes);
+        for (ino, count) in held {
+            for _ in 0..count {
+                if let Err(error) = self.store.release(ino) {
+                    tracing::warn!(%ino, %error, "cannot give back a reference");
+                }
+            }
+        }
+    }
+
+    /// Serves a connection that is set up.
+    pub fn adopt(&self, connection: Arc<Connection>) -> Result<(), Errno> {
+        let now = clock::now();
+        self.connections.write().unwrap_or_else(PoisonError::into_inner).insert(connection.id, connection.clone());
+        let flags = epoll::EventFlags::IN | epoll::EventFlags::OUT | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        let added = epoll::add(&self.epoll, &connection.socket, epoll::EventData::new_u64(connection.id), flags);
+        if let Err(errno) = added {
+            self.close(&connection, Some(&errno));
+            return Err(errno);
+        }
+        self.warm(connection, now);
+        self.ring();
+        Ok(())
+    }
+
+    /// Ends a connection and gives up all it held. `reason` if it is not the client's wish.
+    pub fn close(&self, connection: &Arc<Connection>, reason: Option<&dyn std::fmt::Display>) {
+        if connection.is_closed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        if let Some(reason) = reason {
+            self.refused_total.fetch_add(1, Ordering::Relaxed);
+            let info = connection.job.info();
+            tracing::warn!(job = %info.name, uid = connection.credentials.uid, %reason, "connection closed");
+        }
+        self.connections.write().unwrap_or_else(PoisonError::into_inner).remove(&connection.id);
+        if let Way::Stream(state) = &connection.way {
+            self.give_up_stalled(std::mem::replace(&mut *lock(state), StreamState::Queued));
+        }
+        // Already gone from epoll when the socket is dropped; this only hastens it.
+        let _ = epoll::delete(&self.epoll, &connection.socket);
+        let _ = rustix::net::shutdown(&connection.socket, rustix::net::Shutdown::Both);
+        let now = clock::now();
+        for target in &self.targets {
+            target.cancel(now, connection.id);
+        }
+        self.leave_process(connection.process_key);
+        self.jobs.leave(&connection.job, now);
+    }
+
+    /// Takes in what a shared-memory connection has posted; true if there was anything.
+    pub fn take_posted(&self, connection: &Arc<Connection>, now: Nanos) -> bool {
+        let Way::Shared(shared) = &connection.way else { return false };
+        let mut progress = shared.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = false;
+        loop {
+            match shared.region.poll(&mut progress.seen, shared.serving.load(Ordering::Acquire)) {
+                Ok(None) => return found,
+                Ok(Some((slot, header))) => {
+                    found = true;
+                    shared.serving.fetch_or(1 << slot, Ordering::AcqRel);
+                    let queued = check_for_slot(&header)
+                        .and_then(|op| self.queue(connection, &mut progress, (slot, header, op, Vec::new()), now));
+                    if let Err(reason) = queued {
+                        drop(progress);
+                        self.close(connection, Some(&reason));
+                        return true;
+                    }
+                }
+                Err(violation) => {
+                    drop(progress);
+                    self.close(connection, Some(&violation));
+                    return true;
+                }
+            }
+        }
+    }
+
+    /// Queues a request at its target.
+    fn queue(
+        &self,
+        connection: &Arc<Connection>,
+        progress: &mut Progress,
+        arrived: (usize, RequestHeader, Op, Vec<u8>),
+        now: Nanos,
+    ) -> Result<(), Unqueued> {
+        let (slot, header, op, names) = arrived;
+        let target = self.target_of(op, &header).ok_or(Unqueued::UnknownTarget(header.target))?;
+        let bytes = if reads_or_writes(op) { Bytes(u64::from(header.len)) } else { Bytes(0) };
+        let is_continued = reads_or_writes(op) && progress.is_continued(op, &header);
+        let cost = target.cost(bytes, is_continued);
+        let pending = Pending { connection: connection.clone(), slot, header, op, names, arrived: now, cost };
+        target.enqueue(now, pending).map_err(|_| Unqueued::Full)
+    }
+
+    fn target_of(&self, op: Op, header: &RequestHeader) -> Option<&Target> {
+        match op {
+            Op::Read | Op::Write | Op::Fsync | Op::ReserveAppend => {
+                let wanted = TargetId(header.target);
+                self.targets.iter().find(|t| t.id == Some(wanted))
+            }
+            _ => self.targets.first(),
+        }
+    }
+
+    /// Serves a request whose turn has come. `scratch` is this worker's own buffer.
+    pub fn serve(&self, target: &Target, work: Work, scratch: &mut Vec<u8>) {
+        if work.pending.connection.is_closed() {
+            target.complete(clock::now(), &work.pending, work.id);
+            return;
+        }
+        let is_long = (work.pending.header.len >= LONG_LEN && !target.is_capped()) || work.pending.op == Op::Fsync;
+        if is_long && self.workers > 1 && self.awake.load(Ordering::Relaxed) <= 1 {
+            // While this one works, another takes requests in.
+            self.ring();
+        }
+        let connection = work.pending.connection.clone();
+        match &connection.way {
+            Way::Shared(shared) => {
+                let (pending, header) = (&work.pending, &work.pending.header);
+                // SAFETY: the slot came from `poll` and its `serving` bit is set until the answer, so this worker
+                // alone uses the buffer.
+                let room = unsafe { shared.region.buffer(pending.slot) };
+                let reply = match pending.op {
+                    Op::Read => execute::read(&self.store, header, room),
+                    Op::Write => {
+                        let mut small = [0; size_of::<u64>()];
+                        let payload = shared.region.payload(pending.slot, header.len as usize);
+                        let reply = execute::write(&self.store, header, payload, &mut small);
+                        room[..small.len()].copy_from_slice(&small);
+                        reply
+                    }
+                    op => {
+                        let names = shared.region.copy_names(pending.slot, header.names_len());
+                        execute::serve(&self.store, &connection, header, op, &names, room)
+                    }
+                };
+                self.served(target, work, reply, Vec::new());
+            }
+            Way::Stream(state) => self.serve_stream(target, work, state, scratch),
+        }
+    }
+
+    fn serve_stream(&self, target: &Target, work: Work, state: &Mutex<StreamState>, scratch: &mut Vec<u8>) {
+        scratch.resize(PAYLOAD_LEN_MAX, 0);
+        let (header, op) = (work.pending.header, work.pending.op);
+        let connection = work.pending.connection.clone();
+        if op != Op::Write {
+            let reply = match op {
+                Op::Read => execute::read(&self.store, &header, scratch),
+                _ => {
+                    let room = &mut scratch[..REPLY_LEN_MAX];
+                    execute::serve(&self.store, &connection, &header, op, &work.pending.names, room)
+                }
+            };
+            let payload = scratch[..reply.payload_len as usize].to_vec();
+            return self.served(target, work, reply, payload);
+        }
+        let payload = &mut scratch[..header.len as usize];
+        let mut filled = 0;
+        match stream::receive(&connection.socket, payload, &mut filled, true) {
+            Ok(Moved::All) => {
+                let mut small = [0; size_of::<u64>()];
+                let reply = execute::write(&self.store, &header, payload, &mut small);
+                let payload = small[..reply.payload_len as usize].to_vec();
+                self.served(target, work, reply, payload);
+            }
+            Ok(Moved::Part) if self.stall() => {
+                let Work { pending, id, finish_at } = work;
+                let payload = payload.to_vec();
+                let since = clock::now();
+                let stalled = Stalled { pending, id, finish_at, payload, filled, since };
+                *lock(state) = StreamState::Payload(Box::new(stalled));
+                // What came between the last attempt and now rings no more.
+                self.advance_stream(&connection, since);
+            }
+            Ok(Moved::Part) => {
+                self.close(&connection, Some(&"too many clients stall"));
+                target.complete(clock::now(), &work.pending, work.id);
+            }
+            Err(end) => {
+                self.end_stream(&connection, &end);
+                target.complete(clock::now(), &work.pending, work.id);
+            }
+        }
+    }
+
+    fn stall(&self) -> bool {
+        self.stalled.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < STALLED_MAX).then_some(n + 1)).is_ok()
+    }
+
+    /// Accounts for a request and answers it, or leaves that to the emulated device.
+    fn served(&self, target: &Target, work: Work, reply: ReplyHeader, payload: Vec<u8>) {
+        let now = clock::now();
+        let Work { pending, id, finish_at } = work;
+        match finish_at.filter(|at| *at > now) {
+            Some(at) => target.answer_at(at, Served { pending, id, reply, payload }),
+            None => {
+                target.complete(now, &pending, id);
+                self.account_and_answer(&pending, &reply, &payload, now);
+            }
+        }
+    }
+
+    /// Answers a request whose device is done.
+    pub fn answer_served(&self, served: &Served, now: Nanos) {
+        self.account_and_answer(&served.pending, &served.reply, &served.payload, now);
+    }
+
+    fn account_and_answer(&self, pending: &Pending, reply: &ReplyHeader, payload: &[u8], now: Nanos) {
+        let moved = |op| if pending.op == op && reply.errno == 0 { u64::from(pending.header.len) } else { 0 };
+        let read_bytes = if pending.op == Op::Read { u64::from(reply.payload_len) } else { 0 };
+        pending.connection.job.record(&Account {
+            read_bytes,
+            written_bytes: moved(Op::Write),
+            cost: pending.cost,
+            is_metadata: !matches!(pending.op, Op::Read | Op::Write | Op::Fsync | Op::ReserveAppend),
+            latency: now.since(pending.arrived),
+        });
+        self.answer(pending, reply, payload);
+    }
+
+    fn answer(&self, pending: &Pending, reply: &ReplyHeader, payload: &[u8]) {
+        let connection = &pending.connection;
+        if connection.is_closed() {
+            return;
+        }
+        match &connection.way {
+            Way::Shared(shared) => {
+                shared.serving.fetch_and(!(1 << pending.slot), Ordering::AcqRel);
+                shared.region.finish(pending.slot, reply);
+            }
+            Way::Stream(state) => {
+                let bytes = [reply.as_bytes(), payload].concat();
+                match stream::send(&connection.socket, &bytes) {
+                    Ok(sent) if sent == bytes.len() => {
+                        *lock(state) = StreamState::Head(Vec::new());
+                    }
+                    Ok(sent) if self.stall() => {
+                        *lock(state) = StreamState::Reply { rest: bytes[sent..].to_vec(), since: clock::now() };
+                    }
+                    Ok(_) => return self.close(connection, Some(&"too many clients stall")),
+                    Err(end) => return self.end_stream(connection, &end),
+                }
+                // What came while the reply went out rings no more.
+                self.advance_stream(connection, clock::now());
+            }
+        }
+    }
+
+    fn give_up_stalled(&self, state: StreamState) {
+        match state {
+            StreamState::Head(_) | StreamState::Queued => return,
+            StreamState::Reply { .. } => {}
+            StreamState::Payload(stalled) => {
+                if let Some(target) = self.target_of(stalled.pending.op, &stalled.pending.header) {
+                    target.complete(clock::now(), &stalled.pending, stalled.id);
+                }
+            }
+        }
+        self.stalled.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn end_stream(&self, connection: &Arc<Connection>, end: &StreamEnd) {
+        let reason: Option<&dyn std::fmt::Display> = if *end == StreamEnd::Closed { None } else { Some(end) };
+        self.close(connection, reason);
+    }
+
+    /// Goes on with whatever a stream is in the middle of.
+    pub fn advance_stream(&self, connection: &Arc<Connection>, now: Nanos) {
+        let Way::Stream(state) = &connection.way else { return };
+        let mut guard = lock(state);
+        loop {
+            match &mut *guard {
+                StreamState::Queued => return,
+                StreamState::Head(head) => match stream::receive_head(&connection.socket, head) {
+                    Ok(None) => return,
+                    Ok(Some((header, op, names))) => {
+                        *guard = StreamState::Queued;
+                        drop(guard);
+                        let arrived = (0, header, op, names);
+                        if let Err(reason) = self.queue(connection, &mut Progress::default(), arrived, now) {
+                            self.close(connection, Some(&reason));
+                        }
+                        return;
+                    }
+                    Err(end) => {
+                        drop(guard);
+                        return self.end_stream(connection, &end);
+                    }
+                },
+                StreamState::Reply { rest, since } => match stream::send(&connection.socket, rest) {
+                    Ok(0) => return,
+                    Ok(sent) if sent < rest.len() => {
+                        rest.drain(..sent);
+                        *since = now;
+                        return;
+                    }
+                    Ok(_) => {
+                        self.stalled.fetch_sub(1, Ordering::Relaxed);
+                        *guard = StreamState::Head(Vec::new());
+                    }
+                    Err(end) => {
+                        drop(guard);
+                        return self.end_stream(connection, &end);
+                    }
+                },
+                StreamState::Payload(stalled) => {
+                    let before = stalled.filled;
+                    let Stalled { payload, filled, .. } = &mut **stalled;
+                    match stream::receive(&connection.socket, payload, filled, false) {
+                        Ok(Moved::Part) => {
+                            if stalled.filled > before {
+                                stalled.since = now;
+                            }
+                            return;
+                        }
+                        Ok(Moved::All) => {
+                            let StreamState::Payload(stalled) = std::mem::replace(&mut *guard, StreamState::Queued)
+                            else {
+                                return;
+                            };
+                            drop(guard);
+                            self.stalled.fetch_sub(1, Ordering::Relaxed);
+                            return self.serve_stalled(*stalled);
+                        }
+                        Err(end) => {
+                            drop(guard);
+                            return self.end_stream(connection, &end);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn serve_stalled(&self, stalled: Stalled) {
+        let Stalled { pending, id, finish_at, payload, .. } = stalled;
+        let Some(target) = self.target_of(pending.op, &pending.header) else { return };
+        let mut small = [0; size_of::<u64>()];
+        let reply = execute::write(&self.store, &pending.header, &payload, &mut small);
+        let payload = small[..reply.payload_len as usize].to_vec();
+        self.served(target, Work { pending, id, finish_at }, reply, payload);
+    }
+
+    /// Shows every client that the server lives, and cuts streams that have stalled for too long.
+    pub fn look_after_connections(&self, now: Nanos) {
+        for connection in self.connections() {
+            match &connection.way {
+                Way::Shared(shared) => shared.region.tick(),
+                Way::Stream(state) => {
+                    let guard = lock(state);
+                    let since = match &*guard {
+                        StreamState::Payload(stalled) => stalled.since,
+                        StreamState::Reply { since, .. } => *since,
+                        _ => continue,
+                    };
+                    drop(guard);
+                    if now.since(since) > STALL_MAX {
+                        self.close(&connection, Some(&"the client stalls in the middle of a transfer"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tells every target of a job.
+    pub fn announce(&self, job: &Job) {
+        let _policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let (now, info) = (clock::now(), job.info());
+        for target in &self.targets {
+            target.set_job(now, job.id, &info);
+        }
+    }
+}
+
+/// A request that is not queued; its connection is closed.
+#[derive(Debug, thiserror::Error)]
+enum Unqueued {
+    #[error("{0}")]
+    Bad(#[from] BadRequest),
+    #[error("{op:?} of {len} bytes, {SLOT_LEN} at most in shared memory")]
+    TooLong { op: Op, len: usize },
+    #[error("this server has no target {0}")]
+    UnknownTarget(u16),
+    #[error("the target's queue is full")]
+    Full,
+}
+
+fn check_for_slot(header: &RequestHeader) -> Result<Op, Unqueued> {
+    let op = header.check()?;
+    let len = header.names_len().max(if reads_or_writes(op) { header.len as usize } else { 0 });
+    if len <= SLOT_LEN { Ok(op) } else { Err(Unqueued::TooLong { op, len }) }
+}
+
+fn reads_or_writes(op: Op) -> bool {
+    matches!(op, Op::Read | Op::Write)
+}
+
+fn lock(state: &Mutex<StreamState>) -> MutexGuard<'_, StreamState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}

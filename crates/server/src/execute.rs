@@ -1,0 +1,218 @@
+//! From a checked request to the store and back: what each operation does, and where errors become errnos.
+
+use crate::clock;
+use crate::connection::Connection;
+use isonomia_proto::fs::{Attr, Capability, Layout, access};
+use isonomia_proto::request::{Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
+use isonomia_store::{Caller, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange};
+use isonomia_units::{Ino, TargetId};
+use zerocopy::IntoBytes;
+
+/// Where an operation puts its reply's payload.
+pub struct Reply<'a> {
+    room: &'a mut [u8],
+    len: usize,
+    value: u64,
+}
+
+impl<'a> Reply<'a> {
+    /// Room for a payload.
+    pub fn new(room: &'a mut [u8]) -> Self {
+        Self { room, len: 0, value: 0 }
+    }
+
+    fn put(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
+        let room = self.room.get_mut(self.len..self.len + bytes.len()).ok_or(StoreError::Invalid)?;
+        room.copy_from_slice(bytes);
+        self.len += bytes.len();
+        Ok(())
+    }
+}
+
+/// Serves every operation but reads and writes.
+pub fn serve(
+    store: &Store,
+    connection: &Connection,
+    header: &RequestHeader,
+    op: Op,
+    names: &[u8],
+    room: &mut [u8],
+) -> ReplyHeader {
+    let mut reply = Reply::new(room);
+    let outcome = operate(store, connection, header, op, names, &mut reply);
+    finish(header, op, outcome, reply)
+}
+
+/// Serves a read into `room`.
+pub fn read(store: &Store, header: &RequestHeader, room: &mut [u8]) -> ReplyHeader {
+    let mut reply = Reply::new(room);
+    let outcome = (|| {
+        verify(store, header, access::READ)?;
+        let room = reply.room.get_mut(..header.len as usize).ok_or(StoreError::Invalid)?;
+        reply.len = store.read(Ino(header.ino), header.offset, room)?;
+        Ok(())
+    })();
+    finish(header, Op::Read, outcome, reply)
+}
+
+/// Serves a write of `payload`; `room` is for the payload of the reply, and may overlie nothing of `payload`.
+pub fn write(store: &Store, header: &RequestHeader, payload: &[u8], room: &mut [u8]) -> ReplyHeader {
+    let mut reply = Reply::new(room);
+    let outcome = (|| {
+        verify(store, header, access::WRITE)?;
+        let ino = Ino(header.ino);
+        if header.flags & flag::APPEND == 0 {
+            reply.value = store.write(ino, header.offset, payload, clock::wall())? as u64;
+            return Ok(());
+        }
+        let (offset, written) = store.append(ino, payload, clock::wall())?;
+        reply.value = offset;
+        reply.put(&(written as u64).to_le_bytes())
+    })();
+    finish(header, Op::Write, outcome, reply)
+}
+
+fn verify(store: &Store, header: &RequestHeader, needed: u32) -> Result<(), StoreError> {
+    store.verify_access(&header.capability(), needed)
+}
+
+/// The edge at which an error becomes an errno. An error that is the storage's fault is told in the log.
+fn finish(header: &RequestHeader, op: Op, outcome: Result<(), StoreError>, mut reply: Reply<'_>) -> ReplyHeader {
+    let error = match outcome {
+        Ok(()) => return ReplyHeader::ok(header.seq, reply.value, reply.len),
+        Err(error) => error,
+    };
+    reply.len = 0;
+    if let StoreError::Outside(path) = &error {
+        if reply.put(path).is_err() {
+            return ReplyHeader::error(header.seq, StoreError::NameTooLong.errno());
+        }
+    } else if matches!(error, StoreError::Io { .. } | StoreError::Meta(_) | StoreError::Damaged(_)) {
+        tracing::error!(op = op.name(), ino = header.ino, %error, "storage failed");
+    }
+    ReplyHeader { payload_len: reply.len as u32, ..ReplyHeader::error(header.seq, error.errno()) }
+}
+
+fn operate(
+    store: &Store,
+    connection: &Connection,
+    header: &RequestHeader,
+    op: Op,
+    names: &[u8],
+    reply: &mut Reply<'_>,
+) -> Result<(), StoreError> {
+    let credentials = &connection.credentials;
+    let caller = &Caller { uid: credentials.uid, gid: credentials.gid, groups: &credentials.groups };
+    let (path, path2) = names.split_at_checked(usize::from(header.path_len)).ok_or(StoreError::Invalid)?;
+    let (at, at2) = (Ino(header.ino), Ino(header.ino2));
+    let follow = header.flags & flag::NO_FOLLOW == 0;
+    let now = clock::wall();
+    let attr: Attr = match op {
+        Op::GetAttr => store.get_attr(caller, at, path, follow)?,
+        Op::SetAttr if header.mac != 0 => {
+            verify(store, header, access::WRITE)?;
+            store.set_size(at, header.offset, now)?
+        }
+        Op::SetAttr => store.set_attr(caller, at, path, follow, &change(header), now)?,
+        Op::Mkdir => store.mkdir(caller, at, path, header.mode, now)?,
+        Op::Mknod => store.mknod(caller, at, path, header.mode, header.offset, now)?,
+        Op::Link => store.link(caller, at, path, follow, at2, path2, now)?,
+        Op::Symlink => store.symlink(caller, path, at2, path2, now)?,
+        Op::Open => return open(store, connection, caller, header, path, reply),
+        Op::Release => {
+            if connection.process.release(at) {
+                store.release(at)?;
+            }
+            return Ok(());
+        }
+        Op::Adopt => {
+            store.verify(&header.capability())?;
+            store.hold(at)?;
+            connection.process.hold(at);
+            return Ok(());
+        }
+        Op::Fsync => {
+            store.verify(&header.capability())?;
+            return store.fsync(at, header.flags & flag::DATA_ONLY != 0);
+        }
+        Op::Rmdir => return store.rmdir(caller, at, path, now),
+        Op::Unlink => return store.unlink(caller, at, path, now),
+        Op::Rename => return store.rename(caller, at, path, at2, path2, rename_how(header)?, now),
+        Op::Readlink => return reply.put(&store.readlink(caller, at, path)?),
+        Op::ReadDir => {
+            let bytes_max = (header.len as usize).min(reply.room.len());
+            let mut bytes = Vec::new();
+            store.read_dir(caller, at, header.offset, bytes_max)?.iter().for_each(|e| e.encode(&mut bytes));
+            return reply.put(&bytes);
+        }
+        Op::Access => return store.access(caller, at, path, header.access),
+        Op::StatFs => return reply.put(store.stat_fs()?.as_bytes()),
+        Op::ReserveAppend => {
+            verify(store, header, access::WRITE)?;
+            reply.value = store.reserve_append(at, u64::from(header.len), now)?;
+            return Ok(());
+        }
+        Op::PathOf => return reply.put(&store.path_of(at)?),
+        // These have their own functions above.
+        Op::Read | Op::Write => return Err(StoreError::Invalid),
+    };
+    reply.put(attr.as_bytes())
+}
+
+fn open(
+    store: &Store,
+    connection: &Connection,
+    caller: &Caller<'_>,
+    header: &RequestHeader,
+    path: &[u8],
+    reply: &mut Reply<'_>,
+) -> Result<(), StoreError> {
+    let has = |bit| header.flags & bit != 0;
+    let how = OpenHow {
+        access: header.access & (access::READ | access::WRITE),
+        create: has(flag::CREATE),
+        exclusive: has(flag::EXCLUSIVE),
+        truncate: has(flag::TRUNCATE),
+        directory: has(flag::DIRECTORY),
+        no_follow: has(flag::NO_FOLLOW),
+        path_only: has(flag::PATH_ONLY),
+        mode: header.mode,
+    };
+    let opened = store.open_file(caller, Ino(header.ino), path, &how, clock::wall())?;
+    connection.process.hold(opened.ino);
+    let fixed = OpenReply {
+        capability: Capability { ..opened.capability },
+        created: u64::from(opened.created),
+        attr: opened.attr,
+    };
+    reply.put(fixed.as_bytes())?;
+    let mut layout = Vec::new();
+    match &opened.layout {
+        Some(layout_of_file) => layout_of_file.encode(&mut layout),
+        // What is no regular file has no bytes on targets; clients expect some layout all the same.
+        None => Layout { stripe_bytes: Layout::STRIPE_ALIGN_BYTES, targets: vec![TargetId(0)] }.encode(&mut layout),
+    }
+    reply.put(&layout)
+}
+
+fn change(header: &RequestHeader) -> SetAttr {
+    let has = |bit| header.valid & bit != 0;
+    let time = |at, now, value| if has(now) { Some(TimeChange::Now) } else { has(at).then_some(TimeChange::At(value)) };
+    SetAttr {
+        mode: has(valid::MODE).then_some(header.mode),
+        uid: has(valid::UID).then_some(header.uid),
+        gid: has(valid::GID).then_some(header.gid),
+        size: has(valid::SIZE).then_some(header.offset),
+        atime: time(valid::ATIME, valid::ATIME_NOW, header.atime),
+        mtime: time(valid::MTIME, valid::MTIME_NOW, header.mtime),
+    }
+}
+
+fn rename_how(header: &RequestHeader) -> Result<RenameHow, StoreError> {
+    match header.flags & (flag::NO_REPLACE | flag::EXCHANGE) {
+        0 => Ok(RenameHow::Replace),
+        flag::NO_REPLACE => Ok(RenameHow::NoReplace),
+        flag::EXCHANGE => Ok(RenameHow::Exchange),
+        _ => Err(StoreError::Invalid),
+    }
+}

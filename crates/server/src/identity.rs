@@ -1,0 +1,229 @@
+//! Who a client is, for permissions and for sharing: what the kernel or a key proves, and which claims count.
+//!
+//! On a Unix socket the kernel names user and groups. On TCP the key proves that the peer may act for the owner
+//! of the server. The scheduler's environment names job, nodes, and account. Any other claim counts only on a
+//! server that was started to trust its clients.
+
+use isonomia_proto::setup::{Claims, Hello};
+use isonomia_units::{JobInfo, NAME_LEN_MAX};
+use nix::unistd::{Gid, Group, Uid, User};
+
+/// The job of a client that names none.
+const UNNAMED_JOB: &str = "interactive";
+/// Supplementary groups that are kept; Linux allows as many.
+const GROUPS_MAX: usize = 65_536;
+
+/// The user and groups that permissions are checked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// User.
+    pub uid: u32,
+    /// Primary group.
+    pub gid: u32,
+    /// Supplementary groups.
+    pub groups: Vec<u32>,
+}
+
+/// How a client reached this server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// Through a Unix socket: the kernel vouches for this.
+    Local(Credentials),
+    /// Through TCP, with a proof of the key that belongs to this user.
+    Keyed(Credentials),
+}
+
+/// What a client is taken for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Admission {
+    /// For permissions.
+    pub credentials: Credentials,
+    /// For sharing.
+    pub job: JobInfo,
+}
+
+/// A hello that cannot be admitted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Inadmissible {
+    /// A name is longer than allowed or has control characters.
+    #[error("the {0} name is longer than {NAME_LEN_MAX} bytes, empty, or has control characters")]
+    Name(&'static str),
+    /// A job of no nodes or no priority.
+    #[error("{0} must be at least 1")]
+    Zero(&'static str),
+}
+
+/// Decides what `peer`, which said `hello`, is taken for.
+pub fn admit(peer: &Peer, hello: &Hello, trust: bool) -> Result<Admission, Inadmissible> {
+    let claims = &hello.claims;
+    check_claims(claims)?;
+    let credentials = match peer {
+        Peer::Local(credentials) => credentials.clone(),
+        Peer::Keyed(_) if trust => Credentials { uid: hello.uid, gid: hello.gid, groups: Vec::new() },
+        Peer::Keyed(owner) => owner.clone(),
+    };
+    let trusted = |claim: &Option<String>| claim.clone().filter(|_| trust);
+    let scheduler = claims.scheduler.as_ref();
+    let user = trusted(&claims.user).unwrap_or_else(|| user_name(credentials.uid));
+    let account = || scheduler.and_then(|s| s.account.clone());
+    let group = trusted(&claims.group).or_else(account).unwrap_or_else(|| group_name(credentials.gid));
+    let job = claims.job.clone().or_else(|| scheduler.map(|s| s.job.clone()));
+    let nodes = claims.nodes.filter(|_| trust).or_else(|| scheduler.and_then(|s| s.nodes)).unwrap_or(1);
+    let job = JobInfo {
+        name: job.as_deref().unwrap_or(UNNAMED_JOB).into(),
+        user: user.into(),
+        group: group.into(),
+        nodes,
+        priority: claims.priority.filter(|_| trust).unwrap_or(1),
+    };
+    Ok(Admission { credentials, job })
+}
+
+fn check_claims(claims: &Claims) -> Result<(), Inadmissible> {
+    let scheduler = claims.scheduler.as_ref();
+    let names = [
+        ("job", claims.job.as_ref()),
+        ("user", claims.user.as_ref()),
+        ("group", claims.group.as_ref()),
+        ("job", scheduler.map(|s| &s.job)),
+        ("account", scheduler.and_then(|s| s.account.as_ref())),
+    ];
+    for (what, name) in names {
+        let bad = |n: &String| n.is_empty() || n.len() > NAME_LEN_MAX || n.chars().any(char::is_control);
+        if name.is_some_and(bad) {
+            return Err(Inadmissible::Name(what));
+        }
+    }
+    let nodes = [claims.nodes, scheduler.and_then(|s| s.nodes)];
+    if nodes.contains(&Some(0)) {
+        return Err(Inadmissible::Zero("nodes"));
+    }
+    if claims.priority == Some(0) { Err(Inadmissible::Zero("priority")) } else { Ok(()) }
+}
+
+/// The name of a user, or its number where it has none.
+pub fn user_name(uid: u32) -> String {
+    User::from_uid(Uid::from_raw(uid)).ok().flatten().map_or_else(|| uid.to_string(), |u| u.name)
+}
+
+fn group_name(gid: u32) -> String {
+    Group::from_gid(Gid::from_raw(gid)).ok().flatten().map_or_else(|| gid.to_string(), |g| g.name)
+}
+
+/// The kernel's word on who is at the other end of a Unix socket.
+pub fn peer_credentials(socket: &impl std::os::fd::AsRawFd) -> std::io::Result<Credentials> {
+    use nix::libc;
+    let mut ucred = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to a struct of that size.
+    let outcome = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut ucred).cast(), &raw mut len)
+    };
+    if outcome != 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    let mut groups: Vec<libc::gid_t> = vec![0; 64];
+    loop {
+        let mut len = (groups.len() * size_of::<libc::gid_t>()) as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes, the size of the vector.
+        let outcome = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut len,
+            )
+        };
+        if outcome == 0 {
+            groups.truncate(len as usize / size_of::<libc::gid_t>());
+            return Ok(Credentials { uid: ucred.uid, gid: ucred.gid, groups });
+        }
+        let error = std::io::Error::last_os_error();
+        if error.raw_os_error() != Some(libc::ERANGE) || groups.len() >= GROUPS_MAX {
+            return Err(error);
+        }
+        groups.resize(GROUPS_MAX.min(len as usize / size_of::<libc::gid_t>() + 1).max(groups.len() + 1), 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isonomia_proto::PROTOCOL_VERSION;
+    use isonomia_proto::setup::{Role, SchedulerJob};
+
+    fn hello(claims: Claims) -> Hello {
+        Hello {
+            version: PROTOCOL_VERSION,
+            role: Role::SharedMemory,
+            client: 1,
+            claims,
+            nonce: [0; 32],
+            proof: [0; 32],
+            pid: 1,
+            uid: 4321,
+            gid: 4321,
+        }
+    }
+
+    fn local() -> Peer {
+        Peer::Local(Credentials { uid: 1_234_567, gid: 1_234_568, groups: vec![5] })
+    }
+
+    fn everything() -> Claims {
+        Claims {
+            job: Some("j1".into()),
+            user: Some("root".into()),
+            group: Some("astro".into()),
+            nodes: Some(64),
+            priority: Some(9),
+            scheduler: None,
+        }
+    }
+
+    #[test]
+    fn without_trust_the_kernel_decides() {
+        let got = admit(&local(), &hello(everything()), false).unwrap();
+        assert_eq!(got.job, JobInfo::new("j1", "1234567", "1234568"));
+        assert_eq!(got.credentials, Credentials { uid: 1_234_567, gid: 1_234_568, groups: vec![5] });
+    }
+
+    #[test]
+    fn with_trust_claims_count_for_sharing_and_never_for_local_permissions() {
+        let got = admit(&local(), &hello(everything()), true).unwrap();
+        assert_eq!(got.job, JobInfo { nodes: 64, priority: 9, ..JobInfo::new("j1", "root", "astro") });
+        assert_eq!(got.credentials.uid, 1_234_567);
+    }
+
+    #[test]
+    fn the_schedulers_environment_counts_where_options_do_not() {
+        let scheduler = SchedulerJob {
+            scheduler: "slurm".into(),
+            job: "c1/77".into(),
+            nodes: Some(4),
+            account: Some("bio".into()),
+        };
+        let claims = Claims { nodes: Some(64), scheduler: Some(scheduler), ..Claims::default() };
+        let got = admit(&local(), &hello(claims), false).unwrap();
+        assert_eq!(got.job, JobInfo { nodes: 4, ..JobInfo::new("c1/77", "1234567", "bio") });
+    }
+
+    #[test]
+    fn a_key_proves_its_owner_and_nobody_else() {
+        let owner = Credentials { uid: 1_000_001, gid: 1_000_001, groups: vec![] };
+        let peer = Peer::Keyed(owner.clone());
+        assert_eq!(admit(&peer, &hello(everything()), false).unwrap().credentials, owner);
+        assert_eq!(admit(&peer, &hello(everything()), true).unwrap().credentials.uid, 4321);
+    }
+
+    #[test]
+    fn nonsense_is_refused_by_name() {
+        let refuse = |claims| admit(&local(), &hello(claims), true).unwrap_err();
+        let long = Claims { job: Some("x".repeat(256)), ..Claims::default() };
+        assert_eq!(refuse(long), Inadmissible::Name("job"));
+        assert_eq!(refuse(Claims { group: Some("a\nb".into()), ..Claims::default() }), Inadmissible::Name("group"));
+        assert_eq!(refuse(Claims { nodes: Some(0), ..Claims::default() }), Inadmissible::Zero("nodes"));
+        assert_eq!(refuse(Claims { priority: Some(0), ..Claims::default() }), Inadmissible::Zero("priority"));
+    }
+}

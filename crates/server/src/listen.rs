@@ -1,0 +1,84 @@
+//! Opening the addresses that a server listens on.
+
+use crate::gate::Listener;
+use isonomia_transport::address::Address;
+use isonomia_transport::key::Key;
+use isonomia_transport::socket::{Deadline, SocketError, connect};
+use isonomia_units::Nanos;
+use rustix::fs::Mode;
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
+use std::net::{SocketAddr, ToSocketAddrs};
+
+/// Connections that the kernel keeps until the gate accepts them.
+const BACKLOG: i32 = 1_024;
+
+/// An address that cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ListenError {
+    /// Somebody listens there.
+    #[error("{0} is in use by another server")]
+    InUse(Address),
+    /// TCP without a key.
+    #[error("{0} needs a key file (--key-file): clients on TCP prove that they know a key")]
+    KeyMissing(Address),
+    /// The host's name means nothing.
+    #[error("cannot resolve {0}")]
+    Resolve(Address),
+    /// The system refused.
+    #[error("cannot listen on {address}: {errno}")]
+    System {
+        /// The address.
+        address: Address,
+        /// Why.
+        errno: Errno,
+    },
+}
+
+/// Listens on `address`; gives the socket and the address with the port that was chosen if it asked for port 0.
+pub fn open(address: &Address, key: Option<&Key>) -> Result<(Listener, Address), ListenError> {
+    let system = |errno| ListenError::System { address: address.clone(), errno };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    match address {
+        Address::Unix(path) => {
+            clear_stale(address, path)?;
+            let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(system)?;
+            bind(&socket, &SocketAddrUnix::new(path.as_str()).map_err(system)?).map_err(system)?;
+            // Everybody may connect: the kernel says who it is, and the store checks permissions.
+            rustix::fs::chmod(path.as_str(), Mode::from_raw_mode(0o666)).map_err(system)?;
+            listen(&socket, BACKLOG).map_err(system)?;
+            Ok((Listener { socket, key: None }, address.clone()))
+        }
+        Address::Tcp(place) => {
+            let key = key.ok_or_else(|| ListenError::KeyMissing(address.clone()))?;
+            let target: SocketAddr = place
+                .to_socket_addrs()
+                .ok()
+                .and_then(|mut all| all.next())
+                .ok_or_else(|| ListenError::Resolve(address.clone()))?;
+            let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+            let socket = socket_with(family, SocketType::STREAM, flags, None).map_err(system)?;
+            sockopt::set_socket_reuseaddr(&socket, true).map_err(system)?;
+            bind(&socket, &target).map_err(|errno| match errno {
+                Errno::ADDRINUSE => ListenError::InUse(address.clone()),
+                other => system(other),
+            })?;
+            listen(&socket, BACKLOG).map_err(system)?;
+            let chosen = rustix::net::getsockname(&socket).map_err(system)?;
+            let chosen = SocketAddr::try_from(chosen).map_err(|_| system(Errno::AFNOSUPPORT))?;
+            Ok((Listener { socket, key: Some(key.clone()) }, Address::Tcp(chosen.to_string())))
+        }
+    }
+}
+
+/// Removes the socket that a server left behind when it was killed.
+fn clear_stale(address: &Address, path: &str) -> Result<(), ListenError> {
+    match connect(address, Deadline::after(Nanos::from_secs(1))) {
+        Ok(_) | Err(SocketError::System(Errno::AGAIN)) => Err(ListenError::InUse(address.clone())),
+        Err(SocketError::System(Errno::CONNREFUSED)) => {
+            rustix::fs::unlink(path).map_err(|errno| ListenError::System { address: address.clone(), errno })
+        }
+        Err(_) => Ok(()),
+    }
+}

@@ -1,0 +1,146 @@
+//! A server's state as operators see it.
+
+use crate::clock;
+use crate::core::Core;
+use crate::jobs::{Job, Received};
+use isonomia_proto::control::{JobStatus, Status, TargetStatus};
+use isonomia_units::{JobId, Nanos};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
+
+/// What a status says besides the state of the core.
+#[derive(Clone, Debug)]
+pub struct About {
+    /// Number of the server.
+    pub server: u16,
+    /// When it started.
+    pub started_at: Nanos,
+    /// Directory of the metadata.
+    pub dir: String,
+    /// Addresses listened on.
+    pub listen: Vec<String>,
+    /// Whether claims are believed.
+    pub trust_clients: bool,
+}
+
+/// What one job received within the window, by kind of service.
+struct Window {
+    job: Arc<Job>,
+    from: Received,
+    to: Received,
+}
+
+impl Window {
+    fn data_ns(&self) -> u64 {
+        self.to.data_service_ns - self.from.data_service_ns
+    }
+
+    fn metadata_ns(&self) -> u64 {
+        self.to.metadata_service_ns - self.from.metadata_service_ns
+    }
+
+    fn span_s(&self) -> f64 {
+        self.to.at.since(self.from.at).as_secs_f64()
+    }
+}
+
+/// The state now.
+pub fn snapshot(core: &Core, about: &About) -> Status {
+    let now = clock::now();
+    let windows: Vec<Window> = core
+        .jobs
+        .all()
+        .into_iter()
+        .map(|job| {
+            let (from, to) = job.window(now);
+            Window { job, from, to }
+        })
+        .collect();
+    let data_total: u64 = windows.iter().map(Window::data_ns).sum();
+    let metadata_total: u64 = windows.iter().map(Window::metadata_ns).sum();
+    let due = shares_due(core, now);
+    let (policy, draw) = {
+        let policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        (policy.spec.to_string(), policy.draw.to_string())
+    };
+    Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        server: about.server,
+        pid: std::process::id(),
+        uptime_s: now.since(about.started_at).as_secs_f64(),
+        dir: about.dir.clone(),
+        listen: about.listen.clone(),
+        trust_clients: about.trust_clients,
+        policy,
+        draw,
+        window_s: windows.iter().map(Window::span_s).fold(0.0, f64::max),
+        workers: core.workers as u32,
+        connections: core.connections().len() as u64,
+        refused_total: core.refused_total.load(Ordering::Relaxed),
+        targets: targets(core),
+        jobs: windows.iter().map(|w| job_status(core, w, &due, data_total, metadata_total)).collect(),
+    }
+}
+
+fn targets(core: &Core) -> Vec<TargetStatus> {
+    core.targets.iter().map(|target| target.status()).collect()
+}
+
+/// The share due to each job: the mean over the data targets on which it is active, or, for a job that is active
+/// at none of them, its share of the metadata service.
+fn shares_due(core: &Core, now: Nanos) -> HashMap<JobId, f64> {
+    let mut sums: HashMap<JobId, (f64, u32)> = HashMap::new();
+    for target in core.targets.iter().filter(|t| t.id.is_some()) {
+        for (job, share) in target.shares(now) {
+            let sum = sums.entry(job).or_default();
+            *sum = (sum.0 + share, sum.1 + 1);
+        }
+    }
+    let mut due: HashMap<JobId, f64> = sums.into_iter().map(|(job, (sum, n))| (job, sum / f64::from(n))).collect();
+    for target in core.targets.iter().filter(|t| t.id.is_none()) {
+        for (job, share) in target.shares(now) {
+            due.entry(job).or_insert(share);
+        }
+    }
+    due
+}
+
+fn job_status(
+    core: &Core,
+    window: &Window,
+    due: &HashMap<JobId, f64>,
+    data_total: u64,
+    metadata_total: u64,
+) -> JobStatus {
+    let (job, from, to) = (&window.job, &window.from, &window.to);
+    let info = job.info();
+    let fraction = |part: u64, total: u64| if total == 0 { 0.0 } else { part as f64 / total as f64 };
+    let share_received = match window.data_ns() {
+        0 => fraction(window.metadata_ns(), metadata_total),
+        ns => fraction(ns, data_total),
+    };
+    let span_s = window.span_s();
+    let rate = |n: u64| if span_s > 0.0 { n as f64 / span_s } else { 0.0 };
+    let latency = job.latency();
+    JobStatus {
+        job: info.name.to_string(),
+        user: info.user.to_string(),
+        group: info.group.to_string(),
+        nodes: info.nodes,
+        priority: info.priority,
+        clients: job.connections(),
+        share_due: due.get(&job.id).copied().unwrap_or(0.0),
+        share_received,
+        throughput_bytes_per_s: rate(to.read_bytes + to.written_bytes - from.read_bytes - from.written_bytes),
+        requests_per_s: rate(to.requests - from.requests),
+        queued: core.targets.iter().map(|t| t.queued_of(job.id)).sum(),
+        latency_p50_us: latency.p50_us,
+        latency_p99_us: latency.p99_us,
+        latency_max_us: latency.max_us,
+        read_bytes_total: to.read_bytes,
+        written_bytes_total: to.written_bytes,
+        requests_total: to.requests,
+        service_ns_total: to.data_service_ns + to.metadata_service_ns,
+    }
+}

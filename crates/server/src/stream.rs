@@ -1,0 +1,195 @@
+//! The server's side of a TCP connection, never waiting for the client.
+//!
+//! Requests come one after the other. The head of a request is taken off the socket at once, its payload only
+//! when its turn has come, so until then it waits in the client and in the kernel's bounded buffers. A client
+//! that stalls in the middle of a payload or does not take its reply is put aside with what it has, and gone on
+//! with when its socket is ready.
+
+use crate::target::Pending;
+use isonomia_policy::RequestId;
+use isonomia_proto::request::{BadRequest, Op, RequestHeader};
+use isonomia_units::Nanos;
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags};
+use zerocopy::FromBytes;
+
+/// Attempts to go on with a payload before the client is put aside.
+const SPINS: u32 = 100;
+
+/// What a connection is in the middle of.
+#[derive(Debug)]
+pub enum StreamState {
+    /// Taking in the head of a request: header and names.
+    Head(Vec<u8>),
+    /// A request is queued; nothing is read.
+    Queued,
+    /// A write's turn has come, and its payload is not all here.
+    Payload(Box<Stalled>),
+    /// A reply is not all gone.
+    Reply {
+        /// What is left of it.
+        rest: Vec<u8>,
+        /// When something last moved.
+        since: Nanos,
+    },
+}
+
+/// A write whose client stalls.
+#[derive(Debug)]
+pub struct Stalled {
+    /// The request.
+    pub pending: Pending,
+    /// The arbiter's name for it.
+    pub id: RequestId,
+    /// When the emulated device is done.
+    pub finish_at: Option<Nanos>,
+    /// Its payload so far, and room for the rest.
+    pub payload: Vec<u8>,
+    /// Bytes of `payload` that are there.
+    pub filled: usize,
+    /// When something last moved.
+    pub since: Nanos,
+}
+
+/// Why a stream is cut.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StreamEnd {
+    /// The client hung up.
+    #[error("closed by the client")]
+    Closed,
+    /// What it sent is no request.
+    #[error("{0}")]
+    Bad(#[from] BadRequest),
+    /// The system says.
+    #[error("{0}")]
+    System(Errno),
+}
+
+/// How far a transfer came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// All of it.
+    All,
+    /// The socket has no more, or takes no more, for now.
+    Part,
+}
+
+/// Receives into `buffer[*filled..]`, as much as is there, with a short spin for what is on its way.
+pub fn receive(socket: &impl AsFd, buffer: &mut [u8], filled: &mut usize, spin: bool) -> Result<Moved, StreamEnd> {
+    let mut idle = 0;
+    while *filled < buffer.len() {
+        match rustix::net::recv(socket, &mut buffer[*filled..], RecvFlags::DONTWAIT) {
+            Ok((0, _)) | Err(Errno::CONNRESET) => return Err(StreamEnd::Closed),
+            Ok((n, _)) => {
+                *filled += n;
+                idle = 0;
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) if spin && idle < SPINS => {
+                idle += 1;
+                rustix::thread::sched_yield();
+            }
+            Err(Errno::AGAIN) => return Ok(Moved::Part),
+            Err(errno) => return Err(StreamEnd::System(errno)),
+        }
+    }
+    Ok(Moved::All)
+}
+
+/// Sends `bytes`; gives how many went.
+pub fn send(socket: &impl AsFd, bytes: &[u8]) -> Result<usize, StreamEnd> {
+    let mut sent = 0;
+    while sent < bytes.len() {
+        match rustix::net::send(socket, &bytes[sent..], SendFlags::DONTWAIT | SendFlags::NOSIGNAL) {
+            Ok(n) => sent += n,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => break,
+            Err(Errno::PIPE | Errno::CONNRESET) => return Err(StreamEnd::Closed),
+            Err(errno) => return Err(StreamEnd::System(errno)),
+        }
+    }
+    Ok(sent)
+}
+
+/// Goes on taking in a head; the request when it is complete.
+pub fn receive_head(socket: &impl AsFd, head: &mut Vec<u8>) -> Result<Option<(RequestHeader, Op, Vec<u8>)>, StreamEnd> {
+    loop {
+        let wanted = match RequestHeader::read_from_prefix(head.as_slice()) {
+            Ok((header, _)) => {
+                let op = header.check()?;
+                let wanted = RequestHeader::LEN + header.names_len();
+                if head.len() == wanted {
+                    let names = head.split_off(RequestHeader::LEN);
+                    head.clear();
+                    return Ok(Some((header, op, names)));
+                }
+                wanted
+            }
+            Err(_) => RequestHeader::LEN,
+        };
+        let mut filled = head.len();
+        head.resize(wanted, 0);
+        let moved = receive(socket, head, &mut filled, false);
+        head.truncate(filled);
+        if moved? == Moved::Part {
+            return Ok(None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isonomia_units::Ino;
+    use proptest::prelude::*;
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use zerocopy::IntoBytes;
+
+    fn pair() -> (rustix::fd::OwnedFd, rustix::fd::OwnedFd) {
+        socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap()
+    }
+
+    #[test]
+    fn a_head_is_put_together_from_any_pieces() {
+        let header = RequestHeader { path_len: 3, path2_len: 2, ..RequestHeader::new(Op::Rename, Ino::ROOT) };
+        let bytes = [header.as_bytes(), b"abcde"].concat();
+        for step in [1, 7, 128, 200] {
+            let (client, server) = pair();
+            let mut head = Vec::new();
+            let mut got = None;
+            for piece in bytes.chunks(step) {
+                assert!(got.is_none());
+                send(&client, piece).unwrap();
+                got = receive_head(&server, &mut head).unwrap();
+            }
+            assert_eq!(got, Some((header, Op::Rename, b"abcde".to_vec())), "in steps of {step}");
+        }
+    }
+
+    #[test]
+    fn the_payload_stays_in_the_socket() {
+        let (client, server) = pair();
+        let header = RequestHeader { len: 4, ..RequestHeader::new(Op::Write, Ino::ROOT) };
+        send(&client, &[header.as_bytes(), b"data"].concat()).unwrap();
+        assert!(receive_head(&server, &mut Vec::new()).unwrap().is_some());
+        let mut payload = [0; 4];
+        assert_eq!(receive(&server, &mut payload, &mut 0, false), Ok(Moved::All));
+        assert_eq!(&payload, b"data");
+    }
+
+    proptest! {
+        #[test]
+        fn random_bytes_end_the_stream_or_wait_for_more(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
+            let (client, server) = pair();
+            send(&client, &bytes).unwrap();
+            let mut head = Vec::new();
+            match receive_head(&server, &mut head) {
+                Ok(got) => prop_assert!(got.is_none() && bytes.len() < RequestHeader::LEN),
+                Err(StreamEnd::Bad(_)) => prop_assert!(bytes.len() >= RequestHeader::LEN),
+                Err(other) => prop_assert!(false, "{other}"),
+            }
+        }
+    }
+}

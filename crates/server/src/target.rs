@@ -1,0 +1,315 @@
+//! One target's queue: the policy's arbiter, the emulated device if the target is capped, and what waits.
+//!
+//! The metadata service is arbitrated by a queue of the same kind.
+
+use crate::connection::Connection;
+use isonomia_policy::{Arbiter, CappedDevice, CostModel, Draw, Next, PolicySpec, Request, RequestId, Tuning, build};
+use isonomia_proto::control::TargetStatus;
+use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
+use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate, TargetId};
+use slab::Slab;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Cost of bytes on a target that is not capped. Shares depend on the ratio of this and the time for an
+/// operation only: here an operation weighs as much as 16 KiB.
+const NOMINAL_BANDWIDTH: u64 = 8 << 30;
+const NOMINAL_PER_OP: Nanos = Nanos(1_907);
+
+/// A request that waits for its turn, or is served.
+#[derive(Debug)]
+pub struct Pending {
+    /// Where it came from.
+    pub connection: Arc<Connection>,
+    /// Its slot in shared memory; 0 on a stream.
+    pub slot: usize,
+    /// What it asks, already checked.
+    pub header: RequestHeader,
+    /// Its operation.
+    pub op: Op,
+    /// Its names, if they had to be taken off a stream.
+    pub names: Vec<u8>,
+    /// When it came.
+    pub arrived: Nanos,
+    /// What it is charged.
+    pub cost: Nanos,
+}
+
+/// A request whose turn has come.
+#[derive(Debug)]
+pub struct Work {
+    /// The request.
+    pub pending: Pending,
+    /// The arbiter's name for it.
+    pub id: RequestId,
+    /// When the emulated device is done with it; the reply waits until then.
+    pub finish_at: Option<Nanos>,
+}
+
+/// A request that is served, and whose reply waits for the emulated device.
+#[derive(Debug)]
+pub struct Served {
+    /// The request.
+    pub pending: Pending,
+    /// The arbiter's name for it.
+    pub id: RequestId,
+    /// The reply.
+    pub reply: ReplyHeader,
+    /// The reply's payload, if it has to go out on a stream.
+    pub payload: Vec<u8>,
+}
+
+/// What a worker finds at a target.
+#[derive(Debug)]
+pub enum Turn {
+    /// Serve this.
+    Serve(Work),
+    /// Answer this: the emulated device is done with it.
+    Answer(Box<Served>),
+    /// Nothing before this time, unless a request comes.
+    WaitUntil(Nanos),
+    /// Nothing at all.
+    Idle,
+}
+
+/// A target.
+pub struct Target {
+    /// Its number; `None` is the metadata service.
+    pub id: Option<TargetId>,
+    dir: String,
+    cost: CostModel,
+    is_capped: bool,
+    bandwidth: Option<Rate>,
+    /// Requests queued or waiting for the device, so that workers pass by an empty target without its lock.
+    waiting: AtomicUsize,
+    queue: Mutex<Queue>,
+}
+
+struct Queue {
+    arbiter: Box<dyn Arbiter>,
+    device: Option<CappedDevice>,
+    pending: Slab<Pending>,
+    due: BinaryHeap<Reverse<Due>>,
+    finished: Slab<Served>,
+    requests_total: u64,
+    service_ns_total: u64,
+}
+
+/// A reply by the time it is due; the smaller key breaks ties.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Due {
+    at: Nanos,
+    key: usize,
+}
+
+/// How arbiters are made.
+#[derive(Clone, Debug)]
+pub struct Policy {
+    /// What is fair.
+    pub spec: PolicySpec,
+    /// How the next request is drawn.
+    pub draw: Draw,
+    /// Seed of the lottery.
+    pub seed: u64,
+}
+
+impl Policy {
+    fn arbiter(&self) -> Box<dyn Arbiter> {
+        build(&self.spec, self.draw, self.seed, Tuning::default())
+    }
+}
+
+impl Target {
+    /// A target that is emulated if `bandwidth` or `per_op` is given.
+    pub fn new(
+        id: Option<TargetId>,
+        dir: String,
+        bandwidth: Option<Rate>,
+        per_op: Option<Nanos>,
+        policy: &Policy,
+    ) -> Self {
+        let is_capped = bandwidth.is_some() || per_op.is_some();
+        let nominal = Rate::new(NOMINAL_BANDWIDTH).expect("constant");
+        let cost = CostModel {
+            per_op: per_op.unwrap_or(if is_capped { Nanos::ZERO } else { NOMINAL_PER_OP }),
+            // A cap on operations alone lets bytes pass at a rate that nothing reaches.
+            bandwidth: bandwidth.unwrap_or(if is_capped { Rate::new(u64::MAX).expect("constant") } else { nominal }),
+        };
+        let queue = Queue {
+            arbiter: policy.arbiter(),
+            device: is_capped.then(CappedDevice::new),
+            pending: Slab::new(),
+            due: BinaryHeap::new(),
+            finished: Slab::new(),
+            requests_total: 0,
+            service_ns_total: 0,
+        };
+        Self { id, dir, cost, is_capped, bandwidth, waiting: AtomicUsize::new(0), queue: Mutex::new(queue) }
+    }
+
+    /// Whether it emulates a device.
+    pub fn is_capped(&self) -> bool {
+        self.is_capped
+    }
+
+    /// What an operation that moves `bytes` is charged. A later part of a transfer is charged its bytes only.
+    pub fn cost(&self, bytes: Bytes, is_continued: bool) -> Nanos {
+        if is_continued { self.cost.bandwidth.time_for(bytes).max(Nanos(1)) } else { self.cost.cost(bytes) }
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Queues a request; gives it back if the queue is full.
+    pub fn enqueue(&self, now: Nanos, pending: Pending) -> Result<(), Box<Pending>> {
+        let mut queue = self.queue();
+        let (job, cost) = (pending.connection.job.id, pending.cost);
+        let key = queue.pending.insert(pending);
+        match queue.arbiter.enqueue(now, Request { id: RequestId(key as u64), job, cost }) {
+            Ok(()) => {
+                self.waiting.fetch_add(1, Ordering::Release);
+                Ok(())
+            }
+            Err(_) => Err(Box::new(queue.pending.remove(key))),
+        }
+    }
+
+    /// Whether a worker need not ask.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) == 0
+    }
+
+    /// What to do next.
+    pub fn turn(&self, now: Nanos) -> Turn {
+        let mut queue = self.queue();
+        if let Some(Reverse(due)) = queue.due.peek() {
+            if due.at <= now {
+                let key = due.key;
+                queue.due.pop();
+                let served = queue.finished.remove(key);
+                self.waiting.fetch_sub(1, Ordering::Release);
+                queue.ended(now, &served.pending, served.id);
+                return Turn::Answer(Box::new(served));
+            }
+        }
+        let due_at = queue.due.peek().map(|Reverse(due)| due.at);
+        let earliest = |at: Nanos| Turn::WaitUntil(due_at.map_or(at, |due| due.min(at)));
+        if let Some(device) = &queue.device {
+            // A busy device has nothing to be asked.
+            if device.free_at() > now {
+                let free_at = device.free_at();
+                return if queue.arbiter.queued() == 0 && due_at.is_none() { Turn::Idle } else { earliest(free_at) };
+            }
+        }
+        match queue.arbiter.next(now) {
+            Next::Dispatch(request) => {
+                let pending = queue.pending.remove(request.id.0 as usize);
+                self.waiting.fetch_sub(1, Ordering::Release);
+                let finish_at = queue.device.as_mut().map(|device| {
+                    let was_waiting = pending.arrived <= device.free_at();
+                    device.start(now, request.cost, was_waiting)
+                });
+                Turn::Serve(Work { pending, id: request.id, finish_at })
+            }
+            Next::WaitUntil(at) => earliest(at),
+            Next::Idle => due_at.map_or(Turn::Idle, Turn::WaitUntil),
+        }
+    }
+
+    /// Keeps a reply until the emulated device is done.
+    pub fn answer_at(&self, at: Nanos, served: Served) {
+        let mut queue = self.queue();
+        self.waiting.fetch_add(1, Ordering::Release);
+        let key = queue.finished.insert(served);
+        queue.due.push(Reverse(Due { at, key }));
+    }
+
+    /// A request that was served is about to be answered.
+    pub fn complete(&self, now: Nanos, pending: &Pending, id: RequestId) {
+        self.queue().ended(now, pending, id);
+    }
+
+    /// Announces a job, or what has changed of it.
+    pub fn set_job(&self, now: Nanos, job: JobId, info: &JobInfo) {
+        self.queue().arbiter.set_job(now, job, info);
+    }
+
+    /// Forgets a job, which has no connections left.
+    pub fn remove_job(&self, now: Nanos, job: JobId) {
+        let mut queue = self.queue();
+        let dropped = queue.arbiter.remove_job(now, job);
+        self.waiting.fetch_sub(dropped.len(), Ordering::Release);
+        for request in dropped {
+            queue.pending.try_remove(request.id.0 as usize);
+        }
+    }
+
+    /// Drops what a closed connection still has queued. Linear in what is queued.
+    pub fn cancel(&self, now: Nanos, connection: u64) {
+        let mut queue = self.queue();
+        let gone: Vec<(usize, JobId)> = queue
+            .pending
+            .iter()
+            .filter(|(_, p)| p.connection.id == connection)
+            .map(|(key, p)| (key, p.connection.job.id))
+            .collect();
+        for (key, job) in gone {
+            if queue.arbiter.cancel(now, RequestId(key as u64), job) {
+                queue.pending.remove(key);
+                self.waiting.fetch_sub(1, Ordering::Release);
+            }
+        }
+    }
+
+    /// Changes the policy at once; what is queued stays queued, in its order.
+    pub fn set_policy(&self, now: Nanos, policy: &Policy, jobs: &[(JobId, Arc<JobInfo>)]) {
+        let mut queue = self.queue();
+        let mut arbiter = policy.arbiter();
+        for (job, info) in jobs {
+            arbiter.set_job(now, *job, info);
+        }
+        for request in queue.arbiter.drain() {
+            // A queue that held these takes them again.
+            if arbiter.enqueue(now, request).is_err() {
+                queue.pending.try_remove(request.id.0 as usize);
+                self.waiting.fetch_sub(1, Ordering::Release);
+            }
+        }
+        queue.arbiter = arbiter;
+    }
+
+    /// Shares due among the jobs that are active here.
+    pub fn shares(&self, now: Nanos) -> Vec<(JobId, f64)> {
+        self.queue().arbiter.shares(now)
+    }
+
+    /// Requests of `job` that wait here.
+    pub fn queued_of(&self, job: JobId) -> u64 {
+        self.queue().arbiter.queued_of(job) as u64
+    }
+
+    /// State for operators.
+    pub fn status(&self) -> TargetStatus {
+        let queue = self.queue();
+        TargetStatus {
+            target: self.id.map_or_else(|| "metadata".to_owned(), |id| id.to_string()),
+            dir: self.dir.clone(),
+            bandwidth_bytes_per_s: self.bandwidth.map(Rate::bytes_per_s),
+            per_op_ns: if self.is_capped { self.cost.per_op.0 } else { 0 },
+            queued: queue.arbiter.queued() as u64,
+            requests_total: queue.requests_total,
+            service_ns_total: queue.service_ns_total,
+        }
+    }
+}
+
+impl Queue {
+    fn ended(&mut self, now: Nanos, pending: &Pending, id: RequestId) {
+        self.requests_total += 1;
+        self.service_ns_total += pending.cost.0;
+        self.arbiter.complete(now, id, pending.connection.job.id);
+    }
+}

@@ -1,0 +1,94 @@
+//! The worker threads: each takes requests in, asks the targets whose turn it is, and serves.
+//!
+//! A worker without work spins, then yields, then sleeps. As long as one is awake it looks after the hot
+//! connections; the last one to sleep first leaves them to their bells.
+
+use crate::clock;
+use crate::core::Core;
+use crate::target::Turn;
+use isonomia_units::Nanos;
+use std::sync::atomic::Ordering;
+
+/// Rounds without work before the first yield.
+const SPINS: u32 = 100;
+/// How long a worker yields before it sleeps: longer than a client does, so that the client of a busy connection
+/// seldom has to ring.
+const YIELD_FOR: Nanos = Nanos::from_micros(100);
+/// Waking up from a sleep takes about this long; a shorter wait is spent yielding.
+const WAKE_UP: Nanos = Nanos::from_micros(80);
+/// The longest sleep: everything that matters rings.
+const SLEEP_MAX: Nanos = Nanos::from_secs(1);
+
+/// What a worker does until the server stops.
+pub fn run(core: &Core, number: usize) {
+    let mut scratch = Vec::new();
+    let mut idle_rounds = 0;
+    let mut idle_since = Nanos::ZERO;
+    while !core.is_stopping.load(Ordering::Relaxed) {
+        let now = clock::now();
+        let taken_in = core.take_in(now);
+        let (served, until) = serve_one_each(core, number, now, &mut scratch);
+        if taken_in || served {
+            idle_rounds = 0;
+            continue;
+        }
+        idle_rounds += 1;
+        if idle_rounds == 1 {
+            idle_since = now;
+        }
+        if idle_rounds <= SPINS {
+            std::hint::spin_loop();
+        } else if now.since(idle_since) < YIELD_FOR || is_close(until, now) {
+            rustix::thread::sched_yield();
+        } else if sleep(core, now, until) {
+            idle_rounds = 0;
+        }
+    }
+}
+
+/// Serves at most one request of each target; true if there was one, and the time at which to ask again.
+fn serve_one_each(core: &Core, first: usize, now: Nanos, scratch: &mut Vec<u8>) -> (bool, Nanos) {
+    let mut served = false;
+    let mut until = Nanos::MAX;
+    let count = core.targets.len();
+    for index in 0..count {
+        // Workers begin at different targets, so that they seldom meet at one lock.
+        let target = &core.targets[(first + index) % count];
+        if target.is_empty() {
+            continue;
+        }
+        match target.turn(now) {
+            Turn::Serve(work) => {
+                core.serve(target, work, scratch);
+                served = true;
+            }
+            Turn::Answer(answer) => {
+                core.answer_served(&answer, now);
+                served = true;
+            }
+            Turn::WaitUntil(at) => until = until.min(at),
+            Turn::Idle => {}
+        }
+    }
+    (served, until)
+}
+
+fn is_close(until: Nanos, now: Nanos) -> bool {
+    until.since(now) < WAKE_UP && until != Nanos::MAX
+}
+
+/// Sleeps until something rings or `until` is near; false if there was no time to.
+fn sleep(core: &Core, now: Nanos, until: Nanos) -> bool {
+    let awake = core.awake.load(Ordering::Acquire);
+    if awake <= 1 && !core.leave_all() {
+        return false;
+    }
+    if core.awake.compare_exchange(awake, awake - 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        // Another worker fell asleep or woke up meanwhile: who is the last has to be found out anew.
+        return false;
+    }
+    let near = Nanos(until.0.saturating_sub(WAKE_UP.0 / 2)).since(now);
+    core.take_events(now, Some(near.min(SLEEP_MAX)));
+    core.awake.fetch_add(1, Ordering::AcqRel);
+    true
+}

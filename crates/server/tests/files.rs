@@ -1,0 +1,175 @@
+//! A client and a server in one process, over both transports.
+
+use isonomia_client::{Address, Change, Claims, Client, ClientConfig, Ino, OpenHow, RenameHow, access};
+use isonomia_server::{Config, Server, TargetConfig};
+use isonomia_units::{Bytes, Nanos};
+use rustix::io::Errno;
+use std::os::unix::fs::PermissionsExt;
+
+struct Running {
+    server: Server,
+    key_file: String,
+    _dir: tempfile::TempDir,
+}
+
+fn start(change: impl FnOnce(&mut Config)) -> Running {
+    let dir = tempfile::tempdir().unwrap();
+    let key = dir.path().join("key");
+    std::fs::write(&key, [7; 32]).unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let mut config = Config {
+        dir: Some(dir.path().join("data")),
+        listen: vec![
+            format!("unix:{}", dir.path().join("s").display()).parse().unwrap(),
+            "tcp:127.0.0.1:0".parse().unwrap(),
+        ],
+        key_file: Some(key.clone()),
+        ..Config::default()
+    };
+    change(&mut config);
+    Running { server: Server::start(config).unwrap(), key_file: key.display().to_string(), _dir: dir }
+}
+
+impl Running {
+    fn clients(&self) -> Vec<Client> {
+        self.server.addresses().iter().map(|address| self.client(address, &self.key_file)).collect()
+    }
+
+    fn client(&self, address: &Address, key_file: &str) -> Client {
+        Client::new(ClientConfig {
+            address: address.clone(),
+            timeout: Nanos::from_secs(20),
+            claims: Claims { job: Some("test".to_owned()), ..Claims::default() },
+            key_file: Some(key_file.to_owned()),
+        })
+    }
+}
+
+const READ_WRITE: u32 = access::READ | access::WRITE;
+
+fn create() -> OpenHow {
+    OpenHow { access: READ_WRITE, create: true, exclusive: true, mode: 0o644, ..OpenHow::default() }
+}
+
+fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8).wrapping_add(seed)).collect()
+}
+
+#[test]
+fn bytes_come_back_whatever_the_size_the_offset_and_the_transport() {
+    let running = start(|config| {
+        config.targets = vec![TargetConfig::default(), TargetConfig::default(), TargetConfig::default()];
+        config.stripe_count = 3;
+        config.stripe_size = Bytes::kib(64);
+    });
+    for (number, client) in running.clients().iter().enumerate() {
+        for (round, len) in [0, 1, 4096, 65_537, 128 << 10, (1 << 20) + 3, 5 << 20].into_iter().enumerate() {
+            let name = format!("f{number}-{round}");
+            let file = client.open(Ino::ROOT, name.as_bytes(), &create()).unwrap();
+            assert_eq!(file.layout.targets.len(), 3);
+            let data = pattern(len, round as u8);
+            let offset = 1000 * round as u64;
+            assert_eq!(client.write_at(&file, offset, &data).unwrap(), len);
+            let mut back = vec![0xee; len + 100];
+            assert_eq!(client.read_at(&file, offset, &mut back).unwrap(), len);
+            assert!(back[..len] == data[..], "{len} bytes over {}", client.config().address);
+            let attr = client.get_attr(Ino::ROOT, name.as_bytes(), true).unwrap();
+            assert_eq!(attr.size_bytes, if len == 0 { 0 } else { offset + len as u64 });
+            client.sync(&file, false).unwrap();
+            client.release(Ino(file.capability.ino)).unwrap();
+        }
+    }
+}
+
+#[test]
+fn names_are_served_over_both_transports() {
+    let running = start(|_| {});
+    for (number, client) in running.clients().iter().enumerate() {
+        let dir = client.mkdir(Ino::ROOT, format!("d{number}").as_bytes(), 0o755).unwrap();
+        let at = Ino(dir.ino);
+        client.open(at, b"a", &create()).unwrap();
+        assert_eq!(client.open(at, b"a", &create()).unwrap_err().errno(), Errno::EXIST);
+        client.rename(at, b"a", at, b"b", RenameHow::Replace).unwrap();
+        client.link(at, b"b", true, at, b"c").unwrap();
+        client.symlink(b"c", at, b"l").unwrap();
+        assert_eq!(client.readlink(at, b"l").unwrap(), b"c");
+        client.symlink(b"/etc/hostname", at, b"out").unwrap();
+        let error = client.get_attr(at, b"out", true).unwrap_err();
+        assert_eq!(error, isonomia_client::Error::Outside(b"/etc/hostname".as_slice().into()));
+        let mut names: Vec<_> = client.read_dir(at, 0).unwrap().into_iter().map(|e| e.name).collect();
+        names.sort();
+        assert_eq!(names, [&b"."[..], b"..", b"b", b"c", b"l", b"out"]);
+        assert_eq!(client.path_of(at).unwrap(), format!("/d{number}").as_bytes());
+        let change = Change { mode: Some(0o600), ..Change::default() };
+        assert_eq!(client.set_attr(at, b"b", true, &change).unwrap().mode & 0o777, 0o600);
+        assert_eq!(client.get_attr(at, b"l", true).unwrap().nlink, 2);
+        assert_eq!(client.rmdir(Ino::ROOT, format!("d{number}").as_bytes()).unwrap_err().errno(), Errno::NOTEMPTY);
+        let long = vec![b'x'; 256];
+        assert_eq!(client.mkdir(at, &long, 0o755).unwrap_err().errno(), Errno::NAMETOOLONG);
+        let path = b"x/".repeat(2048);
+        assert_eq!(client.get_attr(at, &path, true).unwrap_err().errno(), Errno::NAMETOOLONG);
+        assert!(client.stat_fs().unwrap().total_bytes > 0);
+    }
+}
+
+#[test]
+fn appends_of_many_threads_do_not_overlap() {
+    let running = start(|_| {});
+    for (number, client) in running.clients().iter().enumerate() {
+        let name = format!("log{number}");
+        let file = client.open(Ino::ROOT, name.as_bytes(), &create()).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4u8 {
+                let file = &file;
+                scope.spawn(move || {
+                    for _ in 0..50 {
+                        assert_eq!(client.append(file, &[thread; 100]).unwrap().1, 100);
+                    }
+                });
+            }
+        });
+        let mut all = vec![0; 30_000];
+        assert_eq!(client.read_at(&file, 0, &mut all).unwrap(), 20_000);
+        assert!(all[..20_000].chunks(100).all(|c| c.iter().all(|b| *b == c[0])));
+    }
+}
+
+#[test]
+fn a_wrong_key_and_a_missing_one_are_refused() {
+    let running = start(|_| {});
+    let other = running._dir.path().join("other");
+    std::fs::write(&other, [8; 32]).unwrap();
+    std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let client = running.client(&running.server.addresses()[1], &other.display().to_string());
+    let error = client.stat_fs().unwrap_err();
+    assert_eq!(error.errno(), Errno::ACCESS);
+    assert!(error.to_string().contains("the key is not the server's"), "{error}");
+    std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(client.stat_fs().unwrap_err().to_string().contains("chmod 600"));
+}
+
+#[test]
+fn status_says_who_received_what() {
+    let running = start(|_| {});
+    let client = &running.clients()[0];
+    let file = client.open(Ino::ROOT, b"f", &create()).unwrap();
+    client.write_at(&file, 0, &pattern(1 << 20, 0)).unwrap();
+    let status = running.server.status();
+    let job = status.jobs.iter().find(|j| j.job == "test").unwrap();
+    assert_eq!(job.written_bytes_total, 1 << 20);
+    assert_eq!(job.clients, 1);
+    assert_eq!(status.targets.len(), 2);
+    assert_eq!(status.targets[1].requests_total, 8);
+}
+
+#[test]
+fn a_capped_target_takes_its_time() {
+    let running = start(|config| {
+        config.targets = vec![TargetConfig { bandwidth: "100MiB/s".parse().ok(), ..TargetConfig::default() }];
+    });
+    let client = &running.clients()[0];
+    let file = client.open(Ino::ROOT, b"f", &create()).unwrap();
+    let start = std::time::Instant::now();
+    client.write_at(&file, 0, &pattern(10 << 20, 0)).unwrap();
+    assert!(start.elapsed().as_millis() >= 95, "10 MiB at 100 MiB/s cannot take less");
+}

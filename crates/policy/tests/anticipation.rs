@@ -95,6 +95,37 @@ fn a_job_that_does_not_come_loses_its_turn_and_what_it_was_owed() {
     assert!(bench.serve().is_err(), "prompt returns earn it back");
 }
 
+/// What it was owed is forgiven: with many requests at once it gets 4 : 1 from there on, and no arrears.
+#[test]
+fn arrears_do_not_outlive_a_missed_turn() {
+    let mut bench = Bench::new("size-fair");
+    bench.return_promptly(6);
+    bench.now = bench.serve().expect_err("it is due back soon");
+    assert_eq!(bench.serve(), Ok(BUSY));
+    (0..20).for_each(|_| bench.issue(PROMPT));
+    let order: Vec<JobId> = (0..11).map_while(|_| bench.serve().ok()).collect();
+    let turns = [&[PROMPT; 5][..], &[BUSY], &[PROMPT; 4], &[BUSY]].concat();
+    assert_eq!(order, turns, "four each, and the tie at the end of the first round goes to the lower id");
+}
+
+#[test]
+fn trust_is_earned_back_by_twice_as_many_prompt_returns_after_each_miss() {
+    let mut bench = Bench::new("size-fair");
+    bench.arbiter.set_job(Nanos::ZERO, PROMPT, &JobInfo { nodes: 1_000_000, ..JobInfo::new("prompt", "", "") });
+    bench.return_promptly(6);
+    for prompt_returns in [2, 4, 8, 16] {
+        bench.now = bench.serve().expect_err("it is due back soon");
+        assert_eq!(bench.serve(), Ok(BUSY));
+        for returns in 0..=prompt_returns {
+            let held = bench.serve();
+            assert_eq!(held, Ok(BUSY), "the first return is late; {returns} of {prompt_returns}");
+            bench.now += THINK;
+            bench.issue(PROMPT);
+            assert_eq!(bench.serve(), Ok(PROMPT));
+        }
+    }
+}
+
 #[test]
 fn nobody_is_waited_for_under_fifo_or_without_anticipation_or_before_it_is_known() {
     assert_eq!(Bench::new("fifo").return_promptly(1), 0);

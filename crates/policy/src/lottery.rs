@@ -141,9 +141,9 @@ impl Arbiter for Lottery {
 
     fn next(&mut self, now: Nanos) -> Next {
         self.advance(now);
-        // The quantum must cover any debt it is to pay off, so it follows the largest request at once.
         let Some(slot) = self.winner() else { return Next::Idle };
         let Some((request, cost, _)) = self.roster.dispatch(slot) else { return Next::Idle };
+        // The quantum must cover any debt it is to pay off, so it follows the largest request at once.
         self.quantum = cost.max(self.quantum - Nanos(self.quantum.0 / QUANTUM_DECAY));
         self.accounts[slot as usize].balance -= cost.0 as i64;
         self.settle(slot);

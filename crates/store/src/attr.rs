@@ -1,6 +1,6 @@
 //! Attributes: reading them, changing them, and the capacity of it all.
 
-use crate::permission::{MAY_WRITE, SET_GID, without_set_id};
+use crate::permission::{MAY_WRITE, SET_GID, after_chown};
 use crate::record::Record;
 use crate::{Caller, FILE_SIZE_MAX, Store, StoreError};
 use isonomia_proto::fs::{Attr, FileKind, FsStat, MODE_PERMISSION_MASK, Timestamp};
@@ -125,11 +125,11 @@ fn check_change(caller: &Caller<'_>, record: &Record, change: &SetAttr) -> Resul
 fn apply(caller: &Caller<'_>, record: &mut Record, change: &SetAttr, now: Timestamp) {
     record.ctime = now;
     if change.uid.is_some() || change.gid.is_some() {
+        if !record.is_dir() {
+            record.mode = after_chown(caller, record.mode, record.gid);
+        }
         record.uid = change.uid.unwrap_or(record.uid);
         record.gid = change.gid.unwrap_or(record.gid);
-        if !record.is_dir() {
-            record.mode = without_set_id(record.mode);
-        }
     }
     if let Some(mode) = change.mode {
         let mut bits = mode & MODE_PERMISSION_MASK;

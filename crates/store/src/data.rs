@@ -6,7 +6,7 @@
 use crate::edit::Gone;
 use crate::inode::{Inode, MARKED, OBJECTS, Objects, RECLAIMED, SET_ID, UNLINKED};
 use crate::object::{object_size, spot};
-use crate::permission::without_set_id;
+use crate::permission::after_write;
 use crate::{FILE_SIZE_MAX, Store, StoreError};
 use isonomia_proto::fs::{Attr, Layout, Timestamp};
 use isonomia_units::Ino;
@@ -171,7 +171,7 @@ impl Store {
     }
 
     /// Brings everything to stable storage and ends; what needs no recovery at the next open.
-    pub fn close(self) -> Result<(), StoreError> {
+    pub fn close(&self) -> Result<(), StoreError> {
         self.flush_dirty()?;
         self.db.sync(false)
     }
@@ -204,7 +204,7 @@ impl Store {
             let _namespace = self.own_namespace();
             let mut edit = self.edit();
             let record = edit.record(inode);
-            record.mode = without_set_id(record.mode);
+            record.mode = after_write(record.mode);
             record.ctime = now;
             let Gone(_) = edit.commit()?;
         }

@@ -172,7 +172,7 @@ impl Inode {
     fn note_set_id(&self) {
         let record = self.record();
         let regular = matches!(record.body, Body::Regular(_));
-        if regular && crate::permission::without_set_id(record.mode) != record.mode {
+        if regular && crate::permission::after_write(record.mode) != record.mode {
             self.set(SET_ID);
         } else {
             self.clear(SET_ID);

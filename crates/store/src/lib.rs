@@ -12,7 +12,7 @@
 //!
 //! # What differs from a local file system
 //! * Access times are changed by `utimes` only. Times are the caller's (`now`): nothing here reads a clock.
-//! * A write clears the set-id bits for root too: a write comes with a capability, not with a user.
+//! * Every write clears the set-id bits, root's too: it comes with a capability, not with a user.
 //! * The space in use is taken to be the size, holes included.
 //! * A symbolic link with an absolute text cannot be followed here: [`StoreError::Outside`] tells the client.
 //! * Fifos, sockets, and device nodes exist as names; opening one fails with `ENXIO`.

@@ -105,7 +105,7 @@ impl Store {
         } else {
             self.place_followed(caller, at.0, path)?
         };
-        if place.slash {
+        if let (Last::Name(_), true) = (&place.last, place.slash) {
             return Err(StoreError::IsDirectory);
         }
         let existing = self.inode_at(&place)?;

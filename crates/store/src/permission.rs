@@ -75,11 +75,17 @@ impl Caller<'_> {
     }
 }
 
-/// `mode` after the content changed hands or was written: set-user-id goes, set-group-id goes where it means
-/// anything (with group execution), as Linux does for callers without `CAP_FSETID`.
-pub(crate) fn without_set_id(mode: u32) -> u32 {
-    let mode = mode & !SET_UID;
-    if mode & GROUP_EXECUTE != 0 { mode & !SET_GID } else { mode }
+/// `mode` of a file that was written. Linux keeps the bits for root, and set-group-id without group execution for
+/// members of the group; here the writer is not known, and they go.
+pub(crate) fn after_write(mode: u32) -> u32 {
+    mode & !(SET_UID | SET_GID)
+}
+
+/// `mode` of a file of group `gid` that `caller` gives away: set-user-id goes, and set-group-id where it means
+/// something or is not the caller's to give.
+pub(crate) fn after_chown(caller: &Caller<'_>, mode: u32, gid: u32) -> u32 {
+    let keeps_group = mode & GROUP_EXECUTE == 0 && (caller.is_root() || caller.in_group(gid));
+    if keeps_group { mode & !SET_UID } else { mode & !(SET_UID | SET_GID) }
 }
 
 /// Owner, group and permission bits of a new inode in `dir` (`bits`: what the caller asked for).

@@ -44,8 +44,12 @@ impl Store {
     ) -> Result<(), StoreError> {
         let namespace = self.own_namespace();
         let (place, place2) = (self.place(caller, at.0, path)?, self.place(caller, at2.0, path2)?);
-        let (old, new) = (self.end(&place)?, self.end(&place2)?);
+        let name = name_of(&place, StoreError::Busy)?;
+        let taken = if how == RenameHow::NoReplace { StoreError::Exists } else { StoreError::Busy };
+        let name2 = name_of(&place2, taken)?;
+        let old = self.end(&place, name)?;
         let source = old.inode.as_ref().ok_or(StoreError::NotFound)?;
+        let new = self.end(&place2, name2)?;
         self.check_kinds(&old, source, &new, how)?;
         if new.inode.as_ref().is_some_and(|target| target.ino == source.ino) {
             return Ok(());
@@ -62,8 +66,7 @@ impl Store {
         self.reclaim_all(gone)
     }
 
-    fn end<'p>(&self, place: &'p Place) -> Result<End<'p>, StoreError> {
-        let Last::Name(name) = &place.last else { return Err(StoreError::Busy) };
+    fn end<'p>(&self, place: &'p Place, name: &'p [u8]) -> Result<End<'p>, StoreError> {
         let inode = match self.look_up(&place.dir, name)? {
             Some(entry) => Some(self.load(entry.ino)?),
             None => None,
@@ -149,6 +152,14 @@ impl Store {
         edit.touch_dir(old.dir, now);
         edit.touch_dir(new.dir, now);
         edit.commit()
+    }
+}
+
+/// The name that a rename changes; `.` and `..` are not names.
+fn name_of(place: &Place, otherwise: StoreError) -> Result<&[u8], StoreError> {
+    match &place.last {
+        Last::Name(name) => Ok(name),
+        Last::Dot | Last::DotDot | Last::Itself => Err(otherwise),
     }
 }
 

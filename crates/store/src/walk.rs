@@ -8,7 +8,7 @@ use crate::inode::Inode;
 use crate::permission::MAY_EXECUTE;
 use crate::record::Body;
 use crate::{Caller, Store, StoreError};
-use isonomia_proto::{NAME_LEN_MAX, PATH_LEN_MAX};
+use isonomia_proto::PATH_LEN_MAX;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -71,7 +71,7 @@ impl Store {
 
     /// Like [`Store::place`], but on through symbolic links at the end: where `O_CREAT` creates.
     pub(crate) fn place_followed(&self, caller: &Caller<'_>, at: u64, path: &[u8]) -> Result<Place, StoreError> {
-        self.place_from(caller, self.load(at)?, path, Follow::Always)
+        self.place_from(caller, self.load(at)?, path, Follow::NoSlash)
     }
 
     /// What stands at a place; with a slash at the end it must be a directory.
@@ -128,6 +128,7 @@ impl Store {
             let follow_here = match follow {
                 Follow::Always => true,
                 Follow::Slash => slash,
+                Follow::NoSlash => !slash,
                 Follow::Never => false,
             };
             if let (true, Last::Name(name)) = (follow_here, &last)
@@ -147,6 +148,8 @@ enum Follow {
     Always,
     /// A slash at the end makes even `lstat` follow.
     Slash,
+    /// A slash at the end asks for a directory, which `open` does not create: it wants to see the slash.
+    NoSlash,
     Never,
 }
 
@@ -167,9 +170,6 @@ impl Walk<'_, '_> {
             self.check_search(&dir)?;
             let end = rest.iter().position(|b| *b == b'/').unwrap_or(rest.len());
             let (name, after) = rest.split_at(end);
-            if name.len() > NAME_LEN_MAX {
-                return Err(StoreError::NameTooLong);
-            }
             let more = trim_slashes(after);
             if more.is_empty() {
                 return Ok(Outcome::Last(Step { dir, last: name, slash: !after.is_empty() }));

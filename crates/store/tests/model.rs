@@ -1,0 +1,650 @@
+//! Random sequences of operations by several users, on the store and on a real file system: every result, every
+//! error number, and the trees at the end must agree, also after the store is opened again without a clean close.
+
+#[path = "model/kernel.rs"]
+mod kernel;
+
+use isonomia_proto::fs::{Timestamp, access};
+use isonomia_store::{
+    Bounds, Caller, OpenHow, RenameHow, SetAttr, Store, StoreConfig, StoreError, TargetDir, TimeChange,
+};
+use isonomia_units::{Ino, ServerId, TargetId};
+use kernel::{Kernel, Who, is_root};
+use proptest::prelude::*;
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+const USERS: [Who; 3] = [Who(0, 0, &[]), Who(1000, 100, &[200]), Who(1001, 200, &[])];
+const HANDLES: usize = 3;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Open {
+        path: String,
+        slot: usize,
+        access: u32,
+        create: bool,
+        exclusive: bool,
+        truncate: bool,
+        dir: bool,
+        no_follow: bool,
+        mode: u32,
+    },
+    Close {
+        slot: usize,
+    },
+    Write {
+        slot: usize,
+        offset: u64,
+        len: usize,
+        fill: u8,
+    },
+    Append {
+        slot: usize,
+        len: usize,
+        fill: u8,
+    },
+    Read {
+        slot: usize,
+        offset: u64,
+        len: usize,
+    },
+    Resize {
+        slot: usize,
+        size: u64,
+    },
+    StatHandle {
+        slot: usize,
+    },
+    Mkdir {
+        path: String,
+        mode: u32,
+    },
+    Rmdir {
+        path: String,
+    },
+    Unlink {
+        path: String,
+    },
+    Rename {
+        path: String,
+        path2: String,
+        how: RenameHow,
+    },
+    Link {
+        path: String,
+        path2: String,
+        follow: bool,
+    },
+    Symlink {
+        text: String,
+        path: String,
+    },
+    Readlink {
+        path: String,
+    },
+    Socket {
+        path: String,
+        mode: u32,
+    },
+    Chmod {
+        path: String,
+        mode: u32,
+    },
+    Chown {
+        path: String,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        follow: bool,
+    },
+    Times {
+        path: String,
+        atime: Option<Option<i64>>,
+        mtime: Option<Option<i64>>,
+        follow: bool,
+    },
+    Stat {
+        path: String,
+        follow: bool,
+    },
+    List {
+        path: String,
+    },
+}
+
+fn path() -> impl Strategy<Value = String> {
+    let component = prop_oneof![
+        20 => prop::sample::select(vec!["a", "b", "c", "d"]).prop_map(str::to_owned),
+        1 => Just(".".to_owned()),
+        2 => Just("..".to_owned()),
+        1 => prop::sample::select(vec![255usize, 256]).prop_map(|n| "n".repeat(n)),
+    ];
+    (prop::collection::vec(component, 1..4), prop::bool::weighted(0.07))
+        .prop_map(|(parts, slash)| parts.join("/") + if slash { "/" } else { "" })
+}
+
+fn mode() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        4 => prop::sample::select(vec![0o777u32, 0o755, 0o700, 0o644, 0o666, 0o070, 0o007, 0o000]),
+        1 => prop::sample::select(vec![0o1777u32, 0o2775, 0o2777, 0o4755, 0o6755, 0o2644, 0o3777]),
+    ]
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let slot = 0..HANDLES;
+    let offset = prop_oneof![0u64..40_000, Just(4096), Just(8192), Just(1 << 33)];
+    let size = prop_oneof![0u64..40_000, Just(0), Just(4096), Just(12_288), Just(i64::MAX as u64 + 1)];
+    let owner = prop::option::of(prop::sample::select(vec![0u32, 1000, 1001]));
+    let group = prop::option::of(prop::sample::select(vec![0u32, 100, 200]));
+    let time = prop::option::of(prop::option::of(0i64..2_000_000_000));
+    let flags = (
+        any::<bool>(),
+        prop::bool::weighted(0.2),
+        prop::bool::weighted(0.2),
+        prop::bool::weighted(0.1),
+        prop::bool::weighted(0.2),
+    );
+    let how =
+        prop::sample::select(vec![RenameHow::Replace, RenameHow::Replace, RenameHow::NoReplace, RenameHow::Exchange]);
+    prop_oneof![
+        6 => (path(), slot.clone(), 0u32..4, flags, mode()).prop_map(|(path, slot, access, f, mode)| Op::Open {
+            path, slot, access: access.max(1), create: f.0, exclusive: f.1, truncate: f.2, dir: f.3 && !f.0, no_follow: f.4, mode
+        }),
+        1 => slot.clone().prop_map(|slot| Op::Close { slot }),
+        4 => (slot.clone(), offset.clone(), 0usize..20_000, any::<u8>()).prop_map(|(slot, offset, len, fill)| Op::Write { slot, offset, len, fill }),
+        2 => (slot.clone(), 0usize..10_000, any::<u8>()).prop_map(|(slot, len, fill)| Op::Append { slot, len, fill }),
+        3 => (slot.clone(), offset, 0usize..50_000).prop_map(|(slot, offset, len)| Op::Read { slot, offset, len }),
+        2 => (slot.clone(), size).prop_map(|(slot, size)| Op::Resize { slot, size }),
+        1 => slot.prop_map(|slot| Op::StatHandle { slot }),
+        5 => (path(), mode()).prop_map(|(path, mode)| Op::Mkdir { path, mode }),
+        2 => path().prop_map(|path| Op::Rmdir { path }),
+        3 => path().prop_map(|path| Op::Unlink { path }),
+        5 => (path(), path(), how).prop_map(|(path, path2, how)| Op::Rename { path, path2, how }),
+        2 => (path(), path(), any::<bool>()).prop_map(|(path, path2, follow)| Op::Link { path, path2, follow }),
+        2 => (path(), path()).prop_map(|(text, path)| Op::Symlink { text, path }),
+        1 => path().prop_map(|path| Op::Readlink { path }),
+        1 => (path(), mode()).prop_map(|(path, mode)| Op::Socket { path, mode }),
+        3 => (path(), mode()).prop_map(|(path, mode)| Op::Chmod { path, mode }),
+        2 => (path(), owner, group, any::<bool>()).prop_map(|(path, uid, gid, follow)| Op::Chown { path, uid, gid, follow }),
+        1 => (path(), time.clone(), time, any::<bool>()).prop_map(|(path, atime, mtime, follow)| Op::Times { path, atime, mtime, follow }),
+        2 => (path(), any::<bool>()).prop_map(|(path, follow)| Op::Stat { path, follow }),
+        2 => path().prop_map(|path| Op::List { path }),
+    ]
+}
+
+/// What can be compared of an inode's attributes.
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    Nothing,
+    Attr { mode: u32, nlink: u32, uid: u32, gid: u32, size: Option<u64> },
+    Bytes(Vec<u8>),
+    At(u64, usize),
+    Names(Vec<Vec<u8>>),
+}
+
+fn attr_answer(mode: u32, nlink: u64, uid: u32, gid: u32, size: u64) -> Answer {
+    let directory = mode & 0o170_000 == 0o040_000;
+    Answer::Attr { mode, nlink: nlink as u32, uid, gid, size: (!directory).then_some(size) }
+}
+
+fn store_attr(attr: isonomia_proto::fs::Attr) -> Answer {
+    attr_answer(attr.mode, attr.nlink.into(), attr.uid, attr.gid, attr.size_bytes)
+}
+
+fn kernel_attr(stat: &rustix::fs::Stat) -> Answer {
+    attr_answer(stat.st_mode, stat.st_nlink, stat.st_uid, stat.st_gid, stat.st_size as u64)
+}
+
+struct World {
+    dir: tempfile::TempDir,
+    config: StoreConfig,
+    store: Option<Store>,
+    kernel: Kernel,
+    handles: [Option<(Ino, Arc<OwnedFd>, u32)>; HANDLES],
+    clock: i64,
+}
+
+impl World {
+    fn new() -> Self {
+        let base = if std::path::Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" };
+        let dir = tempfile::Builder::new().prefix("isonomia-model").tempdir_in(base).unwrap();
+        let reference = dir.path().join("reference");
+        std::fs::create_dir(&reference).unwrap();
+        rustix::fs::chmod(&reference, Mode::from_raw_mode(0o777)).unwrap();
+        let targets = (0..3).map(|i| TargetDir { id: TargetId(i), dir: dir.path().join(format!("t{i}")) }).collect();
+        let mut config = StoreConfig::new(dir.path().join("store"), ServerId(0), targets);
+        config.default_layout.stripe_bytes = 4096;
+        config.default_layout.stripe_count = 2;
+        config.bounds = Bounds { inodes: 32, entries: 32, objects: 2 };
+        config.root_mode = 0o777;
+        let owner = std::fs::metadata(&reference).unwrap();
+        config.root_owner = {
+            use std::os::unix::fs::MetadataExt;
+            (owner.uid(), owner.gid())
+        };
+        let store = Some(Store::open(&config).unwrap());
+        let kernel = Kernel::new(&reference);
+        if !is_root() {
+            std::env::set_current_dir(&reference).unwrap();
+        }
+        Self { dir, config, store, kernel, handles: Default::default(), clock: 1_000 }
+    }
+
+    fn store(&self) -> &Store {
+        self.store.as_ref().unwrap()
+    }
+
+    fn now(&mut self) -> Timestamp {
+        self.clock += 1;
+        Timestamp::new(self.clock, 0).unwrap()
+    }
+
+    fn kernel<T: Send + 'static>(
+        &self,
+        who: Who,
+        call: impl FnOnce() -> Result<T, Errno> + Send + 'static,
+    ) -> Result<T, u32> {
+        // The kernel's umask is the process's: operations give the mode as it is to be.
+        self.kernel.run(who, call).map_err(|e| e.raw_os_error() as u32)
+    }
+
+    /// Runs `op` on both sides and compares.
+    fn step(&mut self, who: Who, op: &Op) {
+        let (ours, theirs) = self.both(who, op);
+        if let (Op::Write { slot, .. } | Op::Append { slot, .. } | Op::Resize { slot, .. }, Ok(answer)) = (op, &ours)
+            && let Some((_, fd, _)) = self.handle(*slot, access::WRITE)
+            && !matches!(answer, Answer::At(_, 0))
+        {
+            self.drop_set_id(&fd);
+            self.compare_handle(*slot);
+        }
+        assert_eq!(ours, theirs, "store on the left, kernel on the right: {op:?} as {who:?}");
+    }
+
+    fn both(&mut self, who: Who, op: &Op) -> (Result<Answer, u32>, Result<Answer, u32>) {
+        let now = self.now();
+        let caller = Caller { uid: who.0, gid: who.1, groups: who.2 };
+        let root = Ino::ROOT;
+        let nothing = |r: Result<(), StoreError>| r.map(|()| Answer::Nothing).map_err(|e| e.errno());
+        let attr = |r: Result<isonomia_proto::fs::Attr, StoreError>| r.map(store_attr).map_err(|e| e.errno());
+        match op.clone() {
+            Op::Open { path, slot, access, create, exclusive, truncate, dir, no_follow, mode } => {
+                self.close(slot);
+                let how = OpenHow {
+                    access,
+                    create,
+                    exclusive: create && exclusive,
+                    truncate,
+                    directory: dir,
+                    no_follow,
+                    path_only: false,
+                    mode,
+                };
+                let ours = self.store().open_file(&caller, root, path.as_bytes(), &how, now).map_err(|e| e.errno());
+                let mut flags = match access {
+                    1 => OFlags::RDONLY,
+                    2 => OFlags::WRONLY,
+                    _ => OFlags::RDWR,
+                };
+                flags |= OFlags::CLOEXEC | OFlags::NONBLOCK;
+                for (on, flag) in [
+                    (create, OFlags::CREATE),
+                    (create && exclusive, OFlags::EXCL),
+                    (truncate, OFlags::TRUNC),
+                    (dir, OFlags::DIRECTORY),
+                    (no_follow, OFlags::NOFOLLOW),
+                ] {
+                    if on {
+                        flags |= flag
+                    }
+                }
+                let theirs = self.kernel(who, move || rustix::fs::open(path, flags, Mode::from_raw_mode(mode)));
+                if let (Ok(opened), Ok(fd), true) = (&ours, &theirs, truncate)
+                    && !opened.created
+                {
+                    self.drop_set_id(fd);
+                }
+                let stat = theirs.as_ref().map(|fd| kernel_attr(&rustix::fs::fstat(fd).unwrap())).map_err(|e| *e);
+                let answer = ours.as_ref().map(|o| store_attr(o.attr)).map_err(|e| *e);
+                // A hardening of Linux for nodes in sticky directories hides that they cannot be opened.
+                let hidden = create && stat == Err(13) && answer == Err(6);
+                let answer = if hidden { Err(13) } else { answer };
+                match (ours, theirs) {
+                    (Ok(opened), Ok(fd)) => {
+                        assert_eq!(opened.capability.access, access & 3);
+                        self.store().verify_access(&opened.capability, access).unwrap();
+                        if opened.layout.is_some() {
+                            self.handles[slot] = Some((opened.ino, Arc::new(fd), access));
+                        } else {
+                            self.store().release(opened.ino).unwrap();
+                        }
+                    }
+                    (Ok(opened), Err(_)) => self.store().release(opened.ino).unwrap(),
+                    _ => {}
+                }
+                (answer, stat)
+            }
+            Op::Close { slot } => {
+                self.close(slot);
+                (Ok(Answer::Nothing), Ok(Answer::Nothing))
+            }
+            Op::Write { slot, offset, len, fill } => {
+                let Some((ino, fd, _)) = self.handle(slot, access::WRITE) else { return same() };
+                let bytes = vec![fill; len];
+                let ours =
+                    self.store().write(ino, offset, &bytes, now).map(|n| Answer::At(offset, n)).map_err(|e| e.errno());
+                let theirs =
+                    self.kernel(who, move || rustix::io::pwrite(&*fd, &bytes, offset)).map(|n| Answer::At(offset, n));
+                (ours, theirs)
+            }
+            Op::Append { slot, len, fill } => {
+                let Some((ino, fd, _)) = self.handle(slot, access::WRITE) else { return same() };
+                let bytes = vec![fill; len];
+                let ours =
+                    self.store().append(ino, &bytes, now).map(|(at, n)| Answer::At(at, n)).map_err(|e| e.errno());
+                let theirs = self.kernel(who, move || {
+                    let end = rustix::fs::fstat(&fd)?.st_size as u64;
+                    rustix::io::pwrite(&*fd, &bytes, end).map(|n| Answer::At(end, n))
+                });
+                (ours, theirs)
+            }
+            Op::Read { slot, offset, len } => {
+                let Some((ino, fd, _)) = self.handle(slot, access::READ) else { return same() };
+                let mut buf = vec![0xee; len];
+                let ours = self.store().read(ino, offset, &mut buf).map_err(|e| e.errno());
+                let ours = ours.map(|n| {
+                    buf.truncate(n);
+                    Answer::Bytes(buf)
+                });
+                let theirs = self.kernel(who, move || {
+                    let mut buf = vec![0; len];
+                    let n = rustix::io::pread(&*fd, &mut buf[..], offset)?;
+                    buf.truncate(n);
+                    Ok(Answer::Bytes(buf))
+                });
+                (ours, theirs)
+            }
+            Op::Resize { slot, size } => {
+                let Some((ino, fd, _)) = self.handle(slot, access::WRITE) else { return same() };
+                let ours = nothing(self.store().set_size(ino, size, now).map(|_| ()));
+                let theirs = self.kernel(who, move || rustix::fs::ftruncate(&*fd, size)).map(|()| Answer::Nothing);
+                (ours, theirs)
+            }
+            Op::StatHandle { slot } => {
+                self.compare_handle(slot);
+                same()
+            }
+            Op::Mkdir { path, mode } => {
+                let ours = attr(self.store().mkdir(&caller, root, path.as_bytes(), mode, now));
+                let theirs = self.kernel(who, move || rustix::fs::mkdir(&path, Mode::from_raw_mode(mode)));
+                (ours.map(|_| Answer::Nothing), theirs.map(|()| Answer::Nothing))
+            }
+            Op::Rmdir { path } => (
+                nothing(self.store().rmdir(&caller, root, path.as_bytes(), now)),
+                self.kernel(who, move || rustix::fs::unlinkat(CWD, path, AtFlags::REMOVEDIR)).map(|()| Answer::Nothing),
+            ),
+            Op::Unlink { path } => (
+                nothing(self.store().unlink(&caller, root, path.as_bytes(), now)),
+                self.kernel(who, move || rustix::fs::unlinkat(CWD, path, AtFlags::empty())).map(|()| Answer::Nothing),
+            ),
+            Op::Rename { path, path2, how } => {
+                let flags = match how {
+                    RenameHow::Replace => RenameFlags::empty(),
+                    RenameHow::NoReplace => RenameFlags::NOREPLACE,
+                    RenameHow::Exchange => RenameFlags::EXCHANGE,
+                };
+                let ours =
+                    nothing(self.store().rename(&caller, root, path.as_bytes(), root, path2.as_bytes(), how, now));
+                let theirs = self.kernel(who, move || rustix::fs::renameat_with(CWD, path, CWD, path2, flags));
+                (ours, theirs.map(|()| Answer::Nothing))
+            }
+            Op::Link { path, path2, follow } => {
+                // A setting of the host forbids users links to files that they may not write: as root it does not.
+                let (caller, who) = if is_root() { (Caller::ROOT, USERS[0]) } else { (caller, who) };
+                let flags = if follow { AtFlags::SYMLINK_FOLLOW } else { AtFlags::empty() };
+                let ours = attr(self.store().link(&caller, root, path.as_bytes(), follow, root, path2.as_bytes(), now));
+                let theirs = self.kernel(who, move || {
+                    rustix::fs::linkat(CWD, path, CWD, &path2, flags)?;
+                    Ok(kernel_attr(&kernel::stat(&path2, false)?))
+                });
+                (ours, theirs)
+            }
+            Op::Symlink { text, path } => {
+                let ours = attr(self.store().symlink(&caller, text.as_bytes(), root, path.as_bytes(), now));
+                let theirs = self.kernel(who, move || rustix::fs::symlink(&text, &path));
+                (ours.map(|_| Answer::Nothing), theirs.map(|()| Answer::Nothing))
+            }
+            Op::Readlink { path } => (
+                self.store().readlink(&caller, root, path.as_bytes()).map(Answer::Bytes).map_err(|e| e.errno()),
+                self.kernel(who, move || rustix::fs::readlink(path, Vec::new())).map(|t| Answer::Bytes(t.into_bytes())),
+            ),
+            Op::Socket { path, mode } => {
+                let ours =
+                    self.store().mknod(&caller, root, path.as_bytes(), 0o140_000 | mode, 0, now).map_err(|e| e.errno());
+                let theirs = self.kernel(who, move || {
+                    rustix::fs::mknodat(CWD, path, FileType::Socket, Mode::from_raw_mode(mode), 0)
+                });
+                (ours.map(|_| Answer::Nothing), theirs.map(|()| Answer::Nothing))
+            }
+            Op::Chmod { path, mode } => {
+                let change = SetAttr { mode: Some(mode), ..SetAttr::default() };
+                let ours = attr(self.store().set_attr(&caller, root, path.as_bytes(), true, &change, now));
+                let theirs = self
+                    .kernel(who, move || rustix::fs::chmodat(CWD, &path, Mode::from_raw_mode(mode), AtFlags::empty()));
+                (ours.map(|_| Answer::Nothing), theirs.map(|()| Answer::Nothing))
+            }
+            Op::Chown { path, uid, gid, follow } => {
+                if (uid, gid) == (None, None) {
+                    return same();
+                }
+                let change = SetAttr { uid, gid, ..SetAttr::default() };
+                let ours = attr(self.store().set_attr(&caller, root, path.as_bytes(), follow, &change, now));
+                let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+                let (owner, group) = (uid.map(rustix::fs::Uid::from_raw), gid.map(rustix::fs::Gid::from_raw));
+                let theirs = self.kernel(who, move || rustix::fs::chownat(CWD, path, owner, group, flags));
+                (ours.map(|_| Answer::Nothing), theirs.map(|()| Answer::Nothing))
+            }
+            Op::Times { path, atime, mtime, follow } => self.times(who, path, atime, mtime, follow, now),
+            Op::Stat { path, follow } => {
+                let ours = attr(self.store().get_attr(&caller, root, path.as_bytes(), follow));
+                (ours, self.kernel(who, move || kernel::stat(&path, follow)).map(|s| kernel_attr(&s)))
+            }
+            Op::List { path } => {
+                let how = OpenHow { access: access::READ, directory: true, ..OpenHow::default() };
+                let opened = self.store().open_file(&caller, root, path.as_bytes(), &how, now).map_err(|e| e.errno());
+                let ours = opened.map(|opened| {
+                    let names = self.list(opened.ino);
+                    self.store().release(opened.ino).unwrap();
+                    Answer::Names(names)
+                });
+                let theirs = self.kernel(who, move || kernel::list(&path));
+                (ours, theirs.map(|names| Answer::Names(names.into_iter().map(|(name, _)| name).collect())))
+            }
+        }
+    }
+
+    fn times(
+        &mut self,
+        who: Who,
+        path: String,
+        atime: Option<Option<i64>>,
+        mtime: Option<Option<i64>>,
+        follow: bool,
+        now: Timestamp,
+    ) -> (Result<Answer, u32>, Result<Answer, u32>) {
+        if (atime, mtime) == (None, None) {
+            return same();
+        }
+        let caller = Caller { uid: who.0, gid: who.1, groups: who.2 };
+        let change = |t: Option<Option<i64>>| {
+            t.map(|t| t.map_or(TimeChange::Now, |s| TimeChange::At(Timestamp::new(s, 5).unwrap())))
+        };
+        let spec = |t: Option<Option<i64>>| match t {
+            None => Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+            Some(None) => Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW },
+            Some(Some(s)) => Timespec { tv_sec: s, tv_nsec: 5 },
+        };
+        let set = SetAttr { atime: change(atime), mtime: change(mtime), ..SetAttr::default() };
+        let ours = self.store().set_attr(&caller, Ino::ROOT, path.as_bytes(), follow, &set, now);
+        let times = Timestamps { last_access: spec(atime), last_modification: spec(mtime) };
+        let flags = if follow { AtFlags::empty() } else { AtFlags::SYMLINK_NOFOLLOW };
+        let name = path.clone();
+        let theirs = self.kernel(who, move || rustix::fs::utimensat(CWD, &name, &times, flags));
+        if let (Ok(attr), Ok(())) = (&ours, &theirs) {
+            let stat = self.kernel(USERS[0], move || kernel::stat(&path, follow)).unwrap();
+            if let Some(Some(s)) = atime {
+                // The reference may have a newer one: walking through a symbolic link is an access to it.
+                assert_eq!(attr.atime.secs, s);
+            }
+            if let Some(Some(s)) = mtime {
+                assert_eq!((attr.mtime.secs, stat.st_mtime), (s, s));
+            }
+            assert_eq!(attr.ctime, now);
+        }
+        (ours.map(|_| Answer::Nothing).map_err(|e| e.errno()), theirs.map(|()| Answer::Nothing))
+    }
+
+    /// The store clears set-id bits whoever writes: so the reference does it here.
+    fn drop_set_id(&self, fd: &OwnedFd) {
+        let fd = fd.try_clone().unwrap();
+        let cleared = self.kernel(USERS[0], move || {
+            let mode = rustix::fs::fstat(&fd)?.st_mode;
+            if FileType::from_raw_mode(mode) == FileType::RegularFile && mode & 0o6000 != 0 {
+                rustix::fs::fchmod(fd, Mode::from_raw_mode(mode & 0o1777))?;
+            }
+            Ok(())
+        });
+        cleared.unwrap();
+    }
+
+    fn handle(&self, slot: usize, needed: u32) -> Option<(Ino, Arc<OwnedFd>, u32)> {
+        self.handles[slot].clone().filter(|(_, _, access)| access & needed != 0)
+    }
+
+    fn compare_handle(&self, slot: usize) {
+        if let Some((ino, fd, _)) = &self.handles[slot] {
+            let ours = store_attr(self.store().get_attr(&Caller::ROOT, *ino, b"", true).unwrap());
+            let theirs = kernel_attr(&rustix::fs::fstat(fd).unwrap());
+            assert_eq!(ours, theirs, "of an open file");
+        }
+    }
+
+    fn close(&mut self, slot: usize) {
+        if let Some((ino, _, _)) = self.handles[slot].take() {
+            self.store().release(ino).unwrap();
+        }
+    }
+
+    fn list(&self, ino: Ino) -> Vec<Vec<u8>> {
+        let mut names = Vec::new();
+        let mut cookie = 0;
+        loop {
+            // Room for one long name: many pages.
+            let page = self.store().read_dir(&Caller::ROOT, ino, cookie, 300).unwrap();
+            let Some(last) = page.last() else { break };
+            cookie = last.cookie;
+            names.extend(page.into_iter().map(|e| e.name));
+        }
+        names.sort();
+        names
+    }
+
+    /// Compares everything there is, as root.
+    fn compare_trees(&self) {
+        let mut inodes = HashMap::new();
+        let mut todo = vec![(Ino::ROOT, String::from("."))];
+        while let Some((dir, path)) = todo.pop() {
+            let listed = path.clone();
+            let theirs = self.kernel(USERS[0], move || kernel::list(&listed)).unwrap();
+            let names: Vec<_> = theirs.iter().map(|(name, _)| name.clone()).collect();
+            assert_eq!(self.list(dir), names, "names in {path}");
+            for (name, ino) in theirs {
+                if name == b"." || name == b".." {
+                    continue;
+                }
+                let child = format!("{path}/{}", String::from_utf8_lossy(&name));
+                let attr = self.store().get_attr(&Caller::ROOT, dir, &name, false).unwrap();
+                let stat_path = child.clone();
+                let stat = self.kernel(USERS[0], move || kernel::stat(&stat_path, false)).unwrap();
+                assert_eq!(store_attr(attr), kernel_attr(&stat), "{child}");
+                assert_eq!(*inodes.entry(ino).or_insert(attr.ino), attr.ino, "hard links of {child}");
+                match attr.mode & 0o170_000 {
+                    0o040_000 => {
+                        assert_eq!(self.store().path_of(Ino(attr.ino)).unwrap(), &child.as_bytes()[1..]);
+                        todo.push((Ino(attr.ino), child));
+                    }
+                    0o100_000 if attr.size_bytes < 1 << 20 => {
+                        let mut ours = vec![0xee; attr.size_bytes as usize + 1];
+                        let n = self.store().read(Ino(attr.ino), 0, &mut ours).unwrap();
+                        ours.truncate(n);
+                        let theirs = self.kernel(USERS[0], move || {
+                            let fd = rustix::fs::open(&child, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
+                            let mut bytes = vec![0; stat.st_size as usize];
+                            rustix::io::pread(fd, &mut bytes[..], 0)?;
+                            Ok(bytes)
+                        });
+                        assert!(ours == theirs.unwrap(), "content of a file");
+                    }
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// An unclean stop: nothing of what is in memory only survives.
+    fn crash(&mut self) {
+        self.handles = Default::default();
+        drop(self.store.take());
+        self.store = Some(Store::open(&self.config).unwrap());
+        let left: Vec<_> = self.objects();
+        let live: usize =
+            left.iter().filter(|name| self.store().get_attr(&Caller::ROOT, **name, b"", true).is_err()).count();
+        assert_eq!(live, 0, "objects without an inode");
+    }
+
+    /// The inodes that object files are named after.
+    fn objects(&self) -> Vec<Ino> {
+        let mut inos = Vec::new();
+        for target in 0..3 {
+            for low in std::fs::read_dir(self.dir.path().join(format!("t{target}/objects"))).unwrap() {
+                for object in std::fs::read_dir(low.unwrap().path()).unwrap() {
+                    let name = object.unwrap().file_name().into_string().unwrap();
+                    inos.push(Ino(u64::from_str_radix(&name[..16], 16).unwrap()));
+                }
+            }
+        }
+        inos
+    }
+}
+
+fn same() -> (Result<Answer, u32>, Result<Answer, u32>) {
+    (Ok(Answer::Nothing), Ok(Answer::Nothing))
+}
+
+fn climbs(op: &Op) -> bool {
+    format!("{op:?}").contains("..")
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, max_shrink_iters: 3_000, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn behaves_like_a_local_file_system(ops in prop::collection::vec((0usize..8, op()), 1..120)) {
+        // Modes are given as they are to be.
+        rustix::process::umask(Mode::empty());
+        let mut world = World::new();
+        for (user, op) in &ops {
+            if is_root() {
+                world.step(USERS[user.saturating_sub(4) % 3], op);
+            } else if !climbs(op) {
+                let own = Who(rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw(), &[]);
+                world.step(own, op);
+            }
+        }
+        world.compare_trees();
+        world.crash();
+        world.compare_trees();
+    }
+}

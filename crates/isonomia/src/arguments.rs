@@ -1,0 +1,322 @@
+//! Every subcommand and option, once: parsing, `--help`, and `docs/reference/cli.md` come from here.
+
+use clap::{Args, Parser, Subcommand};
+use isonomia_policy::{Draw, PolicySpec};
+use isonomia_transport::address::Address;
+use isonomia_units::{Bytes, Nanos, Rate};
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+const SECOND: u64 = 1_000_000_000;
+/// Longer waits for a server are taken for a slip in the unit.
+const TIMEOUT_S_MAX: u64 = 24 * 3600;
+
+/// Fair sharing of HPC storage among jobs.
+#[derive(Debug, Parser)]
+#[command(name = "isonomia", version, max_term_width = 100, propagate_version = true)]
+#[command(after_help = "\
+Examples:
+  isonomia demo                             see what the policies do, in under a minute
+  isonomia serve --policy user-then-size-fair
+  isonomia run --job sim --nodes 4 -- cp -r results /isonomia/
+  isonomia status")]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Serve(ServeOptions),
+    Run(RunOptions),
+    Status(StatusOptions),
+    Top(TopOptions),
+    Policy(PolicyOptions),
+    Demo(DemoOptions),
+}
+
+/// Which server a command talks to.
+#[derive(Args, Debug)]
+pub struct ServerOptions {
+    /// The server's address: unix:PATH or tcp:HOST:PORT [default: where `isonomia serve` listens by default]
+    #[arg(long, env = "ISONOMIA_SERVER", hide_env_values = true, value_name = "ADDR")]
+    pub server: Option<Address>,
+    /// File with the key that a server on TCP asks for; only its owner may be able to read it
+    #[arg(long, env = "ISONOMIA_KEY_FILE", hide_env_values = true, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+}
+
+/// Serve files, and share the server among jobs by a policy
+///
+/// The first line on standard output is a JSON object that says where the server listens. SIGINT or SIGTERM ends
+/// it: everything acknowledged is written to its directory first. Options override the configuration file.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  isonomia serve                                  files in memory, for programs of this host
+  isonomia serve --dir /scratch/isonomia --policy user-then-size-fair
+  isonomia serve --config /etc/isonomia.toml
+  isonomia serve --listen tcp:0.0.0.0:7788 --key-file ~/.isonomia-key
+  isonomia serve --bandwidth 2GiB/s --per-op 20us   a device of that speed, emulated")]
+pub struct ServeOptions {
+    /// Configuration file (TOML); docs/reference/configuration.md lists its keys
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Where files are kept; a directory in memory that is removed at the end if not given
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    /// Address to listen on, unix:PATH or tcp:HOST:PORT; may be repeated [default: a socket of this user's in
+    /// $XDG_RUNTIME_DIR or /tmp]
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Vec<Address>,
+    /// Sharing policy, such as fifo, job-fair, size-fair, user-then-size-fair [default: job-fair]
+    #[arg(long, value_name = "SPEC")]
+    pub policy: Option<PolicySpec>,
+    /// How the next request is drawn: virtual-time or lottery [default: virtual-time]
+    #[arg(long)]
+    pub draw: Option<Draw>,
+    /// Key that clients on TCP must know: a file of mode 0600
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+    /// Believe what clients say of user, group, nodes and priority: for trials only
+    #[arg(long)]
+    pub trust_clients: bool,
+    /// Worker threads [default: as many as cores, 2 to 8]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub workers: Option<u32>,
+    /// Emulate targets of this bandwidth, such as 1GiB/s
+    #[arg(long, value_name = "RATE")]
+    pub bandwidth: Option<Rate>,
+    /// Emulate targets that need this long for each operation, such as 10us
+    #[arg(long, value_name = "TIME")]
+    pub per_op: Option<Nanos>,
+    /// Number of targets below the directory [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub targets: Option<u16>,
+    /// Targets that a new file is striped over [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub stripe_count: Option<u16>,
+    /// Bytes of a stripe, a multiple of 4KiB [default: 1MiB]
+    #[arg(long, value_name = "SIZE")]
+    pub stripe_size: Option<Bytes>,
+    /// Serve metrics to Prometheus at this address, such as 127.0.0.1:9180
+    #[arg(long, value_name = "ADDR")]
+    pub metrics: Option<SocketAddr>,
+}
+
+/// Run a program whose files under /isonomia are the server's
+///
+/// Who the job is comes from the scheduler's environment (Slurm, PBS, LSF, Flux, Open MPI) and from the kernel.
+/// What the options claim beyond that counts only on a server that was started with --trust-clients.
+///
+/// The exit code is the command's own; 127 if it is not found, 126 if it cannot be executed.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  isonomia run -- ls -l /isonomia
+  isonomia run -- tar -C /isonomia -xf dataset.tar
+  isonomia run --prefix /scratch/fast -- ./simulation --output /scratch/fast/run1
+  isonomia run --job big --nodes 4 -- dd if=/dev/zero of=/isonomia/f bs=1M count=1000
+  isonomia run --server tcp:io1:7788 --key-file ~/.isonomia-key -- python3 train.py")]
+pub struct RunOptions {
+    #[command(flatten)]
+    pub server: ServerOptions,
+    /// Directory under which files are the server's [default: /isonomia]
+    #[arg(long, value_parser = prefix)]
+    pub prefix: Option<String>,
+    /// Name of the job
+    #[arg(long, value_parser = name)]
+    pub job: Option<String>,
+    /// User that the job is charged to
+    #[arg(long, value_parser = name)]
+    pub user: Option<String>,
+    /// Group (account, project) that the job is charged to
+    #[arg(long, value_parser = name)]
+    pub group: Option<String>,
+    /// Compute nodes of the job
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub nodes: Option<u32>,
+    /// Priority of the job; larger is more
+    #[arg(long, value_name = "P", value_parser = clap::value_parser!(u32).range(1..))]
+    pub priority: Option<u32>,
+    /// Longest wait for the server before an operation fails, in whole seconds, such as 10s [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = timeout_s)]
+    pub timeout: Option<u64>,
+    /// The library libisonomia_preload.so [default: searched for near the program isonomia]
+    #[arg(long, env = "ISONOMIA_PRELOAD_LIBRARY", hide_env_values = true, value_name = "PATH")]
+    pub preload: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+}
+
+/// Show who gets what: every job's share due and received, throughput, queue, latency
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  isonomia status
+  isonomia status --json | jq '.jobs[] | {job, share_due, share_received}'
+  isonomia status --server tcp:io1:7788 --key-file ~/.isonomia-key")]
+pub struct StatusOptions {
+    #[command(flatten)]
+    pub server: ServerOptions,
+    /// Print the server's state as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Show who gets what, live; q ends it
+///
+/// On a terminal the screen is redrawn; elsewhere the tables are printed once each interval.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  isonomia top
+  isonomia top --interval 200ms
+  isonomia top --count 3 > shares.txt")]
+pub struct TopOptions {
+    #[command(flatten)]
+    pub server: ServerOptions,
+    /// Time between two looks, 50ms to 1h
+    #[arg(long, default_value = "1s", value_name = "TIME", value_parser = interval)]
+    pub interval: Nanos,
+    /// Stop after so many looks
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub count: Option<u64>,
+}
+
+/// Show or set the sharing policy of a running server
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  isonomia policy get
+  isonomia policy set size-fair")]
+pub struct PolicyOptions {
+    #[command(subcommand)]
+    pub command: PolicyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// Show the policy
+    #[command(after_help = "\
+Examples:
+  isonomia policy get
+  isonomia policy get --json")]
+    Get {
+        #[command(flatten)]
+        server: ServerOptions,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Set the policy at once; nothing that is queued is dropped
+    ///
+    /// A policy is fifo, or levels joined by -then- and ending in -fair: first group and user, in any order,
+    /// then one of job, size (compute nodes), priority. Levels may carry weights. Allowed to the server's user
+    /// and to root.
+    #[command(after_help = "\
+Examples:
+  isonomia policy set fifo
+  isonomia policy set user-then-size-fair
+  isonomia policy set 'group{astro=3,bio=1}-then-job-fair'
+  isonomia policy set job-fair --draw lottery")]
+    Set {
+        #[command(flatten)]
+        server: ServerOptions,
+        /// The policy
+        #[arg(value_name = "SPEC")]
+        policy: PolicySpec,
+        /// How the next request is drawn: virtual-time or lottery [default: as it is]
+        #[arg(long)]
+        draw: Option<Draw>,
+    },
+}
+
+/// See what the policies do: two real jobs compete, in under a minute, without root
+///
+/// A server with one emulated device is started. A small job (1 node, 1 process) and a large one (4 nodes, 4
+/// processes) write to it with dd through `isonomia run`: first each alone, then both under fifo, job-fair and
+/// size-fair, switched while the server runs. A table is printed; a plot of throughput over time (PNG and SVG)
+/// and the raw data (CSV and JSON) are saved for each policy.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  isonomia demo
+  isonomia demo --out /tmp/demo --seconds 15")]
+pub struct DemoOptions {
+    /// Directory for plots and data
+    #[arg(long, default_value = "out/demo", value_name = "DIR")]
+    pub out: PathBuf,
+    /// Seconds for each of the three policies, 3 to 600
+    #[arg(long, default_value_t = 10, value_name = "S", value_parser = clap::value_parser!(u64).range(3..=600))]
+    pub seconds: u64,
+}
+
+fn name(text: &str) -> Result<String, String> {
+    match text.len() {
+        1..=isonomia_units::NAME_LEN_MAX => Ok(text.to_owned()),
+        len => Err(format!("a name of {len} bytes (allowed: 1 to {})", isonomia_units::NAME_LEN_MAX)),
+    }
+}
+
+fn prefix(text: &str) -> Result<String, String> {
+    let plain = text.split('/').skip(1).all(|part| !matches!(part, "" | "." | ".."));
+    if text.starts_with('/') && plain {
+        Ok(text.to_owned())
+    } else {
+        Err("not a prefix (allowed: an absolute path below /, without . and .. and // and a / at its end)".to_owned())
+    }
+}
+
+fn timeout_s(text: &str) -> Result<u64, String> {
+    let time: Nanos = text.parse().map_err(|e| format!("{e}"))?;
+    let seconds = time.0 / SECOND;
+    if time.0.is_multiple_of(SECOND) && (1..=TIMEOUT_S_MAX).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err(format!("{time} is no time-out (allowed: whole seconds, 1s to {TIMEOUT_S_MAX}s)"))
+    }
+}
+
+fn interval(text: &str) -> Result<Nanos, String> {
+    let time: Nanos = text.parse().map_err(|e| format!("{e}"))?;
+    if (Nanos::from_millis(50)..=Nanos(3600 * SECOND)).contains(&time) {
+        Ok(time)
+    } else {
+        Err(format!("{time} is no interval (allowed: 50ms to 1h)"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn times_need_a_sensible_unit() {
+        assert_eq!(timeout_s("10s"), Ok(10));
+        assert_eq!(timeout_s("2min"), Ok(120));
+        for bad in ["30", "1500ms", "0s", "25h"] {
+            assert!(timeout_s(bad).is_err_and(|e| e.contains("allowed: whole seconds")), "{bad}");
+        }
+        assert_eq!(interval("200ms"), Ok(Nanos::from_millis(200)));
+        assert!(interval("1ms").is_err());
+    }
+
+    #[test]
+    fn prefixes_are_those_the_preload_library_takes() {
+        for good in ["/isonomia", "/a/b.c"] {
+            assert_eq!(prefix(good).as_deref(), Ok(good));
+        }
+        for bad in ["", "/", "a", "/a/", "/a//b", "/a/../b", "/."] {
+            assert!(prefix(bad).is_err(), "{bad}");
+        }
+    }
+}

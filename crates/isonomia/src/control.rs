@@ -1,0 +1,70 @@
+//! Reaching a server: its address, and questions whose answer is not an error.
+
+use crate::arguments::ServerOptions;
+use anyhow::{Context, Result, bail};
+use isonomia_policy::{Draw, PolicySpec};
+use isonomia_proto::control::{ControlReply, ControlRequest, Status};
+use isonomia_transport::address::Address;
+use isonomia_transport::control::ControlConnection;
+use isonomia_units::Nanos;
+
+/// A server that is alive answers within this time even when its machine is overloaded.
+const TIMEOUT: Nanos = Nanos(10_000_000_000);
+
+/// An operator's connection.
+pub struct Control {
+    connection: ControlConnection,
+}
+
+/// The address that the options name, or the default.
+pub fn address(options: &ServerOptions) -> Address {
+    options.server.clone().unwrap_or_else(default_address)
+}
+
+/// Where a server of this user listens when nothing else is said.
+pub fn default_address() -> Address {
+    let runtime_dir = std::env::var("XDG_RUNTIME_DIR").ok();
+    Address::default_for(rustix::process::geteuid().as_raw(), runtime_dir.as_deref())
+}
+
+impl Control {
+    /// Connects to the server that the options name.
+    pub fn connect(options: &ServerOptions) -> Result<Self> {
+        let key_file = options
+            .key_file
+            .as_deref()
+            .map(|path| path.to_str().with_context(|| format!("the path of key file {path:?} is not UTF-8")))
+            .transpose()?;
+        Self::connect_to(&address(options), key_file)
+            .context("is a server running there? `isonomia serve` starts one, --server names another")
+    }
+
+    /// Connects to the server at `address`.
+    pub fn connect_to(address: &Address, key_file: Option<&str>) -> Result<Self> {
+        Ok(Self { connection: ControlConnection::connect(address, key_file, TIMEOUT)? })
+    }
+
+    /// The server's state.
+    pub fn status(&mut self) -> Result<Status> {
+        match self.connection.ask(&ControlRequest::Status)? {
+            ControlReply::Status(status) => Ok(*status),
+            other => unexpected(other),
+        }
+    }
+
+    /// Sets the policy; gives policy and draw as the server now has them.
+    pub fn set_policy(&mut self, policy: &PolicySpec, draw: Option<Draw>) -> Result<(String, String)> {
+        let request = ControlRequest::SetPolicy { policy: policy.to_string(), draw: draw.map(|draw| draw.to_string()) };
+        match self.connection.ask(&request)? {
+            ControlReply::Policy { policy, draw } => Ok((policy, draw)),
+            other => unexpected(other),
+        }
+    }
+}
+
+fn unexpected<T>(reply: ControlReply) -> Result<T> {
+    match reply {
+        ControlReply::Error(reason) => bail!("the server refused: {reason}"),
+        _ => bail!("the server answered another question than was asked"),
+    }
+}

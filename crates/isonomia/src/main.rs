@@ -1,0 +1,70 @@
+//! The program `isonomia`: what users and operators run.
+//!
+//! Every subcommand is one file here; [`arguments`] is the one definition of every option. Data go to standard
+//! output, logs and progress to standard error. The exit code is 0 when it was done, 1 when it was not, 2 when
+//! the command line is wrong; `isonomia run` hands on the command's own.
+
+mod arguments;
+mod control;
+mod demo;
+mod metrics;
+mod policy;
+mod program;
+mod run;
+mod scrape;
+mod serve;
+mod status;
+mod table;
+mod top;
+
+use anyhow::Result;
+use arguments::{Arguments, Command};
+use clap::Parser;
+use std::io::{ErrorKind, IsTerminal};
+use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
+
+/// The metadata database tells of its housekeeping as if it were news.
+const LOG_DEFAULT: &str = "info,fjall=warn,lsm_tree=error";
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    log_to_stderr();
+    match dispatch(arguments.command) {
+        Ok(code) => code,
+        // Whoever read our output has seen enough, as in `isonomia status | head -1`.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("isonomia: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn dispatch(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Serve(options) => serve::serve(&options)?,
+        Command::Run(options) => return run::run(&options),
+        Command::Status(options) => status::status(&options)?,
+        Command::Top(options) => top::top(&options)?,
+        Command::Policy(options) => policy::policy(&options)?,
+        Command::Demo(options) => demo::demo(&options)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn log_to_stderr() {
+    let wanted = std::env::var("ISONOMIA_LOG").unwrap_or_else(|_| LOG_DEFAULT.to_owned());
+    let filter = EnvFilter::builder().parse_lossy(wanted);
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(|cause| cause.kind() == ErrorKind::BrokenPipe))
+}

@@ -1,0 +1,332 @@
+//! The metrics that Prometheus scrapes, as one table: name, unit, help, stability.
+//!
+//! Every value comes from one [`Status`], so a scrape is a consistent picture. Cardinality is bounded: the
+//! [`JOBS_MAX`] jobs with the most service have series of their own, all others are summed up under
+//! `job="other"`. `docs/reference/metrics.md` is made from the table.
+
+use isonomia_proto::control::{JobStatus, Status, TargetStatus};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::registry::{Registry, Unit};
+use std::fmt;
+
+/// Jobs with series of their own.
+const JOBS_MAX: usize = 100;
+/// The label value of all other jobs together.
+const OTHER: &str = "other";
+
+const NANOS_PER_S: f64 = 1e9;
+const MICROS_PER_S: f64 = 1e6;
+
+/// Whether dashboards may rely on a metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stability {
+    /// Name and meaning stay within a major version.
+    Stable,
+    /// May change in any version.
+    Experimental,
+}
+
+#[derive(Clone, Copy)]
+enum Kind {
+    Counter,
+    Gauge,
+}
+
+/// Where values come from, and with which labels.
+enum Values {
+    /// Always 1; what is of interest is in the labels.
+    Info(fn(&Status) -> Vec<(&'static str, String)>),
+    Server(fn(&Status) -> f64),
+    Target(fn(&TargetStatus) -> Option<f64>),
+    /// How one job's value is had, and how those of several jobs become one.
+    Job(fn(&JobStatus) -> f64, fn(f64, f64) -> f64),
+}
+
+struct Metric {
+    /// Without unit and `_total`, which are appended.
+    name: &'static str,
+    unit: Option<Unit>,
+    kind: Kind,
+    stability: Stability,
+    help: &'static str,
+    values: Values,
+}
+
+const fn metric(
+    name: &'static str,
+    unit: Option<Unit>,
+    kind: Kind,
+    stability: Stability,
+    help: &'static str,
+    values: Values,
+) -> Metric {
+    Metric { name, unit, kind, stability, help, values }
+}
+
+#[rustfmt::skip]
+static METRICS: &[Metric] = {
+    use Kind::{Counter, Gauge};
+    use Stability::{Experimental, Stable};
+    use Unit::{Bytes, Seconds};
+    use Values::{Info, Job, Server, Target};
+    const fn sum(a: f64, b: f64) -> f64 { a + b }
+    const fn max(a: f64, b: f64) -> f64 { a.max(b) }
+    &[
+        metric("isonomia_server_info", None, Gauge, Stable, "Always 1; the labels say what runs", Info(|s| vec![
+            ("version", s.version.clone()), ("policy", s.policy.clone()), ("draw", s.draw.clone()),
+            ("trust_clients", s.trust_clients.to_string()),
+        ])),
+        metric("isonomia_server_uptime", Some(Seconds), Gauge, Stable,
+            "Time since the server started", Server(|s| s.uptime_s)),
+        metric("isonomia_server_workers", None, Gauge, Experimental,
+            "Worker threads", Server(|s| f64::from(s.workers))),
+        metric("isonomia_connections", None, Gauge, Stable,
+            "Open connections of clients", Server(|s| s.connections as f64)),
+        metric("isonomia_connections_refused", None, Counter, Stable,
+            "Connections closed because of what they sent", Server(|s| s.refused_total as f64)),
+        metric("isonomia_jobs", None, Gauge, Stable,
+            "Jobs that are connected or were in the last minute", Server(|s| s.jobs.len() as f64)),
+        metric("isonomia_target_bandwidth_bytes_per_second", None, Gauge, Stable,
+            "Bandwidth of the emulated device; absent where none is emulated",
+            Target(|t| t.bandwidth_bytes_per_s.map(|rate| rate as f64))),
+        metric("isonomia_target_queued_requests", None, Gauge, Stable,
+            "Requests that wait for their turn", Target(|t| Some(t.queued as f64))),
+        metric("isonomia_target_requests", None, Counter, Stable,
+            "Requests served", Target(|t| Some(t.requests_total as f64))),
+        metric("isonomia_target_service", Some(Seconds), Counter, Stable,
+            "Service that was given, as the policy counts it", Target(|t| Some(t.service_ns_total as f64 / NANOS_PER_S))),
+        metric("isonomia_job_nodes", None, Gauge, Stable,
+            "Compute nodes of the job", Job(|j| f64::from(j.nodes), sum)),
+        metric("isonomia_job_clients", None, Gauge, Stable,
+            "Connected client processes", Job(|j| j.clients as f64, sum)),
+        metric("isonomia_job_share_due_ratio", None, Gauge, Stable,
+            "Share of the service due to the job among the active ones; 0 if idle or under fifo", Job(|j| j.share_due, sum)),
+        metric("isonomia_job_share_received_ratio", None, Gauge, Stable,
+            "Share of the service that the job received", Job(|j| j.share_received, sum)),
+        metric("isonomia_job_queued_requests", None, Gauge, Stable,
+            "Requests that wait for their turn", Job(|j| j.queued as f64, sum)),
+        metric("isonomia_job_read", Some(Bytes), Counter, Stable,
+            "Bytes read", Job(|j| j.read_bytes_total as f64, sum)),
+        metric("isonomia_job_written", Some(Bytes), Counter, Stable,
+            "Bytes written", Job(|j| j.written_bytes_total as f64, sum)),
+        metric("isonomia_job_requests", None, Counter, Stable,
+            "Requests served, metadata operations included", Job(|j| j.requests_total as f64, sum)),
+        metric("isonomia_job_service", Some(Seconds), Counter, Stable,
+            "Service received, as the policy counts it", Job(|j| j.service_ns_total as f64 / NANOS_PER_S, sum)),
+        metric("isonomia_job_latency_p50", Some(Seconds), Gauge, Experimental,
+            "Median time from a request's arrival to its reply; the largest median of the other jobs",
+            Job(|j| j.latency_p50_us / MICROS_PER_S, max)),
+        metric("isonomia_job_latency_p99", Some(Seconds), Gauge, Experimental,
+            "99th percentile of the time from a request's arrival to its reply; the largest of the other jobs",
+            Job(|j| j.latency_p99_us / MICROS_PER_S, max)),
+    ]
+};
+
+/// The metrics of `status` in OpenMetrics text.
+pub fn render(status: Status) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Snapshot::new(status)));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+/// A status whose jobs are sorted, those with the most service first.
+#[derive(Debug)]
+struct Snapshot(Status);
+
+impl Snapshot {
+    fn new(mut status: Status) -> Self {
+        status.jobs.sort_by(|a, b| b.service_ns_total.cmp(&a.service_ns_total).then_with(|| a.job.cmp(&b.job)));
+        Self(status)
+    }
+
+    /// Labels and value of every series of one metric.
+    fn series(&self, values: &Values) -> Vec<(Vec<(&'static str, String)>, f64)> {
+        let status = &self.0;
+        match values {
+            Values::Info(labels) => vec![(labels(status), 1.0)],
+            Values::Server(value) => vec![(Vec::new(), value(status))],
+            Values::Target(value) => {
+                let of = |t: &TargetStatus| value(t).map(|value| (vec![("target", t.target.clone())], value));
+                status.targets.iter().filter_map(of).collect()
+            }
+            Values::Job(value, fold) => {
+                let (named, others) = status.jobs.split_at(JOBS_MAX.min(status.jobs.len()));
+                let label = |job: &str, user: &str, group: &str| {
+                    vec![("job", job.to_owned()), ("user", user.to_owned()), ("group", group.to_owned())]
+                };
+                let mut series: Vec<_> =
+                    named.iter().map(|job| (label(&job.job, &job.user, &job.group), value(job))).collect();
+                if let Some(value) = others.iter().map(value).reduce(fold) {
+                    series.push((label(OTHER, OTHER, OTHER), value));
+                }
+                series
+            }
+        }
+    }
+}
+
+impl Collector for Snapshot {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        for metric in METRICS {
+            let kind = match metric.kind {
+                Kind::Counter => MetricType::Counter,
+                Kind::Gauge => MetricType::Gauge,
+            };
+            let note = match metric.stability {
+                Stability::Stable => "",
+                Stability::Experimental => " (experimental)",
+            };
+            let help = format!("{}{note}", metric.help);
+            let mut encoder = encoder.encode_descriptor(metric.name, &help, metric.unit.as_ref(), kind)?;
+            for (labels, value) in self.series(&metric.values) {
+                if labels.is_empty() {
+                    encode(&mut encoder, metric.kind, value)?;
+                } else {
+                    encode(&mut encoder.encode_family(&labels)?, metric.kind, value)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn encode(encoder: &mut MetricEncoder, kind: Kind, value: f64) -> Result<(), fmt::Error> {
+    match kind {
+        Kind::Counter => encoder.encode_counter::<NoLabelSet, _, f64>(&value, None),
+        Kind::Gauge => encoder.encode_gauge(&value),
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+
+    pub fn sample_job(job: &str, nodes: u32, share: f64, service_ms: u64) -> JobStatus {
+        JobStatus {
+            job: job.into(),
+            user: "ada".into(),
+            group: "astro".into(),
+            nodes,
+            priority: 1,
+            clients: u64::from(nodes),
+            share_due: share,
+            share_received: share + 0.001,
+            throughput_bytes_per_s: share * f64::from(1 << 30),
+            requests_per_s: share * 1024.0,
+            queued: u64::from(nodes) - 1,
+            latency_p50_us: 970.0,
+            latency_p99_us: 4_870.0,
+            latency_max_us: 20_000.0,
+            read_bytes_total: 5,
+            written_bytes_total: service_ms << 20,
+            requests_total: service_ms,
+            service_ns_total: service_ms * 1_000_000,
+        }
+    }
+
+    pub fn sample_status() -> Status {
+        let target = |target: &str, dir: &str, bandwidth, per_op_ns| TargetStatus {
+            target: target.into(),
+            dir: dir.into(),
+            bandwidth_bytes_per_s: bandwidth,
+            per_op_ns,
+            queued: 3,
+            requests_total: 12_345,
+            service_ns_total: 12_000_000_000,
+        };
+        Status {
+            version: "0.1.0".into(),
+            server: 0,
+            pid: 4711,
+            uptime_s: 61.25,
+            dir: "/dev/shm/isonomia-x".into(),
+            listen: vec!["unix:/run/user/7/isonomia.sock".into()],
+            trust_clients: true,
+            policy: "size-fair".into(),
+            draw: "virtual-time".into(),
+            window_s: 1.0,
+            workers: 2,
+            connections: 5,
+            refused_total: 1,
+            targets: vec![
+                target("metadata", "", None, 0),
+                target("0", "/dev/shm/isonomia-x/target-0", Some(1 << 30), 10_000),
+            ],
+            jobs: vec![sample_job("large", 4, 0.8, 9_600), sample_job("small", 1, 0.2, 2_400)],
+        }
+    }
+
+    fn lines<'a>(text: &'a str, name: &str) -> Vec<&'a str> {
+        text.lines().filter(|line| line.starts_with(&format!("{name}{{"))).collect()
+    }
+
+    #[test]
+    fn values_carry_their_unit_and_labels() {
+        let text = render(sample_status()).unwrap();
+        assert!(text.contains("isonomia_server_uptime_seconds 61.25\n"), "{text}");
+        assert!(text.contains("isonomia_target_service_seconds_total{target=\"0\"} 12.0\n"), "{text}");
+        assert!(text.contains("isonomia_job_share_due_ratio{job=\"large\",user=\"ada\",group=\"astro\"} 0.8\n"));
+        assert_eq!(lines(&text, "isonomia_target_bandwidth_bytes_per_second").len(), 1);
+        assert!(text.ends_with("# EOF\n"));
+    }
+
+    #[test]
+    fn jobs_beyond_the_bound_are_summed_under_one_label() {
+        let mut status = sample_status();
+        // The most served come last, to see that order of arrival does not matter.
+        status.jobs = (0..250).map(|n| sample_job(&format!("j{n}"), 2, 0.004, n)).collect();
+        let text = render(status).unwrap();
+        let service = lines(&text, "isonomia_job_service_seconds_total");
+        assert_eq!(service.len(), JOBS_MAX + 1);
+        assert!(service[0].contains("\"j249\""));
+        assert!(!service.iter().any(|line| line.contains("\"j149\"")));
+        let others: f64 = (0..150).map(|n| f64::from(n) / 1000.0).sum();
+        let (labels, value) = service[JOBS_MAX].rsplit_once(' ').unwrap();
+        assert!(labels.ends_with("{job=\"other\",user=\"other\",group=\"other\"}"), "{labels}");
+        assert!((value.parse::<f64>().unwrap() - others).abs() < 1e-9);
+        let p99 = lines(&text, "isonomia_job_latency_p99_seconds");
+        assert!(p99[JOBS_MAX].ends_with(" 0.00487"), "{}", p99[JOBS_MAX]);
+    }
+
+    #[test]
+    fn names_from_clients_cannot_break_a_line() {
+        let mut status = sample_status();
+        status.jobs[0].job = "a\"} 7\nisonomia_fake 1".into();
+        let text = render(status).unwrap();
+        assert!(!text.lines().any(|line| line.starts_with("isonomia_fake")));
+    }
+
+    /// `UPDATE_REFERENCE=1 cargo test -p isonomia` writes the page's table anew.
+    #[test]
+    fn the_reference_page_has_the_table() {
+        let mut table = "| metric | kind | labels | stability | meaning |\n|---|---|---|---|---|\n".to_owned();
+        for metric in METRICS {
+            let unit = metric.unit.as_ref().map_or(String::new(), |unit| format!("_{}", unit.as_str()));
+            let (suffix, kind) = match metric.kind {
+                Kind::Counter => ("_total", "counter"),
+                Kind::Gauge => ("", "gauge"),
+            };
+            let labels = match metric.values {
+                Values::Info(_) => "version, policy, draw, trust_clients",
+                Values::Server(_) => "",
+                Values::Target(_) => "target",
+                Values::Job(..) => "job, user, group",
+            };
+            let stability = format!("{:?}", metric.stability).to_lowercase();
+            table +=
+                &format!("| `{}{unit}{suffix}` | {kind} | {labels} | {stability} | {} |\n", metric.name, metric.help);
+        }
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/metrics.md");
+        let mut page = std::fs::read_to_string(path).unwrap();
+        if std::env::var_os("UPDATE_REFERENCE").is_some() {
+            page.truncate(page.find("| metric |").unwrap_or(page.len()));
+            page += &table;
+            std::fs::write(path, &page).unwrap();
+        }
+        assert!(page.ends_with(&table), "{path} lacks this table:\n{table}");
+    }
+}

@@ -1,0 +1,113 @@
+//! `isonomia run`: a program with the preload client in it.
+
+use crate::arguments::RunOptions;
+use crate::control;
+use crate::program::{self, Reach};
+use anyhow::{Context, Result, bail};
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+const LIBRARY: &str = "libisonomia_preload.so";
+/// Where the library is, seen from the directory of this program: built by cargo, installed, packaged.
+const LIBRARY_PLACES: [&str; 3] = [".", "../lib", "../lib/isonomia"];
+const PREFIX_DEFAULT: &str = "/isonomia";
+
+/// What a shell reports for a command that is not found, and for one that cannot be executed.
+const NOT_FOUND: u8 = 127;
+const NOT_EXECUTABLE: u8 = 126;
+
+/// Becomes the command; comes back only when that fails.
+pub fn run(options: &RunOptions) -> Result<ExitCode> {
+    let [name, arguments @ ..] = options.command.as_slice() else { bail!("no command is given") };
+    let Ok(path) = which::which(name) else {
+        eprintln!("isonomia: {}: command not found", name.display());
+        return Ok(ExitCode::from(NOT_FOUND));
+    };
+    let prefix = options.prefix.clone().or_else(|| env::var("ISONOMIA_PREFIX").ok());
+    let prefix = prefix.as_deref().unwrap_or(PREFIX_DEFAULT);
+    let mut command = Command::new(&path);
+    command.arg0(name).args(arguments);
+    // A program that may be executed but not read is judged by whoever loads it.
+    let reach = program::reach(&path).unwrap_or(Reach::Program);
+    if let Reach::ChildrenOnly(reason) | Reach::Harmful(reason) = reach {
+        eprintln!("isonomia: {} {reason}: it runs, but without the files of {prefix}", path.display());
+    }
+    if !matches!(reach, Reach::Harmful(_)) {
+        let library = library(options.preload.as_deref())?;
+        command.env("LD_PRELOAD", preload_list(&library, env::var_os("LD_PRELOAD").as_deref())?);
+        command.envs(environment(options));
+    }
+    let error = command.exec();
+    eprintln!("isonomia: cannot run {}: {error}", path.display());
+    Ok(ExitCode::from(if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }))
+}
+
+/// The variables that tell the preload client what the options say. A variable whose option is absent stays as
+/// it is in the environment; the address is always set, so that this program and the library agree on it.
+fn environment(options: &RunOptions) -> Vec<(&'static str, OsString)> {
+    let number = |n: Option<u32>| n.map(|n| n.to_string().into());
+    let text = |s: &Option<String>| s.as_ref().map(OsString::from);
+    let server = control::address(&options.server).to_string();
+    [
+        ("ISONOMIA_SERVER", Some(server.into())),
+        ("ISONOMIA_KEY_FILE", options.server.key_file.as_ref().map(OsString::from)),
+        ("ISONOMIA_PREFIX", text(&options.prefix)),
+        ("ISONOMIA_TIMEOUT_S", options.timeout.map(|s| s.to_string().into())),
+        ("ISONOMIA_JOB", text(&options.job)),
+        ("ISONOMIA_USER", text(&options.user)),
+        ("ISONOMIA_GROUP", text(&options.group)),
+        ("ISONOMIA_NODES", number(options.nodes)),
+        ("ISONOMIA_PRIORITY", number(options.priority)),
+    ]
+    .into_iter()
+    .filter_map(|(name, value)| Some((name, value?)))
+    .collect()
+}
+
+/// The preload library: the one given, or the first that is found.
+fn library(given: Option<&Path>) -> Result<PathBuf> {
+    if let Some(path) = given {
+        return path.canonicalize().with_context(|| format!("the preload library {} is not there", path.display()));
+    }
+    let program = env::current_exe().context("cannot tell where this program is; name the library with --preload")?;
+    let dir = program.parent().unwrap_or(Path::new("/"));
+    let found = LIBRARY_PLACES.iter().find_map(|place| dir.join(place).join(LIBRARY).canonicalize().ok());
+    found.with_context(|| {
+        let places = LIBRARY_PLACES.map(|place| dir.join(place).display().to_string()).join(", ");
+        format!("{LIBRARY} is in none of {places}; name it with --preload or ISONOMIA_PRELOAD_LIBRARY")
+    })
+}
+
+/// `LD_PRELOAD` with `library` in front of what is there already.
+fn preload_list(library: &Path, already: Option<&OsStr>) -> Result<OsString> {
+    let bytes = library.as_os_str().as_bytes();
+    if bytes.iter().any(|b| matches!(b, b' ' | b':')) {
+        bail!("{} cannot be preloaded: LD_PRELOAD takes no path with a blank or a colon", library.display());
+    }
+    let mut list = library.as_os_str().to_owned();
+    let others = already.map_or(&b""[..], OsStr::as_bytes).split(|b| matches!(b, b' ' | b':'));
+    for other in others.filter(|other| !other.is_empty() && *other != bytes) {
+        list.push(":");
+        list.push(OsStr::from_bytes(other));
+    }
+    Ok(list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_library_comes_first_and_once() {
+        let list = |already: Option<&str>| preload_list(Path::new("/l/p.so"), already.map(OsStr::new)).unwrap();
+        assert_eq!(list(None), "/l/p.so");
+        assert_eq!(list(Some("")), "/l/p.so");
+        assert_eq!(list(Some("/a.so /l/p.so:/b.so")), "/l/p.so:/a.so:/b.so");
+        assert!(preload_list(Path::new("/my lib/p.so"), None).is_err());
+    }
+}

@@ -1,0 +1,143 @@
+//! `isonomia serve`: a server until a signal ends it.
+
+use crate::arguments::ServeOptions;
+use crate::control;
+use crate::scrape::Endpoint;
+use anyhow::{Context, Result};
+use isonomia_server::{Config, Server, TargetConfig};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::io::Write;
+
+pub fn serve(options: &ServeOptions) -> Result<()> {
+    let config = configuration(options)?;
+    // Before the start, so that no signal is missed once the server can be seen.
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let metrics_address = config.metrics;
+    let server = Server::start(config)?;
+    let metrics = match metrics_address {
+        Some(address) => {
+            if !address.ip().is_loopback() {
+                tracing::warn!(%address, "metrics, with names of jobs and users, are open to the network");
+            }
+            Some(Endpoint::start(address, server.status_source())?)
+        }
+        None => None,
+    };
+    announce(&server, metrics.as_ref())?;
+    let signal = signals.forever().next();
+    tracing::info!(signal, "shutting down");
+    drop(metrics);
+    server.shutdown();
+    Ok(())
+}
+
+/// One line for whoever started the server and waits for it.
+fn announce(server: &Server, metrics: Option<&Endpoint>) -> Result<()> {
+    let listen: Vec<String> = server.addresses().iter().map(ToString::to_string).collect();
+    let line = serde_json::json!({
+        "ready": true,
+        "listen": listen,
+        "dir": server.dir(),
+        "pid": std::process::id(),
+        "metrics": metrics.map(|endpoint| format!("http://{}/metrics", endpoint.address())),
+    });
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{line}").and_then(|()| out.flush()).context("cannot say where the server listens")
+}
+
+/// The configuration file, overridden by the options.
+fn configuration(options: &ServeOptions) -> Result<Config> {
+    let mut config = match &options.config {
+        Some(path) => Config::read(path)?,
+        None => Config::default(),
+    };
+    override_with(&mut config.dir, options.dir.clone().map(Some));
+    override_with(&mut config.key_file, options.key_file.clone().map(Some));
+    override_with(&mut config.policy, options.policy.clone());
+    override_with(&mut config.draw, options.draw);
+    override_with(&mut config.workers, options.workers.map(Some));
+    override_with(&mut config.stripe_count, options.stripe_count);
+    override_with(&mut config.stripe_size, options.stripe_size);
+    override_with(&mut config.metrics, options.metrics.map(Some));
+    config.trust_clients |= options.trust_clients;
+    if !options.listen.is_empty() {
+        config.listen.clone_from(&options.listen);
+    }
+    if config.listen.is_empty() {
+        config.listen.push(control::default_address());
+    }
+    if let Some(targets) = options.targets {
+        config.targets = vec![TargetConfig::default(); usize::from(targets)];
+    } else if config.targets.is_empty() {
+        config.targets.push(TargetConfig::default());
+    }
+    for target in &mut config.targets {
+        override_with(&mut target.bandwidth, options.bandwidth.map(Some));
+        override_with(&mut target.per_op, options.per_op.map(Some));
+    }
+    Ok(config)
+}
+
+fn override_with<T>(value: &mut T, option: Option<T>) {
+    if let Some(option) = option {
+        *value = option;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::{Arguments, Command};
+    use clap::Parser;
+    use isonomia_units::{Nanos, Rate};
+
+    fn configuration_of(arguments: &[&str]) -> Result<Config> {
+        let parsed = Arguments::try_parse_from([&["isonomia", "serve"], arguments].concat())?;
+        let Command::Serve(options) = parsed.command else { unreachable!("serve was parsed") };
+        configuration(&options)
+    }
+
+    #[test]
+    fn options_override_the_file_and_the_file_the_defaults() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("isonomia.toml");
+        std::fs::write(
+            &path,
+            "policy = \"fifo\"\nlisten = [\"tcp:127.0.0.1:0\"]\nstripe_size = \"64KiB\"\n\
+             [[targets]]\nbandwidth = \"1GiB/s\"\nper_op = \"20us\"\n[[targets]]\n",
+        )
+        .unwrap();
+        let path = path.to_str().unwrap();
+        let config = configuration_of(&["--config", path, "--policy", "size-fair", "--per-op", "5us"]).unwrap();
+        assert_eq!(config.policy.to_string(), "size-fair");
+        assert_eq!(config.listen.len(), 1);
+        assert_eq!(config.listen[0].to_string(), "tcp:127.0.0.1:0");
+        assert_eq!(config.stripe_size.0, 64 << 10);
+        assert_eq!(config.targets.len(), 2);
+        assert_eq!(config.targets[0].bandwidth, Rate::new(1 << 30));
+        assert_eq!(config.targets[1].bandwidth, None);
+        assert!(config.targets.iter().all(|target| target.per_op == Some(Nanos::from_micros(5))));
+    }
+
+    #[test]
+    fn a_file_with_an_unknown_key_is_refused_with_the_known_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("isonomia.toml");
+        std::fs::write(&path, "polcy = \"fifo\"\n").unwrap();
+        let error = configuration_of(&["--config", path.to_str().unwrap()]).unwrap_err().to_string();
+        assert!(error.contains("polcy") && error.contains("policy") && error.contains("isonomia.toml"), "{error}");
+    }
+
+    #[test]
+    fn the_example_of_the_reference_page_is_a_configuration() {
+        let page = include_str!("../../../docs/reference/configuration.md");
+        let (_, rest) = page.split_once("```toml\n").unwrap();
+        let (example, _) = rest.split_once("```").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("isonomia.toml");
+        std::fs::write(&path, example).unwrap();
+        let config = configuration_of(&["--config", path.to_str().unwrap()]).unwrap();
+        assert_eq!(config.targets.len(), 2);
+    }
+}

@@ -1,0 +1,135 @@
+//! A server's state as tables for people.
+
+use comfy_table::{CellAlignment, Table, presets};
+use isonomia_proto::control::{JobStatus, Status, TargetStatus};
+use isonomia_units::{Bytes, Nanos};
+use std::fmt::Write;
+
+/// Everything `isonomia status` shows.
+pub fn status(status: &Status) -> String {
+    let mut text = String::new();
+    let trust = if status.trust_clients { "; TRUSTS WHAT CLIENTS CLAIM" } else { "" };
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        text,
+        "isonomia {} server {} (pid {}), up {}, at {}{trust}",
+        status.version,
+        status.server,
+        status.pid,
+        seconds(status.uptime_s),
+        status.listen.join(" "),
+    );
+    let _ = writeln!(
+        text,
+        "policy {} ({}); {} connections, {} refused; rates over {}\n",
+        status.policy,
+        status.draw,
+        status.connections,
+        status.refused_total,
+        seconds(status.window_s),
+    );
+    let _ = writeln!(text, "{}\n", lines(&targets(&status.targets)));
+    if status.jobs.is_empty() {
+        text.push_str("no job is connected or was in the last minute\n");
+    } else {
+        let _ = writeln!(text, "{}", lines(&jobs(&status.jobs, status.policy == "fifo")));
+    }
+    text
+}
+
+fn targets(targets: &[TargetStatus]) -> Table {
+    let mut table = plain(&["target", "bandwidth", "per op", "queued", "requests", "busy", "directory"], &[0, 6]);
+    for target in targets {
+        table.add_row([
+            target.target.clone(),
+            target.bandwidth_bytes_per_s.map_or("-".to_owned(), |rate| throughput(rate as f64)),
+            if target.per_op_ns == 0 { "-".to_owned() } else { Nanos(target.per_op_ns).to_string() },
+            target.queued.to_string(),
+            target.requests_total.to_string(),
+            Nanos(target.service_ns_total).to_string(),
+            if target.dir.is_empty() { "-".to_owned() } else { target.dir.clone() },
+        ]);
+    }
+    table
+}
+
+fn jobs(jobs: &[JobStatus], fifo: bool) -> Table {
+    let mut table = plain(
+        &["job", "user", "group", "nodes", "clients", "due", "received", "throughput", "req/s", "queued", "p50", "p99"],
+        &[0, 1, 2],
+    );
+    for job in jobs {
+        table.add_row([
+            job.job.clone(),
+            job.user.clone(),
+            job.group.clone(),
+            job.nodes.to_string(),
+            job.clients.to_string(),
+            if fifo { "-".to_owned() } else { percent(job.share_due) },
+            percent(job.share_received),
+            throughput(job.throughput_bytes_per_s),
+            format!("{:.0}", job.requests_per_s),
+            job.queued.to_string(),
+            latency(job.latency_p50_us),
+            latency(job.latency_p99_us),
+        ]);
+    }
+    table
+}
+
+/// A table without lines; columns are right-aligned but for `left`.
+pub fn plain(header: &[&str], left: &[usize]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_header(header);
+    for (at, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if !left.contains(&at) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+/// The table's lines, without blanks at their ends.
+pub fn lines(table: &Table) -> String {
+    table.lines().map(|line| line.trim_end().to_owned()).collect::<Vec<_>>().join("\n")
+}
+
+/// A share, as `33.3 %`.
+pub fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+/// A throughput with its unit.
+pub fn throughput(bytes_per_s: f64) -> String {
+    format!("{}/s", Bytes(bytes_per_s.round() as u64))
+}
+
+fn latency(us: f64) -> String {
+    Nanos((us * 1000.0).round() as u64).to_string()
+}
+
+fn seconds(s: f64) -> String {
+    match s {
+        s if s < 120.0 => format!("{s:.1} s"),
+        s if s < 7200.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.1} h", s / 3600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::tests::sample_status;
+
+    #[test]
+    fn a_status_reads_like_this() {
+        assert_eq!(status(&sample_status()), include_str!("../tests/status.txt"));
+    }
+
+    #[test]
+    fn under_fifo_nothing_is_due() {
+        let fifo = Status { policy: "fifo".into(), ..sample_status() };
+        assert!(!status(&fifo).contains("80.0 %"));
+    }
+}

@@ -1,0 +1,152 @@
+//! What the program prints and returns, without a server.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use assert_cmd::Command;
+use std::path::Path;
+
+fn isonomia(arguments: &[&str]) -> assert_cmd::assert::Assert {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_isonomia"));
+    // Help is as wide as the terminal, or as this variable says.
+    command.env_remove("COLUMNS").env("XDG_RUNTIME_DIR", "/nonexistent");
+    for name in ["ISONOMIA_SERVER", "ISONOMIA_KEY_FILE", "ISONOMIA_PRELOAD_LIBRARY", "LD_PRELOAD"] {
+        command.env_remove(name);
+    }
+    command.args(arguments).assert()
+}
+
+fn stderr_of(arguments: &[&str], code: i32) -> String {
+    let assert = isonomia(arguments).code(code).stdout("");
+    String::from_utf8(assert.get_output().stderr.clone()).unwrap()
+}
+
+const COMMANDS: [&[&str]; 9] =
+    [&[], &["serve"], &["run"], &["status"], &["top"], &["policy"], &["policy", "get"], &["policy", "set"], &["demo"]];
+
+fn help(command: &[&str]) -> String {
+    let assert = isonomia(&[command, &["--help"]].concat()).success();
+    String::from_utf8(assert.get_output().stdout.clone()).unwrap()
+}
+
+#[test]
+fn every_help_has_examples() {
+    for command in COMMANDS {
+        assert!(help(command).contains("\nExamples:\n  isonomia "), "{command:?}");
+    }
+}
+
+/// `UPDATE_REFERENCE=1 cargo test -p isonomia` writes the page anew.
+#[test]
+fn the_reference_page_is_the_help() {
+    let mut page = "# Command line\n\nWhat `isonomia COMMAND --help` prints; made from it, so it is never behind. \
+                    Data go to standard output, logs\nto standard error. Exit codes: 0 done, 1 not done (one line says \
+                    why), 2 wrong usage; `isonomia run` returns the\ncommand's own.\n"
+        .to_owned();
+    for command in COMMANDS {
+        let title = [&["isonomia"], command].concat().join(" ");
+        let help: String = help(command).lines().map(|line| format!("{}\n", line.trim_end())).collect();
+        page += &format!("\n## {title}\n\n```text\n{help}```\n");
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/cli.md");
+    if std::env::var_os("UPDATE_REFERENCE").is_some() {
+        std::fs::write(&path, &page).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(path).unwrap(), page);
+}
+
+#[test]
+fn a_bad_policy_is_refused_with_what_is_allowed() {
+    for arguments in [&["serve", "--policy", "fair-ish"][..], &["policy", "set", "fair-ish"]] {
+        let error = stderr_of(arguments, 2);
+        assert!(error.contains("fair-ish"), "{error}");
+        assert!(error.contains("fifo") && error.contains("user-then-size-fair"), "{error}");
+    }
+    let error = stderr_of(&["policy", "set", "fifo", "--draw", "dice"], 2);
+    assert!(error.contains("virtual-time, lottery"), "{error}");
+}
+
+#[test]
+fn bad_values_are_refused_with_what_is_allowed() {
+    for (arguments, allowed) in [
+        (&["serve", "--listen", "/run/x.sock"][..], "unix:PATH, tcp:HOST:PORT"),
+        (&["serve", "--bandwidth", "2GiB"], "GiB/s"),
+        (&["serve", "--per-op", "10 parsecs"], "ns, us, ms, s"),
+        (&["serve", "--targets", "0"], "1..=256"),
+        (&["serve", "--metrics", "localhost"], "invalid socket address"),
+        (&["run", "--nodes", "0", "--", "true"], "1.."),
+        (&["run", "--prefix", "isonomia", "--", "true"], "absolute path"),
+        (&["run", "--timeout", "30", "--", "true"], "whole seconds"),
+        (&["run", "--job", "", "--", "true"], "1 to 255"),
+        (&["top", "--interval", "1ms"], "50ms to 1h"),
+        (&["demo", "--seconds", "1"], "3..=600"),
+        (&["srve"], "serve"),
+        (&["run"], "CMD"),
+    ] {
+        let error = stderr_of(arguments, 2);
+        assert!(error.contains(allowed), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let address = format!("unix:{}/none.sock", dir.path().display());
+    for command in [&["status"][..], &["top"], &["policy", "get"], &["policy", "set", "fifo"]] {
+        let error = stderr_of(&[command, &["--server", &address]].concat(), 1);
+        assert!(error.contains("none.sock") && error.contains("isonomia serve"), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn a_configuration_that_cannot_be_used_is_named() {
+    let error = stderr_of(&["serve", "--config", "/nonexistent/isonomia.toml"], 1);
+    assert!(error.contains("/nonexistent/isonomia.toml"), "{error}");
+}
+
+mod run {
+    use super::{isonomia, stderr_of};
+    use std::os::unix::fs::PermissionsExt;
+
+    /// A file that stands for the preload library; empty, so the dynamic linker says that it ignores it.
+    fn library(dir: &tempfile::TempDir) -> String {
+        let path = dir.path().join("libisonomia_preload.so");
+        std::fs::write(&path, "").unwrap();
+        path.to_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn options_become_variables_and_the_exit_code_is_the_commands() {
+        let dir = tempfile::tempdir().unwrap();
+        let library = library(&dir);
+        let script = "echo $ISONOMIA_SERVER $ISONOMIA_JOB $ISONOMIA_NODES $ISONOMIA_TIMEOUT_S $LD_PRELOAD; exit 7";
+        let options = ["--server", "unix:/s", "--job", "j", "--nodes", "4", "--timeout", "5s", "--preload", &library];
+        isonomia(&[&["run"], &options[..], &["--", "sh", "-c", script]].concat())
+            .code(7)
+            .stdout(format!("unix:/s j 4 5 {library}\n"));
+    }
+
+    #[test]
+    fn a_command_that_is_not_there_is_named() {
+        let error = stderr_of(&["run", "--", "no-such-command"], 127);
+        assert_eq!(error, "isonomia: no-such-command: command not found\n");
+    }
+
+    #[test]
+    fn a_library_that_is_not_there_is_named() {
+        let error = stderr_of(&["run", "--preload", "/nonexistent/p.so", "--", "true"], 1);
+        assert!(error.contains("/nonexistent/p.so"), "{error}");
+    }
+
+    #[test]
+    fn a_program_out_of_reach_is_run_all_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let copy = dir.path().join("true");
+        std::fs::copy("/bin/true", &copy).unwrap();
+        std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(0o4755)).unwrap();
+        let library = library(&dir);
+        let error = stderr_of(&["run", "--preload", &library, "--", copy.to_str().unwrap()], 0);
+        let line = error.lines().next().unwrap();
+        assert!(line.contains("changes its user") && line.contains("without the files of /isonomia"), "{error}");
+    }
+}

@@ -13,8 +13,8 @@ use std::sync::{Arc, PoisonError, TryLockError};
 
 /// How long a connection without requests stays hot.
 const HOT_FOR: Nanos = Nanos::from_millis(2);
-/// Rounds between two looks at epoll while there is work.
-const EPOLL_EVERY: u32 = 64;
+/// Between two looks at epoll while workers are awake: one costs as much as serving a small request.
+const EPOLL_EVERY: Nanos = Nanos::from_micros(50);
 /// Events taken from epoll at a time.
 const EVENTS_MAX: usize = 64;
 /// The bell that wakes sleeping workers, among the keys of epoll; the others are numbers of connections.
@@ -24,7 +24,7 @@ pub const BELL: u64 = u64::MAX;
 #[derive(Debug, Default)]
 pub struct Intake {
     hot: Vec<Hot>,
-    rounds: u32,
+    events_at: Nanos,
 }
 
 #[derive(Debug)]
@@ -87,9 +87,11 @@ impl Core {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return false,
         };
-        intake.rounds = intake.rounds.wrapping_add(1);
         let posted = intake.poll(self, now);
-        let look_at_events = intake.rounds % EPOLL_EVERY == 0;
+        let look_at_events = now.since(intake.events_at) >= EPOLL_EVERY;
+        if look_at_events {
+            intake.events_at = now;
+        }
         drop(intake);
         (look_at_events && self.take_events(now, Some(Nanos::ZERO))) || posted
     }

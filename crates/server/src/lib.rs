@@ -46,6 +46,8 @@ use std::thread::JoinHandle;
 const FLUSH_EVERY_SAMPLES: u32 = 10;
 /// Targets of one server at most.
 const TARGETS_MAX: usize = 1_024;
+/// Worker threads at most.
+const WORKERS_MAX: usize = 256;
 
 /// Why a server does not start.
 #[derive(Debug, thiserror::Error)]
@@ -99,7 +101,8 @@ impl Server {
 
     fn start_in(config: &Config, dir: &Path, is_temporary: bool) -> Result<Self, StartError> {
         let policy = Policy { spec: config.policy.clone(), draw: config.draw, seed: config.seed };
-        let (store, targets) = open_store(config, dir, &policy)?;
+        let workers = config.workers.map_or_else(default_workers, |n| n as usize).clamp(1, WORKERS_MAX);
+        let (store, targets) = open_store(config, dir, &policy, workers)?;
         let key = config.key_file.as_ref().map(|path| Key::read(&path.to_string_lossy())).transpose()?;
         if config.listen.is_empty() {
             return Err(StartError::Config("no address to listen on".to_owned()));
@@ -111,7 +114,6 @@ impl Server {
             listeners.push(listener);
             addresses.push(address);
         }
-        let workers = config.workers.map_or_else(default_workers, |n| n as usize).clamp(1, 256);
         let system = |what| move |errno: rustix::io::Errno| StartError::System { what, source: errno.into() };
         let core = Arc::new(Core::new(store, targets, policy, workers).map_err(system("cannot prepare to wait"))?);
         let about = Arc::new(About {
@@ -230,20 +232,25 @@ fn keep(core: &Core) {
     }
 }
 
-fn open_store(config: &Config, dir: &Path, policy: &Policy) -> Result<(Store, Vec<Target>), StartError> {
+fn open_store(
+    config: &Config,
+    dir: &Path,
+    policy: &Policy,
+    workers: usize,
+) -> Result<(Store, Vec<Target>), StartError> {
     let defaults = [TargetConfig::default()];
     let wanted = if config.targets.is_empty() { &defaults[..] } else { &config.targets[..] };
     if wanted.len() > TARGETS_MAX {
         return Err(StartError::Config(format!("{} targets, {TARGETS_MAX} at most", wanted.len())));
     }
     let mut dirs = Vec::new();
-    let metadata = Target::new(None, dir.display().to_string(), None, config.metadata_per_op, policy);
+    let metadata = Target::new(None, dir.display().to_string(), None, config.metadata_per_op, policy, workers);
     let mut targets = vec![metadata];
     for (index, target) in wanted.iter().enumerate() {
         let id = TargetId(index as u16);
         let target_dir = target.dir.clone().unwrap_or_else(|| dir.join(format!("target-{index}")));
         let shown = target_dir.display().to_string();
-        targets.push(Target::new(Some(id), shown, target.bandwidth, target.per_op, policy));
+        targets.push(Target::new(Some(id), shown, target.bandwidth, target.per_op, policy, workers));
         dirs.push(TargetDir { id, dir: target_dir });
     }
     let mut store_config = StoreConfig::new(dir.join("metadata"), config.server, dirs);

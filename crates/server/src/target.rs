@@ -82,6 +82,8 @@ pub struct Target {
     cost: CostModel,
     is_capped: bool,
     bandwidth: Option<Rate>,
+    /// Requests that it serves at full speed at once.
+    parallel: u32,
     /// Requests queued or waiting for the device, so that workers pass by an empty target without its lock.
     waiting: AtomicUsize,
     queue: Mutex<Queue>,
@@ -116,8 +118,8 @@ pub struct Policy {
 }
 
 impl Policy {
-    fn arbiter(&self) -> Box<dyn Arbiter> {
-        build(&self.spec, self.draw, self.seed, Tuning::default())
+    fn arbiter(&self, parallel: u32) -> Box<dyn Arbiter> {
+        build(&self.spec, self.draw, self.seed, Tuning { parallel, ..Tuning::default() })
     }
 }
 
@@ -129,8 +131,11 @@ impl Target {
         bandwidth: Option<Rate>,
         per_op: Option<Nanos>,
         policy: &Policy,
+        workers: usize,
     ) -> Self {
         let is_capped = bandwidth.is_some() || per_op.is_some();
+        // An emulated device serves one request at a time.
+        let parallel = if is_capped { 1 } else { workers as u32 };
         let nominal = Rate::new(NOMINAL_BANDWIDTH).expect("constant");
         let cost = CostModel {
             per_op: per_op.unwrap_or(if is_capped { Nanos::ZERO } else { NOMINAL_PER_OP }),
@@ -138,7 +143,7 @@ impl Target {
             bandwidth: bandwidth.unwrap_or(if is_capped { Rate::new(u64::MAX).expect("constant") } else { nominal }),
         };
         let queue = Queue {
-            arbiter: policy.arbiter(),
+            arbiter: policy.arbiter(parallel),
             device: is_capped.then(CappedDevice::new),
             pending: Slab::new(),
             due: BinaryHeap::new(),
@@ -146,7 +151,7 @@ impl Target {
             requests_total: 0,
             service_ns_total: 0,
         };
-        Self { id, dir, cost, is_capped, bandwidth, waiting: AtomicUsize::new(0), queue: Mutex::new(queue) }
+        Self { id, dir, cost, is_capped, bandwidth, parallel, waiting: AtomicUsize::new(0), queue: Mutex::new(queue) }
     }
 
     /// Whether it emulates a device.
@@ -267,7 +272,7 @@ impl Target {
     /// Changes the policy at once; what is queued stays queued, in its order.
     pub fn set_policy(&self, now: Nanos, policy: &Policy, jobs: &[(JobId, Arc<JobInfo>)]) {
         let mut queue = self.queue();
-        let mut arbiter = policy.arbiter();
+        let mut arbiter = policy.arbiter(self.parallel);
         for (job, info) in jobs {
             arbiter.set_job(now, *job, info);
         }

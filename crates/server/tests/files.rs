@@ -1,59 +1,13 @@
 //! A client and a server in one process, over both transports.
 
-use isonomia_client::{Address, Change, Claims, Client, ClientConfig, Ino, OpenHow, RenameHow, access};
-use isonomia_server::{Config, Server, TargetConfig};
-use isonomia_units::{Bytes, Nanos};
+mod running;
+
+use isonomia_client::{Change, Ino, RenameHow};
+use isonomia_server::TargetConfig;
+use isonomia_units::Bytes;
+use running::{create, pattern, start};
 use rustix::io::Errno;
 use std::os::unix::fs::PermissionsExt;
-
-struct Running {
-    server: Server,
-    key_file: String,
-    _dir: tempfile::TempDir,
-}
-
-fn start(change: impl FnOnce(&mut Config)) -> Running {
-    let dir = tempfile::tempdir().unwrap();
-    let key = dir.path().join("key");
-    std::fs::write(&key, [7; 32]).unwrap();
-    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let mut config = Config {
-        dir: Some(dir.path().join("data")),
-        listen: vec![
-            format!("unix:{}", dir.path().join("s").display()).parse().unwrap(),
-            "tcp:127.0.0.1:0".parse().unwrap(),
-        ],
-        key_file: Some(key.clone()),
-        ..Config::default()
-    };
-    change(&mut config);
-    Running { server: Server::start(config).unwrap(), key_file: key.display().to_string(), _dir: dir }
-}
-
-impl Running {
-    fn clients(&self) -> Vec<Client> {
-        self.server.addresses().iter().map(|address| self.client(address, &self.key_file)).collect()
-    }
-
-    fn client(&self, address: &Address, key_file: &str) -> Client {
-        Client::new(ClientConfig {
-            address: address.clone(),
-            timeout: Nanos::from_secs(20),
-            claims: Claims { job: Some("test".to_owned()), ..Claims::default() },
-            key_file: Some(key_file.to_owned()),
-        })
-    }
-}
-
-const READ_WRITE: u32 = access::READ | access::WRITE;
-
-fn create() -> OpenHow {
-    OpenHow { access: READ_WRITE, create: true, exclusive: true, mode: 0o644, ..OpenHow::default() }
-}
-
-fn pattern(len: usize, seed: u8) -> Vec<u8> {
-    (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8).wrapping_add(seed)).collect()
-}
 
 #[test]
 fn bytes_come_back_whatever_the_size_the_offset_and_the_transport() {
@@ -137,10 +91,10 @@ fn appends_of_many_threads_do_not_overlap() {
 #[test]
 fn a_wrong_key_and_a_missing_one_are_refused() {
     let running = start(|_| {});
-    let other = running._dir.path().join("other");
+    let other = running.dir.path().join("other");
     std::fs::write(&other, [8; 32]).unwrap();
     std::fs::set_permissions(&other, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let client = running.client(&running.server.addresses()[1], &other.display().to_string());
+    let client = running.client(&running.addresses[1], &other.display().to_string(), 20);
     let error = client.stat_fs().unwrap_err();
     assert_eq!(error.errno(), Errno::ACCESS);
     assert!(error.to_string().contains("the key is not the server's"), "{error}");
@@ -154,7 +108,7 @@ fn status_says_who_received_what() {
     let client = &running.clients()[0];
     let file = client.open(Ino::ROOT, b"f", &create()).unwrap();
     client.write_at(&file, 0, &pattern(1 << 20, 0)).unwrap();
-    let status = running.server.status();
+    let status = running.server().status();
     let job = status.jobs.iter().find(|j| j.job == "test").unwrap();
     assert_eq!(job.written_bytes_total, 1 << 20);
     assert_eq!(job.clients, 1);

@@ -1,0 +1,325 @@
+//! Clients that break the rules or break off, and servers that go away: the others never notice.
+
+mod running;
+
+use isonomia_client::{Address, Ino};
+use isonomia_proto::PROTOCOL_VERSION;
+use isonomia_proto::control::{ControlReply, ControlRequest};
+use isonomia_proto::request::{Op, RequestHeader};
+use isonomia_proto::setup::{self, Answer, Challenge, Claims, Hello, Role, SETUP_LEN_MAX};
+use isonomia_server::{Server, TargetConfig};
+use isonomia_transport::channel::Channel;
+use isonomia_transport::control::ControlConnection;
+use isonomia_transport::handshake::{Identity, open_stream};
+use isonomia_transport::region::ClientRegion;
+use isonomia_transport::socket::{Deadline, SocketError, connect, receive_frame, send_all, send_with_descriptor};
+use isonomia_units::Nanos;
+use running::{Running, create, pattern, start};
+use rustix::fd::AsFd;
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicBool, Ordering};
+use zerocopy::IntoBytes;
+
+fn soon() -> Deadline {
+    Deadline::after(Nanos::from_secs(20))
+}
+
+fn identity(running: &Running) -> Identity {
+    Identity { client: 7, claims: Claims::default(), key_file: Some(running.key_file.clone()) }
+}
+
+/// Waits for `condition`, which must come true without further ado.
+fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let deadline = soon();
+    while !condition() {
+        assert!(deadline.left().is_some(), "{what}");
+        std::thread::yield_now();
+    }
+}
+
+fn works(running: &Running) {
+    for (number, client) in running.clients().iter().enumerate() {
+        let name = format!("works{number}-{}", rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_nsec);
+        let file = client.open(Ino::ROOT, name.as_bytes(), &create()).unwrap();
+        assert_eq!(client.write_at(&file, 0, b"yes").unwrap(), 3);
+    }
+}
+
+#[test]
+fn frames_that_are_none_close_their_connection_only() {
+    let running = start(|_| {});
+    let hello = setup::encode(&Hello {
+        version: PROTOCOL_VERSION + 1,
+        role: Role::SharedMemory,
+        client: 1,
+        claims: Claims::default(),
+        nonce: [0; 32],
+        proof: [0; 32],
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    });
+    let mut oversized = setup::SETUP_MAGIC.to_vec();
+    oversized.extend_from_slice(&u32::MAX.to_le_bytes());
+    let frames: [(&[u8], &str); 4] = [
+        (b"GET / HTTP/1.1\r\n\r\n", "not with an Isonomia header"),
+        (&oversized, "4294967295 bytes, 65536 at most"),
+        (&setup::frame(&[0xff; 100]), "does not decode"),
+        (&hello, "protocol version 2, this side speaks 1"),
+    ];
+    for (bytes, reason) in frames {
+        let socket = connect(&running.addresses[0], soon()).unwrap();
+        send_all(socket.as_fd(), &[bytes], soon()).unwrap();
+        let body = receive_frame(socket.as_fd(), SETUP_LEN_MAX, soon()).unwrap();
+        let Answer::Refused(text) = setup::decode(&body).unwrap() else { panic!("welcomed {bytes:?}") };
+        assert!(text.contains(reason), "{text}");
+        assert_eq!(receive_frame(socket.as_fd(), SETUP_LEN_MAX, soon()), Err(SocketError::Closed));
+    }
+    assert_eq!(running.server().status().refused_total, 4);
+    works(&running);
+}
+
+#[test]
+fn a_hello_without_sealed_memory_is_refused() {
+    let running = start(|_| {});
+    let hello = setup::encode(&Hello {
+        version: PROTOCOL_VERSION,
+        role: Role::SharedMemory,
+        client: 1,
+        claims: Claims::default(),
+        nonce: [0; 32],
+        proof: [0; 32],
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    });
+    let socket = connect(&running.addresses[0], soon()).unwrap();
+    let file = std::fs::File::open("/dev/null").unwrap();
+    send_with_descriptor(socket.as_fd(), &hello, file.as_fd(), soon()).unwrap();
+    let body = receive_frame(socket.as_fd(), SETUP_LEN_MAX, soon()).unwrap();
+    assert!(matches!(setup::decode(&body), Ok(Answer::Refused(text)) if text.contains("not sealed")));
+    works(&running);
+}
+
+#[test]
+fn requests_that_break_a_limit_close_their_channel_only() {
+    let running = start(|_| {});
+    let good = RequestHeader::new(Op::Write, Ino::ROOT);
+    let bad = [
+        RequestHeader { magic: 1, ..good },
+        RequestHeader { op: 77, ..good },
+        RequestHeader { len: u32::MAX, ..good },
+        RequestHeader { len: (128 << 10) + 1, ..good },
+        RequestHeader { path_len: u16::MAX, ..good },
+        RequestHeader { target: 99, ..good },
+    ];
+    for header in bad {
+        let mut channel = Channel::open(&running.addresses[0], &identity(&running), soon()).unwrap();
+        let slot = channel.send(&header).unwrap();
+        assert_eq!(channel.wait(slot, Nanos::from_secs(20)).unwrap_err(), SocketError::Closed, "{header:?}");
+    }
+    assert_eq!(running.server().status().refused_total, bad.len() as u64);
+    works(&running);
+}
+
+#[test]
+fn a_region_that_breaks_the_turns_is_cut_off() {
+    let running = start(|_| {});
+    let (mut region, memory) = ClientRegion::create().unwrap();
+    let socket = connect(&running.addresses[0], soon()).unwrap();
+    let hello = Hello {
+        version: PROTOCOL_VERSION,
+        role: Role::SharedMemory,
+        client: 1,
+        claims: Claims::default(),
+        nonce: [0; 32],
+        proof: [0; 32],
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    // Posted before the server looks: a hundred requests in eight slots.
+    for _ in 0..100 {
+        region.post(&RequestHeader::new(Op::StatFs, Ino::ROOT));
+    }
+    send_with_descriptor(socket.as_fd(), &setup::encode(&hello), memory.as_fd(), soon()).unwrap();
+    receive_frame(socket.as_fd(), SETUP_LEN_MAX, soon()).unwrap();
+    assert_eq!(receive_frame(socket.as_fd(), SETUP_LEN_MAX, soon()), Err(SocketError::Closed));
+    works(&running);
+}
+
+#[test]
+fn streams_that_stall_or_lie_hold_nobody_up() {
+    let running = start(|_| {});
+    let client = &running.clients()[1];
+    let file = client.open(Ino::ROOT, b"f", &create()).unwrap();
+    let mut header = RequestHeader::with_capability(Op::Write, &file.capability);
+    header.len = 1 << 20;
+    // A write that announces a mebibyte and sends half of it, on more streams than there are workers.
+    let stalled: Vec<_> = (0..8)
+        .map(|_| {
+            let s = open_stream(&running.addresses[1], Role::Stream, &identity(&running), soon()).unwrap();
+            send_all(s.socket.as_fd(), &[header.as_bytes(), &pattern(1 << 19, 1)], soon()).unwrap();
+            s
+        })
+        .collect();
+    works(&running);
+    // Half a mebibyte later they are served all the same.
+    for s in &stalled {
+        send_all(s.socket.as_fd(), &[&pattern(1 << 19, 2)], soon()).unwrap();
+        let mut reply = [0; 32];
+        isonomia_transport::socket::receive_all(s.socket.as_fd(), &mut reply, soon()).unwrap();
+        assert_eq!(&reply[8..12], [0; 4], "errno");
+    }
+    let mut back = vec![0; 1 << 20];
+    assert_eq!(client.read_at(&file, 0, &mut back).unwrap(), 1 << 20);
+    assert!(back[..1 << 19] == pattern(1 << 19, 1)[..]);
+    // Nonsense in the middle of a stream ends it.
+    send_all(stalled[0].socket.as_fd(), &[&[0xab; 128]], soon()).unwrap();
+    let mut rest = [0; 1];
+    let end = isonomia_transport::socket::receive_all(stalled[0].socket.as_fd(), &mut rest, soon());
+    assert_eq!(end, Err(SocketError::Closed));
+    works(&running);
+}
+
+#[test]
+fn a_thousand_huge_announcements_take_little_memory() {
+    let running = start(|_| {});
+    let resident = || {
+        let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+        statm.split(' ').nth(1).unwrap().parse::<u64>().unwrap() * 4096
+    };
+    let client = &running.clients()[1];
+    let file = client.open(Ino::ROOT, b"f", &create()).unwrap();
+    let mut header = RequestHeader::with_capability(Op::Write, &file.capability);
+    header.len = 1 << 20;
+    let before = resident();
+    let mut announced = Vec::new();
+    for _ in 0..1_000 {
+        let Ok(s) = open_stream(&running.addresses[1], Role::Stream, &identity(&running), soon()) else { continue };
+        // The last ones are cut: more would stall than there are buffers for.
+        let _ = send_all(s.socket.as_fd(), &[header.as_bytes(), &[1; 100]], soon());
+        announced.push(s);
+    }
+    eventually("some were cut for stalling", || running.server().status().refused_total > 0);
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 200 << 20, "{} MiB for 1000 announcements of 1 MiB", grown >> 20);
+    drop(announced);
+    eventually("every connection is given up", || running.server().status().connections <= 1);
+    works(&running);
+}
+
+#[test]
+fn a_client_that_vanishes_leaves_nothing_behind() {
+    let running = start(|config| {
+        // Slow enough that requests are queued when the client goes.
+        config.targets = vec![TargetConfig { bandwidth: "8MiB/s".parse().ok(), ..TargetConfig::default() }];
+    });
+    let client = &running.clients()[0];
+    let file = client.open(Ino::ROOT, b"f", &create()).unwrap();
+    client.unlink(Ino::ROOT, b"f").unwrap();
+    let mut channel = Channel::open(&running.addresses[0], &identity(&running), soon()).unwrap();
+    for _ in 0..Channel::DEPTH {
+        let mut header = RequestHeader::with_capability(Op::Write, &file.capability);
+        header.len = 128 << 10;
+        channel.send(&header).unwrap();
+    }
+    eventually("the requests are queued", || running.server().status().targets[1].queued > 0);
+    drop(channel);
+    eventually("they are dropped", || running.server().status().targets[1].queued == 0);
+    let job = |name: &str| running.server().status().jobs.into_iter().find(|j| j.job == name).unwrap();
+    eventually("the job has no client", || job("interactive").clients == 0);
+    assert_eq!(job("test").clients, 1);
+    assert_eq!(client.write_at(&file, 0, b"unlinked and open").unwrap(), 17);
+}
+
+#[test]
+fn open_files_outlive_a_restart_of_the_server() {
+    let mut running = start(|_| {});
+    let clients = running.clients();
+    let file = clients[0].open(Ino::ROOT, b"f", &create()).unwrap();
+    let data = pattern(300_000, 3);
+    clients[0].write_at(&file, 0, &data).unwrap();
+    clients[0].sync(&file, false).unwrap();
+    running.restart();
+    let mut back = vec![0; data.len()];
+    assert_eq!(clients[0].read_at(&file, 0, &mut back).unwrap(), data.len());
+    assert!(back == data);
+    assert_eq!(clients[0].write_at(&file, 5, b"more").unwrap(), 4);
+}
+
+#[test]
+fn a_server_that_stays_away_ends_every_operation_in_time() {
+    let mut running = start(|_| {});
+    let client = running.client(&running.addresses[0], &running.key_file, 1);
+    let file = client.open(Ino::ROOT, b"f", &create()).unwrap();
+    running.stop();
+    assert_eq!(client.write_at(&file, 0, b"x").unwrap_err().errno(), Errno::TIMEDOUT);
+    assert_eq!(client.stat_fs().unwrap_err().errno(), Errno::TIMEDOUT);
+}
+
+#[test]
+fn a_second_server_is_refused_by_directory_and_by_address() {
+    let running = start(|_| {});
+    let mut config = running.config.clone();
+    let refusal = |config| Server::start(config).err().expect("refused").to_string();
+    let text = refusal(config.clone());
+    assert!(text.contains("in use by another server"), "{text}");
+    config.dir = Some(running.dir.path().join("elsewhere"));
+    let text = refusal(config);
+    assert!(text.contains("unix:") && text.contains("in use by another server"), "{text}");
+    works(&running);
+}
+
+#[test]
+fn the_policy_changes_under_load_without_losing_a_request() {
+    let running = start(|config| {
+        config.targets = vec![TargetConfig { bandwidth: "200MiB/s".parse().ok(), ..TargetConfig::default() }];
+    });
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for thread in 0..4u8 {
+            let (running, done) = (&running, &done);
+            scope.spawn(move || {
+                let client = running.client(&running.addresses[usize::from(thread % 2)], &running.key_file, 20);
+                let file = client.open(Ino::ROOT, &[b'a' + thread], &create()).unwrap();
+                let data = pattern(200_000, thread);
+                let mut back = vec![0; data.len()];
+                while !done.load(Ordering::Relaxed) {
+                    assert_eq!(client.write_at(&file, 0, &data).unwrap(), data.len());
+                    assert_eq!(client.read_at(&file, 0, &mut back).unwrap(), data.len());
+                    assert!(back == data);
+                }
+            });
+        }
+        let mut control = ControlConnection::connect(&running.addresses[0], None, Nanos::from_secs(20)).unwrap();
+        let mut set = |policy: &str, draw: Option<&str>| {
+            let draw = draw.map(str::to_owned);
+            control.ask(&ControlRequest::SetPolicy { policy: policy.to_owned(), draw }).unwrap()
+        };
+        for policy in ["fifo", "job-fair", "size-fair", "group-user-size-fair", "user-fair{root=2}"].repeat(8) {
+            assert!(matches!(set(policy, None), ControlReply::Policy { .. }));
+            assert!(matches!(set(policy, Some("lottery")), ControlReply::Policy { .. }));
+        }
+        let ControlReply::Error(text) = set("fairest", None) else { panic!("accepted") };
+        assert!(text.contains("fairest") && text.contains("size"), "{text}");
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(running.server().status().targets[1].queued, 0);
+}
+
+#[test]
+fn tcp_asks_for_the_key_before_anything_else() {
+    let running = start(|_| {});
+    let Address::Tcp(place) = &running.addresses[1] else { panic!("the second address is TCP") };
+    assert!(place.starts_with("127.0.0.1:"));
+    let socket = connect(&running.addresses[1], soon()).unwrap();
+    let body = receive_frame(socket.as_fd(), SETUP_LEN_MAX, soon()).unwrap();
+    let challenge: Challenge = setup::decode(&body).unwrap();
+    assert_ne!(challenge.nonce, [0; 32]);
+    // A request instead of a hello.
+    send_all(socket.as_fd(), &[RequestHeader::new(Op::StatFs, Ino::ROOT).as_bytes()], soon()).unwrap();
+    let body = receive_frame(socket.as_fd(), SETUP_LEN_MAX, soon()).unwrap();
+    assert!(matches!(setup::decode(&body), Ok(Answer::Refused(_))));
+    works(&running);
+}

@@ -1,0 +1,94 @@
+//! A server in this process, and clients of it.
+
+#![allow(dead_code, reason = "each test file uses its part")]
+
+use isonomia_client::{Address, Claims, Client, ClientConfig, OpenHow, access};
+use isonomia_server::{Config, Server};
+use isonomia_units::Nanos;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// A server that listens on a Unix socket and on TCP, in a directory in memory.
+pub struct Running {
+    /// The server; `None` while it is away.
+    pub server: Option<Server>,
+    /// Its configuration.
+    pub config: Config,
+    /// Where it listens.
+    pub addresses: Vec<Address>,
+    /// The key for TCP.
+    pub key_file: String,
+    /// Everything lies below this.
+    pub dir: tempfile::TempDir,
+}
+
+/// Starts a server, with `change` to its configuration.
+pub fn start(change: impl FnOnce(&mut Config)) -> Running {
+    let memory = Path::new("/dev/shm");
+    let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    let dir = tempfile::tempdir_in(base).unwrap();
+    let key = dir.path().join("key");
+    std::fs::write(&key, [7; 32]).unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let mut config = Config {
+        dir: Some(dir.path().join("data")),
+        listen: vec![
+            format!("unix:{}", dir.path().join("s").display()).parse().unwrap(),
+            "tcp:127.0.0.1:0".parse().unwrap(),
+        ],
+        key_file: Some(key.clone()),
+        ..Config::default()
+    };
+    change(&mut config);
+    let server = Server::start(config.clone()).unwrap();
+    let addresses = server.addresses().to_vec();
+    Running { server: Some(server), config, addresses, key_file: key.display().to_string(), dir }
+}
+
+impl Running {
+    /// The running server.
+    pub fn server(&self) -> &Server {
+        self.server.as_ref().expect("the server runs")
+    }
+
+    /// Stops the server and starts it again in the same place.
+    pub fn restart(&mut self) {
+        self.stop();
+        self.server = Some(Server::start(self.config.clone()).unwrap());
+    }
+
+    /// Stops the server.
+    pub fn stop(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.shutdown();
+        }
+    }
+
+    /// A client on each transport: shared memory, then TCP.
+    pub fn clients(&self) -> Vec<Client> {
+        self.addresses.iter().map(|address| self.client(address, &self.key_file, 20)).collect()
+    }
+
+    /// A client that gives up after `timeout_s`.
+    pub fn client(&self, address: &Address, key_file: &str, timeout_s: u64) -> Client {
+        Client::new(ClientConfig {
+            address: address.clone(),
+            timeout: Nanos::from_secs(timeout_s),
+            claims: Claims { job: Some("test".to_owned()), ..Claims::default() },
+            key_file: Some(key_file.to_owned()),
+        })
+    }
+}
+
+/// Opens for reading and writing.
+pub const READ_WRITE: u32 = access::READ | access::WRITE;
+
+/// Creates what must not exist.
+pub fn create() -> OpenHow {
+    OpenHow { access: READ_WRITE, create: true, exclusive: true, mode: 0o644, ..OpenHow::default() }
+}
+
+/// Bytes that differ from those of another seed and offset.
+pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8).wrapping_add(seed)).collect()
+}

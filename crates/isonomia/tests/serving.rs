@@ -1,0 +1,147 @@
+//! The program against a server of its own.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use assert_cmd::Command;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+const GRACE: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(5);
+const PROGRAM: &str = env!("CARGO_BIN_EXE_isonomia");
+
+/// `isonomia serve`, ended when dropped.
+struct Server {
+    child: Child,
+    ready: serde_json::Value,
+    dir: tempfile::TempDir,
+}
+
+impl Server {
+    fn start(options: &[&str]) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = format!("unix:{}/s.sock", dir.path().display());
+        let mut child = std::process::Command::new(PROGRAM)
+            .args(["serve", "--listen", &socket])
+            .args(options)
+            .env("ISONOMIA_LOG", "error")
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let ready = serde_json::from_str(&line).unwrap();
+        Self { child, ready, dir }
+    }
+
+    fn address(&self, number: usize) -> String {
+        self.ready["listen"][number].as_str().unwrap().to_owned()
+    }
+
+    fn ask(&self, arguments: &[&str]) -> String {
+        let assert = Command::new(PROGRAM).args(arguments).env("ISONOMIA_SERVER", self.address(0)).assert().success();
+        String::from_utf8(assert.get_output().stdout.clone()).unwrap()
+    }
+
+    fn terminate(&mut self) -> std::process::ExitStatus {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+        self.child.wait().unwrap()
+    }
+}
+
+impl Drop for Server {
+    /// In order, so that its directory in memory is removed; by force if that takes too long.
+    fn drop(&mut self) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        let end = Instant::now() + GRACE;
+        while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < end {
+            // It may have ended meanwhile.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+            std::thread::sleep(POLL);
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_server_says_where_it_is_and_cleans_up_when_terminated() {
+    let mut server = Server::start(&[]);
+    assert_eq!(server.ready["ready"], true);
+    assert_eq!(server.ready["pid"], server.child.id());
+    let dir = server.ready["dir"].as_str().unwrap().to_owned();
+    assert!(std::path::Path::new(&dir).is_dir());
+    assert!(server.terminate().success());
+    assert!(!std::path::Path::new(&dir).exists(), "the directory in memory is still there");
+    assert!(!server.dir.path().join("s.sock").exists(), "the socket is still there");
+}
+
+#[test]
+fn the_policy_of_a_running_server_is_set() {
+    let server = Server::start(&["--policy", "fifo"]);
+    assert_eq!(server.ask(&["policy", "get"]), "fifo (virtual-time)\n");
+    assert_eq!(
+        server.ask(&["policy", "set", "group-user-size-fair", "--draw", "lottery"]),
+        "group-then-user-then-size-fair (lottery)\n"
+    );
+    assert_eq!(
+        server.ask(&["policy", "get", "--json"]),
+        "{\"draw\":\"lottery\",\"policy\":\"group-then-user-then-size-fair\"}\n"
+    );
+}
+
+#[test]
+fn status_and_top_show_the_targets() {
+    let server = Server::start(&["--targets", "2", "--bandwidth", "1GiB/s", "--per-op", "10us", "--trust-clients"]);
+    let text = server.ask(&["status"]);
+    assert!(text.contains("TRUSTS") && text.contains("1 GiB/s   10 us"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&server.ask(&["status", "--json"])).unwrap();
+    // The metadata service comes first.
+    assert_eq!(json["targets"].as_array().unwrap().len(), 3);
+    let looks = server.ask(&["top", "--count", "2", "--interval", "50ms"]);
+    assert_eq!(looks.matches("policy job-fair").count(), 2, "{looks}");
+}
+
+#[test]
+fn a_server_on_tcp_wants_to_see_the_key() {
+    let keys = tempfile::tempdir().unwrap();
+    let key = |name: &str, content: &[u8]| {
+        let path = keys.path().join(name);
+        let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path).unwrap();
+        file.write_all(content).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (right, wrong) = (key("right", &[7; 32]), key("wrong", &[8; 32]));
+    let server = Server::start(&["--listen", "tcp:127.0.0.1:0", "--key-file", &right]);
+    let status =
+        |key: &str| Command::new(PROGRAM).args(["status", "--server", &server.address(1), "--key-file", key]).assert();
+    status(&right).success();
+    status(&wrong).code(1);
+}
+
+#[test]
+fn metrics_are_served_over_http() {
+    let server = Server::start(&["--metrics", "127.0.0.1:0", "--policy", "size-fair"]);
+    let url = server.ready["metrics"].as_str().unwrap();
+    let address = url.strip_prefix("http://").unwrap().strip_suffix("/metrics").unwrap();
+    let mut socket = TcpStream::connect(address).unwrap();
+    socket.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").unwrap();
+    let mut reply = String::new();
+    socket.read_to_string(&mut reply).unwrap();
+    assert!(reply.contains("isonomia_server_info{") && reply.contains("policy=\"size-fair\""), "{reply}");
+}
+
+#[test]
+fn a_second_server_on_the_same_directory_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let _first = Server::start(&["--dir", path]);
+    let socket = format!("unix:{path}/second.sock");
+    let assert = Command::new(PROGRAM).args(["serve", "--dir", path, "--listen", &socket]).assert().code(1);
+    let error = String::from_utf8(assert.get_output().stderr.clone()).unwrap();
+    assert!(error.contains(path), "{error}");
+}

@@ -12,6 +12,7 @@
 
 mod error;
 mod files;
+pub mod identity;
 mod session;
 mod transfer;
 

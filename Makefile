@@ -1,0 +1,51 @@
+# Every workflow of this repository is one of these goals; `make` lists them.
+
+SHELL = /bin/sh
+PREFIX ?= /usr/local
+DESTDIR ?=
+# Seconds that `make fuzz` spends on each target.
+FUZZ_SECONDS ?= 30
+TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
+CARGO := scripts/cargo
+
+.PHONY: help
+help: ## List these goals
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1\t\2/p' $(firstword $(MAKEFILE_LIST)) | awk -F '\t' '{ printf "  make %-12s %s\n", $$1, $$2 }'
+
+.PHONY: setup
+setup: ## Install what building needs, or name exactly what is missing
+	@scripts/setup build
+
+.PHONY: build
+build: setup ## Build the program and the preload library, optimised
+	$(CARGO) build --release --locked -p isonomia -p isonomia-preload
+
+.PHONY: demo
+demo: build ## See what the sharing policies do, in under a minute
+	$(TARGET_DIR)/release/isonomia demo
+
+.PHONY: test
+test: setup ## Run all tests of our own, with format and lints
+	@scripts/test
+
+.PHONY: acceptance
+acceptance: build ## Run real programs against a real server, and break things
+	@scripts/setup acceptance
+	@tests/acceptance/run --bin-dir $(TARGET_DIR)/release
+
+.PHONY: bench
+bench: build ## Measure speed, with tmpfs beside it, and fairness; results in out/bench
+	$(CARGO) run --release --locked -p isonomia-bench
+
+.PHONY: fuzz
+fuzz: setup ## Fuzz every decoder for FUZZ_SECONDS each (needs a nightly Rust)
+	@fuzz/run $(FUZZ_SECONDS)
+
+.PHONY: install
+install: build ## Install below PREFIX (default /usr/local)
+	install -D -m 755 $(TARGET_DIR)/release/isonomia $(DESTDIR)$(PREFIX)/bin/isonomia
+	install -D -m 755 $(TARGET_DIR)/release/libisonomia_preload.so $(DESTDIR)$(PREFIX)/lib/libisonomia_preload.so
+
+.PHONY: clean
+clean: ## Remove everything that was built
+	rm -rf target fuzz/target out

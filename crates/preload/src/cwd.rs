@@ -1,0 +1,208 @@
+//! The working directory, when it is under the prefix.
+//!
+//! The kernel cannot be there, so it is left in a directory of `/proc` where nothing can be created and hardly
+//! anything has a name: a relative path that this library misses fails instead of meaning another file. Programs
+//! started from here learn of the directory by an inherited descriptor of a memory file that holds its inode.
+
+use crate::connection::client;
+use crate::foreign::{CPath, malloc_string};
+use crate::hook::{fail, returned};
+use crate::placeholder::{self, Memory};
+use crate::serve::{by_fd, by_path, refusal};
+use crate::{environment, table};
+use isonomia_client::{Client, Error, FileKind, Ino};
+use rustix::io::Errno;
+use std::ffi::{CStr, c_char, c_int};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+/// Name of the memory file that holds the inode.
+const NAME: &CStr = c"isonomia-cwd";
+/// How `/proc/self/fd/N` shows it.
+const LINK: &[u8] = b"/memfd:isonomia-cwd";
+/// Where the kernel's working directory is meanwhile.
+const NOWHERE: &CStr = c"/proc/self/fdinfo";
+/// Descriptors of this library start here if the limit allows, out of the way of programs that choose numbers.
+const DESCRIPTOR_MIN: c_int = 500;
+
+/// The inode, 0 for a working directory of the kernel's.
+static CURRENT: AtomicU64 = AtomicU64::new(0);
+/// The descriptor that tells the next program.
+static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
+
+/// The working directory if it is ours.
+#[inline]
+pub fn current() -> Option<Ino> {
+    match CURRENT.load(Ordering::Relaxed) {
+        0 => None,
+        ino => Some(Ino(ino)),
+    }
+}
+
+/// Whether `fd` belongs to this library and is not for programs to close.
+#[inline]
+pub fn is_internal(fd: c_int) -> bool {
+    fd >= 0 && fd == DESCRIPTOR.load(Ordering::Relaxed)
+}
+
+/// The descriptor that programs must not close, if there is one.
+pub fn internal_descriptor() -> Option<c_int> {
+    Some(DESCRIPTOR.load(Ordering::Relaxed)).filter(|fd| *fd >= 0)
+}
+
+/// Takes over the working directory of the program before, if `fd` tells of one. Whether it did.
+pub fn adopt(fd: c_int) -> bool {
+    if !placeholder::is_link_to(fd, LINK) {
+        return false;
+    }
+    let mut ino = [0; 8];
+    // SAFETY: an open descriptor that this library made in the program before.
+    let memory = unsafe { rustix::fd::BorrowedFd::borrow_raw(fd) };
+    if rustix::io::pread(memory, &mut ino, 0) == Ok(ino.len()) {
+        CURRENT.store(u64::from_le_bytes(ino), Ordering::Relaxed);
+        DESCRIPTOR.store(fd, Ordering::Relaxed);
+    }
+    true
+}
+
+fn enter(ino: Ino) -> Result<(), Error> {
+    let memory = Memory::create(NAME, 8).map_err(refusal)?;
+    rustix::io::pwrite(memory.fd(), &ino.0.to_le_bytes(), 0).map_err(refusal)?;
+    let inherited = [DESCRIPTOR_MIN, 3].iter().find_map(|min| duplicate_from(&memory, *min));
+    let inherited = inherited.ok_or(refusal(Errno::MFILE))?;
+    rustix::process::chdir(NOWHERE).map_err(|errno| {
+        close(inherited);
+        refusal(errno)
+    })?;
+    CURRENT.store(ino.0, Ordering::Relaxed);
+    close(DESCRIPTOR.swap(inherited, Ordering::Relaxed));
+    Ok(())
+}
+
+/// A duplicate that the next program inherits.
+fn duplicate_from(memory: &Memory, min: c_int) -> Option<c_int> {
+    // `rustix` has `fcntl(F_DUPFD)` only with close-on-exec set.
+    let duplicate = rustix::io::fcntl_dupfd_cloexec(memory.fd(), min).ok()?;
+    let inherited = rustix::io::fcntl_setfd(&duplicate, rustix::io::FdFlags::empty());
+    let duplicate = duplicate.into_raw_fd();
+    match inherited {
+        Ok(()) => Some(duplicate),
+        Err(_) => {
+            close(duplicate);
+            None
+        }
+    }
+}
+
+/// The kernel is in a working directory of its own again.
+pub fn forget() {
+    CURRENT.store(0, Ordering::Relaxed);
+    close(DESCRIPTOR.swap(-1, Ordering::Relaxed));
+}
+
+fn close(fd: c_int) {
+    if fd >= 0 {
+        // SAFETY: a descriptor of this module's own.
+        unsafe { rustix::io::close(OwnedFd::from_raw_fd(fd).into_raw_fd()) };
+    }
+}
+
+fn enter_checked(client: &Client, at: Ino, path: &[u8]) -> Result<c_int, Error> {
+    let attr = client.get_attr(at, path, true)?;
+    if attr.kind() != FileKind::Directory {
+        return Err(refusal(Errno::NOTDIR));
+    }
+    client.access(Ino(attr.ino), b"", 1, true)?;
+    enter(Ino(attr.ino)).map(|()| 0)
+}
+
+/// The working directory's path, when it is ours.
+fn path() -> Option<Result<Vec<u8>, Error>> {
+    let (ino, prefix) = (current()?, environment::prefix()?);
+    Some(client().and_then(|client| absolute(client, prefix.path(), ino)))
+}
+
+/// The absolute path of directory `ino`.
+pub fn absolute(client: &Client, prefix: &[u8], ino: Ino) -> Result<Vec<u8>, Error> {
+    let mut path = [prefix, &client.path_of(ino)?].concat();
+    if path.len() > 1 && path.ends_with(b"/") {
+        path.pop();
+    }
+    Ok(path)
+}
+
+/// Stores a path in the caller's buffer, or in memory from `malloc` if there is none.
+fn store_path(path: &[u8], buffer: *mut c_char, len: usize) -> *mut c_char {
+    if buffer.is_null() {
+        return if len != 0 && len <= path.len() { fail(Errno::RANGE) } else { malloc_string(path) };
+    }
+    if len == 0 {
+        return fail(Errno::INVAL);
+    }
+    if len <= path.len() {
+        return fail(Errno::RANGE);
+    }
+    // SAFETY: the caller vouches for `len` bytes, and the path with its NUL is no longer.
+    unsafe {
+        buffer.cast::<u8>().copy_from_nonoverlapping(path.as_ptr(), path.len());
+        buffer.add(path.len()).write(0);
+    }
+    buffer
+}
+
+hook! {
+    fn chdir(path: CPath) -> c_int, real {
+        by_path(libc::AT_FDCWD, path, enter_checked, |_, path| {
+            let changed = real(path);
+            if changed == 0 {
+                forget();
+            }
+            changed
+        })
+    }
+}
+
+hook! {
+    fn fchdir(fd: c_int) -> c_int, real {
+        by_fd(fd, |client, held| enter_checked(client, held.ino()?, b""), || {
+            let changed = real(fd);
+            if changed == 0 {
+                forget();
+            }
+            changed
+        })
+    }
+}
+
+hook! {
+    fn getcwd(buffer: *mut c_char, len: usize) -> *mut c_char, real {
+        match path() {
+            None => real(buffer, len),
+            Some(Ok(path)) => store_path(&path, buffer, len),
+            Some(Err(error)) => returned(Err(error)),
+        }
+    }
+}
+
+hook! {
+    fn __getcwd_chk(buffer: *mut c_char, len: usize, room: usize) -> *mut c_char, real {
+        if current().is_some() { getcwd(buffer, len.min(room)) } else { real(buffer, len, room) }
+    }
+}
+
+hook! {
+    fn getwd(buffer: *mut c_char) -> *mut c_char, real {
+        if current().is_some() { getcwd(buffer, libc::PATH_MAX as usize) } else { real(buffer) }
+    }
+}
+
+hook! {
+    fn get_current_dir_name() -> *mut c_char, real {
+        if current().is_some() { getcwd(std::ptr::null_mut(), 0) } else { real() }
+    }
+}
+
+/// Refuses descriptors that programs may not touch, as the kernel refuses closed ones.
+pub fn guard(fd: c_int) -> Result<(), Errno> {
+    if is_internal(fd) && !table::is_ours(fd) { Err(Errno::BADF) } else { Ok(()) }
+}

@@ -1,0 +1,171 @@
+//! Open file descriptions of this process: what its placeholder descriptors stand for.
+//!
+//! Descriptions live in memory that is reused but never given back, so that a look-up may touch one that is being
+//! closed: it takes a hold, sees that the slot has changed, and lets go.
+//!
+//! References on the server: each *process* that uses an inode holds one reference per description. It is taken by
+//! the open, or after fork and exec at the first use ([`Held::file`]), and given back with the last descriptor. A
+//! process that only passes a descriptor on never connects.
+
+use crate::connection::client;
+use crate::placeholder::Mapping;
+use crate::spin::Spin;
+use isonomia_client::{Error, Ino, OpenFile};
+use rustix::io::Errno;
+use std::cell::UnsafeCell;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+/// One open file description, or a free place for one.
+pub struct Description {
+    /// Descriptors and operations that use it; 0 for a free place.
+    holds: AtomicU32,
+    /// Whether the server counts a reference for this process.
+    referenced: AtomicBool,
+    content: UnsafeCell<Option<Content>>,
+}
+
+struct Content {
+    file: OpenFile,
+    mapping: Mapping,
+}
+
+/// A hold on a description: while it lasts, the description stays.
+pub struct Held(&'static Description);
+
+// SAFETY: `content` changes only while nobody holds the description.
+unsafe impl Sync for Description {}
+
+static FREE: Spin<Vec<&'static Description>> = Spin::new(Vec::new());
+
+/// The lock of the free places, for [`crate::process`].
+pub fn lock_before_fork() {
+    FREE.acquire();
+}
+
+/// See [`lock_before_fork`].
+pub fn unlock_after_fork() {
+    FREE.release();
+}
+
+impl Description {
+    /// A description of `file`; `referenced` says whether the server counts this process.
+    pub fn publish(file: OpenFile, mapping: Mapping, referenced: bool) -> Held {
+        let reused = FREE.lock().pop();
+        let description = reused.unwrap_or_else(|| {
+            Box::leak(Box::new(Self {
+                holds: AtomicU32::new(0),
+                referenced: AtomicBool::new(false),
+                content: UnsafeCell::new(None),
+            }))
+        });
+        // SAFETY: the place is free and was taken by this thread alone.
+        unsafe { *description.content.get() = Some(Content { file, mapping }) };
+        description.referenced.store(referenced, Ordering::Relaxed);
+        description.holds.store(1, Ordering::Release);
+        Held(description)
+    }
+
+    /// Takes a hold unless the place is free. It may be another file's by now: the caller looks at its slot again.
+    pub fn hold(&'static self) -> Option<Held> {
+        let more = |holds: u32| (holds > 0).then(|| holds + 1);
+        self.holds.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).ok().map(|_| Held(self))
+    }
+
+    /// Forgets the server's reference: it was counted for the parent of this process.
+    pub fn forget_reference(&self) {
+        self.referenced.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Held {
+    /// The open file, with a reference at the server.
+    pub fn file(&self) -> Result<&OpenFile, Error> {
+        let content = self.content()?;
+        if !self.0.referenced.load(Ordering::Relaxed) {
+            self.adopt(content)?;
+        }
+        Ok(&content.file)
+    }
+
+    #[cold]
+    fn adopt(&self, content: &Content) -> Result<(), Error> {
+        // Of several threads one adopts; the others go on meanwhile on the strength of the capability.
+        if !self.0.referenced.swap(true, Ordering::Relaxed) {
+            let adopted = client()?.adopt(&content.file.capability);
+            if adopted.is_err() {
+                self.forget_reference();
+            }
+            adopted?;
+        }
+        Ok(())
+    }
+
+    /// The inode.
+    pub fn ino(&self) -> Result<Ino, Error> {
+        Ok(Ino(self.file()?.capability.ino))
+    }
+
+    /// What is shared with other processes.
+    pub fn mapping(&self) -> Result<&Mapping, Error> {
+        Ok(&self.content()?.mapping)
+    }
+
+    /// Access mode and status flags.
+    pub fn flags(&self) -> i32 {
+        self.mapping().map_or(0, |mapping| mapping.flags().load(Ordering::Relaxed) as i32)
+    }
+
+    /// Whether it is a directory.
+    pub fn is_directory(&self) -> bool {
+        self.content().is_ok_and(|content| content.file.attr.mode & libc::S_IFMT == libc::S_IFDIR)
+    }
+
+    fn content(&self) -> Result<&Content, Error> {
+        // SAFETY: held, so nobody changes the content.
+        unsafe { &*self.0.content.get() }.as_ref().ok_or(Error::Argument(Errno::BADF))
+    }
+
+    /// Turns the hold into a pointer for the descriptor table.
+    pub fn into_raw(self) -> *mut Description {
+        let description = std::ptr::from_ref(self.0).cast_mut();
+        std::mem::forget(self);
+        description
+    }
+
+    /// The hold that [`Self::into_raw`] gave away.
+    pub fn from_raw(description: &'static Description) -> Self {
+        Self(description)
+    }
+}
+
+impl Deref for Held {
+    type Target = Description;
+
+    fn deref(&self) -> &Description {
+        self.0
+    }
+}
+
+impl Clone for Held {
+    fn clone(&self) -> Self {
+        self.0.holds.fetch_add(1, Ordering::Relaxed);
+        Self(self.0)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.0.holds.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        // SAFETY: that was the last hold; a free place gives no new ones.
+        let content = unsafe { (*self.0.content.get()).take() };
+        let referenced = self.0.referenced.load(Ordering::Relaxed);
+        FREE.lock().push(self.0);
+        if let (Some(content), true) = (content, referenced) {
+            // The server drops the reference with the session at the latest.
+            let _ = client().and_then(|client| client.release(Ino(content.file.capability.ino)));
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Closing and duplicating descriptors. The kernel does it for real on the placeholder; the table follows.
+
+use crate::cwd;
+use crate::hook::fail;
+use crate::table;
+use rustix::io::Errno;
+use std::ffi::{c_int, c_uint};
+
+/// The table after the kernel made `to` a duplicate of `from`.
+pub fn duplicated(from: c_int, to: c_int) -> c_int {
+    if to < 0 {
+        return to;
+    }
+    let Some(held) = table::find(from) else { return table::fresh(to) };
+    match table::install(to, held) {
+        Ok(()) => to,
+        Err(errno) => {
+            // SAFETY: the duplicate is of no use without its entry, and the program does not know it yet.
+            unsafe { rustix::io::close(to) };
+            fail(errno)
+        }
+    }
+}
+
+hook! {
+    fn close(fd: c_int) -> c_int, real {
+        if table::is_ours(fd) {
+            // Out of the table before the number can be given to another thread.
+            let held = table::remove(fd);
+            let closed = real(fd);
+            drop(held);
+            return closed;
+        }
+        match cwd::guard(fd) {
+            Ok(()) => real(fd),
+            Err(errno) => fail(errno),
+        }
+    }
+}
+
+hook! {
+    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int, real {
+        if flags as c_uint & libc::CLOSE_RANGE_CLOEXEC == 0 {
+            let highest = c_int::try_from(last).unwrap_or(c_int::MAX);
+            for fd in table::ours_between(c_int::try_from(first).unwrap_or(c_int::MAX), highest) {
+                drop(table::remove(fd));
+            }
+        }
+        match cwd::internal_descriptor().map(|fd| fd as c_uint) {
+            Some(kept) if (first..=last).contains(&kept) => {
+                let below = if first < kept { real(first, kept - 1, flags) } else { 0 };
+                let above = if last > kept { real(kept + 1, last, flags) } else { 0 };
+                below.min(above)
+            }
+            _ => real(first, last, flags),
+        }
+    }
+}
+
+hook! {
+    fn closefrom(first: c_int) -> (), real {
+        for fd in table::ours_between(first, c_int::MAX) {
+            drop(table::remove(fd));
+        }
+        match cwd::internal_descriptor() {
+            Some(_) => {
+                // The kernel's call that the real function stands on, around the descriptor that stays.
+                close_range(first.max(0) as c_uint, c_uint::MAX, 0);
+            }
+            None => real(first),
+        }
+    }
+}
+
+hook! {
+    fn dup(fd: c_int) -> c_int, real {
+        duplicated(fd, real(fd))
+    }
+}
+
+hook! {
+    fn dup2(from: c_int, to: c_int) -> c_int, real {
+        if cwd::is_internal(to) {
+            return fail(Errno::BADF);
+        }
+        let made = real(from, to);
+        if from == to { made } else { duplicated(from, made) }
+    }
+}
+
+hook! {
+    fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int, real {
+        if cwd::is_internal(to) {
+            return fail(Errno::BADF);
+        }
+        duplicated(from, real(from, to, flags))
+    }
+}
+
+// Calls that hand out descriptors of the kernel's: a number that was closed behind this library's back ends here.
+
+hook! {
+    fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int, real {
+        table::fresh(real(domain, kind, protocol))
+    }
+}
+
+hook! {
+    fn pipe(ends: *mut [c_int; 2]) -> c_int, real {
+        let made = real(ends);
+        fresh_pair(made, ends)
+    }
+}
+
+hook! {
+    fn pipe2(ends: *mut [c_int; 2], flags: c_int) -> c_int, real {
+        let made = real(ends, flags);
+        fresh_pair(made, ends)
+    }
+}
+
+fn fresh_pair(made: c_int, ends: *mut [c_int; 2]) -> c_int {
+    if made == 0 {
+        // SAFETY: the real function has just filled the two numbers.
+        for end in unsafe { *ends } {
+            table::fresh(end);
+        }
+    }
+    made
+}

@@ -1,0 +1,254 @@
+//! Directory streams.
+//!
+//! A `DIR *` of ours points to a [`Stream`] that begins with a number no stream of the C library's begins with (that
+//! one begins with a descriptor and a lock), so both kinds are told apart by looking.
+
+use crate::connection::client;
+use crate::foreign::{CPath, Out};
+use crate::hook::{fail, returned};
+use crate::serve::{by_fd, by_path, refusal};
+use crate::{descriptors, open, table};
+use isonomia_client::{Client, DirEntry, Error, Ino};
+use libc::{DIR, c_long, dirent64};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::ffi::c_int;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"isoDIR\xff\xff");
+/// How a directory is opened for listing.
+const OPEN_FLAGS: c_int = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+
+// Both forms of the structure are one.
+const _: () = assert!(size_of::<libc::dirent>() == size_of::<dirent64>());
+
+/// A directory stream of ours.
+#[repr(C)]
+pub struct Stream {
+    magic: u64,
+    fd: c_int,
+    ino: Ino,
+    listing: Mutex<Listing>,
+}
+
+struct Listing {
+    /// The server's cookie of the last entry, as `telldir` gives it; 0 at the start.
+    place: u64,
+    /// Entries that the server sent and the program has not seen.
+    ahead: VecDeque<DirEntry>,
+    /// What `readdir` hands out.
+    current: dirent64,
+}
+
+/// The stream behind `dir` if it is ours.
+fn ours<'a>(dir: *mut DIR) -> Option<&'a Stream> {
+    let stream = dir.cast::<Stream>();
+    // SAFETY: the caller vouches for an open stream of either kind; both are longer and aligned as a `u64`.
+    if dir.is_null() || unsafe { (*stream).magic } != MAGIC {
+        return None;
+    }
+    // SAFETY: the magic number says what it is.
+    Some(unsafe { &*stream })
+}
+
+fn stream(fd: c_int, ino: Ino) -> *mut DIR {
+    // SAFETY: zeros are a value of this structure of numbers.
+    let current = unsafe { std::mem::zeroed() };
+    let listing = Mutex::new(Listing { place: 0, ahead: VecDeque::new(), current });
+    Box::into_raw(Box::new(Stream { magic: MAGIC, fd, ino, listing })).cast()
+}
+
+impl Stream {
+    fn listing(&self) -> MutexGuard<'_, Listing> {
+        self.listing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Listing {
+    /// The next entry; `None` at the end.
+    fn next(&mut self, ino: Ino) -> Result<Option<DirEntry>, Error> {
+        if self.ahead.is_empty() {
+            self.ahead = client()?.read_dir(ino, self.place)?.into();
+        }
+        let entry = self.ahead.pop_front();
+        if let Some(entry) = &entry {
+            self.place = entry.cookie;
+        }
+        Ok(entry)
+    }
+
+    fn seek(&mut self, place: u64) {
+        self.place = place;
+        self.ahead.clear();
+    }
+}
+
+fn fill(entry: &DirEntry, out: &mut dirent64) {
+    out.d_ino = entry.ino.0;
+    out.d_off = entry.cookie as i64;
+    out.d_type = entry.kind.code();
+    let name = entry.name.iter().chain(&[0]);
+    out.d_name.iter_mut().zip(name).for_each(|(place, byte)| *place = *byte as _);
+    let len = std::mem::offset_of!(dirent64, d_name) + entry.name.len() + 1;
+    out.d_reclen = len.next_multiple_of(8) as u16;
+}
+
+fn next_entry(stream: &Stream) -> *mut dirent64 {
+    let mut listing = stream.listing();
+    match listing.next(stream.ino) {
+        Ok(Some(entry)) => {
+            fill(&entry, &mut listing.current);
+            &raw mut listing.current
+        }
+        // The end is told from an error by an untouched errno.
+        Ok(None) => std::ptr::null_mut(),
+        Err(error) => returned(Err(error)),
+    }
+}
+
+/// `readdir_r` returns its error instead of setting errno.
+fn next_entry_into(stream: &Stream, entry: Out<dirent64>, result: Out<*mut dirent64>) -> c_int {
+    let mut listing = stream.listing();
+    let stored = listing.next(stream.ino).and_then(|next| match next {
+        Some(next) => {
+            // SAFETY: zeros are a value of this structure of numbers.
+            let mut filled: dirent64 = unsafe { std::mem::zeroed() };
+            fill(&next, &mut filled);
+            entry.put(filled)?;
+            result.put(entry.as_ptr())
+        }
+        None => result.put(std::ptr::null_mut()),
+    });
+    stored.map_or_else(|error| error.errno().raw_os_error(), |()| 0)
+}
+
+/// Opens the directory `path` below `at` for listing.
+fn open_stream(client: &Client, at: Ino, path: &[u8]) -> Result<*mut DIR, Error> {
+    let fd = open::open_ours(client, at, path, OPEN_FLAGS, 0)?;
+    match table::find(fd).map(|held| held.ino()) {
+        Some(Ok(ino)) => Ok(stream(fd, ino)),
+        _ => Err(refusal(Errno::BADF)),
+    }
+}
+
+hook! {
+    fn opendir(path: CPath) -> *mut DIR, real {
+        by_path(libc::AT_FDCWD, path, open_stream, |_, path| real(path))
+    }
+}
+
+hook! {
+    fn fdopendir(fd: c_int) -> *mut DIR, real {
+        by_fd(
+            fd,
+            |_, held| if held.is_directory() { Ok(stream(fd, held.ino()?)) } else { Err(refusal(Errno::NOTDIR)) },
+            || real(fd),
+        )
+    }
+}
+
+hook! {
+    fn closedir(dir: *mut DIR) -> c_int, real {
+        let Some(stream) = ours(dir) else { return real(dir) };
+        let fd = stream.fd;
+        // SAFETY: the stream was made by `stream` and the program gives it up.
+        let mut stream = unsafe { Box::from_raw(dir.cast::<Stream>()) };
+        stream.magic = 0;
+        drop(stream);
+        descriptors::close(fd)
+    }
+}
+
+hook! {
+    fn readdir(dir: *mut DIR) -> *mut dirent64, real {
+        match ours(dir) {
+            Some(stream) => next_entry(stream),
+            None => real(dir),
+        }
+    }
+}
+
+hook! {
+    fn readdir64(dir: *mut DIR) -> *mut dirent64, real {
+        match ours(dir) {
+            Some(stream) => next_entry(stream),
+            None => real(dir),
+        }
+    }
+}
+
+hook! {
+    fn readdir_r(dir: *mut DIR, entry: Out<dirent64>, result: Out<*mut dirent64>) -> c_int, real {
+        match ours(dir) {
+            Some(stream) => next_entry_into(stream, entry, result),
+            None => real(dir, entry, result),
+        }
+    }
+}
+
+hook! {
+    fn readdir64_r(dir: *mut DIR, entry: Out<dirent64>, result: Out<*mut dirent64>) -> c_int, real {
+        match ours(dir) {
+            Some(stream) => next_entry_into(stream, entry, result),
+            None => real(dir, entry, result),
+        }
+    }
+}
+
+hook! {
+    fn telldir(dir: *mut DIR) -> c_long, real {
+        match ours(dir) {
+            Some(stream) => stream.listing().place as c_long,
+            None => real(dir),
+        }
+    }
+}
+
+hook! {
+    fn seekdir(dir: *mut DIR, place: c_long) -> (), real {
+        match ours(dir) {
+            Some(stream) => stream.listing().seek(place as u64),
+            None => real(dir, place),
+        }
+    }
+}
+
+hook! {
+    fn rewinddir(dir: *mut DIR) -> (), real {
+        match ours(dir) {
+            Some(stream) => stream.listing().seek(0),
+            None => real(dir),
+        }
+    }
+}
+
+hook! {
+    fn dirfd(dir: *mut DIR) -> c_int, real {
+        match ours(dir) {
+            Some(stream) => stream.fd,
+            None => real(dir),
+        }
+    }
+}
+
+hook! {
+    fn getdirentries(fd: c_int, buffer: *mut libc::c_char, len: usize, base: *mut i64) -> isize, real {
+        if table::is_ours(fd) { fail(Errno::OPNOTSUPP) } else { real(fd, buffer, len, base) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isonomia_client::FileKind;
+
+    #[test]
+    fn the_longest_name_fits_an_entry() {
+        // SAFETY: zeros are a value of this structure of numbers.
+        let mut out: dirent64 = unsafe { std::mem::zeroed() };
+        let entry = DirEntry { ino: Ino(5), cookie: 77, kind: FileKind::Symlink, name: vec![b'n'; 255] };
+        fill(&entry, &mut out);
+        assert_eq!((out.d_ino, out.d_off, out.d_type, out.d_reclen), (5, 77, libc::DT_LNK, 280));
+        assert!(out.d_name[..255].iter().all(|c| *c == b'n' as _) && out.d_name[255] == 0);
+    }
+}

@@ -1,0 +1,92 @@
+//! Flags, locks, and device controls of descriptors.
+//!
+//! Locks are refused with ENOLCK: the server keeps none, and pretending would let two programs both believe that
+//! they are alone.
+
+use crate::descriptors::duplicated;
+use crate::hook;
+use crate::serve::{by_fd, refusal};
+use crate::table::is_ours;
+use isonomia_client::Error;
+use libc::{c_long, c_ulong, off64_t};
+use rustix::io::Errno;
+use std::ffi::c_int;
+use std::sync::atomic::Ordering;
+
+/// Status flags that `F_SETFL` changes.
+const CHANGEABLE: c_int = libc::O_APPEND | libc::O_NONBLOCK | libc::O_DIRECT | libc::O_NOATIME;
+
+fn control(fd: c_int, command: c_int, argument: c_long, real: impl Fn() -> c_int) -> c_int {
+    match command {
+        libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicated(fd, real()),
+        libc::F_GETFD | libc::F_SETFD => real(),
+        _ => by_fd(fd, |_, held| {
+            let flags = held.mapping()?.flags();
+            match command {
+                libc::F_GETFL => Ok(flags.load(Ordering::Relaxed) as c_int),
+                libc::F_SETFL => {
+                    let (kept, set) = (!CHANGEABLE as u32, (argument as c_int & CHANGEABLE) as u32);
+                    let change = |flags| Some(flags & kept | set);
+                    // The change is never refused.
+                    let _ = flags.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+                    Ok(0)
+                }
+                libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW => Err(no_locks()),
+                libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => Err(no_locks()),
+                _ => Err(refusal(Errno::INVAL)),
+            }
+        }, real),
+    }
+}
+
+fn no_locks() -> Error {
+    refusal(Errno::NOLCK)
+}
+
+hook! {
+    fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int, real {
+        if is_ours(fd) { control(fd, command, argument, || real(fd, command, argument)) } else { real(fd, command, argument) }
+    }
+}
+
+hook! {
+    fn fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int, real {
+        if is_ours(fd) { control(fd, command, argument, || real(fd, command, argument)) } else { real(fd, command, argument) }
+    }
+}
+
+hook! {
+    fn flock(fd: c_int, operation: c_int) -> c_int, real {
+        by_fd(fd, |_, _| Err(no_locks()), || real(fd, operation))
+    }
+}
+
+hook! {
+    fn lockf(fd: c_int, command: c_int, len: off64_t) -> c_int, real {
+        by_fd(fd, |_, _| Err(no_locks()), || real(fd, command, len))
+    }
+}
+
+hook! {
+    fn lockf64(fd: c_int, command: c_int, len: off64_t) -> c_int, real {
+        by_fd(fd, |_, _| Err(no_locks()), || real(fd, command, len))
+    }
+}
+
+hook! {
+    fn ioctl(fd: c_int, request: c_ulong, argument: c_long) -> c_int, real {
+        // The file may be the argument: the commands that share blocks with another file (FICLONE and its kin).
+        by_fd(fd, |_, _| Err(refusal(Errno::NOTTY)), || real(fd, request, argument))
+    }
+}
+
+hook! {
+    fn isatty(fd: c_int) -> c_int, real {
+        if is_ours(fd) {
+            hook::set_errno(Errno::NOTTY);
+            0
+        } else {
+            real(fd)
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! What every hook is made of: the macro that defines one, the real function behind it, and how it fails.
+//!
+//! Every hook has the same shape: [`hook!`] exports a function under libc's name and binds a closure to the
+//! real one; the body decides between "ours" and "theirs". Arguments from C are wrapped in the types of
+//! [`crate::foreign`], so that bodies need no `unsafe`.
+
+use rustix::io::Errno;
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+/// The next definition of a function in the search order: libc's, or another preloaded library's.
+pub struct Symbol {
+    name: &'static CStr,
+    address: AtomicPtr<c_void>,
+}
+
+impl Symbol {
+    pub const fn new(name: &'static CStr) -> Self {
+        Self { name, address: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    /// Null when no other library defines the function.
+    #[inline]
+    pub fn address(&self) -> *mut c_void {
+        // Acquire is not needed: the address is all there is to see.
+        let known = self.address.load(Ordering::Relaxed);
+        if known.is_null() { self.look_up() } else { known }
+    }
+
+    #[cold]
+    fn look_up(&self) -> *mut c_void {
+        // SAFETY: the name is NUL-terminated.
+        let address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
+        self.address.store(address, Ordering::Relaxed);
+        address
+    }
+}
+
+/// A result type of libc and the value that stands for failure.
+pub trait Failure {
+    const FAILED: Self;
+}
+
+macro_rules! failure {
+    ($($ty:ty = $value:expr),* $(,)?) => {$(
+        impl Failure for $ty {
+            const FAILED: Self = $value;
+        }
+    )*};
+}
+failure!(i32 = -1, i64 = -1, isize = -1, u32 = 0, () = ());
+
+impl<T> Failure for *mut T {
+    const FAILED: Self = std::ptr::null_mut();
+}
+
+/// Sets `errno`.
+pub fn set_errno(errno: Errno) {
+    // SAFETY: the location is this thread's own and always valid.
+    unsafe { *libc::__errno_location() = errno.raw_os_error() };
+}
+
+/// The calling thread's `errno`.
+pub fn errno() -> Errno {
+    // SAFETY: as in `set_errno`.
+    Errno::from_raw_os_error(unsafe { *libc::__errno_location() })
+}
+
+/// Fails as libc functions do: `errno` and the failure value.
+#[cold]
+pub fn fail<T: Failure>(errno: Errno) -> T {
+    set_errno(errno);
+    T::FAILED
+}
+
+/// What becomes of a served operation in the program's eyes.
+pub fn returned<T: Failure>(result: Result<T, isonomia_client::Error>) -> T {
+    result.unwrap_or_else(|error| fail(error.errno()))
+}
+
+/// Defines a hook: `fn name(arguments) -> type, real { body }`. In the body `real(arguments)` is the function that
+/// the hook stands before. In unit tests nothing is exported, so that the test program keeps its own libc.
+macro_rules! hook {
+    ($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty, $real:ident $body:block) => {
+        $(#[$meta])*
+        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[cfg_attr(test, allow(dead_code))]
+        #[allow(clippy::too_many_arguments)]
+        pub extern "C" fn $name($($arg: $ty),*) -> $ret {
+            static SYMBOL: $crate::hook::Symbol = $crate::hook::Symbol::new(
+                match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                    Ok(name) => name,
+                    Err(_) => c"",
+                },
+            );
+            #[allow(unused_variables, clippy::too_many_arguments)]
+            #[inline(always)]
+            fn $real($($arg: $ty),*) -> $ret {
+                let address = SYMBOL.address();
+                if address.is_null() {
+                    return $crate::hook::fail(rustix::io::Errno::NOSYS);
+                }
+                // SAFETY: the symbol of this name has this signature in the C library's interface.
+                let function: extern "C" fn($($ty),*) -> $ret = unsafe { std::mem::transmute(address) };
+                function($($arg),*)
+            }
+            $body
+        }
+    };
+}

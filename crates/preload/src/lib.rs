@@ -1,0 +1,49 @@
+//! `libisonomia_preload.so`: serves the files under a prefix to unmodified dynamic programs.
+//!
+//! Loaded by `LD_PRELOAD`, it stands before libc's file functions. What a path under the prefix or a descriptor of
+//! one concerns goes to a server through [`isonomia_client`]; everything else goes to the next library, untouched.
+//! `docs/SEMANTICS.md` says for every call what becomes of it.
+//!
+//! * [`route`] decides by a path's text, [`serve`] by path and descriptor: the one place that does.
+//! * [`placeholder`], [`description`], [`table`]: descriptors of ours, as the kernel and this process know them.
+//! * The other modules hold the hooks, one family each, all of the shape that [`hook!`] gives.
+//!
+//! The library's own code makes its system calls directly. `std`'s I/O would call the very functions that are
+//! defined here, and must not be used.
+
+#[macro_use]
+mod hook;
+mod attr;
+mod connection;
+mod cwd;
+mod description;
+mod descriptors;
+mod dir;
+mod environment;
+mod fcntl;
+mod foreign;
+mod glob;
+mod link;
+mod open;
+mod placeholder;
+mod poll;
+mod position;
+mod process;
+mod realpath;
+mod route;
+mod rw;
+mod seek;
+mod serve;
+mod spin;
+mod standard;
+mod stat;
+mod statfs;
+mod stdio;
+mod sync;
+mod syscall;
+mod table;
+mod temporary;
+mod transfer;
+mod umask;
+mod walk;
+mod xattr;

@@ -1,0 +1,300 @@
+//! Names: links, directories, nodes, removal, renaming.
+
+use crate::foreign::{Buffer, CPath, Out};
+use crate::serve::{by_path, by_path_or_fd, by_paths, refusal};
+use crate::umask;
+use isonomia_client::{Client, Error, FileKind, Ino, RenameHow};
+use libc::{AT_FDCWD, dev_t, mode_t, size_t, ssize_t};
+use rustix::io::Errno;
+use std::ffi::{c_int, c_uint};
+
+/// The prefix itself can be neither made nor removed.
+fn named<'a>(path: &'a [u8], otherwise: Errno) -> Result<&'a [u8], Error> {
+    if path.is_empty() { Err(refusal(otherwise)) } else { Ok(path) }
+}
+
+fn make_dir(client: &Client, at: Ino, path: &[u8], mode: mode_t) -> Result<c_int, Error> {
+    client.mkdir(at, named(path, Errno::EXIST)?, mode & 0o7777 & !umask::current()).map(|_| 0)
+}
+
+fn make_node(client: &Client, at: Ino, path: &[u8], mode: mode_t, device: dev_t) -> Result<c_int, Error> {
+    let path = named(path, Errno::EXIST)?;
+    let kind = if mode & libc::S_IFMT == 0 { libc::S_IFREG } else { mode & libc::S_IFMT };
+    match kind {
+        libc::S_IFREG | libc::S_IFIFO | libc::S_IFSOCK | libc::S_IFCHR | libc::S_IFBLK => {}
+        libc::S_IFDIR => return Err(refusal(Errno::PERM)),
+        _ => return Err(refusal(Errno::INVAL)),
+    }
+    client.mknod(at, path, kind | mode & 0o7777 & !umask::current(), device).map(|_| 0)
+}
+
+fn remove_file(client: &Client, at: Ino, path: &[u8]) -> Result<c_int, Error> {
+    client.unlink(at, named(path, Errno::ISDIR)?).map(|()| 0)
+}
+
+fn remove_dir(client: &Client, at: Ino, path: &[u8]) -> Result<c_int, Error> {
+    client.rmdir(at, named(path, Errno::BUSY)?).map(|()| 0)
+}
+
+fn remove_any(client: &Client, at: Ino, path: &[u8]) -> Result<c_int, Error> {
+    match client.get_attr(at, path, false)?.kind() {
+        FileKind::Directory => remove_dir(client, at, path),
+        _ => remove_file(client, at, path),
+    }
+}
+
+fn rename_ours(client: &Client, from: (Ino, &[u8]), to: (Ino, &[u8]), how: RenameHow) -> Result<c_int, Error> {
+    let (from_path, to_path) = (named(from.1, Errno::BUSY)?, named(to.1, Errno::BUSY)?);
+    client.rename(from.0, from_path, to.0, to_path, how).map(|()| 0)
+}
+
+fn link_ours(client: &Client, from: (Ino, &[u8]), to: (Ino, &[u8]), follow: bool) -> Result<c_int, Error> {
+    client.link(from.0, from.1, follow, to.0, named(to.1, Errno::EXIST)?).map(|_| 0)
+}
+
+fn symlink_ours(client: &Client, text: CPath, at: Ino, path: &[u8]) -> Result<c_int, Error> {
+    let text = text.bytes().ok_or(refusal(Errno::FAULT))?;
+    let text = if text.is_empty() { return Err(refusal(Errno::NOENT)) } else { text };
+    client.symlink(text, at, named(path, Errno::EXIST)?).map(|_| 0)
+}
+
+fn read_link(client: &Client, at: Ino, path: &[u8], buffer: Buffer, len: size_t) -> Result<ssize_t, Error> {
+    if len == 0 {
+        return Err(refusal(Errno::INVAL));
+    }
+    let text = client.readlink(at, path)?;
+    let kept = text.len().min(len);
+    let buffer = buffer.bytes(kept).ok_or(refusal(Errno::FAULT))?;
+    buffer.copy_from_slice(&text[..kept]);
+    Ok(kept as ssize_t)
+}
+
+hook! {
+    fn mkdir(path: CPath, mode: mode_t) -> c_int, real {
+        by_path(AT_FDCWD, path, |client, at, path| make_dir(client, at, path, mode), |_, path| real(path, mode))
+    }
+}
+
+hook! {
+    fn mkdirat(dir: c_int, path: CPath, mode: mode_t) -> c_int, real {
+        by_path(dir, path, |client, at, path| make_dir(client, at, path, mode), |dir, path| real(dir, path, mode))
+    }
+}
+
+hook! {
+    fn rmdir(path: CPath) -> c_int, real {
+        by_path(AT_FDCWD, path, remove_dir, |_, path| real(path))
+    }
+}
+
+hook! {
+    fn unlink(path: CPath) -> c_int, real {
+        by_path(AT_FDCWD, path, remove_file, |_, path| real(path))
+    }
+}
+
+hook! {
+    fn unlinkat(dir: c_int, path: CPath, flags: c_int) -> c_int, real {
+        let remove = if flags & libc::AT_REMOVEDIR != 0 { remove_dir } else { remove_file };
+        by_path(dir, path, remove, |dir, path| real(dir, path, flags))
+    }
+}
+
+hook! {
+    fn remove(path: CPath) -> c_int, real {
+        by_path(AT_FDCWD, path, remove_any, |_, path| real(path))
+    }
+}
+
+hook! {
+    fn rename(from: CPath, to: CPath) -> c_int, real {
+        by_paths(
+            (AT_FDCWD, from),
+            (AT_FDCWD, to),
+            |client, from, to| rename_ours(client, from, to, RenameHow::Replace),
+            |(_, from), (_, to)| real(from, to),
+        )
+    }
+}
+
+hook! {
+    fn renameat(from_dir: c_int, from: CPath, to_dir: c_int, to: CPath) -> c_int, real {
+        by_paths(
+            (from_dir, from),
+            (to_dir, to),
+            |client, from, to| rename_ours(client, from, to, RenameHow::Replace),
+            |(from_dir, from), (to_dir, to)| real(from_dir, from, to_dir, to),
+        )
+    }
+}
+
+hook! {
+    fn renameat2(from_dir: c_int, from: CPath, to_dir: c_int, to: CPath, flags: c_uint) -> c_int, real {
+        let how = match flags {
+            0 => Ok(RenameHow::Replace),
+            libc::RENAME_NOREPLACE => Ok(RenameHow::NoReplace),
+            libc::RENAME_EXCHANGE => Ok(RenameHow::Exchange),
+            _ => Err(refusal(Errno::INVAL)),
+        };
+        by_paths(
+            (from_dir, from),
+            (to_dir, to),
+            |client, from, to| rename_ours(client, from, to, how.clone()?),
+            |(from_dir, from), (to_dir, to)| real(from_dir, from, to_dir, to, flags),
+        )
+    }
+}
+
+hook! {
+    fn link(from: CPath, to: CPath) -> c_int, real {
+        by_paths(
+            (AT_FDCWD, from),
+            (AT_FDCWD, to),
+            |client, from, to| link_ours(client, from, to, false),
+            |(_, from), (_, to)| real(from, to),
+        )
+    }
+}
+
+hook! {
+    fn linkat(from_dir: c_int, from: CPath, to_dir: c_int, to: CPath, flags: c_int) -> c_int, real {
+        let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
+        by_paths(
+            (from_dir, from),
+            (to_dir, to),
+            |client, from, to| link_ours(client, from, to, follow),
+            |(from_dir, from), (to_dir, to)| real(from_dir, from, to_dir, to, flags),
+        )
+    }
+}
+
+hook! {
+    fn symlink(text: CPath, path: CPath) -> c_int, real {
+        by_path(AT_FDCWD, path, |client, at, path| symlink_ours(client, text, at, path), |_, path| real(text, path))
+    }
+}
+
+hook! {
+    fn symlinkat(text: CPath, dir: c_int, path: CPath) -> c_int, real {
+        by_path(
+            dir,
+            path,
+            |client, at, path| symlink_ours(client, text, at, path),
+            |dir, path| real(text, dir, path),
+        )
+    }
+}
+
+fn read_link_at(
+    dir: c_int,
+    path: CPath,
+    buffer: Buffer,
+    len: size_t,
+    real: impl FnOnce(c_int, CPath) -> ssize_t,
+) -> ssize_t {
+    // An empty path means the descriptor, without being asked.
+    let flags = libc::AT_EMPTY_PATH;
+    by_path_or_fd(dir, path, flags, |client, at, path| read_link(client, at, path, buffer, len), real)
+}
+
+hook! {
+    fn readlink(path: CPath, buffer: Buffer, len: size_t) -> ssize_t, real {
+        by_path(
+            AT_FDCWD,
+            path,
+            |client, at, path| read_link(client, at, path, buffer, len),
+            |_, path| real(path, buffer, len),
+        )
+    }
+}
+
+hook! {
+    fn readlinkat(dir: c_int, path: CPath, buffer: Buffer, len: size_t) -> ssize_t, real {
+        read_link_at(dir, path, buffer, len, |dir, path| real(dir, path, buffer, len))
+    }
+}
+
+hook! {
+    fn __readlink_chk(path: CPath, buffer: Buffer, len: size_t, room: size_t) -> ssize_t, real {
+        by_path(
+            AT_FDCWD,
+            path,
+            |client, at, path| read_link(client, at, path, buffer, len.min(room)),
+            |_, path| real(path, buffer, len, room),
+        )
+    }
+}
+
+hook! {
+    fn __readlinkat_chk(dir: c_int, path: CPath, buffer: Buffer, len: size_t, room: size_t) -> ssize_t, real {
+        read_link_at(dir, path, buffer, len.min(room), |dir, path| real(dir, path, buffer, len, room))
+    }
+}
+
+hook! {
+    fn mknod(path: CPath, mode: mode_t, device: dev_t) -> c_int, real {
+        by_path(
+            AT_FDCWD,
+            path,
+            |client, at, path| make_node(client, at, path, mode, device),
+            |_, path| real(path, mode, device),
+        )
+    }
+}
+
+hook! {
+    fn mknodat(dir: c_int, path: CPath, mode: mode_t, device: dev_t) -> c_int, real {
+        by_path(
+            dir,
+            path,
+            |client, at, path| make_node(client, at, path, mode, device),
+            |dir, path| real(dir, path, mode, device),
+        )
+    }
+}
+
+// Programs linked against a C library before 2.33 call these two.
+
+hook! {
+    fn __xmknod(version: c_int, path: CPath, mode: mode_t, device: Out<dev_t>) -> c_int, real {
+        by_path(
+            AT_FDCWD,
+            path,
+            |client, at, path| make_node(client, at, path, mode, device.get()?),
+            |_, path| real(version, path, mode, device),
+        )
+    }
+}
+
+hook! {
+    fn __xmknodat(version: c_int, dir: c_int, path: CPath, mode: mode_t, device: Out<dev_t>) -> c_int, real {
+        by_path(
+            dir,
+            path,
+            |client, at, path| make_node(client, at, path, mode, device.get()?),
+            |dir, path| real(version, dir, path, mode, device),
+        )
+    }
+}
+
+hook! {
+    fn mkfifo(path: CPath, mode: mode_t) -> c_int, real {
+        by_path(
+            AT_FDCWD,
+            path,
+            |client, at, path| make_node(client, at, path, libc::S_IFIFO | mode & 0o7777, 0),
+            |_, path| real(path, mode),
+        )
+    }
+}
+
+hook! {
+    fn mkfifoat(dir: c_int, path: CPath, mode: mode_t) -> c_int, real {
+        by_path(
+            dir,
+            path,
+            |client, at, path| make_node(client, at, path, libc::S_IFIFO | mode & 0o7777, 0),
+            |dir, path| real(dir, path, mode),
+        )
+    }
+}

@@ -1,0 +1,171 @@
+//! Opening files: `open`, `openat`, `creat`, and their variants.
+
+use crate::description::Description;
+use crate::foreign::CPath;
+use crate::serve::{by_path, refusal};
+use crate::{connection, hook, placeholder, table, umask};
+use isonomia_client::{Client, Error, FileKind, Ino, OpenHow, access};
+use libc::mode_t;
+use rustix::io::Errno;
+use std::ffi::c_int;
+
+/// Status flags that `F_GETFL` shows of what was asked for at the open.
+const STATUS_FLAGS: c_int = libc::O_APPEND
+    | libc::O_NONBLOCK
+    | libc::O_SYNC
+    | libc::O_DSYNC
+    | libc::O_DIRECT
+    | libc::O_NOATIME
+    | libc::O_DIRECTORY
+    | libc::O_NOFOLLOW
+    | libc::O_PATH;
+
+/// Bits of [`access`] for an open with `flags`.
+fn access_of(flags: c_int) -> u32 {
+    match flags & (libc::O_ACCMODE | libc::O_PATH) {
+        libc::O_RDONLY => access::READ,
+        libc::O_WRONLY => access::WRITE,
+        libc::O_RDWR => access::READ | access::WRITE,
+        _ => 0,
+    }
+}
+
+/// Opens `path` below `at` and gives the program a placeholder.
+pub fn open_ours(client: &Client, at: Ino, path: &[u8], flags: c_int, mode: mode_t) -> Result<c_int, Error> {
+    let has = |flag: c_int| flags & flag == flag;
+    if has(libc::O_TMPFILE) {
+        // Programs fall back to a name that they remove.
+        return Err(refusal(Errno::OPNOTSUPP));
+    }
+    let path_only = has(libc::O_PATH);
+    if has(libc::O_CREAT) && path.is_empty() {
+        return Err(refusal(if has(libc::O_EXCL) { Errno::EXIST } else { Errno::ISDIR }));
+    }
+    let how = OpenHow {
+        access: access_of(flags),
+        create: has(libc::O_CREAT) && !path_only,
+        exclusive: has(libc::O_EXCL) && !path_only,
+        truncate: has(libc::O_TRUNC) && !path_only,
+        directory: has(libc::O_DIRECTORY),
+        no_follow: has(libc::O_NOFOLLOW),
+        path_only,
+        mode: mode & 0o7777 & !umask::current(),
+    };
+    let file = client.open(at, path, &how)?;
+    let ino = Ino(file.capability.ino);
+    let give_up = |errno| {
+        // The error that led here matters more than one of giving back.
+        let _ = client.release(ino);
+        refusal(errno)
+    };
+    // Pipes, sockets, and devices are names here; what they name lives in no kernel that could be asked.
+    if !path_only && !matches!(file.attr.kind(), FileKind::Regular | FileKind::Directory) {
+        return Err(give_up(Errno::NXIO));
+    }
+    let status = (flags & (libc::O_ACCMODE | STATUS_FLAGS)) as u32;
+    let (fd, mapping) = placeholder::create(&file, status, has(libc::O_CLOEXEC)).map_err(give_up)?;
+    let installed = table::install(fd, Description::publish(file, mapping, true));
+    installed.map(|()| fd).map_err(|errno| {
+        // SAFETY: the descriptor is fresh and nobody else knows it.
+        unsafe { rustix::io::close(fd) };
+        refusal(errno)
+    })
+}
+
+/// The shape of every hook here; a descriptor of the kernel's ends what the number may have stood for.
+fn open_at(dir: c_int, path: CPath, flags: c_int, mode: mode_t, real: impl FnOnce(c_int, CPath) -> c_int) -> c_int {
+    if let Some(again) = path.bytes().and_then(named_descriptor) {
+        return reopen(again, flags);
+    }
+    by_path(
+        dir,
+        path,
+        |client, at, path| open_ours(client, at, path, flags, mode),
+        |dir, path| table::fresh(real(dir, path)),
+    )
+}
+
+/// The descriptor of ours that `/dev/stdin`, `/dev/fd/N`, or `/proc/self/fd/N` names.
+fn named_descriptor(path: &[u8]) -> Option<c_int> {
+    let number = match path {
+        b"/dev/stdin" => 0,
+        b"/dev/stdout" => 1,
+        b"/dev/stderr" => 2,
+        _ => {
+            let digits = path.strip_prefix(b"/dev/fd/").or_else(|| path.strip_prefix(b"/proc/self/fd/"))?;
+            std::str::from_utf8(digits).ok()?.parse().ok()?
+        }
+    };
+    table::is_ours(number).then_some(number)
+}
+
+/// A new open file of the inode behind `fd`, as the kernel makes one for such names.
+#[cold]
+fn reopen(fd: c_int, flags: c_int) -> c_int {
+    let opened = table::find(fd).ok_or(refusal(Errno::BADF)).and_then(|held| {
+        open_ours(connection::client()?, held.ino()?, b"", flags & !(libc::O_CREAT | libc::O_EXCL), 0)
+    });
+    hook::returned(opened)
+}
+
+hook! {
+    fn open(path: CPath, flags: c_int, mode: mode_t) -> c_int, real {
+        open_at(libc::AT_FDCWD, path, flags, mode, |_, path| real(path, flags, mode))
+    }
+}
+
+hook! {
+    fn open64(path: CPath, flags: c_int, mode: mode_t) -> c_int, real {
+        open_at(libc::AT_FDCWD, path, flags, mode, |_, path| real(path, flags, mode))
+    }
+}
+
+hook! {
+    fn openat(dir: c_int, path: CPath, flags: c_int, mode: mode_t) -> c_int, real {
+        open_at(dir, path, flags, mode, |dir, path| real(dir, path, flags, mode))
+    }
+}
+
+hook! {
+    fn openat64(dir: c_int, path: CPath, flags: c_int, mode: mode_t) -> c_int, real {
+        open_at(dir, path, flags, mode, |dir, path| real(dir, path, flags, mode))
+    }
+}
+
+hook! {
+    fn __open_2(path: CPath, flags: c_int) -> c_int, real {
+        open_at(libc::AT_FDCWD, path, flags, 0, |_, path| real(path, flags))
+    }
+}
+
+hook! {
+    fn __open64_2(path: CPath, flags: c_int) -> c_int, real {
+        open_at(libc::AT_FDCWD, path, flags, 0, |_, path| real(path, flags))
+    }
+}
+
+hook! {
+    fn __openat_2(dir: c_int, path: CPath, flags: c_int) -> c_int, real {
+        open_at(dir, path, flags, 0, |dir, path| real(dir, path, flags))
+    }
+}
+
+hook! {
+    fn __openat64_2(dir: c_int, path: CPath, flags: c_int) -> c_int, real {
+        open_at(dir, path, flags, 0, |dir, path| real(dir, path, flags))
+    }
+}
+
+const CREATE: c_int = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
+
+hook! {
+    fn creat(path: CPath, mode: mode_t) -> c_int, real {
+        open_at(libc::AT_FDCWD, path, CREATE, mode, |_, path| real(path, mode))
+    }
+}
+
+hook! {
+    fn creat64(path: CPath, mode: mode_t) -> c_int, real {
+        open_at(libc::AT_FDCWD, path, CREATE, mode, |_, path| real(path, mode))
+    }
+}

@@ -1,0 +1,296 @@
+//! Placeholder descriptors: what the kernel sees in place of an open file.
+//!
+//! For each open file there is one page in a memory file (`memfd`) that every process which inherits the descriptor
+//! maps: the capability, the layout, the status flags, the offset. The program holds an `O_PATH` descriptor of that
+//! memory file. It is duplicated, inherited, closed on exec, and passed on by the kernel like any descriptor, but
+//! reading, writing, or mapping it gives EBADF: a call that this library missed fails loudly and never touches
+//! other data. After an exec the library finds the placeholders by their name in `/proc/self/fd` and maps them
+//! again ([`adopt`]).
+//!
+//! The page is not trusted beyond the process's own user: whatever stands in it, the server checks the capability.
+
+use crate::position::PositionLock;
+use isonomia_client::{Attr, Capability, Layout, OpenFile};
+use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags};
+use std::ffi::CStr;
+use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Name of the memory files of open files.
+const FILE_NAME: &CStr = c"isonomia-file";
+/// How `/proc/self/fd/N` shows them.
+const FILE_LINK: &[u8] = b"/memfd:isonomia-file";
+/// Says what the page is and which form it has.
+const MAGIC: u64 = u64::from_le_bytes(*b"isofile1");
+const PAGE_LEN: usize = 4096;
+/// Bytes of the longest layout on the wire.
+const LAYOUT_LEN_MAX: usize = 10 + 2 * Layout::TARGETS_MAX;
+
+/// What all holders of an open file share.
+#[repr(C)]
+pub struct Page {
+    magic: u64,
+    /// Drawn at the open: two descriptors with the same number are the same open file.
+    number: u64,
+    capability: Capability,
+    /// Kind and permissions at the time of the open.
+    mode: u32,
+    /// Access mode and status flags, as `F_GETFL` gives them.
+    flags: AtomicU32,
+    offset: AtomicU64,
+    position: PositionLock,
+    layout_len: u32,
+    layout: [u8; LAYOUT_LEN_MAX],
+}
+
+const _: () = assert!(size_of::<Page>() <= PAGE_LEN);
+
+/// This process's mapping of a [`Page`].
+pub struct Mapping(NonNull<Page>);
+
+// SAFETY: the page's changing parts are atomics.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `map` with this length and nothing refers to it any more.
+        // An error would leave the page mapped, which harms nobody.
+        let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), PAGE_LEN) };
+    }
+}
+
+impl Mapping {
+    fn page(&self) -> &Page {
+        // SAFETY: mapped until drop.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// The number of the open file.
+    pub fn number(&self) -> u64 {
+        self.page().number
+    }
+
+    pub fn position(&self) -> &PositionLock {
+        &self.page().position
+    }
+
+    /// The offset, guarded by [`Self::position`].
+    pub fn offset(&self) -> &AtomicU64 {
+        &self.page().offset
+    }
+
+    /// Access mode and status flags.
+    pub fn flags(&self) -> &AtomicU32 {
+        &self.page().flags
+    }
+
+    /// The open file as the client library wants it. Of its attributes only inode and kind are known.
+    fn open_file(&self) -> Result<OpenFile, Errno> {
+        let page = self.page();
+        let layout = page.layout.get(..page.layout_len as usize).ok_or(Errno::BADF)?;
+        let layout = Layout::decode(layout).map_err(|_| Errno::BADF)?;
+        let attr = Attr { ino: page.capability.ino, mode: page.mode, ..Attr::default() };
+        Ok(OpenFile { capability: page.capability, layout, attr, created: false })
+    }
+}
+
+/// Makes the placeholder of `file`: the descriptor for the program and the mapping.
+pub fn create(file: &OpenFile, flags: u32, close_on_exec: bool) -> Result<(RawFd, Mapping), Errno> {
+    let mut layout = Vec::with_capacity(LAYOUT_LEN_MAX);
+    file.layout.encode(&mut layout);
+    let memory = Memory::create(FILE_NAME, PAGE_LEN)?;
+    let mapping = map(memory.fd())?;
+    let page = mapping.0.as_ptr();
+    let mut number = [0; 8];
+    rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())?;
+    // SAFETY: the page is fresh, zeroed, as long as `Page`, and nobody else knows it yet.
+    unsafe {
+        (*page).magic = MAGIC;
+        (*page).number = u64::from_le_bytes(number);
+        (*page).capability = file.capability;
+        (*page).mode = file.attr.mode;
+        (*page).flags.store(flags, Ordering::Relaxed);
+        (*page).layout_len = layout.len() as u32;
+        (&mut (*page).layout)[..layout.len()].copy_from_slice(&layout);
+    }
+    Ok((memory.placeholder(close_on_exec)?, mapping))
+}
+
+/// The open file behind `fd` if it is a placeholder that an earlier program left to this one.
+pub fn adopt(fd: RawFd) -> Option<(OpenFile, Mapping)> {
+    if !is_link_to(fd, FILE_LINK) {
+        return None;
+    }
+    let memory = Memory::reopen(fd).ok()?;
+    if rustix::fs::fstat(memory.fd()).ok()?.st_size != PAGE_LEN as i64 {
+        return None;
+    }
+    let mapping = map(memory.fd()).ok()?;
+    if mapping.page().magic != MAGIC {
+        return None;
+    }
+    Some((mapping.open_file().ok()?, mapping))
+}
+
+/// Whether the kernel shows descriptor `fd` as `link`.
+pub fn is_link_to(fd: RawFd, link: &[u8]) -> bool {
+    let mut buffer = [std::mem::MaybeUninit::<u8>::uninit(); 64];
+    match rustix::fs::readlinkat_raw(rustix::fs::CWD, proc_path(fd).as_c_str(), &mut buffer) {
+        Ok((text, _)) => text.starts_with(link),
+        Err(_) => false,
+    }
+}
+
+fn map(memory: BorrowedFd) -> Result<Mapping, Errno> {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: a fresh mapping at an address of the kernel's choice.
+    let address = unsafe { rustix::mm::mmap(std::ptr::null_mut(), PAGE_LEN, access, MapFlags::SHARED, memory, 0) }?;
+    NonNull::new(address.cast()).map(Mapping).ok_or(Errno::NOMEM)
+}
+
+/// A descriptor of this library's own, closed by a direct system call and not through the hook of `close`.
+pub struct Memory(RawFd);
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: owned, and not used after this.
+        unsafe { rustix::io::close(self.0) };
+    }
+}
+
+impl Memory {
+    /// A fresh memory file of `len` zeros.
+    pub fn create(name: &CStr, len: usize) -> Result<Self, Errno> {
+        let memory = Self(rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC)?.into_raw_fd());
+        rustix::fs::ftruncate(memory.fd(), len as u64)?;
+        Ok(memory)
+    }
+
+    /// Opens what `fd` names for reading and writing.
+    pub fn reopen(fd: RawFd) -> Result<Self, Errno> {
+        Self::open(proc_path(fd).as_c_str(), OFlags::RDWR | OFlags::CLOEXEC)
+    }
+
+    fn open(path: &CStr, flags: OFlags) -> Result<Self, Errno> {
+        Ok(Self(rustix::fs::open(path, flags, Mode::empty())?.into_raw_fd()))
+    }
+
+    /// A descriptor of it that only names it.
+    pub fn placeholder(&self, close_on_exec: bool) -> Result<RawFd, Errno> {
+        let close_on_exec = if close_on_exec { OFlags::CLOEXEC } else { OFlags::empty() };
+        let named = Self::open(proc_path(self.0).as_c_str(), OFlags::PATH | close_on_exec)?;
+        let fd = named.0;
+        std::mem::forget(named);
+        Ok(fd)
+    }
+
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: open until drop.
+        unsafe { BorrowedFd::borrow_raw(self.0) }
+    }
+}
+
+/// `/proc/self/fd/N`.
+pub struct ProcPath([u8; 32]);
+
+impl ProcPath {
+    pub fn as_c_str(&self) -> &CStr {
+        CStr::from_bytes_until_nul(&self.0).unwrap_or(c"")
+    }
+}
+
+/// The path by which the kernel lets this process reach `fd` again.
+pub fn proc_path(fd: RawFd) -> ProcPath {
+    let mut path = [0; 32];
+    let mut digits = [0; 10];
+    let mut rest = fd.unsigned_abs();
+    let mut at = digits.len();
+    while at > 0 {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    let bytes = b"/proc/self/fd/".iter().chain(&digits[at..]);
+    path.iter_mut().zip(bytes).for_each(|(place, byte)| *place = *byte);
+    ProcPath(path)
+}
+
+/// The descriptors of this process, as the kernel lists them; at most `fds.len()` are stored.
+pub fn list_descriptors(fds: &mut [RawFd]) -> Result<usize, Errno> {
+    let directory = Memory::open(c"/proc/self/fd", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC)?;
+    let mut buffer = [std::mem::MaybeUninit::uninit(); 2048];
+    let mut entries = rustix::fs::RawDir::new(directory.fd(), &mut buffer);
+    let mut count = 0;
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let number = std::str::from_utf8(entry.file_name().to_bytes()).ok().and_then(|name| name.parse().ok());
+        let Some(fd) = number else { continue };
+        match fds.get_mut(count) {
+            Some(place) => *place = fd,
+            None => break,
+        }
+        count += 1;
+    }
+    Ok(count)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isonomia_units::TargetId;
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+    fn open_file(targets: u16) -> OpenFile {
+        let targets = (0..targets).map(TargetId).collect();
+        OpenFile {
+            capability: Capability { ino: 42, access: 3, reserved: 0, mac: 7 },
+            layout: Layout { stripe_bytes: 4096, targets },
+            attr: Attr { ino: 42, mode: 0o100_644, ..Attr::default() },
+            created: true,
+        }
+    }
+
+    #[test]
+    fn a_placeholder_is_found_again_and_shares_its_offset() {
+        let file = open_file(Layout::TARGETS_MAX as u16);
+        let (fd, first) = create(&file, 2, true).unwrap();
+        // SAFETY: `create` gave the descriptor to this test.
+        let owned = unsafe { OwnedFd::from_raw_fd(fd) };
+        let (found, second) = adopt(fd).unwrap();
+        assert_eq!(found.capability, file.capability);
+        assert_eq!(found.layout, file.layout);
+        assert_eq!(found.attr.mode, file.attr.mode);
+        assert_eq!(first.number(), second.number());
+        first.offset().store(99, Ordering::Relaxed);
+        assert_eq!(second.offset().load(Ordering::Relaxed), 99);
+        assert_eq!(second.flags().load(Ordering::Relaxed), 2);
+        assert_eq!(rustix::io::write(&owned, b"x"), Err(Errno::BADF));
+        assert_eq!(rustix::io::read(&owned, &mut [0; 1]), Err(Errno::BADF));
+    }
+
+    #[test]
+    fn other_descriptors_are_no_placeholders() {
+        let other = rustix::fs::memfd_create("other", MemfdFlags::CLOEXEC).unwrap();
+        let short = rustix::fs::memfd_create("isonomia-file", MemfdFlags::CLOEXEC).unwrap();
+        for fd in [other.as_raw_fd(), short.as_raw_fd(), 1_000_000] {
+            assert!(adopt(fd).is_none());
+        }
+    }
+
+    #[test]
+    fn descriptors_are_spelled_and_listed() {
+        assert_eq!(proc_path(0).as_c_str(), c"/proc/self/fd/0");
+        assert_eq!(proc_path(1_048_575).as_c_str(), c"/proc/self/fd/1048575");
+        let mut fds = [0; 256];
+        let count = list_descriptors(&mut fds).unwrap();
+        assert!([0, 1, 2].iter().all(|fd| fds[..count].contains(fd)));
+    }
+}

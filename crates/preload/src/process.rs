@@ -1,0 +1,99 @@
+//! The life of a process: start, fork, and what was inherited.
+
+use crate::description::Description;
+use crate::{connection, cwd, description, placeholder, stdio, table};
+use rustix::io::Errno;
+use std::ffi::{c_int, c_void};
+use std::os::fd::RawFd;
+
+/// Inherited descriptors that are looked at; a program that leaves more of ours open loses the rest with EBADF.
+const INHERITED_MAX: usize = 4096;
+
+unsafe extern "C" {
+    fn __register_atfork(
+        prepare: Option<extern "C" fn()>,
+        parent: Option<extern "C" fn()>,
+        child: Option<extern "C" fn()>,
+        library: *mut c_void,
+    ) -> c_int;
+}
+
+#[cfg(not(test))]
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;
+
+/// Runs before the program, but perhaps after other libraries made their first calls.
+#[cfg_attr(test, allow(dead_code))]
+extern "C" fn start() {
+    adopt_inherited();
+    // SAFETY: the functions stay as long as the process: this library is never unloaded.
+    // Without the handlers forks would still work for programs of one thread that use no file across them.
+    unsafe { __register_atfork(Some(before_fork), Some(after_fork), Some(after_fork_in_child), std::ptr::null_mut()) };
+}
+
+/// Finds the placeholders and the working directory that the program before left.
+fn adopt_inherited() {
+    let mut fds = [-1; INHERITED_MAX];
+    let Ok(count) = placeholder::list_descriptors(&mut fds) else { return };
+    // Descriptors of one open file share one description; the number of the open file tells.
+    let mut known: Vec<(u64, RawFd)> = Vec::new();
+    for fd in fds.iter().take(count).copied() {
+        if cwd::adopt(fd) {
+            continue;
+        }
+        let Some((file, mapping)) = placeholder::adopt(fd) else { continue };
+        let number = mapping.number();
+        let earlier = known.iter().find(|(other, _)| *other == number);
+        let held = match earlier.and_then(|(_, fd)| table::find(*fd)) {
+            Some(held) => held,
+            None => Description::publish(file, mapping, false),
+        };
+        known.push((number, fd));
+        // A descriptor beyond the table stays a placeholder that refuses everything.
+        let _: Result<(), Errno> = table::install(fd, held);
+    }
+}
+
+extern "C" fn before_fork() {
+    stdio::lock_before_fork();
+    description::lock_before_fork();
+}
+
+extern "C" fn after_fork() {
+    description::unlock_after_fork();
+    stdio::unlock_after_fork();
+}
+
+extern "C" fn after_fork_in_child() {
+    after_fork();
+    table::forget_references();
+    if let Some(client) = connection::existing() {
+        client.after_fork_in_child();
+    }
+}
+
+/// Served as `fork`: in the memory that a child of `vfork` shares with its parent, its `dup2` and `close` would change
+/// the parent's table.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[cfg_attr(test, allow(dead_code))]
+pub extern "C" fn vfork() -> c_int {
+    // SAFETY: no precondition; the child of a vfork does less than that of a fork may.
+    unsafe { libc::fork() }
+}
+
+hook! {
+    fn daemon(keep_directory: c_int, keep_streams: c_int) -> c_int, real {
+        let result = real(keep_directory, keep_streams);
+        if result == 0 {
+            // Both are done inside the C library.
+            if keep_directory == 0 {
+                cwd::forget();
+            }
+            if keep_streams == 0 {
+                (0..3).for_each(|fd| drop(table::remove(fd)));
+            }
+        }
+        result
+    }
+}

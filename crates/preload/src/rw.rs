@@ -1,0 +1,332 @@
+//! Reading and writing.
+//!
+//! Transfers at the file's own offset hold the lock of [`crate::position`], so they take effect one after the other
+//! in all processes that share the open file. Positioned transfers take no lock. Nothing is allocated, except for a
+//! vectored append, which must arrive in one piece.
+
+use crate::description::Held;
+use crate::foreign::{Buffer, Data, In, part_buffer, part_data, parts};
+use crate::serve::{by_fd, refusal};
+use isonomia_client::{Client, Error, OpenFile, access};
+use libc::{iovec, off64_t, size_t, ssize_t};
+use rustix::io::Errno;
+use std::ffi::c_int;
+use std::sync::atomic::Ordering;
+
+/// The most that one call transfers, as in the kernel.
+const TRANSFER_LEN_MAX: usize = 0x7fff_f000;
+
+fn readable(held: &Held) -> Result<&OpenFile, Error> {
+    let file = held.file()?;
+    match (held.flags() & libc::O_PATH != 0, held.is_directory()) {
+        (false, true) => Err(refusal(Errno::ISDIR)),
+        (false, false) if file.capability.access & access::READ != 0 => Ok(file),
+        _ => Err(refusal(Errno::BADF)),
+    }
+}
+
+fn writable(held: &Held) -> Result<&OpenFile, Error> {
+    let file = held.file()?;
+    if file.capability.access & access::WRITE != 0 { Ok(file) } else { Err(refusal(Errno::BADF)) }
+}
+
+fn position(offset: off64_t) -> Result<u64, Error> {
+    u64::try_from(offset).map_err(|_| refusal(Errno::INVAL))
+}
+
+fn whole<T>(bytes: Option<T>) -> Result<T, Error> {
+    bytes.ok_or(refusal(Errno::FAULT))
+}
+
+/// What is synchronous by its flags is on stable storage before the write returns.
+fn settle(client: &Client, held: &Held, file: &OpenFile) -> Result<(), Error> {
+    let flags = held.flags();
+    match (flags & libc::O_SYNC == libc::O_SYNC, flags & libc::O_DSYNC != 0) {
+        (false, false) => Ok(()),
+        (all, _) => client.sync(file, !all),
+    }
+}
+
+/// Reads part after part from `offset` until one stays short; the bytes read. An error after some bytes is left for
+/// the next call to meet.
+fn read_parts<'a>(
+    client: &Client,
+    file: &OpenFile,
+    mut offset: u64,
+    buffers: impl Iterator<Item = Result<&'a mut [u8], Error>>,
+) -> Result<usize, Error> {
+    let mut total = 0;
+    for buffer in buffers {
+        let buffer = match buffer {
+            Ok(buffer) => buffer,
+            Err(error) => return if total > 0 { Ok(total) } else { Err(error) },
+        };
+        let room = buffer.len().min(TRANSFER_LEN_MAX - total);
+        let count = match client.read_at(file, offset, &mut buffer[..room]) {
+            Ok(count) => count,
+            Err(_) if total > 0 => break,
+            Err(error) => return Err(error),
+        };
+        total += count;
+        offset += count as u64;
+        if count < buffer.len() {
+            break;
+        }
+    }
+    Ok(total)
+}
+
+/// As [`read_parts`], writing.
+fn write_parts<'a>(
+    client: &Client,
+    file: &OpenFile,
+    mut offset: u64,
+    parts: impl Iterator<Item = Result<&'a [u8], Error>>,
+) -> Result<usize, Error> {
+    let mut total = 0;
+    for data in parts {
+        let data = match data {
+            Ok(data) => data,
+            Err(error) => return if total > 0 { Ok(total) } else { Err(error) },
+        };
+        let len = data.len().min(TRANSFER_LEN_MAX - total);
+        if i64::try_from(offset).ok().and_then(|offset| offset.checked_add(len as i64)).is_none() {
+            return if total > 0 { Ok(total) } else { Err(refusal(Errno::FBIG)) };
+        }
+        let count = match client.write_at(file, offset, &data[..len]) {
+            Ok(count) => count,
+            Err(_) if total > 0 => break,
+            Err(error) => return Err(error),
+        };
+        total += count;
+        offset += count as u64;
+        if count < data.len() {
+            break;
+        }
+    }
+    Ok(total)
+}
+
+/// Reads at the open file's own offset.
+pub fn read_on<'a>(
+    client: &Client,
+    held: &Held,
+    buffers: impl Iterator<Item = Result<&'a mut [u8], Error>>,
+) -> Result<ssize_t, Error> {
+    let file = readable(held)?;
+    let mapping = held.mapping()?;
+    let _turn = mapping.position().lock();
+    let offset = mapping.offset().load(Ordering::Relaxed);
+    let count = read_parts(client, file, offset, buffers)?;
+    mapping.offset().store(offset + count as u64, Ordering::Relaxed);
+    Ok(count as ssize_t)
+}
+
+/// Writes at the open file's own offset, or at its end.
+pub fn write_on<'a>(
+    client: &Client,
+    held: &Held,
+    data: impl Iterator<Item = Result<&'a [u8], Error>>,
+) -> Result<ssize_t, Error> {
+    let file = writable(held)?;
+    let mapping = held.mapping()?;
+    let _turn = mapping.position().lock();
+    let (offset, count) = if held.flags() & libc::O_APPEND != 0 {
+        append(client, file, data)?
+    } else {
+        let offset = mapping.offset().load(Ordering::Relaxed);
+        (offset, write_parts(client, file, offset, data)?)
+    };
+    mapping.offset().store(offset + count as u64, Ordering::Relaxed);
+    settle(client, held, file)?;
+    Ok(count as ssize_t)
+}
+
+fn append<'a>(
+    client: &Client,
+    file: &OpenFile,
+    mut data: impl Iterator<Item = Result<&'a [u8], Error>>,
+) -> Result<(u64, usize), Error> {
+    let first = data.next().transpose()?.unwrap_or(&[]);
+    match data.next().transpose()? {
+        None => client.append(file, &first[..first.len().min(TRANSFER_LEN_MAX)]),
+        Some(second) => {
+            let mut joined = [first, second].concat();
+            for part in data {
+                joined.extend_from_slice(part?);
+            }
+            joined.truncate(TRANSFER_LEN_MAX);
+            client.append(file, &joined)
+        }
+    }
+}
+
+/// Reads at `offset`.
+fn read_from<'a>(
+    client: &Client,
+    held: &Held,
+    offset: off64_t,
+    buffers: impl Iterator<Item = Result<&'a mut [u8], Error>>,
+) -> Result<ssize_t, Error> {
+    Ok(read_parts(client, readable(held)?, position(offset)?, buffers)? as ssize_t)
+}
+
+/// Writes at `offset`; at the end, as Linux does, if the file is open for appending.
+fn write_to<'a>(
+    client: &Client,
+    held: &Held,
+    offset: off64_t,
+    data: impl Iterator<Item = Result<&'a [u8], Error>>,
+) -> Result<ssize_t, Error> {
+    let file = writable(held)?;
+    let offset = position(offset)?;
+    let count = if held.flags() & libc::O_APPEND != 0 {
+        append(client, file, data)?.1
+    } else {
+        write_parts(client, file, offset, data)?
+    };
+    settle(client, held, file)?;
+    Ok(count as ssize_t)
+}
+
+fn one_buffer<'a>(buffer: Buffer, len: size_t) -> impl Iterator<Item = Result<&'a mut [u8], Error>> {
+    std::iter::once(whole(buffer.bytes(len.min(TRANSFER_LEN_MAX))))
+}
+
+fn one_data<'a>(data: Data, len: size_t) -> impl Iterator<Item = Result<&'a [u8], Error>> {
+    std::iter::once(whole(data.bytes(len.min(TRANSFER_LEN_MAX))))
+}
+
+fn buffers<'a>(iov: In<iovec>, count: c_int) -> Result<impl Iterator<Item = Result<&'a mut [u8], Error>>, Error> {
+    Ok(parts(iov, count)?.iter().map(|part| whole(part_buffer(part).bytes(part.iov_len))))
+}
+
+fn pieces<'a>(iov: In<iovec>, count: c_int) -> Result<impl Iterator<Item = Result<&'a [u8], Error>>, Error> {
+    Ok(parts(iov, count)?.iter().map(|part| whole(part_data(part).bytes(part.iov_len))))
+}
+
+hook! {
+    fn read(fd: c_int, buffer: Buffer, len: size_t) -> ssize_t, real {
+        by_fd(fd, |client, held| read_on(client, held, one_buffer(buffer, len)), || real(fd, buffer, len))
+    }
+}
+
+hook! {
+    fn __read_chk(fd: c_int, buffer: Buffer, len: size_t, room: size_t) -> ssize_t, real {
+        // Where the buffer is too small, the real function ends the program with its own message.
+        let fits = len <= room;
+        let serve = |client: &'static Client, held: &Held| read_on(client, held, one_buffer(buffer, len));
+        if fits { by_fd(fd, serve, || real(fd, buffer, len, room)) } else { real(fd, buffer, len, room) }
+    }
+}
+
+hook! {
+    fn write(fd: c_int, data: Data, len: size_t) -> ssize_t, real {
+        by_fd(fd, |client, held| write_on(client, held, one_data(data, len)), || real(fd, data, len))
+    }
+}
+
+hook! {
+    fn readv(fd: c_int, iov: In<iovec>, count: c_int) -> ssize_t, real {
+        by_fd(fd, |client, held| read_on(client, held, buffers(iov, count)?), || real(fd, iov, count))
+    }
+}
+
+hook! {
+    fn writev(fd: c_int, iov: In<iovec>, count: c_int) -> ssize_t, real {
+        by_fd(fd, |client, held| write_on(client, held, pieces(iov, count)?), || real(fd, iov, count))
+    }
+}
+
+/// The positioned transfers have a twin for 64-bit offsets, which all offsets are here.
+macro_rules! positioned {
+    ($($pread:ident $pwrite:ident $preadv:ident $pwritev:ident $preadv2:ident $pwritev2:ident $pread_chk:ident;)*) => {$(
+        hook! {
+            fn $pread(fd: c_int, buffer: Buffer, len: size_t, offset: off64_t) -> ssize_t, real {
+                by_fd(
+                    fd,
+                    |client, held| read_from(client, held, offset, one_buffer(buffer, len)),
+                    || real(fd, buffer, len, offset),
+                )
+            }
+        }
+
+        hook! {
+            fn $pread_chk(fd: c_int, buffer: Buffer, len: size_t, offset: off64_t, room: size_t) -> ssize_t, real {
+                let fits = len <= room;
+                let serve = |client: &'static Client, held: &Held| {
+                    read_from(client, held, offset, one_buffer(buffer, len))
+                };
+                let real = || real(fd, buffer, len, offset, room);
+                if fits { by_fd(fd, serve, real) } else { real() }
+            }
+        }
+
+        hook! {
+            fn $pwrite(fd: c_int, data: Data, len: size_t, offset: off64_t) -> ssize_t, real {
+                by_fd(
+                    fd,
+                    |client, held| write_to(client, held, offset, one_data(data, len)),
+                    || real(fd, data, len, offset),
+                )
+            }
+        }
+
+        hook! {
+            fn $preadv(fd: c_int, iov: In<iovec>, count: c_int, offset: off64_t) -> ssize_t, real {
+                by_fd(
+                    fd,
+                    |client, held| read_from(client, held, offset, buffers(iov, count)?),
+                    || real(fd, iov, count, offset),
+                )
+            }
+        }
+
+        hook! {
+            fn $pwritev(fd: c_int, iov: In<iovec>, count: c_int, offset: off64_t) -> ssize_t, real {
+                by_fd(
+                    fd,
+                    |client, held| write_to(client, held, offset, pieces(iov, count)?),
+                    || real(fd, iov, count, offset),
+                )
+            }
+        }
+
+        hook! {
+            fn $preadv2(fd: c_int, iov: In<iovec>, count: c_int, offset: off64_t, flags: c_int) -> ssize_t, real {
+                let serve = |client: &'static Client, held: &Held| match (flags & !READ_HINTS, offset) {
+                    (0, -1) => read_on(client, held, buffers(iov, count)?),
+                    (0, _) => read_from(client, held, offset, buffers(iov, count)?),
+                    _ => Err(refusal(Errno::OPNOTSUPP)),
+                };
+                by_fd(fd, serve, || real(fd, iov, count, offset, flags))
+            }
+        }
+
+        hook! {
+            fn $pwritev2(fd: c_int, iov: In<iovec>, count: c_int, offset: off64_t, flags: c_int) -> ssize_t, real {
+                let serve = |client: &'static Client, held: &Held| match (flags & !WRITE_HINTS, offset) {
+                    (0, -1) => write_on(client, held, pieces(iov, count)?),
+                    (0, _) => write_to(client, held, offset, pieces(iov, count)?),
+                    _ => Err(refusal(Errno::OPNOTSUPP)),
+                };
+                let served = by_fd(fd, serve, || real(fd, iov, count, offset, flags));
+                if served > 0 && flags & (libc::RWF_SYNC | libc::RWF_DSYNC) != 0 {
+                    by_fd(fd, |client, held| client.sync(held.file()?, false).map(|()| served), || served)
+                } else {
+                    served
+                }
+            }
+        }
+    )*};
+}
+
+/// Flags that may be ignored: hints, or what holds for every transfer anyway.
+const READ_HINTS: c_int = libc::RWF_HIPRI;
+/// As [`READ_HINTS`]; the synchronous ones are carried out.
+const WRITE_HINTS: c_int = libc::RWF_HIPRI | libc::RWF_SYNC | libc::RWF_DSYNC;
+
+positioned! {
+    pread pwrite preadv pwritev preadv2 pwritev2 __pread_chk;
+    pread64 pwrite64 preadv64 pwritev64 preadv64v2 pwritev64v2 __pread64_chk;
+}

@@ -1,0 +1,230 @@
+//! Attributes: the `stat` family of today's and of older C libraries, and `statx`.
+
+use crate::foreign::{CPath, Out};
+use crate::serve::{by_fd, by_path, by_path_or_fd};
+use isonomia_client::{Attr, Client, Error, Timestamp};
+use std::ffi::{c_int, c_uint};
+
+/// Device number of every file under the prefix: of the anonymous kind, and higher than the kernel's counting goes.
+const DEVICE_MINOR: c_uint = 0xf_1505;
+/// What `st_blksize` advises: large requests, which programs such as cp and cat follow.
+pub const BLOCK_SIZE: i64 = 1 << 20;
+
+// The 64-bit variants share their structures and therefore their code.
+const _: () = assert!(size_of::<libc::stat>() == size_of::<libc::stat64>());
+
+fn stat_of(attr: &Attr) -> libc::stat {
+    // SAFETY: zeros are a value of this structure of numbers.
+    let mut stat: libc::stat = unsafe { std::mem::zeroed() };
+    stat.st_dev = libc::makedev(0, DEVICE_MINOR);
+    stat.st_ino = attr.ino;
+    stat.st_nlink = attr.nlink.into();
+    stat.st_mode = attr.mode;
+    stat.st_uid = attr.uid;
+    stat.st_gid = attr.gid;
+    stat.st_rdev = attr.rdev;
+    stat.st_size = attr.size_bytes as i64;
+    stat.st_blksize = BLOCK_SIZE;
+    stat.st_blocks = attr.blocks as i64;
+    (stat.st_atime, stat.st_atime_nsec) = (attr.atime.secs, attr.atime.nanos.into());
+    (stat.st_mtime, stat.st_mtime_nsec) = (attr.mtime.secs, attr.mtime.nanos.into());
+    (stat.st_ctime, stat.st_ctime_nsec) = (attr.ctime.secs, attr.ctime.nanos.into());
+    stat
+}
+
+fn statx_of(attr: &Attr) -> libc::statx {
+    let time = |time: Timestamp| {
+        // SAFETY: as in `stat_of`.
+        let mut stamp: libc::statx_timestamp = unsafe { std::mem::zeroed() };
+        (stamp.tv_sec, stamp.tv_nsec) = (time.secs, time.nanos);
+        stamp
+    };
+    // SAFETY: as in `stat_of`.
+    let mut statx: libc::statx = unsafe { std::mem::zeroed() };
+    statx.stx_mask = libc::STATX_BASIC_STATS;
+    statx.stx_blksize = BLOCK_SIZE as u32;
+    statx.stx_nlink = attr.nlink;
+    statx.stx_uid = attr.uid;
+    statx.stx_gid = attr.gid;
+    statx.stx_mode = attr.mode as u16;
+    statx.stx_ino = attr.ino;
+    statx.stx_size = attr.size_bytes;
+    statx.stx_blocks = attr.blocks;
+    statx.stx_atime = time(attr.atime);
+    statx.stx_mtime = time(attr.mtime);
+    statx.stx_ctime = time(attr.ctime);
+    statx.stx_rdev_major = libc::major(attr.rdev);
+    statx.stx_rdev_minor = libc::minor(attr.rdev);
+    statx.stx_dev_minor = DEVICE_MINOR;
+    statx
+}
+
+fn stat_path(path: CPath, follow: bool, out: Out<libc::stat>, real: impl FnOnce(CPath) -> c_int) -> c_int {
+    let serve = |client: &Client, at, path: &[u8]| answer(client.get_attr(at, path, follow), out);
+    by_path(libc::AT_FDCWD, path, serve, |_, path| real(path))
+}
+
+fn stat_at(
+    dir: c_int,
+    path: CPath,
+    out: Out<libc::stat>,
+    flags: c_int,
+    real: impl FnOnce(c_int, CPath) -> c_int,
+) -> c_int {
+    let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
+    by_path_or_fd(dir, path, flags, |client, at, path| answer(client.get_attr(at, path, follow), out), real)
+}
+
+fn stat_fd(fd: c_int, out: Out<libc::stat>, real: impl FnOnce() -> c_int) -> c_int {
+    by_fd(fd, |client, held| answer(client.get_attr(held.ino()?, b"", false), out), real)
+}
+
+fn answer(attr: Result<Attr, Error>, out: Out<libc::stat>) -> Result<c_int, Error> {
+    out.put(stat_of(&attr?)).map(|()| 0)
+}
+
+hook! {
+    fn stat(path: CPath, out: Out<libc::stat>) -> c_int, real {
+        stat_path(path, true, out, |path| real(path, out))
+    }
+}
+
+hook! {
+    fn stat64(path: CPath, out: Out<libc::stat>) -> c_int, real {
+        stat_path(path, true, out, |path| real(path, out))
+    }
+}
+
+hook! {
+    fn lstat(path: CPath, out: Out<libc::stat>) -> c_int, real {
+        stat_path(path, false, out, |path| real(path, out))
+    }
+}
+
+hook! {
+    fn lstat64(path: CPath, out: Out<libc::stat>) -> c_int, real {
+        stat_path(path, false, out, |path| real(path, out))
+    }
+}
+
+hook! {
+    fn fstat(fd: c_int, out: Out<libc::stat>) -> c_int, real {
+        stat_fd(fd, out, || real(fd, out))
+    }
+}
+
+hook! {
+    fn fstat64(fd: c_int, out: Out<libc::stat>) -> c_int, real {
+        stat_fd(fd, out, || real(fd, out))
+    }
+}
+
+hook! {
+    fn fstatat(dir: c_int, path: CPath, out: Out<libc::stat>, flags: c_int) -> c_int, real {
+        stat_at(dir, path, out, flags, |dir, path| real(dir, path, out, flags))
+    }
+}
+
+hook! {
+    fn fstatat64(dir: c_int, path: CPath, out: Out<libc::stat>, flags: c_int) -> c_int, real {
+        stat_at(dir, path, out, flags, |dir, path| real(dir, path, out, flags))
+    }
+}
+
+// Programs linked against a C library before 2.33 call these; `version` names the structure's form.
+
+hook! {
+    fn __xstat(version: c_int, path: CPath, out: Out<libc::stat>) -> c_int, real {
+        stat_path(path, true, out, |path| real(version, path, out))
+    }
+}
+
+hook! {
+    fn __xstat64(version: c_int, path: CPath, out: Out<libc::stat>) -> c_int, real {
+        stat_path(path, true, out, |path| real(version, path, out))
+    }
+}
+
+hook! {
+    fn __lxstat(version: c_int, path: CPath, out: Out<libc::stat>) -> c_int, real {
+        stat_path(path, false, out, |path| real(version, path, out))
+    }
+}
+
+hook! {
+    fn __lxstat64(version: c_int, path: CPath, out: Out<libc::stat>) -> c_int, real {
+        stat_path(path, false, out, |path| real(version, path, out))
+    }
+}
+
+hook! {
+    fn __fxstat(version: c_int, fd: c_int, out: Out<libc::stat>) -> c_int, real {
+        stat_fd(fd, out, || real(version, fd, out))
+    }
+}
+
+hook! {
+    fn __fxstat64(version: c_int, fd: c_int, out: Out<libc::stat>) -> c_int, real {
+        stat_fd(fd, out, || real(version, fd, out))
+    }
+}
+
+hook! {
+    fn __fxstatat(version: c_int, dir: c_int, path: CPath, out: Out<libc::stat>, flags: c_int) -> c_int, real {
+        stat_at(dir, path, out, flags, |dir, path| real(version, dir, path, out, flags))
+    }
+}
+
+hook! {
+    fn __fxstatat64(version: c_int, dir: c_int, path: CPath, out: Out<libc::stat>, flags: c_int) -> c_int, real {
+        stat_at(dir, path, out, flags, |dir, path| real(version, dir, path, out, flags))
+    }
+}
+
+hook! {
+    fn statx(dir: c_int, path: CPath, flags: c_int, mask: c_uint, out: Out<libc::statx>) -> c_int, real {
+        let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
+        let serve = |client: &Client, at, path: &[u8]| {
+            out.put(statx_of(&client.get_attr(at, path, follow)?)).map(|()| 0)
+        };
+        by_path_or_fd(dir, path, flags, serve, |dir, path| real(dir, path, flags, mask, out))
+    }
+}
+
+/// Whether `path` names anything, be it a dangling link.
+pub fn exists(path: CPath) -> bool {
+    // SAFETY: zeros are a value of this structure of numbers.
+    let mut found: libc::stat = unsafe { std::mem::zeroed() };
+    lstat(path, Out::new(&mut found)) == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_field_arrives() {
+        let attr = Attr {
+            ino: 7,
+            size_bytes: 1 << 40,
+            blocks: 9,
+            atime: Timestamp::new(1, 2).unwrap(),
+            mtime: Timestamp::new(-3, 4).unwrap(),
+            ctime: Timestamp::new(5, 6).unwrap(),
+            mode: libc::S_IFCHR | 0o640,
+            nlink: 2,
+            uid: 10,
+            gid: 11,
+            rdev: libc::makedev(4, 300),
+        };
+        let stat = stat_of(&attr);
+        let statx = statx_of(&attr);
+        assert_eq!((stat.st_ino, stat.st_size, stat.st_blocks, stat.st_nlink), (7, 1 << 40, 9, 2));
+        assert_eq!((stat.st_mode, stat.st_uid, stat.st_gid), (libc::S_IFCHR | 0o640, 10, 11));
+        assert_eq!((stat.st_mtime, stat.st_mtime_nsec), (-3, 4));
+        assert_eq!((statx.stx_mtime.tv_sec, statx.stx_mtime.tv_nsec), (-3, 4));
+        assert_eq!((statx.stx_ino, statx.stx_size, u32::from(statx.stx_mode)), (7, 1 << 40, stat.st_mode));
+        assert_eq!(libc::makedev(statx.stx_rdev_major, statx.stx_rdev_minor), stat.st_rdev);
+        assert_eq!(libc::makedev(statx.stx_dev_major, statx.stx_dev_minor), stat.st_dev);
+    }
+}

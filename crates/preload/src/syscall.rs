@@ -1,0 +1,40 @@
+//! `syscall()`: the calls that programs make by number and that concern the descriptor table or paths.
+//!
+//! Others go to the kernel: on a placeholder they give EBADF, on a path under the prefix ENOENT.
+
+use crate::foreign::{CPath, Out};
+use crate::{descriptors, link, open, stat, transfer};
+use libc::c_long;
+use std::ffi::{c_int, c_uint};
+
+/// An argument that is a string.
+fn path(argument: c_long) -> CPath {
+    // SAFETY: `CPath` is transparent; the caller vouches for the argument as the kernel's interface says.
+    unsafe { std::mem::transmute(argument) }
+}
+
+/// An argument that is a place for a result.
+fn out<T>(argument: c_long) -> Out<T> {
+    // SAFETY: as in `path`.
+    unsafe { std::mem::transmute(argument) }
+}
+
+hook! {
+    fn syscall(
+        number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long,
+    ) -> c_long, real {
+        match number {
+            libc::SYS_close => descriptors::close(a as c_int).into(),
+            libc::SYS_close_range => descriptors::close_range(a as c_uint, b as c_uint, c as c_int).into(),
+            libc::SYS_dup => descriptors::dup(a as c_int).into(),
+            libc::SYS_dup3 => descriptors::dup3(a as c_int, b as c_int, c as c_int).into(),
+            libc::SYS_openat => open::openat(a as c_int, path(b), c as c_int, d as libc::mode_t).into(),
+            libc::SYS_renameat2 => link::renameat2(a as c_int, path(b), c as c_int, path(d), e as c_uint).into(),
+            libc::SYS_statx => stat::statx(a as c_int, path(b), c as c_int, d as c_uint, out(e)).into(),
+            libc::SYS_copy_file_range => {
+                transfer::copy_file_range(a as c_int, out(b), c as c_int, out(d), e as usize, f as c_uint) as c_long
+            }
+            _ => real(number, a, b, c, d, e, f),
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Which descriptors of this process are ours.
+//!
+//! A two-level array of atomic pointers: looking up a descriptor that is not ours costs a bounds check and one load
+//! while no descriptor of its block was ever ours, two loads otherwise. No locks.
+//!
+//! The kernel's table leads: a descriptor is entered after the kernel made it, and taken out before the kernel
+//! closes it.
+
+use crate::description::{Description, Held};
+use crate::standard;
+use rustix::io::Errno;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+const BLOCK_LEN: usize = 1024;
+/// Descriptors beyond the last block are never ours: an open that gets one fails with EMFILE.
+const BLOCKS: usize = 1024;
+
+type Slot = AtomicPtr<Description>;
+type Block = [Slot; BLOCK_LEN];
+
+static TABLE: [AtomicPtr<Block>; BLOCKS] = [const { AtomicPtr::new(std::ptr::null_mut()) }; BLOCKS];
+
+#[inline]
+fn slot(fd: c_int) -> Option<&'static Slot> {
+    let index = fd as usize;
+    let block = TABLE.get(index / BLOCK_LEN)?.load(Ordering::Acquire);
+    // SAFETY: blocks are leaked boxes.
+    let block = unsafe { block.as_ref() }?;
+    block.get(index % BLOCK_LEN)
+}
+
+/// The slot of `fd`, made if need be.
+fn slot_or_new(fd: c_int) -> Result<&'static Slot, Errno> {
+    let place = TABLE.get(fd as usize / BLOCK_LEN).ok_or(Errno::MFILE)?;
+    if place.load(Ordering::Acquire).is_null() {
+        let fresh = Box::into_raw(Box::new([const { AtomicPtr::new(std::ptr::null_mut()) }; BLOCK_LEN]));
+        if place.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            // SAFETY: nobody else has seen this box.
+            drop(unsafe { Box::from_raw(fresh) });
+        }
+    }
+    slot(fd).ok_or(Errno::MFILE)
+}
+
+/// Whether `fd` is ours.
+#[inline]
+pub fn is_ours(fd: c_int) -> bool {
+    slot(fd).is_some_and(|slot| !slot.load(Ordering::Relaxed).is_null())
+}
+
+/// The description behind `fd`, if it is ours.
+#[inline]
+pub fn find(fd: c_int) -> Option<Held> {
+    let slot = slot(fd)?;
+    loop {
+        let description = slot.load(Ordering::Acquire);
+        // SAFETY: descriptions are never given back to the allocator.
+        let description = unsafe { description.as_ref() }?;
+        // A place that is free, or whose slot has changed since, was closed by another thread.
+        if let Some(held) = description.hold()
+            && std::ptr::eq(slot.load(Ordering::Acquire), description)
+        {
+            return Some(held);
+        }
+    }
+}
+
+/// Enters `fd`, in place of what may have been there.
+pub fn install(fd: c_int, held: Held) -> Result<(), Errno> {
+    let slot = slot_or_new(fd)?;
+    let before = slot.swap(held.into_raw(), Ordering::AcqRel);
+    drop(reclaim(before));
+    standard::descriptor_changed(fd, true);
+    Ok(())
+}
+
+/// Takes `fd` out; what it stood for, if it was ours.
+pub fn remove(fd: c_int) -> Option<Held> {
+    let slot = slot(fd)?;
+    if slot.load(Ordering::Relaxed).is_null() {
+        return None;
+    }
+    let held = reclaim(slot.swap(std::ptr::null_mut(), Ordering::AcqRel))?;
+    standard::descriptor_changed(fd, false);
+    Some(held)
+}
+
+/// Passes on a descriptor that the kernel has just made for somebody else. If the number was ours, it was closed
+/// behind this library's back.
+#[inline]
+pub fn fresh(fd: c_int) -> c_int {
+    if is_ours(fd) {
+        drop(remove(fd));
+    }
+    fd
+}
+
+fn reclaim(description: *mut Description) -> Option<Held> {
+    // SAFETY: descriptions are never given back; the pointer carried a hold.
+    unsafe { description.as_ref() }.map(Held::from_raw)
+}
+
+/// The descriptors from `first` to `last` that are ours.
+pub fn ours_between(first: c_int, last: c_int) -> impl Iterator<Item = c_int> {
+    let (first, last) = (first.max(0) as usize, last.max(-1) as i64);
+    let blocks = first / BLOCK_LEN..BLOCKS;
+    blocks
+        .filter(|block| TABLE.get(*block).is_some_and(|block| !block.load(Ordering::Acquire).is_null()))
+        .flat_map(|block| block * BLOCK_LEN..(block + 1) * BLOCK_LEN)
+        .filter(move |fd| *fd >= first && *fd as i64 <= last)
+        .map(|fd| fd as c_int)
+        .filter(|fd| is_ours(*fd))
+}
+
+/// In the child of a fork: every reference was counted for the parent.
+pub fn forget_references() {
+    for fd in ours_between(0, c_int::MAX) {
+        if let Some(held) = find(fd) {
+            held.forget_reference();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isonomia_client::{Attr, Capability, Layout, OpenFile};
+    use isonomia_units::TargetId;
+
+    fn description(ino: u64) -> Held {
+        let file = OpenFile {
+            capability: Capability { ino, access: 1, reserved: 0, mac: 0 },
+            layout: Layout { stripe_bytes: 4096, targets: vec![TargetId(0)] },
+            attr: Attr::default(),
+            created: false,
+        };
+        let (fd, mapping) = crate::placeholder::create(&file, 0, true).unwrap();
+        // SAFETY: the descriptor was made for this test.
+        unsafe { rustix::io::close(fd) };
+        // As if already inherited and never used: dropping it does not talk to a server.
+        Description::publish(file, mapping, false)
+    }
+
+    fn number(held: &Held) -> u64 {
+        held.mapping().unwrap().number()
+    }
+
+    #[test]
+    fn descriptors_are_found_replaced_and_removed() {
+        let fd = 900_001;
+        assert!(!is_ours(fd) && find(fd).is_none() && remove(fd).is_none());
+        let (first, second) = (description(1), description(2));
+        let (first_number, second_number) = (number(&first), number(&second));
+        install(fd, first.clone()).unwrap();
+        install(fd + 1, first).unwrap();
+        assert_eq!(find(fd).map(|held| number(&held)), Some(first_number));
+        install(fd, second).unwrap();
+        assert_eq!(find(fd).map(|held| number(&held)), Some(second_number));
+        assert_eq!(ours_between(fd, fd + 5).collect::<Vec<_>>(), [fd, fd + 1]);
+        assert_eq!(remove(fd + 1).map(|held| number(&held)), Some(first_number));
+        assert!(remove(fd).is_some() && !is_ours(fd));
+    }
+
+    #[test]
+    fn what_no_table_holds_is_refused() {
+        for fd in [-1, c_int::MIN, (BLOCK_LEN * BLOCKS) as c_int, c_int::MAX] {
+            assert!(!is_ours(fd) && find(fd).is_none());
+            assert_eq!(install(fd, description(3)), Err(Errno::MFILE));
+        }
+    }
+
+    #[test]
+    fn look_ups_race_with_closes() {
+        let fd = 900_100;
+        std::thread::scope(|scope| {
+            let closer = scope.spawn(move || {
+                for ino in 0..2_000 {
+                    install(fd, description(ino)).unwrap();
+                    assert!(remove(fd).is_some());
+                }
+            });
+            scope.spawn(move || {
+                while !closer.is_finished() {
+                    if let Some(held) = find(fd) {
+                        assert!(held.mapping().is_ok());
+                    }
+                }
+            });
+        });
+        assert!(!is_ours(fd));
+    }
+}

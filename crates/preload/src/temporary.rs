@@ -1,0 +1,128 @@
+//! Files and directories with fresh names: the `mkstemp` family, whose inner opens no hook sees.
+
+use crate::foreign::CPath;
+use crate::hook::{errno, fail};
+use crate::serve::{Routed, route};
+use crate::{link, open, stat};
+use rustix::io::Errno;
+use std::ffi::{c_char, c_int};
+
+/// What the last six characters of a template are drawn from.
+const LETTERS: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+const PLACEHOLDER: &[u8; 6] = b"XXXXXX";
+/// Names tried before giving up; two clash by chance once in 10^10.
+const ATTEMPTS_MAX: usize = 100;
+
+/// The template's text if the file would be ours.
+fn ours<'a>(template: *mut c_char) -> Option<&'a mut [u8]> {
+    // SAFETY: `CPath` is transparent, and the caller vouches for a string.
+    let path: CPath = unsafe { std::mem::transmute(template.cast_const()) };
+    let text = path.bytes()?;
+    matches!(route(libc::AT_FDCWD, text), Ok(Routed::Ours { .. }) | Err(_)).then(|| {
+        // SAFETY: the caller vouches for a string that may be changed; `text` is not used any more.
+        unsafe { std::slice::from_raw_parts_mut(template.cast(), text.len()) }
+    })
+}
+
+/// Fills in fresh letters until `attempt` gives something other than EEXIST.
+fn with_fresh_name(text: &mut [u8], suffix_len: c_int, mut attempt: impl FnMut() -> c_int) -> c_int {
+    let end = usize::try_from(suffix_len).ok().and_then(|len| text.len().checked_sub(len));
+    let place = end.and_then(|end| text.get_mut(end.checked_sub(PLACEHOLDER.len())?..end));
+    let Some(place) = place.filter(|place| *place == PLACEHOLDER) else { return fail(Errno::INVAL) };
+    for _ in 0..ATTEMPTS_MAX {
+        let mut random = [0; PLACEHOLDER.len()];
+        if let Err(errno) = rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()) {
+            return fail(errno);
+        }
+        for (letter, random) in place.iter_mut().zip(random) {
+            *letter = LETTERS[usize::from(random) % LETTERS.len()];
+        }
+        let made = attempt();
+        if made >= 0 || errno() != Errno::EXIST {
+            return made;
+        }
+    }
+    fail(Errno::EXIST)
+}
+
+fn make_file(template: *mut c_char, text: &mut [u8], suffix_len: c_int, flags: c_int) -> c_int {
+    let flags = flags & !libc::O_ACCMODE | libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
+    // SAFETY: as in `ours`.
+    let path: CPath = unsafe { std::mem::transmute(template.cast_const()) };
+    with_fresh_name(text, suffix_len, || open::open(path, flags, 0o600))
+}
+
+macro_rules! with_flags {
+    ($($mkstemp:ident $mkostemp:ident $mkstemps:ident $mkostemps:ident;)*) => {$(
+        hook! {
+            fn $mkstemp(template: *mut c_char) -> c_int, real {
+                match ours(template) {
+                    Some(text) => make_file(template, text, 0, 0),
+                    None => real(template),
+                }
+            }
+        }
+
+        hook! {
+            fn $mkostemp(template: *mut c_char, flags: c_int) -> c_int, real {
+                match ours(template) {
+                    Some(text) => make_file(template, text, 0, flags),
+                    None => real(template, flags),
+                }
+            }
+        }
+
+        hook! {
+            fn $mkstemps(template: *mut c_char, suffix_len: c_int) -> c_int, real {
+                match ours(template) {
+                    Some(text) => make_file(template, text, suffix_len, 0),
+                    None => real(template, suffix_len),
+                }
+            }
+        }
+
+        hook! {
+            fn $mkostemps(template: *mut c_char, suffix_len: c_int, flags: c_int) -> c_int, real {
+                match ours(template) {
+                    Some(text) => make_file(template, text, suffix_len, flags),
+                    None => real(template, suffix_len, flags),
+                }
+            }
+        }
+    )*};
+}
+
+with_flags! {
+    mkstemp mkostemp mkstemps mkostemps;
+    mkstemp64 mkostemp64 mkstemps64 mkostemps64;
+}
+
+hook! {
+    fn mkdtemp(template: *mut c_char) -> *mut c_char, real {
+        let Some(text) = ours(template) else { return real(template) };
+        // SAFETY: as in `ours`.
+        let path: CPath = unsafe { std::mem::transmute(template.cast_const()) };
+        match with_fresh_name(text, 0, || link::mkdir(path, 0o700)) {
+            0 => template,
+            _ => std::ptr::null_mut(),
+        }
+    }
+}
+
+hook! {
+    fn mktemp(template: *mut c_char) -> *mut c_char, real {
+        let Some(text) = ours(template) else { return real(template) };
+        // SAFETY: as in `ours`.
+        let path: CPath = unsafe { std::mem::transmute(template.cast_const()) };
+        // A name is fresh when nothing bears it.
+        let unused = with_fresh_name(text, 0, || match stat::exists(path) {
+            true => fail(Errno::EXIST),
+            false => 0,
+        });
+        if unused != 0 {
+            // SAFETY: the template is a string of at least its NUL; an empty one says failure.
+            unsafe { template.write(0) };
+        }
+        template
+    }
+}

@@ -1,0 +1,244 @@
+//! Whole directories and trees: `scandir`, `ftw`, `nftw`, which the C library does inside itself.
+
+use crate::dir::{closedir, opendir, readdir};
+use crate::foreign::{CPath, Out};
+use crate::hook::{errno, fail, set_errno};
+use crate::serve::{Routed, route};
+use crate::stat;
+use libc::dirent64;
+use rustix::io::Errno;
+use std::ffi::{CStr, CString, c_char, c_int};
+
+type Filter = Option<extern "C" fn(*const dirent64) -> c_int>;
+type Compare = Option<extern "C" fn(*const *const dirent64, *const *const dirent64) -> c_int>;
+type Visit = extern "C" fn(*const c_char, *const libc::stat, c_int) -> c_int;
+type VisitMore = extern "C" fn(*const c_char, *const libc::stat, c_int, *const Ftw) -> c_int;
+
+/// `struct FTW`.
+#[repr(C)]
+pub struct Ftw {
+    base: c_int,
+    level: c_int,
+}
+
+const FTW_F: c_int = 0;
+const FTW_D: c_int = 1;
+const FTW_DNR: c_int = 2;
+const FTW_NS: c_int = 3;
+const FTW_SL: c_int = 4;
+const FTW_DP: c_int = 5;
+const FTW_SLN: c_int = 6;
+const FTW_PHYS: c_int = 1;
+const FTW_CHDIR: c_int = 4;
+const FTW_DEPTH: c_int = 8;
+const FTW_ACTIONRETVAL: c_int = 16;
+const FTW_SKIP_SUBTREE: c_int = 2;
+const FTW_SKIP_SIBLINGS: c_int = 3;
+/// Levels below the start at most; deeper trees end in ELOOP. Paths are limited to 4096 bytes, so no path is deeper.
+const DEPTH_MAX: c_int = 2048;
+
+fn is_ours(path: CPath) -> bool {
+    path.bytes().is_some_and(|text| matches!(route(libc::AT_FDCWD, text), Ok(Routed::Ours { .. })))
+}
+
+/// The entries of a directory one by one, without closing in between.
+fn for_each_entry(path: CPath, mut visit: impl FnMut(&dirent64) -> Result<(), c_int>) -> Result<(), c_int> {
+    let dir = opendir(path);
+    if dir.is_null() {
+        return Err(-1);
+    }
+    let mut result = Ok(());
+    while result.is_ok() {
+        set_errno(Errno::from_raw_os_error(0));
+        let entry = readdir(dir);
+        // SAFETY: `readdir` gives null or an entry that lasts until the next call.
+        match unsafe { entry.as_ref() } {
+            Some(entry) => result = visit(entry),
+            None => {
+                result = if errno().raw_os_error() == 0 { break } else { Err(-1) };
+            }
+        }
+    }
+    let failure = errno();
+    closedir(dir);
+    set_errno(failure);
+    result
+}
+
+/// A copy of `entry` in memory from `malloc`.
+fn copied(entry: &dirent64) -> *mut dirent64 {
+    let len = usize::from(entry.d_reclen);
+    // SAFETY: the entry is `d_reclen` bytes long, as `dir` made it, and the fresh memory as well.
+    unsafe {
+        let copy = libc::malloc(len);
+        if !copy.is_null() {
+            libc::memcpy(copy, std::ptr::from_ref(entry).cast(), len);
+        }
+        copy.cast()
+    }
+}
+
+fn scan(path: CPath, list: Out<*mut *mut dirent64>, filter: Filter, compare: Compare) -> c_int {
+    let mut found: Vec<*mut dirent64> = Vec::new();
+    let scanned = for_each_entry(path, |entry| {
+        if filter.is_some_and(|filter| filter(entry) == 0) {
+            return Ok(());
+        }
+        let copy = copied(entry);
+        if copy.is_null() {
+            return Err(-1);
+        }
+        found.push(copy);
+        Ok(())
+    });
+    let len = found.len() * size_of::<*mut dirent64>();
+    // SAFETY: at least one byte.
+    let memory = unsafe { libc::malloc(len.max(1)) };
+    if scanned.is_err() || memory.is_null() || c_int::try_from(found.len()).is_err() {
+        for copy in found {
+            // SAFETY: from `malloc`, and known here only.
+            unsafe { libc::free(copy.cast()) };
+        }
+        // SAFETY: from `malloc`.
+        unsafe { libc::free(memory) };
+        return -1;
+    }
+    if let Some(compare) = compare {
+        found.sort_by(|a, b| compare(std::ptr::from_ref(a).cast(), std::ptr::from_ref(b).cast()).cmp(&0));
+    }
+    // SAFETY: the memory is as long as the vector's content.
+    unsafe { libc::memcpy(memory, found.as_ptr().cast(), len) };
+    match list.put(memory.cast()) {
+        Ok(()) => found.len() as c_int,
+        Err(error) => fail(error.errno()),
+    }
+}
+
+hook! {
+    fn scandir(path: CPath, list: Out<*mut *mut dirent64>, filter: Filter, compare: Compare) -> c_int, real {
+        if is_ours(path) { scan(path, list, filter, compare) } else { real(path, list, filter, compare) }
+    }
+}
+
+hook! {
+    fn scandir64(path: CPath, list: Out<*mut *mut dirent64>, filter: Filter, compare: Compare) -> c_int, real {
+        if is_ours(path) { scan(path, list, filter, compare) } else { real(path, list, filter, compare) }
+    }
+}
+
+struct Walk<'a> {
+    flags: c_int,
+    visit: &'a dyn Fn(&CStr, &libc::stat, c_int, &Ftw) -> c_int,
+}
+
+impl Walk<'_> {
+    /// Visits `path` and what is below; the first result other than 0 ends the walk.
+    fn walk(&self, path: &CStr, level: c_int) -> c_int {
+        if level > DEPTH_MAX {
+            return fail(Errno::LOOP);
+        }
+        let base = path.to_bytes().iter().rposition(|b| *b == b'/').map_or(0, |slash| slash + 1);
+        let place = Ftw { base: base as c_int, level };
+        // SAFETY: zeros are a value of this structure of numbers.
+        let mut found: libc::stat = unsafe { std::mem::zeroed() };
+        let physical = self.flags & FTW_PHYS != 0;
+        let kind = self.kind(path, &mut found, physical);
+        let Some(kind) = kind else { return -1 };
+        if kind != FTW_D {
+            return (self.visit)(path, &found, kind, &place);
+        }
+        let depth_first = self.flags & FTW_DEPTH != 0;
+        if !depth_first {
+            let result = (self.visit)(path, &found, FTW_D, &place);
+            match result {
+                0 => {}
+                FTW_SKIP_SUBTREE if self.flags & FTW_ACTIONRETVAL != 0 => return 0,
+                other => return other,
+            }
+        }
+        let mut names: Vec<CString> = Vec::new();
+        let listed = for_each_entry(CPath::new(path), |entry| {
+            // SAFETY: names in entries end in NUL.
+            let name = unsafe { CStr::from_ptr(entry.d_name.as_ptr()) };
+            if name != c"." && name != c".." {
+                names.push(name.to_owned());
+            }
+            Ok(())
+        });
+        if listed.is_err() {
+            return if errno() == Errno::ACCESS { (self.visit)(path, &found, FTW_DNR, &place) } else { -1 };
+        }
+        for name in names {
+            let separator: &[u8] = if path.to_bytes().ends_with(b"/") { b"" } else { b"/" };
+            let Ok(below) = CString::new([path.to_bytes(), separator, name.as_bytes()].concat()) else { continue };
+            match self.walk(&below, level + 1) {
+                0 => {}
+                FTW_SKIP_SIBLINGS if self.flags & FTW_ACTIONRETVAL != 0 => break,
+                other => return other,
+            }
+        }
+        if depth_first { (self.visit)(path, &found, FTW_DP, &place) } else { 0 }
+    }
+
+    fn kind(&self, path: &CStr, found: &mut libc::stat, physical: bool) -> Option<c_int> {
+        let look = if physical { stat::lstat } else { stat::stat };
+        if look(CPath::new(path), Out::new(found)) == 0 {
+            return Some(match found.st_mode & libc::S_IFMT {
+                libc::S_IFDIR => FTW_D,
+                libc::S_IFLNK => FTW_SL,
+                _ => FTW_F,
+            });
+        }
+        match errno() {
+            // A link to nowhere, if the name itself is there.
+            Errno::NOENT if !physical && stat::lstat(CPath::new(path), Out::new(found)) == 0 => Some(FTW_SLN),
+            Errno::ACCESS => Some(FTW_NS),
+            _ => None,
+        }
+    }
+}
+
+fn walk_simple(path: CPath, visit: Visit) -> c_int {
+    let visit = |path: &CStr, found: &libc::stat, kind, _: &Ftw| {
+        visit(path.as_ptr(), found, if kind == FTW_SLN { FTW_SL } else { kind })
+    };
+    start(path, 0, &visit)
+}
+
+fn walk_more(path: CPath, visit: VisitMore, flags: c_int) -> c_int {
+    if flags & FTW_CHDIR != 0 {
+        return fail(Errno::NOTSUP);
+    }
+    start(path, flags, &|path: &CStr, found: &libc::stat, kind, place: &Ftw| visit(path.as_ptr(), found, kind, place))
+}
+
+fn start(path: CPath, flags: c_int, visit: &dyn Fn(&CStr, &libc::stat, c_int, &Ftw) -> c_int) -> c_int {
+    let Some(text) = path.bytes() else { return fail(Errno::FAULT) };
+    let end = text.iter().rposition(|b| *b != b'/').map_or(1, |last| last + 1);
+    match CString::new(&text[..end.min(text.len())]) {
+        Ok(path) => Walk { flags, visit }.walk(&path, 0),
+        Err(_) => fail(Errno::INVAL),
+    }
+}
+
+macro_rules! walks {
+    ($($ftw:ident $nftw:ident;)*) => {$(
+        hook! {
+            fn $ftw(path: CPath, visit: Visit, descriptors: c_int) -> c_int, real {
+                if is_ours(path) { walk_simple(path, visit) } else { real(path, visit, descriptors) }
+            }
+        }
+
+        hook! {
+            fn $nftw(path: CPath, visit: VisitMore, descriptors: c_int, flags: c_int) -> c_int, real {
+                if is_ours(path) { walk_more(path, visit, flags) } else { real(path, visit, descriptors, flags) }
+            }
+        }
+    )*};
+}
+
+walks! {
+    ftw nftw;
+    ftw64 nftw64;
+}
+

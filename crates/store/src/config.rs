@@ -88,7 +88,7 @@ impl StoreConfig {
             }
         }
         let stripe = self.default_layout.stripe_bytes;
-        if stripe == 0 || stripe % Layout::STRIPE_ALIGN_BYTES != 0 {
+        if stripe == 0 || !stripe.is_multiple_of(Layout::STRIPE_ALIGN_BYTES) {
             return Err(OpenError::Config("a stripe is a positive multiple of 4096 bytes"));
         }
         if self.default_layout.stripe_count == 0 {

@@ -142,10 +142,7 @@ impl Store {
                 let mut objects = inode.own_data();
                 self.targets.open_object(&inode, layout, &mut objects, index, false)?;
                 // A descriptor of its own: writers go on while the disk works.
-                match &objects.open[index] {
-                    Some(fd) => Some(rustix::io::fcntl_dupfd_cloexec(fd, 0)),
-                    None => None,
-                }
+                objects.open[index].as_ref().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0))
             };
             if let Some(fd) = object {
                 let synced = fd.and_then(rustix::fs::fdatasync);
@@ -278,6 +275,11 @@ impl Store {
         buf: &[u8],
         now: Timestamp,
     ) -> Result<usize, StoreError> {
+        let growth = (offset + buf.len() as u64).saturating_sub(inode.size());
+        if growth > 0 {
+            self.reserve.admit()?;
+            self.reserve.grow(growth);
+        }
         let mut done = 0;
         let mut failure = None;
         while done < buf.len() && failure.is_none() {
@@ -299,6 +301,9 @@ impl Store {
     }
 
     fn object_error(&self, inode: &Inode, layout: &Layout, index: usize, errno: Errno) -> StoreError {
+        if errno == Errno::NOSPC {
+            self.reserve.look();
+        }
         StoreError::host(&self.targets.path(inode.ino, layout, index), errno)
     }
 

@@ -28,7 +28,8 @@ const JOURNAL_BYTES_MAX: u64 = 128 << 20;
 /// Memory of one keyspace before it is written out.
 const MEMTABLE_BYTES_MAX: u64 = 16 << 20;
 const BLOCK_CACHE_BYTES: u64 = 32 << 20;
-const WORKER_THREADS: usize = 2;
+/// One: with more, fjall keeps a second one spinning while the first compacts.
+const WORKER_THREADS: usize = 1;
 
 pub(crate) struct Database {
     db: fjall::Database,

@@ -11,6 +11,9 @@ use std::sync::atomic::Ordering::Relaxed;
 /// Inode numbers are reserved in the database so many at a time; a stop of the server skips the rest.
 const NUMBERS_RESERVED: u64 = 1 << 16;
 
+/// What one record or entry adds to the journal, generously.
+const CHANGE_BYTES: u64 = 512;
+
 /// A change in the making. It lives under the owned namespace lock.
 pub(crate) struct Edit<'s> {
     store: &'s Store,
@@ -136,6 +139,7 @@ impl Edit<'_> {
                 None => self.change.remove_entry(key),
             }
         }
+        store.reserve.grow(CHANGE_BYTES * (self.updates.len() + self.names.len()) as u64);
         self.change.commit()?;
         for change in &self.names {
             store.remember(store.entry_key(change.dir, &change.name), change.entry);

@@ -42,6 +42,7 @@ mod premises;
 mod record;
 mod recovery;
 mod rename;
+mod reserve;
 mod walk;
 
 pub use attr::{SetAttr, TimeChange};
@@ -63,6 +64,7 @@ use inode::Inode;
 use object::Targets;
 use placement::Placement;
 use premises::Premises;
+use reserve::Reserve;
 use siphasher::sip::SipHasher13;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -83,6 +85,7 @@ pub struct Store {
     sealer: Sealer,
     placement: Placement,
     targets: Targets,
+    reserve: Reserve,
     /// Inodes that the database has a mark for.
     marked: Mutex<HashSet<u64>>,
     _premises: Premises,

@@ -13,6 +13,7 @@ use crate::object::{Targets, file_size};
 use crate::placement::Placement;
 use crate::premises::Premises;
 use crate::record::{Body, Record};
+use crate::reserve::Reserve;
 use crate::{Numbers, OpenError, Store, StoreConfig, StoreError};
 use isonomia_proto::fs::{FileKind, MODE_PERMISSION_MASK, Timestamp};
 use isonomia_units::Ino;
@@ -28,6 +29,7 @@ impl Store {
     pub fn open(config: &StoreConfig) -> Result<Self, OpenError> {
         config.check()?;
         let premises = Premises::enter(config)?;
+        let reserve = Reserve::open(&config.dir)?;
         let targets = Targets::open(&config.targets, config.bounds.objects)?;
         let fail = |source| OpenError::Recovery { server: config.server, source };
         let db = Database::open(&config.dir).map_err(fail)?;
@@ -40,6 +42,9 @@ impl Store {
         if lost + written > 0 {
             tracing::info!(server = config.server.0, removed = lost, resized = written, "recovered");
         }
+        if reserve.admit().is_err() {
+            tracing::warn!(server = config.server.0, "the storage is full: nothing may grow until there is room");
+        }
         let next = db.next_number().map_err(fail)?.unwrap_or(Ino::ROOT.0 + 1);
         Ok(Self {
             server: config.server,
@@ -51,6 +56,7 @@ impl Store {
             sealer: Sealer::new(&premises.secret.capability),
             placement: Placement::new(&config.targets, config.default_layout),
             targets,
+            reserve,
             marked: Mutex::new(HashSet::new()),
             db,
             _premises: premises,

@@ -1,0 +1,104 @@
+//! Space for the metadata when the disk is full.
+//!
+//! A database whose journal cannot be written refuses every change from then on, also those that would free space. So
+//! `<dir>/reserve` holds blocks that nobody else can take, a thirty-second of the file system and at most
+//! [`RESERVE_BYTES_MAX`]. When little else is left ([`Reserve::grow`] looks now and then) or a target says that it is
+//! full, the file goes, and until there is room again whatever would grow the store fails with `ENOSPC`; removing,
+//! renaming, and overwriting go on.
+//!
+//! It is no guarantee: other programs can take the blocks that were let go, and compacting a large database can need
+//! more. Then changes fail until the server is started again with more room; nothing that was acknowledged is lost.
+
+use crate::{OpenError, StoreError};
+use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Mutex, PoisonError};
+
+const RESERVE_BYTES_MAX: u64 = 64 << 20;
+const NAME: &str = "reserve";
+
+pub(crate) struct Reserve {
+    dir: OwnedFd,
+    bytes: u64,
+    /// Bytes by which the store grew, by its own account.
+    grown: AtomicU64,
+    /// The blocks were let go: nothing may grow.
+    spent: AtomicBool,
+    changing: Mutex<()>,
+}
+
+impl Reserve {
+    /// Lets go what an earlier run reserved in `dir`, so that opening the store has room.
+    pub fn open(dir: &Path) -> Result<Self, OpenError> {
+        let fail = |e| OpenError::io(dir, e);
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = rustix::fs::open(dir, flags, Mode::empty()).map_err(fail)?;
+        let host = rustix::fs::fstatvfs(&fd).map_err(fail)?;
+        let bytes = (host.f_blocks * host.f_frsize / 32).min(RESERVE_BYTES_MAX);
+        let reserve =
+            Self { dir: fd, bytes, grown: AtomicU64::new(0), spent: AtomicBool::new(true), changing: Mutex::new(()) };
+        reserve.let_go();
+        Ok(reserve)
+    }
+
+    /// Fails when nothing may grow; takes the blocks back when there is room again.
+    pub fn admit(&self) -> Result<(), StoreError> {
+        if !self.spent.load(Relaxed) {
+            return Ok(());
+        }
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.spent.load(Relaxed) {
+            if self.free_bytes() < 3 * self.bytes {
+                return Err(StoreError::NoSpace);
+            }
+            self.take().map_err(|_| StoreError::NoSpace)?;
+            self.spent.store(false, Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Notes that the store is about to grow by `bytes`, and looks now and then how much is left.
+    pub fn grow(&self, bytes: u64) {
+        let step = (self.bytes / 8).max(1);
+        let before = self.grown.fetch_add(bytes, Relaxed);
+        if before / step != before.wrapping_add(bytes) / step {
+            self.look();
+        }
+    }
+
+    /// Lets the blocks go if there is next to nothing else left.
+    pub fn look(&self) {
+        if self.spent.load(Relaxed) || self.free_bytes() >= self.bytes / 2 {
+            return;
+        }
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.spent.swap(true, Relaxed) {
+            tracing::warn!(reserve_bytes = self.bytes, "the storage is full: nothing may grow until there is room");
+            self.let_go();
+        }
+    }
+
+    /// None where that cannot be told: then nothing grows.
+    fn free_bytes(&self) -> u64 {
+        rustix::fs::fstatvfs(&self.dir).map_or(0, |host| host.f_bavail * host.f_frsize)
+    }
+
+    fn take(&self) -> Result<(), rustix::io::Errno> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.dir, NAME, flags, Mode::from_raw_mode(0o600))?;
+        match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, self.bytes) {
+            // A host without reservations: then the early look has to do.
+            Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn let_go(&self) {
+        // Failing to remove it leaves less room, and nothing else to do about it.
+        let _ = rustix::fs::unlinkat(&self.dir, NAME, AtFlags::empty());
+    }
+}

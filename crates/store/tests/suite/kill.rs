@@ -1,0 +1,91 @@
+//! A server killed in the middle of its work has everything that it acknowledged.
+
+use crate::scratch::{ROOT, at, config, content, open, scratch_dir};
+use isonomia_proto::fs::{Capability, access};
+use isonomia_store::{OpenHow, Store, StoreError};
+use isonomia_units::Ino;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const DIR_VARIABLE: &str = "ISONOMIA_STORE_KILL_TEST";
+
+fn size_of(i: usize) -> usize {
+    i * 977 % 30_000
+}
+
+/// The victim: works until it is killed, and says on standard output what has been done.
+#[test]
+fn victim() {
+    let Ok(dir) = std::env::var(DIR_VARIABLE) else { return };
+    let store = Store::open(&config(Path::new(&dir), 3)).unwrap();
+    let mut out = std::io::stdout().lock();
+    for i in 0usize.. {
+        let file = open(&store, &format!("new{i}"));
+        store.write(file.ino, 0, &vec![i as u8; size_of(i)], at(2)).unwrap();
+        match i % 4 {
+            0 => store.fsync(file.ino, true).unwrap(),
+            1 => store.release(file.ino).unwrap(),
+            2 => store.flush_dirty().unwrap(),
+            // Grown after the flush, then cut: the record in the database is wrong both ways.
+            _ => {
+                store.append(file.ino, &[1; 9000], at(3)).unwrap();
+                store.flush_dirty().unwrap();
+                store.set_size(file.ino, size_of(i) as u64, at(4)).unwrap();
+            }
+        }
+        let (old, new) = (format!("new{i}"), format!("done{i}"));
+        store.rename(&ROOT, Ino::ROOT, old.as_bytes(), Ino::ROOT, new.as_bytes(), Default::default(), at(5)).unwrap();
+        if i >= 3 && i % 5 == 0 {
+            store.unlink(&ROOT, Ino::ROOT, format!("done{}", i - 3).as_bytes(), at(6)).unwrap();
+        }
+        let mac = file.capability.mac;
+        writeln!(out, "done {i} {} {mac}", file.ino).unwrap();
+        out.flush().unwrap();
+    }
+}
+
+#[test]
+fn what_was_acknowledged_survives_a_kill() {
+    for stop_after in [1usize, 40, 333] {
+        let dir = scratch_dir();
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "kill::victim", "--nocapture"])
+            .env(DIR_VARIABLE, dir.path())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut acknowledged = Vec::new();
+        for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+            let line = line.unwrap();
+            let Some((_, done)) = line.split_once("done ") else { continue };
+            let numbers: Vec<u64> = done.split(' ').map(|n| n.parse().unwrap()).collect();
+            acknowledged.push((numbers[0] as usize, numbers[1], numbers[2]));
+            if acknowledged.len() == stop_after {
+                break;
+            }
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+
+        let store = Store::open(&config(dir.path(), 3)).unwrap();
+        for (i, ino, mac) in acknowledged {
+            let capability = Capability { ino, access: access::READ | access::WRITE, mac, ..Capability::default() };
+            store.verify(&capability).unwrap();
+            let name = format!("done{i}");
+            // The victim may have gone on for a while after the last line that was read.
+            let found = store.get_attr(&ROOT, Ino::ROOT, name.as_bytes(), true);
+            if (i + 3) % 5 == 0 && matches!(found, Err(StoreError::NotFound)) {
+                continue;
+            }
+            assert_eq!(found.unwrap().ino, ino, "{name}");
+            let bytes = content(&store, Ino(ino));
+            assert_eq!(bytes.len(), size_of(i), "size of {name}");
+            assert!(bytes.iter().all(|b| *b == i as u8), "content of {name}");
+            let before = store.get_attr(&ROOT, Ino::ROOT, format!("new{i}").as_bytes(), true);
+            assert!(matches!(before, Err(StoreError::NotFound)), "the old name of {name}");
+        }
+        let how = OpenHow { access: access::WRITE, create: true, exclusive: true, mode: 0o600, ..OpenHow::default() };
+        store.open_file(&ROOT, Ino::ROOT, b"after", &how, at(9)).unwrap();
+    }
+}

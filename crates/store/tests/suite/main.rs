@@ -1,0 +1,12 @@
+//! The store from outside, as the server uses it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod files;
+mod kernel;
+mod kill;
+mod model;
+mod operation;
+mod premises;
+mod scratch;
+mod space;

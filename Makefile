@@ -38,7 +38,7 @@ bench: build ## Measure speed, with tmpfs beside it, and fairness; results in ou
 	$(CARGO) run --release --locked -p isonomia-bench
 
 .PHONY: fuzz
-fuzz: setup ## Fuzz every decoder for FUZZ_SECONDS each (needs a nightly Rust)
+fuzz: setup ## Fuzz every decoder for FUZZ_SECONDS each (needs a C++ compiler)
 	@fuzz/run $(FUZZ_SECONDS)
 
 .PHONY: install

@@ -1,0 +1,17 @@
+//! Request headers: whatever passes the check is within every limit that buffers are sized by.
+
+#![no_main]
+
+use isonomia_proto::request::{Op, RequestHeader};
+use isonomia_proto::{PATH_LEN_MAX, PAYLOAD_LEN_MAX};
+use libfuzzer_sys::fuzz_target;
+use zerocopy::FromBytes;
+
+fuzz_target!(|bytes: &[u8]| {
+    let Ok((header, _)) = RequestHeader::read_from_prefix(bytes) else { return };
+    let Ok(op) = header.check() else { return };
+    assert_eq!(op as u16, header.op);
+    assert!(header.names_len() <= 2 * PATH_LEN_MAX);
+    assert!(header.payload_len(op) <= PAYLOAD_LEN_MAX);
+    assert!(header.len as usize <= PAYLOAD_LEN_MAX || op == Op::ReserveAppend);
+});

@@ -1,0 +1,271 @@
+"""A server of the tests' own, and programs that use it."""
+
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+PREFIX = "/isonomia"
+# No program in these tests needs longer, however busy the machine.
+PROGRAM_S = 120
+# Longest wait for a server to be ready or to end.
+SERVER_S = 30
+TEST_S = 300
+
+_bin_dir = None
+
+
+def configure(bin_dir):
+    """Where the program and the preload library are."""
+    global _bin_dir
+    for name in ["isonomia", "libisonomia_preload.so"]:
+        if not (bin_dir / name).exists():
+            raise SystemExit(f"{bin_dir / name} is missing: run `make build`")
+    _bin_dir = bin_dir
+
+
+def isonomia():
+    return str(_bin_dir / "isonomia")
+
+
+def clean_environment():
+    """The environment without anything that says who the job is or where the server is."""
+    ours = re.compile(r"ISONOMIA_|SLURM_|PBS_|LSB_|FLUX_|OMPI_|PMIX_|SGE_|LD_PRELOAD")
+    kept = {name: value for name, value in os.environ.items() if not ours.match(name)}
+    return kept | {"LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def wait_for(condition, seconds=10):
+    """What `condition` gives once that is true; fails the test if it does not become so."""
+    deadline = time.monotonic() + seconds
+    while not (outcome := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {seconds} s: {condition.__doc__ or condition}")
+        time.sleep(0.02)
+    return outcome
+
+
+class Server:
+    """`isonomia serve` as a child of this process."""
+
+    def __init__(self, *options, transport="unix", directory=None):
+        self.options = options
+        self.transport = transport
+        self.temporary = Path(tempfile.mkdtemp(prefix="isonomia-acceptance-"))
+        # Programs of other users reach the socket through here.
+        self.temporary.chmod(0o755)
+        self.directory = Path(directory) if directory else self.temporary / "files"
+        self.log_path = self.temporary / "log"
+        self.key_file = self.temporary / "key"
+        self.process = None
+
+    def start(self):
+        listen = ["--listen", f"unix:{self.temporary}/socket"]
+        if self.transport == "tcp":
+            self.key_file.write_bytes(os.urandom(32))
+            self.key_file.chmod(0o600)
+            listen += ["--listen", "tcp:127.0.0.1:0", "--key-file", str(self.key_file)]
+        command = [isonomia(), "serve", "--dir", str(self.directory), *listen, *self.options]
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=clean_environment()
+            )
+        if not select.select([self.process.stdout], [], [], SERVER_S)[0]:
+            self.kill()
+            raise AssertionError(f"the server is not ready after {SERVER_S} s:\n{self.log()}")
+        line = self.process.stdout.readline()
+        if not line:
+            self.process.wait(SERVER_S)
+            raise AssertionError(f"the server ended with {self.process.returncode}:\n{self.log()}")
+        self.ready = json.loads(line)
+        wanted = f"{self.transport}:"
+        self.address = next(address for address in self.ready["listen"] if address.startswith(wanted))
+        return self
+
+    def reach(self):
+        """The options that lead a command to this server."""
+        key = ["--key-file", str(self.key_file)] if self.transport == "tcp" else []
+        return ["--server", self.address, *key]
+
+    def command(self, *program, job=None, timeout_s=20, more=()):
+        name = ["--job", job] if job else []
+        return [isonomia(), "run", *self.reach(), "--timeout", f"{timeout_s}s", *name, *more, "--", *map(str, program)]
+
+    def run(self, *program, check=True, cwd=None, env=None, input=None, text=True, limit_s=PROGRAM_S, **options):
+        """Runs a program to its end."""
+        done = subprocess.run(
+            self.command(*program, **options),
+            cwd=cwd,
+            env=clean_environment() | (env or {}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=text,
+            timeout=limit_s,
+            **({"stdin": subprocess.DEVNULL} if input is None else {"input": input}),
+        )
+        if check and done.returncode:
+            raise AssertionError(f"{program} ended with {done.returncode}\n{done.stdout}\n{done.stderr}\n{self.log()}")
+        return done
+
+    def start_program(self, *program, **options):
+        """Starts a program; the process is the program itself."""
+        return subprocess.Popen(
+            self.command(*program, **options),
+            env=clean_environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def operate(self, *arguments, check=True):
+        """An operator's command, such as `status`."""
+        command = [isonomia(), *arguments, *self.reach()]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PROGRAM_S, env=clean_environment(), stdin=subprocess.DEVNULL
+        )
+        if check and done.returncode:
+            raise AssertionError(f"{arguments} ended with {done.returncode}: {done.stderr}\n{self.log()}")
+        return done
+
+    def status(self):
+        return json.loads(self.operate("status", "--json").stdout)
+
+    def job(self, name):
+        """The state of a job, or None."""
+        return next((job for job in self.status()["jobs"] if job["job"] == name), None)
+
+    def resident_bytes(self):
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        return 1024 * int(re.search(r"VmRSS:\s+(\d+) kB", text)[1])
+
+    def log(self, lines=30):
+        return "\n".join(self.log_path.read_text(errors="replace").splitlines()[-lines:])
+
+    def kill(self):
+        """As a crash: nothing is written any more."""
+        self._end(signal.SIGKILL)
+
+    def stop(self):
+        """As an operator ends it. Gives its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def _end(self, how):
+        if self.process.poll() is None:
+            self.process.send_signal(how)
+        try:
+            return self.process.wait(SERVER_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait(SERVER_S)
+            raise AssertionError(f"the server does not end:\n{self.log()}")
+        finally:
+            self.process.stdout.close()
+
+    def remove(self):
+        if self.process and self.process.poll() is None:
+            self.kill()
+        shutil.rmtree(self.temporary, ignore_errors=True)
+
+
+class Case(unittest.TestCase):
+    """A test that is cut off when it hangs."""
+
+    def setUp(self):
+        def on_alarm(_signal, _frame):
+            raise AssertionError(f"the test takes more than {TEST_S} s")
+
+        signal.signal(signal.SIGALRM, on_alarm)
+        signal.alarm(TEST_S)
+        self.addCleanup(signal.alarm, 0)
+
+    def server(self, *options, **more):
+        """A server of this test's own."""
+        server = Server(*options, **more)
+        self.addCleanup(server.remove)
+        return server.start()
+
+    def program(self, server, *program, **options):
+        """Starts a program that is gone at the end of the test."""
+        process = server.start_program(*program, **options)
+
+        def end():
+            process.kill()
+            process.communicate()
+
+        self.addCleanup(end)
+        return process
+
+
+class SharedServerCase(Case):
+    """Tests that share one server, each in a directory of its own."""
+
+    TRANSPORT = "unix"
+    OPTIONS = ()
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = Server(*cls.OPTIONS, transport=cls.TRANSPORT)
+        cls.addClassCleanup(cls.shared.remove)
+        cls.shared.start()
+
+    def setUp(self):
+        super().setUp()
+        self.directory = f"{PREFIX}/{self._testMethodName}"
+        self.shared.run("mkdir", self.directory)
+        self.local = Path(tempfile.mkdtemp(prefix="isonomia-local-"))
+        self.addCleanup(shutil.rmtree, self.local, ignore_errors=True)
+
+    def run_here(self, *program, **options):
+        """Runs a program in the test's directory on the server."""
+        # `cd` is the shell's, so that the directory needs no process of its own on the server.
+        script = 'cd "$1" && shift && exec "$@"'
+        return self.shared.run("bash", "-c", script, "bash", self.directory, *program, **options)
+
+    def bash(self, script, **options):
+        return self.run_here("bash", "-c", script, **options)
+
+    def python(self, script, **options):
+        return self.run_here("python3", "-c", script, **options)
+
+
+# Everything about a tree that a program can rely on; the size of a directory is the file system's own affair.
+DESCRIBE = r"""
+find . -mindepth 1 \( -type d -printf '%P d %m\n' -o -printf '%P %y %m %n %s %l\n' \) | LC_ALL=C sort
+find . -type f -print0 | LC_ALL=C sort -z | xargs -0r md5sum
+"""
+
+
+class SameAsLocalCase(SharedServerCase):
+    """Shell scripts do the same on the server as on a local file system."""
+
+    def same(self, script):
+        """Runs `script` in an empty directory here and there; compares output, exit code, and the trees left."""
+        script = f"umask 022\n{script}"
+        local = self.run_locally(script)
+        served = self.bash(script, check=False)
+        self.assertEqual(
+            (local.stdout, local.stderr, local.returncode),
+            (served.stdout, served.stderr, served.returncode),
+            f"local and served differ for:{script}\n{self.shared.log(5)}",
+        )
+        self.assertEqual(self.run_locally(DESCRIBE).stdout, self.bash(DESCRIBE).stdout, f"trees after:{script}")
+        return served
+
+    def run_locally(self, script):
+        return subprocess.run(
+            ["bash", "-c", script],
+            cwd=self.local,
+            env=clean_environment(),
+            capture_output=True,
+            text=True,
+            timeout=PROGRAM_S,
+            stdin=subprocess.DEVNULL,
+        )

@@ -1,0 +1,51 @@
+"""Programs with threads, forks, and C's own streams, compiled here."""
+
+import subprocess
+import tempfile
+from pathlib import Path
+
+from service import SharedServerCase
+
+PROGRAMS = Path(__file__).parent / "programs"
+
+
+class Processes(SharedServerCase):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        directory = tempfile.TemporaryDirectory(prefix="isonomia-programs-")
+        cls.addClassCleanup(directory.cleanup)
+        cls.programs = Path(directory.name)
+        for source in PROGRAMS.glob("*.c"):
+            command = ["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-pthread", str(source)]
+            subprocess.run([*command, "-o", str(cls.programs / source.stem)], check=True, timeout=60)
+
+    def test_threads_on_one_file(self):
+        self.assertEqual("good\n", self.run_here(self.programs / "threads").stdout)
+        self.assertEqual("80\n", self.bash("ls t*-* | wc -l").stdout)
+
+    def test_forks_share_offsets_and_files(self):
+        self.assertEqual("good\n", self.run_here(self.programs / "forks").stdout)
+
+    def test_streams_of_c(self):
+        self.assertEqual("", self.run_here(self.programs / "stdio").stdout)
+        self.assertEqual("good\n", self.bash("cat log").stdout)
+
+    def test_many_processes_at_once(self):
+        self.bash("for i in $(seq 40); do (seq $i > f$i; cat f$i > g$i) & done; wait; cat g* | md5sum")
+        self.assertEqual("80\n", self.bash("ls | wc -l").stdout)
+
+    def test_a_job_ends_with_its_last_process(self):
+        def clients():
+            job = self.shared.job("short")
+            return job and job["clients"]
+
+        self.run_here("true", job="short")
+        self.run_here("touch", "x", job="short")
+        self.assertEqual(0, clients())
+
+
+class ProcessesOverTcp(Processes):
+    """The same with a key over TCP."""
+
+    TRANSPORT = "tcp"

@@ -1,0 +1,177 @@
+"""CPython's ways to files: open, os, shutil, tempfile, threads, subprocesses."""
+
+import textwrap
+
+from service import SharedServerCase
+
+
+class Python(SharedServerCase):
+    def script(self, text, **options):
+        return self.python(textwrap.dedent(text), **options).stdout.strip()
+
+    def test_open_in_all_modes(self):
+        out = self.script(
+            """
+            with open("f", "w") as f: f.write("ä line\\n" * 1000)
+            with open("f", "a") as f: f.write("end\\n")
+            with open("f") as f: lines = f.readlines()
+            with open("f", "r+b") as f:
+                f.seek(-4, 2); f.write(b"END")
+            with open("f", "rb", buffering=0) as f: raw = f.read()
+            try: open("f", "x")
+            except FileExistsError as e: print(e.errno)
+            print(len(lines), lines[-1].strip(), raw[-4:], len(raw))
+            """
+        )
+        self.assertEqual(out, f"17\n1001 end b'END\\n' {8 * 1000 + 4}")
+
+    def test_os_functions(self):
+        out = self.script(
+            """
+            import os, stat
+            os.makedirs("a/b/c"); os.symlink("b", "a/l"); os.mkdir("x", 0o700)
+            fd = os.open("a/f", os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o640)
+            assert os.pwrite(fd, b"hello", 10) == 5 and os.pread(fd, 5, 10) == b"hello"
+            assert os.fstat(fd).st_size == 15 and os.lseek(fd, 0, os.SEEK_END) == 15
+            os.ftruncate(fd, 12); os.fsync(fd); os.fdatasync(fd)
+            assert os.writev(fd, [b"ab", b"cd"]) == 4
+            assert os.preadv(fd, [bytearray(3), bytearray(4)], 0) == 7
+            other = os.dup(fd); os.close(fd); assert os.fstat(other).st_size == 19; os.close(other)
+            os.rename("a/f", "a/g"); os.replace("a/g", "a/b/g"); os.link("a/b/g", "h"); os.utime("h", (1, 2))
+            s = os.stat("h"); assert (s.st_nlink, s.st_mtime, stat.S_IMODE(s.st_mode)) == (2, 2, 0o640), s
+            assert os.readlink("a/l") == "b" and os.path.realpath("a/l/g").endswith("/a/b/g")
+            assert sorted(e.name for e in os.scandir("a") if e.is_dir(follow_symlinks=False)) == ["b"]
+            d = os.open("a", os.O_RDONLY | os.O_DIRECTORY)
+            assert sorted(os.listdir(d)) == ["b", "l"] and os.stat("b/g", dir_fd=d).st_size == 19
+            os.unlink("l", dir_fd=d); os.chdir("a/b"); assert os.getcwd().endswith("/a/b"); os.chdir("../..")
+            os.chmod("h", 0o444); os.access("h", os.R_OK) or exit("access")
+            for call, error in [
+                (lambda: os.rmdir("a"), OSError), (lambda: os.listdir("h"), NotADirectoryError),
+                (lambda: os.stat("none"), FileNotFoundError), (lambda: os.read(d, 1), IsADirectoryError),
+            ]:
+                try: call(); exit("no error")
+                except error: pass
+            print(sorted(p for p, _, _ in os.walk(".")), os.statvfs(".").f_namemax)
+            """
+        )
+        self.assertEqual(out, "['.', './a', './a/b', './a/b/c', './x'] 255")
+
+    def test_shutil_and_pathlib(self):
+        out = self.script(
+            """
+            import shutil, pathlib, filecmp
+            p = pathlib.Path("t"); (p / "s").mkdir(parents=True)
+            (p / "a").write_bytes(bytes(range(256)) * 5000); (p / "s" / "b").write_text("b")
+            shutil.copytree("t", "u"); shutil.copy2("t/a", "c"); shutil.move("c", "t/s")
+            assert filecmp.cmp("t/a", "t/s/c", shallow=False)
+            shutil.make_archive("arch", "zip", "t"); shutil.unpack_archive("arch.zip", "v")
+            c = filecmp.dircmp("t", "v"); assert not (c.left_only or c.right_only or c.diff_files)
+            shutil.rmtree("u"); print(sorted(map(str, p.rglob("*"))), shutil.disk_usage(".").free > 0)
+            """
+        )
+        self.assertEqual(out, "['t/a', 't/s', 't/s/b', 't/s/c'] True")
+
+    def test_mmap_is_refused(self):
+        out = self.script(
+            """
+            import mmap, errno, os
+            open("f", "wb").write(b"x" * 10000)
+            for how in [mmap.ACCESS_READ, mmap.ACCESS_WRITE, mmap.ACCESS_COPY]:
+                with open("f", "r+b") as f:
+                    try: mmap.mmap(f.fileno(), 0, access=how); print("mapped")
+                    except OSError as e: print(errno.errorcode[e.errno])
+            """
+        )
+        self.assertEqual(out.split(), ["ENODEV"] * 3)
+
+    def test_temporary_files(self):
+        out = self.script(
+            """
+            import tempfile, os
+            with tempfile.NamedTemporaryFile(dir=".") as f:
+                f.write(b"abc"); f.flush(); assert open(f.name).read() == "abc"
+            with tempfile.TemporaryDirectory(dir=".") as d: open(d + "/x", "w").write("x")
+            with tempfile.TemporaryFile(dir=".") as f:
+                f.write(b"q" * 100000); f.seek(0); assert len(f.read()) == 100000
+            print(os.listdir("."))
+            """
+        )
+        self.assertEqual(out, "[]")
+
+    def test_threads(self):
+        out = self.script(
+            """
+            import concurrent.futures, hashlib, os
+            def one(i):
+                data = hashlib.sha256(str(i).encode()).digest() * 3000
+                for turn in range(5):
+                    with open(f"f{i}", "wb") as f: f.write(data)
+                    with open(f"f{i}", "rb") as f: assert f.read() == data, i
+                return len(data)
+            with concurrent.futures.ThreadPoolExecutor(16) as pool: print(sum(pool.map(one, range(64))))
+            fd = os.open("shared", os.O_RDWR | os.O_CREAT)
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                list(pool.map(lambda i: os.pwrite(fd, bytes([i]) * 5000, i * 5000), range(100)))
+            data = os.pread(fd, 10**6, 0); assert data == b"".join(bytes([i]) * 5000 for i in range(100))
+            """
+        )
+        self.assertEqual(out, str(64 * 96000))
+
+    def test_subprocesses_and_their_redirections(self):
+        out = self.script(
+            """
+            import subprocess, os
+            with open("out", "w") as f: subprocess.run(["seq", "1000"], stdout=f, check=True)
+            with open("out") as f: print(subprocess.run(["wc", "-l"], stdin=f, capture_output=True, text=True).stdout.strip())
+            p = subprocess.Popen(["sort", "-rn"], stdin=subprocess.PIPE, stdout=open("sorted", "w"), text=True)
+            p.communicate(open("out").read()); print(open("sorted").readline().strip())
+            print(subprocess.check_output(["cat", "out"], cwd=os.getcwd()).count(b"\\n"))
+            with open("err", "w") as f: subprocess.run("ls none", shell=True, stderr=f)
+            print("cannot access" in open("err").read())
+            """
+        )
+        self.assertEqual(out.split(), ["1000", "1000", "1000", "True"])
+
+    def test_multiprocessing(self):
+        out = self.script(
+            """
+            import multiprocessing, os
+            def work(i):
+                with open(f"p{i}", "w") as f: f.write(str(i) * 1000)
+                return os.path.getsize(f"p{i}")
+            if __name__ == "__main__":
+                with multiprocessing.get_context("fork").Pool(4) as pool: print(sum(pool.map(work, range(10))))
+            """
+        )
+        self.assertEqual(out, "10000")
+
+    def test_databases_pickles_and_csv(self):
+        out = self.script(
+            """
+            import csv, json, pickle, gzip, sqlite3
+            rows = [[i, i * i] for i in range(1000)]
+            with open("t.csv", "w", newline="") as f: csv.writer(f).writerows(rows)
+            with open("t.csv", newline="") as f: assert [[int(x) for x in r] for r in csv.reader(f)] == rows
+            pickle.dump(rows, open("t.pickle", "wb")); assert pickle.load(open("t.pickle", "rb")) == rows
+            json.dump(rows, open("t.json", "w")); assert json.load(open("t.json")) == rows
+            with gzip.open("t.gz", "wt") as f: f.write("x" * 100000)
+            assert gzip.open("t.gz", "rt").read() == "x" * 100000
+            db = sqlite3.connect("t.db"); db.execute("create table t(a, b)"); db.executemany("insert into t values(?, ?)", rows)
+            db.commit(); db.close(); db = sqlite3.connect("t.db")
+            print(db.execute("select sum(b) from t").fetchone()[0], db.execute("pragma integrity_check").fetchone()[0])
+            """
+        )
+        self.assertEqual(out, f"{sum(i * i for i in range(1000))} ok")
+
+    def test_a_program_and_its_modules_run_from_the_server(self):
+        out = self.bash(
+            "mkdir pkg; echo 'VALUE = 42' > pkg/__init__.py; echo 'from pkg import VALUE; print(VALUE)' > main.py; "
+            "python3 main.py; PYTHONPATH=. python3 -m main"
+        ).stdout
+        self.assertEqual(out.split(), ["42", "42"])
+
+
+class PythonOverTcp(Python):
+    """The same with a key over TCP."""
+
+    TRANSPORT = "tcp"

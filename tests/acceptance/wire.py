@@ -1,0 +1,141 @@
+"""The protocol as a stranger speaks it: by hand, so that it can be broken anywhere."""
+
+import fcntl
+import hashlib
+import hmac
+import mmap
+import os
+import socket
+import struct
+
+MAGIC = b"ISON"
+VERSION = 1
+ROLE_SHARED_MEMORY, ROLE_STREAM, ROLE_CONTROL = range(3)
+SETUP_LEN_MAX = 64 << 10
+
+REQUEST_MAGIC = int.from_bytes(b"iso1", "little")
+OP_GET_ATTR, OP_READ, OP_WRITE = 1, 6, 7
+ROOT = 1
+
+SLOTS, SLOT_LEN = 8, 128 << 10
+REGION_LEN = 4096 + SLOTS * SLOT_LEN
+
+
+def varint(number):
+    out = bytearray()
+    while number >= 0x80:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    return bytes([*out, number])
+
+
+def text(value):
+    """An optional string."""
+    return b"\0" if value is None else b"\1" + varint(len(value)) + value.encode()
+
+
+def frame(body):
+    return MAGIC + struct.pack("<I", len(body)) + body
+
+
+def hello(role, nonce=bytes(32), proof=bytes(32), job="stranger", version=VERSION, client=7):
+    claims = text(job) + text(None) + text(None) + b"\0\0\0"
+    process = varint(os.getpid()) + varint(os.geteuid()) + varint(os.getegid())
+    return frame(varint(version) + varint(role) + varint(client) + claims + nonce + proof + process)
+
+
+def request(op=OP_GET_ATTR, *, magic=REQUEST_MAGIC, flags=0, seq=1, ino=ROOT, offset=0, len=0, path_len=0, path2_len=0,
+            server=0, target=0, nanos=0):
+    head = struct.pack("<IHHQQQQQIIIIII", magic, op, flags, seq, ino, ROOT, 0, offset, len, 0, 0, 0, 0, 0)
+    times = struct.pack("<qII", 0, nanos, 0) * 2
+    whole = head + times + struct.pack("<HHHH16x", path_len, path2_len, server, target)
+    assert whole.__len__() == 128
+    return whole
+
+
+def receive(connection, length):
+    """Exactly so many bytes; raises EOFError if the peer hangs up before."""
+    data = b""
+    while len(data) < length:
+        try:
+            part = connection.recv(length - len(data))
+        except ConnectionResetError:
+            part = b""
+        if not part:
+            raise EOFError
+        data += part
+    return data
+
+
+def receive_frame(connection):
+    head = receive(connection, 8)
+    assert head[:4] == MAGIC, head
+    return receive(connection, struct.unpack("<I", head[4:])[0])
+
+
+def is_closed_by_server(connection, seconds=20):
+    """Whether the server ends the connection; what it says before does not matter."""
+    connection.settimeout(seconds)
+    try:
+        while connection.recv(65536):
+            pass
+    except ConnectionResetError:
+        pass
+    except TimeoutError:
+        return False
+    return True
+
+
+def connect(address, seconds=20):
+    kind, place = address.split(":", 1)
+    if kind == "unix":
+        connection = socket.socket(socket.AF_UNIX)
+        target = place
+    else:
+        host, port = place.rsplit(":", 1)
+        connection = socket.socket(socket.AF_INET)
+        target = (host, int(port))
+    connection.settimeout(seconds)
+    connection.connect(target)
+    return connection
+
+
+def proven_hello(connection, key, role):
+    """The hello of a client on TCP that knows the key."""
+    challenge = receive_frame(connection)
+    server_nonce = challenge[-32:]
+    nonce = os.urandom(32)
+    proof = hmac.new(key, b"isonomia client 1" + nonce + server_nonce, hashlib.sha256).digest()
+    return hello(role, nonce, proof)
+
+
+def is_welcome(connection):
+    return receive_frame(connection)[:1] == b"\0"
+
+
+class SharedMemory:
+    """A client's shared memory, offered to a server."""
+
+    def __init__(self, length=REGION_LEN, seals=fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW):
+        self.descriptor = os.memfd_create("stranger", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        os.ftruncate(self.descriptor, length)
+        self.memory = mmap.mmap(self.descriptor, length)
+        if seals:
+            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, seals)
+
+    def offer(self, connection, message=None):
+        socket.send_fds(connection, [message or hello(ROLE_SHARED_MEMORY)], [self.descriptor])
+
+    def post(self, slot, header, posted):
+        at = 256 + 256 * slot
+        self.memory[at + 128 : at + 256] = header
+        self.memory[at : at + 4] = struct.pack("<I", 1)
+        self.memory[0:4] = struct.pack("<I", posted)
+
+    def is_done(self, slot):
+        at = 256 + 256 * slot
+        return struct.unpack("<I", self.memory[at : at + 4])[0] == 2
+
+    def close(self):
+        self.memory.close()
+        os.close(self.descriptor)

@@ -1,0 +1,126 @@
+//! Every subcommand and option, once.
+
+use crate::way::Way;
+use clap::{Args, Parser, Subcommand};
+use isonomia_client::Address;
+use std::path::PathBuf;
+
+/// More client processes than this say nothing more about one machine.
+const CLIENTS_MAX: i64 = 64;
+
+/// Measure Isonomia on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "isonomia-bench", version, max_term_width = 100)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Speed(SpeedOptions),
+    Fairness(FairnessOptions),
+    #[command(hide = true)]
+    Worker(WorkerOptions),
+}
+
+/// What every measurement takes.
+#[derive(Args, Debug)]
+pub struct CommonOptions {
+    /// Directory for results; each run makes one below it, named after the time
+    #[arg(long, default_value = "out/bench")]
+    pub out: PathBuf,
+    /// How many times each row is measured
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub repeat: u32,
+    /// Shorter phases: for a first look, not for conclusions
+    #[arg(long)]
+    pub quick: bool,
+    /// Print the results as JSON instead of a table
+    #[arg(long)]
+    pub json: bool,
+    /// The program isonomia [default: beside this program]
+    #[arg(long, value_name = "PATH")]
+    pub isonomia: Option<PathBuf>,
+    /// Worker threads of the server [default: its own default]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    pub workers: Option<u32>,
+}
+
+/// Throughput, operations per second, and round trips, with tmpfs beside them
+#[derive(Args, Debug)]
+pub struct SpeedOptions {
+    #[command(flatten)]
+    pub common: CommonOptions,
+    /// Numbers of client processes
+    #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,2,4,8",
+        value_parser = clap::value_parser!(u32).range(1..=CLIENTS_MAX))]
+    pub clients: Vec<u32>,
+    /// How the clients reach the server
+    #[arg(long, value_name = "WAY,..", value_delimiter = ',', default_value = "preload,library")]
+    pub ways: Vec<Way>,
+}
+
+/// Shares of jobs that compete for a capped target
+#[derive(Args, Debug)]
+pub struct FairnessOptions {
+    #[command(flatten)]
+    pub common: CommonOptions,
+    /// How the clients reach the server
+    #[arg(long, default_value = "preload")]
+    pub way: Way,
+    /// Only rows whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+}
+
+/// One client process, told by its parent what to do
+#[derive(Args, Debug)]
+pub struct WorkerOptions {
+    /// Its number among its siblings
+    #[arg(long)]
+    pub number: u32,
+    /// Use plain files below this directory
+    #[arg(long, required_unless_present = "server", conflicts_with = "server")]
+    pub path: Option<PathBuf>,
+    /// Use the client library on this server
+    #[arg(long)]
+    pub server: Option<Address>,
+    #[arg(long)]
+    pub key_file: Option<String>,
+    #[arg(long)]
+    pub job: Option<String>,
+    #[arg(long)]
+    pub user: Option<String>,
+    #[arg(long)]
+    pub group: Option<String>,
+    #[arg(long)]
+    pub nodes: Option<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn error_of(arguments: &[&str]) -> String {
+        Arguments::try_parse_from([&["isonomia-bench"], arguments].concat()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn nonsense_is_refused_with_what_is_allowed() {
+        assert!(error_of(&["speed", "--repeat", "0"]).contains("1..=100"));
+        assert!(error_of(&["speed", "--clients", "2,0"]).contains("1..=64"));
+        assert!(error_of(&["speed", "--ways", "nfs"]).contains("preload, library, preload-tcp, library-tcp"));
+        assert!(error_of(&["fairness", "--way", "tmpfs"]).contains("possible values"));
+        assert!(error_of(&["fariness"]).contains("fairness"));
+        assert!(error_of(&["worker", "--number", "0"]).contains("--path"));
+    }
+
+    #[test]
+    fn lists_are_separated_by_commas() {
+        let parsed = Arguments::try_parse_from(["b", "speed", "--clients", "1,3", "--ways", "library"]).unwrap();
+        let Command::Speed(options) = parsed.command else { unreachable!("speed was parsed") };
+        assert_eq!(options.clients, [1, 3]);
+        assert_eq!(options.ways, [Way::Library]);
+    }
+}

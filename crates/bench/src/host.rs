@@ -1,0 +1,91 @@
+//! Where and of what a measurement was taken.
+
+use serde::Serialize;
+use std::process::Command;
+
+/// The machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Host {
+    cpu: String,
+    cores: usize,
+    kernel: String,
+    memory_bytes: u64,
+    /// Of the last minute, before the first measurement: what else was going on.
+    load_average: f64,
+}
+
+/// The state of the source tree that the program was run in; empty outside one.
+#[derive(Clone, Debug, Serialize)]
+pub struct Commit {
+    hash: Option<String>,
+    /// Whether files differ from the commit.
+    is_dirty: Option<bool>,
+}
+
+impl Host {
+    /// This machine, now. What cannot be read is empty or 0.
+    pub fn here() -> Self {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        Self {
+            cpu: field(&read("/proc/cpuinfo"), "model name").unwrap_or_default(),
+            cores: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            memory_bytes: memory_bytes("MemTotal"),
+            load_average: read("/proc/loadavg").split(' ').next().and_then(|n| n.parse().ok()).unwrap_or_default(),
+        }
+    }
+
+    /// In a line.
+    pub fn line(&self) -> String {
+        let gib = self.memory_bytes as f64 / f64::from(1 << 30);
+        format!("{}, {} cores, {gib:.0} GiB, Linux {}, load {}", self.cpu, self.cores, self.kernel, self.load_average)
+    }
+}
+
+/// A line of `/proc/meminfo` in bytes; 0 if it is not there.
+pub fn memory_bytes(name: &str) -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let kib = field(&text, name).and_then(|value| value.trim_end_matches(" kB").parse::<u64>().ok());
+    kib.unwrap_or_default() << 10
+}
+
+/// The value of the first line `name : value`.
+fn field(text: &str, name: &str) -> Option<String> {
+    text.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == name).then(|| value.trim().to_owned())
+    })
+}
+
+impl Commit {
+    /// The commit that is checked out here.
+    pub fn here() -> Self {
+        let git = |arguments: &[&str]| {
+            let output = Command::new("git").args(arguments).output().ok()?;
+            output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        };
+        Self {
+            hash: git(&["rev-parse", "HEAD"]),
+            is_dirty: git(&["status", "--porcelain", "--untracked-files=no"]).map(|changes| !changes.is_empty()),
+        }
+    }
+
+    /// In a word.
+    pub fn word(&self) -> String {
+        let hash = self.hash.as_deref().map_or("unknown", |hash| &hash[..hash.len().min(12)]);
+        format!("{hash}{}", if self.is_dirty == Some(true) { "+changes" } else { "" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_are_found_by_their_whole_name() {
+        let text = "MemTotalX:  1 kB\nMemTotal:       24683520 kB\nmodel name\t: Some CPU: fast\n";
+        assert_eq!(field(text, "MemTotal").as_deref(), Some("24683520 kB"));
+        assert_eq!(field(text, "model name").as_deref(), Some("Some CPU: fast"));
+        assert_eq!(field(text, "Mem"), None);
+    }
+}

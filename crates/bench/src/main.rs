@@ -1,0 +1,46 @@
+//! The program `isonomia-bench`: speed beside tmpfs, and fairness between jobs, measured through real processes.
+//!
+//! * [`speed`] and [`fairness`] say what is measured; [`report`] writes what came out.
+//! * A [`crew`] of [`worker`] processes does one [`task`] at a time, all starting at the same instant. The same
+//!   program text runs on tmpfs, under the preload library, and over the client library ([`access`]).
+//! * [`server`] is the server under test, a process of its own.
+//!
+//! A number that misses its target is shown, and is no failure: the exit code is 0 when everything was measured,
+//! 1 when something was not, 2 when the command line is wrong.
+
+mod access;
+mod arguments;
+mod clock;
+mod contest;
+mod crew;
+mod fairness;
+mod host;
+mod offsets;
+mod report;
+mod server;
+mod session;
+mod slices;
+mod speed;
+mod statistics;
+mod task;
+mod way;
+mod worker;
+
+use arguments::{Arguments, Command};
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Speed(options) => speed::run(&options),
+        Command::Fairness(options) => fairness::run(&options),
+        Command::Worker(options) => worker::run(&options),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("isonomia-bench: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! The ways from a client process to its files, and the command line of each.
+
+use crate::session::Programs;
+use clap::ValueEnum;
+use isonomia_client::Address;
+use serde::Serialize;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where served files appear to a preloaded client.
+const PREFIX: &str = "/isonomia-bench";
+
+/// How clients reach a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Way {
+    /// Plain calls, intercepted; shared memory.
+    Preload,
+    /// The client library called directly; shared memory.
+    Library,
+    /// Plain calls, intercepted; TCP on this host.
+    PreloadTcp,
+    /// The client library called directly; TCP on this host.
+    LibraryTcp,
+}
+
+/// Who a worker says it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Identity {
+    /// The job.
+    pub job: String,
+    /// Its user.
+    pub user: String,
+    /// The user's group.
+    pub group: String,
+    /// The job's nodes.
+    pub nodes: u32,
+}
+
+/// A server's addresses.
+#[derive(Clone, Debug)]
+pub struct Endpoints {
+    /// The socket for shared memory.
+    pub unix: Address,
+    /// The address on TCP.
+    pub tcp: Address,
+    /// The key for TCP.
+    pub key_file: PathBuf,
+}
+
+impl Way {
+    /// Whether requests go over TCP.
+    fn is_tcp(self) -> bool {
+        matches!(self, Self::PreloadTcp | Self::LibraryTcp)
+    }
+
+    /// Whether calls are intercepted.
+    pub fn is_preload(self) -> bool {
+        matches!(self, Self::Preload | Self::PreloadTcp)
+    }
+
+    /// The command line of worker `number`.
+    pub fn worker(self, programs: &Programs, endpoints: &Endpoints, identity: &Identity, number: u32) -> Command {
+        let address = if self.is_tcp() { &endpoints.tcp } else { &endpoints.unix };
+        let number = number.to_string();
+        let mut options = vec!["--server".to_owned(), address.to_string()];
+        for (name, value) in [("--job", &identity.job), ("--user", &identity.user), ("--group", &identity.group)] {
+            options.extend([name.to_owned(), value.clone()]);
+        }
+        options.extend(["--nodes".to_owned(), identity.nodes.to_string()]);
+        let mut command;
+        if self.is_preload() {
+            command = Command::new(&programs.isonomia);
+            command.arg("run").args(options).args(["--prefix", PREFIX]);
+            if self.is_tcp() {
+                command.arg("--key-file").arg(&endpoints.key_file);
+            }
+            command.arg("--").arg(&programs.bench).args(["worker", "--number", &number, "--path", PREFIX]);
+        } else {
+            command = Command::new(&programs.bench);
+            command.args(["worker", "--number", &number]).args(options);
+            if self.is_tcp() {
+                command.arg("--key-file").arg(&endpoints.key_file);
+            }
+        }
+        command
+    }
+}
+
+/// The command line of worker `number` on plain files below `dir`.
+pub fn plain_worker(programs: &Programs, dir: &Path, number: u32) -> Command {
+    let mut command = Command::new(&programs.bench);
+    command.args(["worker", "--number", &number.to_string(), "--path"]).arg(dir);
+    command
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Preload => "preload",
+            Self::Library => "library",
+            Self::PreloadTcp => "preload-tcp",
+            Self::LibraryTcp => "library-tcp",
+        })
+    }
+}

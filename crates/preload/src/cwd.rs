@@ -9,7 +9,7 @@ use crate::foreign::{CPath, malloc_string};
 use crate::hook::{fail, returned};
 use crate::placeholder::{self, Memory};
 use crate::serve::{by_fd, by_path, refusal};
-use crate::{environment, table};
+use crate::environment;
 use isonomia_client::{Client, Error, FileKind, Ino};
 use rustix::io::Errno;
 use std::ffi::{CStr, c_char, c_int};
@@ -39,14 +39,9 @@ pub fn current() -> Option<Ino> {
     }
 }
 
-/// Whether `fd` belongs to this library and is not for programs to close.
+/// The descriptor that tells the next program, if there is one.
 #[inline]
-pub fn is_internal(fd: c_int) -> bool {
-    fd >= 0 && fd == DESCRIPTOR.load(Ordering::Relaxed)
-}
-
-/// The descriptor that programs must not close, if there is one.
-pub fn internal_descriptor() -> Option<c_int> {
+pub fn descriptor() -> Option<c_int> {
     Some(DESCRIPTOR.load(Ordering::Relaxed)).filter(|fd| *fd >= 0)
 }
 
@@ -200,9 +195,4 @@ hook! {
     fn get_current_dir_name() -> *mut c_char, real {
         if current().is_some() { getcwd(std::ptr::null_mut(), 0) } else { real() }
     }
-}
-
-/// Refuses descriptors that programs may not touch, as the kernel refuses closed ones.
-pub fn guard(fd: c_int) -> Result<(), Errno> {
-    if is_internal(fd) && !table::is_ours(fd) { Err(Errno::BADF) } else { Ok(()) }
 }

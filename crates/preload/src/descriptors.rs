@@ -1,9 +1,7 @@
 //! Closing and duplicating descriptors. The kernel does it for real on the placeholder; the table follows.
 
-use crate::cwd;
 use crate::hook::fail;
-use crate::table;
-use rustix::io::Errno;
+use crate::{internal, table};
 use std::ffi::{c_int, c_uint};
 
 /// The table after the kernel made `to` a duplicate of `from`.
@@ -31,7 +29,7 @@ hook! {
             drop(held);
             return closed;
         }
-        match cwd::guard(fd) {
+        match internal::guard(fd) {
             Ok(()) => real(fd),
             Err(errno) => fail(errno),
         }
@@ -46,30 +44,18 @@ hook! {
                 drop(table::remove(fd));
             }
         }
-        match cwd::internal_descriptor().map(|fd| fd as c_uint) {
-            Some(kept) if (first..=last).contains(&kept) => {
-                let below = if first < kept { real(first, kept - 1, flags) } else { 0 };
-                let above = if last > kept { real(kept + 1, last, flags) } else { 0 };
-                below.min(above)
-            }
-            _ => real(first, last, flags),
+        if first > last {
+            return real(first, last, flags);
         }
+        internal::around(first, last).into_iter().map(|(first, last)| real(first, last, flags)).min().unwrap_or(0)
     }
 }
 
-hook! {
-    fn closefrom(first: c_int) -> (), real {
-        for fd in table::ours_between(first, c_int::MAX) {
-            drop(table::remove(fd));
-        }
-        match cwd::internal_descriptor() {
-            Some(_) => {
-                // The kernel's call that the real function stands on, around the descriptor that stays.
-                close_range(first.max(0) as c_uint, c_uint::MAX, 0);
-            }
-            None => real(first),
-        }
-    }
+/// The real function would not stop at descriptors of this library's, so it is done without.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[cfg_attr(test, allow(dead_code))]
+pub extern "C" fn closefrom(first: c_int) {
+    close_range(first.max(0) as c_uint, c_uint::MAX, 0);
 }
 
 hook! {
@@ -80,8 +66,8 @@ hook! {
 
 hook! {
     fn dup2(from: c_int, to: c_int) -> c_int, real {
-        if cwd::is_internal(to) {
-            return fail(Errno::BADF);
+        if let Err(errno) = internal::guard(to) {
+            return fail(errno);
         }
         let made = real(from, to);
         if from == to { made } else { duplicated(from, made) }
@@ -90,8 +76,8 @@ hook! {
 
 hook! {
     fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int, real {
-        if cwd::is_internal(to) {
-            return fail(Errno::BADF);
+        if let Err(errno) = internal::guard(to) {
+            return fail(errno);
         }
         duplicated(from, real(from, to, flags))
     }

@@ -6,7 +6,7 @@ use crate::{dir, stat};
 use std::ffi::{c_char, c_int, c_void};
 
 /// Says that the functions of [`Glob`] are to be used.
-const ALTERNATE_FUNCTIONS: c_int = 1 << 6;
+const ALTERNATE_FUNCTIONS: c_int = 1 << 9;
 
 /// `glob_t`, part of the C library's binary interface.
 #[repr(C)]

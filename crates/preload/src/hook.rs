@@ -5,7 +5,7 @@
 //! [`crate::foreign`], so that bodies need no `unsafe`.
 
 use rustix::io::Errno;
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// The next definition of a function in the search order: libc's, or another preloaded library's.
@@ -56,14 +56,24 @@ impl<T> Failure for *mut T {
 
 /// Sets `errno`.
 pub fn set_errno(errno: Errno) {
-    // SAFETY: the location is this thread's own and always valid.
-    unsafe { *libc::__errno_location() = errno.raw_os_error() };
+    set_errno_number(errno.raw_os_error());
 }
 
-/// The calling thread's `errno`.
-pub fn errno() -> Errno {
-    // SAFETY: as in `set_errno`.
-    Errno::from_raw_os_error(unsafe { *libc::__errno_location() })
+/// Sets `errno` to a number, perhaps 0.
+pub fn set_errno_number(number: c_int) {
+    // SAFETY: the location is this thread's own and always valid.
+    unsafe { *libc::__errno_location() = number };
+}
+
+/// The calling thread's `errno`: a number, because programs may set it to what is no [`Errno`], such as 0.
+pub fn errno_number() -> c_int {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Whether the last failed call failed with `errno`.
+pub fn failed_with(errno: Errno) -> bool {
+    errno_number() == errno.raw_os_error()
 }
 
 /// Fails as libc functions do: `errno` and the failure value.

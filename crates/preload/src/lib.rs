@@ -23,6 +23,7 @@ mod environment;
 mod fcntl;
 mod foreign;
 mod glob;
+mod internal;
 mod link;
 mod open;
 mod placeholder;

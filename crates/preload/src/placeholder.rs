@@ -12,10 +12,10 @@
 use crate::position::PositionLock;
 use isonomia_client::{Attr, Capability, Layout, OpenFile};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{DupFlags, Errno};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::CStr;
-use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -118,7 +118,7 @@ pub fn create(file: &OpenFile, flags: u32, close_on_exec: bool) -> Result<(RawFd
         (*page).layout_len = layout.len() as u32;
         (&mut (*page).layout)[..layout.len()].copy_from_slice(&layout);
     }
-    Ok((memory.placeholder(close_on_exec)?, mapping))
+    Ok((memory.into_placeholder(close_on_exec)?, mapping))
 }
 
 /// The open file behind `fd` if it is a placeholder that an earlier program left to this one.
@@ -180,13 +180,18 @@ impl Memory {
         Ok(Self(rustix::fs::open(path, flags, Mode::empty())?.into_raw_fd()))
     }
 
-    /// A descriptor of it that only names it.
-    pub fn placeholder(&self, close_on_exec: bool) -> Result<RawFd, Errno> {
-        let close_on_exec = if close_on_exec { OFlags::CLOEXEC } else { OFlags::empty() };
-        let named = Self::open(proc_path(self.0).as_c_str(), OFlags::PATH | close_on_exec)?;
-        let fd = named.0;
-        std::mem::forget(named);
-        Ok(fd)
+    /// Turns it into a descriptor that only names it, under the same number: the lowest that was free, which is
+    /// what programs count on.
+    pub fn into_placeholder(self, close_on_exec: bool) -> Result<RawFd, Errno> {
+        let named = Self::open(proc_path(self.0).as_c_str(), OFlags::PATH | OFlags::CLOEXEC)?;
+        let flags = if close_on_exec { DupFlags::CLOEXEC } else { DupFlags::empty() };
+        let number = self.0;
+        std::mem::forget(self);
+        // SAFETY: owned; given up again below whatever happens.
+        let mut placeholder = unsafe { OwnedFd::from_raw_fd(number) };
+        let replaced = rustix::io::dup3(named.fd(), &mut placeholder, flags);
+        let number = placeholder.into_raw_fd();
+        replaced.map(|()| number).inspect_err(|_| drop(Self(number)))
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -246,7 +251,7 @@ pub fn list_descriptors(fds: &mut [RawFd]) -> Result<usize, Errno> {
 mod tests {
     use super::*;
     use isonomia_units::TargetId;
-    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+    use std::os::fd::AsRawFd;
 
     fn open_file(targets: u16) -> OpenFile {
         let targets = (0..targets).map(TargetId).collect();

@@ -285,10 +285,11 @@ fn reopen(path: CPath, mode: CPath, stream: *mut FILE, real: impl FnOnce() -> *m
     }
     let opened = open::open(path, parsed.flags, 0o666);
     if opened < 0 {
-        let errno = hook::errno();
+        let failure = hook::errno_number();
         // SAFETY: as above; `freopen` closes the stream when it fails.
         unsafe { libc::fclose(stream) };
-        return fail(errno);
+        hook::set_errno_number(failure);
+        return std::ptr::null_mut();
     }
     if opened != fd {
         descriptors::dup2(opened, fd);

@@ -1,7 +1,7 @@
 //! Files and directories with fresh names: the `mkstemp` family, whose inner opens no hook sees.
 
 use crate::foreign::CPath;
-use crate::hook::{errno, fail};
+use crate::hook::{fail, failed_with};
 use crate::serve::{Routed, route};
 use crate::{link, open, stat};
 use rustix::io::Errno;
@@ -38,7 +38,7 @@ fn with_fresh_name(text: &mut [u8], suffix_len: c_int, mut attempt: impl FnMut()
             *letter = LETTERS[usize::from(random) % LETTERS.len()];
         }
         let made = attempt();
-        if made >= 0 || errno() != Errno::EXIST {
+        if made >= 0 || !failed_with(Errno::EXIST) {
             return made;
         }
     }

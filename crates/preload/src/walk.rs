@@ -2,7 +2,7 @@
 
 use crate::dir::{closedir, opendir, readdir};
 use crate::foreign::{CPath, Out};
-use crate::hook::{errno, fail, set_errno};
+use crate::hook::{errno_number, fail, failed_with, set_errno_number};
 use crate::serve::{Routed, route};
 use crate::stat;
 use libc::dirent64;
@@ -49,19 +49,19 @@ fn for_each_entry(path: CPath, mut visit: impl FnMut(&dirent64) -> Result<(), c_
     }
     let mut result = Ok(());
     while result.is_ok() {
-        set_errno(Errno::from_raw_os_error(0));
+        set_errno_number(0);
         let entry = readdir(dir);
         // SAFETY: `readdir` gives null or an entry that lasts until the next call.
         match unsafe { entry.as_ref() } {
             Some(entry) => result = visit(entry),
             None => {
-                result = if errno().raw_os_error() == 0 { break } else { Err(-1) };
+                result = if errno_number() == 0 { break } else { Err(-1) };
             }
         }
     }
-    let failure = errno();
+    let failure = errno_number();
     closedir(dir);
-    set_errno(failure);
+    set_errno_number(failure);
     result
 }
 
@@ -166,7 +166,7 @@ impl Walk<'_> {
             Ok(())
         });
         if listed.is_err() {
-            return if errno() == Errno::ACCESS { (self.visit)(path, &found, FTW_DNR, &place) } else { -1 };
+            return if failed_with(Errno::ACCESS) { (self.visit)(path, &found, FTW_DNR, &place) } else { -1 };
         }
         for name in names {
             let separator: &[u8] = if path.to_bytes().ends_with(b"/") { b"" } else { b"/" };
@@ -189,12 +189,13 @@ impl Walk<'_> {
                 _ => FTW_F,
             });
         }
-        match errno() {
-            // A link to nowhere, if the name itself is there.
-            Errno::NOENT if !physical && stat::lstat(CPath::new(path), Out::new(found)) == 0 => Some(FTW_SLN),
-            Errno::ACCESS => Some(FTW_NS),
-            _ => None,
+        if failed_with(Errno::ACCESS) {
+            return Some(FTW_NS);
         }
+        // A link to nowhere, if the name itself is there.
+        let dangling =
+            failed_with(Errno::NOENT) && !physical && stat::lstat(CPath::new(path), Out::new(found)) == 0;
+        dangling.then_some(FTW_SLN)
     }
 }
 

@@ -1,0 +1,146 @@
+//! Unmodified programs on a real server: each script runs in a local directory and under the prefix, and must print
+//! the same and leave the same files behind.
+
+mod server;
+
+use server::{PREFIX, TestServer};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// Kind, permissions, size, links, target, and content of everything below the working directory.
+const DUMP: &str = "find . -printf '%y %m %n %l %P\\n' | sort; find . -type f -printf '%s %P\\n' | sort; \
+                    find . -type f -print0 | sort -z | xargs -0r md5sum";
+
+/// Runs `script` in a local directory and under the prefix, and compares.
+fn compare(script: &str, programs: &[&str]) {
+    for program in programs {
+        let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().expect("sh runs");
+        assert!(found.status.success(), "{program} is missing: apt-get install {program}");
+    }
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
+    let local = tempfile::tempdir().expect("a temporary directory");
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let server = TestServer::start();
+    let run = |mut command: Command, root: &str, text: &str| -> String {
+        let command = command
+            .args(["-c", "cd \"$ROOT\" && exec bash -c \"$SCRIPT\""])
+            .env("ROOT", root)
+            .env("SCRIPT", text)
+            .env("CASES", &cases)
+            .env("SCRATCH", scratch.path())
+            .env("TZ", "UTC")
+            .env("LC_ALL", "C.UTF-8");
+        printed(command.output().expect("bash runs"), root)
+    };
+    let script = std::fs::read_to_string(cases.join(script)).expect("the script");
+    let local_root = local.path().to_str().expect("a path in UTF-8");
+    for text in [script.as_str(), DUMP] {
+        let expected = run(Command::new("bash"), local_root, text);
+        let actual = run(server.command("bash"), PREFIX, text);
+        assert!(expected == actual, "{}", difference(&expected, &actual));
+    }
+}
+
+/// Everything a program said, with its directory's name taken out.
+fn printed(output: Output, root: &str) -> String {
+    let streams = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).replace(root, "ROOT"));
+    format!("{}\n--- stderr\n{}\n--- {}", streams[0], streams[1], output.status)
+}
+
+fn difference(expected: &str, actual: &str) -> String {
+    let line = expected.lines().zip(actual.lines()).position(|(e, a)| e != a);
+    let from = line.unwrap_or(expected.lines().count().min(actual.lines().count())).saturating_sub(3);
+    let excerpt = |text: &str| text.lines().skip(from).take(12).collect::<Vec<_>>().join("\n");
+    format!("line {}:\nlocally\n{}\n\nunder the prefix\n{}\n", from + 3, excerpt(expected), excerpt(actual))
+}
+
+#[test]
+fn coreutils() {
+    compare("coreutils.sh", &["cp", "find", "awk"]);
+}
+
+#[test]
+fn archives_and_copies() {
+    compare("archive.sh", &["tar", "gzip", "rsync"]);
+}
+
+#[test]
+fn shell_redirection() {
+    compare("bash.sh", &["bash", "dash"]);
+}
+
+#[test]
+fn python() {
+    compare("python.sh", &["python3"]);
+}
+
+/// Threads, forks, spawned programs, streams, tree walks, and descriptors by number, in C.
+#[test]
+fn a_c_program() {
+    compare("program.sh", &["cc"]);
+}
+
+#[test]
+fn fio_verifies_what_it_wrote() {
+    if Command::new("fio").arg("--version").output().is_err() {
+        eprintln!("fio is not installed: skipped");
+        return;
+    }
+    let server = TestServer::start();
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    for pattern in ["randwrite", "write"] {
+        let output = server
+            .command("fio")
+            .args(["--name=verify", "--ioengine=psync", "--size=8m", "--bsrange=512-128k", "--verify=crc32c"])
+            .args(["--numjobs=2", "--group_reporting", "--do_verify=1", "--verify_fatal=1"])
+            .args([format!("--rw={pattern}"), format!("--directory={PREFIX}")])
+            .current_dir(scratch.path())
+            .output()
+            .expect("fio runs");
+        assert!(output.status.success(), "{}", printed(output, PREFIX));
+    }
+}
+
+#[test]
+fn a_killed_server_is_an_error_within_the_time_out_and_not_an_end() {
+    let mut server = TestServer::start();
+    let script = "import errno, os, sys\n\
+                  f = open('/isonomia/x', 'wb', buffering=0)\n\
+                  f.write(b'acknowledged')\n\
+                  print('written', flush=True)\n\
+                  sys.stdin.readline()\n\
+                  try:\n    os.pwrite(f.fileno(), b'x', 0); print('no error')\n\
+                  except OSError as e: print(errno.errorcode[e.errno])\n\
+                  print(open('/dev/null').read() == '')\n";
+    let mut command = server.command("python3");
+    command.args(["-c", script]).env("ISONOMIA_TIMEOUT_S", "1");
+    let mut program = command
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .expect("python3 runs");
+    let mut output = std::io::BufReader::new(program.stdout.take().expect("its output"));
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut output, &mut line).expect("its first line");
+    assert_eq!(line, "written\n");
+    server.kill();
+    std::io::Write::write_all(&mut program.stdin.take().expect("its input"), b"go\n").expect("it listens");
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut output, &mut rest).expect("the rest");
+    assert_eq!(rest, "ETIMEDOUT\nTrue\n");
+    assert!(program.wait().expect("it ends").success());
+}
+
+#[test]
+fn a_process_that_never_touches_the_prefix_never_connects() {
+    let mut server = TestServer::start();
+    server.kill();
+    let output = server.command("cat").arg("/proc/self/comm").output().expect("cat runs");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "cat\n");
+}
+
+/// The test's view of where it runs is the program's: nothing of the prefix exists for the kernel.
+#[test]
+fn the_prefix_is_not_the_kernels() {
+    assert!(!PathBuf::from(PREFIX).exists(), "{PREFIX} exists: the other tests would prove nothing");
+}

@@ -48,8 +48,10 @@ pub struct Core {
     connections: RwLock<HashMap<u64, Arc<Connection>>>,
     processes: Mutex<HashMap<(u32, u64), Arc<ClientProcess>>>,
     stalled: AtomicUsize,
-    /// Workers that do not sleep.
+    /// Workers that look after the connections: neither asleep nor in a long piece of work.
     pub awake: AtomicUsize,
+    /// Workers that are asleep or about to be.
+    pub asleep: AtomicUsize,
     /// All workers.
     pub workers: usize,
     /// Everything ends.
@@ -76,6 +78,7 @@ impl Core {
             processes: Mutex::default(),
             stalled: AtomicUsize::new(0),
             awake: AtomicUsize::new(workers),
+            asleep: AtomicUsize::new(0),
             workers,
             is_stopping: AtomicBool::new(false),
             refused_total: AtomicU64::new(0),
@@ -230,10 +233,23 @@ impl Core {
             return;
         }
         let is_long = (work.pending.header.len >= LONG_LEN && !target.is_capped()) || work.pending.op == Op::Fsync;
-        if is_long && self.workers > 1 && self.awake.load(Ordering::Relaxed) <= 1 {
-            // While this one works, another takes requests in.
+        if is_long {
+            self.turn_away();
+        }
+        self.serve_now(target, work, scratch);
+        if is_long {
+            self.awake.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// This worker looks at no connection for a while; if it was the only one, another is woken to do so.
+    fn turn_away(&self) {
+        if self.awake.fetch_sub(1, Ordering::AcqRel) == 1 && self.asleep.load(Ordering::Acquire) > 0 {
             self.ring();
         }
+    }
+
+    fn serve_now(&self, target: &Target, work: Work, scratch: &mut Vec<u8>) {
         let connection = work.pending.connection.clone();
         match &connection.way {
             Way::Shared(shared) => {

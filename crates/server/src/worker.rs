@@ -83,12 +83,15 @@ fn sleep(core: &Core, now: Nanos, until: Nanos) -> bool {
     if awake <= 1 && !core.leave_all() {
         return false;
     }
-    if core.awake.compare_exchange(awake, awake - 1, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-        // Another worker fell asleep or woke up meanwhile: who is the last has to be found out anew.
-        return false;
+    // In this order: a worker that turns away from the connections either finds this one asleep and rings, or
+    // makes the exchange fail, and who is the last has to be found out anew.
+    core.asleep.fetch_add(1, Ordering::AcqRel);
+    let slept = core.awake.compare_exchange(awake, awake - 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+    if slept {
+        let near = Nanos(until.0.saturating_sub(WAKE_UP.0 / 2)).since(now);
+        core.take_events(now, Some(near.min(SLEEP_MAX)));
+        core.awake.fetch_add(1, Ordering::AcqRel);
     }
-    let near = Nanos(until.0.saturating_sub(WAKE_UP.0 / 2)).since(now);
-    core.take_events(now, Some(near.min(SLEEP_MAX)));
-    core.awake.fetch_add(1, Ordering::AcqRel);
-    true
+    core.asleep.fetch_sub(1, Ordering::AcqRel);
+    slept
 }

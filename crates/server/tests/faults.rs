@@ -11,7 +11,7 @@ use isonomia_server::{Server, TargetConfig};
 use isonomia_transport::channel::Channel;
 use isonomia_transport::control::ControlConnection;
 use isonomia_transport::handshake::{Identity, open_stream};
-use isonomia_transport::region::ClientRegion;
+use isonomia_transport::region::{ClientRegion, SLOT_LEN};
 use isonomia_transport::socket::{Deadline, SocketError, connect, receive_frame, send_all, send_with_descriptor};
 use isonomia_units::Nanos;
 use running::{Running, create, pattern, start};
@@ -109,7 +109,7 @@ fn requests_that_break_a_limit_close_their_channel_only() {
         RequestHeader { magic: 1, ..good },
         RequestHeader { op: 77, ..good },
         RequestHeader { len: u32::MAX, ..good },
-        RequestHeader { len: (128 << 10) + 1, ..good },
+        RequestHeader { len: SLOT_LEN as u32 + 1, ..good },
         RequestHeader { path_len: u16::MAX, ..good },
         RequestHeader { target: 99, ..good },
     ];
@@ -138,7 +138,7 @@ fn a_region_that_breaks_the_turns_is_cut_off() {
         uid: 0,
         gid: 0,
     };
-    // Posted before the server looks: a hundred requests in eight slots.
+    // Posted before the server looks: a hundred requests at once.
     for _ in 0..100 {
         region.post(&RequestHeader::new(Op::StatFs, Ino::ROOT));
     }
@@ -221,7 +221,7 @@ fn a_client_that_vanishes_leaves_nothing_behind() {
     let mut channel = Channel::open(&running.addresses[0], &identity(&running), soon()).unwrap();
     for _ in 0..Channel::DEPTH {
         let mut header = RequestHeader::with_capability(Op::Write, &file.capability);
-        header.len = 128 << 10;
+        header.len = SLOT_LEN as u32;
         channel.send(&header).unwrap();
     }
     eventually("the requests are queued", || running.server().status().targets[1].queued > 0);

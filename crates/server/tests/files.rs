@@ -113,7 +113,7 @@ fn status_says_who_received_what() {
     assert_eq!(job.written_bytes_total, 1 << 20);
     assert_eq!(job.clients, 1);
     assert_eq!(status.targets.len(), 2);
-    assert_eq!(status.targets[1].requests_total, 8);
+    assert_eq!(status.targets[1].requests_total, 4);
 }
 
 #[test]

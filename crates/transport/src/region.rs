@@ -30,9 +30,10 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 /// Requests that one connection can have under way.
-pub const SLOTS: usize = 8;
-/// Bytes of one slot's buffer: small enough that a transfer stays in the caches on its way.
-pub const SLOT_LEN: usize = 128 << 10;
+pub const SLOTS: usize = 4;
+/// Bytes of one slot's buffer: large enough to make little of the cost of a request, small enough that a transfer
+/// stays in the caches on its way (64, 128, 512 KiB and 1 MiB were slower).
+pub const SLOT_LEN: usize = 256 << 10;
 /// Bytes of the whole region.
 pub const REGION_LEN: usize = BUFFERS_AT + SLOTS * SLOT_LEN;
 

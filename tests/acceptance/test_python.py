@@ -84,6 +84,18 @@ class Python(SharedServerCase):
         )
         self.assertEqual(out.split(), ["ENODEV"] * 3)
 
+    def test_locks_are_refused(self):
+        out = self.script(
+            """
+            import errno, fcntl
+            with open("f", "w") as f:
+                for lock in [fcntl.flock, fcntl.lockf]:
+                    try: lock(f, fcntl.LOCK_EX | fcntl.LOCK_NB); print("locked")
+                    except OSError as e: print(errno.errorcode[e.errno])
+            """
+        )
+        self.assertEqual(out.split(), ["ENOLCK"] * 2)
+
     def test_temporary_files(self):
         out = self.script(
             """
@@ -145,10 +157,10 @@ class Python(SharedServerCase):
         )
         self.assertEqual(out, "10000")
 
-    def test_databases_pickles_and_csv(self):
+    def test_pickles_csv_and_gzip(self):
         out = self.script(
             """
-            import csv, json, pickle, gzip, sqlite3
+            import csv, json, pickle, gzip
             rows = [[i, i * i] for i in range(1000)]
             with open("t.csv", "w", newline="") as f: csv.writer(f).writerows(rows)
             with open("t.csv", newline="") as f: assert [[int(x) for x in r] for r in csv.reader(f)] == rows
@@ -156,12 +168,10 @@ class Python(SharedServerCase):
             json.dump(rows, open("t.json", "w")); assert json.load(open("t.json")) == rows
             with gzip.open("t.gz", "wt") as f: f.write("x" * 100000)
             assert gzip.open("t.gz", "rt").read() == "x" * 100000
-            db = sqlite3.connect("t.db"); db.execute("create table t(a, b)"); db.executemany("insert into t values(?, ?)", rows)
-            db.commit(); db.close(); db = sqlite3.connect("t.db")
-            print(db.execute("select sum(b) from t").fetchone()[0], db.execute("pragma integrity_check").fetchone()[0])
+            print("good")
             """
         )
-        self.assertEqual(out, f"{sum(i * i for i in range(1000))} ok")
+        self.assertEqual(out, "good")
 
     def test_a_program_and_its_modules_run_from_the_server(self):
         out = self.bash(

@@ -10,7 +10,7 @@ TREE = """
 mkdir -p src/a/b src/c
 for i in $(seq 40); do seq $((i * 97)) > src/a/f$i; done
 head -c 5000000 /dev/urandom > src/a/b/random
-ln -s ../a/f1 src/c/link; ln src/a/f2 src/c/hard; : > src/c/empty; chmod 640 src/a/f3; touch -d @1e9 src/a/f4
+ln -s ../a/f1 src/c/link; ln src/a/f2 src/c/hard; : > src/c/empty; chmod 640 src/a/f3; touch -d @1000000000 src/a/f4
 """
 SAME = "diff -r --no-dereference src"
 
@@ -45,7 +45,7 @@ class Tools(SharedServerCase):
     def test_rsync_within_the_server_with_changes(self):
         self.make_tree()
         out = self.bash(
-            "rsync -a src/ dest/; echo more >> src/a/f5; rm src/a/f6; rsync -ai --delete --inplace src/ dest/; "
+            "rsync -a src/ dest/; echo more >> src/a/f5; touch -d @1 src/a/f5; rm src/a/f6; rsync -ai --delete --inplace src/ dest/; "
             f"{SAME} dest && rsync -ai --delete src/ dest/"
         ).stdout.split("\n")
         self.assertEqual([line for line in out if line and "/ " not in line and not line.endswith("/")],
@@ -67,7 +67,7 @@ class Tools(SharedServerCase):
 
     def test_gcc_builds_a_program_from_sources_on_the_server(self):
         self.bash(
-            "printf '#include <stdio.h>\\n#include \"part.h\"\\nint main(void) { printf(\"%d\\\\n\", part()); }\\n' > main.c;"
+            "printf '#include <stdio.h>\\n#include \"part.h\"\\nint main(void) { printf(\"%%d\\\\n\", part()); }\\n' > main.c;"
             "echo 'int part(void);' > part.h; printf '#include \"part.h\"\\nint part(void) { return 42; }\\n' > part.c"
         )
         # Objects and the program itself go where the linker may map them.

@@ -22,22 +22,35 @@ use fjall::{Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
 use isonomia_proto::fs::{FileKind, Layout};
 use isonomia_units::Ino;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Journals are merged into tables beyond this.
 const JOURNAL_BYTES_MAX: u64 = 128 << 20;
 /// Memory of one keyspace before it is written out.
 const MEMTABLE_BYTES_MAX: u64 = 16 << 20;
+/// What an entry takes there besides its key and value, about.
+const NODE_BYTES: usize = 96;
 const BLOCK_CACHE_BYTES: u64 = 32 << 20;
 /// One: with more, fjall keeps a second one spinning while the first compacts.
 const WORKER_THREADS: usize = 1;
 
 pub(crate) struct Database {
     db: fjall::Database,
-    inodes: Keyspace,
-    entries: Keyspace,
-    marks: Keyspace,
-    orphans: Keyspace,
-    numbers: Keyspace,
+    inodes: Table,
+    entries: Table,
+    marks: Table,
+    orphans: Table,
+    numbers: Table,
+}
+
+/// A keyspace, and how much was put into its memory since it was last told to write that out.
+///
+/// fjall would do this by itself, but it sends its workers a message with every batch from the limit on until one has
+/// acted on it. A worker that is late meets a full queue, and waits for ever where it is the one to empty it.
+struct Table {
+    keyspace: Keyspace,
+    memory_bytes: AtomicU64,
 }
 
 /// A directory entry as stored.
@@ -68,14 +81,16 @@ impl Database {
             .cache_size(BLOCK_CACHE_BYTES)
             .worker_threads(WORKER_THREADS)
             .open()?;
-        let keyspace =
-            |name| db.keyspace(name, || KeyspaceCreateOptions::default().max_memtable_size(MEMTABLE_BYTES_MAX));
+        let table = |name| -> Result<Table, StoreError> {
+            let keyspace = db.keyspace(name, || KeyspaceCreateOptions::default().max_memtable_size(u64::MAX))?;
+            Ok(Table { keyspace, memory_bytes: AtomicU64::new(0) })
+        };
         Ok(Self {
-            inodes: keyspace("inodes")?,
-            entries: keyspace("entries")?,
-            marks: keyspace("marks")?,
-            orphans: keyspace("orphans")?,
-            numbers: keyspace("numbers")?,
+            inodes: table("inodes")?,
+            entries: table("entries")?,
+            marks: table("marks")?,
+            orphans: table("orphans")?,
+            numbers: table("numbers")?,
             db,
         })
     }
@@ -90,12 +105,12 @@ impl Database {
     }
 
     pub fn record(&self, ino: u64) -> Result<Option<Record>, StoreError> {
-        let Some(bytes) = self.inodes.get(ino.to_be_bytes())? else { return Ok(None) };
+        let Some(bytes) = self.inodes.keyspace.get(ino.to_be_bytes())? else { return Ok(None) };
         Record::decode(&bytes).map(Some).ok_or(StoreError::Damaged(Ino(ino)))
     }
 
     pub fn entry(&self, key: EntryKey<'_>) -> Result<Option<Entry>, StoreError> {
-        let Some(bytes) = self.entries.get(key.encode())? else { return Ok(None) };
+        let Some(bytes) = self.entries.keyspace.get(key.encode())? else { return Ok(None) };
         Entry::decode(&bytes).map(Some).ok_or(StoreError::Damaged(Ino(key.dir)))
     }
 
@@ -108,7 +123,7 @@ impl Database {
     ) -> Result<(), StoreError> {
         let first = EntryKey { dir, cookie: from, name: &[] }.encode();
         let beyond = EntryKey { dir, cookie: u64::MAX, name: &[] }.encode();
-        for guard in self.entries.range(first..beyond) {
+        for guard in self.entries.keyspace.range(first..beyond) {
             let (key, value) = guard.into_inner()?;
             let damaged = || StoreError::Damaged(Ino(dir));
             let (fixed, name) = key.split_first_chunk::<16>().ok_or_else(damaged)?;
@@ -123,7 +138,7 @@ impl Database {
 
     /// Inodes whose record may be older than their objects.
     pub fn marks(&self) -> Result<Vec<u64>, StoreError> {
-        self.marks.iter().map(|guard| decode_ino(&guard.key()?)).collect()
+        self.marks.keyspace.iter().map(|guard| decode_ino(&guard.key()?)).collect()
     }
 
     /// Files without a name, with their layouts.
@@ -133,12 +148,12 @@ impl Database {
             let ino = decode_ino(&key)?;
             Ok((ino, Layout::decode(&value).map_err(|_| StoreError::Damaged(Ino(ino)))?))
         };
-        self.orphans.iter().map(orphan).collect()
+        self.orphans.keyspace.iter().map(orphan).collect()
     }
 
     /// The lowest inode number that was never reserved.
     pub fn next_number(&self) -> Result<Option<u64>, StoreError> {
-        let Some(bytes) = self.numbers.get("next")? else { return Ok(None) };
+        let Some(bytes) = self.numbers.keyspace.get("next")? else { return Ok(None) };
         let bytes = bytes.first_chunk::<8>().ok_or(StoreError::Damaged(Ino(0)))?;
         Ok(Some(u64::from_le_bytes(*bytes)))
     }
@@ -148,48 +163,80 @@ fn decode_ino(key: &[u8]) -> Result<u64, StoreError> {
     key.first_chunk::<8>().map(|b| u64::from_be_bytes(*b)).ok_or(StoreError::Damaged(Ino(0)))
 }
 
-impl Change<'_> {
+impl<'a> Change<'a> {
+    fn put(&mut self, table: &'a Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        table.fill(key.len() + value.len());
+        self.batch.insert(&table.keyspace, key, value);
+    }
+
+    fn remove(&mut self, table: &'a Table, key: impl AsRef<[u8]>) {
+        let key = key.as_ref();
+        table.fill(key.len());
+        self.batch.remove(&table.keyspace, key);
+    }
+
     pub fn put_record(&mut self, ino: u64, record: &Record) {
-        self.batch.insert(&self.database.inodes, ino.to_be_bytes(), record.encode());
+        self.put(&self.database.inodes, ino.to_be_bytes(), record.encode());
     }
 
     pub fn remove_record(&mut self, ino: u64) {
-        self.batch.remove(&self.database.inodes, ino.to_be_bytes());
+        self.remove(&self.database.inodes, ino.to_be_bytes());
     }
 
     pub fn put_entry(&mut self, key: EntryKey<'_>, entry: Entry) {
-        self.batch.insert(&self.database.entries, key.encode(), entry.encode());
+        self.put(&self.database.entries, key.encode(), entry.encode());
     }
 
     pub fn remove_entry(&mut self, key: EntryKey<'_>) {
-        self.batch.remove(&self.database.entries, key.encode());
+        self.remove(&self.database.entries, key.encode());
     }
 
     pub fn put_mark(&mut self, ino: u64) {
-        self.batch.insert(&self.database.marks, ino.to_be_bytes(), []);
+        self.put(&self.database.marks, ino.to_be_bytes(), Vec::new());
     }
 
     pub fn remove_mark(&mut self, ino: u64) {
-        self.batch.remove(&self.database.marks, ino.to_be_bytes());
+        self.remove(&self.database.marks, ino.to_be_bytes());
     }
 
     pub fn put_orphan(&mut self, ino: u64, layout: &Layout) {
         let mut bytes = Vec::new();
         layout.encode(&mut bytes);
-        self.batch.insert(&self.database.orphans, ino.to_be_bytes(), bytes);
+        self.put(&self.database.orphans, ino.to_be_bytes(), bytes);
     }
 
     pub fn remove_orphan(&mut self, ino: u64) {
-        self.batch.remove(&self.database.orphans, ino.to_be_bytes());
+        self.remove(&self.database.orphans, ino.to_be_bytes());
     }
 
     pub fn put_next_number(&mut self, number: u64) {
-        self.batch.insert(&self.database.numbers, "next", number.to_le_bytes());
+        self.put(&self.database.numbers, "next", number.to_le_bytes());
     }
 
     /// All of it, or an error and none of it.
     pub fn commit(self) -> Result<(), StoreError> {
-        Ok(self.batch.commit()?)
+        self.batch.commit()?;
+        let Database { inodes, entries, marks, orphans, numbers, .. } = self.database;
+        [inodes, entries, marks, orphans, numbers].into_iter().for_each(Table::write_out_when_full);
+        Ok(())
+    }
+}
+
+impl Table {
+    fn fill(&self, bytes: usize) {
+        self.memory_bytes.fetch_add((bytes + NODE_BYTES) as u64, Relaxed);
+    }
+
+    /// The batch is committed already: a failure here is not its failure, and the next one hears of it.
+    fn write_out_when_full(&self) {
+        let full = self.memory_bytes.load(Relaxed) >= MEMTABLE_BYTES_MAX;
+        if full
+            && self.memory_bytes.swap(0, Relaxed) >= MEMTABLE_BYTES_MAX
+            && let Err(e) = self.keyspace.rotate_memtable()
+        {
+            tracing::error!(keyspace = %self.keyspace.name(), error = %e, "metadata cannot be written out");
+        }
     }
 }
 

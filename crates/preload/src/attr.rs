@@ -75,12 +75,7 @@ fn change_at(
     by_path_or_fd(dir, path, flags, serve, real)
 }
 
-fn change_path(
-    path: CPath,
-    flags: c_int,
-    change: Result<Change, Error>,
-    real: impl FnOnce(CPath) -> c_int,
-) -> c_int {
+fn change_path(path: CPath, flags: c_int, change: Result<Change, Error>, real: impl FnOnce(CPath) -> c_int) -> c_int {
     change_at(AT_FDCWD, path, flags, change, |_, path| real(path))
 }
 
@@ -186,13 +181,7 @@ hook! {
     }
 }
 
-fn check(
-    dir: c_int,
-    path: CPath,
-    mask: c_int,
-    flags: c_int,
-    real: impl FnOnce(c_int, CPath) -> c_int,
-) -> c_int {
+fn check(dir: c_int, path: CPath, mask: c_int, flags: c_int, real: impl FnOnce(c_int, CPath) -> c_int) -> c_int {
     let follow = flags & NO_FOLLOW == 0;
     let serve = |client: &Client, at, path: &[u8]| match u32::try_from(mask) {
         Ok(mask @ 0..=7) => client.access(at, path, mask, follow).map(|()| 0),

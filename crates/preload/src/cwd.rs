@@ -5,11 +5,11 @@
 //! started from here learn of the directory by an inherited descriptor of a memory file that holds its inode.
 
 use crate::connection::client;
+use crate::environment;
 use crate::foreign::{CPath, malloc_string};
 use crate::hook::{fail, returned};
 use crate::placeholder::{self, Memory};
 use crate::serve::{by_fd, by_path, refusal};
-use crate::environment;
 use isonomia_client::{Client, Error, FileKind, Ino};
 use rustix::io::Errno;
 use std::ffi::{CStr, c_char, c_int};

@@ -249,6 +249,6 @@ mod tests {
         let entry = DirEntry { ino: Ino(5), cookie: 77, kind: FileKind::Symlink, name: vec![b'n'; 255] };
         fill(&entry, &mut out);
         assert_eq!((out.d_ino, out.d_off, out.d_type, out.d_reclen), (5, 77, libc::DT_LNK, 280));
-        assert!(out.d_name[..255].iter().all(|c| *c == b'n' as _) && out.d_name[255] == 0);
+        assert!(out.d_name[..255].iter().all(|c| *c == b'n' as libc::c_char) && out.d_name[255] == 0);
     }
 }

@@ -20,22 +20,26 @@ fn control(fd: c_int, command: c_int, argument: c_long, real: impl Fn() -> c_int
     match command {
         libc::F_DUPFD | libc::F_DUPFD_CLOEXEC => duplicated(fd, real()),
         libc::F_GETFD | libc::F_SETFD => real(),
-        _ => by_fd(fd, |_, held| {
-            let flags = held.mapping()?.flags();
-            match command {
-                libc::F_GETFL => Ok(flags.load(Ordering::Relaxed) as c_int),
-                libc::F_SETFL => {
-                    let (kept, set) = (!CHANGEABLE as u32, (argument as c_int & CHANGEABLE) as u32);
-                    let change = |flags| Some(flags & kept | set);
-                    // The change is never refused.
-                    let _ = flags.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
-                    Ok(0)
+        _ => by_fd(
+            fd,
+            |_, held| {
+                let flags = held.mapping()?.flags();
+                match command {
+                    libc::F_GETFL => Ok(flags.load(Ordering::Relaxed) as c_int),
+                    libc::F_SETFL => {
+                        let (kept, set) = (!CHANGEABLE as u32, (argument as c_int & CHANGEABLE) as u32);
+                        let change = |flags| Some(flags & kept | set);
+                        // The change is never refused.
+                        let _ = flags.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+                        Ok(0)
+                    }
+                    libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW => Err(no_locks()),
+                    libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => Err(no_locks()),
+                    _ => Err(refusal(Errno::INVAL)),
                 }
-                libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW => Err(no_locks()),
-                libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => Err(no_locks()),
-                _ => Err(refusal(Errno::INVAL)),
-            }
-        }, real),
+            },
+            real,
+        ),
     }
 }
 

@@ -92,9 +92,7 @@ impl<T: Copy> Out<T> {
     /// The value that is there; EFAULT for a null pointer.
     pub fn get(self) -> Result<T, isonomia_client::Error> {
         // SAFETY: the caller's promise.
-        (!self.0.is_null())
-            .then(|| unsafe { self.0.read() })
-            .ok_or(isonomia_client::Error::Argument(Errno::FAULT))
+        (!self.0.is_null()).then(|| unsafe { self.0.read() }).ok_or(isonomia_client::Error::Argument(Errno::FAULT))
     }
 }
 

@@ -23,8 +23,7 @@ pub struct Glob {
 }
 
 fn expand(pattern: CPath, flags: c_int, found: *mut Glob, real: impl FnOnce(c_int) -> c_int) -> c_int {
-    let ours =
-        pattern.bytes().is_some_and(|text| matches!(route(libc::AT_FDCWD, text), Ok(Routed::Ours { .. })));
+    let ours = pattern.bytes().is_some_and(|text| matches!(route(libc::AT_FDCWD, text), Ok(Routed::Ours { .. })));
     if !ours || flags & ALTERNATE_FUNCTIONS != 0 || found.is_null() {
         return real(flags);
     }

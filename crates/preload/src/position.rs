@@ -50,9 +50,7 @@ impl PositionLock {
             // From here on others may sleep as well: whoever takes the lock must wake one more.
             take_as = me | WAITED_FOR;
             let marked = holder | WAITED_FOR;
-            if seen != marked
-                && self.0.compare_exchange(seen, marked, Ordering::Relaxed, Ordering::Relaxed).is_err()
-            {
+            if seen != marked && self.0.compare_exchange(seen, marked, Ordering::Relaxed, Ordering::Relaxed).is_err() {
                 continue;
             }
             let slept = futex::wait(&self.0, futex::Flags::empty(), marked, Some(&CHECK_INTERVAL));

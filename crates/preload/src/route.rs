@@ -172,8 +172,7 @@ pub fn normalise(path: &[u8]) -> Vec<u8> {
 
 fn contains(haystack: &[u8], needle: &[u8]) -> bool {
     // SAFETY: both pointers are to as many bytes as said.
-    let found =
-        unsafe { libc::memmem(haystack.as_ptr().cast(), haystack.len(), needle.as_ptr().cast(), needle.len()) };
+    let found = unsafe { libc::memmem(haystack.as_ptr().cast(), haystack.len(), needle.as_ptr().cast(), needle.len()) };
     !found.is_null()
 }
 

@@ -61,7 +61,11 @@ fn route_relative<'a>(prefix: &Prefix, dir: c_int, path: &'a [u8]) -> Result<Rou
     let at = if dir == libc::AT_FDCWD { cwd::current() } else { directory_of(dir)? };
     let Some(at) = at else {
         // From a directory of the kernel's: only a path that names the prefix can lead there.
-        return if prefix.may_enter(path) { route_from_kernel_directory(prefix, dir, path) } else { Ok(Routed::Theirs) };
+        return if prefix.may_enter(path) {
+            route_from_kernel_directory(prefix, dir, path)
+        } else {
+            Ok(Routed::Theirs)
+        };
     };
     if climbs_out(path) {
         let base = [prefix.path(), &client()?.path_of(at)?].concat();

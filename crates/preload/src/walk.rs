@@ -193,8 +193,7 @@ impl Walk<'_> {
             return Some(FTW_NS);
         }
         // A link to nowhere, if the name itself is there.
-        let dangling =
-            failed_with(Errno::NOENT) && !physical && stat::lstat(CPath::new(path), Out::new(found)) == 0;
+        let dangling = failed_with(Errno::NOENT) && !physical && stat::lstat(CPath::new(path), Out::new(found)) == 0;
         dangling.then_some(FTW_SLN)
     }
 }
@@ -242,4 +241,3 @@ walks! {
     ftw nftw;
     ftw64 nftw64;
 }
-

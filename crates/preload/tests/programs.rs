@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 /// Kind, permissions, size, links, target, and content of everything below the working directory.
-const DUMP: &str = "find . -printf '%y %m %n %l %P\\n' | sort; find . -type f -printf '%s %P\\n' | sort; \
+const DUMP: &str = "find . -mindepth 1 -printf '%y %m %n %l %P\\n' | sort; find . -type f -printf '%s %P\\n' | sort; \
                     find . -type f -print0 | sort -z | xargs -0r md5sum";
 
 /// Runs `script` in a local directory and under the prefix, and compares.
@@ -114,11 +114,8 @@ fn a_killed_server_is_an_error_within_the_time_out_and_not_an_end() {
                   print(open('/dev/null').read() == '')\n";
     let mut command = server.command("python3");
     command.args(["-c", script]).env("ISONOMIA_TIMEOUT_S", "1");
-    let mut program = command
-        .stdin(std::process::Stdio::piped())
-        .stdout(std::process::Stdio::piped())
-        .spawn()
-        .expect("python3 runs");
+    let mut program =
+        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().expect("python3 runs");
     let mut output = std::io::BufReader::new(program.stdout.take().expect("its output"));
     let mut line = String::new();
     std::io::BufRead::read_line(&mut output, &mut line).expect("its first line");

@@ -34,8 +34,8 @@ diff -r src r && echo rsync2 same
 rsync -aH --inplace src/ r2/
 diff -r src r2 && echo rsync3
 rsync -a --checksum src/ r/
-find r -printf '%P %y %m %T@\n' | sort > l1
-find src -printf '%P %y %m %T@\n' | sort > l2
+find r -type f -printf '%P %y %m %T@\n' | sort > l1
+find src -type f -printf '%P %y %m %T@\n' | sort > l2
 cmp l1 l2 && echo times
 gzip -k src/a/f1
 gunzip -c src/a/f1.gz | cmp - src/a/f1 && echo gzip

@@ -126,6 +126,9 @@ pub enum BadFrame {
         /// The limit.
         max: usize,
     },
+    /// There is no body, and no message is empty.
+    #[error("frame without a body")]
+    Empty,
     /// The body does not decode.
     #[error("frame does not decode: {0}")]
     Body(String),
@@ -148,14 +151,18 @@ pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
     frame(&postcard::to_stdvec(message).expect("set-up messages serialize into memory"))
 }
 
-/// Length of the body that follows `header`, at most `len_max`.
+/// Length of the body that follows `header`: 1 to `len_max`.
 pub fn body_len(header: &[u8; SETUP_HEADER_LEN], len_max: usize) -> Result<usize, BadFrame> {
     let [m0, m1, m2, m3, l0, l1, l2, l3] = *header;
     if [m0, m1, m2, m3] != SETUP_MAGIC {
         return Err(BadFrame::Magic([m0, m1, m2, m3]));
     }
     let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
-    if len > len_max { Err(BadFrame::TooLong { len, max: len_max }) } else { Ok(len) }
+    match len {
+        0 => Err(BadFrame::Empty),
+        _ if len > len_max => Err(BadFrame::TooLong { len, max: len_max }),
+        _ => Ok(len),
+    }
 }
 
 /// The message in a frame's body.
@@ -207,6 +214,7 @@ mod tests {
         );
         header[0] = b'G';
         assert_eq!(body_len(&header, SETUP_LEN_MAX), Err(BadFrame::Magic(*b"GSON")));
+        assert_eq!(body_len(b"ISON\0\0\0\0", SETUP_LEN_MAX), Err(BadFrame::Empty));
         assert_eq!(check_version(PROTOCOL_VERSION + 1), Err(BadFrame::Version(PROTOCOL_VERSION + 1)));
     }
 

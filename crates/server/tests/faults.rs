@@ -61,13 +61,14 @@ fn frames_that_are_none_close_their_connection_only() {
     });
     let mut oversized = setup::SETUP_MAGIC.to_vec();
     oversized.extend_from_slice(&u32::MAX.to_le_bytes());
-    let frames: [(&[u8], &str); 4] = [
+    let frames: [(&[u8], &str); 5] = [
+        (b"ISON\0\0\0\0", "frame without a body"),
         (b"GET / HTTP/1.1\r\n\r\n", "not with an Isonomia header"),
         (&oversized, "4294967295 bytes, 65536 at most"),
         (&setup::frame(&[0xff; 100]), "does not decode"),
         (&hello, "protocol version 2, this side speaks 1"),
     ];
-    for (bytes, reason) in frames {
+    for (bytes, reason) in &frames {
         let socket = connect(&running.addresses[0], soon()).unwrap();
         send_all(socket.as_fd(), &[bytes], soon()).unwrap();
         let body = receive_frame(socket.as_fd(), SETUP_LEN_MAX, soon()).unwrap();
@@ -75,7 +76,7 @@ fn frames_that_are_none_close_their_connection_only() {
         assert!(text.contains(reason), "{text}");
         assert_eq!(receive_frame(socket.as_fd(), SETUP_LEN_MAX, soon()), Err(SocketError::Closed));
     }
-    assert_eq!(running.server().status().refused_total, 4);
+    assert_eq!(running.server().status().refused_total, frames.len() as u64);
     works(&running);
 }
 

@@ -1,13 +1,14 @@
 //! The client's end of shared memory: several requests may be under way, one thread at a time uses it.
 
 use crate::address::Address;
+use crate::descriptor::Parked;
 use crate::handshake::{self, HandshakeError, Identity};
 use crate::monotonic_now;
 use crate::region::{ClientRegion, SLOT_LEN, SLOTS};
 use crate::socket::{self, Deadline, SocketError};
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
 use isonomia_units::Nanos;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
 
@@ -23,7 +24,7 @@ const SLEEP_NS_MAX: u64 = 100_000_000;
 #[derive(Debug)]
 pub struct Channel {
     region: ClientRegion,
-    socket: OwnedFd,
+    socket: Parked,
     under_way: usize,
 }
 

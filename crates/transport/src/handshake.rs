@@ -1,12 +1,13 @@
 //! The client's part of opening a session.
 
 use crate::address::Address;
+use crate::descriptor::Parked;
 use crate::key::{Key, KeyError, Prover, fresh_nonce};
 use crate::region::ClientRegion;
 use crate::socket::{self, Deadline, SocketError};
 use isonomia_proto::PROTOCOL_VERSION;
 use isonomia_proto::setup::{self, Answer, Challenge, Claims, Hello, Role, SETUP_LEN_MAX, Welcome};
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::AsFd;
 use rustix::process::{getegid, geteuid, getpid};
 
 /// Why no session was opened.
@@ -45,7 +46,7 @@ pub struct Identity {
 #[derive(Debug)]
 pub struct Session {
     /// The connection.
-    pub socket: OwnedFd,
+    pub socket: Parked,
     /// What the server answered.
     pub welcome: Welcome,
 }
@@ -110,7 +111,7 @@ fn hello(role: Role, identity: &Identity) -> Hello {
     }
 }
 
-fn receive_answer(socket: &OwnedFd, deadline: Deadline) -> Result<Welcome, HandshakeError> {
+fn receive_answer(socket: &Parked, deadline: Deadline) -> Result<Welcome, HandshakeError> {
     let body = socket::receive_frame(socket.as_fd(), SETUP_LEN_MAX, deadline)?;
     match setup::decode(&body).map_err(SocketError::Frame)? {
         Answer::Welcome(welcome) => Ok(welcome),

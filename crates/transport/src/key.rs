@@ -3,6 +3,7 @@
 //! The key is the content of a file of mode 0600 that belongs to the reader. A proof is HMAC-SHA256 of the key
 //! over a label (so that one side's proof is never the other's) and both nonces.
 
+use crate::descriptor::Parked;
 use hmac::{Hmac, KeyInit, Mac};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -72,7 +73,9 @@ impl Key {
     /// Reads a key file, refusing one that others can read.
     pub fn read(path: &str) -> Result<Self, KeyError> {
         let read = |errno| KeyError::Read { path: path.to_owned(), errno };
-        let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(read)?;
+        let file = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+            .and_then(Parked::new)
+            .map_err(read)?;
         let stat = rustix::fs::fstat(&file).map_err(read)?;
         if stat.st_mode & 0o077 != 0 {
             return Err(KeyError::Mode { path: path.to_owned(), mode: stat.st_mode & 0o7777 });

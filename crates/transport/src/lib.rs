@@ -4,6 +4,7 @@
 //! * [`channel`]: the client's end of shared memory. [`stream`]: the client's end of TCP.
 //! * [`socket`]: connecting, set-up frames, descriptors in ancillary data, all with deadlines.
 //! * [`handshake`]: the client's part of opening a session. [`key`]: the proof of a shared key.
+//! * [`descriptor`]: keeping the library's descriptors out of the program's way.
 //! * [`control`]: an operator's connection.
 //!
 //! The client's ends run inside other people's programs: system calls are direct, no thread is started, every
@@ -12,6 +13,7 @@
 pub mod address;
 pub mod channel;
 pub mod control;
+pub mod descriptor;
 pub mod handshake;
 pub mod key;
 pub mod region;

@@ -18,6 +18,7 @@
 //! the copy, indexes by its own counters, and hands buffers only to copying system calls; the size cannot change
 //! under it because of the seals. A client that breaks the turn-taking gets [`Violation`] and is cut off.
 
+use crate::descriptor::Parked;
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -157,9 +158,9 @@ pub struct ClientRegion {
 
 impl ClientRegion {
     /// A fresh region, and the descriptor to send to the server.
-    pub fn create() -> Result<(Self, OwnedFd), Errno> {
+    pub fn create() -> Result<(Self, Parked), Errno> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = rustix::fs::memfd_create(c"isonomia-channel", flags)?;
+        let fd = Parked::new(rustix::fs::memfd_create(c"isonomia-channel", flags)?)?;
         rustix::fs::ftruncate(&fd, REGION_LEN as u64)?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         let map = Mapping::new(&fd)?;
@@ -339,7 +340,7 @@ mod tests {
 
     fn pair() -> (ClientRegion, ServerRegion) {
         let (client, fd) = ClientRegion::create().unwrap();
-        (client, ServerRegion::map(fd).unwrap())
+        (client, ServerRegion::map(fd.as_fd().try_clone_to_owned().unwrap()).unwrap())
     }
 
     #[test]
@@ -374,7 +375,9 @@ mod tests {
     fn breaking_the_turns_is_noticed() {
         let (mut client, server) = pair();
         let request = RequestHeader::new(Op::StatFs, Ino::ROOT);
-        (0..SLOTS + 1).for_each(|_| drop(client.post(&request)));
+        for _ in 0..=SLOTS {
+            let _ = client.post(&request);
+        }
         assert_eq!(server.poll(&mut 0, 0), Err(Violation::TooMany(SLOTS as u32 + 1)));
         assert_eq!(server.poll(&mut 1, 0b10), Err(Violation::SlotBusy(1)));
     }

@@ -3,11 +3,12 @@
 //! All sockets are non-blocking; what would block polls until its deadline.
 
 use crate::address::Address;
+use crate::descriptor::Parked;
 use crate::monotonic_now;
 use isonomia_proto::setup::{self, BadFrame, SETUP_HEADER_LEN};
 use isonomia_units::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
@@ -55,11 +56,11 @@ impl Deadline {
 }
 
 /// Connects to `address`. The socket is non-blocking and closed on `exec`.
-pub fn connect(address: &Address, deadline: Deadline) -> Result<OwnedFd, SocketError> {
+pub fn connect(address: &Address, deadline: Deadline) -> Result<Parked, SocketError> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     match address {
         Address::Unix(path) => {
-            let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+            let socket = Parked::new(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)?;
             // A non-blocking connect to a Unix socket is immediate; EAGAIN says that the listener's queue is full.
             match rustix::net::connect(&socket, &SocketAddrUnix::new(path.as_str())?) {
                 Ok(()) => Ok(socket),
@@ -71,7 +72,7 @@ pub fn connect(address: &Address, deadline: Deadline) -> Result<OwnedFd, SocketE
             let mut last = SocketError::Resolve(place.clone());
             for target in resolved {
                 let family = if target.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-                let socket = rustix::net::socket_with(family, SocketType::STREAM, flags, None)?;
+                let socket = Parked::new(rustix::net::socket_with(family, SocketType::STREAM, flags, None)?)?;
                 match finish_connect(&socket, &target, deadline) {
                     Ok(()) => {
                         sockopt::set_tcp_nodelay(&socket, true)?;
@@ -85,7 +86,7 @@ pub fn connect(address: &Address, deadline: Deadline) -> Result<OwnedFd, SocketE
     }
 }
 
-fn finish_connect(socket: &OwnedFd, target: &std::net::SocketAddr, deadline: Deadline) -> Result<(), SocketError> {
+fn finish_connect(socket: &Parked, target: &std::net::SocketAddr, deadline: Deadline) -> Result<(), SocketError> {
     match rustix::net::connect(socket, target) {
         Ok(()) => return Ok(()),
         Err(Errno::INPROGRESS) => {}

@@ -1,18 +1,19 @@
 //! The client's end of TCP: one request after the other on one connection.
 
 use crate::address::Address;
+use crate::descriptor::Parked;
 use crate::handshake::{self, HandshakeError, Identity};
 use crate::socket::{self, Deadline, SocketError};
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
 use isonomia_proto::setup::Role;
 use isonomia_units::Nanos;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::AsFd;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// A connection over TCP.
 #[derive(Debug)]
 pub struct Stream {
-    socket: OwnedFd,
+    socket: Parked,
 }
 
 impl Stream {

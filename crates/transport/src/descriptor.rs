@@ -1,0 +1,84 @@
+//! Descriptors of this library inside another program's process.
+//!
+//! A program owns the numbers of its descriptors: it may `dup2` onto any it believes free, and close all it does not
+//! know. So what the library keeps open across calls is moved up to numbers that programs do not pick by hand, and
+//! [`is_parked`] tells whoever intercepts `close` and `dup2` to leave these alone.
+
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Where numbers are looked for, in this order: a process may have a low limit.
+const FLOORS: [i32; 3] = [600, 200, 50];
+/// Numbers that are kept track of; the ordinary limit of a process is 1,024.
+const TRACKED: usize = 65_536;
+
+static PARKED: [AtomicU64; TRACKED / 64] = [const { AtomicU64::new(0) }; TRACKED / 64];
+
+/// A descriptor at a number that the program does not use, closed when dropped.
+#[derive(Debug)]
+pub struct Parked(Option<OwnedFd>);
+
+/// Whether the library keeps `number` open. Costs a bounds check and a load.
+pub fn is_parked(number: i32) -> bool {
+    word(number).is_some_and(|(word, bit)| word.load(Ordering::Relaxed) & bit != 0)
+}
+
+fn word(number: i32) -> Option<(&'static AtomicU64, u64)> {
+    let index = usize::try_from(number).ok()?;
+    PARKED.get(index / 64).map(|word| (word, 1 << (index % 64)))
+}
+
+impl Parked {
+    /// Moves `descriptor` up.
+    pub fn new(descriptor: OwnedFd) -> Result<Self, Errno> {
+        let mut outcome = Err(Errno::MFILE);
+        for floor in FLOORS {
+            outcome = fcntl_dupfd_cloexec(&descriptor, floor);
+            if outcome.is_ok() {
+                break;
+            }
+        }
+        let moved = outcome?;
+        if let Some((word, bit)) = word(moved.as_raw_fd()) {
+            word.fetch_or(bit, Ordering::Relaxed);
+        }
+        Ok(Self(Some(moved)))
+    }
+}
+
+impl AsFd for Parked {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // Only `drop` takes the descriptor out.
+        self.0.as_ref().expect("a parked descriptor is open until it is dropped").as_fd()
+    }
+}
+
+impl Drop for Parked {
+    fn drop(&mut self) {
+        if let Some(descriptor) = self.0.take() {
+            let number = descriptor.as_raw_fd();
+            drop(descriptor);
+            if let Some((word, bit)) = word(number) {
+                word.fetch_and(!bit, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_parked_descriptor_is_high_closed_on_exec_and_known() {
+        let (reader, _writer) = rustix::pipe::pipe().unwrap();
+        let parked = Parked::new(reader).unwrap();
+        let number = parked.as_fd().as_raw_fd();
+        assert!(number >= FLOORS[0] && is_parked(number));
+        assert!(rustix::io::fcntl_getfd(&parked).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
+        drop(parked);
+        assert!(!is_parked(number));
+        assert!(!is_parked(-1) && !is_parked(i32::MAX) && !is_parked(0));
+    }
+}

@@ -6,20 +6,20 @@ use crate::cwd;
 use rustix::io::Errno;
 use std::ffi::{c_int, c_uint};
 
-/// All of them.
-fn descriptors() -> impl Iterator<Item = c_int> {
-    cwd::descriptor().into_iter()
-}
+/// Numbers below this are looked at one by one for what the client library keeps; it parks nothing above.
+const PARKED_BELOW: c_uint = 65_536;
 
 /// EBADF for a descriptor of this library's.
 #[inline]
 pub fn guard(fd: c_int) -> Result<(), Errno> {
-    if descriptors().any(|own| own == fd) { Err(Errno::BADF) } else { Ok(()) }
+    let own = isonomia_client::owns_descriptor(fd) || cwd::descriptor() == Some(fd);
+    if own { Err(Errno::BADF) } else { Ok(()) }
 }
 
-/// The ranges from `first` to `last` that hold none of them.
+/// The ranges from `first` to `last` that hold none of them. O(65,536) once, for a call that programs make rarely.
 pub fn around(first: c_uint, last: c_uint) -> Vec<(c_uint, c_uint)> {
-    split(first, last, descriptors().filter_map(|fd| c_uint::try_from(fd).ok()).collect())
+    let is_kept = |fd: &c_uint| c_int::try_from(*fd).is_ok_and(|fd| guard(fd).is_err());
+    split(first, last, (first..=last.min(PARKED_BELOW)).filter(is_kept).collect())
 }
 
 fn split(mut first: c_uint, last: c_uint, mut kept: Vec<c_uint>) -> Vec<(c_uint, c_uint)> {

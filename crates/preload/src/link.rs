@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use std::ffi::{c_int, c_uint};
 
 /// The prefix itself can be neither made nor removed.
-fn named<'a>(path: &'a [u8], otherwise: Errno) -> Result<&'a [u8], Error> {
+fn named(path: &[u8], otherwise: Errno) -> Result<&[u8], Error> {
     if path.is_empty() { Err(refusal(otherwise)) } else { Ok(path) }
 }
 

@@ -110,6 +110,6 @@ hook! {
 
 hook! {
     fn canonicalize_file_name(path: CPath) -> *mut c_char, real {
-        real_path(path, std::ptr::null_mut(), |path| real(path))
+        real_path(path, std::ptr::null_mut(), real)
     }
 }

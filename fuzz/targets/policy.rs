@@ -13,7 +13,7 @@ fuzz_target!(|text: &str| {
         let mut arbiter = build(&spec, draw, 1, Tuning::default());
         for (id, group) in [(1, "astro"), (2, "bio")] {
             arbiter.set_job(Nanos::ZERO, JobId(id), &JobInfo::new("j", "ada", group));
-            let request = Request { id: RequestId(id), job: JobId(id), cost: Nanos(1_000) };
+            let request = Request { id: RequestId(id.into()), job: JobId(id), cost: Nanos(1_000) };
             arbiter.enqueue(Nanos::ZERO, request).expect("there is room for two");
         }
         let shares = arbiter.shares(Nanos::ZERO);

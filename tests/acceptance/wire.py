@@ -17,7 +17,7 @@ REQUEST_MAGIC = int.from_bytes(b"iso1", "little")
 OP_GET_ATTR, OP_READ, OP_WRITE = 1, 6, 7
 ROOT = 1
 
-SLOTS, SLOT_LEN = 8, 128 << 10
+SLOTS, SLOT_LEN = 4, 256 << 10
 REGION_LEN = 4096 + SLOTS * SLOT_LEN
 
 

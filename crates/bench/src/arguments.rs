@@ -8,12 +8,14 @@ use std::path::PathBuf;
 /// More client processes than this say nothing more about one machine.
 const CLIENTS_MAX: i64 = 64;
 
-/// Measure Isonomia on this machine.
+/// Measure Isonomia on this machine
+///
+/// Without a command: speed, then fairness.
 #[derive(Debug, Parser)]
 #[command(name = "isonomia-bench", version, max_term_width = 100)]
 pub struct Arguments {
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -22,6 +24,17 @@ pub enum Command {
     Fairness(FairnessOptions),
     #[command(hide = true)]
     Worker(WorkerOptions),
+}
+
+impl Arguments {
+    /// What is to be done, in order.
+    pub fn commands(self) -> Vec<Command> {
+        let with_defaults = |name| Self::parse_from(["isonomia-bench", name]).command;
+        match self.command {
+            Some(command) => vec![command],
+            None => ["speed", "fairness"].into_iter().filter_map(with_defaults).collect(),
+        }
+    }
 }
 
 /// What every measurement takes.
@@ -56,6 +69,9 @@ pub struct SpeedOptions {
     #[arg(long, value_name = "N,..", value_delimiter = ',', default_value = "1,2,4,8",
         value_parser = clap::value_parser!(u32).range(1..=CLIENTS_MAX))]
     pub clients: Vec<u32>,
+    /// Only rows whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
     /// How the clients reach the server
     #[arg(long, value_name = "WAY,..", value_delimiter = ',', default_value = "preload,library")]
     pub ways: Vec<Way>,
@@ -117,9 +133,15 @@ mod tests {
     }
 
     #[test]
+    fn without_a_command_everything_is_measured() {
+        let commands = Arguments::try_parse_from(["b"]).unwrap().commands();
+        assert!(matches!(commands[..], [Command::Speed(_), Command::Fairness(_)]));
+    }
+
+    #[test]
     fn lists_are_separated_by_commas() {
         let parsed = Arguments::try_parse_from(["b", "speed", "--clients", "1,3", "--ways", "library"]).unwrap();
-        let Command::Speed(options) = parsed.command else { unreachable!("speed was parsed") };
+        let Some(Command::Speed(options)) = parsed.command else { unreachable!("speed was parsed") };
         assert_eq!(options.clients, [1, 3]);
         assert_eq!(options.ways, [Way::Library]);
     }

@@ -31,11 +31,12 @@ use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let done = match Arguments::parse().command {
+    let mut commands = Arguments::parse().commands().into_iter();
+    let done = commands.try_for_each(|command| match command {
         Command::Speed(options) => speed::run(&options),
         Command::Fairness(options) => fairness::run(&options),
         Command::Worker(options) => worker::run(&options),
-    };
+    });
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

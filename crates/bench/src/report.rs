@@ -22,6 +22,8 @@ pub struct Report<C: Serialize> {
     pub configuration: C,
     /// What was measured.
     pub rows: Vec<Row>,
+    /// What happened that no row shows.
+    pub remarks: Vec<String>,
     /// Why the run ended early, if it did.
     pub error: Option<String>,
     #[serde(skip)]
@@ -138,6 +140,7 @@ impl<C: Serialize> Report<C> {
             commit: Commit::here(),
             configuration,
             rows: Vec::new(),
+            remarks: Vec::new(),
             error: None,
             dir,
         })
@@ -208,9 +211,10 @@ impl<C: Serialize> Report<C> {
             ]);
         }
         let lines: Vec<String> = table.lines().map(|line| line.trim_end().to_owned()).collect();
+        let remarks: String = self.remarks.iter().map(|remark| format!("\nremark: {remark}")).collect();
         let unfinished = self.error.as_ref().map_or_else(String::new, |error| format!("\n\nUNFINISHED: {error}"));
         format!(
-            "{} of {} at {}\n{}\n\n{}{unfinished}",
+            "{} of {} at {}\n{}\n\n{}\n{remarks}{unfinished}",
             self.bench,
             self.commit.word(),
             self.started,

@@ -26,6 +26,8 @@ const ROUND_TRIP_BYTES: u64 = 64 * MIB;
 /// Empty files of all processes together.
 const FILES_MAX: u64 = 200_000;
 const TMPFS: &str = "tmpfs";
+/// A call that takes longer is remarked on.
+const STALL_NS: u64 = 200_000_000;
 /// The numbers of processes that are compared to see what happens when they outnumber the cores.
 const FEW: u32 = 2;
 const MANY: u32 = 8;
@@ -39,6 +41,7 @@ struct Configuration {
     written_bytes_max: u64,
     read_bytes: u64,
     server_workers: Option<u32>,
+    only: Option<String>,
 }
 
 /// A row of the table: one timed phase.
@@ -72,7 +75,10 @@ type Key = (Phase, usize, u32, String);
 
 /// What each repeat gave.
 #[derive(Debug, Default)]
-struct Figures(BTreeMap<Key, Vec<f64>>);
+struct Figures {
+    values: BTreeMap<Key, Vec<f64>>,
+    remarks: Vec<String>,
+}
 
 /// A way, or tmpfs, with its workers.
 struct Lane {
@@ -85,7 +91,6 @@ struct Lane {
 /// Measures, and writes the report even of a run that failed halfway.
 pub fn run(options: &SpeedOptions) -> Result<()> {
     let common = &options.common;
-    let session = Session::new(common.isonomia.as_deref())?;
     let written_bytes_max = WRITTEN_BYTES_MAX.min(memory_bytes("MemAvailable") / 4);
     let configuration = Configuration {
         repeats: common.repeat,
@@ -95,13 +100,19 @@ pub fn run(options: &SpeedOptions) -> Result<()> {
         written_bytes_max,
         read_bytes: READ_BYTES,
         server_workers: common.workers,
+        only: options.only.clone(),
     };
+    if configuration.phases().is_empty() {
+        anyhow::bail!("no row is called like that; there are: {}", PHASES.map(Phase::name).join("; "));
+    }
+    let session = Session::new(common.isonomia.as_deref())?;
     let mut report = Report::new("speed", common, configuration)?;
     let mut figures = Figures::default();
     let log = report.dir().join("server.log");
     let done = measure(&session, &report.configuration, &log, &mut figures);
     report.error = done.as_ref().err().map(|error| format!("{error:#}"));
     report.rows = figures.rows();
+    report.remarks = figures.remarks;
     report.publish(common.json)?;
     done
 }
@@ -135,16 +146,22 @@ fn measure(
                 let name = way.to_string();
                 lanes.push(Lane { crew: Crew::start(&name, commands)?, name, files: 0 });
             }
-            for phase in PHASES {
+            for phase in configuration.phases() {
                 for lane in &mut lanes {
                     let Some(task) = phase.task(configuration, processes, lane.files) else { continue };
                     let what = || format!("{} by {processes} processes over {}", phase.name(), lane.name);
                     let outcomes = lane.crew.run(session, &task).with_context(what)?;
+                    let longest_ns = outcomes.iter().map(|outcome| outcome.longest_ns).max().unwrap_or(0);
+                    if longest_ns > STALL_NS {
+                        let stall = format!("a call took {} ms: {}", longest_ns / 1_000_000, what());
+                        eprintln!("isonomia-bench: {stall}");
+                        figures.remarks.push(stall);
+                    }
                     if phase == Phase::Create {
                         lane.files = outcomes.iter().map(|outcome| outcome.operations).min().unwrap_or(0);
                     }
                     for (index, value) in phase.values(&outcomes).into_iter().enumerate() {
-                        figures.0.entry((phase, index, processes, lane.name.clone())).or_default().push(value);
+                        figures.values.entry((phase, index, processes, lane.name.clone())).or_default().push(value);
                     }
                 }
             }
@@ -176,6 +193,15 @@ fn round_trips(direction: Direction) -> Operation {
         file: FileState::Filled,
         log: Log::Latency,
     })
+}
+
+impl Configuration {
+    /// The phases that are asked for. Files are looked at and removed only where some were made.
+    fn phases(&self) -> Vec<Phase> {
+        let is_named = |phase: Phase| self.only.as_ref().is_none_or(|only| phase.name().contains(only.as_str()));
+        let needs_files = is_named(Phase::Stat) || is_named(Phase::Unlink);
+        PHASES.into_iter().filter(|phase| is_named(*phase) || (*phase == Phase::Create && needs_files)).collect()
+    }
 }
 
 impl Phase {
@@ -253,8 +279,8 @@ impl Phase {
 
 impl Figures {
     fn rows(&self) -> Vec<Row> {
-        let mut rows: Vec<Row> = self.0.iter().map(|(key, values)| self.row(key, values)).collect();
-        rows.extend(self.0.keys().filter_map(|key| self.calm(key)));
+        let mut rows: Vec<Row> = self.values.iter().map(|(key, values)| self.row(key, values)).collect();
+        rows.extend(self.values.keys().filter_map(|key| self.calm(key)));
         rows
     }
 
@@ -266,7 +292,7 @@ impl Figures {
         if way == TMPFS {
             return row;
         }
-        let tmpfs = self.0.get(&(*phase, *index, *processes, TMPFS.to_owned()));
+        let tmpfs = self.values.get(&(*phase, *index, *processes, TMPFS.to_owned()));
         let is_local = !way.ends_with("-tcp");
         Row {
             must: if is_local { phase.must(*index, *processes) } else { None },
@@ -280,8 +306,8 @@ impl Figures {
         if *processes != MANY {
             return None;
         }
-        let few = self.0.get(&(*phase, *index, FEW, way.clone()))?;
-        let ratios = self.0[key].iter().zip(few).map(|(many, few)| many / few).collect();
+        let few = self.values.get(&(*phase, *index, FEW, way.clone()))?;
+        let ratios = self.values[key].iter().zip(few).map(|(many, few)| many / few).collect();
         let name = format!("{}, {MANY} processes / {FEW}", phase.name());
         let must = (way != TMPFS).then(|| Must::at_least(0.5));
         Some(Row { must, processes: Some(MANY), ..Row::new(name, way, "x", ratios) })
@@ -311,7 +337,7 @@ mod tests {
         for (processes, way, values) in
             [(2, "tmpfs", [100.0, 200.0]), (2, "preload", [50.0, 60.0]), (8, "preload", [20.0, 45.0])]
         {
-            figures.0.insert((Phase::Write1MiB, 0, processes, way.to_owned()), values.to_vec());
+            figures.values.insert((Phase::Write1MiB, 0, processes, way.to_owned()), values.to_vec());
         }
         let rows = figures.rows();
         let of = |name: &str, way: &str, n| {

@@ -108,7 +108,7 @@ mod tests {
         let total = [10; 8];
         // From slice 1 on: windows of two hold 1, 3, 7, 10 of 20.
         assert_eq!(time_to_share(&part, &total, 1, 2, 0.5, 0.05), Some(5));
-        assert_eq!(time_to_share(&part, &total, 1, 2, 0.5, 0.30), Some(4));
+        assert_eq!(time_to_share(&part, &total, 1, 2, 0.5, 0.31), Some(4));
         assert_eq!(time_to_share(&part, &total, 1, 2, 0.9, 0.05), None);
         assert_eq!(time_to_share(&part, &total, 9, 2, 0.5, 0.05), None);
     }

@@ -131,6 +131,8 @@ pub struct Outcome {
     pub begin_ns: u64,
     /// When the last call ended.
     pub end_ns: u64,
+    /// The longest call, or the longest few where the clock is not looked at after each.
+    pub longest_ns: u64,
     /// With [`Log::Latency`].
     pub latency: Option<Latency>,
     /// With [`Log::Slices`]; empty otherwise.

@@ -128,7 +128,9 @@ impl Worker {
             let name = self.name(outcome.operations % files);
             call(&self.access, &name).with_context(|| name)?;
             outcome.operations += 1;
-            outcome.end_ns = now_ns();
+            let now = now_ns();
+            outcome.longest_ns = outcome.longest_ns.max(now - outcome.end_ns);
+            outcome.end_ns = now;
         }
         Ok(outcome)
     }
@@ -177,7 +179,7 @@ impl Worker {
         let is_short = transfer.block_bytes < LARGE_BYTES && transfer.log == Log::Totals;
         let calls_max = if transfer.file == FileState::Fresh { offsets.blocks() } else { u64::MAX };
         let begin_ns = now_ns();
-        let (mut calls, mut end_ns) = (0, begin_ns);
+        let (mut calls, mut end_ns, mut longest_ns) = (0, begin_ns, 0);
         while calls < calls_max && end_ns - begin_ns < duration_ns {
             for _ in 0..(if is_short { SHORT_CALLS } else { 1 }).min(calls_max - calls) {
                 let offset = offsets.next();
@@ -188,10 +190,12 @@ impl Worker {
                 calls += 1;
             }
             let now = now_ns();
+            longest_ns = longest_ns.max(now - end_ns);
             keeper.keep(now, now - end_ns, transfer.block_bytes);
             end_ns = now;
         }
-        Ok(Outcome { operations: calls, bytes: calls * transfer.block_bytes, begin_ns, end_ns, ..Outcome::default() })
+        let bytes = calls * transfer.block_bytes;
+        Ok(Outcome { operations: calls, bytes, begin_ns, end_ns, longest_ns, ..Outcome::default() })
     }
 
     /// Fills the file, and makes sure that what comes back is what was written.

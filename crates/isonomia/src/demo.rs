@@ -31,6 +31,10 @@ const POLICIES: [&str; 3] = ["fifo", "job-fair", "size-fair"];
 const SAMPLE_PERIOD: Duration = Duration::from_millis(100);
 /// A job's first files are created, its programs loaded: left out of the figures.
 const SETTLE_S: f64 = 0.5;
+/// What preparing the files takes about, for the progress bar.
+const PREPARATION: Duration = Duration::from_secs(2);
+/// It takes longer where something is wrong, or the machine has no time to spare for a demo.
+const PREPARATION_MAX: Duration = Duration::from_secs(30);
 /// How long each job runs alone.
 const ALONE: Duration = Duration::from_secs(3);
 /// The small job joins after this part of a scene: one sees how soon it has its share.
@@ -48,6 +52,11 @@ pub struct DemoJob {
 }
 
 impl DemoJob {
+    /// Bytes of all its files together, with some to spare because its processes are not equally fast.
+    fn files_bytes(&self) -> u64 {
+        u64::from(self.processes) * (processes::FILE_MIB << 20) * 5 / 4
+    }
+
     fn description(&self) -> String {
         let nodes = if self.nodes == 1 { "node" } else { "nodes" };
         let processes = if self.processes == 1 { "process" } else { "processes" };
@@ -76,9 +85,10 @@ pub fn demo(options: &DemoOptions) -> Result<()> {
         control: Control::connect_to(server.address(), None)?,
         server,
         interrupted,
-        progress: Progress::new(ALONE * 2 + scene * POLICIES.len() as u32),
+        progress: Progress::new(PREPARATION + ALONE * 2 + scene * POLICIES.len() as u32),
     };
     let started = Instant::now();
+    stage.prepare()?;
     let alone = [stage.play_alone(SMALL)?, stage.play_alone(LARGE)?];
     let mut scenes = Vec::new();
     for policy in POLICIES {
@@ -106,6 +116,23 @@ struct Stage {
 }
 
 impl Stage {
+    /// Lets both jobs write until all files are there, for the first writing of a file takes memory from the
+    /// kernel, and later ones do not.
+    fn prepare(&mut self) -> Result<()> {
+        self.progress.say("preparing the files".to_owned());
+        let mut processes = vec![self.enter(LARGE)?, self.enter(SMALL)?];
+        let start = Instant::now();
+        loop {
+            let samples = self.watch(SAMPLE_PERIOD, &mut processes)?;
+            let has_all = |(job, data): (&DemoJob, &JobSample)| data.bytes_total >= job.files_bytes();
+            if samples.last().is_some_and(|last| JOBS.iter().zip(&last.jobs).all(has_all)) {
+                break;
+            }
+            ensure!(start.elapsed() < PREPARATION_MAX, "the jobs' files are not written after {PREPARATION_MAX:?}");
+        }
+        self.clear(processes)
+    }
+
     /// One job alone: what it could have.
     fn play_alone(&mut self, job: usize) -> Result<Figures> {
         self.progress.say(format!("{} alone", JOBS[job].name));
@@ -113,8 +140,7 @@ impl Stage {
         let samples = self.watch(ALONE, &mut processes)?;
         self.clear(processes)?;
         let from_s = samples.first().map_or(0.0, |first| first.time_s) + SETTLE_S;
-        let [small, large] = figures::figures(&samples, from_s).context("the server's clock stands still")?;
-        Ok(if job == SMALL { small } else { large })
+        Ok(figures_from(&samples, from_s, &[job])?[job])
     }
 
     /// Both jobs under `policy`: the large one first, then the small one joins.
@@ -126,10 +152,11 @@ impl Stage {
         let mut processes = vec![self.enter(LARGE)?];
         let mut samples = self.watch(alone, &mut processes)?;
         processes.push(self.enter(SMALL)?);
-        let joined_s = samples.last().map_or(0.0, |last| last.time_s);
+        // The next watch begins with a look of its own, too soon after this one for a rate between the two.
+        let joined_s = samples.pop().map_or(0.0, |last| last.time_s);
         samples.extend(self.watch(length - alone, &mut processes)?);
         self.clear(processes)?;
-        let figures = figures::figures(&samples, joined_s + SETTLE_S).context("the server's clock stands still")?;
+        let figures = figures_from(&samples, joined_s + SETTLE_S, &[SMALL, LARGE])?;
         Ok(Scene { policy, figures, samples, joined_s })
     }
 
@@ -169,6 +196,15 @@ impl Stage {
         }
         Ok(())
     }
+}
+
+/// The figures from `from_s` on; an error if one of the `active` jobs stood still.
+fn figures_from(samples: &[Sample], from_s: f64, active: &[usize]) -> Result<[Figures; 2]> {
+    let figures = figures::figures(samples, from_s).context("the server's clock stands still")?;
+    for job in active {
+        ensure!(figures[*job].throughput_bytes_per_s > 0.0, "job {} stood still", JOBS[*job].name);
+    }
+    Ok(figures)
 }
 
 /// What the status says of the two jobs; zeros of one that has not been there yet.

@@ -15,8 +15,10 @@ use std::time::{Duration, Instant};
 /// From SIGTERM to SIGKILL.
 const GRACE: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(2);
+/// Size of each process's file.
+pub const FILE_MIB: u64 = 128;
 /// One `dd` after the other, each over the same file; the first that fails ends it.
-const DD_LOOP: &str = "while dd if=/dev/zero of=\"$1\" bs=1M count=256 conv=notrunc status=none; do :; done; exit 1";
+const DD_LOOP: &str = "while dd if=/dev/zero of=\"$1\" bs=1M count=\"$2\" conv=notrunc status=none; do :; done; exit 1";
 /// Standard error of a job that failed is shown up to this length.
 const COMPLAINT_LEN_MAX: u64 = 4096;
 
@@ -78,9 +80,10 @@ impl JobProcesses {
         let mut groups = Vec::new();
         for process in 0..job.processes {
             let mut command = own_program()?;
-            command.args(["run", "--server", &server.to_string(), "--prefix", "/isonomia"]);
+            command.args(["run", "--server", &server.to_string(), "--prefix", "/isonomia", "--timeout", "10s"]);
             command.args(["--job", job.name, "--user", job.user, "--nodes", &job.nodes.to_string()]);
-            command.args(["--", "sh", "-c", DD_LOOP, "sh", &format!("/isonomia/{}-{process}", job.name)]);
+            let file = format!("/isonomia/{}-{process}", job.name);
+            command.args(["--", "sh", "-c", DD_LOOP, "sh", &file, &FILE_MIB.to_string()]);
             command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
             groups.push(ProcessGroup::start(&mut command)?);
         }

@@ -219,11 +219,14 @@ fn appends_from_many_threads_never_overlap() {
     let dir = scratch_dir();
     let store = Store::open(&config(dir.path(), 3)).unwrap();
     let file = open(&store, "log").ino;
+    // All begin each round together: or one might be done before the next has started.
+    let round = std::sync::Barrier::new(THREADS.into());
     std::thread::scope(|scope| {
         for t in 0..THREADS {
-            let store = &store;
+            let (store, round) = (&store, &round);
             scope.spawn(move || {
                 for i in 0..EACH {
+                    round.wait();
                     let (offset, n) = store.append(file, &[t + 1; 100], at(2)).unwrap();
                     assert_eq!((offset % 100, n), (0, 100));
                     if i % 20 == 0 {

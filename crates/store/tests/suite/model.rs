@@ -489,3 +489,103 @@ proptest! {
         world.compare_trees();
     }
 }
+
+/// Cases that chance seldom makes, as a script: user, operation.
+#[test]
+fn traps_are_avoided_like_by_a_local_file_system() {
+    if !is_root() {
+        return;
+    }
+    rustix::process::umask(Mode::empty());
+    let mkdir = |path: &str, mode| Op::Mkdir { path: path.into(), mode };
+    let rename =
+        |path: &str, path2: &str| Op::Rename { path: path.into(), path2: path2.into(), how: RenameHow::Replace };
+    let exchange =
+        |path: &str, path2: &str| Op::Rename { path: path.into(), path2: path2.into(), how: RenameHow::Exchange };
+    let file = |path: &str, mode| Op::Open {
+        path: path.into(),
+        slot: 0,
+        access: access::WRITE,
+        create: true,
+        exclusive: false,
+        truncate: true,
+        dir: false,
+        no_follow: false,
+        mode,
+    };
+    let unlink = |path: &str| Op::Unlink { path: path.into() };
+    let chown = |path: &str, uid, gid| Op::Chown { path: path.into(), uid, gid, follow: true };
+    let chmod = |path: &str, mode| Op::Chmod { path: path.into(), mode };
+    let script = [
+        // Into itself, over an ancestor, over what is not empty, over another kind.
+        (0, mkdir("a", 0o755)),
+        (0, mkdir("a/b", 0o755)),
+        (0, mkdir("a/b/c", 0o755)),
+        (0, rename("a", "a/x")),
+        (0, rename("a", "a/b/x")),
+        (0, rename("a", "a")),
+        (0, rename("a/b/c", "a")),
+        (0, exchange("a", "a/b")),
+        (0, exchange("a/b/c", "a")),
+        (0, mkdir("d", 0o755)),
+        (0, rename("d", "a")),
+        (0, file("f", 0o644)),
+        (0, rename("f", "d")),
+        (0, rename("d", "f")),
+        (0, exchange("f", "a/b")),
+        (0, Op::Rmdir { path: "a".into() }),
+        (0, Op::Link { path: "a".into(), path2: "l".into(), follow: true }),
+        // In a sticky directory only owners remove and rename.
+        (0, mkdir("t", 0o1777)),
+        (1, file("t/mine", 0o666)),
+        (2, unlink("t/mine")),
+        (2, rename("t/mine", "t/yours")),
+        (2, file("t/yours", 0o666)),
+        (2, rename("t/yours", "t/mine")),
+        (1, rename("t/mine", "t/yours")),
+        (1, rename("t/mine", "t/other")),
+        (0, unlink("t/yours")),
+        (1, unlink("t/other")),
+        // A directory that moves must be its mover's to write, and the search bit counts on the way.
+        (1, mkdir("home", 0o777)),
+        (0, mkdir("home/root", 0o755)),
+        (1, mkdir("home/to", 0o777)),
+        (1, rename("home/root", "home/to/root")),
+        (1, rename("home/root", "home/renamed")),
+        (1, chmod("home", 0o600)),
+        (1, file("home/to/x", 0o644)),
+        (0, file("home/to/x", 0o644)),
+        // Groups: set-group-id directories, giving away, and the bits that go with it.
+        (0, mkdir("g", 0o777)),
+        (0, chown("g", None, Some(200))),
+        (0, chmod("g", 0o2777)),
+        (1, mkdir("g/sub", 0o755)),
+        (1, file("g/s", 0o2755)),
+        (2, file("g/s2", 0o6755)),
+        (1, chown("g/s", None, Some(100))),
+        (1, chown("g/s", Some(1001), None)),
+        (2, chown("g/s2", None, Some(100))),
+        (2, chmod("g/s2", 0o6777)),
+        (0, chown("g/s2", Some(1000), Some(0))),
+        (1, chmod("g/s2", 0o2755)),
+        (2, chmod("g/s2", 0o644)),
+        // Through links that lead nowhere, and round in a circle.
+        (0, Op::Symlink { text: "nowhere".into(), path: "dangling".into() }),
+        (0, Op::Symlink { text: "loop".into(), path: "loop".into() }),
+        (0, file("loop", 0o644)),
+        (0, mkdir("dangling", 0o755)),
+        (0, file("dangling", 0o644)),
+        (0, Op::Stat { path: "nowhere".into(), follow: false }),
+        (0, unlink("dangling/")),
+        (0, Op::Rmdir { path: "dangling".into() }),
+        (0, rename("dangling", "renamed")),
+        (0, Op::Readlink { path: "renamed".into() }),
+    ];
+    let mut world = World::new();
+    for (user, op) in &script {
+        world.step(USERS[*user], op);
+        world.compare_trees();
+    }
+    world.crash();
+    world.compare_trees();
+}

@@ -52,14 +52,15 @@ int main(int argc, char **argv)
 	reap(child);
 	check(lseek(fd, 0, SEEK_CUR) == 44, "offset after a child's exec");
 
-	/* The parent closes, and the file has no name any more; the child still has it. */
-	int go[2];
-	check(pipe(go) == 0, "pipe");
+	/* The parent closes, and the file has no name any more; the child, which has used it, still has it. */
+	int used[2], go[2];
+	check(pipe(used) == 0 && pipe(go) == 0, "pipe");
 	child = fork();
 	if (child == 0) {
 		char byte;
 		struct stat stat;
 		close(go[1]);
+		check(fstat(fd, &stat) == 0 && write(used[1], "x", 1) == 1, "use");
 		check(read(go[0], &byte, 1) == 1, "go");
 		check(fstat(fd, &stat) == 0 && stat.st_nlink == 0, "fstat without a name");
 		check(pwrite(fd, "late", 4, 0) == 4, "write without a name");
@@ -67,6 +68,8 @@ int main(int argc, char **argv)
 		check(pread(fd, back, 4, 0) == 4 && !memcmp(back, "late", 4), "read without a name");
 		_exit(0);
 	}
+	char byte;
+	check(read(used[0], &byte, 1) == 1, "used");
 	check(unlink("f") == 0 && close(fd) == 0, "unlink and close");
 	check(write(go[1], "x", 1) == 1, "go");
 	reap(child);

@@ -9,7 +9,7 @@
 //! * A job that returns within the active window is owed what it missed, up to [`Tuning::lag_max`]; one that was
 //!   idle for longer starts at the present virtual time. Nobody is in debt for more than its own last request.
 //! * While jobs stay queued, two of them differ in service / share by at most one request each.
-//! * A job that is behind, has nothing queued, and is due back soon is waited for; see
+//! * A job that is behind by more than [`Tuning::lag_free`], has nothing queued, and is due back soon is waited for; see
 //!   [`activity`](crate::activity) for when and for what it may cost. With several workers this also keeps a
 //!   job with many processes from running ahead of one whose only request is in service.
 //!
@@ -162,6 +162,7 @@ impl VirtualTime {
     fn first_awaited(&self, now: Nanos, front: Turn) -> Option<(u32, Patience)> {
         let behind = self.awaited.iter().take(AWAITED_LOOK_MAX).take_while(|(turn, _)| turn.0 < front.0);
         behind
+            .filter(|&&(turn, slot)| turn.0.saturating_add(self.span(slot, self.tuning.lag_free)) < front.0)
             .map(|&(_, slot)| {
                 let in_flight = self.roster.job(slot).in_flight > 0;
                 (slot, self.accounts[slot as usize].habit.patience(now, in_flight, self.tuning.hold_max))
@@ -169,16 +170,18 @@ impl VirtualTime {
             .find(|(_, patience)| *patience != Patience::Later)
     }
 
-    /// Stops waiting for a job. If it was waited for and did not come, it loses what it was owed.
+    /// Stops waiting for a job. If it was waited for and did not come, it loses what it was owed beyond
+    /// [`Tuning::lag_free`].
     fn give_up(&mut self, slot: u32, front: Turn) {
         self.forget_awaited(slot);
         if self.hold.is_none_or(|hold| hold.slot != slot) {
             return;
         }
         let in_flight = self.roster.job(slot).in_flight > 0;
+        let owed_from = front.0.saturating_sub(self.span(slot, self.tuning.lag_free));
         let account = &mut self.accounts[slot as usize];
         if account.habit.miss(in_flight) {
-            account.tag = account.tag.max(front.0);
+            account.tag = account.tag.max(owed_from);
         }
     }
 

@@ -7,6 +7,14 @@ const PROMPT: JobId = JobId(1);
 const BUSY: JobId = JobId(2);
 const COST: Nanos = Nanos::from_micros(100);
 const THINK: Nanos = Nanos::from_micros(20);
+/// Holds without the arrears that are free: the first nanosecond counts.
+const AT_ONCE: Tuning = Tuning {
+    active_window: Nanos::from_millis(20),
+    hold_max: Nanos::from_micros(500),
+    lag_free: Nanos::ZERO,
+    lag_max: Nanos::from_millis(50),
+    parallel: 1,
+};
 
 struct Bench {
     arbiter: Box<dyn Arbiter>,
@@ -18,7 +26,7 @@ impl Bench {
     /// `PROMPT` is due four times as much as `BUSY`, which always has a request queued.
     fn new(policy: &str) -> Self {
         let spec = policy.parse().expect("a policy");
-        let mut arbiter = build(&spec, Draw::VirtualTime, 0, Tuning::default());
+        let mut arbiter = build(&spec, Draw::VirtualTime, 0, AT_ONCE);
         arbiter.set_job(Nanos::ZERO, PROMPT, &JobInfo { nodes: 4, ..JobInfo::new("prompt", "", "") });
         arbiter.set_job(Nanos::ZERO, BUSY, &JobInfo::new("busy", "", ""));
         Self { arbiter, now: Nanos::ZERO, id: 0 }
@@ -65,6 +73,22 @@ impl Bench {
         }
         holds
     }
+}
+
+#[test]
+fn small_arrears_are_caught_up_with_instead_of_waited_for() {
+    let mut bench = Bench::new("job-fair");
+    let spec = "job-fair".parse().expect("a policy");
+    bench.arbiter = build(&spec, Draw::VirtualTime, 0, Tuning { lag_free: COST + COST, ..AT_ONCE });
+    for job in [PROMPT, BUSY] {
+        bench.arbiter.set_job(Nanos::ZERO, job, &JobInfo::new("job", "", ""));
+    }
+    assert_eq!(bench.return_promptly(8), 0, "one request behind");
+    // Absent for two turns, it is two requests behind, and nothing is held.
+    assert_eq!([bench.serve(), bench.serve()], [Ok(BUSY); 2]);
+    // Back, it catches up.
+    (0..3).for_each(|_| bench.issue(PROMPT));
+    assert_eq!([bench.serve(), bench.serve()], [Ok(PROMPT); 2]);
 }
 
 #[test]

@@ -31,8 +31,8 @@ pub struct Tuning {
     /// Default 500 us: a process that fills a 1 MiB buffer and is woken on a busy machine is back in less.
     pub hold_max: Nanos,
     /// Service that a job may be behind before anything is held for it, and that it is still owed after it was waited
-    /// for in vain: it catches up when it comes. Default 1 ms: a hold idles the target, arrears of this size do
-    /// not, and they are a hundredth of the 100 ms over which throughput is to be even.
+    /// for in vain: it catches up when it comes. Default 2 ms: a hold idles the target, arrears of this size do
+    /// not, and they are a fiftieth of the 100 ms over which throughput is to be even.
     pub lag_free: Nanos,
     /// The most service that a job is still owed when it returns within the window. Default 50 ms: several of
     /// the largest requests of a slow target, and less than the 100 ms over which throughput is to be even.
@@ -48,7 +48,7 @@ impl Default for Tuning {
         Self {
             active_window: Nanos::from_millis(20),
             hold_max: Nanos::from_micros(500),
-            lag_free: Nanos::from_millis(1),
+            lag_free: Nanos::from_millis(2),
             lag_max: Nanos::from_millis(50),
             parallel: 1,
         }

@@ -239,6 +239,9 @@ impl Core {
         self.serve_now(target, work, scratch);
         if is_long {
             self.awake.fetch_add(1, Ordering::AcqRel);
+            // A worker that is never short of work keeps its core for milliseconds, and a client whose turn it is
+            // cannot bring its next piece: one process would fall behind many for want of the processor.
+            rustix::thread::sched_yield();
         }
     }
 

@@ -94,6 +94,8 @@ struct Queue {
     device: Option<CappedDevice>,
     pending: Slab<Pending>,
     due: BinaryHeap<Reverse<Due>>,
+    /// The policy let the target idle since the last request was served.
+    is_held: bool,
     finished: Slab<Served>,
     requests_total: u64,
     service_ns_total: u64,
@@ -147,6 +149,7 @@ impl Target {
             device: is_capped.then(CappedDevice::new),
             pending: Slab::new(),
             due: BinaryHeap::new(),
+            is_held: false,
             finished: Slab::new(),
             requests_total: 0,
             service_ns_total: 0,
@@ -213,13 +216,19 @@ impl Target {
             Next::Dispatch(request) => {
                 let pending = queue.pending.remove(request.id.0 as usize);
                 self.waiting.fetch_sub(1, Ordering::Release);
+                let is_held = std::mem::take(&mut queue.is_held);
+                let others_wait = queue.arbiter.queued() > 0;
                 let finish_at = queue.device.as_mut().map(|device| {
-                    let was_waiting = pending.arrived <= device.free_at();
+                    // A gap is this machine's late wake-up if something was waiting, and the policy's if it held.
+                    let was_waiting = !is_held && (others_wait || pending.arrived <= device.free_at());
                     device.start(now, request.cost, was_waiting)
                 });
                 Turn::Serve(Work { pending, id: request.id, finish_at })
             }
-            Next::WaitUntil(at) => earliest(at),
+            Next::WaitUntil(at) => {
+                queue.is_held = true;
+                earliest(at)
+            }
             Next::Idle => due_at.map_or(Turn::Idle, Turn::WaitUntil),
         }
     }

@@ -1,6 +1,6 @@
 //! What every hook is made of: the macro that defines one, the real function behind it, and how it fails.
 //!
-//! Every hook has the same shape: [`hook!`] exports a function under libc's name and binds a closure to the
+//! Every hook has the same shape: `hook!` exports a function under libc's name and binds a closure to the
 //! real one; the body decides between "ours" and "theirs". Arguments from C are wrapped in the types of
 //! [`crate::foreign`], so that bodies need no `unsafe`.
 

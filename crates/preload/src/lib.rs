@@ -6,7 +6,7 @@
 //!
 //! * [`route`] decides by a path's text, [`serve`] by path and descriptor: the one place that does.
 //! * [`placeholder`], [`description`], [`table`]: descriptors of ours, as the kernel and this process know them.
-//! * The other modules hold the hooks, one family each, all of the shape that [`hook!`] gives.
+//! * The other modules hold the hooks, one family each, all of the shape that `hook!` gives.
 //!
 //! The library's own code makes its system calls directly. `std`'s I/O would call the very functions that are
 //! defined here, and must not be used.

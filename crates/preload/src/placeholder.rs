@@ -75,6 +75,12 @@ impl Mapping {
         self.page().number
     }
 
+    /// The inode.
+    #[cfg(test)]
+    pub fn ino(&self) -> u64 {
+        self.page().capability.ino
+    }
+
     pub fn position(&self) -> &PositionLock {
         &self.page().position
     }

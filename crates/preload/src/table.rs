@@ -127,6 +127,7 @@ mod tests {
     use super::*;
     use isonomia_client::{Attr, Capability, Layout, OpenFile};
     use isonomia_units::TargetId;
+    use std::sync::atomic::AtomicBool;
 
     fn description(ino: u64) -> Held {
         let file = OpenFile {
@@ -170,24 +171,33 @@ mod tests {
         }
     }
 
+    /// Places of closed descriptions are used again at once, here always for the other descriptor: a look-up that did
+    /// not look at its slot a second time would find the other's.
     #[test]
     fn look_ups_race_with_closes() {
-        let fd = 900_100;
+        let fds = [900_100, 900_101];
+        let inos = |fd: c_int| fd as u64;
+        let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            let closer = scope.spawn(move || {
-                for ino in 0..2_000 {
-                    install(fd, description(ino)).unwrap();
+            scope.spawn(|| {
+                for round in 0..5_000 {
+                    let fd = fds[round % 2];
+                    install(fd, description(inos(fd))).unwrap();
                     assert!(remove(fd).is_some());
                 }
+                done.store(true, Ordering::Relaxed);
             });
-            scope.spawn(move || {
-                while !closer.is_finished() {
-                    if let Some(held) = find(fd) {
-                        assert!(held.mapping().is_ok());
+            for fd in fds {
+                let done = &done;
+                scope.spawn(move || {
+                    while !done.load(Ordering::Relaxed) {
+                        if let Some(held) = find(fd) {
+                            assert_eq!(held.mapping().unwrap().ino(), inos(fd));
+                        }
                     }
-                }
-            });
+                });
+            }
         });
-        assert!(!is_ours(fd));
+        assert!(!fds.iter().any(|fd| is_ours(*fd)));
     }
 }

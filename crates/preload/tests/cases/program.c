@@ -120,6 +120,17 @@ int main(void)
         CHECK(s == 0);
     CHECK(fstat(shared_fd, &st) == 0 && st.st_size == 12 * 200 * 16);
     CHECK(lseek(shared_fd, 0, SEEK_CUR) == st.st_size);
+    /* An unlinked file is the child's as well once it has used it, whatever the parent does. */
+    int go[2], used[2], unlinked = open("unlinked", O_RDWR | O_CREAT, 0600);
+    CHECK(write(unlinked, "still here", 10) == 10 && unlink("unlinked") == 0 && pipe(go) == 0 && pipe(used) == 0);
+    if (fork() == 0) {
+        char c[10];
+        CHECK(fstat(unlinked, &st) == 0 && write(used[1], "u", 1) == 1 && read(go[0], c, 1) == 1);
+        CHECK(pread(unlinked, c, 10, 0) == 10 && !memcmp(c, "still here", 10));
+        _exit(failed);
+    }
+    CHECK(read(used[0], b, 1) == 1 && close(unlinked) == 0 && write(go[1], "g", 1) == 1);
+    CHECK(wait(&s) > 0 && s == 0);
     pid_t p = vfork();
     if (p == 0) {
         dup2(shared_fd, 1);

@@ -93,7 +93,9 @@ head -c 2 | od -c ) < g
     cat
 } < g
 echo "$a"
-echo abc | tee >(cat > proc1) > /dev/null
+exec 7> >(cat > proc1)
+echo abc 1>&7
+exec 7>&-
 wait $!
 cat proc1
 cat <(cat f; echo p)

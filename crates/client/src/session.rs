@@ -127,6 +127,10 @@ impl Client {
         if header.errno == 0 {
             return Ok(header);
         }
+        // The kernel's own bounds of error numbers; a peer may send anything.
+        if !(1..4096).contains(&header.errno) {
+            return Err(self.malformed());
+        }
         let errno = Errno::from_raw_os_error(header.errno as i32);
         match reply.get(..header.payload_len as usize) {
             Some(path) if errno == Errno::REMOTE && !path.is_empty() => Err(Error::Outside(path.into())),

@@ -153,7 +153,7 @@ fn pipeline(
         while end.is_none() && posted < range.end && sent - taken < Channel::DEPTH {
             let room = (range.end - posted).min(Channel::PAYLOAD_LEN_MAX);
             // The cost of an operation is charged once for every PAYLOAD_LEN_MAX bytes, however they are split.
-            let first = (posted - range.start) % PAYLOAD_LEN_MAX == 0;
+            let first = (posted - range.start).is_multiple_of(PAYLOAD_LEN_MAX);
             let request = piece(file, side.op(), offset, posted, room, first);
             let len = request.len as usize;
             if let Side::Write(data) = side {

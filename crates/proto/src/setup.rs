@@ -2,7 +2,7 @@
 //!
 //! On TCP the server speaks first: [`Challenge`]; on a Unix socket the kernel vouches for the peer and the
 //! client speaks first. Then the client's [`Hello`], on a Unix socket with the shared memory's descriptor
-//! attached, and the server's answer: [`Welcome`] or [`Refusal`].
+//! attached, and the server's [`Answer`].
 
 use crate::PROTOCOL_VERSION;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};

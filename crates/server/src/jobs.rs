@@ -231,7 +231,7 @@ impl Jobs {
     pub fn sample(&self, now: Nanos) -> Vec<Arc<Job>> {
         let mut known = self.known();
         known.samples += 1;
-        let is_new_second = known.samples % SAMPLES as u64 == 0;
+        let is_new_second = known.samples.is_multiple_of(SAMPLES as u64);
         let mut forgotten = Vec::new();
         known.by_name.retain(|_, job| {
             let received = job.received(now);

@@ -223,7 +223,7 @@ fn keep(core: &Core) {
             }
         }
         samples = samples.wrapping_add(1);
-        if samples % FLUSH_EVERY_SAMPLES == 0 {
+        if samples.is_multiple_of(FLUSH_EVERY_SAMPLES) {
             core.look_after_connections(now);
             if let Err(error) = core.store.flush_dirty() {
                 tracing::error!(%error, "cannot write sizes and times to the database");

@@ -65,7 +65,7 @@ pub struct Served {
 #[derive(Debug)]
 pub enum Turn {
     /// Serve this.
-    Serve(Work),
+    Serve(Box<Work>),
     /// Answer this: the emulated device is done with it.
     Answer(Box<Served>),
     /// Nothing before this time, unless a request comes.
@@ -193,15 +193,15 @@ impl Target {
     /// What to do next.
     pub fn turn(&self, now: Nanos) -> Turn {
         let mut queue = self.queue();
-        if let Some(Reverse(due)) = queue.due.peek() {
-            if due.at <= now {
-                let key = due.key;
-                queue.due.pop();
-                let served = queue.finished.remove(key);
-                self.waiting.fetch_sub(1, Ordering::Release);
-                queue.ended(now, &served.pending, served.id);
-                return Turn::Answer(Box::new(served));
-            }
+        if let Some(Reverse(due)) = queue.due.peek()
+            && due.at <= now
+        {
+            let key = due.key;
+            queue.due.pop();
+            let served = queue.finished.remove(key);
+            self.waiting.fetch_sub(1, Ordering::Release);
+            queue.ended(now, &served.pending, served.id);
+            return Turn::Answer(Box::new(served));
         }
         let due_at = queue.due.peek().map(|Reverse(due)| due.at);
         let earliest = |at: Nanos| Turn::WaitUntil(due_at.map_or(at, |due| due.min(at)));
@@ -223,7 +223,7 @@ impl Target {
                     let was_waiting = !is_held && (others_wait || pending.arrived <= device.free_at());
                     device.start(now, request.cost, was_waiting)
                 });
-                Turn::Serve(Work { pending, id: request.id, finish_at })
+                Turn::Serve(Box::new(Work { pending, id: request.id, finish_at }))
             }
             Next::WaitUntil(at) => {
                 queue.is_held = true;

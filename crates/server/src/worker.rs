@@ -59,7 +59,7 @@ fn serve_one_each(core: &Core, first: usize, now: Nanos, scratch: &mut Vec<u8>) 
         }
         match target.turn(now) {
             Turn::Serve(work) => {
-                core.serve(target, work, scratch);
+                core.serve(target, *work, scratch);
                 served = true;
             }
             Turn::Answer(answer) => {

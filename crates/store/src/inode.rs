@@ -27,7 +27,7 @@ pub(crate) struct Inode {
     pub ino: u64,
     /// Where the bytes of a regular file are.
     pub layout: Option<Arc<Layout>>,
-    /// Looked at since the hand of [`crate::object::OpenObjects`] passed.
+    /// Looked at since the hand of `OpenObjects` passed.
     pub recent: AtomicBool,
     /// Open references of sessions. Grows under the namespace lock only.
     pub refs: AtomicU32,

@@ -4,7 +4,7 @@
 //! know. So what the library keeps open across calls is moved up to numbers that programs do not pick by hand, and
 //! [`is_parked`] tells whoever intercepts `close` and `dup2` to leave these alone.
 
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd, OwnedFd};
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -57,8 +57,10 @@ impl AsFd for Parked {
 impl Drop for Parked {
     fn drop(&mut self) {
         if let Some(descriptor) = self.0.take() {
-            let number = descriptor.as_raw_fd();
-            drop(descriptor);
+            let number = descriptor.into_raw_fd();
+            // Not by the C library's `close`, which may be intercepted to leave parked descriptors alone.
+            // SAFETY: the number was owned by `descriptor`, and nobody else closes it.
+            unsafe { rustix::io::close(number) };
             if let Some((word, bit)) = word(number) {
                 word.fetch_and(!bit, Ordering::Relaxed);
             }
@@ -79,6 +81,9 @@ mod tests {
         assert!(rustix::io::fcntl_getfd(&parked).unwrap().contains(rustix::io::FdFlags::CLOEXEC));
         drop(parked);
         assert!(!is_parked(number));
+        // SAFETY: only asks whether the number is open.
+        let gone = unsafe { BorrowedFd::borrow_raw(number) };
+        assert_eq!(rustix::io::fcntl_getfd(gone), Err(Errno::BADF));
         assert!(!is_parked(-1) && !is_parked(i32::MAX) && !is_parked(0));
     }
 }

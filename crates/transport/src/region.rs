@@ -109,7 +109,7 @@ impl Mapping {
     }
 
     fn word(&self, at: usize) -> &AtomicU32 {
-        debug_assert!(at % 4 == 0 && at + 4 <= BUFFERS_AT);
+        debug_assert!(at.is_multiple_of(4) && at + 4 <= BUFFERS_AT);
         // SAFETY: inside the mapping, aligned, and only ever accessed as an atomic.
         unsafe { &*self.0.as_ptr().add(at).cast::<AtomicU32>() }
     }

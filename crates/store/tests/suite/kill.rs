@@ -23,6 +23,9 @@ fn victim() {
     for i in 0usize.. {
         let file = open(&store, &format!("new{i}"));
         store.write(file.ino, 0, &vec![i as u8; size_of(i)], at(2)).unwrap();
+        let (old, new) = (format!("new{i}"), format!("done{i}"));
+        store.rename(&ROOT, Ino::ROOT, old.as_bytes(), Ino::ROOT, new.as_bytes(), Default::default(), at(5)).unwrap();
+        // After the last change of the record: what it says of the size is old, and only the objects know.
         match i % 4 {
             0 => store.fsync(file.ino, true).unwrap(),
             1 => store.release(file.ino).unwrap(),
@@ -34,8 +37,6 @@ fn victim() {
                 store.set_size(file.ino, size_of(i) as u64, at(4)).unwrap();
             }
         }
-        let (old, new) = (format!("new{i}"), format!("done{i}"));
-        store.rename(&ROOT, Ino::ROOT, old.as_bytes(), Ino::ROOT, new.as_bytes(), Default::default(), at(5)).unwrap();
         if i >= 3 && i % 5 == 0 {
             store.unlink(&ROOT, Ino::ROOT, format!("done{}", i - 3).as_bytes(), at(6)).unwrap();
         }

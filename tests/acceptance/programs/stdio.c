@@ -43,8 +43,10 @@ int main(void)
 	while (getline(&line, &room, f) > 0)
 		snprintf(kept, sizeof kept, "%s", line);
 	check(!strcmp(kept, "end\n"), "getline");
-	f = freopen("g", "w", f);
-	check(f && fputs("g", f) >= 0 && fclose(f) == 0, "freopen");
+	f = freopen("f", "r", f);
+	check(f && getline(&line, &room, f) == 2 && fclose(f) == 0, "freopen");
+	f = fopen("g", "w");
+	check(f && fputs("g", f) >= 0 && fclose(f) == 0, "another file");
 	check(fopen("missing", "r") == NULL && errno == ENOENT, "missing");
 	check(remove("g") == 0 && rename("f", "h") == 0, "remove and rename");
 

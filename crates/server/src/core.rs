@@ -27,6 +27,10 @@ const STALLED_MAX: usize = 64;
 const STALL_MAX: Nanos = Nanos::from_secs(10);
 /// Room for the reply of anything that is no read.
 const REPLY_LEN_MAX: usize = 16 << 10;
+/// After this long with short requests only, one worker serves them.
+const SHORT_FOR: Nanos = Nanos::from_millis(2);
+/// Requests that wait, from which on no worker is to spare.
+const BACKLOG: usize = 16;
 /// Below this, serving a request takes less time than waking another worker.
 const LONG_LEN: u32 = 32 << 10;
 
@@ -52,6 +56,8 @@ pub struct Core {
     pub awake: AtomicUsize,
     /// Workers that are asleep or about to be.
     pub asleep: AtomicUsize,
+    /// When a long piece of work was last begun, in nanoseconds of the monotonic clock.
+    long_at: AtomicU64,
     /// All workers.
     pub workers: usize,
     /// Everything ends.
@@ -79,6 +85,7 @@ impl Core {
             stalled: AtomicUsize::new(0),
             awake: AtomicUsize::new(workers),
             asleep: AtomicUsize::new(0),
+            long_at: AtomicU64::new(0),
             workers,
             is_stopping: AtomicBool::new(false),
             refused_total: AtomicU64::new(0),
@@ -234,6 +241,7 @@ impl Core {
         }
         let is_long = (work.pending.header.len >= LONG_LEN && !target.is_capped()) || work.pending.op == Op::Fsync;
         if is_long {
+            self.long_at.store(clock::now().0, Ordering::Relaxed);
             self.turn_away();
         }
         self.serve_now(target, work, scratch);
@@ -243,6 +251,14 @@ impl Core {
             // cannot bring its next piece: one process would fall behind many for want of the processor.
             rustix::thread::sched_yield();
         }
+    }
+
+    /// Whether one worker fewer would do: short requests are served faster than cores are handed over, so a second
+    /// worker on a core that a client needs makes every round trip longer.
+    pub fn has_worker_to_spare(&self, now: Nanos) -> bool {
+        self.awake.load(Ordering::Relaxed) > 1
+            && now.since(Nanos(self.long_at.load(Ordering::Relaxed))) > SHORT_FOR
+            && self.targets.iter().map(Target::waiting).sum::<usize>() < BACKLOG
     }
 
     /// This worker looks at no connection for a while; if it was the only one, another is woken to do so.

@@ -190,6 +190,11 @@ impl Target {
         self.waiting.load(Ordering::Acquire) == 0
     }
 
+    /// Requests queued or waiting for the device.
+    pub fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
     /// What to do next.
     pub fn turn(&self, now: Nanos) -> Turn {
         let mut queue = self.queue();

@@ -28,6 +28,10 @@ pub fn run(core: &Core, number: usize) {
         let now = clock::now();
         let taken_in = core.take_in(now);
         let (served, until) = serve_one_each(core, number, now, &mut scratch);
+        if core.has_worker_to_spare(now) && sleep(core, now, until) {
+            idle_rounds = 0;
+            continue;
+        }
         if taken_in || served {
             idle_rounds = 0;
             continue;

@@ -5,7 +5,7 @@ use crate::Finding;
 /// Every crate, lowest layer first; crates of one layer do not know each other.
 const LAYERS: [&[&str]; 5] = [
     &["units"],
-    &["policy", "proto"],
+    &["allocation", "policy", "proto"],
     &["store", "transport"],
     &["client", "server"],
     &["isonomia", "preload", "bench", "tidy"],

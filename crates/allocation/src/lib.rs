@@ -1,0 +1,43 @@
+//! Who gets how much of which target: bandwidth allocation over storage targets.
+//!
+//! An application whose processes write to several targets goes on only when all of them have served it. So what
+//! one target gives beyond the slowest is wasted, or at least not needed now. The schemes in here divide the
+//! targets' bandwidth among the applications of a [`Problem`] and give an [`Allocation`]:
+//!
+//! | scheme | function | source |
+//! |---|---|---|
+//! | POFS, each target for itself | [`pofs`] | GIFT §2 |
+//! | BSIP, synchronous progress at the fair share | [`bsip`] | GIFT §2 |
+//! | TSA, ESA, TMF, RND, throttling by rule | [`RuleThrottle`] | GIFT §4 |
+//! | TBF, token buckets | [`token_bucket`] | GIFT §3.5, ThemisIO §5 |
+//! | coflow, a guarantee and an order | [`Coflow`] | this project; Varys, Aalo, Sincronia |
+//!
+//! There is no clock, thread, global, log, or hidden randomness in here, and results are addressed by name: the
+//! same applications in any order get the same.
+//!
+//! ```
+//! use isonomia_allocation::{App, Problem, Targets, bsip};
+//! use std::sync::Arc;
+//!
+//! // GIFT Fig. 6, first decision.
+//! let targets = Arc::new(Targets::new([("t1", 1.0), ("t2", 1.0)])?);
+//! let apps = vec![App::at("A", &targets, &["t1"])?, App::at("B", &targets, &["t1", "t2"])?];
+//! let allocation = bsip(&Problem::new(targets, apps)?);
+//! assert_eq!(allocation.app("B").map(|app| app.share), Some(0.5));
+//! assert_eq!(allocation.target_uses()[1].wasted, 0.5);
+//! # Ok::<(), isonomia_allocation::ProblemError>(())
+//! ```
+
+mod allocation;
+mod coflow;
+mod fair;
+mod problem;
+mod rules;
+mod token_bucket;
+
+pub use allocation::{Allocation, AppAllocation, Coupons, Progress, TargetUse};
+pub use coflow::{Coflow, CoflowError, Order, ParseOrderError};
+pub use fair::{bsip, pofs};
+pub use problem::{App, Demand, Problem, ProblemError, TargetIndex, Targets};
+pub use rules::{Rule, RuleThrottle};
+pub use token_bucket::token_bucket;

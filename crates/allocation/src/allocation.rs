@@ -128,6 +128,10 @@ impl Allocation {
         }
     }
 
+    pub(crate) fn apps_mut(&mut self) -> &mut [AppAllocation] {
+        &mut self.apps
+    }
+
     /// What each application gets, in the order of their names.
     pub fn apps(&self) -> &[AppAllocation] {
         &self.apps

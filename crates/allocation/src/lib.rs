@@ -8,8 +8,10 @@
 //! |---|---|---|
 //! | POFS, each target for itself | [`pofs`] | GIFT §2 |
 //! | BSIP, synchronous progress at the fair share | [`bsip`] | GIFT §2 |
+//! | MBW, the greatest effective bandwidth | [`mbw()`] | GIFT §2 |
+//! | GIFT, throttle and reward | [`Gift`] | GIFT §3 |
 //! | TSA, ESA, TMF, RND, throttling by rule | [`RuleThrottle`] | GIFT §4 |
-//! | TBF, token buckets | [`token_bucket`] | GIFT §3.5, ThemisIO §5 |
+//! | TBF, token buckets | [`token_bucket()`] | GIFT §3.5, ThemisIO §5 |
 //! | coflow, a guarantee and an order | [`Coflow`] | this project; Varys, Aalo, Sincronia |
 //!
 //! There is no clock, thread, global, log, or hidden randomness in here, and results are addressed by name: the
@@ -31,13 +33,20 @@
 mod allocation;
 mod coflow;
 mod fair;
+mod filling;
+mod gift;
+mod mbw;
 mod problem;
+mod program;
 mod rules;
 mod token_bucket;
 
 pub use allocation::{Allocation, AppAllocation, Coupons, Progress, TargetUse};
 pub use coflow::{Coflow, CoflowError, Order, ParseOrderError};
 pub use fair::{bsip, pofs};
+pub use gift::{Accounts, Balance, Compensation, Gift, GiftConfig, GiftConfigError, Ledger, NodeTime};
+pub use mbw::mbw;
 pub use problem::{App, Demand, Problem, ProblemError, TargetIndex, Targets};
+pub use program::{PackingProgram, ProgramError, Solution};
 pub use rules::{Rule, RuleThrottle};
 pub use token_bucket::token_bucket;

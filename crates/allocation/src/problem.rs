@@ -111,10 +111,10 @@ pub struct App {
     pub attained: Bytes,
     /// How many times longer this I/O phase takes than it should, for [`Order::Slowdown`](crate::Order::Slowdown).
     pub slowdown: f64,
-    /// The rate of its token bucket in shares of one target, for [`token_bucket`](crate::token_bucket); its weight
+    /// The rate of its token bucket in shares of one target, for [`token_bucket`](crate::token_bucket()); its weight
     /// if `None`.
     pub rate: Option<f64>,
-    /// Whether its rate is a hard one (Lustre's hard token compensation), for [`token_bucket`](crate::token_bucket).
+    /// Whether its rate is a hard one (Lustre's hard token compensation), for [`token_bucket`](crate::token_bucket()).
     pub is_hard: bool,
 }
 

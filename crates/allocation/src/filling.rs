@@ -1,0 +1,62 @@
+//! Progressive filling: raise everybody together until something is full.
+
+use crate::program::Matrix;
+
+/// Raises `values`, one for each column of `matrix`, to the lexicographic max-min of value over weight under
+/// `matrix · values ≤ limits`, none below where it was (Bertsekas and Gallager, Data Networks, §6.5.2).
+///
+/// `room` is what the limits leave; afterwards, what they still leave. O((n + m) m + entries) for n columns and m
+/// rows. Every column must have a row.
+pub(crate) fn fill(matrix: &Matrix, room: &mut [f64], weights: &[f64], values: &mut [f64]) {
+    let mut waiting: Vec<usize> = (0..values.len()).collect();
+    let start = |at: usize| values[at] / weights[at];
+    waiting.sort_by(|&a, &b| start(b).total_cmp(&start(a)).then(b.cmp(&a)));
+    let starts: Vec<f64> = (0..values.len()).map(start).collect();
+    let mut is_rising = vec![false; values.len()];
+    let mut is_full: Vec<bool> = room.iter().map(|&room| room <= FULL).collect();
+    // How fast each row fills with the level.
+    let mut speed = vec![0.0; room.len()];
+    let mut level = waiting.last().map_or(0.0, |&at| starts[at]);
+    loop {
+        while let Some(&next) = waiting.last().filter(|&&next| starts[next] <= level) {
+            waiting.pop();
+            if matrix.column(next).all(|(row, _)| !is_full[row]) {
+                is_rising[next] = true;
+                matrix.column(next).for_each(|(row, coefficient)| speed[row] += weights[next] * coefficient);
+            }
+        }
+        let mut step = waiting.last().map_or(f64::INFINITY, |&next| starts[next] - level);
+        let mut fullest = None;
+        for row in 0..room.len() {
+            if speed[row] > 0.0 && !is_full[row] && room[row] / speed[row] < step {
+                step = room[row] / speed[row];
+                fullest = Some(row);
+            }
+        }
+        if step.is_infinite() {
+            return;
+        }
+        level += step;
+        for (room, speed) in room.iter_mut().zip(&speed) {
+            *room -= step * speed;
+        }
+        for row in 0..room.len() {
+            if is_full[row] || (room[row] > FULL && Some(row) != fullest) {
+                continue;
+            }
+            is_full[row] = true;
+            for (column, _) in matrix.row(row) {
+                if std::mem::take(&mut is_rising[column]) {
+                    values[column] = level * weights[column];
+                    let slow = |(row, coefficient): (usize, f64)| speed[row] -= weights[column] * coefficient;
+                    matrix.column(column).for_each(slow);
+                }
+            }
+            // Exactly none, so that rounding does not make a full row go on filling.
+            speed[row] = 0.0;
+        }
+    }
+}
+
+/// A row with this little room, in targets, is full.
+pub(crate) const FULL: f64 = 1e-10;

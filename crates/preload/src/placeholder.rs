@@ -9,7 +9,9 @@
 //!
 //! The page is not trusted beyond the process's own user: whatever stands in it, the server checks the capability.
 
+use crate::number;
 use crate::position::PositionLock;
+use crate::recycle::{self, Spare, Twin};
 use isonomia_client::{Attr, Capability, Layout, OpenFile};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::{DupFlags, Errno};
@@ -17,7 +19,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64};
 
 /// Name of the memory files of open files.
 const FILE_NAME: &CStr = c"isonomia-file";
@@ -49,7 +51,11 @@ pub struct Page {
 const _: () = assert!(size_of::<Page>() <= PAGE_LEN);
 
 /// This process's mapping of a [`Page`].
-pub struct Mapping(NonNull<Page>);
+pub struct Mapping {
+    page: NonNull<Page>,
+    /// With a twin, and unshared, the page is used again.
+    twin: Option<Twin>,
+}
 
 // SAFETY: the page's changing parts are atomics.
 unsafe impl Send for Mapping {}
@@ -58,16 +64,28 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `map` with this length and nothing refers to it any more.
-        // An error would leave the page mapped, which harms nobody.
-        let _ = unsafe { rustix::mm::munmap(self.0.as_ptr().cast(), PAGE_LEN) };
+        match self.twin.take() {
+            Some(twin) if twin.is_unshared() => recycle::keep(Spare { page: self.page, twin }),
+            _ => {
+                // SAFETY: the mapping was made by `map` with this length and nothing refers to it any more.
+                // An error would leave the page mapped, which harms nobody.
+                let _ = unsafe { rustix::mm::munmap(self.page.as_ptr().cast(), PAGE_LEN) };
+            }
+        }
+    }
+}
+
+/// In the child of a fork: lets go of what is the parent's to use again.
+pub fn forget_spares() {
+    for Spare { page, .. } in recycle::forget_spares() {
+        drop(Mapping { page, twin: None });
     }
 }
 
 impl Mapping {
     fn page(&self) -> &Page {
         // SAFETY: mapped until drop.
-        unsafe { self.0.as_ref() }
+        unsafe { self.page.as_ref() }
     }
 
     /// The number of the open file.
@@ -107,24 +125,39 @@ impl Mapping {
 
 /// Makes the placeholder of `file`: the descriptor for the program and the mapping.
 pub fn create(file: &OpenFile, flags: u32, close_on_exec: bool) -> Result<(RawFd, Mapping), Errno> {
+    let number = number::fresh()?;
+    if let Some(Spare { page, twin }) = recycle::take() {
+        fill(page, number, file, flags);
+        let mapping = Mapping { page, twin: Some(twin) };
+        let twin = mapping.twin.as_ref().map(Twin::descriptor).ok_or(Errno::BADF)?;
+        let fd = if close_on_exec { rustix::io::fcntl_dupfd_cloexec(twin, 0) } else { rustix::io::dup(twin) };
+        return Ok((fd?.into_raw_fd(), mapping));
+    }
+    let memory = Memory::create(FILE_NAME, PAGE_LEN)?;
+    let mut mapping = map(memory.fd())?;
+    fill(mapping.page, number, file, flags);
+    let (fd, named) = memory.into_placeholder(close_on_exec)?;
+    mapping.twin = Twin::keep(named);
+    Ok((fd, mapping))
+}
+
+/// Writes what `file` is into its page, which nobody else knows yet.
+fn fill(page: NonNull<Page>, number: u64, file: &OpenFile, flags: u32) {
     let mut layout = Vec::with_capacity(LAYOUT_LEN_MAX);
     file.layout.encode(&mut layout);
-    let memory = Memory::create(FILE_NAME, PAGE_LEN)?;
-    let mapping = map(memory.fd())?;
-    let page = mapping.0.as_ptr();
-    let mut number = [0; 8];
-    rustix::rand::getrandom(&mut number, rustix::rand::GetRandomFlags::empty())?;
-    // SAFETY: the page is fresh, zeroed, as long as `Page`, and nobody else knows it yet.
+    let page = page.as_ptr();
+    // SAFETY: the page is mapped, as long as `Page`, zeroed or filled before, and only this thread knows it.
     unsafe {
         (*page).magic = MAGIC;
-        (*page).number = u64::from_le_bytes(number);
+        (*page).number = number;
         (*page).capability = file.capability;
         (*page).mode = file.attr.mode;
-        (*page).flags.store(flags, Ordering::Relaxed);
+        (*page).flags = AtomicU32::new(flags);
+        (*page).offset = AtomicU64::new(0);
+        (*page).position = PositionLock::FREE;
         (*page).layout_len = layout.len() as u32;
         (&mut (*page).layout)[..layout.len()].copy_from_slice(&layout);
     }
-    Ok((memory.into_placeholder(close_on_exec)?, mapping))
 }
 
 /// The open file behind `fd` if it is a placeholder that an earlier program left to this one.
@@ -156,7 +189,7 @@ fn map(memory: BorrowedFd) -> Result<Mapping, Errno> {
     let access = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: a fresh mapping at an address of the kernel's choice.
     let address = unsafe { rustix::mm::mmap(std::ptr::null_mut(), PAGE_LEN, access, MapFlags::SHARED, memory, 0) }?;
-    NonNull::new(address.cast()).map(Mapping).ok_or(Errno::NOMEM)
+    NonNull::new(address.cast()).map(|page| Mapping { page, twin: None }).ok_or(Errno::NOMEM)
 }
 
 /// A descriptor of this library's own, closed by a direct system call and not through the hook of `close`.
@@ -187,8 +220,8 @@ impl Memory {
     }
 
     /// Turns it into a descriptor that only names it, under the same number: the lowest that was free, which is
-    /// what programs count on.
-    pub fn into_placeholder(self, close_on_exec: bool) -> Result<RawFd, Errno> {
+    /// what programs count on. Gives a duplicate as well.
+    fn into_placeholder(self, close_on_exec: bool) -> Result<(RawFd, OwnedFd), Errno> {
         let named = Self::open(proc_path(self.0).as_c_str(), OFlags::PATH | OFlags::CLOEXEC)?;
         let flags = if close_on_exec { DupFlags::CLOEXEC } else { DupFlags::empty() };
         let number = self.0;
@@ -197,7 +230,11 @@ impl Memory {
         let mut placeholder = unsafe { OwnedFd::from_raw_fd(number) };
         let replaced = rustix::io::dup3(named.fd(), &mut placeholder, flags);
         let number = placeholder.into_raw_fd();
-        replaced.map(|()| number).inspect_err(|_| drop(Self(number)))
+        replaced.inspect_err(|_| drop(Self(number)))?;
+        // SAFETY: owned, and forgotten in the same breath.
+        let duplicate = unsafe { OwnedFd::from_raw_fd(named.0) };
+        std::mem::forget(named);
+        Ok((number, duplicate))
     }
 
     pub fn fd(&self) -> BorrowedFd<'_> {
@@ -258,6 +295,7 @@ mod tests {
     use super::*;
     use isonomia_units::TargetId;
     use std::os::fd::AsRawFd;
+    use std::sync::atomic::Ordering;
 
     fn open_file(targets: u16) -> OpenFile {
         let targets = (0..targets).map(TargetId).collect();
@@ -285,6 +323,32 @@ mod tests {
         assert_eq!(second.flags().load(Ordering::Relaxed), 2);
         assert_eq!(rustix::io::write(&owned, b"x"), Err(Errno::BADF));
         assert_eq!(rustix::io::read(&owned, &mut [0; 1]), Err(Errno::BADF));
+    }
+
+    #[test]
+    fn a_page_that_nobody_else_can_hold_is_used_again() {
+        let close = |fd: RawFd, mapping: Mapping| {
+            // SAFETY: `create` gave the descriptor to this test.
+            unsafe { rustix::io::close(fd) };
+            let page = mapping.page;
+            drop(mapping);
+            page
+        };
+        let file = open_file(1);
+        let (fd, first) = create(&file, 2, true).unwrap();
+        first.offset().store(99, Ordering::Relaxed);
+        let number = first.number();
+        // Other tests may take the page before this one does: what counts is what a page is filled with.
+        close(fd, first);
+        let (fd, second) =
+            create(&OpenFile { attr: Attr { mode: 0o100_600, ..file.attr }, ..file.clone() }, 1, false).unwrap();
+        assert_ne!(second.number(), number);
+        assert_eq!(second.offset().load(Ordering::Relaxed), 0);
+        assert_eq!(second.flags().load(Ordering::Relaxed), 1);
+        assert_eq!(adopt(fd).unwrap().0.attr.mode, 0o100_600);
+        recycle::begin_generation();
+        assert!(second.twin.as_ref().is_none_or(|twin| !twin.is_unshared()));
+        close(fd, second);
     }
 
     #[test]

@@ -29,6 +29,9 @@ pub struct PositionGuard<'a> {
 }
 
 impl PositionLock {
+    /// Held by nobody.
+    pub const FREE: Self = Self(AtomicU32::new(0));
+
     /// Waits for the lock; bounded by the time-outs of the operations that hold it.
     pub fn lock(&self) -> PositionGuard<'_> {
         let me = rustix::thread::gettid().as_raw_nonzero().get() as u32;

@@ -1,7 +1,8 @@
 //! The life of a process: start, fork, and what was inherited.
 
 use crate::description::Description;
-use crate::{connection, cwd, description, placeholder, stdio, table};
+use crate::foreign::CPath;
+use crate::{connection, cwd, description, number, placeholder, recycle, stdio, table};
 use rustix::io::Errno;
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
@@ -58,15 +59,19 @@ fn adopt_inherited() {
 extern "C" fn before_fork() {
     stdio::lock_before_fork();
     description::lock_before_fork();
+    recycle::lock_before_fork();
 }
 
 extern "C" fn after_fork() {
+    recycle::unlock_after_fork();
     description::unlock_after_fork();
     stdio::unlock_after_fork();
 }
 
 extern "C" fn after_fork_in_child() {
     after_fork();
+    number::begin_anew();
+    placeholder::forget_spares();
     table::forget_references();
     if let Some(client) = connection::existing() {
         client.after_fork_in_child();
@@ -95,5 +100,58 @@ hook! {
             }
         }
         result
+    }
+}
+
+// Children that are made without the handlers above, with the descriptors of this process.
+
+hook! {
+    fn system(command: CPath) -> c_int, real {
+        recycle::begin_generation();
+        real(command)
+    }
+}
+
+hook! {
+    fn popen(command: CPath, mode: CPath) -> *mut libc::FILE, real {
+        recycle::begin_generation();
+        real(command, mode)
+    }
+}
+
+hook! {
+    fn posix_spawn(
+        pid: *mut libc::pid_t, path: CPath, actions: *const c_void, attributes: *const c_void,
+        arguments: *const c_void, environment: *const c_void,
+    ) -> c_int, real {
+        recycle::begin_generation();
+        real(pid, path, actions, attributes, arguments, environment)
+    }
+}
+
+hook! {
+    fn posix_spawnp(
+        pid: *mut libc::pid_t, file: CPath, actions: *const c_void, attributes: *const c_void,
+        arguments: *const c_void, environment: *const c_void,
+    ) -> c_int, real {
+        recycle::begin_generation();
+        real(pid, file, actions, attributes, arguments, environment)
+    }
+}
+
+hook! {
+    fn wordexp(words: CPath, expansion: *mut c_void, flags: c_int) -> c_int, real {
+        recycle::begin_generation();
+        real(words, expansion, flags)
+    }
+}
+
+hook! {
+    fn clone(
+        function: *const c_void, stack: *mut c_void, flags: c_int, argument: *mut c_void,
+        parent_tid: *mut c_void, tls: *mut c_void, child_tid: *mut c_void,
+    ) -> c_int, real {
+        recycle::begin_generation();
+        real(function, stack, flags, argument, parent_tid, tls, child_tid)
     }
 }

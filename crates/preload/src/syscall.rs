@@ -3,7 +3,7 @@
 //! Others go to the kernel: on a placeholder they give EBADF, on a path under the prefix ENOENT.
 
 use crate::foreign::{CPath, Out};
-use crate::{descriptors, link, open, stat, transfer};
+use crate::{descriptors, link, open, recycle, stat, transfer};
 use libc::c_long;
 use std::ffi::{c_int, c_uint};
 
@@ -33,6 +33,10 @@ hook! {
             libc::SYS_statx => stat::statx(a as c_int, path(b), c as c_int, d as c_uint, out(e)).into(),
             libc::SYS_copy_file_range => {
                 transfer::copy_file_range(a as c_int, out(b), c as c_int, out(d), e as usize, f as c_uint) as c_long
+            }
+            libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3 => {
+                recycle::begin_generation();
+                real(number, a, b, c, d, e, f)
             }
             _ => real(number, a, b, c, d, e, f),
         }

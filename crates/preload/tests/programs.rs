@@ -38,6 +38,7 @@ fn compare(script: &str, programs: &[&str]) {
         let expected = run(Command::new("bash"), local_root, text);
         let actual = run(server.command("bash"), PREFIX, text);
         assert!(expected == actual, "{}", difference(&expected, &actual));
+        assert!(expected.ends_with("--- exit status: 0"), "{expected}");
     }
 }
 
@@ -52,6 +53,11 @@ fn difference(expected: &str, actual: &str) -> String {
     let from = line.unwrap_or(expected.lines().count().min(actual.lines().count())).saturating_sub(3);
     let excerpt = |text: &str| text.lines().skip(from).take(12).collect::<Vec<_>>().join("\n");
     format!("line {}:\nlocally\n{}\n\nunder the prefix\n{}\n", from + 3, excerpt(expected), excerpt(actual))
+}
+
+#[test]
+fn children_keep_what_they_inherited() {
+    compare("children.sh", &["cc"]);
 }
 
 #[test]

@@ -56,6 +56,9 @@ pub struct Core {
     pub awake: AtomicUsize,
     /// Workers that are asleep or about to be.
     pub asleep: AtomicUsize,
+    /// Requests that were ever queued: whoever sleeps last makes sure that this is what it was before it looked
+    /// whose turn it is.
+    pub arrivals: AtomicU64,
     /// When a long piece of work was last begun, in nanoseconds of the monotonic clock.
     long_at: AtomicU64,
     /// All workers.
@@ -85,6 +88,7 @@ impl Core {
             stalled: AtomicUsize::new(0),
             awake: AtomicUsize::new(workers),
             asleep: AtomicUsize::new(0),
+            arrivals: AtomicU64::new(0),
             long_at: AtomicU64::new(0),
             workers,
             is_stopping: AtomicBool::new(false),
@@ -220,7 +224,9 @@ impl Core {
         let is_continued = reads_or_writes(op) && progress.is_continued(op, &header);
         let cost = target.cost(bytes, is_continued);
         let pending = Pending { connection: connection.clone(), slot, header, op, names, arrived: now, cost };
-        target.enqueue(now, pending).map_err(|_| Unqueued::Full)
+        target.enqueue(now, pending).map_err(|_| Unqueued::Full)?;
+        self.arrivals.fetch_add(1, Ordering::Release);
+        Ok(())
     }
 
     fn target_of(&self, op: Op, header: &RequestHeader) -> Option<&Target> {

@@ -44,6 +44,8 @@ fn set_policy(core: &Core, spec: &str, draw: Option<&str>) -> Result<ControlRepl
     for target in &core.targets {
         target.set_policy(now, &policy, &jobs);
     }
+    // A worker that sleeps until the old policy's next turn has to ask the new one.
+    core.ring();
     tracing::info!(policy = %policy.spec, draw = %policy.draw, "policy set");
     Ok(ControlReply::Policy { policy: policy.spec.to_string(), draw: policy.draw.to_string() })
 }

@@ -27,8 +27,9 @@ pub fn run(core: &Core, number: usize) {
     while !core.is_stopping.load(Ordering::Relaxed) {
         let now = clock::now();
         let taken_in = core.take_in(now);
+        let arrivals = core.arrivals.load(Ordering::Acquire);
         let (served, until) = serve_one_each(core, number, now, &mut scratch);
-        if core.has_worker_to_spare(now) && sleep(core, now, until) {
+        if core.has_worker_to_spare(now) && sleep(core, now, until, arrivals) {
             idle_rounds = 0;
             continue;
         }
@@ -44,7 +45,7 @@ pub fn run(core: &Core, number: usize) {
             std::hint::spin_loop();
         } else if now.since(idle_since) < YIELD_FOR || is_close(until, now) {
             rustix::thread::sched_yield();
-        } else if sleep(core, now, until) {
+        } else if sleep(core, now, until, arrivals) {
             idle_rounds = 0;
         }
     }
@@ -81,8 +82,9 @@ fn is_close(until: Nanos, now: Nanos) -> bool {
     until.since(now) < WAKE_UP && until != Nanos::MAX
 }
 
-/// Sleeps until something rings or `until` is near; false if there was no time to.
-fn sleep(core: &Core, now: Nanos, until: Nanos) -> bool {
+/// Sleeps until something rings or `until` is near; false if there was no time to. `arrivals` is what the count was
+/// before `until` was found out.
+fn sleep(core: &Core, now: Nanos, until: Nanos, arrivals: u64) -> bool {
     let awake = core.awake.load(Ordering::Acquire);
     if awake <= 1 && !core.leave_all() {
         return false;
@@ -91,11 +93,15 @@ fn sleep(core: &Core, now: Nanos, until: Nanos) -> bool {
     // makes the exchange fail, and who is the last has to be found out anew.
     core.asleep.fetch_add(1, Ordering::AcqRel);
     let slept = core.awake.compare_exchange(awake, awake - 1, Ordering::AcqRel, Ordering::Relaxed).is_ok();
-    if slept {
+    // An answer on a stream may bring the next request at once, and the worker that queued it may be asleep by now.
+    let is_outdated = awake <= 1 && core.arrivals.load(Ordering::Acquire) != arrivals;
+    if slept && is_outdated {
+        core.awake.fetch_add(1, Ordering::AcqRel);
+    } else if slept {
         let near = Nanos(until.0.saturating_sub(WAKE_UP.0 / 2)).since(now);
         core.take_events(now, Some(near.min(SLEEP_MAX)));
         core.awake.fetch_add(1, Ordering::AcqRel);
     }
     core.asleep.fetch_sub(1, Ordering::AcqRel);
-    slept
+    slept && !is_outdated
 }

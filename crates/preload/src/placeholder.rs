@@ -154,7 +154,7 @@ fn fill(page: NonNull<Page>, number: u64, file: &OpenFile, flags: u32) {
         (*page).mode = file.attr.mode;
         (*page).flags = AtomicU32::new(flags);
         (*page).offset = AtomicU64::new(0);
-        (*page).position = PositionLock::FREE;
+        (*page).position = PositionLock::free();
         (*page).layout_len = layout.len() as u32;
         (&mut (*page).layout)[..layout.len()].copy_from_slice(&layout);
     }

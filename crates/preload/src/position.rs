@@ -29,8 +29,10 @@ pub struct PositionGuard<'a> {
 }
 
 impl PositionLock {
-    /// Held by nobody.
-    pub const FREE: Self = Self(AtomicU32::new(0));
+    /// A lock that nobody holds.
+    pub const fn free() -> Self {
+        Self(AtomicU32::new(0))
+    }
 
     /// Waits for the lock; bounded by the time-outs of the operations that hold it.
     pub fn lock(&self) -> PositionGuard<'_> {

@@ -2,6 +2,7 @@
 
 use clap::{Args, Parser, Subcommand};
 use isonomia_policy::{Draw, PolicySpec};
+use isonomia_sim::study::Slice;
 use isonomia_transport::address::Address;
 use isonomia_units::{Bytes, Nanos, Rate};
 use std::ffi::OsString;
@@ -34,6 +35,7 @@ pub enum Command {
     Top(TopOptions),
     Policy(PolicyOptions),
     Demo(DemoOptions),
+    Sim(SimOptions),
 }
 
 /// Which server a command talks to.
@@ -254,6 +256,45 @@ pub struct DemoOptions {
     pub seconds: u64,
 }
 
+/// Simulate a scenario: the same policies, in virtual time
+///
+/// A scenario is a TOML file that describes targets and jobs; docs/guides/simulation.md explains it. Who goes next
+/// is decided by the code that the live server runs. The same file and seed give the same result. A [sweep] in the
+/// file is run on all cores; with --out its points are kept as they are done, and a later run goes on from there.
+/// Tasks of a Slurm array that share a directory divide a sweep among them.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  isonomia sim scenario.toml
+  isonomia sim scenario.toml --json | jq '.jobs[] | {job, share, slowdown}'
+  isonomia sim scenario.toml --seed 7 --out out/run7
+  isonomia sim sweep.toml --out /shared/sweep --slice 0/8")]
+pub struct SimOptions {
+    /// The scenario (TOML)
+    #[arg(value_name = "SCENARIO")]
+    pub scenario: PathBuf,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Directory for plots and data
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Seed, instead of the one in the scenario
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Run part I of N of a sweep, from 0 [default: by SLURM_ARRAY_TASK_ID, or all of it]
+    #[arg(long, value_name = "I/N", value_parser = slice)]
+    pub slice: Option<Slice>,
+}
+
+fn slice(text: &str) -> Result<Slice, String> {
+    let parts = text.split_once('/').and_then(|(index, count)| Some((index.parse().ok()?, count.parse().ok()?)));
+    match parts {
+        Some((index, count)) if index < count => Ok(Slice { index, count }),
+        _ => Err("not a slice (allowed: I/N with I from 0 to N-1, such as 0/8)".to_owned()),
+    }
+}
+
 fn name(text: &str) -> Result<String, String> {
     match text.len() {
         1..=isonomia_units::NAME_LEN_MAX => Ok(text.to_owned()),
@@ -308,6 +349,14 @@ mod tests {
         }
         assert_eq!(interval("200ms"), Ok(Nanos::from_millis(200)));
         assert!(interval("1ms").is_err());
+    }
+
+    #[test]
+    fn slices_are_parts_of_a_whole() {
+        assert_eq!(slice("2/3"), Ok(Slice { index: 2, count: 3 }));
+        for bad in ["", "1", "3/3", "-1/3", "0/0", "a/b"] {
+            assert!(slice(bad).is_err_and(|e| e.contains("allowed: I/N")), "{bad}");
+        }
     }
 
     #[test]

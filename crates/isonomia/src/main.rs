@@ -8,11 +8,13 @@ mod arguments;
 mod control;
 mod demo;
 mod metrics;
+mod plot;
 mod policy;
 mod program;
 mod run;
 mod scrape;
 mod serve;
+mod sim;
 mod status;
 mod table;
 mod top;
@@ -49,6 +51,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Top(options) => top::top(&options)?,
         Command::Policy(options) => policy::policy(&options)?,
         Command::Demo(options) => demo::demo(&options)?,
+        Command::Sim(options) => sim::sim(&options)?,
     }
     Ok(ExitCode::SUCCESS)
 }

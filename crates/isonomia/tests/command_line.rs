@@ -20,8 +20,18 @@ fn stderr_of(arguments: &[&str], code: i32) -> String {
     String::from_utf8(assert.get_output().stderr.clone()).unwrap()
 }
 
-const COMMANDS: [&[&str]; 9] =
-    [&[], &["serve"], &["run"], &["status"], &["top"], &["policy"], &["policy", "get"], &["policy", "set"], &["demo"]];
+const COMMANDS: [&[&str]; 10] = [
+    &[],
+    &["serve"],
+    &["run"],
+    &["status"],
+    &["top"],
+    &["policy"],
+    &["policy", "get"],
+    &["policy", "set"],
+    &["demo"],
+    &["sim"],
+];
 
 fn help(command: &[&str]) -> String {
     let assert = isonomia(&[command, &["--help"]].concat()).success();

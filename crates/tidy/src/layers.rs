@@ -6,7 +6,7 @@ use crate::Finding;
 const LAYERS: [&[&str]; 5] = [
     &["units"],
     &["allocation", "policy", "proto"],
-    &["store", "transport"],
+    &["sim", "store", "transport"],
     &["client", "server"],
     &["isonomia", "preload", "bench", "tidy"],
 ];

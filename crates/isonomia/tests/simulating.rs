@@ -1,0 +1,91 @@
+//! `isonomia sim`: what it prints and leaves, and how a sweep is divided and gone on with.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use assert_cmd::Command;
+use std::path::Path;
+
+const SWEEP: &str = r#"duration = "500ms"
+[[target]]
+name = "t"
+bandwidth = "1GiB/s"
+[[job]]
+name = "large"
+nodes = 4
+processes = 4
+request = "1MiB"
+[[job]]
+name = "small"
+request = "256KiB"
+[sweep]
+policy = ["fifo", "job-fair", "size-fair"]
+"#;
+
+fn sim(dir: &Path, arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_isonomia"));
+    for name in ["ID", "COUNT", "MIN"] {
+        command.env_remove(format!("SLURM_ARRAY_TASK_{name}"));
+    }
+    command.current_dir(dir).arg("sim").args(arguments);
+    command
+}
+
+fn json(command: &mut Command) -> serde_json::Value {
+    serde_json::from_slice(&command.assert().success().get_output().stdout).unwrap()
+}
+
+#[test]
+fn a_run_prints_its_figures_and_leaves_data_and_plots() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = SWEEP.split("[sweep]").next().unwrap().replace("500ms\"", "500ms\"\npolicy = \"size-fair\"");
+    std::fs::write(dir.path().join("s.toml"), text).unwrap();
+    let first = json(&mut sim(dir.path(), &["s.toml", "--json", "--seed", "3"]));
+    assert!((first["jobs"][0]["share"].as_f64().unwrap() - 0.8).abs() < 0.01, "{first}");
+    assert_eq!(first, json(&mut sim(dir.path(), &["s.toml", "--json", "--seed", "3"])));
+    let assert = sim(dir.path(), &["s.toml", "--out", "o"]).assert().success();
+    let table = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
+    assert!(table.starts_with("job    user") && table.contains("o/throughput.svg"), "{table}");
+    let slices = std::fs::read_to_string(dir.path().join("o/slices.csv")).unwrap();
+    assert_eq!(slices.lines().next(), Some("time_s,job,bytes,service_ns"));
+    assert_eq!(slices.lines().count(), 1 + 2 * 5);
+    let svg = std::fs::read_to_string(dir.path().join("o/throughput.svg")).unwrap();
+    assert!(svg.contains("small") && svg.contains("throughput in MiB/s"));
+}
+
+#[test]
+fn tasks_divide_a_sweep_and_the_last_one_has_the_whole_table() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("s.toml"), SWEEP).unwrap();
+    let whole = json(&mut sim(dir.path(), &["s.toml", "--json"]));
+    assert_eq!(whole["points"].as_array().map(Vec::len), Some(3));
+    sim(dir.path(), &["s.toml", "--out", "o", "--slice", "0/2"]).assert().success();
+    let table = || std::fs::read_to_string(dir.path().join("o/sweep.csv")).unwrap();
+    assert_eq!(table().lines().count(), 1 + 2 * 2);
+    let point = dir.path().join("o/point-00000.json");
+    let written = std::fs::metadata(&point).unwrap().modified().unwrap();
+    let mut task = sim(dir.path(), &["s.toml", "--json", "--out", "o"]);
+    task.env("SLURM_ARRAY_TASK_ID", "8").env("SLURM_ARRAY_TASK_COUNT", "2").env("SLURM_ARRAY_TASK_MIN", "7");
+    assert_eq!(json(&mut task), whole, "its own points, and those of the other task");
+    assert_eq!(table().lines().count(), 1 + 3 * 2);
+    assert!(table().starts_with("point,policy,job,"));
+    assert_eq!(std::fs::metadata(&point).unwrap().modified().unwrap(), written, "what was done is not done again");
+    // Another seed is another study: nothing is taken over.
+    sim(dir.path(), &["s.toml", "--out", "o", "--seed", "5"]).assert().success();
+    assert_ne!(std::fs::metadata(&point).unwrap().modified().unwrap(), written);
+}
+
+#[test]
+fn what_cannot_be_used_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("s.toml"), SWEEP.replace("1GiB/s", "1GiB")).unwrap();
+    let said = |arguments: &[&str], code: i32| {
+        let assert = sim(dir.path(), arguments).assert().code(code).stdout("");
+        String::from_utf8(assert.get_output().stderr.clone()).unwrap()
+    };
+    assert!(said(&["s.toml"], 1).starts_with("isonomia: s.toml:4: target[0].bandwidth: \"1GiB\" is not a rate"));
+    assert!(said(&["gone.toml"], 1).starts_with("isonomia: gone.toml:0: "));
+    assert!(said(&["s.toml", "--slice", "2/2"], 2).contains("allowed: I/N"));
+    std::fs::write(dir.path().join("s.toml"), SWEEP).unwrap();
+    let mut task = sim(dir.path(), &["s.toml"]);
+    task.env("SLURM_ARRAY_TASK_ID", "9").env("SLURM_ARRAY_TASK_COUNT", "2").assert().code(1);
+}

@@ -1,0 +1,161 @@
+//! Request level: closed-loop client processes, targets with devices, and an arbiter for each target.
+//!
+//! A process issues a request, waits until it is served, thinks, and issues the next one. A job's processes go
+//! through the same phases, with or without a barrier at the end of each. What is not modelled: the network, the
+//! servers' own processors, and where in a file a request falls.
+
+mod engine;
+mod exchange;
+mod measure;
+
+pub use engine::{OBSERVED_EVERY, run};
+pub use measure::{JobOutcome, Latency, Outcome, TargetOutcome};
+
+use isonomia_policy::{CostModel, Draw, PolicySpec, QUEUED_MAX, Tuning};
+use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
+
+/// The most client streams (processes times requests that each has outstanding) in one scenario: an arbiter can
+/// queue them all.
+pub const STREAMS_MAX: usize = QUEUED_MAX;
+/// The most targets in one scenario.
+pub const TARGETS_MAX: usize = 4096;
+/// The most throughput samples in one scenario, over all jobs.
+pub const SLICES_MAX: u64 = 1 << 24;
+
+/// Everything that a run depends on.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scenario {
+    /// Seed of think times, device jitter, and lotteries.
+    pub seed: u64,
+    /// When the run ends, if the jobs have not ended before.
+    pub duration: Nanos,
+    /// Length of the throughput samples.
+    pub slice: Nanos,
+    /// Shares, throughputs and latencies are of completions after this time …
+    pub measure_from: Nanos,
+    /// … up to this one.
+    pub measure_to: Nanos,
+    /// Servers tell each other their jobs at this interval (ThemisIO §3.1, λ); `None`: each knows its own only.
+    pub exchange: Option<Nanos>,
+    /// Names of the servers.
+    pub servers: Vec<String>,
+    /// At most [`TARGETS_MAX`].
+    pub targets: Vec<Target>,
+    /// With at most [`STREAMS_MAX`] streams together.
+    pub jobs: Vec<Job>,
+}
+
+/// A target: a device, and the arbiter in front of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// Its name.
+    pub name: String,
+    /// Index of its server.
+    pub server: usize,
+    /// What serves.
+    pub device: Device,
+    /// What is fair.
+    pub policy: PolicySpec,
+    /// How the next request is drawn.
+    pub draw: Draw,
+    /// The times that govern sharing; `parallel` is taken from the device.
+    pub tuning: Tuning,
+}
+
+/// A device of `workers` lanes. Each serves one request at a time, in the time for an operation and for its bytes
+/// at an equal part of the bandwidth.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Device {
+    /// Of all lanes together.
+    pub bandwidth: Rate,
+    /// Time of an operation without bytes.
+    pub per_op: Nanos,
+    /// Requests served at once, at least 1.
+    pub workers: u32,
+    /// A service takes up to this fraction more or less, 0 to 1 exclusive.
+    pub jitter: f64,
+}
+
+impl Device {
+    /// What a request costs: the lane's time.
+    pub fn cost_model(&self) -> CostModel {
+        let lane = self.bandwidth.bytes_per_s() / u64::from(self.workers.max(1));
+        CostModel { per_op: self.per_op, bandwidth: Rate::new(lane.max(1)).unwrap_or(self.bandwidth) }
+    }
+}
+
+/// A job: processes that all do the same.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Job {
+    /// Who it is.
+    pub info: JobInfo,
+    /// Client processes, at least 1.
+    pub processes: u32,
+    /// Requests that a process has outstanding at once, at least 1.
+    pub depth: u32,
+    /// Indices of the targets that it uses, at least one.
+    pub targets: Vec<usize>,
+    /// How requests fall on the targets.
+    pub layout: Layout,
+    /// What each process does, in this order; at least one phase.
+    pub phases: Vec<Phase>,
+    /// How often the phases are gone through; `None` for ever.
+    pub iterations: Option<u64>,
+    /// When it starts.
+    pub start: Nanos,
+    /// When it issues its last request at the latest.
+    pub stop: Nanos,
+}
+
+/// How a process's requests fall on the job's targets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layout {
+    /// One after the other over all targets, each process beginning with the next one.
+    #[default]
+    Striped,
+    /// Each process on one target.
+    FilePerProcess,
+}
+
+/// What requests do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Op {
+    /// Bytes to the client.
+    Read,
+    /// Bytes from the client.
+    #[default]
+    Write,
+    /// No bytes.
+    Metadata,
+}
+
+/// One step of a process's life.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Phase {
+    /// Computes for this long first.
+    pub compute: Nanos,
+    /// The phase's first request is issued at this time after the job's start at the earliest.
+    pub not_before: Nanos,
+    /// What its requests do.
+    pub op: Op,
+    /// Bytes of each.
+    pub request: Bytes,
+    /// How many requests each stream issues; `None` without end.
+    pub requests: Option<u64>,
+    /// From a completion to the next request.
+    pub think: Nanos,
+    /// Thinking takes up to this fraction more or less, 0 to 1.
+    pub think_jitter: f64,
+    /// No stream goes on before all streams of the job are here.
+    pub barrier: bool,
+}
+
+impl Scenario {
+    /// The same with one job alone: what it could have.
+    #[must_use]
+    pub fn alone(&self, job: usize) -> Self {
+        Self { jobs: vec![self.jobs[job].clone()], ..self.clone() }
+    }
+}

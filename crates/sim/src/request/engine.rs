@@ -1,0 +1,347 @@
+//! The events of a run, one after the other.
+
+use super::exchange::{Exchange, Weights};
+use super::measure::{Completion, Measure, Outcome};
+use super::{Layout, Op, Scenario};
+use isonomia_policy::{Arbiter, Next, Request, RequestId, Tuning, build};
+use isonomia_units::{Bytes, JobId, Nanos};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg32;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::ops::ControlFlow;
+
+/// Events between two calls of the observer.
+pub const OBSERVED_EVERY: u64 = 1 << 16;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    /// A job is announced to its targets.
+    Start { job: u32 },
+    /// A stream issues its next request.
+    Issue { stream: u32 },
+    /// A lane of a target has served a stream's request.
+    Finish { target: u32, stream: u32, begun: Nanos },
+    /// The policy of a target held the turn until now.
+    Ask { target: u32 },
+    /// Servers exchange their job tables.
+    Exchange,
+}
+
+/// One process, or one of several requests that it has outstanding.
+struct Stream {
+    job: u32,
+    phase: u32,
+    iteration: u64,
+    /// Requests issued in this phase.
+    issued: u64,
+    /// Requests issued in all.
+    total: u64,
+    issued_at: Nanos,
+    random: Pcg32,
+}
+
+struct TargetState {
+    arbiter: Box<dyn Arbiter>,
+    idle: u32,
+    /// When it is asked again because of a hold.
+    ask_at: Option<Nanos>,
+    random: Pcg32,
+}
+
+struct JobState {
+    streams: u32,
+    first_stream: u32,
+    /// Streams that wait at the barrier.
+    at_barrier: u32,
+    done: u32,
+    /// Cost by phase and by position among the job's targets.
+    costs: Vec<Vec<Nanos>>,
+}
+
+struct Engine<'a> {
+    scenario: &'a Scenario,
+    events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
+    sequence: u64,
+    streams: Vec<Stream>,
+    targets: Vec<TargetState>,
+    jobs: Vec<JobState>,
+    exchange: Option<Exchange>,
+    measure: Measure<'a>,
+    decisions: u64,
+}
+
+/// Runs `scenario` to its end, or until `observe`, which is told the time every [`OBSERVED_EVERY`] events, breaks
+/// it off. O(log n) an event, with n streams.
+pub fn run(scenario: &Scenario, observe: &mut dyn FnMut(Nanos) -> ControlFlow<()>) -> Outcome {
+    let mut engine = Engine::new(scenario);
+    let mut now = Nanos::ZERO;
+    let mut events = 0u64;
+    let mut interrupted = false;
+    while let Some(Reverse((at, _, event))) = engine.events.pop() {
+        if at > scenario.duration {
+            now = scenario.duration;
+            break;
+        }
+        now = at;
+        engine.handle(now, event);
+        events += 1;
+        if events.is_multiple_of(OBSERVED_EVERY) && observe(now).is_break() {
+            interrupted = true;
+            break;
+        }
+    }
+    let finished: Vec<bool> = engine.jobs.iter().map(|job| job.done == job.streams).collect();
+    engine.measure.outcome(now, interrupted, engine.decisions, &finished)
+}
+
+impl<'a> Engine<'a> {
+    fn new(scenario: &'a Scenario) -> Self {
+        let exchange = scenario.exchange.zip(scenario.targets.first()).map(|(_, target)| {
+            let infos = scenario.jobs.iter().map(|job| job.info.clone());
+            Exchange::new(target.policy.clone(), scenario.servers.len(), infos)
+        });
+        let target = |(at, target): (usize, &super::Target)| {
+            let policy = if exchange.is_some() { &Exchange::local_policy() } else { &target.policy };
+            let tuning = Tuning { parallel: target.device.workers, ..target.tuning };
+            TargetState {
+                arbiter: build(policy, target.draw, scenario.seed.wrapping_add(at as u64), tuning),
+                idle: target.device.workers,
+                ask_at: None,
+                random: Pcg32::seed_from_u64(scenario.seed.wrapping_mul(0x9e37_79b9).wrapping_add(at as u64)),
+            }
+        };
+        let targets = scenario.targets.iter().enumerate().map(target).collect();
+        let mut engine = Self {
+            scenario,
+            events: BinaryHeap::new(),
+            sequence: 0,
+            streams: Vec::new(),
+            targets,
+            jobs: Vec::new(),
+            exchange,
+            measure: Measure::new(scenario),
+            decisions: 0,
+        };
+        engine.add_jobs();
+        if let Some(interval) = scenario.exchange {
+            engine.schedule(interval, Event::Exchange);
+        }
+        engine
+    }
+
+    fn add_jobs(&mut self) {
+        for (index, job) in self.scenario.jobs.iter().enumerate() {
+            let first_stream = self.streams.len() as u32;
+            let streams = job.processes * job.depth;
+            self.schedule(job.start, Event::Start { job: index as u32 });
+            for _ in 0..streams {
+                let seed = self.scenario.seed.rotate_left(32) ^ self.streams.len() as u64;
+                self.streams.push(Stream {
+                    job: index as u32,
+                    phase: 0,
+                    iteration: 0,
+                    issued: 0,
+                    total: 0,
+                    issued_at: Nanos::ZERO,
+                    random: Pcg32::seed_from_u64(seed),
+                });
+            }
+            let cost_of = |bytes: Bytes| {
+                let cost = |target: &usize| self.scenario.targets[*target].device.cost_model().cost(bytes);
+                job.targets.iter().map(cost).collect()
+            };
+            let bytes_of = |phase: &super::Phase| if phase.op == Op::Metadata { Bytes(0) } else { phase.request };
+            let costs = job.phases.iter().map(|phase| cost_of(bytes_of(phase))).collect();
+            self.jobs.push(JobState { streams, first_stream, at_barrier: 0, done: 0, costs });
+        }
+    }
+
+    fn schedule(&mut self, at: Nanos, event: Event) {
+        self.sequence += 1;
+        self.events.push(Reverse((at, self.sequence, event)));
+    }
+
+    fn handle(&mut self, now: Nanos, event: Event) {
+        match event {
+            Event::Start { job } => self.start(now, job),
+            Event::Issue { stream } => self.issue(now, stream),
+            Event::Finish { target, stream, begun } => self.finish(now, target, stream, begun),
+            Event::Ask { target } => {
+                // Another request may have come meanwhile, and the time of asking have changed.
+                if self.targets[target as usize].ask_at == Some(now) {
+                    self.targets[target as usize].ask_at = None;
+                    self.employ(now, target);
+                }
+            }
+            Event::Exchange => {
+                let weights = self.exchange.as_mut().map(Exchange::join).unwrap_or_default();
+                for (server, weights) in weights.iter().enumerate() {
+                    self.set_weights(now, server, weights);
+                }
+                if let Some(interval) = self.scenario.exchange
+                    && !self.events.is_empty()
+                {
+                    self.schedule(now + interval, Event::Exchange);
+                }
+            }
+        }
+    }
+
+    fn set_weights(&mut self, now: Nanos, server: usize, weights: &Weights) {
+        for (at, target) in self.scenario.targets.iter().enumerate().filter(|(_, target)| target.server == server) {
+            debug_assert_eq!(target.server, server);
+            for (job, info) in weights {
+                self.targets[at].arbiter.set_job(now, *job, info);
+            }
+        }
+    }
+
+    fn start(&mut self, now: Nanos, job: u32) {
+        let spec = &self.scenario.jobs[job as usize];
+        for target in &spec.targets {
+            self.targets[*target].arbiter.set_job(now, JobId(job), &spec.info);
+        }
+        let state = &self.jobs[job as usize];
+        for stream in state.first_stream..state.first_stream + state.streams {
+            self.enter_phase(now, stream);
+        }
+    }
+
+    /// The stream begins the phase that it is set to.
+    fn enter_phase(&mut self, now: Nanos, stream: u32) {
+        let state = &self.streams[stream as usize];
+        let job = &self.scenario.jobs[state.job as usize];
+        let phase = &job.phases[state.phase as usize];
+        let at = (now + phase.compute).max(job.start + phase.not_before);
+        self.schedule(at, Event::Issue { stream });
+    }
+
+    fn issue(&mut self, now: Nanos, stream: u32) {
+        let state = &mut self.streams[stream as usize];
+        let job = &self.scenario.jobs[state.job as usize];
+        if now > job.stop {
+            return;
+        }
+        let position = position(job.layout, stream - self.jobs[state.job as usize].first_stream, state.total, job);
+        let cost = self.jobs[state.job as usize].costs[state.phase as usize][position];
+        let target = job.targets[position];
+        state.issued += 1;
+        state.total += 1;
+        state.issued_at = now;
+        let job = JobId(state.job);
+        let server = self.scenario.targets[target].server;
+        if let Some(weights) = self.exchange.as_mut().and_then(|exchange| exchange.arrive(server, job)) {
+            self.set_weights(now, server, &weights);
+        }
+        let request = Request { id: RequestId(u64::from(stream)), job, cost };
+        let queued = self.targets[target].arbiter.enqueue(now, request);
+        // The job was announced, and no arbiter can be given more than all streams.
+        debug_assert_eq!(queued, Ok(()));
+        self.employ(now, target as u32);
+    }
+
+    /// Gives idle lanes what the policy wants served.
+    fn employ(&mut self, now: Nanos, target: u32) {
+        let device = &self.scenario.targets[target as usize].device;
+        while self.targets[target as usize].idle > 0 {
+            let state = &mut self.targets[target as usize];
+            match state.arbiter.next(now) {
+                Next::Dispatch(request) => {
+                    self.decisions += 1;
+                    state.idle -= 1;
+                    state.ask_at = None;
+                    let service = jittered(request.cost, device.jitter, &mut state.random);
+                    let stream = request.id.0 as u32;
+                    self.schedule(now + service, Event::Finish { target, stream, begun: now });
+                }
+                Next::WaitUntil(at) => {
+                    let at = at.max(now + Nanos(1));
+                    if state.ask_at != Some(at) {
+                        state.ask_at = Some(at);
+                        self.schedule(at, Event::Ask { target });
+                    }
+                    return;
+                }
+                Next::Idle => return,
+            }
+        }
+    }
+
+    fn finish(&mut self, now: Nanos, target: u32, stream: u32, begun: Nanos) {
+        let state = &self.streams[stream as usize];
+        let job = state.job;
+        let phase = &self.scenario.jobs[job as usize].phases[state.phase as usize];
+        self.measure.complete(&Completion {
+            job: job as usize,
+            target: target as usize,
+            op: phase.op,
+            bytes: phase.request,
+            issued: state.issued_at,
+            begun,
+            at: now,
+        });
+        let lanes = &mut self.targets[target as usize];
+        lanes.idle += 1;
+        lanes.arbiter.complete(now, RequestId(u64::from(stream)), JobId(job));
+        self.go_on(now, stream);
+        self.employ(now, target);
+    }
+
+    /// The stream's request was served: the next request, or the next phase.
+    fn go_on(&mut self, now: Nanos, stream: u32) {
+        let state = &mut self.streams[stream as usize];
+        let phase = &self.scenario.jobs[state.job as usize].phases[state.phase as usize];
+        if phase.requests.is_none_or(|requests| state.issued < requests) {
+            let think = jittered(phase.think, phase.think_jitter, &mut state.random);
+            self.schedule(now + think, Event::Issue { stream });
+            return;
+        }
+        let job = state.job;
+        if !phase.barrier {
+            self.leave_phase(now, stream);
+            return;
+        }
+        let gathered = &mut self.jobs[job as usize];
+        gathered.at_barrier += 1;
+        if gathered.at_barrier == gathered.streams {
+            gathered.at_barrier = 0;
+            for stream in gathered.first_stream..gathered.first_stream + gathered.streams {
+                self.leave_phase(now, stream);
+            }
+        }
+    }
+
+    fn leave_phase(&mut self, now: Nanos, stream: u32) {
+        let state = &mut self.streams[stream as usize];
+        let job = &self.scenario.jobs[state.job as usize];
+        state.issued = 0;
+        state.phase += 1;
+        if state.phase as usize == job.phases.len() {
+            state.phase = 0;
+            state.iteration += 1;
+            if job.iterations.is_some_and(|iterations| state.iteration >= iterations) {
+                self.jobs[state.job as usize].done += 1;
+                return;
+            }
+        }
+        self.enter_phase(now, stream);
+    }
+}
+
+/// Which of the job's targets a stream's `total`th request falls on.
+fn position(layout: Layout, stream: u32, total: u64, job: &super::Job) -> usize {
+    let along = match layout {
+        Layout::Striped => u64::from(stream) + total,
+        Layout::FilePerProcess => u64::from(stream / job.depth),
+    };
+    (along % job.targets.len() as u64) as usize
+}
+
+fn jittered(time: Nanos, jitter: f64, random: &mut Pcg32) -> Nanos {
+    if jitter == 0.0 {
+        return time;
+    }
+    let factor = 1.0 + jitter * (2.0 * random.random::<f64>() - 1.0);
+    Nanos((time.0 as f64 * factor).round() as u64)
+}

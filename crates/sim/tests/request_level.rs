@@ -1,0 +1,170 @@
+//! Runs at request level against what can be worked out by hand, and against themselves.
+
+#![allow(clippy::unwrap_used, reason = "a scenario that cannot be read fails the test")]
+
+use isonomia_sim::request::{Outcome, Scenario, run};
+use isonomia_sim::scenario::{self, parse};
+use isonomia_units::Nanos;
+use proptest::prelude::*;
+use std::ops::ControlFlow;
+use std::path::Path;
+
+/// 1 MiB takes 1 ms to within a nanosecond, and an operation 100 us.
+const DEVICE: &str = "bandwidth = \"1000MiB/s\"\nper_op = \"100us\"\n";
+const SERVICE: Nanos = Nanos(1_100_000);
+
+fn read(text: &str) -> Scenario {
+    let points = parse(Path::new("test.toml"), text, None).unwrap().points;
+    let [scenario::Point { scenario: scenario::Scenario::Request { scenario, .. }, .. }] = &points[..] else {
+        panic!("one scenario at request level")
+    };
+    scenario.clone()
+}
+
+fn outcome(text: &str) -> Outcome {
+    run(&read(text), &mut |_| ControlFlow::Continue(()))
+}
+
+#[test]
+fn one_process_alone_takes_service_and_think_time_for_each_request() {
+    let text = format!(
+        "duration = \"10s\"\n[[target]]\nname = \"t\"\n{DEVICE}\
+         [[job]]\nname = \"a\"\nrequest = \"1MiB\"\nrequests = 100\nthink = \"900us\"\n"
+    );
+    let outcome = outcome(&text);
+    let job = &outcome.jobs[0];
+    assert_eq!((job.requests_total, outcome.decisions), (100, 100));
+    assert_eq!(job.elapsed_ns, Some(100 * SERVICE.0 + 99 * 900_000));
+    assert_eq!((job.latency.mean_ns, job.latency.max_ns), (SERVICE.0 as f64, SERVICE.0));
+    assert_eq!((job.latency.p50_ns, job.latency.p99_ns), (SERVICE.0, SERVICE.0));
+    assert!((outcome.targets[0].utilization - 100.0 * 1.1 / 199.1).abs() < 1e-9);
+}
+
+/// A closed queue of n processes that do not think: each waits for the n - 1 others.
+#[test]
+fn processes_that_do_not_think_wait_for_all_others() {
+    for (workers, processes) in [(1u64, 1u64), (1, 5), (2, 6), (4, 4)] {
+        // The lanes share the bandwidth: a service takes its bytes that much longer.
+        let service = 100_000 + workers * 1_000_000;
+        let text = format!(
+            "duration = \"60s\"\npolicy = \"fifo\"\n[[target]]\nname = \"t\"\nworkers = {workers}\n{DEVICE}\
+             [[job]]\nname = \"a\"\nrequest = \"1MiB\"\nprocesses = {processes}\nrequests = 50\n"
+        );
+        let outcome = outcome(&text);
+        let rounds = 50 * processes / workers;
+        assert_eq!(outcome.jobs[0].elapsed_ns, Some(rounds * service), "{workers} workers, {processes} processes");
+        assert_eq!(outcome.jobs[0].latency.max_ns, processes / workers * service);
+    }
+}
+
+/// Two jobs with one request each, by hand: the first is served at once, the second waits for it.
+#[test]
+fn two_requests_at_one_moment_are_served_one_after_the_other() {
+    let job = |name: &str| format!("[[job]]\nname = \"{name}\"\nrequest = \"1MiB\"\nrequests = 1\n");
+    let text = format!(
+        "duration = \"1s\"\nslice = \"1ms\"\n[[target]]\nname = \"t\"\n{DEVICE}{}{}",
+        job("first"),
+        job("second")
+    );
+    let outcome = outcome(&text);
+    assert_eq!(outcome.jobs[0].elapsed_ns, Some(1_100_000));
+    assert_eq!(outcome.jobs[1].elapsed_ns, Some(2_200_000));
+    assert_eq!(outcome.jobs[0].slice_bytes, [0, 1 << 20]);
+    assert_eq!(outcome.jobs[1].slice_bytes, [0, 0, 1 << 20]);
+    assert_eq!(outcome.ended_ns, 2_200_000);
+}
+
+#[test]
+fn a_barrier_holds_the_fast_until_the_slow_are_there() {
+    // Two targets, the second twice as slow; file per process, so one process on each.
+    let text = "duration = \"60s\"\n\
+        [[target]]\nname = \"fast\"\nbandwidth = \"1000MiB/s\"\n[[target]]\nname = \"slow\"\nbandwidth = \"500MiB/s\"\n\
+        [[job]]\nname = \"a\"\nprocesses = 2\nlayout = \"file-per-process\"\niterations = 3\n\
+        [[job.phase]]\ncompute = \"10ms\"\nrequest = \"1MiB\"\nrequests = 5\nbarrier = true\n";
+    let with = outcome(text);
+    assert_eq!(with.jobs[0].elapsed_ns, Some(3 * (10_000_000 + 5 * 2_000_000)));
+    assert_eq!(with.targets[0].requests, 15);
+    let without = outcome(&text.replace("barrier = true", "barrier = false"));
+    assert_eq!(without.jobs[0].elapsed_ns, with.jobs[0].elapsed_ns, "the slow process sets the end");
+    assert!(without.jobs[0].latency.max_ns == 2_000_000);
+}
+
+#[test]
+fn shares_follow_the_policy_and_not_the_number_of_processes() {
+    for (policy, due) in [("fifo", 1.0 / 3.0), ("job-fair", 0.5), ("size-fair", 0.8)] {
+        let text = format!(
+            "duration = \"4s\"\nmeasure_from = \"500ms\"\npolicy = \"{policy}\"\n[[target]]\nname = \"t\"\n{DEVICE}\
+             [[job]]\nname = \"large\"\nnodes = 4\nrequest = \"256KiB\"\nthink = \"20us\"\nprocesses = 2\n\
+             [[job]]\nname = \"small\"\nrequest = \"256KiB\"\nthink = \"20us\"\nprocesses = 4\n"
+        );
+        let outcome = outcome(&text);
+        assert!((outcome.jobs[0].share - due).abs() < 0.005, "{policy}: {}", outcome.jobs[0].share);
+        assert!((outcome.jobs[0].share + outcome.jobs[1].share - 1.0).abs() < 1e-12);
+    }
+}
+
+/// ThemisIO §5.6: files apart on two servers, sizes 16:8:8. Without an exchange the large job has 2/3 of both.
+#[test]
+fn an_exchange_of_job_tables_gives_global_shares() {
+    let text = |exchange: &str| {
+        format!(
+            "duration = \"3s\"\nmeasure_from = \"1s\"\npolicy = \"size-fair\"\n{exchange}\n\
+             [[target]]\nname = \"t0\"\nserver = \"s0\"\n{DEVICE}[[target]]\nname = \"t1\"\nserver = \"s1\"\n{DEVICE}\
+             [[job]]\nname = \"a\"\nnodes = 16\nprocesses = 16\nrequest = \"1MiB\"\n\
+             [[job]]\nname = \"b\"\nnodes = 8\nprocesses = 8\nrequest = \"1MiB\"\ntargets = [\"t0\"]\n\
+             [[job]]\nname = \"c\"\nnodes = 8\nprocesses = 8\nrequest = \"1MiB\"\ntargets = [\"t1\"]\n"
+        )
+    };
+    for (exchange, due) in [("", [2.0 / 3.0, 1.0 / 6.0, 1.0 / 6.0]), ("exchange = \"200ms\"", [0.5, 0.25, 0.25])] {
+        let outcome = outcome(&text(exchange));
+        for (job, due) in outcome.jobs.iter().zip(due) {
+            assert!((job.share - due).abs() < 0.01, "{exchange}: {} has {}, due {due}", job.job, job.share);
+        }
+    }
+}
+
+#[test]
+fn the_observer_can_break_off_and_what_was_done_is_kept() {
+    let text =
+        format!("duration = \"1000s\"\n[[target]]\nname = \"t\"\n{DEVICE}[[job]]\nname = \"a\"\nrequest = \"4KiB\"\n");
+    let outcome = run(&read(&text), &mut |_| ControlFlow::Break(()));
+    assert!(outcome.interrupted && outcome.jobs[0].requests_total > 10_000);
+}
+
+fn mixed(seed: u64, policy: &str, draw: &str) -> String {
+    format!(
+        "seed = {seed}\nduration = \"500ms\"\npolicy = \"{policy}\"\ndraw = \"{draw}\"\n\
+         [[target]]\nname = \"t\"\ncount = 3\nworkers = 2\njitter = 0.2\n{DEVICE}\
+         [[job]]\nname = \"a\"\ncount = 3\nprocesses = 4\ndepth = 2\nrequest = \"64KiB\"\nthink = \"50us\"\n\
+         think_jitter = 0.5\n[[job]]\nname = \"b\"\nprocesses = 3\nnodes = 4\n\
+         [[job.phase]]\nrequest = \"1MiB\"\nrequests = 7\nbarrier = true\n[[job.phase]]\nop = \"metadata\"\nrequests = 9\n"
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn the_same_seed_gives_the_same_run_and_nothing_is_lost(
+        seed in 0u64..1000,
+        policy in prop::sample::select(vec!["fifo", "job-fair", "size-fair", "user-then-size-fair"]),
+        draw in prop::sample::select(vec!["virtual-time", "lottery"]),
+    ) {
+        let text = mixed(seed, policy, draw);
+        let (first, again) = (outcome(&text), outcome(&text));
+        prop_assert_eq!(&first, &again);
+        let served: u64 = first.jobs.iter().map(|job| job.requests_total).sum();
+        prop_assert_eq!(served, first.targets.iter().map(|target| target.requests).sum::<u64>());
+        prop_assert!(served <= first.decisions && first.decisions <= served + 6, "at most a request a lane in service");
+        let moved: u64 = first.jobs.iter().flat_map(|job| &job.slice_bytes).sum();
+        prop_assert_eq!(moved, first.targets.iter().map(|target| target.bytes).sum::<u64>());
+        prop_assert!(first.targets.iter().all(|target| target.utilization <= 1.0 + 1e-9));
+        let b = &first.jobs[3];
+        prop_assert_eq!(b.requests_total, 3 * (7 + 9));
+    }
+}
+
+#[test]
+fn another_seed_gives_another_run() {
+    assert_ne!(outcome(&mixed(1, "job-fair", "lottery")), outcome(&mixed(2, "job-fair", "lottery")));
+}

@@ -1,0 +1,126 @@
+//! What scenario files may say, and what is said about those that say something else.
+
+#![allow(clippy::unwrap_used, reason = "a scenario that cannot be read fails the test")]
+
+use isonomia_sim::scenario::{Scenario, parse};
+use std::path::Path;
+
+const GOOD: &str = r#"duration = "1s"
+policy = "job-fair"
+nodes = 64
+
+[[target]]
+name = "t"
+bandwidth = "1GiB/s"
+
+[[job]]
+name = "a"
+nodes = 4
+request = "1MiB"
+requests = 3
+"#;
+
+fn complaint(text: &str) -> String {
+    parse(Path::new("s.toml"), text, None).unwrap_err().to_string()
+}
+
+#[test]
+fn what_cannot_be_used_is_named_with_line_and_field() {
+    for (from, to, expected) in [
+        ("duration = \"1s\"", "duration = \"-1s\"", "s.toml:1: duration: \"-1s\" is not a time"),
+        ("duration = \"1s\"", "duration = \"0s\"", "s.toml:1: duration: "),
+        ("duration = \"1s\"", "duration = \"1000000h\"", "s.toml:1: duration: "),
+        (
+            "duration = \"1s\"",
+            "duration = 1",
+            "s.toml:1: duration: invalid type: integer `1`, expected text with a unit",
+        ),
+        ("duration = \"1s\"", "duration = \"10\"", "s.toml:1: duration: \"10\" has no unit"),
+        ("duration = \"1s\"\n", "", "s.toml:1: duration: missing field"),
+        ("job-fair", "job-unfair", "s.toml:2: policy: "),
+        ("name = \"t\"", "name = \"t\"\nspeed = 3", "s.toml:7: target[0].speed: unknown field `speed`"),
+        ("1GiB/s", "0GiB/s", "s.toml:7: target[0].bandwidth: "),
+        ("1GiB/s\"", "1GiB/s\"\nworkers = 0", "s.toml:8: target[0].workers: 0 workers"),
+        ("1GiB/s\"", "1GiB/s\"\njitter = 1.5", "s.toml:8: target[0].jitter: "),
+        ("nodes = 4", "nodes = 65", "s.toml:11: job[0].nodes: 65 nodes (allowed: 1 to the machine's, 64)"),
+        ("nodes = 4", "nodes = 0", "s.toml:11: job[0].nodes: "),
+        ("nodes = 4", "nodes = -4", "s.toml:11: job[0].nodes: "),
+        ("nodes = 4", "targets = [\"u\"]", "s.toml:11: job[0].targets: \"u\" is not declared"),
+        ("nodes = 4", "targets = []", "s.toml:11: job[0].targets: names no target"),
+        ("nodes = 4", "processes = 0", "s.toml:11: job[0].processes: "),
+        ("nodes = 4", "processes = 4000000", "s.toml:11: job[0].processes: "),
+        ("nodes = 4", "start = \"2s\"", "s.toml:11: job[0].start: "),
+        ("nodes = 4", "think_jitter = 2.0", "s.toml:11: job[0].think_jitter: "),
+        ("nodes = 4", "io_profile = \"p.csv\"", "s.toml:9: job[0]: says in several ways"),
+        ("1MiB", "0B", "s.toml:12: job[0].request: "),
+        ("request = \"1MiB\"", "op = \"metadata\"\nrequest = \"1MiB\"", "s.toml:13: job[0].request: "),
+        ("request = \"1MiB\"\n", "", "s.toml:9: job[0].request: is missing"),
+        ("name = \"a\"\n", "", "s.toml:9: job[0].name: missing field"),
+        ("requests = 3", "requests = 0", "s.toml:13: job[0].requests: "),
+        ("requests = 3", "requests = 3\niterations = 0", "s.toml:14: job[0].iterations: "),
+        (
+            "[[job]]",
+            "[[job]]\nname = \"a\"\nrequest = \"1B\"\n[[job]]",
+            "s.toml:13: job[1].name: \"a\" is declared twice",
+        ),
+        ("[[job]]", "[job]", "s.toml:9: job: "),
+        ("[[job]]", "[[job]", "s.toml:9: "),
+    ] {
+        assert!(GOOD.contains(from), "{from}");
+        let said = complaint(&GOOD.replacen(from, to, 1));
+        assert!(said.starts_with(expected), "{to}: {said}\nexpected: {expected}");
+    }
+}
+
+#[test]
+fn a_sweep_tries_every_combination_in_order() {
+    let text = format!("{GOOD}[sweep]\npolicy = [\"fifo\", \"size-fair\"]\n\"job.a.processes\" = [1, 2, 4]\n");
+    let points = parse(Path::new("s.toml"), &text, Some(9)).unwrap().points;
+    let settings: Vec<String> = points
+        .iter()
+        .map(|point| point.settings.iter().map(|(name, value)| format!("{name}={value};")).collect())
+        .collect();
+    assert_eq!(settings.len(), 6);
+    assert_eq!(settings[1], "job.a.processes=1;policy=size-fair;");
+    assert_eq!(settings[4], "job.a.processes=4;policy=fifo;");
+    let Scenario::Request { scenario, .. } = &points[5].scenario;
+    assert_eq!((scenario.jobs[0].processes, scenario.seed), (4, 9));
+    assert_eq!(scenario.targets[0].policy.to_string(), "size-fair");
+}
+
+#[test]
+fn a_bad_sweep_is_named_with_its_line() {
+    for (sweep, expected) in [
+        ("policy = [\"fifo\", \"fair\"]", "s.toml:15: policy: "),
+        ("policy = \"fifo\"", "s.toml:15: sweep.policy: is no list"),
+        ("policy = []", "s.toml:15: sweep.policy: is no list"),
+        ("job.b.nodes = [1]", "s.toml:15: job.b.nodes: \"job\" has no such entry"),
+        ("\"job[0].nodes\" = [1, 100]", "s.toml:15: job[0].nodes: 100 nodes"),
+        ("\"job.a.node\" = [1]", "s.toml:15: job[0].node: unknown field"),
+        ("tuning = [1]", "s.toml:15: tuning: "),
+    ] {
+        let said = complaint(&format!("{GOOD}[sweep]\n{sweep}\n"));
+        assert!(said.starts_with(expected), "{sweep}: {said}\nexpected: {expected}");
+    }
+    let many = (0..101).map(|n| n.to_string()).collect::<Vec<_>>().join(",");
+    let said = complaint(&format!("{GOOD}[sweep]\nseed = [{many}]\n\"job.a.priority\" = [{many}]\n"));
+    assert!(said.contains("too many combinations"), "{said}");
+}
+
+#[test]
+fn an_io_profile_is_found_beside_the_scenario() {
+    let dir = std::env::temp_dir().join(format!("isonomia-sim-profile-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let text = GOOD.replace("request = \"1MiB\"\nrequests = 3\n", "io_profile = \"p.csv\"\n");
+    let path = dir.join("s.toml");
+    let missing = parse(&path, &text, None).unwrap_err();
+    assert!(missing.file.ends_with("p.csv") && missing.line == 0, "{missing}");
+    std::fs::write(dir.join("p.csv"), "start_s,op,request_bytes,requests\n0,write,4096,2\n1,write,0,2\n").unwrap();
+    let bad = parse(&path, &text, None).unwrap_err();
+    assert_eq!((bad.line, bad.field.as_str()), (3, "request_bytes"));
+    std::fs::write(dir.join("p.csv"), "start_s,op,request_bytes,requests\n0,write,4096,2\n0.5,read,4096,2\n").unwrap();
+    let points = parse(&path, &text, None).unwrap().points;
+    let Scenario::Request { scenario, .. } = &points[0].scenario;
+    assert_eq!(scenario.jobs[0].phases.len(), 2);
+    std::fs::remove_dir_all(&dir).unwrap();
+}

@@ -26,6 +26,24 @@ struct FileHead {
     write_ptr: *mut u8,
 }
 
+/// Bits of [`FileHead::flags`].
+const NO_READS: c_int = 0x4;
+const NO_WRITES: c_int = 0x8;
+const IS_APPENDING: c_int = 0x1000;
+
+/// Lets a flushed stream of ours go the way of `mode` from now on, as `freopen` asks.
+pub fn set_direction(stream: *mut FILE, mode: &Mode) {
+    let allowed = match mode.flags & libc::O_ACCMODE {
+        libc::O_RDONLY => NO_WRITES,
+        libc::O_WRONLY => NO_READS,
+        _ => 0,
+    };
+    let appending = if mode.flags & libc::O_APPEND == 0 { 0 } else { IS_APPENDING };
+    // SAFETY: the caller vouches for an open stream, which begins with its flags; nobody else may use it meanwhile.
+    let flags = unsafe { &mut (*stream.cast::<FileHead>()).flags };
+    *flags = *flags & !(NO_READS | NO_WRITES | IS_APPENDING) | allowed | appending;
+}
+
 /// The cookie streams for the three descriptors, once they were needed.
 static OURS: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(std::ptr::null_mut()) }; 3];
 /// What the variables held before.

@@ -296,6 +296,9 @@ fn reopen(path: CPath, mode: CPath, stream: *mut FILE, real: impl FnOnce() -> *m
         descriptors::close(opened);
     }
     let current = standard::current(fd).filter(|_| own.is_none()).unwrap_or(stream);
+    if descriptor_of(current).is_some() {
+        standard::set_direction(current, &parsed);
+    }
     // SAFETY: an open stream.
     unsafe { libc::clearerr(current) };
     current

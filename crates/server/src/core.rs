@@ -2,6 +2,7 @@
 //! them: taken in, queued at its target, served when its turn has come, answered.
 
 use crate::connection::{ClientProcess, Connection, Turn as Progress, Way};
+use crate::departed::{Departed, References};
 use crate::intake::{BELL, Intake};
 use crate::jobs::{Job, Jobs, Served as Account};
 use crate::stream::{self, Moved, Stalled, StreamEnd, StreamState};
@@ -51,6 +52,7 @@ pub struct Core {
     bell: OwnedFd,
     connections: RwLock<HashMap<u64, Arc<Connection>>>,
     processes: Mutex<HashMap<(u32, u64), Arc<ClientProcess>>>,
+    departed: Departed,
     stalled: AtomicUsize,
     /// Workers that look after the connections: neither asleep nor in a long piece of work.
     pub awake: AtomicUsize,
@@ -85,6 +87,7 @@ impl Core {
             bell,
             connections: RwLock::default(),
             processes: Mutex::default(),
+            departed: Departed::default(),
             stalled: AtomicUsize::new(0),
             awake: AtomicUsize::new(workers),
             asleep: AtomicUsize::new(0),
@@ -133,13 +136,24 @@ impl Core {
         let held = process.release_all();
         processes.remove(&key);
         drop(processes);
-        for (ino, count) in held {
+        if let Some(early) = self.departed.keep(clock::now(), held) {
+            self.give_back(early);
+        }
+    }
+
+    fn give_back(&self, references: References) {
+        for (ino, count) in references {
             for _ in 0..count {
                 if let Err(error) = self.store.release(ino) {
                     tracing::warn!(%ino, %error, "cannot give back a reference");
                 }
             }
         }
+    }
+
+    /// Gives back what processes held that went long enough before `now`.
+    pub fn give_back_departed(&self, now: Nanos) {
+        self.departed.due(now).into_iter().for_each(|references| self.give_back(references));
     }
 
     /// Serves a connection that is set up.

@@ -13,6 +13,7 @@ mod clock;
 mod config;
 mod connection;
 mod core;
+mod departed;
 mod execute;
 mod gate;
 mod identity;
@@ -35,7 +36,7 @@ use isonomia_proto::control::Status;
 use isonomia_store::{DefaultLayout, OpenError, Store, StoreConfig, TargetDir};
 use isonomia_transport::address::Address;
 use isonomia_transport::key::{Key, KeyError};
-use isonomia_units::TargetId;
+use isonomia_units::{Nanos, TargetId};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -191,6 +192,7 @@ impl Server {
         for connection in self.core.connections() {
             self.core.close(&connection, None);
         }
+        self.core.give_back_departed(Nanos::MAX);
         if let Err(error) = self.core.store.close() {
             tracing::error!(%error, "cannot write everything to stable storage");
         }
@@ -222,6 +224,7 @@ fn keep(core: &Core) {
                 target.remove_job(now, job.id);
             }
         }
+        core.give_back_departed(now);
         samples = samples.wrapping_add(1);
         if samples.is_multiple_of(FLUSH_EVERY_SAMPLES) {
             core.look_after_connections(now);

@@ -19,6 +19,7 @@
 //! under it because of the seals. A client that breaks the turn-taking gets [`Violation`] and is cut off.
 
 use crate::descriptor::Parked;
+use isonomia_proto::PROTOCOL_VERSION;
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -47,6 +48,8 @@ const SLEEPING_IN_SLOT: usize = 4;
 const REPLY_IN_SLOT: usize = 64;
 const REQUEST_IN_SLOT: usize = 128;
 const BUFFERS_AT: usize = 4096;
+// Client and server of one version agree on all of the above: what changes it needs a new version.
+const _: () = assert!(PROTOCOL_VERSION == 1 && REGION_LEN == (1 << 20) + 4096 && SLOTS == 4);
 const _: () = assert!(SLOTS_AT + SLOTS * SLOT_STRIDE <= BUFFERS_AT);
 const _: () = assert!(REQUEST_IN_SLOT + RequestHeader::LEN <= SLOT_STRIDE);
 

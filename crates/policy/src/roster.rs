@@ -11,11 +11,13 @@ use crate::spec::Level;
 use crate::tree::{Leaf, ShareTree};
 use crate::{COST_MAX, RequestId};
 use isonomia_units::{JobId, JobInfo, Nanos};
-use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 
 /// The most requests that one arbiter queues.
 pub const QUEUED_MAX: usize = 1 << 20;
+
+/// No slot.
+const NOBODY: u32 = u32::MAX;
 
 /// One job.
 #[derive(Debug)]
@@ -27,10 +29,11 @@ pub(crate) struct Job {
     queue: VecDeque<(u64, Request)>,
     /// Since when nothing is queued or in flight; meaningless while something is.
     idle_since: Nanos,
-    /// Tells a job from an earlier one in the same slot.
-    generation: u32,
-    /// Whether it has an entry in `Roster::expiries`.
-    expiring: bool,
+    /// The jobs that turned idle just before and after it; [`NOBODY`] at the ends and while it is not in the list.
+    idle_before: u32,
+    idle_after: u32,
+    /// Whether it is in the list of idle jobs that are still active.
+    resting: bool,
     present: bool,
 }
 
@@ -40,8 +43,11 @@ pub(crate) struct Roster {
     jobs: Vec<Job>,
     vacant: Vec<u32>,
     tree: ShareTree,
-    /// One entry at most for each job; renewed when it comes up and the job was active in between.
-    expiries: BinaryHeap<Reverse<(Nanos, u32, u32)>>,
+    /// The ends of the list of jobs that are idle and still active, the one idle for longest first.
+    idle_first: u32,
+    idle_last: u32,
+    /// When the first of them turns inactive.
+    expiry: Nanos,
     active_window: Nanos,
     queued: usize,
     in_flight: u32,
@@ -65,7 +71,9 @@ impl Roster {
             jobs: Vec::new(),
             vacant: Vec::new(),
             tree: ShareTree::new(levels),
-            expiries: BinaryHeap::new(),
+            idle_first: NOBODY,
+            idle_last: NOBODY,
+            expiry: Nanos::MAX,
             active_window,
             queued: 0,
             in_flight: 0,
@@ -82,28 +90,13 @@ impl Roster {
 
     /// Turns one job inactive whose window has passed; `None` once there is no more.
     pub(crate) fn expire_one(&mut self) -> Option<u32> {
-        while let Some(&Reverse((at, slot, generation))) = self.expiries.peek() {
-            if at > self.now {
-                return None;
-            }
-            self.expiries.pop();
-            let job = &mut self.jobs[slot as usize];
-            if !job.present || job.generation != generation {
-                continue;
-            }
-            job.expiring = false;
-            if job.is_busy() {
-                continue;
-            }
-            let due = job.idle_since + self.active_window;
-            if due > self.now {
-                self.watch(slot);
-                continue;
-            }
-            self.tree.deactivate(self.jobs[slot as usize].leaf);
-            return Some(slot);
+        if self.expiry > self.now {
+            return None;
         }
-        None
+        let slot = self.idle_first;
+        self.rouse(slot);
+        self.tree.deactivate(self.jobs[slot as usize].leaf);
+        Some(slot)
     }
 
     /// Adds a job, or moves it in the tree. Returns its slot and whether it is new.
@@ -120,15 +113,15 @@ impl Roster {
             return (slot, false);
         }
         let slot = self.vacant.pop().unwrap_or(self.jobs.len() as u32);
-        let generation = self.jobs.get(slot as usize).map_or(0, |gone| gone.generation.wrapping_add(1));
         let job = Job {
             id,
             in_flight: 0,
             leaf: self.tree.insert(info, slot),
             queue: VecDeque::new(),
             idle_since: self.now,
-            generation,
-            expiring: false,
+            idle_before: NOBODY,
+            idle_after: NOBODY,
+            resting: false,
             present: true,
         };
         if slot as usize == self.jobs.len() {
@@ -143,6 +136,7 @@ impl Roster {
     /// Removes a job; returns its slot and its queue.
     pub(crate) fn remove_job(&mut self, id: JobId) -> Option<(u32, Vec<Request>)> {
         let slot = self.slots.remove(id)?;
+        self.rouse(slot);
         let job = &mut self.jobs[slot as usize];
         job.present = false;
         let queue: Vec<_> = std::mem::take(&mut job.queue).into_iter().map(|(_, request)| request).collect();
@@ -159,6 +153,7 @@ impl Roster {
         if self.queued >= QUEUED_MAX {
             return Err(EnqueueError::QueueFull { job, request: id });
         }
+        self.rouse(slot);
         let job = &mut self.jobs[slot as usize];
         let first = job.queue.is_empty();
         job.queue.push_back((self.arrivals, request));
@@ -254,21 +249,46 @@ impl Roster {
         shares
     }
 
-    /// Notes that a job may have become idle.
+    /// Notes that a job may have become idle. Time does not run backwards, so the end of the list is its place.
     fn rest(&mut self, slot: u32) {
+        let (now, last) = (self.now, self.idle_last);
         let job = &mut self.jobs[slot as usize];
-        if job.present && !job.is_busy() {
-            job.idle_since = self.now;
-            if !job.expiring {
-                self.watch(slot);
-            }
+        if !job.present || job.is_busy() {
+            return;
         }
+        job.idle_since = now;
+        job.resting = true;
+        job.idle_before = last;
+        if last == NOBODY {
+            self.idle_first = slot;
+            self.expiry = now + self.active_window;
+        } else {
+            self.jobs[last as usize].idle_after = slot;
+        }
+        self.idle_last = slot;
     }
 
-    fn watch(&mut self, slot: u32) {
+    /// Takes a job out of the list of idle ones, if it is in.
+    fn rouse(&mut self, slot: u32) {
         let job = &mut self.jobs[slot as usize];
-        job.expiring = true;
-        self.expiries.push(Reverse((job.idle_since + self.active_window, slot, job.generation)));
+        if !job.resting {
+            return;
+        }
+        job.resting = false;
+        let before = std::mem::replace(&mut job.idle_before, NOBODY);
+        let after = std::mem::replace(&mut job.idle_after, NOBODY);
+        if after == NOBODY {
+            self.idle_last = before;
+        } else {
+            self.jobs[after as usize].idle_before = before;
+        }
+        if before == NOBODY {
+            self.idle_first = after;
+            let first = self.jobs.get(after as usize);
+            self.expiry = first.map_or(Nanos::MAX, |first| first.idle_since + self.active_window);
+        } else {
+            self.jobs[before as usize].idle_after = after;
+        }
     }
 }
 

@@ -26,9 +26,6 @@ struct Node {
     /// Whether the weight is in the parent's sums.
     active: bool,
     active_weight: u128,
-    /// `weight / 10^6` and `active_weight / 10^6`, converted when they change rather than at each decision.
-    weight_f64: f64,
-    active_weight_f64: f64,
     name: Arc<str>,
     /// Whom a leaf stands for: the number the caller gave. Unused in inner nodes.
     slot: u32,
@@ -41,11 +38,21 @@ struct Node {
     sums: Vec<u128>,
 }
 
+/// What a decision needs of a node: the rest would only fill the cache.
+#[derive(Clone, Copy, Debug)]
+struct Step {
+    /// Of a leaf its weight, of an inner node its weight over its active children's, both in units.
+    factor: f64,
+    parent: u32,
+}
+
 /// The tree of one policy over the jobs of one target.
 #[derive(Clone, Debug)]
 pub(crate) struct ShareTree {
     levels: Vec<Level>,
     nodes: Vec<Node>,
+    /// By node.
+    steps: Vec<Step>,
     vacant: Vec<u32>,
     inner: BTreeMap<(u32, Arc<str>), u32>,
 }
@@ -54,7 +61,8 @@ impl ShareTree {
     /// An empty tree. `levels` is not empty.
     pub(crate) fn new(levels: &[Level]) -> Self {
         let root = Node::new(ROOT, 0, 0, Arc::from(""), true);
-        Self { levels: levels.to_vec(), nodes: vec![root], vacant: Vec::new(), inner: BTreeMap::new() }
+        let steps = vec![Step { factor: 0.0, parent: ROOT }];
+        Self { levels: levels.to_vec(), nodes: vec![root], steps, vacant: Vec::new(), inner: BTreeMap::new() }
     }
 
     /// Adds a leaf, inactive, that [`Self::pick`] will report as `slot`.
@@ -104,6 +112,7 @@ impl ShareTree {
             self.nodes[node as usize].active = true;
             let (parent, position, weight) = self.nodes[node as usize].place();
             self.nodes[parent as usize].add(position, weight);
+            self.rescale(parent);
             node = parent;
         }
     }
@@ -115,6 +124,7 @@ impl ShareTree {
             self.nodes[node as usize].active = false;
             let (parent, position, weight) = self.nodes[node as usize].place();
             self.nodes[parent as usize].subtract(position, weight);
+            self.rescale(parent);
             node = parent;
         }
     }
@@ -126,18 +136,23 @@ impl ShareTree {
 
     /// The share of an active leaf, in (0, 1]; zero for an inactive one.
     pub(crate) fn share(&self, leaf: Leaf) -> f64 {
-        if self.is_active(leaf) { self.pace(leaf) / self.nodes[ROOT as usize].active_weight_f64 } else { 0.0 }
+        if self.is_active(leaf) { self.pace(leaf) / self.active_weight() } else { 0.0 }
+    }
+
+    /// The sum of the paces of all active leaves.
+    pub(crate) fn active_weight(&self) -> f64 {
+        in_units(self.nodes[ROOT as usize].active_weight)
     }
 
     /// The share of an active leaf times the root's active weight. Among jobs it is proportional to the share,
     /// and it does not change when an unrelated branch comes or goes, so that what a job was charged before
     /// keeps its meaning.
     pub(crate) fn pace(&self, leaf: Leaf) -> f64 {
-        let mut node = &self.nodes[leaf.0 as usize];
-        let mut pace = node.weight_f64;
-        while node.parent != ROOT {
-            node = &self.nodes[node.parent as usize];
-            pace *= node.weight_f64 / node.active_weight_f64;
+        let mut step = self.steps[leaf.0 as usize];
+        let mut pace = step.factor;
+        while step.parent != ROOT {
+            step = self.steps[step.parent as usize];
+            pace *= step.factor;
         }
         pace
     }
@@ -160,13 +175,27 @@ impl ShareTree {
         above.members += 1;
         let position = above.seat(node);
         let child = Node::new(parent, position, weight, name, inner);
+        let step = Step { factor: in_units(weight), parent };
         if node as usize == self.nodes.len() {
             self.nodes.push(child);
+            self.steps.push(step);
         } else {
             self.nodes[node as usize] = child;
+            self.steps[node as usize] = step;
         }
         node
     }
+
+    /// Brings the factor of an inner node in line with its active children.
+    fn rescale(&mut self, node: u32) {
+        let weights = &self.nodes[node as usize];
+        self.steps[node as usize].factor = in_units(weights.weight) / in_units(weights.active_weight);
+    }
+}
+
+/// A weight in millionths as a number.
+fn in_units(micros: u128) -> f64 {
+    micros as f64 / 1e6
 }
 
 impl Node {
@@ -177,8 +206,6 @@ impl Node {
             weight,
             active: false,
             active_weight: 0,
-            weight_f64: weight as f64 / 1e6,
-            active_weight_f64: 0.0,
             name,
             slot: 0,
             inner,
@@ -222,7 +249,6 @@ impl Node {
 
     fn add(&mut self, position: u32, weight: u128) {
         self.active_weight += weight;
-        self.active_weight_f64 = self.active_weight as f64 / 1e6;
         let mut at = position as usize + 1;
         while at <= self.sums.len() {
             self.sums[at - 1] += weight;
@@ -232,7 +258,6 @@ impl Node {
 
     fn subtract(&mut self, position: u32, weight: u128) {
         self.active_weight -= weight;
-        self.active_weight_f64 = self.active_weight as f64 / 1e6;
         let mut at = position as usize + 1;
         while at <= self.sums.len() {
             self.sums[at - 1] -= weight;

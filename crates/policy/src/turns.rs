@@ -1,4 +1,4 @@
-//! An indexed binary min-heap: the jobs that have something queued, by tag.
+//! An indexed min-heap of jobs by tag.
 
 use isonomia_units::JobId;
 
@@ -6,19 +6,75 @@ use isonomia_units::JobId;
 pub(crate) type Turn = (u128, JobId);
 
 const ABSENT: u32 = u32::MAX;
+/// Children of an entry: they lie side by side, so that a step down the heap costs two cache lines.
+const BRANCHES: usize = 4;
+/// The most entries that [`Turns::smallest`] gives.
+pub(crate) const SMALLEST_MAX: usize = 8;
+
+/// One job in the heap.
+#[derive(Clone, Copy)]
+struct Entry {
+    tag: u128,
+    job: JobId,
+    slot: u32,
+}
 
 /// Min-heap of turns that finds each slot's entry in O(1). O(log n) for every change.
 #[derive(Default)]
 pub(crate) struct Turns {
-    heap: Vec<(Turn, u32)>,
+    heap: Vec<Entry>,
     /// Where each slot's entry is in `heap`.
     places: Vec<u32>,
+}
+
+impl Entry {
+    fn is_before(&self, other: &Self) -> bool {
+        self.tag < other.tag || (self.tag == other.tag && self.job < other.job)
+    }
+
+    fn turn(&self) -> (Turn, u32) {
+        ((self.tag, self.job), self.slot)
+    }
 }
 
 impl Turns {
     /// The slot with the smallest turn.
     pub(crate) fn first(&self) -> Option<(Turn, u32)> {
-        self.heap.first().copied()
+        self.heap.first().map(Entry::turn)
+    }
+
+    /// The slots with the smallest turns, [`SMALLEST_MAX`] at most, in order.
+    pub(crate) fn smallest(&self) -> impl Iterator<Item = (Turn, u32)> {
+        // Places whose parents were all given, and which were not given themselves.
+        let mut open = [0; 1 + SMALLEST_MAX * (BRANCHES - 1)];
+        let mut open_len = usize::from(!self.heap.is_empty());
+        let mut given = 0;
+        std::iter::from_fn(move || {
+            if given == SMALLEST_MAX {
+                return None;
+            }
+            given += 1;
+            let at =
+                (0..open_len).reduce(|a, b| if self.heap[open[b]].is_before(&self.heap[open[a]]) { b } else { a })?;
+            let place = open[at];
+            open_len -= 1;
+            open[at] = open[open_len];
+            for child in BRANCHES * place + 1..(BRANCHES * (place + 1) + 1).min(self.heap.len()) {
+                open[open_len] = child;
+                open_len += 1;
+            }
+            Some(self.heap[place].turn())
+        })
+    }
+
+    /// Whether `slot` is in.
+    pub(crate) fn contains(&self, slot: u32) -> bool {
+        self.places.get(slot as usize).is_some_and(|&place| place != ABSENT)
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.heap.is_empty()
     }
 
     /// Inserts `slot`, or changes its turn.
@@ -26,25 +82,24 @@ impl Turns {
         if self.places.len() <= slot as usize {
             self.places.resize(slot as usize + 1, ABSENT);
         }
+        let entry = Entry { tag: turn.0, job: turn.1, slot };
         let mut place = self.places[slot as usize] as usize;
         if place == ABSENT as usize {
             place = self.heap.len();
-            self.heap.push((turn, slot));
-        } else {
-            self.heap[place].0 = turn;
+            self.heap.push(entry);
         }
-        self.settle(place);
+        self.settle(place, entry);
     }
 
     /// Takes `slot` out, if it is in.
     pub(crate) fn remove(&mut self, slot: u32) {
         let Some(place) = self.places.get_mut(slot as usize) else { return };
-        let place = std::mem::replace(place, ABSENT);
-        if place != ABSENT {
-            self.heap.swap_remove(place as usize);
-            if (place as usize) < self.heap.len() {
-                self.settle(place as usize);
-            }
+        let place = std::mem::replace(place, ABSENT) as usize;
+        if place != ABSENT as usize
+            && let Some(last) = self.heap.pop()
+            && place < self.heap.len()
+        {
+            self.settle(place, last);
         }
     }
 
@@ -53,34 +108,37 @@ impl Turns {
         self.places.clear();
     }
 
-    /// Moves the entry at `start`, the only one out of order, to where it belongs.
-    fn settle(&mut self, start: usize) {
-        let moved = self.heap[start];
-        let mut hole = start;
-        while hole > 0 && moved < self.heap[(hole - 1) / 2] {
-            self.fill(hole, (hole - 1) / 2);
-            hole = (hole - 1) / 2;
-        }
-        loop {
-            let left = 2 * hole + 1;
-            if left >= self.heap.len() {
+    /// Puts `moved` where it belongs, given that the entry at `hole` is free and the rest in order.
+    fn settle(&mut self, mut hole: usize, moved: Entry) {
+        let start = hole;
+        while hole > 0 {
+            let parent = (hole - 1) / BRANCHES;
+            if !moved.is_before(&self.heap[parent]) {
                 break;
             }
-            let right = left + 1;
-            let child = if right < self.heap.len() && self.heap[right] < self.heap[left] { right } else { left };
-            if moved <= self.heap[child] {
+            self.fill(hole, self.heap[parent]);
+            hole = parent;
+        }
+        while hole >= start {
+            let begin = BRANCHES * hole + 1;
+            let end = (begin + BRANCHES).min(self.heap.len());
+            let children = self.heap.get(begin..end).unwrap_or_default();
+            let Some((at, least)) = children.iter().enumerate().reduce(|a, b| if b.1.is_before(a.1) { b } else { a })
+            else {
+                break;
+            };
+            if !least.is_before(&moved) {
                 break;
             }
-            self.fill(hole, child);
-            hole = child;
+            self.fill(hole, *least);
+            hole = begin + at;
         }
-        self.heap[hole] = moved;
-        self.places[moved.1 as usize] = hole as u32;
+        self.fill(hole, moved);
     }
 
-    fn fill(&mut self, hole: usize, from: usize) {
-        self.heap[hole] = self.heap[from];
-        self.places[self.heap[hole].1 as usize] = hole as u32;
+    fn fill(&mut self, hole: usize, entry: Entry) {
+        self.heap[hole] = entry;
+        self.places[entry.slot as usize] = hole as u32;
     }
 }
 
@@ -92,7 +150,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn agrees_with_an_ordered_map(steps in proptest::collection::vec((0u32..12, proptest::option::of(0u128..9)), 0..80)) {
+        fn agrees_with_an_ordered_map(steps in proptest::collection::vec((0u32..40, proptest::option::of(0u128..9)), 0..120)) {
             let mut turns = Turns::default();
             let mut model = BTreeMap::new();
             for (slot, tag) in steps {
@@ -100,8 +158,12 @@ mod tests {
                     Some(tag) => { turns.set(slot, (tag, JobId(slot))); model.insert(slot, tag); }
                     None => { turns.remove(slot); model.remove(&slot); }
                 }
-                let first = model.iter().map(|(&slot, &tag)| ((tag, JobId(slot)), slot)).min();
-                prop_assert_eq!(turns.first(), first);
+                let mut order: Vec<_> = model.iter().map(|(&slot, &tag)| ((tag, JobId(slot)), slot)).collect();
+                order.sort();
+                prop_assert_eq!(turns.first(), order.first().copied());
+                order.truncate(SMALLEST_MAX);
+                prop_assert_eq!(turns.smallest().collect::<Vec<_>>(), order);
+                prop_assert!((0..40).all(|slot| turns.contains(slot) == model.contains_key(&slot)));
             }
         }
     }

@@ -27,16 +27,13 @@ use crate::activity::{Habit, Patience, SERVICE_PER_HOLD};
 use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
 use crate::roster::Roster;
 use crate::spec::Level;
-use crate::turns::{Turn, Turns};
+use crate::turns::{SMALLEST_MAX, Turn, Turns};
 use crate::{RequestId, Tuning};
 use isonomia_units::{JobId, JobInfo, Nanos};
-use std::collections::BTreeSet;
 
 const TAG_UNITS_PER_NS: f64 = 65_536.0;
 /// The slowest pace that is told apart; slower jobs are charged at this one.
 const PACE_MIN: f64 = 1e-12;
-/// The most jobs behind that one decision looks at before it gives up looking for one to wait for.
-const AWAITED_LOOK_MAX: usize = 8;
 /// The budget for holds at the start and at most, in longest holds of an idle target.
 const BUDGET_HOLDS_MAX: u64 = 8;
 
@@ -48,11 +45,12 @@ pub(crate) struct VirtualTime {
     /// Jobs with something queued.
     turns: Turns,
     /// Jobs with nothing queued that are worth waiting for, the one furthest behind first.
-    awaited: BTreeSet<(Turn, u32)>,
+    awaited: Turns,
     virtual_time: u128,
     hold: Option<Hold>,
     /// Service that holds may still forgo, in ns; overdrawn by one hold at most.
     budget: i64,
+    budget_max: i64,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,8 +58,6 @@ struct Account {
     tag: u128,
     last_cost: Nanos,
     habit: Habit,
-    /// Its entry in `VirtualTime::awaited`.
-    awaited: Option<Turn>,
 }
 
 /// A worker was refused for the sake of `slot`, and nothing was dispatched since `since`.
@@ -80,10 +76,11 @@ impl VirtualTime {
             tuning,
             accounts: Vec::new(),
             turns: Turns::default(),
-            awaited: BTreeSet::new(),
+            awaited: Turns::default(),
             virtual_time: 0,
             hold: None,
             budget: budget_max(&tuning),
+            budget_max: budget_max(&tuning),
         }
     }
 
@@ -97,7 +94,9 @@ impl VirtualTime {
 
     /// Virtual time that `service` takes at the job's present pace.
     fn span(&self, slot: u32, service: Nanos) -> u128 {
-        (service.0 as f64 * TAG_UNITS_PER_NS / self.roster.pace(slot).max(PACE_MIN)) as u128
+        let span = service.0 as f64 * TAG_UNITS_PER_NS / self.roster.pace(slot).max(PACE_MIN);
+        // The conversion to 64 bits is one instruction, the other one a call.
+        if span < u64::MAX as f64 { u128::from(span as u64) } else { span as u128 }
     }
 
     /// Brings the tag of a job that had nothing queued into the bounds of what it can owe or be owed.
@@ -116,7 +115,7 @@ impl VirtualTime {
     fn dispatch(&mut self, now: Nanos, slot: u32) -> Next {
         self.hold = None;
         let Some((request, cost, more)) = self.roster.dispatch(slot) else { return Next::Idle };
-        self.budget = (self.budget + (cost.0 / SERVICE_PER_HOLD) as i64).min(budget_max(&self.tuning));
+        self.budget = (self.budget + (cost.0 / SERVICE_PER_HOLD) as i64).min(self.budget_max);
         let span = self.span(slot, cost);
         let account = &mut self.accounts[slot as usize];
         self.virtual_time = self.virtual_time.max(account.tag);
@@ -139,7 +138,7 @@ impl VirtualTime {
         }
         let since = self.hold.map_or(now, |hold| hold.since);
         let end = since + self.tuning.hold_max;
-        for _ in 0..AWAITED_LOOK_MAX {
+        for _ in 0..SMALLEST_MAX {
             let (slot, patience) = self.first_awaited(now, front)?;
             let until = match patience {
                 Patience::Until(until) => until.min(end),
@@ -160,10 +159,13 @@ impl VirtualTime {
 
     /// The job furthest behind `front` that can be waited for, or that was and is overdue.
     fn first_awaited(&self, now: Nanos, front: Turn) -> Option<(u32, Patience)> {
-        let behind = self.awaited.iter().take(AWAITED_LOOK_MAX).take_while(|(turn, _)| turn.0 < front.0);
+        if self.awaited.first()?.0.0 >= front.0 {
+            return None;
+        }
+        let behind = self.awaited.smallest().take_while(|(turn, _)| turn.0 < front.0);
         behind
-            .filter(|&&(turn, slot)| turn.0.saturating_add(self.span(slot, self.tuning.lag_free)) < front.0)
-            .map(|&(_, slot)| {
+            .filter(|&(turn, slot)| turn.0.saturating_add(self.span(slot, self.tuning.lag_free)) < front.0)
+            .map(|(_, slot)| {
                 let in_flight = self.roster.job(slot).in_flight > 0;
                 (slot, self.accounts[slot as usize].habit.patience(now, in_flight, self.tuning.hold_max))
             })
@@ -190,7 +192,7 @@ impl VirtualTime {
         if let Some(hold) = &mut self.hold {
             let forgone = u64::from(self.tuning.parallel.max(1).saturating_sub(self.roster.in_flight()));
             let price = now.since(hold.paid).0.min(self.tuning.hold_max.0).saturating_mul(forgone);
-            self.budget -= i64::try_from(price).unwrap_or(i64::MAX).min(budget_max(&self.tuning));
+            self.budget -= i64::try_from(price).unwrap_or(i64::MAX).min(self.budget_max);
             hold.paid = now;
         }
     }
@@ -199,18 +201,14 @@ impl VirtualTime {
     /// Its tag does not change while it is.
     fn consider_awaiting(&mut self, slot: u32) {
         let job = self.roster.job(slot);
-        let account = &mut self.accounts[slot as usize];
-        if account.awaited.is_none() && account.habit.is_prompt(self.tuning.hold_max) {
-            let turn = (account.tag, job.id);
-            account.awaited = Some(turn);
-            self.awaited.insert((turn, slot));
+        let account = &self.accounts[slot as usize];
+        if account.habit.is_prompt(self.tuning.hold_max) && !self.awaited.contains(slot) {
+            self.awaited.set(slot, (account.tag, job.id));
         }
     }
 
     fn forget_awaited(&mut self, slot: u32) {
-        if let Some(turn) = self.accounts[slot as usize].awaited.take() {
-            self.awaited.remove(&(turn, slot));
-        }
+        self.awaited.remove(slot);
     }
 }
 

@@ -1,5 +1,9 @@
 //! Every subcommand and option, once: parsing, `--help`, and `docs/reference/cli.md` come from here.
 
+mod plan;
+
+pub use plan::{PackOptions, PlanCommand, PlanOptions, ScheduleOptions};
+
 use clap::{Args, Parser, Subcommand};
 use isonomia_policy::{Draw, PolicySpec};
 use isonomia_sim::study::Slice;
@@ -34,6 +38,7 @@ pub enum Command {
     Status(StatusOptions),
     Top(TopOptions),
     Policy(PolicyOptions),
+    Plan(PlanOptions),
     Demo(DemoOptions),
     Sim(SimOptions),
 }

@@ -8,6 +8,7 @@ mod arguments;
 mod control;
 mod demo;
 mod metrics;
+mod plan;
 mod plot;
 mod policy;
 mod program;
@@ -50,6 +51,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Status(options) => status::status(&options)?,
         Command::Top(options) => top::top(&options)?,
         Command::Policy(options) => policy::policy(&options)?,
+        Command::Plan(options) => plan::plan(&options)?,
         Command::Demo(options) => demo::demo(&options)?,
         Command::Sim(options) => sim::sim(&options)?,
     }

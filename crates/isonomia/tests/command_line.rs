@@ -20,7 +20,7 @@ fn stderr_of(arguments: &[&str], code: i32) -> String {
     String::from_utf8(assert.get_output().stderr.clone()).unwrap()
 }
 
-const COMMANDS: [&[&str]; 10] = [
+const COMMANDS: [&[&str]; 13] = [
     &[],
     &["serve"],
     &["run"],
@@ -29,6 +29,9 @@ const COMMANDS: [&[&str]; 10] = [
     &["policy"],
     &["policy", "get"],
     &["policy", "set"],
+    &["plan"],
+    &["plan", "schedule"],
+    &["plan", "pack"],
     &["demo"],
     &["sim"],
 ];

@@ -5,7 +5,7 @@ use crate::Finding;
 /// Every crate, lowest layer first; crates of one layer do not know each other.
 const LAYERS: [&[&str]; 5] = [
     &["units"],
-    &["allocation", "policy", "proto"],
+    &["allocation", "planning", "policy", "proto"],
     &["sim", "store", "transport"],
     &["client", "server"],
     &["isonomia", "preload", "bench", "tidy"],

@@ -31,8 +31,13 @@ const HIDDEN_INPUTS: [&str; 12] = [
 ];
 
 /// The crates whose decisions the server and a simulation must share.
-const SANS_IO: [&str; 4] =
-    ["crates/allocation/src/", "crates/policy/src/", "crates/placement/src/", "crates/units/src/"];
+const SANS_IO: [&str; 5] = [
+    "crates/allocation/src/",
+    "crates/planning/src/",
+    "crates/policy/src/",
+    "crates/placement/src/",
+    "crates/units/src/",
+];
 
 const SOURCES: [&str; 3] = [".rs", ".py", ".sh"];
 

@@ -1,7 +1,9 @@
 //! Every subcommand and option, once: parsing, `--help`, and `docs/reference/cli.md` come from here.
 
+mod allocate;
 mod plan;
 
+pub use allocate::{AllocateOptions, Scheme};
 pub use plan::{PackOptions, PlanCommand, PlanOptions, ScheduleOptions};
 
 use clap::{Args, Parser, Subcommand};
@@ -41,6 +43,7 @@ pub enum Command {
     Plan(PlanOptions),
     Demo(DemoOptions),
     Sim(SimOptions),
+    Allocate(AllocateOptions),
 }
 
 /// Which server a command talks to.

@@ -4,6 +4,7 @@
 //! output, logs and progress to standard error. The exit code is 0 when it was done, 1 when it was not, 2 when
 //! the command line is wrong; `isonomia run` hands on the command's own.
 
+mod allocate;
 mod arguments;
 mod control;
 mod demo;
@@ -54,6 +55,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Plan(options) => plan::plan(&options)?,
         Command::Demo(options) => demo::demo(&options)?,
         Command::Sim(options) => sim::sim(&options)?,
+        Command::Allocate(options) => allocate::allocate(&options)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -20,7 +20,7 @@ fn stderr_of(arguments: &[&str], code: i32) -> String {
     String::from_utf8(assert.get_output().stderr.clone()).unwrap()
 }
 
-const COMMANDS: [&[&str]; 13] = [
+const COMMANDS: [&[&str]; 14] = [
     &[],
     &["serve"],
     &["run"],
@@ -34,6 +34,7 @@ const COMMANDS: [&[&str]; 13] = [
     &["plan", "pack"],
     &["demo"],
     &["sim"],
+    &["allocate"],
 ];
 
 fn help(command: &[&str]) -> String {
@@ -92,6 +93,7 @@ fn bad_values_are_refused_with_what_is_allowed() {
         (&["run", "--job", "", "--", "true"], "1 to 255"),
         (&["top", "--interval", "1ms"], "50ms to 1h"),
         (&["demo", "--seconds", "1"], "3..=600"),
+        (&["allocate", "case.toml", "--scheme", "gifts"], "pofs, bsip, mbw, tsa, esa, tmf, rnd, gift, tbf, coflow"),
         (&["srve"], "serve"),
         (&["run"], "CMD"),
     ] {

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use isonomia_sim::scenario::{self, Scenarios};
 use isonomia_sim::source;
-use isonomia_sim::study::{self, PointResult, Progress, Slice};
+use isonomia_sim::study::{self, Outcome, PointResult, Progress, Slice};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -93,13 +93,13 @@ impl Study<'_> {
                 }
             }
             Progress::Done(point, outcome) => {
-                // Half a point of a sweep is no point.
-                if outcome.interrupted && self.is_sweep() {
-                    return;
-                }
-                let settings = self.scenarios.points[point].settings.clone();
-                let result = PointResult { point, fingerprint: self.fingerprint(point), settings, outcome: *outcome };
-                if let Err(error) = self.keep(result) {
+                let kept = match *outcome {
+                    // Half a point of a sweep is no point.
+                    Ok(outcome) if outcome.is_interrupted() && self.is_sweep() => Ok(()),
+                    Ok(outcome) => self.keep(point, outcome),
+                    Err(error) => Err(error.into()),
+                };
+                if let Err(error) = kept {
                     stop.store(true, Ordering::Relaxed);
                     failure = Some(error);
                 }
@@ -111,7 +111,9 @@ impl Study<'_> {
         failure.map_or(Ok(()), Err)
     }
 
-    fn keep(&mut self, result: PointResult) -> Result<()> {
+    fn keep(&mut self, point: usize, outcome: Outcome) -> Result<()> {
+        let settings = self.scenarios.points[point].settings.clone();
+        let result = PointResult { point, fingerprint: self.fingerprint(point), settings, outcome };
         if let Some(dir) = self.options.out.as_ref().filter(|_| self.is_sweep()) {
             output::save_atomically(&point_path(dir, result.point), &serde_json::to_vec_pretty(&result)?)?;
         }

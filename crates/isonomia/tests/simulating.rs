@@ -75,6 +75,26 @@ fn tasks_divide_a_sweep_and_the_last_one_has_the_whole_table() {
 }
 
 #[test]
+fn allocation_schemes_are_compared_by_a_sweep() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "level = \"fluid\"\nduration = \"100h\"\nscheme = \"pofs\"\nnodes = 32\n\
+                [targets]\ncount = 8\nbandwidth = \"100MB/s\"\n[population]\napplications = 20\n";
+    std::fs::write(dir.path().join("s.toml"), text).unwrap();
+    let run = json(&mut sim(dir.path(), &["s.toml", "--json", "--out", "o"]));
+    assert!(run["level"] == "fluid" && run["jobs_done"].as_u64().unwrap() > 20, "{run}");
+    assert!(dir.path().join("o/slowdown.svg").exists());
+    let applications = std::fs::read_to_string(dir.path().join("o/applications.csv")).unwrap();
+    assert_eq!(applications.lines().count(), 21);
+    let sweep = format!("{text}[sweep]\nscheme = [\"pofs\", \"bsip\", \"gift\", \"coflow\"]\n");
+    std::fs::write(dir.path().join("s.toml"), sweep).unwrap();
+    let assert = sim(dir.path(), &["s.toml", "--out", "p"]).assert().success();
+    let table = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
+    assert!(table.starts_with("scheme  jobs done") && table.contains("\ncoflow  "), "{table}");
+    let csv = std::fs::read_to_string(dir.path().join("p/sweep.csv")).unwrap();
+    assert!(csv.starts_with("point,scheme,jobs_done,io_s,"));
+}
+
+#[test]
 fn what_cannot_be_used_is_named() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("s.toml"), SWEEP.replace("1GiB/s", "1GiB")).unwrap();

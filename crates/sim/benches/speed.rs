@@ -19,6 +19,7 @@ fn read(policy: &str, draw: &str, jobs: u32, processes: u32) -> Scenario {
     let scenarios = scenario::parse(Path::new("bench.toml"), &text, None).expect("a scenario");
     match scenarios.points.into_iter().next().expect("one point").scenario {
         Request { scenario, .. } => scenario,
+        other => unreachable!("{other:?}"),
     }
 }
 

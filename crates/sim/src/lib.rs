@@ -1,10 +1,13 @@
 //! The sharing policies in virtual time.
 //!
 //! A discrete-event simulation with integer nanoseconds, one virtual clock, and one seed. Who goes next is decided
-//! by the arbiters of `isonomia-policy`, the ones the live server asks; only clients, devices, and time are
+//! by the arbiters of `isonomia-policy`, the ones the live server asks, or by
+//! the schemes of `isonomia-allocation`; only clients, devices, and time are
 //! simulated. The same scenario and seed give the same outcome, event for event.
 //!
 //! * [`request`]: processes that issue requests one after the other, targets that serve them, request by request.
+//! * [`fluid`]: applications on nodes, I/O phases over several targets, rates from the schemes of
+//!   `isonomia-allocation`.
 //! * [`scenario`]: the same as a TOML file, and parameter sweeps over one.
 //!
 //! * [`study`]: running all points of a sweep.
@@ -12,6 +15,7 @@
 //! Nothing here reads a clock or draws from a hidden generator. Files are read by [`scenario`] only, and only
 //! [`study`] starts threads, each with runs of its own.
 
+pub mod fluid;
 pub mod io_profile;
 pub mod request;
 pub mod scenario;

@@ -4,6 +4,7 @@
 //! line, and field. A `[sweep]` table holds lists of values by path: `policy = ["fifo", "job-fair"]`,
 //! `"job.small.processes" = [1, 2, 4]`. Every combination is a [`Point`]; the last path varies fastest.
 
+mod fluid;
 mod quantity;
 mod request;
 
@@ -42,6 +43,8 @@ pub enum Scenario {
         /// Each job is also run alone, to tell how much the others slow it down.
         slowdown: bool,
     },
+    /// Applications and rates.
+    Fluid(crate::fluid::Scenario),
 }
 
 /// What a sweep sets: a path, where it is written, and its values with their texts.
@@ -88,8 +91,14 @@ pub fn parse(path: &Path, text: &str, seed: Option<u64>) -> Result<Scenarios, So
 }
 
 fn read_point(path: &Path, document: &Document<'_>, seed: Option<u64>) -> Result<Scenario, SourceError> {
-    let (scenario, slowdown) = request::read(path, document, seed)?;
-    Ok(Scenario::Request { scenario, slowdown })
+    match document.text("level") {
+        None | Some("request") => {
+            let (scenario, slowdown) = request::read(path, document, seed)?;
+            Ok(Scenario::Request { scenario, slowdown })
+        }
+        Some("fluid") => fluid::read(document, seed).map(Scenario::Fluid),
+        Some(level) => Err(document.error("level", format!("{level:?} is no level (allowed: request, fluid)"))),
+    }
 }
 
 /// The paths below `table` that hold lists.

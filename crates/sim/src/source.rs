@@ -149,6 +149,11 @@ impl<'i> Document<'i> {
         })
     }
 
+    /// The text at `key` of the document; `None` if it is absent or no text.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        self.root.get_ref().get(key)?.get_ref().as_str()
+    }
+
     /// An error about the value at `field`; if it is absent, about the innermost value around it.
     pub fn error(&self, field: &str, what: impl Into<String>) -> SourceError {
         let line = self.value_of(field).map_or(0, |(span, _)| line_of(self.text, span.start));

@@ -1,6 +1,7 @@
 //! Running the points of a scenario file: on all cores, in any order, with the same results.
 
-use crate::request::{self, Outcome};
+use crate::fluid::{self, SchemeError};
+use crate::request;
 use crate::scenario::{Point, Scenario};
 use isonomia_units::Nanos;
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,26 @@ pub struct PointResult {
     pub settings: Vec<(String, String)>,
     /// What happened.
     pub outcome: Outcome,
+}
+
+/// What happened, at the level of the scenario.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "level", rename_all = "kebab-case")]
+pub enum Outcome {
+    /// Request by request.
+    Request(request::Outcome),
+    /// Applications and rates.
+    Fluid(fluid::Outcome),
+}
+
+impl Outcome {
+    /// Whether it was broken off.
+    pub fn is_interrupted(&self) -> bool {
+        match self {
+            Self::Request(outcome) => outcome.interrupted,
+            Self::Fluid(outcome) => outcome.interrupted,
+        }
+    }
 }
 
 /// The part `index` of `count` parts of a sweep: every `count`th point.
@@ -57,11 +78,17 @@ pub fn fingerprint(text: &str, seed: Option<u64>, settings: &[(String, String)])
     format!("{hash:016x}")
 }
 
-/// Runs one point; `observe` is told the part that is done, 0 to 1, and can break it off. `None` if it did so
-/// before the end of a run that only serves comparison; the main run is kept as far as it came.
-pub fn run_point(point: &Point, observe: &mut dyn FnMut(f64) -> ControlFlow<()>) -> Outcome {
+/// Runs one point; `observe` is told the part that is done, 0 to 1, and can break it off.
+///
+/// # Errors
+/// An allocation scheme cannot decide.
+pub fn run_point(point: &Point, observe: &mut dyn FnMut(f64) -> ControlFlow<()>) -> Result<Outcome, SchemeError> {
     match &point.scenario {
-        Scenario::Request { scenario, slowdown } => run_request(scenario, *slowdown, observe),
+        Scenario::Request { scenario, slowdown } => Ok(Outcome::Request(run_request(scenario, *slowdown, observe))),
+        Scenario::Fluid(scenario) => {
+            let part = |now: Nanos| now.0 as f64 / scenario.duration.0 as f64;
+            fluid::run(scenario, &mut |now| observe(part(now))).map(Outcome::Fluid)
+        }
     }
 }
 
@@ -69,7 +96,7 @@ fn run_request(
     scenario: &request::Scenario,
     slowdown: bool,
     observe: &mut dyn FnMut(f64) -> ControlFlow<()>,
-) -> Outcome {
+) -> request::Outcome {
     let comparisons = if slowdown && scenario.jobs.len() > 1 { scenario.jobs.len() } else { 0 };
     let runs = (1 + comparisons) as f64;
     let part = |run: usize, now: Nanos| (run as f64 + now.0 as f64 / scenario.duration.0 as f64) / runs;
@@ -147,5 +174,5 @@ pub enum Progress {
     /// Points done, with parts of those that run.
     Part(f64),
     /// A point and its outcome.
-    Done(usize, Box<Outcome>),
+    Done(usize, Box<Result<Outcome, SchemeError>>),
 }

@@ -83,7 +83,7 @@ fn a_sweep_tries_every_combination_in_order() {
     assert_eq!(settings.len(), 6);
     assert_eq!(settings[1], "job.a.processes=1;policy=size-fair;");
     assert_eq!(settings[4], "job.a.processes=4;policy=fifo;");
-    let Scenario::Request { scenario, .. } = &points[5].scenario;
+    let Scenario::Request { scenario, .. } = &points[5].scenario else { panic!("at request level") };
     assert_eq!((scenario.jobs[0].processes, scenario.seed), (4, 9));
     assert_eq!(scenario.targets[0].policy.to_string(), "size-fair");
 }
@@ -120,7 +120,70 @@ fn an_io_profile_is_found_beside_the_scenario() {
     assert_eq!((bad.line, bad.field.as_str()), (3, "request_bytes"));
     std::fs::write(dir.join("p.csv"), "start_s,op,request_bytes,requests\n0,write,4096,2\n0.5,read,4096,2\n").unwrap();
     let points = parse(&path, &text, None).unwrap().points;
-    let Scenario::Request { scenario, .. } = &points[0].scenario;
+    let Scenario::Request { scenario, .. } = &points[0].scenario else { panic!("at request level") };
     assert_eq!(scenario.jobs[0].phases.len(), 2);
     std::fs::remove_dir_all(&dir).unwrap();
+}
+
+const FLUID: &str = r#"level = "fluid"
+duration = "100h"
+scheme = "gift"
+nodes = 64
+
+[targets]
+count = 8
+bandwidth = "100MB/s"
+
+[[application]]
+name = "a"
+nodes = 4
+targets = [0, 1]
+phases = 3
+compute = "10min"
+volume = "10GB"
+runs = 2
+every = "1h"
+"#;
+
+#[test]
+fn a_fluid_scenario_is_read_whole() {
+    let points = parse(Path::new("s.toml"), FLUID, None).unwrap().points;
+    let Scenario::Fluid(scenario) = &points[0].scenario else { panic!("at fluid level") };
+    let run = &scenario.applications[0].runs[1];
+    assert_eq!((run.submit.0, run.targets.len(), run.phases.len()), (3_600_000_000_000, 2, 3));
+    assert_eq!((run.phases[0].compute.0, run.phases[0].io.0), (600_000_000_000, 100_000_000_000));
+    let many = FLUID.split("[[application]]").next().unwrap().to_owned() + "[population]\napplications = 20\n";
+    let points = parse(Path::new("s.toml"), &many, Some(3)).unwrap().points;
+    let Scenario::Fluid(scenario) = &points[0].scenario else { panic!("at fluid level") };
+    assert_eq!(scenario.applications.len(), 20);
+}
+
+#[test]
+fn what_cannot_be_used_at_fluid_level_is_named_too() {
+    for (from, to, expected) in [
+        ("\"fluid\"", "\"gas\"", "s.toml:1: level: \"gas\" is no level"),
+        ("\"gift\"", "\"gif\"", "s.toml:3: scheme: \"gif\" is no scheme"),
+        ("\"gift\"", "\"coflow\"\nguarantee = 1.5", "s.toml:3: scheme: guarantee 1.5"),
+        ("\"gift\"", "\"coflow\"\norder = \"fifo\"", "s.toml:4: order: "),
+        ("\"gift\"", "\"gift\"\nb_thres = -0.1", "s.toml:4: b_thres: "),
+        ("\"gift\"", "\"gift\"\nwindow = 0", "s.toml:3: scheme: window"),
+        ("\"gift\"", "\"gift\"\ndecisions = \"event\"", "s.toml:4: decisions: gift decides at intervals"),
+        ("nodes = 64", "nodes = 0", "s.toml:4: nodes: "),
+        ("count = 8", "count = 0", "s.toml:7: targets.count: "),
+        ("nodes = 4", "nodes = 65", "s.toml:12: application[0].nodes: 65 nodes (allowed: 1 to the machine's, 64)"),
+        ("[0, 1]", "[0, 8]", "s.toml:13: application[0].targets: 8 is not declared (allowed: 0 to 7)"),
+        ("[0, 1]", "[1, 1]", "s.toml:13: application[0].targets: "),
+        ("\"10min\"", "\"-10min\"", "s.toml:15: application[0].compute: "),
+        ("\"10GB\"", "\"0GB\"", "s.toml:16: application[0].volume: "),
+        ("[[application]]", "[population]\napplications = 0\n[[application]]", "s.toml:11: population.applications: "),
+        (
+            "[[application]]",
+            "[population]\napplications = 3\nload = 0.0\n[[application]]",
+            "s.toml:12: population.load",
+        ),
+    ] {
+        assert!(FLUID.contains(from), "{from}");
+        let said = complaint(&FLUID.replacen(from, to, 1));
+        assert!(said.starts_with(expected), "{to}: {said}\nexpected: {expected}");
+    }
 }

@@ -1,46 +1,39 @@
-//! What a simulation leaves: a table, CSV and JSON files, and a plot of throughput over time.
+//! What a simulation leaves: a table, CSV and JSON files, and a plot.
 
-use crate::plot::{Line, Plot};
+mod fluid;
+mod request;
+
+use crate::plot::Plot;
 use crate::table;
 use anyhow::{Context, Result};
-use isonomia_sim::request::JobOutcome;
-use isonomia_sim::study::PointResult;
-use isonomia_units::Nanos;
+use isonomia_sim::study::{Outcome, PointResult};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-const MIB: f64 = 1024.0 * 1024.0;
-/// Lines that a plot can hold and be read.
-const LINES_MAX: usize = 12;
+/// The lines of one point, behind what was set in it.
+struct Rows {
+    header: &'static [&'static str],
+    rows: Vec<Vec<String>>,
+}
 
-/// One line for each job of each point.
+/// The table for people; all points are at one level, that of their file.
 pub fn table(results: &BTreeMap<usize, PointResult>) -> String {
-    let settings: Vec<&str> = results
-        .values()
-        .next()
-        .map_or(Vec::new(), |result| result.settings.iter().map(|(name, _)| name.as_str()).collect());
-    let figures =
-        ["job", "user", "nodes", "share", "throughput", "deviation", "requests", "p50", "p99", "took", "slowdown"];
-    let header: Vec<&str> = settings.iter().copied().chain(figures).collect();
-    let left: Vec<usize> = (0..settings.len() + 2).collect();
+    let rows_of = |result: &PointResult| match &result.outcome {
+        Outcome::Request(outcome) => request::shown(outcome),
+        Outcome::Fluid(outcome) => fluid::shown(outcome),
+    };
+    let Some(first) = results.values().next() else { return "nothing was run to its end".to_owned() };
+    let settings = first.settings.iter().map(|(name, _)| name.as_str());
+    let header: Vec<&str> = settings.chain(rows_of(first).header.iter().copied()).collect();
+    let texts = match &first.outcome {
+        Outcome::Request(_) => request::TEXT_COLUMNS,
+        Outcome::Fluid(_) => 0,
+    };
+    let left: Vec<usize> = (0..first.settings.len() + texts).collect();
     let mut table = table::plain(&header, &left);
     for result in results.values() {
-        for job in &result.outcome.jobs {
-            let or_dash = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-            let values = result.settings.iter().map(|(_, value)| value.clone());
-            table.add_row(values.chain([
-                job.job.clone(),
-                job.user.clone(),
-                job.nodes.to_string(),
-                table::percent(job.share),
-                table::throughput(job.throughput_bytes_per_s),
-                table::throughput(job.throughput_deviation_bytes_per_s),
-                job.requests.to_string(),
-                Nanos(job.latency.p50_ns).to_string(),
-                Nanos(job.latency.p99_ns).to_string(),
-                or_dash(job.elapsed_ns.map(|elapsed| Nanos(elapsed).to_string())),
-                or_dash(job.slowdown.map(|slowdown| format!("{slowdown:.3}"))),
-            ]));
+        for row in rows_of(result).rows {
+            table.add_row(result.settings.iter().map(|(_, value)| value.clone()).chain(row));
         }
     }
     table::lines(&table)
@@ -48,25 +41,38 @@ pub fn table(results: &BTreeMap<usize, PointResult>) -> String {
 
 /// Saves one run; gives what was written.
 pub fn save_run(dir: &Path, scenario: &Path, result: &PointResult) -> Result<Vec<PathBuf>> {
-    let paths = ["sim.json", "jobs.csv", "slices.csv", "throughput.png", "throughput.svg"].map(|name| dir.join(name));
-    let [json, jobs, slices, png, svg] = &paths;
+    let mut files = vec![dir.join("sim.json")];
     let whole = serde_json::json!({
         "version": env!("CARGO_PKG_VERSION"),
         "scenario": scenario.display().to_string(),
         "fingerprint": result.fingerprint,
         "outcome": result.outcome,
     });
-    save_atomically(json, &serde_json::to_vec_pretty(&whole)?)?;
-    save_atomically(jobs, &jobs_csv([result].into_iter())?)?;
-    save_atomically(slices, &slices_csv(result)?)?;
-    plot(result).save(png, svg)?;
-    Ok(paths.into())
+    save_atomically(&files[0], &serde_json::to_vec_pretty(&whole)?)?;
+    let (tables, name, plot): (Vec<(&str, Vec<u8>)>, &str, Plot) = match &result.outcome {
+        Outcome::Request(outcome) => {
+            let tables = vec![("jobs.csv", csv([result])?), ("slices.csv", request::slices_csv(outcome)?)];
+            (tables, "throughput", request::plot(outcome))
+        }
+        Outcome::Fluid(outcome) => {
+            let tables = vec![("summary.csv", csv([result])?), ("applications.csv", fluid::applications_csv(outcome)?)];
+            (tables, "slowdown", fluid::plot(outcome))
+        }
+    };
+    for (name, bytes) in tables {
+        files.push(dir.join(name));
+        save_atomically(&dir.join(name), &bytes)?;
+    }
+    let (png, svg) = (dir.join(format!("{name}.png")), dir.join(format!("{name}.svg")));
+    plot.save(&png, &svg)?;
+    files.extend([png, svg]);
+    Ok(files)
 }
 
 /// Saves the table of all points that are there; gives what was written.
 pub fn save_sweep(dir: &Path, results: &BTreeMap<usize, PointResult>) -> Result<Vec<PathBuf>> {
     let path = dir.join("sweep.csv");
-    save_atomically(&path, &jobs_csv(results.values())?)?;
+    save_atomically(&path, &csv(results.values())?)?;
     Ok(vec![path])
 }
 
@@ -77,92 +83,23 @@ pub fn save_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
     std::fs::rename(&partial, path).with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn jobs_csv<'a>(results: impl Iterator<Item = &'a PointResult>) -> Result<Vec<u8>> {
+/// Every point with its settings.
+fn csv<'a>(results: impl IntoIterator<Item = &'a PointResult>) -> Result<Vec<u8>> {
     let mut csv = csv::Writer::from_writer(Vec::new());
-    for (at, result) in results.enumerate() {
+    for (at, result) in results.into_iter().enumerate() {
+        let rows = match &result.outcome {
+            Outcome::Request(outcome) => request::saved(outcome),
+            Outcome::Fluid(outcome) => fluid::saved(outcome),
+        };
         let settings = || result.settings.iter();
         if at == 0 {
-            let header = ["point"].into_iter().chain(settings().map(|(name, _)| name.as_str())).chain(COLUMNS);
-            csv.write_record(header)?;
+            let names = settings().map(|(name, _)| name.as_str());
+            csv.write_record(["point"].into_iter().chain(names).chain(rows.header.iter().copied()))?;
         }
-        for job in &result.outcome.jobs {
-            let row = [result.point.to_string()].into_iter().chain(settings().map(|(_, value)| value.clone()));
-            csv.write_record(row.chain(figures(job)))?;
-        }
-    }
-    Ok(csv.into_inner()?)
-}
-
-const COLUMNS: [&str; 17] = [
-    "job",
-    "user",
-    "group",
-    "nodes",
-    "share",
-    "throughput_bytes_per_s",
-    "throughput_deviation_bytes_per_s",
-    "bytes",
-    "requests",
-    "requests_total",
-    "latency_mean_ns",
-    "latency_p50_ns",
-    "latency_p95_ns",
-    "latency_p99_ns",
-    "latency_max_ns",
-    "elapsed_ns",
-    "slowdown",
-];
-
-fn figures(job: &JobOutcome) -> [String; COLUMNS.len()] {
-    [
-        job.job.clone(),
-        job.user.clone(),
-        job.group.clone(),
-        job.nodes.to_string(),
-        job.share.to_string(),
-        job.throughput_bytes_per_s.to_string(),
-        job.throughput_deviation_bytes_per_s.to_string(),
-        job.bytes.to_string(),
-        job.requests.to_string(),
-        job.requests_total.to_string(),
-        job.latency.mean_ns.to_string(),
-        job.latency.p50_ns.to_string(),
-        job.latency.p95_ns.to_string(),
-        job.latency.p99_ns.to_string(),
-        job.latency.max_ns.to_string(),
-        job.elapsed_ns.map_or_else(String::new, |elapsed| elapsed.to_string()),
-        job.slowdown.map_or_else(String::new, |slowdown| slowdown.to_string()),
-    ]
-}
-
-fn slices_csv(result: &PointResult) -> Result<Vec<u8>> {
-    let mut csv = csv::Writer::from_writer(Vec::new());
-    csv.write_record(["time_s", "job", "bytes", "service_ns"])?;
-    for job in &result.outcome.jobs {
-        for (at, (bytes, service)) in job.slice_bytes.iter().zip(&job.slice_service_ns).enumerate() {
-            let end_s = Nanos(result.outcome.slice_ns * (at as u64 + 1)).as_secs_f64();
-            csv.write_record([end_s.to_string(), job.job.clone(), bytes.to_string(), service.to_string()])?;
+        for row in rows.rows {
+            let values = settings().map(|(_, value)| value.clone());
+            csv.write_record([result.point.to_string()].into_iter().chain(values).chain(row))?;
         }
     }
     Ok(csv.into_inner()?)
-}
-
-fn plot(result: &PointResult) -> Plot {
-    let slice_s = Nanos(result.outcome.slice_ns).as_secs_f64();
-    let line = |job: &JobOutcome| {
-        let point = |(at, bytes): (usize, &u64)| ((at as f64 + 1.0) * slice_s, *bytes as f64 / slice_s / MIB);
-        Line {
-            label: job.job.clone(),
-            points: job.slice_bytes.iter().enumerate().map(point).collect(),
-            reference: None,
-        }
-    };
-    let jobs = &result.outcome.jobs;
-    let note = if jobs.len() > LINES_MAX { format!(" (the first {LINES_MAX} jobs)") } else { String::new() };
-    Plot {
-        caption: format!("throughput of each job{note}"),
-        x: "time in seconds",
-        y: "throughput in MiB/s",
-        lines: jobs.iter().take(LINES_MAX).map(line).collect(),
-    }
 }

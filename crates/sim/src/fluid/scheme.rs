@@ -1,0 +1,149 @@
+//! The allocation schemes under one roof.
+
+use isonomia_allocation::{
+    Allocation, Coflow, CoflowError, Gift, GiftConfig, GiftConfigError, Ledger, Order, Problem, ProgramError, Progress,
+    Rule, RuleThrottle, bsip, mbw, pofs, token_bucket,
+};
+use isonomia_units::Nanos;
+
+/// The names of all schemes.
+pub const SCHEMES: [&str; 10] = ["pofs", "bsip", "mbw", "tsa", "esa", "tmf", "rnd", "gift", "tbf", "coflow"];
+
+/// Who decides.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum SchemeSpec {
+    /// Each target is shared fairly for itself (GIFT §2).
+    Pofs(Progress),
+    /// Synchronous progress at the share of the most contended target (GIFT §2).
+    Bsip,
+    /// The greatest effective bandwidth (GIFT §2).
+    Mbw,
+    /// Throttling by rule (GIFT §4).
+    Rule {
+        /// Whom.
+        rule: Rule,
+        /// By how much at most.
+        b_thres: f64,
+        /// Of the random rule.
+        seed: u64,
+    },
+    /// Throttle and reward (GIFT §3). With `b_thres` 0 nobody is throttled: the linear program only fills gaps.
+    Gift(GiftConfig),
+    /// Token buckets with rates in proportion to weights.
+    TokenBucket(Progress),
+    /// Guaranteed shares, and the rest in an order.
+    Coflow(Coflow),
+}
+
+/// A scheme at work.
+#[derive(Debug)]
+pub(super) enum Scheme {
+    Pofs(Progress),
+    Bsip,
+    Mbw,
+    Rule(Rule, RuleThrottle),
+    Gift(Box<Gift>),
+    TokenBucket(Progress),
+    Coflow(Coflow),
+}
+
+/// A scheme could not decide.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum SchemeError {
+    /// A coflow order lacks what it needs.
+    #[error(transparent)]
+    Coflow(#[from] CoflowError),
+    /// The linear program was not solved.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// A parameter of GIFT's is out of its range.
+    #[error(transparent)]
+    GiftConfig(#[from] GiftConfigError),
+}
+
+/// Parameters that only some schemes have, as they are written beside a scheme's name.
+#[derive(Clone, Copy, Debug)]
+pub struct Parameters {
+    /// The model of progress, for POFS and token buckets.
+    pub progress: Progress,
+    /// GIFT's, and those of the rules.
+    pub gift: GiftConfig,
+    /// Of coflow.
+    pub guarantee: f64,
+    /// Of coflow.
+    pub order: Order,
+    /// Of the random rule.
+    pub seed: u64,
+}
+
+impl SchemeSpec {
+    /// The scheme called `name`; `None` if there is none.
+    ///
+    /// # Errors
+    /// A parameter of it is out of its range.
+    pub fn named(name: &str, parameters: &Parameters) -> Option<Result<Self, SchemeError>> {
+        let rule = |rule| Self::Rule { rule, b_thres: parameters.gift.b_thres, seed: parameters.seed };
+        Some(Ok(match name {
+            "pofs" => Self::Pofs(parameters.progress),
+            "bsip" => Self::Bsip,
+            "mbw" => Self::Mbw,
+            "tsa" => rule(Rule::Small),
+            "esa" => rule(Rule::Large),
+            "tmf" => rule(Rule::MostFrequent),
+            "rnd" => rule(Rule::Random),
+            "gift" => match Gift::new(parameters.gift) {
+                Ok(_) => Self::Gift(parameters.gift),
+                Err(error) => return Some(Err(error.into())),
+            },
+            "tbf" => Self::TokenBucket(parameters.progress),
+            "coflow" => match Coflow::new(parameters.guarantee, parameters.order) {
+                Ok(coflow) => Self::Coflow(coflow),
+                Err(error) => return Some(Err(error.into())),
+            },
+            _ => return None,
+        }))
+    }
+
+    pub(super) fn start(&self) -> Result<Scheme, SchemeError> {
+        Ok(match *self {
+            Self::Pofs(progress) => Scheme::Pofs(progress),
+            Self::Bsip => Scheme::Bsip,
+            Self::Mbw => Scheme::Mbw,
+            Self::Rule { rule, b_thres, seed } => Scheme::Rule(rule, RuleThrottle::new(rule, b_thres, seed)),
+            Self::Gift(config) => Scheme::Gift(Box::new(Gift::new(config)?)),
+            Self::TokenBucket(progress) => Scheme::TokenBucket(progress),
+            Self::Coflow(coflow) => Scheme::Coflow(coflow),
+        })
+    }
+}
+
+impl Scheme {
+    pub(super) fn allocate(&mut self, now: Nanos, problem: &Problem) -> Result<Allocation, SchemeError> {
+        Ok(match self {
+            Self::Pofs(progress) => pofs(problem, *progress),
+            Self::Bsip => bsip(problem),
+            Self::Mbw => mbw(problem)?,
+            Self::Rule(_, throttle) => throttle.decide(problem),
+            Self::Gift(gift) => gift.decide(now, problem)?,
+            Self::TokenBucket(progress) => token_bucket(problem, *progress),
+            Self::Coflow(coflow) => coflow.allocate(problem)?,
+        })
+    }
+
+    /// Whether the same applications on the same targets get the same rates again, whatever happened since.
+    pub(super) fn is_steady(&self) -> bool {
+        match self {
+            Self::Pofs(_) | Self::Bsip | Self::Mbw | Self::TokenBucket(_) => true,
+            Self::Rule(rule, _) => *rule != Rule::Random,
+            Self::Gift(gift) => gift.config().b_thres == 0.0,
+            Self::Coflow(_) => false,
+        }
+    }
+
+    pub(super) fn ledger(&self) -> Option<&Ledger> {
+        match self {
+            Self::Gift(gift) => Some(gift.ledger()),
+            _ => None,
+        }
+    }
+}

@@ -2,6 +2,7 @@
 //! steady part.
 
 use crate::crew::{Crew, start_ns};
+use crate::host::ProcessorTimes;
 use crate::server::ServerProcess;
 use crate::session::Session;
 use crate::slices::{add, coarser};
@@ -48,6 +49,8 @@ pub struct Contest {
 /// What one job received.
 #[derive(Clone, Debug)]
 pub struct Received {
+    /// Part of the processor time that the host of this virtual machine took meanwhile.
+    pub stolen: f64,
     /// Bytes of every slice of [`SLICE_NS`] from the common start.
     pub slices: Vec<u64>,
     /// Bytes in the steady part.
@@ -124,8 +127,10 @@ impl Contest {
             crew.go(origin_ns)?;
         }
         let steady = self.steady_ns();
+        let times_before = ProcessorTimes::now();
         let before = status_at(session, server, origin_ns + steady.start)?;
         let after = status_at(session, server, origin_ns + steady.end)?;
+        let stolen = ProcessorTimes::now().stolen_since(times_before);
         let mut received = Vec::new();
         for (crew, task) in crews.iter_mut().zip(&tasks) {
             let outcomes = crew.collect(session, task)?;
@@ -136,6 +141,7 @@ impl Contest {
                 slices,
                 share: 0.0,
                 service_share: 0.0,
+                stolen,
                 steady_s: (steady.end - steady.start) as f64 / 1e9,
                 first_request_ns: first_ns.saturating_sub(origin_ns),
             });

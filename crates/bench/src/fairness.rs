@@ -169,6 +169,7 @@ impl Bench<'_> {
                 100.0 * one.deviation(&contest),
             );
         }
+        self.keep(format!("{what}: processor time taken by the host"), "%", None, 100.0 * received[0].stolen);
         Ok(())
     }
 

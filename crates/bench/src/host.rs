@@ -77,6 +77,34 @@ impl Commit {
     }
 }
 
+/// Processor time since the start, as the kernel counts it: all of it, and what the host of a virtual machine took
+/// for others. A measurement during which the host took much says little.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ProcessorTimes {
+    total: u64,
+    stolen: u64,
+}
+
+impl ProcessorTimes {
+    /// The times now; zeros where the kernel does not tell.
+    pub fn now() -> Self {
+        std::fs::read_to_string("/proc/stat").ok().as_deref().and_then(Self::parse).unwrap_or_default()
+    }
+
+    fn parse(stat: &str) -> Option<Self> {
+        let line = stat.lines().next()?.strip_prefix("cpu ")?;
+        // user, nice, system, idle, iowait, irq, softirq, steal; guests' times are counted among the first.
+        let times: Vec<u64> = line.split_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
+        Some(Self { total: times.iter().sum(), stolen: *times.get(7)? })
+    }
+
+    /// The part of the processor time since `before` that the host took.
+    pub fn stolen_since(self, before: Self) -> f64 {
+        let total = self.total.saturating_sub(before.total).max(1);
+        self.stolen.saturating_sub(before.stolen) as f64 / total as f64
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -87,5 +115,15 @@ mod tests {
         assert_eq!(field(text, "MemTotal").as_deref(), Some("24683520 kB"));
         assert_eq!(field(text, "model name").as_deref(), Some("Some CPU: fast"));
         assert_eq!(field(text, "Mem"), None);
+    }
+
+    #[test]
+    fn stolen_time_is_a_part_of_all_time() {
+        let at = |text| ProcessorTimes::parse(text).unwrap();
+        let before = at("cpu  10 0 10 80 0 0 0 0 0 0\ncpu0 1 2 3\n");
+        let after = at("cpu  20 0 20 140 0 0 0 20 5 0\n");
+        assert_eq!(after.stolen_since(before), 0.2);
+        assert_eq!(before.stolen_since(before), 0.0);
+        assert_eq!(ProcessorTimes::parse("intr 1"), None);
     }
 }

@@ -12,7 +12,7 @@
 //! * A job that fails to come loses the turn and what it was owed, and is not waited for again until it has
 //!   come back promptly 2, 4, 8, … [`PROMPT_RETURNS_MAX`] times.
 
-use isonomia_units::Nanos;
+use isonomia_units::{Nanos, Rate};
 
 /// Service dispatched for each ns of service that holds may forgo.
 pub(crate) const SERVICE_PER_HOLD: u64 = 2;
@@ -41,6 +41,10 @@ pub struct Tuning {
     /// after the other. It decides only what a hold is taken to cost; see the crate's page on how many requests
     /// a target should be given at once.
     pub parallel: u32,
+    /// Bytes that pass in a time of one second's cost: what turns a rate in bytes into one of service. It is the
+    /// [`CostModel`](crate::CostModel)'s bandwidth, so that a request counts its bytes, and an operation as many as could
+    /// pass in its time. Default 1 GB/s: a byte a ns.
+    pub bandwidth: Rate,
 }
 
 impl Default for Tuning {
@@ -51,6 +55,7 @@ impl Default for Tuning {
             lag_free: Nanos::from_millis(2),
             lag_max: Nanos::from_millis(50),
             parallel: 1,
+            bandwidth: Rate::new(1_000_000_000).expect("constant"),
         }
     }
 }

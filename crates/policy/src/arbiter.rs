@@ -23,7 +23,8 @@ pub struct Request {
 pub enum Next {
     /// Serve this request now, and report its end by [`Arbiter::complete`].
     Dispatch(Request),
-    /// Requests are queued, but the turn is held for a job that is behind and expected back. Ask again at this
+    /// Requests are queued, but the turn is held for a job that is behind and expected back, or those that are
+    /// queued have reached their limits. Ask again at this
     /// time, or as soon as a request is enqueued or completed, whichever comes first.
     WaitUntil(Nanos),
     /// Nothing is queued.
@@ -89,6 +90,11 @@ pub trait Arbiter: Send {
     /// The share due to every job that is active at `now`, ascending by job; sums to 1, or is empty.
     /// Always empty under `fifo`, which owes nobody anything.
     fn shares(&self, now: Nanos) -> Vec<(JobId, f64)>;
+
+    /// Places `job` in the order of a policy that has one, until its present I/O phase ends: the smallest rank is
+    /// first. `None` lets the target rank it by itself. No effect under other policies, or if the job is unknown. Whoever
+    /// sees all targets of a job gives each the same rank, [`Order::rank`](crate::Order::rank), when it changes.
+    fn set_rank(&mut self, _now: Nanos, _job: JobId, _rank: Option<u32>) {}
 
     /// Takes out every queued request, in arrival order over all jobs. The jobs stay; one left without requests
     /// counts as idle from the latest time that was passed in. With `set_job` and

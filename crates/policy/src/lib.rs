@@ -43,15 +43,23 @@
 
 mod activity;
 mod arbiter;
+mod classes;
 mod cost;
 mod device;
 mod fifo;
+mod holds;
+mod io_sets;
 mod lottery;
+mod mclock;
 mod roster;
+mod scheme;
+mod settings;
 pub mod shares;
 mod slots;
 mod spec;
 mod spec_text;
+mod surplus;
+mod token_bucket;
 mod tree;
 mod turns;
 mod virtual_time;
@@ -61,19 +69,30 @@ pub use arbiter::{Arbiter, EnqueueError, Next, Request};
 pub use cost::{COST_MAX, CostModel};
 pub use device::{CappedDevice, LATE_MAX};
 pub use roster::QUEUED_MAX;
+pub use scheme::{Allowance, Coflow, Order, Qos, Rule, Scheme, Selector, Spare, TokenBucket};
 pub use spec::{Draw, Entity, Level, ParseDrawError, PolicySpec, Weight};
 pub use spec_text::{ParsePolicyError, TEXT_LEN_MAX, WEIGHTS_MAX};
+pub use surplus::Progress;
 
 /// The caller's name for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
-/// Makes the arbiter of `spec`. `seed` matters to [`Draw::Lottery`] only; `draw` and `tuning` do not matter
-/// under `fifo`.
+/// Makes the arbiter of `spec`. `draw` matters to chains of levels only, `seed` to [`Draw::Lottery`] only, and
+/// `tuning` not to `fifo`.
 pub fn build(spec: &PolicySpec, draw: Draw, seed: u64, tuning: Tuning) -> Box<dyn Arbiter> {
-    match (spec.levels(), draw) {
-        ([], _) => Box::new(fifo::Fifo::default()),
-        (levels, Draw::VirtualTime) => Box::new(virtual_time::VirtualTime::new(levels, tuning)),
-        (levels, Draw::Lottery) => Box::new(lottery::Lottery::new(levels, seed, tuning)),
+    match spec.scheme() {
+        Scheme::Fifo => Box::new(fifo::Fifo::default()),
+        Scheme::Fair(levels) => match draw {
+            Draw::VirtualTime => Box::new(virtual_time::VirtualTime::new(levels, tuning)),
+            Draw::Lottery => Box::new(lottery::Lottery::new(levels, seed, tuning)),
+        },
+        Scheme::Coflow(Coflow { guarantee, order, tree }) => {
+            let surplus = surplus::Surplus::new(*order);
+            Box::new(virtual_time::VirtualTime::new(tree, tuning).with_guarantee(*guarantee, surplus))
+        }
+        Scheme::TokenBucket(spec) => Box::new(token_bucket::TokenBuckets::new(spec, tuning)),
+        Scheme::MClock(rules) => Box::new(mclock::MClock::new(rules, tuning)),
+        Scheme::IoSets(rules) => Box::new(io_sets::IoSets::new(rules, tuning)),
     }
 }

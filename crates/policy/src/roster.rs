@@ -58,6 +58,8 @@ pub(crate) struct Roster {
 /// What an enqueue changed.
 pub(crate) struct Arrival {
     pub(crate) slot: u32,
+    /// Its place among all arrivals.
+    pub(crate) number: u64,
     /// Nothing of the job was queued before.
     pub(crate) first: bool,
     /// The job was not active before.
@@ -163,7 +165,7 @@ impl Roster {
         if activated {
             self.tree.activate(job.leaf);
         }
-        Ok(Arrival { slot, first, activated })
+        Ok(Arrival { slot, number: self.arrivals - 1, first, activated })
     }
 
     /// The oldest queued request of a job goes into service. Returns it with what it is charged, and whether
@@ -174,7 +176,7 @@ impl Roster {
         job.in_flight += 1;
         self.in_flight += 1;
         self.queued -= 1;
-        Some((request, request.cost.clamp(Nanos(1), COST_MAX), !job.queue.is_empty()))
+        Some((request, charged(&request), !job.queue.is_empty()))
     }
 
     /// A request in service has ended; the job's slot, unless it is gone.
@@ -187,15 +189,15 @@ impl Roster {
         Some(slot)
     }
 
-    /// Drops a queued request; the job's slot if it was there.
-    pub(crate) fn cancel(&mut self, request: RequestId, id: JobId) -> Option<u32> {
+    /// Drops a queued request; the job's slot and the request's place among all arrivals, if it was there.
+    pub(crate) fn cancel(&mut self, request: RequestId, id: JobId) -> Option<(u32, u64)> {
         let slot = self.slots.get(id)?;
         let job = &mut self.jobs[slot as usize];
         let at = job.queue.iter().position(|(_, queued)| queued.id == request)?;
-        job.queue.remove(at);
+        let (number, _) = job.queue.remove(at)?;
         self.queued -= 1;
         self.rest(slot);
-        Some(slot)
+        Some((slot, number))
     }
 
     /// Every queued request in arrival order.
@@ -219,6 +221,16 @@ impl Roster {
     /// See [`ShareTree::pace`].
     pub(crate) fn pace(&self, slot: u32) -> f64 {
         self.tree.pace(self.jobs[slot as usize].leaf)
+    }
+
+    /// See [`ShareTree::active_weight`].
+    pub(crate) fn active_weight(&self) -> f64 {
+        self.tree.active_weight()
+    }
+
+    /// The slot of a job that is known.
+    pub(crate) fn slot(&self, id: JobId) -> Option<u32> {
+        self.slots.get(id)
     }
 
     /// Requests in service, those of removed jobs left out.
@@ -293,6 +305,16 @@ impl Roster {
 }
 
 impl Job {
+    /// The places of its queued requests among all arrivals, ascending.
+    pub(crate) fn arrivals(&self) -> impl Iterator<Item = u64> {
+        self.queue.iter().map(|(number, _)| *number)
+    }
+
+    /// Its oldest queued request's cost as it is charged.
+    pub(crate) fn first_cost(&self) -> Option<Nanos> {
+        self.queue.front().map(|(_, request)| charged(request))
+    }
+
     pub(crate) fn has_queued(&self) -> bool {
         !self.queue.is_empty()
     }
@@ -300,4 +322,8 @@ impl Job {
     fn is_busy(&self) -> bool {
         self.in_flight > 0 || !self.queue.is_empty()
     }
+}
+
+fn charged(request: &Request) -> Nanos {
+    request.cost.clamp(Nanos(1), COST_MAX)
 }

@@ -5,6 +5,7 @@
 //!   in `user` or `group` continues with `job`: equal parts to its jobs.
 //! * Any entity may carry a weight by name; the paper has equal users and groups only.
 
+use crate::scheme::{Coflow, Scheme};
 use isonomia_units::JobInfo;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -41,17 +42,17 @@ pub struct Level {
     pub weights: BTreeMap<Arc<str>, Weight>,
 }
 
-/// A sharing policy: `fifo`, or a chain of levels from the outside in.
+/// A policy: `fifo`, a chain of levels from the outside in, or one of the policies with settings.
 ///
 /// Read and written as text, also by serde. The canonical text, which `Display` gives, names every level once,
 /// joined by `-then-`, with one `-fair` at the end: `user-fair` prints as `user-then-job-fair`, because that is
 /// what it means here, and weights follow the word they belong to: `group{astro=3,bio=1}-then-job-fair`,
 /// `job-fair{urgent=10}`. Reading also accepts `-fair` at each level and ThemisIO's spelling without `then`.
+/// Settings stand in braces: `coflow{guarantee=0.8,order=attained,tree=user-then-size-fair}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PolicySpec {
-    /// Empty for `fifo`; otherwise the last, and only the last, is a job, size, or priority level.
-    levels: Vec<Level>,
+    scheme: Scheme,
 }
 
 /// How shares become turns.
@@ -144,20 +145,25 @@ impl Level {
 impl PolicySpec {
     /// The policy that owes nobody anything: arrival order.
     pub const fn fifo() -> Self {
-        Self { levels: Vec::new() }
+        Self { scheme: Scheme::Fifo }
     }
 
-    /// The levels from the outside in; empty for `fifo`.
+    /// What it does.
+    pub const fn scheme(&self) -> &Scheme {
+        &self.scheme
+    }
+
+    /// The levels of its sharing tree from the outside in; empty for a policy that has none.
     pub fn levels(&self) -> &[Level] {
-        &self.levels
+        match &self.scheme {
+            Scheme::Fair(levels) | Scheme::Coflow(Coflow { tree: levels, .. }) => levels,
+            Scheme::Fifo | Scheme::TokenBucket(_) | Scheme::MClock(_) | Scheme::IoSets(_) => &[],
+        }
     }
 
-    /// Upholds the invariant of `levels`: the caller has checked that nothing follows a level that ends the chain.
-    pub(crate) fn from_chain(mut levels: Vec<Level>) -> Self {
-        if levels.last().is_some_and(|last| !last.entity.ends_chain()) {
-            levels.push(Level::new(Entity::Job));
-        }
-        Self { levels }
+    /// The caller has checked that the scheme is one that can be read: see [`Scheme`].
+    pub(crate) const fn from_scheme(scheme: Scheme) -> Self {
+        Self { scheme }
     }
 }
 

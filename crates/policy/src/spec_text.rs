@@ -1,7 +1,8 @@
 //! Reading and printing a policy's text.
 //!
 //! ```text
-//! policy  = "fifo" | level { "-" [ "then-" ] level }      the last level must carry "-fair"
+//! policy  = "fifo" | chain | one of those in `settings.rs`
+//! chain   = level { "-" [ "then-" ] level }              the last level must carry "-fair"
 //! level   = entity [ "-fair" ] [ weights ] [ "-fair" ]     "-fair" once at most
 //! entity  = "group" | "user" | "job" | "size" | "priority"
 //! weights = "{" name "=" number { "," name "=" number } "}"
@@ -9,6 +10,8 @@
 //! A name is 1 to 255 bytes without braces, commas, equals signs, blanks, and control characters. A number is
 //! decimal with at most six places, 0.000001 to 1000000.
 
+use crate::scheme::Scheme;
+use crate::settings;
 use crate::spec::{Entity, Level, PolicySpec, Weight};
 use isonomia_units::NAME_LEN_MAX;
 use std::collections::BTreeMap;
@@ -22,7 +25,8 @@ pub const TEXT_LEN_MAX: usize = 4096;
 pub const WEIGHTS_MAX: usize = 256;
 
 const ALLOWED: &str = "fifo, or group, user, job, size, priority joined by -then- and ending in -fair, \
-                       such as user-then-size-fair or group{astro=3,bio=1}-then-job-fair";
+                       such as user-then-size-fair or group{astro=3,bio=1}-then-job-fair, \
+                       or coflow{…}, tbf{…}, mclock{…}, set10{…}";
 
 /// Why a policy's text could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -87,9 +91,21 @@ pub enum ParsePolicyError {
         /// The level's word.
         word: &'static str,
     },
-    /// More than [`WEIGHTS_MAX`] weights.
-    #[error("the policy has more than {WEIGHTS_MAX} weights, the most allowed")]
+    /// More than [`WEIGHTS_MAX`] weights or settings.
+    #[error("the policy has more than {WEIGHTS_MAX} weights or settings, the most allowed")]
     TooManyWeights,
+    /// A setting that cannot be read.
+    #[error("{text:?} is not a setting of {policy}: {reason} (allowed: {allowed})")]
+    BadSetting {
+        /// The policy's word.
+        policy: &'static str,
+        /// The offending part.
+        text: String,
+        /// What is wrong with it.
+        reason: String,
+        /// What the policy can be told.
+        allowed: &'static str,
+    },
 }
 
 impl FromStr for PolicySpec {
@@ -107,7 +123,8 @@ impl FromStr for PolicySpec {
                 _ => Err(ParsePolicyError::UnknownWord { word: text.to_owned() }),
             };
         }
-        read_chain(text).map(Self::from_chain)
+        let scheme = settings::read(text).unwrap_or_else(|| read_chain_to_end(text).map(Scheme::Fair))?;
+        Ok(Self::from_scheme(scheme))
     }
 }
 
@@ -120,20 +137,33 @@ impl TryFrom<String> for PolicySpec {
 
 impl fmt::Display for PolicySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(last) = self.levels().len().checked_sub(1) else { return f.write_str("fifo") };
-        for (at, level) in self.levels().iter().enumerate() {
-            f.write_str(if at == 0 { "" } else { "-then-" })?;
-            f.write_str(level.entity.word())?;
-            f.write_str(if at == last { "-fair" } else { "" })?;
-            let mut separator = '{';
-            for (name, weight) in &level.weights {
-                write!(f, "{separator}{name}={weight}")?;
-                separator = ',';
-            }
-            f.write_str(if level.weights.is_empty() { "" } else { "}" })?;
-        }
-        Ok(())
+        settings::write(f, self.scheme())
     }
+}
+
+/// Prints the levels of a sharing tree.
+pub(crate) fn write_chain(f: &mut fmt::Formatter<'_>, levels: &[Level]) -> fmt::Result {
+    for (at, level) in levels.iter().enumerate() {
+        f.write_str(if at == 0 { "" } else { "-then-" })?;
+        f.write_str(level.entity.word())?;
+        f.write_str(if at + 1 == levels.len() { "-fair" } else { "" })?;
+        let mut separator = '{';
+        for (name, weight) in &level.weights {
+            write!(f, "{separator}{name}={weight}")?;
+            separator = ',';
+        }
+        f.write_str(if level.weights.is_empty() { "" } else { "}" })?;
+    }
+    Ok(())
+}
+
+/// Reads the levels of a sharing tree, and completes them with a level that splits among jobs.
+pub(crate) fn read_chain_to_end(text: &str) -> Result<Vec<Level>, ParsePolicyError> {
+    let mut levels = read_chain(text)?;
+    if levels.last().is_some_and(|last| !last.entity.ends_chain()) {
+        levels.push(Level::new(Entity::Job));
+    }
+    Ok(levels)
 }
 
 fn read_chain(text: &str) -> Result<Vec<Level>, ParsePolicyError> {
@@ -197,8 +227,7 @@ fn read_weights(
         *weights_left = weights_left.checked_sub(1).ok_or(ParsePolicyError::TooManyWeights)?;
         let (name, number) = pair.split_once('=').ok_or_else(|| bad(pair, "it has no equals sign"))?;
         let (name, number) = (name.trim(), number.trim());
-        let plain = |c: char| !c.is_whitespace() && !c.is_control() && c != '{';
-        if name.is_empty() || name.len() > NAME_LEN_MAX || !name.chars().all(plain) {
+        if !is_name(name) {
             return Err(bad(pair, "its name is empty, too long, or has a blank, a brace, or a control character"));
         }
         let weight = read_number(number).ok_or_else(|| bad(pair, "its number is not one that is allowed"))?;
@@ -210,7 +239,14 @@ fn read_weights(
     Ok(weights)
 }
 
-fn read_number(text: &str) -> Option<Weight> {
+/// Whether a name can be written in a policy.
+pub(crate) fn is_name(name: &str) -> bool {
+    let plain = |c: char| !c.is_whitespace() && !c.is_control() && c != '{';
+    !name.is_empty() && name.len() <= NAME_LEN_MAX && name.chars().all(plain)
+}
+
+/// Reads a weight.
+pub(crate) fn read_number(text: &str) -> Option<Weight> {
     let (whole, places) = text.split_once('.').unwrap_or((text, "0"));
     let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
     if !digits(whole) || !digits(places) || places.len() > 6 {
@@ -318,7 +354,8 @@ mod tests {
             use Entity::{Group, User};
             let chains: [&[Entity]; 5] = [&[], &[Group], &[User], &[Group, User], &[User, Group]];
             let entities = chains[outer].iter().copied().chain([Entity::ALL[last]]);
-            PolicySpec::from_chain(entities.zip(weights).map(|(entity, weights)| Level { entity, weights }).collect())
+            let levels = entities.zip(weights).map(|(entity, weights)| Level { entity, weights });
+            PolicySpec::from_scheme(Scheme::Fair(levels.collect()))
         }
     }
 

@@ -19,14 +19,31 @@
 //! On a target that serves several requests at a time, holding back the others to the pace of a job that cannot
 //! use its share costs them what the job does not use. The budget caps all of this at a third.
 //!
+//! *With a guarantee* (`coflow`). Tags then stand for a part g of each share only: a request served as guaranteed
+//! moves its job's tag by cost / pace as above, but virtual time advances by g / (sum of the active paces) for each
+//! ns served, whoever is served. A job whose tag is not ahead of virtual time is owed, and the one with the
+//! smallest tag is next. When nobody is owed, the first in the [`Surplus`]'s order is, and its tag stays. So a
+//! job that stays queued while the target serves W receives at least g · share · (W − one largest request of each
+//! job) − one of its own, and:
+//!
+//! **An I/O phase takes at most 1 / g times what it would take at its fair share, and one request of each job
+//! more.** *Why:* let the job's tag be passed by virtual time at some moment. From then until the job is served, only
+//! jobs with smaller tags are. Nobody's tag was behind at that moment, or had been for longer, so each of them is served
+//! once before its tag passes the job's; the order among the others continues the argument. What they were served is
+//! therefore at most one request each, during which virtual time, and so the job's lag, grows by g / (sum of paces) a
+//! ns. A job that returns within the window is owed as above, up to [`Tuning::lag_max`] more. What was served is counted,
+//! not time: holds delay everybody alike.
+//!
 //! *Arithmetic.* Tags are `u128` in units of 2⁻¹⁶ ns of service at pace 1. They only ever grow by sums, exactly;
 //! each increment is rounded once, by less than one part in 2⁵². With the slowest pace, 10⁻¹², a job would need
 //! 10¹⁴ s of service to reach the end of the range.
 
-use crate::activity::{Habit, Patience, SERVICE_PER_HOLD};
+use crate::activity::{Habit, Patience};
 use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
+use crate::holds::Holds;
 use crate::roster::Roster;
-use crate::spec::Level;
+use crate::spec::{Level, Weight};
+use crate::surplus::Surplus;
 use crate::turns::{SMALLEST_MAX, Turn, Turns};
 use crate::{RequestId, Tuning};
 use isonomia_units::{JobId, JobInfo, Nanos};
@@ -34,8 +51,6 @@ use isonomia_units::{JobId, JobInfo, Nanos};
 const TAG_UNITS_PER_NS: f64 = 65_536.0;
 /// The slowest pace that is told apart; slower jobs are charged at this one.
 const PACE_MIN: f64 = 1e-12;
-/// The budget for holds at the start and at most, in longest holds of an idle target.
-const BUDGET_HOLDS_MAX: u64 = 8;
 
 pub(crate) struct VirtualTime {
     roster: Roster,
@@ -47,10 +62,9 @@ pub(crate) struct VirtualTime {
     /// Jobs with nothing queued that are worth waiting for, the one furthest behind first.
     awaited: Turns,
     virtual_time: u128,
-    hold: Option<Hold>,
-    /// Service that holds may still forgo, in ns; overdrawn by one hold at most.
-    budget: i64,
-    budget_max: i64,
+    holds: Holds,
+    /// Under `coflow`, what is guaranteed and who gets the rest; otherwise everything is guaranteed.
+    coflow: Option<(f64, Surplus)>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -58,15 +72,6 @@ struct Account {
     tag: u128,
     last_cost: Nanos,
     habit: Habit,
-}
-
-/// A worker was refused for the sake of `slot`, and nothing was dispatched since `since`.
-#[derive(Clone, Copy, Debug)]
-struct Hold {
-    since: Nanos,
-    /// Until when it has been paid for.
-    paid: Nanos,
-    slot: u32,
 }
 
 impl VirtualTime {
@@ -78,25 +83,30 @@ impl VirtualTime {
             turns: Turns::default(),
             awaited: Turns::default(),
             virtual_time: 0,
-            hold: None,
-            budget: budget_max(&tuning),
-            budget_max: budget_max(&tuning),
+            holds: Holds::new(&tuning),
+            coflow: None,
         }
+    }
+
+    /// Guarantees only a part of each share, and gives the rest to the first in `surplus`.
+    pub(crate) fn with_guarantee(self, guarantee: Weight, surplus: Surplus) -> Self {
+        Self { coflow: Some((guarantee.micros() as f64 / 1e6, surplus)), ..self }
     }
 
     fn advance(&mut self, now: Nanos) -> Nanos {
         let now = self.roster.advance(now);
         while let Some(slot) = self.roster.expire_one() {
             self.forget_awaited(slot);
+            if let Some((_, surplus)) = &mut self.coflow {
+                surplus.end(slot);
+            }
         }
         now
     }
 
     /// Virtual time that `service` takes at the job's present pace.
     fn span(&self, slot: u32, service: Nanos) -> u128 {
-        let span = service.0 as f64 * TAG_UNITS_PER_NS / self.roster.pace(slot).max(PACE_MIN);
-        // The conversion to 64 bits is one instruction, the other one a call.
-        if span < u64::MAX as f64 { u128::from(span as u64) } else { span as u128 }
+        span_at(self.roster.pace(slot), service)
     }
 
     /// Brings the tag of a job that had nothing queued into the bounds of what it can owe or be owed.
@@ -112,13 +122,19 @@ impl VirtualTime {
         self.accounts[slot as usize].tag = bounded;
     }
 
-    fn dispatch(&mut self, now: Nanos, slot: u32) -> Next {
-        self.hold = None;
+    /// Serves the job's first request; as a part of what is not guaranteed if `is_surplus`.
+    fn dispatch(&mut self, now: Nanos, slot: u32, is_surplus: bool) -> Next {
         let Some((request, cost, more)) = self.roster.dispatch(slot) else { return Next::Idle };
-        self.budget = (self.budget + (cost.0 / SERVICE_PER_HOLD) as i64).min(self.budget_max);
-        let span = self.span(slot, cost);
+        self.holds.dispatched(cost);
+        let span = if is_surplus { 0 } else { self.span(slot, cost) };
         let account = &mut self.accounts[slot as usize];
-        self.virtual_time = self.virtual_time.max(account.tag);
+        if let Some((guarantee, surplus)) = &mut self.coflow {
+            let passed = span_at(self.roster.active_weight() / *guarantee, cost);
+            self.virtual_time = self.virtual_time.saturating_add(passed);
+            surplus.serve(now, slot, request.job, cost, more);
+        } else {
+            self.virtual_time = self.virtual_time.max(account.tag);
+        }
         account.tag = account.tag.saturating_add(span);
         account.last_cost = cost;
         account.habit.dispatch(now, self.roster.job(slot).in_flight - 1);
@@ -133,11 +149,10 @@ impl VirtualTime {
 
     /// Until when the turn of the job at `front` is held for another one; `None` if it is not.
     fn hold(&mut self, now: Nanos, front: Turn) -> Option<Nanos> {
-        if self.budget <= 0 {
+        if !self.holds.can_afford() {
             return None;
         }
-        let since = self.hold.map_or(now, |hold| hold.since);
-        let end = since + self.tuning.hold_max;
+        let end = self.holds.end(now);
         for _ in 0..SMALLEST_MAX {
             let (slot, patience) = self.first_awaited(now, front)?;
             let until = match patience {
@@ -147,7 +162,7 @@ impl VirtualTime {
             if now >= end || patience == Patience::Overdue {
                 self.give_up(slot, front);
             } else {
-                self.hold = Some(Hold { since, paid: now, slot });
+                self.holds.hold(now, slot);
                 return Some(until);
             }
             if now >= end {
@@ -176,7 +191,7 @@ impl VirtualTime {
     /// [`Tuning::lag_free`].
     fn give_up(&mut self, slot: u32, front: Turn) {
         self.forget_awaited(slot);
-        if self.hold.is_none_or(|hold| hold.slot != slot) {
+        if !self.holds.is_for(slot) {
             return;
         }
         let in_flight = self.roster.job(slot).in_flight > 0;
@@ -187,16 +202,6 @@ impl VirtualTime {
         }
     }
 
-    /// Pays for the hold up to now. To be called before the number of requests in flight changes.
-    fn pay_hold(&mut self, now: Nanos) {
-        if let Some(hold) = &mut self.hold {
-            let forgone = u64::from(self.tuning.parallel.max(1).saturating_sub(self.roster.in_flight()));
-            let price = now.since(hold.paid).0.min(self.tuning.hold_max.0).saturating_mul(forgone);
-            self.budget -= i64::try_from(price).unwrap_or(i64::MAX).min(self.budget_max);
-            hold.paid = now;
-        }
-    }
-
     /// Puts a job that is active and has nothing queued among the awaited, if it is worth it and not there.
     /// Its tag does not change while it is.
     fn consider_awaiting(&mut self, slot: u32) {
@@ -204,6 +209,14 @@ impl VirtualTime {
         let account = &self.accounts[slot as usize];
         if account.habit.is_prompt(self.tuning.hold_max) && !self.awaited.contains(slot) {
             self.awaited.set(slot, (account.tag, job.id));
+        }
+    }
+
+    /// Nothing of the job is queued any more.
+    fn leave(&mut self, slot: u32) {
+        self.turns.remove(slot);
+        if let Some((_, surplus)) = &mut self.coflow {
+            surplus.leave(slot);
         }
     }
 
@@ -221,12 +234,15 @@ impl Arbiter for VirtualTime {
         } else if new {
             self.accounts[slot as usize] = Account::default();
         }
+        if new && let Some((_, surplus)) = &mut self.coflow {
+            surplus.insert(slot);
+        }
     }
 
     fn remove_job(&mut self, now: Nanos, job: JobId) -> Vec<Request> {
         self.advance(now);
         let Some((slot, queue)) = self.roster.remove_job(job) else { return Vec::new() };
-        self.turns.remove(slot);
+        self.leave(slot);
         self.forget_awaited(slot);
         queue
     }
@@ -241,28 +257,42 @@ impl Arbiter for VirtualTime {
             let account = &mut self.accounts[slot as usize];
             account.habit.arrive(now, self.tuning.hold_max);
             self.turns.set(slot, (account.tag, request.job));
+            if let Some((_, surplus)) = &mut self.coflow {
+                if arrival.activated {
+                    surplus.begin(now, slot);
+                }
+                surplus.enter(now, slot, request.job);
+            }
         }
         Ok(())
     }
 
     fn next(&mut self, now: Nanos) -> Next {
         let now = self.advance(now);
-        self.pay_hold(now);
+        self.holds.pay(now, self.roster.in_flight());
         let Some((front, slot)) = self.turns.first() else {
-            self.hold = None;
+            self.holds.clear();
             return Next::Idle;
         };
+        let mut surplus = None;
+        let mut due = front;
+        if let Some((_, order)) = &mut self.coflow
+            && front.0 > self.virtual_time
+        {
+            surplus = order.first(now);
+            due.0 = self.virtual_time;
+        }
         if !self.awaited.is_empty()
-            && let Some(until) = self.hold(now, front)
+            && let Some(until) = self.hold(now, due)
         {
             return Next::WaitUntil(until);
         }
-        self.dispatch(now, slot)
+        self.dispatch(now, surplus.unwrap_or(slot), surplus.is_some())
     }
 
     fn complete(&mut self, now: Nanos, _request: RequestId, job: JobId) {
         let now = self.advance(now);
-        self.pay_hold(now);
+        self.holds.pay(now, self.roster.in_flight());
         let Some(slot) = self.roster.complete(job) else { return };
         let others = self.roster.job(slot).in_flight;
         self.accounts[slot as usize].habit.complete(now, others);
@@ -273,9 +303,9 @@ impl Arbiter for VirtualTime {
 
     fn cancel(&mut self, now: Nanos, request: RequestId, job: JobId) -> bool {
         self.advance(now);
-        let Some(slot) = self.roster.cancel(request, job) else { return false };
+        let Some((slot, _)) = self.roster.cancel(request, job) else { return false };
         if !self.roster.job(slot).has_queued() {
-            self.turns.remove(slot);
+            self.leave(slot);
         }
         true
     }
@@ -292,14 +322,25 @@ impl Arbiter for VirtualTime {
         self.roster.shares(now)
     }
 
+    fn set_rank(&mut self, now: Nanos, job: JobId, rank: Option<u32>) {
+        let now = self.advance(now);
+        if let (Some((_, surplus)), Some(slot)) = (&mut self.coflow, self.roster.slot(job)) {
+            surplus.set_rank(now, slot, job, rank);
+        }
+    }
+
     fn drain(&mut self) -> Vec<Request> {
         self.turns.clear();
+        if let Some((_, surplus)) = &mut self.coflow {
+            surplus.clear();
+        }
         self.roster.drain()
     }
 }
 
-/// The most that can be saved up for holds.
-fn budget_max(tuning: &Tuning) -> i64 {
-    let service = tuning.hold_max.0.saturating_mul(BUDGET_HOLDS_MAX).saturating_mul(u64::from(tuning.parallel.max(1)));
-    i64::try_from(service).unwrap_or(i64::MAX / 4).min(i64::MAX / 4)
+/// Virtual time that `service` takes at `pace`.
+fn span_at(pace: f64, service: Nanos) -> u128 {
+    let span = service.0 as f64 * TAG_UNITS_PER_NS / pace.max(PACE_MIN);
+    // The conversion to 64 bits is one instruction, the other one a call.
+    if span < u64::MAX as f64 { u128::from(span as u64) } else { span as u128 }
 }

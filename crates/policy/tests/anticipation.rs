@@ -1,7 +1,7 @@
 //! Holds, call by call: when the turn is held, for how long, and what a job that does not come loses.
 
 use isonomia_policy::{Arbiter, Draw, Next, Request, RequestId, Tuning, build};
-use isonomia_units::{JobId, JobInfo, Nanos};
+use isonomia_units::{JobId, JobInfo, Nanos, Rate};
 
 const PROMPT: JobId = JobId(1);
 const BUSY: JobId = JobId(2);
@@ -14,6 +14,7 @@ const AT_ONCE: Tuning = Tuning {
     lag_free: Nanos::ZERO,
     lag_max: Nanos::from_millis(50),
     parallel: 1,
+    bandwidth: Rate::new(1_000_000_000).expect("constant"),
 };
 
 struct Bench {

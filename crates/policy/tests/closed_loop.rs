@@ -198,3 +198,41 @@ fn nobody_pays_for_service_that_nobody_else_wanted() {
     let parts = outcome.parts_between(2, Nanos::from_secs(2), Nanos::from_millis(2_050));
     assert!((parts[0] - 0.5).abs() <= 0.03, "{parts:?}");
 }
+
+/// A synchronous process keeps its part against many, by anticipation, and the target stays busy.
+#[test]
+fn a_synchronous_process_keeps_what_it_is_guaranteed() {
+    for workers in [1, 2] {
+        for policy in ["coflow{tree=size-fair}", "coflow{order=slowdown,tree=size-fair}"] {
+            let cost = Nanos::from_micros(300);
+            let mut loads = vec![Load::new("large", 1, cost), Load::new("small", 8, cost)];
+            loads[0].info.nodes = 4;
+            let outcome = Scenario::new(policy, workers, Target::Capped, loads).run();
+            let parts = outcome.parts(2);
+            assert!(parts[0] >= 0.8 * 0.8 - 0.005, "{policy}, {workers} workers: {parts:?}");
+            assert!(outcome.throughput(2) >= 0.93, "{policy}, {workers} workers: {}", outcome.throughput(2));
+        }
+    }
+}
+
+/// Two synchronous processes in one set are not served in turns: the phase that began first has the target.
+#[test]
+fn a_synchronous_phase_has_its_set_to_itself() {
+    let mut loads = vec![Load::new("first", 1, Nanos::from_millis(1)), Load::new("second", 1, Nanos::from_millis(1))];
+    loads[1].active = Nanos::from_millis(60)..=Nanos::MAX;
+    let outcome = Scenario::new("set10{job:*=10s}", 1, Target::Capped, loads).run();
+    let parts = outcome.parts(2);
+    assert!(parts[0] >= 0.95, "{parts:?}");
+    assert!(outcome.throughput(2) >= 0.94, "{}", outcome.throughput(2));
+}
+
+/// A synchronous process of frequent phases against eight of rare ones: priorities 1 and 1/100.
+#[test]
+fn a_synchronous_process_of_a_frequent_set_has_its_priority() {
+    let mut loads = vec![Load::new("frequent", 1, Nanos::from_millis(1)), Load::new("rare", 8, Nanos::from_millis(1))];
+    loads[0].info.name = "frequent".into();
+    let outcome = Scenario::new("set10{job:frequent=1s,job:*=100s}", 1, Target::Capped, loads).run();
+    let parts = outcome.parts(2);
+    assert!(parts[0] >= 0.97, "{parts:?}");
+    assert!(outcome.throughput(2) >= 0.94, "{}", outcome.throughput(2));
+}

@@ -82,8 +82,7 @@ pub struct Target {
     cost: CostModel,
     is_capped: bool,
     bandwidth: Option<Rate>,
-    /// Requests that it serves at full speed at once.
-    parallel: u32,
+    tuning: Tuning,
     /// Requests queued or waiting for the device, so that workers pass by an empty target without its lock.
     waiting: AtomicUsize,
     queue: Mutex<Queue>,
@@ -120,8 +119,8 @@ pub struct Policy {
 }
 
 impl Policy {
-    fn arbiter(&self, parallel: u32) -> Box<dyn Arbiter> {
-        build(&self.spec, self.draw, self.seed, Tuning { parallel, ..Tuning::default() })
+    fn arbiter(&self, tuning: Tuning) -> Box<dyn Arbiter> {
+        build(&self.spec, self.draw, self.seed, tuning)
     }
 }
 
@@ -144,8 +143,9 @@ impl Target {
             // A cap on operations alone lets bytes pass at a rate that nothing reaches.
             bandwidth: bandwidth.unwrap_or(if is_capped { Rate::new(u64::MAX).expect("constant") } else { nominal }),
         };
+        let tuning = Tuning { parallel, bandwidth: bandwidth.unwrap_or(nominal), ..Tuning::default() };
         let queue = Queue {
-            arbiter: policy.arbiter(parallel),
+            arbiter: policy.arbiter(tuning),
             device: is_capped.then(CappedDevice::new),
             pending: Slab::new(),
             due: BinaryHeap::new(),
@@ -154,7 +154,7 @@ impl Target {
             requests_total: 0,
             service_ns_total: 0,
         };
-        Self { id, dir, cost, is_capped, bandwidth, parallel, waiting: AtomicUsize::new(0), queue: Mutex::new(queue) }
+        Self { id, dir, cost, is_capped, bandwidth, tuning, waiting: AtomicUsize::new(0), queue: Mutex::new(queue) }
     }
 
     /// Whether it emulates a device.
@@ -286,7 +286,7 @@ impl Target {
     /// Changes the policy at once; what is queued stays queued, in its order.
     pub fn set_policy(&self, now: Nanos, policy: &Policy, jobs: &[(JobId, Arc<JobInfo>)]) {
         let mut queue = self.queue();
-        let mut arbiter = policy.arbiter(self.parallel);
+        let mut arbiter = policy.arbiter(self.tuning);
         for (job, info) in jobs {
             arbiter.set_job(now, *job, info);
         }

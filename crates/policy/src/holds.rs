@@ -1,0 +1,78 @@
+//! The hold that a target is in, if it is in one, and the budget that holds are paid from; see
+//! [`activity`](crate::activity) for the bounds that this upholds.
+
+use crate::Tuning;
+use crate::activity::SERVICE_PER_HOLD;
+use isonomia_units::Nanos;
+
+/// The budget for holds at the start and at most, in longest holds of an idle target.
+const BUDGET_HOLDS_MAX: u64 = 8;
+
+pub(crate) struct Holds {
+    current: Option<Hold>,
+    /// Service that holds may still forgo, in ns; overdrawn by one hold at most.
+    budget: i64,
+    budget_max: i64,
+    hold_max: Nanos,
+    parallel: u32,
+}
+
+/// A worker was refused for the sake of `slot`, and nothing was dispatched since `since`.
+#[derive(Clone, Copy, Debug)]
+struct Hold {
+    since: Nanos,
+    /// Until when it has been paid for.
+    paid: Nanos,
+    slot: u32,
+}
+
+impl Holds {
+    pub(crate) fn new(tuning: &Tuning) -> Self {
+        let parallel = tuning.parallel.max(1);
+        let service = tuning.hold_max.0.saturating_mul(BUDGET_HOLDS_MAX).saturating_mul(u64::from(parallel));
+        let budget_max = i64::try_from(service).unwrap_or(i64::MAX / 4).min(i64::MAX / 4);
+        Self { current: None, budget: budget_max, budget_max, hold_max: tuning.hold_max, parallel }
+    }
+
+    /// Pays for the hold up to now. To be called before the number of requests in flight changes.
+    pub(crate) fn pay(&mut self, now: Nanos, in_flight: u32) {
+        if let Some(hold) = &mut self.current {
+            let forgone = u64::from(self.parallel.saturating_sub(in_flight));
+            let price = now.since(hold.paid).0.min(self.hold_max.0).saturating_mul(forgone);
+            self.budget -= i64::try_from(price).unwrap_or(i64::MAX).min(self.budget_max);
+            hold.paid = now;
+        }
+    }
+
+    /// A request that costs this went into service: the hold is over, and a part of the service is paid in.
+    pub(crate) fn dispatched(&mut self, cost: Nanos) {
+        self.current = None;
+        self.budget = (self.budget + (cost.0 / SERVICE_PER_HOLD) as i64).min(self.budget_max);
+    }
+
+    /// Nothing is queued that could wait.
+    pub(crate) fn clear(&mut self) {
+        self.current = None;
+    }
+
+    /// Whether there is something in the budget.
+    pub(crate) fn can_afford(&self) -> bool {
+        self.budget > 0
+    }
+
+    /// When a hold that goes on or begins now has to end.
+    pub(crate) fn end(&self, now: Nanos) -> Nanos {
+        self.current.map_or(now, |hold| hold.since) + self.hold_max
+    }
+
+    /// Holds the turn for the job in `slot`, from now or as before.
+    pub(crate) fn hold(&mut self, now: Nanos, slot: u32) {
+        let since = self.current.map_or(now, |hold| hold.since);
+        self.current = Some(Hold { since, paid: now, slot });
+    }
+
+    /// Whether the turn is held for the job in `slot`.
+    pub(crate) fn is_for(&self, slot: u32) -> bool {
+        self.current.is_some_and(|hold| hold.slot == slot)
+    }
+}

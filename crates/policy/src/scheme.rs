@@ -1,0 +1,160 @@
+//! The policies that are more than a sharing tree, as data.
+
+use crate::spec::{Entity, Level, Weight};
+use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
+use std::sync::Arc;
+
+/// What a policy does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// Arrival order.
+    Fifo,
+    /// A sharing tree. The last level, and only the last, splits among jobs.
+    Fair(Vec<Level>),
+    /// A guaranteed part of a sharing tree's shares, and an order for the rest.
+    Coflow(Coflow),
+    /// Rates by rule.
+    TokenBucket(TokenBucket),
+    /// Reservations, limits, and weights by rule.
+    MClock(Vec<Rule<Qos>>),
+    /// Sets of jobs by the time between their I/O phases; rules declare that time.
+    IoSets(Vec<Rule<Nanos>>),
+}
+
+/// `coflow{guarantee=g,order=…,tree=…}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Coflow {
+    /// The part of its fair share that every active job keeps, at most [`Weight::ONE`].
+    pub guarantee: Weight,
+    /// Who gets the rest.
+    pub order: Order,
+    /// What is fair: the levels of a sharing tree, as in [`Scheme::Fair`].
+    pub tree: Vec<Level>,
+}
+
+/// Which job is served first beyond what is guaranteed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// The one that received least in its present phase.
+    Attained,
+    /// The one whose present phase takes longest for what it received.
+    Slowdown,
+    /// The one with least left of its present phase.
+    Bottleneck,
+}
+
+/// `tbf{…}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenBucket {
+    /// The first rule that selects a job decides. Not empty.
+    pub rules: Vec<Rule<Allowance>>,
+    /// Credit that a bucket holds at most.
+    pub burst: Bytes,
+    /// What becomes of service that no bucket has credit for.
+    pub spare: Spare,
+}
+
+/// The rate of one bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allowance {
+    /// Service in bytes per second.
+    pub rate: Rate,
+    /// Whether a bucket that was served late is served first until it has what it missed (Lustre: `realtime`).
+    pub realtime: bool,
+}
+
+/// What becomes of service that no bucket has credit for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spare {
+    /// Nothing: rates are limits.
+    Unused,
+    /// It is shared in proportion to the rates.
+    Proportional,
+}
+
+/// Reservation, limit, and weight of one class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Qos {
+    /// The least service, in bytes per second.
+    pub reservation: Option<Rate>,
+    /// The most service, in bytes per second; not less than the reservation.
+    pub limit: Option<Rate>,
+    /// Part in what is left between the two.
+    pub weight: Weight,
+}
+
+/// A value for the entities that a selector selects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rule<T> {
+    /// For whom.
+    pub selector: Selector,
+    /// What.
+    pub value: T,
+}
+
+/// One group, user, or job by name, or each of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Selector {
+    /// [`Entity::Group`], [`Entity::User`], or [`Entity::Job`].
+    pub entity: Entity,
+    /// `None` selects each of them, every one for itself.
+    pub name: Option<Arc<str>>,
+}
+
+impl Order {
+    /// Every order, in the order messages list them.
+    pub const ALL: [Self; 3] = [Self::Attained, Self::Slowdown, Self::Bottleneck];
+
+    /// The word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Attained => "attained",
+            Self::Slowdown => "slowdown",
+            Self::Bottleneck => "bottleneck",
+        }
+    }
+}
+
+impl Spare {
+    /// Both, in the order messages list them.
+    pub const ALL: [Self; 2] = [Self::Unused, Self::Proportional];
+
+    /// The word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Unused => "unused",
+            Self::Proportional => "proportional",
+        }
+    }
+}
+
+impl Coflow {
+    /// The guarantee unless told otherwise: nobody is slowed down by more than a quarter.
+    pub const GUARANTEE_DEFAULT: Weight = Weight::from_micros(800_000).expect("constant");
+}
+
+impl TokenBucket {
+    /// Credit that a bucket holds unless told otherwise: three requests of 1 MiB, for Lustre's depth of three.
+    pub const BURST_DEFAULT: Bytes = Bytes::mib(3);
+}
+
+impl Qos {
+    /// What a class is due that no rule selects.
+    pub const DEFAULT: Self = Self { reservation: None, limit: None, weight: Weight::ONE };
+}
+
+impl Selector {
+    /// The name of `info` at the selector's level.
+    pub fn name_of<'a>(&self, info: &'a JobInfo) -> &'a Arc<str> {
+        match self.entity {
+            Entity::Group => &info.group,
+            Entity::User => &info.user,
+            Entity::Job | Entity::Size | Entity::Priority => &info.name,
+        }
+    }
+
+    /// Whether `info` is one of those selected.
+    pub fn selects(&self, info: &JobInfo) -> bool {
+        self.name.as_ref().is_none_or(|name| name == self.name_of(info))
+    }
+}

@@ -80,7 +80,7 @@ pub struct ServeOptions {
     /// $XDG_RUNTIME_DIR or /tmp]
     #[arg(long, value_name = "ADDR")]
     pub listen: Vec<Address>,
-    /// Sharing policy, such as fifo, job-fair, size-fair, user-then-size-fair [default: job-fair]
+    /// Sharing policy, such as fifo, job-fair, user-then-size-fair, coflow, 'tbf{user:ada=1GiB/s}' [default: job-fair]
     #[arg(long, value_name = "SPEC")]
     pub policy: Option<PolicySpec>,
     /// How the next request is drawn: virtual-time or lottery [default: virtual-time]
@@ -224,13 +224,17 @@ Examples:
     /// Set the policy at once; nothing that is queued is dropped
     ///
     /// A policy is fifo, or levels joined by -then- and ending in -fair: first group and user, in any order,
-    /// then one of job, size (compute nodes), priority. Levels may carry weights. Allowed to the server's user
-    /// and to root.
+    /// then one of job, size (compute nodes), priority. Levels may carry weights. Or it is one of coflow (a part of
+    /// each fair share guaranteed, the rest to one phase after the other), tbf (rates), mclock (reservations, limits,
+    /// weights), set10 (sets by the time between phases), with settings in braces; docs/reference/policies.md has
+    /// them all. Allowed to the server's user and to root.
     #[command(after_help = "\
 Examples:
   isonomia policy set fifo
   isonomia policy set user-then-size-fair
   isonomia policy set 'group{astro=3,bio=1}-then-job-fair'
+  isonomia policy set 'coflow{guarantee=0.8,order=attained,tree=user-then-size-fair}'
+  isonomia policy set 'tbf{user:ada=500MiB/s,job:backup=50MiB/s}'
   isonomia policy set job-fair --draw lottery")]
     Set {
         #[command(flatten)]

@@ -103,7 +103,8 @@ impl<'a> Engine<'a> {
         });
         let target = |(at, target): (usize, &super::Target)| {
             let policy = if exchange.is_some() { &Exchange::local_policy() } else { &target.policy };
-            let tuning = Tuning { parallel: target.device.workers, ..target.tuning };
+            let bandwidth = target.device.cost_model().bandwidth;
+            let tuning = Tuning { parallel: target.device.workers, bandwidth, ..target.tuning };
             TargetState {
                 arbiter: build(policy, target.draw, scenario.seed.wrapping_add(at as u64), tuning),
                 idle: target.device.workers,

@@ -147,7 +147,7 @@ fn read_targets(document: &Document<'_>, root: &Root) -> Result<(Vec<String>, Ve
         hold_max: or(&root.tuning.hold_max, defaults.hold_max),
         lag_free: or(&root.tuning.lag_free, defaults.lag_free),
         lag_max: or(&root.tuning.lag_max, defaults.lag_max),
-        parallel: defaults.parallel,
+        ..defaults
     };
     let mut servers: Vec<String> = Vec::new();
     let mut targets: Vec<Target> = Vec::new();

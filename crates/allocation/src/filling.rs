@@ -14,15 +14,19 @@ pub(crate) fn fill(matrix: &Matrix, room: &mut [f64], weights: &[f64], values: &
     let starts: Vec<f64> = (0..values.len()).map(start).collect();
     let mut is_rising = vec![false; values.len()];
     let mut is_full: Vec<bool> = room.iter().map(|&room| room <= FULL).collect();
-    // How fast each row fills with the level.
+    // How fast each row fills with the level, and by how many columns: without one, rounding would leave it a speed.
     let mut speed = vec![0.0; room.len()];
+    let mut risers = vec![0_u32; room.len()];
     let mut level = waiting.last().map_or(0.0, |&at| starts[at]);
     loop {
         while let Some(&next) = waiting.last().filter(|&&next| starts[next] <= level) {
             waiting.pop();
             if matrix.column(next).all(|(row, _)| !is_full[row]) {
                 is_rising[next] = true;
-                matrix.column(next).for_each(|(row, coefficient)| speed[row] += weights[next] * coefficient);
+                for (row, coefficient) in matrix.column(next) {
+                    speed[row] += weights[next] * coefficient;
+                    risers[row] += 1;
+                }
             }
         }
         let mut step = waiting.last().map_or(f64::INFINITY, |&next| starts[next] - level);
@@ -48,12 +52,12 @@ pub(crate) fn fill(matrix: &Matrix, room: &mut [f64], weights: &[f64], values: &
             for (column, _) in matrix.row(row) {
                 if std::mem::take(&mut is_rising[column]) {
                     values[column] = level * weights[column];
-                    let slow = |(row, coefficient): (usize, f64)| speed[row] -= weights[column] * coefficient;
-                    matrix.column(column).for_each(slow);
+                    for (row, coefficient) in matrix.column(column) {
+                        risers[row] -= 1;
+                        speed[row] = if risers[row] == 0 { 0.0 } else { speed[row] - weights[column] * coefficient };
+                    }
                 }
             }
-            // Exactly none, so that rounding does not make a full row go on filling.
-            speed[row] = 0.0;
         }
     }
 }

@@ -74,7 +74,8 @@ pub(super) fn solve(inputs: &Inputs) -> Result<Vec<f64>, ProgramError> {
     let bandwidth: Vec<f64> = (0..top_count).chain(friendly.iter().copied()).map(width).collect();
     simplex.maximize(&bandwidth)?;
     let restored_at = |position: usize| top_count + position;
-    if (0..friendly.len()).any(|position| simplex.value_of(restored_at(position)) < throttle_max[friendly[position]]) {
+    // Even if nobody is throttled at this optimum: from here on, no more coupons than now.
+    if !friendly.is_empty() {
         let mut restoring = bandwidth;
         restoring[..top_count].fill(0.0);
         simplex.maximize(&restoring)?;

@@ -127,15 +127,20 @@ impl Climb<'_> {
         let mut blocked: Option<(usize, bool)> = None;
         for row in 0..self.drift.len() {
             let variable = self.simplex.basis[row] as usize;
-            let fall = self.rate[variable] - self.drift[row];
-            let (room, speed, is_upper) = if fall > EPSILON {
-                (self.simplex.value[row] - self.simplex.lower[variable], fall, false)
-            } else if self.drift[row] > EPSILON {
-                (self.simplex.upper[variable] - self.simplex.value[row], self.drift[row], true)
-            } else {
-                continue;
-            };
-            let step = (room / speed).max(0.0);
+            let (rise, fall) = (self.drift[row], self.rate[variable] - self.drift[row]);
+            // The value may rise to its upper bound while the lower bound comes up from below still faster.
+            let value = self.simplex.value[row];
+            let mut step = f64::INFINITY;
+            if fall > EPSILON {
+                step = (value - self.simplex.lower[variable]) / fall;
+            }
+            let mut is_upper = false;
+            if rise > EPSILON {
+                let to_upper = (self.simplex.upper[variable] - value) / rise;
+                is_upper = to_upper < step;
+                step = step.min(to_upper);
+            }
+            let step = step.max(0.0);
             let is_tie_won = || {
                 let other = blocked.map_or(u32::MAX, |(row, _)| self.simplex.basis[row]);
                 self.stalls > STALLS_MAX && step <= reach + NO_STEP && self.simplex.basis[row] < other

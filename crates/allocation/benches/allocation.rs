@@ -1,0 +1,90 @@
+//! Time of one allocation decision, on random populations of applications over targets.
+//!
+//! Prints a JSON line for each scheme and size: the median, least, and greatest time of the repeats, each over
+//! decisions on a sequence of populations in which a tenth of the applications change from one to the next. Stripe
+//! counts are 1 to 8, as in GIFT's population. Clock: the process's own.
+
+use isonomia_allocation::{App, Coflow, Demand, Gift, GiftConfig, Order, Problem, Progress, Targets, bsip, mbw, pofs};
+use isonomia_units::{Bytes, Nanos};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64Mcg;
+use std::hint::black_box;
+use std::sync::Arc;
+use std::time::Instant;
+
+const REPEATS: usize = 9;
+const STRIPES_MAX: u32 = 8;
+
+fn populations(apps: usize, targets: u32, count: usize) -> Vec<Problem> {
+    let mut chance = Pcg64Mcg::seed_from_u64(1);
+    let names = (0..targets).map(|at| (format!("ost{at:04}"), 1.0));
+    let targets = Arc::new(Targets::new(names).expect("names differ"));
+    let all: Vec<_> = targets.iter().collect();
+    let mut app = |at: usize| {
+        let width = chance.random_range(1..=STRIPES_MAX);
+        let mut at_targets: Vec<usize> = (0..width).map(|_| chance.random_range(0..all.len())).collect();
+        at_targets.sort_unstable();
+        at_targets.dedup();
+        let remaining = Some(Bytes(chance.random_range(1..1 << 40)));
+        let demands = at_targets.into_iter().map(|target| Demand { target: all[target], remaining });
+        App { demands: demands.collect(), ..App::new(format!("app{at:05}"), []) }
+    };
+    let mut population: Vec<App> = (0..apps).map(&mut app).collect();
+    let mut next = 0;
+    let mut problems = Vec::new();
+    for _ in 0..count {
+        problems.push(Problem::new(targets.clone(), population.clone()).expect("it is valid"));
+        for _ in 0..(apps / 10).max(1) {
+            population[next % apps] = app(next % apps);
+            next += 1;
+        }
+    }
+    problems
+}
+
+fn measure(scheme: &str, problems: &[Problem], mut decide: impl FnMut(Nanos, &Problem)) {
+    let mut now = Nanos::ZERO;
+    let mut us: Vec<f64> = (0..REPEATS)
+        .map(|_| {
+            let begin = Instant::now();
+            for problem in problems {
+                now += Nanos::from_secs(10);
+                decide(now, problem);
+            }
+            begin.elapsed().as_secs_f64() * 1e6 / problems.len() as f64
+        })
+        .collect();
+    us.sort_by(f64::total_cmp);
+    let (apps, targets) = (problems[0].apps().len(), problems[0].targets().len());
+    println!(
+        "{{\"scheme\":\"{scheme}\",\"apps\":{apps},\"targets\":{targets},\"us_per_decision_median\":{:.1},\
+         \"us_min\":{:.1},\"us_max\":{:.1},\"decisions\":{},\"repeats\":{REPEATS}}}",
+        us[REPEATS / 2],
+        us[0],
+        us[REPEATS - 1],
+        problems.len()
+    );
+}
+
+fn main() {
+    for (apps, targets, count) in [(25, 64, 200), (50, 64, 200), (100, 64, 100), (1_000, 64, 20), (1_000, 200, 20)] {
+        let problems = populations(apps, targets, count);
+        measure("pofs", &problems, |_, problem| drop(black_box(pofs(problem, Progress::Banked))));
+        measure("bsip", &problems, |_, problem| drop(black_box(bsip(problem))));
+        let coflow = Coflow::new(0.5, Order::Bottleneck).expect("it is valid");
+        measure("coflow", &problems, |_, problem| drop(black_box(coflow.allocate(problem))));
+        measure("mbw", &problems, |_, problem| drop(black_box(mbw(problem).expect("it is solved"))));
+        let mut gift = Gift::new(GiftConfig::default()).expect("it is valid");
+        measure("gift", &problems, |now, problem| drop(black_box(gift.decide(now, problem).expect("it is solved"))));
+        // Everybody may be throttled at every decision: the largest program.
+        let free = |app: &App| App { throttle_friendly: Some(true), ..app.clone() };
+        let remade = |problem: &Problem| {
+            Problem::new(problem.targets().clone(), problem.apps().iter().map(free).collect()).expect("it is valid")
+        };
+        let friendly: Vec<Problem> = problems.iter().map(remade).collect();
+        measure("gift-all-friendly", &friendly, |now, problem| {
+            let mut gift = Gift::new(GiftConfig::default()).expect("it is valid");
+            drop(black_box(gift.decide(now, problem).expect("it is solved")));
+        });
+    }
+}

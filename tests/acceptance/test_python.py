@@ -84,17 +84,29 @@ class Python(SharedServerCase):
         )
         self.assertEqual(out.split(), ["ENODEV"] * 3)
 
-    def test_locks_are_refused(self):
+    def test_databases_lock_their_files(self):
         out = self.script(
             """
-            import errno, fcntl
-            with open("f", "w") as f:
-                for lock in [fcntl.flock, fcntl.lockf]:
-                    try: lock(f, fcntl.LOCK_EX | fcntl.LOCK_NB); print("locked")
-                    except OSError as e: print(errno.errorcode[e.errno])
+            import os, sqlite3
+            db = sqlite3.connect("db", timeout=60)
+            with db: db.execute("create table t (n)")
+            db.close()
+            children = []
+            for child in range(4):
+                pid = os.fork()
+                if pid == 0:
+                    db = sqlite3.connect("db", timeout=60)
+                    for n in range(25):
+                        with db: db.execute("insert into t values (?)", (child * 25 + n,))
+                    db.close()
+                    os._exit(0)
+                children.append(pid)
+            print([os.waitpid(pid, 0)[1] for pid in children])
+            db = sqlite3.connect("db")
+            print(db.execute("select count(*), sum(n) from t").fetchone(), db.execute("pragma integrity_check").fetchone())
             """
         )
-        self.assertEqual(out.split(), ["ENOLCK"] * 2)
+        self.assertEqual(out, "[0, 0, 0, 0]\n(100, 4950) ('ok',)\n")
 
     def test_temporary_files(self):
         out = self.script(

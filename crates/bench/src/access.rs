@@ -71,7 +71,9 @@ impl Access {
     /// Closes a file.
     pub fn close(&self, file: File) -> io::Result<()> {
         match (self, file) {
-            (Self::Library(client), File::Library(file)) => client.release(Ino(file.capability.ino)).map_err(io_error),
+            (Self::Library(client), File::Library(file)) => {
+                client.release(Ino(file.capability.ino), 0).map_err(io_error)
+            }
             (_, file) => {
                 drop(file);
                 Ok(())

@@ -33,6 +33,8 @@ pub struct OpenHow {
     pub path_only: bool,
     /// Permissions of a created file, the umask already applied.
     pub mode: u32,
+    /// Number of the open file: what no other open file has, or 0 if it is never locked as such.
+    pub number: u64,
 }
 
 /// An open file: everything that later operations on it need.
@@ -115,6 +117,7 @@ impl Client {
         let mut request = RequestHeader::new(Op::Open, at);
         request.access = how.access;
         request.mode = how.mode;
+        request.owner = how.number;
         for (set, bit) in [
             (how.create, flag::CREATE),
             (how.exclusive, flag::EXCLUSIVE),
@@ -133,14 +136,22 @@ impl Client {
         Ok(OpenFile { capability: fixed.capability, layout, attr: fixed.attr, created: fixed.created != 0 })
     }
 
-    /// Gives back one reference to `ino`. Nothing is waited for that could fail in a way the caller can mend.
-    pub fn release(&self, ino: Ino) -> Result<(), Error> {
-        self.without_reply(RequestHeader::new(Op::Release, ino), b"", b"")
+    /// Gives back one reference to `ino` as the open file `number` (see [`OpenHow::number`]). Nothing is waited for
+    /// that could fail in a way the caller can mend.
+    pub fn release(&self, ino: Ino, number: u64) -> Result<(), Error> {
+        self.without_reply(RequestHeader { owner: number, ..RequestHeader::new(Op::Release, ino) }, b"", b"")
     }
 
-    /// Takes one more reference for this process to an inode opened by another: after `fork` or `exec`.
-    pub fn adopt(&self, capability: &Capability) -> Result<(), Error> {
-        self.without_reply(RequestHeader::with_capability(Op::Adopt, capability), b"", b"")
+    /// Takes one more reference for this process to an open file of another: after `fork` or `exec`.
+    pub fn adopt(&self, capability: &Capability, number: u64) -> Result<(), Error> {
+        let request = RequestHeader { owner: number, ..RequestHeader::with_capability(Op::Adopt, capability) };
+        self.without_reply(request, b"", b"")
+    }
+
+    /// To be called before the process executes another program that inherits open files: the server keeps their
+    /// references for a moment after this process's connections have ended with it.
+    pub fn hand_over(&self) -> Result<(), Error> {
+        self.without_reply(RequestHeader::new(Op::HandOver, Ino::ROOT), b"", b"")
     }
 
     /// Reads into `buffer` from `offset`; fewer bytes only at the end of the file.

@@ -13,6 +13,7 @@
 mod error;
 mod files;
 pub mod identity;
+mod lock;
 mod session;
 mod transfer;
 
@@ -23,4 +24,5 @@ pub use isonomia_proto::setup::{Claims, SchedulerJob};
 pub use isonomia_transport::address::Address;
 pub use isonomia_transport::descriptor::{Parked, is_parked as owns_descriptor};
 pub use isonomia_units::Ino;
+pub use lock::{LockHolder, LockKind, LockOwner, LockRange};
 pub use session::{Client, ClientConfig};

@@ -175,6 +175,11 @@ impl Client {
         }
     }
 
+    /// Whether this process ever connected.
+    pub fn is_known(&self) -> bool {
+        self.number.load(Ordering::Relaxed) != 0
+    }
+
     fn connect(&self, deadline: Deadline) -> Result<Line, Error> {
         let address = &self.config.address;
         let identity = Identity {
@@ -291,7 +296,9 @@ fn may_repeat(request: &RequestHeader) -> bool {
             | Op::ReadDir
             | Op::Access
             | Op::StatFs
-            | Op::PathOf,
+            | Op::PathOf
+            | Op::Lock
+            | Op::HandOver,
         ) => true,
         Some(Op::Write) => request.flags & flag::APPEND == 0,
         Some(Op::Open) => request.flags & flag::EXCLUSIVE == 0,

@@ -16,6 +16,9 @@ use std::cell::UnsafeCell;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+/// Pauses of 0.2 ms: a child that does not come within about a second has died.
+const HEIRS_PAUSES_MAX: u32 = 4_000;
+
 /// One open file description, or a free place for one.
 pub struct Description {
     /// Descriptors and operations that use it; 0 for a free place.
@@ -92,7 +95,7 @@ impl Held {
     fn adopt(&self, content: &Content) -> Result<(), Error> {
         // Of several threads one adopts; the others go on meanwhile on the strength of the capability.
         if !self.0.referenced.swap(true, Ordering::Relaxed) {
-            let adopted = client()?.adopt(&content.file.capability);
+            let adopted = client()?.adopt(&content.file.capability, content.mapping.number());
             if adopted.is_err() {
                 self.forget_reference();
             }
@@ -116,6 +119,11 @@ impl Held {
         self.mapping().map_or(0, |mapping| mapping.flags().load(Ordering::Relaxed) as i32)
     }
 
+    /// Whether it was ever locked as an open file.
+    pub fn is_locked(&self) -> bool {
+        self.mapping().is_ok_and(|mapping| mapping.locked().load(Ordering::Relaxed) != 0)
+    }
+
     /// Whether it is a directory.
     pub fn is_directory(&self) -> bool {
         self.content().is_ok_and(|content| content.file.attr.mode & libc::S_IFMT == libc::S_IFDIR)
@@ -136,6 +144,18 @@ impl Held {
     /// The hold that [`Self::into_raw`] gave away.
     pub fn from_raw(description: &'static Description) -> Self {
         Self(description)
+    }
+}
+
+/// A lock ends with the last process that has the open file: a child that inherited it must have said so first.
+fn await_heirs(mapping: &Mapping) {
+    let pause = rustix::thread::Timespec { tv_sec: 0, tv_nsec: 200_000 };
+    for _ in 0..HEIRS_PAUSES_MAX {
+        if mapping.heirs().load(Ordering::Acquire) == 0 {
+            return;
+        }
+        // An interrupted pause is a shorter one.
+        let _ = rustix::thread::nanosleep(&pause);
     }
 }
 
@@ -163,9 +183,13 @@ impl Drop for Held {
         let content = unsafe { (*self.0.content.get()).take() };
         let referenced = self.0.referenced.load(Ordering::Relaxed);
         FREE.lock().push(self.0);
+        if let Some(content) = &content {
+            await_heirs(&content.mapping);
+        }
         if let (Some(content), true) = (content, referenced) {
             // The server drops the reference with the session at the latest.
-            let _ = client().and_then(|client| client.release(Ino(content.file.capability.ino)));
+            let _ =
+                client().and_then(|client| client.release(Ino(content.file.capability.ino), content.mapping.number()));
         }
     }
 }

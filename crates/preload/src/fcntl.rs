@@ -1,14 +1,10 @@
-//! Flags, locks, and device controls of descriptors.
-//!
-//! Locks are refused with ENOLCK: the server keeps none, and pretending would let two programs both believe that
-//! they are alone.
+//! Flags and device controls of descriptors; locks that are asked for by `fcntl` go to [`crate::lock`].
 
 use crate::descriptors::duplicated;
-use crate::hook;
 use crate::serve::{by_fd, refusal};
 use crate::table::is_ours;
-use isonomia_client::Error;
-use libc::{c_long, c_ulong, off64_t};
+use crate::{hook, lock};
+use libc::{c_long, c_ulong};
 use rustix::io::Errno;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -22,7 +18,7 @@ fn control(fd: c_int, command: c_int, argument: c_long, real: impl Fn() -> c_int
         libc::F_GETFD | libc::F_SETFD => real(),
         _ => by_fd(
             fd,
-            |_, held| {
+            |client, held| {
                 let flags = held.mapping()?.flags();
                 match command {
                     libc::F_GETFL => Ok(flags.load(Ordering::Relaxed) as c_int),
@@ -33,18 +29,13 @@ fn control(fd: c_int, command: c_int, argument: c_long, real: impl Fn() -> c_int
                         let _ = flags.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
                         Ok(0)
                     }
-                    libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW => Err(no_locks()),
-                    libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW => Err(no_locks()),
+                    _ if lock::is_command(command) => lock::by_fcntl(client, held, command, argument),
                     _ => Err(refusal(Errno::INVAL)),
                 }
             },
             real,
         ),
     }
-}
-
-fn no_locks() -> Error {
-    refusal(Errno::NOLCK)
 }
 
 hook! {
@@ -56,24 +47,6 @@ hook! {
 hook! {
     fn fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int, real {
         if is_ours(fd) { control(fd, command, argument, || real(fd, command, argument)) } else { real(fd, command, argument) }
-    }
-}
-
-hook! {
-    fn flock(fd: c_int, operation: c_int) -> c_int, real {
-        by_fd(fd, |_, _| Err(no_locks()), || real(fd, operation))
-    }
-}
-
-hook! {
-    fn lockf(fd: c_int, command: c_int, len: off64_t) -> c_int, real {
-        by_fd(fd, |_, _| Err(no_locks()), || real(fd, command, len))
-    }
-}
-
-hook! {
-    fn lockf64(fd: c_int, command: c_int, len: off64_t) -> c_int, real {
-        by_fd(fd, |_, _| Err(no_locks()), || real(fd, command, len))
     }
 }
 

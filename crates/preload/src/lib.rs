@@ -25,6 +25,7 @@ mod foreign;
 mod glob;
 mod internal;
 mod link;
+mod lock;
 mod number;
 mod open;
 mod placeholder;

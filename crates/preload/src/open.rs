@@ -3,7 +3,7 @@
 use crate::description::Description;
 use crate::foreign::CPath;
 use crate::serve::{by_path, refusal};
-use crate::{connection, hook, placeholder, table, umask};
+use crate::{connection, hook, number, placeholder, table, umask};
 use isonomia_client::{Client, Error, FileKind, Ino, OpenHow, access};
 use libc::mode_t;
 use rustix::io::Errno;
@@ -50,12 +50,13 @@ pub fn open_ours(client: &Client, at: Ino, path: &[u8], flags: c_int, mode: mode
         no_follow: has(libc::O_NOFOLLOW),
         path_only,
         mode: mode & 0o7777 & !umask::current(),
+        number: number::fresh().map_err(refusal)?,
     };
     let file = client.open(at, path, &how)?;
     let ino = Ino(file.capability.ino);
     let give_up = |errno| {
         // The error that led here matters more than one of giving back.
-        let _ = client.release(ino);
+        let _ = client.release(ino, how.number);
         refusal(errno)
     };
     // Pipes, sockets, and devices are names here; what they name lives in no kernel that could be asked.
@@ -63,7 +64,7 @@ pub fn open_ours(client: &Client, at: Ino, path: &[u8], flags: c_int, mode: mode
         return Err(give_up(Errno::NXIO));
     }
     let status = (flags & (libc::O_ACCMODE | STATUS_FLAGS)) as u32;
-    let (fd, mapping) = placeholder::create(&file, status, has(libc::O_CLOEXEC)).map_err(give_up)?;
+    let (fd, mapping) = placeholder::create(&file, how.number, status, has(libc::O_CLOEXEC)).map_err(give_up)?;
     let installed = table::install(fd, Description::publish(file, mapping, true));
     installed.map(|()| fd).map_err(|errno| {
         // SAFETY: the descriptor is fresh and nobody else knows it.

@@ -9,7 +9,6 @@
 //!
 //! The page is not trusted beyond the process's own user: whatever stands in it, the server checks the capability.
 
-use crate::number;
 use crate::position::PositionLock;
 use crate::recycle::{self, Spare, Twin};
 use isonomia_client::{Attr, Capability, Layout, OpenFile};
@@ -26,7 +25,7 @@ const FILE_NAME: &CStr = c"isonomia-file";
 /// How `/proc/self/fd/N` shows them.
 const FILE_LINK: &[u8] = b"/memfd:isonomia-file";
 /// Says what the page is and which form it has.
-const MAGIC: u64 = u64::from_le_bytes(*b"isofile1");
+const MAGIC: u64 = u64::from_le_bytes(*b"isofile2");
 const PAGE_LEN: usize = 4096;
 /// Bytes of the longest layout on the wire.
 const LAYOUT_LEN_MAX: usize = 10 + 2 * Layout::TARGETS_MAX;
@@ -44,6 +43,10 @@ pub struct Page {
     flags: AtomicU32,
     offset: AtomicU64,
     position: PositionLock,
+    /// Not 0 once it was locked as an open file: who inherits it takes a reference at once.
+    locked: AtomicU32,
+    /// Forked children that have not taken their references yet, if it is locked.
+    heirs: AtomicU32,
     layout_len: u32,
     layout: [u8; LAYOUT_LEN_MAX],
 }
@@ -113,6 +116,16 @@ impl Mapping {
         &self.page().flags
     }
 
+    /// Children that are about to take references.
+    pub fn heirs(&self) -> &AtomicU32 {
+        &self.page().heirs
+    }
+
+    /// Whether it was ever locked as an open file; not 0 if so.
+    pub fn locked(&self) -> &AtomicU32 {
+        &self.page().locked
+    }
+
     /// The open file as the client library wants it. Of its attributes only inode and kind are known.
     fn open_file(&self) -> Result<OpenFile, Errno> {
         let page = self.page();
@@ -123,9 +136,8 @@ impl Mapping {
     }
 }
 
-/// Makes the placeholder of `file`: the descriptor for the program and the mapping.
-pub fn create(file: &OpenFile, flags: u32, close_on_exec: bool) -> Result<(RawFd, Mapping), Errno> {
-    let number = number::fresh()?;
+/// Makes the placeholder of `file`, the open file of this number: the descriptor for the program and the mapping.
+pub fn create(file: &OpenFile, number: u64, flags: u32, close_on_exec: bool) -> Result<(RawFd, Mapping), Errno> {
     if let Some(Spare { page, twin }) = recycle::take() {
         fill(page, number, file, flags);
         let mapping = Mapping { page, twin: Some(twin) };
@@ -155,6 +167,8 @@ fn fill(page: NonNull<Page>, number: u64, file: &OpenFile, flags: u32) {
         (*page).flags = AtomicU32::new(flags);
         (*page).offset = AtomicU64::new(0);
         (*page).position = PositionLock::free();
+        (*page).locked = AtomicU32::new(0);
+        (*page).heirs = AtomicU32::new(0);
         (*page).layout_len = layout.len() as u32;
         (&mut (*page).layout)[..layout.len()].copy_from_slice(&layout);
     }
@@ -310,7 +324,7 @@ mod tests {
     #[test]
     fn a_placeholder_is_found_again_and_shares_its_offset() {
         let file = open_file(Layout::TARGETS_MAX as u16);
-        let (fd, first) = create(&file, 2, true).unwrap();
+        let (fd, first) = create(&file, 1, 2, true).unwrap();
         // SAFETY: `create` gave the descriptor to this test.
         let owned = unsafe { OwnedFd::from_raw_fd(fd) };
         let (found, second) = adopt(fd).unwrap();
@@ -335,13 +349,13 @@ mod tests {
             page
         };
         let file = open_file(1);
-        let (fd, first) = create(&file, 2, true).unwrap();
+        let (fd, first) = create(&file, 1, 2, true).unwrap();
         first.offset().store(99, Ordering::Relaxed);
         let number = first.number();
         // Other tests may take the page before this one does: what counts is what a page is filled with.
         close(fd, first);
         let (fd, second) =
-            create(&OpenFile { attr: Attr { mode: 0o100_600, ..file.attr }, ..file.clone() }, 1, false).unwrap();
+            create(&OpenFile { attr: Attr { mode: 0o100_600, ..file.attr }, ..file.clone() }, 2, 1, false).unwrap();
         assert_ne!(second.number(), number);
         assert_eq!(second.offset().load(Ordering::Relaxed), 0);
         assert_eq!(second.flags().load(Ordering::Relaxed), 1);

@@ -2,7 +2,7 @@
 
 use crate::description::Description;
 use crate::foreign::CPath;
-use crate::{connection, cwd, description, number, placeholder, recycle, stdio, table};
+use crate::{connection, cwd, description, lock, number, placeholder, recycle, stdio, table};
 use rustix::io::Errno;
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
@@ -54,10 +54,13 @@ fn adopt_inherited() {
         // A descriptor beyond the table stays a placeholder that refuses everything.
         let _: Result<(), Errno> = table::install(fd, held);
     }
+    table::take_locked();
 }
 
 extern "C" fn before_fork() {
+    table::expect_heir();
     stdio::lock_before_fork();
+    lock::lock_before_fork();
     description::lock_before_fork();
     recycle::lock_before_fork();
 }
@@ -65,6 +68,7 @@ extern "C" fn before_fork() {
 extern "C" fn after_fork() {
     recycle::unlock_after_fork();
     description::unlock_after_fork();
+    lock::unlock_after_fork();
     stdio::unlock_after_fork();
 }
 
@@ -76,6 +80,8 @@ extern "C" fn after_fork_in_child() {
     if let Some(client) = connection::existing() {
         client.after_fork_in_child();
     }
+    lock::forget_inherited();
+    table::inherit_locked();
 }
 
 /// Served as `fork`: in the memory that a child of `vfork` shares with its parent, its `dup2` and `close` would change
@@ -100,6 +106,61 @@ hook! {
             }
         }
         result
+    }
+}
+
+/// Before this process becomes another program, which inherits its open files but not its connections.
+fn hand_over() {
+    if let Some(client) = connection::existing()
+        && client.is_known()
+        && table::ours_between(0, c_int::MAX).next().is_some()
+    {
+        // Without a server there is nothing to hand over.
+        let _ = client.hand_over();
+    }
+}
+
+hook! {
+    fn execve(path: CPath, arguments: *const c_void, environment: *const c_void) -> c_int, real {
+        hand_over();
+        real(path, arguments, environment)
+    }
+}
+
+hook! {
+    fn execv(path: CPath, arguments: *const c_void) -> c_int, real {
+        hand_over();
+        real(path, arguments)
+    }
+}
+
+hook! {
+    fn execvp(file: CPath, arguments: *const c_void) -> c_int, real {
+        hand_over();
+        real(file, arguments)
+    }
+}
+
+hook! {
+    fn execvpe(file: CPath, arguments: *const c_void, environment: *const c_void) -> c_int, real {
+        hand_over();
+        real(file, arguments, environment)
+    }
+}
+
+hook! {
+    fn fexecve(fd: c_int, arguments: *const c_void, environment: *const c_void) -> c_int, real {
+        hand_over();
+        real(fd, arguments, environment)
+    }
+}
+
+hook! {
+    fn execveat(
+        dir: c_int, path: CPath, arguments: *const c_void, environment: *const c_void, flags: c_int,
+    ) -> c_int, real {
+        hand_over();
+        real(dir, path, arguments, environment, flags)
     }
 }
 

@@ -7,7 +7,8 @@
 //! closes it.
 
 use crate::description::{Description, Held};
-use crate::standard;
+use crate::placeholder::Mapping;
+use crate::{lock, standard};
 use rustix::io::Errno;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -70,7 +71,9 @@ pub fn find(fd: c_int) -> Option<Held> {
 pub fn install(fd: c_int, held: Held) -> Result<(), Errno> {
     let slot = slot_or_new(fd)?;
     let before = slot.swap(held.into_raw(), Ordering::AcqRel);
-    drop(reclaim(before));
+    if let Some(before) = reclaim(before) {
+        lock::descriptor_closed(&before);
+    }
     standard::descriptor_changed(fd, true);
     Ok(())
 }
@@ -83,6 +86,7 @@ pub fn remove(fd: c_int) -> Option<Held> {
     }
     let held = reclaim(slot.swap(std::ptr::null_mut(), Ordering::AcqRel))?;
     standard::descriptor_changed(fd, false);
+    lock::descriptor_closed(&held);
     Some(held)
 }
 
@@ -115,9 +119,38 @@ pub fn ours_between(first: c_int, last: c_int) -> impl Iterator<Item = c_int> {
 
 /// In the child of a fork: every reference was counted for the parent.
 pub fn forget_references() {
-    for fd in ours_between(0, c_int::MAX) {
-        if let Some(held) = find(fd) {
-            held.forget_reference();
+    ours_between(0, c_int::MAX).filter_map(find).for_each(|held| held.forget_reference());
+}
+
+fn locked() -> impl Iterator<Item = Held> {
+    ours_between(0, c_int::MAX).filter_map(find).filter(Held::is_locked)
+}
+
+/// Takes references to inherited files that are locked: the locks end with the last process that has one. An error
+/// shows at the first use.
+pub fn take_locked() {
+    locked().for_each(|held| drop(held.file()));
+}
+
+/// Before a fork: a child will call [`inherit_locked`].
+pub fn expect_heir() {
+    each_locked_file_once(|held| drop(held.mapping().map(|mapping| mapping.heirs().fetch_add(1, Ordering::Relaxed))));
+}
+
+/// In the child of a fork, after [`forget_references`]: as [`take_locked`], and the parent hears of it.
+pub fn inherit_locked() {
+    take_locked();
+    each_locked_file_once(|held| drop(held.mapping().map(|mapping| mapping.heirs().fetch_sub(1, Ordering::Release))));
+}
+
+/// Several descriptors may stand for one open file.
+fn each_locked_file_once(visit: impl Fn(&Held)) {
+    let mut seen = Vec::new();
+    for held in locked() {
+        let number = held.mapping().map_or(0, Mapping::number);
+        if !seen.contains(&number) {
+            seen.push(number);
+            visit(&held);
         }
     }
 }
@@ -136,7 +169,7 @@ mod tests {
             attr: Attr::default(),
             created: false,
         };
-        let (fd, mapping) = crate::placeholder::create(&file, 0, true).unwrap();
+        let (fd, mapping) = crate::placeholder::create(&file, crate::number::fresh().unwrap(), 0, true).unwrap();
         // SAFETY: the descriptor was made for this test.
         unsafe { rustix::io::close(fd) };
         // As if already inherited and never used: dropping it does not talk to a server.

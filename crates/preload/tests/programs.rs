@@ -61,6 +61,11 @@ fn children_keep_what_they_inherited() {
 }
 
 #[test]
+fn locks() {
+    compare("locks.sh", &["python3", "flock"]);
+}
+
+#[test]
 fn coreutils() {
     compare("coreutils.sh", &["cp", "find", "awk"]);
 }

@@ -50,11 +50,11 @@ ops! {
     /// capability (`mac` ≠ 0) a size is set on the strength of it. Reply: [`Attr`].
     SetAttr = 2,
     /// Opens or creates the path: `access`, `mode`, `flags` [`flag::CREATE`] and others. Reply: [`OpenReply`] and
-    /// the layout. The session holds one more reference to the inode until [`Op::Release`].
+    /// the layout. The session holds one more reference to the inode, as the open file `owner`, until [`Op::Release`].
     Open = 3,
-    /// Gives back one reference of this session to `ino`.
+    /// Gives back one reference of this session to `ino` as the open file `owner`.
     Release = 4,
-    /// Takes one more reference to the inode of a capability (after `fork`).
+    /// Takes one more reference to the inode of a capability as the open file `owner` (after `fork`).
     Adopt = 5,
     /// Reads `len` bytes at `offset`. Reply: the bytes; fewer at the end of the file.
     Read = 6,
@@ -89,6 +89,13 @@ ops! {
     ReserveAppend = 20,
     /// Path of the directory `ino` from the root. Reply: the path.
     PathOf = 21,
+    /// Locks bytes from `offset` on, `ino2` of them (0: to the end), as [`lock`] says; `uid` is the process's number on
+    /// its host. EAGAIN if another owner's lock is in the way; EDEADLK if waiting for it could not end.
+    /// With [`lock::TEST`] the reply is a [`LockReply`].
+    Lock = 22,
+    /// This process is about to execute another program: when its connections end, its references are kept until that
+    /// program can have taken its own.
+    HandOver = 23,
 }
 
 /// Bits of [`RequestHeader::flags`].
@@ -137,6 +144,36 @@ pub mod valid {
     pub const MTIME_NOW: u32 = 128;
 }
 
+/// Bits of [`RequestHeader::valid`] of an [`Op::Lock`].
+pub mod lock {
+    /// A shared lock.
+    pub const SHARED: u32 = 1;
+    /// An exclusive lock. With neither, what the owner holds is given up.
+    pub const EXCLUSIVE: u32 = 2;
+    /// The file as a whole, as of `flock(2)`: such locks and locks of bytes do not see each other.
+    pub const WHOLE: u32 = 4;
+    /// The owner is the open file of number `owner`, not this process.
+    pub const OPEN_FILE: u32 = 8;
+    /// Only tell what is in the way.
+    pub const TEST: u32 = 16;
+    /// The owner will ask again until it has the lock.
+    pub const WAITS: u32 = 32;
+}
+
+/// What is in the way of a lock that was asked for with [`lock::TEST`]; zeros if nothing is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct LockReply {
+    /// First byte.
+    pub start: u64,
+    /// Bytes; 0 for all from `start` on.
+    pub len: u64,
+    /// [`lock::SHARED`] or [`lock::EXCLUSIVE`].
+    pub kind: u32,
+    /// The process's number on its host.
+    pub pid: u32,
+}
+
 /// The head of every request: 128 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -163,11 +200,11 @@ pub struct RequestHeader {
     pub access: u32,
     /// Mode of what is created or set; the umask is already applied.
     pub mode: u32,
-    /// New owner.
+    /// New owner; the process's number for a lock.
     pub uid: u32,
     /// New group.
     pub gid: u32,
-    /// Bits of [`valid`].
+    /// Bits of [`valid`], or of [`lock`].
     pub valid: u32,
     /// New access time.
     pub atime: Timestamp,
@@ -181,8 +218,10 @@ pub struct RequestHeader {
     pub server: u16,
     /// The target of a read, write, or sync.
     pub target: u16,
+    /// The open file (drawn by the client), or whom the process speaks for when it locks.
+    pub owner: u64,
     /// Zero.
-    pub reserved: [u64; 2],
+    pub reserved: u64,
 }
 
 /// The head of every reply: 32 bytes.

@@ -1,5 +1,6 @@
 //! One client connection, as the workers see it.
 
+use crate::departed::References;
 use crate::identity::Credentials;
 use crate::jobs::Job;
 use crate::stream::StreamState;
@@ -19,8 +20,10 @@ const CONTINUED_LEN_MAX: u64 = 1 << 20;
 pub struct ClientProcess {
     /// Open connections.
     pub connections: AtomicUsize,
-    /// References to inodes that it holds, and how many of each.
-    references: Mutex<HashMap<Ino, u64>>,
+    /// It executes another program, which takes over.
+    pub hands_over: AtomicBool,
+    /// References that it holds, by inode and number of the open file, and how many of each.
+    references: Mutex<HashMap<(Ino, u64), u64>>,
 }
 
 /// One connection.
@@ -115,23 +118,27 @@ impl Connection {
 impl ClientProcess {
     /// A process without connections.
     pub fn new() -> Self {
-        Self { connections: AtomicUsize::new(0), references: Mutex::new(HashMap::new()) }
+        Self {
+            connections: AtomicUsize::new(0),
+            hands_over: AtomicBool::new(false),
+            references: Mutex::new(HashMap::new()),
+        }
     }
 
-    fn references(&self) -> MutexGuard<'_, HashMap<Ino, u64>> {
+    fn references(&self) -> MutexGuard<'_, HashMap<(Ino, u64), u64>> {
         self.references.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One more reference to `ino`.
-    pub fn hold(&self, ino: Ino) {
-        *self.references().entry(ino).or_insert(0) += 1;
+    /// One more reference to `ino` as the open file `number`.
+    pub fn hold(&self, ino: Ino, number: u64) {
+        *self.references().entry((ino, number)).or_insert(0) += 1;
     }
 
     /// One reference less; false if there was none.
-    pub fn release(&self, ino: Ino) -> bool {
+    pub fn release(&self, ino: Ino, number: u64) -> bool {
         let mut references = self.references();
-        match references.get_mut(&ino) {
-            Some(1) => references.remove(&ino).is_some(),
+        match references.get_mut(&(ino, number)) {
+            Some(1) => references.remove(&(ino, number)).is_some(),
             Some(count) => {
                 *count -= 1;
                 true
@@ -140,8 +147,13 @@ impl ClientProcess {
         }
     }
 
-    /// Gives up everything: each inode as often as it was held.
-    pub fn release_all(&self) -> Vec<(Ino, u64)> {
+    /// Whether it has the open file `number` of `ino`.
+    pub fn holds(&self, ino: Ino, number: u64) -> bool {
+        self.references().contains_key(&(ino, number))
+    }
+
+    /// Gives up everything: each open file as often as it was held.
+    pub fn release_all(&self) -> References {
         self.references().drain().collect()
     }
 }
@@ -169,13 +181,14 @@ mod tests {
     #[test]
     fn references_are_counted() {
         let process = ClientProcess::new();
-        process.hold(Ino(5));
-        process.hold(Ino(5));
-        assert!(process.release(Ino(5)));
-        process.hold(Ino(6));
+        process.hold(Ino(5), 1);
+        process.hold(Ino(5), 1);
+        assert!(process.release(Ino(5), 1) && !process.release(Ino(5), 2));
+        process.hold(Ino(6), 2);
+        assert!(process.holds(Ino(5), 1) && !process.holds(Ino(5), 2));
         let mut left = process.release_all();
         left.sort();
-        assert_eq!(left, [(Ino(5), 1), (Ino(6), 1)]);
-        assert!(!process.release(Ino(5)));
+        assert_eq!(left, [((Ino(5), 1), 1), ((Ino(6), 2), 1)]);
+        assert!(!process.release(Ino(5), 1));
     }
 }

@@ -2,9 +2,10 @@
 //! them: taken in, queued at its target, served when its turn has come, answered.
 
 use crate::connection::{ClientProcess, Connection, Turn as Progress, Way};
-use crate::departed::{Departed, References};
+use crate::departed::Departed;
 use crate::intake::{BELL, Intake};
 use crate::jobs::{Job, Jobs, Served as Account};
+use crate::locks::Locks;
 use crate::stream::{self, Moved, Stalled, StreamEnd, StreamState};
 use crate::target::{Pending, Policy, Served, Target, Work};
 use crate::{clock, execute};
@@ -51,8 +52,12 @@ pub struct Core {
     pub epoll: OwnedFd,
     bell: OwnedFd,
     connections: RwLock<HashMap<u64, Arc<Connection>>>,
-    processes: Mutex<HashMap<(u32, u64), Arc<ClientProcess>>>,
-    departed: Departed,
+    /// Client processes, by user and number.
+    pub processes: Mutex<HashMap<(u32, u64), Arc<ClientProcess>>>,
+    /// What executing processes left to their next programs.
+    pub departed: Departed,
+    /// Who has locked what.
+    pub locks: Locks,
     stalled: AtomicUsize,
     /// Workers that look after the connections: neither asleep nor in a long piece of work.
     pub awake: AtomicUsize,
@@ -88,6 +93,7 @@ impl Core {
             connections: RwLock::default(),
             processes: Mutex::default(),
             departed: Departed::default(),
+            locks: Locks::default(),
             stalled: AtomicUsize::new(0),
             awake: AtomicUsize::new(workers),
             asleep: AtomicUsize::new(0),
@@ -117,43 +123,6 @@ impl Core {
     /// Every connection.
     pub fn connections(&self) -> Vec<Arc<Connection>> {
         self.connections.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
-    }
-
-    /// The client process of this key, with one more connection.
-    pub fn join_process(&self, key: (u32, u64)) -> Arc<ClientProcess> {
-        let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
-        let process = processes.entry(key).or_insert_with(|| Arc::new(ClientProcess::new()));
-        process.connections.fetch_add(1, Ordering::Relaxed);
-        process.clone()
-    }
-
-    fn leave_process(&self, key: (u32, u64)) {
-        let mut processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(process) = processes.get(&key) else { return };
-        if process.connections.fetch_sub(1, Ordering::Relaxed) != 1 {
-            return;
-        }
-        let held = process.release_all();
-        processes.remove(&key);
-        drop(processes);
-        if let Some(early) = self.departed.keep(clock::now(), held) {
-            self.give_back(early);
-        }
-    }
-
-    fn give_back(&self, references: References) {
-        for (ino, count) in references {
-            for _ in 0..count {
-                if let Err(error) = self.store.release(ino) {
-                    tracing::warn!(%ino, %error, "cannot give back a reference");
-                }
-            }
-        }
-    }
-
-    /// Gives back what processes held that went long enough before `now`.
-    pub fn give_back_departed(&self, now: Nanos) {
-        self.departed.due(now).into_iter().for_each(|references| self.give_back(references));
     }
 
     /// Serves a connection that is set up.
@@ -307,7 +276,7 @@ impl Core {
                     }
                     op => {
                         let names = shared.region.copy_names(pending.slot, header.names_len());
-                        execute::serve(&self.store, &connection, header, op, &names, room)
+                        execute::serve(self, &connection, header, op, &names, room)
                     }
                 };
                 self.served(target, work, reply, Vec::new());
@@ -325,7 +294,7 @@ impl Core {
                 Op::Read => execute::read(&self.store, &header, scratch),
                 _ => {
                     let room = &mut scratch[..REPLY_LEN_MAX];
-                    execute::serve(&self.store, &connection, &header, op, &work.pending.names, room)
+                    execute::serve(self, &connection, &header, op, &work.pending.names, room)
                 }
             };
             let payload = scratch[..reply.payload_len as usize].to_vec();

@@ -1,6 +1,6 @@
-//! References that client processes held when they went, kept for a moment.
+//! References that client processes held when they executed another program, kept for a moment.
 //!
-//! A program that executes another leaves its open files to it, but not its connections. Until the new program has
+//! Such a process leaves its open files to the new program, but not its connections. Until the new program has
 //! connected and taken references of its own, an open file without a name must not go.
 
 use isonomia_units::{Ino, Nanos};
@@ -12,8 +12,8 @@ const KEEP_FOR: Nanos = Nanos::from_secs(2);
 /// Processes whose references are kept at once; beyond that the earliest go early.
 const PROCESSES_MAX: usize = 4_096;
 
-/// Inodes and how often each was held.
-pub type References = Vec<(Ino, u64)>;
+/// Inodes with the numbers of open files, and how often each was held.
+pub type References = Vec<((Ino, u64), u64)>;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -48,10 +48,10 @@ mod tests {
     #[test]
     fn references_outlive_their_process_for_a_while() {
         let departed = Departed::default();
-        assert_eq!(departed.keep(Nanos::from_secs(1), vec![(Ino(7), 2)]), None);
+        assert_eq!(departed.keep(Nanos::from_secs(1), vec![((Ino(7), 1), 2)]), None);
         assert_eq!(departed.keep(Nanos::from_secs(2), vec![]), None);
         assert!(departed.due(Nanos::from_millis(2_999)).is_empty());
-        assert_eq!(departed.due(Nanos::from_secs(3)), [vec![(Ino(7), 2)]]);
+        assert_eq!(departed.due(Nanos::from_secs(3)), [vec![((Ino(7), 1), 2)]]);
         assert!(departed.due(Nanos::MAX).is_empty());
     }
 
@@ -59,8 +59,8 @@ mod tests {
     fn the_earliest_make_room() {
         let departed = Departed::default();
         let gone: Vec<_> =
-            (0..PROCESSES_MAX as u64 + 2).filter_map(|n| departed.keep(Nanos(n), vec![(Ino(n + 1), 1)])).collect();
-        assert_eq!(gone, [vec![(Ino(1), 1)], vec![(Ino(2), 1)]]);
+            (0..PROCESSES_MAX as u64 + 2).filter_map(|n| departed.keep(Nanos(n), vec![((Ino(n + 1), 0), 1)])).collect();
+        assert_eq!(gone, [vec![((Ino(1), 0), 1)], vec![((Ino(2), 0), 1)]]);
         assert_eq!(departed.due(Nanos::MAX).len(), PROCESSES_MAX);
     }
 }

@@ -2,10 +2,13 @@
 
 use crate::clock;
 use crate::connection::Connection;
+use crate::core::Core;
+use crate::lock;
 use isonomia_proto::fs::{Attr, Capability, Layout, access};
 use isonomia_proto::request::{Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
 use isonomia_store::{Caller, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange};
 use isonomia_units::{Ino, TargetId};
+use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
 /// Where an operation puts its reply's payload.
@@ -31,15 +34,18 @@ impl<'a> Reply<'a> {
 
 /// Serves every operation but reads and writes.
 pub fn serve(
-    store: &Store,
+    core: &Core,
     connection: &Connection,
     header: &RequestHeader,
     op: Op,
     names: &[u8],
     room: &mut [u8],
 ) -> ReplyHeader {
+    if op == Op::Lock {
+        return lock::serve(core, connection, header, room);
+    }
     let mut reply = Reply::new(room);
-    let outcome = operate(store, connection, header, op, names, &mut reply);
+    let outcome = operate(core, connection, header, op, names, &mut reply);
     finish(header, op, outcome, reply)
 }
 
@@ -94,13 +100,14 @@ fn finish(header: &RequestHeader, op: Op, outcome: Result<(), StoreError>, mut r
 }
 
 fn operate(
-    store: &Store,
+    core: &Core,
     connection: &Connection,
     header: &RequestHeader,
     op: Op,
     names: &[u8],
     reply: &mut Reply<'_>,
 ) -> Result<(), StoreError> {
+    let store = &core.store;
     let credentials = &connection.credentials;
     let caller = &Caller { uid: credentials.uid, gid: credentials.gid, groups: &credentials.groups };
     let (path, path2) = names.split_at_checked(usize::from(header.path_len)).ok_or(StoreError::Invalid)?;
@@ -120,15 +127,20 @@ fn operate(
         Op::Symlink => store.symlink(caller, path, at2, path2, now)?,
         Op::Open => return open(store, connection, caller, header, path, reply),
         Op::Release => {
-            if connection.process.release(at) {
+            if connection.process.release(at, header.owner) {
                 store.release(at)?;
+                core.file_closed(at, header.owner);
             }
             return Ok(());
         }
         Op::Adopt => {
             store.verify(&header.capability())?;
             store.hold(at)?;
-            connection.process.hold(at);
+            connection.process.hold(at, header.owner);
+            return Ok(());
+        }
+        Op::HandOver => {
+            connection.process.hands_over.store(true, Ordering::Relaxed);
             return Ok(());
         }
         Op::Fsync => {
@@ -153,8 +165,8 @@ fn operate(
             return Ok(());
         }
         Op::PathOf => return reply.put(&store.path_of(at)?),
-        // These have their own functions above.
-        Op::Read | Op::Write => return Err(StoreError::Invalid),
+        // These have their own functions.
+        Op::Read | Op::Write | Op::Lock => return Err(StoreError::Invalid),
     };
     reply.put(attr.as_bytes())
 }
@@ -179,7 +191,7 @@ fn open(
         mode: header.mode,
     };
     let opened = store.open_file(caller, Ino(header.ino), path, &how, clock::wall())?;
-    connection.process.hold(opened.ino);
+    connection.process.hold(opened.ino, header.owner);
     let fixed = OpenReply {
         capability: Capability { ..opened.capability },
         created: u64::from(opened.created),

@@ -68,7 +68,7 @@ fn frames_that_are_none_close_their_connection_only() {
         (b"GET / HTTP/1.1\r\n\r\n", "not with an Isonomia header"),
         (&oversized, "4294967295 bytes, 65536 at most"),
         (&setup::frame(&[0xff; 100]), "does not decode"),
-        (&hello, "protocol version 2, this side speaks 1"),
+        (&hello, "protocol version 3, this side speaks 2"),
     ];
     for (bytes, reason) in &frames {
         let socket = connect(&running.addresses[0], soon()).unwrap();

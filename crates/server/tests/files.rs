@@ -32,7 +32,7 @@ fn bytes_come_back_whatever_the_size_the_offset_and_the_transport() {
             let attr = client.get_attr(Ino::ROOT, name.as_bytes(), true).unwrap();
             assert_eq!(attr.size_bytes, if len == 0 { 0 } else { offset + len as u64 });
             client.sync(&file, false).unwrap();
-            client.release(Ino(file.capability.ino)).unwrap();
+            client.release(Ino(file.capability.ino), 0).unwrap();
         }
     }
 }

@@ -1,0 +1,240 @@
+//! Locks: `flock`, `lockf`, and those of `fcntl`, kept by the server.
+//!
+//! A lock of bytes belongs to the process and ends when it closes *any* descriptor of the file, as POSIX says; `flock`
+//! and the `F_OFD` commands lock for the open file, which may be shared. Waiting is asking again, ever more seldom,
+//! until a signal interrupts it.
+
+use crate::description::Held;
+use crate::serve::{by_fd, refusal};
+use crate::spin::Spin;
+use crate::{connection, seek};
+use isonomia_client::{Client, Error, LockHolder, LockKind, LockOwner, LockRange};
+use libc::{c_long, c_short, off64_t};
+use rustix::io::Errno;
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Between two attempts: the first and the longest pause.
+const PAUSE_NS_MIN: u64 = 50_000;
+const PAUSE_NS_MAX: u64 = 20_000_000;
+
+/// Inodes of which this process may hold locks of bytes.
+static LOCKED: Spin<Vec<u64>> = Spin::new(Vec::new());
+static LOCKED_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// The lock of the list, for [`crate::process`].
+pub fn lock_before_fork() {
+    LOCKED.acquire();
+}
+
+/// See [`lock_before_fork`].
+pub fn unlock_after_fork() {
+    LOCKED.release();
+}
+
+/// In the child of a fork: locks of bytes are the parent's.
+pub fn forget_inherited() {
+    LOCKED.lock().clear();
+    LOCKED_COUNT.store(0, Ordering::Relaxed);
+}
+
+fn remember(ino: u64) {
+    let mut locked = LOCKED.lock();
+    if !locked.contains(&ino) {
+        locked.push(ino);
+        LOCKED_COUNT.store(locked.len(), Ordering::Relaxed);
+    }
+}
+
+/// Whether there was an entry to forget.
+fn forget(ino: u64) -> bool {
+    let mut locked = LOCKED.lock();
+    let Some(index) = locked.iter().position(|other| *other == ino) else { return false };
+    locked.swap_remove(index);
+    LOCKED_COUNT.store(locked.len(), Ordering::Relaxed);
+    true
+}
+
+/// Called when a descriptor of `held` is closed: with it goes what the process has locked of the file's bytes.
+#[inline]
+pub fn descriptor_closed(held: &Held) {
+    if LOCKED_COUNT.load(Ordering::Relaxed) > 0 {
+        give_up_bytes(held);
+    }
+}
+
+#[cold]
+fn give_up_bytes(held: &Held) {
+    let given_up = held.file().and_then(|file| {
+        if !forget(file.capability.ino) {
+            return Ok(());
+        }
+        let all = LockRange::Bytes { start: 0, len: 0 };
+        connection::client()?.unlock(&file.capability, LockOwner::Process(0), all)
+    });
+    // A server that is away has no locks when it comes back.
+    drop(given_up);
+}
+
+/// Whether `fcntl` locks by this command.
+pub fn is_command(command: c_int) -> bool {
+    matches!(
+        command,
+        libc::F_GETLK | libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW
+    )
+}
+
+/// A command of `fcntl` whose argument points to a `struct flock`.
+pub fn by_fcntl(client: &Client, held: &Held, command: c_int, argument: c_long) -> Result<c_int, Error> {
+    let is_of_file = matches!(command, libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW);
+    let is_question = matches!(command, libc::F_GETLK | libc::F_OFD_GETLK);
+    let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
+    // SAFETY: as the C library's interface says, the argument of these commands points to one.
+    let Some(flock) = (unsafe { (argument as *mut libc::flock).as_mut() }) else {
+        return Err(refusal(Errno::FAULT));
+    };
+    if is_of_file && flock.l_pid != 0 {
+        return Err(refusal(Errno::INVAL));
+    }
+    let range = range_of(client, held, flock)?;
+    let kind = match c_int::from(flock.l_type) {
+        libc::F_RDLCK => Some(LockKind::Shared),
+        libc::F_WRLCK => Some(LockKind::Exclusive),
+        libc::F_UNLCK if !is_question => None,
+        _ => return Err(refusal(Errno::INVAL)),
+    };
+    let owner = if is_of_file { LockOwner::File(held.mapping()?.number()) } else { LockOwner::Process(0) };
+    if is_question {
+        let file = &held.file()?.capability;
+        answer(flock, client.lock_in_the_way(file, owner, range, kind.unwrap_or(LockKind::Shared))?, is_of_file);
+        return Ok(0);
+    }
+    let access = held.flags() & libc::O_ACCMODE;
+    let is_allowed = match kind {
+        Some(LockKind::Shared) => access != libc::O_WRONLY,
+        Some(LockKind::Exclusive) => access != libc::O_RDONLY,
+        None => true,
+    };
+    if !is_allowed {
+        return Err(refusal(Errno::BADF));
+    }
+    set(client, held, owner, range, kind, waits)
+}
+
+/// The bytes that a `struct flock` names.
+fn range_of(client: &Client, held: &Held, flock: &libc::flock) -> Result<LockRange, Error> {
+    let base = match c_int::from(flock.l_whence) {
+        libc::SEEK_SET => 0,
+        libc::SEEK_CUR => held.mapping()?.offset().load(Ordering::Relaxed) as i64,
+        libc::SEEK_END => client.get_attr(held.ino()?, b"", true)?.size_bytes as i64,
+        _ => return Err(refusal(Errno::INVAL)),
+    };
+    let overflow = || refusal(Errno::OVERFLOW);
+    let start = base.checked_add(flock.l_start).ok_or_else(overflow)?;
+    // A negative length reaches back.
+    let (start, len) =
+        if flock.l_len < 0 { (start.saturating_add(flock.l_len), -flock.l_len) } else { (start, flock.l_len) };
+    let start = u64::try_from(start).map_err(|_| refusal(Errno::INVAL))?;
+    if len > 0 && (start as i64).checked_add(len - 1).is_none() {
+        return Err(overflow());
+    }
+    Ok(LockRange::Bytes { start, len: len as u64 })
+}
+
+fn answer(flock: &mut libc::flock, found: Option<LockHolder>, is_of_file: bool) {
+    let Some(found) = found else {
+        flock.l_type = libc::F_UNLCK as c_short;
+        return;
+    };
+    let kind = if found.kind == LockKind::Shared { libc::F_RDLCK } else { libc::F_WRLCK };
+    flock.l_type = kind as c_short;
+    flock.l_whence = libc::SEEK_SET as c_short;
+    flock.l_start = found.start as i64;
+    flock.l_len = found.len as i64;
+    flock.l_pid = if is_of_file { -1 } else { found.pid as libc::pid_t };
+}
+
+fn set(
+    client: &Client,
+    held: &Held,
+    owner: LockOwner,
+    range: LockRange,
+    kind: Option<LockKind>,
+    waits: bool,
+) -> Result<c_int, Error> {
+    let file = held.file()?;
+    let Some(kind) = kind else {
+        return client.unlock(&file.capability, owner, range).map(|()| 0);
+    };
+    match owner {
+        // Before the lock is there, so that no close comes in between.
+        LockOwner::Process(_) => remember(file.capability.ino),
+        LockOwner::File(_) => held.mapping()?.locked().store(1, Ordering::Relaxed),
+    }
+    let mut pause_ns = PAUSE_NS_MIN;
+    loop {
+        match client.lock(&file.capability, owner, range, kind, waits) {
+            Err(error) if waits && error.errno() == Errno::AGAIN => {}
+            done => return done.map(|()| 0),
+        }
+        let pause = rustix::thread::Timespec { tv_sec: 0, tv_nsec: pause_ns as _ };
+        if let rustix::thread::NanosleepRelativeResult::Interrupted(_) = rustix::thread::nanosleep(&pause) {
+            return Err(refusal(Errno::INTR));
+        }
+        pause_ns = (pause_ns * 2).min(PAUSE_NS_MAX);
+    }
+}
+
+hook! {
+    fn flock(fd: c_int, operation: c_int) -> c_int, real {
+        by_fd(
+            fd,
+            |client, held| {
+                let kind = match operation & !libc::LOCK_NB {
+                    libc::LOCK_SH => Some(LockKind::Shared),
+                    libc::LOCK_EX => Some(LockKind::Exclusive),
+                    libc::LOCK_UN => None,
+                    _ => return Err(refusal(Errno::INVAL)),
+                };
+                let owner = LockOwner::File(held.mapping()?.number());
+                set(client, held, owner, LockRange::Whole, kind, operation & libc::LOCK_NB == 0)
+            },
+            || real(fd, operation),
+        )
+    }
+}
+
+/// `lockf` in terms of `fcntl`, from the present offset on.
+fn lock_from_here(client: &Client, held: &Held, fd: c_int, command: c_int, len: off64_t) -> Result<c_int, Error> {
+    let (fcntl, kind) = match command {
+        libc::F_ULOCK => (libc::F_SETLK, libc::F_UNLCK),
+        libc::F_LOCK => (libc::F_SETLKW, libc::F_WRLCK),
+        libc::F_TLOCK => (libc::F_SETLK, libc::F_WRLCK),
+        libc::F_TEST => (libc::F_GETLK, libc::F_WRLCK),
+        _ => return Err(refusal(Errno::INVAL)),
+    };
+    let mut flock = libc::flock {
+        l_type: kind as c_short,
+        l_whence: libc::SEEK_SET as c_short,
+        l_start: seek::lseek(fd, 0, libc::SEEK_CUR),
+        l_len: len,
+        l_pid: 0,
+    };
+    let result = by_fcntl(client, held, fcntl, &raw mut flock as c_long)?;
+    if command == libc::F_TEST && c_int::from(flock.l_type) != libc::F_UNLCK {
+        return Err(refusal(Errno::ACCESS));
+    }
+    Ok(result)
+}
+
+hook! {
+    fn lockf(fd: c_int, command: c_int, len: off64_t) -> c_int, real {
+        by_fd(fd, |client, held| lock_from_here(client, held, fd, command, len), || real(fd, command, len))
+    }
+}
+
+hook! {
+    fn lockf64(fd: c_int, command: c_int, len: off64_t) -> c_int, real {
+        by_fd(fd, |client, held| lock_from_here(client, held, fd, command, len), || real(fd, command, len))
+    }
+}

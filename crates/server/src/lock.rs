@@ -1,0 +1,72 @@
+//! Requests for locks: from the header to the table, and its answers as errnos.
+
+use crate::clock;
+use crate::connection::Connection;
+use crate::core::Core;
+use crate::locks::{Denied, Family, Lock, Owner, Span};
+use isonomia_proto::request::{LockReply, ReplyHeader, RequestHeader, lock};
+use isonomia_units::Ino;
+use rustix::io::Errno;
+use zerocopy::IntoBytes;
+
+/// Serves a request for a lock; `room` is for the reply's payload.
+pub fn serve(core: &Core, connection: &Connection, header: &RequestHeader, room: &mut [u8]) -> ReplyHeader {
+    match operate(core, connection, header) {
+        Ok(None) => ReplyHeader::ok(header.seq, 0, 0),
+        Ok(Some(found)) => {
+            room[..size_of::<LockReply>()].copy_from_slice(found.as_bytes());
+            ReplyHeader::ok(header.seq, 0, size_of::<LockReply>())
+        }
+        Err(errno) => ReplyHeader::error(header.seq, errno),
+    }
+}
+
+fn operate(core: &Core, connection: &Connection, header: &RequestHeader) -> Result<Option<LockReply>, u32> {
+    core.store.verify(&header.capability()).map_err(|error| error.errno())?;
+    let has = |bit| header.valid & bit != 0;
+    let (uid, client) = connection.process_key;
+    let owner = if has(lock::OPEN_FILE) {
+        Owner::File(header.owner)
+    } else {
+        Owner::Process { uid, client, owner: header.owner }
+    };
+    let ino = Ino(header.ino);
+    let family = if has(lock::WHOLE) { Family::Whole } else { Family::Ranges };
+    let last = match header.ino2 {
+        0 => u64::MAX,
+        len => header.offset.checked_add(len - 1).ok_or(number(Errno::OVERFLOW))?,
+    };
+    let span = if has(lock::WHOLE) { Span::ALL } else { Span { start: header.offset, last } };
+    let wanted = Lock { owner, span, is_exclusive: has(lock::EXCLUSIVE), pid: header.uid };
+    if has(lock::TEST) {
+        return Ok(Some(core.locks.conflict(ino, family, &wanted).map(told).unwrap_or_default()));
+    }
+    if !has(lock::SHARED) && !has(lock::EXCLUSIVE) {
+        core.locks.release(ino, family, owner, span);
+        return Ok(None);
+    }
+    // The lock goes with the last process that has the open file, so this one must have it.
+    if has(lock::OPEN_FILE) && !connection.process.holds(ino, header.owner) {
+        return Err(number(Errno::STALE));
+    }
+    match core.locks.acquire(ino, family, wanted, has(lock::WAITS), clock::now()) {
+        Ok(()) => Ok(None),
+        Err(Denied::Held) => Err(number(Errno::AGAIN)),
+        Err(Denied::Deadlock) => Err(number(Errno::DEADLK)),
+        Err(Denied::TooMany) => Err(number(Errno::NOLCK)),
+    }
+}
+
+fn number(errno: Errno) -> u32 {
+    errno.raw_os_error().unsigned_abs()
+}
+
+fn told(held: Lock) -> LockReply {
+    let Span { start, last } = held.span;
+    LockReply {
+        start,
+        len: if last == u64::MAX { 0 } else { last - start + 1 },
+        kind: if held.is_exclusive { lock::EXCLUSIVE } else { lock::SHARED },
+        pid: held.pid,
+    }
+}

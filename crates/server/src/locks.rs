@@ -1,0 +1,346 @@
+//! Advisory locks on files: byte ranges as of `fcntl(2)` and whole files as of `flock(2)`.
+//!
+//! The two kinds do not see each other, as on a local Linux file system. An owner's new lock replaces what it held of
+//! the same bytes. Nothing waits here: who cannot have a lock is told so and asks again; while it asks, the table
+//! knows whom it waits for, so that a circle of waiting owners is found.
+//!
+//! Sans I/O: time is passed in. A request costs O(locks of the file).
+
+use isonomia_units::{Ino, Nanos};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Locks on one file at most.
+const LOCKS_PER_FILE_MAX: usize = 16_384;
+/// Locks at most.
+const LOCKS_MAX: usize = 1 << 20;
+/// A waiting owner that has not asked for this long has given up.
+const WAITS_FOR: Nanos = Nanos::from_secs(1);
+/// Owners on one way through who waits for whom.
+const WAY_MAX: usize = 64;
+
+/// Who holds a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Owner {
+    /// A client process, by its key, and whoever it is that it speaks for.
+    Process {
+        /// User of the process.
+        uid: u32,
+        /// Its number.
+        client: u64,
+        /// A number of its own choice.
+        owner: u64,
+    },
+    /// An open file, whichever processes hold it.
+    File(u64),
+}
+
+/// Which locks see each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Family {
+    /// Byte ranges.
+    Ranges,
+    /// Whole files.
+    Whole,
+}
+
+/// Bytes from `start` to `last`, both included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// First byte.
+    pub start: u64,
+    /// Last byte; `u64::MAX` for whatever the file's end becomes.
+    pub last: u64,
+}
+
+impl Span {
+    /// Every byte.
+    pub const ALL: Self = Self { start: 0, last: u64::MAX };
+
+    fn meets(self, other: Self) -> bool {
+        self.start <= other.last && other.start <= self.last
+    }
+}
+
+/// A lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lock {
+    /// Who holds it.
+    pub owner: Owner,
+    /// Its bytes.
+    pub span: Span,
+    /// Whether it excludes shared ones, too.
+    pub is_exclusive: bool,
+    /// Number of the process on its own host, for who asks.
+    pub pid: u32,
+}
+
+/// Why a lock is not given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// Another owner's lock is in the way.
+    Held,
+    /// Waiting for it would be waiting for oneself.
+    Deadlock,
+    /// There are too many.
+    TooMany,
+}
+
+/// All locks of a server.
+#[derive(Debug, Default)]
+pub struct Locks {
+    table: Mutex<Table>,
+    /// Locks that are held, so that who ends without any need not look.
+    count: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    files: HashMap<(Ino, Family), Vec<Lock>>,
+    /// For whom an owner waits, and when it last asked.
+    waiting: HashMap<Owner, (Owner, Nanos)>,
+    count: usize,
+}
+
+impl Locks {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
+        let mut table = self.table();
+        let result = change(&mut table);
+        self.count.store(table.count, Ordering::Relaxed);
+        result
+    }
+
+    /// Gives `lock`, in place of what its owner held of the same bytes. `waits` if the owner will ask again.
+    pub fn acquire(&self, ino: Ino, family: Family, lock: Lock, waits: bool, now: Nanos) -> Result<(), Denied> {
+        self.change(|table| {
+            if let Some(other) = table.conflict(ino, family, &lock) {
+                if !waits {
+                    return Err(Denied::Held);
+                }
+                table.waiting.retain(|_, (_, asked)| now.since(*asked) < WAITS_FOR);
+                if table.leads_to(other.owner, lock.owner) {
+                    table.waiting.remove(&lock.owner);
+                    return Err(Denied::Deadlock);
+                }
+                table.waiting.insert(lock.owner, (other.owner, now));
+                return Err(Denied::Held);
+            }
+            table.waiting.remove(&lock.owner);
+            let held = table.files.get(&(ino, family)).map_or(0, Vec::len);
+            if held >= LOCKS_PER_FILE_MAX || table.count >= LOCKS_MAX {
+                return Err(Denied::TooMany);
+            }
+            table.replace(ino, family, lock.owner, lock.span, Some(lock));
+            Ok(())
+        })
+    }
+
+    /// The lock that would keep `lock` from being given: of several the one with the lowest start.
+    pub fn conflict(&self, ino: Ino, family: Family, lock: &Lock) -> Option<Lock> {
+        self.table().conflict(ino, family, lock)
+    }
+
+    /// Gives up what `owner` holds of `span`.
+    pub fn release(&self, ino: Ino, family: Family, owner: Owner, span: Span) {
+        if self.count.load(Ordering::Relaxed) > 0 {
+            self.change(|table| table.replace(ino, family, owner, span, None));
+        }
+    }
+
+    /// Gives up everything that owners hold of whom `is_gone` says so.
+    pub fn release_owners(&self, is_gone: impl Fn(Owner) -> bool) {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        self.change(|table| {
+            table.files.retain(|_, locks| {
+                locks.retain(|lock| !is_gone(lock.owner));
+                !locks.is_empty()
+            });
+            table.waiting.retain(|owner, _| !is_gone(*owner));
+            table.count = table.files.values().map(Vec::len).sum();
+        });
+    }
+
+    /// Whether `owner` holds any lock on `ino`.
+    pub fn holds(&self, ino: Ino, owner: Owner) -> bool {
+        self.count.load(Ordering::Relaxed) > 0 && {
+            let table = self.table();
+            [Family::Ranges, Family::Whole]
+                .iter()
+                .filter_map(|family| table.files.get(&(ino, *family)))
+                .any(|locks| locks.iter().any(|lock| lock.owner == owner))
+        }
+    }
+}
+
+impl Table {
+    fn conflict(&self, ino: Ino, family: Family, wanted: &Lock) -> Option<Lock> {
+        let is_in_the_way = |held: &&Lock| {
+            held.owner != wanted.owner && (held.is_exclusive || wanted.is_exclusive) && held.span.meets(wanted.span)
+        };
+        self.files.get(&(ino, family))?.iter().filter(is_in_the_way).min_by_key(|held| held.span.start).copied()
+    }
+
+    /// Whether waiting for `from` is waiting for `to`.
+    fn leads_to(&self, from: Owner, to: Owner) -> bool {
+        let mut at = from;
+        for _ in 0..WAY_MAX {
+            if at == to {
+                return true;
+            }
+            match self.waiting.get(&at) {
+                Some((next, _)) => at = *next,
+                None => return false,
+            }
+        }
+        false
+    }
+
+    /// Cuts `span` out of what `owner` holds, and puts `new` there.
+    fn replace(&mut self, ino: Ino, family: Family, owner: Owner, span: Span, new: Option<Lock>) {
+        let locks = self.files.entry((ino, family)).or_default();
+        self.count -= locks.len();
+        let (mut own, mut kept): (Vec<Lock>, Vec<Lock>) = locks.drain(..).partition(|lock| lock.owner == owner);
+        let mut rest = Vec::with_capacity(own.len() + 2);
+        for lock in own.drain(..) {
+            if !lock.span.meets(span) {
+                rest.push(lock);
+                continue;
+            }
+            if lock.span.start < span.start {
+                rest.push(Lock { span: Span { last: span.start - 1, ..lock.span }, ..lock });
+            }
+            if lock.span.last > span.last {
+                rest.push(Lock { span: Span { start: span.last + 1, ..lock.span }, ..lock });
+            }
+        }
+        rest.extend(new);
+        rest.sort_by_key(|lock| lock.span.start);
+        for lock in rest {
+            match kept.last_mut() {
+                // Neighbours of one owner and kind are one lock.
+                Some(before)
+                    if before.owner == owner
+                        && before.is_exclusive == lock.is_exclusive
+                        && before.span.last.checked_add(1) == Some(lock.span.start) =>
+                {
+                    before.span.last = lock.span.last;
+                }
+                _ => kept.push(lock),
+            }
+        }
+        self.count += kept.len();
+        if kept.is_empty() {
+            self.files.remove(&(ino, family));
+        } else {
+            *locks = kept;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const INO: Ino = Ino(9);
+
+    fn lock(owner: u64, start: u64, last: u64, is_exclusive: bool) -> Lock {
+        Lock { owner: Owner::File(owner), span: Span { start, last }, is_exclusive, pid: owner as u32 }
+    }
+
+    fn acquire(locks: &Locks, lock: Lock) -> Result<(), Denied> {
+        locks.acquire(INO, Family::Ranges, lock, false, Nanos::ZERO)
+    }
+
+    #[test]
+    fn shared_locks_go_together_and_exclusive_ones_alone() {
+        let locks = Locks::default();
+        acquire(&locks, lock(1, 0, 9, false)).unwrap();
+        acquire(&locks, lock(2, 5, 20, false)).unwrap();
+        assert_eq!(acquire(&locks, lock(3, 20, 30, true)), Err(Denied::Held));
+        acquire(&locks, lock(3, 21, 30, true)).unwrap();
+        assert_eq!(acquire(&locks, lock(1, 0, 9, true)), Err(Denied::Held), "an upgrade against a reader");
+        assert_eq!(locks.conflict(INO, Family::Ranges, &lock(4, 0, 99, true)), Some(lock(1, 0, 9, false)));
+        assert_eq!(locks.conflict(INO, Family::Whole, &lock(4, 0, 99, true)), None);
+        locks.release(INO, Family::Ranges, Owner::File(2), Span::ALL);
+        acquire(&locks, lock(1, 0, 9, true)).unwrap();
+    }
+
+    #[test]
+    fn a_circle_of_waiting_owners_is_found() {
+        let locks = Locks::default();
+        let at = |byte, owner, now| {
+            locks.acquire(INO, Family::Ranges, lock(owner, byte, byte, true), true, Nanos::from_millis(now))
+        };
+        (1..4).for_each(|n| at(n, n, 0).unwrap());
+        assert_eq!(at(2, 1, 1), Err(Denied::Held));
+        assert_eq!(at(3, 2, 2), Err(Denied::Held));
+        assert_eq!(at(1, 3, 3), Err(Denied::Deadlock));
+        // Who has not asked for a second does not wait any more.
+        assert_eq!(at(1, 3, 1_500), Err(Denied::Held));
+    }
+
+    #[test]
+    fn owners_that_are_gone_hold_nothing() {
+        let locks = Locks::default();
+        let process = Owner::Process { uid: 1, client: 7, owner: 0 };
+        acquire(&locks, Lock { owner: process, ..lock(0, 0, 5, true) }).unwrap();
+        acquire(&locks, lock(2, 6, 9, true)).unwrap();
+        assert!(locks.holds(INO, process) && !locks.holds(Ino(1), process));
+        locks.release_owners(|owner| matches!(owner, Owner::Process { client: 7, .. }));
+        assert!(!locks.holds(INO, process) && locks.holds(INO, Owner::File(2)));
+        locks.release_owners(|_| true);
+        assert_eq!(locks.count.load(Ordering::Relaxed), 0);
+        assert!(locks.table().files.is_empty());
+    }
+
+    /// What each byte is held as: by owner, 0 not at all, 1 shared, 2 exclusive.
+    type Bytes = [[u8; 24]; 3];
+
+    proptest! {
+        #[test]
+        fn agrees_with_a_table_of_bytes(
+            steps in proptest::collection::vec((0..3usize, 0..24u64, 0..24u64, 0..3u8), 1..60)
+        ) {
+            let locks = Locks::default();
+            let mut bytes: Bytes = [[0; 24]; 3];
+            for (owner, a, b, kind) in steps {
+                let (start, last) = (a.min(b), a.max(b));
+                let range = start as usize..=last as usize;
+                let wanted = lock(owner as u64, start, last, kind == 2);
+                let free = (0..3).filter(|other| *other != owner).all(|other| {
+                    bytes[other][range.clone()].iter().all(|held| kind == 0 || kind + held < 3 || *held == 0)
+                });
+                if kind == 0 {
+                    locks.release(INO, Family::Ranges, wanted.owner, wanted.span);
+                } else {
+                    prop_assert_eq!(acquire(&locks, wanted).is_ok(), free);
+                }
+                if free {
+                    bytes[owner][range].fill(kind);
+                }
+                let table = locks.table();
+                let held = table.files.get(&(INO, Family::Ranges)).cloned().unwrap_or_default();
+                prop_assert_eq!(held.len(), table.count);
+                for (owner, row) in bytes.iter().enumerate() {
+                    for (byte, expected) in (0..).zip(row) {
+                        let kinds: Vec<u8> = held
+                            .iter()
+                            .filter(|lock| lock.owner == Owner::File(owner as u64))
+                            .filter(|lock| lock.span.start <= byte && byte <= lock.span.last)
+                            .map(|lock| 1 + u8::from(lock.is_exclusive))
+                            .collect();
+                        prop_assert_eq!(kinds, if *expected == 0 { vec![] } else { vec![*expected] });
+                    }
+                }
+            }
+        }
+    }
+}

@@ -38,6 +38,7 @@ bench: build ## Measure speed, with tmpfs beside it, and fairness; results in ou
 	$(CARGO) run --release --locked -p isonomia-bench
 	$(CARGO) bench --locked -p isonomia-policy --bench decision
 	$(CARGO) bench --locked -p isonomia-sim
+	$(CARGO) bench --locked -p isonomia-reproduce --bench ics20_grid
 
 .PHONY: fuzz
 fuzz: setup ## Fuzz every decoder for FUZZ_SECONDS each (needs a C++ compiler)

@@ -2,9 +2,11 @@
 
 mod allocate;
 mod plan;
+mod reproduce;
 
 pub use allocate::{AllocateOptions, Scheme};
 pub use plan::{PackOptions, PlanCommand, PlanOptions, ScheduleOptions};
+pub use reproduce::ReproduceOptions;
 
 use clap::{Args, Parser, Subcommand};
 use isonomia_policy::{Draw, PolicySpec};
@@ -41,6 +43,7 @@ pub enum Command {
     Top(TopOptions),
     Policy(PolicyOptions),
     Plan(PlanOptions),
+    Reproduce(ReproduceOptions),
     Demo(DemoOptions),
     Sim(SimOptions),
     Allocate(AllocateOptions),

@@ -10,9 +10,9 @@ mod control;
 mod demo;
 mod metrics;
 mod plan;
-mod plot;
 mod policy;
 mod program;
+mod reproduce;
 mod run;
 mod scrape;
 mod serve;
@@ -52,6 +52,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Status(options) => status::status(&options)?,
         Command::Top(options) => top::top(&options)?,
         Command::Policy(options) => policy::policy(&options)?,
+        Command::Reproduce(options) => reproduce::reproduce(&options)?,
         Command::Plan(options) => plan::plan(&options)?,
         Command::Demo(options) => demo::demo(&options)?,
         Command::Sim(options) => sim::sim(&options)?,

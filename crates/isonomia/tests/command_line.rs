@@ -20,7 +20,7 @@ fn stderr_of(arguments: &[&str], code: i32) -> String {
     String::from_utf8(assert.get_output().stderr.clone()).unwrap()
 }
 
-const COMMANDS: [&[&str]; 14] = [
+const COMMANDS: [&[&str]; 15] = [
     &[],
     &["serve"],
     &["run"],
@@ -32,6 +32,7 @@ const COMMANDS: [&[&str]; 14] = [
     &["plan"],
     &["plan", "schedule"],
     &["plan", "pack"],
+    &["reproduce"],
     &["demo"],
     &["sim"],
     &["allocate"],

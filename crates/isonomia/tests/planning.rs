@@ -187,3 +187,22 @@ fn bad_options_are_refused_with_what_is_allowed() {
     }
     assert!(refusal(&["pack", "--nodes", "8"], 2).contains("--jobs"));
 }
+
+#[test]
+fn a_figure_is_reproduced_from_the_command_line() {
+    let case = Case::new();
+    let out = case.dir.path().join("new/fig6");
+    let out = out.to_str().unwrap();
+    let reproduce =
+        |arguments: &[&str]| Command::new(env!("CARGO_BIN_EXE_isonomia")).arg("reproduce").args(arguments).assert();
+    let assert = reproduce(&["ics20", "fig6", "--quick", "--out", out]).success();
+    let files = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
+    for ending in ["fig6.csv", "fig6.json", "fig6.png", "fig6.svg", "claims.md"] {
+        assert!(files.lines().any(|line| line == format!("{out}/{ending}")), "{files}");
+    }
+    let errors = |assert: assert_cmd::assert::Assert| String::from_utf8(assert.get_output().stderr.clone()).unwrap();
+    assert!(errors(reproduce(&["ics21"]).code(2)).contains("allowed: ics20"));
+    assert!(errors(reproduce(&["ics20", "fig16", "--out", out]).code(1)).contains("table1, fig5"));
+    let file = case.file("file", "");
+    assert!(errors(reproduce(&["ics20", "fig6", "--out", &file]).code(1)).contains("cannot make"));
+}

@@ -7,7 +7,7 @@
 use crate::order::{Claim, Order, Urgency};
 use isonomia_units::Nanos;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 
 /// The most claims that wait at one I/O node.
 pub const CLAIMS_MAX: usize = 1 << 20;
@@ -39,19 +39,24 @@ pub struct Grants {
     waiting: Waiting,
 }
 
-/// Claims in a heap where urgency stays as it is, else in a list that is searched at each decision.
+/// Claims as fits the order.
 #[derive(Debug)]
 enum Waiting {
+    /// In the order of asking, which is the order in which they come.
+    Arrival(VecDeque<(Nanos, u32)>),
+    /// By an urgency that stays as it is.
     Sorted(BinaryHeap<Reverse<(Urgency, u32)>>),
+    /// Searched at each decision.
     Changing(Vec<(Nanos, Claim)>),
 }
 
 impl Grants {
     /// A node that nobody waits for.
     pub fn new(order: Order) -> Self {
-        let waiting = match order.changes_while_waiting() {
-            true => Waiting::Changing(Vec::new()),
-            false => Waiting::Sorted(BinaryHeap::new()),
+        let waiting = match order {
+            Order::Fifo => Waiting::Arrival(VecDeque::new()),
+            order if order.changes_while_waiting() => Waiting::Changing(Vec::new()),
+            _ => Waiting::Sorted(BinaryHeap::new()),
         };
         Self { order, holder: None, waiting }
     }
@@ -65,6 +70,11 @@ impl Grants {
             return Err(ClaimsFull { app: claim.app });
         }
         match &mut self.waiting {
+            Waiting::Arrival(queue) => {
+                // Only those of the same instant, who go by id, may come in another order than they leave.
+                let later = queue.iter().rev().take_while(|other| **other > (now, claim.app)).count();
+                queue.insert(queue.len() - later, (now, claim.app));
+            }
             Waiting::Sorted(heap) => heap.push(Reverse((self.order.urgency(now, now, &claim), claim.app))),
             Waiting::Changing(list) => list.push((now, claim)),
         }
@@ -72,12 +82,13 @@ impl Grants {
     }
 
     /// Who has the node at `now`: whoever had it, else the most urgent claim. O(log n), or O(n) under the orders
-    /// that change while claims wait.
+    /// that change while claims wait; O(1) under FIFO.
     pub fn next(&mut self, now: Nanos) -> NextGrant {
         if let Some(app) = self.holder {
             return NextGrant::Held(app);
         }
         self.holder = match &mut self.waiting {
+            Waiting::Arrival(queue) => queue.pop_front().map(|(_, app)| app),
             Waiting::Sorted(heap) => heap.pop().map(|Reverse((_, app))| app),
             Waiting::Changing(list) => {
                 let rank = |(since, claim): &(Nanos, Claim)| (self.order.urgency(now, *since, claim), claim.app);
@@ -100,6 +111,7 @@ impl Grants {
     /// Claims that wait.
     pub fn waiting(&self) -> usize {
         match &self.waiting {
+            Waiting::Arrival(queue) => queue.len(),
             Waiting::Sorted(heap) => heap.len(),
             Waiting::Changing(list) => list.len(),
         }

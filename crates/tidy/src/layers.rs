@@ -5,9 +5,9 @@ use crate::Finding;
 /// Every crate, lowest layer first; crates of one layer do not know each other.
 const LAYERS: [&[&str]; 5] = [
     &["units"],
-    &["allocation", "planning", "policy", "proto"],
+    &["allocation", "planning", "plot", "policy", "proto"],
     &["sim", "store", "transport"],
-    &["client", "server"],
+    &["client", "reproduce", "server"],
     &["isonomia", "preload", "bench", "tidy"],
 ];
 

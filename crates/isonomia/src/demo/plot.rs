@@ -3,14 +3,13 @@
 use super::figures;
 use super::output::Scene;
 use super::{JOBS, LARGE, SMALL};
-use crate::plot::{Line, Plot};
-use anyhow::Result;
+use isonomia_plot::{Line, Plot, PlotError};
 use std::path::Path;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
 /// Draws `scene` into both files.
-pub fn draw(scene: &Scene, png: &Path, svg: &Path) -> Result<()> {
+pub fn draw(scene: &Scene, png: &Path, svg: &Path) -> Result<(), PlotError> {
     let slices = figures::slices(&scene.samples);
     let end_s = slices.last().map_or(1.0, |slice| slice.time_s);
     let start_s = scene.samples.first().map_or(0.0, |first| first.time_s);

@@ -3,9 +3,9 @@
 mod fluid;
 mod request;
 
-use crate::plot::Plot;
 use crate::table;
 use anyhow::{Context, Result};
+use isonomia_plot::Plot;
 use isonomia_sim::study::{Outcome, PointResult};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

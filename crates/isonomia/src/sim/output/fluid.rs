@@ -1,9 +1,9 @@
 //! A run at fluid level: one row, a table of applications, and how much I/O slows them down.
 
 use super::Rows;
-use crate::plot::{Line, Plot};
 use crate::table;
 use anyhow::Result;
+use isonomia_plot::{Line, Plot};
 use isonomia_sim::fluid::Outcome;
 
 const SHOWN: [&str; 8] = [

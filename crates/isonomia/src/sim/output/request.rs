@@ -1,9 +1,9 @@
 //! A run at request level: a row for each job, and its throughput over time.
 
 use super::Rows;
-use crate::plot::{Line, Plot};
 use crate::table;
 use anyhow::Result;
+use isonomia_plot::{Line, Plot};
 use isonomia_sim::request::{JobOutcome, Outcome};
 use isonomia_units::Nanos;
 

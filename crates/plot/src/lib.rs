@@ -1,6 +1,9 @@
-//! Lines over an axis, as PNG and SVG. The font comes with the program: no system has to have one.
+//! Lines over an axis and stacked bars, as PNG and SVG. The font comes with the program: no system has to have one.
 
-use anyhow::{Result, anyhow};
+mod bars;
+
+pub use bars::Bars;
+
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::register_font;
@@ -10,7 +13,7 @@ use std::sync::Once;
 const FONT: &str = "sans-serif";
 const SIZE: (u32, u32) = (960, 480);
 /// Okabe and Ito's colours: told apart with every kind of colour vision.
-const COLORS: [RGBColor; 7] = [
+const COLORS: [RGBColor; 8] = [
     RGBColor(213, 94, 0),
     RGBColor(0, 114, 178),
     RGBColor(0, 158, 115),
@@ -18,44 +21,66 @@ const COLORS: [RGBColor; 7] = [
     RGBColor(204, 121, 167),
     RGBColor(86, 180, 233),
     RGBColor(0, 0, 0),
+    RGBColor(128, 128, 128),
 ];
 const GRID: RGBColor = RGBColor(225, 225, 225);
-/// Space above the highest point, for the legend.
-const HEADROOM: f64 = 1.25;
+
+/// Why there is no plot.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("cannot draw the plot {caption:?}: {reason}")]
+pub struct PlotError {
+    caption: String,
+    reason: String,
+}
 
 /// A line and its name.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Line {
+    /// Its name in the legend.
     pub label: String,
+    /// Its points, by x.
     pub points: Vec<(f64, f64)>,
     /// What it is compared with, dashed in the same colour: begin, end, height.
     pub reference: Option<(f64, f64, f64)>,
 }
 
 /// A plot from the origin upwards.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Plot {
+    /// What it shows.
     pub caption: String,
+    /// What the x axis is, with its unit.
     pub x: &'static str,
+    /// What the y axis is, with its unit.
     pub y: &'static str,
+    /// The lines, in the order of the legend.
     pub lines: Vec<Line>,
+}
+
+/// How much higher than its highest point a plot is, so that a legend of so many lines fits above.
+fn headroom(lines: usize) -> f64 {
+    1.1 + 0.075 * lines as f64
+}
+
+fn register_fonts() {
+    static FONTS: Once = Once::new();
+    // The bytes are a font: it is the crate's purpose. Without it drawing text reports the error.
+    FONTS.call_once(|| drop(register_font(FONT, FontStyle::Normal, epaint_default_fonts::UBUNTU_LIGHT)));
 }
 
 impl Plot {
     /// Draws into both files.
-    pub fn save(&self, png: &Path, svg: &Path) -> Result<()> {
-        static FONTS: Once = Once::new();
-        // The bytes are a font: it is the crate's purpose. Without it drawing text reports the error.
-        FONTS.call_once(|| drop(register_font(FONT, FontStyle::Normal, epaint_default_fonts::UBUNTU_LIGHT)));
-        self.draw_on(BitMapBackend::new(png, SIZE).into_drawing_area())?;
-        self.draw_on(SVGBackend::new(svg, SIZE).into_drawing_area())
+    ///
+    /// # Errors
+    /// A file cannot be written.
+    pub fn save(&self, png: &Path, svg: &Path) -> Result<(), PlotError> {
+        register_fonts();
+        let failed = |reason| PlotError { caption: self.caption.clone(), reason };
+        self.draw_on(&BitMapBackend::new(png, SIZE).into_drawing_area()).map_err(|e| failed(e.to_string()))?;
+        self.draw_on(&SVGBackend::new(svg, SIZE).into_drawing_area()).map_err(|e| failed(e.to_string()))
     }
 
-    fn draw_on<B: DrawingBackend>(&self, area: DrawingArea<B, Shift>) -> Result<()> {
-        self.try_draw_on(&area).map_err(|error| anyhow!("cannot draw the plot {:?}: {error}", self.caption))
-    }
-
-    fn try_draw_on<'a, B: DrawingBackend + 'a>(
+    fn draw_on<'a, B: DrawingBackend + 'a>(
         &self,
         area: &DrawingArea<B, Shift>,
     ) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
@@ -63,7 +88,7 @@ impl Plot {
         let end = points().map(|point| point.0).fold(0.0, f64::max);
         let highest = points().map(|point| point.1).fold(0.0, f64::max);
         let or_one = |value: f64| if value > 0.0 { value } else { 1.0 };
-        let (end, highest) = (or_one(end), or_one(highest) * HEADROOM);
+        let (end, highest) = (or_one(end), or_one(highest) * headroom(self.lines.len()));
         area.fill(&WHITE)?;
         let mut chart = ChartBuilder::on(area)
             .caption(&self.caption, (FONT, 24))

@@ -1,0 +1,37 @@
+//! Options of `isonomia reproduce`.
+
+use clap::Args;
+use isonomia_reproduce::{PAPERS, Paper};
+use std::path::PathBuf;
+
+/// Compute the claims of a published paper anew
+///
+/// For each figure and table: the data (CSV and JSON) and plots (PNG and SVG), as soon as it is finished; and a report,
+/// claims.md, with the paper's value, ours with a confidence interval over seeds, and whether the claim reproduces.
+/// Papers: ics20. Ctrl-C keeps what is finished.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  isonomia reproduce ics20
+  isonomia reproduce ics20 --quick --out /tmp/ics20
+  isonomia reproduce ics20 fig15 --out /tmp/fig15")]
+pub struct ReproduceOptions {
+    /// The paper
+    #[arg(value_name = "PAPER", value_parser = paper)]
+    pub paper: &'static Paper,
+    /// One study, or one item of it; for ics20: table1 (fig5 to fig8, jitter), packs (fig10 to fig15), sensitivity
+    /// [default: all]
+    #[arg(value_name = "ITEM")]
+    pub item: Option<String>,
+    /// Fewer points and seeds, for a first look
+    #[arg(long)]
+    pub quick: bool,
+    /// Directory for data, plots and the report [default: out/reproduce/PAPER]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+}
+
+fn paper(name: &str) -> Result<&'static Paper, String> {
+    let found = PAPERS.into_iter().find(|paper| paper.name == name);
+    found.ok_or_else(|| format!("allowed: {}", PAPERS.map(|paper| paper.name).join(", ")))
+}

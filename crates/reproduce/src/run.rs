@@ -1,0 +1,223 @@
+//! What a paper consists of here, and how its items are computed and written.
+
+use crate::claims::{self, Claim};
+use crate::data::Data;
+use isonomia_plot::{Bars, Plot, PlotError};
+use serde_json::json;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A paper whose claims can be computed anew.
+#[derive(Debug)]
+pub struct Paper {
+    /// Its word on a command line.
+    pub name: &'static str,
+    /// Title and venue.
+    pub title: &'static str,
+    /// What is computed, in order.
+    pub studies: &'static [Study],
+}
+
+/// Items that come out of one computation.
+#[derive(Debug)]
+pub struct Study {
+    /// The word for all of its items.
+    pub name: &'static str,
+    /// The word for each item, such as `fig10`.
+    pub items: &'static [&'static str],
+    /// What is computed.
+    pub about: &'static str,
+    /// Computes the items, in their order.
+    pub run: fn(&Context) -> Result<Vec<Finding>, Stopped>,
+}
+
+/// What came out for one item.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// One of [`Study::items`].
+    pub item: &'static str,
+    /// What it shows.
+    pub title: String,
+    /// Everything that was chosen, seeds among it.
+    pub configuration: serde_json::Value,
+    /// The raw data.
+    pub data: Data,
+    /// Plots of the data; the first is named after the item, others after it and their own word.
+    pub plots: Vec<(&'static str, Figure)>,
+    /// What the paper says of it, and what came of that.
+    pub claims: Vec<Claim>,
+}
+
+/// A drawing of data.
+#[derive(Clone, Debug)]
+pub enum Figure {
+    /// Lines over an axis.
+    Lines(Plot),
+    /// Stacked bars.
+    Bars(Bars),
+}
+
+impl Figure {
+    fn save(&self, png: &Path, svg: &Path) -> Result<(), PlotError> {
+        match self {
+            Self::Lines(plot) => plot.save(png, svg),
+            Self::Bars(bars) => bars.save(png, svg),
+        }
+    }
+}
+
+/// How much to compute, whom to tell, and when to stop.
+pub struct Context<'a> {
+    /// A first look: fewer points and seeds.
+    pub quick: bool,
+    stop: &'a AtomicBool,
+    progress: &'a (dyn Fn(&str, usize, usize) + Sync),
+}
+
+/// Somebody asked to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("stopped")]
+pub struct Stopped;
+
+/// Why a paper was not computed to its end.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReproduceError {
+    /// No item or study of that name.
+    #[error("{paper} has no item {item:?} (allowed: {allowed})")]
+    UnknownItem {
+        /// The paper's word.
+        paper: &'static str,
+        /// What was asked for.
+        item: String,
+        /// Every word there is.
+        allowed: String,
+    },
+    /// Somebody asked to stop; what was finished is written.
+    #[error("stopped; {} items were finished before", done.len())]
+    Stopped {
+        /// The finished items.
+        done: Vec<&'static str>,
+    },
+    /// A file cannot be written.
+    #[error("cannot write {}: {source}", path.display())]
+    Write {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A plot cannot be drawn.
+    #[error(transparent)]
+    Plot(#[from] PlotError),
+}
+
+impl<'a> Context<'a> {
+    /// `progress` hears what is being done, how much of it is done, and of how much.
+    pub fn new(quick: bool, stop: &'a AtomicBool, progress: &'a (dyn Fn(&str, usize, usize) + Sync)) -> Self {
+        Self { quick, stop, progress }
+    }
+
+    /// One that computes all, tells nobody, and is never stopped.
+    pub fn quiet() -> Context<'static> {
+        static NEVER: AtomicBool = AtomicBool::new(false);
+        Context { quick: false, stop: &NEVER, progress: &|_, _, _| () }
+    }
+
+    /// Whether to go on; asked every few milliseconds.
+    ///
+    /// # Errors
+    /// Somebody asked to stop.
+    pub fn go_on(&self) -> Result<(), Stopped> {
+        if self.stop.load(Ordering::Relaxed) { Err(Stopped) } else { Ok(()) }
+    }
+
+    /// Tells that `done` of `all` steps of `what` are done.
+    pub fn tell(&self, what: &str, done: usize, all: usize) {
+        (self.progress)(what, done, all);
+    }
+}
+
+impl Paper {
+    /// Computes `item` (a study, one of its items, or all if `None`) and writes into `dir`, which must be there: for
+    /// each item its data as CSV and JSON and its plots as PNG and SVG, as soon as it is finished, and the claims of
+    /// all as `claims.md`. `provenance` goes into every JSON file. Gives what was written.
+    ///
+    /// # Errors
+    /// There is no such item, a file cannot be written, or the context was told to stop.
+    pub fn reproduce(
+        &self,
+        item: Option<&str>,
+        dir: &Path,
+        provenance: &serde_json::Value,
+        context: &Context,
+    ) -> Result<Vec<PathBuf>, ReproduceError> {
+        let wanted = self.wanted(item)?;
+        let mut files = Vec::new();
+        let mut done = Vec::new();
+        let mut claims: Vec<(&'static str, Claim)> = Vec::new();
+        for study in self.studies.iter().filter(|study| study.items.iter().any(|item| wanted.contains(item))) {
+            let findings = (study.run)(context).map_err(|Stopped| ReproduceError::Stopped { done: done.clone() })?;
+            for finding in findings.into_iter().filter(|finding| wanted.contains(&finding.item)) {
+                files.extend(self.save(&finding, dir, provenance, context.quick)?);
+                done.push(finding.item);
+                claims.extend(finding.claims.into_iter().map(|claim| (finding.item, claim)));
+            }
+            write(&dir.join("claims.md"), &claims::report(self, &claims, context.quick))?;
+        }
+        files.push(dir.join("claims.md"));
+        Ok(files)
+    }
+
+    fn wanted(&self, item: Option<&str>) -> Result<Vec<&'static str>, ReproduceError> {
+        let words = |study: &'static Study| std::iter::once(study.name).chain(study.items.iter().copied());
+        let is_wanted = |study: &Study, name: &str| item.is_none_or(|item| item == study.name || item == name);
+        let items = self
+            .studies
+            .iter()
+            .flat_map(|study| study.items.iter().copied().filter(move |name| is_wanted(study, name)));
+        let wanted: Vec<_> = items.collect();
+        if wanted.is_empty() {
+            let allowed: Vec<_> = self.studies.iter().flat_map(words).collect();
+            let item = item.unwrap_or_default().to_owned();
+            return Err(ReproduceError::UnknownItem { paper: self.name, item, allowed: allowed.join(", ") });
+        }
+        Ok(wanted)
+    }
+
+    fn save(
+        &self,
+        finding: &Finding,
+        dir: &Path,
+        provenance: &serde_json::Value,
+        quick: bool,
+    ) -> Result<Vec<PathBuf>, ReproduceError> {
+        let path = |ending: &str| dir.join(format!("{}{ending}", finding.item));
+        let mut files = vec![path(".csv"), path(".json")];
+        write(&files[0], &finding.data.csv())?;
+        let json = json!({
+            "paper": self.name,
+            "item": finding.item,
+            "title": finding.title,
+            "quick": quick,
+            "provenance": provenance,
+            "configuration": finding.configuration,
+            "claims": finding.claims,
+            "columns": finding.data.columns(),
+            "rows": finding.data.rows(),
+        });
+        write(&files[1], &format!("{json:#}\n"))?;
+        for (word, plot) in &finding.plots {
+            let word = if word.is_empty() { String::new() } else { format!("-{word}") };
+            let both = [".png", ".svg"].map(|ending| path(&format!("{word}{ending}")));
+            plot.save(&both[0], &both[1])?;
+            files.extend(both);
+        }
+        Ok(files)
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), ReproduceError> {
+    std::fs::write(path, text).map_err(|source| ReproduceError::Write { path: path.to_owned(), source })
+}

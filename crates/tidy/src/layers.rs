@@ -6,9 +6,9 @@ use crate::Finding;
 const LAYERS: [&[&str]; 5] = [
     &["units"],
     &["allocation", "planning", "plot", "policy", "proto"],
-    &["sim", "store", "transport"],
+    &["sim", "store", "transport", "whatif"],
     &["client", "reproduce", "server"],
-    &["isonomia", "preload", "bench", "tidy"],
+    &["isonomia", "preload", "bench", "python", "tidy"],
 ];
 
 /// Checks the dependencies in the manifest of crate `name` (its directory); those for tests may be any.

@@ -1,0 +1,50 @@
+//! The native part of the Python package `isonomia`: `isonomia._native`.
+//!
+//! Functions here take text and give JSON text; `python/isonomia` makes Python's own data of both. So a result from
+//! Python is, field by field, what the command line prints with `--json`, and an error has the same words.
+//!
+//! Python can go on in other threads meanwhile. Simulations end soon after Ctrl-C; the other functions finish first,
+//! which takes them well under a second.
+
+mod answers;
+mod policy;
+mod program;
+mod simulation;
+
+use pyo3::create_exception;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use serde::Serialize;
+use std::fmt::Display;
+
+create_exception!(
+    isonomia,
+    Error,
+    PyValueError,
+    "Something that was given cannot be used; the message says what, where, and what is allowed."
+);
+
+/// `error` in Python.
+fn refuse(error: impl Display) -> PyErr {
+    Error::new_err(error.to_string())
+}
+
+/// `value` as JSON text.
+fn json(value: &impl Serialize) -> PyResult<String> {
+    serde_json::to_string(value).map_err(refuse)
+}
+
+/// The module.
+#[pymodule]
+mod _native {
+    #[pymodule_export]
+    use super::Error;
+    #[pymodule_export]
+    use super::answers::{allocate, plan_pack, plan_schedule, toml_of_json};
+    #[pymodule_export]
+    use super::policy::shares;
+    #[pymodule_export]
+    use super::program::solve_packing;
+    #[pymodule_export]
+    use super::simulation::{scenario_points, simulate};
+}

@@ -1,0 +1,270 @@
+//! What a bandwidth allocation scheme gives each application of a case, for one decision.
+
+mod case;
+
+use case::Case;
+use isonomia_allocation::{
+    Allocation, Coflow, CoflowError, Coupons, Gift, GiftConfig, GiftConfigError, Order, Problem, ProblemError,
+    ProgramError, Rule, RuleThrottle, bsip, mbw, pofs, token_bucket,
+};
+use isonomia_units::Nanos;
+use serde::Serialize;
+use std::str::FromStr;
+
+/// The part of the fair share that coflow keeps for everybody if the case does not say.
+const GUARANTEE: f64 = 0.5;
+
+/// Bandwidth allocation schemes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// Per-OST fair share: each target for itself.
+    Pofs,
+    /// Basic synchronous I/O progress: the fair share of the most contended target.
+    Bsip,
+    /// Minimum bandwidth wastage: the greatest effective bandwidth.
+    Mbw,
+    /// Throttle small applications.
+    Tsa,
+    /// Expand small applications.
+    Esa,
+    /// Throttle the most frequent applications.
+    Tmf,
+    /// Throttle randomly.
+    Rnd,
+    /// Throttle and reward, with coupons.
+    Gift,
+    /// Token buckets with spare bandwidth shared.
+    Tbf,
+    /// A guaranteed part of the fair share, the rest in an order.
+    Coflow,
+}
+
+impl Scheme {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::Pofs,
+        Self::Bsip,
+        Self::Mbw,
+        Self::Tsa,
+        Self::Esa,
+        Self::Tmf,
+        Self::Rnd,
+        Self::Gift,
+        Self::Tbf,
+        Self::Coflow,
+    ];
+
+    /// The word for it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pofs => "pofs",
+            Self::Bsip => "bsip",
+            Self::Mbw => "mbw",
+            Self::Tsa => "tsa",
+            Self::Esa => "esa",
+            Self::Tmf => "tmf",
+            Self::Rnd => "rnd",
+            Self::Gift => "gift",
+            Self::Tbf => "tbf",
+            Self::Coflow => "coflow",
+        }
+    }
+}
+
+/// A word that is no scheme.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("scheme {0:?} is unknown (allowed: {names})", names = Scheme::ALL.map(Scheme::name).join(", "))]
+pub struct ParseSchemeError(String);
+
+impl FromStr for Scheme {
+    type Err = ParseSchemeError;
+
+    fn from_str(text: &str) -> Result<Self, ParseSchemeError> {
+        Self::ALL.into_iter().find(|scheme| scheme.name() == text).ok_or_else(|| ParseSchemeError(text.to_owned()))
+    }
+}
+
+/// Why there is no allocation; always one line that begins with the case's name.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AllocateError {
+    /// Something in the case cannot be used.
+    #[error("{file}{what}")]
+    Case {
+        /// The case's name.
+        file: String,
+        /// `:LINE: FIELD: what is wrong (allowed: …)`.
+        what: String,
+    },
+    /// The case makes no problem.
+    #[error("{file}: {source}")]
+    Problem {
+        /// The case's name.
+        file: String,
+        /// Why.
+        source: ProblemError,
+    },
+    /// The scheme cannot decide.
+    #[error("{file}: {source}")]
+    Decision {
+        /// The case's name.
+        file: String,
+        /// Why.
+        source: DecisionError,
+    },
+}
+
+/// Why a scheme cannot decide.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecisionError {
+    /// A coflow order lacks what it needs.
+    #[error(transparent)]
+    Coflow(#[from] CoflowError),
+    /// The linear program was not solved.
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// A parameter of GIFT's is out of its range.
+    #[error(transparent)]
+    GiftConfig(#[from] GiftConfigError),
+}
+
+/// What a scheme gives, in the order of the case. Bandwidth and coupons are counted in targets.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Report {
+    /// The applications.
+    pub apps: Vec<AppLine>,
+    /// The targets.
+    pub targets: Vec<TargetLine>,
+    /// What all applications together can make use of.
+    pub effective_bandwidth: f64,
+}
+
+/// What one application gets.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct AppLine {
+    /// Its name.
+    pub name: String,
+    /// Its part of each of its targets, under synchronous progress.
+    pub share: f64,
+    /// The part under BSIP.
+    pub fair_share: f64,
+    /// Coupons for what it gives up.
+    pub coupon_issued: f64,
+    /// Coupons that it is paid for.
+    pub coupon_redeemed: f64,
+}
+
+/// What one target gives.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TargetLine {
+    /// Its name.
+    pub name: String,
+    /// The part of its bandwidth that somebody makes use of.
+    pub used: f64,
+    /// The rest.
+    pub wasted: f64,
+}
+
+/// What `scheme` gives to the applications of the case `text`, a TOML file called `file`.
+///
+/// # Errors
+/// The first thing in the case that cannot be used, or what keeps the scheme from deciding.
+pub fn allocate(file: &str, text: &str, scheme: Scheme) -> Result<Report, AllocateError> {
+    let wrong = |what| AllocateError::Case { file: file.to_owned(), what };
+    let case = Case::parse(text).map_err(wrong)?;
+    let problem = case.problem().map_err(|source| AllocateError::Problem { file: file.to_owned(), source })?;
+    let allocation = decide(&case, &problem, scheme).map_err(|error| match &error {
+        DecisionError::Coflow(CoflowError::UnknownRemaining { app, target, order }) => {
+            let what = format!("unknown at `{target}` (allowed: bytes for each target, which order {order} needs)");
+            wrong(case.wrong(app, "remaining", what))
+        }
+        _ => AllocateError::Decision { file: file.to_owned(), source: error },
+    })?;
+    Ok(report(&case, &allocation))
+}
+
+fn decide(case: &Case, problem: &Problem, scheme: Scheme) -> Result<Allocation, DecisionError> {
+    let b_thres = case.b_thres.unwrap_or(GiftConfig::default().b_thres);
+    let by_rule = |rule| RuleThrottle::new(rule, b_thres, case.seed).decide(problem);
+    Ok(match scheme {
+        Scheme::Pofs => pofs(problem, case.progress),
+        Scheme::Bsip => bsip(problem),
+        Scheme::Mbw => mbw(problem)?,
+        Scheme::Tsa => by_rule(Rule::Small),
+        Scheme::Esa => by_rule(Rule::Large),
+        Scheme::Tmf => by_rule(Rule::MostFrequent),
+        Scheme::Rnd => by_rule(Rule::Random),
+        Scheme::Tbf => token_bucket(problem, case.progress),
+        Scheme::Gift => {
+            let mut gift = Gift::new(GiftConfig { b_thres, ..GiftConfig::default() })?;
+            for (app, owed) in problem.apps().iter().map(|app| (app, case.owed(&app.name))) {
+                if owed > Coupons(0) {
+                    gift.carry(app, owed);
+                }
+            }
+            gift.decide(Nanos::ZERO, problem)?
+        }
+        Scheme::Coflow => {
+            let knows_sizes =
+                problem.apps().iter().flat_map(|app| &app.demands).all(|demand| demand.remaining.is_some());
+            let order = case.order.unwrap_or(if knows_sizes { Order::Bottleneck } else { Order::Attained });
+            Coflow::new(case.guarantee.unwrap_or(GUARANTEE), order)?.allocate(problem)?
+        }
+    })
+}
+
+/// The allocation in the order of the case.
+fn report(case: &Case, allocation: &Allocation) -> Report {
+    let app = |name: &str| {
+        allocation.app(name).map(|app| AppLine {
+            name: name.to_owned(),
+            share: app.share,
+            fair_share: app.fair_share,
+            coupon_issued: app.coupon_issued.targets(),
+            coupon_redeemed: app.coupon_redeemed.targets(),
+        })
+    };
+    let uses = allocation.target_uses();
+    let target = |name: &str| {
+        let found = uses.iter().find(|target| target.name.as_ref() == name);
+        found.map(|target| TargetLine { name: name.to_owned(), used: target.used, wasted: target.wasted })
+    };
+    Report {
+        apps: case.app_names().filter_map(app).collect(),
+        targets: case.targets.iter().filter_map(|name| target(name)).collect(),
+        effective_bandwidth: allocation.effective_bandwidth(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_decision_of_gift_fig_6() {
+        let text = "b_thres = 0.3\n[[app]]\nname = \"A\"\ntargets = [\"t1\"]\nthrottle_friendly = true\n\
+                    [[app]]\nname = \"B\"\ntargets = [\"t1\", \"t2\"]\nthrottle_friendly = false\n";
+        let report = allocate("k1.toml", text, Scheme::Gift).unwrap();
+        let shares: Vec<f64> = report.apps.iter().map(|app| (app.share * 1e6).round() / 1e6).collect();
+        assert_eq!(shares, [0.35, 0.65]);
+    }
+
+    #[test]
+    fn complaints_begin_with_the_file_and_its_line() {
+        let complaint = |text| allocate("case.toml", text, Scheme::Coflow).unwrap_err().to_string();
+        let error = complaint("[[app]]\nname = \"A\"\ntargets = [\"t1\"]\nweight = -1.0\n");
+        assert_eq!(error, "case.toml:4: app `A`: weight: -1 (allowed: a positive number)");
+        let error = complaint("order = \"bssf\"\n[[app]]\nname = \"A\"\ntargets = [\"t1\"]\n");
+        assert!(error.starts_with("case.toml:3: app `A`: remaining: unknown at `t1`"), "{error}");
+    }
+
+    #[test]
+    fn schemes_have_names() {
+        for scheme in Scheme::ALL {
+            assert_eq!(scheme.name().parse(), Ok(scheme));
+        }
+        let error = "best".parse::<Scheme>().unwrap_err().to_string();
+        assert!(error.starts_with("scheme \"best\" is unknown (allowed: pofs, bsip,"), "{error}");
+    }
+}

@@ -1,0 +1,11 @@
+//! What-if questions: one decision of an allocation scheme, a schedule of I/O phases, a plan of packs.
+//!
+//! What `isonomia allocate`, `isonomia plan` and the Python package have in common: input as text, with complaints
+//! that name file, line and field, and reports whose fields are those of the JSON that scripts rely on. How text got
+//! here and who reads the report is up to the caller.
+
+pub mod allocate;
+mod input;
+pub mod plan;
+
+pub use input::{FILE_LEN_MAX, ReadError, read, read_text};

@@ -1,0 +1,24 @@
+"""The policy laboratory: try a policy before it touches a machine.
+
+The functions here run the code that the servers and the command line run. What they return is plain data, field by field
+what the command prints with ``--json``; :func:`frame` makes a pandas frame of it. :mod:`isonomia.plots` draws it with
+matplotlib, :mod:`isonomia.darshan` reads logs of Darshan. Whatever cannot be used raises :class:`Error`.
+"""
+
+from ._native import Error
+from .frames import frame
+from .laboratory import allocate, plan_pack, plan_schedule, shares, solve_packing
+from .simulation import join, points, simulate
+
+__all__ = [
+    "Error",
+    "allocate",
+    "frame",
+    "join",
+    "plan_pack",
+    "plan_schedule",
+    "points",
+    "shares",
+    "simulate",
+    "solve_packing",
+]

@@ -1,0 +1,46 @@
+"""Scenarios in virtual time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, Optional, cast
+
+from . import _native
+from .sources import Document, document
+
+#: What ``isonomia sim --json`` prints: of one scenario its outcome, of a sweep the list ``points``.
+Outcome = dict[str, Any]
+
+
+def simulate(
+    scenario: Document,
+    *,
+    seed: Optional[int] = None,
+    part: Optional[tuple[int, int]] = None,
+    threads: Optional[int] = None,
+) -> Outcome:
+    """Simulates a scenario (a TOML file or a mapping) with the arbiters and schemes that decide live.
+
+    Without a sweep the result is the outcome: ``level`` is "request" or "fluid", and there are ``jobs`` and ``targets``, or
+    ``applications``. With a sweep it is ``{"points": [...]}``, each with ``point``, ``settings`` and ``outcome``, computed on
+    ``threads`` threads (all cores). ``part=(i, n)`` computes every ``n``-th point from ``i`` on, 0 ≤ i < n; :func:`join` puts
+    parts together. ``seed`` replaces the one in the scenario. Ctrl-C raises KeyboardInterrupt soon.
+    """
+    file, text = document(scenario, "scenario")
+    results = json.loads(_native.simulate(file, text, seed, part or (0, 1), threads))
+    if part is None and len(results) == 1 and not results[0]["settings"]:
+        return cast(Outcome, results[0]["outcome"])
+    return {"points": results}
+
+
+def points(scenario: Document) -> list[dict[str, str]]:
+    """What is set in each point of a scenario's sweep, by path, as it is written there; nothing without a sweep."""
+    settings = json.loads(_native.scenario_points(*document(scenario, "scenario")))
+    return [dict(point) for point in settings if point]
+
+
+def join(parts: Iterable[Outcome]) -> Outcome:
+    """The points of several parts of a sweep, in order."""
+    together = {point["point"]: point for part in parts for point in part["points"]}
+    return {"points": [together[number] for number in sorted(together)]}

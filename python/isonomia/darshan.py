@@ -1,20 +1,25 @@
 """I/O profiles from Darshan logs, for the simulator's ``io_profile``.
 
-A profile is a table of phases, ``start_s,op,request_bytes,requests``, that every process of a job goes through alike. A log
-is cut into bursts: times without I/O of at least ``gap_s`` divide them, and each burst becomes a phase for its reads, its
-writes and its metadata operations. What all processes did is spread over them evenly; bytes are kept within rounding.
+A profile is a table of phases, ``start_s,op,request_bytes,requests``, that every process of a job goes through alike. A
+log is cut into bursts: times without I/O of at least ``gap_s`` divide them, and each burst becomes a phase for its
+reads, its writes and its metadata operations. What all processes did is spread over them evenly; bytes are kept within
+rounding.
 
-Reads and writes are those of the extended trace (DXT) if the log has one, and else the totals of each file, from its first
-to its last access. Calls through MPI-IO and HDF5 arrive at POSIX and are counted there; STDIO is counted beside it. What is
-lost: which process did what, and the order within a burst.
+Reads and writes are those of the extended trace (DXT) if the log has one, and else the totals of each file, from its
+first to its last access. Calls through MPI-IO and HDF5 arrive at POSIX and are counted there; STDIO is counted beside
+it. What is lost: which process did what, and the order within a burst.
 """
 
 from __future__ import annotations
 
 import csv as csv_module
+import json
 import math
 import os
-from collections.abc import Iterable
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
 from typing import Any, NamedTuple, Optional, TypedDict
 
 from ._native import Error
@@ -44,111 +49,97 @@ class _Access(NamedTuple):
     start_s: float
     end_s: float
     op: str
-    bytes: int
-    count: int
+    volume: int
+    requests: int
 
 
 def profile(log: Path, csv: Optional[Path] = None, *, gap_s: float = 1.0) -> list[Phase]:
     """The I/O profile of a Darshan log; also written to the file ``csv`` if there is one.
 
-    Needs the package ``darshan``. Raises :class:`isonomia.Error` with the file and the counter if the log cannot be used.
+    Needs the package ``darshan``. Raises :class:`isonomia.Error` with the file and the counter if the log cannot be
+    used.
     """
+    return _profile(_read(os.fspath(log)), os.fspath(log), csv, gap_s)
+
+
+def job(log: Path, csv: Path, *, name: str = "job", gap_s: float = 1.0) -> dict[str, Any]:
+    """A ``[[job]]`` of a scenario that does what the log says, with the profile in the file ``csv``."""
+    content = _read(os.fspath(log))
+    _profile(content, os.fspath(log), csv, gap_s)
+    return {"name": name, "processes": content["processes"], "io_profile": os.path.abspath(csv)}
+
+
+def _profile(content: dict[str, Any], file: str, csv: Optional[Path], gap_s: float) -> list[Phase]:
     if not gap_s > 0:
         raise Error(f"gap_s: {gap_s} (allowed: a number greater than 0, in seconds)")
-    with _open(log) as report:
-        phases = _phases(_accesses(report, os.fspath(log)), _processes(report, log), gap_s)
+    phases = _phases(list(_accesses(content, file)), content["processes"], gap_s)
     if not phases:
-        raise Error(f"{os.fspath(log)}: no read, write or metadata operation of POSIX or STDIO in it")
+        raise Error(f"{file}: no read, write or metadata operation of POSIX or STDIO in it")
     if csv is not None:
-        with open(csv, "w", newline="", encoding="utf-8") as file:
-            writer = csv_module.DictWriter(file, COLUMNS, lineterminator="\n")
+        with open(csv, "w", newline="", encoding="utf-8") as out:
+            writer = csv_module.DictWriter(out, COLUMNS, lineterminator="\n")
             writer.writeheader()
             writer.writerows(phases)
     return phases
 
 
-def job(log: Path, csv: Path, *, name: str = "job", gap_s: float = 1.0) -> dict[str, Any]:
-    """A ``[[job]]`` of a scenario that does what the log says, with the profile in the file ``csv``."""
-    profile(log, csv, gap_s=gap_s)
-    with _open(log) as report:
-        return {"name": name, "processes": _processes(report, log), "io_profile": os.path.abspath(csv)}
-
-
-def _open(log: Path) -> Any:
-    import darshan
-
-    file = os.fspath(log)
+def _read(file: str) -> dict[str, Any]:
+    """What :mod:`isonomia.darshan_log` finds, which may not survive it."""
     try:
         with open(file, "rb"):
             pass
-        return darshan.DarshanReport(file, read_all=False)
     except OSError as error:
         raise Error(f"cannot open {file}: {error.strerror}") from None
-    except Exception as error:
-        raise Error(f"{file}: is no log of Darshan that can be read ({error})") from None
+    # Where a broken log makes the library remove a file of no sensible name, it finds none.
+    with tempfile.TemporaryDirectory() as nowhere:
+        reader = subprocess.run(
+            [sys.executable, "-m", "isonomia.darshan_log", os.path.abspath(file)],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            cwd=nowhere,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(path or os.getcwd() for path in sys.path)},
+        )
+    if reader.returncode != 0:
+        said = reader.stderr.strip().splitlines() or [f"its library ended with {reader.returncode}"]
+        raise Error(f"{file}: is no log of Darshan that can be read ({said[0]})")
+    content: dict[str, Any] = json.loads(reader.stdout.splitlines()[-1])
+    if content["processes"] < 1:
+        raise Error(f"{file}: nprocs: {content['processes']} (allowed: 1 or more)")
+    return content
 
 
-def _processes(report: Any, log: Path) -> int:
-    processes = int(report.metadata["job"]["nprocs"])
-    if processes < 1:
-        raise Error(f"{os.fspath(log)}: nprocs: {processes} (allowed: 1 or more)")
-    return processes
+def _accesses(content: dict[str, Any], file: str) -> Iterator[_Access]:
+    trace = content["trace"]
+    for op, segments in (trace or {}).items():
+        field = f"DXT_POSIX.{op}_segments"
+        for start_s, end_s, length in segments:
+            start_s, end_s = _time(file, field, start_s), _time(file, field, end_s)
+            yield _Access(start_s, max(start_s, end_s), op, _amount(file, field, length), 1)
+    for module, records in content["records"].items():
+        ops = () if module == "POSIX" and trace is not None else ("read", "write")
+        for record in records:
+            yield from _totals(record, file, module, ops)
 
 
-def _accesses(report: Any, file: str) -> list[_Access]:
-    found: list[_Access] = []
-    has_trace = "DXT_POSIX" in report.modules
-    if has_trace:
-        found += _trace(report, file)
-    for module in ("POSIX", "STDIO"):
-        if module in report.modules:
-            data = () if module == "POSIX" and has_trace else ("read", "write")
-            found += _totals(report, file, module, data)
-    return found
-
-
-def _trace(report: Any, file: str) -> Iterable[_Access]:
-    _read(file, "DXT_POSIX", lambda: report.mod_read_all_dxt_records("DXT_POSIX", dtype="pandas"))
-    for record in report.records["DXT_POSIX"]._records:
-        for op in ("read", "write"):
-            segments = record[f"{op}_segments"]
-            columns = (segments[name].tolist() for name in ("start_time", "end_time", "length"))
-            for start_s, end_s, length in zip(*columns):
-                field = f"DXT_POSIX.{op}_segments"
-                start_s, end_s = _time(file, field, start_s), _time(file, field, end_s)
-                yield _Access(start_s, max(start_s, end_s), op, _amount(file, field, length), 1)
-
-
-def _totals(report: Any, file: str, module: str, data: tuple[str, ...]) -> Iterable[_Access]:
-    _read(file, module, lambda: report.mod_read_all_records(module))
-    frames = report.records[module].to_df()
-    counters, times = frames["counters"].to_dict("records"), frames["fcounters"].to_dict("records")
-    for counter, time in zip(counters, times):
-        for op in data:
-            word = "READ" if op == "read" else "WRITE"
-            written = "READ" if op == "read" else "WRITTEN"
-            count = _amount(file, f"{module}_{word}S", counter[f"{module}_{word}S"])
-            if count:
-                volume = _amount(file, f"{module}_BYTES_{written}", counter[f"{module}_BYTES_{written}"])
-                yield _Access(*_span(file, time, f"{module}_F_{word}"), op, volume, count)
-        operations = [f"{module}_{name}" for name in _METADATA[module] if f"{module}_{name}" in counter]
-        # Darshan writes -1 where it does not count.
-        count = sum(max(0, int(counter[name])) for name in operations)
+def _totals(record: dict[str, Any], file: str, module: str, ops: tuple[str, ...]) -> Iterator[_Access]:
+    for op in ops:
+        counter, volume = f"{module}_{op.upper()}S", f"{module}_BYTES_{'READ' if op == 'read' else 'WRITTEN'}"
+        count = _amount(file, counter, record[counter])
         if count:
-            start_s, _ = _span(file, time, f"{module}_F_OPEN")
-            yield _Access(start_s, start_s, "metadata", 0, count)
+            span = _span(file, record, f"{module}_F_{op.upper()}")
+            yield _Access(*span, op, _amount(file, volume, record[volume]), count)
+    # Darshan writes -1 where it does not count.
+    count = sum(max(0, int(record.get(f"{module}_{name}", 0))) for name in _METADATA[module])
+    if count:
+        start_s, _ = _span(file, record, f"{module}_F_OPEN")
+        yield _Access(start_s, start_s, "metadata", 0, count)
 
 
-def _span(file: str, time: dict[str, float], name: str) -> tuple[float, float]:
-    start_s = _time(file, f"{name}_START_TIMESTAMP", time[f"{name}_START_TIMESTAMP"])
-    return start_s, max(start_s, _time(file, f"{name}_END_TIMESTAMP", time[f"{name}_END_TIMESTAMP"]))
-
-
-def _read(file: str, module: str, read: Any) -> None:
-    try:
-        read()
-    except Exception as error:
-        raise Error(f"{file}: {module}: cannot be read ({error})") from None
+def _span(file: str, record: dict[str, Any], name: str) -> tuple[float, float]:
+    start, end = f"{name}_START_TIMESTAMP", f"{name}_END_TIMESTAMP"
+    start_s = _time(file, start, record[start])
+    return start_s, max(start_s, _time(file, end, record[end]))
 
 
 def _time(file: str, field: str, value: float) -> float:
@@ -169,7 +160,7 @@ def _phases(accesses: list[_Access], processes: int, gap_s: float) -> list[Phase
         rows = []
         for op in ("metadata", "read", "write"):
             own = [access for access in burst if access.op == op]
-            volume, count = sum(access.bytes for access in own), sum(access.count for access in own)
+            volume, count = sum(access.volume for access in own), sum(access.requests for access in own)
             requests = round(count / processes)
             if op != "metadata" and volume:
                 requests = max(1, requests)
@@ -182,7 +173,7 @@ def _phases(accesses: list[_Access], processes: int, gap_s: float) -> list[Phase
     return phases
 
 
-def _bursts(accesses: list[_Access], gap_s: float) -> Iterable[list[_Access]]:
+def _bursts(accesses: list[_Access], gap_s: float) -> Iterator[list[_Access]]:
     burst: list[_Access] = []
     end_s = -math.inf
     for access in accesses:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Optional, TypedDict, Union, cast
 
@@ -101,9 +102,9 @@ class Optimum(TypedDict):
 def allocate(case: Document, scheme: str) -> Allocation:
     """What a bandwidth allocation scheme gives each application of a case, for one decision.
 
-    ``case`` is a TOML file or a mapping: a list ``app`` with ``name``, ``targets`` and what ``isonomia allocate --help``
-    names. ``scheme`` is one of pofs, bsip, mbw, tsa, esa, tmf, rnd, gift, tbf, coflow. A share is an application's part of
-    each of its targets under synchronous progress; bandwidth and coupons are counted in targets.
+    ``case`` is a TOML file or a mapping: a list ``app`` with ``name``, ``targets`` and what ``isonomia allocate
+    --help`` names. ``scheme`` is one of pofs, bsip, mbw, tsa, esa, tmf, rnd, gift, tbf, coflow. A share is an
+    application's part of each of its targets under synchronous progress; bandwidth and coupons are counted in targets.
 
     >>> case = {"app": [{"name": "A", "targets": ["t1"]}, {"name": "B", "targets": ["t1", "t2"]}]}
     >>> [app["share"] for app in allocate(case, "bsip")["apps"]]
@@ -116,8 +117,8 @@ def allocate(case: Document, scheme: str) -> Allocation:
 def plan_schedule(apps: Table, policy: str) -> Schedule:
     """Schedules applications that compute and do I/O in turn on one exclusive I/O node.
 
-    ``apps`` is a CSV file, a list of mappings, or a pandas frame, with ``id``, ``compute_s``, ``io_s``, ``iterations`` and,
-    optional, ``release_s``. ``policy`` is one of fifo, lowest-id, longest-io, shortest-io, shortest-remaining,
+    ``apps`` is a CSV file, a list of mappings, or a pandas frame, with ``id``, ``compute_s``, ``io_s``, ``iterations``
+    and, optional, ``release_s``. ``policy`` is one of fifo, lowest-id, longest-io, shortest-io, shortest-remaining,
     longest-remaining, bandwidth, stretch. Ties go to the lowest id.
     """
     file, text = table(apps, "apps")
@@ -139,10 +140,11 @@ def plan_pack(
 ) -> Packs:
     """Puts jobs into packs that run together, and the packs on I/O nodes.
 
-    ``jobs`` is a CSV file, a list of mappings, or a pandas frame, with ``id``, ``nodes``, ``iterations``, ``compute_s``,
-    ``volume``: what one iteration moves, in the unit whose rate ``bandwidth`` gives. Instead, ``swf`` is a log in the Standard
-    Workload Format, of whose jobs ``processors_per_node``, ``iterations`` and ``io_fraction`` say what to assume. ``nodes``
-    are those of each I/O node; ``sensibility`` is 1, "alpha", "inf", or another number greater than 0.
+    ``jobs`` is a CSV file, a list of mappings, or a pandas frame, with ``id``, ``nodes``, ``iterations``,
+    ``compute_s``, ``volume``: what one iteration moves, in the unit whose rate ``bandwidth`` gives. Instead, ``swf`` is
+    a log in the Standard Workload Format, of whose jobs ``processors_per_node``, ``iterations`` and ``io_fraction`` say
+    what to assume. ``nodes`` are those of each I/O node; ``sensibility`` is 1, "alpha", "inf", or another number
+    greater than 0.
     """
     if (jobs is None) == (swf is None):
         raise _native.Error("jobs and swf: give one of them")
@@ -206,8 +208,8 @@ def solve_packing(
     """Solves ``max costs·x`` subject to ``rows x ≤ limits`` and ``bounds``, with coefficients that are not negative.
 
     This is the solver of the allocation schemes. ``bounds`` are pairs of lowest and highest value, the highest None if
-    there is none; 0 and none by default. With ``weights``, one for each variable, the optimum is the one that is max-min
-    fair in value over weight; it is unique.
+    there is none; 0 and none by default. With ``weights``, one for each variable, the optimum is the one that is
+    max-min fair in value over weight; it is unique.
 
     >>> solve_packing([1, 2], [[1, 1], [0, 1]], [1, 0.5], weights=[1, 1])
     {'objective': 1.5, 'values': [0.5, 0.5]}
@@ -222,7 +224,7 @@ def solve_packing(
 
 
 def _whole(name: str, value: Any, most: int) -> None:
-    if isinstance(value, bool) or value != int(value) or not 1 <= value <= most:
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or not 1 <= int(value) <= most:
         raise _native.Error(f"{name}: {value} (allowed: a whole number, 1 to {most})")
 
 

@@ -1,7 +1,7 @@
 """Results as figures that a paper could print: one column wide, vectors, colours that everybody can tell apart.
 
-Each function draws a result of this package on ``axes``, or on new ones, and returns the axes; :func:`save` writes PDF, SVG
-or PNG. Needs matplotlib.
+Each function draws a result of this package on ``axes``, or on new ones, and returns the axes; :func:`save` writes PDF,
+SVG or PNG. Needs matplotlib.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def style() -> Iterator[None]:
     import matplotlib
     from cycler import cycler
 
-    with matplotlib.rc_context({**_STYLE, "axes.prop_cycle": cycler(color=COLOURS)}):
+    settings: Any = {**_STYLE, "axes.prop_cycle": cycler(color=COLOURS)}
+    with matplotlib.rc_context(settings):
         yield
 
 
@@ -92,15 +93,16 @@ def packs(result: Mapping[str, Any], axes: Optional[Axes] = None) -> Axes:
 
 
 def throughput(outcome: Mapping[str, Any], axes: Optional[Axes] = None) -> Axes:
-    """Each job's throughput over time, of a simulation at request level; see :func:`isonomia.simulate`."""
-    _expect(outcome, "slice_ns", "a run at request level")
+    """Each job's throughput over time, of ``simulate(..., slices=True)`` at request level."""
+    if "slices" not in outcome:
+        raise Error("there are no slices in this outcome (allowed: one of a run at request level with `slices=True`)")
     with style():
         axes = _axes(axes)
         slice_s = outcome["slice_ns"] / 1e9
         for job in outcome["jobs"]:
-            rates = [count / slice_s / 2**20 for count in job["slice_bytes"]]
-            edges = [at * slice_s for at in range(len(rates) + 1)]
-            axes.stairs(rates, edges, label=job["job"])
+            volumes = [row["bytes"] for row in outcome["slices"] if row["job"] == job["job"]]
+            edges = [at * slice_s for at in range(len(volumes) + 1)]
+            axes.stairs([volume / slice_s / 2**20 for volume in volumes], edges, baseline=None, label=job["job"])
         axes.set_xlabel("time [s]")
         axes.set_ylabel("throughput [MiB/s]")
         axes.set_ylim(bottom=0)
@@ -125,9 +127,7 @@ def slowdowns(outcomes: Mapping[str, Mapping[str, Any]], axes: Optional[Axes] = 
     return axes
 
 
-def sweep(
-    result: Mapping[str, Any], x: str, y: str, *, by: Sequence[str] = (), axes: Optional[Axes] = None
-) -> Axes:
+def sweep(result: Mapping[str, Any], x: str, y: str, *, by: Sequence[str] = (), axes: Optional[Axes] = None) -> Axes:
     """Column ``y`` over setting ``x`` of a sweep, a line for each combination of ``by``; see :func:`isonomia.frame`."""
     from .frames import frame
 
@@ -140,22 +140,25 @@ def sweep(
         groups = table.groupby(list(by), sort=False) if by else [((), table)]
         for key, rows in groups:
             mean = rows.groupby(x, sort=False)[y].mean()
-            axes.plot([_number(value) for value in mean.index], mean.to_numpy(), marker="o", markersize=3, label=", ".join(map(str, key)))
+            places, label = [_number(value) for value in mean.index], ", ".join(map(str, key))
+            axes.plot(places, mean.to_numpy(), marker="o", markersize=3, label=label)
         axes.set_xlabel(x)
         axes.set_ylabel(y)
         if by:
-            axes.legend(title=", ".join(by))
+            axes.legend(title=", ".join(by), loc="upper left", bbox_to_anchor=(1, 1))
     return axes
 
 
 def save(axes: Axes, path: Path) -> None:
     """Writes the figure of ``axes``; the ending says what: .pdf, .svg, or .png."""
+    from matplotlib.figure import Figure
+
     with style():
         # matplotlib puts the time into files unless it is told not to.
         date = {"png": {}, "pdf": {"CreationDate": None}, "svg": {"Date": None}}
         figure = axes.get_figure()
         ending = str(path).rsplit(".", 1)[-1].lower()
-        if figure is None or ending not in date:
+        if not isinstance(figure, Figure) or ending not in date:
             raise Error(f"{path}: what to write? (allowed: .pdf, .svg, .png)")
         figure.savefig(path, metadata=date[ending])
 
@@ -166,11 +169,6 @@ def _axes(axes: Optional[Axes]) -> Axes:
     from matplotlib import pyplot
 
     return pyplot.subplots()[1]
-
-
-def _expect(outcome: Mapping[str, Any], key: str, what: str) -> None:
-    if key not in outcome:
-        raise Error(f"this is not {what}: `{key}` is not in it")
 
 
 def _slowdowns(outcome: Mapping[str, Any]) -> Iterator[float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any, Optional, cast
 
 from . import _native
@@ -19,19 +19,32 @@ def simulate(
     seed: Optional[int] = None,
     part: Optional[tuple[int, int]] = None,
     threads: Optional[int] = None,
+    slices: bool = False,
 ) -> Outcome:
     """Simulates a scenario (a TOML file or a mapping) with the arbiters and schemes that decide live.
 
-    Without a sweep the result is the outcome: ``level`` is "request" or "fluid", and there are ``jobs`` and ``targets``, or
-    ``applications``. With a sweep it is ``{"points": [...]}``, each with ``point``, ``settings`` and ``outcome``, computed on
-    ``threads`` threads (all cores). ``part=(i, n)`` computes every ``n``-th point from ``i`` on, 0 ≤ i < n; :func:`join` puts
-    parts together. ``seed`` replaces the one in the scenario. Ctrl-C raises KeyboardInterrupt soon.
+    Without a sweep the result is the outcome: ``level`` is "request" or "fluid", and there are ``jobs`` and
+    ``targets``, or ``applications``. With a sweep it is ``{"points": [...]}``, each with ``point``, ``settings`` and
+    ``outcome``, computed on ``threads`` threads (all cores). ``part=(i, n)`` computes every ``n``-th point from ``i``
+    on, 0 ≤ i < n; :func:`join` puts parts together. ``seed`` replaces the one in the scenario. With ``slices``,
+    outcomes at request level have a list ``slices`` of what each job had in each slice of time, as in the command's
+    ``slices.csv``. Ctrl-C raises KeyboardInterrupt soon.
     """
     file, text = document(scenario, "scenario")
-    results = json.loads(_native.simulate(file, text, seed, part or (0, 1), threads))
+    results = []
+    for result, series in json.loads(_native.simulate(file, text, seed, part or (0, 1), threads)):
+        if slices and result["outcome"]["level"] == "request":
+            result["outcome"]["slices"] = list(_slices(series, result["outcome"]["slice_ns"]))
+        results.append(result)
     if part is None and len(results) == 1 and not results[0]["settings"]:
         return cast(Outcome, results[0]["outcome"])
     return {"points": results}
+
+
+def _slices(series: list[tuple[str, list[int], list[int]]], slice_ns: int) -> Iterator[dict[str, Any]]:
+    for job, volumes, services in series:
+        for at, (volume, service_ns) in enumerate(zip(volumes, services), 1):
+            yield {"time_s": at * slice_ns / 1e9, "job": job, "bytes": volume, "service_ns": service_ns}
 
 
 def points(scenario: Document) -> list[dict[str, str]]:

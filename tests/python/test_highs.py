@@ -50,12 +50,17 @@ class Highs(unittest.TestCase):
             upper = [low + chance.choice([0.0, 0.5, 1.0, 4.0]) for low in lower]
             weights = [chance.choice([1.0, 1.0, 2.0, 0.3]) for _ in costs]
             expected = oracle.maximum(
-                costs, lower, upper,
-                [(-highspy.kHighsInf, {at: value for at, value in enumerate(row) if value}, limit)
-                 for row, limit in zip(matrix, limits)],
+                costs,
+                lower,
+                upper,
+                [
+                    (-highspy.kHighsInf, {at: value for at, value in enumerate(row) if value}, limit)
+                    for row, limit in zip(matrix, limits)
+                ],
             )
             solve = lambda weights: isonomia.solve_packing(
-                costs, matrix, limits, bounds=list(zip(lower, upper)), weights=weights)
+                costs, matrix, limits, bounds=list(zip(lower, upper)), weights=weights
+            )
             if expected is None:
                 infeasible += 1
                 with self.assertRaises(isonomia.Error, msg=f"case {case}"):
@@ -117,7 +122,9 @@ class Highs(unittest.TestCase):
             rows.append((-highspy.kHighsInf, at, 1.0 + 1e-9))
         for index in range(count):
             rows.append((fair[index], {index: 1.0, count + index: 1.0}, highspy.kHighsInf))
-        worth = {index: width[index] for index in range(count)} | {count + index: -width[index] for index in range(count)}
+        worth = {index: width[index] for index in range(count)} | {
+            count + index: -width[index] for index in range(count)
+        }
         rows.append((sum(wide * share for wide, share in zip(width, fair)) - 1e-9, worth, highspy.kHighsInf))
         return oracle.maximum(width + [0.0] * count, lower, upper, rows)
 

@@ -37,8 +37,10 @@ class Allocate(unittest.TestCase):
 
     def test_every_scheme_decides(self):
         case = {"app": [{"name": "A", "targets": ["t1"]}, {"name": "B", "targets": ["t1", "t2"]}]}
-        bandwidth = {scheme: isonomia.allocate(case, scheme)["effective_bandwidth"] for scheme in
-                     ["pofs", "bsip", "mbw", "tsa", "esa", "tmf", "rnd", "gift", "tbf", "coflow"]}
+        bandwidth = {
+            scheme: isonomia.allocate(case, scheme)["effective_bandwidth"]
+            for scheme in ["pofs", "bsip", "mbw", "tsa", "esa", "tmf", "rnd", "gift", "tbf", "coflow"]
+        }
         self.assertEqual(max(bandwidth.values()), bandwidth["mbw"])
         self.assertAlmostEqual(bandwidth["bsip"], 1.5)
 
@@ -54,7 +56,7 @@ class Allocate(unittest.TestCase):
             with self.assertRaises(isonomia.Error) as caught:
                 isonomia.allocate(case, "coflow")
             self.assertIn(words, str(caught.exception))
-        with self.assertRaisesRegex(ValueError, "scheme \"best\" is unknown .allowed: pofs, bsip, "):
+        with self.assertRaisesRegex(ValueError, 'scheme "best" is unknown .allowed: pofs, bsip, '):
             isonomia.allocate({"app": [app]}, "best")
         with self.assertRaisesRegex(isonomia.Error, "cannot open nowhere.toml: "):
             isonomia.allocate("nowhere.toml", "gift")
@@ -80,11 +82,11 @@ class Plan(unittest.TestCase):
         job = {"id": "a", "nodes": 6, "iterations": 2, "compute_s": 5, "volume": 5}
         for options, words in [
             ({"jobs": [job], "nodes": 4, "bandwidth": 1}, "<jobs>: line 2, field nodes: "),
-            ({"jobs": [{**job, "compute_s": -5}], "nodes": 8, "bandwidth": 1}, "<jobs>: line 2, field compute_s: \"-5\""),
+            ({"jobs": [{**job, "compute_s": -5}], "nodes": 8, "bandwidth": 1}, '<jobs>: line 2, field compute_s: "-5"'),
             ({"jobs": [job], "nodes": 8}, "bandwidth: is missing"),
             ({"jobs": [job], "nodes": 8, "bandwidth": 0}, "bandwidth: 0 (allowed"),
             ({"jobs": [job], "nodes": 0, "bandwidth": 1}, "nodes: 0 (allowed: a whole number"),
-            ({"jobs": [job], "nodes": 8, "bandwidth": 1, "sensibility": "most"}, "sensibility \"most\""),
+            ({"jobs": [job], "nodes": 8, "bandwidth": 1, "sensibility": "most"}, 'sensibility "most"'),
             ({"nodes": 8, "bandwidth": 1}, "jobs and swf: give one of them"),
             ({"jobs": [], "nodes": 8, "bandwidth": 1}, "<jobs>: line 1"),
         ]:

@@ -37,14 +37,14 @@ class Plots(unittest.TestCase):
         self.assertEqual(len(axes.texts), 3)
 
     def test_simulations_are_lines_with_units(self):
-        outcome = isonomia.simulate(SCENARIO)
+        outcome = isonomia.simulate(SCENARIO, slices=True)
         axes = plots.throughput(outcome)
         self.assertEqual(axes.get_ylabel(), "throughput [MiB/s]")
         self.assertEqual(len(axes.get_legend().get_texts()), 2)
         fluid = isonomia.simulate(FLUID)
         axes = plots.slowdowns({"gift": fluid, "requests": outcome})
         self.assertEqual([len(line.get_xdata()) for line in axes.lines][1], 3)
-        with self.assertRaisesRegex(isonomia.Error, "this is not a run at request level"):
+        with self.assertRaisesRegex(isonomia.Error, "there are no slices in this outcome"):
             plots.throughput(fluid)
 
     def test_sweeps_are_lines_over_a_setting(self):

@@ -44,6 +44,13 @@ class Simulate(unittest.TestCase):
             self.assertAlmostEqual(job["share"], due[job["job"]], 2)
         self.assertEqual(outcome, isonomia.simulate(SCENARIO), "the same again")
 
+    def test_slices_are_the_throughput_over_time(self):
+        outcome = isonomia.simulate(SCENARIO, slices=True)
+        table = isonomia.frame(outcome, "slices")
+        self.assertEqual(table["time_s"].max(), 2.0)
+        for job in outcome["jobs"]:
+            self.assertAlmostEqual(table[table["job"] == job["job"]]["bytes"].sum() / job["bytes"], 1, 6)
+
     def test_a_fluid_scenario_gives_its_applications(self):
         outcome = isonomia.simulate(FLUID, seed=3)
         self.assertEqual(len(isonomia.frame(outcome)), 20)
@@ -68,7 +75,7 @@ class Simulate(unittest.TestCase):
             isonomia.simulate(bad)
         with tempfile.TemporaryDirectory() as directory:
             file = Path(directory, "s.toml")
-            file.write_text("duration = \"1s\"\npolicy = 7\n")
+            file.write_text('duration = "1s"\npolicy = 7\n')
             with self.assertRaisesRegex(isonomia.Error, r"s\.toml:2: policy: "):
                 isonomia.simulate(file)
         with self.assertRaisesRegex(isonomia.Error, "part 4 of 4"):
@@ -91,7 +98,9 @@ class Simulate(unittest.TestCase):
 
     def test_ctrl_c_ends_a_simulation(self):
         program = f"import isonomia\nprint('begins', flush=True)\nisonomia.simulate({ENDLESS!r})\n"
-        child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        child = subprocess.Popen(
+            [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
         try:
             self.assertEqual(child.stdout.readline(), "begins\n")
             # Python's own handler acts before the call and in it alike; until it did, the signal is sent again.

@@ -3,7 +3,7 @@
 use crate::{json, refuse};
 use isonomia_sim::scenario::{self, Scenarios};
 use isonomia_sim::source;
-use isonomia_sim::study::{self, PointResult, Progress, Slice};
+use isonomia_sim::study::{self, Outcome, PointResult, Progress, Slice};
 use pyo3::prelude::*;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,8 +31,17 @@ pub fn scenario_points(py: Python<'_>, file: &str, text: Option<&str>) -> PyResu
     })
 }
 
-/// Simulates a scenario (the text, or the file): a list of results as JSON, of all points or of every `part.1`th
-/// from `part.0` on.
+/// What each job of a request-level outcome had in each slice: job, bytes, nanoseconds of service.
+type Slices = Vec<(String, Vec<u64>, Vec<u64>)>;
+
+fn slices_of(outcome: &Outcome) -> Slices {
+    let Outcome::Request(outcome) = outcome else { return Slices::new() };
+    let jobs = outcome.jobs.iter();
+    jobs.map(|job| (job.job.clone(), job.slice_bytes.clone(), job.slice_service_ns.clone())).collect()
+}
+
+/// Simulates a scenario (the text, or the file): results as JSON, each with its slices, of all points or of every
+/// `part.1`th from `part.0` on.
 #[pyfunction]
 pub fn simulate(
     py: Python<'_>,
@@ -52,7 +61,7 @@ pub fn simulate(
         let numbers: Vec<usize> = (0..points.len()).filter(|point| slice.contains(*point)).collect();
         let threads = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let stop = AtomicBool::new(false);
-        let mut results: Vec<PointResult> = Vec::new();
+        let mut results: Vec<(PointResult, Slices)> = Vec::new();
         let mut failure = None;
         let mut asked = Instant::now();
         study::run_points(points, &numbers, threads, &stop, &mut |progress| {
@@ -60,7 +69,10 @@ pub fn simulate(
                 let settings = points[point].settings.clone();
                 let fingerprint = study::fingerprint(&text, seed, &settings);
                 match *outcome {
-                    Ok(outcome) => results.push(PointResult { point, fingerprint, settings, outcome }),
+                    Ok(outcome) => {
+                        let slices = slices_of(&outcome);
+                        results.push((PointResult { point, fingerprint, settings, outcome }, slices));
+                    }
                     Err(error) => failure = failure.take().or_else(|| Some(refuse(error))),
                 }
             }
@@ -73,7 +85,7 @@ pub fn simulate(
         if let Some(failure) = failure {
             return Err(failure);
         }
-        results.sort_by_key(|result| result.point);
+        results.sort_by_key(|(result, _)| result.point);
         json(&results)
     })
 }

@@ -4,8 +4,20 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// What is written by people lies here; the rest is made by programs.
-const ROOTS: [&str; 9] =
-    ["crates", "docs", "fuzz", "scripts", "tests", ".ci", "README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
+const ROOTS: [&str; 12] = [
+    "crates",
+    "docs",
+    "examples",
+    "fuzz",
+    "python",
+    "scripts",
+    "tests",
+    ".ci",
+    "pyproject.toml",
+    "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+];
 const GENERATED: [&str; 5] = ["target", "corpus", "artifacts", "out", "__pycache__"];
 
 /// The repository that this crate is part of.

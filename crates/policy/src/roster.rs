@@ -223,6 +223,11 @@ impl Roster {
         self.tree.pace(self.jobs[slot as usize].leaf)
     }
 
+    /// See [`ShareTree::changes`].
+    pub(crate) fn changes(&self) -> u64 {
+        self.tree.changes()
+    }
+
     /// See [`ShareTree::active_weight`].
     pub(crate) fn active_weight(&self) -> f64 {
         self.tree.active_weight()

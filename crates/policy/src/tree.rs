@@ -55,6 +55,8 @@ pub(crate) struct ShareTree {
     steps: Vec<Step>,
     vacant: Vec<u32>,
     inner: BTreeMap<(u32, Arc<str>), u32>,
+    /// Counts the changes to what is active.
+    changes: u64,
 }
 
 impl ShareTree {
@@ -62,11 +64,19 @@ impl ShareTree {
     pub(crate) fn new(levels: &[Level]) -> Self {
         let root = Node::new(ROOT, 0, 0, Arc::from(""), true);
         let steps = vec![Step { factor: 0.0, parent: ROOT }];
-        Self { levels: levels.to_vec(), nodes: vec![root], steps, vacant: Vec::new(), inner: BTreeMap::new() }
+        Self {
+            levels: levels.to_vec(),
+            nodes: vec![root],
+            steps,
+            vacant: Vec::new(),
+            inner: BTreeMap::new(),
+            changes: 0,
+        }
     }
 
     /// Adds a leaf, inactive, that [`Self::pick`] will report as `slot`.
     pub(crate) fn insert(&mut self, info: &JobInfo, slot: u32) -> Leaf {
+        self.changes += 1;
         let mut parent = ROOT;
         let last = self.levels.len() - 1;
         for at in 0..last {
@@ -144,6 +154,11 @@ impl ShareTree {
         in_units(self.nodes[ROOT as usize].active_weight)
     }
 
+    /// A number that differs whenever a pace may.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
+    }
+
     /// The share of an active leaf times the root's active weight. Among jobs it is proportional to the share,
     /// and it does not change when an unrelated branch comes or goes, so that what a job was charged before
     /// keeps its meaning.
@@ -188,6 +203,7 @@ impl ShareTree {
 
     /// Brings the factor of an inner node in line with its active children.
     fn rescale(&mut self, node: u32) {
+        self.changes += 1;
         let weights = &self.nodes[node as usize];
         self.steps[node as usize].factor = in_units(weights.weight) / in_units(weights.active_weight);
     }

@@ -71,6 +71,8 @@ pub(crate) struct VirtualTime {
 struct Account {
     tag: u128,
     last_cost: Nanos,
+    /// [`Roster::changes`] when that was charged.
+    charged_at: u64,
     habit: Habit,
 }
 
@@ -111,8 +113,12 @@ impl VirtualTime {
 
     /// Brings the tag of a job that had nothing queued into the bounds of what it can owe or be owed.
     fn bound_tag(&mut self, slot: u32, activated: bool) {
-        let account = self.accounts[slot as usize];
+        let account = &self.accounts[slot as usize];
         let bounded = if account.tag > self.virtual_time {
+            // At an unchanged pace it is at most one request ahead as it is.
+            if account.charged_at == self.roster.changes() {
+                return;
+            }
             account.tag.min(self.virtual_time.saturating_add(self.span(slot, account.last_cost)))
         } else if activated {
             self.virtual_time
@@ -137,6 +143,7 @@ impl VirtualTime {
         }
         account.tag = account.tag.saturating_add(span);
         account.last_cost = cost;
+        account.charged_at = self.roster.changes();
         account.habit.dispatch(now, self.roster.job(slot).in_flight - 1);
         if more {
             self.turns.set(slot, (account.tag, request.job));

@@ -5,19 +5,24 @@ field what the command prints with ``--json``; :func:`frame` makes a pandas fram
 with matplotlib, :mod:`isonomia.darshan` reads logs of Darshan. Whatever cannot be used raises :class:`Error`.
 """
 
+from ._native import VERSION as __version__
 from ._native import Error
 from .frames import frame
 from .laboratory import allocate, plan_pack, plan_schedule, shares, solve_packing
+from .reproduction import papers, reproduce
 from .simulation import join, points, simulate
 
 __all__ = [
     "Error",
     "allocate",
     "frame",
+    "__version__",
     "join",
+    "papers",
     "plan_pack",
     "plan_schedule",
     "points",
+    "reproduce",
     "shares",
     "simulate",
     "solve_packing",

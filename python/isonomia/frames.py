@@ -11,11 +11,12 @@ if TYPE_CHECKING:
     import pandas
 
 #: The lists that results have, the one that is meant if none is named first.
-TABLES = ("apps", "packs", "jobs", "applications", "targets", "slices")
+TABLES = ("apps", "packs", "jobs", "applications", "targets", "slices", "claims")
 
 
 def frame(result: Mapping[str, Any], table: Optional[str] = None) -> pandas.DataFrame:
-    """One of a result's tables as a frame: ``apps``, ``packs``, ``jobs``, ``applications``, ``targets``, or ``slices``.
+    """One of a result's tables as a frame: ``apps``, ``packs``, ``jobs``, ``applications``, ``targets``,
+    ``slices``, or ``claims``.
 
     The first of these that is there if none is named. Of a sweep, every row begins with the settings of its point.
     Lists within rows stay out, but for the jobs of a pack; nested values get names such as ``latency_p99_ns``.

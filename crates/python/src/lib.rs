@@ -3,12 +3,13 @@
 //! Functions here take text and give JSON text; `python/isonomia` makes Python's own data of both. So a result from
 //! Python is, field by field, what the command line prints with `--json`, and an error has the same words.
 //!
-//! Python can go on in other threads meanwhile. Simulations end soon after Ctrl-C; the other functions finish first,
-//! which takes them well under a second.
+//! Python can go on in other threads meanwhile. Simulations and reproductions end soon after Ctrl-C; the other functions finish first,
+//! which takes them well under a second but for the largest plans.
 
 mod answers;
 mod policy;
 mod program;
+mod reproduction;
 mod simulation;
 
 use pyo3::create_exception;
@@ -38,6 +39,8 @@ fn json(value: &impl Serialize) -> PyResult<String> {
 #[pymodule]
 mod _native {
     #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
+    #[pymodule_export]
     use super::Error;
     #[pymodule_export]
     use super::answers::{allocate, plan_pack, plan_schedule, toml_of_json};
@@ -45,6 +48,8 @@ mod _native {
     use super::policy::shares;
     #[pymodule_export]
     use super::program::solve_packing;
+    #[pymodule_export]
+    use super::reproduction::{papers, reproduce};
     #[pymodule_export]
     use super::simulation::{scenario_points, simulate};
 }

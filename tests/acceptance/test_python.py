@@ -71,18 +71,47 @@ class Python(SharedServerCase):
         )
         self.assertEqual(out, "['t/a', 't/s', 't/s/b', 't/s/c'] True")
 
-    def test_mmap_is_refused(self):
+    def test_mappings_are_copies_or_refused(self):
         out = self.script(
             """
             import mmap, errno, os
-            open("f", "wb").write(b"x" * 10000)
-            for how in [mmap.ACCESS_READ, mmap.ACCESS_WRITE, mmap.ACCESS_COPY]:
-                with open("f", "r+b") as f:
-                    try: mmap.mmap(f.fileno(), 0, access=how); print("mapped")
-                    except OSError as e: print(errno.errorcode[e.errno])
+            data = os.urandom(3_000_000)
+            open("f", "wb").write(data)
+            with open("f", "r+b") as f:
+                with mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ) as m:
+                    print(m[:] == data, m.find(data[2_000_000:2_000_100]))
+                with mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_COPY) as m:
+                    m[5:8] = b"abc"
+                    print(m[:10] == data[:5] + b"abc" + data[8:10], f.read() == data)
+                with mmap.mmap(f.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ, offset=mmap.PAGESIZE) as m:
+                    print(len(m), m[:] == data[mmap.PAGESIZE:])
+                try: mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_WRITE); print("mapped")
+                except OSError as e: print(errno.errorcode[e.errno])
+            with open("f", "ab") as f:
+                try: mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ); print("mapped")
+                except OSError as e: print(errno.errorcode[e.errno])
             """
         )
-        self.assertEqual(out.split(), ["ENODEV"] * 3)
+        self.assertEqual(out.split("\n"), ["True 2000000", "True True", "2995904 True", "ENODEV", "EACCES"])
+
+    def test_a_shared_copy_does_not_become_writable(self):
+        out = self.script(
+            """
+            import ctypes, mmap, os
+            libc = ctypes.CDLL(None, use_errno=True)
+            libc.mmap.restype = ctypes.c_void_p
+            libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t] + [ctypes.c_int] * 3 + [ctypes.c_long]
+            libc.mprotect.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+            libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+            open("f", "wb").write(b"x" * 5000)
+            fd = os.open("f", os.O_RDWR)
+            for sharing in [mmap.MAP_SHARED, mmap.MAP_PRIVATE]:
+                at = libc.mmap(None, 5000, mmap.PROT_READ, sharing, fd, 0)
+                result = libc.mprotect(at, 5000, mmap.PROT_READ | mmap.PROT_WRITE)
+                print(result, ctypes.get_errno() if result else 0, libc.munmap(at, 5000))
+            """
+        )
+        self.assertEqual(out, "-1 13 0\n0 0 0")
 
     def test_databases_lock_their_files(self):
         out = self.script(
@@ -106,7 +135,7 @@ class Python(SharedServerCase):
             print(db.execute("select count(*), sum(n) from t").fetchone(), db.execute("pragma integrity_check").fetchone())
             """
         )
-        self.assertEqual(out, "[0, 0, 0, 0]\n(100, 4950) ('ok',)\n")
+        self.assertEqual(out, "[0, 0, 0, 0]\n(100, 4950) ('ok',)")
 
     def test_temporary_files(self):
         out = self.script(

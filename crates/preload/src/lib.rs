@@ -26,6 +26,7 @@ mod glob;
 mod internal;
 mod link;
 mod lock;
+mod mapping;
 mod number;
 mod open;
 mod placeholder;

@@ -2,7 +2,7 @@
 
 use crate::description::Description;
 use crate::foreign::CPath;
-use crate::{connection, cwd, description, lock, number, placeholder, recycle, stdio, table};
+use crate::{connection, cwd, description, lock, mapping, number, placeholder, recycle, stdio, table};
 use rustix::io::Errno;
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
@@ -62,11 +62,13 @@ extern "C" fn before_fork() {
     stdio::lock_before_fork();
     lock::lock_before_fork();
     description::lock_before_fork();
+    mapping::lock_before_fork();
     recycle::lock_before_fork();
 }
 
 extern "C" fn after_fork() {
     recycle::unlock_after_fork();
+    mapping::unlock_after_fork();
     description::unlock_after_fork();
     lock::unlock_after_fork();
     stdio::unlock_after_fork();

@@ -274,7 +274,7 @@ pub struct DemoOptions {
 /// Simulate a scenario: the same policies, in virtual time
 ///
 /// A scenario is a TOML file that describes targets and jobs; docs/guides/simulation.md explains it. Who goes next
-/// is decided by the code that the live server runs. The same file and seed give the same result. A [sweep] in the
+/// is decided by the code that the live server runs. The same file and seed give the same result. A `[sweep]` in the
 /// file is run on all cores; with --out its points are kept as they are done, and a later run goes on from there.
 /// Tasks of a Slurm array that share a directory divide a sweep among them.
 #[derive(Args, Debug)]

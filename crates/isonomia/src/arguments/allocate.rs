@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 /// Show what a bandwidth allocation scheme gives each application of a case, for one decision
 ///
-/// The case is a TOML file with an [[app]] for each application: `name`, `targets`, and if wanted `weight`,
+/// The case is a TOML file with an `[[app]]` for each application: `name`, `targets`, and if wanted `weight`,
 /// `throttle_friendly`, `owed` (coupons in shares of one target), `remaining` (bytes by target), `runs` (for tmf),
 /// `rate` in shares of one target and `hard` (for tbf), `attained` bytes and `slowdown` (for coflow). At the top there
 /// may be `targets` (then others are refused), `b_thres` [default: 0.1], `guarantee` [default: 0.5], `order`

@@ -35,6 +35,7 @@ fn main() {
             bandwidth: Rate::new(102_000_000).expect("not zero"),
             nodes: population.nodes,
             estimate: 1.5,
+            misprediction: 1.0,
             applications: applications.clone(),
         };
         let start = Instant::now();

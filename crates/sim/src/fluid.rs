@@ -39,6 +39,9 @@ pub struct Scenario {
     pub nodes: u32,
     /// The scheduler takes a job for this many times as long as it would be alone.
     pub estimate: f64,
+    /// Schemes are told volumes that are wrong by up to this factor either way, the same for all of a phase; 1 is the
+    /// truth. What they are told is left is at least a byte where something is.
+    pub misprediction: f64,
     /// Who runs, in the order of their names, which differ.
     pub applications: Arc<[Application]>,
 }

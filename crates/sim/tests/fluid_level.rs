@@ -32,6 +32,7 @@ fn scenario(scheme: SchemeSpec, decisions: Decisions, applications: Vec<Applicat
         bandwidth: Rate::new(102_000_000).unwrap(),
         nodes: 10,
         estimate: 1.0,
+        misprediction: 1.0,
         applications: applications.into(),
     }
 }

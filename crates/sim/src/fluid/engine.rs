@@ -6,6 +6,8 @@ use super::scheme::Scheme;
 use super::{Decisions, Run, Scenario, SchemeError};
 use isonomia_allocation::{App, Demand, Problem, Progress, TargetIndex, Targets};
 use isonomia_units::{Bytes, Nanos};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg32;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 use std::ops::ControlFlow;
@@ -418,6 +420,8 @@ impl<'a> Engine<'a> {
         let volume_s = run.phases[job.phase].io.as_secs_f64();
         let rate = self.scenario.bandwidth.bytes_per_s() as f64;
         let bytes = |seconds: f64| Bytes((seconds * rate).ceil() as u64);
+        let wrong = misprediction(self.scenario.misprediction, app, job);
+        let told = |seconds: f64| Bytes(((seconds * rate * wrong).ceil() as u64).max(1));
         let mut demands = Vec::with_capacity(run.targets.len());
         let mut left_total = 0.0;
         let mut left_most = 0.0f64;
@@ -427,7 +431,7 @@ impl<'a> Engine<'a> {
             // A target that is done with this application is still one that it holds for its phase.
             asked[usize::from(target)] = true;
             if left > 0.0 {
-                demands.push(Demand { target: self.indices[usize::from(target)], remaining: Some(bytes(left)) });
+                demands.push(Demand { target: self.indices[usize::from(target)], remaining: Some(told(left)) });
             }
         }
         App {
@@ -510,6 +514,16 @@ impl<'a> Engine<'a> {
             applications: self.scenario.applications.iter().zip(&self.sums).map(application).collect(),
         }
     }
+}
+
+/// The factor by which a phase's volume is told wrongly: log-uniform, and drawn by what the phase is, so that it is
+/// the same at every decision and under every scheme.
+fn misprediction(most: f64, app: u32, job: &Job) -> f64 {
+    if most <= 1.0 {
+        return 1.0;
+    }
+    let phase = u64::from(app) << 40 ^ (job.run as u64) << 16 ^ job.phase as u64;
+    most.powf(2.0 * Pcg32::seed_from_u64(phase).random::<f64>() - 1.0)
 }
 
 fn slowest(job: &Job) -> f64 {

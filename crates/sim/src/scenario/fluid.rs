@@ -39,6 +39,7 @@ struct Root {
     order: Option<Word<Order>>,
     nodes: u32,
     estimate: Option<f64>,
+    misprediction: Option<f64>,
     targets: TargetsText,
     population: Option<PopulationText>,
     #[serde(default)]
@@ -106,6 +107,10 @@ pub(super) fn read(document: &Document<'_>, seed: Option<u64>) -> Result<Scenari
     if !(estimate > 0.0 && estimate <= 1e6) {
         return Err(fail("estimate", format!("{estimate} is no factor (allowed: more than 0, up to a million)")));
     }
+    let misprediction = root.misprediction.unwrap_or(1.0);
+    if !(1.0..=1e6).contains(&misprediction) {
+        return Err(fail("misprediction", format!("{misprediction} is no factor (allowed: 1 to a million)")));
+    }
     let decisions = root.decisions.unwrap_or_default();
     let seed = seed.or(root.seed).unwrap_or(1);
     let scheme = read_scheme(document, &root, interval, seed)?;
@@ -121,6 +126,7 @@ pub(super) fn read(document: &Document<'_>, seed: Option<u64>) -> Result<Scenari
         bandwidth: root.targets.bandwidth.0,
         nodes: root.nodes,
         estimate,
+        misprediction,
         applications: read_applications(document, &root, duration, seed)?.into(),
     })
 }

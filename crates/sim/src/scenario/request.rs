@@ -4,7 +4,7 @@ use super::quantity::{Quantity, Word};
 use crate::io_profile;
 use crate::request::{Device, Job, Layout, Op, Phase, SLICES_MAX, STREAMS_MAX, Scenario, TARGETS_MAX, Target};
 use crate::source::{Document, SourceError};
-use isonomia_policy::{Draw, PolicySpec, Tuning};
+use isonomia_policy::{Draw, PolicySpec, Scheme, Tuning};
 use isonomia_units::{Bytes, JobInfo, NAME_LEN_MAX, Nanos, Rate};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -121,6 +121,9 @@ pub(super) fn read(path: &Path, document: &Document<'_>, seed: Option<u64>) -> R
         return Err(document.error("exchange", "is no interval (allowed: more than 0)"));
     }
     let (servers, targets) = read_targets(document, &root)?;
+    if exchange.is_some() && targets.iter().any(|target| !matches!(target.policy.scheme(), Scheme::Fair(_))) {
+        return Err(document.error("exchange", "needs a policy of shares, such as size-fair"));
+    }
     if exchange.is_some() && targets.iter().any(|target| target.policy != targets[0].policy) {
         return Err(document.error("exchange", "needs one policy for all targets"));
     }

@@ -116,6 +116,9 @@ pub struct ServeOptions {
     /// Serve metrics to Prometheus at this address, such as 127.0.0.1:9180
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<SocketAddr>,
+    /// Record every decision in FILE, for `isonomia sim --replay FILE`; slows the server down, for trials only
+    #[arg(long, value_name = "FILE")]
+    pub record_decisions: Option<PathBuf>,
 }
 
 /// Run a program whose files under /isonomia are the server's
@@ -283,11 +286,15 @@ Examples:
   isonomia sim scenario.toml
   isonomia sim scenario.toml --json | jq '.jobs[] | {job, share, slowdown}'
   isonomia sim scenario.toml --seed 7 --out out/run7
-  isonomia sim sweep.toml --out /shared/sweep --slice 0/8")]
+  isonomia sim sweep.toml --out /shared/sweep --slice 0/8
+  isonomia sim --replay decisions.jsonl")]
 pub struct SimOptions {
     /// The scenario (TOML)
-    #[arg(value_name = "SCENARIO")]
-    pub scenario: PathBuf,
+    #[arg(value_name = "SCENARIO", required_unless_present = "replay")]
+    pub scenario: Option<PathBuf>,
+    /// Put the decisions that a server recorded to the same policies again, and say whether they decide the same
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["scenario", "out", "seed", "slice"])]
+    pub replay: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,

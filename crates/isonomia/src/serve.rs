@@ -60,6 +60,7 @@ fn configuration(options: &ServeOptions) -> Result<Config> {
     override_with(&mut config.stripe_count, options.stripe_count);
     override_with(&mut config.stripe_size, options.stripe_size);
     override_with(&mut config.metrics, options.metrics.map(Some));
+    override_with(&mut config.record_decisions, options.record_decisions.clone().map(Some));
     config.trust_clients |= options.trust_clients;
     if !options.listen.is_empty() {
         config.listen.clone_from(&options.listen);

@@ -6,8 +6,8 @@ use crate::arguments::SimOptions;
 use anyhow::{Context, Result, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use isonomia_sim::scenario::{self, Scenarios};
-use isonomia_sim::source;
 use isonomia_sim::study::{self, Outcome, PointResult, Progress, Slice};
+use isonomia_sim::{replay, source};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::collections::BTreeMap;
 use std::io::{IsTerminal, Write};
@@ -19,8 +19,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const STEPS: f64 = 1000.0;
 
 pub fn sim(options: &SimOptions) -> Result<()> {
-    let text = source::read(&options.scenario)?;
-    let scenarios = scenario::parse(&options.scenario, &text, options.seed)?;
+    let Some(path) = &options.scenario else { return replay(options) };
+    let text = source::read(path)?;
+    let scenarios = scenario::parse(path, &text, options.seed)?;
     let slice = slice(options)?;
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM] {
@@ -29,12 +30,32 @@ pub fn sim(options: &SimOptions) -> Result<()> {
     if let Some(dir) = &options.out {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;
     }
-    let mut study = Study { options, text: &text, scenarios: &scenarios, results: BTreeMap::new() };
+    let mut study = Study { options, path, text: &text, scenarios: &scenarios, results: BTreeMap::new() };
     study.run(slice, &stop)?;
     let is_interrupted = stop.load(Ordering::Relaxed);
     study.report()?;
     ensure!(!is_interrupted, "interrupted; what was done is kept");
     Ok(())
+}
+
+/// Puts recorded decisions to the same arbiters again; an error if one differs.
+fn replay(options: &SimOptions) -> Result<()> {
+    let path = options.replay.as_ref().context("neither a scenario nor a record")?;
+    let found = replay::replay(path)?;
+    let mut out = std::io::stdout().lock();
+    if options.json {
+        serde_json::to_writer_pretty(&mut out, &found).map_err(std::io::Error::from)?;
+        writeln!(out)?;
+    } else {
+        writeln!(out, "{} calls, {} decisions", found.calls, found.decisions)?;
+    }
+    match &found.difference {
+        None => Ok(()),
+        Some(difference) => {
+            let (recorded, now) = (&difference.recorded.call, &difference.now.call);
+            bail!("{}:{}: recorded was {recorded:?}, now it is {now:?}", path.display(), difference.line)
+        }
+    }
 }
 
 /// The part of the sweep to run: what was asked for, or this task's part of a Slurm array.
@@ -57,6 +78,7 @@ fn slice(options: &SimOptions) -> Result<Slice> {
 
 struct Study<'a> {
     options: &'a SimOptions,
+    path: &'a Path,
     text: &'a str,
     scenarios: &'a Scenarios,
     results: BTreeMap<usize, PointResult>,
@@ -143,7 +165,7 @@ impl Study<'_> {
                 self.load_done()?;
                 files = output::save_sweep(dir, &self.results)?;
             } else if let Some(result) = self.results.values().next() {
-                files = output::save_run(dir, &self.options.scenario, result)?;
+                files = output::save_run(dir, self.path, result)?;
             }
         }
         let mut out = std::io::stdout().lock();

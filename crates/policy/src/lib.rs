@@ -60,6 +60,7 @@ mod spec;
 mod spec_text;
 mod surplus;
 mod token_bucket;
+pub mod trace;
 mod tree;
 mod turns;
 mod virtual_time;

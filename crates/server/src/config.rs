@@ -40,6 +40,8 @@ pub struct Config {
     pub stripe_size: Bytes,
     /// Address for Prometheus, such as `127.0.0.1:9180`; none if absent.
     pub metrics: Option<std::net::SocketAddr>,
+    /// File to record every decision in, for a replay; none if absent. For trials only.
+    pub record_decisions: Option<PathBuf>,
 }
 
 /// One target.
@@ -97,6 +99,7 @@ impl Default for Config {
             stripe_count: 1,
             stripe_size: Bytes::mib(1),
             metrics: None,
+            record_decisions: None,
         }
     }
 }

@@ -24,6 +24,7 @@ mod lock;
 mod locks;
 mod operator;
 mod processes;
+mod recorder;
 mod status;
 mod stream;
 mod target;
@@ -104,7 +105,9 @@ impl Server {
     }
 
     fn start_in(config: &Config, dir: &Path, is_temporary: bool) -> Result<Self, StartError> {
-        let policy = Policy { spec: config.policy.clone(), draw: config.draw, seed: config.seed };
+        let journal = config.record_decisions.as_deref().map(recorder::journal).transpose();
+        let journal = journal.map_err(|source| StartError::System { what: "cannot record decisions", source })?;
+        let policy = Policy { spec: config.policy.clone(), draw: config.draw, seed: config.seed, journal };
         let workers = config.workers.map_or_else(default_workers, |n| n as usize).clamp(1, WORKERS_MAX);
         let (store, targets) = open_store(config, dir, &policy, workers)?;
         let key = config.key_file.as_ref().map(|path| Key::read(&path.to_string_lossy())).transpose()?;

@@ -3,6 +3,7 @@
 //! The metadata service is arbitrated by a queue of the same kind.
 
 use crate::connection::Connection;
+use isonomia_policy::trace::Journal;
 use isonomia_policy::{Arbiter, CappedDevice, CostModel, Draw, Next, PolicySpec, Request, RequestId, Tuning, build};
 use isonomia_proto::control::TargetStatus;
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
@@ -116,11 +117,16 @@ pub struct Policy {
     pub draw: Draw,
     /// Seed of the lottery.
     pub seed: u64,
+    /// Where every call of an arbiter is noted, if anywhere.
+    pub journal: Option<Journal>,
 }
 
 impl Policy {
     fn arbiter(&self, tuning: Tuning) -> Box<dyn Arbiter> {
-        build(&self.spec, self.draw, self.seed, tuning)
+        match &self.journal {
+            Some(journal) => journal.build(&self.spec, self.draw, self.seed, tuning),
+            None => build(&self.spec, self.draw, self.seed, tuning),
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 //!   `isonomia-allocation`.
 //! * [`scenario`]: the same as a TOML file, and parameter sweeps over one.
 //!
+//! * [`replay`]: the decisions that a live server recorded, decided again.
 //! * [`study`]: running all points of a sweep.
 //!
 //! Nothing here reads a clock or draws from a hidden generator. Files are read by [`scenario`] only, and only
@@ -17,6 +18,7 @@
 
 pub mod fluid;
 pub mod io_profile;
+pub mod replay;
 pub mod request;
 pub mod scenario;
 pub mod source;

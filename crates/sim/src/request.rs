@@ -8,7 +8,7 @@ mod engine;
 mod exchange;
 mod measure;
 
-pub use engine::{OBSERVED_EVERY, run};
+pub use engine::{OBSERVED_EVERY, run, run_recorded};
 pub use measure::{JobOutcome, Latency, Outcome, TargetOutcome};
 
 use isonomia_policy::{CostModel, Draw, PolicySpec, QUEUED_MAX, Tuning};
@@ -58,7 +58,7 @@ pub struct Target {
     pub policy: PolicySpec,
     /// How the next request is drawn.
     pub draw: Draw,
-    /// The times that govern sharing; `parallel` is taken from the device.
+    /// The times that govern sharing; `parallel` and `bandwidth` are taken from the device.
     pub tuning: Tuning,
 }
 

@@ -103,6 +103,20 @@ fn shares_follow_the_policy_and_not_the_number_of_processes() {
     }
 }
 
+/// A job held to 300 MiB/s of 1000, whatever its processes ask for, on one lane and on four.
+#[test]
+fn a_rate_in_bytes_is_one_of_the_device() {
+    for workers in [1, 4] {
+        let text = format!(
+            "duration = \"4s\"\nmeasure_from = \"1s\"\npolicy = \"mclock{{job:held=limit:300MiB/s}}\"\n\
+             [[target]]\nname = \"t\"\nbandwidth = \"1000MiB/s\"\nworkers = {workers}\n\
+             [[job]]\nname = \"held\"\nrequest = \"1MiB\"\nprocesses = 8\n"
+        );
+        let rate = outcome(&text).jobs[0].throughput_bytes_per_s / f64::from(1 << 20);
+        assert!((rate - 300.0).abs() < 6.0, "{workers} lanes: {rate} MiB/s");
+    }
+}
+
 /// ThemisIO §5.6: files apart on two servers, sizes 16:8:8. Without an exchange the large job has 2/3 of both.
 #[test]
 fn an_exchange_of_job_tables_gives_global_shares() {

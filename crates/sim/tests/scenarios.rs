@@ -37,7 +37,11 @@ fn what_cannot_be_used_is_named_with_line_and_field() {
         ),
         ("duration = \"1s\"", "duration = \"10\"", "s.toml:1: duration: \"10\" has no unit"),
         ("duration = \"1s\"\n", "", "s.toml:1: duration: missing field"),
-        ("policy = \"job-fair\"", "exchange = \"1s\"\npolicy = \"fifo\"", "s.toml:2: exchange: needs a policy of shares"),
+        (
+            "policy = \"job-fair\"",
+            "exchange = \"1s\"\npolicy = \"fifo\"",
+            "s.toml:2: exchange: needs a policy of shares",
+        ),
         ("job-fair", "job-unfair", "s.toml:2: policy: "),
         ("name = \"t\"", "name = \"t\"\nspeed = 3", "s.toml:7: target[0].speed: unknown field `speed`"),
         ("1GiB/s", "0GiB/s", "s.toml:7: target[0].bandwidth: "),

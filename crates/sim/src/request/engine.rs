@@ -3,7 +3,8 @@
 use super::exchange::{Exchange, Weights};
 use super::measure::{Completion, Measure, Outcome};
 use super::{Layout, Op, Scenario};
-use isonomia_policy::{Arbiter, Next, Request, RequestId, Tuning, build};
+use isonomia_policy::trace::Journal;
+use isonomia_policy::{Arbiter, Draw, Next, PolicySpec, Request, RequestId, Tuning, build};
 use isonomia_units::{Bytes, JobId, Nanos};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
@@ -13,6 +14,9 @@ use std::ops::ControlFlow;
 
 /// Events between two calls of the observer.
 pub const OBSERVED_EVERY: u64 = 1 << 16;
+
+/// How arbiters are made.
+type Build<'b> = dyn Fn(&PolicySpec, Draw, u64, Tuning) -> Box<dyn Arbiter> + 'b;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
@@ -74,7 +78,20 @@ struct Engine<'a> {
 /// Runs `scenario` to its end, or until `observe`, which is told the time every [`OBSERVED_EVERY`] events, breaks
 /// it off. O(log n) an event, with n streams.
 pub fn run(scenario: &Scenario, observe: &mut dyn FnMut(Nanos) -> ControlFlow<()>) -> Outcome {
-    let mut engine = Engine::new(scenario);
+    run_with(scenario, &build, observe)
+}
+
+/// The same, with every call of the arbiters noted in `journal`, in the form of a live server's record.
+pub fn run_recorded(
+    scenario: &Scenario,
+    journal: &Journal,
+    observe: &mut dyn FnMut(Nanos) -> ControlFlow<()>,
+) -> Outcome {
+    run_with(scenario, &|policy, draw, seed, tuning| journal.build(policy, draw, seed, tuning), observe)
+}
+
+fn run_with(scenario: &Scenario, build: &Build, observe: &mut dyn FnMut(Nanos) -> ControlFlow<()>) -> Outcome {
+    let mut engine = Engine::new(scenario, build);
     let mut now = Nanos::ZERO;
     let mut events = 0u64;
     let mut interrupted = false;
@@ -96,7 +113,7 @@ pub fn run(scenario: &Scenario, observe: &mut dyn FnMut(Nanos) -> ControlFlow<()
 }
 
 impl<'a> Engine<'a> {
-    fn new(scenario: &'a Scenario) -> Self {
+    fn new(scenario: &'a Scenario, build: &Build) -> Self {
         let exchange = scenario.exchange.zip(scenario.targets.first()).map(|(_, target)| {
             let infos = scenario.jobs.iter().map(|job| job.info.clone());
             Exchange::new(target.policy.clone(), scenario.servers.len(), infos)

@@ -1,0 +1,379 @@
+//! What an arbiter was told and what it answered, call by call.
+//!
+//! [`Recorded`] hands every call on and notes it. [`Player`] makes the same arbiters, puts the same calls, and finds
+//! the first answer that differs: that a simulation decides as a live server did is so a matter of record. Reading
+//! calls (`queued`, `shares`) change nothing and are left out.
+
+use crate::{Arbiter, Draw, EnqueueError, Next, PolicySpec, Request, RequestId, Tuning, build};
+use isonomia_units::{JobId, JobInfo, Nanos, Rate};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// One call of one arbiter. Times are in nanoseconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The number of the arbiter in its journal.
+    pub arbiter: u32,
+    /// The call.
+    #[serde(flatten)]
+    pub call: Call,
+}
+
+/// A call, with its answer where it has one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "call", rename_all = "kebab-case")]
+pub enum Call {
+    /// [`build`], the first call of every arbiter.
+    Build {
+        /// What is fair.
+        policy: PolicySpec,
+        /// Whether turns are drawn by lot.
+        lottery: bool,
+        /// Of the lottery.
+        seed: u64,
+        /// [`Tuning::active_window`].
+        active_window: u64,
+        /// [`Tuning::hold_max`].
+        hold_max: u64,
+        /// [`Tuning::lag_free`].
+        lag_free: u64,
+        /// [`Tuning::lag_max`].
+        lag_max: u64,
+        /// [`Tuning::parallel`].
+        parallel: u32,
+        /// [`Tuning::bandwidth`].
+        bandwidth: Rate,
+    },
+    /// [`Arbiter::set_job`].
+    SetJob {
+        /// When.
+        now: u64,
+        /// The job.
+        job: JobId,
+        /// Who it is.
+        info: JobInfo,
+    },
+    /// [`Arbiter::remove_job`].
+    RemoveJob {
+        /// When.
+        now: u64,
+        /// The job.
+        job: JobId,
+        /// Its queued requests.
+        gave: Vec<u64>,
+    },
+    /// [`Arbiter::enqueue`].
+    Enqueue {
+        /// When.
+        now: u64,
+        /// The request.
+        request: u64,
+        /// Its job.
+        job: JobId,
+        /// Its cost.
+        cost: u64,
+        /// Whether it was queued.
+        gave: bool,
+    },
+    /// [`Arbiter::next`].
+    Next {
+        /// When.
+        now: u64,
+        /// The answer.
+        gave: Turn,
+    },
+    /// [`Arbiter::complete`].
+    Complete {
+        /// When.
+        now: u64,
+        /// The request.
+        request: u64,
+        /// Its job.
+        job: JobId,
+    },
+    /// [`Arbiter::cancel`].
+    Cancel {
+        /// When.
+        now: u64,
+        /// The request.
+        request: u64,
+        /// Its job.
+        job: JobId,
+        /// Whether it was queued.
+        gave: bool,
+    },
+    /// [`Arbiter::set_rank`].
+    SetRank {
+        /// When.
+        now: u64,
+        /// The job.
+        job: JobId,
+        /// Its rank.
+        rank: Option<u32>,
+    },
+    /// [`Arbiter::drain`].
+    Drain {
+        /// Every queued request.
+        gave: Vec<u64>,
+    },
+}
+
+/// An answer of [`Arbiter::next`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Turn {
+    /// This request.
+    Dispatch(u64),
+    /// Nothing before this time.
+    WaitUntil(u64),
+    /// Nothing.
+    Idle,
+}
+
+impl From<Next> for Turn {
+    fn from(next: Next) -> Self {
+        match next {
+            Next::Dispatch(request) => Self::Dispatch(request.id.0),
+            Next::WaitUntil(at) => Self::WaitUntil(at.0),
+            Next::Idle => Self::Idle,
+        }
+    }
+}
+
+/// Where entries go. Clones are one journal.
+#[derive(Clone)]
+pub struct Journal {
+    note: Arc<dyn Fn(&Entry) + Send + Sync>,
+    arbiters: Arc<AtomicU32>,
+}
+
+impl Journal {
+    /// A journal whose entries are handed to `note`; those of one arbiter come in order.
+    pub fn new(note: impl Fn(&Entry) + Send + Sync + 'static) -> Self {
+        Self { note: Arc::new(note), arbiters: Arc::new(AtomicU32::new(0)) }
+    }
+
+    /// What [`build`] makes, with every call of it noted.
+    pub fn build(&self, spec: &PolicySpec, draw: Draw, seed: u64, tuning: Tuning) -> Box<dyn Arbiter> {
+        let number = self.arbiters.fetch_add(1, Ordering::Relaxed);
+        let recorded = Recorded { inner: build(spec, draw, seed, tuning), number, journal: self.clone() };
+        recorded.note(Call::Build {
+            policy: spec.clone(),
+            lottery: draw == Draw::Lottery,
+            seed,
+            active_window: tuning.active_window.0,
+            hold_max: tuning.hold_max.0,
+            lag_free: tuning.lag_free.0,
+            lag_max: tuning.lag_max.0,
+            parallel: tuning.parallel,
+            bandwidth: tuning.bandwidth,
+        });
+        Box::new(recorded)
+    }
+}
+
+impl fmt::Debug for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journal").field("arbiters", &self.arbiters).finish_non_exhaustive()
+    }
+}
+
+/// An arbiter with a journal.
+struct Recorded {
+    inner: Box<dyn Arbiter>,
+    number: u32,
+    journal: Journal,
+}
+
+impl Recorded {
+    fn note(&self, call: Call) {
+        (self.journal.note)(&Entry { arbiter: self.number, call });
+    }
+}
+
+fn ids(requests: &[Request]) -> Vec<u64> {
+    requests.iter().map(|request| request.id.0).collect()
+}
+
+impl Arbiter for Recorded {
+    fn set_job(&mut self, now: Nanos, job: JobId, info: &JobInfo) {
+        self.inner.set_job(now, job, info);
+        self.note(Call::SetJob { now: now.0, job, info: info.clone() });
+    }
+
+    fn remove_job(&mut self, now: Nanos, job: JobId) -> Vec<Request> {
+        let gave = self.inner.remove_job(now, job);
+        self.note(Call::RemoveJob { now: now.0, job, gave: ids(&gave) });
+        gave
+    }
+
+    fn enqueue(&mut self, now: Nanos, request: Request) -> Result<(), EnqueueError> {
+        let gave = self.inner.enqueue(now, request);
+        let Request { id, job, cost } = request;
+        self.note(Call::Enqueue { now: now.0, request: id.0, job, cost: cost.0, gave: gave.is_ok() });
+        gave
+    }
+
+    fn next(&mut self, now: Nanos) -> Next {
+        let gave = self.inner.next(now);
+        self.note(Call::Next { now: now.0, gave: gave.into() });
+        gave
+    }
+
+    fn complete(&mut self, now: Nanos, request: RequestId, job: JobId) {
+        self.inner.complete(now, request, job);
+        self.note(Call::Complete { now: now.0, request: request.0, job });
+    }
+
+    fn cancel(&mut self, now: Nanos, request: RequestId, job: JobId) -> bool {
+        let gave = self.inner.cancel(now, request, job);
+        self.note(Call::Cancel { now: now.0, request: request.0, job, gave });
+        gave
+    }
+
+    fn queued(&self) -> usize {
+        self.inner.queued()
+    }
+
+    fn queued_of(&self, job: JobId) -> usize {
+        self.inner.queued_of(job)
+    }
+
+    fn shares(&self, now: Nanos) -> Vec<(JobId, f64)> {
+        self.inner.shares(now)
+    }
+
+    fn set_rank(&mut self, now: Nanos, job: JobId, rank: Option<u32>) {
+        self.inner.set_rank(now, job, rank);
+        self.note(Call::SetRank { now: now.0, job, rank });
+    }
+
+    fn drain(&mut self) -> Vec<Request> {
+        let gave = self.inner.drain();
+        self.note(Call::Drain { gave: ids(&gave) });
+        gave
+    }
+}
+
+/// Puts recorded calls to new arbiters.
+#[derive(Default)]
+pub struct Player {
+    arbiters: BTreeMap<u32, Box<dyn Arbiter>>,
+}
+
+/// An entry that cannot be played: its arbiter was not built before, or is built a second time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("arbiter {arbiter} is called before it is built, or built twice")]
+pub struct OutOfOrder {
+    /// Its number.
+    pub arbiter: u32,
+}
+
+impl Player {
+    /// Puts the call of `entry` to its arbiter, and gives the entry as it is this time: equal to `entry` if the
+    /// answer is.
+    ///
+    /// # Errors
+    /// The entry does not fit those before.
+    pub fn play(&mut self, entry: &Entry) -> Result<Entry, OutOfOrder> {
+        let arbiter = entry.arbiter;
+        let built = self.arbiters.contains_key(&arbiter);
+        if let Call::Build { policy, lottery, seed, active_window, hold_max, lag_free, lag_max, parallel, bandwidth } =
+            &entry.call
+        {
+            if built {
+                return Err(OutOfOrder { arbiter });
+            }
+            let tuning = Tuning {
+                active_window: Nanos(*active_window),
+                hold_max: Nanos(*hold_max),
+                lag_free: Nanos(*lag_free),
+                lag_max: Nanos(*lag_max),
+                parallel: *parallel,
+                bandwidth: *bandwidth,
+            };
+            let draw = if *lottery { Draw::Lottery } else { Draw::VirtualTime };
+            self.arbiters.insert(arbiter, build(policy, draw, *seed, tuning));
+            return Ok(entry.clone());
+        }
+        let Some(player) = self.arbiters.get_mut(&arbiter) else { return Err(OutOfOrder { arbiter }) };
+        let mut call = entry.call.clone();
+        match &mut call {
+            Call::Build { .. } => {}
+            Call::SetJob { now, job, info } => player.set_job(Nanos(*now), *job, info),
+            Call::RemoveJob { now, job, gave } => *gave = ids(&player.remove_job(Nanos(*now), *job)),
+            Call::Enqueue { now, request, job, cost, gave } => {
+                let request = Request { id: RequestId(*request), job: *job, cost: Nanos(*cost) };
+                *gave = player.enqueue(Nanos(*now), request).is_ok();
+            }
+            Call::Next { now, gave } => *gave = player.next(Nanos(*now)).into(),
+            Call::Complete { now, request, job } => player.complete(Nanos(*now), RequestId(*request), *job),
+            Call::Cancel { now, request, job, gave } => {
+                *gave = player.cancel(Nanos(*now), RequestId(*request), *job);
+            }
+            Call::SetRank { now, job, rank } => player.set_rank(Nanos(*now), *job, *rank),
+            Call::Drain { gave } => *gave = ids(&player.drain()),
+        }
+        Ok(Entry { arbiter, call })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Mutex;
+
+    fn recorded() -> Vec<Entry> {
+        let entries = Arc::new(Mutex::new(Vec::new()));
+        let kept = entries.clone();
+        let journal = Journal::new(move |entry| kept.lock().unwrap().push(entry.clone()));
+        for draw in [Draw::VirtualTime, Draw::Lottery] {
+            let mut arbiter = journal.build(&"size-fair".parse().unwrap(), draw, 3, Tuning::default());
+            for job in [1, 2] {
+                let info = JobInfo { nodes: job, ..JobInfo::new("", "u", "g") };
+                arbiter.set_job(Nanos::ZERO, JobId(job), &info);
+            }
+            for id in 0..40u64 {
+                let job = JobId(1 + (id % 2) as u32);
+                arbiter.enqueue(Nanos(id), Request { id: RequestId(id), job, cost: Nanos(1000) }).unwrap();
+            }
+            arbiter.cancel(Nanos(40), RequestId(39), JobId(2));
+            for at in 0..20 {
+                if let Next::Dispatch(request) = arbiter.next(Nanos(50 + at)) {
+                    arbiter.complete(Nanos(51 + at), request.id, request.job);
+                }
+            }
+            assert_eq!(arbiter.remove_job(Nanos(100), JobId(1)).len() + arbiter.drain().len(), 19);
+        }
+        std::mem::take(&mut *entries.lock().unwrap())
+    }
+
+    #[test]
+    fn the_same_calls_give_the_same_answers_also_as_text() {
+        let entries = recorded();
+        let mut player = Player::default();
+        for entry in &entries {
+            let text = serde_json::to_string(entry).unwrap();
+            let read: Entry = serde_json::from_str(&text).unwrap();
+            assert_eq!(&read, entry, "{text}");
+            assert_eq!(&player.play(&read).unwrap(), entry);
+        }
+    }
+
+    #[test]
+    fn another_answer_and_another_order_are_noticed() {
+        let entries = recorded();
+        let mut player = Player::default();
+        let mut other = entries.clone();
+        let Call::Build { policy, .. } = &mut other[0].call else { panic!("the first entry") };
+        *policy = "job-fair".parse().unwrap();
+        assert!(other.iter().any(|entry| player.play(entry).unwrap() != *entry));
+        let mut player = Player::default();
+        assert_eq!(player.play(&entries[1]), Err(OutOfOrder { arbiter: 0 }));
+        player.play(&entries[0]).unwrap();
+        assert_eq!(player.play(&entries[0]), Err(OutOfOrder { arbiter: 0 }));
+    }
+}

@@ -10,9 +10,11 @@
 
 mod claims;
 mod data;
+pub mod gift;
 pub mod ics20;
 mod interval;
 mod run;
+pub mod themisio;
 
 pub use claims::{Claim, Verdict};
 pub use data::Data;
@@ -20,4 +22,4 @@ pub use interval::{Interval, geometric_mean};
 pub use run::{Context, Figure, Finding, Paper, ReproduceError, Stopped, Study};
 
 /// Every paper that can be reproduced.
-pub static PAPERS: [&Paper; 1] = [&ics20::PAPER];
+pub static PAPERS: [&Paper; 3] = [&ics20::PAPER, &gift::PAPER, &themisio::PAPER];

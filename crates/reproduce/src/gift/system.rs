@@ -1,0 +1,217 @@
+//! The simulated system: which applications, which schemes, and what one gains over another.
+
+use crate::interval::Interval;
+use crate::run::{Context, Stopped};
+use isonomia_allocation::{Coupons, GiftConfig, Order, Progress};
+use isonomia_sim::fluid::population::Population;
+use isonomia_sim::fluid::{Application, ApplicationOutcome, Decisions, Outcome, Parameters, Scenario, SchemeSpec, run};
+use isonomia_units::{Nanos, Rate};
+use rayon::prelude::*;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+/// Bandwidth of a target (§4), bytes per second.
+const BANDWIDTH: u64 = 102_000_000;
+/// Between two decisions (§3.5).
+pub const INTERVAL: Nanos = Nanos::from_secs(10);
+/// The scheduler takes a job for so many times as long as it would be alone.
+const ESTIMATE: f64 = 1.5;
+/// I/O phases below which an application is not compared.
+const PHASES_MIN: u64 = 10;
+
+/// A scheme under a name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Named {
+    /// In data and plots.
+    pub name: &'static str,
+    /// What it is.
+    pub scheme: SchemeSpec,
+    /// When it decides.
+    pub decisions: Decisions,
+    /// How wrong it is told volumes.
+    pub misprediction: f64,
+}
+
+/// Parameters as in the paper.
+pub fn parameters() -> Parameters {
+    Parameters {
+        progress: Progress::MinRate,
+        gift: GiftConfig { interval: INTERVAL, ..GiftConfig::default() },
+        guarantee: 0.8,
+        order: Order::Attained,
+        seed: 1,
+    }
+}
+
+/// The scheme called `word` with these parameters.
+///
+/// # Panics
+/// There is none of that name: the words are constants.
+pub fn scheme(name: &'static str, word: &str, parameters: &Parameters) -> Named {
+    let scheme = SchemeSpec::named(word, parameters).and_then(Result::ok).expect("a scheme with good parameters");
+    Named { name, scheme, decisions: Decisions::Interval, misprediction: 1.0 }
+}
+
+/// The baseline of every gain.
+pub fn pofs() -> Named {
+    scheme("pofs", "pofs", &parameters())
+}
+
+/// POFS whose targets may run ahead.
+pub fn pofs_banked() -> Named {
+    scheme("pofs-banked", "pofs", &Parameters { progress: Progress::Banked, ..parameters() })
+}
+
+/// GIFT with other parameters.
+pub fn gift(name: &'static str, redemption_rate_min: f64, b_thres: f64, window: u64) -> Named {
+    let window = Coupons(window);
+    let gift = GiftConfig { redemption_rate_min, b_thres, window, system_window: window, ..parameters().gift };
+    scheme(name, "gift", &Parameters { gift, ..parameters() })
+}
+
+/// Coflow scheduling.
+pub fn coflow(name: &'static str, guarantee: f64, order: Order) -> Named {
+    scheme(name, "coflow", &Parameters { guarantee, order, ..parameters() })
+}
+
+/// Runs every scheme on the population of every seed, on all cores: outcomes by seed and scheme, in order.
+pub fn run_all(
+    population: &Population,
+    seeds: &[u64],
+    schemes: &[Named],
+    context: &Context,
+    what: &str,
+) -> Result<Vec<Vec<Outcome>>, Stopped> {
+    let drawn: Vec<Arc<[Application]>> = seeds.par_iter().map(|seed| population.draw(*seed).into()).collect();
+    let cells: Vec<(usize, usize)> =
+        (0..seeds.len()).flat_map(|seed| (0..schemes.len()).map(move |scheme| (seed, scheme))).collect();
+    let done = std::sync::atomic::AtomicUsize::new(0);
+    let outcomes: Vec<Outcome> = cells
+        .par_iter()
+        .map(|(seed, scheme)| {
+            let outcome = run_one(population, &drawn[*seed], &schemes[*scheme], context)?;
+            let done = done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+            context.tell(what, done, cells.len());
+            Ok(outcome)
+        })
+        .collect::<Result<_, Stopped>>()?;
+    Ok(outcomes.chunks(schemes.len()).map(<[Outcome]>::to_vec).collect())
+}
+
+fn run_one(
+    population: &Population,
+    applications: &Arc<[Application]>,
+    named: &Named,
+    context: &Context,
+) -> Result<Outcome, Stopped> {
+    let scenario = Scenario {
+        duration: population.duration,
+        interval: INTERVAL,
+        decisions: named.decisions,
+        scheme: named.scheme,
+        targets: population.targets,
+        bandwidth: Rate::new(BANDWIDTH).expect("not zero"),
+        nodes: population.nodes,
+        estimate: ESTIMATE,
+        misprediction: named.misprediction,
+        applications: applications.clone(),
+    };
+    let mut observe = |_| match context.go_on() {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(Stopped) => ControlFlow::Break(()),
+    };
+    // A program that is always feasible, and volumes that are always known: a scheme that cannot decide is a defect.
+    let outcome = run(&scenario, &mut observe).expect("a scheme that decides");
+    if outcome.interrupted { Err(Stopped) } else { Ok(outcome) }
+}
+
+/// What a scheme gains over POFS for one population, in per cent.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Gain {
+    /// Reduction of the time in I/O, mean over applications.
+    pub io: f64,
+    /// Reduction of the run time, mean over applications.
+    pub run: f64,
+    /// Increase of the effective bandwidth.
+    pub bandwidth: f64,
+    /// Increase of the jobs done.
+    pub throughput: f64,
+    /// Applications that spend more time in I/O.
+    pub worse: f64,
+    /// By how much, on average over these.
+    pub worse_by: f64,
+    /// Applications that spend at least a fifth less time in I/O.
+    pub much_better: f64,
+}
+
+impl Gain {
+    /// Of `other` over `base`; applications with few phases under one of them are left out.
+    pub fn over(base: &Outcome, other: &Outcome) -> Self {
+        let both = base.applications.iter().zip(&other.applications).filter(|(a, b)| is_comparable(a, b));
+        let (io, run): (Vec<f64>, Vec<f64>) =
+            both.map(|(a, b)| (100.0 * (1.0 - b.io_s / a.io_s), 100.0 * (1.0 - b.run_s / a.run_s))).unzip();
+        let worse: Vec<f64> = io.iter().copied().filter(|gain| *gain < 0.0).map(f64::abs).collect();
+        let more = |a: f64, b: f64| if a > 0.0 { 100.0 * (b / a - 1.0) } else { 0.0 };
+        Self {
+            io: mean(&io),
+            run: mean(&run),
+            bandwidth: more(base.effective_bandwidth, other.effective_bandwidth),
+            throughput: more(base.jobs_done as f64, other.jobs_done as f64),
+            worse: 100.0 * worse.len() as f64 / io.len().max(1) as f64,
+            worse_by: mean(&worse),
+            much_better: 100.0 * io.iter().filter(|gain| **gain >= 20.0).count() as f64 / io.len().max(1) as f64,
+        }
+    }
+}
+
+/// Whether an application did I/O often enough under both that its means tell of the schemes, and not of whom it
+/// happened to meet: a schedule that differs once differs for ever after.
+pub fn is_comparable(a: &ApplicationOutcome, b: &ApplicationOutcome) -> bool {
+    a.runs > 0 && b.runs > 0 && a.phases.min(b.phases) >= PHASES_MIN
+}
+
+fn mean(values: &[f64]) -> f64 {
+    if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
+}
+
+/// The interval of one measure over seeds.
+pub fn interval(gains: &[Gain], of: fn(&Gain) -> f64) -> Interval {
+    Interval::of(&gains.iter().map(of).collect::<Vec<f64>>())
+}
+
+/// The gains of scheme `at` over the first one, seed by seed.
+pub fn gains(outcomes: &[Vec<Outcome>], at: usize) -> Vec<Gain> {
+    outcomes.iter().map(|schemes| Gain::over(&schemes[0], &schemes[at])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gains_are_means_over_applications_that_ran_often_under_both() {
+        let outcome = |io: [f64; 3], jobs_done, effective_bandwidth| Outcome {
+            jobs_done,
+            effective_bandwidth,
+            applications: io
+                .into_iter()
+                .map(|io_s| ApplicationOutcome {
+                    runs: 3,
+                    phases: if io_s > 0.0 { PHASES_MIN } else { 0 },
+                    io_s,
+                    run_s: io_s + 100.0,
+                    ..ApplicationOutcome::default()
+                })
+                .collect(),
+            ..Outcome::default()
+        };
+        let gain = Gain::over(&outcome([100.0, 100.0, 100.0], 10, 0.5), &outcome([50.0, 110.0, 0.0], 12, 0.6));
+        let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{gain:?}");
+        near(gain.io, 20.0);
+        near(gain.run, 10.0);
+        near(gain.bandwidth, 20.0);
+        near(gain.throughput, 20.0);
+        assert_eq!((gain.worse, gain.much_better), (50.0, 50.0));
+        near(gain.worse_by, 10.0);
+    }
+}

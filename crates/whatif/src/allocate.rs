@@ -97,20 +97,20 @@ pub enum AllocateError {
         what: String,
     },
     /// The case makes no problem.
-    #[error("{file}: {source}")]
+    #[error("{file}: {why}")]
     Problem {
         /// The case's name.
         file: String,
         /// Why.
-        source: ProblemError,
+        why: ProblemError,
     },
     /// The scheme cannot decide.
-    #[error("{file}: {source}")]
+    #[error("{file}: {why}")]
     Decision {
         /// The case's name.
         file: String,
         /// Why.
-        source: DecisionError,
+        why: DecisionError,
     },
 }
 
@@ -173,13 +173,13 @@ pub struct TargetLine {
 pub fn allocate(file: &str, text: &str, scheme: Scheme) -> Result<Report, AllocateError> {
     let wrong = |what| AllocateError::Case { file: file.to_owned(), what };
     let case = Case::parse(text).map_err(wrong)?;
-    let problem = case.problem().map_err(|source| AllocateError::Problem { file: file.to_owned(), source })?;
+    let problem = case.problem().map_err(|why| AllocateError::Problem { file: file.to_owned(), why })?;
     let allocation = decide(&case, &problem, scheme).map_err(|error| match &error {
         DecisionError::Coflow(CoflowError::UnknownRemaining { app, target, order }) => {
             let what = format!("unknown at `{target}` (allowed: bytes for each target, which order {order} needs)");
             wrong(case.wrong(app, "remaining", what))
         }
-        _ => AllocateError::Decision { file: file.to_owned(), source: error },
+        _ => AllocateError::Decision { file: file.to_owned(), why: error },
     })?;
     Ok(report(&case, &allocation))
 }

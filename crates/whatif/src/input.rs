@@ -12,20 +12,20 @@ pub const FILE_LEN_MAX: u64 = 256 << 20;
 #[non_exhaustive]
 pub enum ReadError {
     /// It is not there, or not for us.
-    #[error("cannot open {}: {source}", path.display())]
+    #[error("cannot open {}: {why}", path.display())]
     Open {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        why: io::Error,
     },
     /// It broke off.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}: {why}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        why: io::Error,
     },
     /// It is too long.
     #[error("{} is too long (allowed: {FILE_LEN_MAX} bytes)", path.display())]
@@ -41,10 +41,10 @@ pub enum ReadError {
 /// It cannot be read, or is longer than [`FILE_LEN_MAX`].
 pub fn read(path: &Path) -> Result<Vec<u8>, ReadError> {
     let mut bytes = Vec::new();
-    let file = File::open(path).map_err(|source| ReadError::Open { path: path.to_owned(), source })?;
+    let file = File::open(path).map_err(|why| ReadError::Open { path: path.to_owned(), why })?;
     file.take(FILE_LEN_MAX + 1)
         .read_to_end(&mut bytes)
-        .map_err(|source| ReadError::Read { path: path.to_owned(), source })?;
+        .map_err(|why| ReadError::Read { path: path.to_owned(), why })?;
     if bytes.len() as u64 > FILE_LEN_MAX {
         return Err(ReadError::TooLong { path: path.to_owned() });
     }
@@ -57,8 +57,8 @@ pub fn read(path: &Path) -> Result<Vec<u8>, ReadError> {
 /// As [`read`], and if it is not UTF-8.
 pub fn read_text(path: &Path) -> Result<String, ReadError> {
     String::from_utf8(read(path)?).map_err(|error| {
-        let source = io::Error::new(io::ErrorKind::InvalidData, error.utf8_error());
-        ReadError::Read { path: path.to_owned(), source }
+        let why = io::Error::new(io::ErrorKind::InvalidData, error.utf8_error());
+        ReadError::Read { path: path.to_owned(), why }
     })
 }
 

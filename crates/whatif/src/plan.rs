@@ -10,20 +10,20 @@ use std::fmt;
 #[non_exhaustive]
 pub enum Error {
     /// Something in a table or log cannot be used.
-    #[error("{file}: {source}")]
+    #[error("{file}: {why}")]
     Table {
         /// The table's name.
         file: String,
         /// Where and why.
-        source: TableError,
+        why: TableError,
     },
     /// The applications of a table cannot be scheduled.
-    #[error("{file}: {source}")]
+    #[error("{file}: {why}")]
     Schedule {
         /// The table's name.
         file: String,
         /// Why.
-        source: ScheduleError,
+        why: ScheduleError,
     },
     /// The jobs cannot be packed or run.
     #[error(transparent)]
@@ -165,10 +165,9 @@ impl fmt::Display for Written {
 /// # Errors
 /// The first thing in the table that cannot be used.
 pub fn schedule(file: &str, csv: &[u8], policy: Order) -> Result<ScheduleReport, Error> {
-    let named = planning::read_apps(csv).map_err(|source| Error::Table { file: file.to_owned(), source })?;
+    let named = planning::read_apps(csv).map_err(|why| Error::Table { file: file.to_owned(), why })?;
     let apps: Vec<_> = named.iter().map(|named| named.app).collect();
-    let schedule =
-        planning::schedule(&apps, policy).map_err(|source| Error::Schedule { file: file.to_owned(), source })?;
+    let schedule = planning::schedule(&apps, policy).map_err(|why| Error::Schedule { file: file.to_owned(), why })?;
     let line = |(named, outcome): (&planning::NamedApp, &planning::Outcome)| ScheduledApp {
         id: named.id.clone(),
         release_s: outcome.release.as_secs_f64(),
@@ -189,7 +188,7 @@ pub fn schedule(file: &str, csv: &[u8], policy: Order) -> Result<ScheduleReport,
 /// # Errors
 /// The first thing in the table or log that cannot be used, or jobs that do not fit the machine.
 pub fn pack(file: &str, source: JobSource<'_>, machine: &Machine) -> Result<PackReport, Error> {
-    let wrong = |source| Error::Table { file: file.to_owned(), source };
+    let wrong = |why| Error::Table { file: file.to_owned(), why };
     let (named, left_out) = match source {
         JobSource::Csv(text, bandwidth) => (planning::read_jobs(text, machine.nodes, bandwidth).map_err(wrong)?, 0),
         JobSource::Swf(text, mapping) => {

@@ -28,6 +28,7 @@ pub fn from_environment(get: impl Fn(&str) -> Option<String>) -> Claims {
         nodes: environment.number(NODES),
         priority: environment.number(PRIORITY),
         scheduler: scheduler(&environment),
+        on_behalf_of: None,
     }
 }
 

@@ -20,7 +20,7 @@ mod transfer;
 pub use error::Error;
 pub use files::{Change, OpenFile, OpenHow, RenameHow, TimeChange};
 pub use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layout, Timestamp, access};
-pub use isonomia_proto::setup::{Claims, SchedulerJob};
+pub use isonomia_proto::setup::{Claims, PRINCIPAL_GROUPS_MAX, Principal, SchedulerJob};
 pub use isonomia_transport::address::Address;
 pub use isonomia_transport::descriptor::{Parked, is_parked as owns_descriptor};
 pub use isonomia_units::Ino;

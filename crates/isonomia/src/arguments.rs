@@ -39,6 +39,8 @@ pub struct Arguments {
 pub enum Command {
     Serve(ServeOptions),
     Run(RunOptions),
+    Mount(MountOptions),
+    Unmount(UnmountOptions),
     Status(StatusOptions),
     Top(TopOptions),
     Policy(PolicyOptions),
@@ -165,6 +167,86 @@ pub struct RunOptions {
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+/// Mount a server's files, for programs that `isonomia run` does not reach
+///
+/// Every program works on a mount, also static ones. What it does is done for its own user and charged to its own job,
+/// which is found from its environment or control group. The command returns when the mount is ready; it is served by
+/// a process in the background until `isonomia unmount`, umount(8), or SIGTERM. A mount whose process was killed is
+/// cleared away. docs/guides/mount.md tells more, and how to mount from fstab.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  isonomia mount /mnt/isonomia
+  isonomia mount -o allow_other /mnt/isonomia     as root: for all users of the host
+  isonomia mount -o entry_timeout=1,attr_timeout=1 /mnt/isonomia
+  isonomia mount --server tcp:io1:7788 --key-file ~/.isonomia-key ~/files")]
+pub struct MountOptions {
+    #[command(flatten)]
+    pub server: ServerOptions,
+    /// Mount options, parted by commas: allow_other, ro, dev, suid, noexec, attr_timeout=S and entry_timeout=S
+    /// (seconds that the kernel may keep attributes and names; 0 if not given), threads=N, timeout=TIME
+    #[arg(short, value_name = "OPTIONS")]
+    pub options: Vec<String>,
+    /// Longest wait for the server before an operation fails, in whole seconds, such as 10s [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = timeout_s)]
+    pub timeout: Option<u64>,
+    /// Stay in the foreground; a JSON line on standard output says when the mount is ready
+    #[arg(short, long)]
+    pub foreground: bool,
+    /// File for the log of the background process [default: none]
+    #[arg(long, value_name = "FILE", conflicts_with = "foreground")]
+    pub log: Option<PathBuf>,
+    /// Serve in the background: how the program starts itself
+    #[arg(long, hide = true)]
+    pub background: bool,
+    /// Where to mount: a directory
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+}
+
+/// End a mount
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  isonomia unmount /mnt/isonomia
+  isonomia unmount --lazy /mnt/isonomia           also while programs use it: it ends with the last of them")]
+pub struct UnmountOptions {
+    /// Detach the mount at once, even if programs use it
+    #[arg(short, long)]
+    pub lazy: bool,
+    /// Where it is mounted
+    #[arg(value_name = "DIR")]
+    pub dir: PathBuf,
+}
+
+/// What mount(8) says when it is to mount the type `fuse.isonomia`: see mount(8), EXTERNAL HELPERS
+#[derive(Debug, Parser)]
+#[command(name = "mount.fuse.isonomia", version)]
+pub struct HelperArguments {
+    /// The server's address; `isonomia` or `none` for where it listens by default
+    pub source: String,
+    /// Where to mount
+    pub dir: PathBuf,
+    /// Mount options
+    #[arg(short)]
+    pub options: Vec<String>,
+    /// Do everything but mounting
+    #[arg(short)]
+    pub fake: bool,
+    /// Without effect: no mtab is written
+    #[arg(short)]
+    pub no_mtab: bool,
+    /// Without effect
+    #[arg(short)]
+    pub sloppy: bool,
+    /// Without effect
+    #[arg(short)]
+    pub verbose: bool,
+    /// Without effect: the type
+    #[arg(short)]
+    pub type_of: Option<String>,
 }
 
 /// Show who gets what: every job's share due and received, throughput, queue, latency
@@ -360,6 +442,7 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Arguments::command().debug_assert();
+        HelperArguments::command().debug_assert();
     }
 
     #[test]

@@ -9,6 +9,7 @@ mod arguments;
 mod control;
 mod demo;
 mod metrics;
+mod mount;
 mod plan;
 mod policy;
 mod program;
@@ -22,7 +23,7 @@ mod table;
 mod top;
 
 use anyhow::Result;
-use arguments::{Arguments, Command};
+use arguments::{Arguments, Command, HelperArguments};
 use clap::Parser;
 use std::io::{ErrorKind, IsTerminal};
 use std::process::ExitCode;
@@ -32,9 +33,16 @@ use tracing_subscriber::EnvFilter;
 const LOG_DEFAULT: &str = "info,fjall=warn,lsm_tree=error";
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    log_to_stderr();
-    match dispatch(arguments.command) {
+    let outcome = if mount::is_helper() {
+        let arguments = HelperArguments::parse();
+        log_to_stderr();
+        mount::help(&arguments).map(|()| ExitCode::SUCCESS)
+    } else {
+        let arguments = Arguments::parse();
+        log_to_stderr();
+        dispatch(arguments.command)
+    };
+    match outcome {
         Ok(code) => code,
         // Whoever read our output has seen enough, as in `isonomia status | head -1`.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
@@ -49,6 +57,8 @@ fn dispatch(command: Command) -> Result<ExitCode> {
     match command {
         Command::Serve(options) => serve::serve(&options)?,
         Command::Run(options) => return run::run(&options),
+        Command::Mount(options) => mount::mount(&options)?,
+        Command::Unmount(options) => isonomia_mount::unmount(&options.dir, options.lazy)?,
         Command::Status(options) => status::status(&options)?,
         Command::Top(options) => top::top(&options)?,
         Command::Policy(options) => policy::policy(&options)?,

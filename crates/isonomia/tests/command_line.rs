@@ -20,10 +20,12 @@ fn stderr_of(arguments: &[&str], code: i32) -> String {
     String::from_utf8(assert.get_output().stderr.clone()).unwrap()
 }
 
-const COMMANDS: [&[&str]; 15] = [
+const COMMANDS: [&[&str]; 17] = [
     &[],
     &["serve"],
     &["run"],
+    &["mount"],
+    &["unmount"],
     &["status"],
     &["top"],
     &["policy"],
@@ -93,6 +95,8 @@ fn bad_values_are_refused_with_what_is_allowed() {
         (&["run", "--timeout", "30", "--", "true"], "whole seconds"),
         (&["run", "--job", "", "--", "true"], "1 to 255"),
         (&["top", "--interval", "1ms"], "50ms to 1h"),
+        (&["mount", "--timeout", "30", "/mnt"], "whole seconds"),
+        (&["mount", "--log", "x", "--foreground", "/mnt"], "cannot be used with"),
         (&["demo", "--seconds", "1"], "3..=600"),
         (&["allocate", "case.toml", "--scheme", "gifts"], "pofs, bsip, mbw, tsa, esa, tmf, rnd, gift, tbf, coflow"),
         (&["srve"], "serve"),
@@ -111,6 +115,24 @@ fn a_server_that_is_not_there_is_named() {
         let error = stderr_of(&[command, &["--server", &address]].concat(), 1);
         assert!(error.contains("none.sock") && error.contains("isonomia serve"), "{error}");
         assert_eq!(error.lines().count(), 1, "{error}");
+    }
+}
+
+#[test]
+fn a_mount_that_cannot_be_made_is_explained() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, b"").unwrap();
+    let (dir, file) = (dir.path().to_str().unwrap(), file.to_str().unwrap());
+    for (arguments, words) in [
+        (&["mount", "-o", "ro,alow_other", dir][..], "alow_other"),
+        (&["mount", "-o", "threads=many", dir], "1 to 256"),
+        (&["mount", file], "Not a directory"),
+        (&["mount", "/nonexistent/place"], "/nonexistent/place"),
+        (&["unmount", dir], "nothing of Isonomia's is mounted"),
+    ] {
+        let error = stderr_of(arguments, 1);
+        assert!(error.contains(words), "{arguments:?}: {error}");
     }
 }
 

@@ -13,6 +13,8 @@ pub const SETUP_MAGIC: [u8; 4] = *b"ISON";
 pub const SETUP_LEN_MAX: usize = 64 << 10;
 /// The longest answer to a control question: room for the status of ten thousand jobs.
 pub const CONTROL_REPLY_LEN_MAX: usize = 16 << 20;
+/// Supplementary groups of a [`Principal`] at most: as many as fit a set-up frame with everything else.
+pub const PRINCIPAL_GROUPS_MAX: usize = 8 << 10;
 /// Bytes of a frame before its body: magic and length.
 pub const SETUP_HEADER_LEN: usize = 8;
 
@@ -27,8 +29,8 @@ pub enum Role {
     Control,
 }
 
-/// What a client says of the job it belongs to. Servers decide what to believe.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// What a client says of itself and of the job it belongs to. Servers decide what to believe.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Claims {
     /// Job name: from an option or from the scheduler's environment.
     pub job: Option<String>,
@@ -42,10 +44,24 @@ pub struct Claims {
     pub priority: Option<u32>,
     /// What the scheduler's environment says of the job's name and nodes.
     pub scheduler: Option<SchedulerJob>,
+    /// The user that the client asks for, if it is not its own: a mount asks for all that use it. A server takes
+    /// this from root and from its own user only, and refuses the session to others.
+    pub on_behalf_of: Option<Principal>,
+}
+
+/// A user as permissions see it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Principal {
+    /// User.
+    pub uid: u32,
+    /// Primary group.
+    pub gid: u32,
+    /// Supplementary groups, [`PRINCIPAL_GROUPS_MAX`] at most.
+    pub groups: Vec<u32>,
 }
 
 /// A job as its scheduler's environment variables describe it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct SchedulerJob {
     /// Which scheduler: `slurm`, `pbs`, `lsf`, `flux`, `sge`, `openmpi`.
     pub scheduler: String,
@@ -216,6 +232,31 @@ mod tests {
         assert_eq!(body_len(&header, SETUP_LEN_MAX), Err(BadFrame::Magic(*b"GSON")));
         assert_eq!(body_len(b"ISON\0\0\0\0", SETUP_LEN_MAX), Err(BadFrame::Empty));
         assert_eq!(check_version(PROTOCOL_VERSION + 1), Err(BadFrame::Version(PROTOCOL_VERSION + 1)));
+    }
+
+    #[test]
+    fn the_largest_hello_fits_a_frame() {
+        let longest = || Some("x".repeat(isonomia_units::NAME_LEN_MAX));
+        let claims = Claims {
+            job: longest(),
+            user: longest(),
+            group: longest(),
+            nodes: Some(u32::MAX),
+            priority: Some(u32::MAX),
+            scheduler: Some(SchedulerJob {
+                scheduler: "openmpi".into(),
+                job: "x".repeat(isonomia_units::NAME_LEN_MAX),
+                nodes: Some(u32::MAX),
+                account: longest(),
+            }),
+            on_behalf_of: Some(Principal {
+                uid: u32::MAX,
+                gid: u32::MAX,
+                groups: vec![u32::MAX; PRINCIPAL_GROUPS_MAX],
+            }),
+        };
+        let bytes = encode(&Hello { claims, ..hello() });
+        assert!(body_len(bytes[..8].try_into().unwrap(), SETUP_LEN_MAX).is_ok(), "{} bytes", bytes.len());
     }
 
     proptest! {

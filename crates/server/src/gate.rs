@@ -240,7 +240,7 @@ impl Gate {
             }
             proof = key.prove(Prover::Server, &hello.nonce, nonce);
         }
-        let admission = identity::admit(&guest.peer, hello, self.about.trust_clients)?;
+        let admission = identity::admit(&guest.peer, hello, self.about.trust_clients, self.owner.uid)?;
         let payload_len_max = if hello.role == Role::SharedMemory { SLOT_LEN } else { PAYLOAD_LEN_MAX };
         let welcome = setup::encode(&Answer::Welcome(Welcome {
             server: self.about.server,

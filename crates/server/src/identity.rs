@@ -1,10 +1,11 @@
 //! Who a client is, for permissions and for sharing: what the kernel or a key proves, and which claims count.
 //!
 //! On a Unix socket the kernel names user and groups. On TCP the key proves that the peer may act for the owner
-//! of the server. The scheduler's environment names job, nodes, and account. Any other claim counts only on a
-//! server that was started to trust its clients.
+//! of the server. Root, and the server's own user, may ask for others on a Unix socket: that is how a mount serves
+//! all users of a host. The scheduler's environment names job, nodes, and account. Any other claim counts only on
+//! a server that was started to trust its clients.
 
-use isonomia_proto::setup::{Claims, Hello};
+use isonomia_proto::setup::{Claims, Hello, PRINCIPAL_GROUPS_MAX};
 use isonomia_units::{JobInfo, NAME_LEN_MAX};
 use nix::unistd::{Gid, Group, Uid, User};
 
@@ -48,19 +49,38 @@ pub enum Inadmissible {
     /// A name is longer than allowed or has control characters.
     #[error("the {0} name is longer than {NAME_LEN_MAX} bytes, empty, or has control characters")]
     Name(&'static str),
+    /// A peer that may not ask for others does.
+    #[error("user {0} may not ask for others: root and the server's user may, on a Unix socket")]
+    OnBehalf(String),
+    /// More supplementary groups than a server keeps.
+    #[error("more than {PRINCIPAL_GROUPS_MAX} supplementary groups")]
+    Groups,
     /// A job of no nodes or no priority.
     #[error("{0} must be at least 1")]
     Zero(&'static str),
 }
 
-/// Decides what `peer`, which said `hello`, is taken for.
-pub fn admit(peer: &Peer, hello: &Hello, trust: bool) -> Result<Admission, Inadmissible> {
+/// Decides what `peer`, which said `hello` to a server of user `server_uid`, is taken for.
+pub fn admit(peer: &Peer, hello: &Hello, trust: bool, server_uid: u32) -> Result<Admission, Inadmissible> {
     let claims = &hello.claims;
     check_claims(claims)?;
     let credentials = match peer {
         Peer::Local(credentials) => credentials.clone(),
         Peer::Keyed(_) if trust => Credentials { uid: hello.uid, gid: hello.gid, groups: Vec::new() },
         Peer::Keyed(owner) => owner.clone(),
+    };
+    let credentials = match &claims.on_behalf_of {
+        None => credentials,
+        Some(principal) => {
+            let may = match peer {
+                Peer::Local(vouched) => vouched.uid == 0 || vouched.uid == server_uid,
+                Peer::Keyed(_) => trust,
+            };
+            if !may {
+                return Err(Inadmissible::OnBehalf(user_name(credentials.uid)));
+            }
+            Credentials { uid: principal.uid, gid: principal.gid, groups: principal.groups.clone() }
+        }
     };
     let trusted = |claim: &Option<String>| claim.clone().filter(|_| trust);
     let scheduler = claims.scheduler.as_ref();
@@ -93,6 +113,9 @@ fn check_claims(claims: &Claims) -> Result<(), Inadmissible> {
         if name.is_some_and(bad) {
             return Err(Inadmissible::Name(what));
         }
+    }
+    if claims.on_behalf_of.as_ref().is_some_and(|principal| principal.groups.len() > PRINCIPAL_GROUPS_MAX) {
+        return Err(Inadmissible::Groups);
     }
     let nodes = [claims.nodes, scheduler.and_then(|s| s.nodes)];
     if nodes.contains(&Some(0)) {
@@ -151,7 +174,7 @@ pub fn peer_credentials(socket: &impl std::os::fd::AsRawFd) -> std::io::Result<C
 mod tests {
     use super::*;
     use isonomia_proto::PROTOCOL_VERSION;
-    use isonomia_proto::setup::{Role, SchedulerJob};
+    use isonomia_proto::setup::{Principal, Role, SchedulerJob};
 
     fn hello(claims: Claims) -> Hello {
         Hello {
@@ -179,7 +202,35 @@ mod tests {
             nodes: Some(64),
             priority: Some(9),
             scheduler: None,
+            on_behalf_of: None,
         }
+    }
+
+    /// The user of the server in these tests.
+    const SERVER: u32 = 2_000_000;
+
+    fn admit(peer: &Peer, hello: &Hello, trust: bool) -> Result<Admission, Inadmissible> {
+        super::admit(peer, hello, trust, SERVER)
+    }
+
+    #[test]
+    fn root_and_the_servers_user_ask_for_others_and_nobody_else() {
+        let principal = Principal { uid: 1_234_567, gid: 1_234_568, groups: vec![7, 8] };
+        let claims = Claims { job: Some("j1".into()), on_behalf_of: Some(principal), ..Claims::default() };
+        let other = Credentials { uid: 1_234_567, gid: 1_234_568, groups: vec![7, 8] };
+        let of = |uid| Credentials { uid, gid: uid, groups: vec![0] };
+        for uid in [0, SERVER] {
+            let got = admit(&Peer::Local(of(uid)), &hello(claims.clone()), false).unwrap();
+            assert_eq!(got.credentials, other);
+            assert_eq!(got.job, JobInfo::new("j1", "1234567", "1234568"), "charged to the user, not to the mount");
+        }
+        // A group of root's is not root, and the key of a server is not a user's password.
+        let refused = Inadmissible::OnBehalf("1000001".to_owned());
+        for trust in [false, true] {
+            assert_eq!(admit(&Peer::Local(of(1_000_001)), &hello(claims.clone()), trust), Err(refused.clone()));
+        }
+        assert_eq!(admit(&Peer::Keyed(of(1_000_001)), &hello(claims.clone()), false), Err(refused));
+        assert_eq!(admit(&Peer::Keyed(of(1_000_001)), &hello(claims), true).unwrap().credentials, other);
     }
 
     #[test]
@@ -224,6 +275,8 @@ mod tests {
         assert_eq!(refuse(long), Inadmissible::Name("job"));
         assert_eq!(refuse(Claims { group: Some("a\nb".into()), ..Claims::default() }), Inadmissible::Name("group"));
         assert_eq!(refuse(Claims { nodes: Some(0), ..Claims::default() }), Inadmissible::Zero("nodes"));
+        let crowd = Principal { uid: 1, gid: 1, groups: vec![1; PRINCIPAL_GROUPS_MAX + 1] };
+        assert_eq!(refuse(Claims { on_behalf_of: Some(crowd), ..Claims::default() }), Inadmissible::Groups);
         assert_eq!(refuse(Claims { priority: Some(0), ..Claims::default() }), Inadmissible::Zero("priority"));
     }
 }

@@ -1,0 +1,97 @@
+//! What `/proc` tells of a process that called: its supplementary groups, and the job it belongs to.
+
+use isonomia_client::{Claims, SchedulerJob, identity};
+use std::fs;
+use std::io::{self, Read};
+
+/// An environment is read up to here; schedulers set their variables at its beginning or not at all.
+const ENVIRONMENT_LEN_MAX: u64 = 1 << 20;
+
+/// The supplementary groups of thread `pid`.
+pub fn groups(pid: u32) -> io::Result<Vec<u32>> {
+    let status = fs::read(format!("/proc/{pid}/status"))?;
+    groups_of_status(&status).ok_or_else(|| io::ErrorKind::InvalidData.into())
+}
+
+fn groups_of_status(status: &[u8]) -> Option<Vec<u32>> {
+    let line = status.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(b"Groups:"))?;
+    let line = std::str::from_utf8(line).ok()?;
+    line.split_ascii_whitespace().map(|group| group.parse().ok()).collect()
+}
+
+/// The job that process `pid` belongs to: what its environment says, else its control group. A process that ended
+/// meanwhile, or whose environment may not be read, says nothing.
+pub fn claims(pid: u32) -> Claims {
+    let mut environment = Vec::new();
+    if let Ok(file) = fs::File::open(format!("/proc/{pid}/environ")) {
+        // What was read before an error counts.
+        let _ = file.take(ENVIRONMENT_LEN_MAX).read_to_end(&mut environment);
+    }
+    let mut claims = claims_of_environment(&environment);
+    if claims.job.is_none() && claims.scheduler.is_none() {
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        claims.scheduler = slurm_job_of_cgroup(&groups);
+    }
+    claims
+}
+
+fn claims_of_environment(environment: &[u8]) -> Claims {
+    let value = |name: &str| {
+        let mut variables = environment.split(|b| *b == 0);
+        let value = variables.find_map(|v| v.strip_prefix(name.as_bytes())?.strip_prefix(b"="))?;
+        String::from_utf8(value.to_vec()).ok()
+    };
+    identity::from_environment(value)
+}
+
+/// Slurm's `proctrack/cgroup` puts a job's processes below `…/slurm…/…/job_N` (slurm.conf(5), cgroup.conf(5)).
+fn slurm_job_of_cgroup(groups: &str) -> Option<SchedulerJob> {
+    let paths = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+    let job = paths.filter(|path| path.split('/').any(|part| part.starts_with("slurm"))).find_map(|path| {
+        let number = path.split('/').find_map(|part| part.strip_prefix("job_"))?;
+        number.bytes().all(|b| b.is_ascii_digit()).then_some(number).filter(|number| !number.is_empty())
+    })?;
+    Some(SchedulerJob { scheduler: "slurm".into(), job: job.into(), nodes: None, account: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_are_read_from_a_status() {
+        let of = |text: &str| groups_of_status(text.as_bytes());
+        assert_eq!(of("Name:\tx\nGid:\t5\t5\t5\t5\nGroups:\t4 24 1000 \nNStgid:\t7\n"), Some(vec![4, 24, 1000]));
+        assert_eq!(of("Groups:\t\n"), Some(vec![]));
+        assert_eq!(of("Groups:\t4 -1\n"), None);
+        assert_eq!(of("Name:\tGroups: 0\n"), None, "a process may be called so");
+    }
+
+    #[test]
+    fn a_job_is_found_in_an_environment() {
+        let claims = claims_of_environment(b"XSLURM_JOB_ID=1\0SLURM_JOB_ID=71\0SLURM_NNODES=4\0ISONOMIA_PRIORITY=\xff");
+        let scheduler = claims.scheduler.unwrap();
+        assert_eq!((scheduler.job.as_str(), scheduler.nodes, claims.priority), ("71", Some(4), None));
+        assert_eq!(claims_of_environment(b""), Claims::default());
+    }
+
+    #[test]
+    fn a_job_is_found_in_a_control_group() {
+        let job = |text| slurm_job_of_cgroup(text).map(|found| found.job);
+        assert_eq!(job("0::/system.slice/slurmstepd.scope/job_123/step_0/user/task_0\n").as_deref(), Some("123"));
+        assert_eq!(job("9:cpuset:/slurm/uid_7/job_45/step_batch\n4:memory:/\n").as_deref(), Some("45"));
+        assert_eq!(job("0::/slurm_node1/uid_7/job_6/step_0\n").as_deref(), Some("6"));
+        for other in ["0::/user.slice/job_1", "0::/slurm/job_", "0::/slurm/job_x1", "", "0::"] {
+            assert_eq!(job(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn this_process_has_groups_and_no_more_than_it_says() {
+        let own = rustix::process::getpid().as_raw_nonzero().get() as u32;
+        let mut expected: Vec<u32> = rustix::process::getgroups().unwrap().iter().map(|gid| gid.as_raw()).collect();
+        let mut got = groups(own).unwrap();
+        (expected.sort_unstable(), got.sort_unstable());
+        assert_eq!(got, expected);
+    }
+}

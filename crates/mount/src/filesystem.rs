@@ -1,0 +1,402 @@
+//! The kernel's requests: each is handed to the file that knows, and its outcome given back.
+//!
+//! After ENOSYS the kernel asks no more, and does without.
+
+use crate::attr::file_attr;
+use crate::handle::Handles;
+use crate::options::Options;
+use crate::sessions::{Caller, Need, Sessions};
+use fuser::{
+    AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
+    InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
+    ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+};
+use isonomia_client::{Attr, Client};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// The most that the kernel sends or asks for in one request.
+const TRANSFER_LEN_MAX: u32 = 1 << 20;
+/// Asynchronous requests that the kernel has under way at once.
+const BACKGROUND_MAX: u16 = 64;
+/// Inode numbers are never used twice.
+const GENERATION: Generation = Generation(0);
+/// Block size in which `statfs` counts.
+const STATFS_BLOCK_BYTES: u32 = 4096;
+
+/// The file system, as `fuser` calls it.
+pub struct MountedFiles {
+    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) handles: Handles,
+    attr_timeout: Duration,
+    entry_timeout: Duration,
+}
+
+/// An outcome in the program's words.
+pub type Outcome<T> = Result<T, rustix::io::Errno>;
+
+impl MountedFiles {
+    /// Serves through `sessions`.
+    pub fn new(sessions: Arc<Sessions>, options: &Options) -> Self {
+        Self {
+            sessions,
+            handles: Handles::default(),
+            attr_timeout: options.attr_timeout,
+            entry_timeout: options.entry_timeout,
+        }
+    }
+
+    /// The session for a request whose outcome hangs on what the caller may do.
+    pub(crate) fn permitted(&self, request: &Request) -> Outcome<Arc<Client>> {
+        self.sessions.of(caller(request), Need::Permission)
+    }
+
+    /// The session that a transfer on an open file is charged to. The kernel's own requests, such as writing back
+    /// mapped pages, are the opener's.
+    pub(crate) fn charged(&self, request: &Request, opener: &Arc<Client>) -> Outcome<Arc<Client>> {
+        match caller(request) {
+            Caller { pid: 0, .. } => Ok(opener.clone()),
+            caller => self.sessions.of(caller, Need::Sharing),
+        }
+    }
+
+    fn entry(&self, outcome: Outcome<Attr>, reply: ReplyEntry) {
+        match outcome {
+            Ok(attr) => reply.entry_with_ttls(&self.attr_timeout, &self.entry_timeout, &file_attr(&attr), GENERATION),
+            Err(errno) => reply.error(code(errno)),
+        }
+    }
+
+    fn attributes(&self, outcome: Outcome<Attr>, reply: ReplyAttr) {
+        match outcome {
+            Ok(attr) => reply.attr(&self.attr_timeout, &file_attr(&attr)),
+            Err(errno) => reply.error(code(errno)),
+        }
+    }
+}
+
+fn caller(request: &Request) -> Caller {
+    Caller { pid: request.pid(), uid: request.uid(), gid: request.gid() }
+}
+
+fn code(errno: rustix::io::Errno) -> Errno {
+    Errno::from_i32(errno.raw_os_error())
+}
+
+fn empty(outcome: Outcome<()>, reply: ReplyEmpty) {
+    match outcome {
+        Ok(()) => reply.ok(),
+        Err(errno) => reply.error(code(errno)),
+    }
+}
+
+fn opened(outcome: Outcome<FileHandle>, flags: FopenFlags, reply: ReplyOpen) {
+    match outcome {
+        Ok(handle) => reply.opened(handle, flags),
+        Err(errno) => reply.error(code(errno)),
+    }
+}
+
+/// Data pass the page cache by, and several transfers on one file may be under way. There is nothing to flush.
+fn of_file() -> FopenFlags {
+    FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES | FopenFlags::FOPEN_NOFLUSH
+}
+
+impl Filesystem for MountedFiles {
+    fn init(&mut self, _: &Request, config: &mut KernelConfig) -> io::Result<()> {
+        let wanted = [
+            // `open` cuts the file itself, so that opening and cutting are one operation.
+            InitFlags::FUSE_ATOMIC_O_TRUNC,
+            InitFlags::FUSE_PARALLEL_DIROPS,
+            InitFlags::FUSE_ASYNC_DIO,
+            // Mapped pages that another client changed are dropped when the change is noticed.
+            InitFlags::FUSE_AUTO_INVAL_DATA,
+            // The server takes set-id bits from files that are written or given away.
+            InitFlags::FUSE_HANDLE_KILLPRIV_V2,
+            // Since Linux 6.6; before, only private mappings are possible.
+            InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+        ];
+        for flag in wanted {
+            // A kernel without it does without it.
+            let _ = config.add_capabilities(flag);
+        }
+        let refused = |nearest| io::Error::other(format!("fuser allows {nearest}"));
+        config.set_max_write(TRANSFER_LEN_MAX).map_err(refused)?;
+        config.set_max_background(BACKGROUND_MAX).map_err(|nearest| refused(nearest.into()))?;
+        Ok(())
+    }
+
+    fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.entry(self.look_up(request, parent, name.as_bytes()), reply);
+    }
+
+    fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        self.attributes(self.get_attr(request, ino), reply);
+    }
+
+    fn setattr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        handle: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        let change = crate::names::change(mode, uid, gid, size, atime, mtime);
+        self.attributes(self.set_attr(request, ino, handle, &change), reply);
+    }
+
+    fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
+        match self.link_text(request, ino) {
+            Ok(text) => reply.data(&text),
+            Err(errno) => reply.error(code(errno)),
+        }
+    }
+
+    fn mknod(&self, r: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, rdev: u32, reply: ReplyEntry) {
+        self.entry(self.make_node(r, parent, name.as_bytes(), mode, rdev), reply);
+    }
+
+    fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
+        self.entry(self.make_directory(request, parent, name.as_bytes(), mode), reply);
+    }
+
+    fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(self.remove(request, parent, name.as_bytes()), reply);
+    }
+
+    fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(self.remove_directory(request, parent, name.as_bytes()), reply);
+    }
+
+    fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, text: &Path, reply: ReplyEntry) {
+        self.entry(self.make_symlink(request, parent, name.as_bytes(), text.as_os_str().as_bytes()), reply);
+    }
+
+    fn rename(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        to: INodeNo,
+        to_name: &OsStr,
+        flags: RenameFlags,
+        reply: ReplyEmpty,
+    ) {
+        empty(self.move_name(request, (parent, name.as_bytes()), (to, to_name.as_bytes()), flags), reply);
+    }
+
+    fn link(&self, request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        self.entry(self.make_link(request, ino, parent, name.as_bytes()), reply);
+    }
+
+    fn access(&self, request: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        empty(self.may_access(request, ino, mask.bits() as u32), reply);
+    }
+
+    fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        match self.capacity() {
+            Ok(all) => {
+                let blocks = |bytes| bytes / u64::from(STATFS_BLOCK_BYTES);
+                reply.statfs(
+                    blocks(all.total_bytes),
+                    blocks(all.free_bytes),
+                    blocks(all.available_bytes),
+                    all.inodes_total,
+                    all.inodes_free,
+                    STATFS_BLOCK_BYTES,
+                    crate::names::NAME_LEN_MAX,
+                    STATFS_BLOCK_BYTES,
+                );
+            }
+            Err(errno) => reply.error(code(errno)),
+        }
+    }
+
+    fn create(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &OsStr,
+        mode: u32,
+        _umask: u32,
+        flags: i32,
+        reply: ReplyCreate,
+    ) {
+        match self.create_file(request, parent, name.as_bytes(), mode, flags) {
+            Ok((attr, handle)) => {
+                // One time for both: the shorter is right for either.
+                let timeout = self.attr_timeout.min(self.entry_timeout);
+                reply.created(&timeout, &file_attr(&attr), GENERATION, handle, of_file());
+            }
+            Err(errno) => reply.error(code(errno)),
+        }
+    }
+
+    fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        opened(self.open_file(request, ino, flags.0), of_file(), reply);
+    }
+
+    fn read(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        size: u32,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyData,
+    ) {
+        crate::data::with_buffer(size as usize, |buffer| match self.read_file(request, handle, offset, buffer) {
+            Ok(len) => reply.data(&buffer[..len]),
+            Err(errno) => reply.error(code(errno)),
+        });
+    }
+
+    fn write(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        offset: u64,
+        data: &[u8],
+        how: WriteFlags,
+        flags: OpenFlags,
+        _: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        match self.write_file(request, handle, offset, data, how, flags.0) {
+            Ok(len) => reply.written(len as u32),
+            Err(errno) => reply.error(code(errno)),
+        }
+    }
+
+    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
+        // Everything written is at the server; the kernel asks no more.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn release(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        _: OpenFlags,
+        _: Option<LockOwner>,
+        _flush: bool,
+        reply: ReplyEmpty,
+    ) {
+        empty(self.close(handle), reply);
+    }
+
+    fn fsync(&self, request: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        empty(self.sync(request, handle, data_only), reply);
+    }
+
+    fn opendir(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        opened(self.open_directory(request, ino), FopenFlags::empty(), reply);
+    }
+
+    fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        match self.list(handle, offset, &mut reply) {
+            Ok(()) => reply.ok(),
+            Err(errno) => reply.error(code(errno)),
+        }
+    }
+
+    fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        empty(self.close(handle), reply);
+    }
+
+    fn fsyncdir(&self, request: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        empty(self.sync(request, handle, data_only), reply);
+    }
+
+    fn setxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: &[u8], _: i32, _: u32, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn listxattr(&self, _: &Request, _: INodeNo, _: u32, reply: ReplyXattr) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn removexattr(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn ioctl(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: IoctlFlags,
+        _: u32,
+        _: &[u8],
+        _: u32,
+        reply: ReplyIoctl,
+    ) {
+        reply.error(Errno::ENOTTY);
+    }
+
+    fn poll(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        _: FileHandle,
+        _: PollNotifier,
+        _: PollEvents,
+        _: PollFlags,
+        reply: ReplyPoll,
+    ) {
+        // The kernel then says that files are always ready.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn fallocate(&self, _: &Request, _: INodeNo, _: FileHandle, _: u64, _: u64, _: i32, reply: ReplyEmpty) {
+        reply.error(Errno::EOPNOTSUPP);
+    }
+
+    fn lseek(&self, _: &Request, _: INodeNo, _: FileHandle, _: i64, _: i32, reply: ReplyLseek) {
+        // The kernel then takes the file for one piece of data.
+        reply.error(Errno::ENOSYS);
+    }
+
+    fn copy_file_range(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        from: FileHandle,
+        from_offset: u64,
+        _: INodeNo,
+        to: FileHandle,
+        to_offset: u64,
+        len: u64,
+        _: CopyFileRangeFlags,
+        reply: ReplyWrite,
+    ) {
+        match self.copy(request, (from, from_offset), (to, to_offset), len) {
+            Ok(len) => reply.written(len as u32),
+            Err(errno) => reply.error(code(errno)),
+        }
+    }
+}

@@ -1,0 +1,42 @@
+//! Open files and directories, by the numbers that the kernel knows them under.
+
+use fuser::FileHandle;
+use isonomia_client::{Client, OpenFile};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// An open file, and the session that holds it open on the server.
+pub struct Handle {
+    /// What the server gave.
+    pub file: OpenFile,
+    /// The opener's session.
+    pub client: Arc<Client>,
+}
+
+/// All that is open. As many as the kernel lets programs open.
+#[derive(Default)]
+pub struct Handles {
+    open: RwLock<HashMap<u64, Arc<Handle>>>,
+    last: AtomicU64,
+}
+
+impl Handles {
+    /// Keeps `handle`; gives its number.
+    pub fn add(&self, handle: Handle) -> FileHandle {
+        let number = self.last.fetch_add(1, Ordering::Relaxed) + 1;
+        self.open.write().unwrap_or_else(PoisonError::into_inner).insert(number, Arc::new(handle));
+        FileHandle(number)
+    }
+
+    /// What stands under `number`. The kernel uses no number that it was not given.
+    pub fn get(&self, number: FileHandle) -> Result<Arc<Handle>, Errno> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).get(&number.0).cloned().ok_or(Errno::BADF)
+    }
+
+    /// Forgets `number`.
+    pub fn remove(&self, number: FileHandle) -> Option<Arc<Handle>> {
+        self.open.write().unwrap_or_else(PoisonError::into_inner).remove(&number.0)
+    }
+}

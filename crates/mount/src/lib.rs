@@ -1,0 +1,25 @@
+//! The files of an Isonomia server as a file system of the kernel's, through FUSE: for programs that the preload
+//! library does not reach, such as static ones, and for whole hosts.
+//!
+//! A thin skin over `isonomia-client`. Each request of the kernel's becomes one or two operations on the server, made
+//! *for the user and the job that called*: see [`sessions`]. Data are never cached here or in the kernel's page cache
+//! (but for what programs map), so a read sees every write acknowledged before it, from any client. Names and
+//! attributes are kept by the kernel for as long as [`Options::entry_timeout`] and [`Options::attr_timeout`] say, by
+//! default not at all. Locks are the kernel's: they hold among the programs of one mount. Extended attributes are not
+//! supported.
+
+mod attr;
+mod caller;
+mod data;
+mod directory;
+mod filesystem;
+mod handle;
+mod names;
+mod options;
+mod place;
+mod session;
+mod sessions;
+
+pub use options::{OptionError, Options};
+pub use place::{PlaceError, unmount};
+pub use session::{MountError, Mounted, Unmounter, mount};

@@ -1,0 +1,127 @@
+//! Names and attributes.
+
+use crate::attr::timestamp;
+use crate::filesystem::{MountedFiles, Outcome};
+use crate::sessions::errno;
+use fuser::{FileHandle, INodeNo, RenameFlags, Request, TimeOrNow};
+use isonomia_client::{Attr, Change, FsStat, Ino, RenameHow, TimeChange};
+use rustix::io::Errno;
+
+/// The longest name, in bytes.
+pub const NAME_LEN_MAX: u32 = 255;
+
+/// A name in a directory.
+type Place<'a> = (INodeNo, &'a [u8]);
+
+impl MountedFiles {
+    /// The attributes of what `name` in `parent` leads to; the caller must be allowed to search `parent`.
+    pub(crate) fn look_up(&self, request: &Request, parent: INodeNo, name: &[u8]) -> Outcome<Attr> {
+        self.permitted(request)?.get_attr(Ino(parent.0), name, false).map_err(|e| errno(&e))
+    }
+
+    /// The attributes of an inode, which everybody who has it may see.
+    pub(crate) fn get_attr(&self, request: &Request, ino: INodeNo) -> Outcome<Attr> {
+        self.permitted(request)?.get_attr(Ino(ino.0), b"", false).map_err(|e| errno(&e))
+    }
+
+    /// Changes attributes; a size by right of `handle`, if there is one, else of the caller.
+    pub(crate) fn set_attr(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        handle: Option<FileHandle>,
+        change: &Change,
+    ) -> Outcome<Attr> {
+        let client = self.permitted(request)?;
+        let mut change = *change;
+        if let (Some(size), Some(handle)) = (change.size_bytes, handle) {
+            let attr = client.set_size(&self.handles.get(handle)?.file.capability, size).map_err(|e| errno(&e))?;
+            change.size_bytes = None;
+            if change == Change::default() {
+                return Ok(attr);
+            }
+        }
+        client.set_attr(Ino(ino.0), b"", false, &change).map_err(|e| errno(&e))
+    }
+
+    pub(crate) fn link_text(&self, request: &Request, ino: INodeNo) -> Outcome<Vec<u8>> {
+        self.permitted(request)?.readlink(Ino(ino.0), b"").map_err(|e| errno(&e))
+    }
+
+    /// Creates a file, FIFO, socket, or device; opening all but files is the kernel's business.
+    pub(crate) fn make_node(
+        &self,
+        request: &Request,
+        parent: INodeNo,
+        name: &[u8],
+        mode: u32,
+        rdev: u32,
+    ) -> Outcome<Attr> {
+        self.permitted(request)?.mknod(Ino(parent.0), name, mode, rdev.into()).map_err(|e| errno(&e))
+    }
+
+    pub(crate) fn make_directory(&self, request: &Request, parent: INodeNo, name: &[u8], mode: u32) -> Outcome<Attr> {
+        self.permitted(request)?.mkdir(Ino(parent.0), name, mode).map_err(|e| errno(&e))
+    }
+
+    pub(crate) fn make_symlink(&self, request: &Request, parent: INodeNo, name: &[u8], text: &[u8]) -> Outcome<Attr> {
+        self.permitted(request)?.symlink(text, Ino(parent.0), name).map_err(|e| errno(&e))
+    }
+
+    pub(crate) fn make_link(&self, request: &Request, ino: INodeNo, parent: INodeNo, name: &[u8]) -> Outcome<Attr> {
+        self.permitted(request)?.link(Ino(ino.0), b"", false, Ino(parent.0), name).map_err(|e| errno(&e))
+    }
+
+    pub(crate) fn remove(&self, request: &Request, parent: INodeNo, name: &[u8]) -> Outcome<()> {
+        self.permitted(request)?.unlink(Ino(parent.0), name).map_err(|e| errno(&e))
+    }
+
+    pub(crate) fn remove_directory(&self, request: &Request, parent: INodeNo, name: &[u8]) -> Outcome<()> {
+        self.permitted(request)?.rmdir(Ino(parent.0), name).map_err(|e| errno(&e))
+    }
+
+    pub(crate) fn move_name(
+        &self,
+        request: &Request,
+        (parent, name): Place<'_>,
+        (to, to_name): Place<'_>,
+        flags: RenameFlags,
+    ) -> Outcome<()> {
+        let how = if flags.is_empty() {
+            RenameHow::Replace
+        } else if flags == RenameFlags::RENAME_NOREPLACE {
+            RenameHow::NoReplace
+        } else if flags == RenameFlags::RENAME_EXCHANGE {
+            RenameHow::Exchange
+        } else {
+            return Err(Errno::INVAL);
+        };
+        self.permitted(request)?.rename(Ino(parent.0), name, Ino(to.0), to_name, how).map_err(|e| errno(&e))
+    }
+
+    /// Checks `mask`, as in `access(2)`.
+    pub(crate) fn may_access(&self, request: &Request, ino: INodeNo, mask: u32) -> Outcome<()> {
+        self.permitted(request)?.access(Ino(ino.0), b"", mask, false).map_err(|e| errno(&e))
+    }
+
+    /// The capacity, which is nobody's in particular.
+    pub(crate) fn capacity(&self) -> Outcome<FsStat> {
+        self.sessions.own()?.stat_fs().map_err(|e| errno(&e))
+    }
+}
+
+/// A change of attributes, from the kernel's words.
+pub fn change(
+    mode: Option<u32>,
+    uid: Option<u32>,
+    gid: Option<u32>,
+    size_bytes: Option<u64>,
+    atime: Option<TimeOrNow>,
+    mtime: Option<TimeOrNow>,
+) -> Change {
+    let time = |time| match time {
+        TimeOrNow::Now => TimeChange::Now,
+        TimeOrNow::SpecificTime(time) => TimeChange::At(timestamp(time)),
+    };
+    Change { mode, uid, gid, size_bytes, atime: atime.map(time), mtime: mtime.map(time) }
+}

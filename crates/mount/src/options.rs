@@ -1,0 +1,175 @@
+//! Mount options: the words after `-o`, one definition for the command line and fstab.
+
+use isonomia_client::Address;
+use isonomia_units::Nanos;
+use std::time::Duration;
+
+/// The longest time-out of names and attributes: longer ones are taken for a slip.
+const CACHE_SECONDS_MAX: f64 = 86_400.0;
+/// The longest wait for a server.
+const TIMEOUT_MAX: Nanos = Nanos(86_400_000_000_000);
+/// Threads at most.
+const THREADS_MAX: usize = 256;
+/// Words that speak to `mount(8)`, systemd, and others, not to a file system.
+const OTHERS_WORDS: [&str; 12] =
+    ["defaults", "auto", "noauto", "user", "nouser", "users", "nofail", "_netdev", "rw", "nodev", "nosuid", "exec"];
+
+/// What a mount must know.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where the server listens.
+    pub server: Address,
+    /// The key for servers on TCP.
+    pub key_file: Option<String>,
+    /// The longest wait for the server.
+    pub timeout: Nanos,
+    /// Other users than the mounter may use the mount.
+    pub allow_other: bool,
+    /// Nothing may be changed through the mount.
+    pub read_only: bool,
+    /// Device nodes work.
+    pub dev: bool,
+    /// Set-user-id programs work.
+    pub suid: bool,
+    /// Programs may not be executed.
+    pub no_exec: bool,
+    /// How long the kernel may keep attributes.
+    pub attr_timeout: Duration,
+    /// How long the kernel may keep which inode a name leads to.
+    pub entry_timeout: Duration,
+    /// Requests served at once.
+    pub threads: usize,
+}
+
+/// A word that is no option.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OptionError {
+    /// Nothing known.
+    #[error(
+        "unknown mount option `{0}` (known: server=ADDR, key_file=FILE, timeout=TIME, allow_other, ro, dev, suid, \
+         noexec, attr_timeout=S, entry_timeout=S, threads=N, and the words of fstab)"
+    )]
+    Unknown(String),
+    /// A value that is not one.
+    #[error("mount option `{option}` (allowed: {allowed})")]
+    Value {
+        /// The option as it was given.
+        option: String,
+        /// What it could be.
+        allowed: &'static str,
+    },
+}
+
+impl Options {
+    /// Threads, if nothing else is said: requests of a job that has to wait for its turn leave others to other jobs'.
+    pub const THREADS: usize = 32;
+
+    /// A mount of the server at `server`, with everything else as it is by default.
+    pub fn new(server: Address) -> Self {
+        Self {
+            server,
+            key_file: None,
+            timeout: Nanos::from_secs(30),
+            allow_other: false,
+            read_only: false,
+            dev: false,
+            suid: false,
+            no_exec: false,
+            attr_timeout: Duration::ZERO,
+            entry_timeout: Duration::ZERO,
+            threads: Self::THREADS,
+        }
+    }
+
+    /// Applies options as they stand after `-o`: parted by commas, later ones over earlier.
+    pub fn apply(&mut self, words: &str) -> Result<(), OptionError> {
+        words.split(',').filter(|word| !word.is_empty()).try_for_each(|word| self.apply_one(word))
+    }
+
+    fn apply_one(&mut self, word: &str) -> Result<(), OptionError> {
+        let bad = |allowed| OptionError::Value { option: word.to_owned(), allowed };
+        match word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value))) {
+            ("server", Some(value)) => {
+                self.server = value.parse().map_err(|_| bad("server=unix:PATH or server=tcp:HOST:PORT"))?;
+            }
+            ("key_file", Some(value)) => self.key_file = Some(value.to_owned()),
+            ("timeout", Some(value)) => {
+                let time = value.parse().ok().filter(|time| (Nanos(1)..=TIMEOUT_MAX).contains(time));
+                self.timeout = time.ok_or_else(|| bad("timeout=TIME up to 24 hours, such as timeout=10s"))?;
+            }
+            ("attr_timeout", Some(value)) => {
+                self.attr_timeout = seconds(value).ok_or_else(|| bad("attr_timeout=SECONDS, 0 to 86400"))?;
+            }
+            ("entry_timeout", Some(value)) => {
+                self.entry_timeout = seconds(value).ok_or_else(|| bad("entry_timeout=SECONDS, 0 to 86400"))?;
+            }
+            ("threads", Some(value)) => {
+                let threads = value.parse().ok().filter(|threads| (1..=THREADS_MAX).contains(threads));
+                self.threads = threads.ok_or_else(|| bad("threads=N, 1 to 256"))?;
+            }
+            ("allow_other", None) => self.allow_other = true,
+            ("ro", None) => self.read_only = true,
+            ("rw", None) => self.read_only = false,
+            ("dev", None) => self.dev = true,
+            ("nodev", None) => self.dev = false,
+            ("suid", None) => self.suid = true,
+            ("nosuid", None) => self.suid = false,
+            ("noexec", None) => self.no_exec = true,
+            ("exec", None) => self.no_exec = false,
+            // Access times do not change by reading anyway.
+            ("atime" | "noatime" | "relatime" | "strictatime" | "diratime" | "nodiratime" | "lazytime", None) => {}
+            (other, _) if other.starts_with("x-") || other == "comment" => {}
+            (other, None) if OTHERS_WORDS.contains(&other) => {}
+            _ => return Err(OptionError::Unknown(word.to_owned())),
+        }
+        Ok(())
+    }
+}
+
+fn seconds(text: &str) -> Option<Duration> {
+    let seconds: f64 = text.parse().ok()?;
+    (0.0..=CACHE_SECONDS_MAX).contains(&seconds).then(|| Duration::from_secs_f64(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options(words: &str) -> Result<Options, OptionError> {
+        let mut options = Options::new("unix:/run/isonomia.sock".parse().unwrap());
+        options.apply(words).map(|()| options)
+    }
+
+    #[test]
+    fn a_line_of_fstab_is_understood() {
+        let got = options(
+            "rw,noauto,_netdev,x-systemd.automount,allow_other,noatime,attr_timeout=1.5,entry_timeout=2,\
+             server=tcp:io1:7788,key_file=/etc/isonomia.key,timeout=10s,threads=8,noexec,ro,dev,suid",
+        )
+        .unwrap();
+        assert_eq!(got.server.to_string(), "tcp:io1:7788");
+        assert_eq!(got.key_file.as_deref(), Some("/etc/isonomia.key"));
+        assert_eq!((got.attr_timeout, got.entry_timeout), (Duration::from_millis(1500), Duration::from_secs(2)));
+        assert_eq!((got.timeout, got.threads), (Nanos::from_secs(10), 8));
+        assert!(got.allow_other && got.read_only && got.dev && got.suid && got.no_exec);
+    }
+
+    #[test]
+    fn later_words_win_and_the_default_is_safe() {
+        let got = options("").unwrap();
+        assert!(!got.allow_other && !got.dev && !got.suid && got.attr_timeout.is_zero() && got.entry_timeout.is_zero());
+        let got = options("ro,dev,suid,noexec,rw,nodev,nosuid,exec").unwrap();
+        assert!(!got.read_only && !got.dev && !got.suid && !got.no_exec);
+    }
+
+    #[test]
+    fn what_is_no_option_is_named() {
+        assert_eq!(options("ro,alow_other").unwrap_err(), OptionError::Unknown("alow_other".to_owned()));
+        for bad in ["threads=0", "threads=257", "attr_timeout=-1", "entry_timeout=nan", "timeout=0s", "server=x"] {
+            let error = options(bad).unwrap_err();
+            assert!(matches!(&error, OptionError::Value { option, .. } if option == bad), "{bad}: {error}");
+        }
+        assert!(options("allow_other=1").is_err() && options("server").is_err());
+    }
+}

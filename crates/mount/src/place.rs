@@ -1,0 +1,189 @@
+//! Mount points: what is mounted where, dead mounts, unmounting.
+
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The type that the kernel shows our mounts with.
+pub const FILE_SYSTEM_TYPE: &str = "fuse.isonomia";
+/// What lets ordinary users mount and unmount.
+const FUSERMOUNT: &str = "fusermount3";
+
+/// A mount point that cannot be used, or given up.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PlaceError {
+    /// It is not there, or what is there is something else.
+    #[error("cannot mount at {path}: {error}", path = .path.display())]
+    Unusable {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// A mount of ours is there, and alive.
+    #[error("{} is mounted already", .0.display())]
+    Mounted(PathBuf),
+    /// There is no mount of ours.
+    #[error("nothing of Isonomia's is mounted at {}", .0.display())]
+    NotMounted(PathBuf),
+    /// Programs use it.
+    #[error("{} is in use: end the programs that use it, or detach it with --lazy", .0.display())]
+    Busy(PathBuf),
+    /// Nobody may do it but root and `fusermount3`, which is not installed.
+    #[error("{FUSERMOUNT} is not installed: ordinary users need it (Debian: apt-get install fuse3)")]
+    FusermountMissing,
+    /// It was tried, and failed.
+    #[error("cannot unmount {path}: {reason}", path = .path.display())]
+    Failed {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+}
+
+/// Makes `path` ready for a mount: it must be a directory without a living mount of ours; a dead one is cleared away.
+/// Gives its absolute path.
+pub fn prepare(path: &Path) -> Result<PathBuf, PlaceError> {
+    let unusable = |error| PlaceError::Unusable { path: path.to_owned(), error };
+    let place = absolute(path).map_err(unusable)?;
+    let ours = is_ours(&place);
+    match fs::metadata(&place) {
+        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) && ours => {
+            tracing::info!(place = %place.display(), "clearing away a mount whose process has ended");
+            detach(&place, true)?;
+            fs::metadata(&place).map_err(unusable)
+        }
+        Ok(_) if ours => return Err(PlaceError::Mounted(place)),
+        other => other.map_err(unusable),
+    }
+    .and_then(|found| if found.is_dir() { Ok(place) } else { Err(unusable(Errno::NOTDIR.into())) })
+}
+
+/// Unmounts what is mounted at `path`; with `lazy` also when it is in use: it vanishes at once, and ends when the last
+/// program has closed its files.
+pub fn unmount(path: &Path, lazy: bool) -> Result<(), PlaceError> {
+    let place = absolute(path).map_err(|_| PlaceError::NotMounted(path.to_owned()))?;
+    if !is_ours(&place) {
+        return Err(PlaceError::NotMounted(place));
+    }
+    detach(&place, lazy)
+}
+
+/// Unmounts whatever is at `place`.
+pub fn detach(place: &Path, lazy: bool) -> Result<(), PlaceError> {
+    let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
+    match rustix::mount::unmount(place, flags | UnmountFlags::NOFOLLOW) {
+        Ok(()) => Ok(()),
+        Err(Errno::BUSY) => Err(PlaceError::Busy(place.to_owned())),
+        Err(Errno::PERM) => detach_as_user(place, lazy),
+        Err(errno) => Err(PlaceError::Failed { path: place.to_owned(), reason: errno.to_string() }),
+    }
+}
+
+fn detach_as_user(place: &Path, lazy: bool) -> Result<(), PlaceError> {
+    let mut command = Command::new(FUSERMOUNT);
+    command.arg("-u").args(lazy.then_some("-z")).arg("--").arg(place).stdin(Stdio::null());
+    let output = command.output().map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => PlaceError::FusermountMissing,
+        _ => PlaceError::Failed { path: place.to_owned(), reason: error.to_string() },
+    })?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let reason = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    if reason.contains("busy") {
+        return Err(PlaceError::Busy(place.to_owned()));
+    }
+    Err(PlaceError::Failed { path: place.to_owned(), reason })
+}
+
+/// The path without links on the way to it. The last component is left as it is: a dead mount cannot be looked at.
+fn absolute(path: &Path) -> io::Result<PathBuf> {
+    match fs::canonicalize(path) {
+        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
+            let path = std::path::absolute(path)?;
+            let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(path) };
+            Ok(fs::canonicalize(parent)?.join(name))
+        }
+        other => other,
+    }
+}
+
+/// Whether the topmost mount at `place` is one of ours.
+fn is_ours(place: &Path) -> bool {
+    let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    topmost_type(&mounts, place).is_some_and(|found| found == FILE_SYSTEM_TYPE.as_bytes())
+}
+
+/// The type of the last mount at `place` in the form of `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
+fn topmost_type<'m>(mounts: &'m [u8], place: &Path) -> Option<&'m [u8]> {
+    let mut lines = mounts.split(|b| *b == b'\n').rev();
+    lines.find_map(|line| {
+        let mut fields = line.split(|b| *b == b' ');
+        let point = unescape(fields.nth(4)?);
+        if OsStr::from_bytes(&point) != place {
+            return None;
+        }
+        fields.find(|field| *field == b"-")?;
+        fields.next()
+    })
+}
+
+/// Blanks and such are written as `\040`.
+fn unescape(field: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(field.len());
+    let mut rest = field;
+    while let Some((first, after)) = rest.split_first() {
+        let octal = after.first_chunk::<3>().filter(|digits| digits.iter().all(|b| matches!(b, b'0'..=b'7')));
+        rest = match octal.filter(|_| *first == b'\\') {
+            Some(digits) => {
+                out.push(digits.iter().fold(0u8, |n, digit| n.wrapping_mul(8).wrapping_add(digit - b'0')));
+                &after[3..]
+            }
+            None => {
+                out.push(*first);
+                after
+            }
+        };
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_topmost_mount_counts() {
+        let mounts = b"22 1 0:2 / / rw - ext4 /dev/vda rw\n\
+                       30 22 0:40 / /mnt/a\\040b rw,nosuid shared:7 - fuse.isonomia unix:/s rw\n\
+                       31 22 0:41 / /mnt/c rw - fuse.isonomia x rw\n\
+                       32 31 0:42 / /mnt/c rw master:1 - tmpfs tmpfs rw\n";
+        let of = |place: &str| topmost_type(mounts, Path::new(place));
+        assert_eq!(of("/mnt/a b"), Some(&b"fuse.isonomia"[..]));
+        assert_eq!(of("/mnt/c"), Some(&b"tmpfs"[..]));
+        assert_eq!(of("/mnt"), None);
+    }
+
+    #[test]
+    fn only_directories_are_mount_points() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(prepare(dir.path()).unwrap(), dir.path().canonicalize().unwrap());
+        let file = dir.path().join("file");
+        fs::write(&file, b"").unwrap();
+        assert!(prepare(&file).unwrap_err().to_string().contains("Not a directory"));
+        assert!(prepare(&dir.path().join("absent")).unwrap_err().to_string().contains("No such file"));
+    }
+
+    #[test]
+    fn what_is_not_ours_is_not_unmounted() {
+        assert!(matches!(unmount(Path::new("/proc"), true), Err(PlaceError::NotMounted(_))));
+    }
+}

@@ -1,0 +1,164 @@
+//! A mount from its beginning to its end.
+
+use crate::filesystem::MountedFiles;
+use crate::options::Options;
+use crate::place::{self, FILE_SYSTEM_TYPE, PlaceError};
+use crate::sessions::{Own, Reach, Sessions};
+use fuser::{Config, MountOption, Session, SessionACL};
+use isonomia_client::identity;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
+
+/// The kernel's door to file systems of programs.
+const DEVICE: &str = "/dev/fuse";
+/// Between two looks for sessions that nobody uses.
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
+
+/// A mount that cannot be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MountError {
+    /// The mount point.
+    #[error("{0}")]
+    Place(#[from] PlaceError),
+    /// The kernel has no FUSE, or this container does not show it.
+    #[error("{DEVICE} cannot be opened: {0}; load the module with `modprobe fuse`, or give the container the device")]
+    Device(io::Error),
+    /// The server does not answer, or refuses.
+    #[error("{0}")]
+    Server(isonomia_client::Error),
+    /// The system refused.
+    #[error("cannot mount at {path}: {error}", path = .path.display())]
+    System {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+}
+
+/// A mount that stands, and is not served as yet: programs that use it wait.
+pub struct Mounted {
+    session: Session<MountedFiles>,
+    sessions: Arc<Sessions>,
+    place: PathBuf,
+}
+
+/// Ends a mount from another thread.
+#[derive(Clone, Debug)]
+pub struct Unmounter {
+    place: PathBuf,
+}
+
+/// Mounts at `path`. The server must answer: a mount of nothing is an error now, not at the first program.
+pub fn mount(path: &Path, options: &Options) -> Result<Mounted, MountError> {
+    let place = place::prepare(path)?;
+    std::fs::OpenOptions::new().read(true).write(true).open(DEVICE).map_err(MountError::Device)?;
+    let uid = rustix::process::geteuid().as_raw();
+    let own = Own {
+        uid,
+        gid: rustix::process::getegid().as_raw(),
+        speaks_for_others: uid == 0 || options.allow_other,
+        claims: identity::from_environment(|name| std::env::var(name).ok()),
+    };
+    let reach = Reach { address: options.server.clone(), timeout: options.timeout, key_file: options.key_file.clone() };
+    let sessions = Arc::new(Sessions::new(reach, own));
+    sessions
+        .own()
+        .map_err(|errno| MountError::System { path: place.clone(), error: errno.into() })?
+        .stat_fs()
+        .map_err(MountError::Server)?;
+    let files = MountedFiles::new(sessions.clone(), options);
+    let session = Session::new(files, &place, &config(options)).map_err(|error| refusal(&place, error))?;
+    Ok(Mounted { session, sessions, place })
+}
+
+fn config(options: &Options) -> Config {
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(options.server.to_string()),
+        // `fuser` gives `Subtype` to fusermount3 only; this reaches the kernel too.
+        MountOption::CUSTOM(format!("subtype={}", FILE_SYSTEM_TYPE.trim_start_matches("fuse."))),
+        MountOption::NoAtime,
+    ];
+    let either = |set, yes, no| if set { yes } else { no };
+    config.mount_options.extend([
+        either(options.read_only, MountOption::RO, MountOption::RW),
+        either(options.dev, MountOption::Dev, MountOption::NoDev),
+        either(options.suid, MountOption::Suid, MountOption::NoSuid),
+        either(options.no_exec, MountOption::NoExec, MountOption::Exec),
+    ]);
+    // The server checks whoever looks a name up. A name that the kernel remembers is not looked up again, so then the
+    // kernel has to check.
+    if !options.entry_timeout.is_zero() {
+        config.mount_options.push(MountOption::DefaultPermissions);
+    }
+    config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };
+    config.n_threads = Some(options.threads);
+    config.clone_fd = true;
+    config
+}
+
+/// What a user can do about it, where that is known.
+fn refusal(place: &Path, error: io::Error) -> MountError {
+    if error.kind() == io::ErrorKind::NotFound {
+        return PlaceError::FusermountMissing.into();
+    }
+    MountError::System { path: place.to_owned(), error }
+}
+
+impl Mounted {
+    /// What ends this mount.
+    pub fn unmounter(&self) -> Unmounter {
+        Unmounter { place: self.place.clone() }
+    }
+
+    /// Where it is mounted: an absolute path.
+    pub fn place(&self) -> &Path {
+        &self.place
+    }
+
+    /// Serves programs until the mount ends.
+    pub fn serve(self) -> io::Result<()> {
+        let Self { session, sessions, place } = self;
+        let (end, ended) = mpsc::channel::<()>();
+        let sweeper = std::thread::Builder::new().name("sweeper".to_owned()).spawn(move || {
+            while ended.recv_timeout(SWEEP_EVERY) == Err(RecvTimeoutError::Timeout) {
+                sessions.sweep();
+            }
+        })?;
+        let outcome = run(session);
+        drop(end);
+        // It has no result but its end.
+        let _ = sweeper.join();
+        if outcome.is_err() {
+            // Whatever broke, programs must not wait for a mount that nobody serves. It may be gone already.
+            let _ = place::detach(&place, true);
+        }
+        outcome
+    }
+}
+
+/// Runs the session to its end without `fuser`'s unmounting after it: by then somebody has unmounted, and what is at
+/// the place now, if anything, is not ours (`fuser` 0.18 does not tell).
+fn run(session: Session<MountedFiles>) -> io::Result<()> {
+    let background = Box::leak(Box::new(session.spawn()?));
+    let finished = std::thread::spawn(|| Ok(()));
+    let guard = std::mem::replace(&mut background.guard, finished);
+    guard.join().unwrap_or_else(|_| Err(io::Error::other("a thread that serves requests panicked")))
+}
+
+impl Unmounter {
+    /// Unmounts. If programs use the mount, it vanishes for others and ends with the last of them; then this gives
+    /// false.
+    pub fn unmount(&self) -> Result<bool, PlaceError> {
+        match place::detach(&self.place, false) {
+            Ok(()) => Ok(true),
+            Err(PlaceError::Busy(_)) => place::detach(&self.place, true).map(|()| false),
+            Err(error) => Err(error),
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! Whose session a request goes through: one client for each user, group list, and job that uses the mount.
+//!
+//! The kernel says which user and group, and which thread, a request comes from; `/proc` says the rest. A server
+//! checks permissions for that user, and shares by that job, as if the program had connected itself.
+//!
+//! A mount that serves others besides its own user asks *on their behalf*, which a server allows to root and to its
+//! own user. Its own user's requests need no such word: the kernel vouches for the mount itself.
+//!
+//! What `/proc` said of a thread is believed for [`BELIEVED_FOR`]; but before an operation that checks permissions,
+//! the supplementary groups of anybody but root are read anew.
+
+use crate::caller;
+use isonomia_client::{Address, Claims, Client, ClientConfig, Error, PRINCIPAL_GROUPS_MAX, Principal};
+use isonomia_units::Nanos;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+/// A thread that executes another program, or whose number is given to another, is seen as what it was this long.
+const BELIEVED_FOR: Duration = Duration::from_secs(1);
+/// Threads that are remembered at once.
+const CALLERS_MAX: usize = 4_096;
+/// Sessions at once, open files aside: users times jobs.
+const CLIENTS_MAX: usize = 1_024;
+/// A session that nobody used for so long, and through which no file is open, is closed.
+const IDLE_FOR: Duration = Duration::from_secs(10);
+
+/// Where and how sessions are opened.
+#[derive(Clone, Debug)]
+pub struct Reach {
+    /// The server.
+    pub address: Address,
+    /// The longest wait for it.
+    pub timeout: Nanos,
+    /// The key for servers on TCP.
+    pub key_file: Option<String>,
+}
+
+/// Who a request comes from, in the kernel's words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Caller {
+    /// Thread; 0 for the kernel itself, and for what this process cannot see.
+    pub pid: u32,
+    /// User, for file access.
+    pub uid: u32,
+    /// Group, for file access.
+    pub gid: u32,
+}
+
+/// What an operation's outcome hangs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// On what the caller may do: its groups must be those of now.
+    Permission,
+    /// On an open file: permission was given with it, and the caller matters to sharing only.
+    Sharing,
+}
+
+/// Whom this process is taken for, and speaks for.
+#[derive(Clone, Debug)]
+pub struct Own {
+    /// Its user.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Whether it asks for others.
+    pub speaks_for_others: bool,
+    /// The job of callers of its own user who name none.
+    pub claims: Claims,
+}
+
+/// See the module.
+pub struct Sessions {
+    reach: Reach,
+    own: Own,
+    callers: RwLock<HashMap<Caller, Known>>,
+    clients: Mutex<HashMap<Claims, Open>>,
+}
+
+struct Known {
+    client: Arc<Client>,
+    groups: Vec<u32>,
+    since: Instant,
+}
+
+struct Open {
+    client: Arc<Client>,
+    last_used: Instant,
+}
+
+impl Sessions {
+    /// No sessions as yet.
+    pub fn new(reach: Reach, own: Own) -> Self {
+        Self { reach, own, callers: RwLock::default(), clients: Mutex::default() }
+    }
+
+    /// The session of this process itself.
+    pub fn own(&self) -> Result<Arc<Client>, Errno> {
+        self.client(self.own.claims.clone())
+    }
+
+    /// The session for a request of `caller`.
+    pub fn of(&self, caller: Caller, need: Need) -> Result<Arc<Client>, Errno> {
+        let is_own = (caller.uid, caller.gid) == (self.own.uid, self.own.gid);
+        let asks_for = self.own.speaks_for_others && !is_own;
+        // Root passes every check whatever its groups.
+        let needs_groups = asks_for && caller.uid != 0;
+        let now = Instant::now();
+        let mut groups = None;
+        {
+            let callers = self.callers.read().unwrap_or_else(PoisonError::into_inner);
+            if let Some(known) = callers.get(&caller).filter(|known| now.duration_since(known.since) < BELIEVED_FOR) {
+                if need == Need::Sharing || !needs_groups {
+                    return Ok(known.client.clone());
+                }
+                groups = Some(caller::groups(caller.pid).map_err(|_| Errno::ACCESS)?);
+                if groups.as_ref() == Some(&known.groups) {
+                    return Ok(known.client.clone());
+                }
+            }
+        }
+        let groups = match groups {
+            Some(groups) => groups,
+            None if needs_groups && caller.pid != 0 => caller::groups(caller.pid).map_err(|_| Errno::ACCESS)?,
+            None => Vec::new(),
+        };
+        if groups.len() > PRINCIPAL_GROUPS_MAX {
+            return Err(Errno::TOOBIG);
+        }
+        let mut claims = if caller.pid == 0 { Claims::default() } else { caller::claims(caller.pid) };
+        if caller.uid == self.own.uid && claims == Claims::default() {
+            claims = self.own.claims.clone();
+        }
+        if asks_for {
+            let principal = Principal { uid: caller.uid, gid: caller.gid, groups: groups.clone() };
+            claims.on_behalf_of = Some(principal);
+        }
+        let client = self.client(claims)?;
+        let mut callers = self.callers.write().unwrap_or_else(PoisonError::into_inner);
+        if callers.len() >= CALLERS_MAX {
+            callers.retain(|_, known| now.duration_since(known.since) < BELIEVED_FOR);
+        }
+        if callers.len() < CALLERS_MAX {
+            callers.insert(caller, Known { client: client.clone(), groups, since: now });
+        }
+        Ok(client)
+    }
+
+    /// Forgets threads that were not seen lately, and closes sessions that nobody uses. To be called now and then.
+    pub fn sweep(&self) {
+        let now = Instant::now();
+        let mut callers = self.callers.write().unwrap_or_else(PoisonError::into_inner);
+        callers.retain(|_, known| now.duration_since(known.since) < BELIEVED_FOR);
+        drop(callers);
+        let idle = |open: &Open| Arc::strong_count(&open.client) == 1 && now.duration_since(open.last_used) > IDLE_FOR;
+        let closed: Vec<Open> = self.clients().extract_if(|_, open| idle(open)).map(|(_, open)| open).collect();
+        // Closing tells the server, which needs no lock of ours.
+        drop(closed);
+    }
+
+    fn client(&self, claims: Claims) -> Result<Arc<Client>, Errno> {
+        let now = Instant::now();
+        let mut clients = self.clients();
+        if let Some(open) = clients.get_mut(&claims) {
+            open.last_used = now;
+            return Ok(open.client.clone());
+        }
+        if clients.len() >= CLIENTS_MAX {
+            clients.retain(|_, open| Arc::strong_count(&open.client) > 1);
+        }
+        if clients.len() >= CLIENTS_MAX {
+            tracing::warn!("{CLIENTS_MAX} users and jobs are using the mount: no more at once");
+            return Err(Errno::NFILE);
+        }
+        let Reach { address, timeout, key_file } = self.reach.clone();
+        let client = Arc::new(Client::new(ClientConfig { address, timeout, claims: claims.clone(), key_file }));
+        clients.insert(claims, Open { client: client.clone(), last_used: now });
+        Ok(client)
+    }
+
+    fn clients(&self) -> MutexGuard<'_, HashMap<Claims, Open>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The errno of a failure; what a program cannot mend is told in the log.
+pub fn errno(error: &Error) -> Errno {
+    match error {
+        Error::Server(_) | Error::Argument(_) | Error::Outside(_) => {}
+        trouble => tracing::warn!(%trouble, "an operation failed"),
+    }
+    error.errno()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sessions(uid: u32, speaks_for_others: bool) -> Sessions {
+        let reach = Reach { address: "unix:/nonexistent/socket".parse().unwrap(), timeout: Nanos(1), key_file: None };
+        Sessions::new(reach, Own { uid, gid: 7, speaks_for_others, claims: Claims::default() })
+    }
+
+    fn me(uid: u32) -> Caller {
+        Caller { pid: rustix::process::getpid().as_raw_nonzero().get() as u32, uid, gid: 7 }
+    }
+
+    fn principal(client: &Client) -> Option<(u32, u32)> {
+        client.config().claims.on_behalf_of.as_ref().map(|p| (p.uid, p.gid))
+    }
+
+    #[test]
+    fn others_are_spoken_for_and_the_mounts_own_user_is_not() {
+        let all = sessions(0, true);
+        assert_eq!(principal(&all.of(me(0), Need::Permission).unwrap()), None);
+        assert_eq!(principal(&all.of(me(4_321), Need::Permission).unwrap()), Some((4_321, 7)));
+        assert_eq!(principal(&all.of(Caller { gid: 8, ..me(0) }, Need::Permission).unwrap()), Some((0, 8)));
+        let one = sessions(5, false);
+        assert_eq!(principal(&one.of(me(5), Need::Permission).unwrap()), None);
+    }
+
+    #[test]
+    fn one_session_serves_one_user_and_job() {
+        let all = sessions(0, true);
+        let first = all.of(me(4_321), Need::Permission).unwrap();
+        assert!(Arc::ptr_eq(&first, &all.of(me(4_321), Need::Permission).unwrap()));
+        assert!(Arc::ptr_eq(&first, &all.of(me(4_321), Need::Sharing).unwrap()));
+        assert!(!Arc::ptr_eq(&first, &all.of(me(4_322), Need::Permission).unwrap()));
+        assert!(!Arc::ptr_eq(&first, &all.of(Caller { gid: 8, ..me(4_321) }, Need::Permission).unwrap()));
+    }
+
+    #[test]
+    fn nobody_whose_groups_are_unknown_is_let_through() {
+        // Above the largest number that Linux gives to a process.
+        let nobody = Caller { pid: (1 << 22) + 1, uid: 4_321, gid: 7 };
+        assert_eq!(sessions(0, true).of(nobody, Need::Permission).err(), Some(Errno::ACCESS));
+    }
+}

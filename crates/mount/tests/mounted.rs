@@ -1,0 +1,312 @@
+//! What programs see of a mount: the files of a local file system, those of other clients at once, their own
+//! permissions, their own share, and an orderly end.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod running;
+
+use running::{TestServer, can_mount, isonomia};
+use rustix::io::Errno;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Kind, permissions, size, links, target, and content of everything below the working directory. An archive holds the
+/// time at which it was made.
+const DUMP: &str = "find . -mindepth 1 -printf '%y %m %n %l %P\\n' | sort; find . -type f -printf '%s %P\\n' | sort; \
+                    find . -type f ! -name '*.zip' -print0 | sort -z | xargs -0r md5sum";
+
+/// Runs a script of the preload library's tests in a local directory and in the mount, and compares.
+fn compare(script: &str) {
+    if !can_mount() {
+        return;
+    }
+    let server = TestServer::start();
+    let mount = server.mount("");
+    let scratch = tempfile::tempdir().unwrap();
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../preload/tests/cases");
+    let script = fs::read_to_string(cases.join(script)).unwrap();
+    let run = |root: &Path, text: &str| {
+        let mut command = Command::new("bash");
+        command.args(["-c", text]).current_dir(root).env("CASES", &cases).env("SCRATCH", scratch.path());
+        let output = command.envs([("TZ", "UTC"), ("LC_ALL", "C.UTF-8")]).output().unwrap();
+        printed(&output, root)
+    };
+    for text in [script.as_str(), DUMP] {
+        let (expected, actual) = (run(&server.local(), text), run(mount.path(), text));
+        let differs = expected.lines().zip(actual.lines()).find(|(e, a)| e != a);
+        assert!(expected == actual, "locally {:?}, mounted {:?}", differs.map(|d| d.0), differs.map(|d| d.1));
+        assert!(expected.ends_with("exit status: 0"), "{expected}");
+    }
+}
+
+/// Everything a program said, with its directory's name taken out.
+fn printed(output: &Output, root: &Path) -> String {
+    let root = root.to_str().unwrap();
+    let [out, err] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text).replace(root, "ROOT"));
+    format!("{out}\n--- stderr\n{err}\n--- {}", output.status)
+}
+
+#[test]
+fn coreutils() {
+    compare("coreutils.sh");
+}
+
+#[test]
+fn archives_and_copies() {
+    compare("archive.sh");
+}
+
+#[test]
+fn shell_redirection() {
+    compare("bash.sh");
+}
+
+#[test]
+fn python() {
+    compare("python.sh");
+}
+
+#[test]
+fn a_c_program() {
+    compare("program.sh");
+}
+
+#[test]
+fn two_mounts_see_each_others_bytes_and_names_at_once() {
+    if !can_mount() {
+        return;
+    }
+    let server = TestServer::start();
+    let mount = server.mount("");
+    let path = mount.path().join("shared");
+    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(&path).unwrap();
+    let other = server.mount_elsewhere();
+    let elsewhere = File::options().read(true).write(true).open(other.path().join("shared")).unwrap();
+    for round in 0..50u8 {
+        file.write_all_at(&[round; 100], u64::from(round) * 100).unwrap();
+        let mut got = [0xff; 100];
+        elsewhere.read_exact_at(&mut got, u64::from(round) * 100).unwrap();
+        assert_eq!(got, [round; 100]);
+        elsewhere.write_all_at(&[round ^ 0x55; 10], u64::from(round) * 100).unwrap();
+        file.seek(SeekFrom::End(-100)).unwrap();
+        let mut got = [0; 10];
+        file.read_exact(&mut got).unwrap();
+        assert_eq!(got, [round ^ 0x55; 10]);
+        assert_eq!(fs::metadata(&path).unwrap().len(), (u64::from(round) + 1) * 100);
+    }
+    fs::rename(other.path().join("shared"), other.path().join("renamed")).unwrap();
+    assert!(!path.exists() && mount.path().join("renamed").exists());
+}
+
+#[test]
+fn appends_of_many_writers_all_land() {
+    if !can_mount() {
+        return;
+    }
+    let server = TestServer::start();
+    let mount = server.mount("");
+    let path = mount.path().join("log");
+    std::thread::scope(|scope| {
+        for writer in 0..4u8 {
+            let path = &path;
+            scope.spawn(move || {
+                let mut file = OpenOptions::new().append(true).create(true).open(path).unwrap();
+                for _ in 0..100 {
+                    file.write_all(&[b'a' + writer; 1000]).unwrap();
+                }
+            });
+        }
+    });
+    let log = fs::read(&path).unwrap();
+    assert_eq!(log.len(), 400_000);
+    for piece in log.chunks(1000) {
+        assert!(piece.iter().all(|b| *b == piece[0]), "an append was torn");
+    }
+}
+
+#[test]
+fn an_unlinked_file_lives_until_it_is_closed() {
+    if !can_mount() {
+        return;
+    }
+    let server = TestServer::start();
+    let mount = server.mount("");
+    let path = mount.path().join("gone");
+    let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+    file.write_all_at(b"still here", 0).unwrap();
+    fs::remove_file(&path).unwrap();
+    assert!(!path.exists());
+    let mut got = [0; 10];
+    file.read_exact_at(&mut got, 0).unwrap();
+    assert_eq!(&got, b"still here");
+    file.set_len(5).unwrap();
+    let attributes = file.metadata().unwrap();
+    assert_eq!((attributes.len(), attributes.nlink()), (5, 0));
+}
+
+#[test]
+fn times_before_1970_and_far_after_are_kept_to_the_nanosecond() {
+    if !can_mount() {
+        return;
+    }
+    let server = TestServer::start();
+    let mount = server.mount("");
+    let file = File::create(mount.path().join("f")).unwrap();
+    let second = Duration::from_secs(1);
+    for time in [
+        UNIX_EPOCH,
+        UNIX_EPOCH + Duration::new(1_234_567_890, 123_456_789),
+        UNIX_EPOCH - Duration::from_millis(1_750),
+        UNIX_EPOCH - Duration::from_nanos(1),
+        UNIX_EPOCH - 1_600_000_000 * second,
+        UNIX_EPOCH + 4_000_000_000 * second * 4,
+    ] {
+        file.set_times(fs::FileTimes::new().set_modified(time).set_accessed(time)).unwrap();
+        let got = file.metadata().unwrap();
+        assert_eq!((got.modified().unwrap(), got.accessed().unwrap()), (time, time));
+    }
+    assert!(file.set_modified(SystemTime::now()).is_ok());
+}
+
+#[test]
+fn mapped_files_are_the_files() {
+    if !can_mount() {
+        return;
+    }
+    let server = TestServer::start();
+    let mount = server.mount("");
+    let script = "import mmap, os\n\
+                  fd = os.open('m', os.O_RDWR | os.O_CREAT)\n\
+                  os.ftruncate(fd, 10000)\n\
+                  shared = mmap.mmap(fd, 10000)\n\
+                  shared[5000:5005] = b'hello'\n\
+                  shared.flush()\n\
+                  assert os.pread(fd, 5, 5000) == b'hello'\n\
+                  os.pwrite(fd, b'world', 6000)\n\
+                  assert shared[6000:6005] == b'world'\n\
+                  private = mmap.mmap(fd, 10000, mmap.MAP_PRIVATE)\n\
+                  assert private[5000:5005] == b'hello'\n";
+    let output = Command::new("python3").args(["-c", script]).current_dir(mount.path()).output().unwrap();
+    assert!(output.status.success(), "{}", printed(&output, mount.path()));
+}
+
+/// As root only: a mount for everybody, used by two users.
+#[test]
+fn everybody_is_who_he_is() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let server = TestServer::start();
+    let mount = server.mount("allow_other");
+    let place = mount.path();
+    fs::set_permissions(place, PermissionsExt::from_mode(0o755)).unwrap();
+    let run = |uid: u32, groups: &str, script: &str| {
+        let mut command = Command::new("setpriv");
+        command.args([format!("--reuid={uid}"), format!("--regid={uid}")]);
+        command.arg(if groups.is_empty() { "--clear-groups".to_owned() } else { format!("--groups={groups}") });
+        command.args(["sh", "-c", script]).current_dir(place).env("SLURM_JOB_ID", format!("job-of-{uid}"));
+        let output = command.output().unwrap();
+        output.status.success()
+    };
+    assert!(!run(12_345, "", "touch here 2>&-"), "the root directory is root's");
+    fs::create_dir(place.join("team")).unwrap();
+    fs::set_permissions(place.join("team"), PermissionsExt::from_mode(0o2770)).unwrap();
+    std::os::unix::fs::chown(place.join("team"), Some(0), Some(777)).unwrap();
+    assert!(!run(12_345, "", "ls team 2>&-"));
+    assert!(run(12_345, "777", "ls team && echo secret > team/f && chmod 600 team/f"));
+    assert!(run(12_346, "777", "stat team/f > /dev/null"));
+    assert!(!run(12_346, "777", "cat team/f 2>&-"), "the file is its owner's");
+    let found = fs::metadata(place.join("team/f")).unwrap();
+    assert_eq!((found.uid(), found.gid()), (12_345, 777));
+    let status = isonomia().args(["status", "--json", "--server", &server.address()]).output().unwrap();
+    let status = String::from_utf8(status.stdout).unwrap();
+    for job in ["job-of-12345", "job-of-12346"] {
+        assert!(status.contains(job), "{job} is not in {status}");
+    }
+}
+
+#[test]
+fn a_killed_mount_says_so_and_is_replaced() {
+    if !can_mount() {
+        return;
+    }
+    let server = TestServer::start();
+    let mut mount = server.mount("");
+    fs::write(mount.path().join("f"), b"kept").unwrap();
+    mount.kill();
+    let error = fs::read(mount.path().join("f")).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(Errno::NOTCONN.raw_os_error()));
+    let again = server.mount("");
+    assert_eq!(fs::read(again.path().join("f")).unwrap(), b"kept");
+    let twice = isonomia().args(["mount", "--server", &server.address()]).arg(again.path()).output().unwrap();
+    assert!(!twice.status.success() && String::from_utf8_lossy(&twice.stderr).contains("mounted already"));
+}
+
+#[test]
+fn a_mount_ends_in_an_orderly_way() {
+    if !can_mount() {
+        return;
+    }
+    let server = TestServer::start();
+    let mut mount = server.mount("");
+    fs::write(mount.path().join("f"), b"kept").unwrap();
+    assert!(mount.terminate());
+    assert_eq!(fs::read_dir(server.mount_place()).unwrap().count(), 0, "the directory is itself again");
+    let mut mount = server.mount("");
+    let busy = File::open(mount.path().join("f")).unwrap();
+    let unmount =
+        |options: &[&str]| isonomia().arg("unmount").args(options).arg(server.mount_place()).output().unwrap();
+    let refused = unmount(&[]);
+    assert!(!refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("in use"));
+    assert!(unmount(&["--lazy"]).status.success());
+    let mut content = String::new();
+    (&busy).read_to_string(&mut content).unwrap();
+    assert_eq!(content, "kept");
+    drop(busy);
+    assert!(mount.wait());
+    assert!(!unmount(&[]).status.success());
+}
+
+#[test]
+fn a_mount_in_the_background_is_ready_when_the_command_returns() {
+    if !can_mount() {
+        return;
+    }
+    let server = TestServer::start();
+    let place = server.mount_place();
+    let mounted = isonomia().args(["mount", "--server", &server.address()]).arg(&place).output().unwrap();
+    assert!(mounted.status.success() && mounted.stdout.is_empty(), "{}", printed(&mounted, &place));
+    fs::write(place.join("f"), b"x").unwrap();
+    let unmounted = isonomia().arg("unmount").arg(&place).output().unwrap();
+    assert!(unmounted.status.success(), "{}", printed(&unmounted, &place));
+    assert!(!place.join("f").exists());
+}
+
+#[test]
+fn open_files_survive_a_restart_of_the_server() {
+    if !can_mount() {
+        return;
+    }
+    let mut server = TestServer::start();
+    let mount = server.mount("");
+    let path = mount.path().join("f");
+    let file = File::options().read(true).write(true).create(true).mode(0o600).truncate(true).open(&path).unwrap();
+    file.write_all_at(b"before", 0).unwrap();
+    file.sync_all().unwrap();
+    server.kill();
+    let reader = std::thread::spawn({
+        let file = file.try_clone().unwrap();
+        move || {
+            let mut got = [0; 6];
+            file.read_exact_at(&mut got, 0).map(|()| got)
+        }
+    });
+    server.restart();
+    assert_eq!(&reader.join().unwrap().unwrap(), b"before");
+    file.write_all_at(b"after!", 6).unwrap();
+    assert_eq!(fs::read(&path).unwrap(), b"beforeafter!");
+}

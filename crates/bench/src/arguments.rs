@@ -126,7 +126,7 @@ mod tests {
     fn nonsense_is_refused_with_what_is_allowed() {
         assert!(error_of(&["speed", "--repeat", "0"]).contains("1..=100"));
         assert!(error_of(&["speed", "--clients", "2,0"]).contains("1..=64"));
-        assert!(error_of(&["speed", "--ways", "nfs"]).contains("preload, library, preload-tcp, library-tcp"));
+        assert!(error_of(&["speed", "--ways", "nfs"]).contains("preload, library, preload-tcp, library-tcp, mount"));
         assert!(error_of(&["fairness", "--way", "tmpfs"]).contains("possible values"));
         assert!(error_of(&["fariness"]).contains("fairness"));
         assert!(error_of(&["worker", "--number", "0"]).contains("--path"));

@@ -84,7 +84,12 @@ pub fn run(options: &FairnessOptions) -> Result<()> {
     let mut report = Report::new("fairness", common, configuration)?;
     let log = |name: &str| report.dir().join(format!("server-{name}.log"));
     let start = |name: &str, cap| {
-        ServerProcess::start(&session, name, &ServerOptions { cap, workers: common.workers }, &log(name))
+        ServerProcess::start(
+            &session,
+            name,
+            &ServerOptions { cap, workers: common.workers, mount: options.way == Way::Mount },
+            &log(name),
+        )
     };
     let (capped, uncapped) = (start("capped", Some(CAP))?, start("uncapped", None)?);
     let mut rows = Vec::new();

@@ -34,6 +34,8 @@ pub struct ServerOptions {
     pub cap: Option<Cap>,
     /// Worker threads; its own default if absent.
     pub workers: Option<u32>,
+    /// Whether its files are mounted too.
+    pub mount: bool,
 }
 
 /// An emulated device.
@@ -48,6 +50,7 @@ pub struct Cap {
 /// A running server.
 pub struct ServerProcess {
     child: Child,
+    mount: Option<Child>,
     dir: PathBuf,
     endpoints: Endpoints,
     control: Option<ControlConnection>,
@@ -80,38 +83,31 @@ impl ServerProcess {
         let log_file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log_file);
         let child = start(&mut command, Signal::TERM)?;
-        let endpoints = Endpoints { tcp: unix.clone(), unix, key_file };
+        let endpoints = Endpoints { tcp: unix.clone(), unix, key_file, mount: None };
         // From here on the child is ended whatever happens.
-        let mut server = Self { child, dir, endpoints, control: None };
-        let announcement = server
-            .announcement(session)
+        let mut server = Self { child, mount: None, dir, endpoints, control: None };
+        let line = first_line(&mut server.child, session)
             .with_context(|| format!("the server did not start; its log is {}", log.display()))?;
+        let announcement: Announcement = serde_json::from_str(&line)?;
         let tcp = announcement.listen.into_iter().find(|address| matches!(address, Address::Tcp(_)));
         server.endpoints.tcp = tcp.context("the server does not listen on TCP")?;
         server.control = Some(ControlConnection::connect(&server.endpoints.unix, None, CONTROL_TIMEOUT)?);
+        if options.mount {
+            server.mount(session)?;
+        }
         Ok(server)
     }
 
-    fn announcement(&mut self, session: &Session) -> Result<Announcement> {
-        let stdout = self.child.stdout.take().context("the server has no standard output")?;
-        let (sender, receiver) = mpsc::channel();
-        // Ends with the server at the latest, for then the pipe is closed.
-        std::thread::spawn(move || {
-            let mut line = String::new();
-            let read = BufReader::new(stdout).read_line(&mut line).map(|_| line);
-            // Nobody receives if the server took too long.
-            let _ = sender.send(read);
-        });
-        let deadline_ns = now_ns() + START_NS_MAX;
-        while now_ns() < deadline_ns {
-            session.check()?;
-            match receiver.recv_timeout(POLL) {
-                Ok(line) => return Ok(serde_json::from_str(&line?)?),
-                Err(mpsc::RecvTimeoutError::Timeout) => {}
-                Err(mpsc::RecvTimeoutError::Disconnected) => bail!("it ended"),
-            }
-        }
-        bail!("it says nothing")
+    fn mount(&mut self, session: &Session) -> Result<()> {
+        let dir = self.dir.join("mount");
+        std::fs::create_dir(&dir)?;
+        let mut command = std::process::Command::new(&session.programs.isonomia);
+        command.args(["mount", "--foreground", "--server", &self.endpoints.unix.to_string()]).arg(&dir);
+        command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mount = self.mount.insert(start(&mut command, Signal::TERM)?);
+        first_line(mount, session).context("the server's files cannot be mounted")?;
+        self.endpoints.mount = Some(dir);
+        Ok(())
     }
 
     /// Where it listens.
@@ -139,28 +135,54 @@ impl ServerProcess {
         control.ask(request).context("the server does not answer")
     }
 
-    fn stop(&mut self) -> Result<()> {
-        let deadline_ns = now_ns() + STOP_NS_MAX;
-        // Not waited for yet, so the number is the child's.
-        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-        while self.child.try_wait()?.is_none() {
-            if now_ns() > deadline_ns {
-                eprintln!(
-                    "isonomia-bench: the server does not end within {} s of SIGTERM",
-                    STOP_NS_MAX / 1_000_000_000
-                );
-                self.child.kill()?;
-                self.child.wait()?;
-            }
-            std::thread::sleep(POLL);
-        }
-        Ok(())
+    fn stop_all(&mut self) -> Result<()> {
+        // The mount first, which needs the server.
+        self.mount.as_mut().map_or(Ok(()), |mount| stop("mount", mount))?;
+        stop("server", &mut self.child)
     }
+}
+
+/// The line by which a program says that it is ready.
+fn first_line(child: &mut Child, session: &Session) -> Result<String> {
+    let stdout = child.stdout.take().context("it has no standard output")?;
+    let (sender, receiver) = mpsc::channel();
+    // Ends with the program at the latest, for then the pipe is closed.
+    std::thread::spawn(move || {
+        let mut line = String::new();
+        let read = BufReader::new(stdout).read_line(&mut line).map(|_| line);
+        // Nobody receives if the program took too long.
+        let _ = sender.send(read);
+    });
+    let deadline_ns = now_ns() + START_NS_MAX;
+    while now_ns() < deadline_ns {
+        session.check()?;
+        match receiver.recv_timeout(POLL) {
+            Ok(line) => return Ok(line?).and_then(|line| if line.is_empty() { bail!("it ended") } else { Ok(line) }),
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => bail!("it ended"),
+        }
+    }
+    bail!("it says nothing")
+}
+
+fn stop(name: &str, child: &mut Child) -> Result<()> {
+    let deadline_ns = now_ns() + STOP_NS_MAX;
+    // Not waited for yet, so the number is the child's.
+    let _ = kill_process(Pid::from_child(child), Signal::TERM);
+    while child.try_wait()?.is_none() {
+        if now_ns() > deadline_ns {
+            eprintln!("isonomia-bench: the {name} does not end within {} s of SIGTERM", STOP_NS_MAX / 1_000_000_000);
+            child.kill()?;
+            child.wait()?;
+        }
+        std::thread::sleep(POLL);
+    }
+    Ok(())
 }
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        if let Err(error) = self.stop().and_then(|()| Ok(std::fs::remove_dir_all(&self.dir)?)) {
+        if let Err(error) = self.stop_all().and_then(|()| Ok(std::fs::remove_dir_all(&self.dir)?)) {
             eprintln!("isonomia-bench: cannot clean up after the server: {error:#}");
         }
     }

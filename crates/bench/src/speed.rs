@@ -125,7 +125,11 @@ fn measure(
 ) -> Result<()> {
     let tmpfs = session.scratch().join(TMPFS);
     std::fs::create_dir(&tmpfs)?;
-    let server_options = ServerOptions { cap: None, workers: configuration.server_workers };
+    let server_options = ServerOptions {
+        cap: None,
+        workers: configuration.server_workers,
+        mount: configuration.ways.contains(&Way::Mount),
+    };
     let server = ServerProcess::start(session, "server", &server_options, log)?;
     let identity = Identity { job: "speed".to_owned(), user: "bench".to_owned(), group: "bench".to_owned(), nodes: 1 };
     let mut number = 0;
@@ -275,6 +279,17 @@ impl Phase {
             _ => None,
         }
     }
+
+    /// What is asked of a mount, where every call goes through the kernel and a process behind it.
+    fn must_mounted(self, processes: u32) -> Option<Must> {
+        match (self, processes) {
+            (Self::Write1MiB, FEW) => Some(Must::ratio(0.30)),
+            (Self::Read1MiB, FEW) => Some(Must::ratio(0.20)),
+            (Self::Write4KiB | Self::Read4KiB, FEW) => Some(Must::ratio(0.03)),
+            (Self::Create, FEW) => Some(Must::at_least(8_000.0)),
+            _ => None,
+        }
+    }
 }
 
 impl Figures {
@@ -293,11 +308,12 @@ impl Figures {
             return row;
         }
         let tmpfs = self.values.get(&(*phase, *index, *processes, TMPFS.to_owned()));
-        let is_local = !way.ends_with("-tcp");
-        Row {
-            must: if is_local { phase.must(*index, *processes) } else { None },
-            ..row.beside(tmpfs.map_or(&[], Vec::as_slice))
-        }
+        let must = match way.as_str() {
+            "mount" => phase.must_mounted(*processes),
+            way if way.ends_with("-tcp") => None,
+            _ => phase.must(*index, *processes),
+        };
+        Row { must, ..row.beside(tmpfs.map_or(&[], Vec::as_slice)) }
     }
 
     /// What is left of the throughput of few processes when many compete for the cores.

@@ -23,6 +23,8 @@ pub enum Way {
     PreloadTcp,
     /// The client library called directly; TCP on this host.
     LibraryTcp,
+    /// Plain calls on a FUSE mount; shared memory behind it.
+    Mount,
 }
 
 /// Who a worker says it is.
@@ -47,6 +49,8 @@ pub struct Endpoints {
     pub tcp: Address,
     /// The key for TCP.
     pub key_file: PathBuf,
+    /// Where it is mounted, if it was started with a mount.
+    pub mount: Option<PathBuf>,
 }
 
 impl Way {
@@ -63,6 +67,15 @@ impl Way {
     /// The command line of worker `number`.
     pub fn worker(self, programs: &Programs, endpoints: &Endpoints, identity: &Identity, number: u32) -> Command {
         let address = if self.is_tcp() { &endpoints.tcp } else { &endpoints.unix };
+        if let (Self::Mount, Some(dir)) = (self, &endpoints.mount) {
+            let mut command = plain_worker(programs, dir, number);
+            // The mount finds them where it finds a scheduler's.
+            for (name, value) in [("JOB", &identity.job), ("USER", &identity.user), ("GROUP", &identity.group)] {
+                command.env(format!("ISONOMIA_{name}"), value);
+            }
+            command.env("ISONOMIA_NODES", identity.nodes.to_string());
+            return command;
+        }
         let number = number.to_string();
         let mut options = vec!["--server".to_owned(), address.to_string()];
         for (name, value) in [("--job", &identity.job), ("--user", &identity.user), ("--group", &identity.group)] {
@@ -102,6 +115,7 @@ impl fmt::Display for Way {
             Self::Library => "library",
             Self::PreloadTcp => "preload-tcp",
             Self::LibraryTcp => "library-tcp",
+            Self::Mount => "mount",
         })
     }
 }

@@ -47,6 +47,8 @@ pub struct Client {
 /// One place of the pool.
 struct Place {
     busy: AtomicBool,
+    /// Whether `line` is there: a hint, for choosing.
+    connected: AtomicBool,
     line: UnsafeCell<Option<Line>>,
 }
 
@@ -80,7 +82,8 @@ impl Drop for Taken<'_> {
 impl Client {
     /// A client that connects at its first operation.
     pub fn new(config: ClientConfig) -> Self {
-        let place = || Place { busy: AtomicBool::new(false), line: UnsafeCell::new(None) };
+        let place =
+            || Place { busy: AtomicBool::new(false), connected: AtomicBool::new(false), line: UnsafeCell::new(None) };
         Self { config, number: AtomicU64::new(0), lines: (0..LINES_MAX).map(|_| place()).collect() }
     }
 
@@ -97,6 +100,7 @@ impl Client {
             // SAFETY: the child has only this thread; whatever the parent's threads were doing, they are not here.
             // Dropping closes and unmaps the child's copies and sends nothing.
             unsafe { *place.line.get() = None };
+            place.connected.store(false, Ordering::Relaxed);
             place.busy.store(false, Ordering::Relaxed);
         }
     }
@@ -162,10 +166,13 @@ impl Client {
     pub(crate) fn take(&self, deadline: Deadline) -> Result<Taken<'_>, Error> {
         let last = LAST_PLACE.get();
         loop {
-            let candidates = std::iter::once(last).chain(0..LINES_MAX);
-            for index in candidates {
+            // The place of last time may be another client's, and here not be connected.
+            let connected = std::iter::once(last).chain(0..LINES_MAX).map(|index| (index, true));
+            let any = (0..LINES_MAX).map(|index| (index, false));
+            for (index, must_be_connected) in connected.chain(any) {
                 let Some(place) = self.lines.get(index) else { continue };
-                if !place.busy.load(Ordering::Relaxed) && !place.busy.swap(true, Ordering::Acquire) {
+                let is_chosen = !must_be_connected || place.connected.load(Ordering::Relaxed);
+                if is_chosen && !place.busy.load(Ordering::Relaxed) && !place.busy.swap(true, Ordering::Acquire) {
                     LAST_PLACE.set(index);
                     return Ok(Taken { client: self, place });
                 }
@@ -230,12 +237,17 @@ impl Taken<'_> {
         let line = unsafe { &mut *self.place.line.get() };
         match line {
             Some(line) => Ok(line),
-            None => Ok(line.insert(self.client.connect(deadline)?)),
+            None => {
+                let line = line.insert(self.client.connect(deadline)?);
+                self.place.connected.store(true, Ordering::Relaxed);
+                Ok(line)
+            }
         }
     }
 
     /// Throws the line away: after an error nothing on it could be told apart from what was before.
     pub(crate) fn hang_up(&mut self) {
+        self.place.connected.store(false, Ordering::Relaxed);
         // SAFETY: as in `line`.
         unsafe { *self.place.line.get() = None };
     }
@@ -319,6 +331,27 @@ mod tests {
         for op in [Op::Mkdir, Op::Rmdir, Op::Unlink, Op::Rename, Op::Link, Op::Symlink, Op::Mknod, Op::ReserveAppend] {
             assert!(!repeat(op, 0), "{op:?}");
         }
+    }
+
+    #[test]
+    fn a_thread_that_comes_from_another_client_takes_a_line_that_is_connected() {
+        let config = ClientConfig {
+            address: "unix:/nonexistent/isonomia.sock".parse().unwrap(),
+            timeout: Nanos::from_millis(50),
+            claims: Claims::default(),
+            key_file: None,
+        };
+        let client = Client::new(config);
+        client.lines[3].connected.store(true, Ordering::Relaxed);
+        LAST_PLACE.set(5);
+        let deadline = Deadline::after(Nanos::from_secs(1));
+        let first = client.take(deadline).unwrap();
+        assert_eq!(LAST_PLACE.get(), 3);
+        let second = client.take(deadline).unwrap();
+        assert_eq!(LAST_PLACE.get(), 0, "the connected one is busy");
+        drop((first, second));
+        client.take(deadline).unwrap();
+        assert_eq!(LAST_PLACE.get(), 3);
     }
 
     #[test]

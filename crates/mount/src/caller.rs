@@ -91,7 +91,8 @@ mod tests {
         let own = rustix::process::getpid().as_raw_nonzero().get() as u32;
         let mut expected: Vec<u32> = rustix::process::getgroups().unwrap().iter().map(|gid| gid.as_raw()).collect();
         let mut got = groups(own).unwrap();
-        (expected.sort_unstable(), got.sort_unstable());
+        expected.sort_unstable();
+        got.sort_unstable();
         assert_eq!(got, expected);
     }
 }

@@ -8,6 +8,8 @@ use isonomia_client::{Attr, Client, Ino, OpenHow, access};
 use std::cell::RefCell;
 use std::sync::Arc;
 
+/// Opens are numbered for locks on the server, and here the kernel keeps the locks.
+const NO_NUMBER: u64 = 0;
 /// A copy on the server's behalf answers after this many bytes: programs ask again for the rest.
 const COPY_LEN_MAX: u64 = 16 << 20;
 /// A copy moves so many bytes at a time.
@@ -136,7 +138,7 @@ impl MountedFiles {
     /// Gives an open file or directory back.
     pub(crate) fn close(&self, handle: FileHandle) -> Outcome<()> {
         let Some(handle) = self.handles.remove(handle) else { return Ok(()) };
-        handle.client.release(Ino(handle.file.capability.ino)).map_err(|e| errno(&e))
+        handle.client.release(Ino(handle.file.capability.ino), NO_NUMBER).map_err(|e| errno(&e))
     }
 }
 

@@ -11,8 +11,9 @@ use std::process::{Command, Stdio};
 
 /// The type that the kernel shows our mounts with.
 pub const FILE_SYSTEM_TYPE: &str = "fuse.isonomia";
-/// What lets ordinary users mount and unmount.
+/// What lets ordinary users mount and unmount, and where it is if the search path does not say.
 const FUSERMOUNT: &str = "fusermount3";
+const FUSERMOUNT_PATH: &str = "/bin/fusermount3";
 
 /// A mount point that cannot be used, or given up.
 #[derive(Debug, thiserror::Error)]
@@ -88,9 +89,15 @@ pub fn detach(place: &Path, lazy: bool) -> Result<(), PlaceError> {
 }
 
 fn detach_as_user(place: &Path, lazy: bool) -> Result<(), PlaceError> {
-    let mut command = Command::new(FUSERMOUNT);
-    command.arg("-u").args(lazy.then_some("-z")).arg("--").arg(place).stdin(Stdio::null());
-    let output = command.output().map_err(|error| match error.kind() {
+    let run = |program| {
+        let mut command = Command::new(program);
+        command.arg("-u").args(lazy.then_some("-z")).arg("--").arg(place).stdin(Stdio::null()).output()
+    };
+    let output = match run(FUSERMOUNT) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => run(FUSERMOUNT_PATH),
+        other => other,
+    };
+    let output = output.map_err(|error| match error.kind() {
         io::ErrorKind::NotFound => PlaceError::FusermountMissing,
         _ => PlaceError::Failed { path: place.to_owned(), reason: error.to_string() },
     })?;

@@ -22,11 +22,14 @@ const SWEEP_EVERY: Duration = Duration::from_secs(10);
 #[non_exhaustive]
 pub enum MountError {
     /// The mount point.
-    #[error("{0}")]
+    #[error(transparent)]
     Place(#[from] PlaceError),
     /// The kernel has no FUSE, or this container does not show it.
-    #[error("{DEVICE} cannot be opened: {0}; load the module with `modprobe fuse`, or give the container the device")]
-    Device(io::Error),
+    #[error("{DEVICE} cannot be opened: {error}{hint}", hint = hint(.error))]
+    Device {
+        /// Why.
+        error: io::Error,
+    },
     /// The server does not answer, or refuses.
     #[error("{0}")]
     Server(isonomia_client::Error),
@@ -38,6 +41,14 @@ pub enum MountError {
         /// Why.
         error: io::Error,
     },
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "; load the module with `modprobe fuse`, or give the container the device",
+        io::ErrorKind::PermissionDenied => "; ordinary users can mount where its mode is 666",
+        _ => "",
+    }
 }
 
 /// A mount that stands, and is not served as yet: programs that use it wait.
@@ -56,7 +67,7 @@ pub struct Unmounter {
 /// Mounts at `path`. The server must answer: a mount of nothing is an error now, not at the first program.
 pub fn mount(path: &Path, options: &Options) -> Result<Mounted, MountError> {
     let place = place::prepare(path)?;
-    std::fs::OpenOptions::new().read(true).write(true).open(DEVICE).map_err(MountError::Device)?;
+    std::fs::OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|error| MountError::Device { error })?;
     let uid = rustix::process::geteuid().as_raw();
     let own = Own {
         uid,
@@ -107,6 +118,11 @@ fn refusal(place: &Path, error: io::Error) -> MountError {
     if error.kind() == io::ErrorKind::NotFound {
         return PlaceError::FusermountMissing.into();
     }
+    // What fusermount3 says comes with its end of line.
+    let error = match error.raw_os_error() {
+        Some(_) => error,
+        None => io::Error::new(error.kind(), error.to_string().trim_end().to_owned()),
+    };
     MountError::System { path: place.to_owned(), error }
 }
 

@@ -6,8 +6,10 @@
 //! A mount that serves others besides its own user asks *on their behalf*, which a server allows to root and to its
 //! own user. Its own user's requests need no such word: the kernel vouches for the mount itself.
 //!
-//! What `/proc` said of a thread is believed for [`BELIEVED_FOR`]; but before an operation that checks permissions,
-//! the supplementary groups of anybody but root are read anew.
+//! What `/proc` said of a thread is believed for as long as it has been true so far, between [`BELIEVED_AT_LEAST`] and
+//! [`BELIEVED_AT_MOST`]: a launcher may change to a directory of the mount and then execute a program with another
+//! environment. But before an operation that checks permissions, the supplementary groups of anybody but root are read
+//! anew.
 
 use crate::caller;
 use isonomia_client::{Address, Claims, Client, ClientConfig, Error, PRINCIPAL_GROUPS_MAX, Principal};
@@ -17,8 +19,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
+/// A thread that has just appeared is looked at again after this.
+const BELIEVED_AT_LEAST: Duration = Duration::from_millis(5);
 /// A thread that executes another program, or whose number is given to another, is seen as what it was this long.
-const BELIEVED_FOR: Duration = Duration::from_secs(1);
+const BELIEVED_AT_MOST: Duration = Duration::from_secs(1);
 /// Threads that are remembered at once.
 const CALLERS_MAX: usize = 4_096;
 /// Sessions at once, open files aside: users times jobs.
@@ -81,7 +85,17 @@ pub struct Sessions {
 struct Known {
     client: Arc<Client>,
     groups: Vec<u32>,
+    /// When it was first seen like this.
     since: Instant,
+    /// When `/proc` was last read.
+    read_at: Instant,
+}
+
+impl Known {
+    fn is_believed(&self, now: Instant) -> bool {
+        let true_for = self.read_at.duration_since(self.since);
+        now.duration_since(self.read_at) < true_for.clamp(BELIEVED_AT_LEAST, BELIEVED_AT_MOST)
+    }
 }
 
 struct Open {
@@ -110,7 +124,7 @@ impl Sessions {
         let mut groups = None;
         {
             let callers = self.callers.read().unwrap_or_else(PoisonError::into_inner);
-            if let Some(known) = callers.get(&caller).filter(|known| now.duration_since(known.since) < BELIEVED_FOR) {
+            if let Some(known) = callers.get(&caller).filter(|known| known.is_believed(now)) {
                 if need == Need::Sharing || !needs_groups {
                     return Ok(known.client.clone());
                 }
@@ -139,10 +153,12 @@ impl Sessions {
         let client = self.client(claims)?;
         let mut callers = self.callers.write().unwrap_or_else(PoisonError::into_inner);
         if callers.len() >= CALLERS_MAX {
-            callers.retain(|_, known| now.duration_since(known.since) < BELIEVED_FOR);
+            callers.retain(|_, known| known.is_believed(now));
         }
+        let before = callers.remove(&caller).filter(|known| Arc::ptr_eq(&known.client, &client));
         if callers.len() < CALLERS_MAX {
-            callers.insert(caller, Known { client: client.clone(), groups, since: now });
+            let since = before.map_or(now, |known| known.since);
+            callers.insert(caller, Known { client: client.clone(), groups, since, read_at: now });
         }
         Ok(client)
     }
@@ -151,7 +167,7 @@ impl Sessions {
     pub fn sweep(&self) {
         let now = Instant::now();
         let mut callers = self.callers.write().unwrap_or_else(PoisonError::into_inner);
-        callers.retain(|_, known| now.duration_since(known.since) < BELIEVED_FOR);
+        callers.retain(|_, known| now.duration_since(known.read_at) < BELIEVED_AT_MOST);
         drop(callers);
         let idle = |open: &Open| Arc::strong_count(&open.client) == 1 && now.duration_since(open.last_used) > IDLE_FOR;
         let closed: Vec<Open> = self.clients().extract_if(|_, open| idle(open)).map(|(_, open)| open).collect();
@@ -228,6 +244,20 @@ mod tests {
         assert!(Arc::ptr_eq(&first, &all.of(me(4_321), Need::Sharing).unwrap()));
         assert!(!Arc::ptr_eq(&first, &all.of(me(4_322), Need::Permission).unwrap()));
         assert!(!Arc::ptr_eq(&first, &all.of(Caller { gid: 8, ..me(4_321) }, Need::Permission).unwrap()));
+    }
+
+    #[test]
+    fn what_has_been_true_for_longer_is_believed_for_longer() {
+        let client = sessions(0, true).of(me(0), Need::Sharing).unwrap();
+        let since = Instant::now();
+        let believed_for = |true_for_ms: u64, later_ms: u64| {
+            let read_at = since + Duration::from_millis(true_for_ms);
+            let known = Known { client: client.clone(), groups: Vec::new(), since, read_at };
+            known.is_believed(read_at + Duration::from_millis(later_ms))
+        };
+        assert!(believed_for(0, 4) && !believed_for(0, 6), "just seen");
+        assert!(believed_for(100, 90) && !believed_for(100, 110));
+        assert!(believed_for(60_000, 900) && !believed_for(60_000, 1_100));
     }
 
     #[test]

@@ -1,0 +1,219 @@
+"""Real programs and others' file-system test suites on a FUSE mount, as on a local file system."""
+
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+from service import DESCRIBE, PROGRAM_S, SERVER_S, TEST_S, Case, clean_environment, isonomia, wait_for
+
+FSX_OPERATIONS = 100_000
+# Not in the suite's default: what programs do as well.
+FSX_CONFIGURATION = """
+flen = 262144
+[opsize]
+max = 65536
+[weights]
+close_open = 1
+invalidate = 1
+truncate = 10
+write = 20
+read = 20
+mapread = 10
+mapwrite = 10
+fsync = 1
+fdatasync = 1
+copy_file_range = 5
+sendfile = 5
+posix_fadvise = 2
+posix_fallocate = 2
+"""
+PJDFSTEST_CONFIGURATION = """
+[features]
+posix_fallocate = {}
+rename_ctime = {}
+utimensat = {}
+utime_now = {}
+[settings]
+naptime = 0.02
+[dummy_auth]
+entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
+"""
+
+
+def why_not():
+    """Why nothing can be mounted here, or None."""
+    try:
+        os.close(os.open("/dev/fuse", os.O_RDWR))
+    except OSError as error:
+        return f"/dev/fuse cannot be opened: {error}"
+    return None
+
+
+def suite(name):
+    """One of others' test suites, installed beside our programs by `scripts/setup acceptance`."""
+    return Path(isonomia()).parents[1] / "suites/bin" / name
+
+
+@unittest.skipIf(why_not(), why_not())
+class Mounts(Case):
+    def mount(self, server, *options):
+        """Mounts the server's files; gives the directory."""
+        place = Path(tempfile.mkdtemp(prefix="isonomia-mount-"))
+        place.chmod(0o755)
+        command = [isonomia(), "mount", "--foreground", *server.reach(), *options, str(place)]
+        with open(server.log_path, "ab") as log:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=clean_environment()
+            )
+
+        def end():
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+            process.wait(SERVER_S)
+            process.stdout.close()
+            subprocess.run(["umount", "--lazy", str(place)], capture_output=True, timeout=PROGRAM_S)
+            place.rmdir()
+
+        self.addCleanup(end)
+        self.assertTrue(select.select([process.stdout], [], [], SERVER_S)[0], f"no mount\n{server.log()}")
+        self.assertEqual(str(place), json.loads(process.stdout.readline())["dir"])
+        return place
+
+    def fresh(self, *options):
+        """A server and a mount of this test's own, for everybody if this is root."""
+        everybody = ["-o", "allow_other"] if os.geteuid() == 0 else []
+        self.served = self.server()
+        return self.mount(self.served, *everybody, *options)
+
+    def run_in(self, directory, script, env=None, limit_s=PROGRAM_S):
+        done = subprocess.run(
+            ["bash", "-ec", script],
+            cwd=directory,
+            env=clean_environment() | (env or {}),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=limit_s,
+        )
+        self.assertEqual(0, done.returncode, f"{script}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}\n{self.served.log(5)}")
+        return done.stdout
+
+    def test_trees_are_copied_whole(self):
+        place = self.fresh()
+        local = Path(tempfile.mkdtemp(prefix="isonomia-local-"))
+        self.addCleanup(shutil.rmtree, local)
+        self.run_in(local, "cp -a /usr/include/linux tree; ln tree/stat.h hard; ln -s tree/fs.h soft; chmod 640 tree/fs.h")
+        self.run_in(place, f"cp -a {local}/. copy; mkdir untarred; tar -C {local} -cf - . | tar -xpC untarred; "
+                           f"rsync -aH {local}/ synced; test -z \"$(rsync -aHi --checksum {local}/ synced)\"")
+        expected = self.run_in(local, DESCRIBE)
+        for copy in ["copy", "untarred", "synced"]:
+            self.assertEqual(expected, self.run_in(place / copy, DESCRIBE), copy)
+        self.run_in(place, f"diff -r copy untarred; test $(find copy -type f | wc -l) = $(find {local} -type f | wc -l)")
+        self.run_in(place, "rm -r copy untarred synced; test -z \"$(ls -A)\"")
+
+    def test_git(self):
+        place = self.fresh()
+        script = """
+            git init -q one; cd one; git config user.name n; git config user.email e
+            cp -r /usr/include/linux .; git add .; git commit -qm first; git mv linux/fs.h moved; git commit -qm second
+            cd ..; git clone -q --no-hardlinks one two; cd two; git fsck --full --strict; git gc -q --aggressive
+            git fsck --full --strict; test -z "$(git status --porcelain)"; git log --oneline | wc -l"""
+        self.assertEqual("2\n", self.run_in(place, script))
+
+    def test_sqlite(self):
+        place = self.fresh()
+        for mode in ["delete", "wal"]:
+            script = f"""sqlite3 {mode}.db "pragma journal_mode={mode}; create table t(a integer primary key, b text);
+                with recursive c(x) as (select 1 union all select x+1 from c where x<20000)
+                insert into t select x, hex(x) from c; delete from t where a%3=0; vacuum;
+                pragma integrity_check; select count(*) from t;" """
+            self.assertEqual([mode, "ok", "13334"], self.run_in(place, script).split())
+
+    def test_fio_verifies_with_every_engine(self):
+        place = self.fresh()
+        for engine in ["psync", "sync", "pvsync2", "posixaio", "libaio"]:
+            with self.subTest(engine):
+                direct = int(engine == "libaio")
+                self.run_in(place, f"fio --name={engine} --ioengine={engine} --direct={direct} --iodepth=8 --rw=randwrite "
+                                   "--size=16m --bsrange=4k-256k --blockalign=4k --numjobs=2 --verify=crc32c "
+                                   "--do_verify=1 --verify_fatal=1 --group_reporting")
+
+    def test_pjdfstest_fails_nowhere_where_tmpfs_does_not(self):
+        if os.geteuid() != 0 or not suite("pjdfstest").exists():
+            self.skipTest("pjdfstest needs root, and scripts/setup acceptance to install it")
+        place = self.fresh("-o", "dev,suid")
+        configuration = self.served.temporary / "pjdfstest.toml"
+        configuration.write_text(PJDFSTEST_CONFIGURATION)
+        failures = []
+        memory = Path(tempfile.mkdtemp(dir="/dev/shm"))
+        self.addCleanup(shutil.rmtree, memory)
+        for directory in [memory, place / "pjdfstest"]:
+            directory.mkdir(exist_ok=True)
+            directory.chmod(0o755)
+            done = subprocess.run([suite("pjdfstest"), "-c", configuration, "-p", directory],
+                                  capture_output=True, text=True, timeout=2 * PROGRAM_S)
+            self.assertRegex(done.stdout, r"\n\s*Summary:.* \d+ total", done.stderr)
+            failures.append(set(re.findall(r"^(\S+)\s+FAILED", done.stdout, re.MULTILINE)))
+            passed = int(re.search(r"(\d+) passed", done.stdout)[1])
+            self.assertGreater(passed, 300)
+        self.assertEqual(set(), failures[1] - failures[0])
+
+    def fsx(self, seed):
+        if not suite("fsx").exists():
+            self.skipTest("fsx is not installed: scripts/setup acceptance does it")
+        place = self.fresh()
+        configuration = self.served.temporary / "fsx.toml"
+        configuration.write_text(FSX_CONFIGURATION)
+        command = f"{suite('fsx')} -q -f {configuration} -N {FSX_OPERATIONS} -S {seed} {place}/fsx"
+        self.run_in(self.served.temporary, command, limit_s=TEST_S)
+
+    def test_fsx_finds_no_divergence(self):
+        self.fsx(1)
+
+    def test_fsx_finds_no_divergence_with_another_seed(self):
+        self.fsx(2)
+
+    def test_a_static_program_is_served(self):
+        place = self.fresh()
+        self.run_in(place, "echo 'int main(void) { return __builtin_puts(\"static\") < 0; }' > p.c; cc -static -include stdio.h "
+                           "-o p p.c; ./p > out; grep -q static out")
+
+    def test_a_preloaded_program_and_a_mount_share_files_at_once(self):
+        place = self.fresh()
+        self.run_in(place, "echo mounted > f")
+        self.assertEqual("mounted\n", self.served.run("cat", "/isonomia/f").stdout)
+        self.served.run("bash", "-c", "echo preloaded >> /isonomia/f; mv /isonomia/f /isonomia/g; chmod 600 /isonomia/g")
+        self.assertEqual("mounted\npreloaded\n600\n", self.run_in(place, "cat g; stat -c %a g; test ! -e f"))
+
+    def test_each_caller_is_charged_to_its_own_job(self):
+        place = self.fresh()
+        for job in ["71", "72"]:
+            self.run_in(place, f"dd if=/dev/zero of=f{job} bs=64k count=100 status=none", env={"SLURM_JOB_ID": job})
+
+        def both_jobs():
+            names = {job["job"] for job in self.served.status()["jobs"]}
+            return {"71", "72"} <= names
+
+        wait_for(both_jobs)
+
+    def test_fstab_words_and_mount_8(self):
+        if os.geteuid() != 0:
+            self.skipTest("mount(8) mounts for root")
+        served = self.server()
+        place = Path(tempfile.mkdtemp(prefix="isonomia-mount-"))
+        helper = served.temporary / "mount.fuse.isonomia"
+        helper.symlink_to(isonomia())
+        self.addCleanup(subprocess.run, ["umount", "--lazy", place], capture_output=True)
+        subprocess.run([helper, served.address, place, "-o", "rw,noatime,_netdev,allow_other"], check=True, timeout=PROGRAM_S)
+        self.assertIn(f"{served.address} {place} fuse.isonomia rw,", Path("/proc/mounts").read_text())
+        (place / "f").write_text("x")
+        subprocess.run(["umount", place], check=True, timeout=PROGRAM_S)
+        self.assertFalse((place / "f").exists())
+        place.rmdir()

@@ -7,6 +7,7 @@
 mod fluid;
 mod quantity;
 mod request;
+mod swf;
 
 use crate::source::{self, Document, SourceError};
 use std::ops::Range;
@@ -96,7 +97,7 @@ fn read_point(path: &Path, document: &Document<'_>, seed: Option<u64>) -> Result
             let (scenario, slowdown) = request::read(path, document, seed)?;
             Ok(Scenario::Request { scenario, slowdown })
         }
-        Some("fluid") => fluid::read(document, seed).map(Scenario::Fluid),
+        Some("fluid") => fluid::read(path, document, seed).map(Scenario::Fluid),
         Some(level) => Err(document.error("level", format!("{level:?} is no level (allowed: request, fluid)"))),
     }
 }

@@ -192,3 +192,32 @@ fn what_cannot_be_used_at_fluid_level_is_named_too() {
         assert!(said.starts_with(expected), "{to}: {said}\nexpected: {expected}");
     }
 }
+
+#[test]
+fn a_job_log_gives_applications() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("s.toml");
+    let swf = "[swf]\nfile = \"log.swf\"\nprocessors_per_node = 4\nio_part = 0.25\nphases = 2\nstripes = 3\n";
+    let text = FLUID.split("[[application]]").next().unwrap().to_owned() + swf;
+    let job = |number: u32, submit: i32, processors: u32| {
+        format!("{number} {submit} 5 400 {processors} -1 -1 -1 3600 -1 1 3 1 -1 1 -1 -1 -1\n")
+    };
+    std::fs::write(dir.path().join("log.swf"), format!("; a log\n{}{}", job(1, 30, 8), job(2, -1, 9))).unwrap();
+    let read = |text: &str| parse(&path, text, None).map(|scenarios| scenarios.points[0].scenario.clone());
+    let Ok(Scenario::Fluid(scenario)) = read(&text) else { panic!("at fluid level") };
+    let found: Vec<_> = scenario.applications.iter().map(|app| (&*app.name, app.nodes, app.runs[0].submit.0)).collect();
+    assert_eq!(found, [("swf-1", 2, 30_000_000_000), ("swf-2", 3, 0)]);
+    let run = &scenario.applications[0].runs[0];
+    assert_eq!((run.phases.len(), run.targets.len()), (2, 3));
+    assert_eq!((run.phases[1].compute.0, run.phases[1].io.0), (150_000_000_000, 50_000_000_000));
+    for (from, to, line, field) in [
+        ("io_part = 0.25", "io_part = 0.0", 13, "swf.io_part"),
+        ("stripes = 3", "stripes = 9", 15, "swf.stripes"),
+        ("phases = 2", "phases = 0", 14, "swf.phases"),
+        ("nodes = 64", "nodes = 2", 3, "5 (allocated_processors)"),
+        ("log.swf", "gone.swf", 0, ""),
+    ] {
+        let error = read(&text.replacen(from, to, 1)).unwrap_err();
+        assert_eq!((error.line, error.field.as_str()), (line, field), "{error}");
+    }
+}

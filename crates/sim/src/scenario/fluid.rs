@@ -1,6 +1,7 @@
 //! The TOML form of a scenario at fluid level.
 
 use super::quantity::{Quantity, Word};
+use super::swf::{self, SwfText};
 use crate::fluid::population::{APPLICATIONS_MAX, Population};
 use crate::fluid::{Application, Decisions, Parameters, Phase, Run, SCHEMES, Scenario, SchemeSpec};
 use crate::source::{Document, SourceError};
@@ -8,6 +9,7 @@ use isonomia_allocation::{Coupons, GiftConfig, NodeTime, Order, Progress};
 use isonomia_units::{Bytes, NAME_LEN_MAX, Nanos, Rate};
 use serde::Deserialize;
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
 const TARGETS_MAX: u16 = 4096;
@@ -44,6 +46,7 @@ struct Root {
     population: Option<PopulationText>,
     #[serde(default)]
     application: Vec<ApplicationText>,
+    swf: Option<SwfText>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
@@ -86,7 +89,7 @@ struct ApplicationText {
 }
 
 /// Reads and checks a scenario.
-pub(super) fn read(document: &Document<'_>, seed: Option<u64>) -> Result<Scenario, SourceError> {
+pub(super) fn read(path: &Path, document: &Document<'_>, seed: Option<u64>) -> Result<Scenario, SourceError> {
     let root: Root = document.deserialize()?;
     let fail = |field: &str, what: String| document.error(field, what);
     let duration = root.duration.0;
@@ -127,7 +130,7 @@ pub(super) fn read(document: &Document<'_>, seed: Option<u64>) -> Result<Scenari
         nodes: root.nodes,
         estimate,
         misprediction,
-        applications: read_applications(document, &root, duration, seed)?.into(),
+        applications: read_applications(path, document, &root, (duration, seed))?.into(),
     })
 }
 
@@ -167,10 +170,10 @@ fn read_scheme(document: &Document<'_>, root: &Root, interval: Nanos, seed: u64)
 }
 
 fn read_applications(
+    path: &Path,
     document: &Document<'_>,
     root: &Root,
-    duration: Nanos,
-    seed: u64,
+    (duration, seed): (Nanos, u64),
 ) -> Result<Vec<Application>, SourceError> {
     let mut applications = match &root.population {
         Some(text) => read_population(document, root, text, duration)?.draw(seed),
@@ -179,8 +182,11 @@ fn read_applications(
     for (at, text) in root.application.iter().enumerate() {
         applications.push(read_application(document, root, at, text)?);
     }
+    if let Some(text) = &root.swf {
+        applications.extend(swf::read(path, document, text, (root.nodes, root.targets.count, seed))?);
+    }
     if applications.is_empty() {
-        return Err(document.error("application", "no application is declared, and no population"));
+        return Err(document.error("application", "no application is declared, and no population or log"));
     }
     applications.sort_by(|a, b| a.name.cmp(&b.name));
     let twice = applications.windows(2).find(|pair| pair[0].name == pair[1].name).map(|pair| pair[0].name.clone());

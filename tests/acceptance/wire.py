@@ -9,7 +9,7 @@ import socket
 import struct
 
 MAGIC = b"ISON"
-VERSION = 2
+VERSION = 3
 ROLE_SHARED_MEMORY, ROLE_STREAM, ROLE_CONTROL = range(3)
 SETUP_LEN_MAX = 64 << 10
 
@@ -39,7 +39,8 @@ def frame(body):
 
 
 def hello(role, nonce=bytes(32), proof=bytes(32), job="stranger", version=VERSION, client=7):
-    claims = text(job) + text(None) + text(None) + b"\0\0\0"
+    # Neither nodes, priority, a scheduler, nor another user to ask for.
+    claims = text(job) + text(None) + text(None) + b"\0\0\0\0"
     process = varint(os.getpid()) + varint(os.geteuid()) + varint(os.getegid())
     return frame(varint(version) + varint(role) + varint(client) + claims + nonce + proof + process)
 

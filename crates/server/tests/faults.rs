@@ -63,12 +63,13 @@ fn frames_that_are_none_close_their_connection_only() {
     });
     let mut oversized = setup::SETUP_MAGIC.to_vec();
     oversized.extend_from_slice(&u32::MAX.to_le_bytes());
+    let other_version = format!("protocol version {}, this side speaks {PROTOCOL_VERSION}", PROTOCOL_VERSION + 1);
     let frames: [(&[u8], &str); 5] = [
         (b"ISON\0\0\0\0", "frame without a body"),
         (b"GET / HTTP/1.1\r\n\r\n", "not with an Isonomia header"),
         (&oversized, "4294967295 bytes, 65536 at most"),
         (&setup::frame(&[0xff; 100]), "does not decode"),
-        (&hello, "protocol version 3, this side speaks 2"),
+        (&hello, &other_version),
     ];
     for (bytes, reason) in &frames {
         let socket = connect(&running.addresses[0], soon()).unwrap();

@@ -67,9 +67,11 @@ pub(super) fn solve(inputs: &Inputs) -> Result<Vec<f64>, ProgramError> {
     let lower = vec![0.0; top_count + friendly.len()];
     let mut upper = vec![f64::INFINITY; top_count];
     upper.extend(friendly.iter().map(|&app| throttle_max[app]));
-    let mut at_upper = vec![false; top_count];
-    at_upper.resize(upper.len(), true);
-    let mut simplex = Simplex::new(matrix, room, lower, upper, at_upper)?;
+    // From where filling has led, without throttling, it is not far.
+    let mut start: Vec<f64> = shares.iter().zip(&base).map(|(share, base)| share - base).collect();
+    start.extend_from_slice(&upper[top_count..]);
+    let mut simplex = Simplex::new(matrix, room, lower, upper, start)?;
+    simplex.enter_full_rows();
 
     let bandwidth: Vec<f64> = (0..top_count).chain(friendly.iter().copied()).map(width).collect();
     simplex.maximize(&bandwidth)?;

@@ -1,12 +1,12 @@
 //! Among all optima of a program, the one that is max-min fair: the worst off get as much as can be, then the
 //! next, and so on.
 //!
-//! Each *party* has a value, the sum of a few variables above a floor, and a weight. All parties' values are raised
-//! together, in proportion to their weights, as lower bounds that grow with a level; a variable that leaves its
-//! bounds is exchanged with an open one (a dual simplex step; all open variables have reduced cost zero, so the
-//! point stays an optimum). When a row says that there is none, the parties in that row cannot get more without
-//! taking from one that has as little: they are settled. The end is the lexicographic max-min among the optima,
-//! which is unique in the parties' values.
+//! Each *party* has a value, the sum of a few variables above a floor, and a weight. A level rises, and every party's
+//! lower bound with it, in proportion to its weight. Whoever is met by its bound is *pushed* up, which the basic
+//! variables have to make room for. One that meets a bound itself is exchanged for an open variable that can give
+//! way (a dual simplex step; all open variables have reduced cost zero, so the point stays an optimum). If there is
+//! none, the row says that who pushes there cannot get more without taking from one that has as little: they are
+//! settled. The end is the lexicographic max-min among the optima, which is unique in the parties' values.
 
 use super::simplex::{EPSILON, NO_STEP, NOT_BASIC, STALLS_MAX, Simplex};
 
@@ -25,106 +25,140 @@ pub(crate) struct Party {
 struct Stretch {
     party: u32,
     variable: u32,
+    begin: f64,
 }
 
-#[derive(Clone, Copy)]
-struct Event {
-    level: f64,
-    is_end: bool,
-    stretch: u32,
+/// What happens at a level, in the order in which it happens at one level.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// The stretch begins: the variable's lower bound rises from now on.
+    Begin,
+    /// The lower bound meets a variable that rested above it.
+    Meet,
+    /// The lower bound has come to the upper one.
+    End,
 }
 
 struct Climb<'a> {
     simplex: &'a mut Simplex,
     parties: &'a [Party],
-    stretches: Vec<Stretch>,
     level: f64,
+    /// The level to which the basic variables' values belong.
+    valued_at: f64,
     is_settled: Vec<bool>,
     unsettled: usize,
-    /// How fast each variable's lower bound rises with the level; 0 for most.
+    /// The party of each variable.
+    party_of: Vec<u32>,
+    /// How fast each variable's lower bound rises with the level, and from which level; 0 for those that do not.
     rate: Vec<f64>,
+    begin: Vec<f64>,
+    /// Variables outside of the basis that rest at their rising lower bounds.
+    is_pushed: Vec<bool>,
     /// How fast the value of each row's variable changes with the level.
     drift: Vec<f64>,
+    /// The level at which something is in the way, its row, and whether it is at its upper bound; `None` if that has
+    /// to be found anew.
+    block: Option<(f64, usize, bool)>,
     stalls: u32,
     steps_left: u32,
 }
 
+const NO_PARTY: u32 = u32::MAX;
+
 impl Simplex {
-    /// Moves to the max-min fair point of the open face. O(p (m + entries)) for p parties, and a simplex step for
-    /// each exchange.
+    /// Moves to the max-min fair point of the open face. A simplex step for each exchange; a party that is met in a
+    /// full row among others who have as little costs as much as the row is long.
     ///
     /// Should that take far more steps than such programs do, it stops at a point that is optimal all the same.
     pub(crate) fn settle(&mut self, parties: &[Party]) {
         let mut stretches = Vec::new();
-        let mut events = Vec::new();
+        let mut events: Vec<(f64, usize, Kind)> = Vec::new();
+        let mut party_of = vec![NO_PARTY; self.place.len()];
         for (party, Party { floor, weight, variables }) in parties.iter().enumerate() {
             let mut from = *floor;
             for variable in variables.iter().flatten().copied() {
-                let range = self.upper[variable as usize] - self.lower[variable as usize];
-                let (begin, end) = (from / weight, (from + range) / weight);
-                let stretch = stretches.len() as u32;
-                stretches.push(Stretch { party: party as u32, variable });
-                events.push(Event { level: begin, is_end: false, stretch });
-                events.push(Event { level: end, is_end: true, stretch });
+                let at = variable as usize;
+                let range = self.upper[at] - self.lower[at];
+                let above = self.rest[at] - self.lower[at];
+                let begin = from / weight;
+                party_of[at] = party as u32;
+                events.push((begin, stretches.len(), Kind::Begin));
+                if self.place[at] == NOT_BASIC && above > EPSILON && above < range {
+                    events.push(((from + above) / weight, stretches.len(), Kind::Meet));
+                }
+                events.push(((from + range) / weight, stretches.len(), Kind::End));
+                stretches.push(Stretch { party: party as u32, variable, begin });
                 from += range;
             }
         }
-        // A stretch ends before the next one of its party begins.
-        events
-            .sort_by(|a, b| a.level.total_cmp(&b.level).then(a.stretch.cmp(&b.stretch)).then(a.is_end.cmp(&b.is_end)));
-        let steps_left = 20 * self.place.len() as u32 + 1_000;
+        // Stretches are numbered so that one ends before the next of its party begins.
+        events.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)).then(a.2.cmp(&b.2)));
+        let begin = events.first().map_or(0.0, |event| event.0);
+        let variables = self.place.len();
         let mut climb = Climb {
             parties,
-            stretches,
-            level: events.first().map_or(0.0, |event| event.level),
+            level: begin,
+            valued_at: begin,
             is_settled: vec![false; parties.len()],
             unsettled: parties.len(),
-            rate: vec![0.0; self.place.len()],
+            party_of,
+            rate: vec![0.0; variables],
+            begin: vec![0.0; variables],
+            is_pushed: vec![false; variables],
             drift: vec![0.0; self.basis.len()],
-            simplex: self,
+            block: None,
             stalls: 0,
-            steps_left,
+            steps_left: 20 * variables as u32 + 1_000,
+            simplex: self,
         };
-        for event in events {
-            if !climb.climb_to(event.level) || climb.unsettled == 0 {
+        for (level, stretch, kind) in events {
+            let Stretch { party, variable, begin } = stretches[stretch];
+            if climb.is_settled[party as usize] {
+                continue;
+            }
+            if !climb.climb_to(level) || climb.unsettled == 0 {
                 break;
             }
-            climb.meet(event);
+            climb.happen(kind, party as usize, variable as usize, begin);
         }
+        climb.stop();
     }
 }
 
 impl Climb<'_> {
-    /// Raises the level; `false` when everybody is settled before, or when there were too many steps.
+    /// Raises the level; `false` when everybody is settled before, or when it cannot go on.
     fn climb_to(&mut self, level: f64) -> bool {
         loop {
-            let (step, blocked) = self.reach(level - self.level);
-            if step.is_infinite() {
-                return false;
-            }
-            self.move_by(step);
-            let Some((row, is_upper)) = blocked else {
-                self.level = level;
-                return true;
+            let (at, row, is_upper) = match self.block {
+                Some(block) => block,
+                None => self.find_block(),
             };
-            self.stalls = if step > NO_STEP { 0 } else { self.stalls + 1 };
+            if at >= level {
+                if level.is_finite() {
+                    self.level = level;
+                }
+                self.block = Some((at, row, is_upper));
+                return level.is_finite();
+            }
+            self.stalls = if at > self.level + NO_STEP { 0 } else { self.stalls + 1 };
+            self.level = at;
             if self.steps_left == 0 {
                 return false;
             }
             self.steps_left -= 1;
-            if !self.exchange(row, is_upper) && !self.settle_row() {
-                return false;
-            }
-            if self.unsettled == 0 {
+            self.update_values();
+            let gives_way = self.exchange(row, is_upper) || self.settle_row();
+            if !gives_way || self.unsettled == 0 {
                 return false;
             }
         }
     }
 
-    /// How far the level can rise, `max` at most, and the row that stops it, with the bound that its variable meets.
-    fn reach(&self, max: f64) -> (f64, Option<(usize, bool)>) {
-        let mut reach = max;
-        let mut blocked: Option<(usize, bool)> = None;
+    /// The first level at which a basic variable is at a bound and about to leave it; infinite if there is none.
+    fn find_block(&mut self) -> (f64, usize, bool) {
+        self.update_values();
+        let mut reach = f64::INFINITY;
+        let mut found: Option<(usize, bool)> = None;
         for row in 0..self.drift.len() {
             let variable = self.simplex.basis[row] as usize;
             let (rise, fall) = (self.drift[row], self.rate[variable] - self.drift[row]);
@@ -132,7 +166,7 @@ impl Climb<'_> {
             let value = self.simplex.value[row];
             let mut step = f64::INFINITY;
             if fall > EPSILON {
-                step = (value - self.simplex.lower[variable]) / fall;
+                step = (value - self.lower(variable)) / fall;
             }
             let mut is_upper = false;
             if rise > EPSILON {
@@ -141,80 +175,93 @@ impl Climb<'_> {
                 step = step.min(to_upper);
             }
             let step = step.max(0.0);
-            let is_tie_won = || {
-                let other = blocked.map_or(u32::MAX, |(row, _)| self.simplex.basis[row]);
-                self.stalls > STALLS_MAX && step <= reach + NO_STEP && self.simplex.basis[row] < other
-            };
-            if step < reach - NO_STEP || (blocked.is_none() && step < reach) || is_tie_won() {
+            let is_first = |(other, _): (usize, bool)| self.simplex.basis[row] < self.simplex.basis[other];
+            let is_tie_won = self.stalls > STALLS_MAX && step <= reach + NO_STEP && found.is_some_and(is_first);
+            if step < reach - NO_STEP || (found.is_none() && step < reach) || is_tie_won {
                 reach = step.min(reach);
-                blocked = Some((row, is_upper));
+                found = Some((row, is_upper));
             }
         }
-        (reach, blocked)
+        let (row, is_upper) = found.unwrap_or((0, false));
+        (self.level + reach, row, is_upper)
     }
 
-    fn move_by(&mut self, step: f64) {
-        if step <= 0.0 {
-            return;
-        }
-        self.level += step;
-        for (value, drift) in self.simplex.value.iter_mut().zip(&self.drift) {
-            *value += step * drift;
-        }
-        let bounds = self.simplex.lower.iter_mut().zip(&self.simplex.upper);
-        for ((lower, upper), rate) in bounds.zip(&self.rate) {
-            *lower = (*lower + step * rate).min(*upper);
+    /// The lower bound of `variable` at this level.
+    fn lower(&self, variable: usize) -> f64 {
+        let lower = self.simplex.lower[variable];
+        match self.rate[variable] {
+            0.0 => lower,
+            rate => (lower + rate * (self.level - self.begin[variable])).min(self.simplex.upper[variable]),
         }
     }
 
-    /// Exchanges the variable of `row`, which is at a bound and pushed beyond it, with one that can relieve it.
-    /// Leaves the row in [`Simplex::row`] if there is none.
+    /// The value of `variable` at this level.
+    fn value(&self, variable: usize) -> f64 {
+        match self.simplex.place[variable] {
+            NOT_BASIC if self.is_pushed[variable] => self.lower(variable),
+            NOT_BASIC => self.simplex.rest[variable],
+            row => self.simplex.value[row as usize] + (self.level - self.valued_at) * self.drift[row as usize],
+        }
+    }
+
+    fn update_values(&mut self) {
+        let step = self.level - self.valued_at;
+        if step > 0.0 {
+            for (value, drift) in self.simplex.value.iter_mut().zip(&self.drift) {
+                *value += step * drift;
+            }
+        }
+        self.valued_at = self.level;
+    }
+
+    /// Exchanges the variable of `row`, which is at a bound and pushed beyond it, with one that can give way. Leaves
+    /// the row in [`Simplex::row`] if there is none.
     fn exchange(&mut self, row: usize, is_upper: bool) -> bool {
         self.simplex.compute_row(row);
         let sign = if is_upper { -1.0 } else { 1.0 };
         let mut best: Option<(f64, usize)> = None;
-        for variable in 0..self.simplex.place.len() {
-            let coefficient = sign * self.simplex.row[variable];
-            let helps = if self.simplex.at_upper[variable] { coefficient > EPSILON } else { coefficient < -EPSILON };
-            if !helps || self.simplex.place[variable] != NOT_BASIC || self.simplex.is_closed[variable] {
+        for (variable, coefficient) in self.simplex.row.iter().enumerate() {
+            let size = coefficient.abs();
+            if size <= EPSILON || self.simplex.place[variable] != NOT_BASIC || self.simplex.is_closed[variable] {
                 continue;
             }
-            if self.simplex.upper[variable] - self.simplex.lower[variable] <= EPSILON {
-                continue;
-            }
-            let is_better = best.is_none_or(|(size, _)| self.stalls <= STALLS_MAX && coefficient.abs() > size);
-            if is_better {
-                best = Some((coefficient.abs(), variable));
+            let value = self.value(variable);
+            let room = if sign * coefficient < 0.0 {
+                self.simplex.upper[variable] - value
+            } else {
+                value - self.lower(variable)
+            };
+            if room > EPSILON && best.is_none_or(|(most, _)| self.stalls <= STALLS_MAX && size > most) {
+                best = Some((size, variable));
             }
         }
         let Some((_, entering)) = best else { return false };
         let leaving = self.simplex.basis[row] as usize;
         self.simplex.compute_column(entering);
-        let bound_rate = if is_upper { 0.0 } else { self.rate[leaving] };
+        let (bound, bound_rate) =
+            if is_upper { (self.simplex.upper[leaving], 0.0) } else { (self.lower(leaving), self.rate[leaving]) };
         let extra = (self.drift[row] - bound_rate) / self.simplex.column[row];
         for (drift, coefficient) in self.drift.iter_mut().zip(&self.simplex.column) {
             *drift -= coefficient * extra;
         }
-        let (value, own) = if self.simplex.at_upper[entering] {
-            (self.simplex.upper[entering], 0.0)
-        } else {
-            (self.simplex.lower[entering], self.rate[entering])
-        };
+        let own = if self.is_pushed[entering] { self.rate[entering] } else { 0.0 };
         self.drift[row] = own + extra;
-        self.simplex.exchange(row, entering, is_upper, value);
+        let value = self.value(entering);
+        self.is_pushed[entering] = false;
+        self.is_pushed[leaving] = !is_upper && bound_rate != 0.0;
+        self.simplex.exchange(row, entering, bound, value);
+        self.block = None;
         true
     }
 
-    /// Settles the parties whose lower bounds push at the row in [`Simplex::row`]; `false` if there are none.
+    /// Settles the parties that push in the row in [`Simplex::row`]; `false` if there are none.
     fn settle_row(&mut self) -> bool {
         let row = std::mem::take(&mut self.simplex.row);
         let mut any = false;
-        for stretch in 0..self.stretches.len() {
-            let Stretch { party, variable } = self.stretches[stretch];
-            let variable = variable as usize;
-            let is_pushing = self.rate[variable] != 0.0 && row[variable].abs() > EPSILON;
-            if is_pushing {
-                self.settle(party as usize, variable);
+        for (variable, coefficient) in row.iter().enumerate() {
+            let is_basic = self.simplex.place[variable] != NOT_BASIC;
+            if coefficient.abs() > EPSILON && self.rate[variable] != 0.0 && (self.is_pushed[variable] || is_basic) {
+                self.settle(self.party_of[variable] as usize, variable);
                 any = true;
             }
         }
@@ -233,41 +280,81 @@ impl Climb<'_> {
 
     /// The lower bound of `variable` rises no more.
     fn halt(&mut self, variable: usize) {
+        let lower = self.lower(variable);
         let rate = std::mem::take(&mut self.rate[variable]);
-        self.push(variable, -rate);
+        self.simplex.lower[variable] = lower;
+        if std::mem::take(&mut self.is_pushed[variable]) {
+            self.simplex.rest[variable] = lower;
+            self.push(variable, -rate);
+        } else if self.simplex.place[variable] != NOT_BASIC {
+            self.block = None;
+        }
     }
 
-    /// The lower bound of `variable` rises by `rate` faster: what stands at it takes the basic variables along.
+    /// The basic variables make room for `variable`, which rises by `rate` faster.
     fn push(&mut self, variable: usize, rate: f64) {
-        if rate != 0.0 && self.simplex.place[variable] == NOT_BASIC && !self.simplex.at_upper[variable] {
+        if rate != 0.0 {
+            self.update_values();
             self.simplex.compute_column(variable);
             for (drift, coefficient) in self.drift.iter_mut().zip(&self.simplex.column) {
                 *drift -= coefficient * rate;
             }
+            self.block = None;
         }
     }
 
-    fn meet(&mut self, event: Event) {
-        let Stretch { party, variable } = self.stretches[event.stretch as usize];
-        let (party, variable) = (party as usize, variable as usize);
-        if self.is_settled[party] {
-            return;
-        }
-        if event.is_end {
+    fn happen(&mut self, kind: Kind, party: usize, variable: usize, begin: f64) {
+        if kind == Kind::End {
             self.halt(variable);
-            let is_last = self.parties[party].variables.iter().flatten().last() == Some(&(variable as u32));
-            if is_last {
+            if self.parties[party].variables.iter().flatten().last() == Some(&(variable as u32)) {
                 self.settle(party, variable);
             }
             return;
         }
-        let stands_low = self.simplex.place[variable] == NOT_BASIC && !self.simplex.at_upper[variable];
-        if stands_low && self.simplex.is_closed[variable] {
-            self.settle(party, variable);
+        if kind == Kind::Begin {
+            self.rate[variable] = self.parties[party].weight;
+            self.begin[variable] = begin;
+            if self.simplex.place[variable] != NOT_BASIC {
+                self.block = None;
+            }
+        }
+        let is_met = self.simplex.place[variable] == NOT_BASIC
+            && !self.is_pushed[variable]
+            && self.value(variable) - self.lower(variable) <= EPSILON;
+        if !is_met {
             return;
         }
-        let weight = self.parties[party].weight;
-        self.rate[variable] = weight;
-        self.push(variable, weight);
+        if self.simplex.is_closed[variable] || self.is_stuck(variable) {
+            self.settle(party, variable);
+        } else {
+            self.is_pushed[variable] = true;
+            self.push(variable, self.rate[variable]);
+        }
+    }
+
+    /// Whether a full row keeps `variable` from rising, because nobody else in it can fall.
+    fn is_stuck(&self, variable: usize) -> bool {
+        let columns = self.simplex.matrix.column_count();
+        self.simplex.matrix.column(variable).any(|(row, coefficient)| {
+            let cannot_fall = |(other, coefficient): (usize, f64)| {
+                let is_fixed = || self.simplex.is_closed[other] || self.value(other) - self.lower(other) <= EPSILON;
+                coefficient > 0.0 && (other == variable || is_fixed())
+            };
+            coefficient > 0.0 && self.value(columns + row) <= EPSILON && self.simplex.matrix.row(row).all(cannot_fall)
+        })
+    }
+
+    /// Leaves the program with values that hold without the climb.
+    fn stop(mut self) {
+        self.update_values();
+        for variable in 0..self.rate.len() {
+            if self.rate[variable] != 0.0 {
+                let lower = self.lower(variable);
+                self.simplex.lower[variable] = lower;
+                if self.is_pushed[variable] {
+                    self.simplex.rest[variable] = lower;
+                }
+            }
+        }
     }
 }

@@ -97,8 +97,7 @@ impl PackingProgram {
         }
         // With coefficients that are not negative, the lower bounds are feasible if anything is.
         let matrix = Matrix::new(self.limits.len(), self.columns.iter().map(|column| column.iter().copied()));
-        let at_upper = vec![false; self.costs.len()];
-        Simplex::new(matrix, self.limits.clone(), self.lower.clone(), self.upper.clone(), at_upper)
+        Simplex::new(matrix, self.limits.clone(), self.lower.clone(), self.upper.clone(), self.lower.clone())
     }
 
     fn solution(&self, simplex: &Simplex) -> Solution {

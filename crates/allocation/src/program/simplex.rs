@@ -1,8 +1,10 @@
-//! The primal simplex method with bounds on the variables, for programs whose first vertex is known.
+//! The primal simplex method with bounds on the variables, for programs of which a feasible point is known.
 //!
-//! `max c·x` subject to `A x + s = r`, `lower ≤ x ≤ upper`, `s ≥ 0`. The caller says at which of its bounds each
-//! variable stands at first, and that vertex has to be feasible: that spares the first phase, and the programs of
-//! this crate have such a vertex by their nature (everybody gets the fair share, or the least).
+//! `max c·x` subject to `A x + s = r`, `lower ≤ x ≤ upper`, `s ≥ 0`. The caller gives the point to start from, which
+//! has to be feasible: that spares the first phase, and the programs of this crate have such a point by their nature
+//! (everybody gets the fair share, or the least). It need not be a vertex: a variable outside of the basis rests
+//! where it is, and may move up or down from there. So a start near the optimum is worth its while, and what can
+//! stay as it is does.
 //!
 //! The inverse of the basis is kept dense, m × m for m rows, and updated row by row: with the few hundred rows here
 //! that is faster than a factorisation, and rows that the pivot does not touch cost nothing. The most profitable
@@ -13,6 +15,8 @@
 //! is left open spans the optimal face, on which a second objective is optimised by calling it again.
 
 use super::sparse::Matrix;
+use crate::filling::FULL;
+use std::collections::VecDeque;
 
 /// Coefficients and costs below this are taken for zero.
 pub(super) const EPSILON: f64 = 1e-9;
@@ -22,6 +26,10 @@ pub(super) const NO_STEP: f64 = 1e-12;
 pub(super) const STALLS_MAX: u32 = 64;
 /// How often the inverse is made anew before the program is given up.
 const REPAIRS_MAX: u32 = 3;
+/// Columns with more rows left than this are not taken in at the start.
+const WIDTH_MAX: usize = 3;
+/// What a column has at least where it is taken in.
+const PIVOT_MIN: f64 = 0.1;
 /// The basic values' error at which the inverse is made anew.
 const DRIFT_MAX: f64 = 1e-7;
 
@@ -48,8 +56,8 @@ pub(crate) struct Simplex {
     limits: Vec<f64>,
     pub(super) lower: Vec<f64>,
     pub(super) upper: Vec<f64>,
-    /// Of each variable that is not in the basis, whether it stands at its upper bound.
-    pub(super) at_upper: Vec<bool>,
+    /// The value of each variable that is not in the basis.
+    pub(super) rest: Vec<f64>,
     /// The row of each variable in the basis; [`NOT_BASIC`] for the others.
     pub(super) place: Vec<u32>,
     /// Variables that stay at their bounds in every optimum.
@@ -72,21 +80,19 @@ pub(crate) struct Simplex {
 pub(super) const NOT_BASIC: u32 = u32::MAX;
 
 impl Simplex {
-    /// The program with its first vertex: every slack in the basis, each variable at its lower bound, or at its
-    /// upper one where `at_upper`.
+    /// The program at the point `start`, with every slack in the basis.
     pub(crate) fn new(
         matrix: Matrix,
         limits: Vec<f64>,
         mut lower: Vec<f64>,
         mut upper: Vec<f64>,
-        mut at_upper: Vec<bool>,
+        start: Vec<f64>,
     ) -> Result<Self, ProgramError> {
         let (rows, columns) = (matrix.row_count(), matrix.column_count());
         debug_assert!(limits.len() == rows && lower.len() == columns && upper.len() == columns);
         let mut value = limits.clone();
         let mut scale = Vec::with_capacity(columns + rows);
-        for column in 0..columns {
-            let start = if at_upper[column] { upper[column] } else { lower[column] };
+        for (column, start) in start.iter().enumerate() {
             let mut norm = 1.0;
             for (row, coefficient) in matrix.column(column) {
                 value[row] -= coefficient * start;
@@ -100,15 +106,16 @@ impl Simplex {
         value.iter_mut().for_each(|slack| *slack = slack.max(0.0));
         lower.resize(columns + rows, 0.0);
         upper.resize(columns + rows, f64::INFINITY);
-        at_upper.resize(columns + rows, false);
         scale.resize(columns + rows, f64::sqrt(0.5));
+        let mut rest = start;
+        rest.resize(columns + rows, 0.0);
         let mut place = vec![NOT_BASIC; columns];
         place.extend(0..rows as u32);
         let mut simplex = Self {
             limits,
             lower,
             upper,
-            at_upper,
+            rest,
             place,
             is_closed: vec![false; columns + rows],
             basis: (columns as u32..(columns + rows) as u32).collect(),
@@ -123,6 +130,55 @@ impl Simplex {
         };
         simplex.set_identity();
         Ok(simplex)
+    }
+
+    /// Takes variables that are between their bounds into the basis, for the slacks of rows that are full.
+    ///
+    /// Where what a row gives is what the objective wants of it, the prices of full rows are right from then on, and
+    /// [`Self::maximize`] has to see to the other rows only. Most columns that are taken have one row of those that
+    /// are left, which makes a step cheap.
+    pub(crate) fn enter_full_rows(&mut self) {
+        let columns = self.matrix.column_count();
+        let mut is_open: Vec<bool> = self.value.iter().map(|&slack| slack <= FULL).collect();
+        let is_full = is_open.clone();
+        let between = |variable: usize| {
+            self.rest[variable] > self.lower[variable] + FULL && self.rest[variable] < self.upper[variable] - FULL
+        };
+        let mut open_rows: Vec<usize> = (0..columns)
+            .map(|column| {
+                let fits = between(column) && self.matrix.column(column).all(|(row, _)| is_full[row]);
+                if fits { self.matrix.column(column).count() } else { 0 }
+            })
+            .collect();
+        for width in 1..=WIDTH_MAX {
+            let mut queue: VecDeque<usize> = (0..columns).filter(|&column| open_rows[column] == width).collect();
+            while let Some(column) = queue.pop_front() {
+                if open_rows[column] == 0 || open_rows[column] > width {
+                    continue;
+                }
+                self.compute_column(column);
+                let candidates = self.matrix.column(column).map(|(row, _)| row).filter(|&row| is_open[row]);
+                let size = |row: usize| self.column[row].abs();
+                let Some(row) = candidates.max_by(|&a, &b| size(a).total_cmp(&size(b)).then(b.cmp(&a))) else {
+                    continue;
+                };
+                open_rows[column] = 0;
+                if size(row) < PIVOT_MIN {
+                    continue;
+                }
+                let slack = self.basis[row] as usize;
+                self.exchange(row, column, self.lower[slack], self.rest[column]);
+                is_open[row] = false;
+                for (other, _) in self.matrix.row(row) {
+                    if open_rows[other] > 0 {
+                        open_rows[other] -= 1;
+                        if open_rows[other] > 0 && open_rows[other] <= width {
+                            queue.push_back(other);
+                        }
+                    }
+                }
+            }
+        }
     }
 
     /// Moves to a vertex that is best by `objective`, a coefficient for each variable, among those that are open;
@@ -161,8 +217,7 @@ impl Simplex {
     /// The value of `variable`.
     pub(crate) fn value_of(&self, variable: usize) -> f64 {
         match self.place[variable] {
-            NOT_BASIC if self.at_upper[variable] => self.upper[variable],
-            NOT_BASIC => self.lower[variable],
+            NOT_BASIC => self.rest[variable],
             row => self.value[row as usize].max(self.lower[variable]).min(self.upper[variable]),
         }
     }
@@ -194,32 +249,37 @@ impl Simplex {
 
     /// The variable whose move is the most profitable, or the first one that is profitable at all.
     fn entering(&self, is_first: bool) -> Option<usize> {
-        let mut best = (EPSILON, None);
-        for variable in 0..self.reduced.len() {
-            let gain = if self.at_upper[variable] { -self.reduced[variable] } else { self.reduced[variable] };
-            if gain <= EPSILON
-                || self.place[variable] != NOT_BASIC
+        let mut best = (0.0, None);
+        for (variable, &reduced) in self.reduced.iter().enumerate() {
+            let merit = reduced.abs() * self.scale[variable];
+            if reduced.abs() <= EPSILON
+                || merit <= best.0
                 || self.is_closed[variable]
-                || self.lower[variable] == self.upper[variable]
+                || self.place[variable] != NOT_BASIC
             {
                 continue;
             }
-            if is_first {
-                return Some(variable);
-            }
-            let merit = gain * self.scale[variable];
-            if merit > best.0 {
+            let rest = self.rest[variable];
+            let can_move = if reduced > 0.0 { rest < self.upper[variable] } else { rest > self.lower[variable] };
+            if can_move {
+                if is_first {
+                    return Some(variable);
+                }
                 best = (merit, Some(variable));
             }
         }
         best.1
     }
 
-    /// Moves `entering` away from its bound until something else meets one; gives how far.
+    /// Moves `entering` until it or something else meets a bound; gives how far.
     fn advance(&mut self, entering: usize, is_first: bool) -> Result<f64, ProgramError> {
         self.compute_column(entering);
-        let direction = if self.at_upper[entering] { -1.0 } else { 1.0 };
-        let range = self.upper[entering] - self.lower[entering];
+        let rest = self.rest[entering];
+        let (direction, range) = if self.reduced[entering] > 0.0 {
+            (1.0, self.upper[entering] - rest)
+        } else {
+            (-1.0, rest - self.lower[entering])
+        };
         let mut step = range;
         let mut leaving: Option<(usize, bool)> = None;
         for row in 0..self.basis.len() {
@@ -250,7 +310,7 @@ impl Simplex {
             *value -= direction * step * pull;
         }
         let Some((row, is_upper)) = leaving else {
-            self.at_upper[entering] = !self.at_upper[entering];
+            self.rest[entering] = if direction > 0.0 { self.upper[entering] } else { self.lower[entering] };
             return Ok(step);
         };
         self.compute_row(row);
@@ -258,19 +318,20 @@ impl Simplex {
         for (reduced, coefficient) in self.reduced.iter_mut().zip(&self.row) {
             *reduced -= ratio * coefficient;
         }
-        let start = if direction > 0.0 { self.lower[entering] } else { self.upper[entering] };
-        self.exchange(row, entering, is_upper, start + direction * step);
+        let basic = self.basis[row] as usize;
+        let bound = if is_upper { self.upper[basic] } else { self.lower[basic] };
+        self.exchange(row, entering, bound, rest + direction * step);
         self.reduced[entering] = 0.0;
         Ok(step)
     }
 
-    /// Puts `entering`, with `value`, into the basis for the variable of `row`, which goes to a bound.
+    /// Puts `entering`, with `value`, into the basis for the variable of `row`, which rests at `bound`.
     /// [`Self::column`] is `entering`'s.
-    pub(super) fn exchange(&mut self, row: usize, entering: usize, leaves_to_upper: bool, value: f64) {
+    pub(super) fn exchange(&mut self, row: usize, entering: usize, bound: f64, value: f64) {
         let leaving = self.basis[row] as usize;
         self.pivot(row);
         self.place[leaving] = NOT_BASIC;
-        self.at_upper[leaving] = leaves_to_upper;
+        self.rest[leaving] = bound;
         self.place[entering] = row as u32;
         self.basis[row] = entering as u32;
         self.value[row] = value;

@@ -71,11 +71,17 @@ pub(super) fn solve(inputs: &Inputs) -> Result<Vec<f64>, ProgramError> {
     let mut start: Vec<f64> = shares.iter().zip(&base).map(|(share, base)| share - base).collect();
     start.extend_from_slice(&upper[top_count..]);
     let mut simplex = Simplex::new(matrix, room, lower, upper, start)?;
-    simplex.enter_full_rows();
-
     let bandwidth: Vec<f64> = (0..top_count).chain(friendly.iter().copied()).map(width).collect();
-    simplex.maximize(&bandwidth)?;
+    simplex.enter_full_rows(&bandwidth);
     let restored_at = |position: usize| top_count + position;
+    if !friendly.is_empty() {
+        // Throttling costs a little at first: what it gains nothing for is so left alone, and the two exact objectives
+        // have little to do. They make sure that nothing was lost by it.
+        let mut reluctant = bandwidth.clone();
+        reluctant[top_count..].iter_mut().for_each(|cost| *cost *= 1.0 + RELUCTANCE);
+        simplex.improve(&reluctant)?;
+    }
+    simplex.maximize(&bandwidth)?;
     // Even if nobody is throttled at this optimum: from here on, no more coupons than now.
     if !friendly.is_empty() {
         let mut restoring = bandwidth;
@@ -104,6 +110,9 @@ pub(super) fn solve(inputs: &Inputs) -> Result<Vec<f64>, ProgramError> {
     }
     Ok(shares)
 }
+
+/// What a unit of throttling has to gain at first, for its worth.
+const RELUCTANCE: f64 = 1e-3;
 
 /// The targets at which there is somebody, as rows.
 struct UsedTargets {

@@ -6,10 +6,11 @@
 //! where it is, and may move up or down from there. So a start near the optimum is worth its while, and what can
 //! stay as it is does.
 //!
-//! The inverse of the basis is kept dense, m × m for m rows, and updated row by row: with the few hundred rows here
-//! that is faster than a factorisation, and rows that the pivot does not touch cost nothing. The most profitable
-//! variable for its column's length enters; after many steps without progress it is the first one (Bland), so the
-//! method ends. All ties go by position: the result depends on the program alone.
+//! The inverse of the basis is kept dense, m × m for m rows, and updated column by column: with the few hundred rows
+//! here that is faster than a factorisation, and columns that the pivot does not touch cost nothing. Variables are
+//! priced a part at a time; of the part, the one that is the most profitable for its column's length enters. After
+//! many steps without progress it is the first one of all (Bland), so the method ends. All ties go by position: the
+//! result depends on the program alone.
 //!
 //! After [`Simplex::maximize`] the variables that have to stay at their bounds in every optimum are *closed*. What
 //! is left open spans the optimal face, on which a second objective is optimised by calling it again.
@@ -30,6 +31,9 @@ const REPAIRS_MAX: u32 = 3;
 const WIDTH_MAX: usize = 3;
 /// What a column has at least where it is taken in.
 const PIVOT_MIN: f64 = 0.1;
+/// The variables are priced in so many parts, unless that makes them smaller than the second number.
+const PARTS: usize = 8;
+const PART_MIN: usize = 64;
 /// The basic values' error at which the inverse is made anew.
 const DRIFT_MAX: f64 = 1e-7;
 
@@ -66,15 +70,24 @@ pub(crate) struct Simplex {
     pub(super) basis: Vec<u32>,
     /// The value of each row's variable.
     pub(super) value: Vec<f64>,
+    /// B⁻¹, column by column.
     inverse: Vec<f64>,
+    /// The price of each row under the objective.
+    prices: Vec<f64>,
+    /// Where pricing goes on.
+    cursor: usize,
     /// B⁻¹ times the entering column.
     pub(super) column: Vec<f64>,
     /// The leaving row of B⁻¹ A, slacks included.
     pub(super) row: Vec<f64>,
-    reduced: Vec<f64>,
     /// What a unit of the entering variable is compared by.
     scale: Vec<f64>,
     pub(super) steps: u32,
+}
+
+/// The cost of `variable`; slacks have none.
+fn cost(objective: &[f64], variable: usize) -> f64 {
+    objective.get(variable).copied().unwrap_or(0.0)
 }
 
 pub(super) const NOT_BASIC: u32 = u32::MAX;
@@ -121,9 +134,10 @@ impl Simplex {
             basis: (columns as u32..(columns + rows) as u32).collect(),
             value,
             inverse: vec![0.0; rows * rows],
+            prices: vec![0.0; rows],
+            cursor: 0,
             column: vec![0.0; rows],
             row: vec![0.0; columns + rows],
-            reduced: vec![0.0; columns + rows],
             scale,
             matrix,
             steps: 0,
@@ -134,10 +148,10 @@ impl Simplex {
 
     /// Takes variables that are between their bounds into the basis, for the slacks of rows that are full.
     ///
-    /// Where what a row gives is what the objective wants of it, the prices of full rows are right from then on, and
-    /// [`Self::maximize`] has to see to the other rows only. Most columns that are taken have one row of those that
-    /// are left, which makes a step cheap.
-    pub(crate) fn enter_full_rows(&mut self) {
+    /// They are those whose cost in `objective` is what they take of the full rows, so that each such row gets the
+    /// price 1, and [`Self::maximize`] has to see to the other rows only. Most columns that are taken have one row of
+    /// those that are left, which makes a step cheap.
+    pub(crate) fn enter_full_rows(&mut self, objective: &[f64]) {
         let columns = self.matrix.column_count();
         let mut is_open: Vec<bool> = self.value.iter().map(|&slack| slack <= FULL).collect();
         let is_full = is_open.clone();
@@ -146,8 +160,10 @@ impl Simplex {
         };
         let mut open_rows: Vec<usize> = (0..columns)
             .map(|column| {
-                let fits = between(column) && self.matrix.column(column).all(|(row, _)| is_full[row]);
-                if fits { self.matrix.column(column).count() } else { 0 }
+                let full = self.matrix.column(column).filter(|&(row, _)| is_full[row]);
+                let (count, taken) = full.fold((0, 0.0), |(count, taken), (_, value)| (count + 1, taken + value));
+                let fits = between(column) && (objective[column] - taken).abs() <= EPSILON;
+                if fits { count } else { 0 }
             })
             .collect();
         for width in 1..=WIDTH_MAX {
@@ -181,33 +197,39 @@ impl Simplex {
         }
     }
 
-    /// Moves to a vertex that is best by `objective`, a coefficient for each variable, among those that are open;
-    /// then closes what stands in the way of no optimum.
+    /// Moves to a point that is best by `objective`, a coefficient for each variable, among those that are open; then
+    /// closes what is in no other optimum.
     ///
     /// A step is O(m² + entries) at worst.
     pub(crate) fn maximize(&mut self, objective: &[f64]) -> Result<(), ProgramError> {
+        self.improve(objective)?;
+        for variable in 0..self.place.len() {
+            self.is_closed[variable] |=
+                self.place[variable] == NOT_BASIC && self.reduced(objective, variable).abs() > EPSILON;
+        }
+        Ok(())
+    }
+
+    /// Moves to a point that is best by `objective` among those that are open, and leaves open what is.
+    pub(crate) fn improve(&mut self, objective: &[f64]) -> Result<(), ProgramError> {
         let steps_max = self.steps + 50 * (self.basis.len() + self.place.len()) as u32 + 1_000;
         for _ in 0..REPAIRS_MAX {
             self.price(objective);
             let mut stalls = 0;
-            while let Some(entering) = self.entering(stalls > STALLS_MAX) {
+            while let Some((entering, reduced)) = self.entering(objective, stalls > STALLS_MAX) {
                 if self.steps == steps_max {
                     return Err(ProgramError::StepLimit(self.steps));
                 }
                 self.steps += 1;
-                let step = self.advance(entering, stalls > STALLS_MAX)?;
+                let step = self.advance(entering, reduced, stalls > STALLS_MAX)?;
                 stalls = if step > NO_STEP { 0 } else { stalls + 1 };
             }
-            // Costs and values were updated step by step; a small error may have hidden a better vertex.
+            // Prices and values were updated step by step; a small error may have hidden a better point.
             if self.drift() > DRIFT_MAX {
                 self.repair();
             }
             self.price(objective);
-            if self.entering(false).is_none() {
-                for variable in 0..self.reduced.len() {
-                    self.is_closed[variable] |=
-                        self.place[variable] == NOT_BASIC && self.reduced[variable].abs() > EPSILON;
-                }
+            if self.entering(objective, true).is_none() {
                 return Ok(());
             }
         }
@@ -222,64 +244,57 @@ impl Simplex {
         }
     }
 
-    /// Computes the reduced costs of `objective`.
+    /// Computes the rows' prices under `objective`.
     fn price(&mut self, objective: &[f64]) {
-        let columns = self.matrix.column_count();
-        let rows = self.basis.len();
-        let mut prices = vec![0.0; rows];
-        for (row, &basic) in self.basis.iter().enumerate() {
-            let cost = objective.get(basic as usize).copied().unwrap_or(0.0);
-            if cost != 0.0 {
-                for (price, inverse) in prices.iter_mut().zip(&self.inverse[row * rows..(row + 1) * rows]) {
-                    *price += cost * inverse;
-                }
-            }
-        }
-        for (variable, cost) in objective.iter().enumerate() {
-            let paid: f64 = self.matrix.column(variable).map(|(row, coefficient)| prices[row] * coefficient).sum();
-            self.reduced[variable] = cost - paid;
-        }
-        for (row, price) in prices.into_iter().enumerate() {
-            self.reduced[columns + row] = -price;
-        }
-        for &basic in &self.basis {
-            self.reduced[basic as usize] = 0.0;
+        let costs: Vec<f64> = self.basis.iter().map(|&basic| cost(objective, basic as usize)).collect();
+        for (price, column) in self.prices.iter_mut().zip(self.inverse.chunks_exact(costs.len())) {
+            *price = column.iter().zip(&costs).map(|(inverse, cost)| inverse * cost).sum();
         }
     }
 
-    /// The variable whose move is the most profitable, or the first one that is profitable at all.
-    fn entering(&self, is_first: bool) -> Option<usize> {
-        let mut best = (0.0, None);
-        for (variable, &reduced) in self.reduced.iter().enumerate() {
-            let merit = reduced.abs() * self.scale[variable];
-            if reduced.abs() <= EPSILON
-                || merit <= best.0
-                || self.is_closed[variable]
-                || self.place[variable] != NOT_BASIC
-            {
-                continue;
-            }
-            let rest = self.rest[variable];
-            let can_move = if reduced > 0.0 { rest < self.upper[variable] } else { rest > self.lower[variable] };
-            if can_move {
-                if is_first {
-                    return Some(variable);
-                }
-                best = (merit, Some(variable));
+    /// What the objective gains with each unit of `variable`, at the rows' prices.
+    fn reduced(&self, objective: &[f64], variable: usize) -> f64 {
+        match variable.checked_sub(self.matrix.column_count()) {
+            Some(row) => -self.prices[row],
+            None => {
+                let paid = self.matrix.column(variable).map(|(row, coefficient)| self.prices[row] * coefficient);
+                objective[variable] - paid.sum::<f64>()
             }
         }
-        best.1
+    }
+
+    /// A variable that is profitable to move, with its gain; the first one of all, or a good one.
+    fn entering(&mut self, objective: &[f64], is_first: bool) -> Option<(usize, f64)> {
+        let count = self.place.len();
+        let part = (count / PARTS).max(PART_MIN);
+        let mut at = if is_first { 0 } else { self.cursor };
+        let mut best: Option<(f64, usize, f64)> = None;
+        for seen in 1..=count {
+            let variable = at;
+            at = if at + 1 == count { 0 } else { at + 1 };
+            if self.place[variable] == NOT_BASIC && !self.is_closed[variable] {
+                let reduced = self.reduced(objective, variable);
+                let rest = self.rest[variable];
+                let can_move = if reduced > 0.0 { rest < self.upper[variable] } else { rest > self.lower[variable] };
+                let merit = reduced.abs() * self.scale[variable];
+                if reduced.abs() > EPSILON && can_move && best.is_none_or(|(most, _, _)| merit > most) {
+                    best = Some((merit, variable, reduced));
+                }
+            }
+            if best.is_some() && (is_first || seen % part == 0) {
+                break;
+            }
+        }
+        self.cursor = at;
+        best.map(|(_, variable, reduced)| (variable, reduced))
     }
 
     /// Moves `entering` until it or something else meets a bound; gives how far.
-    fn advance(&mut self, entering: usize, is_first: bool) -> Result<f64, ProgramError> {
+    fn advance(&mut self, entering: usize, reduced: f64, is_first: bool) -> Result<f64, ProgramError> {
         self.compute_column(entering);
         let rest = self.rest[entering];
-        let (direction, range) = if self.reduced[entering] > 0.0 {
-            (1.0, self.upper[entering] - rest)
-        } else {
-            (-1.0, rest - self.lower[entering])
-        };
+        let (direction, range) =
+            if reduced > 0.0 { (1.0, self.upper[entering] - rest) } else { (-1.0, rest - self.lower[entering]) };
         let mut step = range;
         let mut leaving: Option<(usize, bool)> = None;
         for row in 0..self.basis.len() {
@@ -313,15 +328,13 @@ impl Simplex {
             self.rest[entering] = if direction > 0.0 { self.upper[entering] } else { self.lower[entering] };
             return Ok(step);
         };
-        self.compute_row(row);
-        let ratio = self.reduced[entering] / self.row[entering];
-        for (reduced, coefficient) in self.reduced.iter_mut().zip(&self.row) {
-            *reduced -= ratio * coefficient;
-        }
         let basic = self.basis[row] as usize;
         let bound = if is_upper { self.upper[basic] } else { self.lower[basic] };
         self.exchange(row, entering, bound, rest + direction * step);
-        self.reduced[entering] = 0.0;
+        let rows = self.basis.len();
+        for (price, column) in self.prices.iter_mut().zip(self.inverse.chunks_exact(rows)) {
+            *price += reduced * column[row];
+        }
         Ok(step)
     }
 
@@ -340,52 +353,48 @@ impl Simplex {
     /// Makes [`Self::column`] B⁻¹ times the column of `variable`.
     pub(super) fn compute_column(&mut self, variable: usize) {
         let rows = self.basis.len();
-        self.column.fill(0.0);
-        let mut add = |row: usize, coefficient: f64| {
-            for (at, entry) in self.column.iter_mut().enumerate() {
-                *entry += coefficient * self.inverse[at * rows + row];
-            }
-        };
+        let inverse = |row: usize| &self.inverse[row * rows..(row + 1) * rows];
         match variable.checked_sub(self.matrix.column_count()) {
-            Some(row) => add(row, 1.0),
-            None => self.matrix.column(variable).for_each(|(row, coefficient)| add(row, coefficient)),
+            Some(row) => self.column.copy_from_slice(inverse(row)),
+            None => {
+                self.column.fill(0.0);
+                for (row, coefficient) in self.matrix.column(variable) {
+                    for (entry, inverse) in self.column.iter_mut().zip(inverse(row)) {
+                        *entry += coefficient * inverse;
+                    }
+                }
+            }
         }
     }
 
     /// Makes [`Self::row`] the coefficients of all variables in `row` of B⁻¹ A; those of basic ones mean nothing.
     pub(super) fn compute_row(&mut self, row: usize) {
         let (columns, rows) = (self.matrix.column_count(), self.basis.len());
-        let inverse = &self.inverse[row * rows..(row + 1) * rows];
         let (structural, slacks) = self.row.split_at_mut(columns);
         structural.fill(0.0);
-        slacks.copy_from_slice(inverse);
-        for (at, &factor) in inverse.iter().enumerate().filter(|(_, factor)| **factor != 0.0) {
-            for (column, coefficient) in self.matrix.row(at) {
-                structural[column] += factor * coefficient;
+        for (at, (slack, column)) in slacks.iter_mut().zip(self.inverse.chunks_exact(rows)).enumerate() {
+            let factor = column[row];
+            *slack = factor;
+            if factor != 0.0 {
+                for (variable, coefficient) in self.matrix.row(at) {
+                    structural[variable] += factor * coefficient;
+                }
             }
         }
     }
 
     /// Updates the inverse for a basis in which [`Self::column`] takes the place of `row`.
     fn pivot(&mut self, row: usize) {
-        let rows = self.basis.len();
-        let (before, rest) = self.inverse.split_at_mut(row * rows);
-        let (pivot_row, after) = rest.split_at_mut(rows);
         let factor = 1.0 / self.column[row];
-        for entry in pivot_row.iter_mut() {
-            *entry *= factor;
+        for column in self.inverse.chunks_exact_mut(self.column.len()) {
             // What is left of a cancellation would slow every later step down.
-            if entry.abs() < 1e-14 {
-                *entry = 0.0;
-            }
-        }
-        let others = before.chunks_exact_mut(rows).zip(&self.column[..row]);
-        for (other, &multiple) in others.chain(after.chunks_exact_mut(rows).zip(&self.column[row + 1..])) {
-            if multiple != 0.0 {
-                for (entry, pivot) in other.iter_mut().zip(pivot_row.iter()) {
-                    *entry -= multiple * pivot;
+            let entry = if column[row].abs() < 1e-14 { 0.0 } else { column[row] * factor };
+            if entry != 0.0 {
+                for (inverse, multiple) in column.iter_mut().zip(&self.column) {
+                    *inverse -= entry * multiple;
                 }
             }
+            column[row] = entry;
         }
     }
 
@@ -437,8 +446,7 @@ impl Simplex {
             self.matrix.column(column).for_each(|(row, coefficient)| rest[row] -= coefficient * value);
         }
         for row in 0..rows {
-            let inverse = &self.inverse[row * rows..(row + 1) * rows];
-            self.value[row] = inverse.iter().zip(&rest).map(|(inverse, rest)| inverse * rest).sum();
+            self.value[row] = (0..rows).map(|at| self.inverse[at * rows + row] * rest[at]).sum();
         }
     }
 }

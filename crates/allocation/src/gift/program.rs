@@ -27,88 +27,143 @@ pub(super) struct Inputs<'a> {
 ///
 /// Deviations: the paper's (3) asks for more than the worth, but its own Fig. 6 gains exactly that. The paper takes
 /// any optimum; 2 and 3 keep degenerate ones from throttling for nothing and give what is left fairly.
-///
-/// A share is held as two variables, what is restored of the throttling and what comes on top, so that (3) is
-/// linear: Σ s·top ≥ Σ s·(throttle_max − restored), both sides of (3) less what the throttled give up, twice.
 pub(super) fn solve(inputs: &Inputs) -> Result<Vec<f64>, ProgramError> {
-    let Inputs { problem, fair, redeemed, throttle_max } = inputs;
-    let weights: Vec<f64> = problem.apps().iter().map(|app| app.weight).collect();
-    let base: Vec<f64> = fair.iter().zip(*redeemed).map(|(fair, redeemed)| fair + redeemed).collect();
-    let used_rows = UsedTargets::new(problem);
-    let mut room = used_rows.room(problem, &base);
-
+    let program = Program::new(inputs);
     // With every target full there is nothing left to gain, and filling is max-min fair among the points at which
     // nobody is throttled.
-    let filling = Matrix::new(room.len(), used_rows.columns(problem));
-    let mut shares = base.clone();
-    let mut left = room.clone();
-    fill(&filling, &mut left, &weights, &mut shares);
+    let filling = Matrix::new(program.room.len(), program.rows.columns(inputs.problem));
+    let mut shares = program.base.clone();
+    let mut left = program.room.clone();
+    fill(&filling, &mut left, &program.weights, &mut shares);
     if left.iter().all(|&left| left <= FULL) {
         return Ok(shares);
     }
-
-    let friendly: Vec<usize> = (0..base.len()).filter(|&app| throttle_max[app] > 0.0).collect();
-    let width = |app: usize| problem.members.targets_of(app).len() as f64;
-    let worth_row = (!friendly.is_empty()).then_some(room.len() as u32);
-    let tops = (0..base.len()).map(|app| (app, -width(app)));
-    let restored = friendly.iter().map(|&app| (app, -2.0 * width(app)));
-    let column = |(app, gain): (usize, f64)| used_rows.column(problem, app).chain(worth_row.map(|row| (row, gain)));
-    let row_count = room.len() + usize::from(worth_row.is_some());
-    let matrix = Matrix::new(row_count, tops.chain(restored).map(column));
-    let throttled: f64 = friendly.iter().map(|&app| width(app) * throttle_max[app]).sum();
-    for &app in &friendly {
-        used_rows.column(problem, app).for_each(|(row, _)| room[row as usize] += throttle_max[app]);
+    let filled: Vec<f64> = shares.iter().zip(&program.base).map(|(share, base)| share - base).collect();
+    let mut free = program.without_worth(filling, &filled)?;
+    if program.friendly.is_empty() {
+        let party = |app: usize| Party { floor: program.base[app], ..program.party(app) };
+        free.settle(&(0..shares.len()).map(party).collect::<Vec<_>>());
+        return Ok((0..shares.len()).map(|app| program.base[app] + free.value_of(app)).collect());
     }
-    if worth_row.is_some() {
-        let gained: f64 = (0..base.len()).map(|app| width(app) * redeemed[app]).sum();
+    program.with_worth(&free, &filled)
+}
+
+/// What the linear programs are made of. All shares in them are counted from `base`.
+struct Program<'a> {
+    inputs: &'a Inputs<'a>,
+    rows: UsedTargets,
+    /// The share of each application if nobody is throttled and no gap is filled.
+    base: Vec<f64>,
+    weights: Vec<f64>,
+    /// The number of each application's targets.
+    widths: Vec<f64>,
+    /// What each target has left at `base`.
+    room: Vec<f64>,
+    /// The applications that may be throttled.
+    friendly: Vec<usize>,
+}
+
+impl<'a> Program<'a> {
+    fn new(inputs: &'a Inputs<'a>) -> Self {
+        let Inputs { problem, fair, redeemed, throttle_max } = inputs;
+        let base: Vec<f64> = fair.iter().zip(*redeemed).map(|(fair, redeemed)| fair + redeemed).collect();
+        let rows = UsedTargets::new(problem);
+        Self {
+            room: rows.room(problem, &base),
+            weights: problem.apps().iter().map(|app| app.weight).collect(),
+            widths: problem.members.by_app().map(|targets| targets.len() as f64).collect(),
+            friendly: (0..base.len()).filter(|&app| throttle_max[app] > 0.0).collect(),
+            inputs,
+            rows,
+            base,
+        }
+    }
+
+    fn party(&self, app: usize) -> Party {
+        Party { floor: 0.0, weight: self.weights[app], variables: [Some(app as u32), None] }
+    }
+
+    /// The program without constraint (3), solved: a variable for each share. It starts where filling leads.
+    fn without_worth(&self, matrix: Matrix, filled: &[f64]) -> Result<Simplex, ProgramError> {
+        let lower = self.inputs.throttle_max.iter().map(|throttle_max| -throttle_max).collect();
+        let upper = vec![f64::INFINITY; filled.len()];
+        let mut simplex = Simplex::new(matrix, self.room.clone(), lower, upper, filled.to_vec())?;
+        simplex.enter_full_rows(&self.widths);
+        simplex.maximize(&self.widths)?;
+        Ok(simplex)
+    }
+
+    /// The shares of the program with constraint (3), whose optimum is `free`'s if that keeps to it.
+    ///
+    /// A share is two variables in it, what is restored of the throttling and what comes on top, so that (3) is
+    /// linear: Σ s·redeemed + Σ s·top ≥ 2 Σ s·(throttle_max − restored).
+    fn with_worth(&self, free: &Simplex, filled: &[f64]) -> Result<Vec<f64>, ProgramError> {
+        let Inputs { problem, redeemed, throttle_max, .. } = self.inputs;
+        let (friendly, widths, count) = (&self.friendly, &self.widths, self.base.len());
+        let worth_row = self.room.len() as u32;
+        let tops = (0..count).map(|app| (app, -widths[app]));
+        let restored = friendly.iter().map(|&app| (app, -2.0 * widths[app]));
+        let column = |(app, gain)| self.rows.column(problem, app).chain([(worth_row, gain)]);
+        let matrix = Matrix::new(self.room.len() + 1, tops.chain(restored).map(column));
+        let mut room = self.room.clone();
+        for &app in friendly {
+            self.rows.column(problem, app).for_each(|(row, _)| room[row as usize] += throttle_max[app]);
+        }
+        let gained: f64 = (0..count).map(|app| widths[app] * redeemed[app]).sum();
+        let throttled: f64 = friendly.iter().map(|&app| widths[app] * throttle_max[app]).sum();
         room.push(gained - 2.0 * throttled);
-    }
-    let top_count = base.len();
-    let lower = vec![0.0; top_count + friendly.len()];
-    let mut upper = vec![f64::INFINITY; top_count];
-    upper.extend(friendly.iter().map(|&app| throttle_max[app]));
-    // From where filling has led, without throttling, it is not far.
-    let mut start: Vec<f64> = shares.iter().zip(&base).map(|(share, base)| share - base).collect();
-    start.extend_from_slice(&upper[top_count..]);
-    let mut simplex = Simplex::new(matrix, room, lower, upper, start)?;
-    let bandwidth: Vec<f64> = (0..top_count).chain(friendly.iter().copied()).map(width).collect();
-    simplex.enter_full_rows(&bandwidth);
-    let restored_at = |position: usize| top_count + position;
-    if !friendly.is_empty() {
-        // Throttling costs a little at first: what it gains nothing for is so left alone, and the two exact objectives
-        // have little to do. They make sure that nothing was lost by it.
-        let mut reluctant = bandwidth.clone();
-        reluctant[top_count..].iter_mut().for_each(|cost| *cost *= 1.0 + RELUCTANCE);
-        simplex.improve(&reluctant)?;
-    }
-    simplex.maximize(&bandwidth)?;
-    // Even if nobody is throttled at this optimum: from here on, no more coupons than now.
-    if !friendly.is_empty() {
-        let mut restoring = bandwidth;
-        restoring[..top_count].fill(0.0);
-        simplex.maximize(&restoring)?;
-    }
-    let mut parties: Vec<Party> = base
-        .iter()
-        .zip(&weights)
-        .enumerate()
-        .map(|(app, (&floor, &weight))| Party { floor, weight, variables: [Some(app as u32), None] })
-        .collect();
-    for (position, &app) in friendly.iter().enumerate() {
-        let party = &mut parties[app];
-        party.floor -= throttle_max[app];
-        party.variables = [Some(restored_at(position) as u32), Some(app as u32)];
-    }
-    simplex.settle(&parties);
+        let mut upper = vec![f64::INFINITY; count];
+        upper.extend(friendly.iter().map(|&app| throttle_max[app]));
+        let lower = vec![0.0; upper.len()];
 
-    let mut shares = base;
-    for (app, share) in shares.iter_mut().enumerate() {
-        *share += simplex.value_of(app);
+        let shifts: Vec<f64> = (0..count).map(|app| free.value_of(app)).collect();
+        let net = |app: usize| widths[app] * (redeemed[app] + shifts[app].max(0.0) + 2.0 * shifts[app].min(0.0));
+        let keeps_worth = (0..count).map(net).sum::<f64>() >= 0.0;
+        let from = if keeps_worth { &shifts } else { filled };
+        let mut start: Vec<f64> = from.iter().map(|shift| shift.max(0.0)).collect();
+        start.extend(friendly.iter().map(|&app| throttle_max[app] + from[app].min(0.0)));
+        let mut simplex = Simplex::new(matrix, room, lower, upper, start)?;
+        let bandwidth: Vec<f64> = (0..count).chain(friendly.iter().copied()).map(|app| widths[app]).collect();
+        let mut restored_of = vec![None; count];
+        for (position, &app) in friendly.iter().enumerate() {
+            restored_of[app] = Some((count + position) as u32);
+        }
+        if keeps_worth {
+            // What is throttled varies by what is restored of it.
+            let same = |app: usize| restored_of[app].filter(|_| shifts[app] < 0.0).unwrap_or(app as u32);
+            let basic: Vec<u32> = free.basic_variables().map(same).collect();
+            simplex.adopt(&basic, &free.full_rows());
+        } else {
+            // Throttling costs a little at first, so that what gains nothing by it is left alone.
+            let mut reluctant = bandwidth.clone();
+            reluctant[count..].iter_mut().for_each(|cost| *cost *= 1.0 + RELUCTANCE);
+            simplex.enter_full_rows(&bandwidth);
+            simplex.improve(&reluctant)?;
+        }
+        simplex.maximize(&bandwidth)?;
+        // Even if nobody is throttled at this optimum: from here on, no more coupons than now.
+        let mut restoring = bandwidth;
+        restoring[..count].fill(0.0);
+        simplex.maximize(&restoring)?;
+        let party = |app: usize| {
+            let party = Party { floor: self.base[app], ..self.party(app) };
+            match restored_of[app] {
+                None => party,
+                Some(restored) => Party {
+                    floor: party.floor - throttle_max[app],
+                    variables: [Some(restored), Some(app as u32)],
+                    ..party
+                },
+            }
+        };
+        simplex.settle(&(0..count).map(party).collect::<Vec<_>>());
+        let share = |app: usize| {
+            let restored =
+                restored_of[app].map_or(0.0, |restored| simplex.value_of(restored as usize) - throttle_max[app]);
+            self.base[app] + simplex.value_of(app) + restored
+        };
+        Ok((0..count).map(share).collect())
     }
-    for (position, &app) in friendly.iter().enumerate() {
-        shares[app] += simplex.value_of(restored_at(position)) - throttle_max[app];
-    }
-    Ok(shares)
 }
 
 /// What a unit of throttling has to gain at first, for its worth.

@@ -65,7 +65,7 @@ struct Climb<'a> {
 
 const NO_PARTY: u32 = u32::MAX;
 /// Variables that a climb looks at, about; a large program would take long to settle to the last party.
-pub(super) const WORK_MAX: usize = 1 << 19;
+pub(super) const WORK_MAX: usize = 1 << 17;
 
 impl Simplex {
     /// Moves to the max-min fair point of the open face. A simplex step for each exchange; a party that is met in a

@@ -421,32 +421,57 @@ impl Simplex {
         self.inverse.iter_mut().step_by(rows + 1).for_each(|entry| *entry = 1.0);
     }
 
+    /// The variables in the basis that are no slacks.
+    pub(crate) fn basic_variables(&self) -> impl Iterator<Item = usize> {
+        let columns = self.matrix.column_count();
+        self.basis.iter().map(|&variable| variable as usize).filter(move |&variable| variable < columns)
+    }
+
+    /// The rows whose slacks are not in the basis.
+    pub(crate) fn full_rows(&self) -> Vec<usize> {
+        let columns = self.matrix.column_count();
+        (0..self.basis.len()).filter(|&row| self.place[columns + row] == NOT_BASIC).collect()
+    }
+
+    /// Takes `variables` into a basis of slacks, for those of `rows`, which are as many and full.
+    pub(crate) fn adopt(&mut self, variables: &[u32], rows: &[usize]) {
+        let mut left = rows.to_vec();
+        for &variable in variables {
+            self.compute_column(variable as usize);
+            let size = |row: usize| self.column[row].abs();
+            let widest = (0..left.len()).max_by(|&a, &b| size(left[a]).total_cmp(&size(left[b])).then(b.cmp(&a)));
+            let Some(at) = widest.filter(|&at| size(left[at]) > EPSILON) else { continue };
+            let row = left.swap_remove(at);
+            let slack = self.basis[row] as usize;
+            self.exchange(row, variable as usize, self.lower[slack], self.rest[variable as usize]);
+        }
+    }
+
     /// Makes the inverse and the values anew from the basis.
     fn repair(&mut self) {
         let (columns, rows) = (self.matrix.column_count(), self.basis.len());
-        let wanted: Vec<u32> = self.basis.iter().copied().filter(|&variable| (variable as usize) < columns).collect();
-        let mut is_free: Vec<bool> = (0..rows).map(|row| self.place[columns + row] == NOT_BASIC).collect();
+        let variables: Vec<u32> = self.basic_variables().map(|variable| variable as u32).collect();
+        let full = self.full_rows();
         self.set_identity();
-        self.basis = (columns as u32..(columns + rows) as u32).collect();
-        for variable in wanted {
-            self.compute_column(variable as usize);
-            let free = (0..rows).filter(|&row| is_free[row]);
-            // There is one for each structural variable of the basis, since it has as many as slacks are missing.
-            let Some(row) = free.max_by(|&a, &b| self.column[a].abs().total_cmp(&self.column[b].abs())) else { break };
-            is_free[row] = false;
-            self.pivot(row);
-            self.basis[row] = variable;
+        for row in 0..rows {
+            self.basis[row] = (columns + row) as u32;
+            self.place[columns + row] = row as u32;
         }
-        for (row, &basic) in self.basis.iter().enumerate() {
-            self.place[basic as usize] = row as u32;
+        for &variable in &variables {
+            self.rest[variable as usize] = self.value[self.place[variable as usize] as usize];
+            self.place[variable as usize] = NOT_BASIC;
         }
-        let mut rest = self.limits.clone();
-        for column in (0..columns).filter(|&column| self.place[column] == NOT_BASIC) {
-            let value = self.value_of(column);
-            self.matrix.column(column).for_each(|(row, coefficient)| rest[row] -= coefficient * value);
+        self.adopt(&variables, &full);
+        let mut left = self.limits.clone();
+        for variable in (0..columns + rows).filter(|&variable| self.place[variable] == NOT_BASIC) {
+            let value = self.rest[variable];
+            match variable.checked_sub(columns) {
+                Some(row) => left[row] -= value,
+                None => self.matrix.column(variable).for_each(|(row, coefficient)| left[row] -= coefficient * value),
+            }
         }
         for row in 0..rows {
-            self.value[row] = (0..rows).map(|at| self.inverse[at * rows + row] * rest[at]).sum();
+            self.value[row] = (0..rows).map(|at| self.inverse[at * rows + row] * left[at]).sum();
         }
     }
 }

@@ -47,6 +47,27 @@ fn populations(apps: usize, targets: u32, count: usize) -> Vec<Problem> {
     problems
 }
 
+/// Any optimum of MBW's program by a library, for comparison: without the choice among the optima.
+fn by_microlp(problem: &Problem) -> f64 {
+    let mut program = microlp::Problem::new(microlp::OptimizationDirection::Maximize);
+    let mut rows = vec![Vec::new(); problem.targets().len()];
+    let indices: Vec<_> = problem.targets().iter().collect();
+    for app in problem.apps() {
+        let variable = program.add_var(app.demands.len() as f64, (0.0, f64::INFINITY));
+        for demand in &app.demands {
+            let row = indices.iter().position(|target| *target == demand.target).expect("it is a target");
+            rows[row].push((variable, 1.0));
+        }
+    }
+    for row in rows.into_iter().filter(|row| !row.is_empty()) {
+        program.add_constraint(row, microlp::ComparisonOp::Le, 1.0);
+    }
+    match program.solve().expect("it is solved") {
+        microlp::SolveOutcome::Solution(solution) => solution.objective(),
+        microlp::SolveOutcome::Interrupted(_) => unreachable!("there is no limit"),
+    }
+}
+
 fn measure(scheme: &str, problems: &[Problem], mut decide: impl FnMut(Nanos, &Problem)) {
     let mut now = Nanos::ZERO;
     let mut us: Vec<f64> = (0..REPEATS)
@@ -81,6 +102,9 @@ fn main() {
         measure("mbw", &problems, |_, problem| drop(black_box(mbw(problem).expect("it is solved"))));
         let mut gift = Gift::new(GiftConfig::default()).expect("it is valid");
         measure("gift", &problems, |now, problem| drop(black_box(gift.decide(now, problem).expect("it is solved"))));
+        measure("microlp-mbw", &problems[..problems.len().min(5)], |_, problem| {
+            black_box(by_microlp(problem));
+        });
         // Everybody may be throttled at every decision: the largest program.
         let free = |app: &App| App { throttle_friendly: Some(true), ..app.clone() };
         let remade = |problem: &Problem| {

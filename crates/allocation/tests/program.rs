@@ -4,8 +4,8 @@
 
 mod cases;
 
-use cases::arb_case;
-use isonomia_allocation::{Gift, GiftConfig, PackingProgram, ProgramError, bsip};
+use cases::{arb_case, arb_case_of};
+use isonomia_allocation::{Allocation, App, Gift, GiftConfig, PackingProgram, Problem, ProgramError, bsip};
 use isonomia_units::Nanos;
 use microlp::{ComparisonOp, OptimizationDirection, Problem as Microlp, SolveOutcome, Variable};
 use proptest::prelude::*;
@@ -223,46 +223,61 @@ proptest! {
         }
     }
 
-    /// GIFT's program as §3.4 states it, the throttling of each application being a variable of its own.
     #[test]
     fn gifts_bandwidth_is_the_programs_and_its_coupons_are_the_least(case in arb_case(), b_thres in 0.0_f64..0.9) {
-        let problem = case.problem();
-        let mut gift = Gift::new(GiftConfig { b_thres, ..GiftConfig::default() }).unwrap();
-        let ours = gift.decide(Nanos::ZERO, &problem).unwrap();
-        let fair = bsip(&problem);
-        let build = |bandwidth_min: Option<f64>| {
-            let mut program = Microlp::new(OptimizationDirection::Maximize);
-            let mut variables = Vec::new();
-            for (app, fair) in problem.apps().iter().zip(fair.apps()) {
-                let width = app.demands.len() as f64;
-                let throttle_max = if app.throttle_friendly == Some(false) { 0.0 } else { b_thres * fair.share };
-                let (expand, throttle) = if bandwidth_min.is_some() { (0.0, -width) } else { (width, -width) };
-                let expand = program.add_var(expand, (0.0, f64::INFINITY));
-                variables.push((expand, program.add_var(throttle, (0.0, throttle_max)), width, fair.share));
-            }
-            for target in problem.targets().iter() {
-                let here = problem.apps().iter().zip(&variables).filter(|(app, _)| app.demands.iter().any(|d| d.target == target));
-                let (mut terms, mut used) = (Vec::new(), 0.0);
-                for (_, &(expand, throttle, _, share)) in here {
-                    terms.extend([(expand, 1.0), (throttle, -1.0)]);
-                    used += share;
-                }
-                let room = f64::max(problem.targets().capacity(target) - used, 0.0);
-                program.add_constraint(terms, ComparisonOp::Le, room);
-            }
-            let worth: Vec<_> = variables.iter().flat_map(|&(e, t, width, _)| [(e, width), (t, -2.0 * width)]).collect();
-            program.add_constraint(worth, ComparisonOp::Ge, 0.0);
-            if let Some(least) = bandwidth_min {
-                let bandwidth: Vec<_> = variables.iter().flat_map(|&(e, t, width, _)| [(e, width), (t, -width)]).collect();
-                program.add_constraint(bandwidth, ComparisonOp::Ge, least);
-            }
-            solution(&program).unwrap().objective()
-        };
-        let gain = build(None);
-        let bandwidth = fair.effective_bandwidth() + gain;
+        let (bandwidth, coupons, ours) = gift_by_microlp(&case.problem(), b_thres);
         prop_assert!((ours.effective_bandwidth() - bandwidth).abs() < 1e-6, "{} {bandwidth}", ours.effective_bandwidth());
-        let least = -build(Some(gain - 1e-9));
         let issued: f64 = ours.apps().iter().map(|app| app.coupon_issued.targets()).sum();
-        prop_assert!((issued - least).abs() < 1e-4, "{issued} {least}");
+        prop_assert!((issued - coupons).abs() < 1e-4, "{issued} {coupons}");
     }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    #[test]
+    fn the_same_in_a_large_program(case in arb_case_of(24, 60), b_thres in 0.0_f64..0.9) {
+        let (bandwidth, _, ours) = gift_by_microlp(&case.problem(), b_thres);
+        prop_assert!((ours.effective_bandwidth() - bandwidth).abs() < 1e-6, "{} {bandwidth}", ours.effective_bandwidth());
+    }
+}
+
+/// GIFT's program as §3.4 states it, the throttling of each application being a variable of its own: the greatest
+/// bandwidth, the least coupons with it, and what GIFT decides.
+fn gift_by_microlp(problem: &Problem, b_thres: f64) -> (f64, f64, Allocation) {
+    let mut gift = Gift::new(GiftConfig { b_thres, ..GiftConfig::default() }).unwrap();
+    let ours = gift.decide(Nanos::ZERO, problem).unwrap();
+    let fair = bsip(problem);
+    let best = |bandwidth_min: Option<f64>| {
+        let mut program = Microlp::new(OptimizationDirection::Maximize);
+        let mut variables = Vec::new();
+        for (app, fair) in problem.apps().iter().zip(fair.apps()) {
+            let width = app.demands.len() as f64;
+            let throttle_max = if app.throttle_friendly == Some(false) { 0.0 } else { b_thres * fair.share };
+            let expand = program.add_var(if bandwidth_min.is_some() { 0.0 } else { width }, (0.0, f64::INFINITY));
+            variables.push((expand, program.add_var(-width, (0.0, throttle_max)), width, fair.share));
+        }
+        for target in problem.targets().iter() {
+            let is_here = |app: &App| app.demands.iter().any(|demand| demand.target == target);
+            let (mut terms, mut used) = (Vec::new(), 0.0);
+            for (_, &(expand, throttle, _, share)) in
+                problem.apps().iter().zip(&variables).filter(|(app, _)| is_here(app))
+            {
+                terms.extend([(expand, 1.0), (throttle, -1.0)]);
+                used += share;
+            }
+            let room = f64::max(problem.targets().capacity(target) - used, 0.0);
+            program.add_constraint(terms, ComparisonOp::Le, room);
+        }
+        let sum = |of_throttle: f64| -> Vec<_> {
+            variables.iter().flat_map(|&(e, t, width, _)| [(e, width), (t, -of_throttle * width)]).collect()
+        };
+        program.add_constraint(sum(2.0), ComparisonOp::Ge, 0.0);
+        if let Some(least) = bandwidth_min {
+            program.add_constraint(sum(1.0), ComparisonOp::Ge, least);
+        }
+        solution(&program).unwrap().objective()
+    };
+    let gain = best(None);
+    (fair.effective_bandwidth() + gain, -best(Some(gain - 1e-9)), ours)
 }

@@ -64,17 +64,15 @@ struct Climb<'a> {
 }
 
 const NO_PARTY: u32 = u32::MAX;
-/// Variables that a climb looks at, about; a large program would take long to settle to the last party.
-pub(super) const WORK_MAX: usize = 1 << 17;
 
 impl Simplex {
     /// Moves to the max-min fair point of the open face. A simplex step for each exchange; a party that is met in a
     /// full row among others who have as little costs as much as the row is long.
     ///
-    /// With n variables and m rows it stops after [`WORK_MAX`]/(n + m) exchanges or full rows, at a point that is optimal
-    /// all the same and max-min fair among those who have the least; programs of some hundred variables never take so
-    /// many.
+    /// It stops after [`Self::spare_steps`], at a point that is optimal all the same and max-min fair among those who
+    /// have the least; programs of some hundred variables never take so many.
     pub(crate) fn settle(&mut self, parties: &[Party]) {
+        let steps_max = self.spare_steps();
         let mut stretches = Vec::new();
         let mut events: Vec<(f64, usize, Kind)> = Vec::new();
         let mut party_of = vec![NO_PARTY; self.place.len()];
@@ -112,7 +110,7 @@ impl Simplex {
             drift: vec![0.0; self.basis.len()],
             block: None,
             stalls: 0,
-            steps_left: (WORK_MAX / variables) as u32,
+            steps_left: steps_max,
             simplex: self,
         };
         for (level, stretch, kind) in events {

@@ -1,8 +1,9 @@
 //! Linear programs of packing: bounded variables, rows of coefficients that are not negative, limits.
 //!
-//! Written here because the problem has a shape that the libraries do not use: a feasible vertex is known, rows
-//! are few and sparse, and what is wanted is not any optimum but the max-min fair one, which takes a warm start for
-//! each of its levels.
+//! Written here because the problem has a shape that libraries do not use: a feasible point is known and often near
+//! the optimum, rows are few and sparse, and what is wanted is not any optimum but the max-min fair one, which takes
+//! a warm start for each of its levels. `cargo bench -p isonomia-allocation` has microlp beside it, which takes three
+//! to five times as long for an arbitrary optimum.
 
 mod max_min;
 mod simplex;

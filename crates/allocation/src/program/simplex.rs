@@ -31,6 +31,8 @@ const REPAIRS_MAX: u32 = 3;
 const WIDTH_MAX: usize = 3;
 /// What a column has at least where it is taken in.
 const PIVOT_MIN: f64 = 0.1;
+/// Variables that a choice among optima looks at, about.
+const SPARE_WORK: usize = 1 << 17;
 /// The variables are priced in so many parts, unless that makes them smaller than the second number.
 const PARTS: usize = 8;
 const PART_MIN: usize = 64;
@@ -82,7 +84,6 @@ pub(crate) struct Simplex {
     pub(super) row: Vec<f64>,
     /// What a unit of the entering variable is compared by.
     scale: Vec<f64>,
-    pub(super) steps: u32,
 }
 
 /// The cost of `variable`; slacks have none.
@@ -140,7 +141,6 @@ impl Simplex {
             row: vec![0.0; columns + rows],
             scale,
             matrix,
-            steps: 0,
         };
         simplex.set_identity();
         Ok(simplex)
@@ -202,25 +202,31 @@ impl Simplex {
     ///
     /// A step is O(m² + entries) at worst.
     pub(crate) fn maximize(&mut self, objective: &[f64]) -> Result<(), ProgramError> {
-        self.improve(objective)?;
-        for variable in 0..self.place.len() {
+        let steps = 50 * (self.basis.len() + self.place.len()) as u32 + 1_000;
+        if self.maximize_within(objective, steps)? { Ok(()) } else { Err(ProgramError::StepLimit(steps)) }
+    }
+
+    /// Like [`Self::maximize`], with so many steps at most; `false` if they were not enough, and then nothing is closed.
+    pub(crate) fn maximize_within(&mut self, objective: &[f64], steps: u32) -> Result<bool, ProgramError> {
+        let is_best = self.improve(objective, steps)?;
+        for variable in (0..self.place.len()).filter(|_| is_best) {
             self.is_closed[variable] |=
                 self.place[variable] == NOT_BASIC && self.reduced(objective, variable).abs() > EPSILON;
         }
-        Ok(())
+        Ok(is_best)
     }
 
-    /// Moves to a point that is best by `objective` among those that are open, and leaves open what is.
-    pub(crate) fn improve(&mut self, objective: &[f64]) -> Result<(), ProgramError> {
-        let steps_max = self.steps + 50 * (self.basis.len() + self.place.len()) as u32 + 1_000;
+    /// Moves to a point that is better by `objective`, among those that are open; whether it is the best.
+    pub(crate) fn improve(&mut self, objective: &[f64], steps: u32) -> Result<bool, ProgramError> {
+        let mut steps_left = steps;
         for _ in 0..REPAIRS_MAX {
             self.price(objective);
             let mut stalls = 0;
             while let Some((entering, reduced)) = self.entering(objective, stalls > STALLS_MAX) {
-                if self.steps == steps_max {
-                    return Err(ProgramError::StepLimit(self.steps));
+                if steps_left == 0 {
+                    return Ok(false);
                 }
-                self.steps += 1;
+                steps_left -= 1;
                 let step = self.advance(entering, reduced, stalls > STALLS_MAX)?;
                 stalls = if step > NO_STEP { 0 } else { stalls + 1 };
             }
@@ -230,10 +236,15 @@ impl Simplex {
             }
             self.price(objective);
             if self.entering(objective, true).is_none() {
-                return Ok(());
+                return Ok(true);
             }
         }
-        Err(ProgramError::StepLimit(self.steps))
+        Ok(false)
+    }
+
+    /// How many steps are spent on a choice among optima: fewer in a large program, where they take longer.
+    pub(crate) fn spare_steps(&self) -> u32 {
+        (SPARE_WORK / self.place.len().max(1)) as u32
     }
 
     /// The value of `variable`.

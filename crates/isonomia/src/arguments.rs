@@ -4,7 +4,7 @@ mod allocate;
 mod plan;
 mod reproduce;
 
-pub use allocate::{AllocateOptions, Scheme};
+pub use allocate::AllocateOptions;
 pub use plan::{PackOptions, PlanCommand, PlanOptions, ScheduleOptions};
 pub use reproduce::ReproduceOptions;
 

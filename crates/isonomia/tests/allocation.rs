@@ -152,5 +152,5 @@ fn what_is_wrong_is_named_with_its_line_and_what_is_allowed() {
     }
     let mut missing = Command::new(env!("CARGO_BIN_EXE_isonomia"));
     let missing = missing.args(["allocate", "/nonexistent/case.toml", "--scheme", "gift"]).assert().code(1);
-    assert!(String::from_utf8_lossy(&missing.get_output().stderr).contains("cannot read /nonexistent/case.toml"));
+    assert!(String::from_utf8_lossy(&missing.get_output().stderr).contains("cannot open /nonexistent/case.toml"));
 }

@@ -1,6 +1,7 @@
 //! The options of `isonomia allocate`.
 
 use clap::{Args, ValueEnum};
+use isonomia_whatif::allocate as whatif;
 use std::path::PathBuf;
 
 /// Show what a bandwidth allocation scheme gives each application of a case, for one decision
@@ -55,4 +56,21 @@ pub enum Scheme {
     Tbf,
     /// A guaranteed part of the fair share, the rest in an order
     Coflow,
+}
+
+impl From<Scheme> for whatif::Scheme {
+    fn from(scheme: Scheme) -> Self {
+        match scheme {
+            Scheme::Pofs => Self::Pofs,
+            Scheme::Bsip => Self::Bsip,
+            Scheme::Mbw => Self::Mbw,
+            Scheme::Tsa => Self::Tsa,
+            Scheme::Esa => Self::Esa,
+            Scheme::Tmf => Self::Tmf,
+            Scheme::Rnd => Self::Rnd,
+            Scheme::Gift => Self::Gift,
+            Scheme::Tbf => Self::Tbf,
+            Scheme::Coflow => Self::Coflow,
+        }
+    }
 }

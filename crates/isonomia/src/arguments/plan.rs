@@ -2,6 +2,7 @@
 
 use clap::{ArgGroup, Args, Subcommand};
 use isonomia_planning::{Order, Sensibility};
+use isonomia_whatif::plan::parse_sensibility;
 use std::path::PathBuf;
 
 /// Try I/O schedules and packs of jobs on paper, before any of them runs
@@ -80,7 +81,7 @@ pub struct PackOptions {
     pub io_nodes: u32,
     /// I/O that a pack may hold, in lengths of the pack: 1, alpha (the jobs' own I/O load), inf (First-Fit), or
     /// another number greater than 0
-    #[arg(long, value_name = "S", default_value = "1", value_parser = sensibility)]
+    #[arg(long, value_name = "S", default_value = "1", value_parser = parse_sensibility)]
     pub sensibility: Sensibility,
     /// Whose I/O phase goes next inside a pack, as in `isonomia plan schedule`
     #[arg(long, value_name = "ORDER", default_value = "fifo")]
@@ -107,30 +108,4 @@ fn positive(text: &str) -> Result<f64, String> {
 fn fraction(text: &str) -> Result<f64, String> {
     let number: Option<f64> = text.parse().ok();
     number.filter(|number| (0.0..=1.0).contains(number)).ok_or_else(|| "allowed: a number from 0 to 1".into())
-}
-
-fn sensibility(text: &str) -> Result<Sensibility, String> {
-    match text {
-        "alpha" => Ok(Sensibility::Alpha),
-        "inf" => Ok(Sensibility::Infinite),
-        number => positive(number)
-            .map(Sensibility::Limit)
-            .map_err(|_| "allowed: 1, alpha, inf, or another number greater than 0".to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sensibilities_are_words_or_positive_numbers() {
-        assert_eq!(sensibility("1"), Ok(Sensibility::Limit(1.0)));
-        assert_eq!(sensibility("2.5"), Ok(Sensibility::Limit(2.5)));
-        assert_eq!(sensibility("alpha"), Ok(Sensibility::Alpha));
-        assert_eq!(sensibility("inf"), Ok(Sensibility::Infinite));
-        for bad in ["0", "-1", "NaN", "infinity", "most"] {
-            assert!(sensibility(bad).is_err_and(|e| e.contains("1, alpha, inf")), "{bad}");
-        }
-    }
 }

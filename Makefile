@@ -36,9 +36,7 @@ acceptance: build ## Run real programs against a real server, and break things
 .PHONY: bench
 bench: build ## Measure speed, with tmpfs beside it, and fairness; results in out/bench
 	$(CARGO) run --release --locked -p isonomia-bench
-	$(CARGO) bench --locked -p isonomia-policy --bench decision
-	$(CARGO) bench --locked -p isonomia-sim
-	$(CARGO) bench --locked -p isonomia-reproduce --bench ics20_grid
+	scripts/bench
 
 .PHONY: fuzz
 fuzz: setup ## Fuzz every decoder for FUZZ_SECONDS each (needs a C++ compiler)

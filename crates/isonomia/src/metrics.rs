@@ -102,7 +102,7 @@ static METRICS: &[Metric] = {
         metric("isonomia_job_clients", None, Gauge, Stable,
             "Connected client processes", Job(|j| j.clients as f64, sum)),
         metric("isonomia_job_share_due_ratio", None, Gauge, Stable,
-            "Share of the service due to the job among the active ones; 0 if idle or under fifo", Job(|j| j.share_due, sum)),
+            "Share of the service due to the job among the active ones; 0 if idle or under a policy without shares", Job(|j| j.share_due, sum)),
         metric("isonomia_job_share_received_ratio", None, Gauge, Stable,
             "Share of the service that the job received", Job(|j| j.share_received, sum)),
         metric("isonomia_job_queued_requests", None, Gauge, Stable,

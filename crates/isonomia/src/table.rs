@@ -1,6 +1,7 @@
 //! A server's state as tables for people.
 
 use comfy_table::{CellAlignment, Table, presets};
+use isonomia_policy::{PolicySpec, Scheme};
 use isonomia_proto::control::{JobStatus, Status, TargetStatus};
 use isonomia_units::{Bytes, Nanos};
 use std::fmt::Write;
@@ -32,7 +33,7 @@ pub fn status(status: &Status) -> String {
     if status.jobs.is_empty() {
         text.push_str("no job is connected or was in the last minute\n");
     } else {
-        let _ = writeln!(text, "{}", lines(&jobs(&status.jobs, status.policy == "fifo")));
+        let _ = writeln!(text, "{}", lines(&jobs(&status.jobs, owes_shares(&status.policy))));
     }
     text
 }
@@ -53,7 +54,12 @@ fn targets(targets: &[TargetStatus]) -> Table {
     table
 }
 
-fn jobs(jobs: &[JobStatus], fifo: bool) -> Table {
+/// Whether shares are due under a policy: others serve in an order or by rates. One that is not known here may owe some.
+fn owes_shares(policy: &str) -> bool {
+    policy.parse::<PolicySpec>().map_or(true, |policy| matches!(policy.scheme(), Scheme::Fair(_) | Scheme::Coflow(_)))
+}
+
+fn jobs(jobs: &[JobStatus], owes_shares: bool) -> Table {
     let mut table = plain(
         &["job", "user", "group", "nodes", "clients", "due", "received", "throughput", "req/s", "queued", "p50", "p99"],
         &[0, 1, 2],
@@ -65,7 +71,7 @@ fn jobs(jobs: &[JobStatus], fifo: bool) -> Table {
             job.group.clone(),
             job.nodes.to_string(),
             job.clients.to_string(),
-            if fifo { "-".to_owned() } else { percent(job.share_due) },
+            if owes_shares { percent(job.share_due) } else { "-".to_owned() },
             percent(job.share_received),
             throughput(job.throughput_bytes_per_s),
             format!("{:.0}", job.requests_per_s),
@@ -128,8 +134,11 @@ mod tests {
     }
 
     #[test]
-    fn under_fifo_nothing_is_due() {
-        let fifo = Status { policy: "fifo".into(), ..sample_status() };
-        assert!(!status(&fifo).contains("80.0 %"));
+    fn without_shares_nothing_is_due() {
+        for (policy, is_due) in [("fifo", false), ("tbf{job:*=1GiB/s}", false), ("coflow", true), ("of-tomorrow", true)]
+        {
+            let status = status(&Status { policy: policy.into(), ..sample_status() });
+            assert_eq!(status.contains("80.0 %"), is_due, "{policy}");
+        }
     }
 }

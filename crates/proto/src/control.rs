@@ -106,7 +106,7 @@ pub struct JobStatus {
     pub priority: u32,
     /// Connected client processes.
     pub clients: u64,
-    /// Fraction of the service due to it among the active jobs: 0 when it is idle or the policy is `fifo`.
+    /// Fraction of the service due to it among the active jobs: 0 when it is idle or the policy has no shares.
     pub share_due: f64,
     /// Fraction of the service that it received.
     pub share_received: f64,

@@ -12,6 +12,7 @@
 mod beyond;
 mod evaluation;
 mod example;
+mod requests;
 mod sweeps;
 mod system;
 
@@ -57,6 +58,12 @@ pub static PAPER: Paper = Paper {
             items: &["sources", "coflow"],
             about: "where GIFT's gain comes from, and what coflow scheduling adds to it",
             run: beyond::run,
+        },
+        Study {
+            name: "live",
+            items: &["requests"],
+            about: "coflow scheduling request by request, with the arbiters of live servers",
+            run: requests::run,
         },
     ],
 };

@@ -14,6 +14,7 @@ pub mod gift;
 pub mod ics20;
 mod interval;
 mod run;
+mod simulate;
 pub mod themisio;
 
 pub use claims::{Claim, Verdict};

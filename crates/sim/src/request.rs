@@ -7,6 +7,7 @@
 mod engine;
 mod exchange;
 mod measure;
+mod ranks;
 
 pub use engine::{OBSERVED_EVERY, run, run_recorded};
 pub use measure::{JobOutcome, Latency, Outcome, TargetOutcome};
@@ -35,7 +36,8 @@ pub struct Scenario {
     pub measure_from: Nanos,
     /// … up to this one.
     pub measure_to: Nanos,
-    /// Servers tell each other their jobs at this interval (ThemisIO §3.1, λ); `None`: each knows its own only.
+    /// Servers tell each other their jobs at this interval (ThemisIO §3.1, λ), and under `coflow` how far the jobs'
+    /// phases have come; `None`: each knows its own only.
     pub exchange: Option<Nanos>,
     /// Names of the servers.
     pub servers: Vec<String>,

@@ -137,6 +137,26 @@ fn an_exchange_of_job_tables_gives_global_shares() {
     }
 }
 
+/// `a` is on both targets and has t0 to itself; `b` comes to t1 after 50 ms. A target that ranks by what it sees gives
+/// both in turns until they received 32, 64, 128, … ms: `b` waits for `a` twice, until 192 and until 384 ms. With one
+/// order, `a` is as far as it is on t0, and `b` only waits while both count as equal: from 114 to 128, and from 192 to
+/// 256 ms.
+#[test]
+fn an_exchange_of_progress_gives_one_order_on_all_targets() {
+    let text = |exchange: &str| {
+        format!(
+            "duration = \"10s\"\npolicy = \"coflow{{guarantee=0.000001,order=attained}}\"\nslowdown = false\n{exchange}\n\
+             [[target]]\nname = \"t\"\ncount = 2\n{DEVICE}\
+             [[job]]\nname = \"a\"\nprocesses = 2\ndepth = 2\nlayout = \"file-per-process\"\nrequest = \"1MiB\"\nrequests = 200\n\
+             [[job]]\nname = \"b\"\nstart = \"50ms\"\ntargets = [\"t-1\"]\ndepth = 2\nrequest = \"1MiB\"\nrequests = 91\n"
+        )
+    };
+    for (exchange, due_ms) in [("", 406.0), ("exchange = \"1ms\"", 278.0)] {
+        let took_ms = outcome(&text(exchange)).jobs[1].elapsed_ns.unwrap() as f64 / 1e6;
+        assert!((took_ms - due_ms).abs() < 15.0, "{exchange}: b took {took_ms} ms, {due_ms} by hand");
+    }
+}
+
 #[test]
 fn the_observer_can_break_off_and_what_was_done_is_kept() {
     let text =

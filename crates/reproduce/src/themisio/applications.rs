@@ -3,10 +3,11 @@
 //! The applications' I/O is not published. Each is modelled by its nodes and by the part of its time that it spends
 //! in I/O when it is alone, which is swept: equal steps of computing, then one burst of all its processes.
 
-use super::server::{BANDWIDTH, BLOCK, PROCESSES_PER_NODE, benchmark, phase, simulate, target};
+use super::server::{BANDWIDTH, BLOCK, PROCESSES_PER_NODE, benchmark, phase, target};
 use crate::claims::{Claim, Verdict};
 use crate::data::Data;
 use crate::run::{Context, Figure, Finding, Stopped};
+use crate::simulate::simulate;
 use isonomia_plot::{Line, Plot};
 use isonomia_policy::Draw;
 use isonomia_sim::request::{Job, Layout, Op, Phase, Scenario};

@@ -1,10 +1,11 @@
 //! Fig. 14: three jobs whose files lie apart on two servers, which exchange their job tables every λ.
 
-use super::server::{benchmark, deviation, simulate, target};
+use super::server::{benchmark, deviation, target};
 use crate::claims::{Claim, Verdict};
 use crate::data::Data;
 use crate::interval::Interval;
 use crate::run::{Context, Figure, Finding, Stopped};
+use crate::simulate::simulate;
 use isonomia_plot::{Line, Plot};
 use isonomia_policy::Draw;
 use isonomia_sim::request::{Outcome, Scenario};

@@ -1,10 +1,11 @@
 //! Fig. 7: as many servers as client nodes.
 
-use super::server::{BANDWIDTH, phase, simulate, target};
+use super::server::{BANDWIDTH, phase, target};
 use crate::claims::{Claim, Verdict};
 use crate::data::Data;
 use crate::interval::Interval;
 use crate::run::{Context, Figure, Finding, Stopped};
+use crate::simulate::simulate;
 use isonomia_plot::{Line, Plot};
 use isonomia_policy::Draw;
 use isonomia_sim::request::{Job, Layout, Op, Scenario};

@@ -1,10 +1,8 @@
 //! What the experiments have in common: the server, and its benchmark's clients.
 
-use crate::run::{Context, Stopped};
 use isonomia_policy::{Draw, Tuning};
-use isonomia_sim::request::{Device, Job, Layout, Op, Outcome, Phase, Scenario, Target, run};
+use isonomia_sim::request::{Device, Job, Layout, Op, Outcome, Phase, Scenario, Target};
 use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
-use std::ops::ControlFlow;
 
 /// What the paper measures of one server without competition, read and write together (§5.3.1), bytes per second.
 pub const BANDWIDTH: u64 = 21_800_000_000;
@@ -79,15 +77,6 @@ pub fn on_one_server(
         targets: vec![target(0, policy, draw)],
         jobs,
     }
-}
-
-/// Runs it, unless the context is told to stop.
-pub fn simulate(scenario: &Scenario, context: &Context) -> Result<Outcome, Stopped> {
-    let outcome = run(scenario, &mut |_| match context.go_on() {
-        Ok(()) => ControlFlow::Continue(()),
-        Err(Stopped) => ControlFlow::Break(()),
-    });
-    if outcome.interrupted { Err(Stopped) } else { Ok(outcome) }
 }
 
 /// Gigabytes per second in each second from `from_s` to `to_s`.

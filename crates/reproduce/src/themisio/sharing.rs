@@ -1,10 +1,11 @@
 //! Figs. 8 to 12: jobs of the benchmark on one server.
 
-use super::server::{benchmark, deviation, gb_per_s, median, on_one_server, simulate};
+use super::server::{benchmark, deviation, gb_per_s, median, on_one_server};
 use crate::claims::{Claim, Verdict};
 use crate::data::Data;
 use crate::interval::Interval;
 use crate::run::{Context, Figure, Finding, Stopped};
+use crate::simulate::simulate;
 use isonomia_plot::{Line, Plot};
 use isonomia_policy::Draw;
 use isonomia_sim::request::{Job, Outcome};

@@ -2,9 +2,10 @@
 
 use super::exchange::{Exchange, Weights};
 use super::measure::{Completion, Measure, Outcome};
+use super::ranks::Ranks;
 use super::{Layout, Op, Scenario};
 use isonomia_policy::trace::Journal;
-use isonomia_policy::{Arbiter, Draw, Next, PolicySpec, Request, RequestId, Tuning, build};
+use isonomia_policy::{Arbiter, Draw, Next, PolicySpec, Request, RequestId, Scheme, Tuning, build};
 use isonomia_units::{Bytes, JobId, Nanos};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
@@ -28,7 +29,7 @@ enum Event {
     Finish { target: u32, stream: u32, begun: Nanos },
     /// The policy of a target held the turn until now.
     Ask { target: u32 },
-    /// Servers exchange their job tables.
+    /// Servers exchange what they know of their jobs.
     Exchange,
 }
 
@@ -71,6 +72,7 @@ struct Engine<'a> {
     targets: Vec<TargetState>,
     jobs: Vec<JobState>,
     exchange: Option<Exchange>,
+    ranks: Option<Ranks>,
     measure: Measure<'a>,
     decisions: u64,
 }
@@ -114,10 +116,16 @@ fn run_with(scenario: &Scenario, build: &Build, observe: &mut dyn FnMut(Nanos) -
 
 impl<'a> Engine<'a> {
     fn new(scenario: &'a Scenario, build: &Build) -> Self {
-        let exchange = scenario.exchange.zip(scenario.targets.first()).map(|(_, target)| {
-            let infos = scenario.jobs.iter().map(|job| job.info.clone());
-            Exchange::new(target.policy.clone(), scenario.servers.len(), infos)
-        });
+        let (mut exchange, mut ranks) = (None, None);
+        if let Some((_, target)) = scenario.exchange.zip(scenario.targets.first()) {
+            if let Scheme::Coflow(coflow) = target.policy.scheme() {
+                let (jobs, targets) = (scenario.jobs.len(), scenario.targets.len());
+                ranks = Some(Ranks::new(coflow.order, target.tuning.active_window, jobs, targets));
+            } else {
+                let infos = scenario.jobs.iter().map(|job| job.info.clone());
+                exchange = Some(Exchange::new(target.policy.clone(), scenario.servers.len(), infos));
+            }
+        }
         let target = |(at, target): (usize, &super::Target)| {
             let policy = if exchange.is_some() { &Exchange::local_policy() } else { &target.policy };
             let bandwidth = target.device.cost_model().bandwidth;
@@ -138,6 +146,7 @@ impl<'a> Engine<'a> {
             targets,
             jobs: Vec::new(),
             exchange,
+            ranks,
             measure: Measure::new(scenario),
             decisions: 0,
         };
@@ -197,6 +206,9 @@ impl<'a> Engine<'a> {
                 for (server, weights) in weights.iter().enumerate() {
                     self.set_weights(now, server, weights);
                 }
+                for told in self.ranks.as_mut().map(|ranks| ranks.join(now)).unwrap_or_default() {
+                    self.targets[told.target].arbiter.set_rank(now, told.job, Some(told.rank));
+                }
                 if let Some(interval) = self.scenario.exchange
                     && !self.events.is_empty()
                 {
@@ -252,6 +264,9 @@ impl<'a> Engine<'a> {
         if let Some(weights) = self.exchange.as_mut().and_then(|exchange| exchange.arrive(server, job)) {
             self.set_weights(now, server, &weights);
         }
+        if let Some(ranks) = &mut self.ranks {
+            ranks.arrive(now, target, job);
+        }
         let request = Request { id: RequestId(u64::from(stream)), job, cost };
         let queued = self.targets[target].arbiter.enqueue(now, request);
         // The job was announced, and no arbiter can be given more than all streams.
@@ -302,6 +317,9 @@ impl<'a> Engine<'a> {
         let lanes = &mut self.targets[target as usize];
         lanes.idle += 1;
         lanes.arbiter.complete(now, RequestId(u64::from(stream)), JobId(job));
+        if let Some(ranks) = &mut self.ranks {
+            ranks.complete(now, target as usize, JobId(job), now.since(begun));
+        }
         self.go_on(now, stream);
         self.employ(now, target);
     }

@@ -3,7 +3,7 @@
 #![no_main]
 
 use isonomia_proto::request::{Op, RequestHeader};
-use isonomia_proto::{PATH_LEN_MAX, PAYLOAD_LEN_MAX};
+use isonomia_proto::{PATH_LEN_MAX, PAYLOAD_LEN_MAX, XATTR_VALUE_LEN_MAX};
 use libfuzzer_sys::fuzz_target;
 use zerocopy::FromBytes;
 
@@ -11,7 +11,7 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok((header, _)) = RequestHeader::read_from_prefix(bytes) else { return };
     let Ok(op) = header.check() else { return };
     assert_eq!(op as u16, header.op);
-    assert!(header.names_len() <= 2 * PATH_LEN_MAX);
+    assert!(header.names_len() <= 2 * PATH_LEN_MAX + XATTR_VALUE_LEN_MAX);
     assert!(header.payload_len(op) <= PAYLOAD_LEN_MAX);
     assert!(header.len as usize <= PAYLOAD_LEN_MAX || op == Op::ReserveAppend);
 });

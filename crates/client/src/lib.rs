@@ -16,6 +16,7 @@ pub mod identity;
 mod lock;
 mod session;
 mod transfer;
+mod xattr;
 
 pub use error::Error;
 pub use files::{Change, OpenFile, OpenHow, RenameHow, TimeChange};
@@ -26,3 +27,4 @@ pub use isonomia_transport::descriptor::{Parked, is_parked as owns_descriptor};
 pub use isonomia_units::Ino;
 pub use lock::{LockHolder, LockKind, LockOwner, LockRange};
 pub use session::{Client, ClientConfig};
+pub use xattr::XattrHow;

@@ -310,10 +310,13 @@ fn may_repeat(request: &RequestHeader) -> bool {
             | Op::StatFs
             | Op::PathOf
             | Op::Lock
-            | Op::HandOver,
+            | Op::HandOver
+            | Op::GetXattr
+            | Op::ListXattrs,
         ) => true,
         Some(Op::Write) => request.flags & flag::APPEND == 0,
         Some(Op::Open) => request.flags & flag::EXCLUSIVE == 0,
+        Some(Op::SetXattr) => request.flags & (flag::NO_REPLACE | flag::MUST_REPLACE) == 0,
         _ => false,
     }
 }
@@ -331,6 +334,7 @@ mod tests {
         for op in [Op::Mkdir, Op::Rmdir, Op::Unlink, Op::Rename, Op::Link, Op::Symlink, Op::Mknod, Op::ReserveAppend] {
             assert!(!repeat(op, 0), "{op:?}");
         }
+        assert!(repeat(Op::SetXattr, 0) && !repeat(Op::SetXattr, flag::NO_REPLACE) && !repeat(Op::RemoveXattr, 0));
     }
 
     #[test]

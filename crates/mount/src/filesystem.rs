@@ -102,6 +102,16 @@ fn opened(outcome: Outcome<FileHandle>, flags: FopenFlags, reply: ReplyOpen) {
     }
 }
 
+/// Answers with what `fill` puts into `size` bytes, or with its length if there are none.
+fn in_room(size: u32, reply: ReplyXattr, fill: impl FnOnce(&mut [u8]) -> Outcome<usize>) {
+    let size = size.min(TRANSFER_LEN_MAX) as usize;
+    crate::data::with_buffer(size, |room| match fill(room) {
+        Ok(len) if size == 0 => reply.size(len as u32),
+        Ok(len) => reply.data(&room[..len]),
+        Err(errno) => reply.error(code(errno)),
+    });
+}
+
 /// Data pass the page cache by, and several transfers on one file may be under way. There is nothing to flush.
 fn of_file() -> FopenFlags {
     FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES | FopenFlags::FOPEN_NOFLUSH
@@ -328,20 +338,20 @@ impl Filesystem for MountedFiles {
         empty(self.sync(request, handle, data_only), reply);
     }
 
-    fn setxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: &[u8], _: i32, _: u32, reply: ReplyEmpty) {
-        reply.error(Errno::ENOSYS);
+    fn setxattr(&self, r: &Request, ino: INodeNo, name: &OsStr, value: &[u8], flags: i32, _: u32, reply: ReplyEmpty) {
+        empty(self.set_value(r, ino, name.as_bytes(), value, flags), reply);
     }
 
-    fn getxattr(&self, _: &Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
-        reply.error(Errno::ENOSYS);
+    fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        in_room(size, reply, |room| self.value(request, ino, name.as_bytes(), room));
     }
 
-    fn listxattr(&self, _: &Request, _: INodeNo, _: u32, reply: ReplyXattr) {
-        reply.error(Errno::ENOSYS);
+    fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        in_room(size, reply, |room| self.value_names(request, ino, room));
     }
 
-    fn removexattr(&self, _: &Request, _: INodeNo, _: &OsStr, reply: ReplyEmpty) {
-        reply.error(Errno::ENOSYS);
+    fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        empty(self.remove_value(request, ino, name.as_bytes()), reply);
     }
 
     fn ioctl(

@@ -5,8 +5,7 @@
 //! *for the user and the job that called*: see [`sessions`]. Data are never cached here or in the kernel's page cache
 //! (but for what programs map), so a read sees every write acknowledged before it, from any client. Names and
 //! attributes are kept by the kernel for as long as [`Options::entry_timeout`] and [`Options::attr_timeout`] say, by
-//! default not at all. Locks are the kernel's: they hold among the programs of one mount. Extended attributes are not
-//! supported.
+//! default not at all. Locks are the kernel's: they hold among the programs of one mount.
 
 mod attr;
 mod caller;
@@ -19,6 +18,7 @@ mod options;
 mod place;
 mod session;
 mod sessions;
+mod xattr;
 
 pub use options::{OptionError, Options};
 pub use place::{PlaceError, unmount};

@@ -71,6 +71,11 @@ fn python() {
 }
 
 #[test]
+fn extended_attributes() {
+    compare("xattrs.sh");
+}
+
+#[test]
 fn a_c_program() {
     compare("program.sh");
 }
@@ -220,6 +225,12 @@ fn everybody_is_who_he_is() {
     assert!(run(12_345, "777", "ls team && echo secret > team/f && chmod 600 team/f"));
     assert!(run(12_346, "777", "stat team/f > /dev/null"));
     assert!(!run(12_346, "777", "cat team/f 2>&-"), "the file is its owner's");
+    let attribute = |change: &str| format!("python3 -c 'import os; os.{change}' 2>&-");
+    let (set, get) =
+        (attribute("setxattr(\"team/f\", \"user.a\", b\"\")"), attribute("getxattr(\"team/f\", \"user.a\")"));
+    assert!(run(12_345, "777", &set) && run(12_345, "777", &get));
+    assert!(!run(12_346, "777", &set) && !run(12_346, "777", &get), "and so are its attributes");
+    assert!(run(12_345, "777", "chmod 644 team/f") && run(12_346, "777", &get) && !run(12_346, "777", &set));
     let found = fs::metadata(place.join("team/f")).unwrap();
     assert_eq!((found.uid(), found.gid()), (12_345, 777));
     let status = isonomia().args(["status", "--json", "--server", &server.address()]).output().unwrap();

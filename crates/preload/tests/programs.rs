@@ -66,6 +66,11 @@ fn locks() {
 }
 
 #[test]
+fn extended_attributes() {
+    compare("xattrs.sh", &["python3", "rsync", "tar"]);
+}
+
+#[test]
 fn coreutils() {
     compare("coreutils.sh", &["cp", "find", "awk"]);
 }

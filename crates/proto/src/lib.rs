@@ -18,10 +18,16 @@ pub mod request;
 pub mod setup;
 
 /// The protocol spoken here; a peer with another number is refused at set-up.
-pub const PROTOCOL_VERSION: u16 = 3;
+pub const PROTOCOL_VERSION: u16 = 4;
 /// The longest file name, as on every local file system.
 pub const NAME_LEN_MAX: usize = 255;
 /// The longest path, with its terminating NUL, as in `PATH_MAX`.
 pub const PATH_LEN_MAX: usize = 4096;
+/// The longest name of an extended attribute, with its namespace, as in `XATTR_NAME_MAX`.
+pub const XATTR_NAME_LEN_MAX: usize = 255;
+/// The longest value of an extended attribute, as in `XATTR_SIZE_MAX`.
+pub const XATTR_VALUE_LEN_MAX: usize = 64 << 10;
+/// The longest list of the names of an inode's extended attributes, as in `XATTR_LIST_MAX`.
+pub const XATTR_LIST_LEN_MAX: usize = 64 << 10;
 /// The largest payload of one request or reply; clients split longer transfers.
 pub const PAYLOAD_LEN_MAX: usize = 1 << 20;

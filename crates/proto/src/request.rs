@@ -1,11 +1,11 @@
 //! Requests and replies: fixed headers, the same on shared memory and on TCP.
 //!
-//! A request is a [`RequestHeader`], then `path_len` and `path2_len` bytes of names, then for a write
-//! `len` bytes of payload. A reply is a [`ReplyHeader`] and `payload_len` bytes. Paths are relative to the
+//! A request is a [`RequestHeader`], then `path_len` and `path2_len` bytes of names (and, where one is set, an extended
+//! attribute's value of `len` bytes), then for a write `len` bytes of payload. A reply is a [`ReplyHeader`] and `payload_len` bytes. Paths are relative to the
 //! inode `ino` (the root unless a caller holds a directory); `..` and symbolic links are walked by the server.
 
 use crate::fs::{Attr, Capability, Timestamp};
-use crate::{PATH_LEN_MAX, PAYLOAD_LEN_MAX};
+use crate::{PATH_LEN_MAX, PAYLOAD_LEN_MAX, XATTR_VALUE_LEN_MAX};
 use isonomia_units::Ino;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
@@ -96,6 +96,16 @@ ops! {
     /// This process is about to execute another program: when its connections end, its references are kept until that
     /// program can have taken its own.
     HandOver = 23,
+    /// The extended attribute path2 of the path: `value` is its length. Reply: its value, unless `len` is 0; ERANGE if
+    /// that is longer than `len`. `flags`: [`flag::NO_FOLLOW`], as in the three that follow.
+    GetXattr = 24,
+    /// Sets the extended attribute path2 of the path to the `len` bytes that follow its name. `flags`:
+    /// [`flag::NO_REPLACE`], [`flag::MUST_REPLACE`].
+    SetXattr = 25,
+    /// The names of the path's extended attributes, each with a NUL after it: as [`Op::GetXattr`].
+    ListXattrs = 26,
+    /// Removes the extended attribute path2 of the path.
+    RemoveXattr = 27,
 }
 
 /// Bits of [`RequestHeader::flags`].
@@ -112,7 +122,7 @@ pub mod flag {
     pub const DIRECTORY: u16 = 16;
     /// Write at the end of the file.
     pub const APPEND: u16 = 32;
-    /// Rename: fail when the new name exists.
+    /// Rename and SetXattr: fail when the new name exists.
     pub const NO_REPLACE: u16 = 64;
     /// Rename: exchange both names.
     pub const EXCHANGE: u16 = 128;
@@ -122,6 +132,8 @@ pub mod flag {
     pub const PATH_ONLY: u16 = 512;
     /// Fsync: the data and the size only, as in `fdatasync`.
     pub const DATA_ONLY: u16 = 1024;
+    /// SetXattr: fail when the name does not exist.
+    pub const MUST_REPLACE: u16 = 2048;
 }
 
 /// Bits of [`RequestHeader::valid`]: what [`Op::SetAttr`] sets.
@@ -270,8 +282,8 @@ pub enum BadRequest {
         /// Announced length.
         len: u16,
     },
-    /// A payload larger than [`PAYLOAD_LEN_MAX`].
-    #[error("{op:?} of {len} bytes, {PAYLOAD_LEN_MAX} at most")]
+    /// A payload larger than [`PAYLOAD_LEN_MAX`], or a value larger than [`XATTR_VALUE_LEN_MAX`].
+    #[error("{op:?} of {len} bytes, {} at most", len_max(*.op))]
     PayloadLen {
         /// The operation.
         op: Op,
@@ -313,7 +325,7 @@ impl RequestHeader {
                 return Err(BadRequest::PathLen { op, len });
             }
         }
-        if self.len as usize > PAYLOAD_LEN_MAX && op != Op::ReserveAppend {
+        if self.len as usize > len_max(op) {
             return Err(BadRequest::PayloadLen { op, len: self.len });
         }
         if self.atime.nanos >= 1_000_000_000 || self.mtime.nanos >= 1_000_000_000 {
@@ -322,9 +334,10 @@ impl RequestHeader {
         Ok(op)
     }
 
-    /// Bytes of names that follow the header.
+    /// Bytes of names that follow the header, and of the value that follows the name of an attribute that is set.
     pub fn names_len(&self) -> usize {
-        usize::from(self.path_len) + usize::from(self.path2_len)
+        let value_len = if self.op == Op::SetXattr as u16 { self.len as usize } else { 0 };
+        usize::from(self.path_len) + usize::from(self.path2_len) + value_len
     }
 
     /// Bytes of payload that follow the names: only writes have them.
@@ -345,6 +358,15 @@ impl ReplyHeader {
     /// Failure.
     pub fn error(seq: u64, errno: u32) -> Self {
         Self { seq, errno, payload_len: 0, value: 0, reserved: 0 }
+    }
+}
+
+/// The largest [`RequestHeader::len`] of an operation; space for a striped append is only a number.
+const fn len_max(op: Op) -> usize {
+    match op {
+        Op::ReserveAppend => u32::MAX as usize,
+        Op::SetXattr => XATTR_VALUE_LEN_MAX,
+        _ => PAYLOAD_LEN_MAX,
     }
 }
 
@@ -369,6 +391,11 @@ mod tests {
             RequestHeader { len: (1 << 20) + 1, ..good }.check(),
             Err(BadRequest::PayloadLen { op: Op::Write, len: (1 << 20) + 1 })
         );
+        let value =
+            RequestHeader { len: 65_536, path_len: 3, path2_len: 6, ..RequestHeader::new(Op::SetXattr, Ino::ROOT) };
+        assert_eq!((value.check(), value.names_len()), (Ok(Op::SetXattr), 65_545));
+        let error = RequestHeader { len: 65_537, ..value }.check().unwrap_err();
+        assert_eq!(error.to_string(), "SetXattr of 65537 bytes, 65536 at most");
     }
 
     #[test]
@@ -389,7 +416,7 @@ mod tests {
             let header = RequestHeader::read_from_bytes(&all).unwrap();
             if let Ok(op) = header.check() {
                 prop_assert!(header.payload_len(op) <= PAYLOAD_LEN_MAX);
-                prop_assert!(header.names_len() <= 2 * PATH_LEN_MAX);
+                prop_assert!(header.names_len() <= 2 * PATH_LEN_MAX + XATTR_VALUE_LEN_MAX);
             }
         }
     }

@@ -9,8 +9,8 @@ use crate::locks::Locks;
 use crate::stream::{self, Moved, Stalled, StreamEnd, StreamState};
 use crate::target::{Pending, Policy, Served, Target, Work};
 use crate::{clock, execute};
-use isonomia_proto::PAYLOAD_LEN_MAX;
 use isonomia_proto::request::{BadRequest, Op, ReplyHeader, RequestHeader};
+use isonomia_proto::{PAYLOAD_LEN_MAX, XATTR_LIST_LEN_MAX, XATTR_VALUE_LEN_MAX};
 use isonomia_store::Store;
 use isonomia_transport::region::SLOT_LEN;
 use isonomia_units::{Bytes, Nanos, TargetId};
@@ -27,8 +27,9 @@ use zerocopy::IntoBytes;
 const STALLED_MAX: usize = 64;
 /// A stalled stream that moves nothing for this long is cut.
 const STALL_MAX: Nanos = Nanos::from_secs(10);
-/// Room for the reply of anything that is no read.
-const REPLY_LEN_MAX: usize = 16 << 10;
+/// Room for the reply of anything that is no read: the longest are those about extended attributes.
+const REPLY_LEN_MAX: usize = XATTR_VALUE_LEN_MAX;
+const _: () = assert!(REPLY_LEN_MAX >= XATTR_LIST_LEN_MAX && REPLY_LEN_MAX <= SLOT_LEN);
 /// After this long with short requests only, one worker serves them.
 const SHORT_FOR: Nanos = Nanos::from_millis(2);
 /// Requests that wait, from which on no worker is to spare.

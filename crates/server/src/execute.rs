@@ -6,7 +6,7 @@ use crate::core::Core;
 use crate::lock;
 use isonomia_proto::fs::{Attr, Capability, Layout, access};
 use isonomia_proto::request::{Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
-use isonomia_store::{Caller, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange};
+use isonomia_store::{Caller, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange, XattrHow};
 use isonomia_units::{Ino, TargetId};
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
@@ -29,6 +29,16 @@ impl<'a> Reply<'a> {
         room.copy_from_slice(bytes);
         self.len += bytes.len();
         Ok(())
+    }
+
+    /// Puts what a caller has room for `len_max` bytes for, if that is not 0; `value` tells the length either way.
+    fn put_if_wanted(&mut self, bytes: &[u8], len_max: u32) -> Result<(), StoreError> {
+        self.value = bytes.len() as u64;
+        match len_max as usize {
+            0 => Ok(()),
+            len_max if bytes.len() > len_max => Err(StoreError::Range),
+            _ => self.put(bytes),
+        }
     }
 }
 
@@ -110,7 +120,8 @@ fn operate(
     let store = &core.store;
     let credentials = &connection.credentials;
     let caller = &Caller { uid: credentials.uid, gid: credentials.gid, groups: &credentials.groups };
-    let (path, path2) = names.split_at_checked(usize::from(header.path_len)).ok_or(StoreError::Invalid)?;
+    let (path, rest) = names.split_at_checked(usize::from(header.path_len)).ok_or(StoreError::Invalid)?;
+    let (path2, value) = rest.split_at_checked(usize::from(header.path2_len)).ok_or(StoreError::Invalid)?;
     let (at, at2) = (Ino(header.ino), Ino(header.ino2));
     let follow = header.flags & flag::NO_FOLLOW == 0;
     let now = clock::wall();
@@ -165,6 +176,13 @@ fn operate(
             return Ok(());
         }
         Op::PathOf => return reply.put(&store.path_of(at)?),
+        Op::GetXattr => {
+            let put = |value: &[u8]| reply.put_if_wanted(value, header.len);
+            return store.get_xattr(caller, at, path, follow, path2, put)?;
+        }
+        Op::ListXattrs => return reply.put_if_wanted(&store.list_xattrs(caller, at, path, follow)?, header.len),
+        Op::SetXattr => return store.set_xattr(caller, at, path, follow, path2, value, xattr_how(header), now),
+        Op::RemoveXattr => return store.remove_xattr(caller, at, path, follow, path2, now),
         // These have their own functions.
         Op::Read | Op::Write | Op::Lock => return Err(StoreError::Invalid),
     };
@@ -226,5 +244,14 @@ fn rename_how(header: &RequestHeader) -> Result<RenameHow, StoreError> {
         flag::NO_REPLACE => Ok(RenameHow::NoReplace),
         flag::EXCHANGE => Ok(RenameHow::Exchange),
         _ => Err(StoreError::Invalid),
+    }
+}
+
+fn xattr_how(header: &RequestHeader) -> XattrHow {
+    match header.flags & (flag::NO_REPLACE | flag::MUST_REPLACE) {
+        0 => XattrHow::Either,
+        flag::NO_REPLACE => XattrHow::Create,
+        flag::MUST_REPLACE => XattrHow::Replace,
+        _ => XattrHow::Neither,
     }
 }

@@ -4,7 +4,7 @@
 
 mod running;
 
-use isonomia_client::{Change, Ino, RenameHow};
+use isonomia_client::{Change, Ino, RenameHow, XattrHow};
 use isonomia_server::TargetConfig;
 use isonomia_units::Bytes;
 use running::{create, pattern, start};
@@ -128,4 +128,47 @@ fn a_capped_target_takes_its_time() {
     let start = std::time::Instant::now();
     client.write_at(&file, 0, &pattern(10 << 20, 0)).unwrap();
     assert!(start.elapsed().as_millis() >= 95, "10 MiB at 100 MiB/s cannot take less");
+}
+
+#[test]
+fn extended_attributes_are_served_over_both_transports_and_after_a_restart() {
+    let mut running = start(|_| {});
+    for (number, client) in running.clients().iter().enumerate() {
+        let name = format!("f{number}");
+        let (at, path) = (Ino::ROOT, name.as_bytes());
+        client.open(at, path, &create()).unwrap();
+        let set = |name: &[u8], value: &[u8], how| client.set_xattr(at, path, true, name, value, how);
+        let (create, replace) = (XattrHow { create: true, replace: false }, XattrHow { create: false, replace: true });
+        let value = pattern(65_536, 3);
+        assert_eq!(set(b"user.large", &value, replace).unwrap_err().errno(), Errno::NODATA);
+        set(b"user.large", &value, create).unwrap();
+        assert_eq!(set(b"user.large", b"", create).unwrap_err().errno(), Errno::EXIST);
+        set(b"user.empty", b"", XattrHow::default()).unwrap();
+        let get = |name: &[u8], room: &mut [u8]| client.get_xattr(at, path, true, name, room);
+        assert_eq!(get(b"user.large", &mut []), Ok(65_536), "how long it is");
+        assert_eq!(get(b"user.large", &mut [0; 65_535]).unwrap_err().errno(), Errno::RANGE);
+        let mut room = vec![0xee; 70_000];
+        assert_eq!(get(b"user.large", &mut room), Ok(65_536));
+        assert!(room[..65_536] == value[..] && room[65_536..].iter().all(|b| *b == 0xee));
+        assert_eq!(get(b"user.empty", &mut room), Ok(0));
+        let list = |room: &mut [u8]| client.list_xattrs(at, path, true, room);
+        assert_eq!((list(&mut []), list(&mut room)), (Ok(22), Ok(22)));
+        assert_eq!(&room[..22], b"user.empty\0user.large\0");
+        assert_eq!(list(&mut [0; 21]).unwrap_err().errno(), Errno::RANGE);
+        client.remove_xattr(at, path, true, b"user.empty").unwrap();
+        assert_eq!(client.remove_xattr(at, path, true, b"user.empty").unwrap_err().errno(), Errno::NODATA);
+        let long = [b"user.".as_slice(), &[b'n'; 251]].concat();
+        assert_eq!(set(&long, b"", XattrHow::default()).unwrap_err().errno(), Errno::RANGE);
+        assert_eq!(set(b"user.x", &[0; 65_537], XattrHow::default()).unwrap_err().errno(), Errno::TOOBIG);
+        assert_eq!(get(b"security.capability", &mut []).unwrap_err().errno(), Errno::OPNOTSUPP);
+        client.symlink(b"/else/where", at, format!("l{number}").as_bytes()).unwrap();
+        let outside = client.get_xattr(at, format!("l{number}").as_bytes(), true, b"user.a", &mut []).unwrap_err();
+        assert_eq!(outside, isonomia_client::Error::Outside(b"/else/where".as_slice().into()));
+    }
+    running.restart();
+    // The port of the other transport is another one now.
+    let client = &running.clients()[0];
+    for path in [b"f0", b"f1"] {
+        assert_eq!(client.get_xattr(Ino::ROOT, path, true, b"user.large", &mut []), Ok(65_536));
+    }
 }

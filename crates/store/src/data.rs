@@ -311,18 +311,24 @@ impl Store {
         gone.0.iter().try_for_each(|inode| self.reclaim(inode))
     }
 
-    /// Removes the objects of an inode without names and references.
+    /// Removes the objects and the extended attributes of an inode without names and references.
     pub(crate) fn reclaim(&self, inode: &Arc<Inode>) -> Result<(), StoreError> {
         let mut objects = inode.own_data();
         if !inode.set(RECLAIMED) {
             return Ok(());
         }
         objects.open.iter_mut().for_each(|object| drop(object.take()));
-        if let Some(layout) = &inode.layout {
-            if inode.has(OBJECTS) {
-                self.targets.remove_objects(inode.ino, layout)?;
-            }
+        if let Some(layout) = &inode.layout
+            && inode.has(OBJECTS)
+        {
+            self.targets.remove_objects(inode.ino, layout)?;
+        }
+        let has_xattrs = inode.record().has_xattrs;
+        if inode.layout.is_some() || has_xattrs {
             let mut change = self.db.change();
+            if has_xattrs {
+                change.remove_xattrs(inode.ino)?;
+            }
             change.remove_orphan(inode.ino);
             change.commit()?;
         }

@@ -1,4 +1,4 @@
-//! The metadata on disk: a fjall database in `<dir>/db` with five keyspaces. Numbers in keys are big-endian, so
+//! The metadata on disk: a fjall database in `<dir>/db` with six keyspaces. Numbers in keys are big-endian, so
 //! that keys sort by them.
 //!
 //! | keyspace | key | value |
@@ -6,7 +6,8 @@
 //! | `inodes` | inode (8) | [`Record`] |
 //! | `entries` | directory (8), cookie (8), name | inode (8, little-endian), kind (1) |
 //! | `marks` | inode (8) | empty: size and times in `inodes` may be older than the objects |
-//! | `orphans` | inode (8) | layout of a file without a name whose objects are still to be removed |
+//! | `orphans` | inode (8) | layout of a file without a name whose objects are still to be removed; empty if it has extended attributes only |
+//! | `xattrs` | inode (8), name with its namespace | value of the extended attribute |
 //! | `numbers` | `next` | lowest inode number (without its server) that was never reserved (8, little-endian) |
 //!
 //! The cookie of an entry is a keyed hash of directory and name ([`crate::directory`]), so one key serves
@@ -41,6 +42,7 @@ pub(crate) struct Database {
     entries: Table,
     marks: Table,
     orphans: Table,
+    xattrs: Table,
     numbers: Table,
 }
 
@@ -90,6 +92,7 @@ impl Database {
             entries: table("entries")?,
             marks: table("marks")?,
             orphans: table("orphans")?,
+            xattrs: table("xattrs")?,
             numbers: table("numbers")?,
             db,
         })
@@ -141,12 +144,30 @@ impl Database {
         self.marks.keyspace.iter().map(|guard| decode_ino(&guard.key()?)).collect()
     }
 
-    /// Files without a name, with their layouts.
-    pub fn orphans(&self) -> Result<Vec<(u64, Layout)>, StoreError> {
+    /// The value of the extended attribute `name`.
+    pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Option<fjall::Slice>, StoreError> {
+        Ok(self.xattrs.keyspace.get(xattr_key(ino, name))?)
+    }
+
+    /// Calls `each` with the name of every extended attribute, in order, and the length of its value.
+    pub fn xattrs(&self, ino: u64, mut each: impl FnMut(&[u8], usize)) -> Result<(), StoreError> {
+        for guard in self.xattrs.keyspace.prefix(ino.to_be_bytes()) {
+            let (key, value) = guard.into_inner()?;
+            each(key.get(8..).ok_or(StoreError::Damaged(Ino(ino)))?, value.len());
+        }
+        Ok(())
+    }
+
+    /// Inodes without a name, with the layouts of those that are files.
+    pub fn orphans(&self) -> Result<Vec<(u64, Option<Layout>)>, StoreError> {
         let orphan = |guard: fjall::Guard| {
             let (key, value) = guard.into_inner()?;
             let ino = decode_ino(&key)?;
-            Ok((ino, Layout::decode(&value).map_err(|_| StoreError::Damaged(Ino(ino)))?))
+            if value.is_empty() {
+                return Ok((ino, None));
+            }
+            let layout = Layout::decode(&value).map_err(|_| StoreError::Damaged(Ino(ino)))?;
+            Ok((ino, Some(layout)))
         };
         self.orphans.keyspace.iter().map(orphan).collect()
     }
@@ -157,6 +178,10 @@ impl Database {
         let bytes = bytes.first_chunk::<8>().ok_or(StoreError::Damaged(Ino(0)))?;
         Ok(Some(u64::from_le_bytes(*bytes)))
     }
+}
+
+fn xattr_key(ino: u64, name: &[u8]) -> Vec<u8> {
+    [&ino.to_be_bytes(), name].concat()
 }
 
 fn decode_ino(key: &[u8]) -> Result<u64, StoreError> {
@@ -200,14 +225,30 @@ impl<'a> Change<'a> {
         self.remove(&self.database.marks, ino.to_be_bytes());
     }
 
-    pub fn put_orphan(&mut self, ino: u64, layout: &Layout) {
+    pub fn put_orphan(&mut self, ino: u64, layout: Option<&Layout>) {
         let mut bytes = Vec::new();
-        layout.encode(&mut bytes);
+        if let Some(layout) = layout {
+            layout.encode(&mut bytes);
+        }
         self.put(&self.database.orphans, ino.to_be_bytes(), bytes);
     }
 
     pub fn remove_orphan(&mut self, ino: u64) {
         self.remove(&self.database.orphans, ino.to_be_bytes());
+    }
+
+    pub fn put_xattr(&mut self, ino: u64, name: &[u8], value: &[u8]) {
+        self.put(&self.database.xattrs, xattr_key(ino, name), value);
+    }
+
+    pub fn remove_xattr(&mut self, ino: u64, name: &[u8]) {
+        self.remove(&self.database.xattrs, xattr_key(ino, name));
+    }
+
+    /// Removes every extended attribute that `ino` has now.
+    pub fn remove_xattrs(&mut self, ino: u64) -> Result<(), StoreError> {
+        let database = self.database;
+        database.xattrs(ino, |name, _| self.remove_xattr(ino, name))
     }
 
     pub fn put_next_number(&mut self, number: u64) {
@@ -217,8 +258,8 @@ impl<'a> Change<'a> {
     /// All of it, or an error and none of it.
     pub fn commit(self) -> Result<(), StoreError> {
         self.batch.commit()?;
-        let Database { inodes, entries, marks, orphans, numbers, .. } = self.database;
-        [inodes, entries, marks, orphans, numbers].into_iter().for_each(Table::write_out_when_full);
+        let Database { inodes, entries, marks, orphans, xattrs, numbers, .. } = self.database;
+        [inodes, entries, marks, orphans, xattrs, numbers].into_iter().for_each(Table::write_out_when_full);
         Ok(())
     }
 }

@@ -20,6 +20,8 @@ pub(crate) struct Edit<'s> {
     change: Change<'s>,
     updates: Vec<Update>,
     names: Vec<NameChange>,
+    /// Bytes of values.
+    grown: u64,
 }
 
 struct Update {
@@ -42,7 +44,7 @@ pub(crate) struct Gone(pub Vec<Arc<Inode>>);
 
 impl Store {
     pub(crate) fn edit(&self) -> Edit<'_> {
-        Edit { store: self, change: self.db.change(), updates: Vec::new(), names: Vec::new() }
+        Edit { store: self, change: self.db.change(), updates: Vec::new(), names: Vec::new(), grown: 0 }
     }
 
     /// A number that no inode of this store ever had.
@@ -110,6 +112,23 @@ impl Edit<'_> {
         }
     }
 
+    /// Sets the extended attribute `name` of `inode`.
+    pub fn put_xattr(&mut self, inode: &Arc<Inode>, name: &[u8], value: &[u8]) {
+        self.record(inode).has_xattrs = true;
+        self.grown += value.len() as u64;
+        self.change.put_xattr(inode.ino, name, value);
+        if inode.has(UNLINKED) {
+            // There is no record to come back to: but the attribute is to go, whatever happens.
+            self.change.put_orphan(inode.ino, inode.layout.as_deref());
+        }
+    }
+
+    /// Removes the extended attribute `name` of `inode`; `is_last` if it has no other.
+    pub fn remove_xattr(&mut self, inode: &Arc<Inode>, name: &[u8], is_last: bool) {
+        self.record(inode).has_xattrs = !is_last;
+        self.change.remove_xattr(inode.ino, name);
+    }
+
     /// Says that what the database has of `inode` is right again.
     pub fn unmark(&mut self, inode: &Inode) {
         self.change.remove_mark(inode.ino);
@@ -125,8 +144,13 @@ impl Edit<'_> {
                 if inode.has(MARKED) {
                     self.change.remove_mark(inode.ino);
                 }
+                let is_held = inode.refs.load(Relaxed) > 0;
                 if let (true, Body::Regular(layout)) = (update.may_have_objects(), &record.body) {
-                    self.change.put_orphan(inode.ino, layout);
+                    self.change.put_orphan(inode.ino, Some(layout));
+                } else if record.has_xattrs && is_held {
+                    self.change.put_orphan(inode.ino, None);
+                } else if record.has_xattrs {
+                    self.change.remove_xattrs(inode.ino)?;
                 }
             } else if !inode.has(UNLINKED) {
                 self.change.put_record(inode.ino, record);
@@ -139,7 +163,7 @@ impl Edit<'_> {
                 None => self.change.remove_entry(key),
             }
         }
-        store.reserve.grow(CHANGE_BYTES * (self.updates.len() + self.names.len()) as u64);
+        store.reserve.grow(self.grown + CHANGE_BYTES * (self.updates.len() + self.names.len()) as u64);
         self.change.commit()?;
         for change in &self.names {
             store.remember(store.entry_key(change.dir, &change.name), change.entry);

@@ -67,6 +67,19 @@ pub enum StoreError {
     /// A node (fifo, socket, device) that a server cannot open.
     #[error("no such device")]
     NoDevice,
+    /// The inode has no extended attribute of this name.
+    #[error("no such attribute")]
+    NoAttribute,
+    /// A name of an extended attribute that is empty or longer than 255 bytes, or a value or a list that is longer than
+    /// the room for it.
+    #[error("name or result out of range")]
+    Range,
+    /// An extended attribute of a namespace that is not kept here.
+    #[error("not supported")]
+    NotSupported,
+    /// A value of an extended attribute over 64 KiB.
+    #[error("value too long")]
+    TooBig,
     /// The host file system under a target failed.
     #[error("{}: {source}", path.display())]
     Io {
@@ -106,6 +119,10 @@ impl StoreError {
             Self::CrossDevice => Errno::XDEV,
             Self::LinksMax => Errno::MLINK,
             Self::NoDevice => Errno::NXIO,
+            Self::NoAttribute => Errno::NODATA,
+            Self::Range => Errno::RANGE,
+            Self::NotSupported => Errno::OPNOTSUPP,
+            Self::TooBig => Errno::TOOBIG,
             Self::Io { source, .. } | Self::Meta(fjall::Error::Io(source)) => host_errno(source),
             Self::Meta(_) | Self::Damaged(_) => Errno::IO,
         };

@@ -16,11 +16,12 @@
 //! * The space in use is taken to be the size, holes included.
 //! * A symbolic link with an absolute text cannot be followed here: [`StoreError::Outside`] tells the client.
 //! * Fifos, sockets, and device nodes exist as names; opening one fails with `ENXIO`.
+//! * Of extended attributes there are those of users (`user.`) only.
 //! * Cut files whose times are to stay (`truncate` to the same size) get new ones all the same.
 //!
 //! # Where what is
-//! `walk` goes from paths to inodes; `namespace`, `rename`, `open`, and `attr` change metadata through `edit`, one
-//! atomic change of database and memory; `data` moves bytes through `object`; `database` documents the bytes on disk,
+//! `walk` goes from paths to inodes; `namespace`, `rename`, `open`, `attr`, and `xattr` change metadata through `edit`,
+//! one atomic change of database and memory; `data` moves bytes through `object`; `database` documents the bytes on disk,
 //! `premises` the directories around them, `recovery` what happens after an unclean stop.
 
 mod attr;
@@ -44,6 +45,7 @@ mod recovery;
 mod rename;
 mod reserve;
 mod walk;
+mod xattr;
 
 pub use attr::{SetAttr, TimeChange};
 pub use config::{
@@ -55,6 +57,7 @@ pub use open::{OpenHow, Opened};
 pub use permission::{Caller, MAY_EXECUTE, MAY_READ, MAY_WRITE};
 pub use rename::RenameHow;
 pub use walk::SYMLINKS_MAX;
+pub use xattr::{XATTRS_BYTES_MAX, XattrHow};
 
 use cache::Cache;
 use capability::Sealer;

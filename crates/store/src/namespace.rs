@@ -132,6 +132,7 @@ impl Store {
             mtime: now,
             ctime: now,
             has_objects: false,
+            has_xattrs: false,
             body: match new.kind {
                 FileKind::Regular => Body::Regular(self.placement.choose()),
                 FileKind::Directory => Body::Directory { parent: dir.ino, name: name.into() },

@@ -10,7 +10,7 @@
 //! | 24 | 8 | device number |
 //! | 32 | 24 | seconds of atime, mtime, ctime |
 //! | 56 | 12 | nanoseconds of atime, mtime, ctime |
-//! | 68 | 4 | flags: 1 = object files may exist |
+//! | 68 | 4 | flags: 1 = object files may exist, 2 = it has extended attributes |
 //! | 72 | … | regular file: layout ([`Layout::encode`]); directory: parent inode (8), own name; symbolic link: text |
 //!
 //! Integers are little-endian.
@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 const FIXED_LEN: usize = 72;
 const FLAG_OBJECTS: u32 = 1;
+const FLAG_XATTRS: u32 = 2;
 /// What a directory says its size is; its entries live in the database.
 const DIRECTORY_SIZE_BYTES: u64 = 4096;
 
@@ -36,6 +37,8 @@ pub(crate) struct Record {
     pub ctime: Timestamp,
     /// Object files may exist; while this is false removing the inode touches no target.
     pub has_objects: bool,
+    /// It has extended attributes; while this is false nothing looks for any.
+    pub has_xattrs: bool,
     pub body: Body,
 }
 
@@ -95,7 +98,9 @@ impl Record {
         let times = [self.atime, self.mtime, self.ctime];
         times.iter().for_each(|t| out.extend_from_slice(&t.secs.to_le_bytes()));
         times.iter().for_each(|t| out.extend_from_slice(&t.nanos.to_le_bytes()));
-        out.extend_from_slice(&(if self.has_objects { FLAG_OBJECTS } else { 0 }).to_le_bytes());
+        let flag = |set, flag| if set { flag } else { 0 };
+        let flags = flag(self.has_objects, FLAG_OBJECTS) | flag(self.has_xattrs, FLAG_XATTRS);
+        out.extend_from_slice(&flags.to_le_bytes());
         match &self.body {
             Body::Regular(layout) => layout.encode(&mut out),
             Body::Directory { parent, name } => {
@@ -135,6 +140,7 @@ impl Record {
             mtime: time(1)?,
             ctime: time(2)?,
             has_objects: u32_at(68) & FLAG_OBJECTS != 0,
+            has_xattrs: u32_at(68) & FLAG_XATTRS != 0,
             body,
         })
     }
@@ -161,9 +167,9 @@ mod tests {
             Just((FileKind::Socket, Body::Node)),
         ];
         let time = (any::<i64>(), 0u32..1_000_000_000).prop_map(|(s, n)| Timestamp::new(s, n).unwrap());
-        let words = (any::<[u32; 3]>(), any::<[u64; 2]>(), any::<bool>(), 0u32..0o10000);
+        let words = (any::<[u32; 3]>(), any::<[u64; 2]>(), any::<[bool; 2]>(), 0u32..0o10000);
         (words, [time.clone(), time.clone(), time], body).prop_map(
-            |((ids, wide, has_objects, bits), [atime, mtime, ctime], (kind, body))| Record {
+            |((ids, wide, [has_objects, has_xattrs], bits), [atime, mtime, ctime], (kind, body))| Record {
                 mode: kind.mode_bits() | bits,
                 nlink: ids[0],
                 uid: ids[1],
@@ -174,6 +180,7 @@ mod tests {
                 mtime,
                 ctime,
                 has_objects,
+                has_xattrs,
                 body,
             },
         )

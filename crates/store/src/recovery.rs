@@ -1,7 +1,7 @@
 //! Opening a store: new, after a clean stop, or after one that was not.
 //!
 //! After an unclean stop two things are left over. Files without a name that were still open, or whose removal was
-//! under way, stand in `orphans`: their objects are removed. Files that were being written stand in `marks`: their
+//! under way, stand in `orphans`: their objects and extended attributes are removed. Files that were being written stand in `marks`: their
 //! size becomes what their objects say (each object ends at the last byte that was written to it or that a
 //! truncation left), and their times those of the objects.
 
@@ -77,6 +77,7 @@ fn create_root(db: &Database, config: &StoreConfig, now: Timestamp) -> Result<()
         mtime: now,
         ctime: now,
         has_objects: false,
+        has_xattrs: false,
         body: Body::Directory { parent: Ino::ROOT.0, name: Arc::from([]) },
     };
     let mut change = db.change();
@@ -88,8 +89,11 @@ fn create_root(db: &Database, config: &StoreConfig, now: Timestamp) -> Result<()
 fn remove_orphans(db: &Database, targets: &Targets) -> Result<usize, StoreError> {
     let orphans = db.orphans()?;
     for (ino, layout) in &orphans {
-        targets.remove_objects(*ino, layout)?;
+        if let Some(layout) = layout {
+            targets.remove_objects(*ino, layout)?;
+        }
         let mut change = db.change();
+        change.remove_xattrs(*ino)?;
         change.remove_orphan(*ino);
         change.commit()?;
     }

@@ -10,3 +10,4 @@ mod operation;
 mod premises;
 mod scratch;
 mod space;
+mod xattrs;

@@ -1,0 +1,36 @@
+//! Extended attributes.
+
+use crate::filesystem::{MountedFiles, Outcome};
+use crate::sessions::errno;
+use fuser::{INodeNo, Request};
+use isonomia_client::{Ino, XattrHow};
+use rustix::io::Errno;
+
+impl MountedFiles {
+    /// The value of `name` into `room`; gives its length, only that if there is no room.
+    pub(crate) fn value(&self, request: &Request, ino: INodeNo, name: &[u8], room: &mut [u8]) -> Outcome<usize> {
+        self.permitted(request)?.get_xattr(Ino(ino.0), b"", false, name, room).map_err(|e| errno(&e))
+    }
+
+    /// The names into `room`, each with a NUL after it: as [`Self::value`].
+    pub(crate) fn value_names(&self, request: &Request, ino: INodeNo, room: &mut [u8]) -> Outcome<usize> {
+        self.permitted(request)?.list_xattrs(Ino(ino.0), b"", false, room).map_err(|e| errno(&e))
+    }
+
+    /// Sets `name`, with the flags of `setxattr(2)`.
+    pub(crate) fn set_value(
+        &self,
+        request: &Request,
+        ino: INodeNo,
+        name: &[u8],
+        value: &[u8],
+        flags: i32,
+    ) -> Outcome<()> {
+        let how = XattrHow::from_flags(flags).ok_or(Errno::INVAL)?;
+        self.permitted(request)?.set_xattr(Ino(ino.0), b"", false, name, value, how).map_err(|e| errno(&e))
+    }
+
+    pub(crate) fn remove_value(&self, request: &Request, ino: INodeNo, name: &[u8]) -> Outcome<()> {
+        self.permitted(request)?.remove_xattr(Ino(ino.0), b"", false, name).map_err(|e| errno(&e))
+    }
+}

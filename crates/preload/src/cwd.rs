@@ -21,10 +21,15 @@ const NAME: &CStr = c"isonomia-cwd";
 /// How `/proc/self/fd/N` shows it.
 const LINK: &[u8] = b"/memfd:isonomia-cwd";
 /// Where the kernel's working directory is meanwhile.
-const NOWHERE: &CStr = c"/proc/self/fdinfo";
+pub const NOWHERE: &CStr = c"/proc/self/fdinfo";
 /// Descriptors of this library start here if the limit allows, out of the way of programs that choose numbers.
 const DESCRIPTOR_MIN: c_int = 500;
 
+/// Bytes of the memory file: the inode, and when the file was made.
+const CONTENT_LEN: usize = 16;
+
+/// When what was found at the start was made.
+static MADE_AT: AtomicU64 = AtomicU64::new(0);
 /// The inode, 0 for a working directory of the kernel's.
 static CURRENT: AtomicU64 = AtomicU64::new(0);
 /// The descriptor that tells the next program.
@@ -45,26 +50,59 @@ pub fn descriptor() -> Option<c_int> {
     Some(DESCRIPTOR.load(Ordering::Relaxed)).filter(|fd| *fd >= 0)
 }
 
-/// Takes over the working directory of the program before, if `fd` tells of one. Whether it did.
-pub fn adopt(fd: c_int) -> bool {
+/// Looks whether `fd` tells of a working directory. Several may: the one that was made last counts.
+pub fn found(fd: c_int) -> bool {
     if !placeholder::is_link_to(fd, LINK) {
         return false;
     }
-    let mut ino = [0; 8];
-    // SAFETY: an open descriptor that this library made in the program before.
+    let mut content = [0; CONTENT_LEN];
+    // SAFETY: an open descriptor that this library made in a program before.
     let memory = unsafe { rustix::fd::BorrowedFd::borrow_raw(fd) };
-    if rustix::io::pread(memory, &mut ino, 0) == Ok(ino.len()) {
-        CURRENT.store(u64::from_le_bytes(ino), Ordering::Relaxed);
-        DESCRIPTOR.store(fd, Ordering::Relaxed);
+    if rustix::io::pread(memory, &mut content, 0) == Ok(CONTENT_LEN) {
+        let [ino, made_at] = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| content[at + i])));
+        if made_at >= MADE_AT.load(Ordering::Relaxed) {
+            MADE_AT.store(made_at, Ordering::Relaxed);
+            CURRENT.store(ino, Ordering::Relaxed);
+            close(DESCRIPTOR.swap(fd, Ordering::Relaxed));
+            return true;
+        }
     }
+    close(fd);
     true
 }
 
-fn enter(ino: Ino) -> Result<(), Error> {
-    let memory = Memory::create(NAME, 8).map_err(refusal)?;
-    rustix::io::pwrite(memory.fd(), &ino.0.to_le_bytes(), 0).map_err(refusal)?;
+/// Takes over what was found, unless this program was started in a directory of the kernel's after all.
+pub fn adopt() {
+    if current().is_some() && !is_nowhere() {
+        forget();
+    }
+}
+
+/// Whether the kernel is where [`enter`] leaves it; the directory may be that of another process, perhaps gone.
+fn is_nowhere() -> bool {
+    let mut buffer = [std::mem::MaybeUninit::<u8>::uninit(); 64];
+    match rustix::fs::readlinkat_raw(rustix::fs::CWD, c"/proc/self/cwd", &mut buffer) {
+        Ok((text, _)) => {
+            let text = text.strip_suffix(b" (deleted)").unwrap_or(text);
+            text.starts_with(b"/proc/") && text.ends_with(b"/fdinfo")
+        }
+        Err(_) => false,
+    }
+}
+
+/// A descriptor that tells a program started with it that it is in directory `ino`.
+pub fn message(ino: Ino) -> Result<c_int, Error> {
+    let memory = Memory::create(NAME, CONTENT_LEN).map_err(refusal)?;
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let made_at = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
+    let content = [ino.0, made_at].map(u64::to_le_bytes).concat();
+    rustix::io::pwrite(memory.fd(), &content, 0).map_err(refusal)?;
     let inherited = [DESCRIPTOR_MIN, 3].iter().find_map(|min| duplicate_from(&memory, *min));
-    let inherited = inherited.ok_or(refusal(Errno::MFILE))?;
+    inherited.ok_or(refusal(Errno::MFILE))
+}
+
+fn enter(ino: Ino) -> Result<(), Error> {
+    let inherited = message(ino)?;
     rustix::process::chdir(NOWHERE).map_err(|errno| {
         close(inherited);
         refusal(errno)
@@ -102,13 +140,18 @@ fn close(fd: c_int) {
     }
 }
 
-fn enter_checked(client: &Client, at: Ino, path: &[u8]) -> Result<c_int, Error> {
+/// The directory `path` below `at`, which this process may enter.
+pub fn enterable(client: &Client, at: Ino, path: &[u8]) -> Result<Ino, Error> {
     let attr = client.get_attr(at, path, true)?;
     if attr.kind() != FileKind::Directory {
         return Err(refusal(Errno::NOTDIR));
     }
     client.access(Ino(attr.ino), b"", 1, true)?;
-    enter(Ino(attr.ino)).map(|()| 0)
+    Ok(Ino(attr.ino))
+}
+
+fn enter_checked(client: &Client, at: Ino, path: &[u8]) -> Result<c_int, Error> {
+    enter(enterable(client, at, path)?).map(|()| 0)
 }
 
 /// The working directory's path, when it is ours.

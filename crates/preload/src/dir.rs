@@ -4,8 +4,9 @@
 //! one begins with a descriptor and a lock), so both kinds are told apart by looking.
 
 use crate::connection::client;
-use crate::foreign::{CPath, Out};
-use crate::hook::{fail, returned};
+use crate::description::Held;
+use crate::foreign::{Buffer, CPath, Out};
+use crate::hook::returned;
 use crate::serve::{by_fd, by_path, refusal};
 use crate::{descriptors, open, table};
 use isonomia_client::{Client, DirEntry, Error, Ino};
@@ -13,6 +14,7 @@ use libc::{DIR, c_long, dirent64};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::ffi::c_int;
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"isoDIR\xff\xff");
@@ -231,11 +233,60 @@ hook! {
     }
 }
 
+/// Bytes of a record of the kernel's before its name.
+const RECORD_HEAD_LEN: usize = 19;
+
+/// Fills `buffer` with records from the place where the open file is: its offset, as on Linux.
+fn read_records(client: &Client, held: &Held, buffer: &mut [u8]) -> Result<isize, Error> {
+    if !held.is_directory() {
+        return Err(refusal(Errno::NOTDIR));
+    }
+    let mapping = held.mapping()?;
+    let _turn = mapping.position().lock();
+    let entries = client.read_dir(held.ino()?, mapping.offset().load(Ordering::Relaxed))?;
+    let is_at_end = entries.is_empty();
+    let mut filled = 0;
+    for entry in entries {
+        let len = (RECORD_HEAD_LEN + entry.name.len() + 1).next_multiple_of(8);
+        let Some(record) = buffer.get_mut(filled..filled + len) else { break };
+        record.fill(0);
+        record[..8].copy_from_slice(&entry.ino.0.to_ne_bytes());
+        record[8..16].copy_from_slice(&entry.cookie.to_ne_bytes());
+        record[16..18].copy_from_slice(&(len as u16).to_ne_bytes());
+        record[18] = entry.kind.code();
+        record[RECORD_HEAD_LEN..RECORD_HEAD_LEN + entry.name.len()].copy_from_slice(&entry.name);
+        filled += len;
+        mapping.offset().store(entry.cookie, Ordering::Relaxed);
+    }
+    // A buffer that holds not even one record is not the end of the directory.
+    if filled == 0 && !is_at_end { Err(refusal(Errno::INVAL)) } else { Ok(filled as isize) }
+}
+
 hook! {
-    fn getdirentries(fd: c_int, buffer: *mut libc::c_char, len: usize, base: *mut i64) -> isize, real {
-        if table::is_ours(fd) { fail(Errno::OPNOTSUPP) } else { real(fd, buffer, len, base) }
+    fn getdents64(fd: c_int, buffer: Buffer, len: usize) -> isize, real {
+        by_fd(
+            fd,
+            |client, held| read_records(client, held, buffer.bytes(len).ok_or(refusal(Errno::FAULT))?),
+            || real(fd, buffer, len),
+        )
     }
 }
+
+macro_rules! lists {
+    ($($name:ident)*) => {$(
+        hook! {
+            fn $name(fd: c_int, buffer: Buffer, len: usize, base: Out<i64>) -> isize, real {
+                let serve = |client: &'static Client, held: &Held| {
+                    base.put(held.mapping()?.offset().load(Ordering::Relaxed) as i64)?;
+                    read_records(client, held, buffer.bytes(len).ok_or(refusal(Errno::FAULT))?)
+                };
+                by_fd(fd, serve, || real(fd, buffer, len, base))
+            }
+        }
+    )*};
+}
+
+lists! { getdirentries getdirentries64 }
 
 #[cfg(test)]
 mod tests {

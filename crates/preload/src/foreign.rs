@@ -110,6 +110,18 @@ impl<T: Copy> In<T> {
     }
 }
 
+impl Opaque {
+    /// The same pointer, to what the call fills.
+    pub fn to_fill(self) -> Buffer {
+        Buffer(self.0)
+    }
+
+    /// The same pointer, to what the call reads.
+    pub fn to_read(self) -> Data {
+        Data(self.0)
+    }
+}
+
 impl Buffer {
     /// The buffer's `len` bytes. Transfers only write to them, so it does not matter that they may not have been
     /// initialised.

@@ -95,7 +95,7 @@ macro_rules! hook {
         $(#[$meta])*
         #[cfg_attr(not(test), unsafe(no_mangle))]
         #[cfg_attr(test, allow(dead_code))]
-        #[allow(clippy::too_many_arguments)]
+        #[allow(clippy::too_many_arguments, non_snake_case)]
         pub extern "C" fn $name($($arg: $ty),*) -> $ret {
             static SYMBOL: $crate::hook::Symbol = $crate::hook::Symbol::new(
                 match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {

@@ -13,6 +13,10 @@
 
 #[macro_use]
 mod hook;
+#[macro_use]
+mod variadic;
+mod aio;
+mod alias;
 mod attr;
 mod connection;
 mod cwd;
@@ -20,10 +24,14 @@ mod description;
 mod descriptors;
 mod dir;
 mod environment;
+mod exec;
 mod fcntl;
 mod foreign;
+mod fts;
 mod glob;
+mod image;
 mod internal;
+mod kernel_queue;
 mod link;
 mod lock;
 mod mapping;
@@ -32,13 +40,17 @@ mod open;
 mod placeholder;
 mod poll;
 mod position;
+mod print;
 mod process;
 mod realpath;
 mod recycle;
+mod refuse;
 mod route;
 mod rw;
 mod seek;
 mod serve;
+mod socket;
+mod spawn;
 mod spin;
 mod standard;
 mod stat;

@@ -224,9 +224,19 @@ impl Memory {
         Ok(memory)
     }
 
+    /// Takes over a descriptor that this library made.
+    pub fn owned(fd: OwnedFd) -> Self {
+        Self(fd.into_raw_fd())
+    }
+
     /// Opens what `fd` names for reading and writing.
     pub fn reopen(fd: RawFd) -> Result<Self, Errno> {
         Self::open(proc_path(fd).as_c_str(), OFlags::RDWR | OFlags::CLOEXEC)
+    }
+
+    /// The same memory by a descriptor for reading only: the kernel executes no file that somebody may write to.
+    pub fn for_reading(self) -> Result<Self, Errno> {
+        Self::open(proc_path(self.0).as_c_str(), OFlags::RDONLY | OFlags::CLOEXEC)
     }
 
     fn open(path: &CStr, flags: OFlags) -> Result<Self, Errno> {

@@ -51,6 +51,15 @@ hook! {
     }
 }
 
+hook! {
+    fn __ppoll_chk(
+        fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: In<sigset_t>, room: usize,
+    ) -> c_int, real {
+        let zero = timespec { tv_sec: 0, tv_nsec: 0 };
+        with_ours(fds, count, |at_once| real(fds, count, if at_once { &raw const zero } else { timeout }, mask, room))
+    }
+}
+
 /// Calls `real` without our descriptors in the sets, and adds them to its result: ready to read and to write.
 fn select_with_ours(count: c_int, sets: [Out<fd_set>; 3], real: impl FnOnce(bool) -> c_int) -> c_int {
     let has = |set: Out<fd_set>, fd| {

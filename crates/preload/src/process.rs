@@ -1,8 +1,9 @@
-//! The life of a process: start, fork, and what was inherited.
+//! The life of a process: start, fork, and what was inherited. [`crate::exec`] is about its next program,
+//! [`crate::spawn`] about children that are other programs at once.
 
 use crate::description::Description;
 use crate::foreign::CPath;
-use crate::{connection, cwd, description, lock, mapping, number, placeholder, recycle, stdio, table};
+use crate::{connection, cwd, description, lock, mapping, number, placeholder, recycle, spawn, stdio, table};
 use rustix::io::Errno;
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
@@ -40,7 +41,7 @@ fn adopt_inherited() {
     // Descriptors of one open file share one description; the number of the open file tells.
     let mut known: Vec<(u64, RawFd)> = Vec::new();
     for fd in fds.iter().take(count).copied() {
-        if cwd::adopt(fd) {
+        if cwd::found(fd) {
             continue;
         }
         let Some((file, mapping)) = placeholder::adopt(fd) else { continue };
@@ -54,6 +55,7 @@ fn adopt_inherited() {
         // A descriptor beyond the table stays a placeholder that refuses everything.
         let _: Result<(), Errno> = table::install(fd, held);
     }
+    cwd::adopt();
     table::take_locked();
 }
 
@@ -61,6 +63,7 @@ extern "C" fn before_fork() {
     table::expect_heir();
     stdio::lock_before_fork();
     lock::lock_before_fork();
+    spawn::lock_before_fork();
     description::lock_before_fork();
     mapping::lock_before_fork();
     recycle::lock_before_fork();
@@ -70,12 +73,19 @@ extern "C" fn after_fork() {
     recycle::unlock_after_fork();
     mapping::unlock_after_fork();
     description::unlock_after_fork();
+    spawn::unlock_after_fork();
     lock::unlock_after_fork();
     stdio::unlock_after_fork();
 }
 
 extern "C" fn after_fork_in_child() {
     after_fork();
+    begin_as_child();
+    table::inherit_locked();
+}
+
+/// What was the parent's alone is forgotten.
+fn begin_as_child() {
     number::begin_anew();
     placeholder::forget_spares();
     table::forget_references();
@@ -83,7 +93,6 @@ extern "C" fn after_fork_in_child() {
         client.after_fork_in_child();
     }
     lock::forget_inherited();
-    table::inherit_locked();
 }
 
 /// Served as `fork`: in the memory that a child of `vfork` shares with its parent, its `dup2` and `close` would change
@@ -111,65 +120,9 @@ hook! {
     }
 }
 
-/// Before this process becomes another program, which inherits its open files but not its connections.
-fn hand_over() {
-    if let Some(client) = connection::existing()
-        && client.is_known()
-        && table::ours_between(0, c_int::MAX).next().is_some()
-    {
-        // Without a server there is nothing to hand over.
-        let _ = client.hand_over();
-    }
-}
-
-hook! {
-    fn execve(path: CPath, arguments: *const c_void, environment: *const c_void) -> c_int, real {
-        hand_over();
-        real(path, arguments, environment)
-    }
-}
-
-hook! {
-    fn execv(path: CPath, arguments: *const c_void) -> c_int, real {
-        hand_over();
-        real(path, arguments)
-    }
-}
-
-hook! {
-    fn execvp(file: CPath, arguments: *const c_void) -> c_int, real {
-        hand_over();
-        real(file, arguments)
-    }
-}
-
-hook! {
-    fn execvpe(file: CPath, arguments: *const c_void, environment: *const c_void) -> c_int, real {
-        hand_over();
-        real(file, arguments, environment)
-    }
-}
-
-hook! {
-    fn fexecve(fd: c_int, arguments: *const c_void, environment: *const c_void) -> c_int, real {
-        hand_over();
-        real(fd, arguments, environment)
-    }
-}
-
-hook! {
-    fn execveat(
-        dir: c_int, path: CPath, arguments: *const c_void, environment: *const c_void, flags: c_int,
-    ) -> c_int, real {
-        hand_over();
-        real(dir, path, arguments, environment, flags)
-    }
-}
-
-// Children that are made without the handlers above, with the descriptors of this process.
-
 hook! {
     fn system(command: CPath) -> c_int, real {
+        // A child that is made without the handlers above, with the descriptors of this process; so are those below.
         recycle::begin_generation();
         real(command)
     }
@@ -183,38 +136,50 @@ hook! {
 }
 
 hook! {
-    fn posix_spawn(
-        pid: *mut libc::pid_t, path: CPath, actions: *const c_void, attributes: *const c_void,
-        arguments: *const c_void, environment: *const c_void,
-    ) -> c_int, real {
-        recycle::begin_generation();
-        real(pid, path, actions, attributes, arguments, environment)
-    }
-}
-
-hook! {
-    fn posix_spawnp(
-        pid: *mut libc::pid_t, file: CPath, actions: *const c_void, attributes: *const c_void,
-        arguments: *const c_void, environment: *const c_void,
-    ) -> c_int, real {
-        recycle::begin_generation();
-        real(pid, file, actions, attributes, arguments, environment)
-    }
-}
-
-hook! {
     fn wordexp(words: CPath, expansion: *mut c_void, flags: c_int) -> c_int, real {
         recycle::begin_generation();
         real(words, expansion, flags)
     }
 }
 
+/// What the child of a `clone` is to run.
+struct Start {
+    function: extern "C" fn(*mut c_void) -> c_int,
+    argument: *mut c_void,
+}
+
+/// Runs in a child that has a copy of the memory of its parent.
+extern "C" fn start_copy(start: *mut c_void) -> c_int {
+    // SAFETY: `clone` passed the address of one on the stack of its caller, of which this child has a copy.
+    let start = unsafe { &*start.cast::<Start>() };
+    begin_as_child();
+    (start.function)(start.argument)
+}
+
 hook! {
     fn clone(
-        function: *const c_void, stack: *mut c_void, flags: c_int, argument: *mut c_void,
+        function: Option<extern "C" fn(*mut c_void) -> c_int>, stack: *mut c_void, flags: c_int, argument: *mut c_void,
         parent_tid: *mut c_void, tls: *mut c_void, child_tid: *mut c_void,
     ) -> c_int, real {
         recycle::begin_generation();
-        real(function, stack, flags, argument, parent_tid, tls, child_tid)
+        match function {
+            Some(function) if flags & libc::CLONE_VM == 0 => {
+                let mut start = Start { function, argument };
+                real(Some(start_copy), stack, flags, (&raw mut start).cast(), parent_tid, tls, child_tid)
+            }
+            _ => real(function, stack, flags, argument, parent_tid, tls, child_tid),
+        }
+    }
+}
+
+hook! {
+    fn _Fork() -> libc::pid_t, real {
+        // No handlers run, and none of their locks may be waited for: this may be a signal handler.
+        recycle::begin_generation();
+        let child = real();
+        if child == 0 {
+            begin_as_child();
+        }
+        child
     }
 }

@@ -1,5 +1,6 @@
 //! Attributes: the `stat` family of today's and of older C libraries, and `statx`.
 
+use crate::description::Held;
 use crate::foreign::{CPath, Out};
 use crate::serve::{by_fd, by_path, by_path_or_fd};
 use isonomia_client::{Attr, Client, Error, Timestamp};
@@ -191,11 +192,40 @@ hook! {
     }
 }
 
+hook! {
+    fn ftok(path: CPath, project: c_int) -> libc::key_t, real {
+        let serve = |client: &Client, at, path: &[u8]| {
+            let stat = stat_of(&client.get_attr(at, path, true)?);
+            // As the C library makes it: 8 bits of the project, 8 of the device, 16 of the inode.
+            let key = (project as u32) << 24 | ((stat.st_dev & 0xff) as u32) << 16 | (stat.st_ino & 0xffff) as u32;
+            Ok(key as libc::key_t)
+        };
+        by_path(libc::AT_FDCWD, path, serve, |_, path| real(path, project))
+    }
+}
+
+hook! {
+    fn isfdtype(fd: c_int, kind: c_int) -> c_int, real {
+        let serve = |client: &Client, held: &Held| {
+            let mode = client.get_attr(held.ino()?, b"", false)?.mode;
+            Ok(c_int::from(mode & libc::S_IFMT == kind as u32))
+        };
+        by_fd(fd, serve, || real(fd, kind))
+    }
+}
+
 /// Whether `path` names anything, be it a dangling link.
 pub fn exists(path: CPath) -> bool {
     // SAFETY: zeros are a value of this structure of numbers.
     let mut found: libc::stat = unsafe { std::mem::zeroed() };
     lstat(path, Out::new(&mut found)) == 0
+}
+
+/// Whether `path` leads to a directory.
+pub fn is_directory(path: CPath) -> bool {
+    // SAFETY: zeros are a value of this structure of numbers.
+    let mut found: libc::stat = unsafe { std::mem::zeroed() };
+    stat(path, Out::new(&mut found)) == 0 && found.st_mode & libc::S_IFMT == libc::S_IFDIR
 }
 
 #[cfg(test)]

@@ -225,6 +225,18 @@ hook! {
     }
 }
 
+macro_rules! mount_tables {
+    ($($name:ident)*) => {$(
+        hook! {
+            fn $name(path: CPath, mode: CPath) -> *mut FILE, real {
+                open_stream(path, mode, |path| real(path, mode))
+            }
+        }
+    )*};
+}
+
+mount_tables! { setmntent __setmntent }
+
 hook! {
     fn fdopen(fd: c_int, mode: CPath) -> *mut FILE, real {
         let Some(held) = table::find(fd) else { return real(fd, mode) };

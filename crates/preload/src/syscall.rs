@@ -1,9 +1,10 @@
-//! `syscall()`: the calls that programs make by number and that concern the descriptor table or paths.
+//! `syscall()`: the calls that programs make by number and that concern the descriptor table or paths, because the C
+//! library had no functions for them for years.
 //!
 //! Others go to the kernel: on a placeholder they give EBADF, on a path under the prefix ENOENT.
 
-use crate::foreign::{CPath, Out};
-use crate::{descriptors, link, open, recycle, stat, transfer};
+use crate::foreign::{Buffer, CPath, Out};
+use crate::{descriptors, dir, exec, kernel_queue, link, open, recycle, stat, transfer};
 use libc::c_long;
 use std::ffi::{c_int, c_uint};
 
@@ -15,6 +16,17 @@ fn path(argument: c_long) -> CPath {
 
 /// An argument that is a place for a result.
 fn out<T>(argument: c_long) -> Out<T> {
+    // SAFETY: as in `path`.
+    unsafe { std::mem::transmute(argument) }
+}
+
+/// An argument that is a list of pointers.
+fn list(argument: c_long) -> exec::List {
+    argument as usize as exec::List
+}
+
+/// An argument that is a buffer to be filled.
+fn buffer(argument: c_long) -> Buffer {
     // SAFETY: as in `path`.
     unsafe { std::mem::transmute(argument) }
 }
@@ -34,6 +46,13 @@ hook! {
             libc::SYS_copy_file_range => {
                 transfer::copy_file_range(a as c_int, out(b), c as c_int, out(d), e as usize, f as c_uint) as c_long
             }
+            libc::SYS_getdents64 => dir::getdents64(a as c_int, buffer(b), c as usize) as c_long,
+            libc::SYS_execve => exec::execve(path(a), list(b), list(c)).into(),
+            libc::SYS_execveat => exec::execveat(a as c_int, path(b), list(c), list(d), e as c_int).into(),
+            libc::SYS_io_submit => {
+                kernel_queue::submit(b, list(c).cast(), |count| real(number, a, count, c, d, e, f))
+            }
+            libc::SYS_io_uring_setup => kernel_queue::set_up_ring(|| real(number, a, b, c, d, e, f)),
             libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3 => {
                 recycle::begin_generation();
                 real(number, a, b, c, d, e, f)

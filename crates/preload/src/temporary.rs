@@ -1,11 +1,11 @@
 //! Files and directories with fresh names: the `mkstemp` family, whose inner opens no hook sees.
 
-use crate::foreign::CPath;
+use crate::foreign::{CPath, malloc_string};
 use crate::hook::{fail, failed_with};
 use crate::serve::{Routed, route};
-use crate::{link, open, stat};
+use crate::{environment, link, open, stat};
 use rustix::io::Errno;
-use std::ffi::{c_char, c_int};
+use std::ffi::{CString, c_char, c_int};
 
 /// What the last six characters of a template are drawn from.
 const LETTERS: &[u8; 62] = b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
@@ -124,5 +124,41 @@ hook! {
             unsafe { template.write(0) };
         }
         template
+    }
+}
+
+/// Letters of the program's that a name from `tempnam` begins with, at most.
+const TEMPNAM_PREFIX_LEN_MAX: usize = 5;
+
+hook! {
+    fn tempnam(dir: CPath, prefix: CPath) -> *mut c_char, real {
+        // The first directory that is there is taken: the environment's, the program's.
+        let wanted = environment::variable("TMPDIR");
+        let places = wanted.as_ref().map(|dir| dir.as_bytes()).into_iter().chain(dir.bytes());
+        for place in places.filter(|place| !place.is_empty()) {
+            let Ok(name) = CString::new(place) else { continue };
+            if !stat::is_directory(CPath::new(&name)) {
+                continue;
+            }
+            if !matches!(route(libc::AT_FDCWD, place), Ok(Routed::Ours { .. })) {
+                break;
+            }
+            let prefix = prefix.bytes().filter(|prefix| !prefix.is_empty()).unwrap_or(b"file");
+            let prefix = &prefix[..prefix.len().min(TEMPNAM_PREFIX_LEN_MAX)];
+            let template = malloc_string(&[place, b"/", prefix, PLACEHOLDER].concat());
+            if template.is_null() {
+                return template;
+            }
+            let made = mktemp(template);
+            // SAFETY: a string from `malloc`, known here only; empty if every name was taken.
+            return unsafe {
+                if made.is_null() || *made == 0 {
+                    libc::free(template.cast());
+                    return std::ptr::null_mut();
+                }
+                made
+            };
+        }
+        real(dir, prefix)
     }
 }

@@ -1,16 +1,17 @@
 //! Whole directories and trees: `scandir`, `ftw`, `nftw`, which the C library does inside itself.
 
-use crate::dir::{closedir, opendir, readdir};
+use crate::dir::{closedir, fdopendir, opendir, readdir};
 use crate::foreign::{CPath, Out};
 use crate::hook::{errno_number, fail, failed_with, set_errno_number};
 use crate::serve::{Routed, route};
-use crate::stat;
-use libc::dirent64;
+use crate::{open, stat};
+use libc::{DIR, dirent64};
 use rustix::io::Errno;
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 type Filter = Option<extern "C" fn(*const dirent64) -> c_int>;
 type Compare = Option<extern "C" fn(*const *const dirent64, *const *const dirent64) -> c_int>;
+type CompareAny = Option<unsafe extern "C" fn(*const c_void, *const c_void) -> c_int>;
 type Visit = extern "C" fn(*const c_char, *const libc::stat, c_int) -> c_int;
 type VisitMore = extern "C" fn(*const c_char, *const libc::stat, c_int, *const Ftw) -> c_int;
 
@@ -37,13 +38,17 @@ const FTW_SKIP_SIBLINGS: c_int = 3;
 /// Levels below the start at most; deeper trees end in ELOOP. Paths are limited to 4096 bytes, so no path is deeper.
 const DEPTH_MAX: c_int = 2048;
 
-fn is_ours(path: CPath) -> bool {
-    path.bytes().is_some_and(|text| matches!(route(libc::AT_FDCWD, text), Ok(Routed::Ours { .. })))
+/// Whether a walk from `path` starts at a file of ours.
+pub fn is_ours(path: CPath) -> bool {
+    is_ours_at(libc::AT_FDCWD, path)
 }
 
-/// The entries of a directory one by one, without closing in between.
-fn for_each_entry(path: CPath, mut visit: impl FnMut(&dirent64) -> Result<(), c_int>) -> Result<(), c_int> {
-    let dir = opendir(path);
+fn is_ours_at(dir: c_int, path: CPath) -> bool {
+    path.bytes().is_some_and(|text| matches!(route(dir, text), Ok(Routed::Ours { .. }) | Err(_)))
+}
+
+/// The entries of an opened directory one by one; it is closed in the end.
+fn for_each_entry(dir: *mut DIR, mut visit: impl FnMut(&dirent64) -> Result<(), c_int>) -> Result<(), c_int> {
     if dir.is_null() {
         return Err(-1);
     }
@@ -78,9 +83,9 @@ fn copied(entry: &dirent64) -> *mut dirent64 {
     }
 }
 
-fn scan(path: CPath, list: Out<*mut *mut dirent64>, filter: Filter, compare: Compare) -> c_int {
+fn scan(dir: *mut DIR, list: Out<*mut *mut dirent64>, filter: Filter, compare: Compare) -> c_int {
     let mut found: Vec<*mut dirent64> = Vec::new();
-    let scanned = for_each_entry(path, |entry| {
+    let scanned = for_each_entry(dir, |entry| {
         if filter.is_some_and(|filter| filter(entry) == 0) {
             return Ok(());
         }
@@ -103,8 +108,13 @@ fn scan(path: CPath, list: Out<*mut *mut dirent64>, filter: Filter, compare: Com
         unsafe { libc::free(memory) };
         return -1;
     }
-    if let Some(compare) = compare {
-        found.sort_by(|a, b| compare(std::ptr::from_ref(a).cast(), std::ptr::from_ref(b).cast()).cmp(&0));
+    if compare.is_some() {
+        // SAFETY: the elements are as many pointers, and the function takes pointers to them; what it says need not
+        // be an order.
+        unsafe {
+            let compare = std::mem::transmute::<Compare, CompareAny>(compare);
+            libc::qsort(found.as_mut_ptr().cast(), found.len(), size_of::<*mut dirent64>(), compare);
+        }
     }
     // SAFETY: the memory is as long as the vector's content.
     unsafe { libc::memcpy(memory, found.as_ptr().cast(), len) };
@@ -114,16 +124,37 @@ fn scan(path: CPath, list: Out<*mut *mut dirent64>, filter: Filter, compare: Com
     }
 }
 
-hook! {
-    fn scandir(path: CPath, list: Out<*mut *mut dirent64>, filter: Filter, compare: Compare) -> c_int, real {
-        if is_ours(path) { scan(path, list, filter, compare) } else { real(path, list, filter, compare) }
-    }
+/// The directory `path` below descriptor `dir`, opened for listing.
+fn open_at(dir: c_int, path: CPath) -> *mut DIR {
+    let fd = open::openat(dir, path, libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC, 0);
+    if fd < 0 { std::ptr::null_mut() } else { fdopendir(fd) }
 }
 
-hook! {
-    fn scandir64(path: CPath, list: Out<*mut *mut dirent64>, filter: Filter, compare: Compare) -> c_int, real {
-        if is_ours(path) { scan(path, list, filter, compare) } else { real(path, list, filter, compare) }
-    }
+macro_rules! scans {
+    ($($scandir:ident $scandirat:ident;)*) => {$(
+        hook! {
+            fn $scandir(path: CPath, list: Out<*mut *mut dirent64>, filter: Filter, compare: Compare) -> c_int, real {
+                if is_ours(path) { scan(opendir(path), list, filter, compare) } else { real(path, list, filter, compare) }
+            }
+        }
+
+        hook! {
+            fn $scandirat(
+                dir: c_int, path: CPath, list: Out<*mut *mut dirent64>, filter: Filter, compare: Compare,
+            ) -> c_int, real {
+                if is_ours_at(dir, path) {
+                    scan(open_at(dir, path), list, filter, compare)
+                } else {
+                    real(dir, path, list, filter, compare)
+                }
+            }
+        }
+    )*};
+}
+
+scans! {
+    scandir scandirat;
+    scandir64 scandirat64;
 }
 
 struct Walk<'a> {
@@ -157,7 +188,7 @@ impl Walk<'_> {
             }
         }
         let mut names: Vec<CString> = Vec::new();
-        let listed = for_each_entry(CPath::new(path), |entry| {
+        let listed = for_each_entry(opendir(CPath::new(path)), |entry| {
             // SAFETY: names in entries end in NUL.
             let name = unsafe { CStr::from_ptr(entry.d_name.as_ptr()) };
             if name != c"." && name != c".." {

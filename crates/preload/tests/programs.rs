@@ -61,6 +61,26 @@ fn children_keep_what_they_inherited() {
 }
 
 #[test]
+fn posix_aio() {
+    compare("aio.sh", &["cc"]);
+}
+
+#[test]
+fn walks_by_fts() {
+    compare("fts.sh", &["cc"]);
+}
+
+#[test]
+fn programs_become_others() {
+    compare("exec.sh", &["cc"]);
+}
+
+#[test]
+fn files_are_no_terminals_or_sockets() {
+    compare("kinds.sh", &["cc"]);
+}
+
+#[test]
 fn locks() {
     compare("locks.sh", &["python3", "flock"]);
 }
@@ -104,10 +124,13 @@ fn fio_verifies_what_it_wrote() {
     }
     let server = TestServer::start();
     let scratch = tempfile::tempdir().expect("a temporary directory");
-    for pattern in ["randwrite", "write"] {
+    for (pattern, engine) in
+        [("randwrite", "psync"), ("write", "psync"), ("randwrite", "posixaio"), ("write", "posixaio")]
+    {
         let output = server
             .command("fio")
-            .args(["--name=verify", "--ioengine=psync", "--size=8m", "--bsrange=512-128k", "--verify=crc32c"])
+            .args(["--name=verify", "--size=8m", "--bsrange=512-128k", "--verify=crc32c", "--iodepth=8"])
+            .arg(format!("--ioengine={engine}"))
             .args(["--numjobs=2", "--group_reporting", "--do_verify=1", "--verify_fatal=1"])
             .args([format!("--rw={pattern}"), format!("--directory={PREFIX}")])
             .current_dir(scratch.path())
@@ -115,6 +138,17 @@ fn fio_verifies_what_it_wrote() {
             .expect("fio runs");
         assert!(output.status.success(), "{}", printed(output, PREFIX));
     }
+}
+
+/// What the kernel would do with its own queues is refused so that programs take another way.
+#[test]
+fn queues_of_the_kernel_are_refused() {
+    let server = TestServer::start();
+    let scratch = tempfile::NamedTempFile::new().expect("a temporary file");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases/queues.py");
+    let output = server.command("python3").arg(script).arg(scratch.path()).output().expect("python3 runs");
+    let expected = format!("ENOSYS -{0}\n0\nENOSYS -{0}\nENOSYS -{0}\n2 2\n", libc::ENOSYS);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{}", printed(output.clone(), PREFIX));
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Second names of functions, which old programs and other libraries use.
 
 use crate::foreign::{Buffer, CPath, Data, Opaque, Out};
-use crate::{descriptors, fcntl, open, poll, process, refuse, rw, seek, socket, statfs, stdio};
+use crate::{descriptors, fcntl, open, poll, print, process, refuse, rw, seek, socket, statfs, stdio};
 use libc::{FILE, c_long, fd_set, mode_t, nfds_t, off64_t, pollfd, size_t, ssize_t, timeval};
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_int, c_uint, c_void};
 
 macro_rules! alias {
     ($($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty = $function:path;)*) => {$(
@@ -36,6 +36,7 @@ alias! {
     __select(
         count: c_int, read: Out<fd_set>, write: Out<fd_set>, except: Out<fd_set>, timeout: *mut timeval
     ) -> c_int = poll::select;
+    __backtrace_symbols_fd(addresses: *const *mut c_void, count: c_int, fd: c_int) -> () = print::backtrace_symbols_fd;
     __statfs(path: CPath, out: Out<libc::statfs>) -> c_int = statfs::statfs;
     __vfork() -> c_int = process::vfork;
     _IO_fopen(path: CPath, mode: CPath) -> *mut FILE = stdio::fopen;

@@ -1,6 +1,7 @@
 //! Unmodified programs on a real server: each script runs in a local directory and under the prefix, and must print
 //! the same and leave the same files behind.
 
+mod product;
 mod server;
 
 use server::{PREFIX, TestServer};

@@ -1,7 +1,8 @@
 //! A real server for a test, and programs run against it.
 
+use crate::product::{built, library};
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// Where the server's files appear.
@@ -63,31 +64,4 @@ impl Drop for TestServer {
 
 fn address(directory: &Path) -> String {
     format!("unix:{}", directory.join("socket").display())
-}
-
-/// The library, which `cargo test` alone does not build: no test links it.
-fn library() -> PathBuf {
-    let library = built("libisonomia_preload.so");
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a directory");
-    let sources = ["preload", "client", "transport", "proto", "units"].map(|name| crates.join(name).join("src"));
-    let modified = |path: &Path| path.metadata().and_then(|found| found.modified()).expect("the time of a file");
-    for entry in sources.iter().flat_map(|source| std::fs::read_dir(source).expect("the sources")) {
-        let source = entry.expect("a source").path();
-        assert!(
-            modified(&source) <= modified(&library),
-            "{} is older than {}: cargo build --workspace",
-            library.display(),
-            source.display()
-        );
-    }
-    library
-}
-
-/// A product of the build, beside this test's executable.
-fn built(name: &str) -> PathBuf {
-    let test = std::env::current_exe().expect("the test's own path");
-    let deps = test.parent().expect("a directory");
-    let path = deps.parent().expect("a directory").join(name);
-    assert!(path.exists(), "{} is missing: cargo build --workspace", path.display());
-    path
 }

@@ -1,5 +1,7 @@
 """Real programs and others' file-system test suites on a FUSE mount, as on a local file system."""
 
+import errno
+import itertools
 import json
 import os
 import re
@@ -7,6 +9,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import unittest
 from pathlib import Path
@@ -44,6 +47,32 @@ utime_now = {}
 naptime = 0.02
 [dummy_auth]
 entries = [["nobody", "nogroup"], ["daemon", "daemon"]]
+"""
+# What programs that lock begin with: `outcome` tells what became of a call.
+LOCKING = """
+import errno, fcntl, sys
+def outcome(call, *arguments):
+    try:
+        call(*arguments)
+        return "got it"
+    except OSError as error:
+        return errno.errorcode[error.errno]
+def say(word):
+    print(word, flush=True)
+f = open(sys.argv[1], "r+b", buffering=0)
+"""
+# As many transfers between accounts as there is time for, and a reader's look at the sum in between.
+TRANSFERS = """
+import random, sqlite3, sys
+db = sqlite3.connect(sys.argv[1], timeout=100, isolation_level=None)
+for _ in range(int(sys.argv[2])):
+    source, target = random.sample(range(10), 2)
+    db.execute("begin immediate")
+    db.execute("update account set money = money - 1 where id = ?", [source])
+    db.execute("update account set money = money + 1 where id = ?", [target])
+    db.execute("update done set transfers = transfers + 1")
+    db.execute("commit")
+    assert db.execute("select sum(money) from account").fetchone() == (1000,)
 """
 
 
@@ -191,6 +220,80 @@ class Mounts(Case):
         self.assertEqual("mounted\n", self.served.run("cat", "/isonomia/f").stdout)
         self.served.run("bash", "-c", "echo preloaded >> /isonomia/f; mv /isonomia/f /isonomia/g; chmod 600 /isonomia/g")
         self.assertEqual("mounted\npreloaded\n600\n", self.run_in(place, "cat g; stat -c %a g; test ! -e f"))
+
+    def test_locks_hold_between_mounts_and_preloaded_programs(self):
+        first = self.fresh()
+        everybody = ["-o", "allow_other"] if os.geteuid() == 0 else []
+        ways = [first, self.mount(self.served, *everybody), None]
+        (first / "f").write_text("x" * 100)
+
+        def start(place, code):
+            """A program that has the file open through the mount at `place`, or preloaded."""
+            command = [sys.executable, "-c", LOCKING + code, f"{place or '/isonomia'}/f"]
+            if place is None:
+                command = self.served.command(*command)
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=clean_environment())
+
+            def end():
+                process.kill()
+                process.communicate()
+
+            self.addCleanup(end)
+            return process
+
+        def hear(process, word):
+            self.assertEqual(word + "\n", process.stdout.readline(), self.served.log(5))
+
+        for call in ["fcntl.flock(f, fcntl.LOCK_EX{})", "fcntl.lockf(f, fcntl.LOCK_EX{}, 10, 20)"]:
+            for holder_way, other_way in itertools.product(ways, ways):
+                with self.subTest(call, holder=holder_way, other=other_way):
+                    waits = f"say('waits'); {call.format('')}; say('has it'); sys.stdin.read()"
+                    holder = start(holder_way, waits)
+                    hear(holder, "waits")
+                    hear(holder, "has it")
+                    refused = start(other_way, f"say(outcome(lambda: {call.format(' | fcntl.LOCK_NB')}))")
+                    hear(refused, "EAGAIN")
+                    given_up, next = start(other_way, waits), start(other_way, waits)
+                    hear(given_up, "waits")
+                    hear(next, "waits")
+                    given_up.kill()
+                    given_up.wait(PROGRAM_S)
+                    holder.kill()
+                    hear(next, "has it")
+                    next.kill()
+                    next.wait(PROGRAM_S)
+        for first_way, second_way in itertools.product(ways, ways):
+            with self.subTest("circle", first=first_way, second=second_way):
+                code = ("fcntl.lockf(f, fcntl.LOCK_EX, 1, {}); say('has it'); sys.stdin.readline();"
+                        "say(outcome(fcntl.lockf, f, fcntl.LOCK_EX, 1, {}))")
+                pair = [start(first_way, code.format(0, 1)), start(second_way, code.format(1, 0))]
+                for process in pair:
+                    hear(process, "has it")
+                for process in pair:
+                    process.stdin.write("go\n")
+                    process.stdin.flush()
+                self.assertEqual([f"{errno.errorcode[errno.EDEADLK]}\n", "got it\n"], sorted(process.stdout.readline() for process in pair))
+                for process in pair:
+                    process.communicate()
+
+    def test_sqlite_through_two_mounts_at_once(self):
+        first = self.fresh()
+        second = self.mount(self.served, *(["-o", "allow_other"] if os.geteuid() == 0 else []))
+        for mode in ["delete", "truncate", "persist"]:
+            with self.subTest(mode):
+                self.run_in(first, f"sqlite3 {mode}.db 'pragma journal_mode={mode}; create table done(transfers); "
+                                   "insert into done values(0); create table account(id integer primary key, money); "
+                                   "with recursive c(x) as (select 0 union all select x+1 from c where x<9) "
+                                   "insert into account select x, 100 from c;'")
+                writers = [
+                    subprocess.Popen([sys.executable, "-c", TRANSFERS, f"{place}/{mode}.db", "50"], stderr=subprocess.PIPE)
+                    for place in [first, second, first, second]
+                ]
+                for writer in writers:
+                    self.assertEqual(b"", writer.communicate(timeout=PROGRAM_S)[1])
+                    self.assertEqual(0, writer.returncode)
+                check = "pragma integrity_check; select transfers from done; select sum(money) from account"
+                self.assertEqual("ok\n200\n1000\n", self.run_in(second, f"sqlite3 {mode}.db '{check}'"))
 
     def test_each_caller_is_charged_to_its_own_job(self):
         place = self.fresh()

@@ -61,7 +61,20 @@ impl Client {
         kind: LockKind,
         waits: bool,
     ) -> Result<(), Error> {
-        let mut request = request(file, owner, range, Some(kind));
+        self.lock_for(own_pid(), file, owner, range, kind, waits)
+    }
+
+    /// As [`Self::lock`]; who asks what is in the way is told of process `pid`.
+    pub fn lock_for(
+        &self,
+        pid: u32,
+        file: &Capability,
+        owner: LockOwner,
+        range: LockRange,
+        kind: LockKind,
+        waits: bool,
+    ) -> Result<(), Error> {
+        let mut request = RequestHeader { uid: pid, ..request(file, owner, range, Some(kind)) };
         request.valid |= if waits { lock::WAITS } else { 0 };
         self.transact(request, [b"", b""], &mut []).map(|_| ())
     }
@@ -93,9 +106,12 @@ impl Client {
     }
 }
 
+fn own_pid() -> u32 {
+    rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()
+}
+
 fn request(file: &Capability, owner: LockOwner, range: LockRange, kind: Option<LockKind>) -> RequestHeader {
     let mut request = RequestHeader::with_capability(Op::Lock, file);
-    request.uid = rustix::process::getpid().as_raw_nonzero().get().unsigned_abs();
     request.valid = match kind {
         Some(LockKind::Shared) => lock::SHARED,
         Some(LockKind::Exclusive) => lock::EXCLUSIVE,

@@ -19,6 +19,36 @@ fn groups_of_status(status: &[u8]) -> Option<Vec<u32>> {
     line.split_ascii_whitespace().map(|group| group.parse().ok()).collect()
 }
 
+/// What `/proc` says of signals that a thread has not taken yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signals {
+    /// None that it would take.
+    None,
+    /// One to its process, for whichever thread is the first to take it.
+    ToProcess,
+    /// One to itself, or it is gone.
+    ToThread,
+}
+
+/// The signals that thread `pid` has not taken yet.
+pub fn signals(pid: u32) -> Signals {
+    fs::read(format!("/proc/{pid}/status")).map_or(Signals::ToThread, |status| signals_of_status(&status))
+}
+
+fn signals_of_status(status: &[u8]) -> Signals {
+    let value = |name: &[u8], radix| {
+        let line = status.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(name))?;
+        u64::from_str_radix(std::str::from_utf8(line).ok()?.trim(), radix).ok()
+    };
+    let set = |name| value(name, 16).unwrap_or(0);
+    let taken = !set(b"SigBlk:");
+    match (set(b"SigPnd:") & taken, set(b"ShdPnd:") & taken) {
+        (0, 0) => Signals::None,
+        (0, _) if value(b"Threads:", 10).is_some_and(|threads| threads > 1) => Signals::ToProcess,
+        _ => Signals::ToThread,
+    }
+}
+
 /// The job that process `pid` belongs to: what its environment says, else its control group. A process that ended
 /// meanwhile, or whose environment may not be read, says nothing.
 pub fn claims(pid: u32) -> Claims {
@@ -65,6 +95,22 @@ mod tests {
         assert_eq!(of("Groups:\t\n"), Some(vec![]));
         assert_eq!(of("Groups:\t4 -1\n"), None);
         assert_eq!(of("Name:\tGroups: 0\n"), None, "a process may be called so");
+    }
+
+    #[test]
+    fn pending_signals_are_read_from_a_status() {
+        let of = |threads: u8, [own, shared, blocked]: [u64; 3]| {
+            let text =
+                format!("Threads:\t{threads}\nSigPnd:\t{own:016x}\nShdPnd:\t{shared:016x}\nSigBlk:\t{blocked:016x}\n");
+            signals_of_status(text.as_bytes())
+        };
+        assert_eq!(of(1, [0, 0, 0xff]), Signals::None);
+        assert_eq!(of(1, [0x200, 0x200, 0x200]), Signals::None, "blocked");
+        assert_eq!(of(3, [0x300, 0, 0x200]), Signals::ToThread);
+        assert_eq!((of(1, [0, 0x2000, 0]), of(2, [0, 0x2000, 0])), (Signals::ToThread, Signals::ToProcess));
+        let own = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        assert_eq!(signals(own), Signals::None);
+        assert_eq!(signals((1 << 22) + 1), Signals::ToThread, "nobody");
     }
 
     #[test]

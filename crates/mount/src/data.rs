@@ -3,12 +3,12 @@
 use crate::filesystem::{MountedFiles, Outcome};
 use crate::handle::Handle;
 use crate::sessions::errno;
-use fuser::{FileHandle, INodeNo, Request, WriteFlags};
+use fuser::{FileHandle, INodeNo, LockOwner, Request, WriteFlags};
 use isonomia_client::{Attr, Client, Ino, OpenHow, access};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// Opens are numbered for locks on the server, and here the kernel keeps the locks.
+/// Opens are numbered where locks are the open file's; here they are the caller's, by the kernel's word.
 const NO_NUMBER: u64 = 0;
 /// A copy on the server's behalf answers after this many bytes: programs ask again for the rest.
 const COPY_LEN_MAX: u64 = 16 << 20;
@@ -36,7 +36,7 @@ impl MountedFiles {
         let how = OpenHow { access: access_of(flags), truncate: flags & libc::O_TRUNC != 0, ..OpenHow::default() };
         let client = self.permitted(request)?;
         let file = client.open(Ino(ino.0), b"", &how).map_err(|e| errno(&e))?;
-        Ok(self.handles.add(Handle { file, client }))
+        Ok(self.handles.add(Handle::new(file, client)))
     }
 
     /// Creates and opens a file, in one operation. The umask is in `mode` already.
@@ -60,7 +60,7 @@ impl MountedFiles {
         };
         let client = self.permitted(request)?;
         let file = client.open(Ino(parent.0), name, &how).map_err(|e| errno(&e))?;
-        Ok((file.attr, self.handles.add(Handle { file, client })))
+        Ok((file.attr, self.handles.add(Handle::new(file, client))))
     }
 
     /// Reads; fewer bytes than the buffer holds at the end of the file only.
@@ -135,9 +135,10 @@ impl MountedFiles {
         self.charged(request, &handle.client)?.sync(&handle.file, data_only).map_err(|e| errno(&e))
     }
 
-    /// Gives an open file or directory back.
-    pub(crate) fn close(&self, handle: FileHandle) -> Outcome<()> {
+    /// Gives an open file or directory back, and `whole`'s lock of the file as a whole.
+    pub(crate) fn close(&self, handle: FileHandle, whole: Option<LockOwner>) -> Outcome<()> {
         let Some(handle) = self.handles.remove(handle) else { return Ok(()) };
+        self.locks.file_closed(&handle, whole);
         handle.client.release(Ino(handle.file.capability.ino), NO_NUMBER).map_err(|e| errno(&e))
     }
 }

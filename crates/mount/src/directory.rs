@@ -16,7 +16,7 @@ impl MountedFiles {
         let how = OpenHow { access: access::READ, directory: true, ..OpenHow::default() };
         let client = self.permitted(request)?;
         let file = client.open(Ino(ino.0), b"", &how).map_err(|e| errno(&e))?;
-        Ok(self.handles.add(Handle { file, client }))
+        Ok(self.handles.add(Handle::new(file, client)))
     }
 
     /// Fills `reply` with entries after the cookie `offset`. Nothing is kept between calls, so that every listing

@@ -4,13 +4,14 @@
 
 use crate::attr::file_attr;
 use crate::handle::Handles;
+use crate::lock::{Asked, Locks, is_of_whole_file};
 use crate::options::Options;
 use crate::sessions::{Caller, Need, Sessions};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
     InitFlags, IoctlFlags, KernelConfig, LockOwner, OpenFlags, PollEvents, PollFlags, PollNotifier, RenameFlags,
-    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLseek, ReplyOpen,
-    ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
+    ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek,
+    ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
 use isonomia_client::{Attr, Client};
 use std::ffi::OsStr;
@@ -33,6 +34,7 @@ const STATFS_BLOCK_BYTES: u32 = 4096;
 pub struct MountedFiles {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) handles: Handles,
+    pub(crate) locks: Locks,
     attr_timeout: Duration,
     entry_timeout: Duration,
 }
@@ -44,6 +46,7 @@ impl MountedFiles {
     /// Serves through `sessions`.
     pub fn new(sessions: Arc<Sessions>, options: &Options) -> Self {
         Self {
+            locks: Locks::new(sessions.clone()),
             sessions,
             handles: Handles::default(),
             attr_timeout: options.attr_timeout,
@@ -112,9 +115,9 @@ fn in_room(size: u32, reply: ReplyXattr, fill: impl FnOnce(&mut [u8]) -> Outcome
     });
 }
 
-/// Data pass the page cache by, and several transfers on one file may be under way. There is nothing to flush.
+/// Data pass the page cache by, and several transfers on one file may be under way.
 fn of_file() -> FopenFlags {
-    FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES | FopenFlags::FOPEN_NOFLUSH
+    FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES
 }
 
 impl Filesystem for MountedFiles {
@@ -130,6 +133,9 @@ impl Filesystem for MountedFiles {
             InitFlags::FUSE_HANDLE_KILLPRIV_V2,
             // Since Linux 6.6; before, only private mappings are possible.
             InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP,
+            // The server keeps the locks, of bytes and of whole files.
+            InitFlags::FUSE_POSIX_LOCKS,
+            InitFlags::FUSE_FLOCK_LOCKS,
         ];
         for flag in wanted {
             // A kernel without it does without it.
@@ -297,9 +303,12 @@ impl Filesystem for MountedFiles {
         }
     }
 
-    fn flush(&self, _: &Request, _: INodeNo, _: FileHandle, _: LockOwner, reply: ReplyEmpty) {
-        // Everything written is at the server; the kernel asks no more.
-        reply.error(Errno::ENOSYS);
+    fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        // Everything written is at the server.
+        if let Ok(handle) = self.handles.get(handle) {
+            self.locks.descriptor_closed(&handle, owner);
+        }
+        reply.ok();
     }
 
     fn release(
@@ -308,11 +317,11 @@ impl Filesystem for MountedFiles {
         _: INodeNo,
         handle: FileHandle,
         _: OpenFlags,
-        _: Option<LockOwner>,
+        whole: Option<LockOwner>,
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        empty(self.close(handle), reply);
+        empty(self.close(handle, whole), reply);
     }
 
     fn fsync(&self, request: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
@@ -331,7 +340,7 @@ impl Filesystem for MountedFiles {
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        empty(self.close(handle), reply);
+        empty(self.close(handle, None), reply);
     }
 
     fn fsyncdir(&self, request: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
@@ -352,6 +361,47 @@ impl Filesystem for MountedFiles {
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
         empty(self.remove_value(request, ino, name.as_bytes()), reply);
+    }
+
+    fn getlk(
+        &self,
+        _: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        _: u32,
+        reply: ReplyLock,
+    ) {
+        let asked = Asked { owner, start, end, kind, pid: 0, waits: false };
+        match self.handles.get(handle).and_then(|handle| self.locks.in_the_way(&handle, &asked)) {
+            Ok(found) => reply.locked(found.start, found.end, found.kind, found.pid),
+            Err(errno) => reply.error(code(errno)),
+        }
+    }
+
+    fn setlk(
+        &self,
+        request: &Request,
+        _: INodeNo,
+        handle: FileHandle,
+        owner: LockOwner,
+        start: u64,
+        end: u64,
+        kind: i32,
+        pid: u32,
+        waits: bool,
+        reply: ReplyEmpty,
+    ) {
+        let asked = Asked { owner, start, end, kind, pid, waits };
+        let (number, answer) = (handle, move |outcome| empty(outcome, reply));
+        match (self.handles.get(handle), is_of_whole_file(request, number, owner)) {
+            (Ok(handle), Some(is_whole)) => self.locks.set(handle, request.pid(), asked, is_whole, answer),
+            (Err(errno), _) => answer(Err(errno)),
+            (_, None) => answer(Err(rustix::io::Errno::IO)),
+        }
     }
 
     fn ioctl(

@@ -4,8 +4,8 @@ use fuser::FileHandle;
 use isonomia_client::{Client, OpenFile};
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// An open file, and the session that holds it open on the server.
 pub struct Handle {
@@ -13,6 +13,24 @@ pub struct Handle {
     pub file: OpenFile,
     /// The opener's session.
     pub client: Arc<Client>,
+    /// Who locked through it.
+    pub lockers: Lockers,
+}
+
+/// Owners of locks that were taken through one open file.
+#[derive(Default)]
+pub struct Lockers {
+    /// Of bytes.
+    pub bytes: Mutex<Vec<u64>>,
+    /// It was locked as a whole.
+    pub whole: AtomicBool,
+}
+
+impl Handle {
+    /// An open file that nobody has locked.
+    pub fn new(file: OpenFile, client: Arc<Client>) -> Self {
+        Self { file, client, lockers: Lockers::default() }
+    }
 }
 
 /// All that is open. As many as the kernel lets programs open.

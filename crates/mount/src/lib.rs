@@ -5,7 +5,7 @@
 //! *for the user and the job that called*: see [`sessions`]. Data are never cached here or in the kernel's page cache
 //! (but for what programs map), so a read sees every write acknowledged before it, from any client. Names and
 //! attributes are kept by the kernel for as long as [`Options::entry_timeout`] and [`Options::attr_timeout`] say, by
-//! default not at all. Locks are the kernel's: they hold among the programs of one mount.
+//! default not at all. Locks are the server's.
 
 mod attr;
 mod caller;
@@ -13,11 +13,13 @@ mod data;
 mod directory;
 mod filesystem;
 mod handle;
+mod lock;
 mod names;
 mod options;
 mod place;
 mod session;
 mod sessions;
+mod waiting;
 mod xattr;
 
 pub use options::{OptionError, Options};

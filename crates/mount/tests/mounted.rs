@@ -11,7 +11,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Kind, permissions, size, links, target, and content of everything below the working directory. An archive holds the
@@ -71,6 +71,11 @@ fn python() {
 }
 
 #[test]
+fn locks() {
+    compare("locks.sh");
+}
+
+#[test]
 fn extended_attributes() {
     compare("xattrs.sh");
 }
@@ -105,6 +110,118 @@ fn two_mounts_see_each_others_bytes_and_names_at_once() {
     }
     fs::rename(other.path().join("shared"), other.path().join("renamed")).unwrap();
     assert!(!path.exists() && mount.path().join("renamed").exists());
+}
+
+/// A program in the mount at `place` that runs Python: `file` is open, `outcome` tells what became of a call.
+fn python_with_file(place: &Path, script: &str) -> Command {
+    let prologue = "import errno, fcntl, os, struct, sys\n\
+                    def outcome(call, *arguments):\n    \
+                        try: call(*arguments); return 'got it'\n    \
+                        except OSError as error: return errno.errorcode[error.errno]\n\
+                    def of_open_file(file, kind, command):\n    \
+                        fcntl.fcntl(file, command, struct.pack('hhqqi4x', kind, 0, 0, 0, 0))\n\
+                    file = open('locked', 'r+b', buffering=0)\n";
+    let mut command = Command::new("python3");
+    command
+        .args(["-c", &format!("{prologue}{script}")])
+        .current_dir(place)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    command
+}
+
+fn says(program: &mut Child, expected: &str) {
+    let mut got = vec![0; expected.len()];
+    program.stdout.as_mut().unwrap().read_exact(&mut got).unwrap();
+    assert_eq!(String::from_utf8_lossy(&got), expected);
+}
+
+#[test]
+fn locks_hold_between_mounts_and_end_with_their_owners() {
+    if !can_mount() {
+        return;
+    }
+    let server = TestServer::start();
+    let (mount, other) = (server.mount(""), server.mount_elsewhere());
+    File::create(mount.path().join("locked")).unwrap();
+    let hows = [
+        "fcntl.flock(file, fcntl.LOCK_EX)",
+        "fcntl.lockf(file, fcntl.LOCK_EX)",
+        "of_open_file(file, fcntl.F_WRLCK, fcntl.F_OFD_SETLKW)",
+    ];
+    let tries = "print(outcome(fcntl.flock, file, fcntl.LOCK_SH | fcntl.LOCK_NB), \
+                 outcome(fcntl.lockf, file, fcntl.LOCK_EX | fcntl.LOCK_NB))";
+    for (how, refused) in hows.iter().zip(["EAGAIN got it\n", "got it EAGAIN\n", "got it EAGAIN\n"]) {
+        let takes = format!("{how}; print('has it', flush=True); sys.stdin.read()");
+        let mut holder = python_with_file(mount.path(), &takes).spawn().unwrap();
+        says(&mut holder, "has it\n");
+        for place in [mount.path(), other.path()] {
+            let tried = python_with_file(place, tries).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&tried.stdout), refused, "{how}, tried from {}", place.display());
+        }
+        // One that waits and is killed ends at once; another gets the lock when its holder is killed.
+        let waits = format!("print('waits', flush=True); {takes}");
+        let mut killed = python_with_file(other.path(), &waits).spawn().unwrap();
+        says(&mut killed, "waits\n");
+        killed.kill().unwrap();
+        killed.wait().unwrap();
+        let mut next = python_with_file(other.path(), &waits).spawn().unwrap();
+        says(&mut next, "waits\n");
+        holder.kill().unwrap();
+        holder.wait().unwrap();
+        says(&mut next, "has it\n");
+        drop(next.stdin.take());
+        assert!(next.wait().unwrap().success());
+        let free = python_with_file(mount.path(), tries).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&free.stdout), "got it got it\n", "after {how}");
+    }
+}
+
+#[test]
+fn an_open_files_lock_of_bytes_ends_with_its_last_descriptor() {
+    if !can_mount() {
+        return;
+    }
+    let server = TestServer::start();
+    let (mount, other) = (server.mount(""), server.mount_elsewhere());
+    File::create(mount.path().join("locked")).unwrap();
+    let script = "of_open_file(file, fcntl.F_WRLCK, fcntl.F_OFD_SETLK)\n\
+                  again = open('locked', 'rb'); again.close()\n\
+                  double = os.dup(file.fileno()); file.close()\n\
+                  print('has it', flush=True); sys.stdin.read(1)\n\
+                  os.close(double); print('closed', flush=True); sys.stdin.read()";
+    let mut holder = python_with_file(mount.path(), script).spawn().unwrap();
+    says(&mut holder, "has it\n");
+    let tried = "print(outcome(fcntl.lockf, file, fcntl.LOCK_EX | fcntl.LOCK_NB))";
+    let tried = python_with_file(other.path(), tried).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&tried.stdout), "EAGAIN\n");
+    let mut next = python_with_file(other.path(), "fcntl.lockf(file, fcntl.LOCK_EX); print('has it', flush=True)");
+    let mut next = next.spawn().unwrap();
+    holder.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+    says(&mut next, "has it\n");
+    drop(holder.stdin.take());
+    assert!(next.wait().unwrap().success() && holder.wait().unwrap().success());
+}
+
+#[test]
+fn many_that_wait_leave_the_mount_to_others() {
+    if !can_mount() {
+        return;
+    }
+    let server = TestServer::start();
+    let mount = server.mount("threads=2");
+    File::create(mount.path().join("locked")).unwrap();
+    let script = "import threading\n\
+                  fcntl.flock(file, fcntl.LOCK_EX)\n\
+                  files = [open('locked') for _ in range(100)]\n\
+                  threads = [threading.Thread(target=fcntl.flock, args=(f, fcntl.LOCK_SH)) for f in files]\n\
+                  [thread.start() for thread in threads]\n\
+                  print('wait', len(os.listdir('.')), flush=True)\n\
+                  fcntl.flock(file, fcntl.LOCK_UN)\n\
+                  [thread.join() for thread in threads]\n\
+                  print('done')";
+    let done = python_with_file(mount.path(), script).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "wait 1\ndone\n");
 }
 
 #[test]

@@ -14,6 +14,8 @@
 //! | TBF, token buckets | [`token_bucket()`] | GIFT §3.5, ThemisIO §5 |
 //! | coflow, a guarantee and an order | [`Coflow`] | this project; Varys, Aalo, Sincronia |
 //!
+//! [`max_min_rates`] is for streams that each pass through several resources, such as a router, a server, and a target.
+//!
 //! There is no clock, thread, global, log, or hidden randomness in here, and results are addressed by name: the
 //! same applications in any order get the same.
 //!
@@ -39,6 +41,7 @@ mod mbw;
 mod problem;
 mod program;
 mod rules;
+mod streams;
 mod token_bucket;
 
 pub use allocation::{Allocation, AppAllocation, Coupons, Progress, TargetUse};
@@ -49,4 +52,5 @@ pub use mbw::mbw;
 pub use problem::{App, Demand, Problem, ProblemError, TargetIndex, Targets};
 pub use program::{PackingProgram, ProgramError, Solution};
 pub use rules::{Rule, RuleThrottle};
+pub use streams::{StreamError, max_min_rates};
 pub use token_bucket::token_bucket;

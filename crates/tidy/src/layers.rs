@@ -5,7 +5,7 @@ use crate::Finding;
 /// Every crate, lowest layer first; crates of one layer do not know each other.
 const LAYERS: [&[&str]; 6] = [
     &["units"],
-    &["allocation", "planning", "plot", "policy", "proto"],
+    &["allocation", "placement", "planning", "plot", "policy", "proto"],
     &["sim", "store", "transport", "whatif"],
     &["client", "reproduce", "server"],
     &["mount"],

@@ -200,6 +200,9 @@ fn a_figure_is_reproduced_from_the_command_line() {
     for ending in ["fig6.csv", "fig6.json", "fig6.png", "fig6.svg", "claims.md"] {
         assert!(files.lines().any(|line| line == format!("{out}/{ending}")), "{files}");
     }
+    let assert = reproduce(&["tapp-io", "checkpoint", "--quick", "--out", out]).success();
+    let files = String::from_utf8(assert.get_output().stdout.clone()).unwrap();
+    assert!(files.lines().any(|line| line == format!("{out}/fig9.svg")), "{files}");
     let errors = |assert: assert_cmd::assert::Assert| String::from_utf8(assert.get_output().stderr.clone()).unwrap();
     assert!(errors(reproduce(&["ics21"]).code(2)).contains("allowed: ics20"));
     assert!(errors(reproduce(&["ics20", "fig16", "--out", out]).code(1)).contains("table1, fig5"));

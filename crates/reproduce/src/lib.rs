@@ -15,6 +15,7 @@ pub mod ics20;
 mod interval;
 mod run;
 mod simulate;
+pub mod tapp_io;
 pub mod themisio;
 
 pub use claims::{Claim, Verdict};
@@ -23,4 +24,4 @@ pub use interval::{Interval, geometric_mean};
 pub use run::{Context, Figure, Finding, Paper, ReproduceError, Stopped, Study};
 
 /// Every paper that can be reproduced.
-pub static PAPERS: [&Paper; 3] = [&ics20::PAPER, &gift::PAPER, &themisio::PAPER];
+pub static PAPERS: [&Paper; 4] = [&ics20::PAPER, &gift::PAPER, &themisio::PAPER, &tapp_io::PAPER];

@@ -8,14 +8,15 @@ use std::path::PathBuf;
 ///
 /// For each figure and table: the data (CSV and JSON) and plots (PNG and SVG), as soon as it is finished; and a report,
 /// claims.md, with the paper's value, ours with a confidence interval over seeds, and whether the claim reproduces.
-/// Papers: ics20, gift, themisio. Ctrl-C keeps what is finished.
+/// Papers: ics20, gift, themisio, tapp-io. Ctrl-C keeps what is finished.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   isonomia reproduce ics20
   isonomia reproduce ics20 --quick --out /tmp/ics20
   isonomia reproduce ics20 fig15 --out /tmp/fig15
-  isonomia reproduce gift simulated --out /tmp/gift")]
+  isonomia reproduce gift simulated --out /tmp/gift
+  isonomia reproduce tapp-io --quick")]
 pub struct ReproduceOptions {
     /// The paper
     #[arg(value_name = "PAPER", value_parser = paper)]
@@ -23,7 +24,8 @@ pub struct ReproduceOptions {
     /// One study, or one item of it; for ics20: table1 (fig5 to fig8, jitter), packs (fig10 to fig15), sensitivity;
     /// for gift: example (fig6), real (fig7 to fig9), simulated (fig10), parameters (fig11, fig12), conditions (fig13,
     /// fig14), beyond (sources, coflow); for themisio: scaling (fig7), sharing (fig8 to fig10), peers (fig12),
-    /// applications (fig13), delay (fig14) [default: all]
+    /// applications (fig13), delay (fig14); for tapp-io: file-per-process (fig4 to fig6), shared-file (fig8), checkpoint
+    /// (fig9), open (sensitivity) [default: all]
     #[arg(value_name = "ITEM")]
     pub item: Option<String>,
     /// Fewer points and seeds, for a first look

@@ -25,9 +25,9 @@ _bin_dir = None
 def configure(bin_dir):
     """Where the program and the preload library are."""
     global _bin_dir
-    for name in ["isonomia", "libisonomia_preload.so"]:
+    for name in ["isonomia", "libisonomia_preload.so", "isonomia-detect"]:
         if not (bin_dir / name).exists():
-            raise SystemExit(f"{bin_dir / name} is missing: run `make build`")
+            raise SystemExit(f"{bin_dir / name} is missing: run `make acceptance`")
     _bin_dir = bin_dir
 
 
@@ -98,10 +98,15 @@ class Server:
         name = ["--job", job] if job else []
         return [isonomia(), "run", *self.reach(), "--timeout", f"{timeout_s}s", *name, *more, "--", *map(str, program)]
 
-    def run(self, *program, check=True, cwd=None, env=None, input=None, text=True, limit_s=PROGRAM_S, **options):
-        """Runs a program to its end."""
+    def run(self, *program, check=True, cwd=None, env=None, input=None, text=True, limit_s=PROGRAM_S, watch=False, **options):
+        """Runs a program to its end; with `watch`, no system call of it may name a path under the prefix."""
+        command = self.command(*program, **options)
+        if watch:
+            report = self.temporary / "leaks"
+            report.write_text("")
+            command = [str(_bin_dir / "isonomia-detect"), "--prefix", PREFIX, "--report", str(report), "--", *command]
         done = subprocess.run(
-            self.command(*program, **options),
+            command,
             cwd=cwd,
             env=clean_environment() | (env or {}),
             stdout=subprocess.PIPE,
@@ -110,6 +115,8 @@ class Server:
             timeout=limit_s,
             **({"stdin": subprocess.DEVNULL} if input is None else {"input": input}),
         )
+        if watch and (leaks := report.read_text()):
+            raise AssertionError(f"{program} made system calls that no hook took:\n{leaks}")
         if check and done.returncode:
             raise AssertionError(f"{program} ended with {done.returncode}\n{done.stdout}\n{done.stderr}\n{self.log()}")
         return done
@@ -233,7 +240,7 @@ class SharedServerCase(Case):
         return self.run_here("bash", "-c", script, **options)
 
     def python(self, script, **options):
-        return self.run_here("python3", "-c", script, **options)
+        return self.run_here("python3", "-c", script, watch=True, **options)
 
 
 # Everything about a tree that a program can rely on; the size of a directory is the file system's own affair.
@@ -250,7 +257,7 @@ class SameAsLocalCase(SharedServerCase):
         """Runs `script` in an empty directory here and there; compares output, exit code, and the trees left."""
         script = f"umask 022\n{script}"
         local = self.run_locally(script)
-        served = self.bash(script, check=False)
+        served = self.bash(script, check=False, watch=True)
         self.assertEqual(
             (local.stdout, local.stderr, local.returncode),
             (served.stdout, served.stderr, served.returncode),

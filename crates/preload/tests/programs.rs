@@ -1,5 +1,6 @@
 //! Unmodified programs on a real server: each script runs in a local directory and under the prefix, and must print
-//! the same and leave the same files behind.
+//! the same and leave the same files behind. Under the prefix a detector watches them: no system call may name a path
+//! there.
 
 mod product;
 mod server;
@@ -21,6 +22,7 @@ fn compare(script: &str, programs: &[&str]) {
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let local = tempfile::tempdir().expect("a temporary directory");
     let scratch = tempfile::tempdir().expect("a temporary directory");
+    let leaks = scratch.path().join("leaks");
     let server = TestServer::start();
     let run = |mut command: Command, root: &str, text: &str| -> String {
         let command = command
@@ -37,7 +39,9 @@ fn compare(script: &str, programs: &[&str]) {
     let local_root = local.path().to_str().expect("a path in UTF-8");
     for text in [script.as_str(), DUMP] {
         let expected = run(Command::new("bash"), local_root, text);
-        let actual = run(server.command("bash"), PREFIX, text);
+        let actual = run(server.watched("bash", &leaks), PREFIX, text);
+        let leaks = std::fs::read_to_string(&leaks).expect("the detector's report");
+        assert!(leaks.is_empty(), "calls that no hook took:\n{leaks}");
         assert!(expected == actual, "{}", difference(&expected, &actual));
         assert!(expected.ends_with("--- exit status: 0"), "{expected}");
     }
@@ -139,6 +143,24 @@ fn fio_verifies_what_it_wrote() {
             .expect("fio runs");
         assert!(output.status.success(), "{}", printed(output, PREFIX));
     }
+}
+
+/// A call that passes through is what the comparisons above must not hold; the detector sees it.
+#[test]
+fn the_detector_sees_what_passes_through() {
+    let server = TestServer::start();
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let report = scratch.path().join("leaks");
+    let number = libc::SYS_mkdirat.to_string();
+    let script = "import ctypes, os, sys\n\
+                  os.mkdir('/isonomia/a'); os.chdir('/isonomia/a')\n\
+                  for path in b'/isonomia/b', b'c', b'/proc/none':\n    \
+                  ctypes.CDLL(None).syscall(int(sys.argv[1]), -100, path, 0o755)\n";
+    let output = server.watched("python3", &report).args(["-c", script, &number]).output().expect("python3 runs");
+    assert_eq!(output.status.code(), Some(97), "{}", printed(output.clone(), PREFIX));
+    let report = std::fs::read_to_string(report).expect("the report");
+    let leaks: Vec<&str> = report.lines().filter_map(|line| line.split(" by ").next()).collect();
+    assert_eq!(leaks, ["leak: mkdirat \"/isonomia/b\"", "leak: mkdirat \"c\""]);
 }
 
 /// What the kernel would do with its own queues is refused so that programs take another way.

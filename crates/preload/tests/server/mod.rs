@@ -40,11 +40,24 @@ impl TestServer {
     /// A command with the client preloaded.
     pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
+        self.tell(&mut command);
+        command.env("LD_PRELOAD", library());
         command
-            .env("LD_PRELOAD", library())
-            .env("ISONOMIA_SERVER", address(self.directory.path()))
-            .env("ISONOMIA_TIMEOUT_S", TIMEOUT_S);
-        command
+    }
+
+    /// Where the server is.
+    fn tell(&self, command: &mut Command) {
+        command.env("ISONOMIA_SERVER", address(self.directory.path())).env("ISONOMIA_TIMEOUT_S", TIMEOUT_S);
+    }
+
+    /// As [`Self::command`], with every system call that names a path below the prefix reported to `report`.
+    pub fn watched(&self, program: &str, report: &Path) -> Command {
+        // The detector itself is not to be preloaded.
+        let preload = format!("LD_PRELOAD={}", library().display());
+        let mut watched = Command::new(built("isonomia-detect"));
+        watched.args(["--prefix", PREFIX, "--report"]).arg(report).args(["--", "env", &preload, program]);
+        self.tell(&mut watched);
+        watched
     }
 
     /// Kills the server at once.

@@ -182,6 +182,47 @@ class Server:
         shutil.rmtree(self.temporary, ignore_errors=True)
 
 
+def why_no_mount():
+    """Why nothing can be mounted here, or None."""
+    try:
+        os.close(os.open("/dev/fuse", os.O_RDWR))
+    except OSError as error:
+        return f"/dev/fuse cannot be opened: {error}"
+    return None
+
+
+class Mount:
+    """A server's files as a directory of this host, for everybody if this is root."""
+
+    def __init__(self, server, *options):
+        self.server = server
+        self.place = Path(tempfile.mkdtemp(prefix="isonomia-mount-"))
+        self.place.chmod(0o755)
+        everybody = ["-o", "allow_other"] if os.geteuid() == 0 else []
+        self.command = [isonomia(), "mount", "--foreground", *server.reach(), *everybody, *options, str(self.place)]
+        self.process = None
+
+    def start(self):
+        with open(self.server.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=clean_environment()
+            )
+        ready = select.select([self.process.stdout], [], [], SERVER_S)[0] and self.process.stdout.readline()
+        if not ready or json.loads(ready)["dir"] != str(self.place):
+            self.remove()
+            raise AssertionError(f"no mount after {SERVER_S} s: {ready}\n{self.server.log()}")
+        return self
+
+    def remove(self):
+        if self.process and self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(SERVER_S)
+        if self.process:
+            self.process.stdout.close()
+        subprocess.run(["umount", "--lazy", self.place], capture_output=True, timeout=PROGRAM_S)
+        self.place.rmdir()
+
+
 class Case(unittest.TestCase):
     """A test that is cut off when it hangs."""
 
@@ -209,6 +250,11 @@ class Case(unittest.TestCase):
 
         self.addCleanup(end)
         return process
+
+    def needs(self, *commands):
+        """Skips the test where programs are missing."""
+        if missing := [command for command in commands if not shutil.which(command)]:
+            self.skipTest(f"not installed, and `scripts/setup acceptance` could not: {', '.join(missing)}")
 
 
 class SharedServerCase(Case):
@@ -276,3 +322,37 @@ class SameAsLocalCase(SharedServerCase):
             timeout=PROGRAM_S,
             stdin=subprocess.DEVNULL,
         )
+
+
+class MountedCase(SameAsLocalCase):
+    """The same through a mount: what runs under the preload library otherwise runs as it is."""
+
+    MOUNT_OPTIONS = ()
+
+    @classmethod
+    def setUpClass(cls):
+        if reason := why_no_mount():
+            raise unittest.SkipTest(reason)
+        super().setUpClass()
+        cls.mounted = Mount(cls.shared, *cls.MOUNT_OPTIONS)
+        cls.addClassCleanup(cls.mounted.remove)
+        cls.mounted.start()
+
+    def setUp(self):
+        super().setUp()
+        self.directory = str(self.mounted.place / self._testMethodName)
+
+    def run_here(self, *program, check=True, env=None, input=None, text=True, limit_s=PROGRAM_S):
+        done = subprocess.run(
+            list(map(str, program)),
+            cwd=self.directory,
+            env=clean_environment() | (env or {}),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=text,
+            timeout=limit_s,
+            **({"stdin": subprocess.DEVNULL} if input is None else {"input": input}),
+        )
+        if check and done.returncode:
+            raise AssertionError(f"{program} ended with {done.returncode}\n{done.stdout}\n{done.stderr}\n{self.shared.log()}")
+        return done

@@ -2,19 +2,16 @@
 
 import errno
 import itertools
-import json
 import os
 import re
-import select
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import unittest
 from pathlib import Path
 
-from service import DESCRIBE, PROGRAM_S, SERVER_S, TEST_S, Case, clean_environment, isonomia, wait_for
+from service import DESCRIBE, PROGRAM_S, TEST_S, Case, Mount, clean_environment, isonomia, wait_for, why_no_mount
 
 FSX_OPERATIONS = 100_000
 # Not in the suite's default: what programs do as well.
@@ -76,50 +73,23 @@ for _ in range(int(sys.argv[2])):
 """
 
 
-def why_not():
-    """Why nothing can be mounted here, or None."""
-    try:
-        os.close(os.open("/dev/fuse", os.O_RDWR))
-    except OSError as error:
-        return f"/dev/fuse cannot be opened: {error}"
-    return None
-
-
 def suite(name):
     """One of others' test suites, installed beside our programs by `scripts/setup acceptance`."""
     return Path(isonomia()).parents[1] / "suites/bin" / name
 
 
-@unittest.skipIf(why_not(), why_not())
+@unittest.skipIf(why_no_mount(), why_no_mount())
 class Mounts(Case):
     def mount(self, server, *options):
         """Mounts the server's files; gives the directory."""
-        place = Path(tempfile.mkdtemp(prefix="isonomia-mount-"))
-        place.chmod(0o755)
-        command = [isonomia(), "mount", "--foreground", *server.reach(), *options, str(place)]
-        with open(server.log_path, "ab") as log:
-            process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=clean_environment()
-            )
-
-        def end():
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-            process.wait(SERVER_S)
-            process.stdout.close()
-            subprocess.run(["umount", "--lazy", str(place)], capture_output=True, timeout=PROGRAM_S)
-            place.rmdir()
-
-        self.addCleanup(end)
-        self.assertTrue(select.select([process.stdout], [], [], SERVER_S)[0], f"no mount\n{server.log()}")
-        self.assertEqual(str(place), json.loads(process.stdout.readline())["dir"])
-        return place
+        mount = Mount(server, *options)
+        self.addCleanup(mount.remove)
+        return mount.start().place
 
     def fresh(self, *options):
-        """A server and a mount of this test's own, for everybody if this is root."""
-        everybody = ["-o", "allow_other"] if os.geteuid() == 0 else []
+        """A server and a mount of this test's own."""
         self.served = self.server()
-        return self.mount(self.served, *everybody, *options)
+        return self.mount(self.served, *options)
 
     def run_in(self, directory, script, env=None, limit_s=PROGRAM_S):
         done = subprocess.run(
@@ -223,8 +193,7 @@ class Mounts(Case):
 
     def test_locks_hold_between_mounts_and_preloaded_programs(self):
         first = self.fresh()
-        everybody = ["-o", "allow_other"] if os.geteuid() == 0 else []
-        ways = [first, self.mount(self.served, *everybody), None]
+        ways = [first, self.mount(self.served), None]
         (first / "f").write_text("x" * 100)
 
         def start(place, code):
@@ -278,7 +247,7 @@ class Mounts(Case):
 
     def test_sqlite_through_two_mounts_at_once(self):
         first = self.fresh()
-        second = self.mount(self.served, *(["-o", "allow_other"] if os.geteuid() == 0 else []))
+        second = self.mount(self.served)
         for mode in ["delete", "truncate", "persist"]:
             with self.subTest(mode):
                 self.run_in(first, f"sqlite3 {mode}.db 'pragma journal_mode={mode}; create table done(transfers); "

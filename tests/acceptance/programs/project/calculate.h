@@ -1,0 +1,3 @@
+long sum(const long *numbers, int count);
+long product(const long *numbers, int count);
+long power(long base, int exponent);

@@ -23,6 +23,8 @@ class Reproduce(unittest.TestCase):
         self.assertEqual(list(result["items"]), ["fig5"])
         item = result["items"]["fig5"]
         self.assertEqual(len(item["rows"][0]), len(item["columns"]))
+        lines = (self.out / "fig5.csv").read_text().splitlines()
+        self.assertEqual(len(lines), 1 + len(item["rows"]), "a header, and every row")
         self.assertEqual(item["provenance"]["version"], isonomia.__version__)
         claims = isonomia.frame(result)
         self.assertTrue({"item", "claim", "paper", "ours", "verdict"} <= set(claims.columns))

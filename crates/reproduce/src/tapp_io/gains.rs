@@ -69,6 +69,16 @@ pub fn is_sure(gain: &Interval) -> bool {
     gain.bounds().0 > GAIN_MIN
 }
 
+/// Whether the mean is within half of what the paper has.
+pub fn is_near(gain: &Interval, paper_percent: f64) -> bool {
+    (gain.mean - paper_percent).abs() <= paper_percent / 2.0
+}
+
+/// Whether the mean is a quarter at least of what the paper has: the direction holds, and not by a trifle.
+pub fn is_part(gain: &Interval, paper_percent: f64) -> bool {
+    gain.mean >= paper_percent / 4.0
+}
+
 /// `Reproduces` if it holds over every default placement, `InPart` if over some, or if it `partly` does.
 pub fn over_defaults(holds: &[bool], partly: bool) -> Verdict {
     Verdict::of(holds.iter().all(|holds| *holds), partly || holds.iter().any(|holds| *holds))
@@ -103,6 +113,8 @@ mod tests {
         assert_eq!(deviation_percent(&run[1]), 0.0);
         assert_eq!(sizes(8, 64, false), [8, 16, 32, 64]);
         assert_eq!(sizes(8, 64, true), [8, 16, 64]);
+        let [near, part, trifle] = [25.0, 10.0, 9.0].map(|mean| Interval { mean, half: 1.0 });
+        assert!(is_near(&near, 40.0) && !is_near(&part, 40.0) && is_part(&part, 40.0) && !is_part(&trifle, 40.0));
         assert_eq!(over_defaults(&[true, true], false), Verdict::Reproduces);
         assert_eq!(over_defaults(&[true, false], false), Verdict::InPart);
         assert_eq!(over_defaults(&[false, false], false), Verdict::DoesNot);

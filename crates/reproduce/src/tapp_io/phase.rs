@@ -110,9 +110,11 @@ mod tests {
         // at two thirds; the first has 1 left at 2, and 7/18 when it is alone.
         let eight = [&seven[..], &[stream(1, 0, 1.0)]].concat();
         assert_takes(open, &eight, &[], 2.0 + 11.0 / 12.0 + 7.0 / 18.0);
-        // A stream that can do half a target.
-        assert_takes(Setting { stream_max: Some(0.5), ..open }, &[stream(0, 0, 2.0)], &[], 4.0);
-        // Through two routers to one server, which has seven targets' bandwidth.
+        // Streams that can do a quarter of a target each: one alone, and two that are alike.
+        let narrow = Setting { stream_max: Some(0.25), ..open };
+        assert_takes(narrow, &[stream(0, 0, 2.0)], &[], 8.0);
+        assert_takes(narrow, &[stream(0, 0, 2.0); 2], &[], 8.0);
+        // Two at each target of a server, through a router that does not limit them; nor does the server.
         let wide = Setting { router: 100.0, ..open };
         assert_takes(wide, &[&seven[..], &seven[..]].concat(), &[], 4.0);
     }

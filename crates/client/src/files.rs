@@ -4,7 +4,7 @@ use crate::Error;
 use crate::session::Client;
 use isonomia_proto::PATH_LEN_MAX;
 use isonomia_proto::fs::{Attr, Capability, DirEntry, FsStat, Layout, Timestamp};
-use isonomia_proto::request::{Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
+use isonomia_proto::request::{INO_LEN, Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
 use isonomia_units::Ino;
 use rustix::io::Errno;
 use zerocopy::FromBytes;
@@ -13,6 +13,9 @@ use zerocopy::FromBytes;
 const REPLY_LEN_MAX: usize = 16 << 10;
 /// Bytes of directory entries asked for at a time.
 const READ_DIR_LEN: u32 = REPLY_LEN_MAX as u32;
+
+/// References given back at once at most: as many as the place of a path holds.
+pub const RELEASE_MAX: usize = (PATH_LEN_MAX - 1) / INO_LEN;
 
 /// How to open a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -140,6 +143,12 @@ impl Client {
     /// that could fail in a way the caller can mend.
     pub fn release(&self, ino: Ino, number: u64) -> Result<(), Error> {
         self.without_reply(RequestHeader { owner: number, ..RequestHeader::new(Op::Release, ino) }, b"", b"")
+    }
+
+    /// Gives back one reference to each of `inos`, [`RELEASE_MAX`] at most, as the open file 0. Each is tried.
+    pub fn release_many(&self, inos: &[Ino]) -> Result<(), Error> {
+        let numbers: Vec<u8> = inos.iter().flat_map(|ino| ino.0.to_le_bytes()).collect();
+        self.without_reply(RequestHeader::new(Op::ReleaseMany, Ino::ROOT), &numbers, b"")
     }
 
     /// Takes one more reference for this process to an open file of another: after `fork` or `exec`.

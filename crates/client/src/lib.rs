@@ -19,7 +19,7 @@ mod transfer;
 mod xattr;
 
 pub use error::Error;
-pub use files::{Change, OpenFile, OpenHow, RenameHow, TimeChange};
+pub use files::{Change, OpenFile, OpenHow, RELEASE_MAX, RenameHow, TimeChange};
 pub use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layout, Timestamp, access};
 pub use isonomia_proto::setup::{Claims, PRINCIPAL_GROUPS_MAX, Principal, SchedulerJob};
 pub use isonomia_transport::address::Address;

@@ -301,6 +301,7 @@ fn may_repeat(request: &RequestHeader) -> bool {
             Op::GetAttr
             | Op::SetAttr
             | Op::Release
+            | Op::ReleaseMany
             | Op::Adopt
             | Op::Read
             | Op::Fsync

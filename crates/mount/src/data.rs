@@ -8,8 +8,6 @@ use isonomia_client::{Attr, Client, Ino, OpenHow, access};
 use std::cell::RefCell;
 use std::sync::Arc;
 
-/// Opens are numbered where locks are the open file's; here they are the caller's, by the kernel's word.
-const NO_NUMBER: u64 = 0;
 /// A copy on the server's behalf answers after this many bytes: programs ask again for the rest.
 const COPY_LEN_MAX: u64 = 16 << 20;
 /// A copy moves so many bytes at a time.
@@ -136,10 +134,10 @@ impl MountedFiles {
     }
 
     /// Gives an open file or directory back, and `whole`'s lock of the file as a whole.
-    pub(crate) fn close(&self, handle: FileHandle, whole: Option<LockOwner>) -> Outcome<()> {
-        let Some(handle) = self.handles.remove(handle) else { return Ok(()) };
+    pub(crate) fn close(&self, handle: FileHandle, whole: Option<LockOwner>) {
+        let Some(handle) = self.handles.remove(handle) else { return };
         self.locks.file_closed(&handle, whole);
-        handle.client.release(Ino(handle.file.capability.ino), NO_NUMBER).map_err(|e| errno(&e))
+        self.closed.add(&handle.client, Ino(handle.file.capability.ino));
     }
 }
 

@@ -3,6 +3,7 @@
 //! After ENOSYS the kernel asks no more, and does without.
 
 use crate::attr::file_attr;
+use crate::closed::Closed;
 use crate::handle::Handles;
 use crate::lock::{Asked, Locks, is_of_whole_file};
 use crate::options::Options;
@@ -35,6 +36,7 @@ pub struct MountedFiles {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) handles: Handles,
     pub(crate) locks: Locks,
+    pub(crate) closed: Closed,
     attr_timeout: Duration,
     entry_timeout: Duration,
 }
@@ -49,6 +51,7 @@ impl MountedFiles {
             locks: Locks::new(sessions.clone()),
             sessions,
             handles: Handles::default(),
+            closed: Closed::default(),
             attr_timeout: options.attr_timeout,
             entry_timeout: options.entry_timeout,
         }
@@ -321,7 +324,8 @@ impl Filesystem for MountedFiles {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        empty(self.close(handle, whole), reply);
+        self.close(handle, whole);
+        reply.ok();
     }
 
     fn fsync(&self, request: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
@@ -340,7 +344,8 @@ impl Filesystem for MountedFiles {
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        empty(self.close(handle, None), reply);
+        self.close(handle, None);
+        reply.ok();
     }
 
     fn fsyncdir(&self, request: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {

@@ -9,6 +9,7 @@
 
 mod attr;
 mod caller;
+mod closed;
 mod data;
 mod directory;
 mod filesystem;

@@ -9,6 +9,8 @@ use crate::{PATH_LEN_MAX, PAYLOAD_LEN_MAX, XATTR_VALUE_LEN_MAX};
 use isonomia_units::Ino;
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
+/// Bytes of an inode's number in an [`Op::ReleaseMany`].
+pub const INO_LEN: usize = size_of::<u64>();
 /// First field of every request on the wire.
 pub const REQUEST_MAGIC: u32 = u32::from_le_bytes(*b"iso1");
 
@@ -106,6 +108,9 @@ ops! {
     ListXattrs = 26,
     /// Removes the extended attribute path2 of the path.
     RemoveXattr = 27,
+    /// Gives back one reference of this session, as the open file 0, to each of the inodes whose numbers (8 bytes each)
+    /// stand in place of the path. It is charged as so many operations.
+    ReleaseMany = 28,
 }
 
 /// Bits of [`RequestHeader::flags`].
@@ -338,6 +343,11 @@ impl RequestHeader {
     pub fn names_len(&self) -> usize {
         let value_len = if self.op == Op::SetXattr as u16 { self.len as usize } else { 0 };
         usize::from(self.path_len) + usize::from(self.path2_len) + value_len
+    }
+
+    /// How many operations the request is charged as.
+    pub fn operations(&self, op: Op) -> u64 {
+        if op == Op::ReleaseMany { u64::from(self.path_len) / INO_LEN as u64 } else { 1 }
     }
 
     /// Bytes of payload that follow the names: only writes have them.

@@ -206,7 +206,7 @@ impl Core {
         let target = self.target_of(op, &header).ok_or(Unqueued::UnknownTarget(header.target))?;
         let bytes = if reads_or_writes(op) { Bytes(u64::from(header.len)) } else { Bytes(0) };
         let is_continued = reads_or_writes(op) && progress.is_continued(op, &header);
-        let cost = target.cost(bytes, is_continued);
+        let cost = Nanos(target.cost(bytes, is_continued).0.saturating_mul(header.operations(op).max(1)));
         let pending = Pending { connection: connection.clone(), slot, header, op, names, arrived: now, cost };
         target.enqueue(now, pending).map_err(|_| Unqueued::Full)?;
         self.arrivals.fetch_add(1, Ordering::Release);

@@ -5,7 +5,7 @@ use crate::connection::Connection;
 use crate::core::Core;
 use crate::lock;
 use isonomia_proto::fs::{Attr, Capability, Layout, access};
-use isonomia_proto::request::{Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
+use isonomia_proto::request::{INO_LEN, Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
 use isonomia_store::{Caller, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange, XattrHow};
 use isonomia_units::{Ino, TargetId};
 use std::sync::atomic::Ordering;
@@ -137,12 +137,13 @@ fn operate(
         Op::Link => store.link(caller, at, path, follow, at2, path2, now)?,
         Op::Symlink => store.symlink(caller, path, at2, path2, now)?,
         Op::Open => return open(store, connection, caller, header, path, reply),
-        Op::Release => {
-            if connection.process.release(at, header.owner) {
-                store.release(at)?;
-                core.file_closed(at, header.owner);
-            }
-            return Ok(());
+        Op::Release => return core.release(connection, at, header.owner),
+        Op::ReleaseMany => {
+            let (numbers, rest) = path.as_chunks::<INO_LEN>();
+            let released = numbers.iter().map(|ino| core.release(connection, Ino(u64::from_le_bytes(*ino)), 0));
+            // One that fails keeps none of the others.
+            let failed = released.filter_map(Result::err).last();
+            return if rest.is_empty() { failed.map_or(Ok(()), Err) } else { Err(StoreError::Invalid) };
         }
         Op::Adopt => {
             store.verify(&header.capability())?;

@@ -1,10 +1,11 @@
 //! Client processes: what their connections have in common, and what goes with them.
 
 use crate::clock;
-use crate::connection::ClientProcess;
+use crate::connection::{ClientProcess, Connection};
 use crate::core::Core;
 use crate::departed::References;
 use crate::locks::Owner;
+use isonomia_store::StoreError;
 use isonomia_units::{Ino, Nanos};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -38,6 +39,15 @@ impl Core {
             Some(held)
         };
         to_give_back.into_iter().for_each(|references| self.give_back(references));
+    }
+
+    /// Gives back one reference of the process to `ino` as the open file `number`, if it has one.
+    pub fn release(&self, connection: &Connection, ino: Ino, number: u64) -> Result<(), StoreError> {
+        if connection.process.release(ino, number) {
+            self.store.release(ino)?;
+            self.file_closed(ino, number);
+        }
+        Ok(())
     }
 
     fn give_back(&self, references: References) {

@@ -172,3 +172,19 @@ fn extended_attributes_are_served_over_both_transports_and_after_a_restart() {
         assert_eq!(client.get_xattr(Ino::ROOT, path, true, b"user.large", &mut []), Ok(65_536));
     }
 }
+
+#[test]
+fn many_references_are_given_back_at_once() {
+    let running = start(|_| {});
+    for client in &running.clients() {
+        let open = |name: &[u8]| Ino(client.open(Ino::ROOT, name, &create()).unwrap().capability.ino);
+        let inos: Vec<Ino> = (0..100).map(|i| open(format!("f{i}").as_bytes())).collect();
+        (0..100).for_each(|i| client.unlink(Ino::ROOT, format!("f{i}").as_bytes()).unwrap());
+        let is_there = |ino: &&Ino| client.get_attr(**ino, b"", true).is_ok();
+        client.release_many(&inos[..60]).unwrap();
+        assert_eq!((inos[..60].iter().filter(is_there).count(), inos[60..].iter().filter(is_there).count()), (0, 40));
+        // One that is not held keeps none of the others.
+        client.release_many(&inos[50..]).unwrap();
+        assert_eq!(inos.iter().filter(is_there).count(), 0);
+    }
+}

@@ -4,9 +4,11 @@
 //! Python is, field by field, what the command line prints with `--json`, and an error has the same words.
 //!
 //! Python can go on in other threads meanwhile. Simulations and reproductions end soon after Ctrl-C; the other functions finish first,
-//! which takes them well under a second but for the largest plans.
+//! which takes them well under a second but for the largest plans. The classes of [`files`] are calls, not questions: they
+//! raise `OSError`.
 
 mod answers;
+mod files;
 mod policy;
 mod program;
 mod reproduction;
@@ -44,6 +46,8 @@ mod _native {
     use super::Error;
     #[pymodule_export]
     use super::answers::{allocate, plan_pack, plan_schedule, toml_of_json};
+    #[pymodule_export]
+    use super::files::{File, Files};
     #[pymodule_export]
     use super::policy::shares;
     #[pymodule_export]

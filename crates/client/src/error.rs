@@ -9,7 +9,8 @@ pub enum Error {
     /// The server refused or failed, with this errno.
     #[error("{0}")]
     Server(Errno),
-    /// The path leads out of the file system through an absolute symbolic link: this is where to.
+    /// The path leads out of the file system through a symbolic link: this is where to, absolute or, with `..` first,
+    /// from the file system's root.
     #[error("leads to {}", String::from_utf8_lossy(.0))]
     Outside(Box<[u8]>),
     /// An argument that no server could serve.

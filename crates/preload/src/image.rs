@@ -8,7 +8,7 @@ use crate::connection::client;
 use crate::exec::List;
 use crate::foreign::CPath;
 use crate::placeholder::{self, Memory};
-use crate::serve::{Routed, refusal, route};
+use crate::serve::{Routed, absolute_target, refusal, route};
 use crate::{cwd, environment, number, table};
 use isonomia_client::{Client, Error, FileKind, Ino, OpenFile, OpenHow, access};
 use rustix::io::Errno;
@@ -103,10 +103,11 @@ fn follow_into(mut routed: Routed, named: &[u8], inserted: &mut Vec<CString>) ->
         };
         match load(client()?, at, &path, named, inserted) {
             Err(Error::Outside(target)) => {
+                let target = absolute_target(target);
                 routed = match route(libc::AT_FDCWD, &target)? {
                     Routed::Ours { at, path } => Routed::Ours { at, path: path.into_owned().into() },
                     Routed::TheirsBy(other) => Routed::TheirsBy(other),
-                    Routed::Theirs => Routed::TheirsBy(target.into_vec()),
+                    Routed::Theirs => Routed::TheirsBy(target),
                 };
             }
             loaded => return loaded,

@@ -79,13 +79,13 @@ extern "C" fn after_fork() {
 }
 
 extern "C" fn after_fork_in_child() {
-    after_fork();
     begin_as_child();
     table::inherit_locked();
 }
 
-/// What was the parent's alone is forgotten.
+/// What was the parent's alone is forgotten. Locks are free: whoever held one is not here.
 fn begin_as_child() {
+    after_fork();
     number::begin_anew();
     placeholder::forget_spares();
     table::forget_references();
@@ -174,7 +174,7 @@ hook! {
 
 hook! {
     fn _Fork() -> libc::pid_t, real {
-        // No handlers run, and none of their locks may be waited for: this may be a signal handler.
+        // This may be a signal handler: no locks are taken before, as for a fork.
         recycle::begin_generation();
         let child = real();
         if child == 0 {

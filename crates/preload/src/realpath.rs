@@ -3,8 +3,8 @@
 use crate::connection::client;
 use crate::foreign::{CPath, malloc_string};
 use crate::hook::{fail, returned};
-use crate::route::split_last;
-use crate::serve::{Routed, refusal, route};
+use crate::route::{climbs_out, split_last, trim_start};
+use crate::serve::{Routed, absolute_target, refusal, route};
 use crate::{cwd, environment};
 use isonomia_client::{Client, Error, FileKind, Ino};
 use rustix::io::Errno;
@@ -32,7 +32,12 @@ fn resolve(client: &Client, mut at: Ino, path: &[u8]) -> Result<Resolved, Error>
             Ok(attr) if attr.kind() == FileKind::Symlink => {
                 let (directory, _) = split_last(&path);
                 let text = client.readlink(at, &path)?;
-                if text.first() == Some(&b'/') { Err(text) } else { Ok([directory, b"/", &text].concat()) }
+                let joined = [trim_start(directory), b"/", &text].concat();
+                match text.first() {
+                    Some(b'/') => Err(text),
+                    _ if climbs_out(&joined) => Err([prefix, &client.path_of(at)?, b"/", &joined].concat()),
+                    _ => Ok(joined),
+                }
             }
             Ok(_) => {
                 let (directory, name) = split_last(&path);
@@ -40,7 +45,7 @@ fn resolve(client: &Client, mut at: Ino, path: &[u8]) -> Result<Resolved, Error>
                 let directory = cwd::absolute(client, prefix, Ino(directory.ino))?;
                 return Ok(Resolved::Ours([&directory, &b"/"[..], name].concat()));
             }
-            Err(Error::Outside(target)) => Err(target.into_vec()),
+            Err(Error::Outside(target)) => Err(absolute_target(target)),
             Err(error) => return Err(error),
         };
         path = match step {

@@ -44,6 +44,10 @@ pub const fn refusal(errno: Errno) -> Error {
 #[inline]
 pub fn route(dir: c_int, path: &[u8]) -> Result<Routed<'_>, Error> {
     let Some(prefix) = environment::prefix() else { return Ok(Routed::Theirs) };
+    if path.len() >= PATH_LEN_MAX {
+        // The kernel looks at no such path, wherever it leads.
+        return Err(refusal(Errno::NAMETOOLONG));
+    }
     if path.first() == Some(&b'/') {
         return Ok(match prefix.locate(path) {
             Place::Outside => Routed::Theirs,
@@ -115,6 +119,14 @@ fn join(base: &[u8], path: &[u8]) -> Vec<u8> {
     [base, b"/", path].concat()
 }
 
+/// Where a link leads that the server could not follow, as an absolute path: one that climbs does so from the prefix.
+pub fn absolute_target(target: Box<[u8]>) -> Vec<u8> {
+    match environment::prefix() {
+        Some(prefix) if target.first() != Some(&b'/') => join(prefix.path(), &target),
+        _ => target.into_vec(),
+    }
+}
+
 /// Does an operation on `path` where it leads: `ours` by the client, `real` (with the directory and the path that
 /// the kernel is to see) elsewhere.
 pub fn by_path<T: Failure>(
@@ -124,7 +136,7 @@ pub fn by_path<T: Failure>(
     real: impl FnOnce(c_int, CPath) -> T,
 ) -> T {
     let Some(text) = path.bytes() else { return real(dir, path) };
-    let mut outside: Option<Box<[u8]>> = None;
+    let mut outside: Option<Vec<u8>> = None;
     for _ in 0..LINKS_MAX {
         let from = outside.take();
         let (here, at_dir) = match &from {
@@ -139,7 +151,7 @@ pub fn by_path<T: Failure>(
             Err(error) => Err(error),
         };
         match served {
-            Err(Error::Outside(target)) => outside = Some(target),
+            Err(Error::Outside(target)) => outside = Some(absolute_target(target)),
             served => return returned(served),
         }
     }
@@ -251,7 +263,7 @@ fn resolve_directory(client: &Client, at: Ino, path: &[u8]) -> Result<(Ino, Vec<
     for _ in 0..LINKS_MAX {
         match client.get_attr(at, &directory, true) {
             Ok(attr) => return Ok((Ino(attr.ino), name.to_vec())),
-            Err(Error::Outside(target)) => match route(libc::AT_FDCWD, &target)? {
+            Err(Error::Outside(target)) => match route(libc::AT_FDCWD, &absolute_target(target))? {
                 Routed::Ours { at: next, path } => {
                     directory = path.into_owned();
                     at = next;

@@ -7,7 +7,7 @@ mod server;
 
 use server::{PREFIX, TestServer};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// Kind, permissions, size, links, target, and content of everything below the working directory.
 const DUMP: &str = "find . -mindepth 1 -printf '%y %m %n %l %P\\n' | sort; find . -type f -printf '%s %P\\n' | sort; \
@@ -83,6 +83,11 @@ fn programs_become_others() {
 #[test]
 fn files_are_no_terminals_or_sockets() {
     compare("kinds.sh", &["cc"]);
+}
+
+#[test]
+fn names_of_every_kind() {
+    compare("names.sh", &["python3"]);
 }
 
 #[test]
@@ -187,8 +192,7 @@ fn a_killed_server_is_an_error_within_the_time_out_and_not_an_end() {
                   print(open('/dev/null').read() == '')\n";
     let mut command = server.command("python3");
     command.args(["-c", script]).env("ISONOMIA_TIMEOUT_S", "1");
-    let mut program =
-        command.stdin(std::process::Stdio::piped()).stdout(std::process::Stdio::piped()).spawn().expect("python3 runs");
+    let mut program = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("python3 runs");
     let mut output = std::io::BufReader::new(program.stdout.take().expect("its output"));
     let mut line = String::new();
     std::io::BufRead::read_line(&mut output, &mut line).expect("its first line");
@@ -199,6 +203,45 @@ fn a_killed_server_is_an_error_within_the_time_out_and_not_an_end() {
     std::io::Read::read_to_string(&mut output, &mut rest).expect("the rest");
     assert_eq!(rest, "ETIMEDOUT\nTrue\n");
     assert!(program.wait().expect("it ends").success());
+}
+
+/// No connection is made before the first look under the prefix; it would be seen then.
+#[test]
+fn a_socket_is_opened_at_the_first_touch_and_not_before() {
+    let server = TestServer::start();
+    let script = "import os\n\
+                  def sockets():\n    \
+                  return sum(os.path.lexists(f'/proc/self/fd/{fd}') and os.readlink(f'/proc/self/fd/{fd}').startswith('socket:') \
+                  for fd in os.listdir('/proc/self/fd'))\n\
+                  os.stat('/etc/passwd'); open('/dev/null').read(); os.listdir('/'); os.system('true')\n\
+                  before = sockets()\n\
+                  os.stat('/isonomia')\n\
+                  print(before, sockets() > before)\n";
+    let output = server.command("python3").args(["-c", script]).stdin(Stdio::null()).output().expect("python3 runs");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "0 True\n", "{}", printed(output.clone(), PREFIX));
+}
+
+/// A program that the library cannot be loaded into runs as if nothing were; `isonomia run` says so in one line.
+#[test]
+fn a_static_program_runs_unharmed() {
+    let server = TestServer::start();
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let source = scratch.path().join("static.c");
+    let program = scratch.path().join("static");
+    let text = "#include <stdio.h>\nint main(void) { FILE *f = fopen(\"/isonomia/x\", \"w\"); return puts(f ? \"there\" : \"here\") < 0; }\n";
+    std::fs::write(&source, text).expect("a source");
+    let built = Command::new("cc").args(["-static", "-o"]).arg(&program).arg(&source).status().expect("cc runs");
+    assert!(built.success(), "no static C library: apt-get install libc6-dev");
+    let mut run = server.command(product::built("isonomia").to_str().expect("a path in UTF-8"));
+    run.env_remove("LD_PRELOAD").args(["run", "--"]).arg(&program);
+    let output = run.output().expect("it runs");
+    let expected = format!(
+        "here\n\n--- stderr\nisonomia: {} is statically linked: it runs, but without the files of /isonomia\n\n--- exit status: 0",
+        program.display()
+    );
+    assert_eq!(printed(output, "no root"), expected);
+    let bare = server.command(program.to_str().expect("a path in UTF-8")).output().expect("it runs");
+    assert_eq!(printed(bare, "no root"), "here\n\n--- stderr\n\n--- exit status: 0");
 }
 
 #[test]

@@ -36,9 +36,10 @@ pub enum StoreError {
     /// More symbolic links on the way than [`crate::SYMLINKS_MAX`], or one where none is allowed.
     #[error("too many symbolic links")]
     TooManyLinks,
-    /// The walk met a symbolic link with an absolute text; where that leads is known to the client only. Holds the
-    /// text with what was left of the path.
-    #[error("the path leaves the file system at an absolute symbolic link")]
+    /// The walk met a symbolic link with an absolute text, or one that climbs above the root; where that leads is
+    /// known to the client only. Holds the text with what was left of the path: absolute, or from the root on with `..`
+    /// first.
+    #[error("the path leaves the file system at a symbolic link")]
     Outside(Vec<u8>),
     /// An argument that no state of the file system would accept.
     #[error("invalid argument")]

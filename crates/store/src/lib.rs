@@ -14,7 +14,8 @@
 //! * Access times are changed by `utimes` only. Times are the caller's (`now`): nothing here reads a clock.
 //! * Every write clears the set-id bits, root's too: it comes with a capability, not with a user.
 //! * The space in use is taken to be the size, holes included.
-//! * A symbolic link with an absolute text cannot be followed here: [`StoreError::Outside`] tells the client.
+//! * A symbolic link with an absolute text, or one that climbs above the root, cannot be followed here:
+//!   [`StoreError::Outside`] tells the client.
 //! * Fifos, sockets, and device nodes exist as names; opening one fails with `ENXIO`.
 //! * Of extended attributes there are those of users (`user.`) only.
 //! * Cut files whose times are to stay (`truncate` to the same size) get new ones all the same.

@@ -9,6 +9,7 @@ use crate::permission::MAY_EXECUTE;
 use crate::record::Body;
 use crate::{Caller, Store, StoreError};
 use isonomia_proto::PATH_LEN_MAX;
+use isonomia_units::Ino;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -171,6 +172,10 @@ impl Walk<'_, '_> {
             let end = rest.iter().position(|b| *b == b'/').unwrap_or(rest.len());
             let (name, after) = rest.split_at(end);
             let more = trim_slashes(after);
+            // A link may lead further up than this file system goes; the caller's own `..` at the root stays there.
+            if name == b".." && self.links > 0 && dir.ino == Ino::ROOT.0 {
+                return Err(StoreError::Outside(rest.to_vec()));
+            }
             if more.is_empty() {
                 return Ok(Outcome::Last(Step { dir, last: name, slash: !after.is_empty() }));
             }

@@ -134,7 +134,7 @@ fn times_change_as_posix_says() {
 }
 
 #[test]
-fn an_absolute_link_is_the_clients_to_follow() {
+fn a_link_that_leads_out_is_the_clients_to_follow() {
     let dir = scratch_dir();
     let store = Store::open(&config(dir.path(), 1)).unwrap();
     store.symlink(&ROOT, b"/else/where", Ino::ROOT, b"l", at(1)).unwrap();
@@ -146,6 +146,18 @@ fn an_absolute_link_is_the_clients_to_follow() {
     assert_eq!(outside(b"l"), "/else/where");
     assert_eq!(outside(b"l/a/../b/"), "/else/where/a/../b/");
     assert_eq!(outside(b"m/y"), "/else/where/x/y");
+    store.mkdir(&ROOT, Ino::ROOT, b"d", 0o755, at(1)).unwrap();
+    store.symlink(&ROOT, b"../../up/../x", Ino::ROOT, b"d/climbs", at(1)).unwrap();
+    store.symlink(&ROOT, b"../..", Ino::ROOT, b"d/above", at(1)).unwrap();
+    store.symlink(&ROOT, b"../d", Ino::ROOT, b"d/down", at(1)).unwrap();
+    assert_eq!(outside(b"d/climbs/y"), "../up/../x/y");
+    assert_eq!(outside(b"d/above"), "..");
+    assert_eq!(outside(b"d/above/"), "../");
+    assert_eq!(outside(b"d/down/../../z"), "../z");
+    // What the caller writes stays at the root, as in every file system.
+    for path in [&b"../d"[..], b"d/../../d", b"d/down/.", b"d/down/../d"] {
+        assert_eq!(store.get_attr(&ROOT, Ino::ROOT, path, true).unwrap().mode, 0o40_755);
+    }
     let lstat = store.get_attr(&ROOT, Ino::ROOT, b"l", false).unwrap();
     assert_eq!((lstat.mode, lstat.size_bytes), (0o120_777, 11));
 }

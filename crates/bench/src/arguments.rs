@@ -10,7 +10,7 @@ const CLIENTS_MAX: i64 = 64;
 
 /// Measure Isonomia on this machine
 ///
-/// Without a command: speed, then fairness.
+/// Without a command: speed, fairness, and overhead.
 #[derive(Debug, Parser)]
 #[command(name = "isonomia-bench", version, max_term_width = 100)]
 pub struct Arguments {
@@ -22,6 +22,9 @@ pub struct Arguments {
 pub enum Command {
     Speed(SpeedOptions),
     Fairness(FairnessOptions),
+    Overhead(OverheadOptions),
+    #[command(hide = true)]
+    Calls(CallsOptions),
     #[command(hide = true)]
     Worker(WorkerOptions),
 }
@@ -32,7 +35,7 @@ impl Arguments {
         let with_defaults = |name| Self::parse_from(["isonomia-bench", name]).command;
         match self.command {
             Some(command) => vec![command],
-            None => ["speed", "fairness"].into_iter().filter_map(with_defaults).collect(),
+            None => ["speed", "fairness", "overhead"].into_iter().filter_map(with_defaults).collect(),
         }
     }
 }
@@ -90,6 +93,21 @@ pub struct FairnessOptions {
     pub only: Option<String>,
 }
 
+/// What the preload library adds to calls that do not concern it
+#[derive(Args, Debug)]
+pub struct OverheadOptions {
+    #[command(flatten)]
+    pub common: CommonOptions,
+}
+
+/// One process that makes calls for `overhead`, told by its parent when
+#[derive(Args, Debug)]
+pub struct CallsOptions {
+    /// The file to open and to read
+    #[arg(long)]
+    pub path: PathBuf,
+}
+
 /// One client process, told by its parent what to do
 #[derive(Args, Debug)]
 pub struct WorkerOptions {
@@ -135,7 +153,7 @@ mod tests {
     #[test]
     fn without_a_command_everything_is_measured() {
         let commands = Arguments::try_parse_from(["b"]).unwrap().commands();
-        assert!(matches!(commands[..], [Command::Speed(_), Command::Fairness(_)]));
+        assert!(matches!(commands[..], [Command::Speed(_), Command::Fairness(_), Command::Overhead(_)]));
     }
 
     #[test]

@@ -1,6 +1,7 @@
-//! The program `isonomia-bench`: speed beside tmpfs, and fairness between jobs, measured through real processes.
+//! The program `isonomia-bench`: speed beside tmpfs, fairness between jobs, and the price of the preload library for
+//! others' calls, measured through real processes.
 //!
-//! * [`speed`] and [`fairness`] say what is measured; [`report`] writes what came out.
+//! * [`speed`], [`fairness`], and [`overhead`] say what is measured; [`report`] writes what came out.
 //! * A [`crew`] of [`worker`] processes does one [`task`] at a time, all starting at the same instant. The same
 //!   program text runs on tmpfs, under the preload library, and over the client library ([`access`]).
 //! * [`server`] is the server under test, a process of its own.
@@ -16,6 +17,7 @@ mod crew;
 mod fairness;
 mod host;
 mod offsets;
+mod overhead;
 mod report;
 mod server;
 mod session;
@@ -35,6 +37,8 @@ fn main() -> ExitCode {
     let done = commands.try_for_each(|command| match command {
         Command::Speed(options) => speed::run(&options),
         Command::Fairness(options) => fairness::run(&options),
+        Command::Overhead(options) => overhead::run(&options),
+        Command::Calls(options) => overhead::make_calls(&options),
         Command::Worker(options) => worker::run(&options),
     });
     match done {

@@ -4,7 +4,7 @@ use crate::dir::{closedir, fdopendir, opendir, readdir};
 use crate::foreign::{CPath, Out};
 use crate::hook::{errno_number, fail, failed_with, set_errno_number};
 use crate::serve::{Routed, route};
-use crate::{open, stat};
+use crate::{cwd, open, stat};
 use libc::{DIR, dirent64};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
@@ -160,9 +160,36 @@ scans! {
 struct Walk<'a> {
     flags: c_int,
     visit: &'a dyn Fn(&CStr, &libc::stat, c_int, &Ftw) -> c_int,
+    /// With `FTW_CHDIR`: the working directory at the start, from which relative paths are meant.
+    home: Option<CString>,
 }
 
 impl Walk<'_> {
+    /// `path` as it is reached from wherever the working directory is meanwhile.
+    fn reached(&self, path: &CStr) -> CString {
+        match &self.home {
+            Some(home) if path.to_bytes().first() != Some(&b'/') => {
+                CString::new([home.as_bytes(), b"/", path.to_bytes()].concat()).unwrap_or_default()
+            }
+            _ => path.to_owned(),
+        }
+    }
+
+    /// Calls the program's function, with `FTW_CHDIR` in the directory that holds the file.
+    fn report(&self, path: &CStr, found: &libc::stat, kind: c_int, place: &Ftw) -> c_int {
+        if self.home.is_some() {
+            let reached = self.reached(path);
+            let above = || reached.as_bytes().iter().rposition(|b| *b == b'/').map_or(0, |slash| slash.max(1));
+            // A directory that is left is reported from inside, by the C library as well.
+            let end = if kind == FTW_DP { reached.as_bytes().len() } else { above() };
+            let holder = CString::new(&reached.as_bytes()[..end]).unwrap_or_default();
+            if cwd::chdir(CPath::new(&holder)) != 0 {
+                return -1;
+            }
+        }
+        (self.visit)(path, found, kind, place)
+    }
+
     /// Visits `path` and what is below; the first result other than 0 ends the walk.
     fn walk(&self, path: &CStr, level: c_int) -> c_int {
         if level > DEPTH_MAX {
@@ -173,14 +200,14 @@ impl Walk<'_> {
         // SAFETY: zeros are a value of this structure of numbers.
         let mut found: libc::stat = unsafe { std::mem::zeroed() };
         let physical = self.flags & FTW_PHYS != 0;
-        let kind = self.kind(path, &mut found, physical);
+        let kind = self.kind(&self.reached(path), &mut found, physical);
         let Some(kind) = kind else { return -1 };
         if kind != FTW_D {
-            return (self.visit)(path, &found, kind, &place);
+            return self.report(path, &found, kind, &place);
         }
         let depth_first = self.flags & FTW_DEPTH != 0;
         if !depth_first {
-            let result = (self.visit)(path, &found, FTW_D, &place);
+            let result = self.report(path, &found, FTW_D, &place);
             match result {
                 0 => {}
                 FTW_SKIP_SUBTREE if self.flags & FTW_ACTIONRETVAL != 0 => return 0,
@@ -188,7 +215,7 @@ impl Walk<'_> {
             }
         }
         let mut names: Vec<CString> = Vec::new();
-        let listed = for_each_entry(opendir(CPath::new(path)), |entry| {
+        let listed = for_each_entry(opendir(CPath::new(&self.reached(path))), |entry| {
             // SAFETY: names in entries end in NUL.
             let name = unsafe { CStr::from_ptr(entry.d_name.as_ptr()) };
             if name != c"." && name != c".." {
@@ -197,7 +224,7 @@ impl Walk<'_> {
             Ok(())
         });
         if listed.is_err() {
-            return if failed_with(Errno::ACCESS) { (self.visit)(path, &found, FTW_DNR, &place) } else { -1 };
+            return if failed_with(Errno::ACCESS) { self.report(path, &found, FTW_DNR, &place) } else { -1 };
         }
         for name in names {
             let separator: &[u8] = if path.to_bytes().ends_with(b"/") { b"" } else { b"/" };
@@ -208,7 +235,7 @@ impl Walk<'_> {
                 other => return other,
             }
         }
-        if depth_first { (self.visit)(path, &found, FTW_DP, &place) } else { 0 }
+        if depth_first { self.report(path, &found, FTW_DP, &place) } else { 0 }
     }
 
     fn kind(&self, path: &CStr, found: &mut libc::stat, physical: bool) -> Option<c_int> {
@@ -237,19 +264,28 @@ fn walk_simple(path: CPath, visit: Visit) -> c_int {
 }
 
 fn walk_more(path: CPath, visit: VisitMore, flags: c_int) -> c_int {
-    if flags & FTW_CHDIR != 0 {
-        return fail(Errno::NOTSUP);
-    }
     start(path, flags, &|path: &CStr, found: &libc::stat, kind, place: &Ftw| visit(path.as_ptr(), found, kind, place))
 }
 
 fn start(path: CPath, flags: c_int, visit: &dyn Fn(&CStr, &libc::stat, c_int, &Ftw) -> c_int) -> c_int {
     let Some(text) = path.bytes() else { return fail(Errno::FAULT) };
     let end = text.iter().rposition(|b| *b != b'/').map_or(1, |last| last + 1);
-    match CString::new(&text[..end.min(text.len())]) {
-        Ok(path) => Walk { flags, visit }.walk(&path, 0),
-        Err(_) => fail(Errno::INVAL),
+    let Ok(path) = CString::new(&text[..end.min(text.len())]) else { return fail(Errno::INVAL) };
+    if flags & FTW_CHDIR == 0 {
+        return Walk { flags, visit, home: None }.walk(&path, 0);
     }
+    let mut buffer: [c_char; libc::PATH_MAX as usize] = [0; libc::PATH_MAX as usize];
+    if cwd::getcwd(buffer.as_mut_ptr(), buffer.len()).is_null() {
+        return -1;
+    }
+    // SAFETY: `getcwd` ended the path with a NUL.
+    let home = unsafe { CStr::from_ptr(buffer.as_ptr()) }.to_owned();
+    let walk = Walk { flags, visit, home: Some(home.clone()) };
+    let result = walk.walk(&path, 0);
+    let failure = errno_number();
+    let back = cwd::chdir(CPath::new(&home));
+    set_errno_number(failure);
+    if back == 0 { result } else { -1 }
 }
 
 macro_rules! walks {

@@ -1,11 +1,13 @@
-/* Walks by fts: one line for every entry, for each of several ways to walk. */
+/* Walks by fts, and by nftw with the working directory changed: one line for every entry, for each of several ways to walk. */
 #define _GNU_SOURCE
 #include <sys/types.h>
 #include <sys/stat.h>
 #include <errno.h>
 #include <fts.h>
+#include <ftw.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static int looks;
 
@@ -61,8 +63,25 @@ static void walk(const char *title, char **roots, int options)
 	printf("end: %s, close %d\n", strerror(errno), fts_close(tree));
 }
 
+static int visit(const char *path, const struct stat *found, int kind, struct FTW *place)
+{
+	char here[5000];
+	struct stat st;
+	printf("%d %s base %d level %d in %s %d\n", kind, path, place->base, place->level,
+	       strrchr(getcwd(here, sizeof here), '/'), lstat(path + place->base, &st) == 0 && st.st_ino == found->st_ino);
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
+	if (!strcmp(argv[1], "nftw")) {
+		for (int flags = 0; flags < 2; flags++)
+			for (char **root = argv + 2; *root; root++)
+				printf("= %d\n", nftw(*root, visit, 9, FTW_CHDIR | FTW_PHYS | (flags ? FTW_DEPTH : 0)));
+		char here[5000];
+		printf("back in %s\n", strrchr(getcwd(here, sizeof here), '/'));
+		return 0;
+	}
 	walk("physical", argv + 1, FTS_PHYSICAL | FTS_NOCHDIR);
 	walk("logical", argv + 1, FTS_LOGICAL);
 	walk("dots", argv + 1, FTS_PHYSICAL | FTS_SEEDOT | FTS_NOCHDIR);

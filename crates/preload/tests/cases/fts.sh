@@ -13,3 +13,5 @@ chmod 0 tree/shut
 $SCRATCH/fts tree tree/d/ rootlink missing tree/again
 echo $?
 $SCRATCH/fts "$PWD/tree/d" tree/../tree/names | sed -E "s|$PWD|HERE|g; s|(path HERE[^ ]*)/[0-9]+|\1/N|"
+cd tree/d
+"$SCRATCH/fts" nftw e ../listed "${PWD%/d}/names" | sed -E "s|${PWD%/tree/d}|HERE|g; s|(HERE.*) base [0-9]+|\1 base N|" | sort

@@ -12,6 +12,7 @@
 mod beyond;
 mod evaluation;
 mod example;
+mod guarantee;
 mod requests;
 mod sweeps;
 mod system;
@@ -58,6 +59,12 @@ pub static PAPER: Paper = Paper {
             items: &["sources", "coflow"],
             about: "where GIFT's gain comes from, and what coflow scheduling adds to it",
             run: beyond::run,
+        },
+        Study {
+            name: "choice",
+            items: &["guarantee"],
+            about: "which guarantee coflow scheduling should give, and whether choosing it by workload pays",
+            run: guarantee::run,
         },
         Study {
             name: "live",

@@ -8,16 +8,14 @@
 use super::system::{Gain, Named, coflow, gains, gift, interval, pofs, pofs_banked, run_all};
 use crate::claims::{Claim, Verdict};
 use crate::data::Data;
-use crate::run::{Context, Figure, Finding, Stopped};
+use crate::run::{Context, Finding, Stopped};
 use isonomia_allocation::Order;
-use isonomia_plot::{Line, Plot};
 use isonomia_sim::fluid::population::Population;
 use isonomia_sim::fluid::{Decisions, Outcome};
 use isonomia_units::Nanos;
 use serde_json::json;
 
 const DAY: u64 = 86_400;
-const GUARANTEES: [f64; 6] = [0.0, 0.2, 0.5, 0.8, 0.9, 1.0];
 const ORDERS: [(&str, Order); 4] = [
     ("bottleneck", Order::Bottleneck),
     ("bssf", Order::Bssf),
@@ -125,7 +123,7 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
         title: "coflow scheduling with a guarantee".to_owned(),
         configuration,
         data: variants.data(&outcomes),
-        plots: vec![("guarantee", guarantees(&population, &seeds, context)?)],
+        plots: Vec::new(),
         claims: coflow_claims(&variants),
     };
     Ok(vec![sources, coflow])
@@ -226,27 +224,4 @@ fn coflow_claims(variants: &Variants) -> Vec<Claim> {
             why: "holds below 1 % for guarantee 0.8 without knowledge; in part if fewer than under GIFT".to_owned(),
         },
     ]
-}
-
-/// I/O time by guarantee, for the orders.
-fn guarantees(population: &Population, seeds: &[u64], context: &Context) -> Result<Figure, Stopped> {
-    let mut schemes = vec![pofs()];
-    for (name, order) in ORDERS {
-        schemes.extend(GUARANTEES.map(|guarantee| coflow(name, guarantee, order)));
-    }
-    // One seed shows the shape.
-    let outcomes = run_all(population, &seeds[..1], &schemes, context, "guarantees")?;
-    let line = |(number, (name, _)): (usize, &(&str, Order))| {
-        let point = |(at, guarantee): (usize, &f64)| {
-            let gain = Gain::over(&outcomes[0][0], &outcomes[0][1 + number * GUARANTEES.len() + at]);
-            (*guarantee, gain.io.max(0.0))
-        };
-        Line { label: (*name).to_owned(), points: GUARANTEES.iter().enumerate().map(point).collect(), reference: None }
-    };
-    Ok(Figure::Lines(Plot {
-        caption: "coflow: reduction of I/O time against POFS, first seed".to_owned(),
-        x: "guaranteed part of the fair share",
-        y: "per cent",
-        lines: ORDERS.iter().enumerate().map(line).collect(),
-    }))
 }

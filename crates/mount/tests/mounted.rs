@@ -112,9 +112,11 @@ fn two_mounts_see_each_others_bytes_and_names_at_once() {
     assert!(!path.exists() && mount.path().join("renamed").exists());
 }
 
-/// A program in the mount at `place` that runs Python: `file` is open, `outcome` tells what became of a call.
+/// A program in the mount at `place` that runs Python: `file` is open, `outcome` tells what became of a call. Who waits
+/// for ever is killed.
 fn python_with_file(place: &Path, script: &str) -> Command {
-    let prologue = "import errno, fcntl, os, struct, sys\n\
+    let prologue = "import errno, fcntl, os, signal, struct, sys\n\
+                    signal.alarm(100)\n\
                     def outcome(call, *arguments):\n    \
                         try: call(*arguments); return 'got it'\n    \
                         except OSError as error: return errno.errorcode[error.errno]\n\

@@ -244,6 +244,42 @@ fn a_static_program_runs_unharmed() {
     assert_eq!(printed(bare, "no root"), "here\n\n--- stderr\n\n--- exit status: 0");
 }
 
+/// The least 32-bit program: it ends with 7.
+#[cfg(target_arch = "x86_64")]
+fn program_of_32_bits() -> Vec<u8> {
+    const BASE: u32 = 0x0804_8000;
+    const HEADERS_LEN: u32 = 52 + 32;
+    let code = [0xb8, 1, 0, 0, 0, 0xbb, 7, 0, 0, 0, 0xcd, 0x80];
+    let len = HEADERS_LEN + code.len() as u32;
+    let mut file = [&b"\x7fELF\x01\x01\x01"[..], &[0; 9]].concat();
+    file.extend([2u16, 3].map(u16::to_le_bytes).concat());
+    file.extend([1, BASE + HEADERS_LEN, 52, 0, 0].map(u32::to_le_bytes).concat());
+    file.extend([52u16, 32, 1, 0, 0, 0].map(u16::to_le_bytes).concat());
+    file.extend([1, 0, BASE, BASE, len, len, 5, 0x1000].map(u32::to_le_bytes).concat());
+    file.extend(code);
+    file
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_32_bit_program_runs_unharmed() {
+    use std::os::unix::fs::PermissionsExt;
+    let server = TestServer::start();
+    let scratch = tempfile::tempdir().expect("a temporary directory");
+    let program = scratch.path().join("program");
+    std::fs::write(&program, program_of_32_bits()).expect("a program");
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("its mode");
+    if Command::new(&program).status().is_err() {
+        eprintln!("this kernel runs no 32-bit programs: skipped");
+        return;
+    }
+    let mut run = server.command(product::built("isonomia").to_str().expect("a path in UTF-8"));
+    let output = run.env_remove("LD_PRELOAD").args(["run", "--"]).arg(&program).output().expect("it runs");
+    let line =
+        format!("isonomia: {} is a 32-bit program: it runs, but without the files of /isonomia\n", program.display());
+    assert_eq!((output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()), (Some(7), line.as_str()));
+}
+
 #[test]
 fn a_process_that_never_touches_the_prefix_never_connects() {
     let mut server = TestServer::start();

@@ -84,7 +84,7 @@ impl Client {
         self.transact(request(file, owner, range, None), [b"", b""], &mut []).map(|_| ())
     }
 
-    /// What would keep [`Self::lock`] from taking a lock now.
+    /// What would keep [`Self::lock`] from taking a lock now. An owner that waited has given up with this.
     pub fn lock_in_the_way(
         &self,
         file: &Capability,

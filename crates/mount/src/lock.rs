@@ -152,6 +152,14 @@ impl Locks {
                     let _ = client.unlock(&attempt.handle.file.capability, Owner::Process(owner), range);
                 }
                 let until = (!waits).then(|| Instant::now() + CLOSING_MAX);
+                let attempt = Arc::new(attempt);
+                let given_up = attempt.clone();
+                let answer = move |outcome| {
+                    if outcome == Err(Errno::INTR) {
+                        given_up.give_up();
+                    }
+                    answer(outcome);
+                };
                 self.waiting.add(Waiter::new(thread, until, move || attempt.make(), answer));
             }
             outcome => answer(outcome),
@@ -200,6 +208,13 @@ impl Attempt {
         let locked =
             self.client.lock_for(self.pid, file, Owner::Process(self.owner), self.range, self.kind, self.waits);
         locked.map_err(|e| errno(&e))
+    }
+
+    /// Tells the server that the owner waits no more, or it would be taken for a part of a circle for a while.
+    fn give_up(&self) {
+        let file = &self.handle.file.capability;
+        // A server that cannot be told forgets it by itself.
+        let _ = self.client.lock_in_the_way(file, Owner::Process(self.owner), self.range, self.kind);
     }
 }
 

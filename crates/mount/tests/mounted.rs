@@ -206,6 +206,37 @@ fn an_open_files_lock_of_bytes_ends_with_its_last_descriptor() {
 }
 
 #[test]
+fn who_was_interrupted_is_no_part_of_a_circle() {
+    if !can_mount() {
+        return;
+    }
+    let server = TestServer::start();
+    let (mount, other) = (server.mount(""), server.mount_elsewhere());
+    File::create(mount.path().join("locked")).unwrap();
+    let script = "class Enough(Exception): pass\n\
+                  def enough(*_): raise Enough\n\
+                  fcntl.lockf(file, fcntl.LOCK_EX, 1, 0)\n\
+                  print('has one', flush=True); sys.stdin.read(1)\n\
+                  signal.signal(signal.SIGALRM, enough); signal.setitimer(signal.ITIMER_REAL, 0.1)\n\
+                  try: fcntl.lockf(file, fcntl.LOCK_EX, 1, 1)\n\
+                  except Enough: print('enough', flush=True)\n\
+                  sys.stdin.read(1); fcntl.lockf(file, fcntl.LOCK_UN); print('done', flush=True); sys.stdin.read()";
+    let mut first = python_with_file(mount.path(), script).spawn().unwrap();
+    says(&mut first, "has one\n");
+    let script = "fcntl.lockf(file, fcntl.LOCK_EX, 1, 1)\n\
+                  print('has another', flush=True); sys.stdin.read(1)\n\
+                  print(outcome(fcntl.lockf, file, fcntl.LOCK_EX, 1, 0), flush=True)";
+    let mut second = python_with_file(other.path(), script).spawn().unwrap();
+    says(&mut second, "has another\n");
+    first.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+    says(&mut first, "enough\n");
+    second.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+    first.stdin.as_mut().unwrap().write_all(b"x").unwrap();
+    says(&mut first, "done\n");
+    says(&mut second, "got it\n");
+}
+
+#[test]
 fn many_that_wait_leave_the_mount_to_others() {
     if !can_mount() {
         return;

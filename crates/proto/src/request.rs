@@ -171,7 +171,7 @@ pub mod lock {
     pub const WHOLE: u32 = 4;
     /// The owner is the open file of number `owner`, not this process.
     pub const OPEN_FILE: u32 = 8;
-    /// Only tell what is in the way.
+    /// Only tell what is in the way. Who asks this waits no more.
     pub const TEST: u32 = 16;
     /// The owner will ask again until it has the lock.
     pub const WAITS: u32 = 32;

@@ -140,9 +140,12 @@ impl Locks {
         })
     }
 
-    /// The lock that would keep `lock` from being given: of several the one with the lowest start.
+    /// The lock that would keep `lock` from being given: of several the one with the lowest start. Its owner waits no
+    /// more.
     pub fn conflict(&self, ino: Ino, family: Family, lock: &Lock) -> Option<Lock> {
-        self.table().conflict(ino, family, lock)
+        let mut table = self.table();
+        table.waiting.remove(&lock.owner);
+        table.conflict(ino, family, lock)
     }
 
     /// Gives up what `owner` holds of `span`.
@@ -283,8 +286,11 @@ mod tests {
         assert_eq!(at(2, 1, 1), Err(Denied::Held));
         assert_eq!(at(3, 2, 2), Err(Denied::Held));
         assert_eq!(at(1, 3, 3), Err(Denied::Deadlock));
-        // Who has not asked for a second does not wait any more.
-        assert_eq!(at(1, 3, 1_500), Err(Denied::Held));
+        // Who only asks what is in the way has given up, and who has not asked for a second.
+        assert_eq!(locks.conflict(INO, Family::Ranges, &lock(2, 3, 3, true)), Some(lock(3, 3, 3, true)));
+        assert_eq!(at(1, 3, 4), Err(Denied::Held));
+        assert_eq!(at(3, 2, 5), Err(Denied::Deadlock));
+        assert_eq!(at(3, 2, 1_500), Err(Denied::Held));
     }
 
     #[test]

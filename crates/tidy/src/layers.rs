@@ -8,7 +8,7 @@ const LAYERS: [&[&str]; 6] = [
     &["allocation", "placement", "planning", "plot", "policy", "proto"],
     &["sim", "store", "transport", "whatif"],
     &["client", "reproduce", "server"],
-    &["mount"],
+    &["conformance", "mount"],
     &["isonomia", "preload", "bench", "python", "tidy"],
 ];
 

@@ -1,0 +1,192 @@
+//! Operations and their outcomes.
+
+use serde::{Deserialize, Serialize};
+
+/// Files that an actor has open at once, at most.
+pub const SLOTS: usize = 3;
+
+/// What an actor is asked to do next.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Action {
+    /// To go on in this directory, with nothing open.
+    Begin(String),
+    /// To do this.
+    Do(Operation),
+}
+
+/// What rename does when the new name exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum RenameHow {
+    /// Replaces it.
+    Replace,
+    /// Fails.
+    NoReplace,
+    /// Exchanges the two.
+    Exchange,
+}
+
+/// One call. Paths are relative to the actor's directory; a slot that is not open gives `EBADF`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "they are the parameters of the calls")]
+pub enum Operation {
+    Open {
+        slot: usize,
+        path: String,
+        read: bool,
+        write: bool,
+        append: bool,
+        create: bool,
+        exclusive: bool,
+        truncate: bool,
+        no_follow: bool,
+        directory: bool,
+        mode: u32,
+    },
+    Close {
+        slot: usize,
+    },
+    Read {
+        slot: usize,
+        len: usize,
+    },
+    Write {
+        slot: usize,
+        len: usize,
+        fill: u8,
+    },
+    ReadAt {
+        slot: usize,
+        offset: u64,
+        len: usize,
+    },
+    WriteAt {
+        slot: usize,
+        offset: u64,
+        len: usize,
+        fill: u8,
+    },
+    Seek {
+        slot: usize,
+        to: u64,
+    },
+    SeekEnd {
+        slot: usize,
+    },
+    Resize {
+        slot: usize,
+        size: u64,
+    },
+    Truncate {
+        path: String,
+        size: u64,
+    },
+    Sync {
+        slot: usize,
+    },
+    StatSlot {
+        slot: usize,
+    },
+    Stat {
+        path: String,
+        follow: bool,
+    },
+    Mkdir {
+        path: String,
+        mode: u32,
+    },
+    Rmdir {
+        path: String,
+    },
+    Unlink {
+        path: String,
+    },
+    Rename {
+        path: String,
+        to: String,
+        how: RenameHow,
+    },
+    Link {
+        path: String,
+        to: String,
+    },
+    Symlink {
+        text: String,
+        path: String,
+    },
+    Readlink {
+        path: String,
+    },
+    List {
+        path: String,
+    },
+    Chmod {
+        path: String,
+        mode: u32,
+    },
+    Times {
+        path: String,
+        secs: i64,
+    },
+}
+
+/// Bytes, as runs of equal ones.
+pub type Runs = Vec<(u8, usize)>;
+
+/// What can be compared of an inode's attributes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attr {
+    /// Kind and permissions.
+    pub mode: u32,
+    /// Names; of a directory, also those its children know it by.
+    pub nlink: u64,
+    /// Bytes; 0 for a directory.
+    pub size: u64,
+    /// The time of the last modification, if it was set to one long ago.
+    pub mtime: Option<i64>,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "they are the results of the calls")]
+pub enum Outcome {
+    Done,
+    Count(u64),
+    Bytes(Runs),
+    Attr(Attr),
+    Names(Vec<String>),
+    Text(String),
+    Failed(i32),
+}
+
+/// Times before this were set by somebody.
+const LONG_AGO: i64 = 1_000_000_000;
+
+impl Attr {
+    /// Of what `stat` says.
+    pub fn new(mode: u32, nlink: u64, size: u64, mtime: i64) -> Self {
+        let is_directory = mode & 0o170_000 == 0o040_000;
+        Self { mode, nlink, size: if is_directory { 0 } else { size }, mtime: (mtime < LONG_AGO).then_some(mtime) }
+    }
+}
+
+impl Outcome {
+    /// Of bytes that were read.
+    pub fn of_bytes(bytes: &[u8]) -> Self {
+        let mut runs: Runs = Vec::new();
+        for &byte in bytes {
+            match runs.last_mut() {
+                Some((last, count)) if *last == byte => *count += 1,
+                _ => runs.push((byte, 1)),
+            }
+        }
+        Self::Bytes(runs)
+    }
+
+    /// Of names that were listed, in any order.
+    pub fn of_names(names: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        let mut names: Vec<String> =
+            names.into_iter().map(|name| String::from_utf8_lossy(&name).into_owned()).collect();
+        names.sort();
+        Self::Names(names)
+    }
+}

@@ -17,8 +17,8 @@ setup: ## Install what building needs, or name exactly what is missing
 	@scripts/setup build
 
 .PHONY: build
-build: setup ## Build the program and the preload library, optimised
-	$(CARGO) build --release --locked -p isonomia -p isonomia-preload
+build: setup ## Build the program and the preload libraries, optimised
+	$(CARGO) build --release --locked -p isonomia -p isonomia-preload -p isonomia-hints
 
 .PHONY: demo
 demo: build ## See what the sharing policies do, in under a minute
@@ -47,6 +47,9 @@ fuzz: setup ## Fuzz every decoder for FUZZ_SECONDS each (needs a C++ compiler)
 install: build ## Install below PREFIX (default /usr/local)
 	install -D -m 755 $(TARGET_DIR)/release/isonomia $(DESTDIR)$(PREFIX)/bin/isonomia
 	install -D -m 755 $(TARGET_DIR)/release/libisonomia_preload.so $(DESTDIR)$(PREFIX)/lib/libisonomia_preload.so
+	install -D -m 755 $(TARGET_DIR)/release/libisonomia_hints.so $(DESTDIR)$(PREFIX)/lib/libisonomia_hints.so
+	install -d $(DESTDIR)$(PREFIX)/sbin
+	ln -sf ../bin/isonomia $(DESTDIR)$(PREFIX)/sbin/mount.fuse.isonomia
 
 .PHONY: clean
 clean: ## Remove everything that was built

@@ -25,7 +25,7 @@ _bin_dir = None
 def configure(bin_dir):
     """Where the program and the preload library are."""
     global _bin_dir
-    for name in ["isonomia", "libisonomia_preload.so", "isonomia-detect"]:
+    for name in ["isonomia", "libisonomia_preload.so", "libisonomia_hints.so", "isonomia-detect"]:
         if not (bin_dir / name).exists():
             raise SystemExit(f"{bin_dir / name} is missing: run `make acceptance`")
     _bin_dir = bin_dir
@@ -55,8 +55,9 @@ def wait_for(condition, seconds=10):
 class Server:
     """`isonomia serve` as a child of this process."""
 
-    def __init__(self, *options, transport="unix", directory=None):
+    def __init__(self, *options, transport="unix", directory=None, env=None):
         self.options = options
+        self.env = env or {}
         self.transport = transport
         self.temporary = Path(tempfile.mkdtemp(prefix="isonomia-acceptance-"))
         # Programs of other users reach the socket through here.
@@ -75,7 +76,7 @@ class Server:
         command = [isonomia(), "serve", "--dir", str(self.directory), *listen, *self.options]
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=clean_environment()
+                command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=clean_environment() | self.env
             )
         if not select.select([self.process.stdout], [], [], SERVER_S)[0]:
             self.kill()

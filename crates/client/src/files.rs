@@ -4,6 +4,7 @@ use crate::Error;
 use crate::session::Client;
 use isonomia_proto::PATH_LEN_MAX;
 use isonomia_proto::fs::{Attr, Capability, DirEntry, FsStat, Layout, Timestamp};
+use isonomia_proto::hint::OpenHint;
 use isonomia_proto::request::{INO_LEN, Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
 use isonomia_units::Ino;
 use rustix::io::Errno;
@@ -38,6 +39,8 @@ pub struct OpenHow {
     pub mode: u32,
     /// Number of the open file: what no other open file has, or 0 if it is never locked as such.
     pub number: u64,
+    /// What is known of a file that may be created.
+    pub hint: OpenHint,
 }
 
 /// An open file: everything that later operations on it need.
@@ -121,6 +124,7 @@ impl Client {
         request.access = how.access;
         request.mode = how.mode;
         request.owner = how.number;
+        how.hint.write(&mut request);
         for (set, bit) in [
             (how.create, flag::CREATE),
             (how.exclusive, flag::EXCLUSIVE),

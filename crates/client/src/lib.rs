@@ -21,6 +21,7 @@ mod xattr;
 pub use error::Error;
 pub use files::{Change, OpenFile, OpenHow, RELEASE_MAX, RenameHow, TimeChange};
 pub use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layout, Timestamp, access};
+pub use isonomia_proto::hint::OpenHint;
 pub use isonomia_proto::setup::{Claims, PRINCIPAL_GROUPS_MAX, Principal, SchedulerJob};
 pub use isonomia_transport::address::Address;
 pub use isonomia_transport::descriptor::{Parked, is_parked as owns_descriptor};

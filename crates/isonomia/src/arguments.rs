@@ -135,6 +135,7 @@ Examples:
   isonomia run -- ls -l /isonomia
   isonomia run -- tar -C /isonomia -xf dataset.tar
   isonomia run --prefix /scratch/fast -- ./simulation --output /scratch/fast/run1
+  isonomia run --hints -- mpirun -np 4 ./simulation /isonomia/run1
   isonomia run --job big --nodes 4 -- dd if=/dev/zero of=/isonomia/f bs=1M count=1000
   isonomia run --server tcp:io1:7788 --key-file ~/.isonomia-key -- python3 train.py")]
 pub struct RunOptions {
@@ -164,6 +165,9 @@ pub struct RunOptions {
     /// The library libisonomia_preload.so [default: searched for near the program isonomia]
     #[arg(long, env = "ISONOMIA_PRELOAD_LIBRARY", hide_env_values = true, value_name = "PATH")]
     pub preload: Option<PathBuf>,
+    /// Tell the server what MPI and HDF5 know of files that are created: processes, length; docs/guides/mpi.md tells more
+    #[arg(long)]
+    pub hints: bool,
     /// The program and its arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     pub command: Vec<OsString>,

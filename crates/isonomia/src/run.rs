@@ -13,6 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 const LIBRARY: &str = "libisonomia_preload.so";
+/// The library of `--hints`, beside the other one.
+const HINTS_LIBRARY: &str = "libisonomia_hints.so";
 /// Where the library is, seen from the directory of this program: built by cargo, installed, packaged.
 const LIBRARY_PLACES: [&str; 3] = [".", "../lib", "../lib/isonomia"];
 const PREFIX_DEFAULT: &str = "/isonomia";
@@ -39,7 +41,10 @@ pub fn run(options: &RunOptions) -> Result<ExitCode> {
     }
     if !matches!(reach, Reach::Harmful(_)) {
         let library = library(options.preload.as_deref())?;
-        command.env("LD_PRELOAD", preload_list(&library, env::var_os("LD_PRELOAD").as_deref())?);
+        let hints = if options.hints { Some(hints_library(&library)?) } else { None };
+        let libraries: Vec<&Path> =
+            [Some(&library), hints.as_ref()].into_iter().flatten().map(PathBuf::as_path).collect();
+        command.env("LD_PRELOAD", preload_list(&libraries, env::var_os("LD_PRELOAD").as_deref())?);
         command.envs(environment(options));
     }
     let error = command.exec();
@@ -83,19 +88,26 @@ fn library(given: Option<&Path>) -> Result<PathBuf> {
     })
 }
 
-/// `LD_PRELOAD` with `library` in front of what is there already.
-fn preload_list(library: &Path, already: Option<&OsStr>) -> Result<OsString> {
-    let bytes = library.as_os_str().as_bytes();
-    if bytes.iter().any(|b| matches!(b, b' ' | b':')) {
-        bail!("{} cannot be preloaded: LD_PRELOAD takes no path with a blank or a colon", library.display());
+/// The library of hints that belongs to the preload library.
+fn hints_library(library: &Path) -> Result<PathBuf> {
+    let path = library.with_file_name(HINTS_LIBRARY);
+    path.canonicalize().with_context(|| format!("{} is not there: --hints needs it", path.display()))
+}
+
+/// `LD_PRELOAD` with `libraries` in front of what is there already.
+fn preload_list(libraries: &[&Path], already: Option<&OsStr>) -> Result<OsString> {
+    let ours: Vec<&[u8]> = libraries.iter().map(|library| library.as_os_str().as_bytes()).collect();
+    let cannot = |path: &&[u8]| path.iter().any(|b| matches!(b, b' ' | b':'));
+    if let Some(path) = ours.iter().find(|path| cannot(path)) {
+        bail!(
+            "{} cannot be preloaded: LD_PRELOAD takes no path with a blank or a colon",
+            OsStr::from_bytes(path).display()
+        );
     }
-    let mut list = library.as_os_str().to_owned();
     let others = already.map_or(&b""[..], OsStr::as_bytes).split(|b| matches!(b, b' ' | b':'));
-    for other in others.filter(|other| !other.is_empty() && *other != bytes) {
-        list.push(":");
-        list.push(OsStr::from_bytes(other));
-    }
-    Ok(list)
+    let others = others.filter(|other| !other.is_empty() && !ours.contains(other));
+    let list: Vec<&[u8]> = ours.iter().copied().chain(others).collect();
+    Ok(OsStr::from_bytes(&list.join(&b':')).to_owned())
 }
 
 #[cfg(test)]
@@ -104,10 +116,12 @@ mod tests {
 
     #[test]
     fn the_library_comes_first_and_once() {
-        let list = |already: Option<&str>| preload_list(Path::new("/l/p.so"), already.map(OsStr::new)).unwrap();
+        let list = |already: Option<&str>| preload_list(&[Path::new("/l/p.so")], already.map(OsStr::new)).unwrap();
         assert_eq!(list(None), "/l/p.so");
         assert_eq!(list(Some("")), "/l/p.so");
         assert_eq!(list(Some("/a.so /l/p.so:/b.so")), "/l/p.so:/a.so:/b.so");
-        assert!(preload_list(Path::new("/my lib/p.so"), None).is_err());
+        let two = [Path::new("/l/p.so"), Path::new("/l/h.so")];
+        assert_eq!(preload_list(&two, Some(OsStr::new("/l/h.so:/a.so"))).unwrap(), "/l/p.so:/l/h.so:/a.so");
+        assert!(preload_list(&[two[0], Path::new("/my lib/p.so")], None).is_err());
     }
 }

@@ -177,6 +177,18 @@ mod run {
     }
 
     #[test]
+    fn the_library_of_hints_is_beside_the_other() {
+        let dir = tempfile::tempdir().unwrap();
+        let library = library(&dir);
+        let run = ["run", "--hints", "--preload", &library, "--", "sh", "-c", "echo $LD_PRELOAD"];
+        let hints = dir.path().join("libisonomia_hints.so");
+        let error = stderr_of(&run, 1);
+        assert!(error.contains(&format!("{} is not there", hints.display())), "{error}");
+        std::fs::write(&hints, "").unwrap();
+        isonomia(&run).success().stdout(format!("{library}:{}\n", hints.display()));
+    }
+
+    #[test]
     fn a_program_out_of_reach_is_run_all_the_same() {
         let dir = tempfile::tempdir().unwrap();
         let copy = dir.path().join("true");

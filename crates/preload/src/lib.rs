@@ -29,6 +29,7 @@ mod fcntl;
 mod foreign;
 mod fts;
 mod glob;
+mod hint;
 mod image;
 mod internal;
 mod kernel_queue;

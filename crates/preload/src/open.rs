@@ -3,8 +3,8 @@
 use crate::description::Description;
 use crate::foreign::CPath;
 use crate::serve::{by_path, refusal};
-use crate::{connection, hook, number, placeholder, table, umask};
-use isonomia_client::{Client, Error, FileKind, Ino, OpenHow, access};
+use crate::{connection, hint, hook, number, placeholder, table, umask};
+use isonomia_client::{Client, Error, FileKind, Ino, OpenHint, OpenHow, access};
 use libc::mode_t;
 use rustix::io::Errno;
 use std::ffi::c_int;
@@ -51,6 +51,7 @@ pub fn open_ours(client: &Client, at: Ino, path: &[u8], flags: c_int, mode: mode
         path_only,
         mode: mode & 0o7777 & !umask::current(),
         number: number::fresh().map_err(refusal)?,
+        hint: if has(libc::O_CREAT) { hint::find(client, at, path) } else { OpenHint::default() },
     };
     let file = client.open(at, path, &how)?;
     let ino = Ino(file.capability.ino);

@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 
 type Names = BTreeSet<String>;
 
+/// The one function of the client's own: what other libraries tell it of files.
+const OWN: &str = "isonomia_hint";
+
 /// The functions that a shared object exports. Those of glibc's private version are for its own libraries only.
 fn exported(path: &Path) -> Names {
     let data = ReadCache::new(std::fs::File::open(path).unwrap());
@@ -88,6 +91,6 @@ fn every_function_is_classified_and_what_is_promised_is_exported() {
     let is_rusts = |name: &&String| name.starts_with("_R") || name.starts_with("_ZN") || name.starts_with("rust_");
     expect_none(
         "exported by the client, but not on the page",
-        client.difference(&promised).filter(|name| !is_rusts(name)),
+        client.difference(&promised).filter(|name| !is_rusts(name) && *name != OWN),
     );
 }

@@ -2,6 +2,7 @@
 //!
 //! * [`fs`]: the file model both sides share: attributes, layouts, capabilities, directory entries.
 //! * [`request`]: the fixed headers of requests and replies, the same on shared memory and on TCP.
+//! * [`hint`]: what programs know of files that they are about to create.
 //! * [`setup`]: the few frames that open a session: challenge, hello, welcome.
 //! * [`control`]: what operators ask and set, as JSON.
 //!
@@ -14,6 +15,7 @@ compile_error!("the wire format is the memory format of little-endian machines")
 
 pub mod control;
 pub mod fs;
+pub mod hint;
 pub mod request;
 pub mod setup;
 

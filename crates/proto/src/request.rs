@@ -51,8 +51,8 @@ ops! {
     /// Sets what [`valid`] names of the path's (or `ino`'s) attributes. `flags`: [`flag::NO_FOLLOW`]; with a
     /// capability (`mac` ≠ 0) a size is set on the strength of it. Reply: [`Attr`].
     SetAttr = 2,
-    /// Opens or creates the path: `access`, `mode`, `flags` [`flag::CREATE`] and others. Reply: [`OpenReply`] and
-    /// the layout. The session holds one more reference to the inode, as the open file `owner`, until [`Op::Release`].
+    /// Opens or creates the path: `access`, `mode`, `flags` [`flag::CREATE`] and others, perhaps with an
+    /// [`OpenHint`](crate::hint::OpenHint). Reply: [`OpenReply`] and the layout. The session holds one more reference to the inode, as the open file `owner`, until [`Op::Release`].
     Open = 3,
     /// Gives back one reference of this session to `ino` as the open file `owner`.
     Release = 4,
@@ -217,7 +217,7 @@ pub struct RequestHeader {
     pub access: u32,
     /// Mode of what is created or set; the umask is already applied.
     pub mode: u32,
-    /// New owner; the process's number for a lock.
+    /// New owner; the process's number for a lock; part of a hint of an open, as the group is.
     pub uid: u32,
     /// New group.
     pub gid: u32,

@@ -5,6 +5,7 @@ use crate::connection::Connection;
 use crate::core::Core;
 use crate::lock;
 use isonomia_proto::fs::{Attr, Capability, Layout, access};
+use isonomia_proto::hint::OpenHint;
 use isonomia_proto::request::{INO_LEN, Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
 use isonomia_store::{Caller, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange, XattrHow};
 use isonomia_units::{Ino, TargetId};
@@ -211,6 +212,11 @@ fn open(
     };
     let opened = store.open_file(caller, Ino(header.ino), path, &how, clock::wall())?;
     connection.process.hold(opened.ino, header.owner);
+    if opened.created
+        && let Some(hint) = OpenHint::read(header)
+    {
+        tracing::debug!(ino = opened.ino.0, ?hint, "created with a hint");
+    }
     let fixed = OpenReply {
         capability: Capability { ..opened.capability },
         created: u64::from(opened.created),

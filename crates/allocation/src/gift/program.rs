@@ -2,7 +2,7 @@
 
 use crate::Problem;
 use crate::filling::{FULL, fill};
-use crate::program::{Matrix, Party, ProgramError, Simplex};
+use crate::program::{EPSILON, Matrix, Party, ProgramError, Simplex};
 
 /// What the program is about, with an entry for each application of the problem.
 pub(super) struct Inputs<'a> {
@@ -89,7 +89,9 @@ impl<'a> Program<'a> {
         let lower = self.inputs.throttle_max.iter().map(|throttle_max| -throttle_max).collect();
         let upper = vec![f64::INFINITY; filled.len()];
         let mut simplex = Simplex::new(matrix, self.room.clone(), lower, upper, filled.to_vec())?;
-        simplex.enter_full_rows(&self.widths);
+        if !simplex.approach(&self.widths) {
+            simplex.enter_full_rows(&self.widths);
+        }
         simplex.maximize(&self.widths)?;
         Ok(simplex)
     }
@@ -133,7 +135,7 @@ impl<'a> Program<'a> {
             // What is throttled varies by what is restored of it.
             let same = |app: usize| restored_of[app].filter(|_| shifts[app] < 0.0).unwrap_or(app as u32);
             let basic: Vec<u32> = free.basic_variables().map(same).collect();
-            simplex.adopt(&basic, &free.full_rows());
+            simplex.adopt(&basic, &free.full_rows(), EPSILON);
         } else {
             // Throttling costs a little at first, so that what gains nothing by it is left alone.
             let mut reluctant = bandwidth.clone();

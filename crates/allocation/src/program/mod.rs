@@ -5,13 +5,15 @@
 //! a warm start for each of its levels. `cargo bench -p isonomia-allocation` has microlp beside it, which takes three
 //! to five times as long for an arbitrary optimum.
 
+mod cholesky;
+mod interior;
 mod max_min;
 mod simplex;
 mod sparse;
 
 pub(crate) use max_min::Party;
 pub use simplex::ProgramError;
-pub(crate) use simplex::Simplex;
+pub(crate) use simplex::{EPSILON, Simplex};
 pub(crate) use sparse::Matrix;
 
 /// `max c·x` subject to `A x ≤ r` and `lower ≤ x ≤ upper`, with `A ≥ 0`.
@@ -59,6 +61,7 @@ impl PackingProgram {
     /// An optimum, always the same one for the same program.
     pub fn solve(&self) -> Result<Solution, ProgramError> {
         let mut simplex = self.simplex()?;
+        simplex.approach(&self.costs);
         simplex.maximize(&self.costs)?;
         Ok(self.solution(&simplex))
     }
@@ -69,6 +72,7 @@ impl PackingProgram {
             return Err(ProgramError::Malformed("there is a positive weight for each variable"));
         }
         let mut simplex = self.simplex()?;
+        simplex.approach(&self.costs);
         simplex.maximize(&self.costs)?;
         let party = |(variable, (&floor, &weight)): (usize, (&f64, &f64))| Party {
             floor,

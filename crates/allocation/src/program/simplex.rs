@@ -20,7 +20,7 @@ use crate::filling::FULL;
 use std::collections::VecDeque;
 
 /// Coefficients and costs below this are taken for zero.
-pub(super) const EPSILON: f64 = 1e-9;
+pub(crate) const EPSILON: f64 = 1e-9;
 /// Steps shorter than this are no progress.
 pub(super) const NO_STEP: f64 = 1e-12;
 /// So many steps without progress call for Bland's rule.
@@ -73,7 +73,7 @@ pub(crate) struct Simplex {
     /// The value of each row's variable.
     pub(super) value: Vec<f64>,
     /// B⁻¹, column by column.
-    inverse: Vec<f64>,
+    pub(super) inverse: Vec<f64>,
     /// The price of each row under the objective.
     prices: Vec<f64>,
     /// Where pricing goes on.
@@ -153,12 +153,12 @@ impl Simplex {
     /// those that are left, which makes a step cheap.
     pub(crate) fn enter_full_rows(&mut self, objective: &[f64]) {
         let columns = self.matrix.column_count();
-        let mut is_open: Vec<bool> = self.value.iter().map(|&slack| slack <= FULL).collect();
+        let is_open: Vec<bool> = self.value.iter().map(|&slack| slack <= FULL).collect();
         let is_full = is_open.clone();
         let between = |variable: usize| {
             self.rest[variable] > self.lower[variable] + FULL && self.rest[variable] < self.upper[variable] - FULL
         };
-        let mut open_rows: Vec<usize> = (0..columns)
+        let open_rows: Vec<usize> = (0..columns)
             .map(|column| {
                 let full = self.matrix.column(column).filter(|&(row, _)| is_full[row]);
                 let (count, taken) = full.fold((0, 0.0), |(count, taken), (_, value)| (count + 1, taken + value));
@@ -166,8 +166,23 @@ impl Simplex {
                 if fits { count } else { 0 }
             })
             .collect();
-        for width in 1..=WIDTH_MAX {
-            let mut queue: VecDeque<usize> = (0..columns).filter(|&column| open_rows[column] == width).collect();
+        self.enter_rows(is_open, open_rows, WIDTH_MAX, PIVOT_MIN);
+    }
+
+    /// Takes columns into the basis for the slacks of the rows that are open, columns with few of these rows first;
+    /// `open_rows` is how many each has, 0 for those that stay out. The point stays.
+    pub(super) fn enter_rows(
+        &mut self,
+        mut is_open: Vec<bool>,
+        mut open_rows: Vec<usize>,
+        width_max: usize,
+        pivot_min: f64,
+    ) {
+        let columns = self.matrix.column_count();
+        for width in 1..=width_max {
+            let mut begin: Vec<usize> = (0..columns).filter(|&column| open_rows[column] == width).collect();
+            begin.sort_by(|&a, &b| self.rest[b].total_cmp(&self.rest[a]).then(a.cmp(&b)));
+            let mut queue = VecDeque::from(begin);
             while let Some(column) = queue.pop_front() {
                 if open_rows[column] == 0 || open_rows[column] > width {
                     continue;
@@ -179,11 +194,11 @@ impl Simplex {
                     continue;
                 };
                 open_rows[column] = 0;
-                if size(row) < PIVOT_MIN {
+                if size(row) < pivot_min {
                     continue;
                 }
                 let slack = self.basis[row] as usize;
-                self.exchange(row, column, self.lower[slack], self.rest[column]);
+                self.exchange(row, column, self.rest[slack], self.rest[column]);
                 is_open[row] = false;
                 for (other, _) in self.matrix.row(row) {
                     if open_rows[other] > 0 {
@@ -195,6 +210,15 @@ impl Simplex {
                 }
             }
         }
+    }
+
+    /// What the rows' limits leave at these values of the columns.
+    pub(super) fn room_at(&self, values: &[f64]) -> Vec<f64> {
+        let mut room = self.limits.clone();
+        for (column, value) in values.iter().enumerate() {
+            self.matrix.column(column).for_each(|(row, coefficient)| room[row] -= coefficient * value);
+        }
+        room
     }
 
     /// Moves to a point that is best by `objective`, a coefficient for each variable, among those that are open; then
@@ -444,17 +468,20 @@ impl Simplex {
         (0..self.basis.len()).filter(|&row| self.place[columns + row] == NOT_BASIC).collect()
     }
 
-    /// Takes `variables` into a basis of slacks, for those of `rows`, which are as many and full.
-    pub(crate) fn adopt(&mut self, variables: &[u32], rows: &[usize]) {
+    /// Takes `variables` into a basis of slacks, for those of `rows`, as far as they go. The point stays.
+    pub(crate) fn adopt(&mut self, variables: &[u32], rows: &[usize], pivot_min: f64) {
         let mut left = rows.to_vec();
         for &variable in variables {
+            if left.is_empty() {
+                return;
+            }
             self.compute_column(variable as usize);
             let size = |row: usize| self.column[row].abs();
             let widest = (0..left.len()).max_by(|&a, &b| size(left[a]).total_cmp(&size(left[b])).then(b.cmp(&a)));
-            let Some(at) = widest.filter(|&at| size(left[at]) > EPSILON) else { continue };
+            let Some(at) = widest.filter(|&at| size(left[at]) > pivot_min) else { continue };
             let row = left.swap_remove(at);
             let slack = self.basis[row] as usize;
-            self.exchange(row, variable as usize, self.lower[slack], self.rest[variable as usize]);
+            self.exchange(row, variable as usize, self.rest[slack], self.rest[variable as usize]);
         }
     }
 
@@ -472,7 +499,7 @@ impl Simplex {
             self.rest[variable as usize] = self.value[self.place[variable as usize] as usize];
             self.place[variable as usize] = NOT_BASIC;
         }
-        self.adopt(&variables, &full);
+        self.adopt(&variables, &full, EPSILON);
         let mut left = self.limits.clone();
         for variable in (0..columns + rows).filter(|&variable| self.place[variable] == NOT_BASIC) {
             let value = self.rest[variable];

@@ -15,7 +15,7 @@ struct Lines {
 }
 
 impl Lines {
-    fn line(&self, at: usize) -> impl Iterator<Item = (usize, f64)> {
+    fn line(&self, at: usize) -> impl Iterator<Item = (usize, f64)> + Clone {
         let range = self.start[at] as usize..self.start[at + 1] as usize;
         self.index[range.clone()].iter().map(|&index| index as usize).zip(self.value[range].iter().copied())
     }
@@ -60,12 +60,12 @@ impl Matrix {
     }
 
     /// The rows and coefficients of `column`.
-    pub(crate) fn column(&self, column: usize) -> impl Iterator<Item = (usize, f64)> {
+    pub(crate) fn column(&self, column: usize) -> impl Iterator<Item = (usize, f64)> + Clone {
         self.columns.line(column)
     }
 
     /// The columns and coefficients of `row`.
-    pub(crate) fn row(&self, row: usize) -> impl Iterator<Item = (usize, f64)> {
+    pub(crate) fn row(&self, row: usize) -> impl Iterator<Item = (usize, f64)> + Clone {
         self.rows.line(row)
     }
 }

@@ -1,0 +1,124 @@
+//! Dense Cholesky factorisation, A = Uᵀ U.
+//!
+//! Every number is computed by the same operations in the same order on all processors; wider registers only compute
+//! more of them at once. Products and sums are not fused.
+
+/// Rows that are eliminated together, so that the rest of the matrix goes through the cache once for them all.
+const PANEL: usize = 8;
+/// Rows begin at multiples of this, and so do the parts of them that are computed: without odd ends, all of it is
+/// done in wide registers.
+const LANES: usize = 16;
+/// A pivot below this belongs to a row that depends on others; it is left out.
+const PIVOT_MIN: f64 = 1e-30;
+
+/// A symmetric positive definite matrix, or its factor: the upper triangle, row by row. What stands elsewhere means
+/// nothing.
+pub(super) struct Cholesky {
+    entries: Vec<f64>,
+    size: usize,
+    /// From one row to the next.
+    stride: usize,
+}
+
+impl Cholesky {
+    pub(super) fn new(size: usize) -> Self {
+        let stride = size.next_multiple_of(LANES);
+        Self { entries: vec![0.0; size * stride], size, stride }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.entries.fill(0.0);
+    }
+
+    /// Adds to an entry, of which `row` is the lesser index.
+    pub(super) fn add(&mut self, row: usize, column: usize, value: f64) {
+        self.entries[row * self.stride + column] += value;
+    }
+
+    /// Puts the factor in the place of the matrix. O(size³).
+    pub(super) fn factorise(&mut self) {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has AVX2.
+            return unsafe { self.factorise_wide() };
+        }
+        self.factorise_panels();
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn factorise_wide(&mut self) {
+        self.factorise_panels();
+    }
+
+    #[inline(always)]
+    fn factorise_panels(&mut self) {
+        let (size, stride) = (self.size, self.stride);
+        for begin in (0..size).step_by(PANEL) {
+            let end = (begin + PANEL).min(size);
+            for at in begin..end {
+                let (above, row) = self.entries.split_at_mut(at * stride);
+                let (from, lane) = (at / LANES * LANES, at % LANES);
+                let row = &mut row[from..stride];
+                for other in begin..at {
+                    let other = &above[other * stride + from..(other + 1) * stride];
+                    let factor = other[lane];
+                    row.iter_mut().zip(other).for_each(|(entry, other)| *entry -= factor * other);
+                }
+                let pivot = row[lane];
+                let (root, scale) =
+                    if pivot > PIVOT_MIN { (pivot.sqrt(), 1.0 / pivot.sqrt()) } else { (f64::INFINITY, 0.0) };
+                row.iter_mut().for_each(|entry| *entry *= scale);
+                row[lane] = root;
+            }
+            let (above, below) = self.entries.split_at_mut(end * stride);
+            for (at, row) in (end..).zip(below.chunks_exact_mut(stride)) {
+                let (from, lane) = (at / LANES * LANES, at % LANES);
+                let row = &mut row[from..];
+                let others: [&[f64]; PANEL] =
+                    std::array::from_fn(|other| &above[(begin + other) * stride + from..(begin + other + 1) * stride]);
+                eliminate(row, others, lane);
+            }
+        }
+    }
+
+    /// Puts the solution of A x = b in the place of b, with the factor. O(size²).
+    pub(super) fn solve(&self, values: &mut [f64]) {
+        let row = |at: usize| self.entries[at * self.stride + at..at * self.stride + self.size].split_first();
+        for at in 0..self.size {
+            let Some((pivot, others)) = row(at) else { continue };
+            let value = values[at] / pivot;
+            values[at] = value;
+            values[at + 1..].iter_mut().zip(others).for_each(|(other, entry)| *other -= entry * value);
+        }
+        for at in (0..self.size).rev() {
+            let Some((pivot, others)) = row(at) else { continue };
+            values[at] = (values[at] - product(others, &values[at + 1..])) / pivot;
+        }
+    }
+}
+
+/// Subtracts from `row` what the others have in column `lane`.
+#[inline(always)]
+fn eliminate(row: &mut [f64], [a, b, c, d, e, f, g, h]: [&[f64]; PANEL], lane: usize) {
+    let low = [a[lane], b[lane], c[lane], d[lane]];
+    let high = [e[lane], f[lane], g[lane], h[lane]];
+    let others = a.iter().zip(b).zip(c).zip(d).zip(e).zip(f).zip(g).zip(h);
+    for (entry, (((((((a, b), c), d), e), f), g), h)) in row.iter_mut().zip(others) {
+        *entry -= ((low[0] * a + low[1] * b) + (low[2] * c + low[3] * d))
+            + ((high[0] * e + high[1] * f) + (high[2] * g + high[3] * h));
+    }
+}
+
+/// Σ a b, as sums of every eighth product.
+fn product(a: &[f64], b: &[f64]) -> f64 {
+    let (chunks_a, rest_a) = a.as_chunks::<8>();
+    let (chunks_b, rest_b) = b.as_chunks::<8>();
+    let mut sums = [0.0; 8];
+    for (a, b) in chunks_a.iter().zip(chunks_b) {
+        for ((sum, a), b) in sums.iter_mut().zip(a).zip(b) {
+            *sum += a * b;
+        }
+    }
+    sums.iter().sum::<f64>() + rest_a.iter().zip(rest_b).map(|(a, b)| a * b).sum::<f64>()
+}

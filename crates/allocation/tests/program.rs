@@ -112,6 +112,40 @@ fn arb_lp(variables: usize, row_count: usize) -> impl Strategy<Value = Lp> {
     })
 }
 
+/// Programs large enough to be started from inside: each variable in a few rows, some rows without any room, and so
+/// many equal numbers that optima and their prices are seldom unique.
+fn arb_large_lp() -> impl Strategy<Value = Lp> {
+    let limit = prop_oneof![8 => Just(1.0), 1 => Just(0.0), 4 => (1_u32..16).prop_map(|n| f64::from(n) / 8.0)];
+    let entry = (0_usize..1_000, prop_oneof![8 => Just(1.0), 1 => Just(0.0), 1 => 0.25_f64..2.0]);
+    let column = prop::collection::vec(entry, 1..6);
+    let cost = prop_oneof![4 => Just(None), 1 => (-8_i32..16).prop_map(|n| Some(f64::from(n) / 4.0))];
+    let lower = prop_oneof![8 => Just(0.0), 1 => Just(1.0 / 4_096.0)];
+    let variable = (column, cost, lower, prop_oneof![3 => Just(1.0), 1 => (1_u32..5).prop_map(f64::from)]);
+    let sizes = (prop::collection::vec(limit, 48..80), prop::collection::vec(variable, 400..500));
+    sizes.prop_map(|(limits, variables)| {
+        let mut rows = vec![vec![0.0; variables.len()]; limits.len()];
+        let mut lower = Vec::new();
+        for (at, (column, _, least, _)) in variables.iter().enumerate() {
+            for &(row, coefficient) in column {
+                rows[row % limits.len()][at] = coefficient;
+            }
+            let is_free = column.iter().all(|(row, _)| limits[row % limits.len()] > 0.0);
+            lower.push(if is_free { *least } else { 0.0 });
+        }
+        let taken = |at: usize| rows.iter().map(|row| row[at]).sum::<f64>();
+        // What takes nothing is worth nothing, or there would be no optimum.
+        let cost = |at: usize| if taken(at) == 0.0 { 0.0 } else { variables[at].1.unwrap_or_else(|| taken(at)) };
+        Lp {
+            costs: (0..variables.len()).map(cost).collect(),
+            lower,
+            upper: vec![f64::INFINITY; variables.len()],
+            weights: variables.iter().map(|variable| variable.3).collect(),
+            rows,
+            limits,
+        }
+    })
+}
+
 /// The best vertex: every choice of as many tight constraints as variables.
 fn best_vertex(lp: &Lp) -> Option<f64> {
     let count = lp.costs.len();
@@ -236,7 +270,19 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
-    fn the_same_in_a_large_program(case in arb_case_of(24, 60), b_thres in 0.0_f64..0.9) {
+    fn the_optimum_of_a_large_program_is_microlps(lp in arb_large_lp()) {
+        let other = lp.value(&lp.microlp(&lp.costs, &lp.lower, f64::NEG_INFINITY).unwrap());
+        for solution in [lp.program().solve().unwrap(), lp.program().solve_fair(&lp.weights).unwrap()] {
+            prop_assert!(lp.is_feasible(&solution.values, 1e-8));
+            prop_assert!((solution.objective - other).abs() < 1e-6, "{} {other}", solution.objective);
+        }
+    }
+
+    #[test]
+    fn gifts_bandwidth_in_a_large_program_is_microlps(
+        case in prop_oneof![arb_case_of(24, 60), arb_case_of(64, 450)],
+        b_thres in 0.0_f64..0.9,
+    ) {
         let (bandwidth, _, ours) = gift_by_microlp(&case.problem(), b_thres);
         prop_assert!((ours.effective_bandwidth() - bandwidth).abs() < 1e-6, "{} {bandwidth}", ours.effective_bandwidth());
     }

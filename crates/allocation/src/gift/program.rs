@@ -84,7 +84,8 @@ impl<'a> Program<'a> {
         Party { floor: 0.0, weight: self.weights[app], variables: [Some(app as u32), None] }
     }
 
-    /// The program without constraint (3), solved: a variable for each share. It starts where filling leads.
+    /// The program without constraint (3), solved: a variable for each share. If it is small, it starts where
+    /// filling leads.
     fn without_worth(&self, matrix: Matrix, filled: &[f64]) -> Result<Simplex, ProgramError> {
         let lower = self.inputs.throttle_max.iter().map(|throttle_max| -throttle_max).collect();
         let upper = vec![f64::INFINITY; filled.len()];

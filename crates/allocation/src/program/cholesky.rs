@@ -122,3 +122,47 @@ fn product(a: &[f64], b: &[f64]) -> f64 {
     }
     sums.iter().sum::<f64>() + rest_a.iter().zip(rest_b).map(|(a, b)| a * b).sum::<f64>()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Cholesky;
+
+    /// Row `row` of a matrix that is positive definite because its diagonal dominates.
+    fn entry(row: usize, column: usize, size: usize) -> f64 {
+        let off = ((row * column + row + column) % 7) as f64 - 3.0;
+        if row == column { 4.0 * size as f64 } else { off }
+    }
+
+    #[test]
+    fn the_solution_solves() {
+        for size in [1, 2, 7, 8, 9, 16, 17, 31, 50] {
+            let mut factor = Cholesky::new(size);
+            for row in 0..size {
+                (row..size).for_each(|column| factor.add(row, column, entry(row, column, size)));
+            }
+            factor.factorise();
+            let wanted: Vec<f64> = (0..size).map(|at| at as f64 - 3.5).collect();
+            let mut values: Vec<f64> =
+                (0..size).map(|row| (0..size).map(|column| entry(row, column, size) * wanted[column]).sum()).collect();
+            factor.solve(&mut values);
+            assert!(values.iter().zip(&wanted).all(|(value, wanted)| (value - wanted).abs() < 1e-10), "{size}");
+        }
+    }
+
+    #[test]
+    fn wide_registers_change_no_bit() {
+        let size = 53;
+        let matrix = || {
+            let mut matrix = Cholesky::new(size);
+            for row in 0..size {
+                (row..size).for_each(|column| matrix.add(row, column, entry(row, column, size) / 3.0));
+            }
+            matrix
+        };
+        let (mut fast, mut plain) = (matrix(), matrix());
+        fast.factorise();
+        plain.factorise_panels();
+        let bits = |of: &Cholesky| of.entries.iter().map(|entry| entry.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&fast), bits(&plain));
+    }
+}

@@ -15,8 +15,7 @@ use super::simplex::{EPSILON, NOT_BASIC, Simplex};
 use super::sparse::Matrix;
 use crate::filling::FULL;
 
-/// Programs with fewer entries in the inverse of the basis, or with fewer variables to a row, are left to the simplex
-/// method, which is faster there.
+/// Programs with fewer rows or columns are left to the simplex method, which is as fast there.
 const ROWS_MIN: usize = 48;
 const COLUMNS_MIN: usize = 400;
 /// Rounds at most.

@@ -3,7 +3,7 @@
 //! Written here because the problem has a shape that libraries do not use: a feasible point is known and often near
 //! the optimum, rows are few and sparse, and what is wanted is not any optimum but the max-min fair one, which takes
 //! a warm start for each of its levels. `cargo bench -p isonomia-allocation` has microlp beside it, which takes three
-//! to ten times as long for an arbitrary optimum. Large programs are started close to the optimal face by an
+//! to fifteen times as long for an arbitrary optimum. Large programs are started close to the optimal face by an
 //! interior-point method; small ones at the point that is known.
 
 mod cholesky;

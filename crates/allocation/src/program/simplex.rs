@@ -31,8 +31,8 @@ const REPAIRS_MAX: u32 = 3;
 const WIDTH_MAX: usize = 3;
 /// What a column has at least where it is taken in.
 const PIVOT_MIN: f64 = 0.1;
-/// Variables that a choice among optima looks at, about.
-const SPARE_WORK: usize = 1 << 17;
+/// Entries of B⁻¹ A that a choice among optima goes through, about.
+const SPARE_WORK: usize = 1 << 23;
 /// The variables are priced in so many parts, unless that makes them smaller than the second number.
 const PARTS: usize = 8;
 const PART_MIN: usize = 64;
@@ -268,7 +268,7 @@ impl Simplex {
 
     /// How many steps are spent on a choice among optima: fewer in a large program, where they take longer.
     pub(crate) fn spare_steps(&self) -> u32 {
-        (SPARE_WORK / self.place.len().max(1)) as u32
+        (SPARE_WORK / (self.basis.len() * self.place.len()).max(1)) as u32
     }
 
     /// The value of `variable`.

@@ -48,7 +48,7 @@ class Mpi(SameAsLocalCase):
         self.mpi4py(f"{OPEN_MPI} --mca io romio321", *SOME_VIEWS, *NOT_BLOCKING_TOGETHER)
 
     def test_mpi4py_on_mpich(self):
-        self.mpi4py("mpirun.mpich -np 2", "-k", "TestIOBasicWorld", "-k", "TestFile")
+        self.mpi4py("mpirun.mpich -np 2", "-k", "TestIOBasicWorld", "-k", "TestFileSelf")
 
     def mpi4py(self, start, *selection):
         self.needs(start.split()[0])

@@ -1,0 +1,79 @@
+"""What looks for damaged data: fio, fsx, and stress-ng's file-system class. Those on a mount are in `test_mount` as well."""
+
+import subprocess
+from pathlib import Path
+
+from service import TEST_S, Case, Mount, SharedServerCase, isonomia, why_no_mount
+
+FSX_OPERATIONS = 20_000
+# Without what the preload library refuses: writable shared mappings, and copies within the kernel.
+FSX_CONFIGURATION = """
+flen = 262144
+[opsize]
+max = 65536
+[weights]
+close_open = 1
+truncate = 10
+write = 20
+read = 20
+mapread = 0
+mapwrite = 0
+invalidate = 0
+fsync = 1
+fdatasync = 1
+copy_file_range = 0
+sendfile = 0
+posix_fadvise = 2
+posix_fallocate = 2
+"""
+# What of stress-ng's class of file systems is not about files in a directory, but about kernel services of other names.
+NOT_ABOUT_FILES = {"bind-mount", "binderfs", "dup", "eventfd", "ioprio", "procfs"}
+
+
+class Stress(SharedServerCase):
+    def test_fio_verifies_with_every_engine_that_is_served(self):
+        for engine in ["psync", "sync", "pvsync2", "posixaio"]:
+            with self.subTest(engine):
+                # fio keeps its own state where it may be mapped.
+                self.run_here("fio", f"--name={engine}", f"--directory={self.directory}", f"--ioengine={engine}", "--iodepth=8", "--rw=randwrite",
+                              "--size=16m", "--bsrange=4k-256k", "--blockalign=4k", "--numjobs=2", "--verify=crc32c", "--do_verify=1",
+                              "--verify_fatal=1", "--group_reporting", "--minimal", env={"TMPDIR": str(self.local)})  # fmt: skip
+
+    def test_fsx_finds_no_divergence(self):
+        fsx = Path(isonomia()).parents[1] / "suites/bin/fsx"
+        if not fsx.exists():
+            self.skipTest("fsx is not installed: scripts/setup acceptance does it")
+        configuration = self.local / "fsx.toml"
+        configuration.write_text(FSX_CONFIGURATION)
+        for seed in [3, 4]:
+            with self.subTest(seed):
+                self.run_here(fsx, "-q", "-f", configuration, "-P", self.local, "-N", FSX_OPERATIONS, "-S", seed, f"{self.directory}/f{seed}")
+
+
+class StressMounted(Case):
+    def test_stress_ng_verifies_what_it_did(self):
+        if reason := why_no_mount():
+            self.skipTest(reason)
+        self.needs("stress-ng")
+        server = self.server()
+        mount = Mount(server)
+        self.addCleanup(mount.remove)
+        place = mount.start().place
+        listed = subprocess.run(["stress-ng", "--class", "filesystem?"], capture_output=True, text=True, timeout=30)
+        stressors = sorted(set((listed.stdout + listed.stderr).split("stressors:")[1].split()) - NOT_ABOUT_FILES)
+        # Two sequences beside each other, a second for each stressor; one leaves out what the other does.
+        processes = [
+            subprocess.Popen(
+                ["stress-ng", "--seq", "1", "--class", "filesystem", "--exclude", ",".join([*NOT_ABOUT_FILES, *stressors[half::2]]),
+                 "--timeout", "1s", "--verify", "--temp-path", place],
+                cwd=place, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            )
+            for half in [0, 1]
+        ]  # fmt: skip
+        for process in processes:
+            self.addCleanup(process.kill)
+        for process in processes:
+            out, _ = process.communicate(timeout=TEST_S)
+            self.assertEqual(0, process.returncode, out)
+            self.assertIn("successful run completed", out)
+            self.assertNotRegex(out, r"(?m)^stress-ng: (fail|error)")

@@ -19,6 +19,7 @@ setup: ## Install what building needs, or name exactly what is missing
 .PHONY: build
 build: setup ## Build the program and the preload libraries, optimised
 	$(CARGO) build --release --locked -p isonomia -p isonomia-preload -p isonomia-hints
+	scripts/wrap release $(TARGET_DIR)/release
 
 .PHONY: demo
 demo: build ## See what the sharing policies do, in under a minute
@@ -48,6 +49,8 @@ install: build ## Install below PREFIX (default /usr/local)
 	install -D -m 755 $(TARGET_DIR)/release/isonomia $(DESTDIR)$(PREFIX)/bin/isonomia
 	install -D -m 755 $(TARGET_DIR)/release/libisonomia_preload.so $(DESTDIR)$(PREFIX)/lib/libisonomia_preload.so
 	install -D -m 755 $(TARGET_DIR)/release/libisonomia_hints.so $(DESTDIR)$(PREFIX)/lib/libisonomia_hints.so
+	install -D -m 644 $(TARGET_DIR)/release/libisonomia_wrap.a $(DESTDIR)$(PREFIX)/lib/libisonomia_wrap.a
+	install -D -m 644 $(TARGET_DIR)/release/libisonomia_wrap.flags $(DESTDIR)$(PREFIX)/lib/libisonomia_wrap.flags
 	install -d $(DESTDIR)$(PREFIX)/sbin
 	ln -sf ../bin/isonomia $(DESTDIR)$(PREFIX)/sbin/mount.fuse.isonomia
 

@@ -39,6 +39,7 @@ pub struct Arguments {
 pub enum Command {
     Serve(ServeOptions),
     Run(RunOptions),
+    LinkFlags(LinkFlagsOptions),
     Mount(MountOptions),
     Unmount(UnmountOptions),
     Status(StatusOptions),
@@ -172,6 +173,18 @@ pub struct RunOptions {
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
+
+/// Print what links the client into a static program
+///
+/// A program that is linked with these flags finds the server's files under /isonomia without `isonomia run`; the
+/// variables that `isonomia run` sets for its command count. docs/guides/static.md tells more.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  gcc -static program.c -o program $(isonomia link-flags)
+  gfortran -static program.f90 -o program $(isonomia link-flags)
+  ISONOMIA_SERVER=unix:/run/isonomia.sock ./program /isonomia/output")]
+pub struct LinkFlagsOptions {}
 
 /// Mount a server's files, for programs that `isonomia run` does not reach
 ///

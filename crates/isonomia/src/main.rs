@@ -8,6 +8,7 @@ mod allocate;
 mod arguments;
 mod control;
 mod demo;
+mod link_flags;
 mod metrics;
 mod mount;
 mod plan;
@@ -57,6 +58,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
     match command {
         Command::Serve(options) => serve::serve(&options)?,
         Command::Run(options) => return run::run(&options),
+        Command::LinkFlags(_) => link_flags::link_flags()?,
         Command::Mount(options) => mount::mount(&options)?,
         Command::Unmount(options) => isonomia_mount::unmount(&options.dir, options.lazy)?,
         Command::Status(options) => status::status(&options)?,

@@ -79,12 +79,17 @@ fn library(given: Option<&Path>) -> Result<PathBuf> {
     if let Some(path) = given {
         return path.canonicalize().with_context(|| format!("the preload library {} is not there", path.display()));
     }
-    let program = env::current_exe().context("cannot tell where this program is; name the library with --preload")?;
+    beside_program(LIBRARY, "name it with --preload or ISONOMIA_PRELOAD_LIBRARY")
+}
+
+/// The file of this name that belongs to this program; `advice` says what to do if there is none.
+pub fn beside_program(name: &str, advice: &str) -> Result<PathBuf> {
+    let program = env::current_exe().with_context(|| format!("cannot tell where this program is; {advice}"))?;
     let dir = program.parent().unwrap_or(Path::new("/"));
-    let found = LIBRARY_PLACES.iter().find_map(|place| dir.join(place).join(LIBRARY).canonicalize().ok());
+    let found = LIBRARY_PLACES.iter().find_map(|place| dir.join(place).join(name).canonicalize().ok());
     found.with_context(|| {
         let places = LIBRARY_PLACES.map(|place| dir.join(place).display().to_string()).join(", ");
-        format!("{LIBRARY} is in none of {places}; name it with --preload or ISONOMIA_PRELOAD_LIBRARY")
+        format!("{name} is in none of {places}; {advice}")
     })
 }
 

@@ -8,7 +8,7 @@ use std::ffi::{c_int, c_uint, c_void};
 macro_rules! alias {
     ($($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty = $function:path;)*) => {$(
         /// Exported for others; never called from here.
-        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[cfg_attr(not(any(test, feature = "wrap")), unsafe(no_mangle))]
         #[cfg_attr(test, allow(dead_code))]
         #[allow(non_snake_case)]
         pub extern "C" fn $name($($arg: $ty),*) -> $ret {

@@ -52,7 +52,8 @@ hook! {
 }
 
 /// The real function would not stop at descriptors of this library's, so it is done without.
-#[cfg_attr(not(test), unsafe(no_mangle))]
+#[cfg_attr(not(any(test, feature = "wrap")), unsafe(no_mangle))]
+#[cfg_attr(all(feature = "wrap", not(test)), unsafe(export_name = "__wrap_closefrom"))]
 #[cfg_attr(test, allow(dead_code))]
 pub extern "C" fn closefrom(first: c_int) {
     close_range(first.max(0) as c_uint, c_uint::MAX, 0);

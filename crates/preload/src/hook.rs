@@ -93,10 +93,21 @@ pub fn returned<T: Failure>(result: Result<T, isonomia_client::Error>) -> T {
 macro_rules! hook {
     ($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty, $real:ident $body:block) => {
         $(#[$meta])*
-        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[cfg_attr(not(any(test, feature = "wrap")), unsafe(no_mangle))]
+        #[cfg_attr(all(feature = "wrap", not(test)), unsafe(export_name = concat!("__wrap_", stringify!($name))))]
         #[cfg_attr(test, allow(dead_code))]
         #[allow(clippy::too_many_arguments, non_snake_case)]
         pub extern "C" fn $name($($arg: $ty),*) -> $ret {
+            real!($name($($arg: $ty),*) -> $ret, $real);
+            $body
+        }
+    };
+}
+
+/// Defines `$real`, which calls the function that the hook `$name` stands before: the next in the search order.
+#[cfg(not(feature = "wrap"))]
+macro_rules! real {
+    ($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty, $real:ident) => {
             static SYMBOL: $crate::hook::Symbol = $crate::hook::Symbol::new(
                 match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                     Ok(name) => name,
@@ -114,7 +125,22 @@ macro_rules! hook {
                 let function: extern "C" fn($($ty),*) -> $ret = unsafe { std::mem::transmute(address) };
                 function($($arg),*)
             }
-            $body
+    };
+}
+
+/// As above: what the linker calls `__real_…`.
+#[cfg(feature = "wrap")]
+macro_rules! real {
+    ($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty, $real:ident) => {
+        #[allow(unused_variables, dead_code, clippy::too_many_arguments)]
+        #[inline(always)]
+        fn $real($($arg: $ty),*) -> $ret {
+            unsafe extern "C" {
+                #[link_name = concat!("__real_", stringify!($name))]
+                fn wrapped($($arg: $ty),*) -> $ret;
+            }
+            // SAFETY: the symbol of this name has this signature in the C library's interface.
+            unsafe { wrapped($($arg),*) }
         }
     };
 }

@@ -53,7 +53,7 @@ fn negative(errno: Errno) -> c_int {
 }
 
 /// libaio's, which may be loaded where `dlsym` does not look: it is its system call.
-#[cfg_attr(not(test), unsafe(no_mangle))]
+#[cfg_attr(not(any(test, feature = "wrap")), unsafe(no_mangle))]
 #[cfg_attr(test, allow(dead_code))]
 pub extern "C" fn io_submit(context: c_ulong, count: c_long, list: *const *const iocb) -> c_int {
     match theirs_first(count, list) {
@@ -68,6 +68,7 @@ pub extern "C" fn io_submit(context: c_ulong, count: c_long, list: *const *const
 
 macro_rules! rings {
     ($($name:ident($($arg:ident: $ty:ty),*);)*) => {$(
+        #[cfg(not(feature = "wrap"))]
         hook! {
             fn $name($($arg: $ty),*) -> c_int, real {
                 if environment::prefix().is_some() { negative(Errno::NOSYS) } else { real($($arg),*) }

@@ -8,8 +8,16 @@
 //! * [`placeholder`], [`description`], [`table`]: descriptors of ours, as the kernel and this process know them.
 //! * The other modules hold the hooks, one family each, all of the shape that `hook!` gives.
 //!
+//! With the feature `wrap` it is an archive for static programs, made by `scripts/wrap`: each hook is called `__wrap_NAME`,
+//! to which the linker's `--wrap` leads, and the function behind it `__real_NAME`.
+//!
 //! The library's own code makes its system calls directly. `std`'s I/O would call the very functions that are
 //! defined here, and must not be used.
+
+#![cfg_attr(
+    feature = "wrap",
+    allow(dead_code, unused_imports, unused_macros, reason = "hooks of what a static C library lacks are left out")
+)]
 
 #[macro_use]
 mod hook;

@@ -255,6 +255,7 @@ hook! {
 
 // Programs linked against a C library before 2.33 call these two.
 
+#[cfg(not(feature = "wrap"))]
 hook! {
     fn __xmknod(version: c_int, path: CPath, mode: mode_t, device: Out<dev_t>) -> c_int, real {
         by_path(
@@ -266,6 +267,7 @@ hook! {
     }
 }
 
+#[cfg(not(feature = "wrap"))]
 hook! {
     fn __xmknodat(version: c_int, dir: c_int, path: CPath, mode: mode_t, device: Out<dev_t>) -> c_int, real {
         by_path(

@@ -99,7 +99,8 @@ fn begin_as_child() {
 
 /// Served as `fork`: in the memory that a child of `vfork` shares with its parent, its `dup2` and `close` would change
 /// the parent's table.
-#[cfg_attr(not(test), unsafe(no_mangle))]
+#[cfg_attr(not(any(test, feature = "wrap")), unsafe(no_mangle))]
+#[cfg_attr(all(feature = "wrap", not(test)), unsafe(export_name = "__wrap_vfork"))]
 #[cfg_attr(test, allow(dead_code))]
 pub extern "C" fn vfork() -> c_int {
     // SAFETY: no precondition; the child of a vfork does less than that of a fork may.

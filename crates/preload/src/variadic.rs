@@ -80,7 +80,8 @@ impl Arguments {
 macro_rules! variadic {
     ($($name:ident by $function:path, $named:literal named, then $x86:literal or $arm:literal;)*) => {$(
         /// Exported under the C library's name; never called from here.
-        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[cfg_attr(not(any(test, feature = "wrap")), unsafe(no_mangle))]
+        #[cfg_attr(all(feature = "wrap", not(test)), unsafe(export_name = concat!("__wrap_", stringify!($name))))]
         #[cfg_attr(test, allow(dead_code))]
         #[unsafe(naked)]
         pub extern "C" fn $name() {
@@ -129,7 +130,8 @@ macro_rules! variadic {
 macro_rules! variadic {
     ($($name:ident by $function:path, $named:literal named, then $x86:literal or $arm:literal;)*) => {$(
         /// Exported under the C library's name; never called from here.
-        #[cfg_attr(not(test), unsafe(no_mangle))]
+        #[cfg_attr(not(any(test, feature = "wrap")), unsafe(no_mangle))]
+        #[cfg_attr(all(feature = "wrap", not(test)), unsafe(export_name = concat!("__wrap_", stringify!($name))))]
         #[cfg_attr(test, allow(dead_code))]
         #[unsafe(naked)]
         pub extern "C" fn $name() {

@@ -8,6 +8,7 @@ import highspy
 import isonomia
 
 CASES = 1000
+LARGE_CASES = 10
 
 
 class Oracle:
@@ -78,20 +79,31 @@ class Highs(unittest.TestCase):
         self.assertTrue(10 < infeasible < CASES / 2, infeasible)
 
     def test_gift_programs(self):
+        throttled, redeemed = self.compare_gift(CASES, (1, 10), (1, 15))
+        self.assertGreater(throttled, CASES / 10)
+        self.assertGreater(redeemed, CASES / 10)
+
+    def test_large_gift_programs(self):
+        """Those that are started from inside of the optimal face."""
+        throttled, _ = self.compare_gift(LARGE_CASES, (50, 120), (450, 700))
+        self.assertGreater(throttled, LARGE_CASES / 10)
+
+    def compare_gift(self, cases, target_counts, app_counts):
+        """In how many of the cases somebody was throttled, and redeemed coupons."""
         oracle, chance = Oracle(), random.Random(2)
         throttled = redeemed = 0
-        for case in range(CASES):
-            targets = [f"t{at}" for at in range(chance.randint(1, 10))]
+        for case in range(cases):
+            targets = [f"t{at}" for at in range(chance.randint(*target_counts))]
             b_thres = chance.choice([0.0, 0.1, 0.3, 0.8, 1.0])
             apps = [
                 {
-                    "name": f"a{at:02}",
+                    "name": f"a{at:03}",
                     "targets": chance.sample(targets, chance.randint(1, min(5, len(targets)))),
                     "throttle_friendly": chance.random() < 0.7,
                     "weight": chance.choice([1.0, 1.0, 2.0, 0.5]),
                     "owed": chance.choice([0.0, 0.0, 0.05, 0.4]),
                 }
-                for at in range(chance.randint(1, 15))
+                for at in range(chance.randint(*app_counts))
             ]
             found = isonomia.allocate({"b_thres": b_thres, "targets": targets, "app": apps}, "gift")
             expected = self.gift(oracle, b_thres, apps, found["apps"])
@@ -99,9 +111,9 @@ class Highs(unittest.TestCase):
             redeemed += any(app["coupon_redeemed"] > 0 for app in found["apps"])
             with self.subTest(case=case):
                 # Coupons are whole: what is redeemed is known to a millionth of a target for each application.
-                self.assertAlmostEqual(found["effective_bandwidth"], expected, delta=1e-4)
-        self.assertGreater(throttled, CASES / 10)
-        self.assertGreater(redeemed, CASES / 10)
+                delta = 1e-4 * max(1, len(apps) / 100)
+                self.assertAlmostEqual(found["effective_bandwidth"], expected, delta=delta)
+        return throttled, redeemed
 
     def gift(self, oracle, b_thres, apps, found):
         """The greatest effective bandwidth under GIFT §3.4's constraints, given fair shares and what is redeemed.

@@ -1,9 +1,16 @@
-"""What looks for damaged data: fio, fsx, and stress-ng's file-system class. Those on a mount are in `test_mount` as well."""
+"""What looks for damaged data and for deviations from POSIX: fio, fsx, stress-ng's file-system class, and pjdfstest.
 
+Those on a mount are in `test_mount` as well.
+"""
+
+import os
+import re
+import shutil
 import subprocess
-from pathlib import Path
+import tempfile
 
-from service import TEST_S, Case, Mount, SharedServerCase, isonomia, why_no_mount
+from service import PROGRAM_S, TEST_S, Case, Mount, SharedServerCase, why_no_mount
+from test_mount import PJDFSTEST_CONFIGURATION, suite
 
 FSX_OPERATIONS = 20_000
 # Without what the preload library refuses: writable shared mappings, and copies within the kernel.
@@ -30,6 +37,19 @@ posix_fallocate = 2
 NOT_ABOUT_FILES = {"bind-mount", "binderfs", "dup", "eventfd", "ioprio", "procfs"}
 
 
+# Tests of pjdfstest that cannot pass under the preload library, by a part of their names.
+NOT_PRELOADED = [
+    # A wrong address ends the program.
+    "efault",
+    # Sockets are bound in the kernel's file systems only, and nothing is mounted below the prefix.
+    "socket", "rmdir::ebusy",
+    # The user is the one whom the process had when it connected: these change it on the way.
+    "uid_gid_eq_euid_egid", "unchanged_ctime", "link::unchanged_ctime_fails", "utimensat::nobody", "utime_now_nobody", "utimensat::write_perm",
+    # A running program can be written to.
+    "etxtbsy",
+]  # fmt: skip
+
+
 class Stress(SharedServerCase):
     def test_fio_verifies_with_every_engine_that_is_served(self):
         for engine in ["psync", "sync", "pvsync2", "posixaio"]:
@@ -40,7 +60,7 @@ class Stress(SharedServerCase):
                               "--verify_fatal=1", "--group_reporting", "--minimal", env={"TMPDIR": str(self.local)})  # fmt: skip
 
     def test_fsx_finds_no_divergence(self):
-        fsx = Path(isonomia()).parents[1] / "suites/bin/fsx"
+        fsx = suite("fsx")
         if not fsx.exists():
             self.skipTest("fsx is not installed: scripts/setup acceptance does it")
         configuration = self.local / "fsx.toml"
@@ -48,6 +68,23 @@ class Stress(SharedServerCase):
         for seed in [3, 4]:
             with self.subTest(seed):
                 self.run_here(fsx, "-q", "-f", configuration, "-P", self.local, "-N", FSX_OPERATIONS, "-S", seed, f"{self.directory}/f{seed}")
+
+    def test_pjdfstest_passes_but_for_what_the_library_leaves_out(self):
+        if os.geteuid() != 0 or not suite("pjdfstest").exists():
+            self.skipTest("pjdfstest needs root, and scripts/setup acceptance to install it")
+        configuration = self.local / "pjdfstest.toml"
+        configuration.write_text(PJDFSTEST_CONFIGURATION)
+        memory = tempfile.mkdtemp(dir="/dev/shm")
+        self.addCleanup(shutil.rmtree, memory)
+        command = [suite("pjdfstest"), "-c", configuration, "-p"]
+        local = subprocess.run([*command, memory], capture_output=True, text=True, timeout=PROGRAM_S).stdout
+        names = [name for name in re.findall(r"^(\w+::\S+)\s+ok$", local, re.MULTILINE) if not any(part in name for part in NOT_PRELOADED)]
+        self.assertGreater(len(names), 250, local[-2000:])
+        # A pattern selects every test that it is a part of; the last part of a name may be a type of file, which is not part of the pattern.
+        patterns = sorted({re.sub("::(regular|dir|fifo|block|char|symlink)$", "", name) for name in names})
+        served = self.run_here(*command, self.directory, *patterns, check=False).stdout
+        passed = set(re.findall(r"^(\w+::\S+)\s+ok$", served, re.MULTILINE))
+        self.assertEqual(set(), set(names) - passed, served[-8000:])
 
 
 class StressMounted(Case):

@@ -8,6 +8,7 @@ from pathlib import Path
 from service import SharedServerCase
 
 PROGRAMS = Path(__file__).parent / "programs"
+NAMES = ["forks", "reopen", "stdio", "threads"]
 
 
 class Processes(SharedServerCase):
@@ -17,7 +18,7 @@ class Processes(SharedServerCase):
         directory = tempfile.TemporaryDirectory(prefix="isonomia-programs-")
         cls.addClassCleanup(directory.cleanup)
         cls.programs = Path(directory.name)
-        for source in PROGRAMS.glob("*.c"):
+        for source in (PROGRAMS / f"{name}.c" for name in NAMES):
             command = ["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-pthread", str(source)]
             subprocess.run([*command, "-o", str(cls.programs / source.stem)], check=True, timeout=60)
 

@@ -205,6 +205,18 @@ fn what_is_no_program_is_refused() {
 }
 
 #[test]
+fn without_limits_variables_go_to_their_bounds() {
+    let mut program = PackingProgram::new([]);
+    assert_eq!(program.solve().unwrap().objective, 0.0);
+    program.add_variable(2.0, 0.0, 3.0, []);
+    program.add_variable(-1.0, 0.5, 3.0, []);
+    assert_eq!(program.solve().unwrap().values, [3.0, 0.5]);
+    assert_eq!(program.solve_fair(&[1.0, 1.0]).unwrap().values, [3.0, 0.5]);
+    program.add_variable(1.0, 0.0, f64::INFINITY, []);
+    assert_eq!(program.solve(), Err(ProgramError::Unbounded));
+}
+
+#[test]
 fn the_fair_optimum_divides_what_any_optimum_may_divide() {
     let mut program = PackingProgram::new([1.0]);
     program.add_variable(1.0, 0.0, 1.0, [(0, 1.0)]);

@@ -93,6 +93,11 @@ fn cost(objective: &[f64], variable: usize) -> f64 {
 
 pub(super) const NOT_BASIC: u32 = u32::MAX;
 
+/// The columns of an inverse of so many rows; a program may have none.
+fn inverse_columns(inverse: &[f64], rows: usize) -> std::slice::ChunksExact<'_, f64> {
+    inverse.chunks_exact(rows.max(1))
+}
+
 impl Simplex {
     /// The program at the point `start`, with every slack in the basis.
     pub(crate) fn new(
@@ -282,7 +287,7 @@ impl Simplex {
     /// Computes the rows' prices under `objective`.
     fn price(&mut self, objective: &[f64]) {
         let costs: Vec<f64> = self.basis.iter().map(|&basic| cost(objective, basic as usize)).collect();
-        for (price, column) in self.prices.iter_mut().zip(self.inverse.chunks_exact(costs.len())) {
+        for (price, column) in self.prices.iter_mut().zip(inverse_columns(&self.inverse, costs.len())) {
             *price = column.iter().zip(&costs).map(|(inverse, cost)| inverse * cost).sum();
         }
     }
@@ -367,7 +372,7 @@ impl Simplex {
         let bound = if is_upper { self.upper[basic] } else { self.lower[basic] };
         self.exchange(row, entering, bound, rest + direction * step);
         let rows = self.basis.len();
-        for (price, column) in self.prices.iter_mut().zip(self.inverse.chunks_exact(rows)) {
+        for (price, column) in self.prices.iter_mut().zip(inverse_columns(&self.inverse, rows)) {
             *price += reduced * column[row];
         }
         Ok(step)
@@ -407,7 +412,7 @@ impl Simplex {
         let (columns, rows) = (self.matrix.column_count(), self.basis.len());
         let (structural, slacks) = self.row.split_at_mut(columns);
         structural.fill(0.0);
-        for (at, (slack, column)) in slacks.iter_mut().zip(self.inverse.chunks_exact(rows)).enumerate() {
+        for (at, (slack, column)) in slacks.iter_mut().zip(inverse_columns(&self.inverse, rows)).enumerate() {
             let factor = column[row];
             *slack = factor;
             if factor != 0.0 {

@@ -39,6 +39,8 @@ class Reproduce(unittest.TestCase):
 
     def test_ctrl_c_ends_it(self):
         program = f"import isonomia\nprint('begins', flush=True)\nisonomia.reproduce('ics20', out={str(self.out)!r})\n"
+        # Whoever runs these tests in the background has SIGINT ignored.
+        program = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n" + program
         with subprocess.Popen(
             [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         ) as child:

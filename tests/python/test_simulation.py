@@ -98,6 +98,8 @@ class Simulate(unittest.TestCase):
 
     def test_ctrl_c_ends_a_simulation(self):
         program = f"import isonomia\nprint('begins', flush=True)\nisonomia.simulate({ENDLESS!r})\n"
+        # Whoever runs these tests in the background has SIGINT ignored.
+        program = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n" + program
         child = subprocess.Popen(
             [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

@@ -1,5 +1,5 @@
 //! "Automatic and Transparent Resource Contention Mitigation for Improving Large-scale Parallel File System
-//! Performance" (Neuwirth et al., HiPC 2017): TAPP-IO.
+//! Performance" (Neuwirth et al., ICPADS 2017): TAPP-IO.
 //!
 //! The placement of `isonomia-placement` on a model of the paper's machine: streams share routers, servers and targets
 //! by max-min fairness, and a phase ends with its last stream, as IOR counts it.
@@ -43,7 +43,7 @@ use crate::run::{Paper, Study};
 /// The paper.
 pub static PAPER: Paper = Paper {
     name: "tapp-io",
-    title: "\"Automatic and Transparent Resource Contention Mitigation\" (TAPP-IO, HiPC 2017)",
+    title: "\"Automatic and Transparent Resource Contention Mitigation\" (TAPP-IO, ICPADS 2017)",
     studies: &[
         Study {
             name: "file-per-process",

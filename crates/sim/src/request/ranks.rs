@@ -10,11 +10,10 @@ use isonomia_units::{JobId, Nanos};
 /// The phases of all jobs.
 pub(super) struct Ranks {
     order: Order,
-    /// A phase ends when the job has had no request on a target for this long, as in the arbiters.
+    /// A phase ends when the job has had no request for this long, as in the arbiters.
     active_window: Nanos,
-    /// By job and target.
-    parts: Vec<Vec<Part>>,
-    begun: Vec<Nanos>,
+    /// By job.
+    phases: Vec<Phase>,
 }
 
 /// A rank that a target is to be told.
@@ -25,23 +24,48 @@ pub(super) struct Told {
     pub rank: u32,
 }
 
-/// The part of a job's phase on one target.
+/// A job's coming and going.
 #[derive(Clone, Copy, Default)]
-struct Part {
+struct Activity {
     outstanding: u32,
     /// The latest arrival or completion.
     seen: Option<Nanos>,
+}
+
+#[derive(Clone)]
+struct Phase {
+    /// On all targets.
+    activity: Activity,
+    begun: Nanos,
+    /// By target.
+    parts: Vec<Part>,
+}
+
+/// The part of a phase on one target.
+#[derive(Clone, Copy, Default)]
+struct Part {
+    activity: Activity,
     attained: Nanos,
     /// A running mean over earlier phases.
     expected: Option<Nanos>,
     told: Option<u32>,
 }
 
-impl Part {
-    fn is_active(&self, now: Nanos, window: Nanos) -> bool {
+impl Activity {
+    fn lasts(&self, now: Nanos, window: Nanos) -> bool {
         self.outstanding > 0 || self.seen.is_some_and(|seen| now.since(seen) <= window)
     }
 
+    fn arrive(&mut self, now: Nanos) {
+        *self = Self { outstanding: self.outstanding + 1, seen: Some(now) };
+    }
+
+    fn complete(&mut self, now: Nanos) {
+        *self = Self { outstanding: self.outstanding - 1, seen: Some(now) };
+    }
+}
+
+impl Part {
     fn end(&mut self) {
         let service = self.attained.0;
         if service > 0 {
@@ -49,54 +73,59 @@ impl Part {
         }
         self.attained = Nanos::ZERO;
     }
+
+    /// Service that it still needs, if it needs as much as earlier ones.
+    fn left(&self) -> Option<Nanos> {
+        Some(self.expected?.since(self.attained)).filter(|left| *left > Nanos::ZERO)
+    }
 }
 
 impl Ranks {
     pub(super) fn new(order: Order, active_window: Nanos, jobs: usize, targets: usize) -> Self {
-        let parts = vec![vec![Part::default(); targets]; jobs];
-        Self { order, active_window, parts, begun: vec![Nanos::ZERO; jobs] }
+        let phase = Phase { activity: Activity::default(), begun: Nanos::ZERO, parts: vec![Part::default(); targets] };
+        Self { order, active_window, phases: vec![phase; jobs] }
     }
 
     /// A request came.
     pub(super) fn arrive(&mut self, now: Nanos, target: usize, job: JobId) {
-        let parts = &mut self.parts[job.0 as usize];
-        if !parts.iter().any(|part| part.is_active(now, self.active_window)) {
-            parts.iter_mut().for_each(Part::end);
-            self.begun[job.0 as usize] = now;
+        let phase = &mut self.phases[job.0 as usize];
+        if !phase.activity.lasts(now, self.active_window) {
+            phase.parts.iter_mut().for_each(Part::end);
+            phase.begun = now;
         }
-        let part = &mut parts[target];
-        if !part.is_active(now, self.active_window) {
+        let part = &mut phase.parts[target];
+        if !part.activity.lasts(now, self.active_window) {
             // The target's own account of the phase begins anew, without what it was told.
             part.told = None;
         }
-        part.outstanding += 1;
-        part.seen = Some(now);
+        phase.activity.arrive(now);
+        part.activity.arrive(now);
     }
 
     /// A request was served, in the time `cost`.
     pub(super) fn complete(&mut self, now: Nanos, target: usize, job: JobId, cost: Nanos) {
-        let part = &mut self.parts[job.0 as usize][target];
-        part.outstanding -= 1;
-        part.seen = Some(now);
+        let phase = &mut self.phases[job.0 as usize];
+        let part = &mut phase.parts[target];
+        phase.activity.complete(now);
+        part.activity.complete(now);
         part.attained += cost;
     }
 
     /// What targets have to be told now. Linear in jobs times targets.
     pub(super) fn join(&mut self, now: Nanos) -> Vec<Told> {
         let mut told = Vec::new();
-        for (job, parts) in self.parts.iter_mut().enumerate() {
-            if !parts.iter().any(|part| part.is_active(now, self.active_window)) {
+        for (job, phase) in self.phases.iter_mut().enumerate() {
+            if !phase.activity.lasts(now, self.active_window) {
                 continue;
             }
-            let left = |part: &Part| Some(part.expected?.since(part.attained)).filter(|left| *left > Nanos::ZERO);
             let progress = Progress {
-                attained: parts.iter().map(|part| part.attained).max().unwrap_or_default(),
-                elapsed: now.since(self.begun[job]),
-                remaining: parts.iter().filter_map(left).max(),
+                attained: phase.parts.iter().map(|part| part.attained).max().unwrap_or_default(),
+                elapsed: now.since(phase.begun),
+                remaining: phase.parts.iter().filter_map(Part::left).max(),
             };
             let rank = self.order.rank(&progress);
-            for (target, part) in parts.iter_mut().enumerate() {
-                if part.told != Some(rank) && part.is_active(now, self.active_window) {
+            for (target, part) in phase.parts.iter_mut().enumerate() {
+                if part.told != Some(rank) && part.activity.lasts(now, self.active_window) {
                     part.told = Some(rank);
                     told.push(Told { target, job: JobId(job as u32), rank });
                 }

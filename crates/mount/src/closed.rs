@@ -3,10 +3,11 @@
 //! The kernel does not wait for the end of a file that was closed. So this is the one thing that can be put off, and a
 //! program that opens and closes many files spares a fourth of its round trips to the server.
 
+use crate::background::{Background, Shared};
 use crate::sessions::errno;
 use isonomia_client::{Client, Ino, RELEASE_MAX};
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a reference is kept at most: so long does the space of an unlinked file stay taken.
@@ -16,75 +17,51 @@ const BATCH: usize = 64;
 const _: () = assert!(BATCH <= RELEASE_MAX);
 
 /// See the module. Dropping it leaves what is left to the end of the sessions.
-#[derive(Default)]
 pub struct Closed {
-    shared: Arc<Shared>,
+    background: Background<References>,
 }
 
-#[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-}
+/// By the address of the session.
+type References = HashMap<usize, (Arc<Client>, Vec<Ino>)>;
 
-#[derive(Default)]
-struct State {
-    /// By the address of the session.
-    references: HashMap<usize, (Arc<Client>, Vec<Ino>)>,
-    has_thread: bool,
-    is_over: bool,
+impl Default for Closed {
+    fn default() -> Self {
+        Self { background: Background::new("closed", run) }
+    }
 }
 
 impl Closed {
     /// One more reference of `client`.
     pub fn add(&self, client: &Arc<Client>, ino: Ino) {
-        let mut state = self.shared.state();
-        if !state.has_thread {
-            let shared = self.shared.clone();
-            let started = std::thread::Builder::new().name("closed".to_owned()).spawn(move || run(&shared));
-            state.has_thread = started.is_ok();
-        }
-        let is_first = state.references.is_empty();
+        let (mut state, has_thread) = self.background.with_thread();
+        let is_first = state.work.is_empty();
         let key = Arc::as_ptr(client).addr();
-        let (_, inos) = state.references.entry(key).or_insert_with(|| (client.clone(), Vec::with_capacity(BATCH)));
+        let (_, inos) = state.work.entry(key).or_insert_with(|| (client.clone(), Vec::with_capacity(BATCH)));
         inos.push(ino);
-        if inos.len() < BATCH && state.has_thread {
+        if inos.len() < BATCH && has_thread {
             drop(state);
             if is_first {
-                self.shared.changed.notify_one();
+                self.background.wake();
             }
             return;
         }
-        let full = state.references.remove(&key);
+        let full = state.work.remove(&key);
         drop(state);
         full.into_iter().for_each(|(client, inos)| give_back(&client, &inos));
     }
 }
 
-impl Drop for Closed {
-    fn drop(&mut self) {
-        self.shared.state().is_over = true;
-        self.shared.changed.notify_one();
-    }
-}
-
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn run(shared: &Shared) {
+fn run(shared: &Shared<References>) {
     let mut state = shared.state();
-    while !state.is_over {
-        if state.references.is_empty() {
-            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+    while !state.is_over() {
+        if state.work.is_empty() {
+            state = shared.sleep(state);
             continue;
         }
-        let (waited, timeout) = shared.changed.wait_timeout(state, KEPT_FOR).unwrap_or_else(PoisonError::into_inner);
-        state = waited;
-        if timeout.timed_out() {
-            let due = std::mem::take(&mut state.references);
+        let (slept, is_due) = shared.sleep_for(state, KEPT_FOR);
+        state = slept;
+        if is_due {
+            let due = std::mem::take(&mut state.work);
             drop(state);
             due.into_values().for_each(|(client, inos)| give_back(&client, &inos));
             state = shared.state();

@@ -8,6 +8,7 @@
 //! default not at all. Locks are the server's.
 
 mod attr;
+mod background;
 mod caller;
 mod closed;
 mod data;

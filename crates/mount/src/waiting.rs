@@ -5,10 +5,10 @@
 //! woken with EINTR, and the kernel ends or restarts its call, or ends the process, as it would have anyway. Of a process
 //! that this one cannot see nothing is known: it waits until it has the lock.
 
+use crate::background::{Background, Shared};
 use crate::caller::{self, Signals};
 use crate::filesystem::Outcome;
 use rustix::io::Errno;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Waiting at once; more get ENOLCK.
@@ -34,26 +34,23 @@ pub struct Waiter {
 }
 
 /// All who wait. Dropping it ends their waiting.
-#[derive(Default)]
 pub struct Waiting {
-    shared: Arc<Shared>,
+    background: Background<Crowd>,
 }
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
-    changed: Condvar,
-}
-
-#[derive(Default)]
-struct State {
+struct Crowd {
     waiters: Vec<Waiter>,
     /// How many are being asked for right now, and not among `waiters`.
     busy: usize,
     /// Counts the calls to ask now.
     calls: u64,
-    has_thread: bool,
-    is_over: bool,
+}
+
+impl Default for Waiting {
+    fn default() -> Self {
+        Self { background: Background::new("locks", run) }
+    }
 }
 
 impl Waiter {
@@ -103,77 +100,59 @@ impl Waiter {
 impl Waiting {
     /// One more.
     pub fn add(&self, waiter: Waiter) {
-        let mut state = self.shared.state();
-        if !state.has_thread {
-            let shared = self.shared.clone();
-            let started = std::thread::Builder::new().name("locks".to_owned()).spawn(move || run(&shared));
-            state.has_thread = started.is_ok();
-        }
-        if !state.has_thread || state.waiters.len() + state.busy >= WAITERS_MAX {
+        let (mut state, has_thread) = self.background.with_thread();
+        if !has_thread || state.work.waiters.len() + state.work.busy >= WAITERS_MAX {
             drop(state);
             return (waiter.answer)(Err(Errno::NOLCK));
         }
-        state.waiters.push(waiter);
+        state.work.waiters.push(waiter);
         drop(state);
-        self.shared.changed.notify_one();
+        self.background.wake();
     }
 
     /// A lock was given up here: all are asked for now.
     pub fn ask_now(&self) {
-        let mut state = self.shared.state();
-        state.calls += 1;
-        if state.waiters.is_empty() {
+        let mut state = self.background.state();
+        state.work.calls += 1;
+        if state.work.waiters.is_empty() {
             return;
         }
         let now = Instant::now();
-        for waiter in &mut state.waiters {
+        for waiter in &mut state.work.waiters {
             waiter.next = waiter.next.min(now);
         }
         drop(state);
-        self.shared.changed.notify_one();
+        self.background.wake();
     }
 }
 
-impl Drop for Waiting {
-    fn drop(&mut self) {
-        self.shared.state().is_over = true;
-        self.shared.changed.notify_one();
-    }
-}
-
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-fn run(shared: &Shared) {
+fn run(shared: &Shared<Crowd>) {
     let mut state = shared.state();
-    while !state.is_over {
+    while !state.is_over() {
         let now = Instant::now();
-        let Some(next) = state.waiters.iter().map(|waiter| waiter.next).min() else {
-            state = shared.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        let Some(next) = state.work.waiters.iter().map(|waiter| waiter.next).min() else {
+            state = shared.sleep(state);
             continue;
         };
         if next > now {
-            state = shared.changed.wait_timeout(state, next - now).unwrap_or_else(PoisonError::into_inner).0;
+            state = shared.sleep_for(state, next - now).0;
             continue;
         }
-        let crowd = state.waiters.len();
-        let due: Vec<Waiter> = state.waiters.extract_if(.., |waiter| waiter.next <= now).collect();
-        state.busy = due.len();
-        let calls = state.calls;
+        let crowd = state.work.waiters.len();
+        let due: Vec<Waiter> = state.work.waiters.extract_if(.., |waiter| waiter.next <= now).collect();
+        state.work.busy = due.len();
+        let calls = state.work.calls;
         drop(state);
         let mut left: Vec<Waiter> = due.into_iter().filter_map(|waiter| waiter.attempt(crowd)).collect();
         state = shared.state();
-        state.busy = 0;
-        if state.calls != calls {
+        state.work.busy = 0;
+        if state.work.calls != calls {
             // Perhaps what one of them waits for, given up just after it was asked for.
             left.iter_mut().for_each(|waiter| waiter.next = now);
         }
-        state.waiters.append(&mut left);
+        state.work.waiters.append(&mut left);
     }
-    let waiters = std::mem::take(&mut state.waiters);
+    let waiters = std::mem::take(&mut state.work.waiters);
     drop(state);
     waiters.into_iter().for_each(|waiter| (waiter.answer)(Err(Errno::INTR)));
 }

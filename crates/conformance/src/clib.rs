@@ -49,33 +49,21 @@ impl CLibrary {
 
     fn run(&mut self, operation: &Operation) -> Result<Outcome, Errno> {
         match operation {
-            Operation::Open {
-                slot,
-                path,
-                read,
-                write,
-                append,
-                create,
-                exclusive,
-                truncate,
-                no_follow,
-                directory,
-                mode: bits,
-            } => {
-                let access = match (read, write) {
+            Operation::Open { slot, path, how } => {
+                let access = match (how.read, how.write) {
                     (true, true) => OFlag::O_RDWR,
                     (false, true) => OFlag::O_WRONLY,
                     _ => OFlag::O_RDONLY,
                 };
                 let mut flags = access | OFlag::O_CLOEXEC;
-                flags.set(OFlag::O_APPEND, *append);
-                flags.set(OFlag::O_CREAT, *create);
-                flags.set(OFlag::O_EXCL, *exclusive);
-                flags.set(OFlag::O_TRUNC, *truncate);
-                flags.set(OFlag::O_NOFOLLOW, *no_follow);
-                flags.set(OFlag::O_DIRECTORY, *directory);
+                flags.set(OFlag::O_APPEND, how.append);
+                flags.set(OFlag::O_CREAT, how.create);
+                flags.set(OFlag::O_EXCL, how.exclusive);
+                flags.set(OFlag::O_TRUNC, how.truncate);
+                flags.set(OFlag::O_NOFOLLOW, how.no_follow);
+                flags.set(OFlag::O_DIRECTORY, how.directory);
                 self.slots[*slot] = None;
-                self.slots[*slot] = Some(open(self.path(path).as_str(), flags, mode(*bits))?);
+                self.slots[*slot] = Some(open(self.path(path).as_str(), flags, mode(how.mode))?);
             }
             Operation::Close { slot } => drop(self.slots[*slot].take().ok_or(Errno::EBADF)?),
             Operation::Read { slot, len } => {

@@ -7,7 +7,7 @@ pub mod clib;
 pub mod library;
 mod operation;
 
-pub use operation::{Action, Attr, Operation, Outcome, RenameHow, Runs, SLOTS};
+pub use operation::{Action, Attr, OpenHow, Operation, Outcome, RenameHow, Runs, SLOTS};
 
 /// Somebody who does operations in a directory that is there.
 pub trait Actor {

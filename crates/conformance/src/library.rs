@@ -75,35 +75,23 @@ impl Library {
     fn run(&mut self, operation: &Operation) -> Result<Outcome, Error> {
         let root = self.root;
         match operation {
-            Operation::Open {
-                slot,
-                path,
-                read,
-                write,
-                append,
-                create,
-                exclusive,
-                truncate,
-                no_follow,
-                directory,
-                mode,
-            } => {
+            Operation::Open { slot, path, how } => {
                 if self.slots[*slot].is_some() {
                     self.close(*slot)?;
                 }
-                let (read, write) = (*read || !write, *write);
-                let how = OpenHow {
-                    access: if read { access::READ } else { 0 } | if write { access::WRITE } else { 0 },
-                    create: *create,
-                    exclusive: *exclusive,
-                    truncate: *truncate,
-                    no_follow: *no_follow,
-                    directory: *directory,
-                    mode: *mode & !self.umask,
+                let read = how.read || !how.write;
+                let asked = OpenHow {
+                    access: if read { access::READ } else { 0 } | if how.write { access::WRITE } else { 0 },
+                    create: how.create,
+                    exclusive: how.exclusive,
+                    truncate: how.truncate,
+                    no_follow: how.no_follow,
+                    directory: how.directory,
+                    mode: how.mode & !self.umask,
                     ..OpenHow::default()
                 };
-                let file = self.client.open(root, path.as_bytes(), &how)?;
-                self.slots[*slot] = Some(Open { file, read, write, append: *append, at: 0 });
+                let file = self.client.open(root, path.as_bytes(), &asked)?;
+                self.slots[*slot] = Some(Open { file, read, write: how.write, append: how.append, at: 0 });
             }
             Operation::Close { slot } => self.close(*slot)?,
             Operation::Read { slot, len } => {

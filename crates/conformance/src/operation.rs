@@ -25,108 +25,48 @@ pub enum RenameHow {
     Exchange,
 }
 
+/// How a file is opened; `mode` is of one that is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "they are the flags of open(2)")]
+pub struct OpenHow {
+    pub read: bool,
+    pub write: bool,
+    pub append: bool,
+    pub create: bool,
+    pub exclusive: bool,
+    pub truncate: bool,
+    pub no_follow: bool,
+    pub directory: bool,
+    pub mode: u32,
+}
+
 /// One call. Paths are relative to the actor's directory; a slot that is not open gives `EBADF`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "they are the parameters of the calls")]
 pub enum Operation {
-    Open {
-        slot: usize,
-        path: String,
-        read: bool,
-        write: bool,
-        append: bool,
-        create: bool,
-        exclusive: bool,
-        truncate: bool,
-        no_follow: bool,
-        directory: bool,
-        mode: u32,
-    },
-    Close {
-        slot: usize,
-    },
-    Read {
-        slot: usize,
-        len: usize,
-    },
-    Write {
-        slot: usize,
-        len: usize,
-        fill: u8,
-    },
-    ReadAt {
-        slot: usize,
-        offset: u64,
-        len: usize,
-    },
-    WriteAt {
-        slot: usize,
-        offset: u64,
-        len: usize,
-        fill: u8,
-    },
-    Seek {
-        slot: usize,
-        to: u64,
-    },
-    SeekEnd {
-        slot: usize,
-    },
-    Resize {
-        slot: usize,
-        size: u64,
-    },
-    Truncate {
-        path: String,
-        size: u64,
-    },
-    Sync {
-        slot: usize,
-    },
-    StatSlot {
-        slot: usize,
-    },
-    Stat {
-        path: String,
-        follow: bool,
-    },
-    Mkdir {
-        path: String,
-        mode: u32,
-    },
-    Rmdir {
-        path: String,
-    },
-    Unlink {
-        path: String,
-    },
-    Rename {
-        path: String,
-        to: String,
-        how: RenameHow,
-    },
-    Link {
-        path: String,
-        to: String,
-    },
-    Symlink {
-        text: String,
-        path: String,
-    },
-    Readlink {
-        path: String,
-    },
-    List {
-        path: String,
-    },
-    Chmod {
-        path: String,
-        mode: u32,
-    },
-    Times {
-        path: String,
-        secs: i64,
-    },
+    Open { slot: usize, path: String, how: OpenHow },
+    Close { slot: usize },
+    Read { slot: usize, len: usize },
+    Write { slot: usize, len: usize, fill: u8 },
+    ReadAt { slot: usize, offset: u64, len: usize },
+    WriteAt { slot: usize, offset: u64, len: usize, fill: u8 },
+    Seek { slot: usize, to: u64 },
+    SeekEnd { slot: usize },
+    Resize { slot: usize, size: u64 },
+    Truncate { path: String, size: u64 },
+    Sync { slot: usize },
+    StatSlot { slot: usize },
+    Stat { path: String, follow: bool },
+    Mkdir { path: String, mode: u32 },
+    Rmdir { path: String },
+    Unlink { path: String },
+    Rename { path: String, to: String, how: RenameHow },
+    Link { path: String, to: String },
+    Symlink { text: String, path: String },
+    Readlink { path: String },
+    List { path: String },
+    Chmod { path: String, mode: u32 },
+    Times { path: String, secs: i64 },
 }
 
 /// Bytes, as runs of equal ones.

@@ -327,6 +327,15 @@ mod tests {
     use super::*;
     use isonomia_units::Ino;
 
+    fn client_of_nobody() -> Client {
+        Client::new(ClientConfig {
+            address: "unix:/nonexistent/isonomia.sock".parse().unwrap(),
+            timeout: Nanos::from_millis(50),
+            claims: Claims::default(),
+            key_file: None,
+        })
+    }
+
     #[test]
     fn what_creates_or_removes_names_is_not_repeated() {
         let repeat = |op, flags| may_repeat(&RequestHeader { flags, ..RequestHeader::new(op, Ino::ROOT) });
@@ -340,13 +349,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_comes_from_another_client_takes_a_line_that_is_connected() {
-        let config = ClientConfig {
-            address: "unix:/nonexistent/isonomia.sock".parse().unwrap(),
-            timeout: Nanos::from_millis(50),
-            claims: Claims::default(),
-            key_file: None,
-        };
-        let client = Client::new(config);
+        let client = client_of_nobody();
         client.lines[3].connected.store(true, Ordering::Relaxed);
         LAST_PLACE.set(5);
         let deadline = Deadline::after(Nanos::from_secs(1));
@@ -361,13 +364,7 @@ mod tests {
 
     #[test]
     fn a_server_that_never_comes_ends_in_a_timeout() {
-        let config = ClientConfig {
-            address: "unix:/nonexistent/isonomia.sock".parse().unwrap(),
-            timeout: Nanos::from_millis(50),
-            claims: Claims::default(),
-            key_file: None,
-        };
-        let client = Client::new(config);
+        let client = client_of_nobody();
         let error = client.get_attr(Ino::ROOT, b"", true).unwrap_err();
         assert_eq!(error.errno(), Errno::TIMEDOUT);
         assert!(error.to_string().contains("unix:/nonexistent/isonomia.sock"));

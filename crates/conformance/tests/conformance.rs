@@ -3,16 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod server;
-
 use isonomia_client::{Claims, Client, ClientConfig};
 use isonomia_conformance::clib::CLibrary;
 use isonomia_conformance::library::Library;
-use isonomia_conformance::{Action, Actor, Operation, Outcome, RenameHow, SLOTS};
+use isonomia_conformance::{Action, Actor, OpenHow, Operation, Outcome, RenameHow, SLOTS};
+use isonomia_testbed::{PREFIX, TestServer, built, can_mount};
 use isonomia_units::Nanos;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use server::{TestServer, can_mount};
 use std::cell::{Cell, RefCell};
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -85,18 +83,19 @@ fn directory_mode() -> impl Strategy<Value = u32> {
 fn open() -> impl Strategy<Value = Operation> {
     let flags = prop::collection::vec(prop::bool::weighted(0.25), 5);
     (path(), 0..SLOTS, any::<(bool, bool, bool)>(), flags, mode()).prop_map(
-        |(path, slot, (read, write, create), flags, mode)| Operation::Open {
-            slot,
-            path,
-            read: read || !write,
-            write,
-            create,
-            append: flags[0] && write,
-            exclusive: flags[1] && create,
-            truncate: flags[2] && write,
-            no_follow: flags[3],
-            directory: flags[4] && !create,
-            mode,
+        |(path, slot, (read, write, create), flags, mode)| {
+            let how = OpenHow {
+                read: read || !write,
+                write,
+                create,
+                append: flags[0] && write,
+                exclusive: flags[1] && create,
+                truncate: flags[2] && write,
+                no_follow: flags[3],
+                directory: flags[4] && !create,
+                mode,
+            };
+            Operation::Open { slot, path, how }
         },
     )
 }
@@ -149,7 +148,7 @@ struct Way {
 fn all_ways_are_tmpfs() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(UMASK));
     let server = TestServer::start();
-    let mount = can_mount().then(|| server.mount());
+    let mount = can_mount().then(|| server.mount(""));
     let tmpfs = tempfile::tempdir_in("/dev/shm").unwrap();
     let client = Client::new(ClientConfig {
         address: server.address().parse().unwrap(),
@@ -158,15 +157,17 @@ fn all_ways_are_tmpfs() {
         key_file: None,
     });
     let client = Arc::new(client);
+    let actor = built("isonomia-conformance-actor");
+    let preloaded = server.command(actor.to_str().unwrap());
     let reference = tmpfs.path().to_str().unwrap().to_owned();
     let mut ways = vec![
         Way { name: "tmpfs", actor: Box::new(CLibrary::default()), root: reference.clone() },
         Way { name: "library", actor: Box::new(Library::new(Arc::clone(&client), UMASK)), root: String::new() },
-        Way { name: "preload", actor: Box::new(Remote::start(server.preloaded_actor())), root: "/isonomia".to_owned() },
+        Way { name: "preload", actor: Box::new(Remote::start(preloaded)), root: PREFIX.to_owned() },
     ];
     if let Some(mount) = &mount {
         let root = mount.path().to_str().unwrap().to_owned();
-        ways.push(Way { name: "mount", actor: Box::new(Remote::start(server.actor())), root });
+        ways.push(Way { name: "mount", actor: Box::new(Remote::start(Command::new(&actor))), root });
     }
     let maker = RefCell::new(CLibrary::default());
     let (ways, number) = (RefCell::new(ways), Cell::new(0));

@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod running;
-
-use running::{TestServer, can_mount, isonomia};
+use isonomia_testbed::{TestServer, can_mount, isonomia};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};

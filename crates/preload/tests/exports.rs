@@ -4,8 +4,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod product;
-
 use object::elf::{FileHeader64, STT_FUNC, STT_GNU_IFUNC};
 use object::read::elf::{FileHeader, Sym};
 use object::{Endianness, ReadCache};
@@ -85,7 +83,7 @@ fn every_function_is_classified_and_what_is_promised_is_exported() {
     assert!(library.contains("openat") && library.contains("fts_read"), "the C library's functions are seen");
     expect_none("not classified: docs/reference/calls.md or without_files.txt", library.difference(&classified));
 
-    let client = exported(&product::library());
+    let client = exported(&isonomia_testbed::library());
     let promised: Names = served.union(&refused).cloned().collect();
     expect_none("promised, but not exported by the client", promised.difference(&client));
     let is_rusts = |name: &&String| name.starts_with("_R") || name.starts_with("_ZN") || name.starts_with("rust_");

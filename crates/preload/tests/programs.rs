@@ -2,10 +2,7 @@
 //! the same and leave the same files behind. Under the prefix a detector watches them: no system call may name a path
 //! there.
 
-mod product;
-mod server;
-
-use server::{PREFIX, TestServer};
+use isonomia_testbed::{PREFIX, TestServer, built};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -230,9 +227,9 @@ fn a_static_program_runs_unharmed() {
     let program = scratch.path().join("static");
     let text = "#include <stdio.h>\nint main(void) { FILE *f = fopen(\"/isonomia/x\", \"w\"); return puts(f ? \"there\" : \"here\") < 0; }\n";
     std::fs::write(&source, text).expect("a source");
-    let built = Command::new("cc").args(["-static", "-o"]).arg(&program).arg(&source).status().expect("cc runs");
-    assert!(built.success(), "no static C library: apt-get install libc6-dev");
-    let mut run = server.command(product::built("isonomia").to_str().expect("a path in UTF-8"));
+    let compiled = Command::new("cc").args(["-static", "-o"]).arg(&program).arg(&source).status().expect("cc runs");
+    assert!(compiled.success(), "no static C library: apt-get install libc6-dev");
+    let mut run = server.command(built("isonomia").to_str().expect("a path in UTF-8"));
     run.env_remove("LD_PRELOAD").args(["run", "--"]).arg(&program);
     let output = run.output().expect("it runs");
     let expected = format!(
@@ -273,7 +270,7 @@ fn a_32_bit_program_runs_unharmed() {
         eprintln!("this kernel runs no 32-bit programs: skipped");
         return;
     }
-    let mut run = server.command(product::built("isonomia").to_str().expect("a path in UTF-8"));
+    let mut run = server.command(built("isonomia").to_str().expect("a path in UTF-8"));
     let output = run.env_remove("LD_PRELOAD").args(["run", "--"]).arg(&program).output().expect("it runs");
     let line =
         format!("isonomia: {} is a 32-bit program: it runs, but without the files of /isonomia\n", program.display());

@@ -1,0 +1,64 @@
+//! A mount, served by a process of its own.
+
+use crate::product::isonomia;
+use crate::server::TestServer;
+use crate::start;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+
+/// A mount of a server.
+#[derive(Debug)]
+pub struct TestMount {
+    process: Child,
+    place: PathBuf,
+}
+
+/// Whether mounts are possible here; says why not.
+pub fn can_mount() -> bool {
+    let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    if let Err(error) = &device {
+        eprintln!("skipped: /dev/fuse cannot be opened: {error}");
+    }
+    device.is_ok()
+}
+
+impl TestMount {
+    pub(crate) fn start(server: &TestServer, place: PathBuf, words: &str) -> Self {
+        let mut command = isonomia();
+        command.args(["mount", "--foreground", "--server", &server.address(), "-o", words]).arg(&place);
+        Self { process: start(command), place }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.place
+    }
+
+    /// Kills the process that serves it.
+    pub fn kill(&mut self) {
+        self.process.kill().expect("the process can be killed");
+        self.process.wait().expect("the process ends");
+    }
+
+    /// Asks the process to end; gives whether it said that all went well.
+    pub fn terminate(&mut self) -> bool {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal can be sent");
+        self.process.wait().expect("the process ends").success()
+    }
+
+    /// Waits until the process ends because the mount did.
+    pub fn wait(&mut self) -> bool {
+        self.process.wait().expect("the process ends").success()
+    }
+}
+
+impl Drop for TestMount {
+    fn drop(&mut self) {
+        if matches!(self.process.try_wait(), Ok(None)) {
+            self.terminate();
+        }
+        // Whatever a failed test left: a mount whose process is gone.
+        let _ = rustix::mount::unmount(&self.place, rustix::mount::UnmountFlags::DETACH);
+    }
+}

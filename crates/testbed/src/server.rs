@@ -1,0 +1,106 @@
+//! A server in a process of its own.
+
+use crate::mount::TestMount;
+use crate::product::{built, isonomia, library};
+use crate::{TIMEOUT_S, start};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+/// Where the server's files appear to preloaded programs.
+pub const PREFIX: &str = "/isonomia";
+
+/// A server on a directory of its own.
+#[derive(Debug)]
+pub struct TestServer {
+    process: Option<Child>,
+    home: tempfile::TempDir,
+}
+
+impl TestServer {
+    /// Starts a server and waits until it says that it is ready.
+    pub fn start() -> Self {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        for name in ["data", "mount", "elsewhere", "local"] {
+            std::fs::create_dir(home.path().join(name)).expect("a directory");
+        }
+        // Programs of other users pass through here.
+        std::fs::set_permissions(home.path(), PermissionsExt::from_mode(0o755)).expect("permissions");
+        let mut server = Self { process: None, home };
+        server.restart();
+        server
+    }
+
+    /// Starts the server, again if it ran.
+    pub fn restart(&mut self) {
+        self.kill();
+        let mut command = isonomia();
+        command.arg("serve").arg("--dir").arg(self.path("data")).args(["--listen", &self.address()]);
+        self.process = Some(start(command));
+    }
+
+    /// Kills the server at once.
+    pub fn kill(&mut self) {
+        if let Some(mut process) = self.process.take() {
+            process.kill().expect("the server can be killed");
+            process.wait().expect("the server ends");
+        }
+    }
+
+    /// Mounts it with the given words of `-o`.
+    pub fn mount(&self, words: &str) -> TestMount {
+        TestMount::start(self, self.mount_place(), words)
+    }
+
+    /// Mounts it a second time.
+    pub fn mount_elsewhere(&self) -> TestMount {
+        TestMount::start(self, self.path("elsewhere"), "")
+    }
+
+    /// A command with the client preloaded.
+    pub fn command(&self, program: &str) -> Command {
+        let mut command = Command::new(program);
+        self.tell(&mut command);
+        command.env("LD_PRELOAD", library());
+        command
+    }
+
+    /// As [`Self::command`], with every system call that names a path below the prefix reported to `report`.
+    pub fn watched(&self, program: &str, report: &Path) -> Command {
+        // The detector itself is not to be preloaded.
+        let preload = format!("LD_PRELOAD={}", library().display());
+        let mut watched = Command::new(built("isonomia-detect"));
+        watched.args(["--prefix", PREFIX, "--report"]).arg(report).args(["--", "env", &preload, program]);
+        self.tell(&mut watched);
+        watched
+    }
+
+    fn tell(&self, command: &mut Command) {
+        command.env("ISONOMIA_SERVER", self.address()).env("ISONOMIA_TIMEOUT_S", TIMEOUT_S);
+    }
+
+    /// A local directory, to compare with.
+    pub fn local(&self) -> PathBuf {
+        self.path("local")
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> String {
+        format!("unix:{}", self.path("socket").display())
+    }
+
+    /// Where its mount goes.
+    pub fn mount_place(&self) -> PathBuf {
+        self.path("mount")
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

@@ -9,6 +9,7 @@
 //! glibc 2.1, because programs allocate the block. `aio_error`, `aio_return`, and `aio_suspend` of the C library read
 //! them there, find the operation ended, and need no hooks.
 
+use crate::calls::real;
 use crate::foreign::Opaque;
 use crate::hook::{self, fail};
 use crate::{rw, sync, table};
@@ -231,45 +232,24 @@ fn cancel(fd: c_int, pointer: *mut ControlBlock) -> c_int {
     }
 }
 
-macro_rules! asynchronous {
-    ($($read:ident $write:ident $fsync:ident $listio:ident $cancel:ident;)*) => {$(
-        hook! {
-            fn $read(block: *mut ControlBlock) -> c_int, real {
-                if is_ours(block) { submit(block, Operation::Read) } else { real(block) }
-            }
-        }
-
-        hook! {
-            fn $write(block: *mut ControlBlock) -> c_int, real {
-                if is_ours(block) { submit(block, Operation::Write) } else { real(block) }
-            }
-        }
-
-        hook! {
-            fn $fsync(operation: c_int, block: *mut ControlBlock) -> c_int, real {
-                if is_ours(block) { submit_sync(operation, block) } else { real(operation, block) }
-            }
-        }
-
-        hook! {
-            fn $listio(
-                mode: c_int, list: *const *mut ControlBlock, count: c_int, event: *mut Event,
-            ) -> c_int, real {
-                submit_list(mode, list, count, |list| real(mode, list, count, event))
-            }
-        }
-
-        hook! {
-            fn $cancel(fd: c_int, block: *mut ControlBlock) -> c_int, real {
-                if table::is_ours(fd) { cancel(fd, block) } else { real(fd, block) }
-            }
-        }
-    )*};
+pub fn aio_read(block: *mut ControlBlock) -> c_int {
+    if is_ours(block) { submit(block, Operation::Read) } else { real::aio_read(block) }
 }
 
-asynchronous! {
-    aio_read aio_write aio_fsync lio_listio aio_cancel;
-    aio_read64 aio_write64 aio_fsync64 lio_listio64 aio_cancel64;
+pub fn aio_write(block: *mut ControlBlock) -> c_int {
+    if is_ours(block) { submit(block, Operation::Write) } else { real::aio_write(block) }
+}
+
+pub fn aio_fsync(operation: c_int, block: *mut ControlBlock) -> c_int {
+    if is_ours(block) { submit_sync(operation, block) } else { real::aio_fsync(operation, block) }
+}
+
+pub fn lio_listio(mode: c_int, list: *const *mut ControlBlock, count: c_int, event: *mut Event) -> c_int {
+    submit_list(mode, list, count, |list| real::lio_listio(mode, list, count, event))
+}
+
+pub fn aio_cancel(fd: c_int, block: *mut ControlBlock) -> c_int {
+    if table::is_ours(fd) { cancel(fd, block) } else { real::aio_cancel(fd, block) }
 }
 
 #[cfg(test)]

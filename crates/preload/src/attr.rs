@@ -1,5 +1,6 @@
 //! Changing and checking attributes: modes, owners, times, access.
 
+use crate::calls::real;
 use crate::foreign::{CPath, In};
 use crate::serve::{by_fd, by_path_or_fd, refusal};
 use isonomia_client::{Change, Client, Error, FileKind, Ino, TimeChange, Timestamp};
@@ -85,99 +86,71 @@ fn change_fd(fd: c_int, change: Result<Change, Error>, real: impl FnOnce() -> c_
 
 const NO_FOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;
 
-hook! {
-    fn chmod(path: CPath, mode: mode_t) -> c_int, real {
-        change_path(path, 0, Ok(mode_change(mode)), |path| real(path, mode))
+pub fn chmod(path: CPath, mode: mode_t) -> c_int {
+    change_path(path, 0, Ok(mode_change(mode)), |path| real::chmod(path, mode))
+}
+
+pub fn lchmod(path: CPath, mode: mode_t) -> c_int {
+    change_path(path, NO_FOLLOW, Ok(mode_change(mode)), |path| real::lchmod(path, mode))
+}
+
+pub fn fchmod(fd: c_int, mode: mode_t) -> c_int {
+    change_fd(fd, Ok(mode_change(mode)), || real::fchmod(fd, mode))
+}
+
+pub fn fchmodat(dir: c_int, path: CPath, mode: mode_t, flags: c_int) -> c_int {
+    change_at(dir, path, flags, Ok(mode_change(mode)), |dir, path| real::fchmodat(dir, path, mode, flags))
+}
+
+pub fn chown(path: CPath, uid: uid_t, gid: gid_t) -> c_int {
+    change_path(path, 0, Ok(owner_change(uid, gid)), |path| real::chown(path, uid, gid))
+}
+
+pub fn lchown(path: CPath, uid: uid_t, gid: gid_t) -> c_int {
+    change_path(path, NO_FOLLOW, Ok(owner_change(uid, gid)), |path| real::lchown(path, uid, gid))
+}
+
+pub fn fchown(fd: c_int, uid: uid_t, gid: gid_t) -> c_int {
+    change_fd(fd, Ok(owner_change(uid, gid)), || real::fchown(fd, uid, gid))
+}
+
+pub fn fchownat(dir: c_int, path: CPath, uid: uid_t, gid: gid_t, flags: c_int) -> c_int {
+    change_at(dir, path, flags, Ok(owner_change(uid, gid)), |dir, path| real::fchownat(dir, path, uid, gid, flags))
+}
+
+pub fn utime(path: CPath, times: In<libc::utimbuf>) -> c_int {
+    change_path(path, 0, seconds_change(times), |path| real::utime(path, times))
+}
+
+pub fn utimes(path: CPath, times: In<timeval>) -> c_int {
+    change_path(path, 0, micros_change(times), |path| real::utimes(path, times))
+}
+
+pub fn lutimes(path: CPath, times: In<timeval>) -> c_int {
+    change_path(path, NO_FOLLOW, micros_change(times), |path| real::lutimes(path, times))
+}
+
+pub fn futimes(fd: c_int, times: In<timeval>) -> c_int {
+    change_fd(fd, micros_change(times), || real::futimes(fd, times))
+}
+
+pub fn futimesat(dir: c_int, path: CPath, times: In<timeval>) -> c_int {
+    match path.bytes() {
+        Some(_) => change_at(dir, path, 0, micros_change(times), |dir, path| real::futimesat(dir, path, times)),
+        None => change_fd(dir, micros_change(times), || real::futimesat(dir, path, times)),
     }
 }
 
-hook! {
-    fn lchmod(path: CPath, mode: mode_t) -> c_int, real {
-        change_path(path, NO_FOLLOW, Ok(mode_change(mode)), |path| real(path, mode))
-    }
+pub fn futimens(fd: c_int, times: In<timespec>) -> c_int {
+    change_fd(fd, time_change(times), || real::futimens(fd, times))
 }
 
-hook! {
-    fn fchmod(fd: c_int, mode: mode_t) -> c_int, real {
-        change_fd(fd, Ok(mode_change(mode)), || real(fd, mode))
-    }
-}
-
-hook! {
-    fn fchmodat(dir: c_int, path: CPath, mode: mode_t, flags: c_int) -> c_int, real {
-        change_at(dir, path, flags, Ok(mode_change(mode)), |dir, path| real(dir, path, mode, flags))
-    }
-}
-
-hook! {
-    fn chown(path: CPath, uid: uid_t, gid: gid_t) -> c_int, real {
-        change_path(path, 0, Ok(owner_change(uid, gid)), |path| real(path, uid, gid))
-    }
-}
-
-hook! {
-    fn lchown(path: CPath, uid: uid_t, gid: gid_t) -> c_int, real {
-        change_path(path, NO_FOLLOW, Ok(owner_change(uid, gid)), |path| real(path, uid, gid))
-    }
-}
-
-hook! {
-    fn fchown(fd: c_int, uid: uid_t, gid: gid_t) -> c_int, real {
-        change_fd(fd, Ok(owner_change(uid, gid)), || real(fd, uid, gid))
-    }
-}
-
-hook! {
-    fn fchownat(dir: c_int, path: CPath, uid: uid_t, gid: gid_t, flags: c_int) -> c_int, real {
-        change_at(dir, path, flags, Ok(owner_change(uid, gid)), |dir, path| real(dir, path, uid, gid, flags))
-    }
-}
-
-hook! {
-    fn utime(path: CPath, times: In<libc::utimbuf>) -> c_int, real {
-        change_path(path, 0, seconds_change(times), |path| real(path, times))
-    }
-}
-
-hook! {
-    fn utimes(path: CPath, times: In<timeval>) -> c_int, real {
-        change_path(path, 0, micros_change(times), |path| real(path, times))
-    }
-}
-
-hook! {
-    fn lutimes(path: CPath, times: In<timeval>) -> c_int, real {
-        change_path(path, NO_FOLLOW, micros_change(times), |path| real(path, times))
-    }
-}
-
-hook! {
-    fn futimes(fd: c_int, times: In<timeval>) -> c_int, real {
-        change_fd(fd, micros_change(times), || real(fd, times))
-    }
-}
-
-hook! {
-    fn futimesat(dir: c_int, path: CPath, times: In<timeval>) -> c_int, real {
-        match path.bytes() {
-            Some(_) => change_at(dir, path, 0, micros_change(times), |dir, path| real(dir, path, times)),
-            None => change_fd(dir, micros_change(times), || real(dir, path, times)),
+pub fn utimensat(dir: c_int, path: CPath, times: In<timespec>, flags: c_int) -> c_int {
+    match path.bytes() {
+        Some(_) => {
+            change_at(dir, path, flags, time_change(times), |dir, path| real::utimensat(dir, path, times, flags))
         }
-    }
-}
-
-hook! {
-    fn futimens(fd: c_int, times: In<timespec>) -> c_int, real {
-        change_fd(fd, time_change(times), || real(fd, times))
-    }
-}
-
-hook! {
-    fn utimensat(dir: c_int, path: CPath, times: In<timespec>, flags: c_int) -> c_int, real {
-        match path.bytes() {
-            Some(_) => change_at(dir, path, flags, time_change(times), |dir, path| real(dir, path, times, flags)),
-            None => change_fd(dir, time_change(times), || real(dir, path, times, flags)),
-        }
+        None => change_fd(dir, time_change(times), || real::utimensat(dir, path, times, flags)),
     }
 }
 
@@ -190,26 +163,14 @@ fn check(dir: c_int, path: CPath, mask: c_int, flags: c_int, real: impl FnOnce(c
     by_path_or_fd(dir, path, flags, serve, real)
 }
 
-hook! {
-    fn access(path: CPath, mask: c_int) -> c_int, real {
-        check(AT_FDCWD, path, mask, 0, |_, path| real(path, mask))
-    }
+pub fn access(path: CPath, mask: c_int) -> c_int {
+    check(AT_FDCWD, path, mask, 0, |_, path| real::access(path, mask))
 }
 
-hook! {
-    fn eaccess(path: CPath, mask: c_int) -> c_int, real {
-        check(AT_FDCWD, path, mask, 0, |_, path| real(path, mask))
-    }
+pub fn eaccess(path: CPath, mask: c_int) -> c_int {
+    check(AT_FDCWD, path, mask, 0, |_, path| real::eaccess(path, mask))
 }
 
-hook! {
-    fn euidaccess(path: CPath, mask: c_int) -> c_int, real {
-        check(AT_FDCWD, path, mask, 0, |_, path| real(path, mask))
-    }
-}
-
-hook! {
-    fn faccessat(dir: c_int, path: CPath, mask: c_int, flags: c_int) -> c_int, real {
-        check(dir, path, mask, flags, |dir, path| real(dir, path, mask, flags))
-    }
+pub fn faccessat(dir: c_int, path: CPath, mask: c_int, flags: c_int) -> c_int {
+    check(dir, path, mask, flags, |dir, path| real::faccessat(dir, path, mask, flags))
 }

@@ -4,6 +4,7 @@
 //! anything has a name: a relative path that this library misses fails instead of meaning another file. Programs
 //! started from here learn of the directory by an inherited descriptor of a memory file that holds its inode.
 
+use crate::calls::real;
 use crate::connection::client;
 use crate::environment;
 use crate::foreign::{CPath, malloc_string};
@@ -188,54 +189,46 @@ fn store_path(path: &[u8], buffer: *mut c_char, len: usize) -> *mut c_char {
     buffer
 }
 
-hook! {
-    fn chdir(path: CPath) -> c_int, real {
-        by_path(libc::AT_FDCWD, path, enter_checked, |_, path| {
-            let changed = real(path);
-            if changed == 0 {
-                forget();
-            }
-            changed
-        })
-    }
-}
-
-hook! {
-    fn fchdir(fd: c_int) -> c_int, real {
-        by_fd(fd, |client, held| enter_checked(client, held.ino()?, b""), || {
-            let changed = real(fd);
-            if changed == 0 {
-                forget();
-            }
-            changed
-        })
-    }
-}
-
-hook! {
-    fn getcwd(buffer: *mut c_char, len: usize) -> *mut c_char, real {
-        match path() {
-            None => real(buffer, len),
-            Some(Ok(path)) => store_path(&path, buffer, len),
-            Some(Err(error)) => returned(Err(error)),
+pub fn chdir(path: CPath) -> c_int {
+    by_path(libc::AT_FDCWD, path, enter_checked, |_, path| {
+        let changed = real::chdir(path);
+        if changed == 0 {
+            forget();
         }
+        changed
+    })
+}
+
+pub fn fchdir(fd: c_int) -> c_int {
+    by_fd(
+        fd,
+        |client, held| enter_checked(client, held.ino()?, b""),
+        || {
+            let changed = real::fchdir(fd);
+            if changed == 0 {
+                forget();
+            }
+            changed
+        },
+    )
+}
+
+pub fn getcwd(buffer: *mut c_char, len: usize) -> *mut c_char {
+    match path() {
+        None => real::getcwd(buffer, len),
+        Some(Ok(path)) => store_path(&path, buffer, len),
+        Some(Err(error)) => returned(Err(error)),
     }
 }
 
-hook! {
-    fn __getcwd_chk(buffer: *mut c_char, len: usize, room: usize) -> *mut c_char, real {
-        if current().is_some() { getcwd(buffer, len.min(room)) } else { real(buffer, len, room) }
-    }
+pub fn __getcwd_chk(buffer: *mut c_char, len: usize, room: usize) -> *mut c_char {
+    if current().is_some() { getcwd(buffer, len.min(room)) } else { real::__getcwd_chk(buffer, len, room) }
 }
 
-hook! {
-    fn getwd(buffer: *mut c_char) -> *mut c_char, real {
-        if current().is_some() { getcwd(buffer, libc::PATH_MAX as usize) } else { real(buffer) }
-    }
+pub fn getwd(buffer: *mut c_char) -> *mut c_char {
+    if current().is_some() { getcwd(buffer, libc::PATH_MAX as usize) } else { real::getwd(buffer) }
 }
 
-hook! {
-    fn get_current_dir_name() -> *mut c_char, real {
-        if current().is_some() { getcwd(std::ptr::null_mut(), 0) } else { real() }
-    }
+pub fn get_current_dir_name() -> *mut c_char {
+    if current().is_some() { getcwd(std::ptr::null_mut(), 0) } else { real::get_current_dir_name() }
 }

@@ -1,5 +1,6 @@
 //! Closing and duplicating descriptors. The kernel does it for real on the placeholder; the table follows.
 
+use crate::calls::real;
 use crate::hook::fail;
 use crate::{internal, table};
 use std::ffi::{c_int, c_uint};
@@ -20,90 +21,75 @@ pub fn duplicated(from: c_int, to: c_int) -> c_int {
     }
 }
 
-hook! {
-    fn close(fd: c_int) -> c_int, real {
-        if table::is_ours(fd) {
-            // Out of the table before the number can be given to another thread.
-            let held = table::remove(fd);
-            let closed = real(fd);
-            drop(held);
-            return closed;
-        }
-        match internal::guard(fd) {
-            Ok(()) => real(fd),
-            Err(errno) => fail(errno),
-        }
+pub fn close(fd: c_int) -> c_int {
+    if table::is_ours(fd) {
+        // Out of the table before the number can be given to another thread.
+        let held = table::remove(fd);
+        let closed = real::close(fd);
+        drop(held);
+        return closed;
+    }
+    match internal::guard(fd) {
+        Ok(()) => real::close(fd),
+        Err(errno) => fail(errno),
     }
 }
 
-hook! {
-    fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int, real {
-        if flags as c_uint & libc::CLOSE_RANGE_CLOEXEC == 0 {
-            let highest = c_int::try_from(last).unwrap_or(c_int::MAX);
-            for fd in table::ours_between(c_int::try_from(first).unwrap_or(c_int::MAX), highest) {
-                drop(table::remove(fd));
-            }
+pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    if flags as c_uint & libc::CLOSE_RANGE_CLOEXEC == 0 {
+        let highest = c_int::try_from(last).unwrap_or(c_int::MAX);
+        for fd in table::ours_between(c_int::try_from(first).unwrap_or(c_int::MAX), highest) {
+            drop(table::remove(fd));
         }
-        if first > last {
-            return real(first, last, flags);
-        }
-        internal::around(first, last).into_iter().map(|(first, last)| real(first, last, flags)).min().unwrap_or(0)
     }
+    if first > last {
+        return real::close_range(first, last, flags);
+    }
+    internal::around(first, last)
+        .into_iter()
+        .map(|(first, last)| real::close_range(first, last, flags))
+        .min()
+        .unwrap_or(0)
 }
 
 /// The real function would not stop at descriptors of this library's, so it is done without.
-#[cfg_attr(not(any(test, feature = "wrap")), unsafe(no_mangle))]
-#[cfg_attr(all(feature = "wrap", not(test)), unsafe(export_name = "__wrap_closefrom"))]
-#[cfg_attr(test, allow(dead_code))]
-pub extern "C" fn closefrom(first: c_int) {
+pub fn closefrom(first: c_int) {
     close_range(first.max(0) as c_uint, c_uint::MAX, 0);
 }
 
-hook! {
-    fn dup(fd: c_int) -> c_int, real {
-        duplicated(fd, real(fd))
-    }
+pub fn dup(fd: c_int) -> c_int {
+    duplicated(fd, real::dup(fd))
 }
 
-hook! {
-    fn dup2(from: c_int, to: c_int) -> c_int, real {
-        if let Err(errno) = internal::guard(to) {
-            return fail(errno);
-        }
-        let made = real(from, to);
-        if from == to { made } else { duplicated(from, made) }
+pub fn dup2(from: c_int, to: c_int) -> c_int {
+    if let Err(errno) = internal::guard(to) {
+        return fail(errno);
     }
+    let made = real::dup2(from, to);
+    if from == to { made } else { duplicated(from, made) }
 }
 
-hook! {
-    fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int, real {
-        if let Err(errno) = internal::guard(to) {
-            return fail(errno);
-        }
-        duplicated(from, real(from, to, flags))
+pub fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
+    if let Err(errno) = internal::guard(to) {
+        return fail(errno);
     }
+    duplicated(from, real::dup3(from, to, flags))
 }
 
 // Calls that hand out descriptors of the kernel's: a number that was closed behind this library's back ends here.
 
-hook! {
-    fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int, real {
-        table::fresh(real(domain, kind, protocol))
-    }
+pub fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    table::fresh(real::socket(domain, kind, protocol))
 }
 
-hook! {
-    fn pipe(ends: *mut [c_int; 2]) -> c_int, real {
-        let made = real(ends);
-        fresh_pair(made, ends)
-    }
+pub fn pipe(ends: *mut [c_int; 2]) -> c_int {
+    let made = real::pipe(ends);
+    fresh_pair(made, ends)
 }
 
-hook! {
-    fn pipe2(ends: *mut [c_int; 2], flags: c_int) -> c_int, real {
-        let made = real(ends, flags);
-        fresh_pair(made, ends)
-    }
+pub fn pipe2(ends: *mut [c_int; 2], flags: c_int) -> c_int {
+    let made = real::pipe2(ends, flags);
+    fresh_pair(made, ends)
 }
 
 fn fresh_pair(made: c_int, ends: *mut [c_int; 2]) -> c_int {

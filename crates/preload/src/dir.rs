@@ -3,6 +3,7 @@
 //! A `DIR *` of ours points to a [`Stream`] that begins with a number no stream of the C library's begins with (that
 //! one begins with a descriptor and a lock), so both kinds are told apart by looking.
 
+use crate::calls::real;
 use crate::connection::client;
 use crate::description::Held;
 use crate::foreign::{Buffer, CPath, Out};
@@ -133,103 +134,67 @@ fn open_stream(client: &Client, at: Ino, path: &[u8]) -> Result<*mut DIR, Error>
     }
 }
 
-hook! {
-    fn opendir(path: CPath) -> *mut DIR, real {
-        by_path(libc::AT_FDCWD, path, open_stream, |_, path| real(path))
+pub fn opendir(path: CPath) -> *mut DIR {
+    by_path(libc::AT_FDCWD, path, open_stream, |_, path| real::opendir(path))
+}
+
+pub fn fdopendir(fd: c_int) -> *mut DIR {
+    by_fd(
+        fd,
+        |_, held| if held.is_directory() { Ok(stream(fd, held.ino()?)) } else { Err(refusal(Errno::NOTDIR)) },
+        || real::fdopendir(fd),
+    )
+}
+
+pub fn closedir(dir: *mut DIR) -> c_int {
+    let Some(stream) = ours(dir) else { return real::closedir(dir) };
+    let fd = stream.fd;
+    // SAFETY: the stream was made by `stream` and the program gives it up.
+    let mut stream = unsafe { Box::from_raw(dir.cast::<Stream>()) };
+    stream.magic = 0;
+    drop(stream);
+    descriptors::close(fd)
+}
+
+pub fn readdir(dir: *mut DIR) -> *mut dirent64 {
+    match ours(dir) {
+        Some(stream) => next_entry(stream),
+        None => real::readdir(dir),
     }
 }
 
-hook! {
-    fn fdopendir(fd: c_int) -> *mut DIR, real {
-        by_fd(
-            fd,
-            |_, held| if held.is_directory() { Ok(stream(fd, held.ino()?)) } else { Err(refusal(Errno::NOTDIR)) },
-            || real(fd),
-        )
+pub fn readdir_r(dir: *mut DIR, entry: Out<dirent64>, result: Out<*mut dirent64>) -> c_int {
+    match ours(dir) {
+        Some(stream) => next_entry_into(stream, entry, result),
+        None => real::readdir_r(dir, entry, result),
     }
 }
 
-hook! {
-    fn closedir(dir: *mut DIR) -> c_int, real {
-        let Some(stream) = ours(dir) else { return real(dir) };
-        let fd = stream.fd;
-        // SAFETY: the stream was made by `stream` and the program gives it up.
-        let mut stream = unsafe { Box::from_raw(dir.cast::<Stream>()) };
-        stream.magic = 0;
-        drop(stream);
-        descriptors::close(fd)
+pub fn telldir(dir: *mut DIR) -> c_long {
+    match ours(dir) {
+        Some(stream) => stream.listing().place as c_long,
+        None => real::telldir(dir),
     }
 }
 
-hook! {
-    fn readdir(dir: *mut DIR) -> *mut dirent64, real {
-        match ours(dir) {
-            Some(stream) => next_entry(stream),
-            None => real(dir),
-        }
+pub fn seekdir(dir: *mut DIR, place: c_long) {
+    match ours(dir) {
+        Some(stream) => stream.listing().seek(place as u64),
+        None => real::seekdir(dir, place),
     }
 }
 
-hook! {
-    fn readdir64(dir: *mut DIR) -> *mut dirent64, real {
-        match ours(dir) {
-            Some(stream) => next_entry(stream),
-            None => real(dir),
-        }
+pub fn rewinddir(dir: *mut DIR) {
+    match ours(dir) {
+        Some(stream) => stream.listing().seek(0),
+        None => real::rewinddir(dir),
     }
 }
 
-hook! {
-    fn readdir_r(dir: *mut DIR, entry: Out<dirent64>, result: Out<*mut dirent64>) -> c_int, real {
-        match ours(dir) {
-            Some(stream) => next_entry_into(stream, entry, result),
-            None => real(dir, entry, result),
-        }
-    }
-}
-
-hook! {
-    fn readdir64_r(dir: *mut DIR, entry: Out<dirent64>, result: Out<*mut dirent64>) -> c_int, real {
-        match ours(dir) {
-            Some(stream) => next_entry_into(stream, entry, result),
-            None => real(dir, entry, result),
-        }
-    }
-}
-
-hook! {
-    fn telldir(dir: *mut DIR) -> c_long, real {
-        match ours(dir) {
-            Some(stream) => stream.listing().place as c_long,
-            None => real(dir),
-        }
-    }
-}
-
-hook! {
-    fn seekdir(dir: *mut DIR, place: c_long) -> (), real {
-        match ours(dir) {
-            Some(stream) => stream.listing().seek(place as u64),
-            None => real(dir, place),
-        }
-    }
-}
-
-hook! {
-    fn rewinddir(dir: *mut DIR) -> (), real {
-        match ours(dir) {
-            Some(stream) => stream.listing().seek(0),
-            None => real(dir),
-        }
-    }
-}
-
-hook! {
-    fn dirfd(dir: *mut DIR) -> c_int, real {
-        match ours(dir) {
-            Some(stream) => stream.fd,
-            None => real(dir),
-        }
+pub fn dirfd(dir: *mut DIR) -> c_int {
+    match ours(dir) {
+        Some(stream) => stream.fd,
+        None => real::dirfd(dir),
     }
 }
 
@@ -262,31 +227,21 @@ fn read_records(client: &Client, held: &Held, buffer: &mut [u8]) -> Result<isize
     if filled == 0 && !is_at_end { Err(refusal(Errno::INVAL)) } else { Ok(filled as isize) }
 }
 
-hook! {
-    fn getdents64(fd: c_int, buffer: Buffer, len: usize) -> isize, real {
-        by_fd(
-            fd,
-            |client, held| read_records(client, held, buffer.bytes(len).ok_or(refusal(Errno::FAULT))?),
-            || real(fd, buffer, len),
-        )
-    }
+pub fn getdents64(fd: c_int, buffer: Buffer, len: usize) -> isize {
+    by_fd(
+        fd,
+        |client, held| read_records(client, held, buffer.bytes(len).ok_or(refusal(Errno::FAULT))?),
+        || real::getdents64(fd, buffer, len),
+    )
 }
 
-macro_rules! lists {
-    ($($name:ident)*) => {$(
-        hook! {
-            fn $name(fd: c_int, buffer: Buffer, len: usize, base: Out<i64>) -> isize, real {
-                let serve = |client: &'static Client, held: &Held| {
-                    base.put(held.mapping()?.offset().load(Ordering::Relaxed) as i64)?;
-                    read_records(client, held, buffer.bytes(len).ok_or(refusal(Errno::FAULT))?)
-                };
-                by_fd(fd, serve, || real(fd, buffer, len, base))
-            }
-        }
-    )*};
+pub fn getdirentries(fd: c_int, buffer: Buffer, len: usize, base: Out<i64>) -> isize {
+    let serve = |client: &'static Client, held: &Held| {
+        base.put(held.mapping()?.offset().load(Ordering::Relaxed) as i64)?;
+        read_records(client, held, buffer.bytes(len).ok_or(refusal(Errno::FAULT))?)
+    };
+    by_fd(fd, serve, || real::getdirentries(fd, buffer, len, base))
 }
-
-lists! { getdirentries getdirentries64 }
 
 #[cfg(test)]
 mod tests {

@@ -5,6 +5,7 @@
 //! a copy of its file ([`crate::image`]). What the C library does inside itself to find a program, it does here when a
 //! directory of ours may be looked at.
 
+use crate::calls::real;
 use crate::foreign::CPath;
 use crate::hook::{errno_number, fail, failed_with, returned};
 use crate::image::{self, Image, Program};
@@ -129,64 +130,54 @@ pub fn shell_arguments(script: &CStr, arguments: List) -> Vec<*const c_char> {
     [SHELL.as_ptr(), script.as_ptr()].into_iter().chain(image::rest_of(arguments)).collect()
 }
 
-hook! {
-    fn execve(path: CPath, arguments: List, environment: List) -> c_int, real {
-        execute_path(libc::AT_FDCWD, path, arguments, environment, |_, path| real(path, arguments, environment))
-    }
+pub fn execve(path: CPath, arguments: List, environment: List) -> c_int {
+    execute_path(libc::AT_FDCWD, path, arguments, environment, |_, path| real::execve(path, arguments, environment))
 }
 
-hook! {
-    fn execv(path: CPath, arguments: List) -> c_int, real {
-        execute_path(libc::AT_FDCWD, path, arguments, environment_list(), |_, path| real(path, arguments))
-    }
+pub fn execv(path: CPath, arguments: List) -> c_int {
+    execute_path(libc::AT_FDCWD, path, arguments, environment_list(), |_, path| real::execv(path, arguments))
 }
 
-hook! {
-    fn execvp(file: CPath, arguments: List) -> c_int, real {
-        match candidates(file) {
-            Some(names) => search(&names, arguments, environment_list()),
-            None => {
-                hand_over();
-                real(file, arguments)
-            }
+pub fn execvp(file: CPath, arguments: List) -> c_int {
+    match candidates(file) {
+        Some(names) => search(&names, arguments, environment_list()),
+        None => {
+            hand_over();
+            real::execvp(file, arguments)
         }
     }
 }
 
-hook! {
-    fn execvpe(file: CPath, arguments: List, environment: List) -> c_int, real {
-        match candidates(file) {
-            Some(names) => search(&names, arguments, environment),
-            None => {
-                hand_over();
-                real(file, arguments, environment)
-            }
+pub fn execvpe(file: CPath, arguments: List, environment: List) -> c_int {
+    match candidates(file) {
+        Some(names) => search(&names, arguments, environment),
+        None => {
+            hand_over();
+            real::execvpe(file, arguments, environment)
         }
     }
 }
 
-hook! {
-    fn fexecve(fd: c_int, arguments: List, environment: List) -> c_int, real {
-        match image::behind(fd) {
-            Some(program) => execute(program, arguments, environment),
-            None => {
-                hand_over();
-                real(fd, arguments, environment)
-            }
+pub fn fexecve(fd: c_int, arguments: List, environment: List) -> c_int {
+    match image::behind(fd) {
+        Some(program) => execute(program, arguments, environment),
+        None => {
+            hand_over();
+            real::fexecve(fd, arguments, environment)
         }
     }
 }
 
-hook! {
-    fn execveat(dir: c_int, path: CPath, arguments: List, environment: List, flags: c_int) -> c_int, real {
-        if flags & libc::AT_EMPTY_PATH != 0
-            && path.bytes().is_some_and(<[u8]>::is_empty)
-            && let Some(program) = image::behind(dir)
-        {
-            return execute(program, arguments, environment);
-        }
-        execute_path(dir, path, arguments, environment, |dir, path| real(dir, path, arguments, environment, flags))
+pub fn execveat(dir: c_int, path: CPath, arguments: List, environment: List, flags: c_int) -> c_int {
+    if flags & libc::AT_EMPTY_PATH != 0
+        && path.bytes().is_some_and(<[u8]>::is_empty)
+        && let Some(program) = image::behind(dir)
+    {
+        return execute(program, arguments, environment);
     }
+    execute_path(dir, path, arguments, environment, |dir, path| {
+        real::execveat(dir, path, arguments, environment, flags)
+    })
 }
 
 /// The arguments up to the null that ends them.
@@ -202,23 +193,17 @@ fn gathered(rest: *mut Arguments) -> Vec<*const c_char> {
     }
 }
 
-extern "C" fn execute_listed(path: CPath, rest: *mut Arguments) -> c_int {
+pub fn execute_listed(path: CPath, rest: *mut Arguments) -> c_int {
     execv(path, gathered(rest).as_ptr())
 }
 
-extern "C" fn search_listed(file: CPath, rest: *mut Arguments) -> c_int {
+pub fn search_listed(file: CPath, rest: *mut Arguments) -> c_int {
     execvp(file, gathered(rest).as_ptr())
 }
 
-extern "C" fn execute_listed_in(path: CPath, rest: *mut Arguments) -> c_int {
+pub fn execute_listed_in(path: CPath, rest: *mut Arguments) -> c_int {
     let list = gathered(rest);
     // SAFETY: the environment follows the null.
     let environment = unsafe { (*rest).next_pointer() }.cast();
     execve(path, list.as_ptr(), environment)
-}
-
-variadic! {
-    execl by execute_listed, 1 named, then "rsi" or "x1";
-    execlp by search_listed, 1 named, then "rsi" or "x1";
-    execle by execute_listed_in, 1 named, then "rsi" or "x1";
 }

@@ -1,10 +1,11 @@
 //! Flags and device controls of descriptors; locks that are asked for by `fcntl` go to [`crate::lock`].
 
+use crate::calls::real;
 use crate::descriptors::duplicated;
 use crate::serve::{by_fd, refusal};
 use crate::table::is_ours;
 use crate::{hook, lock};
-use libc::{c_long, c_ulong};
+use libc::c_long;
 use rustix::io::Errno;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
@@ -38,32 +39,19 @@ fn control(fd: c_int, command: c_int, argument: c_long, real: impl Fn() -> c_int
     }
 }
 
-hook! {
-    fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int, real {
-        if is_ours(fd) { control(fd, command, argument, || real(fd, command, argument)) } else { real(fd, command, argument) }
+pub fn fcntl(fd: c_int, command: c_int, argument: c_long) -> c_int {
+    if is_ours(fd) {
+        control(fd, command, argument, || real::fcntl(fd, command, argument))
+    } else {
+        real::fcntl(fd, command, argument)
     }
 }
 
-hook! {
-    fn fcntl64(fd: c_int, command: c_int, argument: c_long) -> c_int, real {
-        if is_ours(fd) { control(fd, command, argument, || real(fd, command, argument)) } else { real(fd, command, argument) }
-    }
-}
-
-hook! {
-    fn ioctl(fd: c_int, request: c_ulong, argument: c_long) -> c_int, real {
-        // The file may be the argument: the commands that share blocks with another file (FICLONE and its kin).
-        by_fd(fd, |_, _| Err(refusal(Errno::NOTTY)), || real(fd, request, argument))
-    }
-}
-
-hook! {
-    fn isatty(fd: c_int) -> c_int, real {
-        if is_ours(fd) {
-            hook::set_errno(Errno::NOTTY);
-            0
-        } else {
-            real(fd)
-        }
+pub fn isatty(fd: c_int) -> c_int {
+    if is_ours(fd) {
+        hook::set_errno(Errno::NOTTY);
+        0
+    } else {
+        real::isatty(fd)
     }
 }

@@ -9,11 +9,13 @@
 
 mod entry;
 
+use crate::calls::real;
 use crate::dir::{self, closedir, readdir};
 use crate::foreign::CPath;
 use crate::hook::{errno_number, fail, set_errno, set_errno_number};
 use crate::walk::is_ours;
-use entry::{Entry, LEVEL_ABOVE, LEVEL_ROOT, at, free, free_list, instruction, kind};
+pub use entry::Entry;
+use entry::{LEVEL_ABOVE, LEVEL_ROOT, at, free, free_list, instruction, kind};
 use rustix::io::Errno;
 use std::ffi::{CStr, c_char, c_int, c_ushort, c_void};
 use std::ptr::null_mut;
@@ -57,7 +59,7 @@ pub struct Walk {
     options: c_int,
 }
 
-type Compare = Option<extern "C" fn(*const c_void, *const c_void) -> c_int>;
+pub type Compare = Option<extern "C" fn(*const c_void, *const c_void) -> c_int>;
 
 /// Why children are listed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -367,70 +369,51 @@ fn open(paths: &[CPath], options: c_int, compare: Compare) -> *mut Walk {
     Box::into_raw(Box::new(walk))
 }
 
-macro_rules! walks {
-    ($($open:ident $read:ident $children:ident $set:ident $close:ident;)*) => {$(
-        hook! {
-            fn $open(paths: *const CPath, options: c_int, compare: Compare) -> *mut Walk, real {
-                let list = roots(paths);
-                if list.iter().any(|path| is_ours(*path)) {
-                    open(&list, options, compare)
-                } else {
-                    real(paths, options, compare)
-                }
-            }
-        }
-
-        hook! {
-            fn $read(walk: *mut Walk) -> *mut Entry, real {
-                match ours(walk) {
-                    Some(walk) => walk.read(),
-                    None => real(walk),
-                }
-            }
-        }
-
-        hook! {
-            fn $children(walk: *mut Walk, how: c_int) -> *mut Entry, real {
-                match ours(walk) {
-                    Some(walk) => walk.show(how),
-                    None => real(walk, how),
-                }
-            }
-        }
-
-        hook! {
-            fn $set(walk: *mut Walk, entry: *mut Entry, what: c_int) -> c_int, real {
-                if ours(walk).is_none() {
-                    return real(walk, entry, what);
-                }
-                match (at(entry), c_ushort::try_from(what)) {
-                    (Some(entry), Ok(what @ 0..=instruction::SKIP)) => {
-                        entry.instruction = what;
-                        0
-                    }
-                    _ => {
-                        set_errno(Errno::INVAL);
-                        BAD_INSTRUCTION
-                    }
-                }
-            }
-        }
-
-        hook! {
-            fn $close(walk: *mut Walk) -> c_int, real {
-                let Some(ours) = ours(walk) else { return real(walk) };
-                ours.close();
-                // SAFETY: made by `open`, and the program gives it up.
-                drop(unsafe { Box::from_raw(walk) });
-                0
-            }
-        }
-    )*};
+pub fn fts_open(paths: *const CPath, options: c_int, compare: Compare) -> *mut Walk {
+    let list = roots(paths);
+    if list.iter().any(|path| is_ours(*path)) {
+        open(&list, options, compare)
+    } else {
+        real::fts_open(paths, options, compare)
+    }
 }
 
-walks! {
-    fts_open fts_read fts_children fts_set fts_close;
-    fts64_open fts64_read fts64_children fts64_set fts64_close;
+pub fn fts_read(walk: *mut Walk) -> *mut Entry {
+    match ours(walk) {
+        Some(walk) => walk.read(),
+        None => real::fts_read(walk),
+    }
+}
+
+pub fn fts_children(walk: *mut Walk, how: c_int) -> *mut Entry {
+    match ours(walk) {
+        Some(walk) => walk.show(how),
+        None => real::fts_children(walk, how),
+    }
+}
+
+pub fn fts_set(walk: *mut Walk, entry: *mut Entry, what: c_int) -> c_int {
+    if ours(walk).is_none() {
+        return real::fts_set(walk, entry, what);
+    }
+    match (at(entry), c_ushort::try_from(what)) {
+        (Some(entry), Ok(what @ 0..=instruction::SKIP)) => {
+            entry.instruction = what;
+            0
+        }
+        _ => {
+            set_errno(Errno::INVAL);
+            BAD_INSTRUCTION
+        }
+    }
+}
+
+pub fn fts_close(walk: *mut Walk) -> c_int {
+    let Some(ours) = ours(walk) else { return real::fts_close(walk) };
+    ours.close();
+    // SAFETY: made by `open`, and the program gives it up.
+    drop(unsafe { Box::from_raw(walk) });
+    0
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! `glob`: the C library's own, made to list and look through the hooks.
 
+use crate::calls::{entry, real};
 use crate::foreign::CPath;
 use crate::serve::{Routed, route};
-use crate::{dir, stat};
 use std::ffi::{c_char, c_int, c_void};
 
 /// Says that the functions of [`Glob`] are to be used.
@@ -29,22 +29,14 @@ fn expand(pattern: CPath, flags: c_int, found: *mut Glob, real: impl FnOnce(c_in
     }
     // SAFETY: the caller vouches for the structure, whose functions are its to set.
     let found = unsafe { &mut *found };
-    found.closedir = dir::closedir as *const c_void;
-    found.readdir = dir::readdir as *const c_void;
-    found.opendir = dir::opendir as *const c_void;
-    found.lstat = stat::lstat as *const c_void;
-    found.stat = stat::stat as *const c_void;
+    found.closedir = entry::closedir as *const c_void;
+    found.readdir = entry::readdir as *const c_void;
+    found.opendir = entry::opendir as *const c_void;
+    found.lstat = entry::lstat as *const c_void;
+    found.stat = entry::stat as *const c_void;
     real(flags | ALTERNATE_FUNCTIONS)
 }
 
-hook! {
-    fn glob(pattern: CPath, flags: c_int, on_error: *const c_void, found: *mut Glob) -> c_int, real {
-        expand(pattern, flags, found, |flags| real(pattern, flags, on_error, found))
-    }
-}
-
-hook! {
-    fn glob64(pattern: CPath, flags: c_int, on_error: *const c_void, found: *mut Glob) -> c_int, real {
-        expand(pattern, flags, found, |flags| real(pattern, flags, on_error, found))
-    }
+pub fn glob(pattern: CPath, flags: c_int, on_error: *const c_void, found: *mut Glob) -> c_int {
+    expand(pattern, flags, found, |flags| real::glob(pattern, flags, on_error, found))
 }

@@ -1,8 +1,9 @@
-//! What every hook is made of: the macro that defines one, the real function behind it, and how it fails.
+//! What hooks are made of: the macros that define them by the table of [`crate::calls`], the way to the real functions,
+//! and how calls fail.
 //!
-//! Every hook has the same shape: `hook!` exports a function under libc's name and binds a closure to the
-//! real one; the body decides between "ours" and "theirs". Arguments from C are wrapped in the types of
-//! [`crate::foreign`], so that bodies need no `unsafe`.
+//! Every hook has the same shape: `entry::NAME`, exported under the C library's name, calls the function of a family, which
+//! decides between "ours" and "theirs" and for the latter calls `real::NAME`. Arguments from C are wrapped in the types
+//! of [`crate::foreign`], so that families need no `unsafe`.
 
 use rustix::io::Errno;
 use std::ffi::{CStr, c_int, c_void};
@@ -88,53 +89,144 @@ pub fn returned<T: Failure>(result: Result<T, isonomia_client::Error>) -> T {
     result.unwrap_or_else(|error| fail(error.errno()))
 }
 
-/// Defines a hook: `fn name(arguments) -> type, real { body }`. In the body `real(arguments)` is the function that
-/// the hook stands before. In unit tests nothing is exported, so that the test program keeps its own libc.
-macro_rules! hook {
-    ($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty, $real:ident $body:block) => {
-        $(#[$meta])*
-        #[cfg_attr(not(any(test, feature = "wrap")), unsafe(no_mangle))]
-        #[cfg_attr(all(feature = "wrap", not(test)), unsafe(export_name = concat!("__wrap_", stringify!($name))))]
-        #[cfg_attr(test, allow(dead_code))]
-        #[allow(clippy::too_many_arguments, non_snake_case)]
-        pub extern "C" fn $name($($arg: $ty),*) -> $ret {
-            real!($name($($arg: $ty),*) -> $ret, $real);
-            $body
+/// Defines what the table of [`crate::calls`] says:
+///
+/// * `entry`: the functions that programs call, exported under their names, or `__wrap_NAME` with the feature `wrap`.
+///   In unit tests nothing is exported, so that the test program keeps its own libc.
+/// * `real`: the functions that they stand before, the next of the name in the search order, or `__real_NAME`.
+/// * `TABLE`: what the page of calls says.
+macro_rules! calls {
+    (
+        $(served $served:literal { $($served_row:tt)* })*
+        $(refused $refused:literal { $($refused_row:tt)* })*
+        $(passed $passed:literal { $($passed_name:ident)* })*
+    ) => {
+        /// What programs call.
+        #[cfg_attr(test, allow(dead_code, reason = "called by programs only"))]
+        pub mod entry {
+            use super::*;
+            $(rows! { entry $($served_row)* })*
+            $(rows! { entry $($refused_row)* })*
         }
+
+        /// What these would have called without this library: the next library's functions.
+        #[allow(dead_code, reason = "some calls are done without them")]
+        pub mod real {
+            use super::*;
+            $(rows! { real $($served_row)* })*
+            $(rows! { real $($refused_row)* })*
+        }
+
+        #[cfg(test)]
+        pub const TABLE: $crate::page::Table = $crate::page::Table {
+            served: &[$($crate::page::Family { title: $served, rows: row_names! { $($served_row)* } }),*],
+            refused: &[$($crate::page::Family { title: $refused, rows: row_names! { $($refused_row)* } }),*],
+            passed: &[$(($passed, &[$(stringify!($passed_name)),*])),*],
+        };
     };
 }
 
-/// Defines `$real`, which calls the function that the hook `$name` stands before: the next in the search order.
+/// Defines the entries of a family, or the real functions behind them.
+macro_rules! rows {
+    ($side:ident $(
+        $($name:ident)* $([$($dynamic:ident)+])? ($($args:tt)*) -> $ret:ty = $module:ident $(:: $function:ident)?;
+    )*) => {
+        $(names! { $side ($($args)*) -> $ret = [$module $(:: $function)?]; $($name)*; $($($dynamic)+)? })*
+    };
+}
+
+macro_rules! names {
+    (entry $args:tt -> $ret:ty = $what:tt; $($name:ident)*; $($dynamic:ident)*) => {
+        $(entry! { $name $args -> $ret = $what })*
+        $(
+            #[cfg(not(feature = "wrap"))]
+            entry! { $dynamic $args -> $ret = $what }
+        )*
+    };
+    (real $args:tt -> $ret:ty = $what:tt; $($name:ident)*; $($dynamic:ident)*) => {
+        $(real! { $name $args -> $ret = $what })*
+        $(real! { $dynamic $args -> $ret = $what })*
+    };
+}
+
+/// The rows of a family for the page.
+#[cfg(test)]
+macro_rules! row_names {
+    ($(
+        $($name:ident)* $([$($dynamic:ident)+])? ($($args:tt)*) -> $ret:ty = $module:ident $(:: $function:ident)?;
+    )*) => {
+        &[$($crate::page::Row {
+            names: &[$(stringify!($name),)* $($(stringify!($dynamic)),+)?],
+            what: concat!(stringify!($module) $(, "::", stringify!($function))?),
+        }),*]
+    };
+}
+
+/// Exports one name.
+macro_rules! entry {
+    ($name:ident ($($arg:ident: $ty:ty),*) -> $ret:ty = [$module:ident::$function:ident]) => {
+        #[cfg_attr(not(any(test, feature = "wrap")), unsafe(no_mangle))]
+        #[cfg_attr(all(feature = "wrap", not(test)), unsafe(export_name = concat!("__wrap_", stringify!($name))))]
+        #[allow(clippy::too_many_arguments, non_snake_case)]
+        pub extern "C" fn $name($($arg: $ty),*) -> $ret {
+            $crate::$module::$function($($arg),*)
+        }
+    };
+    ($name:ident ($fd:ident: c_int $(, $arg:ident: $ty:ty)*) -> $ret:ty = [$errno:ident]) => {
+        #[cfg_attr(not(any(test, feature = "wrap")), unsafe(no_mangle))]
+        #[cfg_attr(all(feature = "wrap", not(test)), unsafe(export_name = concat!("__wrap_", stringify!($name))))]
+        pub extern "C" fn $name($fd: c_int $(, $arg: $ty)*) -> $ret {
+            if $crate::table::is_ours($fd) {
+                $crate::hook::fail(rustix::io::Errno::$errno)
+            } else {
+                super::real::$name($fd $(, $arg)*)
+            }
+        }
+    };
+    ($name:ident ($($arg:ident: $ty:ty),+, ...) -> $ret:ty = [$module:ident::$function:ident]) => {
+        mod $name {
+            use super::*;
+            /// What the instructions below call.
+            pub extern "C" fn with_list($($arg: $ty,)+ rest: *mut Arguments) -> $ret {
+                $crate::$module::$function($($arg,)+ rest)
+            }
+        }
+        variadic! { $name($($arg)+) by $name::with_list }
+    };
+}
+
+/// Defines the function that the entry of one name stands before; those with any number of arguments need none.
 #[cfg(not(feature = "wrap"))]
 macro_rules! real {
-    ($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty, $real:ident) => {
+    ($name:ident ($($arg:ident: $ty:ty),*) -> $ret:ty = $what:tt) => {
+        #[allow(clippy::too_many_arguments, non_snake_case)]
+        #[inline(always)]
+        pub fn $name($($arg: $ty),*) -> $ret {
             static SYMBOL: $crate::hook::Symbol = $crate::hook::Symbol::new(
                 match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                     Ok(name) => name,
                     Err(_) => c"",
                 },
             );
-            #[allow(unused_variables, clippy::too_many_arguments)]
-            #[inline(always)]
-            fn $real($($arg: $ty),*) -> $ret {
-                let address = SYMBOL.address();
-                if address.is_null() {
-                    return $crate::hook::fail(rustix::io::Errno::NOSYS);
-                }
-                // SAFETY: the symbol of this name has this signature in the C library's interface.
-                let function: extern "C" fn($($ty),*) -> $ret = unsafe { std::mem::transmute(address) };
-                function($($arg),*)
+            let address = SYMBOL.address();
+            if address.is_null() {
+                return $crate::hook::fail(rustix::io::Errno::NOSYS);
             }
+            // SAFETY: the symbol of this name has this signature in the C library's interface.
+            let function: extern "C" fn($($ty),*) -> $ret = unsafe { std::mem::transmute(address) };
+            function($($arg),*)
+        }
     };
+    ($name:ident ($($arg:ident: $ty:ty),+, ...) -> $ret:ty = $what:tt) => {};
 }
 
 /// As above: what the linker calls `__real_…`.
 #[cfg(feature = "wrap")]
 macro_rules! real {
-    ($name:ident($($arg:ident: $ty:ty),*) -> $ret:ty, $real:ident) => {
-        #[allow(unused_variables, dead_code, clippy::too_many_arguments)]
+    ($name:ident ($($arg:ident: $ty:ty),*) -> $ret:ty = $what:tt) => {
+        #[allow(clippy::too_many_arguments, non_snake_case)]
         #[inline(always)]
-        fn $real($($arg: $ty),*) -> $ret {
+        pub fn $name($($arg: $ty),*) -> $ret {
             unsafe extern "C" {
                 #[link_name = concat!("__real_", stringify!($name))]
                 fn wrapped($($arg: $ty),*) -> $ret;
@@ -143,4 +235,5 @@ macro_rules! real {
             unsafe { wrapped($($arg),*) }
         }
     };
+    ($name:ident ($($arg:ident: $ty:ty),+, ...) -> $ret:ty = $what:tt) => {};
 }

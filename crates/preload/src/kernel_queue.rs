@@ -9,6 +9,7 @@
 //! * A queue of Linux AIO is made, because each submission says its descriptors: the first one of ours in a list ends
 //!   it, and at the head of a list it fails with ENOSYS, at which those programs that have another way take it.
 
+use crate::calls::real;
 use crate::hook::{fail, set_errno};
 use crate::{environment, table};
 use libc::{c_long, iocb};
@@ -53,9 +54,7 @@ fn negative(errno: Errno) -> c_int {
 }
 
 /// libaio's, which may be loaded where `dlsym` does not look: it is its system call.
-#[cfg_attr(not(any(test, feature = "wrap")), unsafe(no_mangle))]
-#[cfg_attr(test, allow(dead_code))]
-pub extern "C" fn io_submit(context: c_ulong, count: c_long, list: *const *const iocb) -> c_int {
+pub fn io_submit(context: c_ulong, count: c_long, list: *const *const iocb) -> c_int {
     match theirs_first(count, list) {
         Some(count) => {
             // SAFETY: the arguments are the caller's, for the kernel to check.
@@ -66,22 +65,29 @@ pub extern "C" fn io_submit(context: c_ulong, count: c_long, list: *const *const
     }
 }
 
-macro_rules! rings {
-    ($($name:ident($($arg:ident: $ty:ty),*);)*) => {$(
-        #[cfg(not(feature = "wrap"))]
-        hook! {
-            fn $name($($arg: $ty),*) -> c_int, real {
-                if environment::prefix().is_some() { negative(Errno::NOSYS) } else { real($($arg),*) }
-            }
-        }
-    )*};
+/// The functions of liburing that make a ring.
+fn no_ring(real: impl FnOnce() -> c_int) -> c_int {
+    if environment::prefix().is_some() { negative(Errno::NOSYS) } else { real() }
 }
 
-rings! {
-    io_uring_setup(entries: c_uint, parameters: *mut c_void);
-    io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint);
-    io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, parameters: *mut c_void);
-    io_uring_queue_init_mem(
-        entries: c_uint, ring: *mut c_void, parameters: *mut c_void, memory: *mut c_void, len: usize
-    );
+pub fn io_uring_setup(entries: c_uint, parameters: *mut c_void) -> c_int {
+    no_ring(|| real::io_uring_setup(entries, parameters))
+}
+
+pub fn io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int {
+    no_ring(|| real::io_uring_queue_init(entries, ring, flags))
+}
+
+pub fn io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, parameters: *mut c_void) -> c_int {
+    no_ring(|| real::io_uring_queue_init_params(entries, ring, parameters))
+}
+
+pub fn io_uring_queue_init_mem(
+    entries: c_uint,
+    ring: *mut c_void,
+    parameters: *mut c_void,
+    memory: *mut c_void,
+    len: usize,
+) -> c_int {
+    no_ring(|| real::io_uring_queue_init_mem(entries, ring, parameters, memory, len))
 }

@@ -6,7 +6,7 @@
 //!
 //! * [`route`] decides by a path's text, [`serve`] by path and descriptor: the one place that does.
 //! * [`placeholder`], [`description`], [`table`]: descriptors of ours, as the kernel and this process know them.
-//! * The other modules hold the hooks, one family each, all of the shape that `hook!` gives.
+//! * [`calls`] is the table of all hooks, from which they are made; the other modules do the calls, a family each.
 //!
 //! With the feature `wrap` it is an archive for static programs, made by `scripts/wrap`: each hook is called `__wrap_NAME`,
 //! to which the linker's `--wrap` leads, and the function behind it `__real_NAME`.
@@ -24,8 +24,8 @@ mod hook;
 #[macro_use]
 mod variadic;
 mod aio;
-mod alias;
 mod attr;
+mod calls;
 mod connection;
 mod cwd;
 mod description;
@@ -46,6 +46,8 @@ mod lock;
 mod mapping;
 mod number;
 mod open;
+#[cfg(test)]
+mod page;
 mod placeholder;
 mod poll;
 mod position;

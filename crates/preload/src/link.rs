@@ -1,5 +1,6 @@
 //! Names: links, directories, nodes, removal, renaming.
 
+use crate::calls::real;
 use crate::foreign::{Buffer, CPath, Out};
 use crate::serve::{by_path, by_path_or_fd, by_paths, refusal};
 use crate::umask;
@@ -69,120 +70,99 @@ fn read_link(client: &Client, at: Ino, path: &[u8], buffer: Buffer, len: size_t)
     Ok(kept as ssize_t)
 }
 
-hook! {
-    fn mkdir(path: CPath, mode: mode_t) -> c_int, real {
-        by_path(AT_FDCWD, path, |client, at, path| make_dir(client, at, path, mode), |_, path| real(path, mode))
-    }
+pub fn mkdir(path: CPath, mode: mode_t) -> c_int {
+    by_path(AT_FDCWD, path, |client, at, path| make_dir(client, at, path, mode), |_, path| real::mkdir(path, mode))
 }
 
-hook! {
-    fn mkdirat(dir: c_int, path: CPath, mode: mode_t) -> c_int, real {
-        by_path(dir, path, |client, at, path| make_dir(client, at, path, mode), |dir, path| real(dir, path, mode))
-    }
+pub fn mkdirat(dir: c_int, path: CPath, mode: mode_t) -> c_int {
+    by_path(dir, path, |client, at, path| make_dir(client, at, path, mode), |dir, path| real::mkdirat(dir, path, mode))
 }
 
-hook! {
-    fn rmdir(path: CPath) -> c_int, real {
-        by_path(AT_FDCWD, path, remove_dir, |_, path| real(path))
-    }
+pub fn rmdir(path: CPath) -> c_int {
+    by_path(AT_FDCWD, path, remove_dir, |_, path| real::rmdir(path))
 }
 
-hook! {
-    fn unlink(path: CPath) -> c_int, real {
-        by_path(AT_FDCWD, path, remove_file, |_, path| real(path))
-    }
+pub fn unlink(path: CPath) -> c_int {
+    by_path(AT_FDCWD, path, remove_file, |_, path| real::unlink(path))
 }
 
-hook! {
-    fn unlinkat(dir: c_int, path: CPath, flags: c_int) -> c_int, real {
-        let remove = if flags & libc::AT_REMOVEDIR != 0 { remove_dir } else { remove_file };
-        by_path(dir, path, remove, |dir, path| real(dir, path, flags))
-    }
+pub fn unlinkat(dir: c_int, path: CPath, flags: c_int) -> c_int {
+    let remove = if flags & libc::AT_REMOVEDIR != 0 { remove_dir } else { remove_file };
+    by_path(dir, path, remove, |dir, path| real::unlinkat(dir, path, flags))
 }
 
-hook! {
-    fn remove(path: CPath) -> c_int, real {
-        by_path(AT_FDCWD, path, remove_any, |_, path| real(path))
-    }
+pub fn remove(path: CPath) -> c_int {
+    by_path(AT_FDCWD, path, remove_any, |_, path| real::remove(path))
 }
 
-hook! {
-    fn rename(from: CPath, to: CPath) -> c_int, real {
-        by_paths(
-            (AT_FDCWD, from),
-            (AT_FDCWD, to),
-            |client, from, to| rename_ours(client, from, to, RenameHow::Replace),
-            |(_, from), (_, to)| real(from, to),
-        )
-    }
+pub fn rename(from: CPath, to: CPath) -> c_int {
+    by_paths(
+        (AT_FDCWD, from),
+        (AT_FDCWD, to),
+        |client, from, to| rename_ours(client, from, to, RenameHow::Replace),
+        |(_, from), (_, to)| real::rename(from, to),
+    )
 }
 
-hook! {
-    fn renameat(from_dir: c_int, from: CPath, to_dir: c_int, to: CPath) -> c_int, real {
-        by_paths(
-            (from_dir, from),
-            (to_dir, to),
-            |client, from, to| rename_ours(client, from, to, RenameHow::Replace),
-            |(from_dir, from), (to_dir, to)| real(from_dir, from, to_dir, to),
-        )
-    }
+pub fn renameat(from_dir: c_int, from: CPath, to_dir: c_int, to: CPath) -> c_int {
+    by_paths(
+        (from_dir, from),
+        (to_dir, to),
+        |client, from, to| rename_ours(client, from, to, RenameHow::Replace),
+        |(from_dir, from), (to_dir, to)| real::renameat(from_dir, from, to_dir, to),
+    )
 }
 
-hook! {
-    fn renameat2(from_dir: c_int, from: CPath, to_dir: c_int, to: CPath, flags: c_uint) -> c_int, real {
-        let how = match flags {
-            0 => Ok(RenameHow::Replace),
-            libc::RENAME_NOREPLACE => Ok(RenameHow::NoReplace),
-            libc::RENAME_EXCHANGE => Ok(RenameHow::Exchange),
-            _ => Err(refusal(Errno::INVAL)),
-        };
-        by_paths(
-            (from_dir, from),
-            (to_dir, to),
-            |client, from, to| rename_ours(client, from, to, how.clone()?),
-            |(from_dir, from), (to_dir, to)| real(from_dir, from, to_dir, to, flags),
-        )
-    }
+pub fn renameat2(from_dir: c_int, from: CPath, to_dir: c_int, to: CPath, flags: c_uint) -> c_int {
+    let how = match flags {
+        0 => Ok(RenameHow::Replace),
+        libc::RENAME_NOREPLACE => Ok(RenameHow::NoReplace),
+        libc::RENAME_EXCHANGE => Ok(RenameHow::Exchange),
+        _ => Err(refusal(Errno::INVAL)),
+    };
+    by_paths(
+        (from_dir, from),
+        (to_dir, to),
+        |client, from, to| rename_ours(client, from, to, how.clone()?),
+        |(from_dir, from), (to_dir, to)| real::renameat2(from_dir, from, to_dir, to, flags),
+    )
 }
 
-hook! {
-    fn link(from: CPath, to: CPath) -> c_int, real {
-        by_paths(
-            (AT_FDCWD, from),
-            (AT_FDCWD, to),
-            |client, from, to| link_ours(client, from, to, false),
-            |(_, from), (_, to)| real(from, to),
-        )
-    }
+pub fn link(from: CPath, to: CPath) -> c_int {
+    by_paths(
+        (AT_FDCWD, from),
+        (AT_FDCWD, to),
+        |client, from, to| link_ours(client, from, to, false),
+        |(_, from), (_, to)| real::link(from, to),
+    )
 }
 
-hook! {
-    fn linkat(from_dir: c_int, from: CPath, to_dir: c_int, to: CPath, flags: c_int) -> c_int, real {
-        let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
-        by_paths(
-            (from_dir, from),
-            (to_dir, to),
-            |client, from, to| link_ours(client, from, to, follow),
-            |(from_dir, from), (to_dir, to)| real(from_dir, from, to_dir, to, flags),
-        )
-    }
+pub fn linkat(from_dir: c_int, from: CPath, to_dir: c_int, to: CPath, flags: c_int) -> c_int {
+    let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
+    by_paths(
+        (from_dir, from),
+        (to_dir, to),
+        |client, from, to| link_ours(client, from, to, follow),
+        |(from_dir, from), (to_dir, to)| real::linkat(from_dir, from, to_dir, to, flags),
+    )
 }
 
-hook! {
-    fn symlink(text: CPath, path: CPath) -> c_int, real {
-        by_path(AT_FDCWD, path, |client, at, path| symlink_ours(client, text, at, path), |_, path| real(text, path))
-    }
+pub fn symlink(text: CPath, path: CPath) -> c_int {
+    by_path(
+        AT_FDCWD,
+        path,
+        |client, at, path| symlink_ours(client, text, at, path),
+        |_, path| real::symlink(text, path),
+    )
 }
 
-hook! {
-    fn symlinkat(text: CPath, dir: c_int, path: CPath) -> c_int, real {
-        by_path(
-            dir,
-            path,
-            |client, at, path| symlink_ours(client, text, at, path),
-            |dir, path| real(text, dir, path),
-        )
-    }
+pub fn symlinkat(text: CPath, dir: c_int, path: CPath) -> c_int {
+    by_path(
+        dir,
+        path,
+        |client, at, path| symlink_ours(client, text, at, path),
+        |dir, path| real::symlinkat(text, dir, path),
+    )
 }
 
 fn read_link_at(
@@ -197,106 +177,84 @@ fn read_link_at(
     by_path_or_fd(dir, path, flags, |client, at, path| read_link(client, at, path, buffer, len), real)
 }
 
-hook! {
-    fn readlink(path: CPath, buffer: Buffer, len: size_t) -> ssize_t, real {
-        by_path(
-            AT_FDCWD,
-            path,
-            |client, at, path| read_link(client, at, path, buffer, len),
-            |_, path| real(path, buffer, len),
-        )
-    }
+pub fn readlink(path: CPath, buffer: Buffer, len: size_t) -> ssize_t {
+    by_path(
+        AT_FDCWD,
+        path,
+        |client, at, path| read_link(client, at, path, buffer, len),
+        |_, path| real::readlink(path, buffer, len),
+    )
 }
 
-hook! {
-    fn readlinkat(dir: c_int, path: CPath, buffer: Buffer, len: size_t) -> ssize_t, real {
-        read_link_at(dir, path, buffer, len, |dir, path| real(dir, path, buffer, len))
-    }
+pub fn readlinkat(dir: c_int, path: CPath, buffer: Buffer, len: size_t) -> ssize_t {
+    read_link_at(dir, path, buffer, len, |dir, path| real::readlinkat(dir, path, buffer, len))
 }
 
-hook! {
-    fn __readlink_chk(path: CPath, buffer: Buffer, len: size_t, room: size_t) -> ssize_t, real {
-        by_path(
-            AT_FDCWD,
-            path,
-            |client, at, path| read_link(client, at, path, buffer, len.min(room)),
-            |_, path| real(path, buffer, len, room),
-        )
-    }
+pub fn __readlink_chk(path: CPath, buffer: Buffer, len: size_t, room: size_t) -> ssize_t {
+    by_path(
+        AT_FDCWD,
+        path,
+        |client, at, path| read_link(client, at, path, buffer, len.min(room)),
+        |_, path| real::__readlink_chk(path, buffer, len, room),
+    )
 }
 
-hook! {
-    fn __readlinkat_chk(dir: c_int, path: CPath, buffer: Buffer, len: size_t, room: size_t) -> ssize_t, real {
-        read_link_at(dir, path, buffer, len.min(room), |dir, path| real(dir, path, buffer, len, room))
-    }
+pub fn __readlinkat_chk(dir: c_int, path: CPath, buffer: Buffer, len: size_t, room: size_t) -> ssize_t {
+    read_link_at(dir, path, buffer, len.min(room), |dir, path| real::__readlinkat_chk(dir, path, buffer, len, room))
 }
 
-hook! {
-    fn mknod(path: CPath, mode: mode_t, device: dev_t) -> c_int, real {
-        by_path(
-            AT_FDCWD,
-            path,
-            |client, at, path| make_node(client, at, path, mode, device),
-            |_, path| real(path, mode, device),
-        )
-    }
+pub fn mknod(path: CPath, mode: mode_t, device: dev_t) -> c_int {
+    by_path(
+        AT_FDCWD,
+        path,
+        |client, at, path| make_node(client, at, path, mode, device),
+        |_, path| real::mknod(path, mode, device),
+    )
 }
 
-hook! {
-    fn mknodat(dir: c_int, path: CPath, mode: mode_t, device: dev_t) -> c_int, real {
-        by_path(
-            dir,
-            path,
-            |client, at, path| make_node(client, at, path, mode, device),
-            |dir, path| real(dir, path, mode, device),
-        )
-    }
+pub fn mknodat(dir: c_int, path: CPath, mode: mode_t, device: dev_t) -> c_int {
+    by_path(
+        dir,
+        path,
+        |client, at, path| make_node(client, at, path, mode, device),
+        |dir, path| real::mknodat(dir, path, mode, device),
+    )
 }
 
 // Programs linked against a C library before 2.33 call these two.
 
-#[cfg(not(feature = "wrap"))]
-hook! {
-    fn __xmknod(version: c_int, path: CPath, mode: mode_t, device: Out<dev_t>) -> c_int, real {
-        by_path(
-            AT_FDCWD,
-            path,
-            |client, at, path| make_node(client, at, path, mode, device.get()?),
-            |_, path| real(version, path, mode, device),
-        )
-    }
+pub fn __xmknod(version: c_int, path: CPath, mode: mode_t, device: Out<dev_t>) -> c_int {
+    by_path(
+        AT_FDCWD,
+        path,
+        |client, at, path| make_node(client, at, path, mode, device.get()?),
+        |_, path| real::__xmknod(version, path, mode, device),
+    )
 }
 
-#[cfg(not(feature = "wrap"))]
-hook! {
-    fn __xmknodat(version: c_int, dir: c_int, path: CPath, mode: mode_t, device: Out<dev_t>) -> c_int, real {
-        by_path(
-            dir,
-            path,
-            |client, at, path| make_node(client, at, path, mode, device.get()?),
-            |dir, path| real(version, dir, path, mode, device),
-        )
-    }
+pub fn __xmknodat(version: c_int, dir: c_int, path: CPath, mode: mode_t, device: Out<dev_t>) -> c_int {
+    by_path(
+        dir,
+        path,
+        |client, at, path| make_node(client, at, path, mode, device.get()?),
+        |dir, path| real::__xmknodat(version, dir, path, mode, device),
+    )
 }
 
-hook! {
-    fn mkfifo(path: CPath, mode: mode_t) -> c_int, real {
-        by_path(
-            AT_FDCWD,
-            path,
-            |client, at, path| make_node(client, at, path, libc::S_IFIFO | mode & 0o7777, 0),
-            |_, path| real(path, mode),
-        )
-    }
+pub fn mkfifo(path: CPath, mode: mode_t) -> c_int {
+    by_path(
+        AT_FDCWD,
+        path,
+        |client, at, path| make_node(client, at, path, libc::S_IFIFO | mode & 0o7777, 0),
+        |_, path| real::mkfifo(path, mode),
+    )
 }
 
-hook! {
-    fn mkfifoat(dir: c_int, path: CPath, mode: mode_t) -> c_int, real {
-        by_path(
-            dir,
-            path,
-            |client, at, path| make_node(client, at, path, libc::S_IFIFO | mode & 0o7777, 0),
-            |dir, path| real(dir, path, mode),
-        )
-    }
+pub fn mkfifoat(dir: c_int, path: CPath, mode: mode_t) -> c_int {
+    by_path(
+        dir,
+        path,
+        |client, at, path| make_node(client, at, path, libc::S_IFIFO | mode & 0o7777, 0),
+        |dir, path| real::mkfifoat(dir, path, mode),
+    )
 }

@@ -4,6 +4,7 @@
 //! and the `F_OFD` commands lock for the open file, which may be shared. Waiting is asking again, ever more seldom,
 //! until a signal interrupts it.
 
+use crate::calls::real;
 use crate::description::Held;
 use crate::serve::{by_fd, refusal};
 use crate::spin::Spin;
@@ -185,23 +186,21 @@ fn set(
     }
 }
 
-hook! {
-    fn flock(fd: c_int, operation: c_int) -> c_int, real {
-        by_fd(
-            fd,
-            |client, held| {
-                let kind = match operation & !libc::LOCK_NB {
-                    libc::LOCK_SH => Some(LockKind::Shared),
-                    libc::LOCK_EX => Some(LockKind::Exclusive),
-                    libc::LOCK_UN => None,
-                    _ => return Err(refusal(Errno::INVAL)),
-                };
-                let owner = LockOwner::File(held.mapping()?.number());
-                set(client, held, owner, LockRange::Whole, kind, operation & libc::LOCK_NB == 0)
-            },
-            || real(fd, operation),
-        )
-    }
+pub fn flock(fd: c_int, operation: c_int) -> c_int {
+    by_fd(
+        fd,
+        |client, held| {
+            let kind = match operation & !libc::LOCK_NB {
+                libc::LOCK_SH => Some(LockKind::Shared),
+                libc::LOCK_EX => Some(LockKind::Exclusive),
+                libc::LOCK_UN => None,
+                _ => return Err(refusal(Errno::INVAL)),
+            };
+            let owner = LockOwner::File(held.mapping()?.number());
+            set(client, held, owner, LockRange::Whole, kind, operation & libc::LOCK_NB == 0)
+        },
+        || real::flock(fd, operation),
+    )
 }
 
 /// `lockf` in terms of `fcntl`, from the present offset on.
@@ -227,14 +226,6 @@ fn lock_from_here(client: &Client, held: &Held, fd: c_int, command: c_int, len: 
     Ok(result)
 }
 
-hook! {
-    fn lockf(fd: c_int, command: c_int, len: off64_t) -> c_int, real {
-        by_fd(fd, |client, held| lock_from_here(client, held, fd, command, len), || real(fd, command, len))
-    }
-}
-
-hook! {
-    fn lockf64(fd: c_int, command: c_int, len: off64_t) -> c_int, real {
-        by_fd(fd, |client, held| lock_from_here(client, held, fd, command, len), || real(fd, command, len))
-    }
+pub fn lockf(fd: c_int, command: c_int, len: off64_t) -> c_int {
+    by_fd(fd, |client, held| lock_from_here(client, held, fd, command, len), || real::lockf(fd, command, len))
 }

@@ -5,6 +5,7 @@
 //! must not become writable later, for its changes would reach nobody: `mprotect` refuses that with EACCES, as the
 //! kernel does for a file that is open for reading only.
 
+use crate::calls::real;
 use crate::description::Held;
 use crate::foreign::Opaque;
 use crate::hook::{self, fail};
@@ -132,48 +133,34 @@ fn meets_a_copy(start: usize, len: usize) -> bool {
     COPIES.lock().iter().any(|(from, to)| *from < end && start < *to)
 }
 
-macro_rules! maps {
-    ($($name:ident)*) => {$(
-        hook! {
-            fn $name(
-                address: Opaque, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off64_t,
-            ) -> Opaque, real {
-                let wanted = Wanted { address, len, protection, flags, offset };
-                if flags & libc::MAP_FIXED != 0 && COPY_COUNT.load(Ordering::Relaxed) > 0 {
-                    forget(address.0 as usize, len);
-                }
-                if flags & libc::MAP_ANONYMOUS != 0 {
-                    return real(address, len, protection, flags, fd, offset);
-                }
-                let made = |w: Wanted| real(w.address, w.len, w.protection, w.flags, -1, w.offset);
-                by_fd(
-                    fd,
-                    |client, held| map_copy(client, held, wanted, made),
-                    || real(address, len, protection, flags, fd, offset),
-                )
-            }
-        }
-    )*};
+pub fn mmap(address: Opaque, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off64_t) -> Opaque {
+    let wanted = Wanted { address, len, protection, flags, offset };
+    if flags & libc::MAP_FIXED != 0 && COPY_COUNT.load(Ordering::Relaxed) > 0 {
+        forget(address.0 as usize, len);
+    }
+    if flags & libc::MAP_ANONYMOUS != 0 {
+        return real::mmap(address, len, protection, flags, fd, offset);
+    }
+    let made = |w: Wanted| real::mmap(w.address, w.len, w.protection, w.flags, -1, w.offset);
+    by_fd(
+        fd,
+        |client, held| map_copy(client, held, wanted, made),
+        || real::mmap(address, len, protection, flags, fd, offset),
+    )
 }
 
-maps! { mmap mmap64 }
-
-hook! {
-    fn munmap(address: *mut c_void, len: size_t) -> c_int, real {
-        if COPY_COUNT.load(Ordering::Relaxed) > 0 {
-            forget(address as usize, len);
-        }
-        real(address, len)
+pub fn munmap(address: *mut c_void, len: size_t) -> c_int {
+    if COPY_COUNT.load(Ordering::Relaxed) > 0 {
+        forget(address as usize, len);
     }
+    real::munmap(address, len)
 }
 
-hook! {
-    fn mprotect(address: *mut c_void, len: size_t, protection: c_int) -> c_int, real {
-        let is_refused = protection & libc::PROT_WRITE != 0
-            && COPY_COUNT.load(Ordering::Relaxed) > 0
-            && meets_a_copy(address as usize, len);
-        if is_refused { fail(Errno::ACCESS) } else { real(address, len, protection) }
-    }
+pub fn mprotect(address: *mut c_void, len: size_t, protection: c_int) -> c_int {
+    let is_refused = protection & libc::PROT_WRITE != 0
+        && COPY_COUNT.load(Ordering::Relaxed) > 0
+        && meets_a_copy(address as usize, len);
+    if is_refused { fail(Errno::ACCESS) } else { real::mprotect(address, len, protection) }
 }
 
 impl hook::Failure for Opaque {

@@ -1,5 +1,6 @@
 //! Opening files: `open`, `openat`, `creat`, and their variants.
 
+use crate::calls::real;
 use crate::description::Description;
 use crate::foreign::CPath;
 use crate::serve::{by_path, refusal};
@@ -110,64 +111,32 @@ fn reopen(fd: c_int, flags: c_int) -> c_int {
     hook::returned(opened)
 }
 
-hook! {
-    fn open(path: CPath, flags: c_int, mode: mode_t) -> c_int, real {
-        open_at(libc::AT_FDCWD, path, flags, mode, |_, path| real(path, flags, mode))
-    }
+pub fn open(path: CPath, flags: c_int, mode: mode_t) -> c_int {
+    open_at(libc::AT_FDCWD, path, flags, mode, |_, path| real::open(path, flags, mode))
 }
 
-hook! {
-    fn open64(path: CPath, flags: c_int, mode: mode_t) -> c_int, real {
-        open_at(libc::AT_FDCWD, path, flags, mode, |_, path| real(path, flags, mode))
-    }
+pub fn openat(dir: c_int, path: CPath, flags: c_int, mode: mode_t) -> c_int {
+    open_at(dir, path, flags, mode, |dir, path| real::openat(dir, path, flags, mode))
 }
 
-hook! {
-    fn openat(dir: c_int, path: CPath, flags: c_int, mode: mode_t) -> c_int, real {
-        open_at(dir, path, flags, mode, |dir, path| real(dir, path, flags, mode))
-    }
+pub fn __open_2(path: CPath, flags: c_int) -> c_int {
+    open_at(libc::AT_FDCWD, path, flags, 0, |_, path| real::__open_2(path, flags))
 }
 
-hook! {
-    fn openat64(dir: c_int, path: CPath, flags: c_int, mode: mode_t) -> c_int, real {
-        open_at(dir, path, flags, mode, |dir, path| real(dir, path, flags, mode))
-    }
+pub fn __open64_2(path: CPath, flags: c_int) -> c_int {
+    open_at(libc::AT_FDCWD, path, flags, 0, |_, path| real::__open64_2(path, flags))
 }
 
-hook! {
-    fn __open_2(path: CPath, flags: c_int) -> c_int, real {
-        open_at(libc::AT_FDCWD, path, flags, 0, |_, path| real(path, flags))
-    }
+pub fn __openat_2(dir: c_int, path: CPath, flags: c_int) -> c_int {
+    open_at(dir, path, flags, 0, |dir, path| real::__openat_2(dir, path, flags))
 }
 
-hook! {
-    fn __open64_2(path: CPath, flags: c_int) -> c_int, real {
-        open_at(libc::AT_FDCWD, path, flags, 0, |_, path| real(path, flags))
-    }
-}
-
-hook! {
-    fn __openat_2(dir: c_int, path: CPath, flags: c_int) -> c_int, real {
-        open_at(dir, path, flags, 0, |dir, path| real(dir, path, flags))
-    }
-}
-
-hook! {
-    fn __openat64_2(dir: c_int, path: CPath, flags: c_int) -> c_int, real {
-        open_at(dir, path, flags, 0, |dir, path| real(dir, path, flags))
-    }
+pub fn __openat64_2(dir: c_int, path: CPath, flags: c_int) -> c_int {
+    open_at(dir, path, flags, 0, |dir, path| real::__openat64_2(dir, path, flags))
 }
 
 const CREATE: c_int = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
 
-hook! {
-    fn creat(path: CPath, mode: mode_t) -> c_int, real {
-        open_at(libc::AT_FDCWD, path, CREATE, mode, |_, path| real(path, mode))
-    }
-}
-
-hook! {
-    fn creat64(path: CPath, mode: mode_t) -> c_int, real {
-        open_at(libc::AT_FDCWD, path, CREATE, mode, |_, path| real(path, mode))
-    }
+pub fn creat(path: CPath, mode: mode_t) -> c_int {
+    open_at(libc::AT_FDCWD, path, CREATE, mode, |_, path| real::creat(path, mode))
 }

@@ -1,5 +1,6 @@
 //! Waiting for descriptors. Files are always ready, so a wait that includes one of ours does not wait.
 
+use crate::calls::real;
 use crate::foreign::{In, Out};
 use crate::table::is_ours;
 use libc::{fd_set, nfds_t, pollfd, sigset_t, timespec, timeval};
@@ -32,32 +33,30 @@ fn with_ours(fds: *mut pollfd, count: nfds_t, real: impl FnOnce(bool) -> c_int) 
     if ready < 0 { ready } else { ready + ready_ours }
 }
 
-hook! {
-    fn poll(fds: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int, real {
-        with_ours(fds, count, |at_once| real(fds, count, if at_once { 0 } else { timeout_ms }))
-    }
+pub fn poll(fds: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int {
+    with_ours(fds, count, |at_once| real::poll(fds, count, if at_once { 0 } else { timeout_ms }))
 }
 
-hook! {
-    fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout_ms: c_int, room: usize) -> c_int, real {
-        with_ours(fds, count, |at_once| real(fds, count, if at_once { 0 } else { timeout_ms }, room))
-    }
+pub fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout_ms: c_int, room: usize) -> c_int {
+    with_ours(fds, count, |at_once| real::__poll_chk(fds, count, if at_once { 0 } else { timeout_ms }, room))
 }
 
-hook! {
-    fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: In<sigset_t>) -> c_int, real {
-        let zero = timespec { tv_sec: 0, tv_nsec: 0 };
-        with_ours(fds, count, |at_once| real(fds, count, if at_once { &raw const zero } else { timeout }, mask))
-    }
+pub fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: In<sigset_t>) -> c_int {
+    let zero = timespec { tv_sec: 0, tv_nsec: 0 };
+    with_ours(fds, count, |at_once| real::ppoll(fds, count, if at_once { &raw const zero } else { timeout }, mask))
 }
 
-hook! {
-    fn __ppoll_chk(
-        fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: In<sigset_t>, room: usize,
-    ) -> c_int, real {
-        let zero = timespec { tv_sec: 0, tv_nsec: 0 };
-        with_ours(fds, count, |at_once| real(fds, count, if at_once { &raw const zero } else { timeout }, mask, room))
-    }
+pub fn __ppoll_chk(
+    fds: *mut pollfd,
+    count: nfds_t,
+    timeout: *const timespec,
+    mask: In<sigset_t>,
+    room: usize,
+) -> c_int {
+    let zero = timespec { tv_sec: 0, tv_nsec: 0 };
+    with_ours(fds, count, |at_once| {
+        real::__ppoll_chk(fds, count, if at_once { &raw const zero } else { timeout }, mask, room)
+    })
 }
 
 /// Calls `real` without our descriptors in the sets, and adds them to its result: ready to read and to write.
@@ -99,25 +98,29 @@ fn select_with_ours(count: c_int, sets: [Out<fd_set>; 3], real: impl FnOnce(bool
     ready + ready_ours
 }
 
-hook! {
-    fn select(
-        count: c_int, read: Out<fd_set>, write: Out<fd_set>, except: Out<fd_set>, timeout: *mut timeval,
-    ) -> c_int, real {
-        let mut zero = timeval { tv_sec: 0, tv_usec: 0 };
-        select_with_ours(count, [read, write, except], |at_once| {
-            real(count, read, write, except, if at_once { &raw mut zero } else { timeout })
-        })
-    }
+pub fn select(
+    count: c_int,
+    read: Out<fd_set>,
+    write: Out<fd_set>,
+    except: Out<fd_set>,
+    timeout: *mut timeval,
+) -> c_int {
+    let mut zero = timeval { tv_sec: 0, tv_usec: 0 };
+    select_with_ours(count, [read, write, except], |at_once| {
+        real::select(count, read, write, except, if at_once { &raw mut zero } else { timeout })
+    })
 }
 
-hook! {
-    fn pselect(
-        count: c_int, read: Out<fd_set>, write: Out<fd_set>, except: Out<fd_set>, timeout: *const timespec,
-        mask: In<sigset_t>,
-    ) -> c_int, real {
-        let zero = timespec { tv_sec: 0, tv_nsec: 0 };
-        select_with_ours(count, [read, write, except], |at_once| {
-            real(count, read, write, except, if at_once { &raw const zero } else { timeout }, mask)
-        })
-    }
+pub fn pselect(
+    count: c_int,
+    read: Out<fd_set>,
+    write: Out<fd_set>,
+    except: Out<fd_set>,
+    timeout: *const timespec,
+    mask: In<sigset_t>,
+) -> c_int {
+    let zero = timespec { tv_sec: 0, tv_nsec: 0 };
+    select_with_ours(count, [read, write, except], |at_once| {
+        real::pselect(count, read, write, except, if at_once { &raw const zero } else { timeout }, mask)
+    })
 }

@@ -1,5 +1,6 @@
 //! Printing to a descriptor: `dprintf` and its kin, which the C library writes out inside itself.
 
+use crate::calls::real;
 use crate::foreign::{CPath, Data, Opaque};
 use crate::hook::fail;
 use crate::variadic::Arguments;
@@ -37,42 +38,31 @@ fn print(fd: c_int, format: CPath, arguments: *mut Arguments) -> c_int {
     written
 }
 
-hook! {
-    fn vdprintf(fd: c_int, format: CPath, arguments: *mut Arguments) -> c_int, real {
-        if table::is_ours(fd) { print(fd, format, arguments) } else { real(fd, format, arguments) }
-    }
+pub fn vdprintf(fd: c_int, format: CPath, arguments: *mut Arguments) -> c_int {
+    if table::is_ours(fd) { print(fd, format, arguments) } else { real::vdprintf(fd, format, arguments) }
 }
 
-hook! {
-    fn __vdprintf_chk(fd: c_int, flag: c_int, format: CPath, arguments: *mut Arguments) -> c_int, real {
-        if table::is_ours(fd) { print(fd, format, arguments) } else { real(fd, flag, format, arguments) }
-    }
+pub fn __vdprintf_chk(fd: c_int, flag: c_int, format: CPath, arguments: *mut Arguments) -> c_int {
+    if table::is_ours(fd) { print(fd, format, arguments) } else { real::__vdprintf_chk(fd, flag, format, arguments) }
 }
 
-variadic! {
-    dprintf by vdprintf, 2 named, then "rdx" or "x2";
-    __dprintf_chk by __vdprintf_chk, 3 named, then "rcx" or "x3";
-}
-
-hook! {
-    fn backtrace_symbols_fd(addresses: *const *mut c_void, count: c_int, fd: c_int) -> (), real {
-        if !table::is_ours(fd) {
-            return real(addresses, count, fd);
-        }
-        // SAFETY: the caller vouches for `count` addresses.
-        let lines = unsafe { backtrace_symbols(addresses, count) };
-        if lines.is_null() {
-            return fail(Errno::NOMEM);
-        }
-        for index in 0..usize::try_from(count).unwrap_or(0) {
-            // SAFETY: as many lines as addresses, each ended by a NUL.
-            unsafe {
-                let line = *lines.add(index);
-                write_all(fd, line, libc::strlen(line));
-            }
-            write_all(fd, c"\n".as_ptr().cast_mut(), 1);
-        }
-        // SAFETY: one piece of memory from `malloc`.
-        unsafe { libc::free(lines.cast()) };
+pub fn backtrace_symbols_fd(addresses: *const *mut c_void, count: c_int, fd: c_int) {
+    if !table::is_ours(fd) {
+        return real::backtrace_symbols_fd(addresses, count, fd);
     }
+    // SAFETY: the caller vouches for `count` addresses.
+    let lines = unsafe { backtrace_symbols(addresses, count) };
+    if lines.is_null() {
+        return fail(Errno::NOMEM);
+    }
+    for index in 0..usize::try_from(count).unwrap_or(0) {
+        // SAFETY: as many lines as addresses, each ended by a NUL.
+        unsafe {
+            let line = *lines.add(index);
+            write_all(fd, line, libc::strlen(line));
+        }
+        write_all(fd, c"\n".as_ptr().cast_mut(), 1);
+    }
+    // SAFETY: one piece of memory from `malloc`.
+    unsafe { libc::free(lines.cast()) };
 }

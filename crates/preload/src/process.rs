@@ -1,6 +1,7 @@
 //! The life of a process: start, fork, and what was inherited. [`crate::exec`] is about its next program,
 //! [`crate::spawn`] about children that are other programs at once.
 
+use crate::calls::real;
 use crate::description::Description;
 use crate::foreign::CPath;
 use crate::{connection, cwd, description, hint, lock, mapping, number, placeholder, recycle, spawn, stdio, table};
@@ -99,50 +100,39 @@ fn begin_as_child() {
 
 /// Served as `fork`: in the memory that a child of `vfork` shares with its parent, its `dup2` and `close` would change
 /// the parent's table.
-#[cfg_attr(not(any(test, feature = "wrap")), unsafe(no_mangle))]
-#[cfg_attr(all(feature = "wrap", not(test)), unsafe(export_name = "__wrap_vfork"))]
-#[cfg_attr(test, allow(dead_code))]
-pub extern "C" fn vfork() -> c_int {
+pub fn vfork() -> c_int {
     // SAFETY: no precondition; the child of a vfork does less than that of a fork may.
     unsafe { libc::fork() }
 }
 
-hook! {
-    fn daemon(keep_directory: c_int, keep_streams: c_int) -> c_int, real {
-        let result = real(keep_directory, keep_streams);
-        if result == 0 {
-            // Both are done inside the C library.
-            if keep_directory == 0 {
-                cwd::forget();
-            }
-            if keep_streams == 0 {
-                (0..3).for_each(|fd| drop(table::remove(fd)));
-            }
+pub fn daemon(keep_directory: c_int, keep_streams: c_int) -> c_int {
+    let result = real::daemon(keep_directory, keep_streams);
+    if result == 0 {
+        // Both are done inside the C library.
+        if keep_directory == 0 {
+            cwd::forget();
         }
-        result
+        if keep_streams == 0 {
+            (0..3).for_each(|fd| drop(table::remove(fd)));
+        }
     }
+    result
 }
 
-hook! {
-    fn system(command: CPath) -> c_int, real {
-        // A child that is made without the handlers above, with the descriptors of this process; so are those below.
-        recycle::begin_generation();
-        real(command)
-    }
+pub fn system(command: CPath) -> c_int {
+    // A child that is made without the handlers above, with the descriptors of this process; so are those below.
+    recycle::begin_generation();
+    real::system(command)
 }
 
-hook! {
-    fn popen(command: CPath, mode: CPath) -> *mut libc::FILE, real {
-        recycle::begin_generation();
-        real(command, mode)
-    }
+pub fn popen(command: CPath, mode: CPath) -> *mut libc::FILE {
+    recycle::begin_generation();
+    real::popen(command, mode)
 }
 
-hook! {
-    fn wordexp(words: CPath, expansion: *mut c_void, flags: c_int) -> c_int, real {
-        recycle::begin_generation();
-        real(words, expansion, flags)
-    }
+pub fn wordexp(words: CPath, expansion: *mut c_void, flags: c_int) -> c_int {
+    recycle::begin_generation();
+    real::wordexp(words, expansion, flags)
 }
 
 /// What the child of a `clone` is to run.
@@ -159,30 +149,31 @@ extern "C" fn start_copy(start: *mut c_void) -> c_int {
     (start.function)(start.argument)
 }
 
-hook! {
-    fn clone(
-        function: Option<extern "C" fn(*mut c_void) -> c_int>, stack: *mut c_void, flags: c_int, argument: *mut c_void,
-        parent_tid: *mut c_void, tls: *mut c_void, child_tid: *mut c_void,
-    ) -> c_int, real {
-        recycle::begin_generation();
-        match function {
-            Some(function) if flags & libc::CLONE_VM == 0 => {
-                let mut start = Start { function, argument };
-                real(Some(start_copy), stack, flags, (&raw mut start).cast(), parent_tid, tls, child_tid)
-            }
-            _ => real(function, stack, flags, argument, parent_tid, tls, child_tid),
+pub fn clone(
+    function: Option<extern "C" fn(*mut c_void) -> c_int>,
+    stack: *mut c_void,
+    flags: c_int,
+    argument: *mut c_void,
+    parent_tid: *mut c_void,
+    tls: *mut c_void,
+    child_tid: *mut c_void,
+) -> c_int {
+    recycle::begin_generation();
+    match function {
+        Some(function) if flags & libc::CLONE_VM == 0 => {
+            let mut start = Start { function, argument };
+            real::clone(Some(start_copy), stack, flags, (&raw mut start).cast(), parent_tid, tls, child_tid)
         }
+        _ => real::clone(function, stack, flags, argument, parent_tid, tls, child_tid),
     }
 }
 
-hook! {
-    fn _Fork() -> libc::pid_t, real {
-        // This may be a signal handler: no locks are taken before, as for a fork.
-        recycle::begin_generation();
-        let child = real();
-        if child == 0 {
-            begin_as_child();
-        }
-        child
+pub fn fork_without_handlers() -> libc::pid_t {
+    // This may be a signal handler: no locks are taken before, as for a fork.
+    recycle::begin_generation();
+    let child = real::_Fork();
+    if child == 0 {
+        begin_as_child();
     }
+    child
 }

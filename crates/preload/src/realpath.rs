@@ -1,5 +1,6 @@
 //! `realpath`: the C library walks the links itself, where no hook sees it.
 
+use crate::calls::real;
 use crate::connection::client;
 use crate::foreign::{CPath, malloc_string};
 use crate::hook::{fail, returned};
@@ -101,20 +102,14 @@ fn real_path(path: CPath, buffer: *mut c_char, real: impl FnOnce(CPath) -> *mut 
     }
 }
 
-hook! {
-    fn realpath(path: CPath, buffer: *mut c_char) -> *mut c_char, real {
-        real_path(path, buffer, |path| real(path, buffer))
-    }
+pub fn realpath(path: CPath, buffer: *mut c_char) -> *mut c_char {
+    real_path(path, buffer, |path| real::realpath(path, buffer))
 }
 
-hook! {
-    fn __realpath_chk(path: CPath, buffer: *mut c_char, room: usize) -> *mut c_char, real {
-        real_path(path, buffer, |path| real(path, buffer, room))
-    }
+pub fn __realpath_chk(path: CPath, buffer: *mut c_char, room: usize) -> *mut c_char {
+    real_path(path, buffer, |path| real::__realpath_chk(path, buffer, room))
 }
 
-hook! {
-    fn canonicalize_file_name(path: CPath) -> *mut c_char, real {
-        real_path(path, std::ptr::null_mut(), real)
-    }
+pub fn canonicalize_file_name(path: CPath) -> *mut c_char {
+    real_path(path, std::ptr::null_mut(), real::canonicalize_file_name)
 }

@@ -4,6 +4,7 @@
 //! in all processes that share the open file. Positioned transfers take no lock. Nothing is allocated, except for a
 //! vectored append, which must arrive in one piece.
 
+use crate::calls::real;
 use crate::description::Held;
 use crate::foreign::{Buffer, Data, In, part_buffer, part_data, parts};
 use crate::serve::{by_fd, refusal};
@@ -205,120 +206,90 @@ fn pieces<'a>(iov: In<iovec>, count: c_int) -> Result<impl Iterator<Item = Resul
     Ok(parts(iov, count)?.iter().map(|part| whole(part_data(part).bytes(part.iov_len))))
 }
 
-hook! {
-    fn read(fd: c_int, buffer: Buffer, len: size_t) -> ssize_t, real {
-        by_fd(fd, |client, held| read_on(client, held, one_buffer(buffer, len)), || real(fd, buffer, len))
+#[inline]
+pub fn read(fd: c_int, buffer: Buffer, len: size_t) -> ssize_t {
+    by_fd(fd, |client, held| read_on(client, held, one_buffer(buffer, len)), || real::read(fd, buffer, len))
+}
+
+pub fn __read_chk(fd: c_int, buffer: Buffer, len: size_t, room: size_t) -> ssize_t {
+    // Where the buffer is too small, the real function ends the program with its own message.
+    let fits = len <= room;
+    let serve = |client: &'static Client, held: &Held| read_on(client, held, one_buffer(buffer, len));
+    if fits {
+        by_fd(fd, serve, || real::__read_chk(fd, buffer, len, room))
+    } else {
+        real::__read_chk(fd, buffer, len, room)
     }
 }
 
-hook! {
-    fn __read_chk(fd: c_int, buffer: Buffer, len: size_t, room: size_t) -> ssize_t, real {
-        // Where the buffer is too small, the real function ends the program with its own message.
-        let fits = len <= room;
-        let serve = |client: &'static Client, held: &Held| read_on(client, held, one_buffer(buffer, len));
-        if fits { by_fd(fd, serve, || real(fd, buffer, len, room)) } else { real(fd, buffer, len, room) }
-    }
+#[inline]
+pub fn write(fd: c_int, data: Data, len: size_t) -> ssize_t {
+    by_fd(fd, |client, held| write_on(client, held, one_data(data, len)), || real::write(fd, data, len))
 }
 
-hook! {
-    fn write(fd: c_int, data: Data, len: size_t) -> ssize_t, real {
-        by_fd(fd, |client, held| write_on(client, held, one_data(data, len)), || real(fd, data, len))
-    }
+pub fn readv(fd: c_int, iov: In<iovec>, count: c_int) -> ssize_t {
+    by_fd(fd, |client, held| read_on(client, held, buffers(iov, count)?), || real::readv(fd, iov, count))
 }
 
-hook! {
-    fn readv(fd: c_int, iov: In<iovec>, count: c_int) -> ssize_t, real {
-        by_fd(fd, |client, held| read_on(client, held, buffers(iov, count)?), || real(fd, iov, count))
-    }
+pub fn writev(fd: c_int, iov: In<iovec>, count: c_int) -> ssize_t {
+    by_fd(fd, |client, held| write_on(client, held, pieces(iov, count)?), || real::writev(fd, iov, count))
 }
 
-hook! {
-    fn writev(fd: c_int, iov: In<iovec>, count: c_int) -> ssize_t, real {
-        by_fd(fd, |client, held| write_on(client, held, pieces(iov, count)?), || real(fd, iov, count))
-    }
+#[inline]
+pub fn pread(fd: c_int, buffer: Buffer, len: size_t, offset: off64_t) -> ssize_t {
+    by_fd(
+        fd,
+        |client, held| read_from(client, held, offset, one_buffer(buffer, len)),
+        || real::pread(fd, buffer, len, offset),
+    )
 }
 
-/// The positioned transfers have a twin for 64-bit offsets, which all offsets are here.
-macro_rules! positioned {
-    ($($pread:ident $pwrite:ident $preadv:ident $pwritev:ident $preadv2:ident $pwritev2:ident $pread_chk:ident;)*) => {$(
-        hook! {
-            fn $pread(fd: c_int, buffer: Buffer, len: size_t, offset: off64_t) -> ssize_t, real {
-                by_fd(
-                    fd,
-                    |client, held| read_from(client, held, offset, one_buffer(buffer, len)),
-                    || real(fd, buffer, len, offset),
-                )
-            }
-        }
+/// Where the buffer is too small, the real function ends the program with its own message.
+fn pread_checked(
+    fd: c_int,
+    buffer: Buffer,
+    len: size_t,
+    offset: off64_t,
+    room: size_t,
+    real: impl FnOnce() -> ssize_t,
+) -> ssize_t {
+    if len > room {
+        return real();
+    }
+    by_fd(fd, |client, held| read_from(client, held, offset, one_buffer(buffer, len)), real)
+}
 
-        hook! {
-            fn $pread_chk(fd: c_int, buffer: Buffer, len: size_t, offset: off64_t, room: size_t) -> ssize_t, real {
-                let fits = len <= room;
-                let serve = |client: &'static Client, held: &Held| {
-                    read_from(client, held, offset, one_buffer(buffer, len))
-                };
-                let real = || real(fd, buffer, len, offset, room);
-                if fits { by_fd(fd, serve, real) } else { real() }
-            }
-        }
+pub fn __pread_chk(fd: c_int, buffer: Buffer, len: size_t, offset: off64_t, room: size_t) -> ssize_t {
+    pread_checked(fd, buffer, len, offset, room, || real::__pread_chk(fd, buffer, len, offset, room))
+}
 
-        hook! {
-            fn $pwrite(fd: c_int, data: Data, len: size_t, offset: off64_t) -> ssize_t, real {
-                by_fd(
-                    fd,
-                    |client, held| write_to(client, held, offset, one_data(data, len)),
-                    || real(fd, data, len, offset),
-                )
-            }
-        }
+pub fn __pread64_chk(fd: c_int, buffer: Buffer, len: size_t, offset: off64_t, room: size_t) -> ssize_t {
+    pread_checked(fd, buffer, len, offset, room, || real::__pread64_chk(fd, buffer, len, offset, room))
+}
 
-        hook! {
-            fn $preadv(fd: c_int, iov: In<iovec>, count: c_int, offset: off64_t) -> ssize_t, real {
-                by_fd(
-                    fd,
-                    |client, held| read_from(client, held, offset, buffers(iov, count)?),
-                    || real(fd, iov, count, offset),
-                )
-            }
-        }
+#[inline]
+pub fn pwrite(fd: c_int, data: Data, len: size_t, offset: off64_t) -> ssize_t {
+    by_fd(
+        fd,
+        |client, held| write_to(client, held, offset, one_data(data, len)),
+        || real::pwrite(fd, data, len, offset),
+    )
+}
 
-        hook! {
-            fn $pwritev(fd: c_int, iov: In<iovec>, count: c_int, offset: off64_t) -> ssize_t, real {
-                by_fd(
-                    fd,
-                    |client, held| write_to(client, held, offset, pieces(iov, count)?),
-                    || real(fd, iov, count, offset),
-                )
-            }
-        }
+pub fn preadv(fd: c_int, iov: In<iovec>, count: c_int, offset: off64_t) -> ssize_t {
+    by_fd(
+        fd,
+        |client, held| read_from(client, held, offset, buffers(iov, count)?),
+        || real::preadv(fd, iov, count, offset),
+    )
+}
 
-        hook! {
-            fn $preadv2(fd: c_int, iov: In<iovec>, count: c_int, offset: off64_t, flags: c_int) -> ssize_t, real {
-                let serve = |client: &'static Client, held: &Held| match (flags & !READ_HINTS, offset) {
-                    (0, -1) => read_on(client, held, buffers(iov, count)?),
-                    (0, _) => read_from(client, held, offset, buffers(iov, count)?),
-                    _ => Err(refusal(Errno::OPNOTSUPP)),
-                };
-                by_fd(fd, serve, || real(fd, iov, count, offset, flags))
-            }
-        }
-
-        hook! {
-            fn $pwritev2(fd: c_int, iov: In<iovec>, count: c_int, offset: off64_t, flags: c_int) -> ssize_t, real {
-                let serve = |client: &'static Client, held: &Held| match (flags & !WRITE_HINTS, offset) {
-                    (0, -1) => write_on(client, held, pieces(iov, count)?),
-                    (0, _) => write_to(client, held, offset, pieces(iov, count)?),
-                    _ => Err(refusal(Errno::OPNOTSUPP)),
-                };
-                let served = by_fd(fd, serve, || real(fd, iov, count, offset, flags));
-                if served > 0 && flags & (libc::RWF_SYNC | libc::RWF_DSYNC) != 0 {
-                    by_fd(fd, |client, held| client.sync(held.file()?, false).map(|()| served), || served)
-                } else {
-                    served
-                }
-            }
-        }
-    )*};
+pub fn pwritev(fd: c_int, iov: In<iovec>, count: c_int, offset: off64_t) -> ssize_t {
+    by_fd(
+        fd,
+        |client, held| write_to(client, held, offset, pieces(iov, count)?),
+        || real::pwritev(fd, iov, count, offset),
+    )
 }
 
 /// Flags that may be ignored: hints, or what holds for every transfer anyway.
@@ -326,7 +297,25 @@ const READ_HINTS: c_int = libc::RWF_HIPRI;
 /// As [`READ_HINTS`]; the synchronous ones are carried out.
 const WRITE_HINTS: c_int = libc::RWF_HIPRI | libc::RWF_SYNC | libc::RWF_DSYNC;
 
-positioned! {
-    pread pwrite preadv pwritev preadv2 pwritev2 __pread_chk;
-    pread64 pwrite64 preadv64 pwritev64 preadv64v2 pwritev64v2 __pread64_chk;
+pub fn preadv2(fd: c_int, iov: In<iovec>, count: c_int, offset: off64_t, flags: c_int) -> ssize_t {
+    let serve = |client: &'static Client, held: &Held| match (flags & !READ_HINTS, offset) {
+        (0, -1) => read_on(client, held, buffers(iov, count)?),
+        (0, _) => read_from(client, held, offset, buffers(iov, count)?),
+        _ => Err(refusal(Errno::OPNOTSUPP)),
+    };
+    by_fd(fd, serve, || real::preadv2(fd, iov, count, offset, flags))
+}
+
+pub fn pwritev2(fd: c_int, iov: In<iovec>, count: c_int, offset: off64_t, flags: c_int) -> ssize_t {
+    let serve = |client: &'static Client, held: &Held| match (flags & !WRITE_HINTS, offset) {
+        (0, -1) => write_on(client, held, pieces(iov, count)?),
+        (0, _) => write_to(client, held, offset, pieces(iov, count)?),
+        _ => Err(refusal(Errno::OPNOTSUPP)),
+    };
+    let served = by_fd(fd, serve, || real::pwritev2(fd, iov, count, offset, flags));
+    if served > 0 && flags & (libc::RWF_SYNC | libc::RWF_DSYNC) != 0 {
+        by_fd(fd, |client, held| client.sync(held.file()?, false).map(|()| served), || served)
+    } else {
+        served
+    }
 }

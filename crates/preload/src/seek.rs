@@ -1,5 +1,6 @@
 //! The offset and the length of an open file.
 
+use crate::calls::real;
 use crate::description::Held;
 use crate::foreign::CPath;
 use crate::serve::{by_fd, by_path, refusal};
@@ -85,53 +86,30 @@ fn posix_grow(fd: c_int, offset: off64_t, len: off64_t, real: impl FnOnce() -> c
     )
 }
 
-macro_rules! with_offsets {
-    ($($lseek:ident $ftruncate:ident $truncate:ident $fallocate:ident $posix_fallocate:ident $posix_fadvise:ident;)*) => {$(
-        hook! {
-            fn $lseek(fd: c_int, offset: off64_t, whence: c_int) -> off64_t, real {
-                by_fd(fd, |client, held| seek(client, held, offset, whence), || real(fd, offset, whence))
-            }
-        }
-
-        hook! {
-            fn $ftruncate(fd: c_int, size: off64_t) -> c_int, real {
-                by_fd(fd, |client, held| truncate_fd(client, held, size), || real(fd, size))
-            }
-        }
-
-        hook! {
-            fn $truncate(path: CPath, size: off64_t) -> c_int, real {
-                truncate_path(path, size, |path| real(path, size))
-            }
-        }
-
-        hook! {
-            fn $fallocate(fd: c_int, mode: c_int, offset: off64_t, len: off64_t) -> c_int, real {
-                by_fd(fd, |_, _| Err(refusal(Errno::OPNOTSUPP)), || real(fd, mode, offset, len))
-            }
-        }
-
-        hook! {
-            fn $posix_fallocate(fd: c_int, offset: off64_t, len: off64_t) -> c_int, real {
-                posix_grow(fd, offset, len, || real(fd, offset, len))
-            }
-        }
-
-        hook! {
-            fn $posix_fadvise(fd: c_int, offset: off64_t, len: off64_t, advice: c_int) -> c_int, real {
-                by_fd(fd, |_, _| Ok(0), || real(fd, offset, len, advice))
-            }
-        }
-    )*};
+pub fn lseek(fd: c_int, offset: off64_t, whence: c_int) -> off64_t {
+    by_fd(fd, |client, held| seek(client, held, offset, whence), || real::lseek(fd, offset, whence))
 }
 
-with_offsets! {
-    lseek ftruncate truncate fallocate posix_fallocate posix_fadvise;
-    lseek64 ftruncate64 truncate64 fallocate64 posix_fallocate64 posix_fadvise64;
+pub fn ftruncate(fd: c_int, size: off64_t) -> c_int {
+    by_fd(fd, |client, held| truncate_fd(client, held, size), || real::ftruncate(fd, size))
 }
 
-hook! {
-    fn readahead(fd: c_int, offset: off64_t, count: usize) -> libc::ssize_t, real {
-        by_fd(fd, |_, _| Ok(0), || real(fd, offset, count))
-    }
+pub fn truncate(path: CPath, size: off64_t) -> c_int {
+    truncate_path(path, size, |path| real::truncate(path, size))
+}
+
+pub fn posix_fallocate(fd: c_int, offset: off64_t, len: off64_t) -> c_int {
+    posix_grow(fd, offset, len, || real::posix_fallocate(fd, offset, len))
+}
+
+pub fn posix_fallocate64(fd: c_int, offset: off64_t, len: off64_t) -> c_int {
+    posix_grow(fd, offset, len, || real::posix_fallocate64(fd, offset, len))
+}
+
+pub fn posix_fadvise(fd: c_int, offset: off64_t, len: off64_t, advice: c_int) -> c_int {
+    by_fd(fd, |_, _| Ok(0), || real::posix_fadvise(fd, offset, len, advice))
+}
+
+pub fn readahead(fd: c_int, offset: off64_t, count: usize) -> libc::ssize_t {
+    by_fd(fd, |_, _| Ok(0), || real::readahead(fd, offset, count))
 }

@@ -1,5 +1,6 @@
 //! Sockets of the Unix family with names under the prefix. The names can be there, but no kernel knows who listens.
 
+use crate::calls::real;
 use crate::connection::client;
 use crate::hook::fail;
 use crate::serve::{Routed, refusal, route};
@@ -33,23 +34,19 @@ fn unanswered(routed: Routed) -> Error {
     looked.err().unwrap_or(refusal(Errno::CONNREFUSED))
 }
 
-hook! {
-    fn bind(fd: c_int, address: *const libc::sockaddr, len: c_uint) -> c_int, real {
-        if is_ours(fd) {
-            return fail(Errno::NOTSOCK);
-        }
-        if path_of_ours(address, len).is_some() { fail(Errno::OPNOTSUPP) } else { real(fd, address, len) }
+pub fn bind(fd: c_int, address: *const libc::sockaddr, len: c_uint) -> c_int {
+    if is_ours(fd) {
+        return fail(Errno::NOTSOCK);
     }
+    if path_of_ours(address, len).is_some() { fail(Errno::OPNOTSUPP) } else { real::bind(fd, address, len) }
 }
 
-hook! {
-    fn connect(fd: c_int, address: *const libc::sockaddr, len: c_uint) -> c_int, real {
-        if is_ours(fd) {
-            return fail(Errno::NOTSOCK);
-        }
-        match path_of_ours(address, len) {
-            Some(routed) => fail(unanswered(routed).errno()),
-            None => real(fd, address, len),
-        }
+pub fn connect(fd: c_int, address: *const libc::sockaddr, len: c_uint) -> c_int {
+    if is_ours(fd) {
+        return fail(Errno::NOTSOCK);
+    }
+    match path_of_ours(address, len) {
+        Some(routed) => fail(unanswered(routed).errno()),
+        None => real::connect(fd, address, len),
     }
 }

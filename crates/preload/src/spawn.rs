@@ -5,6 +5,7 @@
 //! duplicate; a working directory of ours is left as a message for the child (see [`crate::cwd`]). Both cost a descriptor
 //! until the actions are destroyed.
 
+use crate::calls::real;
 use crate::connection::client;
 use crate::exec::{List, candidates, may_be_elsewhere, shell_arguments};
 use crate::foreign::CPath;
@@ -22,7 +23,7 @@ const DESCRIPTOR_MIN: i64 = 500;
 /// Kept at once for actions; one more fails with EMFILE.
 const KEPT_MAX: usize = 1024;
 
-type Actions = *mut c_void;
+pub type Actions = *mut c_void;
 
 unsafe extern "C" {
     fn posix_spawn_file_actions_adddup2(actions: Actions, from: c_int, to: c_int) -> c_int;
@@ -112,44 +113,45 @@ fn add_directory(
     }
 }
 
-hook! {
-    fn posix_spawn_file_actions_addopen(
-        actions: Actions, fd: c_int, path: CPath, flags: c_int, mode: libc::mode_t,
-    ) -> c_int, real {
-        if is_ours(path) { add_open(actions, fd, path, flags, mode) } else { real(actions, fd, path, flags, mode) }
+pub fn posix_spawn_file_actions_addopen(
+    actions: Actions,
+    fd: c_int,
+    path: CPath,
+    flags: c_int,
+    mode: libc::mode_t,
+) -> c_int {
+    if is_ours(path) {
+        add_open(actions, fd, path, flags, mode)
+    } else {
+        real::posix_spawn_file_actions_addopen(actions, fd, path, flags, mode)
     }
 }
 
-hook! {
-    fn posix_spawn_file_actions_addchdir_np(actions: Actions, path: CPath) -> c_int, real {
-        if !is_ours(path) {
-            return real(actions, path);
-        }
-        let before = hook::errno_number();
-        let enter = |client: &isonomia_client::Client, at, path: &[u8]| {
-            let ino = cwd::enterable(client, at, path);
-            Ok(add_directory(actions, ino, |nowhere| real(actions, nowhere)))
-        };
-        let added = by_path(libc::AT_FDCWD, path, enter, |_, path| real(actions, path));
-        let added = if added < 0 { returned_errno() } else { added };
-        set_errno_number(before);
-        added
+pub fn posix_spawn_file_actions_addchdir_np(actions: Actions, path: CPath) -> c_int {
+    if !is_ours(path) {
+        return real::posix_spawn_file_actions_addchdir_np(actions, path);
     }
+    let before = hook::errno_number();
+    let enter = |client: &isonomia_client::Client, at, path: &[u8]| {
+        let ino = cwd::enterable(client, at, path);
+        Ok(add_directory(actions, ino, |nowhere| real::posix_spawn_file_actions_addchdir_np(actions, nowhere)))
+    };
+    let added =
+        by_path(libc::AT_FDCWD, path, enter, |_, path| real::posix_spawn_file_actions_addchdir_np(actions, path));
+    let added = if added < 0 { returned_errno() } else { added };
+    set_errno_number(before);
+    added
 }
 
-hook! {
-    fn posix_spawn_file_actions_addfchdir_np(actions: Actions, fd: c_int) -> c_int, real {
-        let Some(held) = table::find(fd) else { return real(actions, fd) };
-        let ino = client().and_then(|client| cwd::enterable(client, held.ino()?, b""));
-        add_directory(actions, ino, |nowhere| posix_spawn_file_actions_addchdir_np(actions, nowhere))
-    }
+pub fn posix_spawn_file_actions_addfchdir_np(actions: Actions, fd: c_int) -> c_int {
+    let Some(held) = table::find(fd) else { return real::posix_spawn_file_actions_addfchdir_np(actions, fd) };
+    let ino = client().and_then(|client| cwd::enterable(client, held.ino()?, b""));
+    add_directory(actions, ino, |nowhere| posix_spawn_file_actions_addchdir_np(actions, nowhere))
 }
 
-hook! {
-    fn posix_spawn_file_actions_destroy(actions: Actions) -> c_int, real {
-        forget(actions);
-        real(actions)
-    }
+pub fn posix_spawn_file_actions_destroy(actions: Actions) -> c_int {
+    forget(actions);
+    real::posix_spawn_file_actions_destroy(actions)
 }
 
 /// Spawns what was found: a copy in memory has a name in the child too, because it is closed by the exec only.
@@ -192,35 +194,39 @@ fn search(names: &[CString], arguments: List, run: impl Fn(CPath, List) -> c_int
     if denied { libc::EACCES } else { last }
 }
 
-hook! {
-    fn posix_spawn(
-        pid: *mut libc::pid_t, path: CPath, actions: *const c_void, attributes: *const c_void, arguments: List,
-        environment: List,
-    ) -> c_int, real {
-        recycle::begin_generation();
-        let real = |path, list| real(pid, path, actions, attributes, list, environment);
-        match image::find(libc::AT_FDCWD, path) {
-            Some(program) => spawn(program, arguments, real),
-            None => real(path, arguments),
-        }
+pub fn posix_spawn(
+    pid: *mut libc::pid_t,
+    path: CPath,
+    actions: *const c_void,
+    attributes: *const c_void,
+    arguments: List,
+    environment: List,
+) -> c_int {
+    recycle::begin_generation();
+    let real = |path, list| real::posix_spawn(pid, path, actions, attributes, list, environment);
+    match image::find(libc::AT_FDCWD, path) {
+        Some(program) => spawn(program, arguments, real),
+        None => real(path, arguments),
     }
 }
 
-hook! {
-    fn posix_spawnp(
-        pid: *mut libc::pid_t, file: CPath, actions: *const c_void, attributes: *const c_void, arguments: List,
-        environment: List,
-    ) -> c_int, real {
-        recycle::begin_generation();
-        match candidates(file) {
-            Some(names) => {
-                let before = hook::errno_number();
-                let run = |path, list| posix_spawn(pid, path, actions, attributes, list, environment);
-                let spawned = search(&names, arguments, run);
-                set_errno_number(before);
-                spawned
-            }
-            None => real(pid, file, actions, attributes, arguments, environment),
+pub fn posix_spawnp(
+    pid: *mut libc::pid_t,
+    file: CPath,
+    actions: *const c_void,
+    attributes: *const c_void,
+    arguments: List,
+    environment: List,
+) -> c_int {
+    recycle::begin_generation();
+    match candidates(file) {
+        Some(names) => {
+            let before = hook::errno_number();
+            let run = |path, list| posix_spawn(pid, path, actions, attributes, list, environment);
+            let spawned = search(&names, arguments, run);
+            set_errno_number(before);
+            spawned
         }
+        None => real::posix_spawnp(pid, file, actions, attributes, arguments, environment),
     }
 }

@@ -1,5 +1,6 @@
 //! Attributes: the `stat` family of today's and of older C libraries, and `statx`.
 
+use crate::calls::real;
 use crate::description::Held;
 use crate::foreign::{CPath, Out};
 use crate::serve::{by_fd, by_path, by_path_or_fd};
@@ -84,134 +85,62 @@ fn answer(attr: Result<Attr, Error>, out: Out<libc::stat>) -> Result<c_int, Erro
     out.put(stat_of(&attr?)).map(|()| 0)
 }
 
-hook! {
-    fn stat(path: CPath, out: Out<libc::stat>) -> c_int, real {
-        stat_path(path, true, out, |path| real(path, out))
-    }
+pub fn stat(path: CPath, out: Out<libc::stat>) -> c_int {
+    stat_path(path, true, out, |path| real::stat(path, out))
 }
 
-hook! {
-    fn stat64(path: CPath, out: Out<libc::stat>) -> c_int, real {
-        stat_path(path, true, out, |path| real(path, out))
-    }
+pub fn lstat(path: CPath, out: Out<libc::stat>) -> c_int {
+    stat_path(path, false, out, |path| real::lstat(path, out))
 }
 
-hook! {
-    fn lstat(path: CPath, out: Out<libc::stat>) -> c_int, real {
-        stat_path(path, false, out, |path| real(path, out))
-    }
+pub fn fstat(fd: c_int, out: Out<libc::stat>) -> c_int {
+    stat_fd(fd, out, || real::fstat(fd, out))
 }
 
-hook! {
-    fn lstat64(path: CPath, out: Out<libc::stat>) -> c_int, real {
-        stat_path(path, false, out, |path| real(path, out))
-    }
-}
-
-hook! {
-    fn fstat(fd: c_int, out: Out<libc::stat>) -> c_int, real {
-        stat_fd(fd, out, || real(fd, out))
-    }
-}
-
-hook! {
-    fn fstat64(fd: c_int, out: Out<libc::stat>) -> c_int, real {
-        stat_fd(fd, out, || real(fd, out))
-    }
-}
-
-hook! {
-    fn fstatat(dir: c_int, path: CPath, out: Out<libc::stat>, flags: c_int) -> c_int, real {
-        stat_at(dir, path, out, flags, |dir, path| real(dir, path, out, flags))
-    }
-}
-
-hook! {
-    fn fstatat64(dir: c_int, path: CPath, out: Out<libc::stat>, flags: c_int) -> c_int, real {
-        stat_at(dir, path, out, flags, |dir, path| real(dir, path, out, flags))
-    }
+pub fn fstatat(dir: c_int, path: CPath, out: Out<libc::stat>, flags: c_int) -> c_int {
+    stat_at(dir, path, out, flags, |dir, path| real::fstatat(dir, path, out, flags))
 }
 
 // Programs linked against a C library before 2.33 call these; `version` names the structure's form.
 
-hook! {
-    fn __xstat(version: c_int, path: CPath, out: Out<libc::stat>) -> c_int, real {
-        stat_path(path, true, out, |path| real(version, path, out))
-    }
+pub fn __xstat(version: c_int, path: CPath, out: Out<libc::stat>) -> c_int {
+    stat_path(path, true, out, |path| real::__xstat(version, path, out))
 }
 
-hook! {
-    fn __xstat64(version: c_int, path: CPath, out: Out<libc::stat>) -> c_int, real {
-        stat_path(path, true, out, |path| real(version, path, out))
-    }
+pub fn __lxstat(version: c_int, path: CPath, out: Out<libc::stat>) -> c_int {
+    stat_path(path, false, out, |path| real::__lxstat(version, path, out))
 }
 
-hook! {
-    fn __lxstat(version: c_int, path: CPath, out: Out<libc::stat>) -> c_int, real {
-        stat_path(path, false, out, |path| real(version, path, out))
-    }
+pub fn __fxstat(version: c_int, fd: c_int, out: Out<libc::stat>) -> c_int {
+    stat_fd(fd, out, || real::__fxstat(version, fd, out))
 }
 
-hook! {
-    fn __lxstat64(version: c_int, path: CPath, out: Out<libc::stat>) -> c_int, real {
-        stat_path(path, false, out, |path| real(version, path, out))
-    }
+pub fn __fxstatat(version: c_int, dir: c_int, path: CPath, out: Out<libc::stat>, flags: c_int) -> c_int {
+    stat_at(dir, path, out, flags, |dir, path| real::__fxstatat(version, dir, path, out, flags))
 }
 
-hook! {
-    fn __fxstat(version: c_int, fd: c_int, out: Out<libc::stat>) -> c_int, real {
-        stat_fd(fd, out, || real(version, fd, out))
-    }
+pub fn statx(dir: c_int, path: CPath, flags: c_int, mask: c_uint, out: Out<libc::statx>) -> c_int {
+    let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
+    let serve = |client: &Client, at, path: &[u8]| out.put(statx_of(&client.get_attr(at, path, follow)?)).map(|()| 0);
+    by_path_or_fd(dir, path, flags, serve, |dir, path| real::statx(dir, path, flags, mask, out))
 }
 
-hook! {
-    fn __fxstat64(version: c_int, fd: c_int, out: Out<libc::stat>) -> c_int, real {
-        stat_fd(fd, out, || real(version, fd, out))
-    }
+pub fn ftok(path: CPath, project: c_int) -> libc::key_t {
+    let serve = |client: &Client, at, path: &[u8]| {
+        let stat = stat_of(&client.get_attr(at, path, true)?);
+        // As the C library makes it: 8 bits of the project, 8 of the device, 16 of the inode.
+        let key = (project as u32) << 24 | ((stat.st_dev & 0xff) as u32) << 16 | (stat.st_ino & 0xffff) as u32;
+        Ok(key as libc::key_t)
+    };
+    by_path(libc::AT_FDCWD, path, serve, |_, path| real::ftok(path, project))
 }
 
-hook! {
-    fn __fxstatat(version: c_int, dir: c_int, path: CPath, out: Out<libc::stat>, flags: c_int) -> c_int, real {
-        stat_at(dir, path, out, flags, |dir, path| real(version, dir, path, out, flags))
-    }
-}
-
-hook! {
-    fn __fxstatat64(version: c_int, dir: c_int, path: CPath, out: Out<libc::stat>, flags: c_int) -> c_int, real {
-        stat_at(dir, path, out, flags, |dir, path| real(version, dir, path, out, flags))
-    }
-}
-
-hook! {
-    fn statx(dir: c_int, path: CPath, flags: c_int, mask: c_uint, out: Out<libc::statx>) -> c_int, real {
-        let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
-        let serve = |client: &Client, at, path: &[u8]| {
-            out.put(statx_of(&client.get_attr(at, path, follow)?)).map(|()| 0)
-        };
-        by_path_or_fd(dir, path, flags, serve, |dir, path| real(dir, path, flags, mask, out))
-    }
-}
-
-hook! {
-    fn ftok(path: CPath, project: c_int) -> libc::key_t, real {
-        let serve = |client: &Client, at, path: &[u8]| {
-            let stat = stat_of(&client.get_attr(at, path, true)?);
-            // As the C library makes it: 8 bits of the project, 8 of the device, 16 of the inode.
-            let key = (project as u32) << 24 | ((stat.st_dev & 0xff) as u32) << 16 | (stat.st_ino & 0xffff) as u32;
-            Ok(key as libc::key_t)
-        };
-        by_path(libc::AT_FDCWD, path, serve, |_, path| real(path, project))
-    }
-}
-
-hook! {
-    fn isfdtype(fd: c_int, kind: c_int) -> c_int, real {
-        let serve = |client: &Client, held: &Held| {
-            let mode = client.get_attr(held.ino()?, b"", false)?.mode;
-            Ok(c_int::from(mode & libc::S_IFMT == kind as u32))
-        };
-        by_fd(fd, serve, || real(fd, kind))
-    }
+pub fn isfdtype(fd: c_int, kind: c_int) -> c_int {
+    let serve = |client: &Client, held: &Held| {
+        let mode = client.get_attr(held.ino()?, b"", false)?.mode;
+        Ok(c_int::from(mode & libc::S_IFMT == kind as u32))
+    };
+    by_fd(fd, serve, || real::isfdtype(fd, kind))
 }
 
 /// Whether `path` names anything, be it a dangling link.

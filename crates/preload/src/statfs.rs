@@ -1,5 +1,6 @@
 //! The file system as a whole: `statfs`, `statvfs`, `pathconf`.
 
+use crate::calls::real;
 use crate::foreign::{CPath, Out};
 use crate::serve::{by_fd, by_path, refusal};
 use isonomia_client::{Client, Error, FsStat};
@@ -48,31 +49,28 @@ fn statvfs_of(stat: &FsStat) -> Statvfs {
     out
 }
 
-macro_rules! whole_file_system {
-    ($($by_path:ident $by_fd:ident $out:ty, $from:ident;)*) => {$(
-        hook! {
-            fn $by_path(path: CPath, out: Out<$out>) -> c_int, real {
-                let serve = |client: &Client, at, path: &[u8]| {
-                    client.get_attr(at, path, true)?;
-                    out.put($from(&client.stat_fs()?)).map(|()| 0)
-                };
-                by_path(libc::AT_FDCWD, path, serve, |_, path| real(path, out))
-            }
-        }
-
-        hook! {
-            fn $by_fd(fd: c_int, out: Out<$out>) -> c_int, real {
-                by_fd(fd, |client, _| out.put($from(&client.stat_fs()?)).map(|()| 0), || real(fd, out))
-            }
-        }
-    )*};
+pub fn statfs(path: CPath, out: Out<Statfs>) -> c_int {
+    let serve = |client: &Client, at, path: &[u8]| {
+        client.get_attr(at, path, true)?;
+        out.put(statfs_of(&client.stat_fs()?)).map(|()| 0)
+    };
+    by_path(libc::AT_FDCWD, path, serve, |_, path| real::statfs(path, out))
 }
 
-whole_file_system! {
-    statfs fstatfs Statfs, statfs_of;
-    statfs64 fstatfs64 Statfs, statfs_of;
-    statvfs fstatvfs Statvfs, statvfs_of;
-    statvfs64 fstatvfs64 Statvfs, statvfs_of;
+pub fn fstatfs(fd: c_int, out: Out<Statfs>) -> c_int {
+    by_fd(fd, |client, _| out.put(statfs_of(&client.stat_fs()?)).map(|()| 0), || real::fstatfs(fd, out))
+}
+
+pub fn statvfs(path: CPath, out: Out<Statvfs>) -> c_int {
+    let serve = |client: &Client, at, path: &[u8]| {
+        client.get_attr(at, path, true)?;
+        out.put(statvfs_of(&client.stat_fs()?)).map(|()| 0)
+    };
+    by_path(libc::AT_FDCWD, path, serve, |_, path| real::statvfs(path, out))
+}
+
+pub fn fstatvfs(fd: c_int, out: Out<Statvfs>) -> c_int {
+    by_fd(fd, |client, _| out.put(statvfs_of(&client.stat_fs()?)).map(|()| 0), || real::fstatvfs(fd, out))
 }
 
 fn limit(name: c_int) -> Result<c_long, Error> {
@@ -87,14 +85,10 @@ fn limit(name: c_int) -> Result<c_long, Error> {
     }
 }
 
-hook! {
-    fn pathconf(path: CPath, name: c_int) -> c_long, real {
-        by_path(libc::AT_FDCWD, path, |_, _, _| limit(name), |_, path| real(path, name))
-    }
+pub fn pathconf(path: CPath, name: c_int) -> c_long {
+    by_path(libc::AT_FDCWD, path, |_, _, _| limit(name), |_, path| real::pathconf(path, name))
 }
 
-hook! {
-    fn fpathconf(fd: c_int, name: c_int) -> c_long, real {
-        by_fd(fd, |_, _| limit(name), || real(fd, name))
-    }
+pub fn fpathconf(fd: c_int, name: c_int) -> c_long {
+    by_fd(fd, |_, _| limit(name), || real::fpathconf(fd, name))
 }

@@ -4,6 +4,7 @@
 //! (`fopencookie`), whose four operations come here and go on to the hooks of `read`, `write`, `lseek`, and `close`.
 //! A cookie names a descriptor, not a file: after a `dup2` over it, the stream follows, as streams do.
 
+use crate::calls::real;
 use crate::foreign::{Buffer, CPath, Data};
 use crate::hook::{self, fail};
 use crate::serve::{Routed, by_path, refusal, route};
@@ -213,59 +214,33 @@ fn open_stream(path: CPath, mode: CPath, real: impl FnOnce(CPath) -> *mut FILE) 
     )
 }
 
-hook! {
-    fn fopen(path: CPath, mode: CPath) -> *mut FILE, real {
-        open_stream(path, mode, |path| real(path, mode))
-    }
+pub fn fopen(path: CPath, mode: CPath) -> *mut FILE {
+    open_stream(path, mode, |path| real::fopen(path, mode))
 }
 
-hook! {
-    fn fopen64(path: CPath, mode: CPath) -> *mut FILE, real {
-        open_stream(path, mode, |path| real(path, mode))
-    }
+pub fn setmntent(path: CPath, mode: CPath) -> *mut FILE {
+    open_stream(path, mode, |path| real::setmntent(path, mode))
 }
 
-macro_rules! mount_tables {
-    ($($name:ident)*) => {$(
-        hook! {
-            fn $name(path: CPath, mode: CPath) -> *mut FILE, real {
-                open_stream(path, mode, |path| real(path, mode))
-            }
-        }
-    )*};
+pub fn fdopen(fd: c_int, mode: CPath) -> *mut FILE {
+    let Some(held) = table::find(fd) else { return real::fdopen(fd, mode) };
+    let Ok(mode) = parsed(mode) else { return fail(Errno::INVAL) };
+    let allowed = match held.flags() & libc::O_ACCMODE {
+        libc::O_RDONLY => mode.first == b'r' && !mode.plus,
+        libc::O_WRONLY => mode.first != b'r' && !mode.plus,
+        _ => true,
+    };
+    if !allowed {
+        return fail(Errno::INVAL);
+    }
+    if mode.first == b'a' {
+        fcntl::fcntl(fd, libc::F_SETFL, i64::from(held.flags() | libc::O_APPEND));
+    }
+    stream(fd, &mode)
 }
 
-mount_tables! { setmntent __setmntent }
-
-hook! {
-    fn fdopen(fd: c_int, mode: CPath) -> *mut FILE, real {
-        let Some(held) = table::find(fd) else { return real(fd, mode) };
-        let Ok(mode) = parsed(mode) else { return fail(Errno::INVAL) };
-        let allowed = match held.flags() & libc::O_ACCMODE {
-            libc::O_RDONLY => mode.first == b'r' && !mode.plus,
-            libc::O_WRONLY => mode.first != b'r' && !mode.plus,
-            _ => true,
-        };
-        if !allowed {
-            return fail(Errno::INVAL);
-        }
-        if mode.first == b'a' {
-            fcntl::fcntl(fd, libc::F_SETFL, i64::from(held.flags() | libc::O_APPEND));
-        }
-        stream(fd, &mode)
-    }
-}
-
-hook! {
-    fn fileno(stream: *mut FILE) -> c_int, real {
-        descriptor_of(stream).unwrap_or_else(|| real(stream))
-    }
-}
-
-hook! {
-    fn fileno_unlocked(stream: *mut FILE) -> c_int, real {
-        descriptor_of(stream).unwrap_or_else(|| real(stream))
-    }
+pub fn fileno(stream: *mut FILE) -> c_int {
+    descriptor_of(stream).unwrap_or_else(|| real::fileno(stream))
 }
 
 /// Opens `path` anew under the descriptor of `stream`. A stream of ours follows its descriptor wherever it goes, and
@@ -316,16 +291,12 @@ fn reopen(path: CPath, mode: CPath, stream: *mut FILE, real: impl FnOnce() -> *m
     current
 }
 
-hook! {
-    fn freopen(path: CPath, mode: CPath, stream: *mut FILE) -> *mut FILE, real {
-        reopen(path, mode, stream, || real(path, mode, stream))
-    }
+pub fn freopen(path: CPath, mode: CPath, stream: *mut FILE) -> *mut FILE {
+    reopen(path, mode, stream, || real::freopen(path, mode, stream))
 }
 
-hook! {
-    fn freopen64(path: CPath, mode: CPath, stream: *mut FILE) -> *mut FILE, real {
-        reopen(path, mode, stream, || real(path, mode, stream))
-    }
+pub fn freopen64(path: CPath, mode: CPath, stream: *mut FILE) -> *mut FILE {
+    reopen(path, mode, stream, || real::freopen64(path, mode, stream))
 }
 
 #[cfg(test)]

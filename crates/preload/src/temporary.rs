@@ -1,5 +1,6 @@
 //! Files and directories with fresh names: the `mkstemp` family, whose inner opens no hook sees.
 
+use crate::calls::real;
 use crate::foreign::{CPath, malloc_string};
 use crate::hook::{fail, failed_with};
 use crate::serve::{Routed, route};
@@ -52,113 +53,90 @@ fn make_file(template: *mut c_char, text: &mut [u8], suffix_len: c_int, flags: c
     with_fresh_name(text, suffix_len, || open::open(path, flags, 0o600))
 }
 
-macro_rules! with_flags {
-    ($($mkstemp:ident $mkostemp:ident $mkstemps:ident $mkostemps:ident;)*) => {$(
-        hook! {
-            fn $mkstemp(template: *mut c_char) -> c_int, real {
-                match ours(template) {
-                    Some(text) => make_file(template, text, 0, 0),
-                    None => real(template),
-                }
-            }
-        }
-
-        hook! {
-            fn $mkostemp(template: *mut c_char, flags: c_int) -> c_int, real {
-                match ours(template) {
-                    Some(text) => make_file(template, text, 0, flags),
-                    None => real(template, flags),
-                }
-            }
-        }
-
-        hook! {
-            fn $mkstemps(template: *mut c_char, suffix_len: c_int) -> c_int, real {
-                match ours(template) {
-                    Some(text) => make_file(template, text, suffix_len, 0),
-                    None => real(template, suffix_len),
-                }
-            }
-        }
-
-        hook! {
-            fn $mkostemps(template: *mut c_char, suffix_len: c_int, flags: c_int) -> c_int, real {
-                match ours(template) {
-                    Some(text) => make_file(template, text, suffix_len, flags),
-                    None => real(template, suffix_len, flags),
-                }
-            }
-        }
-    )*};
-}
-
-with_flags! {
-    mkstemp mkostemp mkstemps mkostemps;
-    mkstemp64 mkostemp64 mkstemps64 mkostemps64;
-}
-
-hook! {
-    fn mkdtemp(template: *mut c_char) -> *mut c_char, real {
-        let Some(text) = ours(template) else { return real(template) };
-        // SAFETY: as in `ours`.
-        let path: CPath = unsafe { std::mem::transmute(template.cast_const()) };
-        match with_fresh_name(text, 0, || link::mkdir(path, 0o700)) {
-            0 => template,
-            _ => std::ptr::null_mut(),
-        }
+pub fn mkstemp(template: *mut c_char) -> c_int {
+    match ours(template) {
+        Some(text) => make_file(template, text, 0, 0),
+        None => real::mkstemp(template),
     }
 }
 
-hook! {
-    fn mktemp(template: *mut c_char) -> *mut c_char, real {
-        let Some(text) = ours(template) else { return real(template) };
-        // SAFETY: as in `ours`.
-        let path: CPath = unsafe { std::mem::transmute(template.cast_const()) };
-        // A name is fresh when nothing bears it.
-        let unused = with_fresh_name(text, 0, || match stat::exists(path) {
-            true => fail(Errno::EXIST),
-            false => 0,
-        });
-        if unused != 0 {
-            // SAFETY: the template is a string of at least its NUL; an empty one says failure.
-            unsafe { template.write(0) };
-        }
-        template
+pub fn mkostemp(template: *mut c_char, flags: c_int) -> c_int {
+    match ours(template) {
+        Some(text) => make_file(template, text, 0, flags),
+        None => real::mkostemp(template, flags),
     }
+}
+
+pub fn mkstemps(template: *mut c_char, suffix_len: c_int) -> c_int {
+    match ours(template) {
+        Some(text) => make_file(template, text, suffix_len, 0),
+        None => real::mkstemps(template, suffix_len),
+    }
+}
+
+pub fn mkostemps(template: *mut c_char, suffix_len: c_int, flags: c_int) -> c_int {
+    match ours(template) {
+        Some(text) => make_file(template, text, suffix_len, flags),
+        None => real::mkostemps(template, suffix_len, flags),
+    }
+}
+
+pub fn mkdtemp(template: *mut c_char) -> *mut c_char {
+    let Some(text) = ours(template) else { return real::mkdtemp(template) };
+    // SAFETY: as in `ours`.
+    let path: CPath = unsafe { std::mem::transmute(template.cast_const()) };
+    match with_fresh_name(text, 0, || link::mkdir(path, 0o700)) {
+        0 => template,
+        _ => std::ptr::null_mut(),
+    }
+}
+
+pub fn mktemp(template: *mut c_char) -> *mut c_char {
+    let Some(text) = ours(template) else { return real::mktemp(template) };
+    // SAFETY: as in `ours`.
+    let path: CPath = unsafe { std::mem::transmute(template.cast_const()) };
+    // A name is fresh when nothing bears it.
+    let unused = with_fresh_name(text, 0, || match stat::exists(path) {
+        true => fail(Errno::EXIST),
+        false => 0,
+    });
+    if unused != 0 {
+        // SAFETY: the template is a string of at least its NUL; an empty one says failure.
+        unsafe { template.write(0) };
+    }
+    template
 }
 
 /// Letters of the program's that a name from `tempnam` begins with, at most.
 const TEMPNAM_PREFIX_LEN_MAX: usize = 5;
 
-hook! {
-    fn tempnam(dir: CPath, prefix: CPath) -> *mut c_char, real {
-        // The first directory that is there is taken: the environment's, the program's.
-        let wanted = environment::variable("TMPDIR");
-        let places = wanted.as_ref().map(|dir| dir.as_bytes()).into_iter().chain(dir.bytes());
-        for place in places.filter(|place| !place.is_empty()) {
-            let Ok(name) = CString::new(place) else { continue };
-            if !stat::is_directory(CPath::new(&name)) {
-                continue;
-            }
-            if !matches!(route(libc::AT_FDCWD, place), Ok(Routed::Ours { .. })) {
-                break;
-            }
-            let prefix = prefix.bytes().filter(|prefix| !prefix.is_empty()).unwrap_or(b"file");
-            let prefix = &prefix[..prefix.len().min(TEMPNAM_PREFIX_LEN_MAX)];
-            let template = malloc_string(&[place, b"/", prefix, PLACEHOLDER].concat());
-            if template.is_null() {
-                return template;
-            }
-            let made = mktemp(template);
-            // SAFETY: a string from `malloc`, known here only; empty if every name was taken.
-            return unsafe {
-                if made.is_null() || *made == 0 {
-                    libc::free(template.cast());
-                    return std::ptr::null_mut();
-                }
-                made
-            };
+pub fn tempnam(dir: CPath, prefix: CPath) -> *mut c_char {
+    // The first directory that is there is taken: the environment's, the program's.
+    let wanted = environment::variable("TMPDIR");
+    let places = wanted.as_ref().map(|dir| dir.as_bytes()).into_iter().chain(dir.bytes());
+    for place in places.filter(|place| !place.is_empty()) {
+        let Ok(name) = CString::new(place) else { continue };
+        if !stat::is_directory(CPath::new(&name)) {
+            continue;
         }
-        real(dir, prefix)
+        if !matches!(route(libc::AT_FDCWD, place), Ok(Routed::Ours { .. })) {
+            break;
+        }
+        let prefix = prefix.bytes().filter(|prefix| !prefix.is_empty()).unwrap_or(b"file");
+        let prefix = &prefix[..prefix.len().min(TEMPNAM_PREFIX_LEN_MAX)];
+        let template = malloc_string(&[place, b"/", prefix, PLACEHOLDER].concat());
+        if template.is_null() {
+            return template;
+        }
+        let made = mktemp(template);
+        // SAFETY: a string from `malloc`, known here only; empty if every name was taken.
+        return unsafe {
+            if made.is_null() || *made == 0 {
+                libc::free(template.cast());
+                return std::ptr::null_mut();
+            }
+            made
+        };
     }
+    real::tempnam(dir, prefix)
 }

@@ -1,5 +1,6 @@
 //! The process's umask, which is applied here because the server does not know it.
 
+use crate::calls::real;
 use libc::mode_t;
 use rustix::fs::{Mode, OFlags};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -32,11 +33,9 @@ fn from_kernel() -> Option<u32> {
     u32::from_str_radix(std::str::from_utf8(line).ok()?.trim(), 8).ok()
 }
 
-hook! {
-    fn umask(mask: mode_t) -> mode_t, real {
-        UMASK.store(mask & 0o777, Ordering::Relaxed);
-        real(mask)
-    }
+pub fn umask(mask: mode_t) -> mode_t {
+    UMASK.store(mask & 0o777, Ordering::Relaxed);
+    real::umask(mask)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Functions with any number of arguments, which stable Rust cannot define.
 //!
-//! `variadic!` exports a few instructions under the C library's name: they put the arguments where the platform's
+//! Rows of [`crate::calls`] that end in `...` export a few instructions under the C library's name: they put the arguments where the platform's
 //! `va_list` expects them and call a Rust function with a pointer to that [`Arguments`] after the named ones. The pointer
 //! is what C passes on for a `va_list`, so the same function serves the `v` variants as well.
 
@@ -73,16 +73,17 @@ impl Arguments {
     }
 }
 
-/// `variadic! { name by function after REGISTER in PLACE; }`: exports `name`, whose `PLACE` named arguments are
-/// followed by any others, and which does what `function` does with the named ones and a `&mut Arguments`. `REGISTER` is
-/// where the platform passes the argument after the named ones: on x86-64, on Arm.
+/// `variadic! { name(named arguments) by function }`: exports `name`, whose named arguments (at most three) are followed
+/// by any others, and which does what the C function `function` does with the named ones and a `*mut Arguments`. That one
+/// goes in the register in which the platform passes the argument after the named ones.
 #[cfg(target_arch = "x86_64")]
 macro_rules! variadic {
-    ($($name:ident by $function:path, $named:literal named, then $x86:literal or $arm:literal;)*) => {$(
-        /// Exported under the C library's name; never called from here.
+    ($name:ident($a:ident) by $function:path) => { variadic! { @ $name by $function, 1 named, then "rsi" } };
+    ($name:ident($a:ident $b:ident) by $function:path) => { variadic! { @ $name by $function, 2 named, then "rdx" } };
+    ($name:ident($a:ident $b:ident $c:ident) by $function:path) => { variadic! { @ $name by $function, 3 named, then "rcx" } };
+    (@ $name:ident by $function:path, $named:literal named, then $next:literal) => {
         #[cfg_attr(not(any(test, feature = "wrap")), unsafe(no_mangle))]
         #[cfg_attr(all(feature = "wrap", not(test)), unsafe(export_name = concat!("__wrap_", stringify!($name))))]
-        #[cfg_attr(test, allow(dead_code))]
         #[unsafe(naked)]
         pub extern "C" fn $name() {
             std::arch::naked_asm!(
@@ -113,7 +114,7 @@ macro_rules! variadic {
                 "mov [rsp + 8], rax",
                 "lea rax, [rsp + 32]",
                 "mov [rsp + 16], rax",
-                concat!("mov ", $x86, ", rsp"),
+                concat!("mov ", $next, ", rsp"),
                 "call {function}",
                 "add rsp, 216",
                 ".cfi_adjust_cfa_offset -216",
@@ -123,16 +124,17 @@ macro_rules! variadic {
                 function = sym $function,
             )
         }
-    )*};
+    };
 }
 
 #[cfg(target_arch = "aarch64")]
 macro_rules! variadic {
-    ($($name:ident by $function:path, $named:literal named, then $x86:literal or $arm:literal;)*) => {$(
-        /// Exported under the C library's name; never called from here.
+    ($name:ident($a:ident) by $function:path) => { variadic! { @ $name by $function, 1 named, then "x1" } };
+    ($name:ident($a:ident $b:ident) by $function:path) => { variadic! { @ $name by $function, 2 named, then "x2" } };
+    ($name:ident($a:ident $b:ident $c:ident) by $function:path) => { variadic! { @ $name by $function, 3 named, then "x3" } };
+    (@ $name:ident by $function:path, $named:literal named, then $next:literal) => {
         #[cfg_attr(not(any(test, feature = "wrap")), unsafe(no_mangle))]
         #[cfg_attr(all(feature = "wrap", not(test)), unsafe(export_name = concat!("__wrap_", stringify!($name))))]
-        #[cfg_attr(test, allow(dead_code))]
         #[unsafe(naked)]
         pub extern "C" fn $name() {
             std::arch::naked_asm!(
@@ -159,7 +161,7 @@ macro_rules! variadic {
                 "str w8, [sp, #24]",
                 "mov w8, #-128",
                 "str w8, [sp, #28]",
-                concat!("mov ", $arm, ", sp"),
+                concat!("mov ", $next, ", sp"),
                 "bl {function}",
                 "ldp x29, x30, [sp, #32]",
                 "add sp, sp, #240",
@@ -170,5 +172,5 @@ macro_rules! variadic {
                 function = sym $function,
             )
         }
-    )*};
+    };
 }

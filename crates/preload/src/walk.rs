@@ -1,5 +1,6 @@
 //! Whole directories and trees: `scandir`, `ftw`, `nftw`, which the C library does inside itself.
 
+use crate::calls::real;
 use crate::dir::{closedir, fdopendir, opendir, readdir};
 use crate::foreign::{CPath, Out};
 use crate::hook::{errno_number, fail, failed_with, set_errno_number};
@@ -9,11 +10,11 @@ use libc::{DIR, dirent64};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
-type Filter = Option<extern "C" fn(*const dirent64) -> c_int>;
-type Compare = Option<extern "C" fn(*const *const dirent64, *const *const dirent64) -> c_int>;
+pub type Filter = Option<extern "C" fn(*const dirent64) -> c_int>;
+pub type Compare = Option<extern "C" fn(*const *const dirent64, *const *const dirent64) -> c_int>;
 type CompareAny = Option<unsafe extern "C" fn(*const c_void, *const c_void) -> c_int>;
-type Visit = extern "C" fn(*const c_char, *const libc::stat, c_int) -> c_int;
-type VisitMore = extern "C" fn(*const c_char, *const libc::stat, c_int, *const Ftw) -> c_int;
+pub type Visit = extern "C" fn(*const c_char, *const libc::stat, c_int) -> c_int;
+pub type VisitMore = extern "C" fn(*const c_char, *const libc::stat, c_int, *const Ftw) -> c_int;
 
 /// `struct FTW`.
 #[repr(C)]
@@ -130,31 +131,16 @@ fn open_at(dir: c_int, path: CPath) -> *mut DIR {
     if fd < 0 { std::ptr::null_mut() } else { fdopendir(fd) }
 }
 
-macro_rules! scans {
-    ($($scandir:ident $scandirat:ident;)*) => {$(
-        hook! {
-            fn $scandir(path: CPath, list: Out<*mut *mut dirent64>, filter: Filter, compare: Compare) -> c_int, real {
-                if is_ours(path) { scan(opendir(path), list, filter, compare) } else { real(path, list, filter, compare) }
-            }
-        }
-
-        hook! {
-            fn $scandirat(
-                dir: c_int, path: CPath, list: Out<*mut *mut dirent64>, filter: Filter, compare: Compare,
-            ) -> c_int, real {
-                if is_ours_at(dir, path) {
-                    scan(open_at(dir, path), list, filter, compare)
-                } else {
-                    real(dir, path, list, filter, compare)
-                }
-            }
-        }
-    )*};
+pub fn scandir(path: CPath, list: Out<*mut *mut dirent64>, filter: Filter, compare: Compare) -> c_int {
+    if is_ours(path) { scan(opendir(path), list, filter, compare) } else { real::scandir(path, list, filter, compare) }
 }
 
-scans! {
-    scandir scandirat;
-    scandir64 scandirat64;
+pub fn scandirat(dir: c_int, path: CPath, list: Out<*mut *mut dirent64>, filter: Filter, compare: Compare) -> c_int {
+    if is_ours_at(dir, path) {
+        scan(open_at(dir, path), list, filter, compare)
+    } else {
+        real::scandirat(dir, path, list, filter, compare)
+    }
 }
 
 struct Walk<'a> {
@@ -288,23 +274,10 @@ fn start(path: CPath, flags: c_int, visit: &dyn Fn(&CStr, &libc::stat, c_int, &F
     if back == 0 { result } else { -1 }
 }
 
-macro_rules! walks {
-    ($($ftw:ident $nftw:ident;)*) => {$(
-        hook! {
-            fn $ftw(path: CPath, visit: Visit, descriptors: c_int) -> c_int, real {
-                if is_ours(path) { walk_simple(path, visit) } else { real(path, visit, descriptors) }
-            }
-        }
-
-        hook! {
-            fn $nftw(path: CPath, visit: VisitMore, descriptors: c_int, flags: c_int) -> c_int, real {
-                if is_ours(path) { walk_more(path, visit, flags) } else { real(path, visit, descriptors, flags) }
-            }
-        }
-    )*};
+pub fn ftw(path: CPath, visit: Visit, descriptors: c_int) -> c_int {
+    if is_ours(path) { walk_simple(path, visit) } else { real::ftw(path, visit, descriptors) }
 }
 
-walks! {
-    ftw nftw;
-    ftw64 nftw64;
+pub fn nftw(path: CPath, visit: VisitMore, descriptors: c_int, flags: c_int) -> c_int {
+    if is_ours(path) { walk_more(path, visit, flags) } else { real::nftw(path, visit, descriptors, flags) }
 }

@@ -1,6 +1,7 @@
 //! Extended attributes: those of the `user.` namespace are the server's to keep; others are refused with ENOTSUP, which
 //! copying programs take for "none".
 
+use crate::calls::real;
 use crate::foreign::{Buffer, CPath, Data};
 use crate::serve::{by_fd, by_path, refusal};
 use isonomia_client::{Client, Error, Ino, XattrHow};
@@ -52,33 +53,27 @@ fn remove(client: &Client, (at, path, follow): At, name: CPath) -> Result<c_int,
 
 macro_rules! by_path_and_by_fd {
     ($($serve:ident: $path:ident $link:ident $fd:ident ($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {$(
-        hook! {
-            fn $path(path: CPath, $($arg: $ty),*) -> $ret, real {
-                let serve = |client: &'static Client, at, path: &[u8]| $serve(client, (at, path, true), $($arg),*);
-                by_path(AT_FDCWD, path, serve, |_, path| real(path, $($arg),*))
-            }
+        pub fn $path(path: CPath, $($arg: $ty),*) -> $ret {
+            let serve = |client: &'static Client, at, path: &[u8]| $serve(client, (at, path, true), $($arg),*);
+            by_path(AT_FDCWD, path, serve, |_, path| real::$path(path, $($arg),*))
         }
 
-        hook! {
-            fn $link(path: CPath, $($arg: $ty),*) -> $ret, real {
-                let serve = |client: &'static Client, at, path: &[u8]| $serve(client, (at, path, false), $($arg),*);
-                by_path(AT_FDCWD, path, serve, |_, path| real(path, $($arg),*))
-            }
+        pub fn $link(path: CPath, $($arg: $ty),*) -> $ret {
+            let serve = |client: &'static Client, at, path: &[u8]| $serve(client, (at, path, false), $($arg),*);
+            by_path(AT_FDCWD, path, serve, |_, path| real::$link(path, $($arg),*))
         }
 
-        hook! {
-            fn $fd(fd: c_int, $($arg: $ty),*) -> $ret, real {
-                by_fd(
-                    fd,
-                    |client, held| {
-                        if held.flags() & libc::O_PATH != 0 {
-                            return Err(refusal(Errno::BADF));
-                        }
-                        $serve(client, (held.ino()?, b"", false), $($arg),*)
-                    },
-                    || real(fd, $($arg),*),
-                )
-            }
+        pub fn $fd(fd: c_int, $($arg: $ty),*) -> $ret {
+            by_fd(
+                fd,
+                |client, held| {
+                    if held.flags() & libc::O_PATH != 0 {
+                        return Err(refusal(Errno::BADF));
+                    }
+                    $serve(client, (held.ino()?, b"", false), $($arg),*)
+                },
+                || real::$fd(fd, $($arg),*),
+            )
         }
     )*};
 }

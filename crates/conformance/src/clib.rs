@@ -1,14 +1,21 @@
 //! The C library: wherever the paths lead.
 
+mod mapping;
+mod xattr;
+
+use crate::model::PAGE_LEN;
 use crate::{Actor, Attr, Operation, Outcome, RenameHow, SLOTS};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags, OFlag, RenameFlags, open, readlink, renameat2};
-use nix::sys::stat::{FchmodatFlags, FileStat, Mode, SFlag, UtimensatFlags, fchmodat, fstat, lstat, stat, utimensat};
+use nix::sys::stat::{
+    FchmodatFlags, FileStat, Mode, SFlag, UtimensatFlags, fchmodat, fstat, lstat, mknod, stat, utimensat,
+};
 use nix::sys::time::TimeSpec;
 use nix::sys::uio::{pread, pwrite};
 use nix::unistd::{
-    UnlinkatFlags, Whence, fsync, ftruncate, linkat, lseek, mkdir, read, symlinkat, truncate, unlinkat, write,
+    AccessFlags, Gid, Uid, UnlinkatFlags, Whence, access, chown, dup, fsync, ftruncate, linkat, lseek, mkdir, read,
+    symlinkat, truncate, unlinkat, write,
 };
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -25,7 +32,20 @@ fn mode(bits: u32) -> Mode {
 }
 
 fn attr(stat: &FileStat) -> Outcome {
-    Outcome::Attr(Attr::new(stat.st_mode, stat.st_nlink, stat.st_size.max(0) as u64, stat.st_mtime))
+    let attr = Attr {
+        mode: stat.st_mode,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+        nlink: stat.st_nlink,
+        size: stat.st_size.max(0) as u64,
+        mtime: None,
+    };
+    Outcome::Attr(attr.comparable(stat.st_mtime))
+}
+
+fn names(mut dir: Dir) -> Result<Outcome, Errno> {
+    let names = dir.iter().map(|entry| entry.map(|entry| entry.file_name().to_bytes().to_vec()));
+    Ok(Outcome::of_names(names.collect::<Result<Vec<_>, Errno>>()?))
 }
 
 impl Actor for CLibrary {
@@ -65,6 +85,10 @@ impl CLibrary {
                 self.slots[*slot] = None;
                 self.slots[*slot] = Some(open(self.path(path).as_str(), flags, mode(how.mode))?);
             }
+            Operation::Duplicate { slot, to } => {
+                let duplicate = dup(self.slot(*slot)?)?;
+                self.slots[*to] = Some(duplicate);
+            }
             Operation::Close { slot } => drop(self.slots[*slot].take().ok_or(Errno::EBADF)?),
             Operation::Read { slot, len } => {
                 let mut buffer = vec![0; *len];
@@ -81,6 +105,9 @@ impl CLibrary {
             }
             Operation::WriteAt { slot, offset, len, fill } => {
                 return Ok(Outcome::Count(pwrite(self.slot(*slot)?, &vec![*fill; *len], *offset as i64)? as u64));
+            }
+            Operation::MapRead { slot, page, len } => {
+                return Ok(Outcome::of_bytes(&mapping::read(self.slot(*slot)?, page * PAGE_LEN, *len)?));
             }
             // File systems differ in what the position in a directory means.
             Operation::Seek { slot, .. } | Operation::SeekEnd { slot }
@@ -99,7 +126,13 @@ impl CLibrary {
                 let look = if *follow { stat } else { lstat };
                 return Ok(attr(&look(self.path(path).as_str())?));
             }
+            Operation::Access { path, mask } => {
+                access(self.path(path).as_str(), AccessFlags::from_bits_truncate(*mask as i32))?;
+            }
             Operation::Mkdir { path, mode: bits } => mkdir(self.path(path).as_str(), mode(*bits))?,
+            Operation::Socket { path, mode: bits } => {
+                mknod(self.path(path).as_str(), SFlag::S_IFSOCK, mode(*bits), 0)?;
+            }
             Operation::Rmdir { path } => unlinkat(AT_FDCWD, self.path(path).as_str(), UnlinkatFlags::RemoveDir)?,
             Operation::Unlink { path } => unlinkat(AT_FDCWD, self.path(path).as_str(), UnlinkatFlags::NoRemoveDir)?,
             Operation::Rename { path, to, how } => {
@@ -121,17 +154,31 @@ impl CLibrary {
             }
             Operation::List { path } => {
                 let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-                let mut dir = Dir::open(self.path(path).as_str(), flags, Mode::empty())?;
-                let names = dir.iter().map(|entry| entry.map(|entry| entry.file_name().to_bytes().to_vec()));
-                return Ok(Outcome::of_names(names.collect::<Result<Vec<_>, Errno>>()?));
+                return names(Dir::open(self.path(path).as_str(), flags, Mode::empty())?);
+            }
+            Operation::ListSlot { slot } => {
+                let dir = Dir::from_fd(dup(self.slot(*slot)?)?)?;
+                lseek(self.slot(*slot)?, 0, Whence::SeekSet)?;
+                return names(dir);
             }
             Operation::Chmod { path, mode: bits } => {
                 fchmodat(AT_FDCWD, self.path(path).as_str(), mode(*bits), FchmodatFlags::FollowSymlink)?;
+            }
+            Operation::Chown { path, uid, gid } => {
+                chown(self.path(path).as_str(), uid.map(Uid::from_raw), gid.map(Gid::from_raw))?;
             }
             Operation::Times { path, secs } => {
                 let time = TimeSpec::new(*secs, 0);
                 utimensat(AT_FDCWD, self.path(path).as_str(), &time, &time, UtimensatFlags::FollowSymlink)?;
             }
+            Operation::SetXattr { path, name, len, fill, how } => {
+                xattr::set(&self.path(path), name, &vec![*fill; *len], *how)?;
+            }
+            Operation::GetXattr { path, name } => {
+                return Ok(Outcome::of_bytes(&xattr::get(&self.path(path), name)?));
+            }
+            Operation::ListXattrs { path } => return Ok(Outcome::of_terminated_names(&xattr::list(&self.path(path))?)),
+            Operation::RemoveXattr { path, name } => xattr::remove(&self.path(path), name)?,
         }
         Ok(Outcome::Done)
     }

@@ -1,18 +1,26 @@
 //! The client library, with positions and the umask kept here as the preload client and the kernel keep them.
 
-use crate::{Actor, Attr, Operation, Outcome, RenameHow, SLOTS};
+use crate::model::PAGE_LEN;
+use crate::{Actor, Attr, Operation, Outcome, RenameHow, SLOTS, XattrHow};
 use isonomia_client::{Change, Client, Error, Ino, OpenFile, OpenHow, TimeChange, Timestamp, access};
 use rustix::io::Errno;
+use std::cell::{RefCell, RefMut};
+use std::rc::Rc;
 use std::sync::Arc;
+
+const SOCKET: u32 = 0o140_000;
+/// Room for values of extended attributes and lists of their names: more than the operations have.
+const ROOM: usize = 1 << 14;
 
 /// An actor that calls the client library.
 pub struct Library {
     client: Arc<Client>,
-    root: Ino,
+    root: String,
     umask: u32,
-    slots: [Option<Open>; SLOTS],
+    slots: [Option<Rc<RefCell<Open>>>; SLOTS],
 }
 
+/// An open file: what descriptors that were duplicated share.
 struct Open {
     file: OpenFile,
     read: bool,
@@ -24,12 +32,16 @@ struct Open {
 impl Library {
     /// An actor that creates files without the permissions in `umask`.
     pub fn new(client: Arc<Client>, umask: u32) -> Self {
-        Self { client, root: Ino::ROOT, umask, slots: Default::default() }
+        Self { client, root: String::new(), umask, slots: Default::default() }
     }
 
     fn close(&mut self, slot: usize) -> Result<(), Error> {
         let open = self.slots[slot].take().ok_or(Error::Argument(Errno::BADF))?;
-        self.client.release(Ino(open.file.attr.ino), 0)
+        // Whoever is the last to close it releases it.
+        match Rc::into_inner(open) {
+            Some(open) => self.client.release(open.into_inner().ino(), 0),
+            None => Ok(()),
+        }
     }
 }
 
@@ -38,8 +50,7 @@ impl Actor for Library {
         for slot in 0..SLOTS {
             let _ = self.close(slot);
         }
-        let attr = self.client.get_attr(Ino::ROOT, root.trim_start_matches('/').as_bytes(), true);
-        self.root = Ino(attr.expect("the directory is there").ino);
+        self.root = root.to_owned();
     }
 
     fn act(&mut self, operation: &Operation) -> Outcome {
@@ -48,7 +59,15 @@ impl Actor for Library {
 }
 
 fn attr(attr: &isonomia_client::Attr) -> Outcome {
-    Outcome::Attr(Attr::new(attr.mode, attr.nlink.into(), attr.size_bytes, attr.mtime.secs))
+    let comparable = Attr {
+        mode: attr.mode,
+        uid: attr.uid,
+        gid: attr.gid,
+        nlink: attr.nlink.into(),
+        size: attr.size_bytes,
+        mtime: None,
+    };
+    Outcome::Attr(comparable.comparable(attr.mtime.secs))
 }
 
 fn require(condition: bool, errno: Errno) -> Result<(), Error> {
@@ -56,32 +75,55 @@ fn require(condition: bool, errno: Errno) -> Result<(), Error> {
 }
 
 impl Open {
+    fn ino(&self) -> Ino {
+        Ino(self.file.attr.ino)
+    }
+
     fn is_directory(&self) -> bool {
         self.file.attr.mode & 0o170_000 == 0o040_000
     }
 
-    fn may_read(&self) -> Result<(), Error> {
+    fn read(&self, client: &Client, offset: u64, len: usize) -> Result<Vec<u8>, Error> {
         require(self.read, Errno::BADF)?;
-        require(!self.is_directory(), Errno::ISDIR)
+        require(!self.is_directory(), Errno::ISDIR)?;
+        let mut buffer = vec![0; len];
+        let len = client.read_at(&self.file, offset, &mut buffer)?;
+        buffer.truncate(len);
+        Ok(buffer)
+    }
+
+    /// Writes; gives where it did. Who appends does so whatever the offset.
+    fn write(&self, client: &Client, offset: u64, data: &[u8]) -> Result<(u64, usize), Error> {
+        require(self.write, Errno::BADF)?;
+        match self.append && !data.is_empty() {
+            true => client.append(&self.file, data),
+            false => Ok((offset, client.write_at(&self.file, offset, data)?)),
+        }
     }
 }
 
 impl Library {
-    fn slot(&mut self, slot: usize) -> Result<(&Client, &mut Open), Error> {
-        let open = self.slots[slot].as_mut().ok_or(Error::Argument(Errno::BADF))?;
-        Ok((&self.client, open))
+    fn slot(&self, slot: usize) -> Result<RefMut<'_, Open>, Error> {
+        Ok(self.slots[slot].as_ref().ok_or(Error::Argument(Errno::BADF))?.borrow_mut())
+    }
+
+    fn path(&self, path: &str) -> Vec<u8> {
+        format!("{}/{path}", self.root).into_bytes()
+    }
+
+    fn change(&self, path: &str, change: &Change) -> Result<(), Error> {
+        self.client.set_attr(Ino::ROOT, &self.path(path), true, change).map(drop)
     }
 
     fn run(&mut self, operation: &Operation) -> Result<Outcome, Error> {
-        let root = self.root;
+        let (root, client) = (Ino::ROOT, Arc::clone(&self.client));
         match operation {
             Operation::Open { slot, path, how } => {
                 if self.slots[*slot].is_some() {
                     self.close(*slot)?;
                 }
-                let read = how.read || !how.write;
                 let asked = OpenHow {
-                    access: if read { access::READ } else { 0 } | if how.write { access::WRITE } else { 0 },
+                    access: if how.read { access::READ } else { 0 } | if how.write { access::WRITE } else { 0 },
                     create: how.create,
                     exclusive: how.exclusive,
                     truncate: how.truncate,
@@ -90,128 +132,146 @@ impl Library {
                     mode: how.mode & !self.umask,
                     ..OpenHow::default()
                 };
-                let file = self.client.open(root, path.as_bytes(), &asked)?;
-                self.slots[*slot] = Some(Open { file, read, write: how.write, append: how.append, at: 0 });
+                let file = client.open(root, &self.path(path), &asked)?;
+                let open = Open { file, read: how.read, write: how.write, append: how.append, at: 0 };
+                self.slots[*slot] = Some(Rc::new(RefCell::new(open)));
+            }
+            Operation::Duplicate { slot, to } => {
+                let open = Rc::clone(self.slots[*slot].as_ref().ok_or(Error::Argument(Errno::BADF))?);
+                if self.slots[*to].is_some() {
+                    self.close(*to)?;
+                }
+                self.slots[*to] = Some(open);
             }
             Operation::Close { slot } => self.close(*slot)?,
             Operation::Read { slot, len } => {
-                let (client, open) = self.slot(*slot)?;
-                open.may_read()?;
-                let mut buffer = vec![0; *len];
-                let len = client.read_at(&open.file, open.at, &mut buffer)?;
-                open.at += len as u64;
-                return Ok(Outcome::of_bytes(&buffer[..len]));
+                let mut open = self.slot(*slot)?;
+                let bytes = open.read(&client, open.at, *len)?;
+                open.at += bytes.len() as u64;
+                return Ok(Outcome::of_bytes(&bytes));
             }
             Operation::Write { slot, len, fill } => {
-                let (client, open) = self.slot(*slot)?;
-                require(open.write, Errno::BADF)?;
-                let data = vec![*fill; *len];
-                let (at, count) = if open.append && *len > 0 {
-                    client.append(&open.file, &data)?
-                } else {
-                    (open.at, client.write_at(&open.file, open.at, &data)?)
-                };
+                let mut open = self.slot(*slot)?;
+                let (at, count) = open.write(&client, open.at, &vec![*fill; *len])?;
                 open.at = at + count as u64;
                 return Ok(Outcome::Count(count as u64));
             }
             Operation::ReadAt { slot, offset, len } => {
-                let (client, open) = self.slot(*slot)?;
-                open.may_read()?;
-                let mut buffer = vec![0; *len];
-                let len = client.read_at(&open.file, *offset, &mut buffer)?;
-                return Ok(Outcome::of_bytes(&buffer[..len]));
+                return Ok(Outcome::of_bytes(&self.slot(*slot)?.read(&client, *offset, *len)?));
             }
             Operation::WriteAt { slot, offset, len, fill } => {
-                let (client, open) = self.slot(*slot)?;
-                require(open.write, Errno::BADF)?;
-                let data = vec![*fill; *len];
-                // Linux appends, whatever the offset.
-                let count = match open.append && *len > 0 {
-                    true => client.append(&open.file, &data)?.1,
-                    false => client.write_at(&open.file, *offset, &data)?,
-                };
+                let (_, count) = self.slot(*slot)?.write(&client, *offset, &vec![*fill; *len])?;
                 return Ok(Outcome::Count(count as u64));
             }
-            Operation::Seek { slot, .. } | Operation::SeekEnd { slot } if self.slot(*slot)?.1.is_directory() => {}
+            // The library maps nothing: what a client would have to fill a mapping with.
+            Operation::MapRead { slot, page, len } => {
+                let open = self.slot(*slot)?;
+                require(open.read, Errno::ACCESS)?;
+                require(!open.is_directory(), Errno::NODEV)?;
+                return Ok(Outcome::of_bytes(&open.read(&client, page * PAGE_LEN, *len)?));
+            }
+            Operation::Seek { slot, .. } | Operation::SeekEnd { slot } if self.slot(*slot)?.is_directory() => {}
             Operation::Seek { slot, to } => {
-                let (_, open) = self.slot(*slot)?;
-                open.at = *to;
+                self.slot(*slot)?.at = *to;
                 return Ok(Outcome::Count(*to));
             }
             Operation::SeekEnd { slot } => {
-                let (client, open) = self.slot(*slot)?;
-                open.at = client.get_attr(Ino(open.file.attr.ino), b"", true)?.size_bytes;
+                let mut open = self.slot(*slot)?;
+                open.at = client.get_attr(open.ino(), b"", true)?.size_bytes;
                 return Ok(Outcome::Count(open.at));
             }
             Operation::Resize { slot, size } => {
-                let (client, open) = self.slot(*slot)?;
+                let open = self.slot(*slot)?;
                 require(open.write, Errno::INVAL)?;
                 client.set_size(&open.file.capability, *size)?;
             }
             Operation::Truncate { path, size } => {
-                let change = Change { size_bytes: Some(*size), ..Change::default() };
-                self.client.set_attr(root, path.as_bytes(), true, &change)?;
+                self.change(path, &Change { size_bytes: Some(*size), ..Change::default() })?;
             }
-            Operation::Sync { slot } => {
-                let (client, open) = self.slot(*slot)?;
-                client.sync(&open.file, false)?;
-            }
-            Operation::StatSlot { slot } => {
-                let (client, open) = self.slot(*slot)?;
-                return Ok(attr(&client.get_attr(Ino(open.file.attr.ino), b"", true)?));
-            }
+            Operation::Sync { slot } => client.sync(&self.slot(*slot)?.file, false)?,
+            Operation::StatSlot { slot } => return Ok(attr(&client.get_attr(self.slot(*slot)?.ino(), b"", true)?)),
             Operation::Stat { path, follow } => {
-                return Ok(attr(&self.client.get_attr(root, path.as_bytes(), *follow)?));
+                return Ok(attr(&client.get_attr(root, &self.path(path), *follow)?));
             }
+            Operation::Access { path, mask } => client.access(root, &self.path(path), *mask, true)?,
             Operation::Mkdir { path, mode } => {
-                self.client.mkdir(root, path.as_bytes(), *mode & !self.umask)?;
+                client.mkdir(root, &self.path(path), *mode & !self.umask)?;
             }
-            Operation::Rmdir { path } => self.client.rmdir(root, path.as_bytes())?,
-            Operation::Unlink { path } => self.client.unlink(root, path.as_bytes())?,
+            Operation::Socket { path, mode } => {
+                client.mknod(root, &self.path(path), SOCKET | *mode & !self.umask, 0)?;
+            }
+            Operation::Rmdir { path } => client.rmdir(root, &self.path(path))?,
+            Operation::Unlink { path } => client.unlink(root, &self.path(path))?,
             Operation::Rename { path, to, how } => {
                 let how = match how {
                     RenameHow::Replace => isonomia_client::RenameHow::Replace,
                     RenameHow::NoReplace => isonomia_client::RenameHow::NoReplace,
                     RenameHow::Exchange => isonomia_client::RenameHow::Exchange,
                 };
-                self.client.rename(root, path.as_bytes(), root, to.as_bytes(), how)?;
+                client.rename(root, &self.path(path), root, &self.path(to), how)?;
             }
             Operation::Link { path, to } => {
-                self.client.link(root, path.as_bytes(), false, root, to.as_bytes())?;
+                client.link(root, &self.path(path), false, root, &self.path(to))?;
             }
             Operation::Symlink { text, path } => {
-                self.client.symlink(text.as_bytes(), root, path.as_bytes())?;
+                client.symlink(text.as_bytes(), root, &self.path(path))?;
             }
             Operation::Readlink { path } => {
-                let text = self.client.readlink(root, path.as_bytes())?;
+                let text = client.readlink(root, &self.path(path))?;
                 return Ok(Outcome::Text(String::from_utf8_lossy(&text).into_owned()));
             }
-            Operation::List { path } => return self.list(path),
+            Operation::List { path } => {
+                let how = OpenHow { access: access::READ, directory: true, ..OpenHow::default() };
+                let dir = Ino(client.open(root, &self.path(path), &how)?.attr.ino);
+                let names = self.list(dir)?;
+                client.release(dir, 0)?;
+                return Ok(names);
+            }
+            Operation::ListSlot { slot } => {
+                let open = self.slot(*slot)?;
+                require(open.is_directory(), Errno::NOTDIR)?;
+                return self.list(open.ino());
+            }
             Operation::Chmod { path, mode } => {
-                let change = Change { mode: Some(*mode), ..Change::default() };
-                self.client.set_attr(root, path.as_bytes(), true, &change)?;
+                self.change(path, &Change { mode: Some(*mode), ..Change::default() })?;
+            }
+            Operation::Chown { path, uid, gid } => {
+                self.change(path, &Change { uid: *uid, gid: *gid, ..Change::default() })?;
             }
             Operation::Times { path, secs } => {
                 let time = Timestamp::new(*secs, 0).map(TimeChange::At);
-                let change = Change { atime: time, mtime: time, ..Change::default() };
-                self.client.set_attr(root, path.as_bytes(), true, &change)?;
+                self.change(path, &Change { atime: time, mtime: time, ..Change::default() })?;
+            }
+            Operation::SetXattr { path, name, len, fill, how } => {
+                let how =
+                    isonomia_client::XattrHow { create: *how == XattrHow::Create, replace: *how == XattrHow::Replace };
+                client.set_xattr(root, &self.path(path), true, name.as_bytes(), &vec![*fill; *len], how)?;
+            }
+            Operation::GetXattr { path, name } => {
+                let mut value = vec![0; ROOM];
+                let len = client.get_xattr(root, &self.path(path), true, name.as_bytes(), &mut value)?;
+                return Ok(Outcome::of_bytes(&value[..len]));
+            }
+            Operation::ListXattrs { path } => {
+                let mut names = vec![0; ROOM];
+                let len = client.list_xattrs(root, &self.path(path), true, &mut names)?;
+                return Ok(Outcome::of_terminated_names(&names[..len]));
+            }
+            Operation::RemoveXattr { path, name } => {
+                client.remove_xattr(root, &self.path(path), true, name.as_bytes())?;
             }
         }
         Ok(Outcome::Done)
     }
 
-    fn list(&self, path: &str) -> Result<Outcome, Error> {
-        let how = OpenHow { access: access::READ, directory: true, ..OpenHow::default() };
-        let dir = self.client.open(self.root, path.as_bytes(), &how)?;
-        let ino = Ino(dir.attr.ino);
+    fn list(&self, dir: Ino) -> Result<Outcome, Error> {
         let (mut names, mut cookie) = (Vec::new(), 0);
         loop {
-            let entries = self.client.read_dir(ino, cookie)?;
+            let entries = self.client.read_dir(dir, cookie)?;
             let Some(last) = entries.last() else { break };
             cookie = last.cookie;
             names.extend(entries.into_iter().map(|entry| entry.name));
         }
-        self.client.release(ino, 0)?;
         Ok(Outcome::of_names(names))
     }
 }

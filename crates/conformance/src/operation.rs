@@ -25,6 +25,17 @@ pub enum RenameHow {
     Exchange,
 }
 
+/// What setting an extended attribute does when it exists, or does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum XattrHow {
+    /// Sets it.
+    Either,
+    /// Fails if it exists.
+    Create,
+    /// Fails if it does not.
+    Replace,
+}
+
 /// How a file is opened; `mode` is of one that is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[expect(missing_docs, reason = "they are the flags of open(2)")]
@@ -45,11 +56,13 @@ pub struct OpenHow {
 #[expect(missing_docs, reason = "they are the parameters of the calls")]
 pub enum Operation {
     Open { slot: usize, path: String, how: OpenHow },
+    Duplicate { slot: usize, to: usize },
     Close { slot: usize },
     Read { slot: usize, len: usize },
     Write { slot: usize, len: usize, fill: u8 },
     ReadAt { slot: usize, offset: u64, len: usize },
     WriteAt { slot: usize, offset: u64, len: usize, fill: u8 },
+    MapRead { slot: usize, page: u64, len: usize },
     Seek { slot: usize, to: u64 },
     SeekEnd { slot: usize },
     Resize { slot: usize, size: u64 },
@@ -57,7 +70,9 @@ pub enum Operation {
     Sync { slot: usize },
     StatSlot { slot: usize },
     Stat { path: String, follow: bool },
+    Access { path: String, mask: u32 },
     Mkdir { path: String, mode: u32 },
+    Socket { path: String, mode: u32 },
     Rmdir { path: String },
     Unlink { path: String },
     Rename { path: String, to: String, how: RenameHow },
@@ -65,8 +80,14 @@ pub enum Operation {
     Symlink { text: String, path: String },
     Readlink { path: String },
     List { path: String },
+    ListSlot { slot: usize },
     Chmod { path: String, mode: u32 },
+    Chown { path: String, uid: Option<u32>, gid: Option<u32> },
     Times { path: String, secs: i64 },
+    SetXattr { path: String, name: String, len: usize, fill: u8, how: XattrHow },
+    GetXattr { path: String, name: String },
+    ListXattrs { path: String },
+    RemoveXattr { path: String, name: String },
 }
 
 /// Bytes, as runs of equal ones.
@@ -75,8 +96,12 @@ pub type Runs = Vec<(u8, usize)>;
 /// What can be compared of an inode's attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attr {
-    /// Kind and permissions.
+    /// Kind and permissions; without the set-ID bits of files.
     pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
     /// Names; of a directory, also those its children know it by.
     pub nlink: u64,
     /// Bytes; 0 for a directory.
@@ -102,10 +127,14 @@ pub enum Outcome {
 const LONG_AGO: i64 = 1_000_000_000;
 
 impl Attr {
-    /// Of what `stat` says.
-    pub fn new(mode: u32, nlink: u64, size: u64, mtime: i64) -> Self {
-        let is_directory = mode & 0o170_000 == 0o040_000;
-        Self { mode, nlink, size: if is_directory { 0 } else { size }, mtime: (mtime < LONG_AGO).then_some(mtime) }
+    /// What can be compared of what `stat` says, `secs` being the time of the last modification.
+    pub fn comparable(self, secs: i64) -> Self {
+        let mtime = (secs < LONG_AGO).then_some(secs);
+        match self.mode & 0o170_000 {
+            0o040_000 => Self { size: 0, mtime, ..self },
+            // A server clears them at every write, Linux leaves the superuser's.
+            _ => Self { mode: self.mode & !0o6000, mtime, ..self },
+        }
     }
 }
 
@@ -122,11 +151,16 @@ impl Outcome {
         Self::Bytes(runs)
     }
 
-    /// Of names that were listed, in any order.
+    /// Of names that were listed, in any order. `.` and `..` may be among them, or not.
     pub fn of_names(names: impl IntoIterator<Item = Vec<u8>>) -> Self {
-        let mut names: Vec<String> =
-            names.into_iter().map(|name| String::from_utf8_lossy(&name).into_owned()).collect();
+        let names = names.into_iter().map(|name| String::from_utf8_lossy(&name).into_owned());
+        let mut names: Vec<String> = names.filter(|name| name != "." && name != "..").collect();
         names.sort();
         Self::Names(names)
+    }
+
+    /// Of names each of which has a NUL after it, in any order.
+    pub fn of_terminated_names(names: &[u8]) -> Self {
+        Self::of_names(names.split(|byte| *byte == 0).filter(|name| !name.is_empty()).map(<[u8]>::to_vec))
     }
 }

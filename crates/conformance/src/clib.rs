@@ -159,7 +159,11 @@ impl CLibrary {
             Operation::ListSlot { slot } => {
                 let dir = Dir::from_fd(dup(self.slot(*slot)?)?)?;
                 lseek(self.slot(*slot)?, 0, Whence::SeekSet)?;
-                return names(dir);
+                // Of a directory that was removed some say that it is not there, some that it has no names: POSIX has both.
+                return match names(dir) {
+                    Err(Errno::ENOENT) => Ok(Outcome::Names(Vec::new())),
+                    listed => listed,
+                };
             }
             Operation::Chmod { path, mode: bits } => {
                 fchmodat(AT_FDCWD, self.path(path).as_str(), mode(*bits), FchmodatFlags::FollowSymlink)?;

@@ -230,7 +230,11 @@ impl Library {
             Operation::ListSlot { slot } => {
                 let open = self.slot(*slot)?;
                 require(open.is_directory(), Errno::NOTDIR)?;
-                return self.list(open.ino());
+                // As in the C library's actor: POSIX has both.
+                return match self.list(open.ino()) {
+                    Err(error) if error.errno() == Errno::NOENT => Ok(Outcome::Names(Vec::new())),
+                    listed => listed,
+                };
             }
             Operation::Chmod { path, mode } => {
                 self.change(path, &Change { mode: Some(*mode), ..Change::default() })?;

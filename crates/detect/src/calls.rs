@@ -60,7 +60,6 @@ const EVERYWHERE: &[Call] = calls! {
     SYS_symlinkat "symlinkat" AT_SECOND;
     SYS_readlinkat "readlinkat" AT_FIRST;
     SYS_fchmodat "fchmodat" AT_FIRST;
-    SYS_fchmodat2 "fchmodat2" AT_FIRST;
     SYS_faccessat "faccessat" AT_FIRST;
     SYS_faccessat2 "faccessat2" AT_FIRST;
     SYS_utimensat "utimensat" AT_FIRST;
@@ -87,6 +86,9 @@ const EVERYWHERE: &[Call] = calls! {
     SYS_umount2 "umount2" FIRST;
     SYS_swapon "swapon" FIRST;
 };
+
+/// The same number everywhere; libc does not know it on all architectures.
+const FCHMODAT2: Call = Call { number: 452, name: "fchmodat2", paths: AT_FIRST };
 
 /// The older calls that only some have.
 #[cfg(target_arch = "x86_64")]
@@ -117,5 +119,5 @@ const OLDER: &[Call] = &[];
 
 /// All of them.
 pub fn all() -> impl Iterator<Item = &'static Call> {
-    EVERYWHERE.iter().chain(OLDER)
+    EVERYWHERE.iter().chain(OLDER).chain([&FCHMODAT2])
 }

@@ -31,8 +31,25 @@ impl Bits {
     }
 }
 
-/// One operation by one of the people: which one, and what.
-pub fn deed(people: &[Person], bits: Bits) -> impl Strategy<Value = (usize, Operation)> + use<> {
+/// What the people do, one after the other: which one, and what. It may begin with a directory of the first one's that all
+/// may write to, of the last one's group.
+pub fn deeds(people: &[Person], bits: Bits) -> impl Strategy<Value = Vec<(usize, Operation)>> + use<> {
+    let group = people.last().and_then(|person| person.groups.last().copied());
+    let shared = select(vec![0o777u32, 0o1777, 0o2777, 0o3777]).prop_map(move |mode| {
+        let path = || "a".to_owned();
+        let mode = if bits.sticky { mode } else { mode & !0o1000 };
+        vec![
+            (0, Operation::Mkdir { path: path(), mode: 0o777 }),
+            (0, Operation::Chown { path: path(), uid: None, gid: group.or(Some(0)) }),
+            (0, Operation::Chmod { path: path(), mode }),
+        ]
+    });
+    let beginning = prop_oneof![Just(Vec::new()), shared];
+    (beginning, prop::collection::vec(deed(people, bits), 1..80))
+        .prop_map(|(beginning, rest)| [beginning, rest].concat())
+}
+
+fn deed(people: &[Person], bits: Bits) -> impl Strategy<Value = (usize, Operation)> + use<> {
     (0..people.len(), operation(people, bits))
 }
 

@@ -6,7 +6,7 @@
 mod drawn;
 mod remote;
 
-use drawn::{Bits, deed};
+use drawn::{Bits, deeds};
 use isonomia_client::{Claims, Client, ClientConfig, Principal};
 use isonomia_conformance::library::Library;
 use isonomia_conformance::model::{Model, Person};
@@ -147,7 +147,7 @@ fn all_ways_are_the_model(people: &[Person], mount_words: &str) {
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(150);
     let mut runner =
         TestRunner::new(Config { cases, max_shrink_iters: 2_000, failure_persistence: None, ..Config::default() });
-    let result = runner.run(&prop::collection::vec(deed(people, bits), 1..80), |deeds| {
+    let result = runner.run(&deeds(people, bits), |deeds| {
         number.set(number.get() + 1);
         let mut ways = ways.borrow_mut();
         let mut model = model(people);

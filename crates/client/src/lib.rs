@@ -24,6 +24,7 @@ pub use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layou
 pub use isonomia_proto::hint::OpenHint;
 pub use isonomia_proto::setup::{Claims, PRINCIPAL_GROUPS_MAX, Principal, SchedulerJob};
 pub use isonomia_transport::address::Address;
+pub use isonomia_transport::channel::Manner;
 pub use isonomia_transport::descriptor::{Parked, is_parked as owns_descriptor};
 pub use isonomia_units::Ino;
 pub use lock::{LockHolder, LockKind, LockOwner, LockRange};

@@ -8,7 +8,7 @@ use crate::Error;
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};
 use isonomia_proto::setup::Claims;
 use isonomia_transport::address::Address;
-use isonomia_transport::channel::Channel;
+use isonomia_transport::channel::{Channel, Manner};
 use isonomia_transport::handshake::{HandshakeError, Identity};
 use isonomia_transport::key::fresh_nonce;
 use isonomia_transport::socket::{Deadline, SocketError};
@@ -39,6 +39,7 @@ pub struct ClientConfig {
 /// The file system, as one process sees it. See the crate's documentation.
 pub struct Client {
     config: ClientConfig,
+    manner: Manner,
     /// This process among all clients; drawn at the first connection.
     number: AtomicU64,
     lines: Box<[Place]>,
@@ -84,7 +85,17 @@ impl Client {
     pub fn new(config: ClientConfig) -> Self {
         let place =
             || Place { busy: AtomicBool::new(false), connected: AtomicBool::new(false), line: UnsafeCell::new(None) };
-        Self { config, number: AtomicU64::new(0), lines: (0..LINES_MAX).map(|_| place()).collect() }
+        let lines = (0..LINES_MAX).map(|_| place()).collect();
+        Self { config, manner: Manner::default(), number: AtomicU64::new(0), lines }
+    }
+
+    /// The same client, whose threads wait like this.
+    pub fn waiting(self, manner: Manner) -> Self {
+        Self { manner, ..self }
+    }
+
+    pub(crate) fn manner(&self) -> Manner {
+        self.manner
     }
 
     /// The configuration.
@@ -116,7 +127,7 @@ impl Client {
         let mut taken = self.take(deadline)?;
         loop {
             let line = taken.line(deadline)?;
-            match line.exchange(&request, names, reply, self.config.timeout) {
+            match line.exchange(&request, names, reply, self.config.timeout, self.manner) {
                 Ok(header) => return self.checked(header, reply),
                 Err(error) => {
                     taken.hang_up();
@@ -178,6 +189,7 @@ impl Client {
                 }
             }
             deadline.left().ok_or_else(|| self.timed_out())?;
+            (self.manner.before_sleep)();
             rustix::thread::sched_yield();
         }
     }
@@ -188,6 +200,7 @@ impl Client {
     }
 
     fn connect(&self, deadline: Deadline) -> Result<Line, Error> {
+        (self.manner.before_sleep)();
         let address = &self.config.address;
         let identity = Identity {
             client: self.number().map_err(Error::Argument)?,
@@ -260,17 +273,21 @@ impl Line {
         names: [&[u8]; 2],
         reply: &mut [u8],
         timeout: Nanos,
+        manner: Manner,
     ) -> Result<ReplyHeader, SocketError> {
         let channel = match self {
             Self::Shared(channel) => channel,
-            Self::Tcp(stream) => return stream.exchange(request, names, &[], reply, timeout),
+            Self::Tcp(stream) => {
+                (manner.before_sleep)();
+                return stream.exchange(request, names, &[], reply, timeout);
+            }
         };
         let stage = channel.stage();
         let (first, second) = stage.split_at_mut(names[0].len());
         first.copy_from_slice(names[0]);
         second[..names[1].len()].copy_from_slice(names[1]);
         let slot = channel.send(request)?;
-        let header = channel.wait(slot, timeout)?;
+        let header = channel.wait(slot, timeout, manner)?;
         let len = header.payload_len as usize;
         let room = reply.get_mut(..len).ok_or(SocketError::Closed)?;
         room.copy_from_slice(channel.payload(slot, len).ok_or(SocketError::Closed)?);

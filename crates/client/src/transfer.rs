@@ -7,7 +7,7 @@ use crate::files::OpenFile;
 use crate::session::{Client, Line};
 use isonomia_proto::PAYLOAD_LEN_MAX;
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};
-use isonomia_transport::channel::Channel;
+use isonomia_transport::channel::{Channel, Manner};
 use isonomia_transport::socket::{Deadline, SocketError};
 use isonomia_transport::stream::Stream;
 use isonomia_units::Nanos;
@@ -105,8 +105,13 @@ impl Client {
         loop {
             let deadline = Deadline::after(timeout);
             let progress = match taken.line(deadline)? {
-                Line::Shared(channel) => pipeline(channel, file, offset, &mut side, done..total, timeout),
-                Line::Tcp(stream) => in_turn(stream, file, offset, &mut side, done..total, timeout),
+                Line::Shared(channel) => {
+                    pipeline(channel, file, offset, &mut side, done..total, (timeout, self.manner()))
+                }
+                Line::Tcp(stream) => {
+                    (self.manner().before_sleep)();
+                    in_turn(stream, file, offset, &mut side, done..total, timeout)
+                }
             };
             done += progress.bytes;
             match progress.end {
@@ -143,7 +148,7 @@ fn pipeline(
     offset: u64,
     side: &mut Side<'_>,
     range: std::ops::Range<usize>,
-    timeout: Nanos,
+    (timeout, manner): (Nanos, Manner),
 ) -> Progress {
     let mut pieces: [Piece; Channel::DEPTH] = std::array::from_fn(|_| Piece { start: 0, len: 0, slot: 0 });
     let (mut sent, mut taken, mut posted) = (0, 0, range.start);
@@ -171,7 +176,7 @@ fn pipeline(
         }
         let Piece { start, len, slot } = pieces[taken % Channel::DEPTH];
         taken += 1;
-        let header = match channel.wait(slot, timeout) {
+        let header = match channel.wait(slot, timeout, manner) {
             Ok(header) => header,
             Err(error) => return Progress { bytes: moved, end: End::Broken(error) },
         };

@@ -1,5 +1,6 @@
 //! Open files: what is in them.
 
+use crate::door;
 use crate::filesystem::{MountedFiles, Outcome};
 use crate::handle::Handle;
 use crate::sessions::errno;
@@ -8,6 +9,8 @@ use isonomia_client::{Attr, Client, Ino, OpenHow, access};
 use std::cell::RefCell;
 use std::sync::Arc;
 
+/// Moving so many bytes takes longer than waking another thread.
+const LONG_LEN: usize = 32 << 10;
 /// A copy on the server's behalf answers after this many bytes: programs ask again for the rest.
 const COPY_LEN_MAX: u64 = 16 << 20;
 /// A copy moves so many bytes at a time.
@@ -70,6 +73,9 @@ impl MountedFiles {
         buffer: &mut [u8],
     ) -> Outcome<usize> {
         let handle = self.handles.get(handle)?;
+        if buffer.len() >= LONG_LEN {
+            door::leave();
+        }
         self.charged(request, &handle.client)?.read_at(&handle.file, offset, buffer).map_err(|e| errno(&e))
     }
 
@@ -84,6 +90,9 @@ impl MountedFiles {
         flags: i32,
     ) -> Outcome<usize> {
         let handle = self.handles.get(handle)?;
+        if data.len() >= LONG_LEN {
+            door::leave();
+        }
         let is_writeback = how.contains(WriteFlags::FUSE_WRITE_CACHE);
         let client = if is_writeback { handle.client.clone() } else { self.charged(request, &handle.client)? };
         let written = if flags & libc::O_APPEND != 0 && !is_writeback {
@@ -111,6 +120,7 @@ impl MountedFiles {
         let (from, to) = (self.handles.get(from)?, self.handles.get(to)?);
         let client = self.charged(request, &to.client)?;
         let len = len.min(COPY_LEN_MAX);
+        door::leave();
         with_buffer(COPY_PIECE_LEN as usize, |buffer| {
             let mut done = 0;
             while done < len {

@@ -4,6 +4,7 @@
 
 use crate::attr::file_attr;
 use crate::closed::Closed;
+use crate::door::Door;
 use crate::handle::Handles;
 use crate::lock::{Asked, Locks, is_of_whole_file};
 use crate::options::Options;
@@ -37,6 +38,7 @@ pub struct MountedFiles {
     pub(crate) handles: Handles,
     pub(crate) locks: Locks,
     pub(crate) closed: Closed,
+    door: Arc<Door>,
     attr_timeout: Duration,
     entry_timeout: Duration,
 }
@@ -46,12 +48,13 @@ pub type Outcome<T> = Result<T, rustix::io::Errno>;
 
 impl MountedFiles {
     /// Serves through `sessions`.
-    pub fn new(sessions: Arc<Sessions>, options: &Options) -> Self {
+    pub fn new(sessions: Arc<Sessions>, door: Arc<Door>, options: &Options) -> Self {
         Self {
             locks: Locks::new(sessions.clone()),
             sessions,
             handles: Handles::default(),
             closed: Closed::default(),
+            door,
             attr_timeout: options.attr_timeout,
             entry_timeout: options.entry_timeout,
         }
@@ -151,10 +154,12 @@ impl Filesystem for MountedFiles {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _serving = self.door.serving();
         self.entry(self.look_up(request, parent, name.as_bytes()), reply);
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
+        let _serving = self.door.serving();
         self.attributes(self.get_attr(request, ino), reply);
     }
 
@@ -176,11 +181,13 @@ impl Filesystem for MountedFiles {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
+        let _serving = self.door.serving();
         let change = crate::names::change(mode, uid, gid, size, atime, mtime);
         self.attributes(self.set_attr(request, ino, handle, &change), reply);
     }
 
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
+        let _serving = self.door.serving();
         match self.link_text(request, ino) {
             Ok(text) => reply.data(&text),
             Err(errno) => reply.error(code(errno)),
@@ -188,22 +195,27 @@ impl Filesystem for MountedFiles {
     }
 
     fn mknod(&self, r: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, rdev: u32, reply: ReplyEntry) {
+        let _serving = self.door.serving();
         self.entry(self.make_node(r, parent, name.as_bytes(), mode, rdev), reply);
     }
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
+        let _serving = self.door.serving();
         self.entry(self.make_directory(request, parent, name.as_bytes(), mode), reply);
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _serving = self.door.serving();
         empty(self.remove(request, parent, name.as_bytes()), reply);
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _serving = self.door.serving();
         empty(self.remove_directory(request, parent, name.as_bytes()), reply);
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, text: &Path, reply: ReplyEntry) {
+        let _serving = self.door.serving();
         self.entry(self.make_symlink(request, parent, name.as_bytes(), text.as_os_str().as_bytes()), reply);
     }
 
@@ -217,18 +229,22 @@ impl Filesystem for MountedFiles {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
+        let _serving = self.door.serving();
         empty(self.move_name(request, (parent, name.as_bytes()), (to, to_name.as_bytes()), flags), reply);
     }
 
     fn link(&self, request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
+        let _serving = self.door.serving();
         self.entry(self.make_link(request, ino, parent, name.as_bytes()), reply);
     }
 
     fn access(&self, request: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
+        let _serving = self.door.serving();
         empty(self.may_access(request, ino, mask.bits() as u32), reply);
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
+        let _serving = self.door.serving();
         match self.capacity() {
             Ok(all) => {
                 let blocks = |bytes| bytes / u64::from(STATFS_BLOCK_BYTES);
@@ -257,6 +273,7 @@ impl Filesystem for MountedFiles {
         flags: i32,
         reply: ReplyCreate,
     ) {
+        let _serving = self.door.serving();
         match self.create_file(request, parent, name.as_bytes(), mode, flags) {
             Ok((attr, handle)) => {
                 // One time for both: the shorter is right for either.
@@ -268,6 +285,7 @@ impl Filesystem for MountedFiles {
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
+        let _serving = self.door.serving();
         opened(self.open_file(request, ino, flags.0), of_file(), reply);
     }
 
@@ -282,6 +300,7 @@ impl Filesystem for MountedFiles {
         _: Option<LockOwner>,
         reply: ReplyData,
     ) {
+        let _serving = self.door.serving();
         crate::data::with_buffer(size as usize, |buffer| match self.read_file(request, handle, offset, buffer) {
             Ok(len) => reply.data(&buffer[..len]),
             Err(errno) => reply.error(code(errno)),
@@ -300,6 +319,7 @@ impl Filesystem for MountedFiles {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
+        let _serving = self.door.serving();
         match self.write_file(request, handle, offset, data, how, flags.0) {
             Ok(len) => reply.written(len as u32),
             Err(errno) => reply.error(code(errno)),
@@ -307,6 +327,7 @@ impl Filesystem for MountedFiles {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
+        let _serving = self.door.serving();
         // Everything written is at the server.
         if let Ok(handle) = self.handles.get(handle) {
             self.locks.descriptor_closed(&handle, owner);
@@ -324,19 +345,23 @@ impl Filesystem for MountedFiles {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
+        let _serving = self.door.serving();
         self.close(handle, whole);
         reply.ok();
     }
 
     fn fsync(&self, request: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        let _serving = self.door.serving();
         empty(self.sync(request, handle, data_only), reply);
     }
 
     fn opendir(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
+        let _serving = self.door.serving();
         opened(self.open_directory(request, ino), FopenFlags::empty(), reply);
     }
 
     fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
+        let _serving = self.door.serving();
         match self.list(handle, offset, &mut reply) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(code(errno)),
@@ -344,27 +369,33 @@ impl Filesystem for MountedFiles {
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
+        let _serving = self.door.serving();
         self.close(handle, None);
         reply.ok();
     }
 
     fn fsyncdir(&self, request: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
+        let _serving = self.door.serving();
         empty(self.sync(request, handle, data_only), reply);
     }
 
     fn setxattr(&self, r: &Request, ino: INodeNo, name: &OsStr, value: &[u8], flags: i32, _: u32, reply: ReplyEmpty) {
+        let _serving = self.door.serving();
         empty(self.set_value(r, ino, name.as_bytes(), value, flags), reply);
     }
 
     fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
+        let _serving = self.door.serving();
         in_room(size, reply, |room| self.value(request, ino, name.as_bytes(), room));
     }
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
+        let _serving = self.door.serving();
         in_room(size, reply, |room| self.value_names(request, ino, room));
     }
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
+        let _serving = self.door.serving();
         empty(self.remove_value(request, ino, name.as_bytes()), reply);
     }
 
@@ -380,6 +411,7 @@ impl Filesystem for MountedFiles {
         _: u32,
         reply: ReplyLock,
     ) {
+        let _serving = self.door.serving();
         let asked = Asked { owner, start, end, kind, pid: 0, waits: false };
         match self.handles.get(handle).and_then(|handle| self.locks.in_the_way(&handle, &asked)) {
             Ok(found) => reply.locked(found.start, found.end, found.kind, found.pid),
@@ -400,6 +432,7 @@ impl Filesystem for MountedFiles {
         waits: bool,
         reply: ReplyEmpty,
     ) {
+        let _serving = self.door.serving();
         let asked = Asked { owner, start, end, kind, pid, waits };
         let (number, answer) = (handle, move |outcome| empty(outcome, reply));
         match (self.handles.get(handle), is_of_whole_file(request, number, owner)) {
@@ -420,6 +453,7 @@ impl Filesystem for MountedFiles {
         _: u32,
         reply: ReplyIoctl,
     ) {
+        let _serving = self.door.serving();
         reply.error(Errno::ENOTTY);
     }
 
@@ -433,15 +467,18 @@ impl Filesystem for MountedFiles {
         _: PollFlags,
         reply: ReplyPoll,
     ) {
+        let _serving = self.door.serving();
         // The kernel then says that files are always ready.
         reply.error(Errno::ENOSYS);
     }
 
     fn fallocate(&self, _: &Request, _: INodeNo, _: FileHandle, _: u64, _: u64, _: i32, reply: ReplyEmpty) {
+        let _serving = self.door.serving();
         reply.error(Errno::EOPNOTSUPP);
     }
 
     fn lseek(&self, _: &Request, _: INodeNo, _: FileHandle, _: i64, _: i32, reply: ReplyLseek) {
+        let _serving = self.door.serving();
         // The kernel then takes the file for one piece of data.
         reply.error(Errno::ENOSYS);
     }
@@ -459,6 +496,7 @@ impl Filesystem for MountedFiles {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
+        let _serving = self.door.serving();
         match self.copy(request, (from, from_offset), (to, to_offset), len) {
             Ok(len) => reply.written(len as u32),
             Err(errno) => reply.error(code(errno)),

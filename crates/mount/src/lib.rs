@@ -13,6 +13,7 @@ mod caller;
 mod closed;
 mod data;
 mod directory;
+mod door;
 mod filesystem;
 mod handle;
 mod lock;

@@ -1,5 +1,6 @@
 //! A mount from its beginning to its end.
 
+use crate::door::Door;
 use crate::filesystem::MountedFiles;
 use crate::options::Options;
 use crate::place::{self, FILE_SYSTEM_TYPE, PlaceError};
@@ -7,6 +8,8 @@ use crate::sessions::{Own, Reach, Sessions};
 use fuser::{Config, MountOption, Session, SessionACL};
 use isonomia_client::identity;
 use std::io;
+use std::num::NonZero;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -82,8 +85,11 @@ pub fn mount(path: &Path, options: &Options) -> Result<Mounted, MountError> {
         .map_err(|errno| MountError::System { path: place.clone(), error: errno.into() })?
         .stat_fs()
         .map_err(MountError::Server)?;
-    let files = MountedFiles::new(sessions.clone(), options);
+    let door = Door::new(std::thread::available_parallelism().map_or(1, NonZero::get));
+    let files = MountedFiles::new(sessions.clone(), door.clone(), options);
     let session = Session::new(files, &place, &config(options)).map_err(|error| refusal(&place, error))?;
+    let device = session.as_fd().try_clone_to_owned();
+    door.open(device.map_err(|error| MountError::System { path: place.clone(), error })?);
     Ok(Mounted { session, sessions, place })
 }
 

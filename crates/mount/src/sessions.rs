@@ -11,8 +11,8 @@
 //! environment. But before an operation that checks permissions, the supplementary groups of anybody but root are read
 //! anew.
 
-use crate::caller;
-use isonomia_client::{Address, Claims, Client, ClientConfig, Error, PRINCIPAL_GROUPS_MAX, Principal};
+use crate::{caller, door};
+use isonomia_client::{Address, Claims, Client, ClientConfig, Error, Manner, PRINCIPAL_GROUPS_MAX, Principal};
 use isonomia_units::Nanos;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -190,7 +190,9 @@ impl Sessions {
             return Err(Errno::NFILE);
         }
         let Reach { address, timeout, key_file } = self.reach.clone();
-        let client = Arc::new(Client::new(ClientConfig { address, timeout, claims: claims.clone(), key_file }));
+        let client = Client::new(ClientConfig { address, timeout, claims: claims.clone(), key_file });
+        // The program that asked waits for the thread that asks, often on the same core.
+        let client = Arc::new(client.waiting(Manner { shares_cores: true, before_sleep: door::leave }));
         clients.insert(claims, Open { client: client.clone(), last_used: now });
         Ok(client)
     }

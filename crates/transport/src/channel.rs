@@ -20,6 +20,22 @@ const YIELD_FOR: Nanos = Nanos::from_micros(60);
 /// Between two looks at whether the server lives.
 const SLEEP_NS_MAX: u64 = 100_000_000;
 
+/// How a thread waits for the server.
+#[derive(Clone, Copy, Debug)]
+pub struct Manner {
+    /// Whether others on this machine wait for this very thread: then it gives them its processor at once, instead of
+    /// first spinning for the time of the shortest round trip.
+    pub shares_cores: bool,
+    /// Called before it sleeps.
+    pub before_sleep: fn(),
+}
+
+impl Default for Manner {
+    fn default() -> Self {
+        Self { shares_cores: false, before_sleep: || {} }
+    }
+}
+
 /// A connection through shared memory.
 #[derive(Debug)]
 pub struct Channel {
@@ -64,8 +80,9 @@ impl Channel {
 
     /// Waits for the reply in `slot`; slots must be waited for in the order they were sent. The wait goes on
     /// past `timeout` as long as the server shows that it lives.
-    pub fn wait(&mut self, slot: usize, timeout: Nanos) -> Result<ReplyHeader, SocketError> {
-        for _ in 0..SPINS {
+    pub fn wait(&mut self, slot: usize, timeout: Nanos, manner: Manner) -> Result<ReplyHeader, SocketError> {
+        let spins = if manner.shares_cores { 0 } else { SPINS };
+        for _ in 0..spins {
             if self.region.is_done(slot) {
                 return Ok(self.take(slot));
             }
@@ -78,6 +95,7 @@ impl Channel {
                 return Ok(self.take(slot));
             }
         }
+        (manner.before_sleep)();
         let mut deadline = Deadline::after(timeout);
         let mut tick = self.region.alive_tick();
         loop {

@@ -37,7 +37,8 @@ def isonomia():
 
 def clean_environment():
     """The environment without anything that says who the job is or where the server is."""
-    ours = re.compile(r"ISONOMIA_|SLURM_|PBS_|LSB_|FLUX_|OMPI_|PMIX_|SGE_|LD_PRELOAD")
+    # A `make` inside of `make` says more.
+    ours = re.compile(r"ISONOMIA_|SLURM_|PBS_|LSB_|FLUX_|OMPI_|PMIX_|SGE_|LD_PRELOAD|MAKE|MFLAGS")
     kept = {name: value for name, value in os.environ.items() if not ours.match(name)}
     return kept | {"LC_ALL": "C.UTF-8", "TZ": "UTC", "PYTHONDONTWRITEBYTECODE": "1"}
 

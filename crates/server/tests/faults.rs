@@ -10,7 +10,7 @@ use isonomia_proto::control::{ControlReply, ControlRequest};
 use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_proto::setup::{self, Answer, Challenge, Claims, Hello, Role, SETUP_LEN_MAX};
 use isonomia_server::{Server, TargetConfig};
-use isonomia_transport::channel::Channel;
+use isonomia_transport::channel::{Channel, Manner};
 use isonomia_transport::control::ControlConnection;
 use isonomia_transport::handshake::{Identity, open_stream};
 use isonomia_transport::region::{ClientRegion, SLOT_LEN};
@@ -120,7 +120,11 @@ fn requests_that_break_a_limit_close_their_channel_only() {
     for header in bad {
         let mut channel = Channel::open(&running.addresses[0], &identity(&running), soon()).unwrap();
         let slot = channel.send(&header).unwrap();
-        assert_eq!(channel.wait(slot, Nanos::from_secs(20)).unwrap_err(), SocketError::Closed, "{header:?}");
+        assert_eq!(
+            channel.wait(slot, Nanos::from_secs(20), Manner::default()).unwrap_err(),
+            SocketError::Closed,
+            "{header:?}"
+        );
     }
     assert_eq!(running.server().status().refused_total, bad.len() as u64);
     works(&running);

@@ -30,8 +30,9 @@ use std::io::{ErrorKind, IsTerminal};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
-/// The metadata database tells of its housekeeping as if it were news.
-const LOG_DEFAULT: &str = "info,fjall=warn,lsm_tree=error";
+/// The metadata database tells of its housekeeping as if it were news, and `fuser` calls it an error that nobody waits
+/// for an answer any more, as happens whenever a program that waits is killed.
+const LOG_DEFAULT: &str = "info,fjall=warn,lsm_tree=error,fuser::reply=off";
 
 fn main() -> ExitCode {
     let outcome = if mount::is_helper() {

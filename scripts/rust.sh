@@ -34,3 +34,17 @@ rust_find() {
     PATH="/usr/bin:$PATH"
     rust_is_usable
 }
+
+# The other of the two kinds of machines that the preload library has instructions for.
+rust_other_target() {
+    case "$(uname -m)" in
+    x86_64) echo aarch64-unknown-linux-gnu ;;
+    *) echo x86_64-unknown-linux-gnu ;;
+    esac
+}
+
+# Prints the same if the toolchain in use can compile for it, and nothing otherwise.
+rust_other_machine() {
+    rust_target=$(rust_other_target)
+    [ ! -d "$(rustc --print sysroot)/lib/rustlib/$rust_target" ] || echo "$rust_target"
+}

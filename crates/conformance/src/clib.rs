@@ -31,12 +31,13 @@ fn mode(bits: u32) -> Mode {
     Mode::from_bits_truncate(bits)
 }
 
+#[allow(clippy::useless_conversion, reason = "links are counted in 32 bits on some machines")]
 fn attr(stat: &FileStat) -> Outcome {
     let attr = Attr {
         mode: stat.st_mode,
         uid: stat.st_uid,
         gid: stat.st_gid,
-        nlink: stat.st_nlink,
+        nlink: stat.st_nlink.into(),
         size: stat.st_size.max(0) as u64,
         mtime: None,
     };
@@ -159,11 +160,7 @@ impl CLibrary {
             Operation::ListSlot { slot } => {
                 let dir = Dir::from_fd(dup(self.slot(*slot)?)?)?;
                 lseek(self.slot(*slot)?, 0, Whence::SeekSet)?;
-                // Of a directory that was removed some say that it is not there, some that it has no names: POSIX has both.
-                return match names(dir) {
-                    Err(Errno::ENOENT) => Ok(Outcome::Names(Vec::new())),
-                    listed => listed,
-                };
+                return names(dir);
             }
             Operation::Chmod { path, mode: bits } => {
                 fchmodat(AT_FDCWD, self.path(path).as_str(), mode(*bits), FchmodatFlags::FollowSymlink)?;

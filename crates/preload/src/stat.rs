@@ -10,7 +10,7 @@ use std::ffi::{c_int, c_uint};
 /// Device number of every file under the prefix: of the anonymous kind, and higher than the kernel's counting goes.
 const DEVICE_MINOR: c_uint = 0xf_1505;
 /// What `st_blksize` advises: large requests, which programs such as cp and cat follow.
-pub const BLOCK_SIZE: i64 = 1 << 20;
+const BLOCK_SIZE: libc::blksize_t = 1 << 20;
 
 // The 64-bit variants share their structures and therefore their code.
 const _: () = assert!(size_of::<libc::stat>() == size_of::<libc::stat64>());

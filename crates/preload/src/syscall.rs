@@ -32,6 +32,15 @@ fn buffer(argument: c_long) -> Buffer {
     unsafe { std::mem::transmute(argument) }
 }
 
+/// Whether a call of this number may make a process. Newer machines have only the last two.
+fn makes_process(number: c_long) -> bool {
+    #[cfg(target_arch = "x86_64")]
+    if matches!(number, libc::SYS_fork | libc::SYS_vfork) {
+        return true;
+    }
+    matches!(number, libc::SYS_clone | libc::SYS_clone3)
+}
+
 pub fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long {
     match number {
         libc::SYS_close => descriptors::close(a as c_int).into(),
@@ -51,7 +60,7 @@ pub fn syscall(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_
             kernel_queue::submit(b, list(c).cast(), |count| real::syscall(number, a, count, c, d, e, f))
         }
         libc::SYS_io_uring_setup => kernel_queue::set_up_ring(|| real::syscall(number, a, b, c, d, e, f)),
-        libc::SYS_fork | libc::SYS_vfork | libc::SYS_clone | libc::SYS_clone3 => {
+        number if makes_process(number) => {
             recycle::begin_generation();
             real::syscall(number, a, b, c, d, e, f)
         }

@@ -230,7 +230,7 @@ impl Library {
             Operation::ListSlot { slot } => {
                 let open = self.slot(*slot)?;
                 require(open.is_directory(), Errno::NOTDIR)?;
-                // As in the C library's actor: POSIX has both.
+                // What is removed has no names: the C library makes that of the kernel's answer, which this is.
                 return match self.list(open.ino()) {
                     Err(error) if error.errno() == Errno::NOENT => Ok(Outcome::Names(Vec::new())),
                     listed => listed,

@@ -71,7 +71,11 @@ impl Listing {
     /// The next entry; `None` at the end.
     fn next(&mut self, ino: Ino) -> Result<Option<DirEntry>, Error> {
         if self.ahead.is_empty() {
-            self.ahead = client()?.read_dir(ino, self.place)?.into();
+            self.ahead = match client()?.read_dir(ino, self.place) {
+                // The directory was removed: as in the C library, its stream has ended.
+                Err(error) if error.errno() == Errno::NOENT => return Ok(None),
+                entries => entries?.into(),
+            };
         }
         let entry = self.ahead.pop_front();
         if let Some(entry) = &entry {

@@ -117,6 +117,15 @@ int main(void)
 	SAY(syscall(SYS_getdents64, d, buffer, 8));
 	SAY(syscall(SYS_getdents64, d, buffer, sizeof buffer) > 0);
 	SAY(getdents64(fd, buffer, sizeof buffer));
+	/* A directory that was removed: its stream has ended, its descriptor says that it is not there. */
+	mkdir("gone", 0755);
+	DIR *gone = opendir("gone");
+	SAY(rmdir("gone"));
+	struct dirent entry, *next = &entry;
+	SAY(readdir(gone) == 0);
+	SAY(readdir_r(gone, &entry, &next) == 0 && next == 0);
+	SAY(getdents64(dirfd(gone), buffer, sizeof buffer));
+	SAY(closedir(gone));
 	off_t base = -1;
 	SAY(getdirentries(open("d", O_RDONLY), buffer, sizeof buffer, &base) > 0 && base == 0);
 	setenv("TMPDIR", "d", 1);

@@ -9,8 +9,9 @@ use crate::target::Turn;
 use isonomia_units::Nanos;
 use std::sync::atomic::Ordering;
 
-/// Rounds without work before the first yield.
-const SPINS: u32 = 100;
+/// Rounds without work before the first yield: so many that the client of a busy connection has its next request posted
+/// by then. More of them keep a client, or a mount and its program, from the processor that they share with the worker.
+const SPINS: u32 = 10;
 /// How long a worker yields before it sleeps: longer than a client does, so that the client of a busy connection
 /// seldom has to ring.
 const YIELD_FOR: Nanos = Nanos::from_micros(100);

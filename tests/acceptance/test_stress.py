@@ -43,8 +43,6 @@ NOT_PRELOADED = [
     "efault",
     # Sockets are bound in the kernel's file systems only, and nothing is mounted below the prefix.
     "socket", "rmdir::ebusy",
-    # The user is the one whom the process had when it connected: these change it on the way.
-    "uid_gid_eq_euid_egid", "unchanged_ctime", "link::unchanged_ctime_fails", "utimensat::nobody", "utime_now_nobody", "utimensat::write_perm",
     # A running program can be written to.
     "etxtbsy",
 ]  # fmt: skip

@@ -249,7 +249,15 @@ impl Client {
 
     /// Entries of directory `ino` after `cookie` (0: from the start); none at the end.
     pub fn read_dir(&self, ino: Ino, cookie: u64) -> Result<Vec<DirEntry>, Error> {
-        let mut request = RequestHeader::new(Op::ReadDir, ino);
+        self.read_entries(RequestHeader::new(Op::ReadDir, ino), cookie)
+    }
+
+    /// As [`Self::read_dir`], of an open directory on the strength of its capability.
+    pub fn read_open_dir(&self, capability: &Capability, cookie: u64) -> Result<Vec<DirEntry>, Error> {
+        self.read_entries(RequestHeader::with_capability(Op::ReadDir, capability), cookie)
+    }
+
+    fn read_entries(&self, mut request: RequestHeader, cookie: u64) -> Result<Vec<DirEntry>, Error> {
         request.offset = cookie;
         request.len = READ_DIR_LEN;
         let bytes = self.for_bytes(request, b"")?;

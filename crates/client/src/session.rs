@@ -42,6 +42,8 @@ pub struct Client {
     manner: Manner,
     /// This process among all clients; drawn at the first connection.
     number: AtomicU64,
+    /// How often it began anew.
+    beginnings: AtomicU64,
     lines: Box<[Place]>,
 }
 
@@ -50,6 +52,8 @@ struct Place {
     busy: AtomicBool,
     /// Whether `line` is there: a hint, for choosing.
     connected: AtomicBool,
+    /// The client's beginnings when `line` was connected; of whoever took the place, as `line` is.
+    beginnings: AtomicU64,
     line: UnsafeCell<Option<Line>>,
 }
 
@@ -76,6 +80,9 @@ pub(crate) struct Taken<'a> {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
+        if self.is_of_before() {
+            self.hang_up();
+        }
         self.place.busy.store(false, Ordering::Release);
     }
 }
@@ -83,10 +90,14 @@ impl Drop for Taken<'_> {
 impl Client {
     /// A client that connects at its first operation.
     pub fn new(config: ClientConfig) -> Self {
-        let place =
-            || Place { busy: AtomicBool::new(false), connected: AtomicBool::new(false), line: UnsafeCell::new(None) };
+        let place = || Place {
+            busy: AtomicBool::new(false),
+            connected: AtomicBool::new(false),
+            beginnings: AtomicU64::new(0),
+            line: UnsafeCell::new(None),
+        };
         let lines = (0..LINES_MAX).map(|_| place()).collect();
-        Self { config, manner: Manner::default(), number: AtomicU64::new(0), lines }
+        Self { config, manner: Manner::default(), number: AtomicU64::new(0), beginnings: AtomicU64::new(0), lines }
     }
 
     /// The same client, whose threads wait like this.
@@ -113,6 +124,18 @@ impl Client {
             unsafe { *place.line.get() = None };
             place.connected.store(false, Ordering::Relaxed);
             place.busy.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// Ends all connections, and with them what the server keeps for this process; the next are those of another process
+    /// in its eyes. What is under way ends as it would have, and its connection after it.
+    pub fn begin_anew(&self) {
+        self.number.store(0, Ordering::Relaxed);
+        self.beginnings.fetch_add(1, Ordering::Release);
+        for place in &self.lines {
+            if !place.busy.swap(true, Ordering::Acquire) {
+                drop(Taken { client: self, place });
+            }
         }
     }
 
@@ -244,13 +267,22 @@ impl Client {
 }
 
 impl Taken<'_> {
+    /// Whether the client began anew since the line was connected.
+    fn is_of_before(&self) -> bool {
+        self.place.beginnings.load(Ordering::Relaxed) != self.client.beginnings.load(Ordering::Relaxed)
+    }
+
     /// The line of this place, connected if need be.
     pub(crate) fn line(&mut self, deadline: Deadline) -> Result<&mut Line, Error> {
+        if self.is_of_before() {
+            self.hang_up();
+        }
         // SAFETY: `busy` is ours until drop, and `&mut self` hands out one reference at a time.
         let line = unsafe { &mut *self.place.line.get() };
         match line {
             Some(line) => Ok(line),
             None => {
+                self.place.beginnings.store(self.client.beginnings.load(Ordering::Acquire), Ordering::Relaxed);
                 let line = line.insert(self.client.connect(deadline)?);
                 self.place.connected.store(true, Ordering::Relaxed);
                 Ok(line)
@@ -377,6 +409,21 @@ mod tests {
         drop((first, second));
         client.take(deadline).unwrap();
         assert_eq!(LAST_PLACE.get(), 3);
+    }
+
+    #[test]
+    fn a_client_that_begins_anew_is_another_to_the_server() {
+        let client = client_of_nobody();
+        let deadline = Deadline::after(Nanos::from_secs(1));
+        let before = client.number().unwrap();
+        client.lines[3].connected.store(true, Ordering::Relaxed);
+        let taken = client.take(deadline).unwrap();
+        client.begin_anew();
+        assert!(!client.is_known() && taken.is_of_before());
+        assert!(client.lines[3].connected.load(Ordering::Relaxed), "in use until it is given back");
+        drop(taken);
+        assert!(!client.lines.iter().any(|place| place.connected.load(Ordering::Relaxed)));
+        assert_ne!(client.number().unwrap(), before);
     }
 
     #[test]

@@ -327,6 +327,18 @@ calls! {
             environment: exec::List
         ) -> c_int = spawn::posix_spawnp;
     }
+    served "The user and the groups" {
+        setuid(uid: uid_t) -> c_int = user::setuid;
+        setgid(gid: gid_t) -> c_int = user::setgid;
+        seteuid(uid: uid_t) -> c_int = user::seteuid;
+        setegid(gid: gid_t) -> c_int = user::setegid;
+        setreuid(real_uid: uid_t, effective: uid_t) -> c_int = user::setreuid;
+        setregid(real_gid: gid_t, effective: gid_t) -> c_int = user::setregid;
+        setresuid(real_uid: uid_t, effective: uid_t, saved: uid_t) -> c_int = user::setresuid;
+        setresgid(real_gid: gid_t, effective: gid_t, saved: gid_t) -> c_int = user::setresgid;
+        setgroups(count: size_t, groups: *const gid_t) -> c_int = user::setgroups;
+        [initgroups] (user: *const c_char, group: gid_t) -> c_int = user::initgroups;
+    }
     served "The umask" {
         umask(mask: mode_t) -> mode_t = umask::umask;
     }

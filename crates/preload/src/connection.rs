@@ -1,13 +1,49 @@
-//! The one client of this process. It connects at the first operation under the prefix.
+//! The client of this process. It connects at the first operation under the prefix.
+//!
+//! A server knows a process by who it was when it connected. After the process took another user or other groups
+//! ([`crate::user`]), the next operation makes a client anew, which takes references of its own to the files that are
+//! open; then the connections of the one before are ended, so that nobody acts with rights that the process gave up. Only
+//! where bytes are locked they stay: such locks cannot change hands ([`crate::lock`]).
+//!
+//! Clients are never freed, because threads may be using them, but made anew: there are as many as were ever needed at
+//! once, mostly one or two.
 
-use crate::environment;
+use crate::spin::Spin;
+use crate::{environment, lock, table};
 use isonomia_client::{Address, Client, ClientConfig, Error, identity};
 use isonomia_units::Nanos;
 use rustix::io::Errno;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-static CLIENT: AtomicPtr<Client> = AtomicPtr::new(std::ptr::null_mut());
+/// The client of operations: null before the first one, and after the user changed until the next one.
+static CURRENT: AtomicPtr<Client> = AtomicPtr::new(std::ptr::null_mut());
+
+static CLIENTS: Spin<Clients> = Spin::new(Clients { all: Vec::new(), former: Vec::new() });
+
+struct Clients {
+    /// All that this process ever made.
+    all: Vec<&'static Client>,
+    /// Those of users before, which may still hold references of this process's.
+    former: Vec<&'static Client>,
+}
+
+/// The lock of the list, for [`crate::process`].
+pub fn lock_before_fork() {
+    CLIENTS.acquire();
+}
+
+/// See [`lock_before_fork`].
+pub fn unlock_after_fork() {
+    CLIENTS.release();
+}
+
+/// In the child of a fork: the connections are the parent's, and so are the references.
+pub fn begin_as_child() {
+    let mut clients = CLIENTS.lock();
+    clients.former.clear();
+    clients.all.iter().for_each(|client| client.after_fork_in_child());
+}
 
 /// The client, made when first asked for; EINVAL when its configuration cannot be understood.
 #[inline]
@@ -18,14 +54,86 @@ pub fn client() -> Result<&'static Client, Error> {
     }
 }
 
-/// The client, if there was an operation.
-pub fn existing() -> Option<&'static Client> {
-    // SAFETY: the pointer comes from `Box::into_raw` and is never freed.
-    unsafe { CLIENT.load(Ordering::Acquire).as_ref() }
+/// The client, if there was an operation as the present user.
+#[inline]
+fn existing() -> Option<&'static Client> {
+    // SAFETY: the pointer comes from a leaked box.
+    unsafe { CURRENT.load(Ordering::Acquire).as_ref() }
+}
+
+/// Whether `client` is the one of operations now.
+#[inline]
+pub fn is_current(client: *const Client) -> bool {
+    std::ptr::eq(CURRENT.load(Ordering::Relaxed), client)
+}
+
+/// Every client that may hold references of this process's.
+pub fn connected() -> Vec<&'static Client> {
+    let former = CLIENTS.lock().former.clone();
+    former.into_iter().chain(existing()).filter(|client| client.is_known()).collect()
+}
+
+/// The user of this process, or its groups, have changed.
+pub fn user_changed() {
+    let mut clients = CLIENTS.lock();
+    // One without connections will make them as the new user.
+    if let Some(client) = existing().filter(|client| client.is_known()) {
+        clients.former.push(client);
+        CURRENT.store(std::ptr::null_mut(), Ordering::Release);
+    }
+}
+
+/// Ends what `client` holds and its connections, unless it is in use.
+pub fn end(client: &'static Client) {
+    if !is_current(client) && !CLIENTS.lock().former.iter().any(|other| std::ptr::eq(*other, client)) {
+        client.begin_anew();
+    }
 }
 
 #[cold]
 fn create() -> Result<&'static Client, Error> {
+    let config = configuration()?;
+    let former = {
+        let mut clients = CLIENTS.lock();
+        if let Some(client) = existing() {
+            return Ok(client);
+        }
+        let in_use = clients.former.iter().copied().chain(lock::keeper()).collect::<Vec<_>>();
+        let is_free = |client: &&&'static Client| !in_use.iter().any(|other| std::ptr::eq(*other, **client));
+        let free = clients.all.iter().find(is_free).copied();
+        let client = match free {
+            Some(client) => client,
+            None => {
+                let client: &'static Client = Box::leak(Box::new(Client::new(config)));
+                clients.all.push(client);
+                client
+            }
+        };
+        CURRENT.store(std::ptr::from_ref(client).cast_mut(), Ordering::Release);
+        clients.former.clone()
+    };
+    if !former.is_empty() {
+        take_over(&former);
+    }
+    client()
+}
+
+/// The present client takes references to what those before hold, and they end.
+fn take_over(former: &[&'static Client]) {
+    table::take_references();
+    for client in former {
+        CLIENTS.lock().former.retain(|other| !std::ptr::eq(*other, *client));
+        if !lock::keeper().is_some_and(|keeper| std::ptr::eq(keeper, *client)) {
+            end(client);
+        }
+    }
+}
+
+/// What the environment says when the first client is made; it holds for the others.
+fn configuration() -> Result<ClientConfig, Error> {
+    if let Some(client) = CLIENTS.lock().all.first() {
+        return Ok(client.config().clone());
+    }
     let address = match environment::server() {
         Some(text) => Address::from_str(&text).map_err(|reason| {
             environment::complain(&format!("ISONOMIA_SERVER={text}: {reason}"));
@@ -36,15 +144,10 @@ fn create() -> Result<&'static Client, Error> {
             Address::default_for(rustix::process::getuid().as_raw(), runtime_dir.as_deref())
         }
     };
-    let fresh = Box::into_raw(Box::new(Client::new(ClientConfig {
+    Ok(ClientConfig {
         address,
         timeout: Nanos::from_secs(environment::timeout_s()),
         claims: identity::from_environment(environment::variable),
         key_file: environment::key_file(),
-    })));
-    if CLIENT.compare_exchange(std::ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
-        // SAFETY: nobody else has seen this box.
-        drop(unsafe { Box::from_raw(fresh) });
-    }
-    existing().ok_or(Error::Argument(Errno::NOMEM))
+    })
 }

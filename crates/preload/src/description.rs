@@ -5,16 +5,17 @@
 //!
 //! References on the server: each *process* that uses an inode holds one reference per description. It is taken by
 //! the open, or after fork and exec at the first use ([`Held::file`]), and given back with the last descriptor. A
-//! process that only passes a descriptor on never connects.
+//! process that only passes a descriptor on never connects. One that changes its user is another process to the server
+//! ([`crate::connection`]), so a description says which client holds the reference.
 
-use crate::connection::client;
+use crate::connection::{client, is_current};
 use crate::placeholder::Mapping;
 use crate::spin::Spin;
-use isonomia_client::{Error, Ino, OpenFile};
+use isonomia_client::{Client, Error, Ino, OpenFile};
 use rustix::io::Errno;
 use std::cell::UnsafeCell;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 
 /// Pauses of 0.2 ms: a child that does not come within about a second has died.
 const HEIRS_PAUSES_MAX: u32 = 4_000;
@@ -23,8 +24,8 @@ const HEIRS_PAUSES_MAX: u32 = 4_000;
 pub struct Description {
     /// Descriptors and operations that use it; 0 for a free place.
     holds: AtomicU32,
-    /// Whether the server counts a reference for this process.
-    referenced: AtomicBool,
+    /// The client for which the server counts a reference; null if there is none.
+    holder: AtomicPtr<Client>,
     content: UnsafeCell<Option<Content>>,
 }
 
@@ -52,19 +53,20 @@ pub fn unlock_after_fork() {
 }
 
 impl Description {
-    /// A description of `file`; `referenced` says whether the server counts this process.
-    pub fn publish(file: OpenFile, mapping: Mapping, referenced: bool) -> Held {
+    /// A description of `file`, to which `holder` has a reference, if anybody.
+    pub fn publish(file: OpenFile, mapping: Mapping, holder: Option<&'static Client>) -> Held {
         let reused = FREE.lock().pop();
         let description = reused.unwrap_or_else(|| {
             Box::leak(Box::new(Self {
                 holds: AtomicU32::new(0),
-                referenced: AtomicBool::new(false),
+                holder: AtomicPtr::new(std::ptr::null_mut()),
                 content: UnsafeCell::new(None),
             }))
         });
         // SAFETY: the place is free and was taken by this thread alone.
         unsafe { *description.content.get() = Some(Content { file, mapping }) };
-        description.referenced.store(referenced, Ordering::Relaxed);
+        let holder = holder.map_or(std::ptr::null_mut(), |holder| std::ptr::from_ref(holder).cast_mut());
+        description.holder.store(holder, Ordering::Relaxed);
         description.holds.store(1, Ordering::Release);
         Held(description)
     }
@@ -77,7 +79,12 @@ impl Description {
 
     /// Forgets the server's reference: it was counted for the parent of this process.
     pub fn forget_reference(&self) {
-        self.referenced.store(false, Ordering::Relaxed);
+        self.holder.store(std::ptr::null_mut(), Ordering::Relaxed);
+    }
+
+    fn holder(&self) -> Option<&'static Client> {
+        // SAFETY: clients are never freed.
+        unsafe { self.holder.load(Ordering::Relaxed).as_ref() }
     }
 }
 
@@ -85,17 +92,25 @@ impl Held {
     /// The open file, with a reference at the server.
     pub fn file(&self) -> Result<&OpenFile, Error> {
         let content = self.content()?;
-        if !self.0.referenced.load(Ordering::Relaxed) {
+        let holder = self.0.holder.load(Ordering::Relaxed);
+        if holder.is_null() || !is_current(holder) {
             self.adopt(content)?;
         }
         Ok(&content.file)
     }
 
+    /// Takes a reference for the present client if one before it has one.
+    pub fn take_along(&self) -> Result<(), Error> {
+        if self.0.holder().is_some() { self.file().map(|_| ()) } else { Ok(()) }
+    }
+
     #[cold]
     fn adopt(&self, content: &Content) -> Result<(), Error> {
+        let client = client()?;
+        let adopter = std::ptr::from_ref(client).cast_mut();
         // Of several threads one adopts; the others go on meanwhile on the strength of the capability.
-        if !self.0.referenced.swap(true, Ordering::Relaxed) {
-            let adopted = client()?.adopt(&content.file.capability, content.mapping.number());
+        if self.0.holder.swap(adopter, Ordering::Relaxed) != adopter {
+            let adopted = client.adopt(&content.file.capability, content.mapping.number());
             if adopted.is_err() {
                 self.forget_reference();
             }
@@ -181,15 +196,15 @@ impl Drop for Held {
         }
         // SAFETY: that was the last hold; a free place gives no new ones.
         let content = unsafe { (*self.0.content.get()).take() };
-        let referenced = self.0.referenced.load(Ordering::Relaxed);
+        let holder = self.0.holder();
         FREE.lock().push(self.0);
         if let Some(content) = &content {
             await_heirs(&content.mapping);
         }
-        if let (Some(content), true) = (content, referenced) {
+        // One that began anew has no references any more.
+        if let (Some(content), Some(holder)) = (content, holder.filter(|holder| holder.is_known())) {
             // The server drops the reference with the session at the latest.
-            let _ =
-                client().and_then(|client| client.release(Ino(content.file.capability.ino), content.mapping.number()));
+            let _ = holder.release(Ino(content.file.capability.ino), content.mapping.number());
         }
     }
 }

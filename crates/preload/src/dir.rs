@@ -10,7 +10,7 @@ use crate::foreign::{Buffer, CPath, Out};
 use crate::hook::returned;
 use crate::serve::{by_fd, by_path, refusal};
 use crate::{descriptors, open, table};
-use isonomia_client::{Client, DirEntry, Error, Ino};
+use isonomia_client::{Capability, Client, DirEntry, Error, Ino};
 use libc::{DIR, c_long, dirent64};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -30,7 +30,7 @@ const _: () = assert!(size_of::<libc::dirent>() == size_of::<dirent64>());
 pub struct Stream {
     magic: u64,
     fd: c_int,
-    ino: Ino,
+    capability: Capability,
     listing: Mutex<Listing>,
 }
 
@@ -54,11 +54,11 @@ fn ours<'a>(dir: *mut DIR) -> Option<&'a Stream> {
     Some(unsafe { &*stream })
 }
 
-fn stream(fd: c_int, ino: Ino) -> *mut DIR {
+fn stream(fd: c_int, capability: Capability) -> *mut DIR {
     // SAFETY: zeros are a value of this structure of numbers.
     let current = unsafe { std::mem::zeroed() };
     let listing = Mutex::new(Listing { place: 0, ahead: VecDeque::new(), current });
-    Box::into_raw(Box::new(Stream { magic: MAGIC, fd, ino, listing })).cast()
+    Box::into_raw(Box::new(Stream { magic: MAGIC, fd, capability, listing })).cast()
 }
 
 impl Stream {
@@ -69,9 +69,9 @@ impl Stream {
 
 impl Listing {
     /// The next entry; `None` at the end.
-    fn next(&mut self, ino: Ino) -> Result<Option<DirEntry>, Error> {
+    fn next(&mut self, directory: &Capability) -> Result<Option<DirEntry>, Error> {
         if self.ahead.is_empty() {
-            self.ahead = match client()?.read_dir(ino, self.place) {
+            self.ahead = match client()?.read_open_dir(directory, self.place) {
                 // The directory was removed: as in the C library, its stream has ended.
                 Err(error) if error.errno() == Errno::NOENT => return Ok(None),
                 entries => entries?.into(),
@@ -102,7 +102,7 @@ fn fill(entry: &DirEntry, out: &mut dirent64) {
 
 fn next_entry(stream: &Stream) -> *mut dirent64 {
     let mut listing = stream.listing();
-    match listing.next(stream.ino) {
+    match listing.next(&stream.capability) {
         Ok(Some(entry)) => {
             fill(&entry, &mut listing.current);
             &raw mut listing.current
@@ -116,7 +116,7 @@ fn next_entry(stream: &Stream) -> *mut dirent64 {
 /// `readdir_r` returns its error instead of setting errno.
 fn next_entry_into(stream: &Stream, entry: Out<dirent64>, result: Out<*mut dirent64>) -> c_int {
     let mut listing = stream.listing();
-    let stored = listing.next(stream.ino).and_then(|next| match next {
+    let stored = listing.next(&stream.capability).and_then(|next| match next {
         Some(next) => {
             // SAFETY: zeros are a value of this structure of numbers.
             let mut filled: dirent64 = unsafe { std::mem::zeroed() };
@@ -130,12 +130,10 @@ fn next_entry_into(stream: &Stream, entry: Out<dirent64>, result: Out<*mut diren
 }
 
 /// Opens the directory `path` below `at` for listing.
-fn open_stream(client: &Client, at: Ino, path: &[u8]) -> Result<*mut DIR, Error> {
+fn open_stream(client: &'static Client, at: Ino, path: &[u8]) -> Result<*mut DIR, Error> {
     let fd = open::open_ours(client, at, path, OPEN_FLAGS, 0)?;
-    match table::find(fd).map(|held| held.ino()) {
-        Some(Ok(ino)) => Ok(stream(fd, ino)),
-        _ => Err(refusal(Errno::BADF)),
-    }
+    let held = table::find(fd).ok_or(refusal(Errno::BADF))?;
+    Ok(stream(fd, held.file()?.capability))
 }
 
 pub fn opendir(path: CPath) -> *mut DIR {
@@ -145,7 +143,10 @@ pub fn opendir(path: CPath) -> *mut DIR {
 pub fn fdopendir(fd: c_int) -> *mut DIR {
     by_fd(
         fd,
-        |_, held| if held.is_directory() { Ok(stream(fd, held.ino()?)) } else { Err(refusal(Errno::NOTDIR)) },
+        |_, held| {
+            let capability = held.file()?.capability;
+            if held.is_directory() { Ok(stream(fd, capability)) } else { Err(refusal(Errno::NOTDIR)) }
+        },
         || real::fdopendir(fd),
     )
 }
@@ -212,7 +213,7 @@ fn read_records(client: &Client, held: &Held, buffer: &mut [u8]) -> Result<isize
     }
     let mapping = held.mapping()?;
     let _turn = mapping.position().lock();
-    let entries = client.read_dir(held.ino()?, mapping.offset().load(Ordering::Relaxed))?;
+    let entries = client.read_open_dir(&held.file()?.capability, mapping.offset().load(Ordering::Relaxed))?;
     let is_at_end = entries.is_empty();
     let mut filled = 0;
     for entry in entries {

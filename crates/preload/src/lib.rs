@@ -73,5 +73,6 @@ mod table;
 mod temporary;
 mod transfer;
 mod umask;
+mod user;
 mod walk;
 mod xattr;

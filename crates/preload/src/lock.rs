@@ -19,9 +19,22 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const PAUSE_NS_MIN: u64 = 50_000;
 const PAUSE_NS_MAX: u64 = 20_000_000;
 
-/// Inodes of which this process may hold locks of bytes.
-static LOCKED: Spin<Vec<u64>> = Spin::new(Vec::new());
+/// What this process may hold locks of.
+static LOCKED: Spin<Locked> = Spin::new(Locked { inos: Vec::new(), keeper: None });
 static LOCKED_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+struct Locked {
+    /// Inodes of whose bytes it may hold locks.
+    inos: Vec<u64>,
+    /// The client that took the first of them. The server knows the owner of a lock by its client, so that all are this
+    /// one's until there are none, even if the process takes another user meanwhile.
+    keeper: Option<&'static Client>,
+}
+
+/// The client that has locks of bytes.
+pub fn keeper() -> Option<&'static Client> {
+    LOCKED.lock().keeper
+}
 
 /// The lock of the list, for [`crate::process`].
 pub fn lock_before_fork() {
@@ -35,25 +48,30 @@ pub fn unlock_after_fork() {
 
 /// In the child of a fork: locks of bytes are the parent's.
 pub fn forget_inherited() {
-    LOCKED.lock().clear();
+    let mut locked = LOCKED.lock();
+    (locked.inos, locked.keeper) = (Vec::new(), None);
     LOCKED_COUNT.store(0, Ordering::Relaxed);
 }
 
-fn remember(ino: u64) {
+/// Gives the client that is to have the lock.
+fn remember(ino: u64, client: &'static Client) -> &'static Client {
     let mut locked = LOCKED.lock();
-    if !locked.contains(&ino) {
-        locked.push(ino);
-        LOCKED_COUNT.store(locked.len(), Ordering::Relaxed);
+    if !locked.inos.contains(&ino) {
+        locked.inos.push(ino);
+        LOCKED_COUNT.store(locked.inos.len(), Ordering::Relaxed);
     }
+    locked.keeper.get_or_insert(client)
 }
 
-/// Whether there was an entry to forget.
-fn forget(ino: u64) -> bool {
+/// Gives the client that has the locks, if there was an entry to forget, and whether it was the last.
+fn forget(ino: u64) -> Option<(&'static Client, bool)> {
     let mut locked = LOCKED.lock();
-    let Some(index) = locked.iter().position(|other| *other == ino) else { return false };
-    locked.swap_remove(index);
-    LOCKED_COUNT.store(locked.len(), Ordering::Relaxed);
-    true
+    let index = locked.inos.iter().position(|other| *other == ino)?;
+    locked.inos.swap_remove(index);
+    LOCKED_COUNT.store(locked.inos.len(), Ordering::Relaxed);
+    let was_last = locked.inos.is_empty();
+    let keeper = if was_last { locked.keeper.take() } else { locked.keeper };
+    keeper.map(|keeper| (keeper, was_last))
 }
 
 /// Called when a descriptor of `held` is closed: with it goes what the process has locked of the file's bytes.
@@ -67,14 +85,24 @@ pub fn descriptor_closed(held: &Held) {
 #[cold]
 fn give_up_bytes(held: &Held) {
     let given_up = held.file().and_then(|file| {
-        if !forget(file.capability.ino) {
-            return Ok(());
-        }
+        let Some((keeper, was_last)) = forget(file.capability.ino) else { return Ok(()) };
         let all = LockRange::Bytes { start: 0, len: 0 };
-        connection::client()?.unlock(&file.capability, LockOwner::Process(0), all)
+        let given_up = keeper.unlock(&file.capability, LockOwner::Process(0), all);
+        if was_last {
+            connection::end(keeper);
+        }
+        given_up
     });
     // A server that is away has no locks when it comes back.
     drop(given_up);
+}
+
+/// The client that the server knows `owner` by.
+fn client_of(owner: LockOwner, client: &'static Client) -> &'static Client {
+    match owner {
+        LockOwner::Process(_) => keeper().unwrap_or(client),
+        LockOwner::File(_) => client,
+    }
 }
 
 /// Whether `fcntl` locks by this command.
@@ -86,7 +114,7 @@ pub fn is_command(command: c_int) -> bool {
 }
 
 /// A command of `fcntl` whose argument points to a `struct flock`.
-pub fn by_fcntl(client: &Client, held: &Held, command: c_int, argument: c_long) -> Result<c_int, Error> {
+pub fn by_fcntl(client: &'static Client, held: &Held, command: c_int, argument: c_long) -> Result<c_int, Error> {
     let is_of_file = matches!(command, libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW);
     let is_question = matches!(command, libc::F_GETLK | libc::F_OFD_GETLK);
     let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
@@ -107,6 +135,7 @@ pub fn by_fcntl(client: &Client, held: &Held, command: c_int, argument: c_long) 
     let owner = if is_of_file { LockOwner::File(held.mapping()?.number()) } else { LockOwner::Process(0) };
     if is_question {
         let file = &held.file()?.capability;
+        let client = client_of(owner, client);
         answer(flock, client.lock_in_the_way(file, owner, range, kind.unwrap_or(LockKind::Shared))?, is_of_file);
         return Ok(0);
     }
@@ -156,7 +185,7 @@ fn answer(flock: &mut libc::flock, found: Option<LockHolder>, is_of_file: bool) 
 }
 
 fn set(
-    client: &Client,
+    client: &'static Client,
     held: &Held,
     owner: LockOwner,
     range: LockRange,
@@ -165,13 +194,16 @@ fn set(
 ) -> Result<c_int, Error> {
     let file = held.file()?;
     let Some(kind) = kind else {
-        return client.unlock(&file.capability, owner, range).map(|()| 0);
+        return client_of(owner, client).unlock(&file.capability, owner, range).map(|()| 0);
     };
-    match owner {
+    let client = match owner {
         // Before the lock is there, so that no close comes in between.
-        LockOwner::Process(_) => remember(file.capability.ino),
-        LockOwner::File(_) => held.mapping()?.locked().store(1, Ordering::Relaxed),
-    }
+        LockOwner::Process(_) => remember(file.capability.ino, client),
+        LockOwner::File(_) => {
+            held.mapping()?.locked().store(1, Ordering::Relaxed);
+            client
+        }
+    };
     let mut pause_ns = PAUSE_NS_MIN;
     loop {
         match client.lock(&file.capability, owner, range, kind, waits) {
@@ -204,7 +236,13 @@ pub fn flock(fd: c_int, operation: c_int) -> c_int {
 }
 
 /// `lockf` in terms of `fcntl`, from the present offset on.
-fn lock_from_here(client: &Client, held: &Held, fd: c_int, command: c_int, len: off64_t) -> Result<c_int, Error> {
+fn lock_from_here(
+    client: &'static Client,
+    held: &Held,
+    fd: c_int,
+    command: c_int,
+    len: off64_t,
+) -> Result<c_int, Error> {
     let (fcntl, kind) = match command {
         libc::F_ULOCK => (libc::F_SETLK, libc::F_UNLCK),
         libc::F_LOCK => (libc::F_SETLKW, libc::F_WRLCK),

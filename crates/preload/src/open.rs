@@ -32,7 +32,7 @@ fn access_of(flags: c_int) -> u32 {
 }
 
 /// Opens `path` below `at` and gives the program a placeholder.
-pub fn open_ours(client: &Client, at: Ino, path: &[u8], flags: c_int, mode: mode_t) -> Result<c_int, Error> {
+pub fn open_ours(client: &'static Client, at: Ino, path: &[u8], flags: c_int, mode: mode_t) -> Result<c_int, Error> {
     let has = |flag: c_int| flags & flag == flag;
     if has(libc::O_TMPFILE) {
         // Programs fall back to a name that they remove.
@@ -67,7 +67,7 @@ pub fn open_ours(client: &Client, at: Ino, path: &[u8], flags: c_int, mode: mode
     }
     let status = (flags & (libc::O_ACCMODE | STATUS_FLAGS)) as u32;
     let (fd, mapping) = placeholder::create(&file, how.number, status, has(libc::O_CLOEXEC)).map_err(give_up)?;
-    let installed = table::install(fd, Description::publish(file, mapping, true));
+    let installed = table::install(fd, Description::publish(file, mapping, Some(client)));
     installed.map(|()| fd).map_err(|errno| {
         // SAFETY: the descriptor is fresh and nobody else knows it.
         unsafe { rustix::io::close(fd) };

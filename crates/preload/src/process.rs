@@ -50,7 +50,7 @@ fn adopt_inherited() {
         let earlier = known.iter().find(|(other, _)| *other == number);
         let held = match earlier.and_then(|(_, fd)| table::find(*fd)) {
             Some(held) => held,
-            None => Description::publish(file, mapping, false),
+            None => Description::publish(file, mapping, None),
         };
         known.push((number, fd));
         // A descriptor beyond the table stays a placeholder that refuses everything.
@@ -63,6 +63,7 @@ fn adopt_inherited() {
 extern "C" fn before_fork() {
     table::expect_heir();
     stdio::lock_before_fork();
+    connection::lock_before_fork();
     lock::lock_before_fork();
     spawn::lock_before_fork();
     description::lock_before_fork();
@@ -78,6 +79,7 @@ extern "C" fn after_fork() {
     description::unlock_after_fork();
     spawn::unlock_after_fork();
     lock::unlock_after_fork();
+    connection::unlock_after_fork();
     stdio::unlock_after_fork();
 }
 
@@ -92,9 +94,7 @@ fn begin_as_child() {
     number::begin_anew();
     placeholder::forget_spares();
     table::forget_references();
-    if let Some(client) = connection::existing() {
-        client.after_fork_in_child();
-    }
+    connection::begin_as_child();
     lock::forget_inherited();
 }
 

@@ -9,6 +9,7 @@
 use crate::description::{Description, Held};
 use crate::placeholder::Mapping;
 use crate::{lock, standard};
+use isonomia_client::Error;
 use rustix::io::Errno;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -122,6 +123,17 @@ pub fn forget_references() {
     ours_between(0, c_int::MAX).filter_map(find).for_each(|held| held.forget_reference());
 }
 
+/// After the user of this process changed: what the client of the one before refers to, the present one refers to as
+/// well, before that client ends.
+pub fn take_references() {
+    for held in ours_between(0, c_int::MAX).filter_map(find) {
+        // Where one could not be had for want of a server, there are none.
+        if let Err(Error::TimedOut { .. } | Error::Refused { .. }) = held.take_along() {
+            return;
+        }
+    }
+}
+
 fn locked() -> impl Iterator<Item = Held> {
     ours_between(0, c_int::MAX).filter_map(find).filter(Held::is_locked)
 }
@@ -173,7 +185,7 @@ mod tests {
         // SAFETY: the descriptor was made for this test.
         unsafe { rustix::io::close(fd) };
         // As if already inherited and never used: dropping it does not talk to a server.
-        Description::publish(file, mapping, false)
+        Description::publish(file, mapping, None)
     }
 
     fn number(held: &Held) -> u64 {

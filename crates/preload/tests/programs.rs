@@ -93,6 +93,15 @@ fn locks() {
 }
 
 #[test]
+fn programs_that_take_other_users() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can take other users");
+        return;
+    }
+    compare("users.sh", &["python3"]);
+}
+
+#[test]
 fn extended_attributes() {
     compare("xattrs.sh", &["python3", "rsync", "tar"]);
 }

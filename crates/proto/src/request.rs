@@ -81,7 +81,8 @@ ops! {
     Readlink = 15,
     /// Creates a node of the kind in `mode` (fifo, socket, device with `rdev` in `offset`). Reply: [`Attr`].
     Mknod = 16,
-    /// Entries of the directory `ino` after cookie `offset`, at most `len` bytes of them.
+    /// Entries of the directory `ino` after cookie `offset`, at most `len` bytes of them; with a capability (`mac` ≠ 0) on
+    /// the strength of it.
     ReadDir = 17,
     /// Checks `access` (as in `access(2)`: 4 read, 2 write, 1 execute, 0 exists) for the path.
     Access = 18,

@@ -167,6 +167,9 @@ fn operate(
         Op::ReadDir => {
             let bytes_max = (header.len as usize).min(reply.room.len());
             let mut bytes = Vec::new();
+            let root = Caller { uid: 0, gid: 0, groups: &[] };
+            // Whoever opened it had the permission then.
+            let caller = if header.mac == 0 { caller } else { verify(store, header, access::READ).map(|()| &root)? };
             store.read_dir(caller, at, header.offset, bytes_max)?.iter().for_each(|e| e.encode(&mut bytes));
             return reply.put(&bytes);
         }

@@ -8,6 +8,7 @@ use crate::door::Door;
 use crate::handle::Handles;
 use crate::lock::{Asked, Locks, is_of_whole_file};
 use crate::options::Options;
+use crate::near::stay_near;
 use crate::sessions::{Caller, Need, Sessions};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
@@ -62,6 +63,7 @@ impl MountedFiles {
 
     /// The session for a request whose outcome hangs on what the caller may do.
     pub(crate) fn permitted(&self, request: &Request) -> Outcome<Arc<Client>> {
+        stay_near(request.pid());
         self.sessions.of(caller(request), Need::Permission)
     }
 
@@ -70,7 +72,10 @@ impl MountedFiles {
     pub(crate) fn charged(&self, request: &Request, opener: &Arc<Client>) -> Outcome<Arc<Client>> {
         match caller(request) {
             Caller { pid: 0, .. } => Ok(opener.clone()),
-            caller => self.sessions.of(caller, Need::Sharing),
+            caller => {
+                stay_near(caller.pid);
+                self.sessions.of(caller, Need::Sharing)
+            }
         }
     }
 

@@ -18,6 +18,7 @@ mod filesystem;
 mod handle;
 mod lock;
 mod names;
+mod near;
 mod options;
 mod place;
 mod session;

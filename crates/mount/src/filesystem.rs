@@ -7,8 +7,8 @@ use crate::closed::Closed;
 use crate::door::Door;
 use crate::handle::Handles;
 use crate::lock::{Asked, Locks, is_of_whole_file};
-use crate::options::Options;
 use crate::near::stay_near;
+use crate::options::Options;
 use crate::sessions::{Caller, Need, Sessions};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,

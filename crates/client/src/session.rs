@@ -360,6 +360,9 @@ fn may_repeat(request: &RequestHeader) -> bool {
             | Op::StatFs
             | Op::PathOf
             | Op::Lock
+            | Op::TakeMapping
+            | Op::GiveMapping
+            | Op::AwaitMappings
             | Op::HandOver
             | Op::GetXattr
             | Op::ListXattrs,

@@ -3,9 +3,10 @@
 use crate::door;
 use crate::filesystem::{MountedFiles, Outcome};
 use crate::handle::Handle;
+use crate::mapping::Fault;
 use crate::sessions::errno;
-use fuser::{FileHandle, INodeNo, LockOwner, Request, WriteFlags};
-use isonomia_client::{Attr, Client, Ino, OpenHow, access};
+use fuser::{FileHandle, INodeNo, LockOwner, ReplyData, Request, WriteFlags};
+use isonomia_client::{Attr, Client, Ino, OpenFile, OpenHow, access};
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -37,7 +38,7 @@ impl MountedFiles {
         let how = OpenHow { access: access_of(flags), truncate: flags & libc::O_TRUNC != 0, ..OpenHow::default() };
         let client = self.permitted(request)?;
         let file = client.open(Ino(ino.0), b"", &how).map_err(|e| errno(&e))?;
-        Ok(self.handles.add(Handle::new(file, client)))
+        Ok(self.keep(file, client))
     }
 
     /// Creates and opens a file, in one operation. The umask is in `mode` already.
@@ -61,7 +62,28 @@ impl MountedFiles {
         };
         let client = self.permitted(request)?;
         let file = client.open(Ino(parent.0), name, &how).map_err(|e| errno(&e))?;
-        Ok((file.attr, self.handles.add(Handle::new(file, client))))
+        Ok((file.attr, self.keep(file, client)))
+    }
+
+    fn keep(&self, file: OpenFile, client: Arc<Client>) -> FileHandle {
+        let handle = Handle::new(file, client);
+        if handle.may_write_pages() {
+            self.mappings.opened(&handle.file.capability);
+        }
+        self.handles.add(handle)
+    }
+
+    /// Reads for a page of the kernel's.
+    pub(crate) fn load_page(&self, request: &Request, handle: FileHandle, offset: u64, size: u32, reply: ReplyData) {
+        let opened = self.handles.get(handle);
+        let found = opened.and_then(|handle| Ok((self.charged(request, &handle.client)?, handle)));
+        match found {
+            Ok((client, handle)) => {
+                let until = self.mappings.deadline();
+                self.mappings.fault(Fault { handle, client, offset, size, reply, until });
+            }
+            Err(errno) => reply.error(fuser::Errno::from_i32(errno.raw_os_error())),
+        }
     }
 
     /// Reads; fewer bytes than the buffer holds at the end of the file only.
@@ -147,6 +169,9 @@ impl MountedFiles {
     pub(crate) fn close(&self, handle: FileHandle, whole: Option<LockOwner>) {
         let Some(handle) = self.handles.remove(handle) else { return };
         self.locks.file_closed(&handle, whole);
+        if handle.may_write_pages() {
+            self.mappings.closed(handle.file.capability.ino);
+        }
         self.closed.add(&handle.client, Ino(handle.file.capability.ino));
     }
 }

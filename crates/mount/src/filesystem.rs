@@ -7,6 +7,7 @@ use crate::closed::Closed;
 use crate::door::Door;
 use crate::handle::Handles;
 use crate::lock::{Asked, Locks, is_of_whole_file};
+use crate::mapping::Mappings;
 use crate::near::stay_near;
 use crate::options::Options;
 use crate::sessions::{Caller, Need, Sessions};
@@ -39,6 +40,7 @@ pub struct MountedFiles {
     pub(crate) handles: Handles,
     pub(crate) locks: Locks,
     pub(crate) closed: Closed,
+    pub(crate) mappings: Arc<Mappings>,
     door: Arc<Door>,
     attr_timeout: Duration,
     entry_timeout: Duration,
@@ -49,12 +51,13 @@ pub type Outcome<T> = Result<T, rustix::io::Errno>;
 
 impl MountedFiles {
     /// Serves through `sessions`.
-    pub fn new(sessions: Arc<Sessions>, door: Arc<Door>, options: &Options) -> Self {
+    pub fn new(sessions: Arc<Sessions>, mappings: Arc<Mappings>, door: Arc<Door>, options: &Options) -> Self {
         Self {
             locks: Locks::new(sessions.clone()),
             sessions,
             handles: Handles::default(),
             closed: Closed::default(),
+            mappings,
             door,
             attr_timeout: options.attr_timeout,
             entry_timeout: options.entry_timeout,
@@ -302,10 +305,14 @@ impl Filesystem for MountedFiles {
         offset: u64,
         size: u32,
         _: OpenFlags,
-        _: Option<LockOwner>,
+        owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
         let _serving = self.door.serving();
+        // Whoever reads has files open, which own locks; a page has no owner.
+        if owner.is_none() {
+            return self.load_page(request, handle, offset, size, reply);
+        }
         crate::data::with_buffer(size as usize, |buffer| match self.read_file(request, handle, offset, buffer) {
             Ok(len) => reply.data(&buffer[..len]),
             Err(errno) => reply.error(code(errno)),

@@ -1,7 +1,7 @@
 //! Open files and directories, by the numbers that the kernel knows them under.
 
 use fuser::FileHandle;
-use isonomia_client::{Client, OpenFile};
+use isonomia_client::{Client, OpenFile, access};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,6 +30,12 @@ impl Handle {
     /// An open file that nobody has locked.
     pub fn new(file: OpenFile, client: Arc<Client>) -> Self {
         Self { file, client, lockers: Lockers::default() }
+    }
+
+    /// Whether it may be mapped shared and writable: the kernel demands that it can be read, too.
+    pub fn may_write_pages(&self) -> bool {
+        const BOTH: u32 = access::READ | access::WRITE;
+        self.file.capability.access & BOTH == BOTH
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::door::Door;
 use crate::filesystem::MountedFiles;
+use crate::mapping::Mappings;
 use crate::options::Options;
 use crate::place::{self, FILE_SYSTEM_TYPE, PlaceError};
 use crate::sessions::{Own, Reach, Sessions};
@@ -86,8 +87,10 @@ pub fn mount(path: &Path, options: &Options) -> Result<Mounted, MountError> {
         .stat_fs()
         .map_err(MountError::Server)?;
     let door = Door::new(std::thread::available_parallelism().map_or(1, NonZero::get));
-    let files = MountedFiles::new(sessions.clone(), door.clone(), options);
+    let mappings = Arc::new(Mappings::new(sessions.clone(), options.timeout));
+    let files = MountedFiles::new(sessions.clone(), mappings.clone(), door.clone(), options);
     let session = Session::new(files, &place, &config(options)).map_err(|error| refusal(&place, error))?;
+    mappings.open(session.notifier());
     let device = session.as_fd().try_clone_to_owned();
     door.open(device.map_err(|error| MountError::System { path: place.clone(), error })?);
     Ok(Mounted { session, sessions, place })

@@ -3,6 +3,7 @@
 //! * [`fs`]: the file model both sides share: attributes, layouts, capabilities, directory entries.
 //! * [`request`]: the fixed headers of requests and replies, the same on shared memory and on TCP.
 //! * [`hint`]: what programs know of files that they are about to create.
+//! * [`mapping`]: what a session is told of the files that it has mapped.
 //! * [`setup`]: the few frames that open a session: challenge, hello, welcome.
 //! * [`control`]: what operators ask and set, as JSON.
 //!
@@ -16,11 +17,12 @@ compile_error!("the wire format is the memory format of little-endian machines")
 pub mod control;
 pub mod fs;
 pub mod hint;
+pub mod mapping;
 pub mod request;
 pub mod setup;
 
 /// The protocol spoken here; a peer with another number is refused at set-up.
-pub const PROTOCOL_VERSION: u16 = 4;
+pub const PROTOCOL_VERSION: u16 = 5;
 /// The longest file name, as on every local file system.
 pub const NAME_LEN_MAX: usize = 255;
 /// The longest path, with its terminating NUL, as in `PATH_MAX`.

@@ -112,6 +112,16 @@ ops! {
     /// Gives back one reference of this session, as the open file 0, to each of the inodes whose numbers (8 bytes each)
     /// stand in place of the path. It is charged as so many operations.
     ReleaseMany = 28,
+    /// Takes the writable shared mapping of the inode of a capability to write: at most one session has it. `value` is 1
+    /// if this one has it now; else it is 0, and the session is next after those who asked before it. Reply: a
+    /// [`News`](crate::mapping::News) without inodes. ENOLCK if the session has too many.
+    TakeMapping = 29,
+    /// Gives the mapping of `ino` back, or waits for it no more.
+    GiveMapping = 30,
+    /// Answered when the mappings of this session are no longer as they were at version `offset`: one that it waited for
+    /// has become its own, or another session waits for one of its own; and after `ino2` nanoseconds at the latest.
+    /// Reply: a [`News`](crate::mapping::News). A second one of a session takes the place of the first, which gets EAGAIN.
+    AwaitMappings = 31,
 }
 
 /// Bits of [`RequestHeader::flags`].

@@ -13,3 +13,9 @@ pub fn wall() -> Timestamp {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     Timestamp::new(t.tv_sec, t.tv_nsec as u32).unwrap_or_default()
 }
+
+/// A number that grows by less than 2^24 in a second, from each start of a server to the next.
+pub fn wall_number() -> u64 {
+    let now = wall();
+    (now.secs.unsigned_abs() << 24) | u64::from(now.nanos >> 6)
+}

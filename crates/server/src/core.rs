@@ -6,9 +6,10 @@ use crate::departed::Departed;
 use crate::intake::{BELL, Intake};
 use crate::jobs::{Job, Jobs, Served as Account};
 use crate::locks::Locks;
+use crate::mappings::Mappings;
 use crate::stream::{self, Moved, Stalled, StreamEnd, StreamState};
 use crate::target::{Pending, Policy, Served, Target, Work};
-use crate::{clock, execute};
+use crate::{clock, execute, mapping};
 use isonomia_proto::request::{BadRequest, Op, ReplyHeader, RequestHeader};
 use isonomia_proto::{PAYLOAD_LEN_MAX, XATTR_LIST_LEN_MAX, XATTR_VALUE_LEN_MAX};
 use isonomia_store::Store;
@@ -59,6 +60,8 @@ pub struct Core {
     pub departed: Departed,
     /// Who has locked what.
     pub locks: Locks,
+    /// Who has which files mapped, and the requests for news of it.
+    pub mappings: Mappings<Pending>,
     stalled: AtomicUsize,
     /// Workers that look after the connections: neither asleep nor in a long piece of work.
     pub awake: AtomicUsize,
@@ -95,6 +98,7 @@ impl Core {
             processes: Mutex::default(),
             departed: Departed::default(),
             locks: Locks::default(),
+            mappings: Mappings::new(clock::wall_number()),
             stalled: AtomicUsize::new(0),
             awake: AtomicUsize::new(workers),
             asleep: AtomicUsize::new(0),
@@ -259,6 +263,10 @@ impl Core {
     }
 
     fn serve_now(&self, target: &Target, work: Work, scratch: &mut Vec<u8>) {
+        if work.pending.op == Op::AwaitMappings {
+            target.complete(clock::now(), &work.pending, work.id);
+            return mapping::listen(self, work.pending);
+        }
         let connection = work.pending.connection.clone();
         match &connection.way {
             Way::Shared(shared) => {
@@ -362,6 +370,16 @@ impl Core {
             is_metadata: !matches!(pending.op, Op::Read | Op::Write | Op::Fsync | Op::ReserveAppend),
             latency: now.since(pending.arrived),
         });
+        self.answer(pending, reply, payload);
+    }
+
+    /// Answers a request that was kept.
+    pub fn answer_late(&self, pending: &Pending, reply: &ReplyHeader, payload: &[u8]) {
+        if let Way::Shared(shared) = &pending.connection.way {
+            // SAFETY: as in `serve_now`: until the answer the slot is that of this request, which nobody else answers.
+            let room = unsafe { shared.region.buffer(pending.slot) };
+            room[..payload.len()].copy_from_slice(payload);
+        }
         self.answer(pending, reply, payload);
     }
 

@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::connection::Connection;
 use crate::core::Core;
-use crate::lock;
+use crate::{lock, mapping};
 use isonomia_proto::fs::{Attr, Capability, Layout, access};
 use isonomia_proto::hint::OpenHint;
 use isonomia_proto::request::{INO_LEN, Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
@@ -54,6 +54,9 @@ pub fn serve(
 ) -> ReplyHeader {
     if op == Op::Lock {
         return lock::serve(core, connection, header, room);
+    }
+    if matches!(op, Op::TakeMapping | Op::GiveMapping) {
+        return mapping::serve(core, connection, header, room);
     }
     let mut reply = Reply::new(room);
     let outcome = operate(core, connection, header, op, names, &mut reply);
@@ -189,7 +192,7 @@ fn operate(
         Op::SetXattr => return store.set_xattr(caller, at, path, follow, path2, value, xattr_how(header), now),
         Op::RemoveXattr => return store.remove_xattr(caller, at, path, follow, path2, now),
         // These have their own functions.
-        Op::Read | Op::Write | Op::Lock => return Err(StoreError::Invalid),
+        Op::Read | Op::Write | Op::Lock | Op::TakeMapping | Op::GiveMapping | Op::AwaitMappings => return Err(StoreError::Invalid),
     };
     reply.put(attr.as_bytes())
 }

@@ -22,6 +22,8 @@ mod jobs;
 mod listen;
 mod lock;
 mod locks;
+mod mapping;
+mod mappings;
 mod operator;
 mod processes;
 mod recorder;
@@ -231,6 +233,7 @@ fn keep(core: &Core) {
             }
         }
         core.give_back_departed(now);
+        core.mappings.due(now).into_iter().for_each(|told| mapping::answer(core, told));
         samples = samples.wrapping_add(1);
         if samples.is_multiple_of(FLUSH_EVERY_SAMPLES) {
             core.look_after_connections(now);

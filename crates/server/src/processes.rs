@@ -5,6 +5,7 @@ use crate::connection::{ClientProcess, Connection};
 use crate::core::Core;
 use crate::departed::References;
 use crate::locks::Owner;
+use crate::mapping;
 use isonomia_store::StoreError;
 use isonomia_units::{Ino, Nanos};
 use std::sync::atomic::Ordering;
@@ -33,12 +34,28 @@ impl Core {
         self.locks.release_owners(
             |owner| matches!(owner, Owner::Process { uid: u, client: c, .. } if (u, c) == (uid, client)),
         );
+        self.end_mappings(key);
         let to_give_back = if process.hands_over.load(Ordering::Relaxed) {
             self.departed.keep(clock::now(), held)
         } else {
             Some(held)
         };
         to_give_back.into_iter().for_each(|references| self.give_back(references));
+    }
+
+    /// The process has gone, and its mappings with it.
+    fn end_mappings(&self, key: (u32, u64)) {
+        self.mappings.end(key).into_iter().for_each(|told| mapping::answer(self, told));
+    }
+
+    /// A mapping that was taken while its process went goes, too.
+    pub fn end_mappings_if_gone(&self, key: (u32, u64)) {
+        let processes = self.processes.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_gone = !processes.contains_key(&key);
+        drop(processes);
+        if is_gone {
+            self.end_mappings(key);
+        }
     }
 
     /// Gives back one reference of the process to `ino` as the open file `number`, if it has one.

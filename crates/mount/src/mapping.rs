@@ -1,0 +1,363 @@
+//! Files that programs may have mapped shared and writable: the mount keeps their pages only while no other mount does.
+//!
+//! The server gives each file's *mapping* to one mount at a time. A page fault through a file that some program here has
+//! open for reading and writing waits until this mount has it (see [`crate::lease`]). When another mount wants it, the
+//! kernel is told to write back and drop the file's pages, and it is given back. So a program sees in a shared mapping
+//! what any program of any mount wrote to it before.
+//!
+//! Two threads: one hears from the server what others wait for and what has been given, and answers the faults that
+//! waited for it; one has pages dropped, which the kernel does not do at once: it must be no thread that serves requests.
+
+use crate::handle::Handle;
+use crate::lease::{BLOCK_LEN, Blocks, Lease, Next};
+use crate::sessions::{Sessions, errno};
+use crate::data;
+use fuser::{INodeNo, Notifier, ReplyData};
+use isonomia_client::{Capability, Client, Ino, News};
+use isonomia_units::Nanos;
+use rustix::io::Errno;
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Faults that wait at once; more fail.
+const WAITING_MAX: usize = 4_096;
+/// News is waited for no longer than this, to look after faults that have waited for too long.
+const LISTEN_MAX: Duration = Duration::from_secs(1);
+/// Between two attempts to hear from a server that is away.
+const RETRY: Duration = Duration::from_millis(20);
+/// Before blocks are dropped again that came back: the first pause, and the longest.
+const PAUSE_MIN: Duration = Duration::from_micros(200);
+const PAUSE_MAX: Duration = Duration::from_millis(20);
+
+/// A page fault.
+pub struct Fault {
+    /// Through what.
+    pub handle: Arc<Handle>,
+    /// Who is charged.
+    pub client: Arc<Client>,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes.
+    pub size: u32,
+    /// Where the bytes go.
+    pub reply: ReplyData,
+    /// It fails then.
+    pub until: Instant,
+}
+
+/// See the module. Dropping it ends its threads.
+pub struct Mappings {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    sessions: Arc<Sessions>,
+    timeout: Duration,
+    client: OnceLock<Arc<Client>>,
+    kernel: OnceLock<Notifier>,
+    table: Mutex<Table>,
+    /// There is something to listen for, or everything ends.
+    listens: Condvar,
+    /// There is something to give back, or everything ends.
+    returns: Condvar,
+}
+
+#[derive(Default)]
+struct Table {
+    /// Of every inode that is open for reading and writing.
+    files: HashMap<u64, File>,
+    /// To be given back.
+    recalled: VecDeque<u64>,
+    waiting: usize,
+    /// The number of the session that the mappings were taken in; 0 if none was.
+    session: u64,
+    has_threads: bool,
+    is_over: bool,
+}
+
+struct File {
+    lease: Lease<Fault>,
+    /// Open files for reading and writing.
+    writers: usize,
+    capability: Capability,
+    /// It is among `recalled`.
+    is_recalled: bool,
+}
+
+impl Mappings {
+    /// No mappings. A fault waits no longer than `timeout`.
+    pub fn new(sessions: Arc<Sessions>, timeout: Nanos) -> Self {
+        let shared = Shared {
+            sessions,
+            timeout: Duration::from_nanos(timeout.0),
+            client: OnceLock::new(),
+            kernel: OnceLock::new(),
+            table: Mutex::default(),
+            listens: Condvar::new(),
+            returns: Condvar::new(),
+        };
+        Self { shared: Arc::new(shared) }
+    }
+
+    /// What tells the kernel to drop pages, before the first request.
+    pub fn open(&self, kernel: Notifier) {
+        // There is one session for a mount.
+        let _ = self.shared.kernel.set(kernel);
+    }
+
+    /// A file was opened for reading and writing.
+    pub fn opened(&self, capability: &Capability) {
+        let mut table = self.shared.table();
+        let new = || File { lease: Lease::default(), writers: 0, capability: *capability, is_recalled: false };
+        table.files.entry(capability.ino).or_insert_with(new).writers += 1;
+    }
+
+    /// A file that was [`Self::opened`] is closed: with the last, the mapping goes.
+    pub fn closed(&self, ino: u64) {
+        let mut table = self.shared.table();
+        let Some(file) = table.files.get_mut(&ino) else { return };
+        file.writers -= 1;
+        if file.writers == 0 {
+            table.recall(ino);
+            table.forget_if_unused(ino);
+            drop(table);
+            self.shared.returns.notify_one();
+        }
+    }
+
+    /// How long a fault may wait that comes now.
+    pub fn deadline(&self) -> Instant {
+        Instant::now() + self.shared.timeout
+    }
+
+    /// Answers a fault, now or later.
+    pub fn fault(&self, fault: Fault) {
+        let ino = fault.handle.file.capability.ino;
+        let shared = &self.shared;
+        let mut table = shared.table();
+        let is_full = table.waiting >= WAITING_MAX;
+        let Some(file) = table.files.get_mut(&ino) else {
+            drop(table);
+            return answer(fault);
+        };
+        if is_full {
+            drop(table);
+            return fail(fault, "too many wait");
+        }
+        if let Some(fault) = file.lease.fault(blocks(&fault), fault) {
+            drop(table);
+            return answer(fault);
+        }
+        let asked = file.lease.ask();
+        let capability = file.capability;
+        table.waiting += 1;
+        if !table.has_threads {
+            table.has_threads = true;
+            self.start();
+        }
+        drop(table);
+        if let Some(asked) = asked {
+            shared.take(&capability, asked);
+            shared.listens.notify_one();
+        }
+    }
+
+    fn start(&self) {
+        for (name, run) in [("mapping-news", listen as fn(&Shared)), ("mapping-return", give_back)] {
+            let shared = self.shared.clone();
+            if let Err(error) = std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&shared)) {
+                tracing::error!(%error, "no thread for mappings: programs that write to them fail");
+            }
+        }
+    }
+}
+
+impl Drop for Mappings {
+    fn drop(&mut self) {
+        self.shared.table().is_over = true;
+        self.shared.listens.notify_one();
+        self.shared.returns.notify_one();
+    }
+}
+
+impl Shared {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The mount's own session. It stays: the server takes its end for the end of the mount.
+    fn client(&self) -> Result<&Arc<Client>, Errno> {
+        if self.client.get().is_none() {
+            let _ = self.client.set(self.sessions.own()?);
+        }
+        self.client.get().ok_or(Errno::IO)
+    }
+
+    /// Asks the server for a mapping, and answers the faults that waited for it if it is there.
+    fn take(&self, capability: &Capability, asked: u64) {
+        let taken = self.client().and_then(|client| client.take_mapping(capability).map_err(|e| errno(&e)));
+        let mut table = self.table();
+        if let Ok((_, session)) = taken {
+            table.session = session;
+        }
+        let Some(file) = table.files.get_mut(&capability.ino) else { return };
+        let (faults, is_given) = match taken {
+            Ok((true, _)) => (file.lease.given(asked, Instant::now()), true),
+            Ok((false, _)) => return,
+            Err(_) => (file.lease.refused(asked), false),
+        };
+        table.waiting -= faults.len();
+        drop(table);
+        for fault in faults {
+            if is_given { answer(fault) } else { fail(fault, "the server does not give it") }
+        }
+        // It may have been recalled before it was here.
+        self.returns.notify_one();
+    }
+
+    /// How the server sees it.
+    fn hear(&self, news: &News) {
+        let mut table = self.table();
+        news.wanted.iter().for_each(|ino| table.recall(ino.0));
+        let asked: Vec<(Capability, u64)> =
+            table.files.values().filter_map(|file| Some((file.capability, file.lease.asking()?))).collect();
+        drop(table);
+        self.returns.notify_one();
+        asked.iter().for_each(|(capability, asked)| self.take(capability, *asked));
+    }
+
+    /// Faults that have waited for too long fail.
+    fn look_after_faults(&self) {
+        let now = Instant::now();
+        let mut table = self.table();
+        let late: Vec<Fault> =
+            table.files.values_mut().flat_map(|file| file.lease.take_waiting(|fault| fault.until <= now)).collect();
+        table.waiting -= late.len();
+        drop(table);
+        late.into_iter().for_each(|fault| fail(fault, "another mount does not give it back"));
+    }
+
+    /// Has the kernel write back and drop `len` bytes of pages from `offset`; 0 for all that follow.
+    fn drop_pages(&self, ino: u64, offset: u64, len: u64) {
+        let Some(kernel) = self.kernel.get() else { return };
+        if let Err(error) = kernel.inval_inode(INodeNo(ino), offset as i64, len as i64) {
+            tracing::warn!(ino, %error, "the kernel does not drop pages");
+        }
+    }
+}
+
+impl Table {
+    fn recall(&mut self, ino: u64) {
+        let Some(file) = self.files.get_mut(&ino) else { return };
+        let is_known = std::mem::replace(&mut file.is_recalled, true);
+        if !is_known {
+            self.recalled.push_back(ino);
+        }
+    }
+
+    fn forget_if_unused(&mut self, ino: u64) {
+        if self.files.get(&ino).is_some_and(|file| file.writers == 0 && file.lease.is_idle()) {
+            self.files.remove(&ino);
+            self.recalled.retain(|other| *other != ino);
+        }
+    }
+}
+
+/// The thread that hears from the server.
+fn listen(shared: &Shared) {
+    let mut seen = 0;
+    let most = Nanos((shared.timeout / 2).min(LISTEN_MAX).as_nanos() as u64);
+    loop {
+        let mut table = shared.table();
+        while !table.is_over && table.files.values().all(|file| file.lease.is_idle()) {
+            table = shared.listens.wait(table).unwrap_or_else(PoisonError::into_inner);
+        }
+        if table.is_over {
+            return;
+        }
+        drop(table);
+        let heard = shared.client().and_then(|client| client.await_mappings(seen, most).map_err(|e| errno(&e)));
+        match heard {
+            Ok(news) => {
+                seen = news.version;
+                shared.hear(&news);
+            }
+            Err(_) => std::thread::sleep(RETRY),
+        }
+        shared.look_after_faults();
+    }
+}
+
+/// The thread that gives mappings back.
+fn give_back(shared: &Shared) {
+    let mut table = shared.table();
+    while !table.is_over {
+        let now = Instant::now();
+        let due = |table: &Table, ino: &u64| table.files.get(ino).and_then(|file| file.lease.returnable_at());
+        let next = table.recalled.iter().filter_map(|ino| Some((due(&table, ino)?, *ino))).min();
+        table = match next {
+            None => shared.returns.wait(table).unwrap_or_else(PoisonError::into_inner),
+            Some((at, _)) if at > now => {
+                shared.returns.wait_timeout(table, at - now).unwrap_or_else(PoisonError::into_inner).0
+            }
+            Some((_, ino)) => {
+                table.recalled.retain(|other| *other != ino);
+                drop(table);
+                give_one_back(shared, ino);
+                shared.table()
+            }
+        };
+    }
+}
+
+fn give_one_back(shared: &Shared, ino: u64) {
+    let mut pause = PAUSE_MIN;
+    loop {
+        let mut table = shared.table();
+        let Some(file) = table.files.get_mut(&ino) else { return };
+        let next = file.lease.next();
+        drop(table);
+        match next {
+            Next::Sweep => shared.drop_pages(ino, 0, 0),
+            Next::Drop(block) => shared.drop_pages(ino, block * BLOCK_LEN, BLOCK_LEN),
+            Next::Pause => {
+                std::thread::sleep(pause);
+                pause = PAUSE_MAX.min(2 * pause);
+            }
+            Next::Return => break,
+        }
+    }
+    // A server that cannot be told has lost the session, and with it the mapping.
+    let _ = shared.client().and_then(|client| client.give_mapping(Ino(ino)).map_err(|e| errno(&e)));
+    let mut table = shared.table();
+    let Some(file) = table.files.get_mut(&ino) else { return };
+    file.lease.returned();
+    file.is_recalled = false;
+    let (capability, asked) = (file.capability, file.lease.ask());
+    table.forget_if_unused(ino);
+    drop(table);
+    if let Some(asked) = asked {
+        shared.take(&capability, asked);
+    }
+}
+
+fn answer(fault: Fault) {
+    let Fault { handle, client, offset, size, reply, .. } = fault;
+    data::with_buffer(size as usize, |buffer| match client.read_at(&handle.file, offset, buffer) {
+        Ok(len) => reply.data(&buffer[..len]),
+        Err(error) => reply.error(fuser::Errno::from_i32(errno(&error).raw_os_error())),
+    });
+}
+
+/// The program gets SIGBUS.
+fn fail(fault: Fault, why: &'static str) {
+    let ino = fault.handle.file.capability.ino;
+    tracing::error!(ino, offset = fault.offset, why, "a page of a shared mapping cannot be had: EIO");
+    fault.reply.error(fuser::Errno::EIO);
+}
+
+fn blocks(fault: &Fault) -> Blocks {
+    let last = fault.offset.saturating_add(u64::from(fault.size.max(1)) - 1);
+    fault.offset / BLOCK_LEN..=last / BLOCK_LEN
+}

@@ -1,0 +1,69 @@
+//! What a session is told of the files whose writable shared mapping it has.
+//!
+//! The state as it is, not its changes: a reply that is lost, or asked for twice, leaves nothing untold.
+
+use isonomia_units::Ino;
+
+/// Inodes in one [`News`] at most; further ones are told when these are given back.
+pub const WANTED_MAX: usize = 512;
+/// Bytes of the longest [`News`].
+pub const NEWS_LEN_MAX: usize = WORD_LEN * (2 + WANTED_MAX);
+
+const WORD_LEN: usize = size_of::<u64>();
+
+/// The state of a session's mappings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct News {
+    /// Drawn by the server when the session took its first mapping. Another number than before: the server has lost the
+    /// session, and with it every mapping that it had.
+    pub session: u64,
+    /// Grows with every change.
+    pub version: u64,
+    /// Mappings of the session that others wait for.
+    pub wanted: Vec<Ino>,
+}
+
+impl News {
+    /// As bytes: each number with 8.
+    pub fn encode(&self) -> Vec<u8> {
+        let numbers = [self.session, self.version].into_iter().chain(self.wanted.iter().map(|ino| ino.0));
+        numbers.flat_map(u64::to_le_bytes).collect()
+    }
+
+    /// From bytes; `None` if they are not what [`Self::encode`] makes of some news.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (numbers, rest) = bytes.as_chunks::<WORD_LEN>();
+        let (&[session, version], inos) = numbers.split_first_chunk()?;
+        if !rest.is_empty() || inos.len() > WANTED_MAX {
+            return None;
+        }
+        let wanted = inos.iter().map(|ino| Ino(u64::from_le_bytes(*ino))).collect();
+        Some(Self { session: u64::from_le_bytes(session), version: u64::from_le_bytes(version), wanted })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_is_too_short_too_long_or_uneven_is_no_news() {
+        let news = |count: u64| News { session: 1, version: 2, wanted: (0..count).map(Ino).collect() }.encode();
+        assert_eq!(news(1), [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let most = news(WANTED_MAX as u64);
+        assert!(most.len() == NEWS_LEN_MAX && News::decode(&most).is_some());
+        assert_eq!(News::decode(&news(WANTED_MAX as u64 + 1)), None);
+        assert_eq!(News::decode(&news(0)[..8]), None);
+        assert_eq!(News::decode(&news(3)[..39]), None);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_news_or_not(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
+            if let Some(news) = News::decode(&bytes) {
+                prop_assert_eq!(news.encode(), bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Requests for mappings: from the header to the table, and to the sessions that are to hear of it.
+
+use crate::clock;
+use crate::connection::Connection;
+use crate::core::Core;
+use crate::mappings::{Told, TooMany};
+use crate::target::Pending;
+use isonomia_proto::fs::access;
+use isonomia_proto::mapping::News;
+use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
+use isonomia_units::{Ino, Nanos};
+use rustix::io::Errno;
+
+/// The longest wait for news.
+const LISTEN_MAX: Nanos = Nanos::from_secs(10);
+
+/// Serves a request to take or give back a mapping; `room` is for the reply's payload.
+pub fn serve(core: &Core, connection: &Connection, header: &RequestHeader, room: &mut [u8]) -> ReplyHeader {
+    let (session, ino) = (connection.process_key, Ino(header.ino));
+    if header.op == Op::GiveMapping as u16 {
+        core.mappings.give(session, ino).into_iter().for_each(|told| answer(core, told));
+        return ReplyHeader::ok(header.seq, 0, 0);
+    }
+    if let Err(error) = core.store.verify_access(&header.capability(), access::WRITE) {
+        return ReplyHeader::error(header.seq, error.errno());
+    }
+    match core.mappings.take(session, ino) {
+        Ok((is_held, session, told)) => {
+            told.into_iter().for_each(|told| answer(core, told));
+            core.end_mappings_if_gone(connection.process_key);
+            let news = News { session, ..News::default() }.encode();
+            room[..news.len()].copy_from_slice(&news);
+            ReplyHeader::ok(header.seq, u64::from(is_held), news.len())
+        }
+        Err(TooMany) => ReplyHeader::error(header.seq, Errno::NOLCK.raw_os_error().unsigned_abs()),
+    }
+}
+
+/// Keeps a request for news until there is some.
+pub fn listen(core: &Core, pending: Pending) {
+    let (session, header) = (pending.connection.process_key, pending.header);
+    let until = clock::now() + Nanos(header.ino2).min(LISTEN_MAX);
+    core.mappings.listen(session, header.offset, until, pending).into_iter().for_each(|told| answer(core, told));
+}
+
+/// Answers a session that listens.
+pub fn answer(core: &Core, told: Told<Pending>) {
+    let seq = told.listener.header.seq;
+    match told.news {
+        Some(news) => {
+            let (version, payload) = (news.version, news.encode());
+            core.answer_late(&told.listener, &ReplyHeader::ok(seq, version, payload.len()), &payload);
+        }
+        None => {
+            let again = Errno::AGAIN.raw_os_error().unsigned_abs();
+            core.answer_late(&told.listener, &ReplyHeader::error(seq, again), &[]);
+        }
+    }
+}

@@ -37,15 +37,20 @@ pub struct Lease<F> {
     loaded: BTreeSet<u64>,
     /// Loaded while they were dropped.
     reloaded: BTreeSet<u64>,
-    /// Counts how often it was asked for.
-    asked: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Absent,
-    Asked,
-    Held { since: Instant },
+    /// The server is being asked, and perhaps is to be asked once more.
+    Asking {
+        again: bool,
+    },
+    /// The server knows that it is wanted.
+    Queued,
+    Held {
+        since: Instant,
+    },
     Sweeping,
     Closed,
     Dropping(u64),
@@ -67,7 +72,7 @@ pub enum Next {
 impl<F> Default for Lease<F> {
     fn default() -> Self {
         let (loaded, reloaded) = (BTreeSet::new(), BTreeSet::new());
-        Self { state: State::Absent, waiting: Vec::new(), loaded, reloaded, asked: 0 }
+        Self { state: State::Absent, waiting: Vec::new(), loaded, reloaded }
     }
 }
 
@@ -86,35 +91,45 @@ impl<F> Lease<F> {
         Some(fault)
     }
 
-    /// Whether faults wait and nobody has asked for the right: then it is to be asked for now, under this number.
-    pub fn ask(&mut self) -> Option<u64> {
-        if self.state != State::Absent || self.waiting.is_empty() {
-            return None;
+    /// Whether the server is to be asked for it now, because of faults that wait. One question at a time.
+    pub fn ask(&mut self) -> bool {
+        let asks = self.state == State::Absent && !self.waiting.is_empty();
+        if asks {
+            self.state = State::Asking { again: false };
         }
-        self.state = State::Asked;
-        self.asked += 1;
-        Some(self.asked)
+        asks
     }
 
-    /// The number under which it was asked for, and has not been given yet.
-    pub fn asking(&self) -> Option<u64> {
-        (self.state == State::Asked).then_some(self.asked)
+    /// Whether the server is to be asked now, because it may have given what was asked for before.
+    pub fn ask_again(&mut self) -> bool {
+        match self.state {
+            State::Asking { .. } => {
+                self.state = State::Asking { again: true };
+                false
+            }
+            State::Queued => {
+                self.state = State::Asking { again: false };
+                true
+            }
+            _ => false,
+        }
     }
 
-    /// It is there, as was asked for under this number. Gives the faults that waited.
-    pub fn given(&mut self, asked: u64, now: Instant) -> Vec<F> {
-        if self.asking() != Some(asked) {
-            return Vec::new();
-        }
+    /// The server will give it later. Whether it is to be asked once more.
+    pub fn queued(&mut self) -> bool {
+        let asks = self.state == State::Asking { again: true };
+        self.state = if asks { State::Asking { again: false } } else { State::Queued };
+        asks
+    }
+
+    /// The server has given it. Gives the faults that waited.
+    pub fn given(&mut self, now: Instant) -> Vec<F> {
         self.state = State::Held { since: now };
         self.take_waiting(|_| true)
     }
 
-    /// It cannot be had, as was asked for under this number. Gives the faults that waited.
-    pub fn refused(&mut self, asked: u64) -> Vec<F> {
-        if self.asking() != Some(asked) {
-            return Vec::new();
-        }
+    /// The server does not give it. Gives the faults that waited.
+    pub fn refused(&mut self) -> Vec<F> {
         self.state = State::Absent;
         self.take_waiting(|_| true)
     }
@@ -126,7 +141,12 @@ impl<F> Lease<F> {
 
     /// Whether it is here, be it on its way back.
     pub fn is_here(&self) -> bool {
-        !matches!(self.state, State::Absent | State::Asked)
+        !matches!(self.state, State::Absent | State::Asking { .. } | State::Queued)
+    }
+
+    /// Whether it is neither here nor asked for.
+    pub fn is_absent(&self) -> bool {
+        self.state == State::Absent
     }
 
     /// Whether there is nothing to it.
@@ -146,7 +166,7 @@ impl<F> Lease<F> {
     /// is on its way until [`Self::returned`].
     pub fn next(&mut self) -> Next {
         match self.state {
-            State::Held { .. } | State::Absent | State::Asked => {
+            State::Held { .. } | State::Absent | State::Asking { .. } | State::Queued => {
                 self.state = State::Sweeping;
                 return Next::Sweep;
             }

@@ -8,15 +8,16 @@
 //! Two threads: one hears from the server what others wait for and what has been given, and answers the faults that
 //! waited for it; one has pages dropped, which the kernel does not do at once: it must be no thread that serves requests.
 
+use crate::data;
 use crate::handle::Handle;
 use crate::lease::{BLOCK_LEN, Blocks, Lease, Next};
 use crate::sessions::{Sessions, errno};
-use crate::data;
 use fuser::{INodeNo, Notifier, ReplyData};
 use isonomia_client::{Capability, Client, Ino, News};
 use isonomia_units::Nanos;
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -72,7 +73,8 @@ struct Table {
     waiting: usize,
     /// The number of the session that the mappings were taken in; 0 if none was.
     session: u64,
-    has_threads: bool,
+    /// Some mapping is doubtful.
+    has_doubts: bool,
     is_over: bool,
 }
 
@@ -83,6 +85,18 @@ struct File {
     capability: Capability,
     /// It is among `recalled`.
     is_recalled: bool,
+    hold: Hold,
+}
+
+/// What the server knows of a mapping that is here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hold {
+    /// That it is here.
+    Known,
+    /// Perhaps nothing: it has forgotten the session.
+    Doubtful,
+    /// That another mount has it: what programs have written to it here, and is not written back, is lost.
+    Lost,
 }
 
 impl Mappings {
@@ -100,16 +114,27 @@ impl Mappings {
         Self { shared: Arc::new(shared) }
     }
 
-    /// What tells the kernel to drop pages, before the first request.
-    pub fn open(&self, kernel: Notifier) {
+    /// Starts the threads, before the first request; `kernel` is what drops pages.
+    pub fn start(&self, kernel: Notifier) -> io::Result<()> {
         // There is one session for a mount.
         let _ = self.shared.kernel.set(kernel);
+        for (name, run) in [("mapping-news", listen as fn(&Shared)), ("mapping-return", give_back)] {
+            let shared = self.shared.clone();
+            std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&shared))?;
+        }
+        Ok(())
     }
 
     /// A file was opened for reading and writing.
     pub fn opened(&self, capability: &Capability) {
         let mut table = self.shared.table();
-        let new = || File { lease: Lease::default(), writers: 0, capability: *capability, is_recalled: false };
+        let new = || File {
+            lease: Lease::default(),
+            writers: 0,
+            capability: *capability,
+            is_recalled: false,
+            hold: Hold::Known,
+        };
         table.files.entry(capability.ino).or_insert_with(new).writers += 1;
     }
 
@@ -124,6 +149,13 @@ impl Mappings {
             drop(table);
             self.shared.returns.notify_one();
         }
+    }
+
+    /// Whether written pages may go to the server. They may not when another mount has the mapping: what that has written
+    /// would be undone.
+    pub fn may_write_back(&self, ino: u64) -> bool {
+        let table = self.shared.table();
+        table.files.get(&ino).is_some_and(|file| file.lease.is_here() && file.hold != Hold::Lost)
     }
 
     /// How long a fault may wait that comes now.
@@ -149,26 +181,13 @@ impl Mappings {
             drop(table);
             return answer(fault);
         }
-        let asked = file.lease.ask();
+        let asks = file.lease.ask();
         let capability = file.capability;
         table.waiting += 1;
-        if !table.has_threads {
-            table.has_threads = true;
-            self.start();
-        }
         drop(table);
-        if let Some(asked) = asked {
-            shared.take(&capability, asked);
+        if asks {
+            shared.take(&capability);
             shared.listens.notify_one();
-        }
-    }
-
-    fn start(&self) {
-        for (name, run) in [("mapping-news", listen as fn(&Shared)), ("mapping-return", give_back)] {
-            let shared = self.shared.clone();
-            if let Err(error) = std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&shared)) {
-                tracing::error!(%error, "no thread for mappings: programs that write to them fail");
-            }
         }
     }
 }
@@ -195,20 +214,23 @@ impl Shared {
     }
 
     /// Asks the server for a mapping, and answers the faults that waited for it if it is there.
-    fn take(&self, capability: &Capability, asked: u64) {
-        let taken = self.client().and_then(|client| client.take_mapping(capability).map_err(|e| errno(&e)));
-        let mut table = self.table();
-        if let Ok((_, session)) = taken {
-            table.session = session;
-        }
-        let Some(file) = table.files.get_mut(&capability.ino) else { return };
-        let (faults, is_given) = match taken {
-            Ok((true, _)) => (file.lease.given(asked, Instant::now()), true),
-            Ok((false, _)) => return,
-            Err(_) => (file.lease.refused(asked), false),
+    fn take(&self, capability: &Capability) {
+        let (faults, is_given) = loop {
+            let taken = self.client().and_then(|client| client.take_mapping(capability).map_err(|e| errno(&e)));
+            let mut table = self.table();
+            if let Ok((_, session)) = taken {
+                table.meet(session);
+            }
+            let Some(file) = table.files.get_mut(&capability.ino) else { return };
+            let (faults, is_given) = match taken {
+                Ok((true, _)) => (file.lease.given(Instant::now()), true),
+                Ok((false, _)) if file.lease.queued() => continue,
+                Ok((false, _)) => return,
+                Err(_) => (file.lease.refused(), false),
+            };
+            table.waiting -= faults.len();
+            break (faults, is_given);
         };
-        table.waiting -= faults.len();
-        drop(table);
         for fault in faults {
             if is_given { answer(fault) } else { fail(fault, "the server does not give it") }
         }
@@ -219,12 +241,43 @@ impl Shared {
     /// How the server sees it.
     fn hear(&self, news: &News) {
         let mut table = self.table();
+        table.meet(news.session);
         news.wanted.iter().for_each(|ino| table.recall(ino.0));
-        let asked: Vec<(Capability, u64)> =
-            table.files.values().filter_map(|file| Some((file.capability, file.lease.asking()?))).collect();
+        let asks = |file: &mut File| file.lease.ask_again().then_some(file.capability);
+        let asked: Vec<Capability> = table.files.values_mut().filter_map(asks).collect();
         drop(table);
         self.returns.notify_one();
-        asked.iter().for_each(|(capability, asked)| self.take(capability, *asked));
+        asked.iter().for_each(|capability| self.take(capability));
+    }
+
+    /// Takes the mappings anew that are here and that the server may know nothing of. One that another mount has got
+    /// meanwhile is lost. By the thread that gives them back, so that none is taken that was given back.
+    fn take_doubtful(&self) {
+        let mut table = self.table();
+        table.has_doubts = false;
+        let is_doubtful = |file: &&File| file.hold == Hold::Doubtful && file.lease.is_here();
+        let doubtful: Vec<Capability> = table.files.values().filter(is_doubtful).map(|file| file.capability).collect();
+        drop(table);
+        for capability in doubtful {
+            let taken = self.client().and_then(|client| client.take_mapping(&capability).map_err(|e| errno(&e)));
+            let mut table = self.table();
+            let Ok((is_here, session)) = taken else {
+                table.has_doubts = true;
+                drop(table);
+                std::thread::sleep(RETRY);
+                continue;
+            };
+            table.meet(session);
+            let Some(file) = table.files.get_mut(&capability.ino) else { continue };
+            file.hold = if is_here { Hold::Known } else { Hold::Lost };
+            if !is_here {
+                tracing::error!(
+                    ino = capability.ino,
+                    "another mount has got a shared mapping: what is not written back is lost"
+                );
+                table.recall(capability.ino);
+            }
+        }
     }
 
     /// Faults that have waited for too long fail.
@@ -248,8 +301,19 @@ impl Shared {
 }
 
 impl Table {
+    /// The server knows this session. If it has known another one before, it has forgotten all mappings of that.
+    fn meet(&mut self, session: u64) {
+        let before = std::mem::replace(&mut self.session, session);
+        if before != session && before != 0 {
+            for file in self.files.values_mut().filter(|file| file.lease.is_here() && file.hold == Hold::Known) {
+                file.hold = Hold::Doubtful;
+                self.has_doubts = true;
+            }
+        }
+    }
+
     fn recall(&mut self, ino: u64) {
-        let Some(file) = self.files.get_mut(&ino) else { return };
+        let Some(file) = self.files.get_mut(&ino).filter(|file| !file.lease.is_absent()) else { return };
         let is_known = std::mem::replace(&mut file.is_recalled, true);
         if !is_known {
             self.recalled.push_back(ino);
@@ -293,6 +357,12 @@ fn listen(shared: &Shared) {
 fn give_back(shared: &Shared) {
     let mut table = shared.table();
     while !table.is_over {
+        if table.has_doubts {
+            drop(table);
+            shared.take_doubtful();
+            table = shared.table();
+            continue;
+        }
         let now = Instant::now();
         let due = |table: &Table, ino: &u64| table.files.get(ino).and_then(|file| file.lease.returnable_at());
         let next = table.recalled.iter().filter_map(|ino| Some((due(&table, ino)?, *ino))).min();
@@ -328,17 +398,21 @@ fn give_one_back(shared: &Shared, ino: u64) {
             Next::Return => break,
         }
     }
-    // A server that cannot be told has lost the session, and with it the mapping.
-    let _ = shared.client().and_then(|client| client.give_mapping(Ino(ino)).map_err(|e| errno(&e)));
+    while shared.client().and_then(|client| client.give_mapping(Ino(ino)).map_err(|e| errno(&e))).is_err() {
+        if shared.table().is_over {
+            return;
+        }
+        std::thread::sleep(RETRY);
+    }
     let mut table = shared.table();
     let Some(file) = table.files.get_mut(&ino) else { return };
     file.lease.returned();
-    file.is_recalled = false;
-    let (capability, asked) = (file.capability, file.lease.ask());
+    (file.is_recalled, file.hold) = (false, Hold::Known);
+    let asks = file.lease.ask().then_some(file.capability);
     table.forget_if_unused(ino);
     drop(table);
-    if let Some(asked) = asked {
-        shared.take(&capability, asked);
+    if let Some(capability) = asks {
+        shared.take(&capability);
     }
 }
 

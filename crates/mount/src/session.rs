@@ -59,6 +59,7 @@ fn hint(error: &io::Error) -> &'static str {
 pub struct Mounted {
     session: Session<MountedFiles>,
     sessions: Arc<Sessions>,
+    mappings: Arc<Mappings>,
     place: PathBuf,
 }
 
@@ -90,10 +91,9 @@ pub fn mount(path: &Path, options: &Options) -> Result<Mounted, MountError> {
     let mappings = Arc::new(Mappings::new(sessions.clone(), options.timeout));
     let files = MountedFiles::new(sessions.clone(), mappings.clone(), door.clone(), options);
     let session = Session::new(files, &place, &config(options)).map_err(|error| refusal(&place, error))?;
-    mappings.open(session.notifier());
     let device = session.as_fd().try_clone_to_owned();
     door.open(device.map_err(|error| MountError::System { path: place.clone(), error })?);
-    Ok(Mounted { session, sessions, place })
+    Ok(Mounted { session, sessions, mappings, place })
 }
 
 fn config(options: &Options) -> Config {
@@ -148,7 +148,8 @@ impl Mounted {
 
     /// Serves programs until the mount ends.
     pub fn serve(self) -> io::Result<()> {
-        let Self { session, sessions, place } = self;
+        let Self { session, sessions, mappings, place } = self;
+        mappings.start(session.notifier())?;
         let (end, ended) = mpsc::channel::<()>();
         let sweeper = std::thread::Builder::new().name("sweeper".to_owned()).spawn(move || {
             while ended.recv_timeout(SWEEP_EVERY) == Err(RecvTimeoutError::Timeout) {

@@ -192,7 +192,9 @@ fn operate(
         Op::SetXattr => return store.set_xattr(caller, at, path, follow, path2, value, xattr_how(header), now),
         Op::RemoveXattr => return store.remove_xattr(caller, at, path, follow, path2, now),
         // These have their own functions.
-        Op::Read | Op::Write | Op::Lock | Op::TakeMapping | Op::GiveMapping | Op::AwaitMappings => return Err(StoreError::Invalid),
+        Op::Read | Op::Write | Op::Lock | Op::TakeMapping | Op::GiveMapping | Op::AwaitMappings => {
+            return Err(StoreError::Invalid);
+        }
     };
     reply.put(attr.as_bytes())
 }

@@ -192,9 +192,8 @@ impl<L> Table<L> {
 
     fn news(&self, session: Session) -> News {
         let Some(state) = self.sessions.get(&session) else { return News::default() };
-        let is_wanted = |ino: &&Ino| {
-            self.inodes.get(ino).is_some_and(|queue| queue.len() > 1 && queue.front() == Some(&session))
-        };
+        let is_wanted =
+            |ino: &&Ino| self.inodes.get(ino).is_some_and(|queue| queue.len() > 1 && queue.front() == Some(&session));
         let wanted = state.inodes.iter().filter(is_wanted).take(WANTED_MAX).copied().collect();
         News { session: state.number, version: state.version, wanted }
     }

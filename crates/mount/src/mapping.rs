@@ -27,9 +27,6 @@ const WAITING_MAX: usize = 4_096;
 const LISTEN_MAX: Duration = Duration::from_secs(1);
 /// Between two attempts to hear from a server that is away.
 const RETRY: Duration = Duration::from_millis(20);
-/// Before blocks are dropped again that came back: the first pause, and the longest.
-const PAUSE_MIN: Duration = Duration::from_micros(200);
-const PAUSE_MAX: Duration = Duration::from_millis(20);
 
 /// A page fault.
 pub struct Fault {
@@ -382,7 +379,6 @@ fn give_back(shared: &Shared) {
 }
 
 fn give_one_back(shared: &Shared, ino: u64) {
-    let mut pause = PAUSE_MIN;
     loop {
         let mut table = shared.table();
         let Some(file) = table.files.get_mut(&ino) else { return };
@@ -391,10 +387,7 @@ fn give_one_back(shared: &Shared, ino: u64) {
         match next {
             Next::Sweep => shared.drop_pages(ino, 0, 0),
             Next::Drop(block) => shared.drop_pages(ino, block * BLOCK_LEN, BLOCK_LEN),
-            Next::Pause => {
-                std::thread::sleep(pause);
-                pause = PAUSE_MAX.min(2 * pause);
-            }
+            Next::Pause(time) => std::thread::sleep(time),
             Next::Return => break,
         }
     }

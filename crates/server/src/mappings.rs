@@ -198,3 +198,164 @@ impl<L> Table<L> {
         News { session: state.number, version: state.version, wanted }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const A: Session = (0, 1);
+    const B: Session = (0, 2);
+    const C: Session = (7, 1);
+    const FILE: Ino = Ino(9);
+    const SOON: Nanos = Nanos::from_secs(1);
+
+    fn take(mappings: &Mappings<&'static str>, session: Session, ino: Ino) -> (bool, Vec<(&'static str, Vec<Ino>)>) {
+        let (is_held, _, told) = mappings.take(session, ino).unwrap();
+        (is_held, told.into_iter().map(heard).collect())
+    }
+
+    fn heard(told: Told<&'static str>) -> (&'static str, Vec<Ino>) {
+        (told.listener, told.news.unwrap().wanted)
+    }
+
+    /// Listens for the next change.
+    fn listen(mappings: &Mappings<&'static str>, session: Session, name: &'static str) {
+        let version = mappings.table().state(session).version;
+        assert_eq!(mappings.listen(session, version, SOON, name), None);
+    }
+
+    #[test]
+    fn one_has_it_and_hears_that_others_wait_who_get_it_in_their_order() {
+        let mappings = Mappings::new(100);
+        assert_eq!(take(&mappings, A, FILE), (true, vec![]));
+        listen(&mappings, A, "a");
+        assert_eq!(take(&mappings, B, FILE), (false, vec![("a", vec![FILE])]));
+        listen(&mappings, A, "a");
+        listen(&mappings, B, "b");
+        listen(&mappings, C, "c");
+        assert_eq!(take(&mappings, C, FILE), (false, vec![]), "A knows");
+        assert_eq!(take(&mappings, A, FILE), (true, vec![]), "to ask again changes nothing");
+        assert_eq!(mappings.give(A, FILE).map(heard), Some(("b", vec![FILE])), "B has it, and C waits");
+        assert_eq!(
+            (take(&mappings, B, FILE).0, take(&mappings, C, FILE).0, take(&mappings, A, FILE).0),
+            (true, false, false)
+        );
+        assert_eq!(mappings.give(C, FILE), None, "waits no more");
+        assert_eq!(mappings.give(B, FILE).map(heard), Some(("a", vec![])));
+    }
+
+    #[test]
+    fn who_goes_leaves_all_it_had() {
+        let mappings = Mappings::new(100);
+        for (session, ino) in [(A, 1), (A, 2), (A, 3), (B, 1), (C, 2), (B, 3), (C, 3)] {
+            take(&mappings, session, Ino(ino));
+        }
+        listen(&mappings, B, "b");
+        listen(&mappings, C, "c");
+        assert_eq!(mappings.end(A).into_iter().map(heard).collect::<Vec<_>>(), [("b", vec![]), ("c", vec![])]);
+        let held = |session| (1..4).map(|ino| take(&mappings, session, Ino(ino)).0).collect::<Vec<_>>();
+        assert_eq!((held(B), held(C)), (vec![true, false, true], vec![false, true, false]));
+        mappings.end(B);
+        mappings.end(C);
+        assert!(mappings.table().inodes.is_empty() && mappings.table().sessions.is_empty());
+    }
+
+    #[test]
+    fn who_listens_hears_what_it_does_not_know_or_that_time_has_passed() {
+        let mappings = Mappings::new(100);
+        take(&mappings, A, FILE);
+        take(&mappings, B, FILE);
+        let news = mappings.listen(A, 0, SOON, "late").unwrap().news.unwrap();
+        assert_eq!((news.session, news.wanted), (101, vec![FILE]));
+        assert_eq!(mappings.listen(A, news.version, SOON, "first"), None);
+        let told = mappings.listen(A, news.version, SOON, "second");
+        assert_eq!(told, Some(Told { listener: "first", news: None }));
+        assert_eq!(mappings.due(Nanos(SOON.0 - 1)), []);
+        assert_eq!(mappings.due(SOON).into_iter().map(heard).collect::<Vec<_>>(), [("second", vec![FILE])]);
+        assert_eq!(mappings.due(SOON), []);
+    }
+
+    #[test]
+    fn who_comes_back_is_another_session() {
+        let mappings = Mappings::<()>::new(100);
+        let (_, first, _) = mappings.take(A, FILE).unwrap();
+        assert_eq!(mappings.take(A, Ino(1)).unwrap().1, first);
+        mappings.end(A);
+        assert_ne!(mappings.take(A, FILE).unwrap().1, first);
+    }
+
+    #[test]
+    fn no_session_has_more_than_there_is_room_for() {
+        let mappings = Mappings::<()>::new(0);
+        for ino in 0..MAPPINGS_PER_SESSION_MAX as u64 {
+            mappings.take(A, Ino(ino)).unwrap();
+        }
+        assert_eq!(mappings.take(A, Ino(u64::MAX)), Err(TooMany));
+        assert!(mappings.take(A, Ino(5)).unwrap().0 && mappings.take(B, Ino(u64::MAX)).unwrap().0);
+        (0..MAPPINGS_PER_SESSION_MAX as u64).for_each(|ino| {
+            mappings.take(B, Ino(ino)).err();
+            mappings.listen(A, 0, SOON, ());
+        });
+        let news = mappings.listen(A, 0, SOON, ()).unwrap().news.unwrap();
+        assert_eq!(news.wanted.len(), WANTED_MAX);
+    }
+
+    proptest! {
+        #[test]
+        fn the_first_who_asked_and_did_not_go_has_it_and_nobody_misses_news(
+            steps in proptest::collection::vec((0..4u8, 0..3u64, 0..3u64), 1..80)
+        ) {
+            let mappings = Mappings::new(100);
+            // Who asked, by inode; and what each session was told last.
+            let mut queues: [Vec<u64>; 3] = Default::default();
+            let mut told: [(u64, Vec<Ino>); 3] = Default::default();
+            for (kind, who, ino) in steps {
+                let (session, queue) = ((0, who), &mut queues[ino as usize]);
+                let mut answered = Vec::new();
+                match kind {
+                    0 | 1 => {
+                        if !queue.contains(&who) {
+                            queue.push(who);
+                        }
+                        let (is_held, _, news) = mappings.take(session, Ino(ino)).unwrap();
+                        prop_assert_eq!(is_held, queue[0] == who);
+                        answered.extend(news);
+                    }
+                    2 => {
+                        queue.retain(|other| *other != who);
+                        answered.extend(mappings.give(session, Ino(ino)));
+                    }
+                    _ => {
+                        queues.iter_mut().for_each(|queue| queue.retain(|other| *other != who));
+                        answered.extend(mappings.end(session));
+                        told[who as usize] = Default::default();
+                    }
+                }
+                let mut hear = |told_now: Told<u64>| {
+                    if let Some(news) = told_now.news {
+                        told[told_now.listener as usize] = (news.version, news.wanted);
+                    }
+                };
+                answered.into_iter().for_each(&mut hear);
+                for who in 0..3 {
+                    let version = told[who as usize].0;
+                    mappings.listen((0, who), version, SOON, who).into_iter().for_each(&mut |told_now: Told<u64>| {
+                        if let Some(news) = told_now.news {
+                            told[who as usize] = (news.version, news.wanted);
+                        }
+                    });
+                    let version = told[who as usize].0;
+                    mappings.listen((0, who), version, SOON, who);
+                }
+                for who in 0..3 {
+                    // An inode that is given back is wanted no more; whatever is wanted has been told.
+                    let wanted = (0..3).filter(|ino| queues[*ino].len() > 1 && queues[*ino][0] == who);
+                    for ino in wanted {
+                        prop_assert!(told[who as usize].1.contains(&Ino(ino as u64)), "{who} does not know of {ino}");
+                    }
+                }
+            }
+        }
+    }
+}

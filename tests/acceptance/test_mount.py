@@ -249,7 +249,7 @@ class Mounts(Case):
     def test_sqlite_through_two_mounts_at_once(self):
         first = self.fresh()
         second = self.mount(self.served)
-        for mode in ["delete", "truncate", "persist"]:
+        for mode in ["delete", "truncate", "persist", "wal"]:
             with self.subTest(mode):
                 self.run_in(first, f"sqlite3 {mode}.db 'pragma journal_mode={mode}; create table done(transfers); "
                                    "insert into done values(0); create table account(id integer primary key, money); "

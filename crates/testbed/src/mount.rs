@@ -40,10 +40,24 @@ impl TestMount {
         self.process.wait().expect("the process ends");
     }
 
+    /// Stops the process that serves it, until [`Self::resume`].
+    pub fn pause(&self) {
+        self.signal(rustix::process::Signal::STOP);
+    }
+
+    /// Lets the process go on.
+    pub fn resume(&self) {
+        self.signal(rustix::process::Signal::CONT);
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.process);
+        rustix::process::kill_process(pid, signal).expect("a signal can be sent");
+    }
+
     /// Asks the process to end; gives whether it said that all went well.
     pub fn terminate(&mut self) -> bool {
-        let pid = rustix::process::Pid::from_child(&self.process);
-        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("a signal can be sent");
+        self.signal(rustix::process::Signal::TERM);
         self.process.wait().expect("the process ends").success()
     }
 

@@ -140,9 +140,12 @@ impl Mappings {
         let mut table = self.shared.table();
         let Some(file) = table.files.get_mut(&ino) else { return };
         file.writers -= 1;
-        if file.writers == 0 {
+        if file.writers > 0 {
+            return;
+        }
+        table.forget_if_unused(ino);
+        if table.files.contains_key(&ino) {
             table.recall(ino);
-            table.forget_if_unused(ino);
             drop(table);
             self.shared.returns.notify_one();
         }

@@ -42,11 +42,11 @@ class Hints(Case):
         # A compiler's wrapper may be there without what it includes and links.
         probe = self.local / f"probe{Path(source).suffix}"
         probe.write_text(PROBES[probe.suffix])
-        if compiler != "gcc" and subprocess.run([compiler, probe, "-o", self.local / "probe"], capture_output=True, timeout=60).returncode:
-            self.skipTest(f"{compiler} cannot compile: Debian's libopenmpi-dev, libmpich-dev, gfortran")
+        if compiler != "gcc" and subprocess.run([compiler, probe, "-o", self.local / "probe"], cwd=self.local, capture_output=True, timeout=60).returncode:
+            self.skipTest(f"{compiler} cannot compile: Debian's libopenmpi-dev, libmpich-dev, gfortran, libhdf5-openmpi-dev, libhdf5-mpich-dev")
         program = self.local / f"{Path(source).stem}-{compiler}"
-        shared = ["-shared", "-fPIC"] if compiler == "gcc" else []
-        subprocess.run([compiler, "-Wall", *shared, str(PROGRAMS / source), "-o", str(program)], check=True, timeout=60)
+        shared = {"gcc": ["-shared", "-fPIC"], "h5pfc": ["-shlib"]}.get(compiler.split(".")[0], [])
+        subprocess.run([compiler, "-Wall", *shared, str(PROGRAMS / source), "-o", str(program)], cwd=self.local, check=True, timeout=60)
         return program
 
     def hints_library(self):
@@ -107,6 +107,17 @@ class Hints(Case):
                 self.assertEqual(self.said([*program, self.local / "f"]), {"f": SHARED.format(16).split("|")})
                 server, created = self.served([*program, f"{PREFIX}/f"])
                 self.assertIn(created, [[(str(rank), "2", "true", "16")] for rank in range(2)])
+                self.assertEqual(self.contents(server, "f"), "a" * 8 + "b" * 8)
+
+    def test_mpi_and_hdf5_in_fortran_2008(self):
+        for mpi, start in STARTS.items():
+            with self.subTest(mpi):
+                program = [*start, self.compile("hints_f08.f90", "h5pfc.mpich" if mpi == "mpich" else "h5pfc.openmpi")]
+                hints = self.said([*program, self.local / "f"])
+                self.assertEqual(hints["f"], SHARED.format(16).split("|"))
+                self.assertLessEqual(set(SHARED.format(0).split("|")), set(hints["f.h5"]))
+                server, created = self.served([*program, f"{PREFIX}/f"])
+                self.assertEqual(sorted(hint[1:] for hint in created), [("2", "true", "0"), ("2", "true", "16")])
                 self.assertEqual(self.contents(server, "f"), "a" * 8 + "b" * 8)
 
     def test_hdf5_in_python(self):

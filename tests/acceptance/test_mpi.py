@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import service
@@ -40,6 +41,19 @@ class Mpi(SameAsLocalCase):
             with self.subTest(component):
                 done = self.same(f"{OPEN_MPI} --mca io {component} {SYSTEM_PYTHON} {PROGRAMS}/parallel_hdf5.py {component}.h5", env=ROOT)
                 self.assertRegex(done.stdout, r"^2 chunked=(\d+) contiguous=\1 interleaved=\1\n$", done.stderr)
+
+    def test_parallel_hdf5_in_c(self):
+        for mpi, start in [("mpich", "mpirun.mpich -np 2"), ("ompio", f"{OPEN_MPI} --mca io ompio"), ("romio321", f"{OPEN_MPI} --mca io romio321")]:
+            with self.subTest(mpi):
+                compiler = "h5pcc.mpich" if mpi == "mpich" else "h5pcc.openmpi"
+                self.needs(start.split()[0], compiler)
+                directory = tempfile.TemporaryDirectory(prefix="isonomia-programs-")
+                self.addCleanup(directory.cleanup)
+                program = f"{directory.name}/parallel_hdf5"
+                compiling = subprocess.run([compiler, "-shlib", "-Wall", "-o", program, f"{PROGRAMS}/parallel_hdf5.c"], cwd=directory.name, capture_output=True, text=True, timeout=60)
+                self.assertEqual(compiling.returncode, 0, compiling.stderr)
+                done = self.same(f"{start} {program} {mpi}.h5", env=ROOT | MPICH)
+                self.assertEqual(done.stdout, "2 ranks wrote and read\n", done.stderr)
 
     def test_mpi4py_on_ompio(self):
         self.mpi4py(f"{OPEN_MPI} --mca io ompio", *SOME_VIEWS)

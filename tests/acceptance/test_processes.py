@@ -40,6 +40,13 @@ class Processes(SharedServerCase):
     def test_reopening_a_stream_in_another_direction(self):
         self.run_here(self.programs / "reopen")
 
+    def test_a_library_that_reads_its_configuration_at_the_start(self):
+        library, program = self.programs / "libearly.so", self.programs / "early"
+        source = ["gcc", "-Wall", "-Wextra", "-Werror", PROGRAMS / "early.c"]
+        subprocess.run([*source, "-shared", "-fPIC", "-o", library], check=True, timeout=60)
+        subprocess.run([*source, "-DPROGRAM", "-o", program, library], check=True, timeout=60)
+        self.assertEqual("fine\nfine\n", self.bash(f"echo fine > early.conf; {program}; {program} > written; cat written").stdout)
+
     def test_many_processes_at_once(self):
         self.bash("for i in $(seq 40); do (seq $i > f$i; cat f$i > g$i) & done; wait; cat g* | md5sum")
         self.assertEqual("80\n", self.bash("ls | wc -l").stdout)

@@ -10,6 +10,7 @@ use crate::environment;
 use crate::foreign::{CPath, malloc_string};
 use crate::hook::{fail, returned};
 use crate::placeholder::{self, Memory};
+use crate::process;
 use crate::serve::{by_fd, by_path, refusal};
 use isonomia_client::{Client, Error, FileKind, Ino};
 use rustix::io::Errno;
@@ -32,7 +33,9 @@ const CONTENT_LEN: usize = 16;
 /// When what was found at the start was made.
 static MADE_AT: AtomicU64 = AtomicU64::new(0);
 /// The inode, 0 for a working directory of the kernel's.
-static CURRENT: AtomicU64 = AtomicU64::new(0);
+static CURRENT: AtomicU64 = AtomicU64::new(UNKNOWN);
+/// Until what the program before left was looked at.
+const UNKNOWN: u64 = u64::MAX;
 /// The descriptor that tells the next program.
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 
@@ -41,8 +44,16 @@ static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 pub fn current() -> Option<Ino> {
     match CURRENT.load(Ordering::Relaxed) {
         0 => None,
+        UNKNOWN => at_start(),
         ino => Some(Ino(ino)),
     }
+}
+
+/// A library may be initialized, and use a relative path, before this one.
+#[cold]
+fn at_start() -> Option<Ino> {
+    process::adopt_inherited();
+    Some(CURRENT.load(Ordering::Relaxed)).filter(|ino| ![0, UNKNOWN].contains(ino)).map(Ino)
 }
 
 /// The descriptor that tells the next program, if there is one.
@@ -74,6 +85,8 @@ pub fn found(fd: c_int) -> bool {
 
 /// Takes over what was found, unless this program was started in a directory of the kernel's after all.
 pub fn adopt() {
+    // Nothing was found.
+    let _ = CURRENT.compare_exchange(UNKNOWN, 0, Ordering::Relaxed, Ordering::Relaxed);
     if current().is_some() && !is_nowhere() {
         forget();
     }

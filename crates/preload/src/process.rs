@@ -8,6 +8,7 @@ use crate::{connection, cwd, description, hint, lock, mapping, number, placehold
 use rustix::io::Errno;
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Inherited descriptors that are looked at; a program that leaves more of ours open loses the rest with EBADF.
 const INHERITED_MAX: usize = 4096;
@@ -35,10 +36,14 @@ extern "C" fn start() {
     unsafe { __register_atfork(Some(before_fork), Some(after_fork), Some(after_fork_in_child), std::ptr::null_mut()) };
 }
 
-/// Finds the placeholders and the working directory that the program before left.
-fn adopt_inherited() {
+/// Finds the placeholders and the working directory that the program before left, the first time that it is called.
+pub fn adopt_inherited() {
+    static IS_DONE: AtomicBool = AtomicBool::new(false);
+    if IS_DONE.swap(true, Ordering::Relaxed) {
+        return;
+    }
     let mut fds = [-1; INHERITED_MAX];
-    let Ok(count) = placeholder::list_descriptors(&mut fds) else { return };
+    let count = placeholder::list_descriptors(&mut fds).unwrap_or(0);
     // Descriptors of one open file share one description; the number of the open file tells.
     let mut known: Vec<(u64, RawFd)> = Vec::new();
     for fd in fds.iter().take(count).copied() {

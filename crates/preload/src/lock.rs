@@ -212,6 +212,9 @@ fn set(
         }
         let pause = rustix::thread::Timespec { tv_sec: 0, tv_nsec: pause_ns as _ };
         if let rustix::thread::NanosleepRelativeResult::Interrupted(_) = rustix::thread::nanosleep(&pause) {
+            // Tells the server that the owner waits no more, or it would be taken for a part of a circle for a while. One
+            // that cannot be told forgets it by itself.
+            let _ = client.lock_in_the_way(&file.capability, owner, range, kind);
             return Err(refusal(Errno::INTR));
         }
         pause_ns = (pause_ns * 2).min(PAUSE_NS_MAX);

@@ -107,6 +107,20 @@ def main():
     fcntl.lockf(again, fcntl.LOCK_UN)
     print("circle:", sorted([mine, other.stdout.read().strip()]))
 
+    # Who was interrupted waits no more, and is no part of a circle.
+    fcntl.lockf(again, fcntl.LOCK_EX, 1, 0)
+    code = (
+        "import fcntl, signal; from locks import *; f = open('locked', 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX, 1, 1)\n"
+        "def stop(*_): raise InterruptedError(errno.EINTR, '')\n"
+        "signal.signal(signal.SIGALRM, stop)\n"
+        "def wait(): signal.setitimer(signal.ITIMER_REAL, 0.2); fcntl.lockf(f, fcntl.LOCK_EX, 1, 0)\n"
+        "print(outcome(wait), flush=True); time.sleep(0.3)"
+    )
+    other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    print("gives up:", other.stdout.readline().strip())
+    print("no circle:", outcome(fcntl.lockf, again, fcntl.LOCK_EX, 1, 1))
+    other.wait()
+
 
 if __name__ == "__main__":
     main()

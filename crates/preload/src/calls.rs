@@ -12,6 +12,7 @@
 //!   calls from inside the C library, which is part of such programs, must stay as they are.
 //! * Types are those of C, wrapped as in [`crate::foreign`]. `...` as the last argument stands for any number of arguments,
 //!   which the function behind gets as one [`Arguments`].
+//! * `; caller` after the arguments is for a function that looks at its caller: see [`mod@crate::onward`].
 //! * `what` is `family::function`, which does the call; or an errno: a call on a descriptor of ours, the first argument,
 //!   fails with it, and every other call goes on to the real function.
 //!
@@ -327,6 +328,9 @@ calls! {
             environment: exec::List
         ) -> c_int = spawn::posix_spawnp;
     }
+    served "Libraries" {
+        [dlopen] (path: CPath, flags: c_int; caller) -> Opaque = library::dlopen;
+    }
     served "The user and the groups" {
         setuid(uid: uid_t) -> c_int = user::setuid;
         setgid(gid: gid_t) -> c_int = user::setgid;
@@ -454,8 +458,8 @@ calls! {
         posix_spawn_file_actions_init posix_spawn_file_actions_addclose posix_spawn_file_actions_adddup2
         posix_spawn_file_actions_addclosefrom_np posix_spawn_file_actions_addtcsetpgrp_np
     }
-    passed "A library under the prefix is not found: the C library looks by the place of its caller, which a hook would hide" {
-        dlopen dlmopen
+    passed "A library under the prefix is not found" {
+        dlmopen
     }
     passed "Catalogs and tables that the system administrator names" {
         bindtextdomain catopen utmpname utmpxname updwtmp updwtmpx

@@ -57,6 +57,10 @@ impl CPath {
         Self(text.as_ptr())
     }
 
+    pub fn as_ptr(self) -> *const c_char {
+        self.0
+    }
+
     /// The bytes without the NUL; `None` for a null pointer.
     pub fn bytes<'a>(self) -> Option<&'a [u8]> {
         // SAFETY: the caller's promise.

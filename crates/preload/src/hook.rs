@@ -193,6 +193,16 @@ macro_rules! entry {
         }
         variadic! { $name($($arg)+) by $name::with_list }
     };
+    ($name:ident ($($arg:ident: $ty:ty),+; caller) -> $ret:ty = [$module:ident::$function:ident]) => {
+        mod $name {
+            use super::*;
+            /// What the instructions below call.
+            pub extern "C" fn ask($($arg: $ty),+) -> $crate::library::Onward {
+                $crate::$module::$function($($arg),+)
+            }
+        }
+        onward! { $name by $name::ask }
+    };
 }
 
 /// Defines the function that the entry of one name stands before; those with any number of arguments need none.
@@ -218,6 +228,18 @@ macro_rules! real {
         }
     };
     ($name:ident ($($arg:ident: $ty:ty),+, ...) -> $ret:ty = $what:tt) => {};
+    ($name:ident ($($arg:ident: $ty:ty),+; caller) -> $ret:ty = $what:tt) => {
+        /// Where it is.
+        pub fn $name() -> *mut c_void {
+            static SYMBOL: $crate::hook::Symbol = $crate::hook::Symbol::new(
+                match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+                    Ok(name) => name,
+                    Err(_) => c"",
+                },
+            );
+            SYMBOL.address()
+        }
+    };
 }
 
 /// As above: what the linker calls `__real_…`.
@@ -236,4 +258,14 @@ macro_rules! real {
         }
     };
     ($name:ident ($($arg:ident: $ty:ty),+, ...) -> $ret:ty = $what:tt) => {};
+    ($name:ident ($($arg:ident: $ty:ty),+; caller) -> $ret:ty = $what:tt) => {
+        /// Where it is.
+        pub fn $name() -> *mut c_void {
+            unsafe extern "C" {
+                #[link_name = concat!("__real_", stringify!($name))]
+                fn wrapped();
+            }
+            wrapped as *mut c_void
+        }
+    };
 }

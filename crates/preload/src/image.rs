@@ -186,6 +186,19 @@ fn interpreter(head: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     (end > 0).then_some((&line[..end], (!argument.is_empty()).then_some(argument)))
 }
 
+/// A copy of the library `path` below `at`.
+pub fn library(client: &Client, at: Ino, path: &[u8]) -> Result<Memory, Error> {
+    let how = OpenHow { access: access::READ, number: number::fresh().map_err(refusal)?, ..OpenHow::default() };
+    let file = client.open(at, path, &how)?;
+    let copied = match file.attr.kind() {
+        FileKind::Regular => copy(client, &file, file.attr.size_bytes),
+        _ => Err(refusal(Errno::INVAL)),
+    };
+    // As above.
+    let _ = client.release(Ino(file.capability.ino), how.number);
+    copied
+}
+
 fn copy(client: &Client, file: &OpenFile, len: u64) -> Result<Memory, Error> {
     if len > PROGRAM_LEN_MAX {
         return Err(refusal(Errno::NOMEM));

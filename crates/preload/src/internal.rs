@@ -2,7 +2,7 @@
 //!
 //! To programs they are closed: closing one gives EBADF, and a range is closed around them.
 
-use crate::cwd;
+use crate::{cwd, library};
 use rustix::io::Errno;
 use std::ffi::{c_int, c_uint};
 
@@ -12,7 +12,7 @@ const PARKED_BELOW: c_uint = 65_536;
 /// EBADF for a descriptor of this library's.
 #[inline]
 pub fn guard(fd: c_int) -> Result<(), Errno> {
-    let own = isonomia_client::owns_descriptor(fd) || cwd::descriptor() == Some(fd);
+    let own = isonomia_client::owns_descriptor(fd) || cwd::descriptor() == Some(fd) || library::owns_descriptor(fd);
     if own { Err(Errno::BADF) } else { Ok(()) }
 }
 

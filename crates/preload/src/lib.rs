@@ -23,6 +23,8 @@
 mod hook;
 #[macro_use]
 mod variadic;
+#[macro_use]
+mod onward;
 mod aio;
 mod attr;
 mod calls;
@@ -41,6 +43,7 @@ mod hint;
 mod image;
 mod internal;
 mod kernel_queue;
+mod library;
 mod link;
 mod lock;
 mod mapping;

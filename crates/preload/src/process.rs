@@ -4,7 +4,9 @@
 use crate::calls::real;
 use crate::description::Description;
 use crate::foreign::CPath;
-use crate::{connection, cwd, description, hint, lock, mapping, number, placeholder, recycle, spawn, stdio, table};
+use crate::{
+    connection, cwd, description, hint, library, lock, mapping, number, placeholder, recycle, spawn, stdio, table,
+};
 use rustix::io::Errno;
 use std::ffi::{c_int, c_void};
 use std::os::fd::RawFd;
@@ -75,9 +77,11 @@ extern "C" fn before_fork() {
     mapping::lock_before_fork();
     recycle::lock_before_fork();
     hint::lock_before_fork();
+    library::lock_before_fork();
 }
 
 extern "C" fn after_fork() {
+    library::unlock_after_fork();
     hint::unlock_after_fork();
     recycle::unlock_after_fork();
     mapping::unlock_after_fork();

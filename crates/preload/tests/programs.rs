@@ -102,6 +102,11 @@ fn programs_that_take_other_users() {
 }
 
 #[test]
+fn libraries_are_loaded() {
+    compare("libraries.sh", &["cc", "python3"]);
+}
+
+#[test]
 fn extended_attributes() {
     compare("xattrs.sh", &["python3", "rsync", "tar"]);
 }

@@ -1,0 +1,130 @@
+//! `dlopen` of libraries that lie under the prefix.
+//!
+//! The kernel cannot map a file of ours, so the library is loaded from a copy in a memory file, by its name in
+//! `/proc/self/fd`. The C library knows what is loaded by that name: the copy stays open, out of the program's reach, and
+//! the same file gets the same name again. A file that has changed since is another library. Libraries that this one
+//! needs are looked for where the C library looks, and a `$ORIGIN` means nothing.
+//!
+//! The C library also looks at *who* calls, for the directories that the caller was linked with. So the hook does not call
+//! it but goes on to it with another path, as if it had never been there.
+
+use crate::calls::real;
+use crate::foreign::{CPath, malloc_string};
+use crate::image;
+use crate::placeholder::{Memory, proc_path};
+use crate::serve::{by_path, refusal};
+use crate::spin::Spin;
+use isonomia_client::{Attr, Client, Error, Ino, Timestamp};
+use rustix::io::Errno;
+use std::cell::Cell;
+use std::ffi::{c_char, c_int, c_void};
+use std::os::fd::{IntoRawFd, RawFd};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Libraries of one process, ever.
+const LIBRARIES_MAX: usize = 1024;
+/// Copies have numbers from here on if the limit allows, out of the way of programs that choose numbers.
+const DESCRIPTOR_MIN: c_int = 500;
+
+static COPIES: Spin<Vec<Library>> = Spin::new(Vec::new());
+static COPY_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+thread_local! {
+    /// The path with which the C library went on last, which it has copied since. Plain data without a destructor.
+    static PATH: Cell<*mut c_char> = const { Cell::new(std::ptr::null_mut()) };
+}
+
+/// Where a call goes on: what two registers hold when the hook's function returns.
+#[repr(C)]
+pub struct Onward {
+    path: *const c_char,
+    function: *mut c_void,
+}
+
+/// A library that was copied.
+struct Library {
+    ino: u64,
+    changed: Timestamp,
+    copy: RawFd,
+}
+
+/// The lock of the list, for [`crate::process`].
+pub fn lock_before_fork() {
+    COPIES.acquire();
+}
+
+/// See [`lock_before_fork`].
+pub fn unlock_after_fork() {
+    COPIES.release();
+}
+
+/// Whether `fd` is a copy's.
+#[inline]
+pub fn owns_descriptor(fd: c_int) -> bool {
+    COPY_COUNT.load(Ordering::Relaxed) > 0 && COPIES.lock().iter().any(|library| library.copy == fd)
+}
+
+fn known(attr: &Attr) -> Option<RawFd> {
+    let copies = COPIES.lock();
+    copies.iter().find(|library| library.ino == attr.ino && library.changed == attr.ctime).map(|library| library.copy)
+}
+
+/// The descriptor of the copy of the library `path` below `at`; made if need be, unless it must be there.
+fn copy(client: &'static Client, at: Ino, path: &[u8], must_be_there: bool) -> Result<RawFd, Error> {
+    let attr = client.get_attr(at, path, true)?;
+    if let Some(copy) = known(&attr) {
+        return Ok(copy);
+    }
+    if must_be_there || COPY_COUNT.load(Ordering::Relaxed) >= LIBRARIES_MAX {
+        return Err(refusal(Errno::NOENT));
+    }
+    let memory = image::library(client, at, path)?;
+    let fresh = descriptor(&memory).map_err(refusal)?;
+    let mut copies = COPIES.lock();
+    copies.push(Library { ino: attr.ino, changed: attr.ctime, copy: fresh });
+    COPY_COUNT.store(copies.len(), Ordering::Relaxed);
+    Ok(fresh)
+}
+
+fn descriptor(memory: &Memory) -> Result<RawFd, Errno> {
+    let made = rustix::io::fcntl_dupfd_cloexec(memory.fd(), DESCRIPTOR_MIN);
+    made.or_else(|_| rustix::io::fcntl_dupfd_cloexec(memory.fd(), 3)).map(IntoRawFd::into_raw_fd)
+}
+
+/// Keeps a path for the C library.
+fn keep(path: &[u8]) -> *mut c_char {
+    let kept = malloc_string(path);
+    // SAFETY: from `malloc`, and of no use to anybody any more.
+    unsafe { libc::free(PATH.replace(kept).cast()) };
+    kept
+}
+
+extern "C" fn no_such_function() -> *mut c_void {
+    std::ptr::null_mut()
+}
+
+pub fn dlopen(path: CPath, flags: c_int) -> Onward {
+    let given = path.as_ptr();
+    // Only a path with a slash is one, to the C library.
+    let other = match path.bytes() {
+        Some(text) if text.contains(&b'/') => by_path(
+            libc::AT_FDCWD,
+            path,
+            |client, at, path| {
+                let copy = copy(client, at, path, flags & libc::RTLD_NOLOAD != 0)?;
+                Ok(keep(proc_path(copy).as_c_str().to_bytes()))
+            },
+            |_, theirs| match theirs.bytes() {
+                Some(text) if theirs.as_ptr() != given => keep(text),
+                _ => std::ptr::null_mut(),
+            },
+        ),
+        _ => std::ptr::null_mut(),
+    };
+    // What could not be copied the C library does not find either, where nothing is, and says so by the name that the
+    // program knows.
+    let path = if other.is_null() { given } else { other.cast_const() };
+    let function = real::dlopen();
+    let function = if function.is_null() { no_such_function as *mut c_void } else { function };
+    Onward { path, function }
+}

@@ -166,6 +166,30 @@ def becomes():
 
 
 in_child("becomes a program", becomes)
+
+
+def keeps():
+    os.pread(kept, 1, 0)
+    os.write(used, b"u")
+    os.read(go, 1)
+    os.setuid(USER)
+    os.set_inheritable(kept, True)
+    os.execvp("sh", ["sh", "-c", f"cat <&{kept}; echo"])
+
+
+# Its parent goes without the file: the one program has it, whose user the server does not know yet.
+kept = os.open("kept", os.O_CREAT | os.O_RDWR)
+os.pwrite(kept, b"kept", 0)
+os.unlink("kept")
+hears, used = os.pipe()
+go, goes = os.pipe()
+child = os.fork()
+if child == 0:
+    keeps()
+os.read(hears, 1)
+os.close(kept)
+os.write(goes, b"g")
+say("keeps what has no name", lambda: os.waitpid(child, 0)[1])
 for program in [["cat", "secret"], ["cat", "of-group"], ["touch", "touched"]]:
     done = subprocess.run(program, user=USER, group=GROUP, extra_groups=[], capture_output=True, text=True)
     print(program, done.returncode, done.stdout, done.stderr, flush=True)

@@ -2,16 +2,19 @@
 
 use crate::{Client, Error};
 use isonomia_proto::fs::Capability;
-use isonomia_proto::mapping::{NEWS_LEN_MAX, News};
+use isonomia_proto::mapping::{HAD, NEWS_LEN_MAX, News};
 use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_units::{Ino, Nanos};
 
 impl Client {
     /// Takes the mapping of a file for this session, or waits for it: whether it is there, and the session's number. To
-    /// be asked again when [`Self::await_mappings`] tells of a change.
-    pub fn take_mapping(&self, file: &Capability) -> Result<(bool, u64), Error> {
+    /// be asked again when [`Self::await_mappings`] tells of a change. `had_it` if the server gave it to an earlier session
+    /// of this process; a server that has just started answers others with EAGAIN.
+    pub fn take_mapping(&self, file: &Capability, had_it: bool) -> Result<(bool, u64), Error> {
         let mut reply = [0; NEWS_LEN_MAX];
-        let header = self.transact(RequestHeader::with_capability(Op::TakeMapping, file), [b"", b""], &mut reply)?;
+        let valid = if had_it { HAD } else { 0 };
+        let request = RequestHeader { valid, ..RequestHeader::with_capability(Op::TakeMapping, file) };
+        let header = self.transact(request, [b"", b""], &mut reply)?;
         let news = self.news(&reply, header.payload_len)?;
         Ok((header.value != 0, news.session))
     }

@@ -216,7 +216,7 @@ impl Shared {
     /// Asks the server for a mapping, and answers the faults that waited for it if it is there.
     fn take(&self, capability: &Capability) {
         let (faults, is_given) = loop {
-            let taken = self.client().and_then(|client| client.take_mapping(capability).map_err(|e| errno(&e)));
+            let taken = self.client().and_then(|client| client.take_mapping(capability, false).map_err(|e| errno(&e)));
             let mut table = self.table();
             if let Ok((_, session)) = taken {
                 table.meet(session);
@@ -224,8 +224,9 @@ impl Shared {
             let Some(file) = table.files.get_mut(&capability.ino) else { return };
             let (faults, is_given) = match taken {
                 Ok((true, _)) => (file.lease.given(Instant::now()), true),
-                Ok((false, _)) if file.lease.queued() => continue,
-                Ok((false, _)) => return,
+                // A server that has just started gives it later, too.
+                Ok((false, _)) | Err(Errno::AGAIN) if file.lease.queued() => continue,
+                Ok((false, _)) | Err(Errno::AGAIN) => return,
                 Err(_) => (file.lease.refused(), false),
             };
             table.waiting -= faults.len();
@@ -259,7 +260,7 @@ impl Shared {
         let doubtful: Vec<Capability> = table.files.values().filter(is_doubtful).map(|file| file.capability).collect();
         drop(table);
         for capability in doubtful {
-            let taken = self.client().and_then(|client| client.take_mapping(&capability).map_err(|e| errno(&e)));
+            let taken = self.client().and_then(|client| client.take_mapping(&capability, true).map_err(|e| errno(&e)));
             let mut table = self.table();
             let Ok((is_here, session)) = taken else {
                 table.has_doubts = true;

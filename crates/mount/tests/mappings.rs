@@ -201,7 +201,7 @@ fn mappings_survive_a_restart_of_the_server() {
     map.number(0).store(1, Ordering::Relaxed);
     server.restart();
     map.number(3).store(2, Ordering::Relaxed);
-    // A server that has forgotten who has it gives it to whoever asks first: so nothing may be left to be written back.
+    // On a machine that is too busy the mount may ask for it too late: so nothing is left to be written back.
     map.flush();
     let other = Mapped::new(&second.path().join("f"));
     assert_eq!((other.number(0).load(Ordering::Relaxed), other.number(3).load(Ordering::Relaxed)), (1, 2));

@@ -9,6 +9,10 @@ pub const WANTED_MAX: usize = 512;
 /// Bytes of the longest [`News`].
 pub const NEWS_LEN_MAX: usize = WORD_LEN * (2 + WANTED_MAX);
 
+/// Bit of [`RequestHeader::valid`](crate::request::RequestHeader::valid) of an
+/// [`Op::TakeMapping`](crate::request::Op::TakeMapping): the session had the mapping from a server that has forgotten it.
+pub const HAD: u32 = 1;
+
 const WORD_LEN: usize = size_of::<u64>();
 
 /// The state of a session's mappings.

@@ -114,7 +114,8 @@ ops! {
     ReleaseMany = 28,
     /// Takes the writable shared mapping of the inode of a capability to write: at most one session has it. `value` is 1
     /// if this one has it now; else it is 0, and the session is next after those who asked before it. Reply: a
-    /// [`News`](crate::mapping::News) without inodes. ENOLCK if the session has too many.
+    /// [`News`](crate::mapping::News) without inodes. ENOLCK if the session has too many; EAGAIN from a server that has
+    /// just started, but for a mapping that the session [had](crate::mapping::HAD).
     TakeMapping = 29,
     /// Gives the mapping of `ino` back, or waits for it no more.
     GiveMapping = 30,

@@ -98,7 +98,7 @@ impl Core {
             processes: Mutex::default(),
             departed: Departed::default(),
             locks: Locks::default(),
-            mappings: Mappings::new(clock::wall_number()),
+            mappings: Mappings::new(clock::wall_number(), clock::now()),
             stalled: AtomicUsize::new(0),
             awake: AtomicUsize::new(workers),
             asleep: AtomicUsize::new(0),

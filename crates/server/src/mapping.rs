@@ -6,7 +6,7 @@ use crate::core::Core;
 use crate::mappings::{Told, TooMany};
 use crate::target::Pending;
 use isonomia_proto::fs::access;
-use isonomia_proto::mapping::News;
+use isonomia_proto::mapping::{HAD, News};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_units::{Ino, Nanos};
 use rustix::io::Errno;
@@ -24,6 +24,9 @@ pub fn serve(core: &Core, connection: &Connection, header: &RequestHeader, room:
     if let Err(error) = core.store.verify_access(&header.capability(), access::WRITE) {
         return ReplyHeader::error(header.seq, error.errno());
     }
+    if header.valid & HAD == 0 && core.mappings.opens_at(clock::now()).is_some() {
+        return ReplyHeader::error(header.seq, Errno::AGAIN.raw_os_error().unsigned_abs());
+    }
     match core.mappings.take(session, ino) {
         Ok((is_held, session, told)) => {
             told.into_iter().for_each(|told| answer(core, told));
@@ -39,7 +42,10 @@ pub fn serve(core: &Core, connection: &Connection, header: &RequestHeader, room:
 /// Keeps a request for news until there is some.
 pub fn listen(core: &Core, pending: Pending) {
     let (session, header) = (pending.connection.process_key, pending.header);
-    let until = clock::now() + Nanos(header.ino2).min(LISTEN_MAX);
+    let now = clock::now();
+    let until = now + Nanos(header.ino2).min(LISTEN_MAX);
+    // Whoever got nothing so far asks again then.
+    let until = core.mappings.opens_at(now).map_or(until, |at| until.min(at));
     core.mappings.listen(session, header.offset, until, pending).into_iter().for_each(|told| answer(core, told));
 }
 

@@ -4,6 +4,9 @@
 //! wait: that is all that this table does about it, and a holder that does not answer keeps the others waiting until it
 //! disconnects.
 //!
+//! A server that starts knows of nobody who has a mapping from the server before it. So for a while it gives mappings to
+//! those only who say so.
+//!
 //! A session hears of its mappings by a request that stays unanswered until there is news, its *listener*: whatever
 //! `L` is, it is handed back with what to answer.
 //!
@@ -19,6 +22,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const MAPPINGS_PER_SESSION_MAX: usize = 4_096;
 /// Inodes of which anybody has the mapping.
 const MAPPINGS_MAX: usize = 1 << 18;
+
+/// Mounts that had mappings from an earlier server ask for them within this.
+const OPENS_AFTER: Nanos = Nanos::from_millis(500);
 
 /// A session: the key of a client process.
 pub type Session = (u32, u64);
@@ -42,6 +48,8 @@ pub struct Mappings<L> {
     table: Mutex<Table<L>>,
     /// Whether anybody ever took one, so that sessions without need not look.
     is_used: AtomicBool,
+    /// Before this, only those get a mapping who had it before.
+    opens_at: Nanos,
 }
 
 #[derive(Debug)]
@@ -63,10 +71,15 @@ struct State<L> {
 }
 
 impl<L> Mappings<L> {
-    /// No mappings. Numbers of sessions are above `start`: the numbers of an earlier server must be below.
-    pub fn new(start: u64) -> Self {
+    /// No mappings, as of `now`. Numbers of sessions are above `start`: the numbers of an earlier server must be below.
+    pub fn new(start: u64, now: Nanos) -> Self {
         let table = Table { inodes: HashMap::new(), sessions: HashMap::new(), last: start };
-        Self { table: Mutex::new(table), is_used: AtomicBool::new(false) }
+        Self { table: Mutex::new(table), is_used: AtomicBool::new(false), opens_at: now + OPENS_AFTER }
+    }
+
+    /// When those get a mapping who had none from an earlier server, if that is not yet.
+    pub fn opens_at(&self, now: Nanos) -> Option<Nanos> {
+        Some(self.opens_at).filter(|at| now < *at)
     }
 
     fn table(&self) -> MutexGuard<'_, Table<L>> {
@@ -227,7 +240,7 @@ mod tests {
 
     #[test]
     fn one_has_it_and_hears_that_others_wait_who_get_it_in_their_order() {
-        let mappings = Mappings::new(100);
+        let mappings = Mappings::new(100, Nanos::ZERO);
         assert_eq!(take(&mappings, A, FILE), (true, vec![]));
         listen(&mappings, A, "a");
         assert_eq!(take(&mappings, B, FILE), (false, vec![("a", vec![FILE])]));
@@ -247,7 +260,7 @@ mod tests {
 
     #[test]
     fn who_goes_leaves_all_it_had() {
-        let mappings = Mappings::new(100);
+        let mappings = Mappings::new(100, Nanos::ZERO);
         for (session, ino) in [(A, 1), (A, 2), (A, 3), (B, 1), (C, 2), (B, 3), (C, 3)] {
             take(&mappings, session, Ino(ino));
         }
@@ -263,7 +276,7 @@ mod tests {
 
     #[test]
     fn who_listens_hears_what_it_does_not_know_or_that_time_has_passed() {
-        let mappings = Mappings::new(100);
+        let mappings = Mappings::new(100, Nanos::ZERO);
         take(&mappings, A, FILE);
         take(&mappings, B, FILE);
         let news = mappings.listen(A, 0, SOON, "late").unwrap().news.unwrap();
@@ -278,7 +291,7 @@ mod tests {
 
     #[test]
     fn who_comes_back_is_another_session() {
-        let mappings = Mappings::<()>::new(100);
+        let mappings = Mappings::<()>::new(100, Nanos::ZERO);
         let (_, first, _) = mappings.take(A, FILE).unwrap();
         assert_eq!(mappings.take(A, Ino(1)).unwrap().1, first);
         mappings.end(A);
@@ -286,8 +299,18 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_has_just_started_gives_nothing_new() {
+        let start = Nanos::from_secs(5);
+        let mappings = Mappings::<()>::new(0, start);
+        let opens_at = start + OPENS_AFTER;
+        assert_eq!(mappings.opens_at(start), Some(opens_at));
+        assert_eq!(mappings.opens_at(Nanos(opens_at.0 - 1)), Some(opens_at));
+        assert_eq!(mappings.opens_at(opens_at), None);
+    }
+
+    #[test]
     fn no_session_has_more_than_there_is_room_for() {
-        let mappings = Mappings::<()>::new(0);
+        let mappings = Mappings::<()>::new(0, Nanos::ZERO);
         for ino in 0..MAPPINGS_PER_SESSION_MAX as u64 {
             mappings.take(A, Ino(ino)).unwrap();
         }
@@ -306,7 +329,7 @@ mod tests {
         fn the_first_who_asked_and_did_not_go_has_it_and_nobody_misses_news(
             steps in proptest::collection::vec((0..4u8, 0..3u64, 0..3u64), 1..80)
         ) {
-            let mappings = Mappings::new(100);
+            let mappings = Mappings::new(100, Nanos::ZERO);
             // Who asked, by inode; and what each session was told last.
             let mut queues: [Vec<u64>; 3] = Default::default();
             let mut told: [(u64, Vec<Ino>); 3] = Default::default();

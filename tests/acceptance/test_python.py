@@ -1,7 +1,9 @@
 """CPython's ways to files: open, os, shutil, tempfile, threads, subprocesses."""
 
 import textwrap
+from pathlib import Path
 
+import service
 from service import SharedServerCase
 
 
@@ -220,6 +222,16 @@ class Python(SharedServerCase):
             "python3 main.py; PYTHONPATH=. python3 -m main"
         ).stdout
         self.assertEqual(out.split(), ["42", "42"])
+
+    def test_a_package_with_libraries_runs_from_the_server(self):
+        environment = Path(service.isonomia()).parents[1] / "venv"
+        packages = next(environment.glob("lib/python3*/site-packages"), None)
+        if not packages or not (packages / "numpy.libs").exists():
+            self.skipTest("numpy is not installed with its libraries: scripts/setup acceptance does it")
+        self.run_here("cp", "-a", packages / "numpy", packages / "numpy.libs", ".")
+        script = "import numpy; print(numpy.__file__, numpy.linalg.det(2 * numpy.eye(3)).round())"
+        done = self.run_here(environment / "bin/python", "-c", script, env={"PYTHONPATH": self.directory}, watch=True)
+        self.assertEqual(done.stdout, f"{self.directory}/numpy/__init__.py 8.0\n")
 
 
 class PythonOverTcp(Python):

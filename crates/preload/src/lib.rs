@@ -33,6 +33,7 @@ mod cwd;
 mod description;
 mod descriptors;
 mod dir;
+mod elf;
 mod environment;
 mod exec;
 mod fcntl;

@@ -46,6 +46,10 @@ int main(int argc, char **argv)
 	waitpid(child, 0, 0);
 	printf("text: %d\n", dlopen("./text.so", RTLD_NOW) != 0);
 	printf("itself: %d, libc: %d, libm: %d\n", load(0, RTLD_NOW) != 0, load("libc.so.6", RTLD_NOW) != 0, load("libm.so.6", RTLD_NOW) != 0);
+	/* One that needs one beside it, which needs one below. */
+	void *needing = load("sub/needing.so", RTLD_NOW);
+	printf("needed: %d\n", call(needing, "sum"));
+	printf("of its own: %d\n", dlsym(RTLD_DEFAULT, "deep") == 0);
 	/* A changed file is another library, once nobody has the first. */
 	for (int i = 0; i < 6; i++)
 		dlclose(first);

@@ -173,7 +173,7 @@ impl Mappings {
             drop(table);
             return answer(fault);
         };
-        if is_full {
+        if is_full && !file.lease.is_here() {
             drop(table);
             return fail(fault, "too many wait");
         }

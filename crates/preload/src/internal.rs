@@ -12,14 +12,18 @@ const PARKED_BELOW: c_uint = 65_536;
 /// EBADF for a descriptor of this library's.
 #[inline]
 pub fn guard(fd: c_int) -> Result<(), Errno> {
-    let own = isonomia_client::owns_descriptor(fd) || cwd::descriptor() == Some(fd) || library::owns_descriptor(fd);
-    if own { Err(Errno::BADF) } else { Ok(()) }
+    if is_kept(fd) || library::owns_descriptor(fd) { Err(Errno::BADF) } else { Ok(()) }
+}
+
+fn is_kept(fd: c_int) -> bool {
+    isonomia_client::owns_descriptor(fd) || cwd::descriptor() == Some(fd)
 }
 
 /// The ranges from `first` to `last` that hold none of them. O(65,536) once, for a call that programs make rarely.
 pub fn around(first: c_uint, last: c_uint) -> Vec<(c_uint, c_uint)> {
-    let is_kept = |fd: &c_uint| c_int::try_from(*fd).is_ok_and(|fd| guard(fd).is_err());
-    split(first, last, (first..=last.min(PARKED_BELOW)).filter(is_kept).collect())
+    let is_kept = |fd: &c_uint| c_int::try_from(*fd).is_ok_and(is_kept);
+    let libraries = library::descriptors().into_iter().filter_map(|fd| c_uint::try_from(fd).ok());
+    split(first, last, (first..=last.min(PARKED_BELOW)).filter(is_kept).chain(libraries).collect())
 }
 
 fn split(mut first: c_uint, last: c_uint, mut kept: Vec<c_uint>) -> Vec<(c_uint, c_uint)> {

@@ -68,6 +68,11 @@ pub fn owns_descriptor(fd: c_int) -> bool {
     COPY_COUNT.load(Ordering::Relaxed) > 0 && COPIES.lock().iter().any(|library| library.copy == fd)
 }
 
+/// The descriptors of all copies.
+pub fn descriptors() -> Vec<c_int> {
+    COPIES.lock().iter().map(|library| library.copy).collect()
+}
+
 fn known(attr: &Attr) -> Option<RawFd> {
     let copies = COPIES.lock();
     copies.iter().find(|library| library.ino == attr.ino && library.changed == attr.ctime).map(|library| library.copy)

@@ -1,25 +1,10 @@
-//! What a shared library says of other libraries: which it needs, and where they are to be looked for. Of the format as
-//! this machine has it (System V ABI, "Dynamic Section"), and no more of it than that. Whatever is not as it must be says
-//! nothing.
+//! What a shared library says of other libraries: which it needs, and where they are to be looked for (System V ABI,
+//! "Dynamic Section").
 
-const HEADER_LEN: usize = 64;
-const SEGMENT_LEN: usize = 56;
-const ENTRY_LEN: usize = 16;
-/// A library has about ten segments and some hundred entries.
-const SEGMENTS_MAX: usize = 256;
-const ENTRIES_MAX: usize = 4096;
-/// The longest name, and the longest list of directories.
-const STRING_LEN_MAX: usize = 4096;
-
-/// 64 bits, in this machine's order of bytes.
-const IDENT: [u8; 6] = [0x7f, b'E', b'L', b'F', 2, if cfg!(target_endian = "little") { 1 } else { 2 }];
-const PT_LOAD: u32 = 1;
-const PT_DYNAMIC: u32 = 2;
-const DT_NULL: u64 = 0;
-const DT_NEEDED: u64 = 1;
-const DT_STRTAB: u64 = 5;
-const DT_RPATH: u64 = 15;
-const DT_RUNPATH: u64 = 29;
+use object::elf::{DT_NEEDED, DT_NULL, DT_RPATH, DT_RUNPATH, DT_STRTAB, DynamicTag, FileHeader64, PT_LOAD};
+use object::read::StringTable;
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
+use object::{Endianness, ReadRef};
 
 /// See the module.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -30,56 +15,28 @@ pub struct Needs {
     pub directories: Vec<Vec<u8>>,
 }
 
-struct Segment {
-    kind: u32,
-    offset: u64,
-    address: u64,
-    len: usize,
-}
-
-fn number(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_ne_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-fn short(bytes: &[u8], at: usize) -> Option<usize> {
-    Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?).into())
-}
-
-/// What the file needs, of which `read` gives as many bytes from an offset as there are, up to the length asked for.
-pub fn needs(read: impl Fn(u64, usize) -> Vec<u8>) -> Option<Needs> {
-    let header = read(0, HEADER_LEN);
-    if !header.starts_with(&IDENT) || short(&header, 54)? != SEGMENT_LEN {
-        return None;
-    }
-    let table = read(number(&header, 32)?, short(&header, 56)?.min(SEGMENTS_MAX) * SEGMENT_LEN);
-    let segment = |bytes: &[u8]| {
-        let kind = u32::from_ne_bytes(*bytes.first_chunk()?);
-        let len = usize::try_from(number(bytes, 32)?).ok()?;
-        Some(Segment { kind, offset: number(bytes, 8)?, address: number(bytes, 16)?, len })
+/// What a file needs. Nothing is known of one that is no library for machines of 64 bits, or not as it must be.
+pub fn needs<'data>(data: impl ReadRef<'data>) -> Option<Needs> {
+    let header = FileHeader64::<Endianness>::parse(data).ok()?;
+    let endian = header.endian().ok()?;
+    let segments = header.program_headers(endian, data).ok()?;
+    let entries = segments.iter().find_map(|segment| segment.dynamic(endian, data).ok().flatten())?;
+    let all = |wanted: DynamicTag| {
+        let ours = entries.iter().take_while(|entry| entry.tag(endian) != DT_NULL);
+        ours.filter(move |entry| entry.tag(endian) == wanted)
     };
-    let segments: Vec<Segment> = table.chunks_exact(SEGMENT_LEN).map(segment).collect::<Option<_>>()?;
-    let dynamic = segments.iter().find(|segment| segment.kind == PT_DYNAMIC)?;
-    let entries = read(dynamic.offset, dynamic.len.min(ENTRIES_MAX * ENTRY_LEN));
-    let entries: Vec<(u64, u64)> = entries
-        .chunks_exact(ENTRY_LEN)
-        .filter_map(|entry| Some((number(entry, 0)?, number(entry, 8)?)))
-        .take_while(|(tag, _)| *tag != DT_NULL)
-        .collect();
-    let all = |wanted: u64| entries.iter().filter(move |(tag, _)| *tag == wanted).map(|(_, value)| *value);
-    let strings = all(DT_STRTAB).next()?;
-    let strings_at = segments.iter().filter(|segment| segment.kind == PT_LOAD).find_map(|segment| {
-        let within = strings.checked_sub(segment.address)?;
-        (within < segment.len as u64).then(|| segment.offset.checked_add(within)).flatten()
+    let address = all(DT_STRTAB).next()?.val(endian);
+    let strings = segments.iter().filter(|segment| segment.p_type(endian) == PT_LOAD).find_map(|segment| {
+        let within = address.checked_sub(segment.p_vaddr(endian))?;
+        let (start, len) = segment.file_range(endian);
+        (within < len).then(|| Some(StringTable::new(data, start.checked_add(within)?, start.checked_add(len)?)))?
     })?;
-    let string = |at: u64| {
-        let bytes = read(strings_at.checked_add(at)?, STRING_LEN_MAX);
-        Some(bytes[..bytes.iter().position(|byte| *byte == 0)?].to_vec())
-    };
+    let string = |entry: &<FileHeader64<Endianness> as FileHeader>::Dyn| entry.string(endian, strings).ok();
     // The older kind counts only without the newer one.
     let directories = all(DT_RUNPATH).next().or_else(|| all(DT_RPATH).next()).and_then(string).unwrap_or_default();
     let directories = directories.split(|byte| *byte == b':').filter(|directory| !directory.is_empty());
     Some(Needs {
-        libraries: all(DT_NEEDED).filter_map(string).collect(),
+        libraries: all(DT_NEEDED).filter_map(string).map(<[u8]>::to_vec).collect(),
         directories: directories.map(<[u8]>::to_vec).collect(),
     })
 }
@@ -88,17 +45,10 @@ pub fn needs(read: impl Fn(u64, usize) -> Vec<u8>) -> Option<Needs> {
 mod tests {
     use super::*;
 
-    fn needs_of(bytes: &[u8]) -> Option<Needs> {
-        needs(|at, len| {
-            let rest = bytes.get(usize::try_from(at).unwrap_or(usize::MAX)..).unwrap_or_default();
-            rest[..len.min(rest.len())].to_vec()
-        })
-    }
-
     #[test]
     fn this_program_needs_the_c_library() {
         let program = std::fs::read("/proc/self/exe").unwrap();
-        let found = needs_of(&program).unwrap();
+        let found = needs(&program[..]).unwrap();
         assert!(found.libraries.contains(&b"libc.so.6".to_vec()), "{found:?}");
     }
 
@@ -107,13 +57,13 @@ mod tests {
         let mut program = std::fs::read("/proc/self/exe").unwrap();
         program.truncate(1 << 16);
         for bytes in [&b""[..], b"#!/bin/sh", b"\x7fELF", &program[..64], &program[..200]] {
-            assert!(needs_of(bytes).is_none_or(|needs| needs == Needs::default()));
+            assert!(needs(bytes).is_none_or(|needs| needs == Needs::default()));
         }
         // Every field of the header and of the first segments, with everything that it must not be.
         for at in 0..600 {
             for value in [0, 1, 0x7f, 0xff] {
                 let before = std::mem::replace(&mut program[at], value);
-                let _ = needs_of(&program);
+                let _ = needs(&program[..]);
                 program[at] = before;
             }
         }

@@ -17,9 +17,11 @@ use crate::serve::{Routed, by_path, refusal, route};
 use crate::spin::Spin;
 use crate::{connection, elf, image};
 use isonomia_client::{Attr, Client, Error, Ino, Timestamp};
+use object::ReadCache;
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::ffi::{c_char, c_int, c_void};
+use std::fs::File;
 use std::os::fd::{BorrowedFd, IntoRawFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -99,14 +101,9 @@ fn copy(client: &'static Client, at: Ino, path: &[u8], must_be_there: bool) -> R
 /// Loads those of the libraries that `copy`, a copy of `path`, needs which lie under the prefix.
 fn load_needed(path: &[u8], copy: RawFd, depth: usize) {
     // SAFETY: copies stay open.
-    let file = unsafe { BorrowedFd::borrow_raw(copy) };
-    let read = |at, len| {
-        let mut bytes = vec![0; len];
-        let count = rustix::io::pread(file, &mut bytes, at).unwrap_or(0);
-        bytes.truncate(count);
-        bytes
-    };
-    let Some(needs) = elf::needs(read).filter(|_| depth < DEPTH_MAX) else { return };
+    let Ok(file) = unsafe { BorrowedFd::borrow_raw(copy) }.try_clone_to_owned() else { return };
+    let data = ReadCache::new(File::from(file));
+    let Some(needs) = elf::needs(&data).filter(|_| depth < DEPTH_MAX) else { return };
     let (origin, _) = split_last(path);
     for name in needs.libraries.iter().filter(|name| !name.contains(&b'/')) {
         let candidates =

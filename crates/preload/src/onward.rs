@@ -1,21 +1,9 @@
 //! Hooks that leave no trace: a function of ours says with which first argument to go on to which function, and the caller's
 //! return address stays what it was. For functions that look at their caller, and have two arguments.
 
-/// Exports `$name`, which asks `$function` with its arguments and goes on to where that says.
-#[cfg(target_arch = "x86_64")]
-macro_rules! onward {
-    ($name:ident by $function:path) => {
-        onward! { @ $name by $function,
-            "push rsi",
-            ".cfi_adjust_cfa_offset 8",
-            "call {function}",
-            "pop rsi",
-            ".cfi_adjust_cfa_offset -8",
-            "mov rdi, rax",
-            "jmp rdx",
-        }
-    };
-    (@ $name:ident by $function:path, $($line:literal,)+) => {
+/// Exports `$name`, made of these instructions.
+macro_rules! naked {
+    ($name:ident by $function:path, $($line:literal,)+) => {
         #[cfg_attr(not(any(test, feature = "wrap")), unsafe(no_mangle))]
         #[cfg_attr(all(feature = "wrap", not(test)), unsafe(export_name = concat!("__wrap_", stringify!($name))))]
         #[unsafe(naked)]
@@ -25,10 +13,26 @@ macro_rules! onward {
     };
 }
 
+/// Exports `$name`, which asks `$function` with its arguments and goes on to where that says.
+#[cfg(target_arch = "x86_64")]
+macro_rules! onward {
+    ($name:ident by $function:path) => {
+        naked! { $name by $function,
+            "push rsi",
+            ".cfi_adjust_cfa_offset 8",
+            "call {function}",
+            "pop rsi",
+            ".cfi_adjust_cfa_offset -8",
+            "mov rdi, rax",
+            "jmp rdx",
+        }
+    };
+}
+
 #[cfg(target_arch = "aarch64")]
 macro_rules! onward {
     ($name:ident by $function:path) => {
-        onward! { @ $name by $function,
+        naked! { $name by $function,
             "stp x29, x30, [sp, #-32]!",
             ".cfi_adjust_cfa_offset 32",
             ".cfi_rel_offset x30, 8",
@@ -39,14 +43,6 @@ macro_rules! onward {
             "ldp x29, x30, [sp], #32",
             ".cfi_adjust_cfa_offset -32",
             "br x16",
-        }
-    };
-    (@ $name:ident by $function:path, $($line:literal,)+) => {
-        #[cfg_attr(not(any(test, feature = "wrap")), unsafe(no_mangle))]
-        #[cfg_attr(all(feature = "wrap", not(test)), unsafe(export_name = concat!("__wrap_", stringify!($name))))]
-        #[unsafe(naked)]
-        pub extern "C" fn $name() {
-            std::arch::naked_asm!(".cfi_startproc", $($line,)+ ".cfi_endproc", function = sym $function)
         }
     };
 }

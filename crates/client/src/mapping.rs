@@ -1,9 +1,9 @@
 //! Writable shared mappings: at most one session has that of a file.
 
-use crate::{Client, Error};
+use crate::{Client, Error, OpenFile};
 use isonomia_proto::fs::Capability;
 use isonomia_proto::mapping::{HAD, NEWS_LEN_MAX, News};
-use isonomia_proto::request::{Op, RequestHeader};
+use isonomia_proto::request::{Op, RequestHeader, flag};
 use isonomia_units::{Ino, Nanos};
 
 impl Client {
@@ -22,6 +22,13 @@ impl Client {
     /// Gives the mapping of `ino` back, or waits for it no more.
     pub fn give_mapping(&self, ino: Ino) -> Result<(), Error> {
         self.transact(RequestHeader::new(Op::GiveMapping, ino), [b"", b""], &mut []).map(|_| ())
+    }
+
+    /// Writes what was stored in the mapping of a file, as [`Self::write_at`]; the server does so only while this session
+    /// has the mapping. EAGAIN if nobody has it (a server that has just started, or lost the session: to be taken again);
+    /// EIO if another session has it.
+    pub fn write_back(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize, Error> {
+        self.transfer_write(file, offset, data, flag::WRITE_BACK)
     }
 
     /// How the session's mappings stand once they are no longer as they were at version `seen`, or after `most`, which is

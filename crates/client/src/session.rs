@@ -391,8 +391,9 @@ mod tests {
     #[test]
     fn what_creates_or_removes_names_is_not_repeated() {
         let repeat = |op, flags| may_repeat(&RequestHeader { flags, ..RequestHeader::new(op, Ino::ROOT) });
-        assert!(repeat(Op::Read, 0) && repeat(Op::Write, 0) && repeat(Op::Open, flag::CREATE));
-        assert!(!repeat(Op::Write, flag::APPEND) && !repeat(Op::Open, flag::CREATE | flag::EXCLUSIVE));
+        assert!(repeat(Op::Read, 0) && repeat(Op::Write, 0) && repeat(Op::Write, flag::WRITE_BACK));
+        assert!(!repeat(Op::Write, flag::APPEND));
+        assert!(repeat(Op::Open, flag::CREATE) && !repeat(Op::Open, flag::CREATE | flag::EXCLUSIVE));
         for op in [Op::Mkdir, Op::Rmdir, Op::Unlink, Op::Rename, Op::Link, Op::Symlink, Op::Mknod, Op::ReserveAppend] {
             assert!(!repeat(op, 0), "{op:?}");
         }

@@ -31,7 +31,8 @@ enum End {
 /// The bytes of a transfer: into the program's buffer, or out of it.
 enum Side<'a> {
     Read(&'a mut [u8]),
-    Write(&'a [u8]),
+    /// With bits of [`flag`] for every piece.
+    Write(&'a [u8], u16),
 }
 
 /// One piece of a transfer: a range on one target, small enough for one request.
@@ -45,14 +46,21 @@ impl Side<'_> {
     fn len(&self) -> usize {
         match self {
             Self::Read(buffer) => buffer.len(),
-            Self::Write(data) => data.len(),
+            Self::Write(data, _) => data.len(),
         }
     }
 
     fn op(&self) -> Op {
         match self {
             Self::Read(_) => Op::Read,
-            Self::Write(_) => Op::Write,
+            Self::Write(..) => Op::Write,
+        }
+    }
+
+    fn flags(&self) -> u16 {
+        match self {
+            Self::Read(_) => 0,
+            Self::Write(_, flags) => *flags,
         }
     }
 }
@@ -62,8 +70,9 @@ impl Client {
         self.transfer(file, offset, Side::Read(buffer))
     }
 
-    pub(crate) fn transfer_write(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize, Error> {
-        self.transfer(file, offset, Side::Write(data))
+    /// `flags` go with every piece.
+    pub(crate) fn transfer_write(&self, file: &OpenFile, offset: u64, data: &[u8], flags: u16) -> Result<usize, Error> {
+        self.transfer(file, offset, Side::Write(data, flags))
     }
 
     pub(crate) fn transfer_append(&self, file: &OpenFile, data: &[u8]) -> Result<(u64, usize), Error> {
@@ -77,13 +86,12 @@ impl Client {
         let mut request = RequestHeader::with_capability(Op::ReserveAppend, &file.capability);
         request.len = len as u32;
         let offset = self.transact(request, [b"", b""], &mut [])?.value;
-        Ok((offset, self.transfer(file, offset, Side::Write(&data[..len]))?))
+        Ok((offset, self.transfer(file, offset, Side::Write(&data[..len], 0))?))
     }
 
     /// An append that fits one request: the server finds the end and writes there in one step.
     fn append_at_once(&self, file: &OpenFile, data: &[u8]) -> Result<(u64, usize), Error> {
-        let mut request = piece(file, Op::Write, 0, 0, data.len(), true);
-        request.flags = flag::APPEND;
+        let request = piece(file, &Side::Write(data, flag::APPEND), 0, 0, data.len(), true);
         // A write has no names, so its payload goes where they would.
         let mut reply = [0; size_of::<u64>()];
         let header = self.transact(request, [data, b""], &mut reply)?;
@@ -129,15 +137,15 @@ impl Client {
 }
 
 /// The request for the piece that starts `start` bytes into a transfer, `room` bytes long at most.
-fn piece(file: &OpenFile, op: Op, offset: u64, start: usize, room: usize, first: bool) -> RequestHeader {
+fn piece(file: &OpenFile, side: &Side<'_>, offset: u64, start: usize, room: usize, first: bool) -> RequestHeader {
     let at = offset + start as u64;
     let (target, run) = file.layout.locate(at);
     let len = room.min(usize::try_from(run).unwrap_or(usize::MAX));
-    let mut request = RequestHeader::with_capability(op, &file.capability);
+    let mut request = RequestHeader::with_capability(side.op(), &file.capability);
     request.offset = at;
     request.len = len as u32;
     request.target = target.0;
-    request.flags = if first { 0 } else { flag::CONTINUED };
+    request.flags = side.flags() | if first { 0 } else { flag::CONTINUED };
     request
 }
 
@@ -159,9 +167,9 @@ fn pipeline(
             let room = (range.end - posted).min(Channel::PAYLOAD_LEN_MAX);
             // The cost of an operation is charged once for every PAYLOAD_LEN_MAX bytes, however they are split.
             let first = (posted - range.start).is_multiple_of(PAYLOAD_LEN_MAX);
-            let request = piece(file, side.op(), offset, posted, room, first);
+            let request = piece(file, side, offset, posted, room, first);
             let len = request.len as usize;
-            if let Side::Write(data) = side {
+            if let Side::Write(data, _) = side {
                 channel.stage()[..len].copy_from_slice(&data[posted..posted + len]);
             }
             match channel.send(&request) {
@@ -196,7 +204,7 @@ fn pipeline(
                 }
                 count
             }
-            Side::Write(_) => (header.value as usize).min(len),
+            Side::Write(..) => (header.value as usize).min(len),
         };
         moved += count;
         if count < len {
@@ -219,11 +227,11 @@ fn in_turn(
     while range.start + moved < range.end {
         let start = range.start + moved;
         let room = (range.end - start).min(PAYLOAD_LEN_MAX);
-        let request = piece(file, side.op(), offset, start, room, true);
+        let request = piece(file, side, offset, start, room, true);
         let len = request.len as usize;
         let exchanged = match side {
             Side::Read(buffer) => stream.exchange(&request, [b"", b""], &[], &mut buffer[start..start + len], timeout),
-            Side::Write(data) => stream.exchange(&request, [b"", b""], &data[start..start + len], &mut [], timeout),
+            Side::Write(data, _) => stream.exchange(&request, [b"", b""], &data[start..start + len], &mut [], timeout),
         };
         let header = match exchanged {
             Ok(header) if header.errno != 0 => return Progress { bytes: moved, end: End::Refused(header) },
@@ -232,7 +240,7 @@ fn in_turn(
         };
         let count = match side {
             Side::Read(_) => header.payload_len as usize,
-            Side::Write(_) => (header.value as usize).min(len),
+            Side::Write(..) => (header.value as usize).min(len),
         };
         moved += count;
         if count < len {

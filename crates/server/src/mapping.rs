@@ -3,11 +3,11 @@
 use crate::clock;
 use crate::connection::Connection;
 use crate::core::Core;
-use crate::mappings::{Told, TooMany};
+use crate::mappings::{Held, NotHeld, Told, TooMany};
 use crate::target::Pending;
 use isonomia_proto::fs::access;
 use isonomia_proto::mapping::{HAD, News};
-use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
+use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};
 use isonomia_units::{Ino, Nanos};
 use rustix::io::Errno;
 
@@ -36,6 +36,23 @@ pub fn serve(core: &Core, connection: &Connection, header: &RequestHeader, room:
             ReplyHeader::ok(header.seq, u64::from(is_held), news.len())
         }
         Err(TooMany) => ReplyHeader::error(header.seq, Errno::NOLCK.raw_os_error().unsigned_abs()),
+    }
+}
+
+/// Holds the mapping for the write of `header` if that is a write-back, or says why it is not to be executed: whoever had
+/// the mapping once would write what is old over what its holder wrote since.
+pub fn hold_to_write_back<'a>(
+    core: &'a Core,
+    connection: &Connection,
+    header: &RequestHeader,
+) -> Result<Option<Held<'a>>, Errno> {
+    if header.flags & flag::WRITE_BACK == 0 {
+        return Ok(None);
+    }
+    match core.mappings.hold(connection.process_key, Ino(header.ino)) {
+        Ok(held) => Ok(Some(held)),
+        Err(NotHeld::Nobody) => Err(Errno::AGAIN),
+        Err(NotHeld::Elsewhere) => Err(Errno::IO),
     }
 }
 

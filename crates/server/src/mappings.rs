@@ -7,6 +7,9 @@
 //! A server that starts knows of nobody who has a mapping from the server before it. So for a while it gives mappings to
 //! those only who say so.
 //!
+//! What a holder wrote to its mapping is written to the file under a guard, [`Mappings::hold`]: none but the holder gets
+//! it, and until it is dropped the mapping does not pass to another.
+//!
 //! A session hears of its mappings by a request that stays unanswered until there is news, its *listener*: whatever
 //! `L` is, it is handed back with what to answer.
 //!
@@ -16,12 +19,15 @@ use isonomia_proto::mapping::{News, WANTED_MAX};
 use isonomia_units::{Ino, Nanos};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
 /// Mappings of one session, had and waited for.
 const MAPPINGS_PER_SESSION_MAX: usize = 4_096;
 /// Inodes of which anybody has the mapping.
 const MAPPINGS_MAX: usize = 1 << 18;
+
+/// Inodes share so many locks for [`Mappings::hold`]: more than there are workers, mostly.
+const FENCES: usize = 32;
 
 /// Mounts that had mappings from an earlier server ask for them within this.
 const OPENS_AFTER: Nanos = Nanos::from_millis(500);
@@ -32,6 +38,18 @@ pub type Session = (u32, u64);
 /// Too many mappings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooMany;
+
+/// While this lives, nobody else gets the mapping.
+pub type Held<'a> = RwLockReadGuard<'a, ()>;
+
+/// Why a session does not have a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotHeld {
+    /// Another session has it.
+    Elsewhere,
+    /// Nobody has it.
+    Nobody,
+}
 
 /// A listener, and what it is to be told.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,6 +64,8 @@ pub struct Told<L> {
 #[derive(Debug)]
 pub struct Mappings<L> {
     table: Mutex<Table<L>>,
+    /// By inode: shared while its holder writes back, exclusive while it goes. Locked before the table, in their order.
+    fences: [RwLock<()>; FENCES],
     /// Whether anybody ever took one, so that sessions without need not look.
     is_used: AtomicBool,
     /// Before this, only those get a mapping who had it before.
@@ -74,7 +94,8 @@ impl<L> Mappings<L> {
     /// No mappings, as of `now`. Numbers of sessions are above `start`: the numbers of an earlier server must be below.
     pub fn new(start: u64, now: Nanos) -> Self {
         let table = Table { inodes: HashMap::new(), sessions: HashMap::new(), last: start };
-        Self { table: Mutex::new(table), is_used: AtomicBool::new(false), opens_at: now + OPENS_AFTER }
+        let fences = std::array::from_fn(|_| RwLock::new(()));
+        Self { table: Mutex::new(table), fences, is_used: AtomicBool::new(false), opens_at: now + OPENS_AFTER }
     }
 
     /// When those get a mapping who had none from an earlier server, if that is not yet.
@@ -84,6 +105,20 @@ impl<L> Mappings<L> {
 
     fn table(&self) -> MutexGuard<'_, Table<L>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn fence(&self, ino: Ino) -> &RwLock<()> {
+        &self.fences[(ino.0 % FENCES as u64) as usize]
+    }
+
+    /// Keeps the mapping with `session` for as long as the guard lives, if it has it.
+    pub fn hold(&self, session: Session, ino: Ino) -> Result<Held<'_>, NotHeld> {
+        let held = self.fence(ino).read().unwrap_or_else(PoisonError::into_inner);
+        match self.table().inodes.get(&ino).and_then(VecDeque::front) {
+            Some(holder) if *holder == session => Ok(held),
+            Some(_) => Err(NotHeld::Elsewhere),
+            None => Err(NotHeld::Nobody),
+        }
     }
 
     /// Gives `session` the mapping, or makes it wait for it. Whether it has it now, the number of the session, and the
@@ -108,8 +143,9 @@ impl<L> Mappings<L> {
         Ok((holder == session, number, told))
     }
 
-    /// `session` neither has the mapping nor waits for it any more.
+    /// `session` neither has the mapping nor waits for it any more. Waits for its writes under [`Self::hold`].
     pub fn give(&self, session: Session, ino: Ino) -> Option<Told<L>> {
+        let _fence = self.fence(ino).write().unwrap_or_else(PoisonError::into_inner);
         let mut table = self.table();
         let told = table.leave(session, ino);
         table.forget_if_empty(session);
@@ -130,11 +166,16 @@ impl<L> Mappings<L> {
         state.listener.replace((listener, until)).map(|(listener, _)| Told { listener, news: None })
     }
 
-    /// The session has ended, and has nothing any more.
+    /// The session has ended, and has nothing any more. Waits for every write under [`Self::hold`].
     pub fn end(&self, session: Session) -> Vec<Told<L>> {
         if !self.is_used.load(Ordering::Acquire) {
             return Vec::new();
         }
+        if !self.table().sessions.contains_key(&session) {
+            return Vec::new();
+        }
+        let _fences: Vec<_> =
+            self.fences.iter().map(|fence| fence.write().unwrap_or_else(PoisonError::into_inner)).collect();
         let mut table = self.table();
         let Some(state) = table.sessions.remove(&session) else { return Vec::new() };
         state.inodes.iter().filter_map(|ino| table.leave(session, *ino)).collect()
@@ -272,6 +313,43 @@ mod tests {
         mappings.end(B);
         mappings.end(C);
         assert!(mappings.table().inodes.is_empty() && mappings.table().sessions.is_empty());
+    }
+
+    #[test]
+    fn only_the_present_holder_may_write_back() {
+        let mappings = Mappings::<()>::new(100, Nanos::ZERO);
+        let hold = |session| mappings.hold(session, FILE).map(drop);
+        assert_eq!(hold(A), Err(NotHeld::Nobody));
+        mappings.take(A, FILE).unwrap();
+        mappings.take(B, FILE).unwrap();
+        assert_eq!((hold(A), hold(B), hold(C)), (Ok(()), Err(NotHeld::Elsewhere), Err(NotHeld::Elsewhere)));
+        assert_eq!(mappings.hold(A, Ino(1)).map(drop), Err(NotHeld::Nobody), "another inode");
+        mappings.give(A, FILE);
+        assert_eq!((hold(A), hold(B)), (Err(NotHeld::Elsewhere), Ok(())));
+        mappings.end(B);
+        assert_eq!(hold(B), Err(NotHeld::Nobody));
+    }
+
+    #[test]
+    fn a_mapping_does_not_pass_on_while_its_holder_writes_back() {
+        type Leave = fn(&Mappings<()>);
+        let ways: [Leave; 2] = [|mappings| drop(mappings.give(A, FILE)), |mappings| drop(mappings.end(A))];
+        for leave in ways {
+            let mappings = Mappings::<()>::new(100, Nanos::ZERO);
+            mappings.take(A, FILE).unwrap();
+            mappings.take(B, FILE).unwrap();
+            std::thread::scope(|scope| {
+                let held = mappings.hold(A, FILE).unwrap();
+                let leaves = scope.spawn(|| leave(&mappings));
+                // Whether the thread has begun to leave or not: the mapping is still here.
+                (0..1_000).for_each(|_| {
+                    assert!(!leaves.is_finished() && mappings.table().inodes[&FILE][0] == A);
+                    std::thread::yield_now();
+                });
+                drop(held);
+            });
+            assert!(mappings.hold(B, FILE).is_ok());
+        }
     }
 
     #[test]

@@ -175,7 +175,7 @@ impl Client {
     /// Writes all of `data` at `offset`. A number below `data.len()` means that an error stopped it after some
     /// bytes were written; the next call tells the error.
     pub fn write_at(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize, Error> {
-        self.transfer_write(file, offset, data, 0)
+        self.transfer_write(file, offset, data)
     }
 
     /// Writes `data` at the end of the file as one piece; gives the offset it went to and the bytes written.

@@ -3,7 +3,7 @@
 use crate::{Client, Error, OpenFile};
 use isonomia_proto::fs::Capability;
 use isonomia_proto::mapping::{HAD, NEWS_LEN_MAX, News};
-use isonomia_proto::request::{Op, RequestHeader, flag};
+use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_units::{Ino, Nanos};
 
 impl Client {
@@ -24,11 +24,11 @@ impl Client {
         self.transact(RequestHeader::new(Op::GiveMapping, ino), [b"", b""], &mut []).map(|_| ())
     }
 
-    /// Writes what was stored in the mapping of a file, as [`Self::write_at`]; the server does so only while this session
-    /// has the mapping. EAGAIN if nobody has it (a server that has just started, or lost the session: to be taken again);
-    /// EIO if another session has it.
-    pub fn write_back(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize, Error> {
-        self.transfer_write(file, offset, data, flag::WRITE_BACK)
+    /// Writes what was stored in the mapping of a file, as [`Self::write_at`]; the server does so only while the session
+    /// of this number has the mapping: not this one's, if whose job is charged is not who took it. EAGAIN if nobody has it
+    /// (a server that has just started, or lost the session: to be taken again); EIO if another session has it.
+    pub fn write_back(&self, file: &OpenFile, session: u64, offset: u64, data: &[u8]) -> Result<usize, Error> {
+        self.transfer_write_back(file, session, offset, data)
     }
 
     /// How the session's mappings stand once they are no longer as they were at version `seen`, or after `most`, which is

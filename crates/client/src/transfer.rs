@@ -31,8 +31,17 @@ enum End {
 /// The bytes of a transfer: into the program's buffer, or out of it.
 enum Side<'a> {
     Read(&'a mut [u8]),
-    /// With bits of [`flag`] for every piece.
-    Write(&'a [u8], u16),
+    Write(&'a [u8], Purpose),
+}
+
+/// What a write is.
+#[derive(Clone, Copy)]
+enum Purpose {
+    Plain,
+    /// To the end of the file.
+    Append,
+    /// Of what was stored in a mapping, by the session of this number.
+    WriteBack(u64),
 }
 
 /// One piece of a transfer: a range on one target, small enough for one request.
@@ -57,10 +66,15 @@ impl Side<'_> {
         }
     }
 
-    fn flags(&self) -> u16 {
+    /// Marks a request for a piece of it.
+    fn mark(&self, request: &mut RequestHeader) {
         match self {
-            Self::Read(_) => 0,
-            Self::Write(_, flags) => *flags,
+            Self::Read(_) | Self::Write(_, Purpose::Plain) => {}
+            Self::Write(_, Purpose::Append) => request.flags |= flag::APPEND,
+            Self::Write(_, Purpose::WriteBack(session)) => {
+                request.flags |= flag::WRITE_BACK;
+                request.ino2 = *session;
+            }
         }
     }
 }
@@ -70,9 +84,18 @@ impl Client {
         self.transfer(file, offset, Side::Read(buffer))
     }
 
-    /// `flags` go with every piece.
-    pub(crate) fn transfer_write(&self, file: &OpenFile, offset: u64, data: &[u8], flags: u16) -> Result<usize, Error> {
-        self.transfer(file, offset, Side::Write(data, flags))
+    pub(crate) fn transfer_write(&self, file: &OpenFile, offset: u64, data: &[u8]) -> Result<usize, Error> {
+        self.transfer(file, offset, Side::Write(data, Purpose::Plain))
+    }
+
+    pub(crate) fn transfer_write_back(
+        &self,
+        file: &OpenFile,
+        session: u64,
+        offset: u64,
+        data: &[u8],
+    ) -> Result<usize, Error> {
+        self.transfer(file, offset, Side::Write(data, Purpose::WriteBack(session)))
     }
 
     pub(crate) fn transfer_append(&self, file: &OpenFile, data: &[u8]) -> Result<(u64, usize), Error> {
@@ -86,12 +109,12 @@ impl Client {
         let mut request = RequestHeader::with_capability(Op::ReserveAppend, &file.capability);
         request.len = len as u32;
         let offset = self.transact(request, [b"", b""], &mut [])?.value;
-        Ok((offset, self.transfer(file, offset, Side::Write(&data[..len], 0))?))
+        Ok((offset, self.transfer(file, offset, Side::Write(&data[..len], Purpose::Plain))?))
     }
 
     /// An append that fits one request: the server finds the end and writes there in one step.
     fn append_at_once(&self, file: &OpenFile, data: &[u8]) -> Result<(u64, usize), Error> {
-        let request = piece(file, &Side::Write(data, flag::APPEND), 0, 0, data.len(), true);
+        let request = piece(file, &Side::Write(data, Purpose::Append), 0, 0, data.len(), true);
         // A write has no names, so its payload goes where they would.
         let mut reply = [0; size_of::<u64>()];
         let header = self.transact(request, [data, b""], &mut reply)?;
@@ -145,7 +168,8 @@ fn piece(file: &OpenFile, side: &Side<'_>, offset: u64, start: usize, room: usiz
     request.offset = at;
     request.len = len as u32;
     request.target = target.0;
-    request.flags = side.flags() | if first { 0 } else { flag::CONTINUED };
+    request.flags = if first { 0 } else { flag::CONTINUED };
+    side.mark(&mut request);
     request
 }
 

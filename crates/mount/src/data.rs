@@ -7,7 +7,6 @@ use crate::mapping::Fault;
 use crate::sessions::errno;
 use fuser::{FileHandle, INodeNo, LockOwner, ReplyData, Request, WriteFlags};
 use isonomia_client::{Attr, Client, Ino, OpenFile, OpenHow, access};
-use rustix::io::Errno;
 use std::cell::RefCell;
 use std::sync::Arc;
 
@@ -119,17 +118,11 @@ impl MountedFiles {
         if data.len() >= LONG_LEN {
             door::leave();
         }
-        let is_writeback = how.contains(WriteFlags::FUSE_WRITE_CACHE);
-        if is_writeback && !self.mappings.may_write_back(handle.file.capability.ino) {
-            tracing::error!(
-                ino = handle.file.capability.ino,
-                offset,
-                "written pages of a mapping that is not here: EIO"
-            );
-            return Err(Errno::IO);
+        if how.contains(WriteFlags::FUSE_WRITE_CACHE) {
+            return self.mappings.write_back(&handle, offset, data);
         }
-        let client = if is_writeback { handle.client.clone() } else { self.charged(request, &handle.client)? };
-        let written = if flags & libc::O_APPEND != 0 && !is_writeback {
+        let client = self.charged(request, &handle.client)?;
+        let written = if flags & libc::O_APPEND != 0 {
             client.append(&handle.file, data).map(|(_, written)| written)
         } else {
             client.write_at(&handle.file, offset, data)

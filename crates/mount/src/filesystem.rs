@@ -7,7 +7,7 @@ use crate::closed::Closed;
 use crate::door::Door;
 use crate::handle::Handles;
 use crate::lock::{Asked, Locks, is_of_whole_file};
-use crate::mapping::Mappings;
+use crate::mapping::{Mappings, WAITING_MAX};
 use crate::near::stay_near;
 use crate::options::Options;
 use crate::sessions::{Caller, Need, Sessions};
@@ -27,8 +27,9 @@ use std::time::{Duration, SystemTime};
 
 /// The most that the kernel sends or asks for in one request.
 const TRANSFER_LEN_MAX: u32 = 1 << 20;
-/// Asynchronous requests that the kernel has under way at once.
-const BACKGROUND_MAX: u16 = 64;
+/// Asynchronous requests that the kernel has under way at once: faults that wait for a mapping, and beside them as many
+/// others, among them the writes that another mount's faults wait for.
+const BACKGROUND_MAX: u16 = WAITING_MAX + 64;
 /// Inode numbers are never used twice.
 const GENERATION: Generation = Generation(0);
 /// Block size in which `statfs` counts.

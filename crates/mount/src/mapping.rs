@@ -13,7 +13,7 @@ use crate::handle::Handle;
 use crate::lease::{BLOCK_LEN, Blocks, Lease, Next};
 use crate::sessions::{Sessions, errno};
 use fuser::{INodeNo, Notifier, ReplyData};
-use isonomia_client::{Capability, Client, Ino, News};
+use isonomia_client::{Capability, Client, Error, Ino, News};
 use isonomia_units::Nanos;
 use rustix::io::Errno;
 use std::collections::{HashMap, VecDeque};
@@ -22,7 +22,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Faults that wait at once; more fail.
-const WAITING_MAX: usize = 4_096;
+pub const WAITING_MAX: u16 = 4_096;
 /// News is waited for no longer than this, to look after faults that have waited for too long.
 const LISTEN_MAX: Duration = Duration::from_secs(1);
 /// Between two attempts to hear from a server that is away.
@@ -151,11 +151,31 @@ impl Mappings {
         }
     }
 
-    /// Whether written pages may go to the server. They may not when another mount has the mapping: what that has written
-    /// would be undone.
-    pub fn may_write_back(&self, ino: u64) -> bool {
-        let table = self.shared.table();
-        table.files.get(&ino).is_some_and(|file| file.lease.is_here() && file.hold != Hold::Lost)
+    /// Writes pages of a mapping back. The server takes them only while it knows that this mount has the mapping: what
+    /// another has written since would be undone.
+    pub fn write_back(&self, handle: &Handle, offset: u64, data: &[u8]) -> Result<usize, Errno> {
+        let capability = &handle.file.capability;
+        let mut is_asked_again = false;
+        let refused = loop {
+            let table = self.shared.table();
+            let is_here = |file: &File| file.lease.is_here() && file.hold != Hold::Lost;
+            let (is_here, session) = (table.files.get(&capability.ino).is_some_and(is_here), table.session);
+            drop(table);
+            if !is_here {
+                break Errno::IO;
+            }
+            match handle.client.write_back(&handle.file, session, offset, data).map_err(|e| errno(&e)) {
+                // A server that was started again. The mapping stays here meanwhile: who gives it back waits for this.
+                Err(Errno::AGAIN) if !is_asked_again => {
+                    is_asked_again = true;
+                    self.shared.take_again(capability)?;
+                }
+                Err(errno @ (Errno::AGAIN | Errno::IO)) => break errno,
+                other => return other,
+            }
+        };
+        tracing::error!(ino = capability.ino, offset, "written pages of a mapping that is not here: EIO");
+        Err(if refused == Errno::AGAIN { Errno::IO } else { refused })
     }
 
     /// How long a fault may wait that comes now.
@@ -168,7 +188,7 @@ impl Mappings {
         let ino = fault.handle.file.capability.ino;
         let shared = &self.shared;
         let mut table = shared.table();
-        let is_full = table.waiting >= WAITING_MAX;
+        let is_full = table.waiting >= usize::from(WAITING_MAX);
         let Some(file) = table.files.get_mut(&ino) else {
             drop(table);
             return answer(fault);
@@ -215,25 +235,29 @@ impl Shared {
 
     /// Asks the server for a mapping, and answers the faults that waited for it if it is there.
     fn take(&self, capability: &Capability) {
-        let (faults, is_given) = loop {
+        let (faults, refusal) = loop {
             let taken = self.client().and_then(|client| client.take_mapping(capability, false).map_err(|e| errno(&e)));
             let mut table = self.table();
             if let Ok((_, session)) = taken {
                 table.meet(session);
             }
             let Some(file) = table.files.get_mut(&capability.ino) else { return };
-            let (faults, is_given) = match taken {
-                Ok((true, _)) => (file.lease.given(Instant::now()), true),
+            let (faults, refusal) = match taken {
+                Ok((true, _)) => (file.lease.given(Instant::now()), None),
                 // A server that has just started gives it later, too.
                 Ok((false, _)) | Err(Errno::AGAIN) if file.lease.queued() => continue,
                 Ok((false, _)) | Err(Errno::AGAIN) => return,
-                Err(_) => (file.lease.refused(), false),
+                Err(errno) => (file.lease.refused(), Some(errno)),
             };
             table.waiting -= faults.len();
-            break (faults, is_given);
+            break (faults, refusal);
         };
         for fault in faults {
-            if is_given { answer(fault) } else { fail(fault, "the server does not give it") }
+            match refusal {
+                None => answer(fault),
+                Some(Errno::NOLCK) => fail(fault, "the server gives no more mappings to this mount or user"),
+                Some(_) => fail(fault, "the server does not give it"),
+            }
         }
         // It may have been recalled before it was here.
         self.returns.notify_one();
@@ -251,34 +275,44 @@ impl Shared {
         asked.iter().for_each(|capability| self.take(capability));
     }
 
-    /// Takes the mappings anew that are here and that the server may know nothing of. One that another mount has got
-    /// meanwhile is lost. By the thread that gives them back, so that none is taken that was given back.
-    fn take_doubtful(&self) {
+    /// Takes the mappings anew that are here and that the server may know nothing of; false if the server could not be
+    /// asked. By the thread that gives them back, so that none is taken that was given back.
+    fn take_doubtful(&self) -> bool {
         let mut table = self.table();
         table.has_doubts = false;
         let is_doubtful = |file: &&File| file.hold == Hold::Doubtful && file.lease.is_here();
         let doubtful: Vec<Capability> = table.files.values().filter(is_doubtful).map(|file| file.capability).collect();
         drop(table);
-        for capability in doubtful {
-            let taken = self.client().and_then(|client| client.take_mapping(&capability, true).map_err(|e| errno(&e)));
-            let mut table = self.table();
-            let Ok((is_here, session)) = taken else {
-                table.has_doubts = true;
-                drop(table);
-                std::thread::sleep(RETRY);
-                continue;
-            };
-            table.meet(session);
-            let Some(file) = table.files.get_mut(&capability.ino) else { continue };
-            file.hold = if is_here { Hold::Known } else { Hold::Lost };
-            if !is_here {
-                tracing::error!(
-                    ino = capability.ino,
-                    "another mount has got a shared mapping: what is not written back is lost"
-                );
-                table.recall(capability.ino);
-            }
+        let was_answered = doubtful.iter().all(|capability| self.take_again(capability).is_ok());
+        if !was_answered {
+            self.table().has_doubts = true;
         }
+        was_answered
+    }
+
+    /// Takes a mapping anew that is here, and that the server may know nothing of. One that another mount has got
+    /// meanwhile, or that the server no longer gives, is lost. An error if the server could not be asked.
+    fn take_again(&self, capability: &Capability) -> Result<Hold, Errno> {
+        let taken = match self.client()?.take_mapping(capability, true) {
+            Ok((is_here, session)) => Some((is_here, session)),
+            Err(Error::Server(_)) => None,
+            Err(error) => return Err(errno(&error)),
+        };
+        let mut table = self.table();
+        if let Some((_, session)) = taken {
+            table.meet(session);
+        }
+        let hold = if taken.is_some_and(|(is_here, _)| is_here) { Hold::Known } else { Hold::Lost };
+        if let Some(file) = table.files.get_mut(&capability.ino) {
+            file.hold = hold;
+        }
+        if hold == Hold::Lost {
+            tracing::error!(ino = capability.ino, "a shared mapping is lost, and what is not written back of it");
+            table.recall(capability.ino);
+        }
+        drop(table);
+        self.returns.notify_one();
+        Ok(hold)
     }
 
     /// Faults that have waited for too long fail.
@@ -356,11 +390,14 @@ fn listen(shared: &Shared) {
 
 /// The thread that gives mappings back.
 fn give_back(shared: &Shared) {
+    let mut may_ask_at = Instant::now();
     let mut table = shared.table();
     while !table.is_over {
-        if table.has_doubts {
+        if table.has_doubts && may_ask_at <= Instant::now() {
             drop(table);
-            shared.take_doubtful();
+            if !shared.take_doubtful() {
+                may_ask_at = Instant::now() + RETRY;
+            }
             table = shared.table();
             continue;
         }
@@ -368,6 +405,10 @@ fn give_back(shared: &Shared) {
         let due = |table: &Table, ino: &u64| table.files.get(ino).and_then(|file| file.lease.returnable_at());
         let next = table.recalled.iter().filter_map(|ino| Some((due(&table, ino)?, *ino))).min();
         table = match next {
+            None if table.has_doubts => {
+                let until = may_ask_at.saturating_duration_since(now);
+                shared.returns.wait_timeout(table, until).unwrap_or_else(PoisonError::into_inner).0
+            }
             None => shared.returns.wait(table).unwrap_or_else(PoisonError::into_inner),
             Some((at, _)) if at > now => {
                 shared.returns.wait_timeout(table, at - now).unwrap_or_else(PoisonError::into_inner).0

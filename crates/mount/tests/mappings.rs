@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use isonomia_testbed::{TestMount, TestServer, can_mount};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, MsyncFlags, ProtFlags, mmap, msync, munmap};
 use std::ffi::c_void;
 use std::fs::{self, File};
@@ -40,9 +41,9 @@ impl Mapped {
     }
 
     /// Has the kernel write back what was written.
-    fn flush(&self) {
+    fn flush(&self) -> Result<(), Errno> {
         // SAFETY: what `new` mapped.
-        unsafe { msync(self.0, LEN, MsyncFlags::SYNC) }.unwrap();
+        unsafe { msync(self.0, LEN, MsyncFlags::SYNC) }
     }
 }
 
@@ -202,7 +203,7 @@ fn mappings_survive_a_restart_of_the_server() {
     server.restart();
     map.number(3).store(2, Ordering::Relaxed);
     // On a machine that is too busy the mount may ask for it too late: so nothing is left to be written back.
-    map.flush();
+    map.flush().unwrap();
     let other = Mapped::new(&second.path().join("f"));
     assert_eq!((other.number(0).load(Ordering::Relaxed), other.number(3).load(Ordering::Relaxed)), (1, 2));
     other.number(3).fetch_add(1, Ordering::Relaxed);
@@ -211,4 +212,80 @@ fn mappings_survive_a_restart_of_the_server() {
     }
     assert_eq!(map.number(3).fetch_add(1, Ordering::Relaxed), 3);
     assert_eq!(other.number(3).load(Ordering::Relaxed), 4);
+}
+
+#[test]
+fn a_mount_that_missed_a_restart_undoes_nothing() {
+    let Some((mut server, first, second)) = two_mounts() else { return };
+    let map = Mapped::new(&first.path().join("f"));
+    map.number(0).store(1, Ordering::Relaxed);
+    first.pause();
+    let other = Mapped::new(&second.path().join("f"));
+    std::thread::scope(|threads| {
+        let late = threads.spawn(|| map.flush());
+        server.restart();
+        other.number(0).store(2, Ordering::Relaxed);
+        other.flush().unwrap();
+        first.resume();
+        assert_eq!(late.join().unwrap(), Err(Errno::IO));
+    });
+    drop((map, other));
+    assert_eq!(stored(&second, 0), 2);
+}
+
+#[test]
+fn a_mapping_that_is_lost_for_good_keeps_no_other_from_going() {
+    let Some((mut server, first, second)) = two_mounts() else { return };
+    let gone = Mapped::new(&first.path().join("f"));
+    gone.number(0).store(1, Ordering::Relaxed);
+    // A server that was started again does not know of files without a name.
+    fs::remove_file(first.path().join("f")).unwrap();
+    server.restart();
+    fs::write(first.path().join("g"), vec![0; LEN]).unwrap();
+    let maps = [&first, &second].map(|mount| Mapped::new(&mount.path().join("g")));
+    for round in 0..4 {
+        assert_eq!(maps[round % 2].number(0).fetch_add(1, Ordering::Relaxed), round as u64);
+    }
+}
+
+#[test]
+fn faults_that_wait_keep_nobody_else_waiting() {
+    const THREADS: usize = 100;
+    if !can_mount() {
+        return;
+    }
+    let server = TestServer::start();
+    let (first, silent) = (server.mount(""), server.mount_elsewhere());
+    let names: Vec<String> = (0..THREADS).map(|n| format!("f{n}")).collect();
+    for name in names.iter().map(String::as_str).chain(["g"]) {
+        fs::write(first.path().join(name), vec![0; LEN]).unwrap();
+    }
+    let theirs: Vec<Mapped> = names.iter().map(|name| Mapped::new(&silent.path().join(name))).collect();
+    theirs.iter().for_each(|map| map.number(0).store(1, Ordering::Relaxed));
+    let ours: Vec<Mapped> = names.iter().map(|name| Mapped::new(&first.path().join(name))).collect();
+    silent.pause();
+    let waiting = std::sync::atomic::AtomicUsize::new(0);
+    std::thread::scope(|threads| {
+        let waiters: Vec<_> = ours
+            .iter()
+            .map(|map| {
+                threads.spawn(|| {
+                    waiting.fetch_add(1, Ordering::Relaxed);
+                    map.number(0).fetch_add(1, Ordering::Relaxed)
+                })
+            })
+            .collect();
+        while waiting.load(Ordering::Relaxed) < THREADS {
+            std::thread::yield_now();
+        }
+        // Read ahead, and written back, while they wait.
+        let other = Mapped::new(&first.path().join("g"));
+        for page in 0..PAGES {
+            assert_eq!(other.number(page).fetch_add(1, Ordering::Relaxed), 0);
+        }
+        other.flush().unwrap();
+        assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+        silent.resume();
+        assert!(waiters.into_iter().all(|waiter| waiter.join().unwrap() == 1));
+    });
 }

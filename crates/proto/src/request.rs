@@ -62,8 +62,8 @@ ops! {
     Read = 6,
     /// Writes `len` bytes at `offset`; `value` of the reply is how many were written. With [`flag::APPEND`]
     /// it writes at the end of the file; `value` is then the offset, and the payload how many (a `u64`).
-    /// With [`flag::WRITE_BACK`] it writes only if the session has the inode's writable shared mapping when the request's
-    /// turn has come: EIO if another has it, EAGAIN if nobody has.
+    /// With [`flag::WRITE_BACK`] it writes only if the session of number `ino2` (see [`mapping`](crate::mapping)) has the
+    /// inode's writable shared mapping when the request's turn has come: EIO if another has it, EAGAIN if nobody has.
     Write = 7,
     /// Puts the inode's data and attributes on stable storage.
     Fsync = 8,
@@ -153,7 +153,7 @@ pub mod flag {
     pub const DATA_ONLY: u16 = 1024;
     /// SetXattr: fail when the name does not exist.
     pub const MUST_REPLACE: u16 = 2048;
-    /// Write: what was stored in a writable shared mapping; refused unless the session has the mapping.
+    /// Write: what was stored in a writable shared mapping; refused unless the session that it names has the mapping.
     pub const WRITE_BACK: u16 = 4096;
 }
 

@@ -279,7 +279,7 @@ impl Core {
                     Op::Write => {
                         let mut small = [0; size_of::<u64>()];
                         let payload = shared.region.payload(pending.slot, header.len as usize);
-                        let reply = execute::write(self, &connection, header, payload, &mut small);
+                        let reply = execute::write(self, header, payload, &mut small);
                         room[..small.len()].copy_from_slice(&small);
                         reply
                     }
@@ -314,7 +314,7 @@ impl Core {
         match stream::receive(&connection.socket, payload, &mut filled, true) {
             Ok(Moved::All) => {
                 let mut small = [0; size_of::<u64>()];
-                let reply = execute::write(self, &connection, &header, payload, &mut small);
+                let reply = execute::write(self, &header, payload, &mut small);
                 let payload = small[..reply.payload_len as usize].to_vec();
                 self.served(target, work, reply, payload);
             }
@@ -501,7 +501,7 @@ impl Core {
         let Stalled { pending, id, finish_at, payload, .. } = stalled;
         let Some(target) = self.target_of(pending.op, &pending.header) else { return };
         let mut small = [0; size_of::<u64>()];
-        let reply = execute::write(self, &pending.connection, &pending.header, &payload, &mut small);
+        let reply = execute::write(self, &pending.header, &payload, &mut small);
         let payload = small[..reply.payload_len as usize].to_vec();
         self.served(target, Work { pending, id, finish_at }, reply, payload);
     }

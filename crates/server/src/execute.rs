@@ -76,17 +76,11 @@ pub fn read(store: &Store, header: &RequestHeader, room: &mut [u8]) -> ReplyHead
 }
 
 /// Serves a write of `payload`; `room` is for the payload of the reply, and may overlie nothing of `payload`.
-pub fn write(
-    core: &Core,
-    connection: &Connection,
-    header: &RequestHeader,
-    payload: &[u8],
-    room: &mut [u8],
-) -> ReplyHeader {
+pub fn write(core: &Core, header: &RequestHeader, payload: &[u8], room: &mut [u8]) -> ReplyHeader {
     let store = &core.store;
     let mut reply = Reply::new(room);
     // Held to the end of the write: until then nobody else gets the mapping.
-    let _held = match mapping::hold_to_write_back(core, connection, header) {
+    let _held = match mapping::hold_to_write_back(core, header) {
         Ok(held) => held,
         Err(errno) => return ReplyHeader::error(header.seq, errno.raw_os_error().unsigned_abs()),
     };

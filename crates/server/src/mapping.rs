@@ -41,15 +41,11 @@ pub fn serve(core: &Core, connection: &Connection, header: &RequestHeader, room:
 
 /// Holds the mapping for the write of `header` if that is a write-back, or says why it is not to be executed: whoever had
 /// the mapping once would write what is old over what its holder wrote since.
-pub fn hold_to_write_back<'a>(
-    core: &'a Core,
-    connection: &Connection,
-    header: &RequestHeader,
-) -> Result<Option<Held<'a>>, Errno> {
+pub fn hold_to_write_back<'a>(core: &'a Core, header: &RequestHeader) -> Result<Option<Held<'a>>, Errno> {
     if header.flags & flag::WRITE_BACK == 0 {
         return Ok(None);
     }
-    match core.mappings.hold(connection.process_key, Ino(header.ino)) {
+    match core.mappings.hold(header.ino2, Ino(header.ino)) {
         Ok(held) => Ok(Some(held)),
         Err(NotHeld::Nobody) => Err(Errno::AGAIN),
         Err(NotHeld::Elsewhere) => Err(Errno::IO),

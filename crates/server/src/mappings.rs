@@ -111,11 +111,13 @@ impl<L> Mappings<L> {
         &self.fences[(ino.0 % FENCES as u64) as usize]
     }
 
-    /// Keeps the mapping with `session` for as long as the guard lives, if it has it.
-    pub fn hold(&self, session: Session, ino: Ino) -> Result<Held<'_>, NotHeld> {
+    /// Keeps the mapping with the session of this number for as long as the guard lives, if it has it.
+    pub fn hold(&self, number: u64, ino: Ino) -> Result<Held<'_>, NotHeld> {
         let held = self.fence(ino).read().unwrap_or_else(PoisonError::into_inner);
-        match self.table().inodes.get(&ino).and_then(VecDeque::front) {
-            Some(holder) if *holder == session => Ok(held),
+        let table = self.table();
+        let holder = table.inodes.get(&ino).and_then(|queue| table.sessions.get(queue.front()?));
+        match holder {
+            Some(state) if state.number == number => Ok(held),
             Some(_) => Err(NotHeld::Elsewhere),
             None => Err(NotHeld::Nobody),
         }
@@ -318,16 +320,15 @@ mod tests {
     #[test]
     fn only_the_present_holder_may_write_back() {
         let mappings = Mappings::<()>::new(100, Nanos::ZERO);
-        let hold = |session| mappings.hold(session, FILE).map(drop);
-        assert_eq!(hold(A), Err(NotHeld::Nobody));
-        mappings.take(A, FILE).unwrap();
-        mappings.take(B, FILE).unwrap();
-        assert_eq!((hold(A), hold(B), hold(C)), (Ok(()), Err(NotHeld::Elsewhere), Err(NotHeld::Elsewhere)));
-        assert_eq!(mappings.hold(A, Ino(1)).map(drop), Err(NotHeld::Nobody), "another inode");
+        let hold = |number| mappings.hold(number, FILE).map(drop);
+        assert_eq!(hold(101), Err(NotHeld::Nobody));
+        let [a, b] = [A, B].map(|session| mappings.take(session, FILE).unwrap().1);
+        assert_eq!((hold(a), hold(b), hold(0)), (Ok(()), Err(NotHeld::Elsewhere), Err(NotHeld::Elsewhere)));
+        assert_eq!(mappings.hold(a, Ino(1)).map(drop), Err(NotHeld::Nobody), "another inode");
         mappings.give(A, FILE);
-        assert_eq!((hold(A), hold(B)), (Err(NotHeld::Elsewhere), Ok(())));
+        assert_eq!((hold(a), hold(b)), (Err(NotHeld::Elsewhere), Ok(())));
         mappings.end(B);
-        assert_eq!(hold(B), Err(NotHeld::Nobody));
+        assert_eq!(hold(b), Err(NotHeld::Nobody));
     }
 
     #[test]
@@ -336,10 +337,9 @@ mod tests {
         let ways: [Leave; 2] = [|mappings| drop(mappings.give(A, FILE)), |mappings| drop(mappings.end(A))];
         for leave in ways {
             let mappings = Mappings::<()>::new(100, Nanos::ZERO);
-            mappings.take(A, FILE).unwrap();
-            mappings.take(B, FILE).unwrap();
+            let [a, b] = [A, B].map(|session| mappings.take(session, FILE).unwrap().1);
             std::thread::scope(|scope| {
-                let held = mappings.hold(A, FILE).unwrap();
+                let held = mappings.hold(a, FILE).unwrap();
                 let leaves = scope.spawn(|| leave(&mappings));
                 // Whether the thread has begun to leave or not: the mapping is still here.
                 (0..1_000).for_each(|_| {
@@ -348,7 +348,7 @@ mod tests {
                 });
                 drop(held);
             });
-            assert!(mappings.hold(B, FILE).is_ok());
+            assert!(mappings.hold(b, FILE).is_ok());
         }
     }
 

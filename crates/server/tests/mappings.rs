@@ -10,9 +10,10 @@ use isonomia_units::{Bytes, Rate};
 use running::{create, pattern, start};
 use rustix::io::Errno;
 
-fn take(client: &Client, file: &OpenFile) -> bool {
+/// Whether it is there, and the session's number.
+fn take(client: &Client, file: &OpenFile) -> (bool, u64) {
     // As from an earlier server, so that one that has just started gives it.
-    client.take_mapping(&file.capability, true).unwrap().0
+    client.take_mapping(&file.capability, true).unwrap()
 }
 
 fn give(client: &Client, file: &OpenFile) {
@@ -28,7 +29,7 @@ fn only_the_holder_writes_back() {
     });
     let clients = running.clients();
     let file = clients[0].open(Ino::ROOT, b"f", &create()).unwrap();
-    let refused = |client: &Client, data: &[u8]| client.write_back(&file, 0, data).unwrap_err();
+    let refused = |client: &Client, session, data: &[u8]| client.write_back(&file, session, 0, data).unwrap_err();
     let len = (1 << 20) + 3;
     let read = || {
         let mut back = vec![0; len];
@@ -39,27 +40,29 @@ fn only_the_holder_writes_back() {
     for (holder, other, seed) in pairs {
         let (new, old) = (pattern(len, seed), pattern(len, 0xa0 + seed));
         for client in [holder, other] {
-            assert_eq!(refused(client, &old), Error::Server(Errno::AGAIN), "nobody has it");
+            assert_eq!(refused(client, 0, &old), Error::Server(Errno::AGAIN), "nobody has it");
         }
-        assert!(take(holder, &file) && !take(other, &file));
-        assert_eq!(holder.write_back(&file, 0, &new).unwrap(), len);
-        assert_eq!(refused(other, &old), Error::Server(Errno::IO), "who waits does not have it");
+        let ((true, session), (false, waiting)) = (take(holder, &file), take(other, &file)) else { panic!() };
+        // Whose requests they are does not matter: only the session that they name.
+        assert_eq!(other.write_back(&file, session, 0, &old).unwrap(), len);
+        assert_eq!(holder.write_back(&file, session, 0, &new).unwrap(), len);
+        assert_eq!(refused(other, waiting, &old), Error::Server(Errno::IO), "who waits does not have it");
         assert!(read() == new);
         give(holder, &file);
-        assert_eq!(refused(holder, &old), Error::Server(Errno::IO), "it has passed on");
-        assert_eq!(other.write_back(&file, 7, b"newer").unwrap(), 5);
+        assert_eq!(refused(holder, session, &old), Error::Server(Errno::IO), "it has passed on");
+        assert_eq!(other.write_back(&file, waiting, 7, b"newer").unwrap(), 5);
         give(other, &file);
         assert_eq!(other.write_at(&file, 0, &new[..7]).unwrap(), 7, "other writes go as ever");
         assert!(read()[7..12] == *b"newer");
     }
-    assert!(take(&clients[0], &file));
+    let (_, session) = take(&clients[0], &file);
     running.restart();
-    let again = refused(&clients[0], b"old");
+    let again = refused(&clients[0], session, b"old");
     assert_eq!(again, Error::Server(Errno::AGAIN), "a server that has just started knows of no holder");
     let other = running.client(&running.addresses[0], &running.key_file, 20);
-    assert!(take(&other, &file));
-    assert_eq!(refused(&clients[0], b"old"), Error::Server(Errno::IO));
-    assert_eq!(other.write_back(&file, 0, b"new").unwrap(), 3);
+    let (_, later) = take(&other, &file);
+    assert_eq!(refused(&clients[0], session, b"old"), Error::Server(Errno::IO));
+    assert_eq!(other.write_back(&file, later, 0, b"new").unwrap(), 3);
 }
 
 #[test]
@@ -69,11 +72,11 @@ fn what_waits_for_its_turn_when_the_mapping_goes_is_not_written() {
     });
     for (number, client) in running.clients().iter().enumerate() {
         let file = client.open(Ino::ROOT, format!("f{number}").as_bytes(), &create()).unwrap();
-        assert!(take(client, &file));
+        let (_, session) = take(client, &file);
         let size = || client.get_attr(Ino(file.capability.ino), b"", true).unwrap().size_bytes;
         let data = pattern(5 << 20, 1);
         let written = std::thread::scope(|scope| {
-            let writes = scope.spawn(|| client.write_back(&file, 0, &data).unwrap());
+            let writes = scope.spawn(|| client.write_back(&file, session, 0, &data).unwrap());
             while size() == 0 {
                 std::thread::yield_now();
             }
@@ -82,6 +85,6 @@ fn what_waits_for_its_turn_when_the_mapping_goes_is_not_written() {
         });
         assert!(0 < written && written < data.len(), "{written}");
         assert_eq!(size(), written as u64);
-        assert_eq!(client.write_back(&file, 0, &data).unwrap_err(), Error::Server(Errno::AGAIN));
+        assert_eq!(client.write_back(&file, session, 0, &data).unwrap_err(), Error::Server(Errno::AGAIN));
     }
 }

@@ -4,7 +4,7 @@
 
 use isonomia_units::Ino;
 
-/// Inodes in one [`News`] at most; further ones are told when these are given back.
+/// Inodes in one [`News`] at most; further ones are told as these are given back.
 pub const WANTED_MAX: usize = 512;
 /// Bytes of the longest [`News`].
 pub const NEWS_LEN_MAX: usize = WORD_LEN * (2 + WANTED_MAX);

@@ -13,7 +13,8 @@
 //! A session hears of its mappings by a request that stays unanswered until there is news, its *listener*: whatever
 //! `L` is, it is handed back with what to answer.
 //!
-//! Sans I/O: time is passed in. A request costs O(mappings of a session), and O(sessions that wait) for the inode.
+//! Sans I/O: time is passed in. A request costs O(log mappings of a session), O(sessions that wait) for the inode, and O([`WANTED_MAX`])
+//! for each session that hears of it.
 
 use isonomia_proto::mapping::{News, WANTED_MAX};
 use isonomia_units::{Ino, Nanos};
@@ -21,10 +22,12 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
-/// Mappings of one session, had and waited for.
-const MAPPINGS_PER_SESSION_MAX: usize = 4_096;
-/// Inodes of which anybody has the mapping.
-const MAPPINGS_MAX: usize = 1 << 18;
+/// Mappings of one session, had and waited for: a program that maps one more is killed when it touches it.
+const MAPPINGS_PER_SESSION_MAX: usize = 1 << 16;
+/// Inodes of which anybody has the mapping. Each takes 130 bytes, all of them 130 MiB; and 85 for a session that waits.
+const MAPPINGS_MAX: usize = 1 << 20;
+/// Mappings of all sessions of one user, had and waited for: other users find room.
+const MAPPINGS_PER_USER_MAX: usize = MAPPINGS_MAX / 2;
 
 /// Inodes share so many locks for [`Mappings::hold`]: more than there are workers, mostly.
 const FENCES: usize = 32;
@@ -32,7 +35,7 @@ const FENCES: usize = 32;
 /// Mounts that had mappings from an earlier server ask for them within this.
 const OPENS_AFTER: Nanos = Nanos::from_millis(500);
 
-/// A session: the key of a client process.
+/// A session: the key of a client process, whose first part is its user.
 pub type Session = (u32, u64);
 
 /// Too many mappings.
@@ -77,6 +80,8 @@ struct Table<L> {
     /// Who has it, then who waits.
     inodes: HashMap<Ino, VecDeque<Session>>,
     sessions: HashMap<Session, State<L>>,
+    /// How many mappings the sessions of each user have or wait for.
+    users: HashMap<u32, usize>,
     /// The last number that was given to a session or a version.
     last: u64,
 }
@@ -87,13 +92,15 @@ struct State<L> {
     version: u64,
     /// Had or waited for.
     inodes: BTreeSet<Ino>,
+    /// Those of them that it has and others wait for.
+    wanted: BTreeSet<Ino>,
     listener: Option<(L, Nanos)>,
 }
 
 impl<L> Mappings<L> {
     /// No mappings, as of `now`. Numbers of sessions are above `start`: the numbers of an earlier server must be below.
     pub fn new(start: u64, now: Nanos) -> Self {
-        let table = Table { inodes: HashMap::new(), sessions: HashMap::new(), last: start };
+        let table = Table { inodes: HashMap::new(), sessions: HashMap::new(), users: HashMap::new(), last: start };
         let fences = std::array::from_fn(|_| RwLock::new(()));
         Self { table: Mutex::new(table), fences, is_used: AtomicBool::new(false), opens_at: now + OPENS_AFTER }
     }
@@ -128,25 +135,19 @@ impl<L> Mappings<L> {
     pub fn take(&self, session: Session, ino: Ino) -> Result<(bool, u64, Option<Told<L>>), TooMany> {
         self.is_used.store(true, Ordering::Release);
         let mut table = self.table();
-        let is_full = table.inodes.len() >= MAPPINGS_MAX;
         let state = table.state(session);
-        let number = state.number;
-        if !state.inodes.contains(&ino) {
-            if is_full || state.inodes.len() >= MAPPINGS_PER_SESSION_MAX {
-                table.forget_if_empty(session);
-                return Err(TooMany);
-            }
-            state.inodes.insert(ino);
-            table.inodes.entry(ino).or_default().push_back(session);
+        let (number, is_known) = (state.number, state.inodes.contains(&ino));
+        if !is_known && !table.has_room(session, ino) {
+            table.forget_if_empty(session);
+            return Err(TooMany);
         }
-        let Some(queue) = table.inodes.get(&ino) else { return Err(TooMany) };
-        let (holder, is_news) = (queue[0], queue.len() == 2);
-        let told = if is_news { table.tell(holder) } else { None };
-        Ok((holder == session, number, told))
+        let told = if is_known { None } else { table.join(session, ino) };
+        let holder = table.inodes.get(&ino).and_then(VecDeque::front);
+        Ok((holder == Some(&session), number, told))
     }
 
     /// `session` neither has the mapping nor waits for it any more. Waits for its writes under [`Self::hold`].
-    pub fn give(&self, session: Session, ino: Ino) -> Option<Told<L>> {
+    pub fn give(&self, session: Session, ino: Ino) -> Vec<Told<L>> {
         let _fence = self.fence(ino).write().unwrap_or_else(PoisonError::into_inner);
         let mut table = self.table();
         let told = table.leave(session, ino);
@@ -180,7 +181,7 @@ impl<L> Mappings<L> {
             self.fences.iter().map(|fence| fence.write().unwrap_or_else(PoisonError::into_inner)).collect();
         let mut table = self.table();
         let Some(state) = table.sessions.remove(&session) else { return Vec::new() };
-        state.inodes.iter().filter_map(|ino| table.leave(session, *ino)).collect()
+        state.inodes.iter().flat_map(|ino| table.leave(session, *ino)).collect()
     }
 
     /// Listeners whose time has come.
@@ -206,7 +207,7 @@ impl<L> Table<L> {
         let last = &mut self.last;
         self.sessions.entry(session).or_insert_with(|| {
             *last += 1;
-            State { number: *last, version: *last, inodes: BTreeSet::new(), listener: None }
+            State { number: *last, version: *last, inodes: BTreeSet::new(), wanted: BTreeSet::new(), listener: None }
         })
     }
 
@@ -216,22 +217,62 @@ impl<L> Table<L> {
         }
     }
 
-    fn leave(&mut self, session: Session, ino: Ino) -> Option<Told<L>> {
+    /// Whether one more session may have `ino` or wait for it. Those who wait are as many as the sessions at most.
+    fn has_room(&self, session: Session, ino: Ino) -> bool {
+        let of_session = self.sessions.get(&session).map_or(0, |state| state.inodes.len());
+        let of_user = self.users.get(&session.0).copied().unwrap_or_default();
+        of_session < MAPPINGS_PER_SESSION_MAX
+            && of_user < MAPPINGS_PER_USER_MAX
+            && (self.inodes.len() < MAPPINGS_MAX || self.inodes.contains_key(&ino))
+    }
+
+    /// The last in the queue for `ino`; its holder hears of the first who waits only.
+    fn join(&mut self, session: Session, ino: Ino) -> Option<Told<L>> {
+        self.state(session).inodes.insert(ino);
+        *self.users.entry(session.0).or_default() += 1;
+        // Mostly nobody waits.
+        let queue = self.inodes.entry(ino).or_insert_with(|| VecDeque::with_capacity(1));
+        queue.push_back(session);
+        let holder = queue.front().copied().filter(|_| queue.len() == 2)?;
+        self.sessions.get_mut(&holder)?.wanted.insert(ino);
+        self.tell(holder)
+    }
+
+    /// Out of the queue for `ino`: who is to hear of it.
+    fn leave(&mut self, session: Session, ino: Ino) -> Vec<Told<L>> {
         if let Some(state) = self.sessions.get_mut(&session) {
             state.inodes.remove(&ino);
         }
-        let queue = self.inodes.get_mut(&ino)?;
-        let at = queue.iter().position(|other| *other == session)?;
+        let Some(queue) = self.inodes.get_mut(&ino) else { return Vec::new() };
+        let Some(at) = queue.iter().position(|other| *other == session) else { return Vec::new() };
         queue.remove(at);
-        match queue.front().copied() {
-            // Whoever waited longest has it now.
-            Some(next) if at == 0 => self.tell(next),
-            Some(_) => None,
-            None => {
-                self.inodes.remove(&ino);
-                None
+        let (next, is_wanted) = (queue.front().copied(), queue.len() > 1);
+        if next.is_none() {
+            self.inodes.remove(&ino);
+        }
+        if let Some(count) = self.users.get_mut(&session.0) {
+            *count -= 1;
+            if *count == 0 {
+                self.users.remove(&session.0);
             }
         }
+        let Some(next) = next else { return Vec::new() };
+        if at > 0 {
+            return if is_wanted { Vec::new() } else { Vec::from_iter(self.want_no_more(next, ino)) };
+        }
+        // Whoever waited longest has it now.
+        if is_wanted && let Some(state) = self.sessions.get_mut(&next) {
+            state.wanted.insert(ino);
+        }
+        self.want_no_more(session, ino).into_iter().chain(self.tell(next)).collect()
+    }
+
+    /// Nobody wants `ino` of `holder` any more. If there was no room for all that is wanted in what it was told, there is
+    /// for one more now.
+    fn want_no_more(&mut self, holder: Session, ino: Ino) -> Option<Told<L>> {
+        let wanted = &mut self.sessions.get_mut(&holder)?.wanted;
+        let is_news = wanted.remove(&ino) && wanted.len() >= WANTED_MAX;
+        if is_news { self.tell(holder) } else { None }
     }
 
     /// The mappings of `session` have changed; gives its listener, if it has one.
@@ -248,9 +289,7 @@ impl<L> Table<L> {
 
     fn news(&self, session: Session) -> News {
         let Some(state) = self.sessions.get(&session) else { return News::default() };
-        let is_wanted =
-            |ino: &&Ino| self.inodes.get(ino).is_some_and(|queue| queue.len() > 1 && queue.front() == Some(&session));
-        let wanted = state.inodes.iter().filter(is_wanted).take(WANTED_MAX).copied().collect();
+        let wanted = state.wanted.iter().take(WANTED_MAX).copied().collect();
         News { session: state.number, version: state.version, wanted }
     }
 }
@@ -269,6 +308,10 @@ mod tests {
     fn take(mappings: &Mappings<&'static str>, session: Session, ino: Ino) -> (bool, Vec<(&'static str, Vec<Ino>)>) {
         let (is_held, _, told) = mappings.take(session, ino).unwrap();
         (is_held, told.into_iter().map(heard).collect())
+    }
+
+    fn give(mappings: &Mappings<&'static str>, session: Session, ino: Ino) -> Vec<(&'static str, Vec<Ino>)> {
+        mappings.give(session, ino).into_iter().map(heard).collect()
     }
 
     fn heard(told: Told<&'static str>) -> (&'static str, Vec<Ino>) {
@@ -292,13 +335,44 @@ mod tests {
         listen(&mappings, C, "c");
         assert_eq!(take(&mappings, C, FILE), (false, vec![]), "A knows");
         assert_eq!(take(&mappings, A, FILE), (true, vec![]), "to ask again changes nothing");
-        assert_eq!(mappings.give(A, FILE).map(heard), Some(("b", vec![FILE])), "B has it, and C waits");
+        assert_eq!(give(&mappings, A, FILE), [("b", vec![FILE])], "B has it, and C waits");
         assert_eq!(
             (take(&mappings, B, FILE).0, take(&mappings, C, FILE).0, take(&mappings, A, FILE).0),
             (true, false, false)
         );
-        assert_eq!(mappings.give(C, FILE), None, "waits no more");
-        assert_eq!(mappings.give(B, FILE).map(heard), Some(("a", vec![])));
+        assert_eq!(give(&mappings, C, FILE), [], "waits no more");
+        assert_eq!(give(&mappings, B, FILE), [("a", vec![])]);
+    }
+
+    #[test]
+    fn to_ask_again_is_no_news_to_anybody() {
+        let mappings = Mappings::new(100, Nanos::ZERO);
+        take(&mappings, A, FILE);
+        take(&mappings, B, FILE);
+        listen(&mappings, A, "a");
+        listen(&mappings, B, "b");
+        assert_eq!(take(&mappings, B, FILE), (false, vec![]));
+        assert_eq!(take(&mappings, A, FILE), (true, vec![]));
+    }
+
+    #[test]
+    fn what_is_wanted_beyond_the_news_is_told_as_there_is_room() {
+        let mappings = Mappings::new(100, Nanos::ZERO);
+        let inos = |range: std::ops::Range<usize>| range.map(|ino| Ino(ino as u64)).collect::<Vec<_>>();
+        for ino in inos(0..WANTED_MAX + 3) {
+            take(&mappings, A, ino);
+            take(&mappings, B, ino);
+        }
+        assert_eq!(mappings.listen(A, 0, SOON, "a").unwrap().news.unwrap().wanted, inos(0..WANTED_MAX));
+        listen(&mappings, A, "a");
+        assert_eq!(give(&mappings, A, Ino(0)), [("a", inos(1..WANTED_MAX + 1))]);
+        listen(&mappings, A, "a");
+        assert_eq!(give(&mappings, B, Ino(1)), [("a", inos(2..WANTED_MAX + 2))], "B does not want it any more");
+        listen(&mappings, A, "a");
+        assert_eq!(give(&mappings, A, Ino(1)), [], "nobody wanted it");
+        assert_eq!(give(&mappings, A, Ino(2)), [("a", inos(3..WANTED_MAX + 3))]);
+        listen(&mappings, A, "a");
+        assert_eq!(give(&mappings, A, Ino(3)), [], "all of them have been told");
     }
 
     #[test]
@@ -314,7 +388,8 @@ mod tests {
         assert_eq!((held(B), held(C)), (vec![true, false, true], vec![false, true, false]));
         mappings.end(B);
         mappings.end(C);
-        assert!(mappings.table().inodes.is_empty() && mappings.table().sessions.is_empty());
+        let table = mappings.table();
+        assert!(table.inodes.is_empty() && table.sessions.is_empty() && table.users.is_empty());
     }
 
     #[test]
@@ -394,12 +469,26 @@ mod tests {
         }
         assert_eq!(mappings.take(A, Ino(u64::MAX)), Err(TooMany));
         assert!(mappings.take(A, Ino(5)).unwrap().0 && mappings.take(B, Ino(u64::MAX)).unwrap().0);
-        (0..MAPPINGS_PER_SESSION_MAX as u64).for_each(|ino| {
-            mappings.take(B, Ino(ino)).err();
-            mappings.listen(A, 0, SOON, ());
-        });
-        let news = mappings.listen(A, 0, SOON, ()).unwrap().news.unwrap();
-        assert_eq!(news.wanted.len(), WANTED_MAX);
+        mappings.give(A, Ino(7));
+        assert_eq!(mappings.take(A, Ino(u64::MAX)).map(|(is_held, ..)| is_held), Ok(false));
+    }
+
+    #[test]
+    fn no_user_has_more_than_half_and_a_full_table_lets_others_wait() {
+        let mappings = Mappings::<()>::new(0, Nanos::ZERO);
+        let (half, first) = (MAPPINGS_PER_USER_MAX as u64, |user: u32| Ino(u64::from(user) << 32));
+        let take = |session, ino| mappings.take(session, ino).map(|(is_held, ..)| is_held);
+        for user in [1, 2] {
+            let sessions = (0..half).map(|n| n / MAPPINGS_PER_SESSION_MAX as u64);
+            for (n, session) in sessions.enumerate() {
+                assert_eq!(take((user, session), Ino(first(user).0 + n as u64)), Ok(true));
+            }
+            assert_eq!(take((user, half), first(7)), Err(TooMany));
+        }
+        assert_eq!(take(A, first(7)), Err(TooMany));
+        assert_eq!(take(A, first(1)), Ok(false), "waits for what somebody has");
+        mappings.end((1, 0));
+        assert_eq!((take(A, first(1)), take(A, first(7)), take((1, half), first(8))), (Ok(true), Ok(true), Ok(true)));
     }
 
     proptest! {
@@ -450,12 +539,17 @@ mod tests {
                     mappings.listen((0, who), version, SOON, who);
                 }
                 for who in 0..3 {
+                    let is_wanted = |ino: &usize| queues[*ino].len() > 1 && queues[*ino][0] == who;
+                    let wanted: BTreeSet<Ino> = (0..3).filter(is_wanted).map(|ino| Ino(ino as u64)).collect();
+                    let known = mappings.table().state((0, who)).wanted.clone();
+                    prop_assert_eq!(&known, &wanted);
                     // An inode that is given back is wanted no more; whatever is wanted has been told.
-                    let wanted = (0..3).filter(|ino| queues[*ino].len() > 1 && queues[*ino][0] == who);
                     for ino in wanted {
-                        prop_assert!(told[who as usize].1.contains(&Ino(ino as u64)), "{who} does not know of {ino}");
+                        prop_assert!(told[who as usize].1.contains(&ino), "{who} does not know of {ino}");
                     }
                 }
+                let count: usize = queues.iter().map(Vec::len).sum();
+                prop_assert_eq!(mappings.table().users.get(&0).copied().unwrap_or_default(), count);
             }
         }
     }

@@ -11,10 +11,11 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from service import DESCRIBE, PROGRAM_S, TEST_S, Case, Mount, clean_environment, isonomia, wait_for, why_no_mount
+from service import DESCRIBE, PROGRAM_S, SERVER_S, TEST_S, Case, Mount, clean_environment, isonomia, wait_for, why_no_mount
 
 # Runs of 100,000 find none either, in two minutes each.
 FSX_OPERATIONS = 20_000
+KILLS = 5
 # Not in the suite's default: what programs do as well.
 FSX_CONFIGURATION = """
 flen = 262144
@@ -71,6 +72,33 @@ for _ in range(int(sys.argv[2])):
     db.execute("update done set transfers = transfers + 1")
     db.execute("commit")
     assert db.execute("select sum(money) from account").fetchone() == (1000,)
+"""
+
+# Threads that count in pages of their own in a file's mapping, so that there is always much to write back; a line in asks
+# how far they are together.
+COUNT = r"""
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <sys/mman.h>
+enum { THREADS = 16, PAGES = 8, PAGE = 1 << 16 };
+static char *mapped;
+static long counted;
+static void *count(void *place) {
+    for (long i = 0;; i = (i + 1) % PAGES) {
+        __atomic_fetch_add((long *)((char *)place + i * PAGE), 1, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&counted, 1, __ATOMIC_RELAXED);
+    }
+}
+int main(int, char **arguments) {
+    int file = open(arguments[1], O_RDWR | O_CREAT, 0600);
+    if (ftruncate(file, THREADS * PAGES * PAGE)) return 1;
+    mapped = mmap(0, THREADS * PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    if (mapped == MAP_FAILED) return 1;
+    pthread_t threads[THREADS];
+    for (long i = 0; i < THREADS; i++) pthread_create(&threads[i], 0, count, mapped + i * PAGES * PAGE);
+    while (getchar() != EOF) printf("%ld\n", __atomic_load_n(&counted, __ATOMIC_RELAXED)), fflush(stdout);
+}
 """
 
 
@@ -275,6 +303,66 @@ class Mounts(Case):
             return {"71", "72"} <= names
 
         wait_for(both_jobs)
+
+    def thread(self, pid, name):
+        """What the kernel tells of a thread."""
+        threads = Path(f"/proc/{pid}/task").iterdir()
+        return next(thread for thread in threads if (thread / "comm").read_text() == f"{name}\n")
+
+    def test_a_mount_that_is_killed_in_a_fight_for_pages_ends(self):
+        self.needs("cc")
+        served = self.server()
+        count = served.temporary / "count"
+        subprocess.run(["cc", "-pthread", "-include", "unistd.h", "-x", "c", "-", "-o", count], input=COUNT, text=True, check=True)
+
+        def start(place):
+            """A program that counts in the file, and how far it is."""
+            process = subprocess.Popen(["nice", count, place / "f"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+            def end():
+                process.kill()
+                process.communicate(timeout=PROGRAM_S)
+
+            def reached():
+                process.stdin.write("\n")
+                process.stdin.flush()
+                return int(process.stdout.readline())
+
+            self.addCleanup(end)
+            return end, reached
+
+        def is_dead(place):
+            """the mount says that nobody serves it"""
+            try:
+                os.stat(place)
+            except OSError as error:
+                return error.errno == errno.ENOTCONN
+
+        def moves(reached, by=1000):
+            before = reached()
+            wait_for(lambda: reached() >= before + by, PROGRAM_S)
+
+        _, other_reached = start(self.mount(served))
+        mount = Mount(served)
+        self.addCleanup(mount.remove)
+        for _ in range(KILLS):
+            mount.start()
+            end, reached = start(mount.place)
+            # A mount that does not end would keep the test from its end.
+            self.addCleanup(subprocess.run, ["umount", "--force", mount.place], capture_output=True)
+            moves(reached)
+            moves(other_reached)
+            state = self.thread(mount.process.pid, "mapping-return") / "stat"
+            while ") D " not in state.read_text():
+                pass
+            mount.process.kill()
+            mount.process.wait(SERVER_S)
+            mount.process.stdout.close()
+            wait_for(lambda: is_dead(mount.place))
+            end()
+            moves(other_reached)
+        mount.start()
+        moves(start(mount.place)[1])
 
     def test_fstab_words_and_mount_8(self):
         if os.geteuid() != 0:

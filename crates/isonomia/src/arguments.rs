@@ -41,6 +41,8 @@ pub enum Command {
     Run(RunOptions),
     LinkFlags(LinkFlagsOptions),
     Mount(MountOptions),
+    #[command(hide = true)]
+    Guard(GuardOptions),
     Unmount(UnmountOptions),
     Status(StatusOptions),
     Top(TopOptions),
@@ -221,6 +223,13 @@ pub struct MountOptions {
     /// Where to mount: a directory
     #[arg(value_name = "DIR")]
     pub dir: PathBuf,
+}
+
+/// Stand guard over a mount: how `isonomia mount` starts this program
+#[derive(Args, Debug)]
+pub struct GuardOptions {
+    /// The process that serves the mount
+    pub pid: u32,
 }
 
 /// End a mount

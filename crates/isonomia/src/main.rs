@@ -61,6 +61,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Run(options) => return run::run(&options),
         Command::LinkFlags(_) => link_flags::link_flags()?,
         Command::Mount(options) => mount::mount(&options)?,
+        Command::Guard(options) => mount::guard(&options)?,
         Command::Unmount(options) => isonomia_mount::unmount(&options.dir, options.lazy)?,
         Command::Status(options) => status::status(&options)?,
         Command::Top(options) => top::top(&options)?,

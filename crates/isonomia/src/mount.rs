@@ -1,9 +1,9 @@
 //! `isonomia mount`, and the helper `mount.fuse.isonomia` of mount(8), which is this program by another name.
 
-use crate::arguments::{HelperArguments, MountOptions, ServerOptions};
+use crate::arguments::{GuardOptions, HelperArguments, MountOptions, ServerOptions};
 use crate::control;
 use anyhow::{Context, Result, bail};
-use isonomia_mount::{Mounted, Options};
+use isonomia_mount::{Guard, Mounted, Options};
 use isonomia_units::Nanos;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -18,6 +18,8 @@ use std::time::Duration;
 const HELPER: &str = "mount.fuse.isonomia";
 /// Sources of mount(8) that name no server.
 const NO_SOURCE: [&str; 3] = ["isonomia", "none", ""];
+const NO_GUARD: &str = "nobody guards the mount: if its process is killed, it may not end";
+const NOTHING: &str = "/dev/null";
 /// After SIGTERM, programs that use the mount have this long to end before their files fail.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -54,16 +56,48 @@ pub fn mount(options: &MountOptions) -> Result<()> {
         // The terminal's signals are not for us.
         rustix::process::setsid().context("cannot leave the session of the terminal")?;
     }
+    let log = options.background.then(|| open_log(options.log.as_deref())).transpose()?;
+    // Before the mount, so that it holds nothing of it.
+    let guard = start_guard(log.as_ref());
     // Before the mount, so that no signal is missed once it can be seen.
     let signals = Signals::new([SIGINT, SIGTERM])?;
     let mounted = isonomia_mount::mount(&options.dir, &translated)?;
+    let place = mounted.place().to_owned();
+    let guard =
+        guard.and_then(|mut guard| guard.watch(&place).map(|()| guard).context("it cannot be told of the mount"));
     announce(&mounted)?;
-    if options.background {
-        leave_terminal(options.log.as_deref())?;
+    if let Some(log) = log {
+        leave_terminal(&log)?;
+    }
+    if let Err(error) = &guard {
+        tracing::warn!("{NO_GUARD}: {error:#}");
     }
     unmount_on_signal(signals, &mounted);
-    let place = mounted.place().to_owned();
-    mounted.serve().with_context(|| format!("the mount at {} broke", place.display()))
+    mounted.serve().with_context(|| format!("the mount at {} broke", place.display()))?;
+    // It would end by itself, but as a child of whoever takes in orphans.
+    guard.map_or(Ok(()), Guard::dismiss).context("cannot end the guard")
+}
+
+/// Stands guard over the mount that started this process.
+pub fn guard(options: &GuardOptions) -> Result<()> {
+    isonomia_mount::stand_guard(options.pid).context(NO_GUARD)
+}
+
+/// Starts the guard, which must not keep from its end whoever reads this process's output.
+fn start_guard(log: Option<&File>) -> Result<Guard> {
+    let mut command = this_program()?;
+    command.arg("guard").arg(std::process::id().to_string());
+    if let Some(log) = log {
+        command.stderr(log.try_clone()?);
+    }
+    Guard::start(&mut command).context("cannot start it")
+}
+
+/// A command that starts this program again.
+fn this_program() -> Result<Command> {
+    let mut command = Command::new(env::current_exe().context("cannot tell where this program is")?);
+    command.arg0("isonomia");
+    Ok(command)
 }
 
 /// The words after `-o` over the environment, the options of their own over both.
@@ -80,8 +114,8 @@ fn translate(options: &MountOptions) -> Result<Options> {
 
 /// Starts this program again, to stay; comes back when it is ready, or has said what is wrong.
 fn start_in_background(options: &MountOptions, translated: &Options) -> Result<()> {
-    let mut command = Command::new(env::current_exe().context("cannot tell where this program is")?);
-    command.arg0("isonomia").args(["mount", "--background"]);
+    let mut command = this_program()?;
+    command.args(["mount", "--background"]);
     command.args(["--server", &translated.server.to_string()]);
     command.args(translated.key_file.iter().flat_map(|path| ["--key-file", path]));
     command.args(options.options.iter().flat_map(|words| ["-o", words]));
@@ -109,18 +143,25 @@ fn announce(mounted: &Mounted) -> Result<()> {
     writeln!(out, "{line}").and_then(|()| out.flush()).context("cannot say that the mount is ready")
 }
 
+/// Where the process in the background says what there is to say.
+fn open_log(path: Option<&Path>) -> Result<File> {
+    match path {
+        Some(path) => OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(path)
+            .with_context(|| format!("cannot write {}", path.display())),
+        None => OpenOptions::new().write(true).open(NOTHING).with_context(|| format!("cannot open {NOTHING}")),
+    }
+}
+
 /// Whoever started the mount waits no longer for output, and no directory is kept from being unmounted.
-fn leave_terminal(log: Option<&Path>) -> Result<()> {
-    let nothing = File::options().read(true).write(true).open("/dev/null").context("cannot open /dev/null")?;
+fn leave_terminal(log: &File) -> Result<()> {
+    let nothing = File::options().read(true).write(true).open(NOTHING);
+    let nothing = nothing.with_context(|| format!("cannot open {NOTHING}"))?;
     rustix::stdio::dup2_stdin(&nothing)?;
     rustix::stdio::dup2_stdout(&nothing)?;
-    match log {
-        Some(path) => {
-            let file = OpenOptions::new().create(true).append(true).open(path);
-            rustix::stdio::dup2_stderr(&file.with_context(|| format!("cannot write {}", path.display()))?)?;
-        }
-        None => rustix::stdio::dup2_stderr(&nothing)?,
-    }
+    rustix::stdio::dup2_stderr(log)?;
     env::set_current_dir("/").context("cannot leave the working directory")
 }
 

@@ -15,6 +15,7 @@ mod data;
 mod directory;
 mod door;
 mod filesystem;
+mod guard;
 mod handle;
 mod lease;
 mod lock;
@@ -28,6 +29,7 @@ mod sessions;
 mod waiting;
 mod xattr;
 
+pub use guard::{Guard, stand_guard};
 pub use options::{OptionError, Options};
 pub use place::{PlaceError, unmount};
 pub use session::{MountError, Mounted, Unmounter, mount};

@@ -56,7 +56,7 @@ pub fn prepare(path: &Path) -> Result<PathBuf, PlaceError> {
     let place = absolute(path).map_err(unusable)?;
     let ours = is_ours(&place);
     match fs::metadata(&place) {
-        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) && ours => {
+        Err(error) if is_of_the_dead(&error) && ours => {
             tracing::info!(place = %place.display(), "clearing away a mount whose process has ended");
             detach(&place, true)?;
             fs::metadata(&place).map_err(unusable)
@@ -114,7 +114,7 @@ fn detach_as_user(place: &Path, lazy: bool) -> Result<(), PlaceError> {
 /// The path without links on the way to it. The last component is left as it is: a dead mount cannot be looked at.
 fn absolute(path: &Path) -> io::Result<PathBuf> {
     match fs::canonicalize(path) {
-        Err(error) if error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()) => {
+        Err(error) if is_of_the_dead(&error) => {
             let path = std::path::absolute(path)?;
             let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Ok(path) };
             Ok(fs::canonicalize(parent)?.join(name))
@@ -123,23 +123,42 @@ fn absolute(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// Whether the topmost mount at `place` is one of ours.
-fn is_ours(place: &Path) -> bool {
-    let mounts = fs::read("/proc/self/mountinfo").unwrap_or_default();
-    topmost_type(&mounts, place).is_some_and(|found| found == FILE_SYSTEM_TYPE.as_bytes())
+/// Whether an error says that a mount's process has ended: before it was asked, or while it was to answer.
+fn is_of_the_dead(error: &io::Error) -> bool {
+    [Errno::NOTCONN, Errno::CONNABORTED].iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-/// The type of the last mount at `place` in the form of `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
-fn topmost_type<'m>(mounts: &'m [u8], place: &Path) -> Option<&'m [u8]> {
+/// Whether the topmost mount at `place` is one of ours.
+fn is_ours(place: &Path) -> bool {
+    topmost(place).ok().flatten().is_some_and(|found| found.kind == FILE_SYSTEM_TYPE.as_bytes())
+}
+
+/// What is mounted somewhere.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Found {
+    /// The type of file system.
+    pub kind: Vec<u8>,
+    /// The minor number of its device.
+    pub minor: u32,
+}
+
+/// The topmost mount at `place`, which is not looked at for it: nobody may serve it.
+pub fn topmost(place: &Path) -> io::Result<Option<Found>> {
+    Ok(topmost_of(&fs::read("/proc/self/mountinfo")?, place))
+}
+
+/// The last mount at `place` in the form of `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
+fn topmost_of(mounts: &[u8], place: &Path) -> Option<Found> {
     let mut lines = mounts.split(|b| *b == b'\n').rev();
     lines.find_map(|line| {
         let mut fields = line.split(|b| *b == b' ');
-        let point = unescape(fields.nth(4)?);
+        let device = str::from_utf8(fields.nth(2)?).ok()?;
+        let point = unescape(fields.nth(1)?);
         if OsStr::from_bytes(&point) != place {
             return None;
         }
         fields.find(|field| *field == b"-")?;
-        fields.next()
+        Some(Found { kind: fields.next()?.to_owned(), minor: device.split_once(':')?.1.parse().ok()? })
     })
 }
 
@@ -173,9 +192,9 @@ mod tests {
                        30 22 0:40 / /mnt/a\\040b rw,nosuid shared:7 - fuse.isonomia unix:/s rw\n\
                        31 22 0:41 / /mnt/c rw - fuse.isonomia x rw\n\
                        32 31 0:42 / /mnt/c rw master:1 - tmpfs tmpfs rw\n";
-        let of = |place: &str| topmost_type(mounts, Path::new(place));
-        assert_eq!(of("/mnt/a b"), Some(&b"fuse.isonomia"[..]));
-        assert_eq!(of("/mnt/c"), Some(&b"tmpfs"[..]));
+        let of = |place: &str| topmost_of(mounts, Path::new(place));
+        assert_eq!(of("/mnt/a b"), Some(Found { kind: b"fuse.isonomia".to_vec(), minor: 40 }));
+        assert_eq!(of("/mnt/c"), Some(Found { kind: b"tmpfs".to_vec(), minor: 42 }));
         assert_eq!(of("/mnt"), None);
     }
 

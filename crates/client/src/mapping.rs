@@ -8,8 +8,9 @@ use isonomia_units::{Ino, Nanos};
 
 impl Client {
     /// Takes the mapping of a file for this session, or waits for it: whether it is there, and the session's number. To
-    /// be asked again when [`Self::await_mappings`] tells of a change. `had_it` if the server gave it to an earlier session
-    /// of this process; a server that has just started answers others with EAGAIN.
+    /// be asked again when [`Self::await_mappings`] tells of a change. `had_it` if the server gave it before, and this
+    /// asks whether it is still there: ESTALE if it is not, and others may have had it since. A server that has just started
+    /// believes who says so, and answers others with EAGAIN.
     pub fn take_mapping(&self, file: &Capability, had_it: bool) -> Result<(bool, u64), Error> {
         let mut reply = [0; NEWS_LEN_MAX];
         let valid = if had_it { HAD } else { 0 };

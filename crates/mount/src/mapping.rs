@@ -80,6 +80,8 @@ struct File {
     /// Open files for reading and writing.
     writers: usize,
     capability: Capability,
+    /// The number of the session that has the mapping, while it is here. News of another may be on its way.
+    session: u64,
     /// It is among `recalled`.
     is_recalled: bool,
     hold: Hold,
@@ -129,6 +131,7 @@ impl Mappings {
             lease: Lease::default(),
             writers: 0,
             capability: *capability,
+            session: 0,
             is_recalled: false,
             hold: Hold::Known,
         };
@@ -158,15 +161,14 @@ impl Mappings {
         let mut is_asked_again = false;
         let refused = loop {
             let table = self.shared.table();
-            let is_here = |file: &File| file.lease.is_here() && file.hold != Hold::Lost;
-            let (is_here, session) = (table.files.get(&capability.ino).is_some_and(is_here), table.session);
+            let is_here = |file: &&File| file.lease.is_here() && file.hold != Hold::Lost;
+            let session = table.files.get(&capability.ino).filter(is_here).map(|file| file.session);
             drop(table);
-            if !is_here {
-                break Errno::IO;
-            }
+            let Some(session) = session else { break Errno::IO };
             match handle.client.write_back(&handle.file, session, offset, data).map_err(|e| errno(&e)) {
-                // A server that was started again. The mapping stays here meanwhile: who gives it back waits for this.
-                Err(Errno::AGAIN) if !is_asked_again => {
+                // A server that was started again, and that perhaps another thread has asked meanwhile. The mapping stays
+                // here: who gives it back waits for this.
+                Err(Errno::AGAIN | Errno::IO) if !is_asked_again => {
                     is_asked_again = true;
                     self.shared.take_again(capability)?;
                 }
@@ -243,7 +245,10 @@ impl Shared {
             }
             let Some(file) = table.files.get_mut(&capability.ino) else { return };
             let (faults, refusal) = match taken {
-                Ok((true, _)) => (file.lease.given(Instant::now()), None),
+                Ok((true, session)) => {
+                    file.session = session;
+                    (file.lease.given(Instant::now()), None)
+                }
                 // A server that has just started gives it later, too.
                 Ok((false, _)) | Err(Errno::AGAIN) if file.lease.queued() => continue,
                 Ok((false, _)) | Err(Errno::AGAIN) => return,
@@ -302,9 +307,12 @@ impl Shared {
         if let Some((_, session)) = taken {
             table.meet(session);
         }
-        let hold = if taken.is_some_and(|(is_here, _)| is_here) { Hold::Known } else { Hold::Lost };
+        let is_lost = table.files.get(&capability.ino).is_none_or(|file| file.hold == Hold::Lost);
+        let taken = taken.filter(|(is_here, _)| *is_here && !is_lost);
+        let hold = if taken.is_some() { Hold::Known } else { Hold::Lost };
         if let Some(file) = table.files.get_mut(&capability.ino) {
             file.hold = hold;
+            file.session = taken.map_or(file.session, |(_, session)| session);
         }
         if hold == Hold::Lost {
             tracing::error!(ino = capability.ino, "a shared mapping is lost, and what is not written back of it");

@@ -10,7 +10,8 @@ pub const WANTED_MAX: usize = 512;
 pub const NEWS_LEN_MAX: usize = WORD_LEN * (2 + WANTED_MAX);
 
 /// Bit of [`RequestHeader::valid`](crate::request::RequestHeader::valid) of an
-/// [`Op::TakeMapping`](crate::request::Op::TakeMapping): the session had the mapping from a server that has forgotten it.
+/// [`Op::TakeMapping`](crate::request::Op::TakeMapping): the session had the mapping, perhaps from a server that has
+/// forgotten it.
 pub const HAD: u32 = 1;
 
 const WORD_LEN: usize = size_of::<u64>();

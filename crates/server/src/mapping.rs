@@ -24,19 +24,36 @@ pub fn serve(core: &Core, connection: &Connection, header: &RequestHeader, room:
     if let Err(error) = core.store.verify_access(&header.capability(), access::WRITE) {
         return ReplyHeader::error(header.seq, error.errno());
     }
-    if header.valid & HAD == 0 && core.mappings.opens_at(clock::now()).is_some() {
-        return ReplyHeader::error(header.seq, Errno::AGAIN.raw_os_error().unsigned_abs());
+    let claims_it = header.valid & HAD != 0;
+    match (claims_it, core.mappings.opens_at(clock::now()).is_some()) {
+        (false, true) => return ReplyHeader::error(header.seq, number(Errno::AGAIN)),
+        // Another may have had it since, and given it back.
+        (true, false) => {
+            return match core.mappings.number_of_holder(session, ino) {
+                Some(session) => taken(header, true, session, room),
+                None => ReplyHeader::error(header.seq, number(Errno::STALE)),
+            };
+        }
+        _ => {}
     }
     match core.mappings.take(session, ino) {
         Ok((is_held, session, told)) => {
             told.into_iter().for_each(|told| answer(core, told));
             core.end_mappings_if_gone(connection.process_key);
-            let news = News { session, ..News::default() }.encode();
-            room[..news.len()].copy_from_slice(&news);
-            ReplyHeader::ok(header.seq, u64::from(is_held), news.len())
+            taken(header, is_held, session, room)
         }
-        Err(TooMany) => ReplyHeader::error(header.seq, Errno::NOLCK.raw_os_error().unsigned_abs()),
+        Err(TooMany) => ReplyHeader::error(header.seq, number(Errno::NOLCK)),
     }
+}
+
+fn taken(header: &RequestHeader, is_held: bool, session: u64, room: &mut [u8]) -> ReplyHeader {
+    let news = News { session, ..News::default() }.encode();
+    room[..news.len()].copy_from_slice(&news);
+    ReplyHeader::ok(header.seq, u64::from(is_held), news.len())
+}
+
+fn number(errno: Errno) -> u32 {
+    errno.raw_os_error().unsigned_abs()
 }
 
 /// Holds the mapping for the write of `header` if that is a write-back, or says why it is not to be executed: whoever had
@@ -71,8 +88,7 @@ pub fn answer(core: &Core, told: Told<Pending>) {
             core.answer_late(&told.listener, &ReplyHeader::ok(seq, version, payload.len()), &payload);
         }
         None => {
-            let again = Errno::AGAIN.raw_os_error().unsigned_abs();
-            core.answer_late(&told.listener, &ReplyHeader::error(seq, again), &[]);
+            core.answer_late(&told.listener, &ReplyHeader::error(seq, number(Errno::AGAIN)), &[]);
         }
     }
 }

@@ -33,7 +33,7 @@ const MAPPINGS_PER_USER_MAX: usize = MAPPINGS_MAX / 2;
 const FENCES: usize = 32;
 
 /// Mounts that had mappings from an earlier server ask for them within this.
-const OPENS_AFTER: Nanos = Nanos::from_millis(500);
+const OPENS_AFTER: Nanos = Nanos::from_secs(1);
 
 /// A session: the key of a client process, whose first part is its user.
 pub type Session = (u32, u64);
@@ -128,6 +128,13 @@ impl<L> Mappings<L> {
             Some(_) => Err(NotHeld::Elsewhere),
             None => Err(NotHeld::Nobody),
         }
+    }
+
+    /// The number of `session`, if it has the mapping.
+    pub fn number_of_holder(&self, session: Session, ino: Ino) -> Option<u64> {
+        let table = self.table();
+        let holder = table.inodes.get(&ino)?.front().filter(|holder| **holder == session)?;
+        table.sessions.get(holder).map(|state| state.number)
     }
 
     /// Gives `session` the mapping, or makes it wait for it. Whether it has it now, the number of the session, and the
@@ -399,6 +406,7 @@ mod tests {
         assert_eq!(hold(101), Err(NotHeld::Nobody));
         let [a, b] = [A, B].map(|session| mappings.take(session, FILE).unwrap().1);
         assert_eq!((hold(a), hold(b), hold(0)), (Ok(()), Err(NotHeld::Elsewhere), Err(NotHeld::Elsewhere)));
+        assert_eq!([A, B, C].map(|session| mappings.number_of_holder(session, FILE)), [Some(a), None, None]);
         assert_eq!(mappings.hold(a, Ino(1)).map(drop), Err(NotHeld::Nobody), "another inode");
         mappings.give(A, FILE);
         assert_eq!((hold(a), hold(b)), (Err(NotHeld::Elsewhere), Ok(())));

@@ -12,8 +12,13 @@ use rustix::io::Errno;
 
 /// Whether it is there, and the session's number.
 fn take(client: &Client, file: &OpenFile) -> (bool, u64) {
-    // As from an earlier server, so that one that has just started gives it.
-    client.take_mapping(&file.capability, true).unwrap()
+    loop {
+        match client.take_mapping(&file.capability, false) {
+            // A server that has just started.
+            Err(Error::Server(Errno::AGAIN)) => std::thread::yield_now(),
+            taken => return taken.unwrap(),
+        }
+    }
 }
 
 fn give(client: &Client, file: &OpenFile) {
@@ -63,6 +68,25 @@ fn only_the_holder_writes_back() {
     let (_, later) = take(&other, &file);
     assert_eq!(refused(&clients[0], session, b"old"), Error::Server(Errno::IO));
     assert_eq!(other.write_back(&file, later, 0, b"new").unwrap(), 3);
+}
+
+#[test]
+fn who_had_a_mapping_is_believed_by_a_server_that_has_just_started() {
+    let mut running = start(|_| {});
+    let clients = running.clients();
+    let file = clients[0].open(Ino::ROOT, b"f", &create()).unwrap();
+    let (_, session) = take(&clients[0], &file);
+    assert_eq!(clients[0].take_mapping(&file.capability, true).unwrap(), (true, session), "it still has it");
+    let stale = |client: &Client| client.take_mapping(&file.capability, true).unwrap_err();
+    assert_eq!(stale(&clients[1]), Error::Server(Errno::STALE), "it never had it");
+    give(&clients[0], &file);
+    assert_eq!(stale(&clients[0]), Error::Server(Errno::STALE), "another may have had it since");
+    running.restart();
+    let other = running.client(&running.addresses[0], &running.key_file, 20);
+    let (_, later) = take(&other, &file);
+    give(&other, &file);
+    assert_eq!(stale(&clients[0]), Error::Server(Errno::STALE), "another has had it since");
+    assert_eq!(clients[0].write_back(&file, later, 0, b"old").unwrap_err(), Error::Server(Errno::AGAIN));
 }
 
 #[test]

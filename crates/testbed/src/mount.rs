@@ -40,9 +40,12 @@ impl TestMount {
         self.process.wait().expect("the process ends");
     }
 
-    /// Stops the process that serves it, until [`Self::resume`].
+    /// Stops the process that serves it, until [`Self::resume`]: none of its threads runs any more.
     pub fn pause(&self) {
         self.signal(rustix::process::Signal::STOP);
+        let pid = rustix::process::Pid::from_child(&self.process);
+        let stopped = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::UNTRACED);
+        assert!(stopped.is_ok_and(|status| status.is_some_and(|(_, status)| status.stopped())), "the process stops");
     }
 
     /// Lets the process go on.

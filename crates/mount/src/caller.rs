@@ -1,4 +1,4 @@
-//! What `/proc` tells of a process that called: its supplementary groups, and the job it belongs to.
+//! What `/proc` tells of a process: how it runs, its supplementary groups, and the job it belongs to.
 
 use isonomia_client::{Claims, SchedulerJob, identity};
 use std::fs;
@@ -17,6 +17,18 @@ fn groups_of_status(status: &[u8]) -> Option<Vec<u32>> {
     let line = status.split(|b| *b == b'\n').find_map(|line| line.strip_prefix(b"Groups:"))?;
     let line = std::str::from_utf8(line).ok()?;
     line.split_ascii_whitespace().map(|group| group.parse().ok()).collect()
+}
+
+/// A field of what `/proc` says of the state of thread `pid`, by its number in proc_pid_stat(5): the third and later ones.
+pub fn stat_field(pid: u32, number: usize) -> Option<String> {
+    stat_field_of(&fs::read(format!("/proc/{pid}/stat")).ok()?, number)
+}
+
+/// The second field is the program's name, in brackets, and may hold anything.
+fn stat_field_of(stat: &[u8], number: usize) -> Option<String> {
+    let end_of_name = stat.iter().rposition(|b| *b == b')')?;
+    let fields = std::str::from_utf8(&stat[end_of_name + 1..]).ok()?;
+    fields.split_ascii_whitespace().nth(number.checked_sub(3)?).map(str::to_owned)
 }
 
 /// What `/proc` says of signals that a thread has not taken yet.
@@ -87,6 +99,18 @@ fn slurm_job_of_cgroup(groups: &str) -> Option<SchedulerJob> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn fields_are_found_behind_any_name() {
+        for name in ["cat", "a b", ") S 1 (", ""] {
+            let stat = format!("4711 ({name}) R 17 63 0");
+            let field = |number| stat_field_of(stat.as_bytes(), number);
+            assert_eq!((field(3).as_deref(), field(5).as_deref()), (Some("R"), Some("63")), "{name}");
+            assert_eq!((field(2), field(7)), (None, None));
+        }
+        assert_eq!(stat_field_of(b"", 3), None);
+        assert_eq!(stat_field(0, 3), None, "a process that this one cannot see");
+    }
 
     #[test]
     fn groups_are_read_from_a_status() {

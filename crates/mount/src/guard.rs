@@ -12,6 +12,7 @@
 //! opened while the mount lived: it is never another connection's, whatever became of the mount meanwhile. The mount
 //! stays where it is, so that programs get ENOTCONN and do not see the directory beneath.
 
+use crate::caller::stat_field;
 use crate::place::{self, FILE_SYSTEM_TYPE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags};
@@ -20,7 +21,6 @@ use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, 
 use rustix::process::{Pid, PidfdFlags, Signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::iterator::Signals;
-use std::fs;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -28,6 +28,8 @@ use std::process::{Child, Command, Stdio};
 
 /// A process whose main thread has ended is usually gone within this time.
 const END_MAX: Timespec = Timespec { tv_sec: 0, tv_nsec: 250_000_000 };
+/// The state, in proc_pid_stat(5).
+const STATE: usize = 3;
 /// Where the file system with a directory for each FUSE connection is, if it is mounted.
 const CONNECTIONS: &str = "/sys/fs/fuse/connections";
 const CONNECTIONS_TYPE: &str = "fusectl";
@@ -93,7 +95,7 @@ pub fn stand_guard(parent: u32) -> io::Result<()> {
     let abort = open_abort(minor)?;
     // A signal is no more than the occasion to look. The first look is for what happened before this one listened.
     while !ends(&process)? {
-        if has_no_main_thread(pid) {
+        if has_no_main_thread(parent) {
             tracing::warn!("the process of the mount was killed and does not end: ending its connection to the kernel");
             rustix::io::write(&abort, b"1")?;
             return Ok(());
@@ -110,11 +112,8 @@ fn ends(process: &OwnedFd) -> io::Result<bool> {
 }
 
 /// Whether the main thread of a process has ended, and others have not.
-fn has_no_main_thread(pid: Pid) -> bool {
-    let stat = fs::read(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The state comes after the name, which may hold anything but is in brackets.
-    let name_end = stat.iter().rposition(|b| *b == b')');
-    name_end.and_then(|end| stat.get(end + 2)).is_some_and(|state| matches!(state, b'Z' | b'X'))
+fn has_no_main_thread(parent: u32) -> bool {
+    stat_field(parent, STATE).is_some_and(|state| matches!(&*state, "Z" | "X"))
 }
 
 /// The file that ends a connection. The user who mounted may open it where the file system of connections is mounted;

@@ -16,7 +16,7 @@ use fuser::{INodeNo, Notifier, ReplyData};
 use isonomia_client::{Capability, Client, Error, Ino, News};
 use isonomia_units::Nanos;
 use rustix::io::Errno;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -65,8 +65,8 @@ struct Shared {
 struct Table {
     /// Of every inode that is open for reading and writing.
     files: HashMap<u64, File>,
-    /// To be given back.
-    recalled: VecDeque<u64>,
+    /// To be given back, and from when on.
+    recalled: BTreeSet<(Instant, u64)>,
     waiting: usize,
     /// The number of the session that the mappings were taken in; 0 if none was.
     session: u64,
@@ -82,7 +82,7 @@ struct File {
     capability: Capability,
     /// The number of the session that has the mapping, while it is here. News of another may be on its way.
     session: u64,
-    /// It is among `recalled`.
+    /// It is to be given back, and among `recalled` from when it is here until that begins.
     is_recalled: bool,
     hold: Hold,
 }
@@ -254,6 +254,8 @@ impl Shared {
                 Ok((false, _)) | Err(Errno::AGAIN) => return,
                 Err(errno) => (file.lease.refused(), Some(errno)),
             };
+            // It may have been recalled before it was here.
+            table.list_if_recalled(capability.ino);
             table.waiting -= faults.len();
             break (faults, refusal);
         };
@@ -264,7 +266,6 @@ impl Shared {
                 Some(_) => fail(fault, "the server does not give it"),
             }
         }
-        // It may have been recalled before it was here.
         self.returns.notify_one();
     }
 
@@ -357,16 +358,19 @@ impl Table {
 
     fn recall(&mut self, ino: u64) {
         let Some(file) = self.files.get_mut(&ino).filter(|file| !file.lease.is_absent()) else { return };
-        let is_known = std::mem::replace(&mut file.is_recalled, true);
-        if !is_known {
-            self.recalled.push_back(ino);
-        }
+        file.is_recalled = true;
+        self.list_if_recalled(ino);
+    }
+
+    /// Once a mapping is here it can be said when it may be given back.
+    fn list_if_recalled(&mut self, ino: u64) {
+        let Some(file) = self.files.get(&ino).filter(|file| file.is_recalled) else { return };
+        self.recalled.extend(file.lease.returnable_at().map(|at| (at, ino)));
     }
 
     fn forget_if_unused(&mut self, ino: u64) {
         if self.files.get(&ino).is_some_and(|file| file.writers == 0 && file.lease.is_idle()) {
             self.files.remove(&ino);
-            self.recalled.retain(|other| *other != ino);
         }
     }
 }
@@ -410,9 +414,7 @@ fn give_back(shared: &Shared) {
             continue;
         }
         let now = Instant::now();
-        let due = |table: &Table, ino: &u64| table.files.get(ino).and_then(|file| file.lease.returnable_at());
-        let next = table.recalled.iter().filter_map(|ino| Some((due(&table, ino)?, *ino))).min();
-        table = match next {
+        table = match table.recalled.first().copied() {
             None if table.has_doubts => {
                 let until = may_ask_at.saturating_duration_since(now);
                 shared.returns.wait_timeout(table, until).unwrap_or_else(PoisonError::into_inner).0
@@ -422,7 +424,7 @@ fn give_back(shared: &Shared) {
                 shared.returns.wait_timeout(table, at - now).unwrap_or_else(PoisonError::into_inner).0
             }
             Some((_, ino)) => {
-                table.recalled.retain(|other| *other != ino);
+                table.recalled.pop_first();
                 drop(table);
                 give_one_back(shared, ino);
                 shared.table()

@@ -4,13 +4,15 @@
 //! processor has to be woken for the answer. A scheduler does not see to that: of threads that look for work and give
 //! their processor to each other in turn, it has no reason to move any.
 
+use crate::caller::stat_field;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::cell::Cell;
-use std::fs;
 use std::time::{Duration, Instant};
 
 /// A thread asks where a program runs once in so long: what it costs is then lost among the requests.
 const ASK_EVERY: Duration = Duration::from_millis(2);
+/// "CPU number last executed on", in proc_pid_stat(5).
+const PROCESSOR: usize = 39;
 
 thread_local! {
     static ASKED_AT: Cell<Option<Instant>> = const { Cell::new(None) };
@@ -45,14 +47,7 @@ fn move_to(processor: usize) {
 
 /// The processor on which thread `pid` ran last.
 fn processor_of(pid: u32) -> Option<usize> {
-    processor_of_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)
-}
-
-/// The 39th field, counted from behind the program's name, which may hold anything: proc_pid_stat(5).
-fn processor_of_stat(stat: &[u8]) -> Option<usize> {
-    let end_of_name = stat.iter().rposition(|b| *b == b')')?;
-    let fields = std::str::from_utf8(&stat[end_of_name + 1..]).ok()?;
-    fields.split_ascii_whitespace().nth(36)?.parse().ok()
+    stat_field(pid, PROCESSOR)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -62,19 +57,6 @@ mod tests {
 
     fn processors(set: &CpuSet) -> Vec<usize> {
         (0..CpuSet::MAX_CPU).filter(|processor| set.is_set(*processor)).collect()
-    }
-
-    #[test]
-    fn the_processor_is_found_behind_any_name() {
-        let tail =
-            " S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 17 63 0";
-        for name in ["cat", "a b", ") S 1 (", ""] {
-            let stat = format!("4711 ({name}){tail}");
-            assert_eq!(processor_of_stat(stat.as_bytes()), Some(63), "{name}");
-        }
-        assert_eq!(processor_of_stat(b"4711 (cat) S 1 2"), None);
-        assert_eq!(processor_of_stat(b""), None);
-        assert_eq!(processor_of(0), None, "a program that this process cannot see");
     }
 
     #[test]

@@ -6,6 +6,15 @@ use super::walk::{Dots, Follow, Last, Place};
 use crate::RenameHow;
 use nix::errno::Errno;
 
+/// A rename, with what was found at both places.
+struct Renaming<'a> {
+    old: &'a Place,
+    source: Id,
+    new: &'a Place,
+    target: Option<Id>,
+    exchange: bool,
+}
+
 impl FileSystem {
     /// A name that is not there, in a directory where it may be made.
     fn free_name(&self, who: &Person, path: &str, for_directory: bool) -> Result<(Id, String), Errno> {
@@ -103,11 +112,12 @@ impl FileSystem {
             None if exchange => return Err(Errno::ENOENT),
             _ => {}
         }
-        self.check_shape(&old, source, &new, target, exchange)?;
+        let renaming = Renaming { old: &old, source, new: &new, target, exchange };
+        self.check_shape(&renaming)?;
         if target == Some(source) {
             return Ok(());
         }
-        self.check_rights(who, &old, source, &new, target, exchange)?;
+        self.check_rights(who, &renaming)?;
         if let Some(target) = target
             && !exchange
             && self.inode(target).is_directory()
@@ -121,14 +131,8 @@ impl FileSystem {
     }
 
     /// Slashes after what is no directory, and directories that would get below themselves.
-    fn check_shape(
-        &self,
-        old: &Place,
-        source: Id,
-        new: &Place,
-        target: Option<Id>,
-        exchange: bool,
-    ) -> Result<(), Errno> {
+    fn check_shape(&self, renaming: &Renaming<'_>) -> Result<(), Errno> {
+        let Renaming { old, source, new, target, exchange } = *renaming;
         let is_directory = |id: Id| self.inode(id).is_directory();
         if exchange && new.slash && !target.is_some_and(is_directory) {
             return Err(Errno::ENOTDIR);
@@ -146,15 +150,8 @@ impl FileSystem {
     }
 
     /// Both directories change, and a directory that moves to another one, because its `..` does.
-    fn check_rights(
-        &self,
-        who: &Person,
-        old: &Place,
-        source: Id,
-        new: &Place,
-        target: Option<Id>,
-        exchange: bool,
-    ) -> Result<(), Errno> {
+    fn check_rights(&self, who: &Person, renaming: &Renaming<'_>) -> Result<(), Errno> {
+        let Renaming { old, source, new, target, exchange } = *renaming;
         let is_directory = |id: Id| self.inode(id).is_directory();
         self.may_remove(who, old.dir, source)?;
         match target {

@@ -245,17 +245,12 @@ impl Shared {
             }
             let Some(file) = table.files.get_mut(&capability.ino) else { return };
             let (faults, refusal) = match taken {
-                Ok((true, session)) => {
-                    file.session = session;
-                    (file.lease.given(Instant::now()), None)
-                }
+                Ok((true, session)) => (table.given(capability.ino, session, Instant::now()), None),
                 // A server that has just started gives it later, too.
                 Ok((false, _)) | Err(Errno::AGAIN) if file.lease.queued() => continue,
                 Ok((false, _)) | Err(Errno::AGAIN) => return,
                 Err(errno) => (file.lease.refused(), Some(errno)),
             };
-            // It may have been recalled before it was here.
-            table.list_if_recalled(capability.ino);
             table.waiting -= faults.len();
             break (faults, refusal);
         };
@@ -354,6 +349,16 @@ impl Table {
                 self.has_doubts = true;
             }
         }
+    }
+
+    /// A mapping is here. Gives the faults that waited for it.
+    fn given(&mut self, ino: u64, session: u64, now: Instant) -> Vec<Fault> {
+        let Some(file) = self.files.get_mut(&ino) else { return Vec::new() };
+        file.session = session;
+        let faults = file.lease.given(now);
+        // It may have been recalled before it was here.
+        self.list_if_recalled(ino);
+        faults
     }
 
     fn recall(&mut self, ino: u64) {
@@ -482,4 +487,56 @@ fn fail(fault: Fault, why: &'static str) {
 fn blocks(fault: &Fault) -> Blocks {
     let last = fault.offset.saturating_add(u64::from(fault.size.max(1)) - 1);
     fault.offset / BLOCK_LEN..=last / BLOCK_LEN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::HOLD_MIN;
+
+    /// A table with one file, whose mapping is neither here nor asked for.
+    fn table() -> Table {
+        let mut table = Table::default();
+        let file = File {
+            lease: Lease::default(),
+            writers: 1,
+            capability: Capability::default(),
+            session: 0,
+            is_recalled: false,
+            hold: Hold::Known,
+        };
+        table.files.insert(7, file);
+        table
+    }
+
+    #[test]
+    fn what_is_not_here_is_not_given_back() {
+        let mut table = table();
+        table.recall(7);
+        table.recall(8);
+        assert!(table.recalled.is_empty() && !table.files[&7].is_recalled);
+    }
+
+    #[test]
+    fn what_was_recalled_on_its_way_here_is_given_back_in_its_time() {
+        let mut table = table();
+        let now = Instant::now();
+        table.files.get_mut(&7).unwrap().is_recalled = true;
+        assert!(table.given(7, 3, now).is_empty());
+        assert_eq!(table.recalled.first(), Some(&(now + HOLD_MIN, 7)));
+        table.recall(7);
+        assert_eq!(table.recalled.len(), 1, "once, however often it is recalled");
+        assert_eq!(table.files[&7].session, 3);
+    }
+
+    #[test]
+    fn a_server_that_forgot_a_session_leaves_its_mappings_in_doubt() {
+        let mut table = table();
+        table.meet(3);
+        table.given(7, 3, Instant::now());
+        table.meet(3);
+        assert!(!table.has_doubts && table.files[&7].hold == Hold::Known);
+        table.meet(4);
+        assert!(table.has_doubts && table.files[&7].hold == Hold::Doubtful);
+    }
 }

@@ -9,7 +9,7 @@ import socket
 import struct
 
 MAGIC = b"ISON"
-VERSION = 5
+VERSION = 6
 ROLE_SHARED_MEMORY, ROLE_STREAM, ROLE_CONTROL = range(3)
 SETUP_LEN_MAX = 64 << 10
 

@@ -324,7 +324,7 @@ mod tests {
     fn open_file(targets: u16) -> OpenFile {
         let targets = (0..targets).map(TargetId).collect();
         OpenFile {
-            capability: Capability { ino: 42, access: 3, reserved: 0, mac: 7 },
+            capability: Capability { ino: 42, access: 3, generation: 5, mac: 7 },
             layout: Layout { stripe_bytes: 4096, targets },
             attr: Attr { ino: 42, mode: 0o100_644, ..Attr::default() },
             created: true,

@@ -176,7 +176,7 @@ mod tests {
 
     fn description(ino: u64) -> Held {
         let file = OpenFile {
-            capability: Capability { ino, access: 1, reserved: 0, mac: 0 },
+            capability: Capability { ino, access: 1, generation: 0, mac: 0 },
             layout: Layout { stripe_bytes: 4096, targets: vec![TargetId(0)] },
             attr: Attr::default(),
             created: false,

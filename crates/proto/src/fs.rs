@@ -88,9 +88,9 @@ pub struct Capability {
     pub ino: u64,
     /// What the holder may do: see [`access`].
     pub access: u32,
-    /// Zero.
-    pub reserved: u32,
-    /// The server's authentication code over `ino` and `access`.
+    /// Which of the inodes that ever had this number it is.
+    pub generation: u32,
+    /// The server's authentication code over the other fields.
     pub mac: u64,
 }
 

@@ -253,8 +253,10 @@ pub struct RequestHeader {
     pub target: u16,
     /// The open file (drawn by the client), or whom the process speaks for when it locks.
     pub owner: u64,
+    /// Generation of the capability's inode.
+    pub generation: u32,
     /// Zero.
-    pub reserved: u64,
+    pub holder: u32,
 }
 
 /// The head of every reply: 32 bytes.
@@ -327,12 +329,17 @@ impl RequestHeader {
 
     /// A request on the strength of `capability`.
     pub fn with_capability(op: Op, capability: &Capability) -> Self {
-        Self { mac: capability.mac, access: capability.access, ..Self::new(op, Ino(capability.ino)) }
+        Self {
+            mac: capability.mac,
+            access: capability.access,
+            generation: capability.generation,
+            ..Self::new(op, Ino(capability.ino))
+        }
     }
 
     /// The capability that the request carries.
     pub fn capability(&self) -> Capability {
-        Capability { ino: self.ino, access: self.access, reserved: 0, mac: self.mac }
+        Capability { ino: self.ino, access: self.access, generation: self.generation, mac: self.mac }
     }
 
     /// Checks every limit; what passes can be served without further thought about sizes.

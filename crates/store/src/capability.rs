@@ -11,24 +11,22 @@ impl Sealer {
         Self(SipHasher24::new_with_key(key))
     }
 
-    /// A capability for `ino` with these bits of [`isonomia_proto::fs::access`].
-    pub fn seal(&self, ino: u64, access: u32) -> Capability {
-        Capability { ino, access, reserved: 0, mac: self.mac(ino, access) }
+    /// A capability for the inode `ino` of `generation` with these bits of [`isonomia_proto::fs::access`].
+    pub fn seal(&self, ino: u64, generation: u32, access: u32) -> Capability {
+        let capability = Capability { ino, access, generation, mac: 0 };
+        Capability { mac: self.mac(&capability), ..capability }
     }
 
     pub fn verify(&self, capability: &Capability) -> Result<(), StoreError> {
-        if capability.mac == self.mac(capability.ino, capability.access) && capability.reserved == 0 {
-            Ok(())
-        } else {
-            Err(StoreError::Stale)
-        }
+        if capability.mac == self.mac(capability) { Ok(()) } else { Err(StoreError::Stale) }
     }
 
-    /// Never 0: on the wire that means that there is no capability.
-    fn mac(&self, ino: u64, access: u32) -> u64 {
-        let mut bytes = [0; 12];
-        bytes[..8].copy_from_slice(&ino.to_le_bytes());
-        bytes[8..].copy_from_slice(&access.to_le_bytes());
+    /// Of everything else in `capability`. Never 0: on the wire that means that there is no capability.
+    fn mac(&self, capability: &Capability) -> u64 {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&capability.ino.to_le_bytes());
+        bytes[8..12].copy_from_slice(&capability.access.to_le_bytes());
+        bytes[12..].copy_from_slice(&capability.generation.to_le_bytes());
         self.0.hash(&bytes).max(1)
     }
 }
@@ -40,13 +38,14 @@ mod tests {
     #[test]
     fn any_changed_bit_is_noticed() {
         let sealer = Sealer::new(&[7; 16]);
-        let good = sealer.seal(42, 3);
+        let good = sealer.seal(42, 9, 3);
         assert!(sealer.verify(&good).is_ok());
         for bit in 0..64 {
             let forged = [
                 Capability { ino: good.ino ^ 1 << bit, ..good },
                 Capability { mac: good.mac ^ 1 << bit, ..good },
                 Capability { access: good.access ^ 1 << (bit % 32), ..good },
+                Capability { generation: good.generation ^ 1 << (bit % 32), ..good },
             ];
             assert!(forged.iter().all(|f| sealer.verify(f).is_err()), "bit {bit}");
         }

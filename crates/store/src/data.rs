@@ -5,7 +5,7 @@
 
 use crate::edit::Gone;
 use crate::inode::{Inode, MARKED, OBJECTS, Objects, RECLAIMED, SET_ID, UNLINKED};
-use crate::object::{object_size, spot};
+use crate::object::{ObjectsId, object_size, spot};
 use crate::permission::after_write;
 use crate::{FILE_SIZE_MAX, Store, StoreError};
 use isonomia_proto::fs::{Attr, Layout, Timestamp};
@@ -33,7 +33,7 @@ impl Store {
             let part = &mut buf[done..done + run];
             let got = match &objects.open[at.index] {
                 Some(fd) => {
-                    read_all(fd, at.offset, part).map_err(|e| self.object_error(&inode, layout, at.index, e))?
+                    read_all(fd, at.offset, part).map_err(|e| self.object_error(objects.id, layout, at.index, e))?
                 }
                 None => 0,
             };
@@ -119,8 +119,9 @@ impl Store {
         size: u64,
     ) -> Result<(), StoreError> {
         let last = size.checked_sub(1).map(|last| spot(layout, last).index);
+        let id = objects.id;
         for index in 0..layout.targets.len() {
-            let fail = |e| self.object_error(inode, layout, index, e);
+            let fail = |e| self.object_error(id, layout, index, e);
             let wanted = object_size(layout, index, size);
             self.targets.open_object(inode, layout, objects, index, Some(index) == last)?;
             let Some(fd) = &objects.open[index] else { continue };
@@ -138,15 +139,15 @@ impl Store {
         let inode = self.inode(ino.0)?;
         let Some(layout) = inode.layout.as_ref() else { return self.db.sync(data_only) };
         for index in 0..layout.targets.len() {
-            let object = {
+            let (id, object) = {
                 let mut objects = inode.own_data();
                 self.targets.open_object(&inode, layout, &mut objects, index, false)?;
                 // A descriptor of its own: writers go on while the disk works.
-                objects.open[index].as_ref().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0))
+                (objects.id, objects.open[index].as_ref().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0)))
             };
             if let Some(fd) = object {
                 let synced = fd.and_then(rustix::fs::fdatasync);
-                synced.map_err(|e| self.object_error(&inode, layout, index, e))?;
+                synced.map_err(|e| self.object_error(id, layout, index, e))?;
             }
         }
         self.targets.sync_created(&inode, layout, &mut inode.own_data())?;
@@ -288,7 +289,7 @@ impl Store {
             let fd = objects.open[at.index].as_ref().ok_or(StoreError::Stale)?;
             let (written, error) = write_all(fd, at.offset, &buf[done..done + run]);
             done += written;
-            failure = error.map(|e| self.object_error(inode, layout, at.index, e));
+            failure = error.map(|e| self.object_error(objects.id, layout, at.index, e));
         }
         if done > 0 {
             inode.grow(offset + done as u64);
@@ -300,11 +301,11 @@ impl Store {
         }
     }
 
-    fn object_error(&self, inode: &Inode, layout: &Layout, index: usize, errno: Errno) -> StoreError {
+    fn object_error(&self, id: ObjectsId, layout: &Layout, index: usize, errno: Errno) -> StoreError {
         if errno == Errno::NOSPC {
             self.reserve.look();
         }
-        StoreError::host(&self.targets.path(inode.ino, layout, index), errno)
+        StoreError::host(&self.targets.path(id, layout, index), errno)
     }
 
     pub(crate) fn reclaim_all(&self, gone: Gone) -> Result<(), StoreError> {
@@ -321,15 +322,16 @@ impl Store {
         if let Some(layout) = &inode.layout
             && inode.has(OBJECTS)
         {
-            self.targets.remove_objects(inode.ino, layout)?;
+            self.targets.remove_objects(objects.id, layout)?;
         }
         let has_xattrs = inode.record().has_xattrs;
         if inode.layout.is_some() || has_xattrs {
             let mut change = self.db.change();
             if has_xattrs {
                 change.remove_xattrs(inode.ino)?;
+                change.remove_nameless(inode.ino);
             }
-            change.remove_orphan(inode.ino);
+            change.remove_orphan(objects.id);
             change.commit()?;
         }
         self.inodes.remove(inode.ino);

@@ -1,4 +1,4 @@
-//! The metadata on disk: a fjall database in `<dir>/db` with six keyspaces. Numbers in keys are big-endian, so
+//! The metadata on disk: a fjall database in `<dir>/db` with seven keyspaces. Numbers in keys are big-endian, so
 //! that keys sort by them.
 //!
 //! | keyspace | key | value |
@@ -6,9 +6,10 @@
 //! | `inodes` | inode (8) | [`Record`] |
 //! | `entries` | directory (8), cookie (8), name | inode (8, little-endian), kind (1) |
 //! | `marks` | inode (8) | empty: size and times in `inodes` may be older than the objects |
-//! | `orphans` | inode (8) | layout of a file without a name whose objects are still to be removed; empty if it has extended attributes only |
+//! | `orphans` | number (8) and generation (4) of objects | layout of the file that they were of: no name leads to them, and they are still to be removed |
+//! | `nameless` | inode (8) | empty: it has no name, and extended attributes that are still to be removed |
 //! | `xattrs` | inode (8), name with its namespace | value of the extended attribute |
-//! | `numbers` | `next` | lowest inode number (without its server) that was never reserved (8, little-endian) |
+//! | `numbers` | `next` | lowest number of inodes and objects (without the server) that was never reserved (8, little-endian) |
 //!
 //! The cookie of an entry is a keyed hash of directory and name ([`crate::directory`]), so one key serves
 //! look-ups and listings, and a listing goes on where it was whatever is created or removed meanwhile.
@@ -18,6 +19,7 @@
 //! followed by [`Database::sync`].
 
 use crate::StoreError;
+use crate::object::ObjectsId;
 use crate::record::Record;
 use fjall::{Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
 use isonomia_proto::fs::{FileKind, Layout};
@@ -42,8 +44,11 @@ pub(crate) struct Database {
     entries: Table,
     marks: Table,
     orphans: Table,
+    nameless: Table,
     xattrs: Table,
     numbers: Table,
+    #[cfg(test)]
+    synced: std::sync::OnceLock<(std::path::PathBuf, std::path::PathBuf)>,
 }
 
 /// A keyspace, and how much was put into its memory since it was last told to write that out.
@@ -92,8 +97,11 @@ impl Database {
             entries: table("entries")?,
             marks: table("marks")?,
             orphans: table("orphans")?,
+            nameless: table("nameless")?,
             xattrs: table("xattrs")?,
             numbers: table("numbers")?,
+            #[cfg(test)]
+            synced: std::sync::OnceLock::new(),
             db,
         })
     }
@@ -104,7 +112,25 @@ impl Database {
 
     /// Everything that was committed is on stable storage when this returns; `data_only` as in `fdatasync`.
     pub fn sync(&self, data_only: bool) -> Result<(), StoreError> {
-        Ok(self.db.persist(if data_only { PersistMode::SyncData } else { PersistMode::SyncAll })?)
+        self.db.persist(if data_only { PersistMode::SyncData } else { PersistMode::SyncAll })?;
+        #[cfg(test)]
+        self.copy_synced();
+        Ok(())
+    }
+
+    /// From now on `copy` has what a power cut leaves of `db`, the directory of this database.
+    #[cfg(test)]
+    pub fn keep_synced(&self, db: &Path, copy: &Path) {
+        self.synced.set((db.to_owned(), copy.to_owned())).expect("once");
+        self.copy_synced();
+    }
+
+    #[cfg(test)]
+    fn copy_synced(&self) {
+        let Some((db, copy)) = self.synced.get() else { return };
+        let _ = std::fs::remove_dir_all(copy);
+        let copied = std::process::Command::new("cp").args(["-a", "--sparse=always"]).arg(db).arg(copy).status();
+        assert!(copied.expect("cp runs").success());
     }
 
     pub fn record(&self, ino: u64) -> Result<Option<Record>, StoreError> {
@@ -158,21 +184,25 @@ impl Database {
         Ok(())
     }
 
-    /// Inodes without a name, with the layouts of those that are files.
-    pub fn orphans(&self) -> Result<Vec<(u64, Option<Layout>)>, StoreError> {
+    /// Objects that are still to be removed.
+    pub fn orphans(&self) -> Result<Vec<(ObjectsId, Layout)>, StoreError> {
         let orphan = |guard: fjall::Guard| {
             let (key, value) = guard.into_inner()?;
-            let ino = decode_ino(&key)?;
-            if value.is_empty() {
-                return Ok((ino, None));
-            }
-            let layout = Layout::decode(&value).map_err(|_| StoreError::Damaged(Ino(ino)))?;
-            Ok((ino, Some(layout)))
+            let number = decode_ino(&key)?;
+            let damaged = || StoreError::Damaged(Ino(number));
+            let generation = key.get(8..).and_then(|rest| rest.try_into().ok()).map(u32::from_be_bytes);
+            let id = ObjectsId { number, generation: generation.ok_or_else(damaged)? };
+            Ok((id, Layout::decode(&value).map_err(|_| damaged())?))
         };
         self.orphans.keyspace.iter().map(orphan).collect()
     }
 
-    /// The lowest inode number that was never reserved.
+    /// Inodes without a name whose extended attributes are still to be removed.
+    pub fn nameless(&self) -> Result<Vec<u64>, StoreError> {
+        self.nameless.keyspace.iter().map(|guard| decode_ino(&guard.key()?)).collect()
+    }
+
+    /// The lowest number that was never reserved.
     pub fn next_number(&self) -> Result<Option<u64>, StoreError> {
         let Some(bytes) = self.numbers.keyspace.get("next")? else { return Ok(None) };
         let bytes = bytes.first_chunk::<8>().ok_or(StoreError::Damaged(Ino(0)))?;
@@ -182,6 +212,13 @@ impl Database {
 
 fn xattr_key(ino: u64, name: &[u8]) -> Vec<u8> {
     [&ino.to_be_bytes(), name].concat()
+}
+
+fn orphan_key(id: ObjectsId) -> [u8; 12] {
+    let mut key = [0; 12];
+    key[..8].copy_from_slice(&id.number.to_be_bytes());
+    key[8..].copy_from_slice(&id.generation.to_be_bytes());
+    key
 }
 
 fn decode_ino(key: &[u8]) -> Result<u64, StoreError> {
@@ -225,16 +262,22 @@ impl<'a> Change<'a> {
         self.remove(&self.database.marks, ino.to_be_bytes());
     }
 
-    pub fn put_orphan(&mut self, ino: u64, layout: Option<&Layout>) {
+    pub fn put_orphan(&mut self, id: ObjectsId, layout: &Layout) {
         let mut bytes = Vec::new();
-        if let Some(layout) = layout {
-            layout.encode(&mut bytes);
-        }
-        self.put(&self.database.orphans, ino.to_be_bytes(), bytes);
+        layout.encode(&mut bytes);
+        self.put(&self.database.orphans, orphan_key(id), bytes);
     }
 
-    pub fn remove_orphan(&mut self, ino: u64) {
-        self.remove(&self.database.orphans, ino.to_be_bytes());
+    pub fn remove_orphan(&mut self, id: ObjectsId) {
+        self.remove(&self.database.orphans, orphan_key(id));
+    }
+
+    pub fn put_nameless(&mut self, ino: u64) {
+        self.put(&self.database.nameless, ino.to_be_bytes(), Vec::new());
+    }
+
+    pub fn remove_nameless(&mut self, ino: u64) {
+        self.remove(&self.database.nameless, ino.to_be_bytes());
     }
 
     pub fn put_xattr(&mut self, ino: u64, name: &[u8], value: &[u8]) {
@@ -258,8 +301,8 @@ impl<'a> Change<'a> {
     /// All of it, or an error and none of it.
     pub fn commit(self) -> Result<(), StoreError> {
         self.batch.commit()?;
-        let Database { inodes, entries, marks, orphans, xattrs, numbers, .. } = self.database;
-        [inodes, entries, marks, orphans, xattrs, numbers].into_iter().for_each(Table::write_out_when_full);
+        let Database { inodes, entries, marks, orphans, nameless, xattrs, numbers, .. } = self.database;
+        [inodes, entries, marks, orphans, nameless, xattrs, numbers].into_iter().for_each(Table::write_out_when_full);
         Ok(())
     }
 }

@@ -8,7 +8,7 @@ use isonomia_proto::fs::{FileKind, Timestamp};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Inode numbers are reserved in the database so many at a time; a stop of the server skips the rest.
+/// Numbers are reserved in the database so many at a time; a stop of the server skips the rest.
 const NUMBERS_RESERVED: u64 = 1 << 16;
 
 /// What one record or entry adds to the journal, generously.
@@ -47,13 +47,16 @@ impl Store {
         Edit { store: self, change: self.db.change(), updates: Vec::new(), names: Vec::new(), grown: 0 }
     }
 
-    /// A number that no inode of this store ever had.
-    pub(crate) fn new_ino(&self, numbers: &mut Numbers) -> Result<u64, StoreError> {
+    /// A number that no inode and no object of this store ever had.
+    pub(crate) fn new_number(&self, numbers: &mut Numbers) -> Result<u64, StoreError> {
         if numbers.next == numbers.reserved {
             let reserved = numbers.reserved + NUMBERS_RESERVED;
             let mut change = self.db.change();
             change.put_next_number(reserved);
             change.commit()?;
+            // Else numbers that were given out could be given out again after a power failure, while what bears them is
+            // on stable storage: objects of another user's file.
+            self.db.sync(true)?;
             numbers.reserved = reserved;
         }
         let number = numbers.next;
@@ -119,7 +122,7 @@ impl Edit<'_> {
         self.change.put_xattr(inode.ino, name, value);
         if inode.has(UNLINKED) {
             // There is no record to come back to: but the attribute is to go, whatever happens.
-            self.change.put_orphan(inode.ino, inode.layout.as_deref());
+            self.change.put_nameless(inode.ino);
         }
     }
 
@@ -146,9 +149,10 @@ impl Edit<'_> {
                 }
                 let is_held = inode.refs.load(Relaxed) > 0;
                 if let (true, Body::Regular(layout)) = (update.may_have_objects(), &record.body) {
-                    self.change.put_orphan(inode.ino, Some(layout));
-                } else if record.has_xattrs && is_held {
-                    self.change.put_orphan(inode.ino, None);
+                    self.change.put_orphan(record.objects, layout);
+                }
+                if record.has_xattrs && is_held {
+                    self.change.put_nameless(inode.ino);
                 } else if record.has_xattrs {
                     self.change.remove_xattrs(inode.ino)?;
                 }

@@ -5,6 +5,7 @@
 //! database, so records need no lock of their own against each other.
 
 use crate::StoreError;
+use crate::object::ObjectsId;
 use crate::record::{Body, Record};
 use isonomia_proto::fs::{Attr, Layout, Timestamp};
 use std::os::fd::OwnedFd;
@@ -25,6 +26,7 @@ pub(crate) const OBJECTS: u8 = 16;
 
 pub(crate) struct Inode {
     pub ino: u64,
+    pub generation: u32,
     /// Where the bytes of a regular file are.
     pub layout: Option<Arc<Layout>>,
     /// Looked at since the hand of `OpenObjects` passed.
@@ -41,8 +43,8 @@ pub(crate) struct Inode {
 }
 
 /// The open object files of an inode, by index in the layout.
-#[derive(Default)]
 pub(crate) struct Objects {
+    pub id: ObjectsId,
     pub open: Vec<Option<OwnedFd>>,
     /// Objects whose directory entry was not synced yet.
     pub created: Vec<usize>,
@@ -56,14 +58,16 @@ impl Inode {
             Body::Regular(layout) => Some(layout.clone()),
             _ => None,
         };
-        let objects = layout.as_ref().map_or(0, |l| l.targets.len());
+        let count = layout.as_ref().map_or(0, |l| l.targets.len());
+        let objects = Objects { id: record.objects, open: (0..count).map(|_| None).collect(), created: Vec::new() };
         let flags = if record.has_objects { OBJECTS } else { 0 };
         let inode = Self {
             ino,
+            generation: record.generation,
             layout,
             recent: AtomicBool::new(true),
             refs: AtomicU32::new(0),
-            data: RwLock::new(Objects { open: (0..objects).map(|_| None).collect(), created: Vec::new() }),
+            data: RwLock::new(objects),
             size: AtomicU64::new(record.size),
             touched: AtomicI64::new(UNTOUCHED),
             flags: AtomicU8::new(flags),

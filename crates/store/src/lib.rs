@@ -40,6 +40,8 @@ mod object;
 mod open;
 mod permission;
 mod placement;
+#[cfg(test)]
+mod power_cut;
 mod premises;
 mod record;
 mod recovery;
@@ -74,7 +76,7 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The version of everything on disk; see `database` and `premises`.
-pub const FORMAT_VERSION: u32 = 1;
+pub const FORMAT_VERSION: u32 = 2;
 /// The largest file, as everywhere under Linux.
 pub const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 
@@ -85,6 +87,8 @@ pub struct Store {
     inodes: Cache<Arc<Inode>>,
     entries: Cache<CachedEntry>,
     namespace: RwLock<Numbers>,
+    /// Of every inode and object that is created until the store is closed.
+    generation: u32,
     names: SipHasher13,
     sealer: Sealer,
     placement: Placement,
@@ -95,7 +99,7 @@ pub struct Store {
     _premises: Premises,
 }
 
-/// Inode numbers: those from `next` to `reserved` are ours to give out, whatever happens.
+/// Numbers of inodes and objects: those from `next` to `reserved` are ours to give out, whatever happens.
 struct Numbers {
     next: u64,
     reserved: u64,

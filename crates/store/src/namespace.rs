@@ -3,6 +3,7 @@
 use crate::database::Entry;
 use crate::edit::Gone;
 use crate::inode::{Inode, UNLINKED};
+use crate::object::ObjectsId;
 use crate::permission::{self, STICKY};
 use crate::record::{Body, Record};
 use crate::walk::{Last, Place};
@@ -119,7 +120,7 @@ impl Store {
             return Err(StoreError::NotPermitted);
         }
         self.reserve.admit()?;
-        let ino = self.new_ino(numbers)?;
+        let ino = self.new_number(numbers)?;
         let is_dir = new.kind == FileKind::Directory;
         let record = Record {
             mode: new.kind.mode_bits() | bits,
@@ -131,6 +132,8 @@ impl Store {
             atime: now,
             mtime: now,
             ctime: now,
+            generation: self.generation,
+            objects: ObjectsId { number: ino, generation: self.generation },
             has_objects: false,
             has_xattrs: false,
             body: match new.kind {

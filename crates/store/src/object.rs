@@ -1,8 +1,9 @@
 //! Object files: the bytes of an inode on one target.
 //!
 //! Object `i` of an inode, which lies on the `i`th target of its layout, is the file
-//! `<target dir>/objects/<2 hex digits>/<inode in 16 hex digits>.<i>`, the digits being the lowest of the inode. It is
-//! created at the first write to it. Stripe `s` of `n` targets is at `(s / n) · stripe_bytes` of object `s mod n`;
+//! `<target dir>/objects/<2 hex digits>/<number in 16 hex digits>.<generation in 8>.<i>`, the first digits being the
+//! lowest of the number. Number and generation ([`ObjectsId`]) stand in the inode's record; no two files ever have the
+//! same. An object is created at the first write to it, and nothing may be there before. Stripe `s` of `n` targets is at `(s / n) · stripe_bytes` of object `s mod n`;
 //! with one target an object is the file. What an object lacks below the size of the file reads as zeros.
 
 use crate::config::TargetDir;
@@ -20,6 +21,17 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Looks for an object to close at most, when one more is opened than there should be.
 const PROBES_MAX: usize = 64;
+
+/// Which objects are a file's: in their names, and never given to another file.
+///
+/// The number comes from the counter that inodes are numbered from, which never goes back as long as the metadata are
+/// those of the last run. Where an older copy of them was put back, it is the generation that differs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct ObjectsId {
+    pub number: u64,
+    /// Drawn when the store was opened for the run that gave the number out.
+    pub generation: u32,
+}
 
 /// Where a byte of a file is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,22 +118,30 @@ impl Targets {
             return Ok(());
         }
         let target = self.target(inode.ino, layout, index)?;
-        let name = object_name(inode.ino, index);
+        let name = objects.id.object_name(index);
+        let fail = |e| StoreError::host(&target.path.join(&name), e);
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let open = |more: OFlags| rustix::fs::openat(&target.objects, &name, flags | more, Mode::from_raw_mode(0o600));
-        let fd = match open(OFlags::empty()) {
+        let existing = if inode.has(OBJECTS) { open(OFlags::empty()) } else { Err(Errno::NOENT) };
+        let fd = match existing {
             Err(Errno::NOENT) if !create => return Ok(()),
             Err(Errno::NOENT) => {
+                let fd = match open(OFlags::CREATE | OFlags::EXCL) {
+                    // Nobody's, whatever is in it: the file says that it has none.
+                    Err(Errno::EXIST) => {
+                        tracing::warn!(object = %target.path.join(&name).display(), "removed a stale object");
+                        rustix::fs::unlinkat(&target.objects, &name, AtFlags::empty()).map_err(fail)?;
+                        open(OFlags::CREATE | OFlags::EXCL)
+                    }
+                    other => other,
+                };
                 inode.set(OBJECTS);
-                let created = open(OFlags::CREATE);
-                if created.is_ok() {
-                    objects.created.push(index);
-                }
-                created
+                objects.created.push(index);
+                fd
             }
             other => other,
         };
-        objects.open[index] = Some(fd.map_err(|e| StoreError::host(&target.path.join(&name), e))?);
+        objects.open[index] = Some(fd.map_err(fail)?);
         self.open.admit(inode, index);
         Ok(())
     }
@@ -130,7 +150,7 @@ impl Targets {
     pub fn sync_created(&self, inode: &Inode, layout: &Layout, objects: &mut Objects) -> Result<(), StoreError> {
         while let Some(index) = objects.created.last().copied() {
             let target = self.target(inode.ino, layout, index)?;
-            let dir = directory_name(inode.ino);
+            let dir = directory_name(objects.id.number);
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             rustix::fs::openat(&target.objects, &dir, flags, Mode::empty())
                 .and_then(rustix::fs::fsync)
@@ -141,9 +161,14 @@ impl Targets {
     }
 
     /// Size and modification time of an object, if it exists.
-    pub fn stat_object(&self, ino: u64, layout: &Layout, index: usize) -> Result<Option<rustix::fs::Stat>, StoreError> {
-        let target = self.target(ino, layout, index)?;
-        let name = object_name(ino, index);
+    pub fn stat_object(
+        &self,
+        id: ObjectsId,
+        layout: &Layout,
+        index: usize,
+    ) -> Result<Option<rustix::fs::Stat>, StoreError> {
+        let target = self.target(id.number, layout, index)?;
+        let name = id.object_name(index);
         match rustix::fs::statat(&target.objects, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
@@ -152,10 +177,10 @@ impl Targets {
     }
 
     /// Removes all objects of a file.
-    pub fn remove_objects(&self, ino: u64, layout: &Layout) -> Result<(), StoreError> {
+    pub fn remove_objects(&self, id: ObjectsId, layout: &Layout) -> Result<(), StoreError> {
         for index in 0..layout.targets.len() {
-            let target = self.target(ino, layout, index)?;
-            let name = object_name(ino, index);
+            let target = self.target(id.number, layout, index)?;
+            let name = id.object_name(index);
             match rustix::fs::unlinkat(&target.objects, &name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(e) => return Err(StoreError::host(&target.path.join(&name), e)),
@@ -165,9 +190,9 @@ impl Targets {
     }
 
     /// The path of an object, for messages.
-    pub fn path(&self, ino: u64, layout: &Layout, index: usize) -> PathBuf {
-        let name = object_name(ino, index);
-        self.target(ino, layout, index).map_or_else(|_| name.clone().into(), |target| target.path.join(&name))
+    pub fn path(&self, id: ObjectsId, layout: &Layout, index: usize) -> PathBuf {
+        let name = id.object_name(index);
+        self.target(id.number, layout, index).map_or_else(|_| name.clone().into(), |target| target.path.join(&name))
     }
 
     pub fn stat_fs(&self) -> Result<FsStat, StoreError> {
@@ -213,12 +238,16 @@ impl Target {
     }
 }
 
-fn directory_name(ino: u64) -> String {
-    format!("{:02x}", ino & 0xff)
+impl ObjectsId {
+    /// The file of object `index` below a target's `objects`.
+    fn object_name(self, index: usize) -> String {
+        let Self { number, generation } = self;
+        format!("{:02x}/{number:016x}.{generation:08x}.{index}", number & 0xff)
+    }
 }
 
-fn object_name(ino: u64, index: usize) -> String {
-    format!("{:02x}/{ino:016x}.{index}", ino & 0xff)
+fn directory_name(number: u64) -> String {
+    format!("{:02x}", number & 0xff)
 }
 
 impl OpenObjects {

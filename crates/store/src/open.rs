@@ -76,7 +76,7 @@ impl Store {
             attr: inode.attr(),
             layout: inode.layout.clone(),
             created,
-            capability: self.sealer.seal(inode.ino, allowed),
+            capability: self.sealer.seal(inode.ino, inode.generation, allowed),
         })
     }
 
@@ -150,14 +150,20 @@ impl Store {
         }
     }
 
-    /// Checks that `capability` came from this store.
+    /// Checks that `capability` came from this store, and is not of another inode that had the same number: there is
+    /// one where older metadata were put back. An inode that is gone is not noticed here.
     pub fn verify(&self, capability: &Capability) -> Result<(), StoreError> {
-        self.sealer.verify(capability)
+        self.sealer.verify(capability)?;
+        match self.inode(capability.ino) {
+            Ok(inode) if inode.generation != capability.generation => Err(StoreError::Stale),
+            Ok(_) | Err(StoreError::Stale) => Ok(()),
+            Err(e) => Err(e),
+        }
     }
 
     /// Checks that `capability` came from this store and allows all of `needed` (bits of [`access`]).
     pub fn verify_access(&self, capability: &Capability, needed: u32) -> Result<(), StoreError> {
-        self.sealer.verify(capability)?;
+        self.verify(capability)?;
         if capability.access & needed == needed { Ok(()) } else { Err(StoreError::BadAccess) }
     }
 

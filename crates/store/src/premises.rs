@@ -33,6 +33,8 @@ pub(crate) struct Secret {
 /// The locked directories. Dropping it lets another server in.
 pub(crate) struct Premises {
     pub secret: Secret,
+    /// Drawn anew each time.
+    pub generation: u32,
     _locks: Vec<OwnedFd>,
 }
 
@@ -65,7 +67,8 @@ impl Premises {
         if recorded.as_ref() != Some(&current) {
             current.write(&config.dir, "identity")?;
         }
-        Ok(Self { secret: secret(&config.dir)?, _locks: locks })
+        let generation = random_number(&config.dir)? as u32;
+        Ok(Self { secret: secret(&config.dir)?, generation, _locks: locks })
     }
 }
 

@@ -11,14 +11,18 @@
 //! | 32 | 24 | seconds of atime, mtime, ctime |
 //! | 56 | 12 | nanoseconds of atime, mtime, ctime |
 //! | 68 | 4 | flags: 1 = object files may exist, 2 = it has extended attributes |
-//! | 72 | … | regular file: layout ([`Layout::encode`]); directory: parent inode (8), own name; symbolic link: text |
+//! | 72 | 4 | generation of the inode |
+//! | 76 | 4 | generation of the objects of a regular file |
+//! | 80 | 8 | number of the objects of a regular file |
+//! | 88 | … | regular file: layout ([`Layout::encode`]); directory: parent inode (8), own name; symbolic link: text |
 //!
 //! Integers are little-endian.
 
+use crate::object::ObjectsId;
 use isonomia_proto::fs::{Attr, FileKind, Layout, Timestamp};
 use std::sync::Arc;
 
-const FIXED_LEN: usize = 72;
+const FIXED_LEN: usize = 88;
 const FLAG_OBJECTS: u32 = 1;
 const FLAG_XATTRS: u32 = 2;
 /// What a directory says its size is; its entries live in the database.
@@ -35,6 +39,10 @@ pub(crate) struct Record {
     pub atime: Timestamp,
     pub mtime: Timestamp,
     pub ctime: Timestamp,
+    /// Drawn when the store was opened for the run that created the inode.
+    pub generation: u32,
+    /// Which objects are the file's; of no meaning for other inodes.
+    pub objects: ObjectsId,
     /// Object files may exist; while this is false removing the inode touches no target.
     pub has_objects: bool,
     /// It has extended attributes; while this is false nothing looks for any.
@@ -100,7 +108,10 @@ impl Record {
         times.iter().for_each(|t| out.extend_from_slice(&t.nanos.to_le_bytes()));
         let flag = |set, flag| if set { flag } else { 0 };
         let flags = flag(self.has_objects, FLAG_OBJECTS) | flag(self.has_xattrs, FLAG_XATTRS);
-        out.extend_from_slice(&flags.to_le_bytes());
+        for field in [flags, self.generation, self.objects.generation] {
+            out.extend_from_slice(&field.to_le_bytes());
+        }
+        out.extend_from_slice(&self.objects.number.to_le_bytes());
         match &self.body {
             Body::Regular(layout) => layout.encode(&mut out),
             Body::Directory { parent, name } => {
@@ -139,6 +150,8 @@ impl Record {
             atime: time(0)?,
             mtime: time(1)?,
             ctime: time(2)?,
+            generation: u32_at(72),
+            objects: ObjectsId { number: u64_at(80), generation: u32_at(76) },
             has_objects: u32_at(68) & FLAG_OBJECTS != 0,
             has_xattrs: u32_at(68) & FLAG_XATTRS != 0,
             body,
@@ -167,7 +180,7 @@ mod tests {
             Just((FileKind::Socket, Body::Node)),
         ];
         let time = (any::<i64>(), 0u32..1_000_000_000).prop_map(|(s, n)| Timestamp::new(s, n).unwrap());
-        let words = (any::<[u32; 3]>(), any::<[u64; 2]>(), any::<[bool; 2]>(), 0u32..0o10000);
+        let words = (any::<[u32; 5]>(), any::<[u64; 3]>(), any::<[bool; 2]>(), 0u32..0o10000);
         (words, [time.clone(), time.clone(), time], body).prop_map(
             |((ids, wide, [has_objects, has_xattrs], bits), [atime, mtime, ctime], (kind, body))| Record {
                 mode: kind.mode_bits() | bits,
@@ -179,6 +192,8 @@ mod tests {
                 atime,
                 mtime,
                 ctime,
+                generation: ids[3],
+                objects: ObjectsId { number: wide[2], generation: ids[4] },
                 has_objects,
                 has_xattrs,
                 body,

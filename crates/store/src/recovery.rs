@@ -9,7 +9,7 @@ use crate::cache::Cache;
 use crate::capability::Sealer;
 use crate::database::Database;
 use crate::inode::Inode;
-use crate::object::{Targets, file_size};
+use crate::object::{ObjectsId, Targets, file_size};
 use crate::placement::Placement;
 use crate::premises::Premises;
 use crate::record::{Body, Record};
@@ -35,7 +35,8 @@ impl Store {
         let db = Database::open(&config.dir).map_err(fail)?;
         if db.record(Ino::ROOT.0).map_err(fail)?.is_none() {
             let created = rustix::fs::stat(&config.dir).map_err(|e| OpenError::io(&config.dir, e))?;
-            create_root(&db, config, host_time(created.st_mtime, created.st_mtime_nsec)).map_err(fail)?;
+            let now = host_time(created.st_mtime, created.st_mtime_nsec);
+            create_root(&db, config, premises.generation, now).map_err(fail)?;
         }
         let lost = remove_orphans(&db, &targets).map_err(fail)?;
         let written = recover_marked(&db, &targets).map_err(fail)?;
@@ -51,6 +52,7 @@ impl Store {
             inodes: Cache::new(config.bounds.inodes, Inode::evictable),
             entries: Cache::new(config.bounds.entries, |_| true),
             // What is left of the last reservation may have been used: a new one is made at the first creation.
+            generation: premises.generation,
             namespace: RwLock::new(Numbers { next, reserved: next }),
             names: SipHasher13::new_with_key(&premises.secret.names),
             sealer: Sealer::new(&premises.secret.capability),
@@ -64,7 +66,7 @@ impl Store {
     }
 }
 
-fn create_root(db: &Database, config: &StoreConfig, now: Timestamp) -> Result<(), StoreError> {
+fn create_root(db: &Database, config: &StoreConfig, generation: u32, now: Timestamp) -> Result<(), StoreError> {
     let (uid, gid) = config.root_owner;
     let root = Record {
         mode: FileKind::Directory.mode_bits() | config.root_mode & MODE_PERMISSION_MASK,
@@ -76,6 +78,8 @@ fn create_root(db: &Database, config: &StoreConfig, now: Timestamp) -> Result<()
         atime: now,
         mtime: now,
         ctime: now,
+        generation,
+        objects: ObjectsId { number: Ino::ROOT.0, generation },
         has_objects: false,
         has_xattrs: false,
         body: Body::Directory { parent: Ino::ROOT.0, name: Arc::from([]) },
@@ -88,13 +92,16 @@ fn create_root(db: &Database, config: &StoreConfig, now: Timestamp) -> Result<()
 
 fn remove_orphans(db: &Database, targets: &Targets) -> Result<usize, StoreError> {
     let orphans = db.orphans()?;
-    for (ino, layout) in &orphans {
-        if let Some(layout) = layout {
-            targets.remove_objects(*ino, layout)?;
-        }
+    for (id, layout) in &orphans {
+        targets.remove_objects(*id, layout)?;
         let mut change = db.change();
-        change.remove_xattrs(*ino)?;
-        change.remove_orphan(*ino);
+        change.remove_orphan(*id);
+        change.commit()?;
+    }
+    for ino in db.nameless()? {
+        let mut change = db.change();
+        change.remove_xattrs(ino)?;
+        change.remove_nameless(ino);
         change.commit()?;
     }
     Ok(orphans.len())
@@ -105,7 +112,7 @@ fn recover_marked(db: &Database, targets: &Targets) -> Result<usize, StoreError>
     for ino in &marked {
         let mut change = db.change();
         if let Some(mut record) = db.record(*ino)? {
-            take_from_objects(&mut record, *ino, targets)?;
+            take_from_objects(&mut record, targets)?;
             change.put_record(*ino, &record);
         }
         change.remove_mark(*ino);
@@ -114,11 +121,11 @@ fn recover_marked(db: &Database, targets: &Targets) -> Result<usize, StoreError>
     Ok(marked.len())
 }
 
-fn take_from_objects(record: &mut Record, ino: u64, targets: &Targets) -> Result<(), StoreError> {
+fn take_from_objects(record: &mut Record, targets: &Targets) -> Result<(), StoreError> {
     let Body::Regular(layout) = &record.body else { return Ok(()) };
     record.size = 0;
     for index in 0..layout.targets.len() {
-        let Some(stat) = targets.stat_object(ino, layout, index)? else { continue };
+        let Some(stat) = targets.stat_object(record.objects, layout, index)? else { continue };
         record.has_objects = true;
         record.size = record.size.max(file_size(layout, index, stat.st_size as u64));
         let changed = host_time(stat.st_mtime, stat.st_mtime_nsec);

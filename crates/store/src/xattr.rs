@@ -237,12 +237,12 @@ mod tests {
             assert_eq!(kept(&store, ino), 1, "it is open");
             set(&store, ino).unwrap();
             store.release(ino).unwrap();
-            assert_eq!((kept(&store, ino), store.db.orphans().unwrap().len()), (0, 0));
+            assert_eq!((kept(&store, ino), store.db.nameless().unwrap().len()), (0, 0));
             assert!(matches!(set(&store, ino), Err(StoreError::Stale)));
             let ino = opened(&store, "b", is_dir);
             store.release(ino).unwrap();
             remove_name(&store, "b", is_dir);
-            assert_eq!((kept(&store, ino), store.db.orphans().unwrap().len()), (0, 0));
+            assert_eq!((kept(&store, ino), store.db.nameless().unwrap().len()), (0, 0));
         }
     }
 

@@ -40,8 +40,8 @@ fn victim() {
         if i >= 3 && i % 5 == 0 {
             store.unlink(&ROOT, Ino::ROOT, format!("done{}", i - 3).as_bytes(), at(6)).unwrap();
         }
-        let mac = file.capability.mac;
-        writeln!(out, "done {i} {} {mac}", file.ino).unwrap();
+        let Capability { generation, mac, .. } = file.capability;
+        writeln!(out, "done {i} {} {generation} {mac}", file.ino).unwrap();
         out.flush().unwrap();
     }
 }
@@ -61,7 +61,7 @@ fn what_was_acknowledged_survives_a_kill() {
             let line = line.unwrap();
             let Some((_, done)) = line.split_once("done ") else { continue };
             let numbers: Vec<u64> = done.split(' ').map(|n| n.parse().unwrap()).collect();
-            acknowledged.push((numbers[0] as usize, numbers[1], numbers[2]));
+            acknowledged.push((numbers[0] as usize, numbers[1], numbers[2] as u32, numbers[3]));
             if acknowledged.len() == stop_after {
                 break;
             }
@@ -70,8 +70,8 @@ fn what_was_acknowledged_survives_a_kill() {
         child.wait().unwrap();
 
         let store = Store::open(&config(dir.path(), 3)).unwrap();
-        for (i, ino, mac) in acknowledged {
-            let capability = Capability { ino, access: access::READ | access::WRITE, mac, ..Capability::default() };
+        for (i, ino, generation, mac) in acknowledged {
+            let capability = Capability { ino, access: access::READ | access::WRITE, generation, mac };
             store.verify(&capability).unwrap();
             let name = format!("done{i}");
             // The victim may have gone on for a while after the last line that was read.

@@ -240,6 +240,9 @@ fn keep(core: &Core) {
             if let Err(error) = core.store.flush_dirty() {
                 tracing::error!(%error, "cannot write sizes and times to the database");
             }
+            if let Err(error) = core.store.remove_unused() {
+                tracing::error!(%error, "cannot remove objects that are not used any more");
+            }
         }
     }
 }

@@ -1,12 +1,16 @@
-//! The bytes of files: reading, writing, appending, cutting, and putting them on stable storage.
+//! The bytes of files: reading, writing, appending, and putting them on stable storage.
 //!
 //! Writes run at once with each other, as in Linux between different ranges; appends and truncation are alone.
-//! Size and times of a written file live in memory, behind a mark in the database, until they are flushed.
+//! Size and times of a written file live in memory, behind a mark in the database, until they are flushed. Then the
+//! record's size is a lower bound: whatever makes a file shorter brings the new size to the database first.
 
+use crate::database::Mark;
 use crate::edit::Gone;
 use crate::inode::{Inode, MARKED, OBJECTS, Objects, RECLAIMED, SET_ID, UNLINKED};
-use crate::object::{ObjectsId, object_size, spot};
+use crate::object::{ObjectsId, spot};
 use crate::permission::after_write;
+use crate::removal::Unused;
+use crate::resize::check_alive;
 use crate::{FILE_SIZE_MAX, Store, StoreError};
 use isonomia_proto::fs::{Attr, Layout, Timestamp};
 use isonomia_units::Ino;
@@ -97,41 +101,6 @@ impl Store {
         Ok(inode.attr())
     }
 
-    pub(crate) fn set_inode_size(&self, inode: &Arc<Inode>, size: u64, now: Timestamp) -> Result<(), StoreError> {
-        let layout = inode.regular()?;
-        let mut objects = inode.own_data();
-        self.before_write(inode, now)?;
-        if size > 0 || inode.has(OBJECTS) {
-            self.resize_objects(inode, layout, &mut objects, size)?;
-        }
-        inode.resize(size);
-        inode.touch(now);
-        Ok(())
-    }
-
-    /// Brings every object to what a file of `size` bytes has of it at most, and the one with the last byte to
-    /// exactly that: so the objects tell the size after an unclean stop.
-    fn resize_objects(
-        &self,
-        inode: &Arc<Inode>,
-        layout: &Layout,
-        objects: &mut Objects,
-        size: u64,
-    ) -> Result<(), StoreError> {
-        let last = size.checked_sub(1).map(|last| spot(layout, last).index);
-        let id = objects.id;
-        for index in 0..layout.targets.len() {
-            let fail = |e| self.object_error(id, layout, index, e);
-            let wanted = object_size(layout, index, size);
-            self.targets.open_object(inode, layout, objects, index, Some(index) == last)?;
-            let Some(fd) = &objects.open[index] else { continue };
-            if Some(index) == last || rustix::fs::fstat(fd).map_err(fail)?.st_size as u64 > wanted {
-                rustix::fs::ftruncate(fd, wanted).map_err(fail)?;
-            }
-        }
-        Ok(())
-    }
-
     /// Puts the file's bytes, size and times, and everything that was done to the namespace before, on stable
     /// storage. With `data_only` the database's journal is synced as `fdatasync` would: all of it, apart from what the
     /// host itself keeps of the journal's file.
@@ -141,6 +110,7 @@ impl Store {
         for index in 0..layout.targets.len() {
             let (id, object) = {
                 let mut objects = inode.own_data();
+                self.check_objects(&inode, layout, &mut objects)?;
                 self.targets.open_object(&inode, layout, &mut objects, index, false)?;
                 // A descriptor of its own: writers go on while the disk works.
                 (objects.id, objects.open[index].as_ref().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0)))
@@ -150,7 +120,7 @@ impl Store {
                 synced.map_err(|e| self.object_error(id, layout, index, e))?;
             }
         }
-        self.targets.sync_created(&inode, layout, &mut inode.own_data())?;
+        self.targets.sync_entries(&inode, layout, &mut inode.own_data())?;
         self.flush_inode(&inode)?;
         self.db.sync(data_only)
     }
@@ -171,7 +141,8 @@ impl Store {
     /// Brings everything to stable storage and ends; what needs no recovery at the next open.
     pub fn close(&self) -> Result<(), StoreError> {
         self.flush_dirty()?;
-        self.db.sync(false)
+        self.remove_unused()?;
+        self.db.close()
     }
 
     /// Size and times of one file to the database, its mark out of it.
@@ -207,13 +178,11 @@ impl Store {
             let Gone(_) = edit.commit()?;
         }
         let _namespace = self.share_namespace();
-        if inode.has(RECLAIMED) || (inode.has(UNLINKED) && inode.refs.load(Relaxed) == 0) {
-            return Err(StoreError::Stale);
-        }
+        check_alive(inode)?;
         if !inode.has(MARKED) {
             if !inode.has(UNLINKED) {
                 let mut change = self.db.change();
-                change.put_mark(inode.ino);
+                change.put_mark(inode.ino, Mark::Written);
                 change.commit()?;
                 self.marked.lock().unwrap_or_else(PoisonError::into_inner).insert(inode.ino);
             }
@@ -222,7 +191,7 @@ impl Store {
         Ok(())
     }
 
-    fn unmark(&self, ino: u64) {
+    pub(crate) fn unmark(&self, ino: u64) {
         self.marked.lock().unwrap_or_else(PoisonError::into_inner).remove(&ino);
     }
 
@@ -263,6 +232,7 @@ impl Store {
         } else if inode.has(RECLAIMED) {
             return Err(StoreError::Stale);
         }
+        self.check_objects(inode, layout, objects)?;
         indices(layout, offset, len)
             .try_for_each(|index| self.targets.open_object(inode, layout, objects, index, write.is_some()))
     }
@@ -278,7 +248,7 @@ impl Store {
     ) -> Result<usize, StoreError> {
         let growth = (offset + buf.len() as u64).saturating_sub(inode.size());
         if growth > 0 {
-            self.reserve.admit()?;
+            self.admit()?;
             self.reserve.grow(growth);
         }
         let mut done = 0;
@@ -289,6 +259,9 @@ impl Store {
             let fd = objects.open[at.index].as_ref().ok_or(StoreError::Stale)?;
             let (written, error) = write_all(fd, at.offset, &buf[done..done + run]);
             done += written;
+            if error == Some(Errno::NOSPC) && self.makes_room() {
+                continue;
+            }
             failure = error.map(|e| self.object_error(objects.id, layout, at.index, e));
         }
         if done > 0 {
@@ -308,34 +281,46 @@ impl Store {
         StoreError::host(&self.targets.path(id, layout, index), errno)
     }
 
+    /// Lets the store grow, after making room if nothing else helps.
+    pub(crate) fn admit(&self) -> Result<(), StoreError> {
+        self.reserve.admit().or_else(|full| if self.makes_room() { self.reserve.admit() } else { Err(full) })
+    }
+
+    /// Whether there were objects to remove.
+    fn makes_room(&self) -> bool {
+        let removed = self.remove_some();
+        removed.inspect_err(|error| tracing::error!(%error, "cannot make room")).is_ok_and(|count| count > 0)
+    }
+
     pub(crate) fn reclaim_all(&self, gone: Gone) -> Result<(), StoreError> {
         gone.0.iter().try_for_each(|inode| self.reclaim(inode))
     }
 
-    /// Removes the objects and the extended attributes of an inode without names and references.
+    /// Has the objects of an inode without names and references removed, and removes its extended attributes.
     pub(crate) fn reclaim(&self, inode: &Arc<Inode>) -> Result<(), StoreError> {
         let mut objects = inode.own_data();
         if !inode.set(RECLAIMED) {
             return Ok(());
         }
         objects.open.iter_mut().for_each(|object| drop(object.take()));
-        if let Some(layout) = &inode.layout
-            && inode.has(OBJECTS)
-        {
-            self.targets.remove_objects(objects.id, layout)?;
-        }
+        let id = objects.id;
+        drop(objects);
+        let unused = inode.layout.as_ref().filter(|_| inode.has(OBJECTS));
         let has_xattrs = inode.record().has_xattrs;
-        if inode.layout.is_some() || has_xattrs {
-            let mut change = self.db.change();
-            if has_xattrs {
-                change.remove_xattrs(inode.ino)?;
-                change.remove_nameless(inode.ino);
-            }
-            change.remove_orphan(objects.id);
-            change.commit()?;
+        let mut change = self.db.change();
+        if has_xattrs {
+            change.remove_xattrs(inode.ino)?;
+            change.remove_nameless(inode.ino);
         }
+        if inode.layout.is_some() && unused.is_none() {
+            change.remove_orphan(id);
+        }
+        change.commit()?;
         self.inodes.remove(inode.ino);
         self.unmark(inode.ino);
+        if let Some(layout) = unused {
+            self.remove_later(Unused { id, layout: layout.clone(), size: inode.size() });
+        }
         Ok(())
     }
 }

@@ -5,10 +5,11 @@
 //! |---|---|---|
 //! | `inodes` | inode (8) | [`Record`] |
 //! | `entries` | directory (8), cookie (8), name | inode (8, little-endian), kind (1) |
-//! | `marks` | inode (8) | empty: size and times in `inodes` may be older than the objects |
+//! | `marks` | inode (8) | empty: the file may be longer than its record says, and its times newer; one byte, 1: its objects are to be cut to the size in the record |
 //! | `orphans` | number (8) and generation (4) of objects | layout of the file that they were of: no name leads to them, and they are still to be removed |
 //! | `nameless` | inode (8) | empty: it has no name, and extended attributes that are still to be removed |
 //! | `xattrs` | inode (8), name with its namespace | value of the extended attribute |
+//! | `numbers` | `closed` | empty, and there only while the store is closed: the last stop was a clean one |
 //! | `numbers` | `next` | lowest number of inodes and objects (without the server) that was never reserved (8, little-endian) |
 //!
 //! The cookie of an entry is a keyed hash of directory and name ([`crate::directory`]), so one key serves
@@ -25,8 +26,8 @@ use fjall::{Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
 use isonomia_proto::fs::{FileKind, Layout};
 use isonomia_units::Ino;
 use std::path::Path;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// Journals are merged into tables beyond this.
 const JOURNAL_BYTES_MAX: u64 = 128 << 20;
@@ -38,6 +39,8 @@ const BLOCK_CACHE_BYTES: u64 = 32 << 20;
 /// One: with more, fjall keeps a second one spinning while the first compacts.
 const WORKER_THREADS: usize = 1;
 
+const CLOSED: &str = "closed";
+
 pub(crate) struct Database {
     db: fjall::Database,
     inodes: Table,
@@ -47,6 +50,8 @@ pub(crate) struct Database {
     nameless: Table,
     xattrs: Table,
     numbers: Table,
+    /// The database says that the stop was a clean one.
+    is_closed: AtomicBool,
     #[cfg(test)]
     synced: std::sync::OnceLock<(std::path::PathBuf, std::path::PathBuf)>,
 }
@@ -75,6 +80,15 @@ pub(crate) struct EntryKey<'a> {
     pub name: &'a [u8],
 }
 
+/// What is known of a file whose record is not all there is to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// The size in the record is a lower bound, and the times may be newer.
+    Written,
+    /// The objects are to be cut to the size in the record.
+    Cut,
+}
+
 /// Changes that happen together or not at all.
 pub(crate) struct Change<'a> {
     database: &'a Database,
@@ -100,6 +114,7 @@ impl Database {
             nameless: table("nameless")?,
             xattrs: table("xattrs")?,
             numbers: table("numbers")?,
+            is_closed: AtomicBool::new(false),
             #[cfg(test)]
             synced: std::sync::OnceLock::new(),
             db,
@@ -118,6 +133,24 @@ impl Database {
         Ok(())
     }
 
+    /// Whether the last stop was a clean one. Says so no more, on stable storage.
+    pub fn reopen(&self) -> Result<bool, StoreError> {
+        let was_closed = self.numbers.keyspace.get(CLOSED)?.is_some();
+        self.is_closed.store(was_closed, Relaxed);
+        self.change().commit()?;
+        self.sync(true)?;
+        Ok(was_closed)
+    }
+
+    /// Puts everything on stable storage, and with it that this is a clean stop, unless a change follows.
+    pub fn close(&self) -> Result<(), StoreError> {
+        let mut change = self.change();
+        change.put(&self.numbers, CLOSED, []);
+        change.commit()?;
+        self.is_closed.store(true, Relaxed);
+        self.sync(false)
+    }
+
     /// From now on `copy` has what a power cut leaves of `db`, the directory of this database.
     #[cfg(test)]
     pub fn keep_synced(&self, db: &Path, copy: &Path) {
@@ -127,10 +160,9 @@ impl Database {
 
     #[cfg(test)]
     fn copy_synced(&self) {
-        let Some((db, copy)) = self.synced.get() else { return };
-        let _ = std::fs::remove_dir_all(copy);
-        let copied = std::process::Command::new("cp").args(["-a", "--sparse=always"]).arg(db).arg(copy).status();
-        assert!(copied.expect("cp runs").success());
+        if let Some((db, copy)) = self.synced.get() {
+            crate::power_cut::copy_directory(db, copy);
+        }
     }
 
     pub fn record(&self, ino: u64) -> Result<Option<Record>, StoreError> {
@@ -166,8 +198,27 @@ impl Database {
     }
 
     /// Inodes whose record may be older than their objects.
-    pub fn marks(&self) -> Result<Vec<u64>, StoreError> {
-        self.marks.keyspace.iter().map(|guard| decode_ino(&guard.key()?)).collect()
+    pub fn marks(&self) -> Result<Vec<(u64, Mark)>, StoreError> {
+        let mark = |guard: fjall::Guard| {
+            let (key, value) = guard.into_inner()?;
+            let ino = decode_ino(&key)?;
+            match &*value {
+                [] => Ok((ino, Mark::Written)),
+                [1] => Ok((ino, Mark::Cut)),
+                _ => Err(StoreError::Damaged(Ino(ino))),
+            }
+        };
+        self.marks.keyspace.iter().map(mark).collect()
+    }
+
+    /// Calls `each` with every inode and its record, in order.
+    pub fn each_record(&self, mut each: impl FnMut(u64, Record)) -> Result<(), StoreError> {
+        for guard in self.inodes.keyspace.iter() {
+            let (key, value) = guard.into_inner()?;
+            let ino = decode_ino(&key)?;
+            each(ino, Record::decode(&value).ok_or(StoreError::Damaged(Ino(ino)))?);
+        }
+        Ok(())
     }
 
     /// The value of the extended attribute `name`.
@@ -254,8 +305,12 @@ impl<'a> Change<'a> {
         self.remove(&self.database.entries, key.encode());
     }
 
-    pub fn put_mark(&mut self, ino: u64) {
-        self.put(&self.database.marks, ino.to_be_bytes(), Vec::new());
+    pub fn put_mark(&mut self, ino: u64, mark: Mark) {
+        let value: &[u8] = match mark {
+            Mark::Written => &[],
+            Mark::Cut => &[1],
+        };
+        self.put(&self.database.marks, ino.to_be_bytes(), value);
     }
 
     pub fn remove_mark(&mut self, ino: u64) {
@@ -299,7 +354,10 @@ impl<'a> Change<'a> {
     }
 
     /// All of it, or an error and none of it.
-    pub fn commit(self) -> Result<(), StoreError> {
+    pub fn commit(mut self) -> Result<(), StoreError> {
+        if self.database.is_closed.load(Relaxed) && self.database.is_closed.swap(false, Relaxed) {
+            self.remove(&self.database.numbers, CLOSED);
+        }
         self.batch.commit()?;
         let Database { inodes, entries, marks, orphans, nameless, xattrs, numbers, .. } = self.database;
         [inodes, entries, marks, orphans, nameless, xattrs, numbers].into_iter().for_each(Table::write_out_when_full);

@@ -1,10 +1,11 @@
 //! One atomic change of the namespace: first the database, then, if it accepted, memory.
 
-use crate::database::{Change, Entry};
+use crate::database::{Change, Entry, Mark};
 use crate::inode::{Inode, MARKED, RECLAIMED, UNLINKED};
+use crate::object::ObjectsId;
 use crate::record::{Body, Record};
 use crate::{Numbers, Store, StoreError};
-use isonomia_proto::fs::{FileKind, Timestamp};
+use isonomia_proto::fs::{FileKind, Layout, Timestamp};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -130,6 +131,16 @@ impl Edit<'_> {
     pub fn remove_xattr(&mut self, inode: &Arc<Inode>, name: &[u8], is_last: bool) {
         self.record(inode).has_xattrs = !is_last;
         self.change.remove_xattr(inode.ino, name);
+    }
+
+    /// Says that these objects are to be removed: no name leads to them after this.
+    pub fn orphan(&mut self, id: ObjectsId, layout: &Layout) {
+        self.change.put_orphan(id, layout);
+    }
+
+    /// Says that the objects of `inode` are to be cut to the size in its record.
+    pub fn mark_cut(&mut self, inode: &Inode) {
+        self.change.put_mark(inode.ino, Mark::Cut);
     }
 
     /// Says that what the database has of `inode` is right again.

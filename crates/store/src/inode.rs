@@ -46,8 +46,22 @@ pub(crate) struct Inode {
 pub(crate) struct Objects {
     pub id: ObjectsId,
     pub open: Vec<Option<OwnedFd>>,
-    /// Objects whose directory entry was not synced yet.
-    pub created: Vec<usize>,
+    /// Which of them are known to have a directory entry on stable storage, if they exist.
+    pub entry_synced: Vec<bool>,
+    /// They are known to have nothing beyond the end of the file.
+    pub is_trimmed: bool,
+}
+
+impl Objects {
+    fn new(id: ObjectsId, count: usize) -> Self {
+        let open = (0..count).map(|_| None).collect();
+        Self { id, open, entry_synced: vec![false; count], is_trimmed: false }
+    }
+
+    /// Takes other objects instead, none of which exists yet.
+    pub fn become_those_of(&mut self, id: ObjectsId) {
+        *self = Self::new(id, self.open.len());
+    }
 }
 
 const UNTOUCHED: i64 = i64::MIN;
@@ -59,7 +73,7 @@ impl Inode {
             _ => None,
         };
         let count = layout.as_ref().map_or(0, |l| l.targets.len());
-        let objects = Objects { id: record.objects, open: (0..count).map(|_| None).collect(), created: Vec::new() };
+        let objects = Objects::new(record.objects, count);
         let flags = if record.has_objects { OBJECTS } else { 0 };
         let inode = Self {
             ino,

@@ -4,7 +4,7 @@
 //! * POSIX semantics as a local Linux file system has them, apart from what is listed below.
 //! * A change of the namespace that returned survives a kill of the server; what was followed by [`Store::fsync`]
 //!   also survives a power failure. After a kill, sizes and modification times of files that were being written
-//!   are taken from their objects.
+//!   are taken from their objects. Why this holds is [argued below](#why-what-was-synced-is-there).
 //! * An unlinked file lives on until [`Store::release`] has given back its last reference, or until the store is
 //!   opened again.
 //! * Memory is bounded ([`Bounds`]), except for what is in use: referenced inodes.
@@ -20,10 +20,40 @@
 //! * Of extended attributes there are those of users (`user.`) only.
 //! * Cut files whose times are to stay (`truncate` to the same size) get new ones all the same.
 //!
+//! # Why what was synced is there
+//!
+//! A power cut leaves of the database a beginning of its journal that reaches at least to the last sync: batches are lost
+//! from the end, and whole. Of each object it leaves what was synced, and of what was not any part. Call *S* the state of
+//! the database after the batches that are left. That S and the objects fit together follows from four rules.
+//!
+//! 1. *No name is used twice.* Numbers are synced as reserved before they are given out, so a number that any batch or
+//!    object ever had, lost or not, is never given out again (`edit`). Hence what bears a name that S refers to was made
+//!    for the file that has it in S. If S says that there are none, whatever lies there is stale and is removed; objects
+//!    that S does not refer to at all are removed by recovery.
+//! 2. *Objects go after the batch that frees them is synced* (`removal`). The batch that takes the last name away, or
+//!    gives the file other objects, is in S, or the objects are all there. Entries in `orphans` go after the objects; a
+//!    batch that is lost brings back the entry, and removing what is gone does nothing.
+//! 3. *Objects are cut after the batch with the new size is synced, with a mark that says so* (`resize`). If the batch is
+//!    not in S, nothing was cut. If the mark is in S, recovery cuts all of them once more; nothing that counts is beyond
+//!    the size, for the mark is replaced before the next write, and in S if that write was synced. If the batch is in S
+//!    and the mark is not, all objects were cut before it was taken away; if there are several, on stable storage, for of
+//!    one it does not matter whether it has its old length and content again.
+//! 4. *The size in a record is never above what the file had been brought to.* Growing changes objects first and the
+//!    record later, shrinking the record first. So for a marked file the larger of record and objects is a size that the
+//!    file had, not below the one that was synced; and for one without a mark the record is right, and what objects have
+//!    beyond it was not synced and is cut before it could be seen (`resize`).
+//!
+//! `fsync` syncs the objects, the directories of those that are new, writes the record, and syncs the journal: so S has
+//! the record that names the objects with these bytes, and, as batches are lost from the end only, everything that was
+//! done to names before. On a directory it syncs the journal.
+//!
+//! A kill of the server is a power cut that loses nothing: the same rules hold, with nothing to sync.
+//!
 //! # Where what is
 //! `walk` goes from paths to inodes; `namespace`, `rename`, `open`, `attr`, and `xattr` change metadata through `edit`,
-//! one atomic change of database and memory; `data` moves bytes through `object`; `database` documents the bytes on disk,
-//! `premises` the directories around them, `recovery` what happens after an unclean stop.
+//! one atomic change of database and memory; `data` moves bytes through `object`, `resize` cuts and extends, `removal`
+//! removes; `database` documents the bytes on disk, `premises` the directories around them, `recovery` what happens after
+//! an unclean stop.
 
 mod attr;
 mod cache;
@@ -45,8 +75,10 @@ mod power_cut;
 mod premises;
 mod record;
 mod recovery;
+mod removal;
 mod rename;
 mod reserve;
+mod resize;
 mod walk;
 mod xattr;
 
@@ -70,6 +102,7 @@ use inode::Inode;
 use object::Targets;
 use placement::Placement;
 use premises::Premises;
+use removal::Removal;
 use reserve::Reserve;
 use siphasher::sip::SipHasher13;
 use std::collections::HashSet;
@@ -94,6 +127,7 @@ pub struct Store {
     placement: Placement,
     targets: Targets,
     reserve: Reserve,
+    removal: Removal,
     /// Inodes that the database has a mark for.
     marked: Mutex<HashSet<u64>>,
     _premises: Premises,

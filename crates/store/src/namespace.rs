@@ -119,7 +119,7 @@ impl Store {
         if matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice) && !caller.is_root() {
             return Err(StoreError::NotPermitted);
         }
-        self.reserve.admit()?;
+        self.admit()?;
         let ino = self.new_number(numbers)?;
         let is_dir = new.kind == FileKind::Directory;
         let record = Record {
@@ -178,7 +178,7 @@ impl Store {
         if kind == FileKind::Directory {
             return Err(StoreError::NotPermitted);
         }
-        self.reserve.admit()?;
+        self.admit()?;
         let mut edit = self.edit();
         let record = edit.record(&inode);
         if record.nlink >= LINKS_MAX {

@@ -15,10 +15,12 @@ use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{HashSet, VecDeque};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+/// Directories of objects in a target.
+pub(crate) const DIRECTORIES: usize = 256;
 /// Looks for an object to close at most, when one more is opened than there should be.
 const PROBES_MAX: usize = 64;
 
@@ -136,7 +138,7 @@ impl Targets {
                     other => other,
                 };
                 inode.set(OBJECTS);
-                objects.created.push(index);
+                objects.entry_synced[index] = false;
                 fd
             }
             other => other,
@@ -146,16 +148,19 @@ impl Targets {
         Ok(())
     }
 
-    /// Syncs the directories of objects that were created since the last time.
-    pub fn sync_created(&self, inode: &Inode, layout: &Layout, objects: &mut Objects) -> Result<(), StoreError> {
-        while let Some(index) = objects.created.last().copied() {
+    /// Syncs the directories of the objects whose entries may not have been since they were created.
+    pub fn sync_entries(&self, inode: &Inode, layout: &Layout, objects: &mut Objects) -> Result<(), StoreError> {
+        for index in 0..layout.targets.len() {
+            if objects.entry_synced[index] || !inode.has(OBJECTS) {
+                continue;
+            }
             let target = self.target(inode.ino, layout, index)?;
-            let dir = directory_name(objects.id.number);
+            let dir = directory_name(objects.id.directory());
             let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
             rustix::fs::openat(&target.objects, &dir, flags, Mode::empty())
                 .and_then(rustix::fs::fsync)
                 .map_err(|e| StoreError::host(&target.path.join(&dir), e))?;
-            objects.created.pop();
+            objects.entry_synced[index] = true;
         }
         Ok(())
     }
@@ -174,6 +179,53 @@ impl Targets {
             Err(Errno::NOENT) => Ok(None),
             Err(e) => Err(StoreError::host(&target.path.join(&name), e)),
         }
+    }
+
+    /// Cuts every object to what a file of `size` bytes has of it at most; with `sync`, on stable storage.
+    pub fn trim(&self, id: ObjectsId, layout: &Layout, size: u64, sync: bool) -> Result<(), StoreError> {
+        for index in 0..layout.targets.len() {
+            let wanted = object_size(layout, index, size);
+            let Some(stat) = self.stat_object(id, layout, index)? else { continue };
+            if stat.st_size as u64 > wanted {
+                let (target, name) = (self.target(id.number, layout, index)?, id.object_name(index));
+                rustix::fs::openat(&target.objects, &name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+                    .and_then(|fd| {
+                        rustix::fs::ftruncate(&fd, wanted)?;
+                        if sync { rustix::fs::fdatasync(fd) } else { Ok(()) }
+                    })
+                    .map_err(|e| StoreError::host(&target.path.join(&name), e))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes all objects in one directory of each target but those that `keep`; tells how many.
+    pub fn remove_others(
+        &self,
+        directory: usize,
+        mut keep: impl FnMut(ObjectsId) -> bool,
+    ) -> Result<usize, StoreError> {
+        let mut removed = 0;
+        for target in &self.all {
+            let path = target.path.join(directory_name(directory));
+            let fail = |e| StoreError::host(&path, e);
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let fd = rustix::fs::openat(&target.objects, directory_name(directory), flags, Mode::empty());
+            let fd = fd.map_err(fail)?;
+            for entry in rustix::fs::Dir::read_from(&fd).map_err(fail)? {
+                let entry = entry.map_err(fail)?;
+                // What is called otherwise is not ours.
+                let Some(id) = ObjectsId::of_object(entry.file_name().to_bytes()) else { continue };
+                if id.directory() != directory || keep(id) {
+                    continue;
+                }
+                tracing::warn!(object = %path.join(entry.file_name().to_string_lossy().as_ref()).display(),
+                    "removing an object of no file");
+                rustix::fs::unlinkat(&fd, entry.file_name(), AtFlags::empty()).map_err(fail)?;
+                removed += 1;
+            }
+        }
+        Ok(removed)
     }
 
     /// Removes all objects of a file.
@@ -213,6 +265,12 @@ impl Targets {
         Ok(sum)
     }
 
+    /// Whether none of the targets survives a power cut.
+    pub fn are_volatile(&self) -> Result<bool, OpenError> {
+        let mut all = self.all.iter().map(|target| is_volatile(&target.objects, &target.path));
+        all.try_fold(true, |all, one| Ok(all && one?))
+    }
+
     fn target(&self, ino: u64, layout: &Layout, index: usize) -> Result<&Target, StoreError> {
         let id = layout.targets[index];
         self.all.iter().find(|t| t.id == id).ok_or(StoreError::Damaged(isonomia_units::Ino(ino)))
@@ -230,24 +288,46 @@ impl Target {
         make(rustix::fs::mkdir(&path, Mode::from_raw_mode(0o700)))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let objects = rustix::fs::open(&path, flags, Mode::empty()).map_err(fail)?;
-        for low in 0..=255 {
-            make(rustix::fs::mkdirat(&objects, directory_name(low), Mode::from_raw_mode(0o700)))?;
+        for directory in 0..DIRECTORIES {
+            make(rustix::fs::mkdirat(&objects, directory_name(directory), Mode::from_raw_mode(0o700)))?;
         }
         rustix::fs::fsync(&objects).map_err(fail)?;
         Ok(Self { id: target.id, path, objects })
     }
 }
 
+/// Whether a file system, of which `fd` is a file, lies in memory.
+pub(crate) fn is_volatile(fd: &OwnedFd, path: &Path) -> Result<bool, OpenError> {
+    const TMPFS: i64 = 0x0102_1994;
+    const RAMFS: i64 = 0x8584_58f6;
+    let found = rustix::fs::fstatfs(fd).map_err(|e| OpenError::io(path, e))?;
+    Ok(matches!(found.f_type as i64, TMPFS | RAMFS))
+}
+
 impl ObjectsId {
     /// The file of object `index` below a target's `objects`.
     fn object_name(self, index: usize) -> String {
         let Self { number, generation } = self;
-        format!("{:02x}/{number:016x}.{generation:08x}.{index}", number & 0xff)
+        format!("{}/{number:016x}.{generation:08x}.{index}", directory_name(self.directory()))
+    }
+
+    /// Whose objects the file `name` belongs to; `None` if it is not called like an object.
+    fn of_object(name: &[u8]) -> Option<Self> {
+        let mut parts = std::str::from_utf8(name).ok()?.split('.');
+        let (number, generation, index) = (parts.next()?, parts.next()?, parts.next()?);
+        index.parse::<u16>().ok().filter(|_| parts.next().is_none())?;
+        let number = u64::from_str_radix(number, 16).ok()?;
+        Some(Self { number, generation: u32::from_str_radix(generation, 16).ok()? })
+    }
+
+    /// Which of the [`DIRECTORIES`] of a target they lie in.
+    pub fn directory(self) -> usize {
+        (self.number & 0xff) as usize
     }
 }
 
-fn directory_name(number: u64) -> String {
-    format!("{:02x}", number & 0xff)
+fn directory_name(directory: usize) -> String {
+    format!("{directory:02x}")
 }
 
 impl OpenObjects {

@@ -35,6 +35,8 @@ pub(crate) struct Premises {
     pub secret: Secret,
     /// Drawn anew each time.
     pub generation: u32,
+    /// The store's directory.
+    pub dir: OwnedFd,
     _locks: Vec<OwnedFd>,
 }
 
@@ -68,7 +70,8 @@ impl Premises {
             current.write(&config.dir, "identity")?;
         }
         let generation = random_number(&config.dir)? as u32;
-        Ok(Self { secret: secret(&config.dir)?, generation, _locks: locks })
+        let dir = File::open(&config.dir).map_err(|e| OpenError::io(&config.dir, e))?.into();
+        Ok(Self { secret: secret(&config.dir)?, generation, dir, _locks: locks })
     }
 }
 

@@ -1,18 +1,22 @@
 //! Opening a store: new, after a clean stop, or after one that was not.
 //!
-//! After an unclean stop two things are left over. Files without a name that were still open, or whose removal was
-//! under way, stand in `orphans`: their objects and extended attributes are removed. Files that were being written stand in `marks`: their
-//! size becomes what their objects say (each object ends at the last byte that was written to it or that a
-//! truncation left), and their times those of the objects.
+//! After an unclean stop these are left over, and dealt with in this order:
+//! * Files that were being written stand in `marks`. The size in the record is a lower bound; objects that reach further
+//!   were written after it, so the size becomes what they say, and the times become theirs. A file that was being cut
+//!   says so in its mark: its objects are cut to the size in the record.
+//! * Files without a name that were still open, or whose removal was under way, stand in `orphans` and `nameless`: their
+//!   objects and extended attributes are removed.
+//! * Objects that no file refers to are removed: those of files whose creation a power cut undid.
 
 use crate::cache::Cache;
 use crate::capability::Sealer;
-use crate::database::Database;
+use crate::database::{Database, Mark};
 use crate::inode::Inode;
-use crate::object::{ObjectsId, Targets, file_size};
+use crate::object::{DIRECTORIES, ObjectsId, Targets, file_size, is_volatile};
 use crate::placement::Placement;
 use crate::premises::Premises;
 use crate::record::{Body, Record};
+use crate::removal::Removal;
 use crate::reserve::Reserve;
 use crate::{Numbers, OpenError, Store, StoreConfig, StoreError};
 use isonomia_proto::fs::{FileKind, MODE_PERMISSION_MASK, Timestamp};
@@ -20,6 +24,11 @@ use isonomia_units::Ino;
 use siphasher::sip::SipHasher13;
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, RwLock};
+
+/// Files whose objects are known at a time at most, when those that nobody knows are looked for.
+const KNOWN_MAX: usize = 4 << 20;
+/// After so many objects each the log tells how far the search is.
+const LOOKED_AT_LOGGED: u64 = 100_000;
 
 impl Store {
     /// Opens the store in `config.dir`, or creates it there, and recovers what an unclean stop left. The
@@ -33,15 +42,15 @@ impl Store {
         let targets = Targets::open(&config.targets, config.bounds.objects)?;
         let fail = |source| OpenError::Recovery { server: config.server, source };
         let db = Database::open(&config.dir).map_err(fail)?;
-        if db.record(Ino::ROOT.0).map_err(fail)?.is_none() {
+        let is_new = db.record(Ino::ROOT.0).map_err(fail)?.is_none();
+        if is_new {
             let created = rustix::fs::stat(&config.dir).map_err(|e| OpenError::io(&config.dir, e))?;
             let now = host_time(created.st_mtime, created.st_mtime_nsec);
             create_root(&db, config, premises.generation, now).map_err(fail)?;
         }
-        let lost = remove_orphans(&db, &targets).map_err(fail)?;
-        let written = recover_marked(&db, &targets).map_err(fail)?;
-        if lost + written > 0 {
-            tracing::info!(server = config.server.0, removed = lost, resized = written, "recovered");
+        let was_closed = db.reopen().map_err(fail)?;
+        if !was_closed && !is_new {
+            recover(&db, &targets, config).map_err(fail)?;
         }
         if reserve.admit().is_err() {
             tracing::warn!(server = config.server.0, "the storage is full: nothing may grow until there is room");
@@ -57,6 +66,7 @@ impl Store {
             names: SipHasher13::new_with_key(&premises.secret.names),
             sealer: Sealer::new(&premises.secret.capability),
             placement: Placement::new(&config.targets, config.default_layout),
+            removal: Removal::new(targets.are_volatile()? && is_volatile(&premises.dir, &config.dir)?),
             targets,
             reserve,
             marked: Mutex::new(HashSet::new()),
@@ -90,6 +100,18 @@ fn create_root(db: &Database, config: &StoreConfig, generation: u32, now: Timest
     db.sync(false)
 }
 
+/// Does what a stop left undone. A stop on the way leaves less of the same.
+fn recover(db: &Database, targets: &Targets, config: &StoreConfig) -> Result<(), StoreError> {
+    let resized = recover_marked(db, targets)?;
+    let removed = remove_orphans(db, targets)?;
+    let unknown = remove_unknown(db, targets)?;
+    db.sync(true)?;
+    if resized + removed + unknown > 0 {
+        tracing::info!(server = config.server.0, resized, removed, unknown, "recovered");
+    }
+    Ok(())
+}
+
 fn remove_orphans(db: &Database, targets: &Targets) -> Result<usize, StoreError> {
     let orphans = db.orphans()?;
     for (id, layout) in &orphans {
@@ -109,9 +131,12 @@ fn remove_orphans(db: &Database, targets: &Targets) -> Result<usize, StoreError>
 
 fn recover_marked(db: &Database, targets: &Targets) -> Result<usize, StoreError> {
     let marked = db.marks()?;
-    for ino in &marked {
+    for (ino, mark) in &marked {
         let mut change = db.change();
         if let Some(mut record) = db.record(*ino)? {
+            if let (Mark::Cut, Body::Regular(layout)) = (mark, &record.body) {
+                targets.trim(record.objects, layout, record.size, layout.targets.len() > 1)?;
+            }
             take_from_objects(&mut record, targets)?;
             change.put_record(*ino, &record);
         }
@@ -121,9 +146,9 @@ fn recover_marked(db: &Database, targets: &Targets) -> Result<usize, StoreError>
     Ok(marked.len())
 }
 
+/// Objects can be longer than the record says, and never shorter unless the bytes that they lack are zeros.
 fn take_from_objects(record: &mut Record, targets: &Targets) -> Result<(), StoreError> {
     let Body::Regular(layout) = &record.body else { return Ok(()) };
-    record.size = 0;
     for index in 0..layout.targets.len() {
         let Some(stat) = targets.stat_object(record.objects, layout, index)? else { continue };
         record.has_objects = true;
@@ -133,6 +158,34 @@ fn take_from_objects(record: &mut Record, targets: &Targets) -> Result<(), Store
         record.ctime = record.ctime.max(changed);
     }
     Ok(())
+}
+
+/// Removes objects that no file refers to: of files whose creation a power cut undid.
+fn remove_unknown(db: &Database, targets: &Targets) -> Result<usize, StoreError> {
+    let mut files: usize = 0;
+    db.each_record(|_, record| files += usize::from(record.has_objects))?;
+    // Each pass looks at as many directories as there is memory for what belongs there.
+    let directories = (DIRECTORIES * KNOWN_MAX / files.max(1)).clamp(1, DIRECTORIES);
+    let (mut removed, mut seen) = (0, 0);
+    for first in (0..DIRECTORIES).step_by(directories) {
+        let pass = first..first + directories;
+        let mut known = HashSet::new();
+        db.each_record(|_, record| {
+            if record.has_objects && pass.contains(&record.objects.directory()) {
+                known.insert(record.objects);
+            }
+        })?;
+        for directory in pass.take_while(|directory| *directory < DIRECTORIES) {
+            removed += targets.remove_others(directory, |id| {
+                seen += 1;
+                if seen % LOOKED_AT_LOGGED == 0 {
+                    tracing::info!(objects = seen, "looking for objects of no file");
+                }
+                known.contains(&id)
+            })?;
+        }
+    }
+    Ok(removed)
 }
 
 fn host_time(secs: i64, nanos: impl TryInto<u32>) -> Timestamp {

@@ -1,0 +1,159 @@
+//! Cutting and extending files.
+//!
+//! * To nothing: the file gets objects of another number, in one batch with its new size. The old ones are removed
+//!   later ([`crate::removal`]): after a power cut there is either all of the old content or none of it.
+//! * To less: the new size goes to stable storage, with a mark that says that objects are to be cut to it, before the
+//!   first object is cut. A stop in between leaves work that recovery does again.
+//! * To more: the size in the record is all there is to it. What objects lack below the size reads as zeros, so none may
+//!   have bytes beyond it; see [`Store::check_objects`].
+
+use crate::edit::Gone;
+use crate::inode::{Inode, MARKED, OBJECTS, Objects, RECLAIMED, UNLINKED};
+use crate::object::ObjectsId;
+use crate::permission::after_write;
+use crate::record::Record;
+use crate::removal::Unused;
+use crate::{Store, StoreError};
+use isonomia_proto::fs::{Layout, Timestamp};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+
+impl Store {
+    pub(crate) fn set_inode_size(&self, inode: &Arc<Inode>, size: u64, now: Timestamp) -> Result<(), StoreError> {
+        let layout = inode.regular()?;
+        let mut objects = inode.own_data();
+        if inode.has(OBJECTS) && size == 0 {
+            let unused = self.replace_objects(inode, layout, &mut objects, now)?;
+            drop(objects);
+            self.remove_later(unused);
+            return Ok(());
+        }
+        self.check_objects(inode, layout, &mut objects)?;
+        let is_cut = inode.has(OBJECTS) && size < inode.size();
+        if !is_cut && size > inode.size() {
+            self.admit()?;
+        }
+        self.store_size(inode, size, is_cut, now)?;
+        if is_cut {
+            self.cut_objects(inode, layout, &mut objects, size)?;
+        }
+        inode.resize(size);
+        Ok(())
+    }
+
+    /// Gives the file objects of another number, of which there are none yet.
+    fn replace_objects(
+        &self,
+        inode: &Arc<Inode>,
+        layout: &Arc<Layout>,
+        objects: &mut Objects,
+        now: Timestamp,
+    ) -> Result<Unused, StoreError> {
+        let mut numbers = self.own_namespace();
+        check_alive(inode)?;
+        let new = ObjectsId { number: self.new_number(&mut numbers)?, generation: self.generation };
+        let unused = Unused { id: objects.id, layout: layout.clone(), size: inode.size() };
+        let mut edit = self.edit();
+        edit.orphan(unused.id, layout);
+        if inode.has(UNLINKED) {
+            edit.orphan(new, layout);
+        } else if inode.has(MARKED) {
+            edit.unmark(inode);
+        }
+        let record = edit.record(inode);
+        (record.objects, record.has_objects, record.size) = (new, false, 0);
+        note_write(record, now);
+        let Gone(_) = edit.commit()?;
+        inode.clear(OBJECTS);
+        if !inode.has(UNLINKED) {
+            inode.clear(MARKED);
+            self.unmark(inode.ino);
+        }
+        objects.become_those_of(new);
+        inode.resize(0);
+        Ok(unused)
+    }
+
+    /// Brings the record with a new size to the database; with a mark, on stable storage, if objects are to be cut.
+    pub(crate) fn store_size(
+        &self,
+        inode: &Arc<Inode>,
+        size: u64,
+        is_cut: bool,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        {
+            let _namespace = self.own_namespace();
+            check_alive(inode)?;
+            let mut edit = self.edit();
+            let record = edit.record(inode);
+            record.size = size;
+            note_write(record, now);
+            // A file without a name does not come back after a stop.
+            let is_cut = is_cut && !inode.has(UNLINKED);
+            if is_cut {
+                edit.mark_cut(inode);
+            }
+            let Gone(_) = edit.commit()?;
+            if is_cut {
+                // Whoever writes next puts a plain mark in its place, or the file would be cut once more.
+                inode.clear(MARKED);
+                self.unmark(inode.ino);
+            }
+        }
+        if is_cut && !inode.has(UNLINKED) && !self.removal.is_volatile {
+            self.db.sync(true)?;
+        }
+        Ok(())
+    }
+
+    /// Cuts the objects to a size that stands in the database, and takes the mark away that says so.
+    fn cut_objects(
+        &self,
+        inode: &Arc<Inode>,
+        layout: &Layout,
+        objects: &mut Objects,
+        size: u64,
+    ) -> Result<(), StoreError> {
+        // As soon as one is cut the file is.
+        inode.resize(size);
+        objects.is_trimmed = false;
+        // Of several objects a power cut could bring some back whole once the mark is gone.
+        let sync = layout.targets.len() > 1 && !self.removal.is_volatile && !inode.has(UNLINKED);
+        self.targets.trim(objects.id, layout, size, sync)?;
+        objects.is_trimmed = true;
+        if !inode.has(UNLINKED) {
+            let mut change = self.db.change();
+            change.remove_mark(inode.ino);
+            change.commit()?;
+        }
+        Ok(())
+    }
+
+    /// Cuts what objects have beyond the end of the file, unless that is known to be nothing. There can be something
+    /// after a power cut: bytes that were written, and whose size was not.
+    pub(crate) fn check_objects(
+        &self,
+        inode: &Arc<Inode>,
+        layout: &Layout,
+        objects: &mut Objects,
+    ) -> Result<(), StoreError> {
+        if !objects.is_trimmed && inode.has(OBJECTS) {
+            self.targets.trim(objects.id, layout, inode.size(), false)?;
+        }
+        objects.is_trimmed = true;
+        Ok(())
+    }
+}
+
+/// The caller holds the namespace lock.
+pub(crate) fn check_alive(inode: &Inode) -> Result<(), StoreError> {
+    let is_gone = inode.has(RECLAIMED) || (inode.has(UNLINKED) && inode.refs.load(Relaxed) == 0);
+    if is_gone { Err(StoreError::Stale) } else { Ok(()) }
+}
+
+/// What a write does to a record besides the size.
+fn note_write(record: &mut Record, now: Timestamp) {
+    record.mode = after_write(record.mode);
+    (record.mtime, record.ctime) = (now, now);
+}

@@ -25,6 +25,8 @@ pub struct Options {
     pub timeout: Nanos,
     /// Other users than the mounter may use the mount.
     pub allow_other: bool,
+    /// The kernel checks permissions even where its numbers of users may not be the server's.
+    pub default_permissions: bool,
     /// Nothing may be changed through the mount.
     pub read_only: bool,
     /// Device nodes work.
@@ -47,7 +49,8 @@ pub struct Options {
 pub enum OptionError {
     /// Nothing known.
     #[error(
-        "unknown mount option `{0}` (known: server=ADDR, key_file=FILE, timeout=TIME, allow_other, ro, dev, suid, \
+        "unknown mount option `{0}` (known: server=ADDR, key_file=FILE, timeout=TIME, allow_other, default_permissions, \
+         ro, dev, suid, \
          noexec, attr_timeout=S, entry_timeout=S, threads=N, and the words of fstab)"
     )]
     Unknown(String),
@@ -72,6 +75,7 @@ impl Options {
             key_file: None,
             timeout: Nanos::from_secs(30),
             allow_other: false,
+            default_permissions: false,
             read_only: false,
             dev: false,
             suid: false,
@@ -109,6 +113,7 @@ impl Options {
                 self.threads = threads.ok_or_else(|| bad("threads=N, 1 to 256"))?;
             }
             ("allow_other", None) => self.allow_other = true,
+            ("default_permissions", None) => self.default_permissions = true,
             ("ro", None) => self.read_only = true,
             ("rw", None) => self.read_only = false,
             ("dev", None) => self.dev = true,
@@ -145,14 +150,15 @@ mod tests {
     fn a_line_of_fstab_is_understood() {
         let got = options(
             "rw,noauto,_netdev,x-systemd.automount,allow_other,noatime,attr_timeout=1.5,entry_timeout=2,\
-             server=tcp:io1:7788,key_file=/etc/isonomia.key,timeout=10s,threads=8,noexec,ro,dev,suid",
+             server=tcp:io1:7788,key_file=/etc/isonomia.key,timeout=10s,threads=8,noexec,ro,dev,suid,\
+             default_permissions",
         )
         .unwrap();
         assert_eq!(got.server.to_string(), "tcp:io1:7788");
         assert_eq!(got.key_file.as_deref(), Some("/etc/isonomia.key"));
         assert_eq!((got.attr_timeout, got.entry_timeout), (Duration::from_millis(1500), Duration::from_secs(2)));
         assert_eq!((got.timeout, got.threads), (Nanos::from_secs(10), 8));
-        assert!(got.allow_other && got.read_only && got.dev && got.suid && got.no_exec);
+        assert!(got.default_permissions && got.allow_other && got.read_only && got.dev && got.suid && got.no_exec);
     }
 
     #[test]

@@ -160,3 +160,32 @@ for round in range(20):
     let round = |word| ["fifo", "access", "directory", "its list"].map(|what| format!("{what} {word}\n")).concat();
     assert_eq!(python(mount.path(), &script), [round("EACCES"), round("done")].concat().repeat(20));
 }
+
+#[test]
+fn programs_run_for_those_who_may_execute_them_and_are_read_by_those_who_may_read_them() {
+    let printed = compare(
+        "",
+        r##"
+import shutil
+def make_program(name, mode):
+    shutil.copy("/bin/cat", name); os.chown(name, 0, 777); os.chmod(name, mode)
+    make(f"{name}.sh", mode, b"#!/bin/sh\necho script\n"); os.chown(f"{name}.sh", 0, 777)
+for mode in [0o111, 0o711, 0o755, 0o744, 0o710, 0o701, 0o610, 0o600]:
+    name = f"p{mode:o}"
+    make_program(name, mode)
+    for uid, groups in [(12345, ()), (12345, (777,)), (0, ())]:
+        what = f"{name} {uid} {groups}"
+        says(f"run {what}", run, f"./{name}", "/dev/null", uid=uid, groups=groups)
+        says(f"run {what} that reads itself", run, f"./{name}", "/proc/self/exe", uid=uid, groups=groups)
+        says(f"run {what} from elsewhere", run, sys.executable, "-c", f"import os; os.execv('./{name}', ['x', '/dev/null'])",
+             uid=uid, groups=groups)
+        says(f"script {what}", run, f"./{name}.sh", uid=uid, groups=groups)
+        says(f"read {what}", os.open, name, os.O_RDONLY, uid=uid, groups=groups)
+        says(f"write {what}", os.open, name, os.O_WRONLY, uid=uid, groups=groups)
+        says(f"path {what}", os.open, name, os.O_PATH, uid=uid, groups=groups)
+        says(f"copy {what}", run, "cp", name, "/dev/null", uid=uid, groups=groups)
+"##,
+    );
+    let runs = "run p111 12345 () done\nrun p111 12345 () that reads itself EIO\n";
+    assert!(printed.is_none_or(|printed| printed.contains(runs)));
+}

@@ -11,8 +11,26 @@ const TIMEOUT_MAX: Nanos = Nanos(86_400_000_000_000);
 /// Threads at most.
 const THREADS_MAX: usize = 256;
 /// Words that speak to `mount(8)`, systemd, and others, not to a file system.
-const OTHERS_WORDS: [&str; 12] =
-    ["defaults", "auto", "noauto", "user", "nouser", "users", "nofail", "_netdev", "rw", "nodev", "nosuid", "exec"];
+const OTHERS_WORDS: [&str; 18] = [
+    "defaults",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "nousers",
+    "owner",
+    "noowner",
+    "group",
+    "nogroup",
+    "nofail",
+    "_netdev",
+    "async",
+    "nodirsync",
+    "silent",
+    "loud",
+    "noiversion",
+];
 
 /// What a mount must know.
 #[derive(Clone, Debug)]
@@ -124,7 +142,8 @@ impl Options {
             ("exec", None) => self.no_exec = false,
             // Access times do not change by reading anyway.
             ("atime" | "noatime" | "relatime" | "strictatime" | "diratime" | "nodiratime" | "lazytime", None) => {}
-            (other, _) if other.starts_with("x-") || other == "comment" => {}
+            ("user", Some(_)) => {}
+            (other, _) if other.starts_with("x-") || other.starts_with("X-") || other == "comment" => {}
             (other, None) if OTHERS_WORDS.contains(&other) => {}
             _ => return Err(OptionError::Unknown(word.to_owned())),
         }
@@ -149,7 +168,7 @@ mod tests {
     #[test]
     fn a_line_of_fstab_is_understood() {
         let got = options(
-            "rw,noauto,_netdev,x-systemd.automount,allow_other,noatime,attr_timeout=1.5,entry_timeout=2,\
+            "rw,noauto,_netdev,nofail,async,x-systemd.automount,X-mount.mkdir=0755,comment=x,allow_other,noatime,attr_timeout=1.5,entry_timeout=2,\
              server=tcp:io1:7788,key_file=/etc/isonomia.key,timeout=10s,threads=8,noexec,ro,dev,suid,\
              default_permissions",
         )

@@ -101,6 +101,30 @@ int main(int, char **arguments) {
 }
 """
 
+# In a name space of its own, where mount(8) finds the program that mounts; `is` compares with what findmnt(8) shows.
+MOUNT_8 = """
+mkdir upper over; mount -t tmpfs none upper; mkdir upper/dir upper/work
+mount -t overlay -o lowerdir=$(readlink -f /sbin),upperdir=upper/dir,workdir=upper/work none /sbin || { echo skip; exit; }
+ln -s $ISONOMIA /sbin/mount.fuse.isonomia
+is() { test "$(findmnt -no SOURCE,FSTYPE,OPTIONS m)" = "$SERVER fuse.isonomia $1,noatime,user_id=0,group_id=0,default_permissions$2"; }
+quiet() { "$@" > said 2>&1; test ! -s said; }
+refused() { if "$@" 2> said; then exit 1; fi; cat said; }
+mkdir m
+quiet mount -t fuse.isonomia $SERVER m; is rw; touch m/f; quiet umount m; test ! -e m/f
+quiet mount -t fuse.isonomia $SERVER m -o nodev,nosuid,noexec,ro; is ro,nosuid,nodev,noexec; quiet umount m
+echo "$SERVER $PWD/m fuse.isonomia dev,suid,noauto,_netdev,nofail,x-systemd.automount,x-a.b=c,comment=c,async,allow_other,threads=4 0 0" > fstab
+quiet mount -T fstab $PWD/m; is rw ,allow_other
+mknod -m 666 m/null c 1 3; echo x > m/null
+cp /bin/id m/id; chmod 4755 m/id; test "$(setpriv --reuid=12345 --clear-groups m/id -u)" = 0
+quiet mount -o remount,ro m; is ro ,allow_other; refused touch m/f m/g
+quiet mount -o remount,rw m; is rw ,allow_other; touch m/f
+quiet mount -T fstab -o remount,ro,nosuid $PWD/m; is ro,nosuid ,allow_other; quiet mount -T fstab -o remount $PWD/m; is rw ,allow_other
+exec 9> m/f; refused mount -o remount,ro m; refused umount m; exec 9>&-; is rw ,allow_other
+quiet umount m; test -z "$(ls m)"
+refused mount.fuse.isonomia $SERVER m -o remount,ro
+refused mount -t fuse.isonomia $SERVER m -o bogus
+"""
+
 
 def suite(name):
     """One of others' test suites, installed beside our programs by `scripts/setup acceptance`."""
@@ -378,3 +402,23 @@ class Mounts(Case):
         subprocess.run(["umount", place], check=True, timeout=PROGRAM_S)
         self.assertFalse((place / "f").exists())
         place.rmdir()
+
+    def test_mount_8_mounts_and_changes_it_as_any_file_system(self):
+        if os.geteuid() != 0:
+            self.skipTest("mount(8) mounts for root")
+        served = self.server()
+        place = Path(tempfile.mkdtemp(prefix="isonomia-mount-"))
+        self.addCleanup(shutil.rmtree, place)
+        place.chmod(0o755)
+        done = subprocess.run(
+            ["unshare", "--mount", "--propagation", "private", "bash", "-exc", MOUNT_8],
+            cwd=place, env=clean_environment() | {"ISONOMIA": isonomia(), "SERVER": served.address},
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=PROGRAM_S,
+        )
+        if done.stdout == "skip\n":
+            self.skipTest("nothing can be put over /sbin here")
+        self.assertEqual(0, done.returncode, done.stderr[-4000:])
+        said = done.stdout.replace(str(place), "")
+        for message in ["Read-only file system", "/m is in use: programs have files open for writing", "target is busy",
+                        "nothing of Isonomia's is mounted at /m", "unknown mount option `bogus`"]:
+            self.assertIn(message, said)

@@ -30,9 +30,10 @@ use std::io::{ErrorKind, IsTerminal};
 use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
-/// The metadata database tells of its housekeeping as if it were news, and `fuser` calls it an error that nobody waits
-/// for an answer any more, as happens whenever a program that waits is killed.
-const LOG_DEFAULT: &str = "info,fjall=warn,lsm_tree=error,fuser::reply=off";
+/// The metadata database tells of its housekeeping as if it were news, and `fuser` of mounting, which mount(8) does in
+/// silence. It calls it an error that nobody waits for an answer any more, as happens whenever a program that waits is
+/// killed.
+const LOG_DEFAULT: &str = "info,fjall=warn,lsm_tree=error,fuser=warn,fuser::reply=off";
 
 fn main() -> ExitCode {
     let outcome = if mount::is_helper() {

@@ -18,6 +18,10 @@ use std::time::Duration;
 const HELPER: &str = "mount.fuse.isonomia";
 /// Sources of mount(8) that name no server.
 const NO_SOURCE: [&str; 3] = ["isonomia", "none", ""];
+/// The word by which mount(8) asks to change a mount.
+const REMOUNT: &str = "remount";
+/// How words begin that say in `/proc/mounts` how the kernel mounted, and are no options of ours.
+const KERNELS_WORDS: [&str; 4] = ["user_id=", "group_id=", "max_read=", "blksize="];
 const NO_GUARD: &str = "nobody guards the mount: if its process is killed, it may not end";
 const NOTHING: &str = "/dev/null";
 /// After SIGTERM, programs that use the mount have this long to end before their files fail.
@@ -34,16 +38,30 @@ pub fn help(arguments: &HelperArguments) -> Result<()> {
         source if NO_SOURCE.contains(&source) => None,
         source => Some(source.parse().with_context(|| format!("{source} is no address of a server"))?),
     };
+    let mut words: Vec<&str> = arguments.options.iter().flat_map(|words| words.split(',')).collect();
+    let remounts = words.contains(&REMOUNT);
+    if remounts {
+        // Beside what is wanted stands what the kernel says of the mount as it is.
+        words.retain(|word| *word != REMOUNT && !KERNELS_WORDS.iter().any(|kernels| word.starts_with(kernels)));
+    }
+    if rustix::process::geteuid().is_root() {
+        // mount(8) tells only what is not as on any file system.
+        words.insert(0, "dev,suid");
+    }
     let options = MountOptions {
         server: ServerOptions { server, key_file: None },
-        options: arguments.options.clone(),
+        options: vec![words.join(",")],
         timeout: None,
         foreground: false,
         log: None,
         background: false,
         dir: arguments.dir.clone(),
     };
-    if arguments.fake { translate(&options).map(drop) } else { mount(&options) }
+    match arguments.fake {
+        true => translate(&options).map(drop),
+        false if remounts => Ok(isonomia_mount::remount(&options.dir, &translate(&options)?)?),
+        false => mount(&options),
+    }
 }
 
 /// Mounts; in the foreground comes back when the mount has ended.

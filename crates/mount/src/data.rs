@@ -17,6 +17,10 @@ const COPY_LEN_MAX: u64 = 16 << 20;
 /// A copy moves so many bytes at a time.
 const COPY_PIECE_LEN: u64 = 1 << 20;
 
+/// Among the flags of an open: the kernel will execute the file. A program cannot set it (`__FMODE_EXEC` in Linux's
+/// `include/linux/fs.h`, and no flag of `open(2)`).
+const FOR_EXECUTION: i32 = 0x20;
+
 thread_local! {
     /// What a thread reads into, kept between requests so that its pages stay.
     static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -193,6 +197,7 @@ fn copy_piece(
 
 fn access_of(flags: i32) -> u32 {
     match flags & libc::O_ACCMODE {
+        libc::O_RDONLY if flags & FOR_EXECUTION != 0 => access::READ | access::EXECUTE,
         libc::O_RDONLY => access::READ,
         libc::O_WRONLY => access::WRITE,
         _ => access::READ | access::WRITE,

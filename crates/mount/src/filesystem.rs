@@ -17,7 +17,7 @@ use fuser::{
     ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek,
     ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use isonomia_client::{Attr, Client};
+use isonomia_client::{Attr, Client, FileKind};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -30,6 +30,8 @@ const TRANSFER_LEN_MAX: u32 = 1 << 20;
 /// Asynchronous requests that the kernel has under way at once: faults that wait for a mapping, and beside them as many
 /// others, among them the writes that another mount's faults wait for.
 const BACKGROUND_MAX: u16 = WAITING_MAX + 64;
+/// The kernel counts time-outs in ticks of its clock, 1 to 10 ms, and rounds up.
+const TICK: Duration = Duration::from_nanos(1);
 /// Inode numbers are never used twice.
 const GENERATION: Generation = Generation(0);
 /// Block size in which `statfs` counts.
@@ -76,16 +78,22 @@ impl MountedFiles {
     pub(crate) fn charged(&self, request: &Request, opener: &Arc<Client>) -> Outcome<Arc<Client>> {
         match caller(request) {
             Caller { pid: 0, .. } => Ok(opener.clone()),
-            caller => {
-                stay_near(caller.pid);
-                self.sessions.of(caller, Need::Sharing)
-            }
+            _ => self.told(request),
         }
+    }
+
+    /// The session for a request whose outcome is the same for everybody.
+    pub(crate) fn told(&self, request: &Request) -> Outcome<Arc<Client>> {
+        stay_near(request.pid());
+        self.sessions.of(caller(request), Need::Sharing)
     }
 
     fn entry(&self, outcome: Outcome<Attr>, reply: ReplyEntry) {
         match outcome {
-            Ok(attr) => reply.entry_with_ttls(&self.attr_timeout, &self.entry_timeout, &file_attr(&attr), GENERATION),
+            Ok(attr) => {
+                let attr_timeout = self.attr_timeout.max(found_timeout(&attr));
+                reply.entry_with_ttls(&attr_timeout, &self.entry_timeout, &file_attr(&attr), GENERATION);
+            }
             Err(errno) => reply.error(code(errno)),
         }
     }
@@ -128,6 +136,16 @@ fn in_room(size: u32, reply: ReplyXattr, fill: impl FnOnce(&mut [u8]) -> Outcome
         Ok(len) => reply.data(&room[..len]),
         Err(errno) => reply.error(code(errno)),
     });
+}
+
+/// How long the kernel is to believe at least what it was told of what it looked up. Having found a directory, it checks
+/// whether the caller may search it, and would ask again; so a directory's attributes last until its clock has moved on.
+/// Those of other files may not: programs agree on a file, open it, and look how long it is.
+fn found_timeout(attr: &Attr) -> Duration {
+    match attr.kind() {
+        FileKind::Directory => TICK,
+        _ => Duration::ZERO,
+    }
 }
 
 /// Data pass the page cache by, and several transfers on one file may be under way.

@@ -31,5 +31,5 @@ mod xattr;
 
 pub use guard::{Guard, stand_guard};
 pub use options::{OptionError, Options};
-pub use place::{PlaceError, unmount};
+pub use place::{PlaceError, remount, unmount};
 pub use session::{MountError, Mounted, Unmounter, mount};

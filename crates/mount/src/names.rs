@@ -21,7 +21,7 @@ impl MountedFiles {
 
     /// The attributes of an inode, which everybody who has it may see.
     pub(crate) fn get_attr(&self, request: &Request, ino: INodeNo) -> Outcome<Attr> {
-        self.permitted(request)?.get_attr(Ino(ino.0), b"", false).map_err(|e| errno(&e))
+        self.told(request)?.get_attr(Ino(ino.0), b"", false).map_err(|e| errno(&e))
     }
 
     /// Changes attributes; a size by right of `handle`, if there is one, else of the caller.

@@ -11,8 +11,26 @@ const TIMEOUT_MAX: Nanos = Nanos(86_400_000_000_000);
 /// Threads at most.
 const THREADS_MAX: usize = 256;
 /// Words that speak to `mount(8)`, systemd, and others, not to a file system.
-const OTHERS_WORDS: [&str; 12] =
-    ["defaults", "auto", "noauto", "user", "nouser", "users", "nofail", "_netdev", "rw", "nodev", "nosuid", "exec"];
+const OTHERS_WORDS: [&str; 18] = [
+    "defaults",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "nousers",
+    "owner",
+    "noowner",
+    "group",
+    "nogroup",
+    "nofail",
+    "_netdev",
+    "async",
+    "nodirsync",
+    "silent",
+    "loud",
+    "noiversion",
+];
 
 /// What a mount must know.
 #[derive(Clone, Debug)]
@@ -25,6 +43,8 @@ pub struct Options {
     pub timeout: Nanos,
     /// Other users than the mounter may use the mount.
     pub allow_other: bool,
+    /// The kernel checks permissions even where its numbers of users may not be the server's.
+    pub default_permissions: bool,
     /// Nothing may be changed through the mount.
     pub read_only: bool,
     /// Device nodes work.
@@ -47,7 +67,8 @@ pub struct Options {
 pub enum OptionError {
     /// Nothing known.
     #[error(
-        "unknown mount option `{0}` (known: server=ADDR, key_file=FILE, timeout=TIME, allow_other, ro, dev, suid, \
+        "unknown mount option `{0}` (known: server=ADDR, key_file=FILE, timeout=TIME, allow_other, default_permissions, \
+         ro, dev, suid, \
          noexec, attr_timeout=S, entry_timeout=S, threads=N, and the words of fstab)"
     )]
     Unknown(String),
@@ -72,6 +93,7 @@ impl Options {
             key_file: None,
             timeout: Nanos::from_secs(30),
             allow_other: false,
+            default_permissions: false,
             read_only: false,
             dev: false,
             suid: false,
@@ -109,6 +131,7 @@ impl Options {
                 self.threads = threads.ok_or_else(|| bad("threads=N, 1 to 256"))?;
             }
             ("allow_other", None) => self.allow_other = true,
+            ("default_permissions", None) => self.default_permissions = true,
             ("ro", None) => self.read_only = true,
             ("rw", None) => self.read_only = false,
             ("dev", None) => self.dev = true,
@@ -119,7 +142,8 @@ impl Options {
             ("exec", None) => self.no_exec = false,
             // Access times do not change by reading anyway.
             ("atime" | "noatime" | "relatime" | "strictatime" | "diratime" | "nodiratime" | "lazytime", None) => {}
-            (other, _) if other.starts_with("x-") || other == "comment" => {}
+            ("user", Some(_)) => {}
+            (other, _) if other.starts_with("x-") || other.starts_with("X-") || other == "comment" => {}
             (other, None) if OTHERS_WORDS.contains(&other) => {}
             _ => return Err(OptionError::Unknown(word.to_owned())),
         }
@@ -144,15 +168,16 @@ mod tests {
     #[test]
     fn a_line_of_fstab_is_understood() {
         let got = options(
-            "rw,noauto,_netdev,x-systemd.automount,allow_other,noatime,attr_timeout=1.5,entry_timeout=2,\
-             server=tcp:io1:7788,key_file=/etc/isonomia.key,timeout=10s,threads=8,noexec,ro,dev,suid",
+            "rw,noauto,_netdev,nofail,async,x-systemd.automount,X-mount.mkdir=0755,comment=x,allow_other,noatime,attr_timeout=1.5,entry_timeout=2,\
+             server=tcp:io1:7788,key_file=/etc/isonomia.key,timeout=10s,threads=8,noexec,ro,dev,suid,\
+             default_permissions",
         )
         .unwrap();
         assert_eq!(got.server.to_string(), "tcp:io1:7788");
         assert_eq!(got.key_file.as_deref(), Some("/etc/isonomia.key"));
         assert_eq!((got.attr_timeout, got.entry_timeout), (Duration::from_millis(1500), Duration::from_secs(2)));
         assert_eq!((got.timeout, got.threads), (Nanos::from_secs(10), 8));
-        assert!(got.allow_other && got.read_only && got.dev && got.suid && got.no_exec);
+        assert!(got.default_permissions && got.allow_other && got.read_only && got.dev && got.suid && got.no_exec);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! Mount points: what is mounted where, dead mounts, unmounting.
 
+use crate::options::Options;
 use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -36,9 +37,23 @@ pub enum PlaceError {
     /// Programs use it.
     #[error("{} is in use: end the programs that use it, or detach it with --lazy", .0.display())]
     Busy(PathBuf),
+    /// Programs write.
+    #[error("{} is in use: programs have files open for writing", .0.display())]
+    Written(PathBuf),
+    /// Only root may.
+    #[error("cannot change the mount at {}: only root may; unmount it, and mount it again", .0.display())]
+    NotRoot(PathBuf),
     /// Nobody may do it but root and `fusermount3`, which is not installed.
     #[error("{FUSERMOUNT} is not installed: ordinary users need it (Debian: apt-get install fuse3)")]
     FusermountMissing,
+    /// It was tried, and failed.
+    #[error("cannot change the mount at {path}: {errno}", path = .path.display())]
+    Unchanged {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        errno: Errno,
+    },
     /// It was tried, and failed.
     #[error("cannot unmount {path}: {reason}", path = .path.display())]
     Failed {
@@ -75,6 +90,25 @@ pub fn unmount(path: &Path, lazy: bool) -> Result<(), PlaceError> {
         return Err(PlaceError::NotMounted(place));
     }
     detach(&place, lazy)
+}
+
+/// Changes what may be done through the mount at `path` to what `options` say: whether files may be changed and programs
+/// executed, and whether devices and set-id programs work. All else stays.
+pub fn remount(path: &Path, options: &Options) -> Result<(), PlaceError> {
+    let place = absolute(path).map_err(|_| PlaceError::NotMounted(path.to_owned()))?;
+    if !is_ours(&place) {
+        return Err(PlaceError::NotMounted(place));
+    }
+    let mut flags = MountFlags::NOATIME;
+    flags.set(MountFlags::RDONLY, options.read_only);
+    flags.set(MountFlags::NODEV, !options.dev);
+    flags.set(MountFlags::NOSUID, !options.suid);
+    flags.set(MountFlags::NOEXEC, options.no_exec);
+    rustix::mount::mount_remount(&place, flags, c"").map_err(|errno| match errno {
+        Errno::BUSY => PlaceError::Written(place),
+        Errno::PERM => PlaceError::NotRoot(place),
+        errno => PlaceError::Unchanged { path: place, errno },
+    })
 }
 
 /// Unmounts whatever is at `place`.

@@ -7,7 +7,7 @@ use crate::options::Options;
 use crate::place::{self, FILE_SYSTEM_TYPE, PlaceError};
 use crate::sessions::{Own, Reach, Sessions};
 use fuser::{Config, MountOption, Session, SessionACL};
-use isonomia_client::identity;
+use isonomia_client::{Address, identity};
 use std::io;
 use std::num::NonZero;
 use std::os::fd::AsFd;
@@ -74,10 +74,11 @@ pub fn mount(path: &Path, options: &Options) -> Result<Mounted, MountError> {
     let place = place::prepare(path)?;
     std::fs::OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|error| MountError::Device { error })?;
     let uid = rustix::process::geteuid().as_raw();
+    let speaks_for_others = uid == 0 || options.allow_other;
     let own = Own {
         uid,
         gid: rustix::process::getegid().as_raw(),
-        speaks_for_others: uid == 0 || options.allow_other,
+        speaks_for_others,
         claims: identity::from_environment(|name| std::env::var(name).ok()),
     };
     let reach = Reach { address: options.server.clone(), timeout: options.timeout, key_file: options.key_file.clone() };
@@ -90,13 +91,25 @@ pub fn mount(path: &Path, options: &Options) -> Result<Mounted, MountError> {
     let door = Door::new(std::thread::available_parallelism().map_or(1, NonZero::get));
     let mappings = Arc::new(Mappings::new(sessions.clone(), options.timeout));
     let files = MountedFiles::new(sessions.clone(), mappings.clone(), door.clone(), options);
-    let session = Session::new(files, &place, &config(options)).map_err(|error| refusal(&place, error))?;
+    let session =
+        Session::new(files, &place, &config(options, speaks_for_others)).map_err(|error| refusal(&place, error))?;
     let device = session.as_fd().try_clone_to_owned();
     door.open(device.map_err(|error| MountError::System { path: place.clone(), error })?);
     Ok(Mounted { session, sessions, mappings, place })
 }
 
-fn config(options: &Options) -> Config {
+/// Whether the kernel is to check permissions, too. The server checks whoever looks up, opens or changes something, but of
+/// some things it never hears: who opens a FIFO or a device, connects to a socket, watches a file, follows a link in a
+/// directory for all, or looks up a name that the kernel remembers.
+///
+/// To a server on TCP, the user of a mount that speaks for nobody else may be one with another number. What belongs to that
+/// one the kernel would take for a stranger's.
+fn kernel_checks(options: &Options, speaks_for_others: bool) -> bool {
+    let is_the_same_user = speaks_for_others || matches!(options.server, Address::Unix(_));
+    is_the_same_user || options.default_permissions || !options.entry_timeout.is_zero()
+}
+
+fn config(options: &Options, speaks_for_others: bool) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
         MountOption::FSName(options.server.to_string()),
@@ -111,9 +124,7 @@ fn config(options: &Options) -> Config {
         either(options.suid, MountOption::Suid, MountOption::NoSuid),
         either(options.no_exec, MountOption::NoExec, MountOption::Exec),
     ]);
-    // The server checks whoever looks a name up. A name that the kernel remembers is not looked up again, so then the
-    // kernel has to check.
-    if !options.entry_timeout.is_zero() {
+    if kernel_checks(options, speaks_for_others) {
         config.mount_options.push(MountOption::DefaultPermissions);
     }
     config.acl = if options.allow_other { SessionACL::All } else { SessionACL::Owner };

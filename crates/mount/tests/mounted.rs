@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use isonomia_testbed::{TestServer, can_mount, isonomia};
+use isonomia_testbed::{TestServer, can_mount, can_mount_for_all, isonomia};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -350,7 +350,7 @@ fn mapped_files_are_the_files() {
 /// As root only: a mount for everybody, used by two users.
 #[test]
 fn everybody_is_who_he_is() {
-    if !can_mount() || !rustix::process::geteuid().is_root() {
+    if !can_mount_for_all() {
         return;
     }
     let server = TestServer::start();

@@ -94,12 +94,15 @@ pub struct Capability {
     pub mac: u64,
 }
 
-/// Bits of [`Capability::access`].
+/// Bits of [`Capability::access`], and of what an open asks for.
 pub mod access {
     /// Reading is allowed.
     pub const READ: u32 = 1;
     /// Writing and truncating are allowed.
     pub const WRITE: u32 = 2;
+    /// Asked for with [`READ`], and never in a capability: it is a kernel that will read, to execute the file for its caller.
+    /// So the caller needs no permission to read, but the one to execute.
+    pub const EXECUTE: u32 = 4;
 }
 
 /// One entry of a directory.

@@ -35,6 +35,8 @@ pub struct Connection {
     pub socket: OwnedFd,
     /// For permissions.
     pub credentials: Credentials,
+    /// See [`Admission`](crate::identity::Admission).
+    pub may_ask_for_others: bool,
     /// For sharing.
     pub job: Arc<Job>,
     /// The process it belongs to, and that process's key among all.

@@ -214,8 +214,11 @@ fn open(
     reply: &mut Reply<'_>,
 ) -> Result<(), StoreError> {
     let has = |bit| header.flags & bit != 0;
+    // Anybody else who reads a file can keep what is in it.
+    let execute = if connection.may_ask_for_others { access::EXECUTE } else { 0 };
+    let understood = access::READ | access::WRITE | execute;
     let how = OpenHow {
-        access: header.access & (access::READ | access::WRITE),
+        access: header.access & understood,
         create: has(flag::CREATE),
         exclusive: has(flag::EXCLUSIVE),
         truncate: has(flag::TRUNCATE),

@@ -280,6 +280,7 @@ impl Gate {
             id: self.next_id,
             socket,
             credentials: admission.credentials,
+            may_ask_for_others: admission.may_ask_for_others,
             job,
             process: self.core.join_process(process_key),
             process_key,

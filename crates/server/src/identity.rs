@@ -39,6 +39,8 @@ pub enum Peer {
 pub struct Admission {
     /// For permissions.
     pub credentials: Credentials,
+    /// It may ask for others, so it could have any file: what it says of its use of a file is believed.
+    pub may_ask_for_others: bool,
     /// For sharing.
     pub job: JobInfo,
 }
@@ -69,18 +71,14 @@ pub fn admit(peer: &Peer, hello: &Hello, trust: bool, server_uid: u32) -> Result
         Peer::Keyed(_) if trust => Credentials { uid: hello.uid, gid: hello.gid, groups: Vec::new() },
         Peer::Keyed(owner) => owner.clone(),
     };
+    let may_ask_for_others = match peer {
+        Peer::Local(vouched) => vouched.uid == 0 || vouched.uid == server_uid,
+        Peer::Keyed(_) => trust,
+    };
     let credentials = match &claims.on_behalf_of {
         None => credentials,
-        Some(principal) => {
-            let may = match peer {
-                Peer::Local(vouched) => vouched.uid == 0 || vouched.uid == server_uid,
-                Peer::Keyed(_) => trust,
-            };
-            if !may {
-                return Err(Inadmissible::OnBehalf(user_name(credentials.uid)));
-            }
-            Credentials { uid: principal.uid, gid: principal.gid, groups: principal.groups.clone() }
-        }
+        Some(_) if !may_ask_for_others => return Err(Inadmissible::OnBehalf(user_name(credentials.uid))),
+        Some(principal) => Credentials { uid: principal.uid, gid: principal.gid, groups: principal.groups.clone() },
     };
     let trusted = |claim: &Option<String>| claim.clone().filter(|_| trust);
     let scheduler = claims.scheduler.as_ref();
@@ -96,7 +94,7 @@ pub fn admit(peer: &Peer, hello: &Hello, trust: bool, server_uid: u32) -> Result
         nodes,
         priority: claims.priority.filter(|_| trust).unwrap_or(1),
     };
-    Ok(Admission { credentials, job })
+    Ok(Admission { credentials, may_ask_for_others, job })
 }
 
 fn check_claims(claims: &Claims) -> Result<(), Inadmissible> {
@@ -222,6 +220,10 @@ mod tests {
         for uid in [0, SERVER] {
             let got = admit(&Peer::Local(of(uid)), &hello(claims.clone()), false).unwrap();
             assert_eq!(got.credentials, other);
+            assert!(
+                got.may_ask_for_others
+                    && admit(&Peer::Local(of(uid)), &hello(Claims::default()), false).unwrap().may_ask_for_others
+            );
             assert_eq!(got.job, JobInfo::new("j1", "1234567", "1234568"), "charged to the user, not to the mount");
         }
         // A group of root's is not root, and the key of a server is not a user's password.
@@ -238,6 +240,7 @@ mod tests {
         let got = admit(&local(), &hello(everything()), false).unwrap();
         assert_eq!(got.job, JobInfo::new("j1", "1234567", "1234568"));
         assert_eq!(got.credentials, Credentials { uid: 1_234_567, gid: 1_234_568, groups: vec![5] });
+        assert!(!got.may_ask_for_others);
     }
 
     #[test]
@@ -264,8 +267,10 @@ mod tests {
     fn a_key_proves_its_owner_and_nobody_else() {
         let owner = Credentials { uid: 1_000_001, gid: 1_000_001, groups: vec![] };
         let peer = Peer::Keyed(owner.clone());
-        assert_eq!(admit(&peer, &hello(everything()), false).unwrap().credentials, owner);
-        assert_eq!(admit(&peer, &hello(everything()), true).unwrap().credentials.uid, 4321);
+        let got = admit(&peer, &hello(everything()), false).unwrap();
+        assert_eq!((got.credentials, got.may_ask_for_others), (owner, false));
+        let got = admit(&peer, &hello(everything()), true).unwrap();
+        assert_eq!((got.credentials.uid, got.may_ask_for_others), (4321, true));
     }
 
     #[test]

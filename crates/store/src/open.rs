@@ -2,7 +2,7 @@
 
 use crate::inode::{Inode, MARKED, UNLINKED};
 use crate::namespace::NewInode;
-use crate::permission::{MAY_READ, MAY_WRITE};
+use crate::permission::{MAY_EXECUTE, MAY_READ, MAY_WRITE};
 use crate::record::Body;
 use crate::walk::Last;
 use crate::{Caller, Store, StoreError};
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 /// How to open: the flags of `open(2)`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenHow {
-    /// Bits of [`access`].
+    /// Bits of [`access`]; with [`access::EXECUTE`], whoever asks must be known to let nobody see what is read.
     pub access: u32,
     /// Create the file when it does not exist.
     pub create: bool,
@@ -191,11 +191,16 @@ fn check_open(caller: &Caller<'_>, inode: &Inode, how: &OpenHow) -> Result<(), S
     if let Body::Symlink(_) = record.body {
         return Err(StoreError::TooManyLinks);
     }
+    if is_dir && how.access & access::EXECUTE != 0 {
+        return Err(StoreError::PermissionDenied);
+    }
     if is_dir && (how.create || how.truncate || how.access & access::WRITE != 0) {
         return Err(StoreError::IsDirectory);
     }
     let mut mask = 0;
-    if how.access & access::READ != 0 {
+    if how.access & access::EXECUTE != 0 {
+        mask |= MAY_EXECUTE;
+    } else if how.access & access::READ != 0 {
         mask |= MAY_READ;
     }
     if how.access & access::WRITE != 0 || how.truncate {

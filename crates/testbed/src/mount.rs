@@ -2,7 +2,7 @@
 
 use crate::product::isonomia;
 use crate::server::TestServer;
-use crate::start;
+use crate::{skip, start};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 
@@ -13,13 +13,22 @@ pub struct TestMount {
     place: PathBuf,
 }
 
-/// Whether mounts are possible here; says why not.
+/// Whether mounts are possible here; if not, the test is skipped, and that is told.
 pub fn can_mount() -> bool {
     let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
     if let Err(error) = &device {
-        eprintln!("skipped: /dev/fuse cannot be opened: {error}");
+        skip(&format!("/dev/fuse cannot be opened: {error}"));
     }
     device.is_ok()
+}
+
+/// Whether mounts for everybody are possible here, and programs of other users; as [`can_mount`].
+pub fn can_mount_for_all() -> bool {
+    if !rustix::process::geteuid().is_root() {
+        skip("only root can become other users");
+        return false;
+    }
+    can_mount()
 }
 
 impl TestMount {

@@ -1,0 +1,191 @@
+//! What the kernel decides by itself about the files of a mount, as on a local file system. As root only: it takes several
+//! users.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use isonomia_testbed::{TestServer, can_mount_for_all};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+/// `says` prints what becomes of a call that a user with these groups makes.
+const PROLOGUE: &str = r#"
+import ctypes, errno, os, signal, socket, stat, subprocess, sys
+signal.alarm(100)
+os.umask(0)
+libc = ctypes.CDLL(None, use_errno=True)
+
+def says(what, call, *arguments, uid=12345, groups=()):
+    sys.stdout.flush()
+    child = os.fork()
+    if child == 0:
+        os.setgroups(groups); os.setgid(uid); os.setuid(uid)
+        try:
+            call(*arguments)
+            print(what, "done")
+        except OSError as error:
+            print(what, errno.errorcode[error.errno])
+        sys.stdout.flush()
+        os._exit(0)
+    os.waitpid(child, 0)
+
+def make(name, mode, content=b""):
+    with open(name, "wb") as file:
+        file.write(content)
+    os.chmod(name, mode)
+
+def connect(name):
+    socket.socket(socket.AF_UNIX).connect(name)
+
+def watch(name):
+    if libc.inotify_add_watch(libc.inotify_init(), name.encode(), 2) < 0:
+        raise OSError(ctypes.get_errno(), name)
+
+def run(*command):
+    done = subprocess.run(command, capture_output=True)
+    if done.returncode:
+        raise OSError(errno.EIO, done.stderr)
+"#;
+
+/// What a script prints in `place`.
+fn python(place: &Path, script: &str) -> String {
+    let output = Command::new("python3").args(["-c", &format!("{PROLOGUE}{script}")]).current_dir(place).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs a script in a local directory and in a mount for everybody, and compares; gives what it printed.
+fn compare(words: &str, script: &str) -> Option<String> {
+    if !can_mount_for_all() {
+        return None;
+    }
+    let server = TestServer::start();
+    let mount = server.mount(&format!("allow_other,{words}"));
+    let [expected, actual] = [server.local().as_path(), mount.path()].map(|place| {
+        fs::set_permissions(place, PermissionsExt::from_mode(0o755)).unwrap();
+        python(place, script)
+    });
+    assert_eq!(actual, expected);
+    Some(actual)
+}
+
+#[test]
+fn what_the_kernel_opens_itself_is_opened_with_permission_only() {
+    let printed = compare(
+        "dev",
+        r#"
+for mode in [0o600, 0o640, 0o604, 0o666]:
+    os.mkfifo("fifo", mode); os.chown("fifo", 0, 777)
+    os.mknod("device", stat.S_IFCHR | mode, os.makedev(1, 3)); os.chown("device", 0, 777)
+    listener = socket.socket(socket.AF_UNIX); listener.bind("socket"); listener.listen()
+    os.chmod("socket", mode); os.chown("socket", 0, 777)
+    for groups in [(), (777,)]:
+        what = f"{mode:o} {groups}"
+        says(f"fifo {what}", os.open, "fifo", os.O_RDONLY | os.O_NONBLOCK, groups=groups)
+        says(f"fifo to write {what}", os.open, "fifo", os.O_RDWR, groups=groups)
+        says(f"device {what}", os.open, "device", os.O_RDONLY, groups=groups)
+        says(f"socket {what}", connect, "socket", groups=groups)
+        says(f"watch {what}", watch, "device", groups=groups)
+    for name in ["fifo", "device", "socket"]:
+        os.unlink(name)
+"#,
+    );
+    assert!(printed.is_none_or(|printed| printed.contains("fifo 600 () EACCES")));
+}
+
+#[test]
+fn who_may_not_read_may_not_watch() {
+    compare(
+        "",
+        r#"
+make("file", 0o600); os.mkdir("directory", 0o711)
+for name in ["file", "directory"]:
+    says(name, watch, name)
+    says(f"{name}, its owner", watch, name, uid=0)
+"#,
+    );
+}
+
+/// Some of it only where the administrator has not turned it off: sysctl `fs.protected_*`.
+#[test]
+fn directories_for_all_are_protected_as_elsewhere() {
+    compare(
+        "",
+        r#"
+os.mkdir("all", 0o1777); os.mkdir("plain", 0o777)
+make("mine", 0o600); make("target", 0o666)
+for where in ["all", "plain"]:
+    says(f"link in {where}", os.link, "mine", f"{where}/link")
+    says(f"link of all's in {where}", os.link, "target", f"{where}/link2")
+    says(f"{where}: a stranger's link is made", os.symlink, "../target", f"{where}/trap", uid=12346)
+    says(f"{where}: a stranger's link is followed", os.open, f"{where}/trap", os.O_RDONLY)
+    says(f"{where}: root follows it", os.open, f"{where}/trap", os.O_RDONLY, uid=0)
+    says(f"{where}: a stranger's file is made", make, f"{where}/planted", 0o666, uid=12346)
+    says(f"{where}: a stranger's file is created over", os.open, f"{where}/planted", os.O_RDWR | os.O_CREAT)
+    says(f"{where}: a stranger's FIFO is made", os.mkfifo, f"{where}/fifo", 0o666, uid=12346)
+    says(f"{where}: a stranger's FIFO is created over", os.open, f"{where}/fifo", os.O_RDWR | os.O_CREAT)
+    says(f"{where}: a stranger's file is removed", os.unlink, f"{where}/planted")
+    says(f"{where}: a stranger's file is renamed", os.rename, f"{where}/planted", f"{where}/other")
+"#,
+    );
+}
+
+#[test]
+fn a_change_of_permissions_counts_at_once_wherever_it_was_made() {
+    if !can_mount_for_all() {
+        return;
+    }
+    let server = TestServer::start();
+    let (mount, other) = (server.mount("allow_other"), server.mount_elsewhere());
+    fs::set_permissions(mount.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let script = format!(
+        r#"
+elsewhere = {:?}
+os.mkfifo("fifo", 0o600); os.mkdir("directory", 0o700); make("directory/file", 0o644)
+def look():
+    says("fifo", os.open, "fifo", os.O_RDONLY | os.O_NONBLOCK)
+    says("access", lambda: os.access("fifo", os.R_OK) or os.open("fifo", os.O_RDONLY | os.O_NONBLOCK))
+    says("directory", os.stat, "directory/file")
+    says("its list", os.listdir, "directory")
+for round in range(20):
+    look()
+    os.chmod(f"{{elsewhere}}/fifo", 0o644); os.chmod(f"{{elsewhere}}/directory", 0o755)
+    look()
+    os.chmod(f"{{elsewhere}}/fifo", 0o600); os.chmod(f"{{elsewhere}}/directory", 0o700)
+"#,
+        other.path()
+    );
+    let round = |word| ["fifo", "access", "directory", "its list"].map(|what| format!("{what} {word}\n")).concat();
+    assert_eq!(python(mount.path(), &script), [round("EACCES"), round("done")].concat().repeat(20));
+}
+
+#[test]
+fn programs_run_for_those_who_may_execute_them_and_are_read_by_those_who_may_read_them() {
+    let printed = compare(
+        "",
+        r##"
+import shutil
+def make_program(name, mode):
+    shutil.copy("/bin/cat", name); os.chown(name, 0, 777); os.chmod(name, mode)
+    make(f"{name}.sh", mode, b"#!/bin/sh\necho script\n"); os.chown(f"{name}.sh", 0, 777)
+for mode in [0o111, 0o711, 0o755, 0o744, 0o710, 0o701, 0o610, 0o600]:
+    name = f"p{mode:o}"
+    make_program(name, mode)
+    for uid, groups in [(12345, ()), (12345, (777,)), (0, ())]:
+        what = f"{name} {uid} {groups}"
+        says(f"run {what}", run, f"./{name}", "/dev/null", uid=uid, groups=groups)
+        says(f"run {what} that reads itself", run, f"./{name}", "/proc/self/exe", uid=uid, groups=groups)
+        says(f"run {what} from elsewhere", run, sys.executable, "-c", f"import os; os.execv('./{name}', ['x', '/dev/null'])",
+             uid=uid, groups=groups)
+        says(f"script {what}", run, f"./{name}.sh", uid=uid, groups=groups)
+        says(f"read {what}", os.open, name, os.O_RDONLY, uid=uid, groups=groups)
+        says(f"write {what}", os.open, name, os.O_WRONLY, uid=uid, groups=groups)
+        says(f"path {what}", os.open, name, os.O_PATH, uid=uid, groups=groups)
+        says(f"copy {what}", run, "cp", name, "/dev/null", uid=uid, groups=groups)
+"##,
+    );
+    let runs = "run p111 12345 () done\nrun p111 12345 () that reads itself EIO\n";
+    assert!(printed.is_none_or(|printed| printed.contains(runs)));
+}

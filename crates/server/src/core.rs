@@ -271,23 +271,26 @@ impl Core {
         match &connection.way {
             Way::Shared(shared) => {
                 let (pending, header) = (&work.pending, &work.pending.header);
-                // SAFETY: the slot came from `poll` and its `serving` bit is set until the answer, so this worker
-                // alone uses the buffer.
-                let room = unsafe { shared.region.buffer(pending.slot) };
-                let reply = match pending.op {
-                    Op::Read => execute::read(&self.store, header, room),
+                let buffer = shared.region.buffer(pending.slot);
+                // The client may change its memory at any moment. What is written, and what a read is checked as, lies
+                // in this worker's own buffer meanwhile, which stays in the processor's cache.
+                if scratch.len() < SLOT_LEN {
+                    scratch.resize(SLOT_LEN, 0);
+                }
+                let mut small = [0; size_of::<u64>()];
+                let (reply, payload) = match pending.op {
+                    Op::Read => (execute::read(&self.store, header, &mut scratch[..SLOT_LEN]), &scratch[..]),
                     Op::Write => {
-                        let mut small = [0; size_of::<u64>()];
-                        let payload = shared.region.payload(pending.slot, header.len as usize);
-                        let reply = execute::write(self, header, payload, &mut small);
-                        room[..small.len()].copy_from_slice(&small);
-                        reply
+                        let payload = &mut scratch[..(header.len as usize).min(SLOT_LEN)];
+                        buffer.copy_to(payload);
+                        (execute::write(self, header, payload, &mut small), &small[..])
                     }
                     op => {
                         let names = shared.region.copy_names(pending.slot, header.names_len());
-                        execute::serve(self, &connection, header, op, &names, room)
+                        (execute::serve(self, &connection, header, op, &names, &mut scratch[..SLOT_LEN]), &scratch[..])
                     }
                 };
+                buffer.copy_from(&payload[..reply.payload_len as usize]);
                 self.served(target, work, reply, Vec::new());
             }
             Way::Stream(state) => self.serve_stream(target, work, state, scratch),
@@ -376,9 +379,7 @@ impl Core {
     /// Answers a request that was kept.
     pub fn answer_late(&self, pending: &Pending, reply: &ReplyHeader, payload: &[u8]) {
         if let Way::Shared(shared) = &pending.connection.way {
-            // SAFETY: as in `serve_now`: until the answer the slot is that of this request, which nobody else answers.
-            let room = unsafe { shared.region.buffer(pending.slot) };
-            room[..payload.len()].copy_from_slice(payload);
+            shared.region.buffer(pending.slot).copy_from(payload);
         }
         self.answer(pending, reply, payload);
     }

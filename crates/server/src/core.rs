@@ -7,6 +7,7 @@ use crate::intake::{BELL, Intake};
 use crate::jobs::{Job, Jobs, Served as Account};
 use crate::locks::Locks;
 use crate::mappings::Mappings;
+use crate::rejections::{Rejection, Rejections};
 use crate::stream::{self, Moved, Stalled, StreamEnd, StreamState};
 use crate::target::{Pending, Policy, Served, Target, Work};
 use crate::{clock, execute, mapping};
@@ -14,7 +15,7 @@ use isonomia_proto::request::{BadRequest, Op, ReplyHeader, RequestHeader};
 use isonomia_proto::{PAYLOAD_LEN_MAX, XATTR_LIST_LEN_MAX, XATTR_VALUE_LEN_MAX};
 use isonomia_store::Store;
 use isonomia_transport::region::SLOT_LEN;
-use isonomia_units::{Bytes, Nanos, TargetId};
+use isonomia_units::{Bytes, JobId, Nanos, TargetId};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -76,20 +77,22 @@ pub struct Core {
     pub workers: usize,
     /// Everything ends.
     pub is_stopping: AtomicBool,
-    /// Connections closed for what they sent.
+    /// Connections refused, or closed for what they sent.
     pub refused_total: AtomicU64,
+    /// The same by reason, and those that were displaced by others.
+    pub rejections: Rejections,
 }
 
 impl Core {
     /// A core without connections.
-    pub fn new(store: Store, targets: Vec<Target>, policy: Policy, workers: usize) -> Result<Self, Errno> {
+    pub fn new(store: Store, targets: Vec<Target>, policy: Policy, workers: usize, jobs: Jobs) -> Result<Self, Errno> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&poll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
         Ok(Self {
             store,
             targets,
-            jobs: Jobs::default(),
+            jobs,
             policy: Mutex::new(policy),
             intake: Mutex::default(),
             epoll: poll,
@@ -107,6 +110,7 @@ impl Core {
             workers,
             is_stopping: AtomicBool::new(false),
             refused_total: AtomicU64::new(0),
+            rejections: Rejections::default(),
         })
     }
 
@@ -152,6 +156,7 @@ impl Core {
         }
         if let Some(reason) = reason {
             self.refused_total.fetch_add(1, Ordering::Relaxed);
+            self.rejections.count(Rejection::Protocol);
             let info = connection.job.info();
             tracing::warn!(job = %info.name, uid = connection.credentials.uid, %reason, "connection closed");
         }
@@ -526,6 +531,11 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// Tells every target that there is no such job any more.
+    pub fn forget(&self, job: JobId, now: Nanos) {
+        self.targets.iter().for_each(|target| target.remove_job(now, job));
     }
 
     /// Tells every target of a job.

@@ -9,6 +9,7 @@ mod arguments;
 mod control;
 mod demo;
 mod link_flags;
+mod log;
 mod metrics;
 mod mount;
 mod plan;
@@ -26,23 +27,17 @@ mod top;
 use anyhow::Result;
 use arguments::{Arguments, Command, HelperArguments};
 use clap::Parser;
-use std::io::{ErrorKind, IsTerminal};
+use std::io::ErrorKind;
 use std::process::ExitCode;
-use tracing_subscriber::EnvFilter;
-
-/// The metadata database tells of its housekeeping as if it were news, and `fuser` of mounting, which mount(8) does in
-/// silence. It calls it an error that nobody waits for an answer any more, as happens whenever a program that waits is
-/// killed.
-const LOG_DEFAULT: &str = "info,fjall=warn,lsm_tree=error,fuser=warn,fuser::reply=off";
 
 fn main() -> ExitCode {
     let outcome = if mount::is_helper() {
         let arguments = HelperArguments::parse();
-        log_to_stderr();
+        log::to_stderr();
         mount::help(&arguments).map(|()| ExitCode::SUCCESS)
     } else {
         let arguments = Arguments::parse();
-        log_to_stderr();
+        log::to_stderr();
         dispatch(arguments.command)
     };
     match outcome {
@@ -74,16 +69,6 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Allocate(options) => allocate::allocate(&options)?,
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn log_to_stderr() {
-    let wanted = std::env::var("ISONOMIA_LOG").unwrap_or_else(|_| LOG_DEFAULT.to_owned());
-    let filter = EnvFilter::builder().parse_lossy(wanted);
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_writer(std::io::stderr)
-        .init();
 }
 
 fn is_broken_pipe(error: &anyhow::Error) -> bool {

@@ -9,6 +9,7 @@ use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Jobs with series of their own.
@@ -39,6 +40,8 @@ enum Values {
     /// Always 1; what is of interest is in the labels.
     Info(fn(&Status) -> Vec<(&'static str, String)>),
     Server(fn(&Status) -> f64),
+    /// Counts by reason.
+    Reason(fn(&Status) -> &BTreeMap<String, u64>),
     Target(fn(&TargetStatus) -> Option<f64>),
     /// How one job's value is had, and how those of several jobs become one.
     Job(fn(&JobStatus) -> f64, fn(f64, f64) -> f64),
@@ -70,7 +73,7 @@ static METRICS: &[Metric] = {
     use Kind::{Counter, Gauge};
     use Stability::{Experimental, Stable};
     use Unit::{Bytes, Seconds};
-    use Values::{Info, Job, Server, Target};
+    use Values::{Info, Job, Reason, Server, Target};
     const fn sum(a: f64, b: f64) -> f64 { a + b }
     const fn max(a: f64, b: f64) -> f64 { a.max(b) }
     &[
@@ -85,7 +88,9 @@ static METRICS: &[Metric] = {
         metric("isonomia_connections", None, Gauge, Stable,
             "Open connections of clients", Server(|s| s.connections as f64)),
         metric("isonomia_connections_refused", None, Counter, Stable,
-            "Connections closed because of what they sent", Server(|s| s.refused_total as f64)),
+            "Connections refused, or closed because of what they sent", Server(|s| s.refused_total as f64)),
+        metric("isonomia_connections_turned_away", None, Counter, Experimental,
+            "Connections refused or cut by reason, those that made room for others included", Reason(|s| &s.refused)),
         metric("isonomia_jobs", None, Gauge, Stable,
             "Jobs that are connected or were in the last minute", Server(|s| s.jobs.len() as f64)),
         metric("isonomia_target_bandwidth_bytes_per_second", None, Gauge, Stable,
@@ -149,6 +154,10 @@ impl Snapshot {
         match values {
             Values::Info(labels) => vec![(labels(status), 1.0)],
             Values::Server(value) => vec![(Vec::new(), value(status))],
+            Values::Reason(counts) => {
+                let of = |(reason, count): (&String, &u64)| (vec![("reason", reason.clone())], *count as f64);
+                counts(status).iter().map(of).collect()
+            }
             Values::Target(value) => {
                 let of = |t: &TargetStatus| value(t).map(|value| (vec![("target", t.target.clone())], value));
                 status.targets.iter().filter_map(of).collect()
@@ -252,6 +261,7 @@ pub mod tests {
             workers: 2,
             connections: 5,
             refused_total: 1,
+            refused: BTreeMap::from([("connections".to_owned(), 4), ("protocol".to_owned(), 1)]),
             targets: vec![
                 target("metadata", "", None, 0),
                 target("0", "/dev/shm/isonomia-x/target-0", Some(1 << 30), 10_000),
@@ -313,6 +323,7 @@ pub mod tests {
             let labels = match metric.values {
                 Values::Info(_) => "version, policy, draw, trust_clients",
                 Values::Server(_) => "",
+                Values::Reason(_) => "reason",
                 Values::Target(_) => "target",
                 Values::Job(..) => "job, user, group",
             };

@@ -3,6 +3,7 @@
 //! The same types are what `isonomia status --json` prints; fields are added, not renamed.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A question or a setting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,8 +25,15 @@ pub enum ControlRequest {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ControlReply {
-    /// The state of the server.
+    /// The state of the server, but for its jobs, which follow in [`Self::Jobs`].
     Status(Box<Status>),
+    /// Some of the jobs of the status before it, in frames of their own, so that a status may have any length.
+    Jobs {
+        /// In the order of their names.
+        jobs: Vec<JobStatus>,
+        /// None follow.
+        is_last: bool,
+    },
     /// The policy is now this.
     Policy {
         /// Canonical form.
@@ -66,6 +74,9 @@ pub struct Status {
     pub connections: u64,
     /// Connections closed because of what they sent, since the start.
     pub refused_total: u64,
+    /// Connections that were refused or cut, by reason, since the start.
+    #[serde(default)]
+    pub refused: BTreeMap<String, u64>,
     /// Every target, and the metadata service first, which is arbitrated like one.
     pub targets: Vec<TargetStatus>,
     /// Every job that is connected or was in the last minute, by name.

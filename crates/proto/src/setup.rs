@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 pub const SETUP_MAGIC: [u8; 4] = *b"ISON";
 /// The longest body of a set-up frame, or of a control question.
 pub const SETUP_LEN_MAX: usize = 64 << 10;
-/// The longest answer to a control question: room for the status of ten thousand jobs.
+/// The longest frame of an answer to a control question: room for the status of a thousand targets.
 pub const CONTROL_REPLY_LEN_MAX: usize = 16 << 20;
 /// Supplementary groups of a [`Principal`] at most: as many as fit a set-up frame with everything else.
 pub const PRINCIPAL_GROUPS_MAX: usize = 8 << 10;

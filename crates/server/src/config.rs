@@ -1,5 +1,6 @@
 //! What an operator sets: one TOML file, unknown keys refused, units in values.
 
+use crate::limits::LimitsConfig;
 use isonomia_policy::{Draw, PolicySpec};
 use isonomia_transport::address::Address;
 use isonomia_units::{Bytes, Nanos, Rate, ServerId};
@@ -40,6 +41,8 @@ pub struct Config {
     pub stripe_size: Bytes,
     /// Address for Prometheus, such as `127.0.0.1:9180`; none if absent.
     pub metrics: Option<std::net::SocketAddr>,
+    /// How much is taken on.
+    pub limits: LimitsConfig,
     /// File to record every decision in, for a replay; none if absent. For trials only.
     pub record_decisions: Option<PathBuf>,
 }
@@ -99,6 +102,7 @@ impl Default for Config {
             stripe_count: 1,
             stripe_size: Bytes::mib(1),
             metrics: None,
+            limits: LimitsConfig::default(),
             record_decisions: None,
         }
     }

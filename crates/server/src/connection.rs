@@ -4,6 +4,7 @@ use crate::departed::References;
 use crate::identity::Credentials;
 use crate::jobs::Job;
 use crate::stream::StreamState;
+use crate::usage::Place;
 use isonomia_proto::request::{Op, RequestHeader, flag};
 use isonomia_transport::region::ServerRegion;
 use isonomia_units::Ino;
@@ -45,6 +46,9 @@ pub struct Connection {
     pub process_key: (u32, u64),
     /// How requests travel.
     pub way: Way,
+    /// Its place among those of its user, given back with the last reference to this.
+    #[allow(dead_code, reason = "held, not looked at")]
+    pub place: Place,
     /// Set once; nothing is admitted or answered afterwards.
     pub is_closed: AtomicBool,
 }

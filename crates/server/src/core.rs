@@ -7,6 +7,7 @@ use crate::intake::{BELL, Intake};
 use crate::jobs::{Job, Jobs, Served as Account};
 use crate::locks::Locks;
 use crate::mappings::Mappings;
+use crate::rejections::{Rejection, Rejections};
 use crate::stream::{self, Moved, Stalled, StreamEnd, StreamState};
 use crate::target::{Pending, Policy, Served, Target, Work};
 use crate::{clock, execute, mapping};
@@ -14,7 +15,7 @@ use isonomia_proto::request::{BadRequest, Op, ReplyHeader, RequestHeader};
 use isonomia_proto::{PAYLOAD_LEN_MAX, XATTR_LIST_LEN_MAX, XATTR_VALUE_LEN_MAX};
 use isonomia_store::Store;
 use isonomia_transport::region::SLOT_LEN;
-use isonomia_units::{Bytes, Nanos, TargetId};
+use isonomia_units::{Bytes, JobId, Nanos, TargetId};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -76,20 +77,22 @@ pub struct Core {
     pub workers: usize,
     /// Everything ends.
     pub is_stopping: AtomicBool,
-    /// Connections closed for what they sent.
+    /// Connections refused, or closed for what they sent.
     pub refused_total: AtomicU64,
+    /// The same by reason, and those that were displaced by others.
+    pub rejections: Rejections,
 }
 
 impl Core {
     /// A core without connections.
-    pub fn new(store: Store, targets: Vec<Target>, policy: Policy, workers: usize) -> Result<Self, Errno> {
+    pub fn new(store: Store, targets: Vec<Target>, policy: Policy, workers: usize, jobs: Jobs) -> Result<Self, Errno> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&poll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
         Ok(Self {
             store,
             targets,
-            jobs: Jobs::default(),
+            jobs,
             policy: Mutex::new(policy),
             intake: Mutex::default(),
             epoll: poll,
@@ -107,6 +110,7 @@ impl Core {
             workers,
             is_stopping: AtomicBool::new(false),
             refused_total: AtomicU64::new(0),
+            rejections: Rejections::default(),
         })
     }
 
@@ -152,6 +156,7 @@ impl Core {
         }
         if let Some(reason) = reason {
             self.refused_total.fetch_add(1, Ordering::Relaxed);
+            self.rejections.count(Rejection::Protocol);
             let info = connection.job.info();
             tracing::warn!(job = %info.name, uid = connection.credentials.uid, %reason, "connection closed");
         }
@@ -271,23 +276,26 @@ impl Core {
         match &connection.way {
             Way::Shared(shared) => {
                 let (pending, header) = (&work.pending, &work.pending.header);
-                // SAFETY: the slot came from `poll` and its `serving` bit is set until the answer, so this worker
-                // alone uses the buffer.
-                let room = unsafe { shared.region.buffer(pending.slot) };
-                let reply = match pending.op {
-                    Op::Read => execute::read(&self.store, header, room),
+                let buffer = shared.region.buffer(pending.slot);
+                // The client may change its memory at any moment. What is written, and what a read is checked as, lies
+                // in this worker's own buffer meanwhile, which stays in the processor's cache.
+                if scratch.len() < SLOT_LEN {
+                    scratch.resize(SLOT_LEN, 0);
+                }
+                let mut small = [0; size_of::<u64>()];
+                let (reply, payload) = match pending.op {
+                    Op::Read => (execute::read(&self.store, header, &mut scratch[..SLOT_LEN]), &scratch[..]),
                     Op::Write => {
-                        let mut small = [0; size_of::<u64>()];
-                        let payload = shared.region.payload(pending.slot, header.len as usize);
-                        let reply = execute::write(self, header, payload, &mut small);
-                        room[..small.len()].copy_from_slice(&small);
-                        reply
+                        let payload = &mut scratch[..(header.len as usize).min(SLOT_LEN)];
+                        buffer.copy_to(payload);
+                        (execute::write(self, header, payload, &mut small), &small[..])
                     }
                     op => {
                         let names = shared.region.copy_names(pending.slot, header.names_len());
-                        execute::serve(self, &connection, header, op, &names, room)
+                        (execute::serve(self, &connection, header, op, &names, &mut scratch[..SLOT_LEN]), &scratch[..])
                     }
                 };
+                buffer.copy_from(&payload[..reply.payload_len as usize]);
                 self.served(target, work, reply, Vec::new());
             }
             Way::Stream(state) => self.serve_stream(target, work, state, scratch),
@@ -376,9 +384,7 @@ impl Core {
     /// Answers a request that was kept.
     pub fn answer_late(&self, pending: &Pending, reply: &ReplyHeader, payload: &[u8]) {
         if let Way::Shared(shared) = &pending.connection.way {
-            // SAFETY: as in `serve_now`: until the answer the slot is that of this request, which nobody else answers.
-            let room = unsafe { shared.region.buffer(pending.slot) };
-            room[..payload.len()].copy_from_slice(payload);
+            shared.region.buffer(pending.slot).copy_from(payload);
         }
         self.answer(pending, reply, payload);
     }
@@ -525,6 +531,11 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// Tells every target that there is no such job any more.
+    pub fn forget(&self, job: JobId, now: Nanos) {
+        self.targets.iter().for_each(|target| target.remove_job(now, job));
     }
 
     /// Tells every target of a job.

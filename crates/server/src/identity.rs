@@ -5,9 +5,9 @@
 //! all users of a host. The scheduler's environment names job, nodes, and account. Any other claim counts only on
 //! a server that was started to trust its clients.
 
+use crate::names::Who;
 use isonomia_proto::setup::{Claims, Hello, PRINCIPAL_GROUPS_MAX};
 use isonomia_units::{JobInfo, NAME_LEN_MAX};
-use nix::unistd::{Gid, Group, Uid, User};
 
 /// The job of a client that names none.
 const UNNAMED_JOB: &str = "interactive";
@@ -63,7 +63,15 @@ pub enum Inadmissible {
 }
 
 /// Decides what `peer`, which said `hello` to a server of user `server_uid`, is taken for.
-pub fn admit(peer: &Peer, hello: &Hello, trust: bool, server_uid: u32) -> Result<Admission, Inadmissible> {
+///
+/// `name` gives the names of users and groups, without waiting for any.
+pub fn admit(
+    peer: &Peer,
+    hello: &Hello,
+    trust: bool,
+    server_uid: u32,
+    name: &dyn Fn(Who) -> String,
+) -> Result<Admission, Inadmissible> {
     let claims = &hello.claims;
     check_claims(claims)?;
     let credentials = match peer {
@@ -77,14 +85,14 @@ pub fn admit(peer: &Peer, hello: &Hello, trust: bool, server_uid: u32) -> Result
     };
     let credentials = match &claims.on_behalf_of {
         None => credentials,
-        Some(_) if !may_ask_for_others => return Err(Inadmissible::OnBehalf(user_name(credentials.uid))),
+        Some(_) if !may_ask_for_others => return Err(Inadmissible::OnBehalf(credentials.uid.to_string())),
         Some(principal) => Credentials { uid: principal.uid, gid: principal.gid, groups: principal.groups.clone() },
     };
     let trusted = |claim: &Option<String>| claim.clone().filter(|_| trust);
     let scheduler = claims.scheduler.as_ref();
-    let user = trusted(&claims.user).unwrap_or_else(|| user_name(credentials.uid));
+    let user = trusted(&claims.user).unwrap_or_else(|| name(Who::User(credentials.uid)));
     let account = || scheduler.and_then(|s| s.account.clone());
-    let group = trusted(&claims.group).or_else(account).unwrap_or_else(|| group_name(credentials.gid));
+    let group = trusted(&claims.group).or_else(account).unwrap_or_else(|| name(Who::Group(credentials.gid)));
     let job = claims.job.clone().or_else(|| scheduler.map(|s| s.job.clone()));
     let nodes = claims.nodes.filter(|_| trust).or_else(|| scheduler.and_then(|s| s.nodes)).unwrap_or(1);
     let job = JobInfo {
@@ -120,15 +128,6 @@ fn check_claims(claims: &Claims) -> Result<(), Inadmissible> {
         return Err(Inadmissible::Zero("nodes"));
     }
     if claims.priority == Some(0) { Err(Inadmissible::Zero("priority")) } else { Ok(()) }
-}
-
-/// The name of a user, or its number where it has none.
-pub fn user_name(uid: u32) -> String {
-    User::from_uid(Uid::from_raw(uid)).ok().flatten().map_or_else(|| uid.to_string(), |u| u.name)
-}
-
-fn group_name(gid: u32) -> String {
-    Group::from_gid(Gid::from_raw(gid)).ok().flatten().map_or_else(|| gid.to_string(), |g| g.name)
 }
 
 /// The kernel's word on who is at the other end of a Unix socket.
@@ -171,6 +170,7 @@ pub fn peer_credentials(socket: &impl std::os::fd::AsRawFd) -> std::io::Result<C
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::names::look_up;
     use isonomia_proto::PROTOCOL_VERSION;
     use isonomia_proto::setup::{Principal, Role, SchedulerJob};
 
@@ -208,7 +208,7 @@ mod tests {
     const SERVER: u32 = 2_000_000;
 
     fn admit(peer: &Peer, hello: &Hello, trust: bool) -> Result<Admission, Inadmissible> {
-        super::admit(peer, hello, trust, SERVER)
+        super::admit(peer, hello, trust, SERVER, &look_up)
     }
 
     #[test]

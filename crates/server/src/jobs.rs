@@ -1,15 +1,16 @@
 //! The jobs that a server knows, and what each has received.
 //!
-//! A job is known from its first connection until a minute after its last. It gets a small number that is not
-//! used for another job while this one is known.
+//! A job is known from its first connection until a minute after its last, or until others need its place: there are
+//! so many places in all, and for each user, and the job goes first that has been without a connection for longest. It
+//! gets a small number that is not used for another job while this one is known. A job that does nothing takes about a
+//! kilobyte.
 
+use hdrhistogram::Histogram;
 use isonomia_units::{JobId, JobInfo, Nanos};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Jobs known at once; a client of one more is refused.
-pub const JOBS_MAX: usize = 100_000;
 /// How long a job without connections is remembered.
 const REMEMBER_FOR: Nanos = Nanos::from_secs(60);
 /// Between two samples of what each job has received.
@@ -60,8 +61,8 @@ pub struct Received {
 #[derive(Debug)]
 struct Recent {
     samples: VecDeque<Received>,
-    /// Latencies of this second and of the one before.
-    latency_us: [hdrhistogram::Histogram<u32>; 2],
+    /// Latencies of this second and of the one before, if there were any.
+    latency_us: [Option<Box<Histogram<u32>>>; 2],
     latency_max_us: u64,
     idle_since: Option<Nanos>,
 }
@@ -94,17 +95,7 @@ pub struct Latency {
 
 impl Job {
     fn new(id: JobId, info: JobInfo) -> Self {
-        let histogram = || {
-            let mut h = hdrhistogram::Histogram::new_with_bounds(1, LATENCY_MAX_US, 2).expect("constant bounds");
-            h.auto(false);
-            h
-        };
-        let recent = Recent {
-            samples: VecDeque::with_capacity(SAMPLES + 1),
-            latency_us: [histogram(), histogram()],
-            latency_max_us: 0,
-            idle_since: None,
-        };
+        let recent = Recent { samples: VecDeque::new(), latency_us: [None, None], latency_max_us: 0, idle_since: None };
         Self {
             id,
             info: Mutex::new(Arc::new(info)),
@@ -133,7 +124,7 @@ impl Job {
         service.fetch_add(served.cost.0, Ordering::Relaxed);
         let us = served.latency.0 / 1_000;
         let mut recent = self.recent();
-        recent.latency_us[0].saturating_record(us.clamp(1, LATENCY_MAX_US));
+        recent.latency_us[0].get_or_insert_with(histogram).saturating_record(us.clamp(1, LATENCY_MAX_US));
         recent.latency_max_us = recent.latency_max_us.max(us);
     }
 
@@ -159,9 +150,11 @@ impl Job {
     /// Latencies of late.
     pub fn latency(&self) -> Latency {
         let recent = self.recent();
-        let mut both = recent.latency_us[0].clone();
-        // The bounds are the same, so adding cannot fail.
-        let _ = both.add(&recent.latency_us[1]);
+        let mut both = histogram();
+        for second in recent.latency_us.iter().flatten() {
+            // One that grows by itself takes in any other.
+            let _ = both.add(&**second);
+        }
         let quantile = |q| if both.is_empty() { 0.0 } else { both.value_at_quantile(q) as f64 };
         Latency { p50_us: quantile(0.5), p99_us: quantile(0.99), max_us: recent.latency_max_us as f64 }
     }
@@ -172,9 +165,29 @@ impl Job {
     }
 }
 
+/// Two digits of any latency; it takes as much memory as the longest that was recorded needs.
+fn histogram() -> Box<Histogram<u32>> {
+    Box::new(Histogram::new(2).expect("a constant number of digits"))
+}
+
+impl Recent {
+    /// Takes a sample, and begins anew with latencies if a second has passed.
+    fn sample(&mut self, received: Received, is_new_second: bool) {
+        if self.samples.len() == SAMPLES {
+            self.samples.pop_front();
+        }
+        self.samples.push_back(received);
+        if is_new_second {
+            self.latency_us = [None, self.latency_us[0].take()];
+        }
+    }
+}
+
 /// All jobs of a server.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Jobs {
+    jobs_max: usize,
+    per_user_max: usize,
     known: Mutex<Known>,
 }
 
@@ -182,48 +195,118 @@ pub struct Jobs {
 struct Known {
     /// By name and user: another user's job of the same name is another job.
     by_name: BTreeMap<(Arc<str>, Arc<str>), Arc<Job>>,
+    /// Jobs of each user.
+    of_user: HashMap<Arc<str>, usize>,
+    /// Jobs without a connection, by when their last one went.
+    idle: BTreeSet<(Nanos, Arc<str>, Arc<str>)>,
     next_id: u32,
     samples: u64,
 }
 
-/// No more jobs can be known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{JOBS_MAX} jobs are known already")]
-pub struct TooManyJobs;
+/// No more jobs can be known: all that are have connections.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TooManyJobs {
+    /// Of this user.
+    #[error("user {user} has {most} jobs with connections, and may not have more (limits.jobs_per_user)")]
+    OfUser {
+        /// Whose.
+        user: Arc<str>,
+        /// The limit.
+        most: usize,
+    },
+    /// In all.
+    #[error("{most} jobs have connections, and there may not be more (limits.jobs)")]
+    InAll {
+        /// The limit.
+        most: usize,
+    },
+}
+
+/// A job with one more connection.
+#[derive(Debug)]
+pub struct Joined {
+    /// The job.
+    pub job: Arc<Job>,
+    /// It is new or its description changed (the latest counts), so that the arbiters must hear of it.
+    pub is_news: bool,
+    /// The job whose place it took.
+    pub forgotten: Option<Arc<Job>>,
+}
+
+impl Known {
+    fn count_of(&self, user: &str) -> usize {
+        self.of_user.get(user).copied().unwrap_or(0)
+    }
+
+    fn forget(&mut self, name: &Arc<str>, user: &Arc<str>) -> Option<Arc<Job>> {
+        let job = self.by_name.remove(&(name.clone(), user.clone()))?;
+        if let Some(count) = self.of_user.get_mut(user) {
+            *count -= 1;
+            if *count == 0 {
+                self.of_user.remove(user);
+            }
+        }
+        if let Some(since) = job.recent().idle_since {
+            self.idle.remove(&(since, name.clone(), user.clone()));
+        }
+        Some(job)
+    }
+
+    /// Forgets the job that has been idle for longest, of `user` if one is named.
+    fn make_room(&mut self, user: Option<&Arc<str>>) -> Option<Arc<Job>> {
+        let (_, name, user) = self.idle.iter().find(|(_, _, owner)| user.is_none_or(|user| user == owner))?.clone();
+        self.forget(&name, &user)
+    }
+}
 
 impl Jobs {
+    /// No job is known; so many may be, and so many of one user.
+    pub fn new(jobs_max: usize, per_user_max: usize) -> Self {
+        Self { jobs_max, per_user_max, known: Mutex::default() }
+    }
+
     fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The job that `info` describes, with one more connection; true if it is new or its description changed
-    /// (the latest counts), so that the arbiters must hear of it.
-    pub fn join(&self, info: JobInfo) -> Result<(Arc<Job>, bool), TooManyJobs> {
+    /// The job that `info` describes, with one more connection.
+    pub fn join(&self, info: JobInfo) -> Result<Joined, TooManyJobs> {
         let mut known = self.known();
-        let key = (info.name.clone(), info.user.clone());
-        if let Some(job) = known.by_name.get(&key) {
+        let (name, user) = (info.name.clone(), info.user.clone());
+        if let Some(job) = known.by_name.get(&(name.clone(), user.clone())).cloned() {
             job.connections.fetch_add(1, Ordering::Relaxed);
-            job.recent().idle_since = None;
+            if let Some(since) = job.recent().idle_since.take() {
+                known.idle.remove(&(since, name, user));
+            }
             let mut current = job.info.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_changed = **current != info;
+            let is_news = **current != info;
             *current = Arc::new(info);
-            return Ok((job.clone(), is_changed));
+            drop(current);
+            return Ok(Joined { job, is_news, forgotten: None });
         }
-        if known.by_name.len() >= JOBS_MAX {
-            return Err(TooManyJobs);
+        let mut forgotten = None;
+        if known.count_of(&user) >= self.per_user_max {
+            let refused = || TooManyJobs::OfUser { user: user.clone(), most: self.per_user_max };
+            forgotten = Some(known.make_room(Some(&user)).ok_or_else(refused)?);
+        } else if known.by_name.len() >= self.jobs_max {
+            let refused = || TooManyJobs::InAll { most: self.jobs_max };
+            forgotten = Some(known.make_room(None).ok_or_else(refused)?);
         }
         known.next_id = known.next_id.wrapping_add(1);
         let job = Arc::new(Job::new(JobId(known.next_id), info));
         job.connections.store(1, Ordering::Relaxed);
-        known.by_name.insert(key, job.clone());
-        Ok((job, true))
+        known.by_name.insert((name, user.clone()), job.clone());
+        *known.of_user.entry(user).or_default() += 1;
+        Ok(Joined { job, is_news: true, forgotten })
     }
 
     /// One connection of `job` is gone.
     pub fn leave(&self, job: &Job, now: Nanos) {
-        let _known = self.known();
+        let mut known = self.known();
         if job.connections.fetch_sub(1, Ordering::Relaxed) == 1 {
             job.recent().idle_since = Some(now);
+            let info = job.info();
+            known.idle.insert((now, info.name.clone(), info.user.clone()));
         }
     }
 
@@ -232,25 +315,15 @@ impl Jobs {
         let mut known = self.known();
         known.samples += 1;
         let is_new_second = known.samples.is_multiple_of(SAMPLES as u64);
-        let mut forgotten = Vec::new();
-        known.by_name.retain(|_, job| {
+        for job in known.by_name.values() {
             let received = job.received(now);
-            let mut recent = job.recent();
-            if recent.samples.len() == SAMPLES {
-                recent.samples.pop_front();
-            }
-            recent.samples.push_back(received);
-            if is_new_second {
-                recent.latency_us.swap(0, 1);
-                recent.latency_us[0].clear();
-            }
-            let forget = recent.idle_since.is_some_and(|since| now.since(since) >= REMEMBER_FOR);
-            drop(recent);
-            if forget {
-                forgotten.push(job.clone());
-            }
-            !forget
-        });
+            job.recent().sample(received, is_new_second);
+        }
+        let is_due = |since: Nanos| now.since(since) >= REMEMBER_FOR;
+        let mut forgotten = Vec::new();
+        while known.idle.first().is_some_and(|(since, ..)| is_due(*since)) {
+            forgotten.extend(known.make_room(None));
+        }
         forgotten
     }
 
@@ -266,22 +339,22 @@ mod tests {
 
     #[test]
     fn the_same_name_of_another_user_is_another_job() {
-        let jobs = Jobs::default();
-        let (a, new) = jobs.join(JobInfo::new("1", "ada", "g")).unwrap();
-        assert!(new);
-        let (b, _) = jobs.join(JobInfo::new("1", "bob", "g")).unwrap();
+        let jobs = Jobs::new(100, 100);
+        let Joined { job: a, is_news, .. } = jobs.join(JobInfo::new("1", "ada", "g")).unwrap();
+        assert!(is_news);
+        let b = jobs.join(JobInfo::new("1", "bob", "g")).unwrap().job;
         assert_ne!(a.id, b.id);
-        let (again, new) = jobs.join(JobInfo::new("1", "ada", "g")).unwrap();
-        assert!(!new && Arc::ptr_eq(&a, &again));
-        let (larger, changed) = jobs.join(JobInfo { nodes: 4, ..JobInfo::new("1", "ada", "g") }).unwrap();
-        assert!(changed && larger.id == a.id && a.info().nodes == 4);
+        let again = jobs.join(JobInfo::new("1", "ada", "g")).unwrap();
+        assert!(!again.is_news && Arc::ptr_eq(&a, &again.job));
+        let larger = jobs.join(JobInfo { nodes: 4, ..JobInfo::new("1", "ada", "g") }).unwrap();
+        assert!(larger.is_news && larger.job.id == a.id && a.info().nodes == 4);
         assert_eq!(a.connections(), 3);
     }
 
     #[test]
     fn a_job_is_forgotten_a_minute_after_its_last_connection() {
-        let jobs = Jobs::default();
-        let (job, _) = jobs.join(JobInfo::new("1", "ada", "g")).unwrap();
+        let jobs = Jobs::new(100, 100);
+        let job = jobs.join(JobInfo::new("1", "ada", "g")).unwrap().job;
         jobs.leave(&job, Nanos::from_secs(10));
         assert!(jobs.sample(Nanos::from_secs(69)).is_empty());
         assert_eq!(jobs.sample(Nanos::from_secs(70)).len(), 1);
@@ -289,9 +362,47 @@ mod tests {
     }
 
     #[test]
+    fn the_job_that_is_idle_for_longest_makes_room_and_one_with_connections_never() {
+        let jobs = Jobs::new(4, 2);
+        let join = |name: &str, user: &str| jobs.join(JobInfo::new(name, user, "g"));
+        let name_of = |job: Option<Arc<Job>>| job.map(|job| job.info().name.to_string());
+        let first = join("1", "ada").unwrap().job;
+        let second = join("2", "ada").unwrap().job;
+        let refused = join("3", "ada").unwrap_err().to_string();
+        assert!(refused.contains("user ada has 2 jobs") && refused.contains("limits.jobs_per_user"), "{refused}");
+        jobs.leave(&second, Nanos::from_secs(1));
+        jobs.leave(&first, Nanos::from_secs(2));
+        // A job whose name is used again is idle no more.
+        join("2", "ada").unwrap();
+        assert_eq!(name_of(join("3", "ada").unwrap().forgotten).as_deref(), Some("1"));
+        let bobs = join("1", "bob").unwrap().job;
+        join("2", "bob").unwrap();
+        assert_eq!(join("1", "eve").unwrap_err(), TooManyJobs::InAll { most: 4 });
+        jobs.leave(&bobs, Nanos::from_secs(3));
+        let eve = join("1", "eve").unwrap();
+        assert!(Arc::ptr_eq(&eve.forgotten.unwrap(), &bobs));
+        assert_eq!(jobs.all().len(), 4);
+        assert_eq!(jobs.known().of_user.values().sum::<usize>(), 4);
+    }
+
+    #[test]
+    fn a_job_takes_memory_while_it_does_something() {
+        let jobs = Jobs::new(100, 100);
+        let job = jobs.join(JobInfo::new("1", "ada", "g")).unwrap().job;
+        let latency = Nanos::from_micros(7);
+        job.record(&Served { read_bytes: 1, written_bytes: 0, cost: Nanos(1), is_metadata: false, latency });
+        (1..=10).for_each(|i| drop(jobs.sample(Nanos::from_millis(100 * i))));
+        assert!(job.recent().latency_us[1].is_some() && job.latency().p50_us > 0.0);
+        (11..=40).for_each(|i| drop(jobs.sample(Nanos::from_millis(100 * i))));
+        let recent = job.recent();
+        assert!(recent.latency_us.iter().all(Option::is_none) && recent.samples.len() == SAMPLES);
+        assert_eq!(recent.latency_max_us, 7);
+    }
+
+    #[test]
     fn rates_look_back_over_the_samples() {
-        let jobs = Jobs::default();
-        let (job, _) = jobs.join(JobInfo::new("1", "ada", "g")).unwrap();
+        let jobs = Jobs::new(100, 100);
+        let job = jobs.join(JobInfo::new("1", "ada", "g")).unwrap().job;
         let served = Served {
             read_bytes: 0,
             written_bytes: 10,

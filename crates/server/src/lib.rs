@@ -1,41 +1,53 @@
 //! The server: it admits requests, lets the policy pick, and moves the bytes.
 //!
-//! * [`gate`] accepts connections and decides who they are ([`identity`]).
+//! * [`acceptor`] accepts connections and decides who they are ([`identity`]) and whether they may ([`usage`]).
 //! * [`intake`] takes requests in from connections; [`target`] queues them, one arbiter a target.
 //! * [`worker`] threads ask whose turn it is and serve ([`execute`]) from the store. The payload of a write
 //!   stays with the client until then.
-//! * [`jobs`] and [`status`] tell operators who got what; [`operator`] lets them set the policy.
+//! * [`jobs`] and [`status`] tell operators who got what; [`operator`] lets them set the policy; [`control`] is the
+//!   thread that they talk with.
 //!
-//! Memory is bounded: clients bring their own shared memory, a stream's payload waits in the socket, at most
-//! a fixed number of streams may stall in the middle of one, and every queue has a limit.
+//! Memory is bounded ([`limits`]): what clients share with the server is counted for each user, a stream's payload waits
+//! in the socket, at most a fixed number of streams may stall in the middle of one, and every queue has a limit.
 
+mod acceptor;
 mod clock;
 mod config;
 mod connection;
+mod control;
 mod core;
 mod departed;
 mod execute;
-mod gate;
 mod identity;
 mod intake;
 mod jobs;
+mod limits;
 mod listen;
 mod lock;
 mod locks;
 mod mapping;
 mod mappings;
+mod names;
 mod operator;
+mod pools;
 mod processes;
 mod recorder;
+mod rejections;
 mod status;
 mod stream;
 mod target;
+mod usage;
 mod worker;
 
 pub use config::{Config, ConfigError, TargetConfig};
+pub use limits::LimitsConfig;
 pub use listen::ListenError;
 
+use crate::acceptor::Acceptor;
+use crate::control::Control;
 use crate::core::Core;
+use crate::jobs::Jobs;
+use crate::limits::Limits;
 use crate::status::About;
 use crate::target::{Policy, Target};
 use isonomia_proto::control::Status;
@@ -111,7 +123,8 @@ impl Server {
         let journal = journal.map_err(|source| StartError::System { what: "cannot record decisions", source })?;
         let policy = Policy { spec: config.policy.clone(), draw: config.draw, seed: config.seed, journal };
         let workers = config.workers.map_or_else(default_workers, |n| n as usize).clamp(1, WORKERS_MAX);
-        let (store, targets) = open_store(config, dir, &policy, workers)?;
+        let descriptors = limits::raise_descriptors();
+        let (store, targets, limits) = open_store(config, dir, &policy, workers, descriptors)?;
         let key = config.key_file.as_ref().map(|path| Key::read(&path.to_string_lossy())).transpose()?;
         if config.listen.is_empty() {
             return Err(StartError::Config("no address to listen on".to_owned()));
@@ -124,7 +137,9 @@ impl Server {
             addresses.push(address);
         }
         let system = |what| move |errno: rustix::io::Errno| StartError::System { what, source: errno.into() };
-        let core = Arc::new(Core::new(store, targets, policy, workers).map_err(system("cannot prepare to wait"))?);
+        let jobs = Jobs::new(limits.jobs, limits.jobs_per_user);
+        let core = Core::new(store, targets, policy, workers, jobs);
+        let core = Arc::new(core.map_err(system("cannot prepare to wait"))?);
         let about = Arc::new(About {
             server: config.server.0,
             started_at: clock::now(),
@@ -135,13 +150,17 @@ impl Server {
         if config.trust_clients {
             tracing::warn!("clients are trusted: what they claim of user, group, size and priority is believed");
         }
-        let mut gate = gate::Gate::new(core.clone(), about.clone(), listeners).map_err(system("cannot listen"))?;
+        let control = Control::new(core.clone(), about.clone(), limits.control);
+        let control = Arc::new(control.map_err(system("cannot prepare for operators"))?);
+        let acceptor = Acceptor::new(core.clone(), about.clone(), control.clone(), limits, listeners, names::look_up);
+        let mut acceptor = acceptor.map_err(|source| StartError::System { what: "cannot listen", source })?;
         let mut server = Self { core, about, addresses, dir: dir.to_owned(), is_temporary, threads: Vec::new() };
         for number in 0..workers {
             let core = server.core.clone();
             server.spawn(format!("worker-{number}"), move || worker::run(&core, number))?;
         }
-        server.spawn("gate".to_owned(), move || gate.run())?;
+        server.spawn("acceptor".to_owned(), move || acceptor.run())?;
+        server.spawn("control".to_owned(), move || control.run())?;
         let core = server.core.clone();
         server.spawn("keeper".to_owned(), move || keep(&core))?;
         Ok(server)
@@ -228,9 +247,7 @@ fn keep(core: &Core) {
         std::thread::park_timeout(std::time::Duration::from_nanos(jobs::SAMPLE_EVERY.0));
         let now = clock::now();
         for job in core.jobs.sample(now) {
-            for target in &core.targets {
-                target.remove_job(now, job.id);
-            }
+            core.forget(job.id, now);
         }
         core.give_back_departed(now);
         core.mappings.due(now).into_iter().for_each(|told| mapping::answer(core, told));
@@ -252,7 +269,8 @@ fn open_store(
     dir: &Path,
     policy: &Policy,
     workers: usize,
-) -> Result<(Store, Vec<Target>), StartError> {
+    descriptors: u64,
+) -> Result<(Store, Vec<Target>, Limits), StartError> {
     let defaults = [TargetConfig::default()];
     let wanted = if config.targets.is_empty() { &defaults[..] } else { &config.targets[..] };
     if wanted.len() > TARGETS_MAX {
@@ -272,7 +290,10 @@ fn open_store(
     store_config.default_layout =
         DefaultLayout { stripe_bytes: config.stripe_size.0, stripe_count: usize::from(config.stripe_count) };
     store_config.root_owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    Ok((Store::open(&store_config)?, targets))
+    let kept = limits::descriptors_of_store(store_config.bounds.objects, wanted.len());
+    let limits = Limits::settle(&config.limits, descriptors, kept, limits::usable_memory_bytes());
+    let limits = limits.map_err(StartError::Config)?;
+    Ok((Store::open(&store_config)?, targets, limits))
 }
 
 fn default_workers() -> usize {

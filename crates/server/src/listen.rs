@@ -1,6 +1,6 @@
 //! Opening the addresses that a server listens on.
 
-use crate::gate::Listener;
+use crate::acceptor::Listener;
 use isonomia_transport::address::Address;
 use isonomia_transport::key::Key;
 use isonomia_transport::socket::{Deadline, SocketError, connect};
@@ -10,8 +10,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 use std::net::{SocketAddr, ToSocketAddrs};
 
-/// Connections that the kernel keeps until the gate accepts them.
-const BACKLOG: i32 = 1_024;
+/// Connections that the kernel keeps until the acceptor takes them; `net.core.somaxconn` may make it fewer.
+const BACKLOG: i32 = 4_096;
 
 /// An address that cannot be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -75,7 +75,8 @@ pub fn open(address: &Address, key: Option<&Key>) -> Result<(Listener, Address),
 /// Removes the socket that a server left behind when it was killed.
 fn clear_stale(address: &Address, path: &str) -> Result<(), ListenError> {
     match connect(address, Deadline::after(Nanos::from_secs(1))) {
-        Ok(_) | Err(SocketError::System(Errno::AGAIN)) => Err(ListenError::InUse(address.clone())),
+        // Its queue is full, and it does not get to it.
+        Ok(_) | Err(SocketError::TimedOut) => Err(ListenError::InUse(address.clone())),
         Err(SocketError::System(Errno::CONNREFUSED)) => {
             rustix::fs::unlink(path).map_err(|errno| ListenError::System { address: address.clone(), errno })
         }

@@ -5,26 +5,53 @@ use crate::core::Core;
 use crate::identity::Peer;
 use crate::status::{self, About};
 use isonomia_policy::{Draw, PolicySpec};
-use isonomia_proto::control::{ControlReply, ControlRequest};
+use isonomia_proto::control::{ControlReply, ControlRequest, Status};
+use isonomia_proto::setup;
 use std::sync::PoisonError;
 
-/// The answer, in JSON, to a question in JSON.
-pub fn answer(core: &Core, about: &About, peer: &Peer, question: &[u8]) -> Vec<u8> {
-    let reply = match serde_json::from_slice(question) {
-        Ok(ControlRequest::Status) => ControlReply::Status(Box::new(status::snapshot(core, about))),
-        Ok(ControlRequest::SetPolicy { .. }) if !may_set(peer) => {
-            ControlReply::Error("only the server's user and root may set the policy".to_owned())
+/// Jobs in one frame of a status: some 100 KiB.
+const JOBS_IN_FRAME: usize = 128;
+
+/// The question in a frame's body, or why it is none.
+pub fn read(body: &[u8]) -> Result<ControlRequest, String> {
+    serde_json::from_slice(body).map_err(|error| format!("not a question this server knows: {error}"))
+}
+
+/// The frame of a reply.
+pub fn frame(reply: &ControlReply) -> Vec<u8> {
+    setup::frame(&serde_json::to_vec(reply).unwrap_or_default())
+}
+
+/// The frames of the answer to a question.
+pub fn answer(core: &Core, about: &About, peer: &Peer, question: ControlRequest) -> Vec<u8> {
+    match question {
+        ControlRequest::Status => frames_of(status::snapshot(core, about)),
+        ControlRequest::SetPolicy { .. } if !is_operator(peer) => {
+            frame(&ControlReply::Error("only the server's user and root may set the policy".to_owned()))
         }
-        Ok(ControlRequest::SetPolicy { policy, draw }) => {
-            set_policy(core, &policy, draw.as_deref()).unwrap_or_else(ControlReply::Error)
+        ControlRequest::SetPolicy { policy, draw } => {
+            frame(&set_policy(core, &policy, draw.as_deref()).unwrap_or_else(ControlReply::Error))
         }
-        Err(error) => ControlReply::Error(format!("not a question this server knows: {error}")),
-    };
-    serde_json::to_vec(&reply).unwrap_or_default()
+    }
+}
+
+/// A status without its jobs, and then these, some to a frame.
+fn frames_of(mut status: Status) -> Vec<u8> {
+    let jobs = std::mem::take(&mut status.jobs);
+    let mut frames = frame(&ControlReply::Status(Box::new(status)));
+    let mut chunks = jobs.chunks(JOBS_IN_FRAME).peekable();
+    loop {
+        let jobs = chunks.next().unwrap_or_default().to_vec();
+        let is_last = chunks.peek().is_none();
+        frames.extend_from_slice(&frame(&ControlReply::Jobs { jobs, is_last }));
+        if is_last {
+            return frames;
+        }
+    }
 }
 
 /// A key is the owner's, so who proved it may do what the owner may.
-fn may_set(peer: &Peer) -> bool {
+pub fn is_operator(peer: &Peer) -> bool {
     match peer {
         Peer::Local(credentials) => credentials.uid == 0 || credentials.uid == rustix::process::geteuid().as_raw(),
         Peer::Keyed(_) => true,

@@ -78,6 +78,7 @@ pub fn snapshot(core: &Core, about: &About) -> Status {
         workers: core.workers as u32,
         connections: core.connections().len() as u64,
         refused_total: core.refused_total.load(Ordering::Relaxed),
+        refused: core.rejections.by_reason(),
         targets: targets(core),
         jobs: windows.iter().map(|w| job_status(core, w, &due, data_total, metadata_total)).collect(),
     }
@@ -134,7 +135,7 @@ fn job_status(
         share_received,
         throughput_bytes_per_s: rate(to.read_bytes + to.written_bytes - from.read_bytes - from.written_bytes),
         requests_per_s: rate(to.requests - from.requests),
-        queued: core.targets.iter().map(|t| t.queued_of(job.id)).sum(),
+        queued: core.targets.iter().filter(|t| !t.is_empty()).map(|t| t.queued_of(job.id)).sum(),
         latency_p50_us: latency.p50_us,
         latency_p99_us: latency.p99_us,
         latency_max_us: latency.max_us,

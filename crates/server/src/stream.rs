@@ -3,19 +3,24 @@
 //! Requests come one after the other. The head of a request is taken off the socket at once, its payload only
 //! when its turn has come, so until then it waits in the client and in the kernel's bounded buffers. A client
 //! that stalls in the middle of a payload or does not take its reply is put aside with what it has, and gone on
-//! with when its socket is ready.
+//! with when its socket is ready. Set-up frames, of either transport, come in here as well.
 
 use crate::target::Pending;
 use isonomia_policy::RequestId;
 use isonomia_proto::request::{BadRequest, Op, RequestHeader};
+use isonomia_proto::setup::{self, BadFrame, SETUP_HEADER_LEN, SETUP_LEN_MAX};
 use isonomia_units::Nanos;
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg};
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
 use zerocopy::FromBytes;
 
 /// Attempts to go on with a payload before the client is put aside.
 const SPINS: u32 = 100;
+/// Room that is made for a set-up frame at a time: whoever wants more of it has to send that much first.
+const FRAME_STEP: usize = 4 << 10;
 
 /// What a connection is in the middle of.
 #[derive(Debug)]
@@ -113,6 +118,74 @@ pub fn send(socket: &impl AsFd, bytes: &[u8]) -> Result<usize, StreamEnd> {
     Ok(sent)
 }
 
+/// What came of a set-up frame.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// Its body.
+    Whole(Vec<u8>),
+    /// More of it is to come.
+    Part,
+    /// The client hung up.
+    End,
+}
+
+/// No set-up frame comes.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// What came is none.
+    #[error("{0}")]
+    Bad(#[from] BadFrame),
+    /// The system says.
+    #[error("{0}")]
+    System(#[from] Errno),
+}
+
+/// Goes on taking in a set-up frame, of which `heard` has come, and a descriptor into `memory` if one is attached and
+/// wanted. Room is made for what comes, not for what is announced.
+pub fn receive_frame(
+    socket: &impl AsFd,
+    heard: &mut Vec<u8>,
+    mut memory: Option<&mut Option<OwnedFd>>,
+) -> Result<Frame, FrameError> {
+    loop {
+        let wanted = match heard.first_chunk::<SETUP_HEADER_LEN>() {
+            None => SETUP_HEADER_LEN,
+            Some(header) => SETUP_HEADER_LEN + setup::body_len(header, SETUP_LEN_MAX)?,
+        };
+        let filled = heard.len();
+        if filled == wanted {
+            return Ok(Frame::Whole(std::mem::take(heard).split_off(SETUP_HEADER_LEN)));
+        }
+        heard.resize(wanted.min(filled + FRAME_STEP), 0);
+        let outcome = receive_attached(socket, &mut heard[filled..], &mut memory);
+        heard.truncate(filled + outcome.unwrap_or(0));
+        match outcome {
+            Ok(0) | Err(Errno::CONNRESET) => return Ok(Frame::End),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(Frame::Part),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+fn receive_attached(
+    socket: &impl AsFd,
+    buffer: &mut [u8],
+    memory: &mut Option<&mut Option<OwnedFd>>,
+) -> Result<usize, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let message = recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags)?;
+    for attached in ancillary.drain() {
+        // A descriptor that is not wanted is closed here.
+        if let (RecvAncillaryMessage::ScmRights(mut descriptors), Some(memory)) = (attached, memory.as_mut()) {
+            **memory = descriptors.next();
+        }
+    }
+    Ok(message.bytes)
+}
+
 /// Goes on taking in a head; the request when it is complete.
 pub fn receive_head(socket: &impl AsFd, head: &mut Vec<u8>) -> Result<Option<(RequestHeader, Op, Vec<u8>)>, StreamEnd> {
     loop {
@@ -166,6 +239,21 @@ mod tests {
             }
             assert_eq!(got, Some((header, Op::Rename, b"abcde".to_vec())), "in steps of {step}");
         }
+    }
+
+    #[test]
+    fn a_set_up_frame_takes_the_room_of_what_has_come() {
+        let (client, server) = pair();
+        let whole = setup::frame(&vec![7; SETUP_LEN_MAX]);
+        let mut heard = Vec::new();
+        send(&client, &whole[..100]).unwrap();
+        assert_eq!(receive_frame(&server, &mut heard, None), Ok(Frame::Part));
+        assert!(heard.len() == 100 && heard.capacity() <= 3 * FRAME_STEP, "{}", heard.capacity());
+        send(&client, &whole[100..]).unwrap();
+        assert_eq!(receive_frame(&server, &mut heard, None), Ok(Frame::Whole(whole[SETUP_HEADER_LEN..].to_vec())));
+        assert!(heard.is_empty());
+        drop(client);
+        assert_eq!(receive_frame(&server, &mut heard, None), Ok(Frame::End));
     }
 
     #[test]

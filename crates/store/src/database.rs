@@ -36,6 +36,8 @@ const MEMTABLE_BYTES_MAX: u64 = 16 << 20;
 /// What an entry takes there besides its key and value, about.
 const NODE_BYTES: usize = 96;
 const BLOCK_CACHE_BYTES: u64 = 32 << 20;
+/// Files of tables kept open at most, besides the few of the journal.
+pub const DATABASE_FILES_MAX: usize = 128;
 /// One: with more, fjall keeps a second one spinning while the first compacts.
 const WORKER_THREADS: usize = 1;
 
@@ -100,6 +102,7 @@ impl Database {
         let db = fjall::Database::builder(dir.join("db"))
             .max_journaling_size(JOURNAL_BYTES_MAX)
             .cache_size(BLOCK_CACHE_BYTES)
+            .max_cached_files(Some(DATABASE_FILES_MAX))
             .worker_threads(WORKER_THREADS)
             .open()?;
         let table = |name| -> Result<Table, StoreError> {

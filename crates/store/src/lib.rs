@@ -86,6 +86,7 @@ pub use attr::{SetAttr, TimeChange};
 pub use config::{
     Bounds, CACHED_ENTRIES_MAX, CACHED_INODES_MAX, DefaultLayout, OPEN_OBJECTS_MAX, StoreConfig, TargetDir,
 };
+pub use database::DATABASE_FILES_MAX;
 pub use error::{OpenError, StoreError};
 pub use namespace::LINKS_MAX;
 pub use open::{OpenHow, Opened};

@@ -23,6 +23,9 @@ pub enum ControlError {
     /// The session broke.
     #[error("{0}")]
     Socket(#[from] SocketError),
+    /// Frames of an answer come in an order that makes no sense.
+    #[error("the frames of the answer are out of order")]
+    OutOfOrder,
     /// The answer is not the JSON that is expected.
     #[error("malformed answer: {0}")]
     Json(#[from] serde_json::Error),
@@ -44,12 +47,24 @@ impl ControlConnection {
         Ok(Self { session, timeout })
     }
 
-    /// Asks, and waits for the answer.
+    /// Asks, and waits for the answer; that to [`ControlRequest::Status`] is put together from all its frames.
     pub fn ask(&mut self, request: &ControlRequest) -> Result<ControlReply, ControlError> {
         let deadline = Deadline::after(self.timeout);
         let socket = self.session.socket.as_fd();
         socket::send_all(socket, &[&setup::frame(&serde_json::to_vec(request)?)], deadline)?;
-        let body = socket::receive_frame(socket, CONTROL_REPLY_LEN_MAX, deadline)?;
-        Ok(serde_json::from_slice(&body)?)
+        let receive = || -> Result<ControlReply, ControlError> {
+            Ok(serde_json::from_slice(&socket::receive_frame(socket, CONTROL_REPLY_LEN_MAX, deadline)?)?)
+        };
+        let mut status = match receive()? {
+            ControlReply::Status(status) => status,
+            other => return Ok(other),
+        };
+        loop {
+            let ControlReply::Jobs { jobs, is_last } = receive()? else { return Err(ControlError::OutOfOrder) };
+            status.jobs.extend(jobs);
+            if is_last {
+                return Ok(ControlReply::Status(status));
+            }
+        }
     }
 }

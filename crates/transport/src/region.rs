@@ -14,11 +14,12 @@
 //!
 //! A write's payload lies in the client's buffer until the server's policy has picked the request.
 //!
-//! Either side may be hostile or dying, so neither trusts a byte: the server copies a header once and checks
-//! the copy, indexes by its own counters, and hands buffers only to copying system calls; the size cannot change
-//! under it because of the seals. A client that breaks the turn-taking gets [`Violation`] and is cut off.
+//! Either side may be hostile or dying, so neither trusts a byte: the server copies headers, names and payloads once
+//! ([`SharedBytes`]) and uses the copies, and indexes by its own counters; the size cannot change under it because of
+//! the seals. A client that breaks the turn-taking gets [`Violation`] and is cut off.
 
 use crate::descriptor::Parked;
+use crate::shared_bytes::SharedBytes;
 use isonomia_proto::PROTOCOL_VERSION;
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
 use rustix::fd::{AsFd, OwnedFd};
@@ -90,7 +91,7 @@ pub enum RegionError {
 struct Mapping(NonNull<u8>);
 
 // SAFETY: the mapping is valid for its whole life and belongs to no thread; all access goes through atomics,
-// volatile copies, or buffers whose owner the slot states decide.
+// volatile copies, shared bytes, or, on the client's side, buffers whose owner the slot states decide.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -269,32 +270,18 @@ impl ServerRegion {
         Ok(Some((slot, unsafe { self.map.request(slot).read_volatile() })))
     }
 
-    /// Copies the first `len` bytes of a slot's buffer: names, which must not change while they are walked.
+    /// A slot's buffer. The client may change it at any moment, so it is copied from and to.
+    pub fn buffer(&self, slot: usize) -> SharedBytes<'_> {
+        // SAFETY: inside the mapping, which lives as long as `self`; buffers lie at multiples of a page, and this side
+        // has no other way to them.
+        unsafe { SharedBytes::new(self.map.buffer(slot), SLOT_LEN) }
+    }
+
+    /// A copy of the first `len` bytes of a slot's buffer: names, which must not change while they are walked.
     pub fn copy_names(&self, slot: usize, len: usize) -> Vec<u8> {
-        let len = len.min(SLOT_LEN);
-        let mut names = Vec::with_capacity(len);
-        // SAFETY: source inside the mapping, destination has the capacity; a racing client only garbles names.
-        unsafe {
-            std::ptr::copy_nonoverlapping(self.map.buffer(slot).as_ptr(), names.as_mut_ptr(), len);
-            names.set_len(len);
-        }
+        let mut names = vec![0; len.min(SLOT_LEN)];
+        self.buffer(slot).copy_to(&mut names);
         names
-    }
-
-    /// The first `len` bytes of a slot's buffer, for a copying system call only: the client may change them.
-    pub fn payload(&self, slot: usize, len: usize) -> &[u8] {
-        // SAFETY: inside the mapping. The bytes go to the kernel unread, so a racing client harms only itself.
-        unsafe { std::slice::from_raw_parts(self.map.buffer(slot).as_ptr(), len.min(SLOT_LEN)) }
-    }
-
-    /// The same for filling it.
-    ///
-    /// # Safety
-    /// `slot` must be one that [`Self::poll`] gave out and that is not yet finished, used by one thread.
-    #[allow(clippy::mut_from_ref)]
-    pub unsafe fn buffer(&self, slot: usize) -> &mut [u8] {
-        // SAFETY: inside the mapping; the caller guarantees that no other reference exists on this side.
-        unsafe { std::slice::from_raw_parts_mut(self.map.buffer(slot).as_ptr(), SLOT_LEN) }
     }
 
     /// Puts the reply into `slot` and wakes the client if it sleeps.

@@ -16,6 +16,7 @@ use rustix::net::{
 };
 use std::io::IoSlice;
 use std::net::ToSocketAddrs;
+use std::time::Duration;
 
 /// Why a conversation on a socket ended.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,14 +60,7 @@ impl Deadline {
 pub fn connect(address: &Address, deadline: Deadline) -> Result<Parked, SocketError> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     match address {
-        Address::Unix(path) => {
-            let socket = Parked::new(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)?;
-            // A non-blocking connect to a Unix socket is immediate; EAGAIN says that the listener's queue is full.
-            match rustix::net::connect(&socket, &SocketAddrUnix::new(path.as_str())?) {
-                Ok(()) => Ok(socket),
-                Err(errno) => Err(errno.into()),
-            }
-        }
+        Address::Unix(path) => connect_unix(&SocketAddrUnix::new(path.as_str())?, deadline),
         Address::Tcp(place) => {
             let resolved = place.to_socket_addrs().map_err(|_| SocketError::Resolve(place.clone()))?;
             let mut last = SocketError::Resolve(place.clone());
@@ -84,6 +78,26 @@ pub fn connect(address: &Address, deadline: Deadline) -> Result<Parked, SocketEr
             Err(last)
         }
     }
+}
+
+/// Waits in the line of those who want into a full queue of the listener: whoever asks again and again instead, as a
+/// non-blocking socket makes one do, is overtaken by all who wait.
+fn connect_unix(path: &SocketAddrUnix, deadline: Deadline) -> Result<Parked, SocketError> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = Parked::new(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)?;
+    loop {
+        let left = deadline.left().ok_or(SocketError::TimedOut)?;
+        // Rounded up: none at all would mean to wait for ever.
+        let wait = Duration::from_micros(left.0.div_ceil(1_000));
+        sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(wait))?;
+        match rustix::net::connect(&socket, path) {
+            Ok(()) => break,
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    rustix::io::ioctl_fionbio(&socket, true)?;
+    Ok(socket)
 }
 
 fn finish_connect(socket: &Parked, target: &std::net::SocketAddr, deadline: Deadline) -> Result<(), SocketError> {

@@ -1,0 +1,181 @@
+//! What goes to standard error, and how much of it.
+//!
+//! Clients cause lines in a server's log, and a hostile one would fill the disk with them. So each place in the code
+//! writes a few lines for each user within a while, and some more for all users together; what is left out is counted,
+//! and the number stands before the next line of that place. It holds for every line, whoever writes it, at `info` and
+//! above; whoever asks for `debug` gets everything.
+
+use isonomia_units::Nanos;
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::Hash;
+use std::io::IsTerminal;
+use std::sync::{Mutex, PoisonError};
+use tracing::callsite::Identifier;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::{Format, Writer};
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
+
+/// The metadata database tells of its housekeeping as if it were news, and `fuser` of mounting, which mount(8) does in
+/// silence. It calls it an error that nobody waits for an answer any more, as happens whenever a program that waits is
+/// killed.
+const DEFAULT: &str = "info,fjall=warn,lsm_tree=error,fuser=warn,fuser::reply=off";
+
+/// Lines of one place in the code for one user within [`WINDOW`].
+const LINES_OF_USER_MAX: u64 = 10;
+/// Lines of one place in the code within [`WINDOW`].
+const LINES_MAX: u64 = 50;
+const WINDOW: Nanos = Nanos::from_secs(10);
+/// Users whose lines are counted apart; those of more users count for the place alone.
+const USERS_MAX: usize = 1_024;
+
+/// Logs to standard error what `ISONOMIA_LOG` asks for.
+pub fn to_stderr() {
+    let wanted = std::env::var("ISONOMIA_LOG").unwrap_or_else(|_| DEFAULT.to_owned());
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::builder().parse_lossy(wanted))
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .event_format(Bounded { format: Format::default(), limiter: Mutex::new(Limiter::new()) })
+        .init();
+}
+
+/// The usual format, of as many lines as there may be.
+struct Bounded {
+    format: Format,
+    limiter: Mutex<Limiter<Identifier>>,
+}
+
+impl<S, N> FormatEvent<S, N> for Bounded
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(&self, context: &FmtContext<'_, S, N>, mut writer: Writer<'_>, event: &Event<'_>) -> fmt::Result {
+        let place = event.metadata();
+        if *place.level() <= Level::INFO {
+            let mut user = User(None);
+            event.record(&mut user);
+            let mut limiter = self.limiter.lock().unwrap_or_else(PoisonError::into_inner);
+            match limiter.admit(isonomia_transport::monotonic_now(), place.callsite(), user.0) {
+                // Nothing is formatted, and so nothing is written.
+                None => return Ok(()),
+                Some(0) => {}
+                Some(left_out) => writeln!(writer, "({left_out} lines like the next one were left out)")?,
+            }
+        }
+        self.format.format_event(context, writer, event)
+    }
+}
+
+/// The field `uid` of an event.
+struct User(Option<u64>);
+
+impl Visit for User {
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        if field.name() == "uid" {
+            self.0 = Some(value);
+        }
+    }
+
+    fn record_debug(&mut self, _: &Field, _: &dyn fmt::Debug) {}
+}
+
+/// Counts the lines of places `P`.
+struct Limiter<P> {
+    places: HashMap<P, Window>,
+    users: HashMap<(P, u64), Window>,
+}
+
+struct Window {
+    since: Nanos,
+    written: u64,
+    left_out: u64,
+}
+
+impl Window {
+    fn new(now: Nanos) -> Self {
+        Self { since: now, written: 0, left_out: 0 }
+    }
+
+    fn is_over(&self, now: Nanos) -> bool {
+        now.since(self.since) >= WINDOW
+    }
+
+    /// Whether there may be one more of `max`.
+    fn has_room(&mut self, now: Nanos, max: u64) -> bool {
+        if self.is_over(now) {
+            (self.since, self.written) = (now, 0);
+        }
+        self.written < max
+    }
+
+    /// One more is written; gives how many were not since the last one.
+    fn write(&mut self) -> u64 {
+        self.written += 1;
+        std::mem::take(&mut self.left_out)
+    }
+}
+
+impl<P: Clone + Eq + Hash> Limiter<P> {
+    fn new() -> Self {
+        Self { places: HashMap::new(), users: HashMap::new() }
+    }
+
+    /// Whether a line of `place` about `user` is written at `now`: then, how many were left out before it.
+    fn admit(&mut self, now: Nanos, place: P, user: Option<u64>) -> Option<u64> {
+        let mut of_user = None;
+        if let Some(user) = user {
+            let key = (place.clone(), user);
+            if self.users.len() >= USERS_MAX && !self.users.contains_key(&key) {
+                self.users.retain(|_, window| !window.is_over(now));
+            }
+            if self.users.len() < USERS_MAX || self.users.contains_key(&key) {
+                of_user = Some(self.users.entry(key).or_insert_with(|| Window::new(now)));
+            }
+        }
+        let of_place = self.places.entry(place).or_insert_with(|| Window::new(now));
+        if !of_user.as_mut().is_none_or(|window| window.has_room(now, LINES_OF_USER_MAX)) {
+            of_user.into_iter().for_each(|window| window.left_out += 1);
+            return None;
+        }
+        if !of_place.has_room(now, LINES_MAX) {
+            of_place.left_out += 1;
+            return None;
+        }
+        Some(of_place.write() + of_user.map_or(0, Window::write))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: Nanos = Nanos::from_secs(7);
+
+    #[test]
+    fn one_user_does_not_take_the_lines_of_another() {
+        let mut limiter = Limiter::new();
+        let mut written = |user| (0..1_000).filter(|_| limiter.admit(START, "refused", Some(user)).is_some()).count();
+        assert_eq!((written(1), written(2)), (10, 10));
+        assert_eq!(limiter.admit(START, "closed", Some(1)), Some(0), "another place");
+        let later = START + WINDOW;
+        assert_eq!(limiter.admit(later, "refused", Some(1)), Some(990), "what was left out is counted");
+        assert_eq!(limiter.admit(later, "refused", Some(1)), Some(0));
+    }
+
+    #[test]
+    fn many_users_together_are_bounded_in_lines_and_in_memory() {
+        let mut limiter = Limiter::new();
+        let written = (0..100_000).filter(|user| limiter.admit(START, "refused", Some(*user)).is_some()).count();
+        assert_eq!(written as u64, LINES_MAX);
+        assert_eq!(limiter.users.len(), USERS_MAX);
+        let later = START + WINDOW;
+        assert!(limiter.admit(later, "refused", Some(200_000)).is_some());
+        assert_eq!(limiter.users.len(), 1, "counts of the past make room");
+        assert_eq!((0..100).filter(|_| limiter.admit(later, "no user", None).is_some()).count() as u64, LINES_MAX);
+    }
+}

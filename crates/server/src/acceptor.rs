@@ -1,0 +1,528 @@
+//! The acceptor: one thread that accepts connections, hears who they are, and hands them to the workers or, if they are
+//! operators', to [`crate::control`].
+//!
+//! It waits for nobody: what a pending connection has said so far is all that is kept of it, and names are looked up on
+//! another thread ([`crate::names`]). It is fair: each origin has a bounded share of the places for pending connections
+//! ([`crate::pools`]), and of those that have said hello one of each origin is admitted in turn, since that is where the
+//! work is. How many connections a user may have is for [`crate::usage`] to say.
+
+use crate::clock;
+use crate::connection::{Connection, Shared, Turn, Way};
+use crate::control::Control;
+use crate::core::Core;
+use crate::identity::{self, Admission, Credentials, Inadmissible, Peer};
+use crate::jobs::{Job, TooManyJobs};
+use crate::limits::Limits;
+use crate::names::{self, Names, Who};
+use crate::pools::{Origin, Pools};
+use crate::rejections::Rejection;
+use crate::status::About;
+use crate::stream::{self, Frame, FrameError, StreamState};
+use crate::usage::{Exceeded, Place, Usage};
+use isonomia_proto::setup::{self, Answer, BadFrame, Challenge, Hello, Role, Welcome};
+use isonomia_proto::{PAYLOAD_LEN_MAX, PROTOCOL_VERSION};
+use isonomia_transport::key::{Key, Nonce, Prover, fresh_nonce};
+use isonomia_transport::region::{REGION_LEN, RegionError, SLOT_LEN, ServerRegion};
+use isonomia_units::Nanos;
+use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, acceptfrom_with, sockopt};
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A connection that has not said hello for this long is closed.
+const HELLO_WITHIN: Nanos = Nanos::from_secs(10);
+/// Kernel memory for what a stream sends ahead of its turn; the kernel takes twice as much with its own account of it.
+const STREAM_BUFFER_LEN: usize = 256 << 10;
+/// Connections accepted from one listener before others are looked at.
+const ACCEPT_BATCH: usize = 64;
+/// Connections admitted before new ones are looked at: one of these takes as long as accepting ten.
+const ADMIT_BATCH: usize = 16;
+/// How long nothing is accepted after the system had no descriptor or memory for it.
+const PAUSE: Nanos = Nanos::from_millis(100);
+/// Between two looks at who has been silent for too long.
+const LOOK_EVERY: Nanos = Nanos::from_millis(200);
+/// Keys of listeners in epoll; connections have larger ones.
+const LISTENERS_MAX: u64 = 64;
+/// The bell that rings for a name that was found, among the keys of epoll.
+const BELL: u64 = u64::MAX;
+
+/// A socket that listens.
+#[derive(Debug)]
+pub struct Listener {
+    /// The socket.
+    pub socket: OwnedFd,
+    /// The key that its clients must know; none on a Unix socket, where the kernel vouches for them.
+    pub key: Option<Key>,
+}
+
+/// See the module.
+pub struct Acceptor {
+    core: Arc<Core>,
+    about: Arc<About>,
+    control: Arc<Control>,
+    usage: Arc<Usage>,
+    names: Names,
+    listeners: Vec<Listener>,
+    /// Whom a key stands for: the owner of this process.
+    owner: Credentials,
+    epoll: OwnedFd,
+    bell: OwnedFd,
+    pools: Pools,
+    pending: HashMap<u64, Pending>,
+    ready: Ready,
+    /// Connections that wait for a name.
+    unnamed: Vec<u64>,
+    next_id: u64,
+    /// When listeners are looked at again, if they are not.
+    paused_until: Option<Nanos>,
+    look_at: Nanos,
+}
+
+/// A connection that is being set up.
+struct Pending {
+    socket: OwnedFd,
+    peer: Peer,
+    origin: Origin,
+    key: Option<(Key, Nonce)>,
+    heard: Vec<u8>,
+    memory: Option<OwnedFd>,
+    /// What it said, and this server's proof for its answer.
+    hello: Option<(Box<Hello>, [u8; 32])>,
+    /// When it is closed if it has not said hello, and admitted by numbers if it has.
+    deadline: Nanos,
+}
+
+/// Connections that have said hello, one of each origin in turn.
+#[derive(Default)]
+struct Ready {
+    turns: VecDeque<Origin>,
+    waiting: BTreeMap<Origin, VecDeque<u64>>,
+}
+
+/// Why a connection is turned away.
+#[derive(Debug, thiserror::Error)]
+enum TurnedAway {
+    #[error("{0}")]
+    Frame(#[from] BadFrame),
+    #[error("{0}")]
+    Identity(#[from] Inadmissible),
+    #[error("{0}")]
+    Usage(#[from] Exceeded),
+    #[error("{0}")]
+    Jobs(#[from] TooManyJobs),
+    #[error("{0}")]
+    Region(#[from] RegionError),
+    #[error("the key is not the server's")]
+    WrongKey,
+    #[error("{0}")]
+    Misuse(&'static str),
+    #[error("{0}")]
+    System(#[from] Errno),
+}
+
+impl TurnedAway {
+    fn rejection(&self) -> Rejection {
+        match self {
+            Self::Frame(_) | Self::Misuse(_) | Self::Region(RegionError::NotSealed | RegionError::Size(_)) => {
+                Rejection::Protocol
+            }
+            Self::Identity(_) => Rejection::Identity,
+            Self::Usage(exceeded) if exceeded.is_memory() => Rejection::Memory,
+            Self::Usage(_) => Rejection::Connections,
+            Self::Jobs(_) => Rejection::Jobs,
+            Self::WrongKey => Rejection::Key,
+            Self::Region(_) | Self::System(_) => Rejection::System,
+        }
+    }
+}
+
+impl Ready {
+    fn push(&mut self, origin: Origin, id: u64) {
+        let waiting = self.waiting.entry(origin).or_default();
+        if waiting.is_empty() {
+            self.turns.push_back(origin);
+        }
+        waiting.push_back(id);
+    }
+
+    fn pop(&mut self) -> Option<u64> {
+        let origin = self.turns.pop_front()?;
+        let waiting = self.waiting.get_mut(&origin)?;
+        let id = waiting.pop_front();
+        if waiting.is_empty() {
+            self.waiting.remove(&origin);
+        } else {
+            self.turns.push_back(origin);
+        }
+        id
+    }
+}
+
+impl Acceptor {
+    /// An acceptor at `listeners` that finds names by `look_up`.
+    pub fn new(
+        core: Arc<Core>,
+        about: Arc<About>,
+        control: Arc<Control>,
+        limits: Limits,
+        listeners: Vec<Listener>,
+        look_up: impl Fn(Who) -> String + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for (index, listener) in listeners.iter().enumerate() {
+            epoll::add(&poll, &listener.socket, epoll::EventData::new_u64(index as u64), epoll::EventFlags::IN)?;
+        }
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&poll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        let owner = Credentials {
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            groups: Vec::new(),
+        };
+        Ok(Self {
+            core,
+            about,
+            control,
+            names: Names::new(look_up, bell.try_clone()?)?,
+            listeners,
+            owner,
+            epoll: poll,
+            bell,
+            pools: Pools::new(limits.pending),
+            usage: Arc::new(Usage::new(limits)),
+            pending: HashMap::new(),
+            ready: Ready::default(),
+            unnamed: Vec::new(),
+            next_id: LISTENERS_MAX,
+            paused_until: None,
+            look_at: Nanos::ZERO,
+        })
+    }
+
+    /// Accepts until the server stops.
+    pub fn run(&mut self) {
+        let none = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+        let mut events = [none; 64];
+        while !self.core.is_stopping.load(Ordering::Relaxed) {
+            let wait = if self.ready.turns.is_empty() { LOOK_EVERY } else { Nanos::ZERO };
+            let wait = Timespec { tv_sec: 0, tv_nsec: wait.0 as _ };
+            let count = epoll::wait(&self.epoll, &mut events[..], Some(&wait)).unwrap_or(0);
+            for event in &events[..count] {
+                match event.data.u64() {
+                    BELL => {
+                        let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+                        self.try_unnamed();
+                    }
+                    listener if listener < LISTENERS_MAX => self.accept_some(listener as usize),
+                    id => self.hear(id),
+                }
+            }
+            for _ in 0..ADMIT_BATCH {
+                let Some(id) = self.ready.pop() else { break };
+                self.admit(id);
+            }
+            let now = clock::now();
+            if now >= self.look_at {
+                self.look_at = now + LOOK_EVERY;
+                self.look_after(now);
+            }
+        }
+    }
+
+    fn accept_some(&mut self, listener: usize) {
+        for _ in 0..ACCEPT_BATCH {
+            let Some(Listener { socket, key }) = self.listeners.get(listener) else { return };
+            let (socket, address) = match acceptfrom_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+                Ok(accepted) => accepted,
+                Err(Errno::AGAIN) => return,
+                // Of a connection that has gone meanwhile, or of the network.
+                Err(Errno::INTR | Errno::CONNABORTED | Errno::PROTO | Errno::NETDOWN | Errno::HOSTUNREACH) => continue,
+                Err(errno) => return self.pause(errno),
+            };
+            let address = address.and_then(|address| SocketAddr::try_from(address).ok());
+            match self.begin(socket, address, key.clone()) {
+                Ok(pending) => self.enter(pending),
+                Err(errno) => {
+                    self.core.rejections.count(Rejection::System);
+                    tracing::warn!(%errno, "connection closed during set-up");
+                }
+            }
+        }
+    }
+
+    /// Accepts nothing for a while: whoever waits in the kernel's queue would be announced again and again.
+    fn pause(&mut self, errno: Errno) {
+        self.core.rejections.count(Rejection::System);
+        tracing::error!(%errno, "cannot accept connections for the moment");
+        self.paused_until = Some(clock::now() + PAUSE);
+        self.look_at_listeners(epoll::EventFlags::empty());
+    }
+
+    fn look_at_listeners(&self, flags: epoll::EventFlags) {
+        for (index, listener) in self.listeners.iter().enumerate() {
+            // They are in epoll since the start.
+            let _ = epoll::modify(&self.epoll, &listener.socket, epoll::EventData::new_u64(index as u64), flags);
+        }
+    }
+
+    fn begin(&self, socket: OwnedFd, address: Option<SocketAddr>, key: Option<Key>) -> Result<Pending, Errno> {
+        let (peer, origin, key) = match key {
+            None => {
+                let credentials =
+                    identity::peer_credentials(&socket).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+                let is_operator = self.is_operator(credentials.uid);
+                let origin = if is_operator { Origin::Operator } else { Origin::User(credentials.uid) };
+                (Peer::Local(credentials), origin, None)
+            }
+            Some(key) => {
+                sockopt::set_tcp_nodelay(&socket, true)?;
+                let nonce = fresh_nonce()?;
+                let challenge = setup::encode(&Challenge { version: PROTOCOL_VERSION, nonce });
+                // A fresh socket takes these few bytes at once.
+                stream::send(&socket, &challenge).map_err(|_| Errno::PIPE)?;
+                let origin = address.map_or(Origin::Address(0), |address| Origin::from_address(address.ip()));
+                (Peer::Keyed(self.owner.clone()), origin, Some((key, nonce)))
+            }
+        };
+        let deadline = clock::now() + HELLO_WITHIN;
+        Ok(Pending { socket, peer, origin, key, heard: Vec::new(), memory: None, hello: None, deadline })
+    }
+
+    fn is_operator(&self, uid: u32) -> bool {
+        uid == 0 || uid == self.owner.uid
+    }
+
+    /// Gives a connection a place, and closes the one whose place that was.
+    fn enter(&mut self, pending: Pending) {
+        self.next_id += 1;
+        let id = self.next_id;
+        let data = epoll::EventData::new_u64(id);
+        if let Err(errno) = epoll::add(&self.epoll, &pending.socket, data, epoll::EventFlags::IN) {
+            self.core.rejections.count(Rejection::System);
+            tracing::warn!(%errno, "connection closed during set-up");
+            return;
+        }
+        if let Some(displaced) = self.pools.enter(id, pending.origin).and_then(|gone| self.pending.remove(&gone)) {
+            self.core.rejections.count(Rejection::Displaced);
+            // Without a word to the client: one that means well connects again.
+            tracing::warn!(uid = uid_of(&displaced.peer), from = ?displaced.origin, "too many connections in set-up");
+        }
+        self.pending.insert(id, pending);
+    }
+
+    fn hear(&mut self, id: u64) {
+        let Some(pending) = self.pending.get_mut(&id) else { return };
+        let outcome = match stream::receive_frame(&pending.socket, &mut pending.heard, Some(&mut pending.memory)) {
+            Ok(Frame::Part) => return,
+            Ok(Frame::End) => return self.leave(id),
+            Ok(Frame::Whole(body)) => check(pending, &body),
+            Err(FrameError::Bad(bad)) => Err(bad.into()),
+            Err(FrameError::System(errno)) => Err(errno.into()),
+        };
+        match outcome {
+            Ok(hello) => {
+                pending.deadline = clock::now() + if hello.0.role == Role::Control { Nanos::ZERO } else { names::WAIT };
+                pending.hello = Some(hello);
+                // What it sends now is for whoever serves it.
+                let _ = epoll::delete(&self.epoll, &pending.socket);
+                self.ready.push(pending.origin, id);
+            }
+            Err(reason) => self.refuse(id, &reason),
+        }
+    }
+
+    fn leave(&mut self, id: u64) {
+        self.pools.leave(id);
+        self.pending.remove(&id);
+    }
+
+    fn refuse(&mut self, id: u64, reason: &TurnedAway) {
+        if let Some(pending) = self.pending.remove(&id) {
+            self.pools.leave(id);
+            self.turn_away(&pending.socket, &pending.peer, reason);
+        }
+    }
+
+    fn turn_away(&self, socket: &OwnedFd, peer: &Peer, reason: &TurnedAway) {
+        self.core.refused_total.fetch_add(1, Ordering::Relaxed);
+        self.core.rejections.count(reason.rejection());
+        tracing::warn!(uid = uid_of(peer), %reason, "connection refused");
+        let _ = stream::send(socket, &setup::encode(&Answer::Refused(reason.to_string())));
+    }
+
+    /// Admits a connection that said hello, or leaves it to wait for a name.
+    fn admit(&mut self, id: u64) {
+        let Some(pending) = self.pending.get(&id) else { return };
+        let Some((hello, _)) = &pending.hello else { return };
+        let now = clock::now();
+        let is_unnamed = Cell::new(false);
+        let name = |who: Who| {
+            self.names.get(who, now).unwrap_or_else(|| {
+                is_unnamed.set(true);
+                who.number()
+            })
+        };
+        let admission = identity::admit(&pending.peer, hello, self.about.trust_clients, self.owner.uid, &name);
+        match admission {
+            Ok(_) if is_unnamed.get() && now < pending.deadline => self.unnamed.push(id),
+            Ok(admission) => {
+                let Some(pending) = self.pending.remove(&id) else { return };
+                self.pools.leave(id);
+                self.welcome(pending, admission);
+            }
+            Err(reason) => self.refuse(id, &reason.into()),
+        }
+    }
+
+    /// Connections that wait for names try again.
+    fn try_unnamed(&mut self) {
+        for id in std::mem::take(&mut self.unnamed) {
+            if let Some(pending) = self.pending.get(&id) {
+                self.ready.push(pending.origin, id);
+            }
+        }
+    }
+
+    /// Closes those that are silent, and sees whether names and descriptors are there by now.
+    fn look_after(&mut self, now: Nanos) {
+        let is_silent = |pending: &Pending| pending.hello.is_none() && pending.deadline <= now;
+        let silent: Vec<u64> = self.pending.iter().filter(|(_, p)| is_silent(p)).map(|(id, _)| *id).collect();
+        for id in silent {
+            self.core.rejections.count(Rejection::Silence);
+            self.leave(id);
+        }
+        self.try_unnamed();
+        if self.paused_until.is_some_and(|until| until <= now) {
+            self.paused_until = None;
+            self.look_at_listeners(epoll::EventFlags::IN);
+        }
+    }
+}
+
+impl Acceptor {
+    /// Welcomes a connection, and hands it to whoever serves it.
+    fn welcome(&mut self, mut pending: Pending, admission: Admission) {
+        let Some((hello, proof)) = pending.hello.take() else { return };
+        let payload_len_max = if hello.role == Role::SharedMemory { SLOT_LEN } else { PAYLOAD_LEN_MAX };
+        let welcome = setup::encode(&Answer::Welcome(Welcome {
+            server: self.about.server,
+            job: admission.job.name.to_string(),
+            payload_len_max: payload_len_max as u32,
+            proof,
+        }));
+        if hello.role == Role::Control {
+            // A client that does not take these few bytes has gone.
+            if stream::send(&pending.socket, &welcome).is_ok() {
+                let origin = if pending.key.is_some() { Origin::Keyed } else { pending.origin };
+                self.control.enter(pending.socket, pending.peer, origin);
+            }
+            return;
+        }
+        let (way, place, job) = match self.prepare(&mut pending, hello.role, &admission) {
+            Ok(prepared) => prepared,
+            Err(reason) => return self.turn_away(&pending.socket, &pending.peer, &reason),
+        };
+        self.next_id += 1;
+        let process_key = (admission.credentials.uid, hello.client);
+        let connection = Arc::new(Connection {
+            id: self.next_id,
+            socket: pending.socket,
+            credentials: admission.credentials,
+            may_ask_for_others: admission.may_ask_for_others,
+            job,
+            process: self.core.join_process(process_key),
+            process_key,
+            way,
+            place,
+            is_closed: AtomicBool::new(false),
+        });
+        if stream::send(&connection.socket, &welcome).is_err() {
+            return self.core.close(&connection, None);
+        }
+        if let Err(errno) = self.core.adopt(connection) {
+            self.core.rejections.count(Rejection::System);
+            tracing::warn!(%errno, "connection closed during set-up");
+        }
+    }
+
+    /// Everything that may be refused.
+    fn prepare(
+        &self,
+        pending: &mut Pending,
+        role: Role,
+        admission: &Admission,
+    ) -> Result<(Way, Place, Arc<Job>), TurnedAway> {
+        // Whose it is by what was proved: with `trust_clients` a client on TCP may call itself anybody.
+        let uid = match &pending.peer {
+            Peer::Local(_) => admission.credentials.uid,
+            Peer::Keyed(owner) => owner.uid,
+        };
+        let take = |memory_bytes: usize| self.usage.take(uid, self.is_operator(uid), memory_bytes as u64);
+        let (way, place) = match role {
+            Role::SharedMemory => {
+                let memory = pending.memory.take().ok_or(TurnedAway::Misuse("no shared memory came with the hello"))?;
+                let place = take(REGION_LEN)?;
+                let region = ServerRegion::map(memory)?;
+                (Way::Shared(Shared { region, serving: AtomicU32::new(0), turn: Mutex::new(Turn::default()) }), place)
+            }
+            _ if pending.key.is_none() => {
+                return Err(TurnedAway::Misuse("streams are for TCP; on a Unix socket use shared memory"));
+            }
+            _ => {
+                let place = take(2 * STREAM_BUFFER_LEN)?;
+                sockopt::set_socket_recv_buffer_size(&pending.socket, STREAM_BUFFER_LEN)?;
+                (Way::Stream(Mutex::new(StreamState::Head(Vec::new()))), place)
+            }
+        };
+        let joined = self.core.jobs.join(admission.job.clone())?;
+        if let Some(forgotten) = joined.forgotten {
+            self.core.forget(forgotten.id, clock::now());
+        }
+        if joined.is_news {
+            self.core.announce(&joined.job);
+        }
+        Ok((way, place, joined.job))
+    }
+}
+
+/// The hello in `body`, and the server's own proof.
+fn check(pending: &Pending, body: &[u8]) -> Result<(Box<Hello>, [u8; 32]), TurnedAway> {
+    let hello: Hello = setup::decode(body)?;
+    setup::check_version(hello.version)?;
+    let Some((key, nonce)) = &pending.key else { return Ok((Box::new(hello), [0; 32])) };
+    if !key.check(Prover::Client, &hello.nonce, nonce, &hello.proof) {
+        return Err(TurnedAway::WrongKey);
+    }
+    let proof = key.prove(Prover::Server, &hello.nonce, nonce);
+    Ok((Box::new(hello), proof))
+}
+
+/// The user that the kernel vouches for.
+fn uid_of(peer: &Peer) -> Option<u32> {
+    match peer {
+        Peer::Local(credentials) => Some(credentials.uid),
+        Peer::Keyed(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_each_origin_is_admitted_in_turn() {
+        let mut ready = Ready::default();
+        (0..1_000).for_each(|id| ready.push(Origin::User(7), id));
+        ready.push(Origin::User(8), 2_000);
+        ready.push(Origin::Operator, 3_000);
+        let first: Vec<u64> = std::iter::from_fn(|| ready.pop()).take(4).collect();
+        assert_eq!(first, [0, 2_000, 3_000, 1]);
+        assert_eq!(std::iter::from_fn(|| ready.pop()).count(), 998);
+        assert!(ready.waiting.is_empty() && ready.turns.is_empty());
+    }
+}

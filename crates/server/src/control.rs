@@ -1,0 +1,195 @@
+//! Sessions of control: a thread of its own answers their questions, one of each session in turn.
+//!
+//! It waits for nobody: an answer that is not taken waits in memory, which is bounded, and the acceptor goes on
+//! meanwhile. Each origin has a bounded share of the places ([`crate::pools`]); beyond it the session goes that has asked
+//! nothing for the longest time.
+
+use crate::clock;
+use crate::core::Core;
+use crate::identity::Peer;
+use crate::operator;
+use crate::pools::{Origin, Places, Pools};
+use crate::rejections::Rejection;
+use crate::status::About;
+use crate::stream::{self, Frame};
+use isonomia_proto::control::ControlReply;
+use isonomia_units::Nanos;
+use rustix::event::{Timespec, epoll};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// A session that asks nothing for this long ends.
+const IDLE_MAX: Nanos = Nanos::from_secs(600);
+/// An answer must be taken within this time.
+const ANSWER_WITHIN: Nanos = Nanos::from_secs(10);
+/// Users who are no operators see a status that is as old as this at most, so that asking costs the server little.
+const STATUS_FRESH_FOR: Nanos = Nanos::from_millis(100);
+/// Answers of users that are not taken yet, in bytes; beyond it they are told to ask again.
+const UNTAKEN_BYTES_MAX: usize = 64 << 20;
+/// Between two looks at who has been idle for too long.
+const LOOK_EVERY: Nanos = Nanos::from_secs(1);
+const WAIT: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+
+/// See the module.
+pub struct Control {
+    core: Arc<Core>,
+    about: Arc<About>,
+    epoll: OwnedFd,
+    sessions: Mutex<Sessions>,
+}
+
+struct Sessions {
+    pools: Pools,
+    /// All but the one that is being answered.
+    open: HashMap<u64, Session>,
+    next_id: u64,
+}
+
+struct Session {
+    socket: OwnedFd,
+    peer: Peer,
+    heard: Vec<u8>,
+    /// What it is answered, and how much of that has gone.
+    answer: Option<(Arc<Vec<u8>>, usize)>,
+    deadline: Nanos,
+}
+
+/// What the thread remembers from one question to the next.
+#[derive(Default)]
+struct Answers {
+    status: Option<(Nanos, Arc<Vec<u8>>)>,
+    untaken: Vec<Weak<Vec<u8>>>,
+}
+
+impl Control {
+    /// No session is open.
+    pub fn new(core: Arc<Core>, about: Arc<About>, places: Places) -> Result<Self, Errno> {
+        let sessions = Sessions { pools: Pools::new(places), open: HashMap::new(), next_id: 0 };
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        Ok(Self { core, about, epoll, sessions: Mutex::new(sessions) })
+    }
+
+    fn sessions(&self) -> MutexGuard<'_, Sessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes over a connection that was welcomed.
+    pub fn enter(&self, socket: OwnedFd, peer: Peer, origin: Origin) {
+        let mut sessions = self.sessions();
+        sessions.next_id += 1;
+        let id = sessions.next_id;
+        if epoll::add(&self.epoll, &socket, epoll::EventData::new_u64(id), epoll::EventFlags::IN).is_err() {
+            return self.core.rejections.count(Rejection::System);
+        }
+        if let Some(gone) = sessions.pools.enter(id, origin) {
+            self.core.rejections.count(Rejection::Displaced);
+            sessions.open.remove(&gone);
+        }
+        let deadline = clock::now() + IDLE_MAX;
+        sessions.open.insert(id, Session { socket, peer, heard: Vec::new(), answer: None, deadline });
+    }
+
+    /// Answers until the server stops.
+    pub fn run(&self) {
+        let none = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+        let mut events = [none; 64];
+        let mut answers = Answers::default();
+        let mut look_at = Nanos::ZERO;
+        while !self.core.is_stopping.load(Ordering::Relaxed) {
+            let count = epoll::wait(&self.epoll, &mut events[..], Some(&WAIT)).unwrap_or(0);
+            for event in &events[..count] {
+                let id = event.data.u64();
+                let Some(mut session) = self.sessions().open.remove(&id) else { continue };
+                let goes_on = self.advance(id, &mut session, &mut answers);
+                let mut sessions = self.sessions();
+                if goes_on && sessions.pools.has(id) {
+                    sessions.open.insert(id, session);
+                } else {
+                    sessions.pools.leave(id);
+                }
+            }
+            let now = clock::now();
+            if now >= look_at {
+                look_at = now + LOOK_EVERY;
+                self.end_idle(now);
+            }
+        }
+    }
+
+    fn end_idle(&self, now: Nanos) {
+        let mut sessions = self.sessions();
+        let Sessions { pools, open, .. } = &mut *sessions;
+        open.retain(|id, session| {
+            let stays = session.deadline > now;
+            if !stays {
+                self.core.rejections.count(Rejection::Silence);
+                pools.leave(*id);
+            }
+            stays
+        });
+    }
+
+    /// Goes on with one session; false at its end.
+    fn advance(&self, id: u64, session: &mut Session, answers: &mut Answers) -> bool {
+        if session.answer.is_none() {
+            let question = match stream::receive_frame(&session.socket, &mut session.heard, None) {
+                Ok(Frame::Part) => return true,
+                Ok(Frame::Whole(question)) => question,
+                Ok(Frame::End) => return false,
+                Err(error) => {
+                    self.core.refused_total.fetch_add(1, Ordering::Relaxed);
+                    self.core.rejections.count(Rejection::Protocol);
+                    tracing::warn!(%error, "session of control closed");
+                    return false;
+                }
+            };
+            self.sessions().pools.touch(id);
+            session.answer = Some((self.answer(&session.peer, &question, answers), 0));
+            session.deadline = clock::now() + ANSWER_WITHIN;
+        }
+        let Some((bytes, sent)) = &mut session.answer else { return true };
+        match stream::send(&session.socket, &bytes[*sent..]) {
+            Ok(count) => *sent += count,
+            Err(_) => return false,
+        }
+        let flags = if *sent < bytes.len() {
+            epoll::EventFlags::OUT
+        } else {
+            session.answer = None;
+            session.deadline = clock::now() + IDLE_MAX;
+            epoll::EventFlags::IN
+        };
+        epoll::modify(&self.epoll, &session.socket, epoll::EventData::new_u64(id), flags).is_ok()
+    }
+
+    fn answer(&self, peer: &Peer, question: &[u8], answers: &mut Answers) -> Arc<Vec<u8>> {
+        let request = match operator::read(question) {
+            Ok(request) => request,
+            Err(error) => return Arc::new(operator::frame(&ControlReply::Error(error))),
+        };
+        let is_status = matches!(request, isonomia_proto::control::ControlRequest::Status);
+        if operator::is_operator(peer) || !is_status {
+            return Arc::new(operator::answer(&self.core, &self.about, peer, request));
+        }
+        let now = clock::now();
+        if let Some((at, status)) = &answers.status
+            && now.since(*at) < STATUS_FRESH_FOR
+        {
+            return status.clone();
+        }
+        answers.status = None;
+        answers.untaken.retain(|answer| answer.strong_count() > 0);
+        let untaken: usize = answers.untaken.iter().filter_map(Weak::upgrade).map(|answer| answer.len()).sum();
+        if untaken > UNTAKEN_BYTES_MAX {
+            let reason = format!("{untaken} bytes of answers wait to be taken, {UNTAKEN_BYTES_MAX} at most: ask again");
+            return Arc::new(operator::frame(&ControlReply::Error(reason)));
+        }
+        let status = Arc::new(operator::answer(&self.core, &self.about, peer, request));
+        answers.untaken.push(Arc::downgrade(&status));
+        answers.status = Some((now, status.clone()));
+        status
+    }
+}

@@ -1,0 +1,193 @@
+//! How much a server takes on: what the configuration says, else what follows from the descriptors and the memory that
+//! the process may use. `docs/reference/limits.md` has all limits in one table.
+
+use crate::pools::Places;
+use isonomia_units::Bytes;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use serde::Deserialize;
+use std::path::Path;
+
+/// Below this many descriptors a server says so when it starts.
+const DESCRIPTORS_WANTED: u64 = 16_384;
+/// Descriptors of the server itself: listeners, epolls, bells, files that are open for a moment, metrics.
+const OWN_DESCRIPTORS: u64 = 96;
+/// Descriptors of each target, apart from its objects.
+const TARGET_DESCRIPTORS: u64 = 3;
+/// A connection that is being set up has its socket and the descriptor of its memory.
+const PENDING_DESCRIPTORS: u64 = 2;
+/// Of the memory that the process may use, the part that may be shared with clients, unless the configuration says more.
+const MEMORY_PART: u64 = 4;
+/// Jobs that may be known at once, unless the configuration says otherwise.
+const JOBS: u32 = 8_192;
+/// Those of one user.
+const JOBS_PER_USER: u32 = 1_024;
+
+/// The section `limits` of the configuration.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LimitsConfig {
+    /// Connections of clients at once; what the descriptors allow, if absent.
+    pub connections: Option<u64>,
+    /// Those of one user; half of all, if absent.
+    pub connections_per_user: Option<u64>,
+    /// Memory that all clients share with the server; a quarter of what the process may use, if absent.
+    pub memory: Option<Bytes>,
+    /// That of one user; half of all, if absent.
+    pub memory_per_user: Option<Bytes>,
+    /// Jobs known at once.
+    pub jobs: Option<u32>,
+    /// Those of one user.
+    pub jobs_per_user: Option<u32>,
+}
+
+/// What may be at once. No field is 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Connections of clients.
+    pub connections: u64,
+    /// Connections of one user.
+    pub connections_per_user: u64,
+    /// Bytes that clients share with the server.
+    pub memory_bytes: u64,
+    /// Bytes that one user shares with the server.
+    pub memory_bytes_per_user: u64,
+    /// Jobs that are known.
+    pub jobs: usize,
+    /// Jobs of one user that are known.
+    pub jobs_per_user: usize,
+    /// Connections that are being set up.
+    pub pending: Places,
+    /// Sessions of control.
+    pub control: Places,
+}
+
+impl Limits {
+    /// The limits of a process that may use so many descriptors, of which `kept` are the store's, and so much memory.
+    /// The error says which configured limit is beyond what the descriptors allow.
+    pub fn settle(config: &LimitsConfig, descriptors: u64, kept: u64, memory_bytes: u64) -> Result<Self, String> {
+        let part = |of: u64, least: u64, most: u64| (descriptors / of).clamp(least, most) as usize;
+        let pending = Places {
+            operators: part(128, 8, 64),
+            users: part(32, 16, 512),
+            per_user: part(128, 8, 64),
+            addresses: part(64, 16, 256),
+            per_address: part(128, 8, 32),
+            keyed: 1,
+        };
+        let control = Places {
+            operators: part(256, 4, 32),
+            users: part(64, 8, 128),
+            per_user: 8,
+            addresses: 1,
+            per_address: 1,
+            keyed: part(256, 4, 32),
+        };
+        let set_up = PENDING_DESCRIPTORS * pending.total() as u64 + control.total() as u64;
+        let room = descriptors.saturating_sub(OWN_DESCRIPTORS + kept + set_up).max(1);
+        let connections = config.connections.unwrap_or(room);
+        if connections > room {
+            return Err(format!("limits.connections is {connections}, and {descriptors} descriptors leave {room}"));
+        }
+        let memory = config.memory.map_or(memory_bytes / MEMORY_PART, |bytes| bytes.0);
+        let jobs = config.jobs.unwrap_or(JOBS);
+        let limits = Self {
+            connections,
+            connections_per_user: config.connections_per_user.unwrap_or(connections.div_ceil(2)),
+            memory_bytes: memory,
+            memory_bytes_per_user: config.memory_per_user.map_or(memory.div_ceil(2), |bytes| bytes.0),
+            jobs: jobs as usize,
+            jobs_per_user: config.jobs_per_user.unwrap_or(JOBS_PER_USER.min(jobs)) as usize,
+            pending,
+            control,
+        };
+        let named = [
+            ("connections", limits.connections),
+            ("connections_per_user", limits.connections_per_user),
+            ("memory", limits.memory_bytes),
+            ("memory_per_user", limits.memory_bytes_per_user),
+            ("jobs", limits.jobs as u64),
+            ("jobs_per_user", limits.jobs_per_user as u64),
+        ];
+        match named.iter().find(|(_, value)| *value == 0) {
+            Some((name, _)) => Err(format!("limits.{name} must be at least 1")),
+            None => Ok(limits),
+        }
+    }
+}
+
+/// Descriptors that the store keeps open: `objects` of files, those of its database, and some of each target.
+pub fn descriptors_of_store(objects: usize, targets: usize) -> u64 {
+    (objects + isonomia_store::DATABASE_FILES_MAX) as u64 + TARGET_DESCRIPTORS * targets as u64
+}
+
+/// Raises the limit of descriptors as far as the system lets this process; gives what it is then.
+pub fn raise_descriptors() -> u64 {
+    let had = getrlimit(Resource::Nofile);
+    if had.current != had.maximum
+        && let Err(errno) = setrlimit(Resource::Nofile, Rlimit { current: had.maximum, maximum: had.maximum })
+    {
+        tracing::warn!(%errno, current = had.current, maximum = had.maximum, "cannot raise the limit of descriptors");
+    }
+    let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    if descriptors < DESCRIPTORS_WANTED {
+        tracing::warn!(descriptors, wanted = DESCRIPTORS_WANTED, "few descriptors (LimitNOFILE): few clients at once");
+    }
+    descriptors
+}
+
+/// Memory that this process may use: the machine's, or that of its control group where that is less.
+pub fn usable_memory_bytes() -> u64 {
+    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    // Of the unified hierarchy; each group is inside of all above it.
+    let group = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
+    let root = Path::new("/sys/fs/cgroup");
+    let limit = |dir: &Path| std::fs::read_to_string(root.join(dir).join("memory.max")).ok()?.trim().parse().ok();
+    let limits = Path::new(group.trim_start_matches('/')).ancestors().filter_map(limit);
+    total_of(&info).into_iter().chain(limits).min().unwrap_or(u64::MAX)
+}
+
+fn total_of(meminfo: &str) -> Option<u64> {
+    let rest = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    rest.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib << 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settle(config: &LimitsConfig, descriptors: u64) -> Result<Limits, String> {
+        Limits::settle(config, descriptors, descriptors / 4 + 131, 8 << 30)
+    }
+
+    #[test]
+    fn descriptors_are_shared_out_and_never_more_than_there_are() {
+        for descriptors in [1_024, 4_096, 20_000, 1 << 20] {
+            let limits = settle(&LimitsConfig::default(), descriptors).unwrap();
+            let set_up = 2 * limits.pending.total() + limits.control.total();
+            let all = limits.connections + set_up as u64 + descriptors / 4 + 131 + OWN_DESCRIPTORS;
+            assert_eq!(all, descriptors);
+            assert!(limits.connections > descriptors / 4, "{limits:?}");
+            assert_eq!(limits.connections_per_user, limits.connections.div_ceil(2));
+            assert_eq!(limits.memory_bytes, 2 << 30);
+        }
+    }
+
+    #[test]
+    fn the_configuration_decides_within_what_there_is() {
+        let config: LimitsConfig = toml::from_str("connections = 100\nmemory = \"1GiB\"\njobs = 10\n").unwrap();
+        let limits = settle(&config, 20_000).unwrap();
+        assert_eq!((limits.connections, limits.connections_per_user), (100, 50));
+        assert_eq!((limits.memory_bytes, limits.memory_bytes_per_user), (1 << 30, 1 << 29));
+        assert_eq!((limits.jobs, limits.jobs_per_user), (10, 10));
+        let refused = |text: &str| settle(&toml::from_str(text).unwrap(), 4_096).unwrap_err();
+        assert!(refused("connections = 5000").contains("limits.connections is 5000, and 4096 descriptors leave"));
+        assert_eq!(refused("jobs_per_user = 0"), "limits.jobs_per_user must be at least 1");
+    }
+
+    #[test]
+    fn the_memory_of_the_machine_is_known() {
+        assert_eq!(total_of("MemTotal:       24663228 kB\nMemFree: 1 kB\n"), Some(24_663_228 << 10));
+        assert!(usable_memory_bytes() < 1 << 50);
+    }
+}

@@ -1,0 +1,164 @@
+//! What each user takes of the server: connections, and the memory that they share with it.
+//!
+//! A user may have so many, and never more than are still free: so one user gets half, two a third each, and however
+//! many there are, the next one finds as much as each of them has. The server's own user and root, who could take
+//! everything anyhow, leave an eighth to the others.
+
+use crate::limits::Limits;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The part of everything that operators leave to users.
+const LEFT_BY_OPERATORS: u64 = 8;
+
+/// What is taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Taken {
+    connections: u64,
+    memory_bytes: u64,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Usage {
+    limits: Limits,
+    /// Of everybody, and of each user who has anything.
+    taken: Mutex<(Taken, HashMap<u32, Taken>)>,
+}
+
+/// A place of one connection; given back when dropped.
+#[derive(Debug)]
+pub struct Place {
+    usage: Arc<Usage>,
+    uid: u32,
+    memory_bytes: u64,
+}
+
+/// A user has as much as he may, or nothing is left.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "user {uid} has {has} {what} and may not have more: {most} at most (limits.{key}_per_user), and as many as are \
+     left, now {free} of {all} (limits.{key})"
+)]
+pub struct Exceeded {
+    uid: u32,
+    what: &'static str,
+    key: &'static str,
+    has: u64,
+    most: u64,
+    free: u64,
+    all: u64,
+}
+
+impl Exceeded {
+    /// Whether it is memory that was asked too much of, not connections.
+    pub fn is_memory(&self) -> bool {
+        self.key == "memory"
+    }
+}
+
+impl Usage {
+    /// Nothing is taken.
+    pub fn new(limits: Limits) -> Self {
+        Self { limits, taken: Mutex::default() }
+    }
+
+    fn taken(&self) -> MutexGuard<'_, (Taken, HashMap<u32, Taken>)> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for one more connection of `uid`, which shares so much memory.
+    pub fn take(self: &Arc<Self>, uid: u32, is_operator: bool, memory_bytes: u64) -> Result<Place, Exceeded> {
+        let limits = &self.limits;
+        let mut taken = self.taken();
+        let (all, users) = &mut *taken;
+        let has = users.get(&uid).copied().unwrap_or_default();
+        let check = |(what, key), has: u64, wants: u64, in_use: u64, most: u64, max: u64| {
+            let free = max.saturating_sub(in_use);
+            let fits = if is_operator {
+                in_use + wants <= max - max / LEFT_BY_OPERATORS
+            } else {
+                // The first of a user always fits, if anything is left.
+                wants <= free && has + wants <= most && (has == 0 || has + wants <= free)
+            };
+            if fits { Ok(()) } else { Err(Exceeded { uid, what, key, has, most, free, all: max }) }
+        };
+        let connections = ("connections", "connections");
+        let (most, max) = (limits.connections_per_user, limits.connections);
+        check(connections, has.connections, 1, all.connections, most, max)?;
+        let memory = ("bytes of shared memory", "memory");
+        let (most, max) = (limits.memory_bytes_per_user, limits.memory_bytes);
+        check(memory, has.memory_bytes, memory_bytes, all.memory_bytes, most, max)?;
+        for taken in [all, users.entry(uid).or_default()] {
+            taken.connections += 1;
+            taken.memory_bytes += memory_bytes;
+        }
+        drop(taken);
+        Ok(Place { usage: self.clone(), uid, memory_bytes })
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.usage.taken();
+        let (all, users) = &mut *taken;
+        let Some(own) = users.get_mut(&self.uid) else { return };
+        for taken in [all, &mut *own] {
+            taken.connections -= 1;
+            taken.memory_bytes -= self.memory_bytes;
+        }
+        if *own == Taken::default() {
+            users.remove(&self.uid);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::limits::LimitsConfig;
+
+    fn usage(text: &str) -> Arc<Usage> {
+        let config: LimitsConfig = toml::from_str(text).unwrap();
+        Arc::new(Usage::new(Limits::settle(&config, 20_000, 0, 8 << 30).unwrap()))
+    }
+
+    fn fill(usage: &Arc<Usage>, uid: u32) -> Vec<Place> {
+        std::iter::from_fn(|| usage.take(uid, false, 1).ok()).collect()
+    }
+
+    #[test]
+    fn one_user_gets_half_two_a_third_and_somebody_always_something() {
+        let usage = usage("connections = 120");
+        let first = fill(&usage, 1);
+        assert_eq!(first.len(), 60);
+        drop(first);
+        let (mut first, mut second) = (Vec::new(), Vec::new());
+        while let (Ok(a), Ok(b)) = (usage.take(1, false, 1), usage.take(2, false, 1)) {
+            first.push(a);
+            second.push(b);
+        }
+        assert!((39..=41).contains(&first.len()), "{}", first.len());
+        let third = fill(&usage, 3);
+        assert!((19..=21).contains(&third.len()), "{}", third.len());
+        let rest: Vec<Vec<Place>> = (4..100).map(|uid| fill(&usage, uid)).take_while(|got| !got.is_empty()).collect();
+        assert!(rest.len() >= 5, "{} more users got something", rest.len());
+        drop((first, second, third, rest));
+        assert_eq!(*usage.taken(), (Taken::default(), HashMap::new()));
+    }
+
+    #[test]
+    fn operators_leave_something_and_memory_is_counted_apart() {
+        let usage = usage("connections = 80\nmemory = \"1000B\"\nmemory_per_user = \"300B\"");
+        let own: Vec<_> = std::iter::from_fn(|| usage.take(0, true, 0).ok()).collect();
+        assert_eq!(own.len(), 70);
+        assert!(usage.take(5, false, 0).is_ok());
+        drop(own);
+        let _place = usage.take(5, false, 200).unwrap();
+        let error = usage.take(5, false, 200).unwrap_err();
+        assert!(error.is_memory());
+        let text = error.to_string();
+        assert!(text.contains("user 5 has 200 bytes of shared memory") && text.contains("300 at most"), "{text}");
+        assert!(text.contains("limits.memory_per_user") && text.contains("800 of 1000"), "{text}");
+    }
+}

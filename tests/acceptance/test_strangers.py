@@ -1,6 +1,8 @@
 """Clients that break the rules: the connection is closed with a reason in the log, memory stays bounded, and
 well-behaved programs do not notice."""
 
+import errno
+import os
 import random
 import resource
 import socket
@@ -47,8 +49,8 @@ class Strangers(Case):
         self.assertTrue(wire.is_welcome(connection))
         return connection, memory
 
-    def post(self, connection, memory, slot, header, posted):
-        memory.post(slot, header, posted)
+    def post(self, connection, memory, slot, header, posted, names=b""):
+        memory.post(slot, header, posted, names)
         # The server may have left the memory to its bell.
         connection.sendall(b"\0")
 
@@ -63,11 +65,26 @@ class Strangers(Case):
     def test_a_faultless_stranger_is_served(self):
         stream = self.stream()
         stream.sendall(wire.request())
-        seq, errno = struct.unpack("<QI", wire.receive(stream, 32)[:12])
-        self.assertEqual((seq, errno), (1, 0))
+        self.assertEqual((1, 0), struct.unpack("<QI", wire.receive(stream, 32)[:12]))
         connection, memory = self.memory()
         self.post(connection, memory, 0, wire.request(), 1)
         wait_for(lambda: memory.is_done(0))
+
+    def test_who_may_not_ask_for_others_reads_nothing_by_saying_that_it_is_executed(self):
+        if os.geteuid() != 0:
+            self.skipTest("only root can become another user")
+        self.shared.run("bash", "-c", f"cd {PREFIX}; chmod 755 .; echo secret > program; chmod 711 program")
+        header = wire.request(op=wire.OP_OPEN, access=wire.ACCESS_READ | wire.ACCESS_EXECUTE, path_len=len(b"program"))
+        for user, expected in [(0, 0), (12345, errno.EACCES)]:
+            with self.subTest(user):
+                os.seteuid(user)
+                try:
+                    connection, memory = self.memory()
+                finally:
+                    os.seteuid(0)
+                self.post(connection, memory, 0, header, 1, b"program")
+                wait_for(lambda: memory.is_done(0))
+                self.assertEqual(expected, memory.errno(0))
 
     def test_setup_frames_that_are_wrong(self):
         good = wire.hello(wire.ROLE_CONTROL)
@@ -169,8 +186,8 @@ class Strangers(Case):
     def test_a_forged_capability_is_refused(self):
         stream = self.stream()
         stream.sendall(wire.request(op=wire.OP_READ, len=4096))
-        errno = struct.unpack("<QI", wire.receive(stream, 32)[:12])[1]
-        self.assertNotEqual(0, errno)
+        number = struct.unpack("<QI", wire.receive(stream, 32)[:12])[1]
+        self.assertNotEqual(0, number)
 
     def test_a_crowd_that_announces_set_up_frames(self):
         before = self.shared.resident_bytes()

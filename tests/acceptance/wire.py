@@ -14,7 +14,8 @@ ROLE_SHARED_MEMORY, ROLE_STREAM, ROLE_CONTROL = range(3)
 SETUP_LEN_MAX = 64 << 10
 
 REQUEST_MAGIC = int.from_bytes(b"iso1", "little")
-OP_GET_ATTR, OP_READ, OP_WRITE = 1, 6, 7
+OP_GET_ATTR, OP_OPEN, OP_READ, OP_WRITE = 1, 3, 6, 7
+ACCESS_READ, ACCESS_EXECUTE = 1, 4
 ROOT = 1
 
 SLOTS, SLOT_LEN = 4, 256 << 10
@@ -45,9 +46,9 @@ def hello(role, nonce=bytes(32), proof=bytes(32), job="stranger", version=VERSIO
     return frame(varint(version) + varint(role) + varint(client) + claims + nonce + proof + process)
 
 
-def request(op=OP_GET_ATTR, *, magic=REQUEST_MAGIC, flags=0, seq=1, ino=ROOT, offset=0, len=0, path_len=0, path2_len=0,
+def request(op=OP_GET_ATTR, *, magic=REQUEST_MAGIC, flags=0, seq=1, ino=ROOT, offset=0, len=0, access=0, path_len=0, path2_len=0,
             server=0, target=0, nanos=0):
-    head = struct.pack("<IHHQQQQQIIIIII", magic, op, flags, seq, ino, ROOT, 0, offset, len, 0, 0, 0, 0, 0)
+    head = struct.pack("<IHHQQQQQIIIIII", magic, op, flags, seq, ino, ROOT, 0, offset, len, access, 0, 0, 0, 0)
     times = struct.pack("<qII", 0, nanos, 0) * 2
     whole = head + times + struct.pack("<HHHH16x", path_len, path2_len, server, target)
     assert whole.__len__() == 128
@@ -127,8 +128,10 @@ class SharedMemory:
     def offer(self, connection, message=None):
         socket.send_fds(connection, [message or hello(ROLE_SHARED_MEMORY)], [self.descriptor])
 
-    def post(self, slot, header, posted):
+    def post(self, slot, header, posted, names=b""):
         at = 256 + 256 * slot
+        buffer = 4096 + SLOT_LEN * slot
+        self.memory[buffer : buffer + len(names)] = names
         self.memory[at + 128 : at + 256] = header
         self.memory[at : at + 4] = struct.pack("<I", 1)
         self.memory[0:4] = struct.pack("<I", posted)
@@ -136,6 +139,10 @@ class SharedMemory:
     def is_done(self, slot):
         at = 256 + 256 * slot
         return struct.unpack("<I", self.memory[at : at + 4])[0] == 2
+
+    def errno(self, slot):
+        at = 256 + 256 * slot + 64 + 8
+        return struct.unpack("<I", self.memory[at : at + 4])[0]
 
     def close(self):
         self.memory.close()

@@ -6,9 +6,18 @@ use fuser::{INodeNo, Request};
 use isonomia_client::{Ino, XattrHow};
 use rustix::io::Errno;
 
+/// What names begin with that the server knows. The kernel and programs ask for others all the time, such as
+/// `security.capability` whenever a program is executed: they need not wait for the server's refusal.
+const KNOWN: &[u8] = b"user.";
+
+fn check_known(name: &[u8]) -> Outcome<()> {
+    if name.starts_with(KNOWN) { Ok(()) } else { Err(Errno::OPNOTSUPP) }
+}
+
 impl MountedFiles {
     /// The value of `name` into `room`; gives its length, only that if there is no room.
     pub(crate) fn value(&self, request: &Request, ino: INodeNo, name: &[u8], room: &mut [u8]) -> Outcome<usize> {
+        check_known(name)?;
         self.permitted(request)?.get_xattr(Ino(ino.0), b"", false, name, room).map_err(|e| errno(&e))
     }
 
@@ -26,11 +35,13 @@ impl MountedFiles {
         value: &[u8],
         flags: i32,
     ) -> Outcome<()> {
+        check_known(name)?;
         let how = XattrHow::from_flags(flags).ok_or(Errno::INVAL)?;
         self.permitted(request)?.set_xattr(Ino(ino.0), b"", false, name, value, how).map_err(|e| errno(&e))
     }
 
     pub(crate) fn remove_value(&self, request: &Request, ino: INodeNo, name: &[u8]) -> Outcome<()> {
+        check_known(name)?;
         self.permitted(request)?.remove_xattr(Ino(ino.0), b"", false, name).map_err(|e| errno(&e))
     }
 }

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use isonomia_testbed::{TestServer, can_mount_for_all};
+use isonomia_testbed::{PREFIX, TestServer, can_mount, can_mount_for_all};
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -188,4 +188,58 @@ for mode in [0o111, 0o711, 0o755, 0o744, 0o710, 0o701, 0o610, 0o600]:
     );
     let runs = "run p111 12345 () done\nrun p111 12345 () that reads itself EIO\n";
     assert!(printed.is_none_or(|printed| printed.contains(runs)));
+}
+
+/// What becomes of the mode of one's own file.
+const SET_ID_BITS: &str = r#"
+def write(name): os.write(os.open(name, os.O_WRONLY), b"x")
+def truncate(name): os.truncate(name, 1)
+def cut(name): os.ftruncate(os.open(name, os.O_RDWR), 0)
+def over(name): os.open(name, os.O_WRONLY | os.O_TRUNC)
+def extend(name): os.ftruncate(os.open(name, os.O_RDWR), 100)
+def give(name): os.chown(name, -1, 777)
+def keep(name): os.chown(name, -1, 12345)
+def touch(name): os.utime(name)
+def share(name): os.chmod(name, stat.S_IMODE(os.stat(name).st_mode) | 0o040)
+for mode in [0o4755, 0o6755, 0o2755, 0o2745, 0o2666, 0o6666, 0o1644, 0o7777]:
+    for change in [write, truncate, cut, over, extend, give, keep, touch, share]:
+        name = f"{mode:o}-{change.__name__}"
+        make(name, 0o600, b"before"); os.chown(name, 12345, 12345); os.chmod(name, mode)
+        says(name, change, name, groups=(12345, 777))
+        print(f"{stat.S_IMODE(os.stat(name).st_mode):o}")
+"#;
+
+#[test]
+fn set_id_bits_go_when_linux_takes_them() {
+    let Some(expected) = compare("", SET_ID_BITS) else { return };
+    let server = TestServer::start();
+    let script = format!("{PROLOGUE}\nos.chmod('{PREFIX}', 0o755); os.chdir('{PREFIX}')\n{SET_ID_BITS}");
+    let preloaded = server.command("python3").args(["-c", &script]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&preloaded.stdout), expected, "{}", String::from_utf8_lossy(&preloaded.stderr));
+}
+
+/// As on file systems that have neither access control lists nor capabilities of files.
+#[test]
+fn attributes_that_are_not_the_users_are_refused() {
+    if !can_mount() {
+        return;
+    }
+    let server = TestServer::start();
+    let mount = server.mount("");
+    let script = r#"
+make("file", 0o644); os.mkdir("directory")
+acl = bytes.fromhex("02000000 01000600ffffffff 04000400ffffffff 20000400ffffffff")
+values = {"security.capability": bytes.fromhex("01000002 00200000 00000000 00000000 00000000"), "system.posix_acl_access": acl,
+          "system.posix_acl_default": acl, "trusted.a": b"x", "security.a": b"x"}
+def outcome(call, *arguments):
+    try: return call(*arguments)
+    except OSError as error: return errno.errorcode[error.errno]
+for name, value in values.items():
+    print(name, outcome(os.setxattr, "directory", name, value), outcome(os.getxattr, "file", name), outcome(os.removexattr, "directory", name))
+os.setxattr("file", "user.a", b"x"); print(os.listxattr("file"))
+"#;
+    let refused = |name| format!("{name} ENOTSUP ENOTSUP ENOTSUP\n");
+    let names =
+        ["security.capability", "system.posix_acl_access", "system.posix_acl_default", "trusted.a", "security.a"];
+    assert_eq!(python(mount.path(), script), format!("{}['user.a']\n", names.map(refused).concat()));
 }

@@ -12,7 +12,8 @@
 //!
 //! # What differs from a local file system
 //! * Access times are changed by `utimes` only. Times are the caller's (`now`): nothing here reads a clock.
-//! * Every write clears the set-id bits, root's too: it comes with a capability, not with a user.
+//! * Every write clears the set-id bits, root's too: it comes with a capability, not with a user. Set-group-id without
+//!   group execution is none, and stays.
 //! * The space in use is taken to be the size, holes included.
 //! * A symbolic link with an absolute text, or one that climbs above the root, cannot be followed here:
 //!   [`StoreError::Outside`] tells the client.

@@ -75,10 +75,11 @@ impl Caller<'_> {
     }
 }
 
-/// `mode` of a file that was written. Linux keeps the bits for root, and set-group-id without group execution for
-/// members of the group; here the writer is not known, and they go.
+/// `mode` of a file that was written: set-user-id goes, and set-group-id where it means something. Linux keeps both for
+/// root, and takes set-group-id without group execution from files that others than members of the group write; here the
+/// writer is not known.
 pub(crate) fn after_write(mode: u32) -> u32 {
-    mode & !(SET_UID | SET_GID)
+    if mode & GROUP_EXECUTE == 0 { mode & !SET_UID } else { mode & !(SET_UID | SET_GID) }
 }
 
 /// `mode` of a file of group `gid` that `caller` gives away: set-user-id goes, and set-group-id where it means

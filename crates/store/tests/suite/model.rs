@@ -353,13 +353,15 @@ impl World {
         (ours.map(|_| Answer::Nothing).map_err(|e| e.errno()), theirs.map(|()| Answer::Nothing))
     }
 
-    /// The store clears set-id bits whoever writes: so the reference does it here.
+    /// The store clears set-id bits whoever writes, but for set-group-id without group execution: so the reference does it
+    /// here.
     fn drop_set_id(&self, fd: &OwnedFd) {
         let fd = fd.try_clone().unwrap();
         let cleared = self.kernel(USERS[0], move || {
             let mode = rustix::fs::fstat(&fd)?.st_mode;
-            if FileType::from_raw_mode(mode) == FileType::RegularFile && mode & 0o6000 != 0 {
-                rustix::fs::fchmod(fd, Mode::from_raw_mode(mode & 0o1777))?;
+            let gone = if mode & 0o010 == 0 { 0o4000 } else { 0o6000 };
+            if FileType::from_raw_mode(mode) == FileType::RegularFile && mode & gone != 0 {
+                rustix::fs::fchmod(fd, Mode::from_raw_mode(mode & 0o7777 & !gone))?;
             }
             Ok(())
         });

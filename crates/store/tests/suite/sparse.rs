@@ -142,7 +142,10 @@ proptest! {
         let mut store = Store::open(&config).unwrap();
         let ours = open(&store, "f").ino;
         let local = std::fs::File::options().read(true).write(true).create_new(true).open(dir.path().join("local")).unwrap();
+        // What hosts call room that was set aside and never written to differs with the place.
+        let mut is_exact = targets == 1;
         for change in changes {
+            is_exact &= matches!(change, Change::Write(..) | Change::Space(_, _, SpaceChange::PunchHole) | Change::Resize(_));
             match change {
                 Change::Write(offset, len, byte) => {
                     let bytes = vec![byte; len as usize];
@@ -166,19 +169,18 @@ proptest! {
             let mut expected = vec![0; meta.len() as usize];
             local.read_exact_at(&mut expected, 0).unwrap();
             prop_assert_eq!(content(&store, ours), expected);
-            if targets > 1 {
+            prop_assert!(targets > 1 || blocks(&store, ours) == meta.blocks());
+            if !is_exact {
                 continue;
             }
-            prop_assert_eq!(blocks(&store, ours), meta.blocks());
-            for offset in (0..meta.len() + 4096).step_by(2048) {
-                for what in [Extent::Data, Extent::Hole] {
-                    let how = match what {
-                        Extent::Data => SeekFrom::Data(offset),
-                        Extent::Hole => SeekFrom::Hole(offset),
-                    };
-                    let expected = rustix::fs::seek(&local, how).map_err(|e| e.raw_os_error() as u32);
-                    prop_assert_eq!(store.seek(ours, offset, what).map_err(|e| e.errno()), expected, "{:?}", how);
-                }
+            // Within its last page an object ends where its last byte is, and the local file goes on.
+            for offset in (0..meta.len() + 4096).step_by(4096) {
+                let expected = [SeekFrom::Data(offset), SeekFrom::Hole(offset)]
+                    .map(|how| rustix::fs::seek(&local, how).map_err(|e| e.raw_os_error() as u32));
+                let actual = [Extent::Data, Extent::Hole]
+                    .map(|what| store.seek(ours, offset, what).map_err(|e| e.errno()));
+                prop_assert_eq!(actual[0], expected[0], "data from {}", offset);
+                prop_assert_eq!(actual[1].map(|at| at.div_ceil(4096)), expected[1].map(|at| at.div_ceil(4096)));
             }
         }
         // With stripes of one page each page stands for itself: none is skipped that has a byte in it.

@@ -36,10 +36,13 @@ impl Store {
     /// The attributes of the inode at `path`.
     pub fn get_attr(&self, caller: &Caller<'_>, at: Ino, path: &[u8], follow: bool) -> Result<Attr, StoreError> {
         if path.is_empty() {
-            return Ok(self.inode(at.0)?.attr());
+            return self.attr(&*self.inode(at.0)?);
         }
-        let _namespace = self.share_namespace();
-        Ok(self.resolve(caller, at.0, path, follow)?.attr())
+        let inode = {
+            let _namespace = self.share_namespace();
+            self.resolve(caller, at.0, path, follow)?
+        };
+        self.attr(&inode)
     }
 
     /// Changes attributes of the inode at `path`: all that `change` names, or, if one may not be, none.
@@ -72,7 +75,7 @@ impl Store {
             apply(caller, record, change, now);
             let _none = edit.commit()?;
         }
-        Ok(inode.attr())
+        self.attr(&inode)
     }
 
     /// Whether `caller` may do `mask` ([`crate::MAY_READ`] and so on; 0: exist) with the inode at `path`.

@@ -98,7 +98,7 @@ impl Store {
         }
         let inode = self.inode(ino.0)?;
         self.set_inode_size(&inode, size, now)?;
-        Ok(inode.attr())
+        self.attr(&inode)
     }
 
     /// Puts the file's bytes, size and times, and everything that was done to the namespace before, on stable
@@ -148,7 +148,10 @@ impl Store {
     /// Size and times of one file to the database, its mark out of it.
     pub(crate) fn flush_inode(&self, inode: &Arc<Inode>) -> Result<(), StoreError> {
         // No write may come between the size that is stored and the removal of the mark.
-        let _objects = inode.own_data();
+        let objects = inode.own_data();
+        if let Some(layout) = &inode.layout {
+            self.remember_blocks(inode, layout, &objects);
+        }
         let _namespace = self.own_namespace();
         if inode.has(UNLINKED) || !inode.has(MARKED) {
             self.unmark(inode.ino);
@@ -165,7 +168,7 @@ impl Store {
 
     /// What must be known before the first byte changes: that the size in the database is not to be trusted, and
     /// that set-id bits are gone. The caller holds the inode's data lock.
-    fn before_write(&self, inode: &Arc<Inode>, now: Timestamp) -> Result<(), StoreError> {
+    pub(crate) fn before_write(&self, inode: &Arc<Inode>, now: Timestamp) -> Result<(), StoreError> {
         if inode.flags() & (MARKED | SET_ID | RECLAIMED) == MARKED {
             return Ok(());
         }
@@ -264,6 +267,7 @@ impl Store {
             }
             failure = error.map(|e| self.object_error(objects.id, layout, at.index, e));
         }
+        inode.space.forget();
         if done > 0 {
             inode.grow(offset + done as u64);
             inode.touch(now);
@@ -274,7 +278,7 @@ impl Store {
         }
     }
 
-    fn object_error(&self, id: ObjectsId, layout: &Layout, index: usize, errno: Errno) -> StoreError {
+    pub(crate) fn object_error(&self, id: ObjectsId, layout: &Layout, index: usize, errno: Errno) -> StoreError {
         if errno == Errno::NOSPC {
             self.reserve.look();
         }

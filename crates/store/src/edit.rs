@@ -1,13 +1,13 @@
 //! One atomic change of the namespace: first the database, then, if it accepted, memory.
 
 use crate::database::{Change, Entry, Mark};
-use crate::inode::{Inode, MARKED, RECLAIMED, UNLINKED};
+use crate::inode::{Inode, MARKED, MAY_BE_NAMED, RECLAIMED, UNLINKED};
 use crate::object::ObjectsId;
 use crate::record::{Body, Record};
 use crate::{Numbers, Store, StoreError};
 use isonomia_proto::fs::{FileKind, Layout, Timestamp};
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
 
 /// Numbers are reserved in the database so many at a time; a stop of the server skips the rest.
 const NUMBERS_RESERVED: u64 = 1 << 16;
@@ -31,6 +31,8 @@ struct Update {
     touched: i64,
     new: bool,
     gone: bool,
+    /// It has its first name, and with it a record.
+    named: bool,
 }
 
 struct NameChange {
@@ -75,7 +77,14 @@ impl Edit<'_> {
                 // Before the record: a write in between is then folded in and stays visible too.
                 let touched = inode.touched();
                 let record = inode.current();
-                self.updates.push(Update { inode: inode.clone(), record, touched, new: false, gone: false });
+                self.updates.push(Update {
+                    inode: inode.clone(),
+                    record,
+                    touched,
+                    new: false,
+                    gone: false,
+                    named: false,
+                });
                 self.updates.len() - 1
             }
         };
@@ -92,7 +101,7 @@ impl Edit<'_> {
     pub fn create(&mut self, ino: u64, record: Record) -> Arc<Inode> {
         let inode = Arc::new(Inode::new(ino, record.clone()));
         let touched = inode.touched();
-        self.updates.push(Update { inode: inode.clone(), record, touched, new: true, gone: false });
+        self.updates.push(Update { inode: inode.clone(), record, touched, new: true, gone: false, named: false });
         inode
     }
 
@@ -104,6 +113,12 @@ impl Edit<'_> {
     /// Takes `name` out of `dir`.
     pub fn leave(&mut self, dir: &Inode, name: &[u8]) {
         self.names.push(NameChange { dir: dir.ino, name: name.to_vec(), entry: None });
+    }
+
+    /// Says that `inode`, which was created without a name, has one now.
+    pub fn name_first(&mut self, inode: &Arc<Inode>) {
+        self.record(inode);
+        self.updates.iter_mut().filter(|u| u.inode.ino == inode.ino).for_each(|u| u.named = true);
     }
 
     /// Takes one name away from `inode`; a directory goes with its only one.
@@ -167,6 +182,15 @@ impl Edit<'_> {
                 } else if record.has_xattrs {
                     self.change.remove_xattrs(inode.ino)?;
                 }
+            } else if update.named {
+                self.change.put_record(inode.ino, record);
+                self.change.remove_orphan(record.objects);
+                if record.has_xattrs {
+                    self.change.remove_nameless(inode.ino);
+                }
+                if inode.has(MARKED) {
+                    self.change.put_mark(inode.ino, Mark::Written);
+                }
             } else if !inode.has(UNLINKED) {
                 self.change.put_record(inode.ino, record);
             }
@@ -186,9 +210,15 @@ impl Edit<'_> {
         let mut gone = Vec::new();
         for update in self.updates {
             let objects = update.may_have_objects();
-            let Update { inode, record, touched, new, gone: without_name } = update;
+            let Update { inode, record, touched, new, gone: without_name, named } = update;
             inode.replace(record);
             inode.forget_touch(touched);
+            if named {
+                inode.clear(UNLINKED | MAY_BE_NAMED);
+                if inode.has(MARKED) {
+                    store.marked.lock().unwrap_or_else(PoisonError::into_inner).insert(inode.ino);
+                }
+            }
             if new {
                 store.inodes.put(inode.ino, inode.clone());
             }

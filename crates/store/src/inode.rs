@@ -6,7 +6,8 @@
 
 use crate::StoreError;
 use crate::object::ObjectsId;
-use crate::record::{Body, Record};
+use crate::record::{BLOCKS_UNKNOWN, Body, Record};
+use crate::sparse::Space;
 use isonomia_proto::fs::{Attr, Layout, Timestamp};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
@@ -24,6 +25,9 @@ pub(crate) const SET_ID: u8 = 8;
 /// Object files may exist.
 pub(crate) const OBJECTS: u8 = 16;
 
+/// It was created without a name, and may be given one.
+pub(crate) const MAY_BE_NAMED: u8 = 32;
+
 pub(crate) struct Inode {
     pub ino: u64,
     pub generation: u32,
@@ -36,6 +40,8 @@ pub(crate) struct Inode {
     /// Writes and reads share it; appends, truncation, opening objects, and flushing own it.
     pub data: RwLock<Objects>,
     size: AtomicU64,
+    /// What the objects take.
+    pub space: Space,
     /// Time of the last write since the record was last changed, ns since the epoch; [`UNTOUCHED`] for none.
     touched: AtomicI64,
     flags: AtomicU8,
@@ -83,6 +89,7 @@ impl Inode {
             refs: AtomicU32::new(0),
             data: RwLock::new(objects),
             size: AtomicU64::new(record.size),
+            space: Space::of(record.blocks),
             touched: AtomicI64::new(UNTOUCHED),
             flags: AtomicU8::new(flags),
             record: RwLock::new(record),
@@ -144,15 +151,16 @@ impl Inode {
         let mut record = self.record().clone();
         self.fold(&mut record.size, &mut record.mtime, &mut record.ctime);
         record.has_objects = self.has(OBJECTS);
+        record.blocks = self.space.blocks().unwrap_or(BLOCKS_UNKNOWN);
         record
     }
 
+    /// Without what a file's objects take since it was last flushed: see [`crate::Store::attr`].
     pub fn attr(&self) -> Attr {
         let record = self.record();
         let mut attr = record.attr(self.ino);
         if let Body::Regular(_) = record.body {
             self.fold(&mut attr.size_bytes, &mut attr.mtime, &mut attr.ctime);
-            attr.blocks = attr.size_bytes.div_ceil(512);
         }
         attr
     }

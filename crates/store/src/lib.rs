@@ -14,7 +14,8 @@
 //! * Access times are changed by `utimes` only. Times are the caller's (`now`): nothing here reads a clock.
 //! * Every write clears the set-id bits, root's too: it comes with a capability, not with a user. Set-group-id without
 //!   group execution is none, and stays.
-//! * The space in use is taken to be the size, holes included.
+//! * The space in use (`st_blocks`) is that of the objects on their hosts, and where a host does not tell its holes a file
+//!   is one piece of data.
 //! * A symbolic link with an absolute text, or one that climbs above the root, cannot be followed here:
 //!   [`StoreError::Outside`] tells the client.
 //! * Fifos, sockets, and device nodes exist as names; opening one fails with `ENXIO`.
@@ -52,7 +53,7 @@
 //!
 //! # Where what is
 //! `walk` goes from paths to inodes; `namespace`, `rename`, `open`, `attr`, and `xattr` change metadata through `edit`,
-//! one atomic change of database and memory; `data` moves bytes through `object`, `resize` cuts and extends, `removal`
+//! one atomic change of database and memory; `data` moves bytes through `object`, `sparse` knows of holes, `resize` cuts and extends, `removal`
 //! removes; `database` documents the bytes on disk, `premises` the directories around them, `recovery` what happens after
 //! an unclean stop.
 
@@ -80,6 +81,7 @@ mod removal;
 mod rename;
 mod reserve;
 mod resize;
+mod sparse;
 mod walk;
 mod xattr;
 
@@ -93,6 +95,7 @@ pub use namespace::LINKS_MAX;
 pub use open::{OpenHow, Opened};
 pub use permission::{Caller, MAY_EXECUTE, MAY_READ, MAY_WRITE};
 pub use rename::RenameHow;
+pub use sparse::{Extent, SpaceChange};
 pub use walk::SYMLINKS_MAX;
 pub use xattr::{XATTRS_BYTES_MAX, XattrHow};
 
@@ -108,6 +111,7 @@ use removal::Removal;
 use reserve::Reserve;
 use siphasher::sip::SipHasher13;
 use std::collections::HashSet;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The version of everything on disk; see `database` and `premises`.
@@ -130,6 +134,8 @@ pub struct Store {
     targets: Targets,
     reserve: Reserve,
     removal: Removal,
+    /// How often blocks of a file were counted: no two counts have the same number.
+    counts: AtomicU64,
     /// Inodes that the database has a mark for.
     marked: Mutex<HashSet<u64>>,
     _premises: Premises,

@@ -2,7 +2,7 @@
 
 use crate::database::Entry;
 use crate::edit::Gone;
-use crate::inode::{Inode, UNLINKED};
+use crate::inode::{Inode, MAY_BE_NAMED, UNLINKED};
 use crate::object::ObjectsId;
 use crate::permission::{self, STICKY};
 use crate::record::{Body, Record};
@@ -12,6 +12,7 @@ use isonomia_proto::PATH_LEN_MAX;
 use isonomia_proto::fs::{Attr, FileKind, MODE_PERMISSION_MASK, Timestamp};
 use isonomia_units::Ino;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Hard links to one inode at most, as in ext4.
 pub const LINKS_MAX: u32 = 65_000;
@@ -95,16 +96,16 @@ impl Store {
         if place.slash && new.kind != FileKind::Directory {
             return Err(StoreError::NotFound);
         }
-        Ok(self.create(&mut namespace, caller, &place.dir, name, new, now)?.attr())
+        Ok(self.create(&mut namespace, caller, &place.dir, Some(name), new, now)?.attr())
     }
 
-    /// Creates an inode with a name that is free.
+    /// Creates an inode with a name that is free; or a regular file without one, and with one reference.
     pub(crate) fn create(
         &self,
         numbers: &mut Numbers,
         caller: &Caller<'_>,
         dir: &Arc<Inode>,
-        name: &[u8],
+        name: Option<&[u8]>,
         new: NewInode,
         now: Timestamp,
     ) -> Result<Arc<Inode>, StoreError> {
@@ -124,7 +125,7 @@ impl Store {
         let is_dir = new.kind == FileKind::Directory;
         let record = Record {
             mode: new.kind.mode_bits() | bits,
-            nlink: if is_dir { 2 } else { 1 },
+            nlink: if is_dir { 2 } else { u32::from(name.is_some()) },
             uid,
             gid,
             size: new.text.len() as u64,
@@ -134,17 +135,27 @@ impl Store {
             ctime: now,
             generation: self.generation,
             objects: ObjectsId { number: ino, generation: self.generation },
+            blocks: 0,
             has_objects: false,
             has_xattrs: false,
             body: match new.kind {
                 FileKind::Regular => Body::Regular(self.placement.choose()),
-                FileKind::Directory => Body::Directory { parent: dir.ino, name: name.into() },
+                FileKind::Directory => Body::Directory { parent: dir.ino, name: name.unwrap_or_default().into() },
                 FileKind::Symlink => Body::Symlink(new.text),
                 FileKind::Fifo | FileKind::CharDevice | FileKind::BlockDevice | FileKind::Socket => Body::Node,
             },
         };
         let mut edit = self.edit();
         let inode = edit.create(ino, record);
+        let Some(name) = name else {
+            inode.refs.store(1, Relaxed);
+            inode.set(UNLINKED);
+            if let Some(layout) = &inode.layout {
+                edit.orphan(inode.record().objects, layout);
+            }
+            let Gone(_) = edit.commit()?;
+            return Ok(inode);
+        };
         edit.enter(dir, name, ino, new.kind);
         edit.touch_dir(dir, now);
         if is_dir {
@@ -154,7 +165,8 @@ impl Store {
         Ok(inode)
     }
 
-    /// Gives the inode at `path` the second name `path2`, and tells its attributes.
+    /// Gives the inode at `path` the second name `path2`, or the file without a name that `at` is its first one, and tells
+    /// its attributes.
     #[expect(clippy::too_many_arguments, reason = "two places, as in linkat(2)")]
     pub fn link(
         &self,
@@ -166,11 +178,15 @@ impl Store {
         path2: &[u8],
         now: Timestamp,
     ) -> Result<Attr, StoreError> {
+        // Its size and times are about to be looked at, and its data lock comes before that of the namespace.
+        let unnamed = path.is_empty().then(|| self.inode(at.0)).transpose()?.filter(|inode| inode.has(MAY_BE_NAMED));
+        let objects = unnamed.as_ref().map(|inode| inode.own_data());
         let namespace = self.own_namespace();
         let inode = self.resolve(caller, at.0, path, follow)?;
         let place = self.place(caller, at2.0, path2)?;
         let (Last::Name(name), None) = (&place.last, self.entry_at(&place)?) else { return Err(StoreError::Exists) };
-        if place.slash || place.dir.has(UNLINKED) || inode.has(UNLINKED) {
+        let is_named = !inode.has(UNLINKED) || inode.has(MAY_BE_NAMED);
+        if place.slash || place.dir.has(UNLINKED) || !is_named {
             return Err(StoreError::NotFound);
         }
         caller.may_add(&place.dir.record())?;
@@ -188,9 +204,13 @@ impl Store {
         record.ctime = now;
         edit.enter(&place.dir, name, inode.ino, kind);
         edit.touch_dir(&place.dir, now);
+        if inode.has(UNLINKED) {
+            edit.name_first(&inode);
+        }
         let Gone(_) = edit.commit()?;
         drop(namespace);
-        Ok(inode.attr())
+        drop(objects);
+        self.attr(&inode)
     }
 
     /// Removes the name of what is not a directory.

@@ -1,6 +1,6 @@
 //! Opening and creating files, and the references of sessions.
 
-use crate::inode::{Inode, MARKED, UNLINKED};
+use crate::inode::{Inode, MARKED, MAY_BE_NAMED, UNLINKED};
 use crate::namespace::NewInode;
 use crate::permission::{MAY_EXECUTE, MAY_READ, MAY_WRITE};
 use crate::record::Body;
@@ -26,6 +26,9 @@ pub struct OpenHow {
     pub directory: bool,
     /// Fail at a symbolic link at the end.
     pub no_follow: bool,
+    /// Create a file without a name in the directory that the path leads to (`O_TMPFILE`). It goes with its last
+    /// reference, unless `exclusive` is unset and [`Store::link`] gives it a name before.
+    pub unnamed: bool,
     /// Ask for the identity only (`O_PATH`): no permission on the inode is needed, and the capability allows nothing.
     pub path_only: bool,
     /// Permission bits of a new file; the umask is already applied.
@@ -57,7 +60,9 @@ impl Store {
         how: &OpenHow,
         now: Timestamp,
     ) -> Result<Opened, StoreError> {
-        let (inode, created) = if how.create {
+        let (inode, created) = if how.unnamed {
+            (self.create_unnamed(caller, at, path, how, now)?, true)
+        } else if how.create {
             self.open_or_create(caller, at, path, how, now)?
         } else {
             self.find(caller, at, path, how)?
@@ -73,7 +78,7 @@ impl Store {
         let allowed = if how.path_only { 0 } else { how.access & (access::READ | access::WRITE) };
         Ok(Opened {
             ino: Ino(inode.ino),
-            attr: inode.attr(),
+            attr: self.attr(&inode)?,
             layout: inode.layout.clone(),
             created,
             capability: self.sealer.seal(inode.ino, inode.generation, allowed),
@@ -112,7 +117,7 @@ impl Store {
         if let (None, Last::Name(name)) = (&existing, &place.last) {
             let bits = how.mode & MODE_PERMISSION_MASK;
             let new = NewInode { kind: FileKind::Regular, bits, rdev: 0, text: [].into() };
-            let inode = self.create(&mut namespace, caller, &place.dir, name, new, now)?;
+            let inode = self.create(&mut namespace, caller, &place.dir, Some(name), new, now)?;
             take_reference(&inode)?;
             return Ok((inode, true));
         }
@@ -123,6 +128,31 @@ impl Store {
         check_open(caller, &inode, how)?;
         take_reference(&inode)?;
         Ok((inode, false))
+    }
+
+    fn create_unnamed(
+        &self,
+        caller: &Caller<'_>,
+        at: Ino,
+        path: &[u8],
+        how: &OpenHow,
+        now: Timestamp,
+    ) -> Result<Arc<Inode>, StoreError> {
+        if how.access & access::WRITE == 0 || how.create || how.path_only {
+            return Err(StoreError::Invalid);
+        }
+        let mut namespace = self.own_namespace();
+        let dir = self.resolve(caller, at.0, path, !how.no_follow)?;
+        if !dir.record().is_dir() {
+            return Err(StoreError::NotDirectory);
+        }
+        let bits = how.mode & MODE_PERMISSION_MASK;
+        let new = NewInode { kind: FileKind::Regular, bits, rdev: 0, text: [].into() };
+        let inode = self.create(&mut namespace, caller, &dir, None, new, now)?;
+        if !how.exclusive {
+            inode.set(MAY_BE_NAMED);
+        }
+        Ok(inode)
     }
 
     /// Takes one more reference to an inode that is open already.

@@ -14,7 +14,8 @@
 //! | 72 | 4 | generation of the inode |
 //! | 76 | 4 | generation of the objects of a regular file |
 //! | 80 | 8 | number of the objects of a regular file |
-//! | 88 | … | regular file: layout ([`Layout::encode`]); directory: parent inode (8), own name; symbolic link: text |
+//! | 88 | 8 | blocks of 512 bytes that the objects of a regular file take, or all ones if that is not known |
+//! | 96 | … | regular file: layout ([`Layout::encode`]); directory: parent inode (8), own name; symbolic link: text |
 //!
 //! Integers are little-endian.
 
@@ -22,7 +23,9 @@ use crate::object::ObjectsId;
 use isonomia_proto::fs::{Attr, FileKind, Layout, Timestamp};
 use std::sync::Arc;
 
-const FIXED_LEN: usize = 88;
+const FIXED_LEN: usize = 96;
+/// In [`Record::blocks`]: nobody has counted since the file was written to.
+pub(crate) const BLOCKS_UNKNOWN: u64 = u64::MAX;
 const FLAG_OBJECTS: u32 = 1;
 const FLAG_XATTRS: u32 = 2;
 /// What a directory says its size is; its entries live in the database.
@@ -43,6 +46,8 @@ pub(crate) struct Record {
     pub generation: u32,
     /// Which objects are the file's; of no meaning for other inodes.
     pub objects: ObjectsId,
+    /// Blocks of 512 bytes that the objects take, or [`BLOCKS_UNKNOWN`]; of no meaning for other inodes.
+    pub blocks: u64,
     /// Object files may exist; while this is false removing the inode touches no target.
     pub has_objects: bool,
     /// It has extended attributes; while this is false nothing looks for any.
@@ -76,11 +81,14 @@ impl Record {
         matches!(self.body, Body::Directory { .. })
     }
 
-    /// The space in use is taken for the size: counting the blocks of sparse objects would cost a call on every
-    /// target.
+    /// With the blocks of a regular file only if they are known.
     pub fn attr(&self, ino: u64) -> Attr {
         let size_bytes = if self.is_dir() { DIRECTORY_SIZE_BYTES } else { self.size };
-        let blocks = if self.kind() == FileKind::Regular || self.is_dir() { size_bytes.div_ceil(512) } else { 0 };
+        let blocks = match &self.body {
+            Body::Regular(_) if self.blocks != BLOCKS_UNKNOWN => self.blocks,
+            Body::Directory { .. } => size_bytes.div_ceil(512),
+            _ => 0,
+        };
         Attr {
             ino,
             size_bytes,
@@ -112,6 +120,7 @@ impl Record {
             out.extend_from_slice(&field.to_le_bytes());
         }
         out.extend_from_slice(&self.objects.number.to_le_bytes());
+        out.extend_from_slice(&self.blocks.to_le_bytes());
         match &self.body {
             Body::Regular(layout) => layout.encode(&mut out),
             Body::Directory { parent, name } => {
@@ -152,6 +161,7 @@ impl Record {
             ctime: time(2)?,
             generation: u32_at(72),
             objects: ObjectsId { number: u64_at(80), generation: u32_at(76) },
+            blocks: u64_at(88),
             has_objects: u32_at(68) & FLAG_OBJECTS != 0,
             has_xattrs: u32_at(68) & FLAG_XATTRS != 0,
             body,
@@ -180,7 +190,7 @@ mod tests {
             Just((FileKind::Socket, Body::Node)),
         ];
         let time = (any::<i64>(), 0u32..1_000_000_000).prop_map(|(s, n)| Timestamp::new(s, n).unwrap());
-        let words = (any::<[u32; 5]>(), any::<[u64; 3]>(), any::<[bool; 2]>(), 0u32..0o10000);
+        let words = (any::<[u32; 5]>(), any::<[u64; 4]>(), any::<[bool; 2]>(), 0u32..0o10000);
         (words, [time.clone(), time.clone(), time], body).prop_map(
             |((ids, wide, [has_objects, has_xattrs], bits), [atime, mtime, ctime], (kind, body))| Record {
                 mode: kind.mode_bits() | bits,
@@ -194,6 +204,7 @@ mod tests {
                 ctime,
                 generation: ids[3],
                 objects: ObjectsId { number: wide[2], generation: ids[4] },
+                blocks: wide[3],
                 has_objects,
                 has_xattrs,
                 body,

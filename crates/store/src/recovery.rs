@@ -15,7 +15,7 @@ use crate::inode::Inode;
 use crate::object::{DIRECTORIES, ObjectsId, Targets, file_size, is_volatile};
 use crate::placement::Placement;
 use crate::premises::Premises;
-use crate::record::{Body, Record};
+use crate::record::{BLOCKS_UNKNOWN, Body, Record};
 use crate::removal::Removal;
 use crate::reserve::Reserve;
 use crate::{Numbers, OpenError, Store, StoreConfig, StoreError};
@@ -23,6 +23,7 @@ use isonomia_proto::fs::{FileKind, MODE_PERMISSION_MASK, Timestamp};
 use isonomia_units::Ino;
 use siphasher::sip::SipHasher13;
 use std::collections::HashSet;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, RwLock};
 
 /// Files whose objects are known at a time at most, when those that nobody knows are looked for.
@@ -69,6 +70,7 @@ impl Store {
             removal: Removal::new(targets.are_volatile()? && is_volatile(&premises.dir, &config.dir)?),
             targets,
             reserve,
+            counts: AtomicU64::new(0),
             marked: Mutex::new(HashSet::new()),
             db,
             _premises: premises,
@@ -90,6 +92,7 @@ fn create_root(db: &Database, config: &StoreConfig, generation: u32, now: Timest
         ctime: now,
         generation,
         objects: ObjectsId { number: Ino::ROOT.0, generation },
+        blocks: 0,
         has_objects: false,
         has_xattrs: false,
         body: Body::Directory { parent: Ino::ROOT.0, name: Arc::from([]) },
@@ -149,6 +152,7 @@ fn recover_marked(db: &Database, targets: &Targets) -> Result<usize, StoreError>
 /// Objects can be longer than the record says, and never shorter unless the bytes that they lack are zeros.
 fn take_from_objects(record: &mut Record, targets: &Targets) -> Result<(), StoreError> {
     let Body::Regular(layout) = &record.body else { return Ok(()) };
+    record.blocks = BLOCKS_UNKNOWN;
     for index in 0..layout.targets.len() {
         let Some(stat) = targets.stat_object(record.objects, layout, index)? else { continue };
         record.has_objects = true;

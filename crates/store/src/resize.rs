@@ -70,6 +70,7 @@ impl Store {
             self.unmark(inode.ino);
         }
         objects.become_those_of(new);
+        inode.space.forget();
         inode.resize(0);
         Ok(unused)
     }
@@ -121,6 +122,7 @@ impl Store {
         // Of several objects a power cut could bring some back whole once the mark is gone.
         let sync = layout.targets.len() > 1 && !self.removal.is_volatile && !inode.has(UNLINKED);
         self.targets.trim(objects.id, layout, size, sync)?;
+        inode.space.forget();
         objects.is_trimmed = true;
         if !inode.has(UNLINKED) {
             let mut change = self.db.change();
@@ -140,6 +142,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         if !objects.is_trimmed && inode.has(OBJECTS) {
             self.targets.trim(objects.id, layout, inode.size(), false)?;
+            inode.space.forget();
         }
         objects.is_trimmed = true;
         Ok(())

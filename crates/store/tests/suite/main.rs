@@ -10,4 +10,5 @@ mod operation;
 mod premises;
 mod scratch;
 mod space;
+mod sparse;
 mod xattrs;

@@ -126,6 +126,7 @@ impl World {
                     truncate,
                     directory: dir,
                     no_follow,
+                    unnamed: false,
                     path_only: false,
                     mode,
                 };

@@ -1,0 +1,301 @@
+//! Space below a file: which parts of it are data and which are holes, how much the holes save, and changing that.
+//!
+//! The host's file systems know, for objects are as sparse as what was written to them. What a host does not tell is taken
+//! to be data, as POSIX allows; what a host cannot do with the space of an object is refused.
+//!
+//! Asking the host at every `stat` would cost a call on each target. So an inode in memory remembers what was told
+//! ([`Space`]) until the file is written to again, and the record has what was true when it was flushed last.
+
+use crate::inode::{Inode, OBJECTS, Objects, RECLAIMED};
+use crate::object::{file_size, object_size, spot};
+use crate::{FILE_SIZE_MAX, Store, StoreError};
+use isonomia_proto::fs::{Attr, Layout, Timestamp};
+use isonomia_units::Ino;
+use rustix::fs::{FallocateFlags, SeekFrom};
+use rustix::io::Errno;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+/// Stripes that are looked at in search of the end of data; what lies beyond is taken to be data.
+const STRIPES_LOOKED_AT_MAX: usize = 1 << 16;
+/// Bytes of the blocks that `st_blocks` counts.
+const BLOCK_BYTES: u64 = 512;
+
+/// What becomes of the space below a part of a file: the modes of `fallocate(2)` that are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpaceChange {
+    /// Room is made for what will be written there. The file grows to the end of the part unless the size is kept.
+    Allocate {
+        /// The file does not grow.
+        keep_size: bool,
+    },
+    /// The part becomes a hole, as far as it lies within the file.
+    PunchHole,
+    /// The part becomes zeros for which there is room.
+    ZeroRange {
+        /// The file does not grow.
+        keep_size: bool,
+    },
+}
+
+/// What is sought from an offset on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Bytes that were written.
+    Data,
+    /// Bytes that were not; behind the last byte of a file there is a hole.
+    Hole,
+}
+
+/// How many blocks a file takes, as far as it is known.
+///
+/// One word: a count below [`Space::TICKETS`], [`Space::UNKNOWN`], or in between the ticket of somebody who is counting.
+/// A write in the meantime takes the ticket away, and the count with it.
+pub(crate) struct Space(AtomicU64);
+
+impl Space {
+    const UNKNOWN: u64 = u64::MAX;
+    const TICKETS: u64 = 1 << 63;
+
+    /// As a record has it.
+    pub fn of(blocks: u64) -> Self {
+        Self(AtomicU64::new(if blocks < Self::TICKETS { blocks } else { Self::UNKNOWN }))
+    }
+
+    /// The blocks, if known.
+    pub fn blocks(&self) -> Option<u64> {
+        Some(self.0.load(Acquire)).filter(|blocks| *blocks < Self::TICKETS)
+    }
+
+    /// After every change of the objects.
+    pub fn forget(&self) {
+        if self.0.load(Relaxed) != Self::UNKNOWN {
+            self.0.store(Self::UNKNOWN, Release);
+        }
+    }
+
+    /// Counts, and remembers the count unless the file was changed or somebody else began to count meanwhile.
+    fn count(&self, counts: &AtomicU64, count: impl FnOnce() -> Result<u64, StoreError>) -> Result<u64, StoreError> {
+        let ticket = Self::TICKETS | (counts.fetch_add(1, Relaxed) & (Self::TICKETS / 2 - 1));
+        let has_ticket = self.0.compare_exchange(Self::UNKNOWN, ticket, AcqRel, Relaxed).is_ok();
+        let counted = count();
+        if has_ticket {
+            let known = counted.as_ref().map_or(Self::UNKNOWN, |blocks| (*blocks).min(Self::TICKETS - 1));
+            let _ = self.0.compare_exchange(ticket, known, AcqRel, Relaxed);
+        }
+        counted
+    }
+}
+
+impl Store {
+    /// The attributes of an inode, with the space that it takes.
+    ///
+    /// The caller holds neither the namespace lock nor the inode's data lock.
+    pub(crate) fn attr(&self, inode: &Inode) -> Result<Attr, StoreError> {
+        let mut attr = inode.attr();
+        if let Some(layout) = &inode.layout {
+            attr.blocks = self.blocks(inode, layout)?;
+        }
+        Ok(attr)
+    }
+
+    fn blocks(&self, inode: &Inode, layout: &Layout) -> Result<u64, StoreError> {
+        match inode.space.blocks() {
+            Some(blocks) => Ok(blocks),
+            None => self.count_now(inode, layout, &inode.share_data()),
+        }
+    }
+
+    /// Counts the blocks of a file that is about to be flushed. Where that fails they stay unknown.
+    pub(crate) fn remember_blocks(&self, inode: &Inode, layout: &Layout, objects: &Objects) {
+        if inode.space.blocks().is_none() {
+            let _ = self.count_now(inode, layout, objects);
+        }
+    }
+
+    fn count_now(&self, inode: &Inode, layout: &Layout, objects: &Objects) -> Result<u64, StoreError> {
+        inode.space.count(&self.counts, || self.count_blocks(inode, layout, objects))
+    }
+
+    /// Asks the host for the space of all objects.
+    fn count_blocks(&self, inode: &Inode, layout: &Layout, objects: &Objects) -> Result<u64, StoreError> {
+        if !inode.has(OBJECTS) || inode.has(RECLAIMED) {
+            return Ok(0);
+        }
+        let mut blocks = 0;
+        for (index, open) in objects.open.iter().enumerate() {
+            let stat = match open {
+                Some(fd) => {
+                    let stat = rustix::fs::fstat(fd);
+                    Some(stat.map_err(|e| StoreError::host(&self.targets.path(objects.id, layout, index), e))?)
+                }
+                None => self.targets.stat_object(objects.id, layout, index)?,
+            };
+            blocks += stat.map_or(0, |stat| stat.st_blocks.max(0) as u64 * 512 / BLOCK_BYTES);
+        }
+        Ok(blocks)
+    }
+
+    /// Changes the space below `len` bytes at `offset`, on the strength of a capability that was verified.
+    ///
+    /// The change is alone: readers and writers see the file as before or as after it. When the storage is full a part
+    /// of it can be done.
+    pub fn change_space(
+        &self,
+        ino: Ino,
+        offset: u64,
+        len: u64,
+        how: SpaceChange,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        let end = offset.checked_add(len).filter(|end| *end <= FILE_SIZE_MAX).ok_or(StoreError::FileTooLarge)?;
+        if len == 0 {
+            return Err(StoreError::Invalid);
+        }
+        let inode = self.inode(ino.0)?;
+        let layout = inode.regular()?;
+        let mut objects = inode.own_data();
+        self.before_write(&inode, now)?;
+        self.check_objects(&inode, layout, &mut objects)?;
+        let grows = match how {
+            SpaceChange::Allocate { keep_size } | SpaceChange::ZeroRange { keep_size } => {
+                self.admit()?;
+                self.reserve.grow(len);
+                !keep_size && end > inode.size()
+            }
+            SpaceChange::PunchHole => false,
+        };
+        let changed = (0..layout.targets.len()).try_for_each(|index| {
+            let start = object_size(layout, index, offset);
+            let part_len = object_size(layout, index, end) - start;
+            if part_len == 0 {
+                return Ok(());
+            }
+            let creates = how != SpaceChange::PunchHole;
+            self.targets.open_object(&inode, layout, &mut objects, index, creates)?;
+            let Some(fd) = &objects.open[index] else { return Ok(()) };
+            let change = |flags| rustix::fs::fallocate(fd, flags, start, part_len);
+            let keep = if grows { FallocateFlags::empty() } else { FallocateFlags::KEEP_SIZE };
+            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let outcome = match how {
+                SpaceChange::Allocate { .. } => change(keep),
+                SpaceChange::PunchHole => change(punch),
+                // Not every host can do it at once. Nobody looks in between.
+                SpaceChange::ZeroRange { .. } => match change(FallocateFlags::ZERO_RANGE | keep) {
+                    Err(Errno::OPNOTSUPP) => change(punch).and_then(|()| change(keep)),
+                    other => other,
+                },
+            };
+            outcome.map_err(|errno| match errno {
+                Errno::OPNOTSUPP | Errno::NOSYS => StoreError::NotSupported,
+                errno => self.object_error(objects.id, layout, index, errno),
+            })
+        });
+        inode.space.forget();
+        if grows && changed.is_ok() {
+            inode.grow(end);
+        }
+        inode.touch(now);
+        changed
+    }
+
+    /// Where the next `what` begins, at `offset` or behind it; [`StoreError::NoDevice`] (ENXIO, as `lseek(2)` has it) if
+    /// `offset` is at the end of the file or beyond, or only a hole is left of it.
+    pub fn seek(&self, ino: Ino, offset: u64, what: Extent) -> Result<u64, StoreError> {
+        let inode = self.inode(ino.0)?;
+        let layout = inode.regular()?.clone();
+        let mut objects = inode.own_data();
+        let size = inode.size();
+        if offset >= size {
+            return Err(StoreError::NoDevice);
+        }
+        self.check_objects(&inode, &layout, &mut objects)?;
+        (0..layout.targets.len())
+            .try_for_each(|i| self.targets.open_object(&inode, &layout, &mut objects, i, false))?;
+        match what {
+            Extent::Data => self.next_data(&layout, &objects, offset, size),
+            Extent::Hole => self.next_hole(&layout, &objects, offset, size),
+        }
+    }
+
+    fn next_data(&self, layout: &Layout, objects: &Objects, offset: u64, size: u64) -> Result<u64, StoreError> {
+        let mut nearest = None;
+        for (index, open) in objects.open.iter().enumerate() {
+            let Some(fd) = open else { continue };
+            // Nothing of the object before this is at or behind `offset`.
+            let from = object_size(layout, index, offset);
+            let at = match rustix::fs::seek(fd, SeekFrom::Data(from)) {
+                Ok(at) => at,
+                Err(Errno::NXIO) => continue,
+                Err(Errno::INVAL | Errno::OPNOTSUPP) => from,
+                Err(e) => return Err(self.object_error(objects.id, layout, index, e)),
+            };
+            let in_file = file_size(layout, index, at + 1) - 1;
+            nearest = Some(nearest.map_or(in_file, |nearest: u64| nearest.min(in_file)));
+        }
+        nearest.filter(|at| *at < size).ok_or(StoreError::NoDevice)
+    }
+
+    fn next_hole(&self, layout: &Layout, objects: &Objects, offset: u64, size: u64) -> Result<u64, StoreError> {
+        // How far each object is known to be data without a break.
+        let mut data_until: Vec<Option<u64>> = vec![None; objects.open.len()];
+        let mut at = offset;
+        for _ in 0..STRIPES_LOOKED_AT_MAX {
+            if at >= size {
+                break;
+            }
+            let here = spot(layout, at);
+            let known = data_until[here.index].filter(|until| *until > here.offset);
+            let until = match (known, &objects.open[here.index]) {
+                (Some(until), _) => until,
+                (None, None) => here.offset,
+                (None, Some(fd)) => match rustix::fs::seek(fd, SeekFrom::Hole(here.offset)) {
+                    Ok(until) => until,
+                    Err(Errno::NXIO) => here.offset,
+                    Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(size),
+                    Err(e) => return Err(self.object_error(objects.id, layout, here.index, e)),
+                },
+            };
+            data_until[here.index] = Some(until);
+            let data = until - here.offset;
+            if data < here.run {
+                return Ok((at + data).min(size));
+            }
+            at = at.saturating_add(here.run);
+        }
+        Ok(size)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_that_a_write_overtook_is_told_and_not_remembered() {
+        let (space, counts) = (Space::of(8), AtomicU64::new(0));
+        assert_eq!(space.blocks(), Some(8));
+        space.forget();
+        assert_eq!(space.blocks(), None);
+        assert_eq!(space.count(&counts, || Ok(16)).unwrap(), 16);
+        assert_eq!(space.blocks(), Some(16));
+        space.forget();
+        let counted = space.count(&counts, || {
+            space.forget();
+            Ok(24)
+        });
+        assert_eq!((counted.unwrap(), space.blocks()), (24, None));
+        // Nor is it if somebody else began to count after that write.
+        let counted = space.count(&counts, || {
+            space.forget();
+            assert_eq!(space.count(&counts, || Ok(40)).unwrap(), 40);
+            space.forget();
+            space.0.compare_exchange(Space::UNKNOWN, Space::TICKETS | 77, AcqRel, Relaxed).unwrap();
+            Ok(32)
+        });
+        assert_eq!((counted.unwrap(), space.blocks()), (32, None));
+        space.forget();
+        assert!(space.count(&counts, || Err(StoreError::Stale)).is_err());
+        assert_eq!(space.blocks(), None);
+    }
+}

@@ -63,8 +63,10 @@ mod data;
 mod database;
 mod directory;
 mod edit;
+mod engine;
 mod error;
 mod inode;
+mod journal;
 mod namespace;
 mod object;
 mod open;
@@ -126,7 +128,7 @@ pub struct Store {
     sealer: Sealer,
     placement: Placement,
     targets: Targets,
-    reserve: Reserve,
+    reserve: Arc<Reserve>,
     removal: Removal,
     /// Inodes that the database has a mark for.
     marked: Mutex<HashSet<u64>>,

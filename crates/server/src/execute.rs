@@ -224,6 +224,7 @@ fn open(
         truncate: has(flag::TRUNCATE),
         directory: has(flag::DIRECTORY),
         no_follow: has(flag::NO_FOLLOW),
+        unnamed: false,
         path_only: has(flag::PATH_ONLY),
         mode: header.mode,
     };

@@ -254,6 +254,9 @@ fn keep(core: &Core) {
         samples = samples.wrapping_add(1);
         if samples.is_multiple_of(FLUSH_EVERY_SAMPLES) {
             core.look_after_connections(now);
+            if let Err(error) = core.store.heal() {
+                tracing::error!(%error, "cannot make the metadata changeable again");
+            }
             if let Err(error) = core.store.flush_dirty() {
                 tracing::error!(%error, "cannot write sizes and times to the database");
             }

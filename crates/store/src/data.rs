@@ -14,6 +14,7 @@ use crate::resize::check_alive;
 use crate::{FILE_SIZE_MAX, Store, StoreError};
 use isonomia_proto::fs::{Attr, Layout, Timestamp};
 use isonomia_units::Ino;
+use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
@@ -249,17 +250,20 @@ impl Store {
         buf: &[u8],
         now: Timestamp,
     ) -> Result<usize, StoreError> {
-        let growth = (offset + buf.len() as u64).saturating_sub(inode.size());
-        if growth > 0 {
-            self.admit()?;
-            self.reserve.grow(growth);
-        }
+        self.reserve.grow(buf.len() as u64);
         let mut done = 0;
         let mut failure = None;
         while done < buf.len() && failure.is_none() {
             let at = spot(layout, offset + done as u64);
             let run = at.run.min((buf.len() - done) as u64) as usize;
             let fd = objects.open[at.index].as_ref().ok_or(StoreError::Stale)?;
+            if self.reserve.is_spent()
+                && !is_allocated(fd, at.offset, run as u64)
+                && let Err(full) = self.admit()
+            {
+                failure = Some(full);
+                break;
+            }
             let (written, error) = write_all(fd, at.offset, &buf[done..done + run]);
             done += written;
             if error == Some(Errno::NOSPC) && self.makes_room() {
@@ -283,6 +287,11 @@ impl Store {
             self.reserve.look();
         }
         StoreError::host(&self.targets.path(id, layout, index), errno)
+    }
+
+    /// Makes the metadata changeable again if a change failed and there is room: to be called now and then.
+    pub fn heal(&self) -> Result<(), StoreError> {
+        self.db.heal().map(drop)
     }
 
     /// Lets the store grow, after making room if nothing else helps.
@@ -347,6 +356,11 @@ fn range_is_open(layout: &Layout, objects: &Objects, offset: u64, len: u64) -> b
         [only] => only.is_some(),
         all => indices(layout, offset, len).all(|index| all[index].is_some()),
     }
+}
+
+/// Whether `len` bytes at `offset` can be written without more blocks; false also where that cannot be told.
+fn is_allocated(fd: &OwnedFd, offset: u64, len: u64) -> bool {
+    rustix::fs::seek(fd, SeekFrom::Hole(offset)).is_ok_and(|hole| hole >= offset + len)
 }
 
 /// Reads until `buf` is full or the object ends.

@@ -20,51 +20,25 @@
 //! followed by [`Database::sync`].
 
 use crate::StoreError;
+use crate::engine::{Engine, Table, Write};
 use crate::object::ObjectsId;
 use crate::record::Record;
-use fjall::{Keyspace, KeyspaceCreateOptions, OwnedWriteBatch, PersistMode};
+use crate::reserve::Reserve;
 use isonomia_proto::fs::{FileKind, Layout};
 use isonomia_units::Ino;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
-
-/// Journals are merged into tables beyond this.
-const JOURNAL_BYTES_MAX: u64 = 128 << 20;
-/// Memory of one keyspace before it is written out.
-const MEMTABLE_BYTES_MAX: u64 = 16 << 20;
-/// What an entry takes there besides its key and value, about.
-const NODE_BYTES: usize = 96;
-const BLOCK_CACHE_BYTES: u64 = 32 << 20;
-/// Files of tables kept open at most, besides the few of the journal.
-pub const DATABASE_FILES_MAX: usize = 128;
-/// One: with more, fjall keeps a second one spinning while the first compacts.
-const WORKER_THREADS: usize = 1;
 
 const CLOSED: &str = "closed";
 
 pub(crate) struct Database {
-    db: fjall::Database,
-    inodes: Table,
-    entries: Table,
-    marks: Table,
-    orphans: Table,
-    nameless: Table,
-    xattrs: Table,
-    numbers: Table,
+    engine: Engine,
     /// The database says that the stop was a clean one.
     is_closed: AtomicBool,
     #[cfg(test)]
     synced: std::sync::OnceLock<(std::path::PathBuf, std::path::PathBuf)>,
-}
-
-/// A keyspace, and how much was put into its memory since it was last told to write that out.
-///
-/// fjall would do this by itself, but it sends its workers a message with every batch from the limit on until one has
-/// acted on it. A worker that is late meets a full queue, and waits for ever where it is the one to empty it.
-struct Table {
-    keyspace: Keyspace,
-    memory_bytes: AtomicU64,
 }
 
 /// A directory entry as stored.
@@ -94,51 +68,39 @@ pub(crate) enum Mark {
 /// Changes that happen together or not at all.
 pub(crate) struct Change<'a> {
     database: &'a Database,
-    batch: OwnedWriteBatch,
+    writes: Vec<Write>,
 }
 
 impl Database {
-    pub fn open(dir: &Path) -> Result<Self, StoreError> {
-        let db = fjall::Database::builder(dir.join("db"))
-            .max_journaling_size(JOURNAL_BYTES_MAX)
-            .cache_size(BLOCK_CACHE_BYTES)
-            .max_cached_files(Some(DATABASE_FILES_MAX))
-            .worker_threads(WORKER_THREADS)
-            .open()?;
-        let table = |name| -> Result<Table, StoreError> {
-            let keyspace = db.keyspace(name, || KeyspaceCreateOptions::default().max_memtable_size(u64::MAX))?;
-            Ok(Table { keyspace, memory_bytes: AtomicU64::new(0) })
-        };
+    pub fn open(dir: &Path, reserve: Arc<Reserve>) -> Result<Self, StoreError> {
         Ok(Self {
-            inodes: table("inodes")?,
-            entries: table("entries")?,
-            marks: table("marks")?,
-            orphans: table("orphans")?,
-            nameless: table("nameless")?,
-            xattrs: table("xattrs")?,
-            numbers: table("numbers")?,
+            engine: Engine::open(dir.join("db"), reserve)?,
             is_closed: AtomicBool::new(false),
             #[cfg(test)]
             synced: std::sync::OnceLock::new(),
-            db,
         })
     }
 
     pub fn change(&self) -> Change<'_> {
-        Change { database: self, batch: self.db.batch() }
+        Change { database: self, writes: Vec::new() }
     }
 
     /// Everything that was committed is on stable storage when this returns; `data_only` as in `fdatasync`.
     pub fn sync(&self, data_only: bool) -> Result<(), StoreError> {
-        self.db.persist(if data_only { PersistMode::SyncData } else { PersistMode::SyncAll })?;
+        self.engine.sync(data_only)?;
         #[cfg(test)]
         self.copy_synced();
         Ok(())
     }
 
+    /// Opens it anew after a failure, if there is room again; true if that was done.
+    pub fn heal(&self) -> Result<bool, StoreError> {
+        self.engine.heal()
+    }
+
     /// Whether the last stop was a clean one. Says so no more, on stable storage.
     pub fn reopen(&self) -> Result<bool, StoreError> {
-        let was_closed = self.numbers.keyspace.get(CLOSED)?.is_some();
+        let was_closed = self.engine.get(Table::Numbers, CLOSED)?.is_some();
         self.is_closed.store(was_closed, Relaxed);
         self.change().commit()?;
         self.sync(true)?;
@@ -148,7 +110,7 @@ impl Database {
     /// Puts everything on stable storage, and with it that this is a clean stop, unless a change follows.
     pub fn close(&self) -> Result<(), StoreError> {
         let mut change = self.change();
-        change.put(&self.numbers, CLOSED, []);
+        change.put(Table::Numbers, CLOSED, []);
         change.commit()?;
         self.is_closed.store(true, Relaxed);
         self.sync(false)
@@ -169,12 +131,12 @@ impl Database {
     }
 
     pub fn record(&self, ino: u64) -> Result<Option<Record>, StoreError> {
-        let Some(bytes) = self.inodes.keyspace.get(ino.to_be_bytes())? else { return Ok(None) };
+        let Some(bytes) = self.engine.get(Table::Inodes, ino.to_be_bytes())? else { return Ok(None) };
         Record::decode(&bytes).map(Some).ok_or(StoreError::Damaged(Ino(ino)))
     }
 
     pub fn entry(&self, key: EntryKey<'_>) -> Result<Option<Entry>, StoreError> {
-        let Some(bytes) = self.entries.keyspace.get(key.encode())? else { return Ok(None) };
+        let Some(bytes) = self.engine.get(Table::Entries, key.encode())? else { return Ok(None) };
         Entry::decode(&bytes).map(Some).ok_or(StoreError::Damaged(Ino(key.dir)))
     }
 
@@ -187,78 +149,81 @@ impl Database {
     ) -> Result<(), StoreError> {
         let first = EntryKey { dir, cookie: from, name: &[] }.encode();
         let beyond = EntryKey { dir, cookie: u64::MAX, name: &[] }.encode();
-        for guard in self.entries.keyspace.range(first..beyond) {
-            let (key, value) = guard.into_inner()?;
+        self.engine.scan(Table::Entries, first..beyond, |key, value| {
             let damaged = || StoreError::Damaged(Ino(dir));
             let (fixed, name) = key.split_first_chunk::<16>().ok_or_else(damaged)?;
             let cookie = fixed[8..].iter().fold(0, |n, b| n << 8 | u64::from(*b));
-            let entry = Entry::decode(&value).ok_or_else(damaged)?;
-            if !take(EntryKey { dir, cookie, name }, entry) {
-                break;
-            }
-        }
-        Ok(())
+            let entry = Entry::decode(value).ok_or_else(damaged)?;
+            Ok(take(EntryKey { dir, cookie, name }, entry))
+        })
     }
 
     /// Inodes whose record may be older than their objects.
     pub fn marks(&self) -> Result<Vec<(u64, Mark)>, StoreError> {
-        let mark = |guard: fjall::Guard| {
-            let (key, value) = guard.into_inner()?;
-            let ino = decode_ino(&key)?;
-            match &*value {
-                [] => Ok((ino, Mark::Written)),
-                [1] => Ok((ino, Mark::Cut)),
-                _ => Err(StoreError::Damaged(Ino(ino))),
-            }
-        };
-        self.marks.keyspace.iter().map(mark).collect()
+        let mut marks = Vec::new();
+        self.engine.scan(Table::Marks, .., |key, value| {
+            let ino = decode_ino(key)?;
+            let mark = match value {
+                [] => Mark::Written,
+                [1] => Mark::Cut,
+                _ => return Err(StoreError::Damaged(Ino(ino))),
+            };
+            marks.push((ino, mark));
+            Ok(true)
+        })?;
+        Ok(marks)
     }
 
     /// Calls `each` with every inode and its record, in order.
     pub fn each_record(&self, mut each: impl FnMut(u64, Record)) -> Result<(), StoreError> {
-        for guard in self.inodes.keyspace.iter() {
-            let (key, value) = guard.into_inner()?;
-            let ino = decode_ino(&key)?;
-            each(ino, Record::decode(&value).ok_or(StoreError::Damaged(Ino(ino)))?);
-        }
-        Ok(())
+        self.engine.scan(Table::Inodes, .., |key, value| {
+            let ino = decode_ino(key)?;
+            each(ino, Record::decode(value).ok_or(StoreError::Damaged(Ino(ino)))?);
+            Ok(true)
+        })
     }
 
     /// The value of the extended attribute `name`.
     pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Option<fjall::Slice>, StoreError> {
-        Ok(self.xattrs.keyspace.get(xattr_key(ino, name))?)
+        self.engine.get(Table::Xattrs, xattr_key(ino, name))
     }
 
     /// Calls `each` with the name of every extended attribute, in order, and the length of its value.
     pub fn xattrs(&self, ino: u64, mut each: impl FnMut(&[u8], usize)) -> Result<(), StoreError> {
-        for guard in self.xattrs.keyspace.prefix(ino.to_be_bytes()) {
-            let (key, value) = guard.into_inner()?;
+        let (first, beyond) = (xattr_key(ino, &[]), xattr_key(ino + 1, &[]));
+        self.engine.scan(Table::Xattrs, first..beyond, |key, value| {
             each(key.get(8..).ok_or(StoreError::Damaged(Ino(ino)))?, value.len());
-        }
-        Ok(())
+            Ok(true)
+        })
     }
 
     /// Objects that are still to be removed.
     pub fn orphans(&self) -> Result<Vec<(ObjectsId, Layout)>, StoreError> {
-        let orphan = |guard: fjall::Guard| {
-            let (key, value) = guard.into_inner()?;
-            let number = decode_ino(&key)?;
+        let mut orphans = Vec::new();
+        self.engine.scan(Table::Orphans, .., |key, value| {
+            let number = decode_ino(key)?;
             let damaged = || StoreError::Damaged(Ino(number));
             let generation = key.get(8..).and_then(|rest| rest.try_into().ok()).map(u32::from_be_bytes);
             let id = ObjectsId { number, generation: generation.ok_or_else(damaged)? };
-            Ok((id, Layout::decode(&value).map_err(|_| damaged())?))
-        };
-        self.orphans.keyspace.iter().map(orphan).collect()
+            orphans.push((id, Layout::decode(value).map_err(|_| damaged())?));
+            Ok(true)
+        })?;
+        Ok(orphans)
     }
 
     /// Inodes without a name whose extended attributes are still to be removed.
     pub fn nameless(&self) -> Result<Vec<u64>, StoreError> {
-        self.nameless.keyspace.iter().map(|guard| decode_ino(&guard.key()?)).collect()
+        let mut nameless = Vec::new();
+        self.engine.scan(Table::Nameless, .., |key, _| {
+            nameless.push(decode_ino(key)?);
+            Ok(true)
+        })?;
+        Ok(nameless)
     }
 
     /// The lowest number that was never reserved.
     pub fn next_number(&self) -> Result<Option<u64>, StoreError> {
-        let Some(bytes) = self.numbers.keyspace.get("next")? else { return Ok(None) };
+        let Some(bytes) = self.engine.get(Table::Numbers, "next")? else { return Ok(None) };
         let bytes = bytes.first_chunk::<8>().ok_or(StoreError::Damaged(Ino(0)))?;
         Ok(Some(u64::from_le_bytes(*bytes)))
     }
@@ -279,33 +244,29 @@ fn decode_ino(key: &[u8]) -> Result<u64, StoreError> {
     key.first_chunk::<8>().map(|b| u64::from_be_bytes(*b)).ok_or(StoreError::Damaged(Ino(0)))
 }
 
-impl<'a> Change<'a> {
-    fn put(&mut self, table: &'a Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        table.fill(key.len() + value.len());
-        self.batch.insert(&table.keyspace, key, value);
+impl Change<'_> {
+    fn put(&mut self, table: Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) {
+        self.writes.push(Write { table, key: key.as_ref().into(), value: Some(value.as_ref().into()) });
     }
 
-    fn remove(&mut self, table: &'a Table, key: impl AsRef<[u8]>) {
-        let key = key.as_ref();
-        table.fill(key.len());
-        self.batch.remove(&table.keyspace, key);
+    fn remove(&mut self, table: Table, key: impl AsRef<[u8]>) {
+        self.writes.push(Write { table, key: key.as_ref().into(), value: None });
     }
 
     pub fn put_record(&mut self, ino: u64, record: &Record) {
-        self.put(&self.database.inodes, ino.to_be_bytes(), record.encode());
+        self.put(Table::Inodes, ino.to_be_bytes(), record.encode());
     }
 
     pub fn remove_record(&mut self, ino: u64) {
-        self.remove(&self.database.inodes, ino.to_be_bytes());
+        self.remove(Table::Inodes, ino.to_be_bytes());
     }
 
     pub fn put_entry(&mut self, key: EntryKey<'_>, entry: Entry) {
-        self.put(&self.database.entries, key.encode(), entry.encode());
+        self.put(Table::Entries, key.encode(), entry.encode());
     }
 
     pub fn remove_entry(&mut self, key: EntryKey<'_>) {
-        self.remove(&self.database.entries, key.encode());
+        self.remove(Table::Entries, key.encode());
     }
 
     pub fn put_mark(&mut self, ino: u64, mark: Mark) {
@@ -313,37 +274,37 @@ impl<'a> Change<'a> {
             Mark::Written => &[],
             Mark::Cut => &[1],
         };
-        self.put(&self.database.marks, ino.to_be_bytes(), value);
+        self.put(Table::Marks, ino.to_be_bytes(), value);
     }
 
     pub fn remove_mark(&mut self, ino: u64) {
-        self.remove(&self.database.marks, ino.to_be_bytes());
+        self.remove(Table::Marks, ino.to_be_bytes());
     }
 
     pub fn put_orphan(&mut self, id: ObjectsId, layout: &Layout) {
         let mut bytes = Vec::new();
         layout.encode(&mut bytes);
-        self.put(&self.database.orphans, orphan_key(id), bytes);
+        self.put(Table::Orphans, orphan_key(id), bytes);
     }
 
     pub fn remove_orphan(&mut self, id: ObjectsId) {
-        self.remove(&self.database.orphans, orphan_key(id));
+        self.remove(Table::Orphans, orphan_key(id));
     }
 
     pub fn put_nameless(&mut self, ino: u64) {
-        self.put(&self.database.nameless, ino.to_be_bytes(), Vec::new());
+        self.put(Table::Nameless, ino.to_be_bytes(), Vec::new());
     }
 
     pub fn remove_nameless(&mut self, ino: u64) {
-        self.remove(&self.database.nameless, ino.to_be_bytes());
+        self.remove(Table::Nameless, ino.to_be_bytes());
     }
 
     pub fn put_xattr(&mut self, ino: u64, name: &[u8], value: &[u8]) {
-        self.put(&self.database.xattrs, xattr_key(ino, name), value);
+        self.put(Table::Xattrs, xattr_key(ino, name), value);
     }
 
     pub fn remove_xattr(&mut self, ino: u64, name: &[u8]) {
-        self.remove(&self.database.xattrs, xattr_key(ino, name));
+        self.remove(Table::Xattrs, xattr_key(ino, name));
     }
 
     /// Removes every extended attribute that `ino` has now.
@@ -353,35 +314,15 @@ impl<'a> Change<'a> {
     }
 
     pub fn put_next_number(&mut self, number: u64) {
-        self.put(&self.database.numbers, "next", number.to_le_bytes());
+        self.put(Table::Numbers, "next", number.to_le_bytes());
     }
 
     /// All of it, or an error and none of it.
     pub fn commit(mut self) -> Result<(), StoreError> {
         if self.database.is_closed.load(Relaxed) && self.database.is_closed.swap(false, Relaxed) {
-            self.remove(&self.database.numbers, CLOSED);
+            self.remove(Table::Numbers, CLOSED);
         }
-        self.batch.commit()?;
-        let Database { inodes, entries, marks, orphans, nameless, xattrs, numbers, .. } = self.database;
-        [inodes, entries, marks, orphans, nameless, xattrs, numbers].into_iter().for_each(Table::write_out_when_full);
-        Ok(())
-    }
-}
-
-impl Table {
-    fn fill(&self, bytes: usize) {
-        self.memory_bytes.fetch_add((bytes + NODE_BYTES) as u64, Relaxed);
-    }
-
-    /// The batch is committed already: a failure here is not its failure, and the next one hears of it.
-    fn write_out_when_full(&self) {
-        let full = self.memory_bytes.load(Relaxed) >= MEMTABLE_BYTES_MAX;
-        if full
-            && self.memory_bytes.swap(0, Relaxed) >= MEMTABLE_BYTES_MAX
-            && let Err(e) = self.keyspace.rotate_memtable()
-        {
-            tracing::error!(keyspace = %self.keyspace.name(), error = %e, "metadata cannot be written out");
-        }
+        self.database.engine.commit(&self.writes)
     }
 }
 

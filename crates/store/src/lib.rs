@@ -65,8 +65,10 @@ mod data;
 mod database;
 mod directory;
 mod edit;
+mod engine;
 mod error;
 mod inode;
+mod journal;
 mod namespace;
 mod object;
 mod open;
@@ -89,7 +91,7 @@ pub use attr::{SetAttr, TimeChange};
 pub use config::{
     Bounds, CACHED_ENTRIES_MAX, CACHED_INODES_MAX, DefaultLayout, OPEN_OBJECTS_MAX, StoreConfig, TargetDir,
 };
-pub use database::DATABASE_FILES_MAX;
+pub use engine::DATABASE_FILES_MAX;
 pub use error::{OpenError, StoreError};
 pub use namespace::LINKS_MAX;
 pub use open::{OpenHow, Opened};
@@ -132,7 +134,7 @@ pub struct Store {
     sealer: Sealer,
     placement: Placement,
     targets: Targets,
-    reserve: Reserve,
+    reserve: Arc<Reserve>,
     removal: Removal,
     /// How often blocks of a file were counted: no two counts have the same number.
     counts: AtomicU64,

@@ -39,10 +39,10 @@ impl Store {
     pub fn open(config: &StoreConfig) -> Result<Self, OpenError> {
         config.check()?;
         let premises = Premises::enter(config)?;
-        let reserve = Reserve::open(&config.dir)?;
+        let reserve = Arc::new(Reserve::open(&config.dir)?);
         let targets = Targets::open(&config.targets, config.bounds.objects)?;
         let fail = |source| OpenError::Recovery { server: config.server, source };
-        let db = Database::open(&config.dir).map_err(fail)?;
+        let db = Database::open(&config.dir, reserve.clone()).map_err(fail)?;
         let is_new = db.record(Ino::ROOT.0).map_err(fail)?.is_none();
         if is_new {
             let created = rustix::fs::stat(&config.dir).map_err(|e| OpenError::io(&config.dir, e))?;

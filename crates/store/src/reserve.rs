@@ -6,8 +6,12 @@
 //! full, the file goes, and until there is room again whatever would grow the store fails with `ENOSPC`; removing,
 //! renaming, and overwriting go on.
 //!
+//! Overwriting means blocks that are there: a hole of a sparse file grows the store as the end of a file does. What was
+//! written is counted without a look at what it met, so that the free space is looked at often enough.
+//!
 //! It is no guarantee: other programs can take the blocks that were let go, and compacting a large database can need
-//! more. Then changes fail until the server is started again with more room; nothing that was acknowledged is lost.
+//! more. Then changes fail with `ENOSPC` until there is room, when the database is opened anew (`engine`); nothing that
+//! was acknowledged is lost.
 
 use crate::{OpenError, StoreError};
 use rustix::fs::{AtFlags, FallocateFlags, Mode, OFlags};
@@ -24,7 +28,7 @@ const NAME: &str = "reserve";
 pub(crate) struct Reserve {
     dir: OwnedFd,
     bytes: u64,
-    /// Bytes by which the store grew, by its own account.
+    /// Bytes by which the store grew at most, by its own account.
     grown: AtomicU64,
     /// The blocks were let go: nothing may grow.
     spent: AtomicBool,
@@ -45,6 +49,11 @@ impl Reserve {
         Ok(reserve)
     }
 
+    /// Whether nothing may grow, as far as is known.
+    pub fn is_spent(&self) -> bool {
+        self.spent.load(Relaxed)
+    }
+
     /// Fails when nothing may grow; takes the blocks back when there is room again.
     pub fn admit(&self) -> Result<(), StoreError> {
         if !self.spent.load(Relaxed) {
@@ -61,7 +70,7 @@ impl Reserve {
         Ok(())
     }
 
-    /// Notes that the store is about to grow by `bytes`, and looks now and then how much is left.
+    /// Notes that the store is about to grow by `bytes` at most, and looks now and then how much is left.
     pub fn grow(&self, bytes: u64) {
         let step = (self.bytes / 8).max(1);
         let before = self.grown.fetch_add(bytes, Relaxed);
@@ -83,7 +92,7 @@ impl Reserve {
     }
 
     /// None where that cannot be told: then nothing grows.
-    fn free_bytes(&self) -> u64 {
+    pub fn free_bytes(&self) -> u64 {
         rustix::fs::fstatvfs(&self.dir).map_or(0, |host| host.f_bavail * host.f_frsize)
     }
 

@@ -3,12 +3,23 @@
 use crate::scratch::{ROOT, at, config, content, open, scratch_dir};
 use isonomia_store::{Store, StoreError};
 use isonomia_units::Ino;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
+    /// What is left of the disk, taken by somebody else.
+    fn fill(&self) -> PathBuf {
+        let path = self.0.join("somebody-elses");
+        let mut file = std::fs::File::create(&path).unwrap();
+        for len in [65_536, 4096, 1] {
+            while file.write_all(&[1; 65_536][..len]).is_ok() {}
+        }
+        path
+    }
+
     fn mount(path: &Path, bytes: u64) -> Option<Self> {
         let mount =
             Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"]).arg(path).output();
@@ -70,4 +81,85 @@ fn a_full_disk_is_an_error_and_loses_nothing() {
     let more = open(&store, "more").ino;
     store.write(more, 0, &[4; 1 << 20], at(8)).unwrap();
     store.close().unwrap();
+}
+
+#[test]
+fn holes_are_not_filled_with_what_the_metadata_need() {
+    let dir = scratch_dir();
+    let Some(disk) = SmallDisk::mount(dir.path(), 32 << 20) else {
+        eprintln!("skipped: no permission to mount a small file system");
+        return;
+    };
+    let config = config(&disk.0, 2);
+    let store = Store::open(&config).unwrap();
+    let kept = open(&store, "kept").ino;
+    store.write(kept, 0, &[1; 100_000], at(2)).unwrap();
+    let sparse = open(&store, "sparse").ino;
+    store.set_size(sparse, 1 << 30, at(2)).unwrap();
+    let mut end = 0u64;
+    let error = loop {
+        match store.write(sparse, end, &[2; 65_536], at(3)) {
+            Ok(n) => end += n as u64,
+            Err(e) => break e,
+        }
+    };
+    assert!(matches!(error, StoreError::NoSpace), "{error}");
+    assert!(end > 20 << 20, "most of the disk could be used: {end}");
+    for i in 0..2000u64 {
+        // What has its blocks can be written, and names changed; nothing else.
+        store.write(sparse, i * 4096 % end / 4096 * 4096, &[3; 4096], at(4)).unwrap();
+        store.write(kept, 0, &[1; 4096], at(4)).unwrap();
+        let refused = store.write(sparse, (1 << 30) - i * 4096 - 4096, &[4; 4096], at(4));
+        assert!(matches!(refused, Err(StoreError::NoSpace)), "{refused:?}");
+        let (old, new) = if i % 2 == 0 { (b"kept", b"away") } else { (b"away", b"kept") };
+        store.rename(&ROOT, Ino::ROOT, old, Ino::ROOT, new, Default::default(), at(5)).unwrap();
+    }
+    store.unlink(&ROOT, Ino::ROOT, b"sparse", at(6)).unwrap();
+    store.release(sparse).unwrap();
+    let more = open(&store, "more").ino;
+    store.write(more, 0, &[4; 1 << 20], at(8)).unwrap();
+    assert!(content(&store, kept).iter().all(|b| *b == 1));
+}
+
+#[test]
+fn the_metadata_come_back_when_there_is_room_again() {
+    let dir = scratch_dir();
+    let Some(disk) = SmallDisk::mount(dir.path(), 32 << 20) else {
+        eprintln!("skipped: no permission to mount a small file system");
+        return;
+    };
+    let config = config(&disk.0, 2);
+    let store = Store::open(&config).unwrap();
+    let mut names = 0;
+    for round in 0..3 {
+        // Somebody else takes all there is, also what is let go for the metadata.
+        let foreign = disk.fill();
+        let error = loop {
+            match store.mkdir(&ROOT, Ino::ROOT, format!("d{names}").as_bytes(), 0o700, at(4)) {
+                Ok(_) => names += 1,
+                Err(e) => break e,
+            }
+        };
+        assert!(matches!(error, StoreError::NoSpace), "{error}");
+        let (mut here, mut there) = (b"d0".to_vec(), vec![b'n'; 200]);
+        let mut refused = 0;
+        while refused < 3 {
+            match store.rename(&ROOT, Ino::ROOT, &here, Ino::ROOT, &there, Default::default(), at(5)) {
+                Ok(()) => std::mem::swap(&mut here, &mut there),
+                Err(StoreError::NoSpace) => refused += 1,
+                Err(e) => panic!("{e}"),
+            }
+        }
+        std::fs::remove_file(&foreign).unwrap();
+        store.heal().unwrap();
+        store.mkdir(&ROOT, Ino::ROOT, format!("after{round}").as_bytes(), 0o700, at(6)).unwrap();
+        if here != b"d0" {
+            store.rename(&ROOT, Ino::ROOT, &here, Ino::ROOT, b"d0", Default::default(), at(7)).unwrap();
+        }
+    }
+    drop(store);
+    let store = Store::open(&config).unwrap();
+    for name in (0..names).map(|i| format!("d{i}")).chain((0..3).map(|round| format!("after{round}"))) {
+        store.get_attr(&ROOT, Ino::ROOT, name.as_bytes(), true).unwrap();
+    }
 }

@@ -1,0 +1,253 @@
+//! The fjall database under [`crate::database`]: tables of keys and values, atomic batches, and what to do when it fails.
+//!
+//! fjall refuses every change after a write to its journal failed, as on a full disk. [`Engine::heal`] then opens it anew
+//! from what is on disk: all batches that were acknowledged, for the one that failed is cut off if a part of it was
+//! written. Until then changes fail with [`StoreError::NoSpace`] if that was the reason. After a failed *sync* there is
+//! no healing: the host may have dropped what it could not write, and only a new start reads what is really there.
+
+use crate::StoreError;
+use crate::journal::{self, Journal};
+use crate::reserve::Reserve;
+use fjall::{Keyspace, KeyspaceCreateOptions, PersistMode, Slice};
+use rustix::io::Errno;
+use std::ops::RangeBounds;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, TryLockError};
+
+/// Journals are merged into tables beyond this.
+const JOURNAL_BYTES_MAX: u64 = 128 << 20;
+/// Memory of one keyspace before it is written out.
+const MEMTABLE_BYTES_MAX: u64 = 16 << 20;
+/// What an entry takes there besides its key and value, about.
+const NODE_BYTES: usize = 96;
+const BLOCK_CACHE_BYTES: u64 = 32 << 20;
+/// Files of tables kept open at most, besides the few of the journal.
+pub const DATABASE_FILES_MAX: usize = 128;
+/// One: with more, fjall keeps a second one spinning while the first compacts.
+const WORKER_THREADS: usize = 1;
+/// With less free space there is no use in opening the database anew.
+const ROOM_BYTES_MIN: u64 = 256 << 10;
+
+/// A keyspace of the database.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Table {
+    Inodes,
+    Entries,
+    Marks,
+    Orphans,
+    Nameless,
+    Xattrs,
+    Numbers,
+}
+
+/// In the order of [`Table`].
+const NAMES: [&str; 7] = ["inodes", "entries", "marks", "orphans", "nameless", "xattrs", "numbers"];
+
+/// One change of a batch; without a value the key is removed.
+pub(crate) struct Write {
+    pub table: Table,
+    pub key: Slice,
+    pub value: Option<Slice>,
+}
+
+pub(crate) struct Engine {
+    dir: PathBuf,
+    reserve: Arc<Reserve>,
+    state: RwLock<State>,
+    /// One of [`WORKS`], [`FULL`], [`FAILED`], [`LOST`].
+    failure: AtomicU8,
+}
+
+const WORKS: u8 = 0;
+/// A change failed for want of space.
+const FULL: u8 = 1;
+/// A change failed.
+const FAILED: u8 = 2;
+/// A sync failed.
+const LOST: u8 = 3;
+
+enum State {
+    Open(Open),
+    /// Closed after a failure: where the journal is to be cut before it is opened again.
+    Closed(Option<Journal>),
+}
+
+struct Open {
+    tables: [Memory; NAMES.len()],
+    db: fjall::Database,
+}
+
+/// A keyspace, and how much was put into its memory since it was last told to write that out.
+///
+/// fjall would do this by itself, but it sends its workers a message with every batch from the limit on until one has
+/// acted on it. A worker that is late meets a full queue, and waits for ever where it is the one to empty it.
+struct Memory {
+    keyspace: Keyspace,
+    bytes: AtomicU64,
+}
+
+impl Engine {
+    /// Opens the database in `dir`, or creates it there.
+    pub fn open(dir: PathBuf, reserve: Arc<Reserve>) -> Result<Self, StoreError> {
+        let open = Open::open(&dir)?;
+        Ok(Self { dir, reserve, state: RwLock::new(State::Open(open)), failure: AtomicU8::new(WORKS) })
+    }
+
+    pub fn get(&self, table: Table, key: impl AsRef<[u8]>) -> Result<Option<Slice>, StoreError> {
+        self.with(|open| Ok(open.keyspace(table).get(key.as_ref())?))
+    }
+
+    /// Calls `each` with the keys and values in `range`, in order, until it says that it is enough.
+    pub fn scan(
+        &self,
+        table: Table,
+        range: impl RangeBounds<Vec<u8>>,
+        mut each: impl FnMut(&[u8], &[u8]) -> Result<bool, StoreError>,
+    ) -> Result<(), StoreError> {
+        self.with(|open| {
+            for guard in open.keyspace(table).range(range) {
+                let (key, value) = guard.into_inner()?;
+                if !each(&key, &value)? {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// All of it, or an error and none of it.
+    pub fn commit(&self, writes: &[Write]) -> Result<(), StoreError> {
+        let act = |open: &Open| open.commit(writes);
+        self.with(act).or_else(|error| {
+            let error = self.note(error);
+            // What is kept back for this may be all that it takes.
+            self.reserve.look();
+            if self.heal()? { self.with(act).map_err(|error| self.note(error)) } else { Err(error) }
+        })
+    }
+
+    /// Everything that was committed is on stable storage when this returns; `data_only` as in `fdatasync`.
+    pub fn sync(&self, data_only: bool) -> Result<(), StoreError> {
+        self.with(|open| {
+            let synced = open.db.persist(if data_only { PersistMode::SyncData } else { PersistMode::SyncAll });
+            if let Err(error) = &synced
+                && !matches!(error, fjall::Error::Poisoned)
+            {
+                self.failure.store(LOST, Relaxed);
+            }
+            // A batch that failed while this waited for its turn is not on stable storage.
+            Ok(synced.and_then(|()| open.db.persist(PersistMode::Buffer))?)
+        })
+        .map_err(|error| self.note(error))
+    }
+
+    /// Opens the database anew if a change failed and there is room again; true if that was done.
+    pub fn heal(&self) -> Result<bool, StoreError> {
+        if !matches!(self.failure.load(Acquire), FULL | FAILED) || self.reserve.free_bytes() < ROOM_BYTES_MIN {
+            return Ok(false);
+        }
+        // Never waits: others may look something up while they hold a look-up.
+        let mut state = match self.state.try_write() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(false),
+        };
+        let last = match &mut *state {
+            // Before it is closed: that may write the rest of the batch that failed.
+            State::Open(_) => journal::look(&self.dir, |_, _| ())?.pop(),
+            State::Closed(last) => last.take(),
+        };
+        *state = State::Closed(last);
+        if let State::Closed(Some(last)) = &*state {
+            last.cut()?;
+        }
+        *state = State::Open(Open::open(&self.dir)?);
+        self.failure.store(WORKS, Relaxed);
+        tracing::info!("the metadata can be changed again");
+        Ok(true)
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&Open) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        match &*self.share() {
+            State::Open(open) => act(open),
+            State::Closed(_) => Err(self.note(StoreError::Meta(fjall::Error::Poisoned))),
+        }
+    }
+
+    fn share(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers a failure, and calls one that follows from a full disk by that name.
+    fn note(&self, error: StoreError) -> StoreError {
+        let is_full = match &error {
+            StoreError::Meta(fjall::Error::Io(source)) => {
+                matches!(Errno::from_io_error(source), Some(Errno::NOSPC | Errno::DQUOT))
+            }
+            // Of the threads that write out tables only this is heard.
+            StoreError::Meta(fjall::Error::Poisoned) => {
+                self.failure.load(Relaxed) == FULL || self.reserve.free_bytes() < MEMTABLE_BYTES_MAX
+            }
+            _ => false,
+        };
+        let failure = if is_full { FULL } else { FAILED };
+        let first = self.failure.compare_exchange(WORKS, failure, AcqRel, Relaxed).is_ok();
+        if first {
+            tracing::error!(%error, "the metadata cannot be changed until the database was opened anew");
+        }
+        if is_full { StoreError::NoSpace } else { error }
+    }
+}
+
+impl Open {
+    fn open(dir: &Path) -> Result<Self, StoreError> {
+        let db = fjall::Database::builder(dir)
+            .max_journaling_size(JOURNAL_BYTES_MAX)
+            .cache_size(BLOCK_CACHE_BYTES)
+            .max_cached_files(Some(DATABASE_FILES_MAX))
+            .worker_threads(WORKER_THREADS)
+            .open()?;
+        let mut tables = Vec::with_capacity(NAMES.len());
+        for name in NAMES {
+            let keyspace = db.keyspace(name, || KeyspaceCreateOptions::default().max_memtable_size(u64::MAX))?;
+            tables.push(Memory { keyspace, bytes: AtomicU64::new(0) });
+        }
+        let Ok(tables) = tables.try_into() else { unreachable!("one for each name") };
+        Ok(Self { tables, db })
+    }
+
+    fn commit(&self, writes: &[Write]) -> Result<(), StoreError> {
+        let mut batch = self.db.batch();
+        for Write { table, key, value } in writes {
+            let memory = &self.tables[*table as usize];
+            let bytes = key.len() + value.as_ref().map_or(0, |value| value.len()) + NODE_BYTES;
+            memory.bytes.fetch_add(bytes as u64, Relaxed);
+            match value {
+                Some(value) => batch.insert(&memory.keyspace, key.clone(), value.clone()),
+                None => batch.remove(&memory.keyspace, key.clone()),
+            }
+        }
+        batch.commit()?;
+        self.tables.iter().for_each(Memory::write_out_when_full);
+        Ok(())
+    }
+
+    fn keyspace(&self, table: Table) -> &Keyspace {
+        &self.tables[table as usize].keyspace
+    }
+}
+
+impl Memory {
+    /// The batch is committed already: a failure here is not its failure, and the next one hears of it.
+    fn write_out_when_full(&self) {
+        let full = self.bytes.load(Relaxed) >= MEMTABLE_BYTES_MAX;
+        if full
+            && self.bytes.swap(0, Relaxed) >= MEMTABLE_BYTES_MAX
+            && let Err(e) = self.keyspace.rotate_memtable()
+        {
+            tracing::error!(keyspace = %self.keyspace.name(), error = %e, "metadata cannot be written out");
+        }
+    }
+}

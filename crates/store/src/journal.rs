@@ -1,0 +1,192 @@
+//! Reading the journals of the database, to see where they end and whether that is where they should.
+//!
+//! fjall appends batches to `<n>.jnl`, the highest `n` being the one in use. When it opens a database it takes the batches
+//! up to the first place that makes no sense and cuts off the rest: after a crash that is half a batch, or zeros of the
+//! file's first allocation. Where whole batches follow such a place something was overwritten, and cutting would lose
+//! them; so this looks first.
+//!
+//! A batch is a start (1, number of items (4), sequence number (8)), its items (2, kind (1), compression (1), keyspace (8),
+//! length of the key (2), of the value (4), of the stored value (4), key, value; or 4, keyspace (8)) and an end (3,
+//! checksum (8), `FJL` 3). The checksum is fjall's to verify: a batch that has the right form and a wrong one is an error
+//! when the database is opened. Numbers are little-endian.
+
+use crate::StoreError;
+use rustix::io::Errno;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+const START: u8 = 1;
+const ITEM: u8 = 2;
+const END: u8 = 3;
+const CLEAR: u8 = 4;
+const TRAILER: &[u8] = b"FJL\x03";
+/// Without compression, which is not used.
+const PLAIN: u8 = 0;
+
+/// What a look at one journal found.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Journal {
+    pub path: PathBuf,
+    /// Bytes of whole batches from the beginning on.
+    pub end: u64,
+    /// Where the next whole batch begins behind a place that is none.
+    pub resumes_at: Option<u64>,
+}
+
+/// Looks at all journals in `dir`, in order; calls `each` with the key and the value of every item up to the first place
+/// that makes no sense.
+pub(crate) fn look(dir: &Path, mut each: impl FnMut(&[u8], &[u8])) -> Result<Vec<Journal>, StoreError> {
+    let fail = |e: io::Error| StoreError::Io { path: dir.to_owned(), source: e };
+    let mut found = Vec::new();
+    for entry in fs::read_dir(dir).map_err(fail)? {
+        let path = entry.map_err(fail)?.path();
+        let number = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".jnl"));
+        if let Some(number) = number.and_then(|number| number.parse::<u64>().ok()) {
+            found.push((number, path));
+        }
+    }
+    found.sort();
+    let mut journals = Vec::new();
+    for (_, path) in found {
+        let bytes = fs::read(&path).map_err(|e| StoreError::Io { path: path.clone(), source: e })?;
+        let (end, resumes_at) = parse(&bytes, &mut each);
+        journals.push(Journal { path, end: end as u64, resumes_at: resumes_at.map(|at| at as u64) });
+    }
+    Ok(journals)
+}
+
+impl Journal {
+    /// Cuts off what follows the whole batches.
+    pub fn cut(&self) -> Result<(), StoreError> {
+        let fail = |e: io::Error| StoreError::host(&self.path, Errno::from_io_error(&e).unwrap_or(Errno::IO));
+        let file = fs::File::options().write(true).open(&self.path).map_err(fail)?;
+        file.set_len(self.end).and_then(|()| file.sync_all()).map_err(fail)
+    }
+}
+
+fn parse(bytes: &[u8], each: &mut impl FnMut(&[u8], &[u8])) -> (usize, Option<usize>) {
+    let mut end = 0;
+    let broken = loop {
+        let mut items = Vec::new();
+        match batch(bytes, end, |key, value| items.push((key, value))) {
+            Ok(next) => end = next,
+            Err(at) => break at,
+        }
+        items.into_iter().for_each(|(key, value)| each(key, value));
+    };
+    let starts = (broken..bytes.len()).filter(|at| bytes[*at] == START);
+    (end, starts.into_iter().find(|at| batch(bytes, *at, |_, _| ()).is_ok()))
+}
+
+/// The end of the batch that begins at `at`; otherwise where it stops to make sense.
+fn batch<'b>(bytes: &'b [u8], at: usize, mut each: impl FnMut(&'b [u8], &'b [u8])) -> Result<usize, usize> {
+    let mut reader = Reader { bytes, at };
+    if reader.take(1) != Some(&[START]) {
+        return Err(at);
+    }
+    let count = reader.number(4).ok_or(at)?;
+    reader.take(8).ok_or(at)?;
+    for _ in 0..count {
+        let here = reader.at;
+        item(&mut reader, &mut each).ok_or(here)?;
+    }
+    let here = reader.at;
+    let is_whole = reader.take(1) == Some(&[END]) && reader.take(8).is_some() && reader.take(4) == Some(TRAILER);
+    if is_whole { Ok(reader.at) } else { Err(here) }
+}
+
+fn item<'b>(reader: &mut Reader<'b>, each: &mut impl FnMut(&'b [u8], &'b [u8])) -> Option<()> {
+    match reader.take(1)? {
+        [ITEM] => {
+            let [kind, compression] = reader.take(2)? else { return None };
+            reader.take(8)?;
+            let key_len = reader.number(2)?;
+            let (value_len, stored_len) = (reader.number(4)?, reader.number(4)?);
+            if *kind > 4 || *compression != PLAIN || value_len != stored_len {
+                return None;
+            }
+            each(reader.take(key_len)?, reader.take(stored_len)?);
+            Some(())
+        }
+        [CLEAR] => reader.take(8).map(drop),
+        _ => None,
+    }
+}
+
+struct Reader<'b> {
+    bytes: &'b [u8],
+    at: usize,
+}
+
+impl<'b> Reader<'b> {
+    fn take(&mut self, len: usize) -> Option<&'b [u8]> {
+        let taken = self.bytes.get(self.at..self.at.checked_add(len)?)?;
+        self.at += len;
+        Some(taken)
+    }
+
+    fn number(&mut self, len: usize) -> Option<usize> {
+        Some(self.take(len)?.iter().rev().fold(0, |n, b| n << 8 | usize::from(*b)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What fjall wrote: one batch for each number.
+    fn journal(batches: u64) -> (tempfile::TempDir, Vec<u8>) {
+        let dir = tempfile::tempdir().unwrap();
+        let db = fjall::Database::builder(dir.path()).open().unwrap();
+        let table = db.keyspace("numbers", fjall::KeyspaceCreateOptions::default).unwrap();
+        for i in 0..batches {
+            let mut batch = db.batch();
+            batch.insert(&table, "synced", i.to_le_bytes());
+            batch.insert(&table, i.to_be_bytes(), vec![7; (i * 37 % 3000) as usize]);
+            batch.remove(&table, "absent");
+            batch.commit().unwrap();
+        }
+        db.persist(fjall::PersistMode::SyncAll).unwrap();
+        drop((table, db));
+        let bytes = fs::read(dir.path().join("0.jnl")).or_else(|_| fs::read(dir.path().join("1.jnl"))).unwrap();
+        (dir, bytes)
+    }
+
+    fn synced(bytes: &[u8]) -> (Vec<u64>, usize, Option<usize>) {
+        let mut seen = Vec::new();
+        let (end, resumes_at) = parse(bytes, &mut |key, value| {
+            if key == b"synced" {
+                seen.push(u64::from_le_bytes(value.try_into().unwrap()));
+            }
+        });
+        (seen, end, resumes_at)
+    }
+
+    #[test]
+    fn reads_what_the_database_writes() {
+        let (dir, bytes) = journal(100);
+        let (seen, end, resumes_at) = synced(&bytes);
+        assert_eq!(seen, (0..100).collect::<Vec<_>>());
+        assert!(bytes[end..].iter().all(|b| *b == 0) && resumes_at.is_none());
+        let journals = look(dir.path(), |_, _| ()).unwrap();
+        assert_eq!((journals.len(), journals[0].end), (1, end as u64));
+    }
+
+    #[test]
+    fn half_a_batch_at_the_end_is_no_damage_and_anything_else_is() {
+        let (_dir, bytes) = journal(100);
+        let (_, end, _) = synced(&bytes);
+        for cut in (1..5000).step_by(113) {
+            let (seen, whole, resumes_at) = synced(&bytes[..end - cut]);
+            assert!(whole <= end - cut && seen.len() < 100 && resumes_at.is_none());
+        }
+        for at in (0..end - 8192).step_by(4096) {
+            let mut damaged = bytes.clone();
+            damaged[at..at + 4096].fill(0);
+            let (seen, _, resumes_at) = synced(&damaged);
+            // Zeros in nothing but a value are for the checksum to find.
+            assert!(resumes_at.is_some() || seen.len() == 100, "{at}");
+        }
+    }
+}

@@ -5,7 +5,7 @@ use crate::session::Client;
 use isonomia_proto::PATH_LEN_MAX;
 use isonomia_proto::fs::{Attr, Capability, DirEntry, FsStat, Layout, Timestamp};
 use isonomia_proto::hint::OpenHint;
-use isonomia_proto::request::{INO_LEN, Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
+use isonomia_proto::request::{INO_LEN, Op, OpenReply, ReplyHeader, RequestHeader, flag, space, valid};
 use isonomia_units::Ino;
 use rustix::io::Errno;
 use zerocopy::FromBytes;
@@ -33,6 +33,8 @@ pub struct OpenHow {
     pub directory: bool,
     /// Fail when the path ends in a symbolic link.
     pub no_follow: bool,
+    /// Create a file without a name in the directory of the path; with `exclusive` it never gets one.
+    pub unnamed: bool,
     /// `O_PATH`: name the inode, ask for no access to it.
     pub path_only: bool,
     /// Permissions of a created file, the umask already applied.
@@ -80,6 +82,32 @@ pub enum TimeChange {
     Now,
     /// This one.
     At(Timestamp),
+}
+
+/// A change of the space below a part of a file, as in `fallocate(2)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpaceChange {
+    /// Makes room for what will be written there, and the file longer unless its size is kept.
+    Allocate {
+        /// The file does not grow.
+        keep_size: bool,
+    },
+    /// Makes a hole.
+    PunchHole,
+    /// Makes zeros for which there is room.
+    ZeroRange {
+        /// The file does not grow.
+        keep_size: bool,
+    },
+}
+
+/// What is sought in a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Bytes that were written.
+    Data,
+    /// Bytes that were not.
+    Hole,
 }
 
 /// What a rename does when the new name exists.
@@ -132,6 +160,7 @@ impl Client {
             (how.directory, flag::DIRECTORY),
             (how.no_follow, flag::NO_FOLLOW),
             (how.path_only, flag::PATH_ONLY),
+            (how.unnamed, flag::UNNAMED),
         ] {
             request.flags |= if set { bit } else { 0 };
         }
@@ -181,6 +210,33 @@ impl Client {
     /// Writes `data` at the end of the file as one piece; gives the offset it went to and the bytes written.
     pub fn append(&self, file: &OpenFile, data: &[u8]) -> Result<(u64, usize), Error> {
         self.transfer_append(file, data)
+    }
+
+    /// Changes the space below `len` bytes of an open file from `offset` on.
+    pub fn change_space(&self, file: &OpenFile, change: SpaceChange, offset: u64, len: u64) -> Result<(), Error> {
+        let keep = |keep_size| if keep_size { space::KEEP_SIZE } else { 0 };
+        let mut request = RequestHeader::with_capability(Op::Fallocate, &file.capability);
+        (request.offset, request.ino2) = (offset, len);
+        request.target = file.layout.locate(offset).0.0;
+        request.valid = match change {
+            SpaceChange::Allocate { keep_size } => keep(keep_size),
+            SpaceChange::PunchHole => space::PUNCH_HOLE | space::KEEP_SIZE,
+            SpaceChange::ZeroRange { keep_size } => space::ZERO_RANGE | keep(keep_size),
+        };
+        self.without_reply(request, b"", b"")
+    }
+
+    /// Where the next data (`what` [`Extent::Data`]) or hole of an open file begins, at `offset` or behind it. ENXIO if
+    /// there is none, and from the end of the file on.
+    pub fn seek_extent(&self, file: &OpenFile, offset: u64, what: Extent) -> Result<u64, Error> {
+        let op = match what {
+            Extent::Data => Op::SeekData,
+            Extent::Hole => Op::SeekHole,
+        };
+        let mut request = RequestHeader::with_capability(op, &file.capability);
+        request.offset = offset;
+        request.target = file.layout.locate(offset).0.0;
+        Ok(self.with_paths(request, b"", b"", &mut [])?.value)
     }
 
     /// Puts data (and with `data_only` unset all attributes) on stable storage.

@@ -20,7 +20,7 @@ mod transfer;
 mod xattr;
 
 pub use error::Error;
-pub use files::{Change, OpenFile, OpenHow, RELEASE_MAX, RenameHow, TimeChange};
+pub use files::{Change, Extent, OpenFile, OpenHow, RELEASE_MAX, RenameHow, SpaceChange, TimeChange};
 pub use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layout, Timestamp, access};
 pub use isonomia_proto::hint::OpenHint;
 pub use isonomia_proto::mapping::News;

@@ -125,6 +125,14 @@ ops! {
     /// has become its own, or another session waits for one of its own; and after `ino2` nanoseconds at the latest.
     /// Reply: a [`News`](crate::mapping::News). A second one of a session takes the place of the first, which gets EAGAIN.
     AwaitMappings = 31,
+    /// Changes the space below `ino2` bytes from `offset` on, of the inode of a capability to write, as the bits of
+    /// [`space`] in `valid` say. EOPNOTSUPP if the target's file system cannot.
+    Fallocate = 32,
+    /// Where the next byte that was written is, at `offset` or behind it: `value`. ENXIO if there is none.
+    SeekData = 33,
+    /// Where the next hole is, at `offset` or behind it: `value`. Behind its last byte a file has one. ENXIO if `offset`
+    /// is not within the file.
+    SeekHole = 34,
 }
 
 /// Bits of [`RequestHeader::flags`].
@@ -155,6 +163,9 @@ pub mod flag {
     pub const MUST_REPLACE: u16 = 2048;
     /// Write: what was stored in a writable shared mapping; refused unless the session that it names has the mapping.
     pub const WRITE_BACK: u16 = 4096;
+    /// Open: create a file without a name in the directory of the path. With [`EXCLUSIVE`] it never gets one; else
+    /// [`Op::Link`](super::Op::Link) with an empty path gives it one.
+    pub const UNNAMED: u16 = 8192;
 }
 
 /// Bits of [`RequestHeader::valid`]: what [`Op::SetAttr`] sets.
@@ -175,6 +186,17 @@ pub mod valid {
     pub const ATIME_NOW: u32 = 64;
     /// The modification time, to the server's clock.
     pub const MTIME_NOW: u32 = 128;
+}
+
+/// Bits of [`RequestHeader::valid`] of an [`Op::Fallocate`]. With neither [`PUNCH_HOLE`](space::PUNCH_HOLE) nor
+/// [`ZERO_RANGE`](space::ZERO_RANGE), room is made for what will be written.
+pub mod space {
+    /// The file does not grow.
+    pub const KEEP_SIZE: u32 = 1;
+    /// The range becomes a hole as far as it lies within the file, which does not grow.
+    pub const PUNCH_HOLE: u32 = 2;
+    /// The range becomes zeros for which there is room.
+    pub const ZERO_RANGE: u32 = 4;
 }
 
 /// Bits of [`RequestHeader::valid`] of an [`Op::Lock`].
@@ -237,7 +259,7 @@ pub struct RequestHeader {
     pub uid: u32,
     /// New group.
     pub gid: u32,
-    /// Bits of [`valid`], or of [`lock`].
+    /// Bits of [`valid`], of [`space`], or of [`lock`].
     pub valid: u32,
     /// New access time.
     pub atime: Timestamp,

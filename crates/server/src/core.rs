@@ -224,7 +224,7 @@ impl Core {
 
     fn target_of(&self, op: Op, header: &RequestHeader) -> Option<&Target> {
         match op {
-            Op::Read | Op::Write | Op::Fsync | Op::ReserveAppend => {
+            op if is_for_data(op) => {
                 let wanted = TargetId(header.target);
                 self.targets.iter().find(|t| t.id == Some(wanted))
             }
@@ -375,7 +375,7 @@ impl Core {
             read_bytes,
             written_bytes: moved(Op::Write),
             cost: pending.cost,
-            is_metadata: !matches!(pending.op, Op::Read | Op::Write | Op::Fsync | Op::ReserveAppend),
+            is_metadata: !is_for_data(pending.op),
             latency: now.since(pending.arrived),
         });
         self.answer(pending, reply, payload);
@@ -565,6 +565,12 @@ fn check_for_slot(header: &RequestHeader) -> Result<Op, Unqueued> {
     let op = header.check()?;
     let len = header.names_len().max(if reads_or_writes(op) { header.len as usize } else { 0 });
     if len <= SLOT_LEN { Ok(op) } else { Err(Unqueued::TooLong { op, len }) }
+}
+
+/// Whether an operation is for the target with the data, and not for the metadata service.
+fn is_for_data(op: Op) -> bool {
+    let space = matches!(op, Op::Fallocate | Op::SeekData | Op::SeekHole);
+    space || matches!(op, Op::Read | Op::Write | Op::Fsync | Op::ReserveAppend)
 }
 
 fn reads_or_writes(op: Op) -> bool {

@@ -6,8 +6,10 @@ use crate::core::Core;
 use crate::{lock, mapping};
 use isonomia_proto::fs::{Attr, Capability, Layout, access};
 use isonomia_proto::hint::OpenHint;
-use isonomia_proto::request::{INO_LEN, Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
-use isonomia_store::{Caller, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange, XattrHow};
+use isonomia_proto::request::{INO_LEN, Op, OpenReply, ReplyHeader, RequestHeader, flag, space, valid};
+use isonomia_store::{
+    Caller, Extent, OpenHow, RenameHow, SetAttr, SpaceChange, Store, StoreError, TimeChange, XattrHow,
+};
 use isonomia_units::{Ino, TargetId};
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
@@ -189,6 +191,16 @@ fn operate(
             reply.value = store.reserve_append(at, u64::from(header.len), now)?;
             return Ok(());
         }
+        Op::Fallocate => {
+            verify(store, header, access::WRITE)?;
+            return store.change_space(at, header.offset, header.ino2, space_change(header)?, now);
+        }
+        Op::SeekData | Op::SeekHole => {
+            verify(store, header, 0)?;
+            let what = if op == Op::SeekData { Extent::Data } else { Extent::Hole };
+            reply.value = store.seek(at, header.offset, what)?;
+            return Ok(());
+        }
         Op::PathOf => return reply.put(&store.path_of(at)?),
         Op::GetXattr => {
             let put = |value: &[u8]| reply.put_if_wanted(value, header.len);
@@ -224,7 +236,7 @@ fn open(
         truncate: has(flag::TRUNCATE),
         directory: has(flag::DIRECTORY),
         no_follow: has(flag::NO_FOLLOW),
-        unnamed: false,
+        unnamed: has(flag::UNNAMED),
         path_only: has(flag::PATH_ONLY),
         mode: header.mode,
     };
@@ -260,6 +272,16 @@ fn change(header: &RequestHeader) -> SetAttr {
         size: has(valid::SIZE).then_some(header.offset),
         atime: time(valid::ATIME, valid::ATIME_NOW, header.atime),
         mtime: time(valid::MTIME, valid::MTIME_NOW, header.mtime),
+    }
+}
+
+fn space_change(header: &RequestHeader) -> Result<SpaceChange, StoreError> {
+    let keep_size = header.valid & space::KEEP_SIZE != 0;
+    match header.valid & !space::KEEP_SIZE {
+        0 => Ok(SpaceChange::Allocate { keep_size }),
+        space::PUNCH_HOLE => Ok(SpaceChange::PunchHole),
+        space::ZERO_RANGE => Ok(SpaceChange::ZeroRange { keep_size }),
+        _ => Err(StoreError::Invalid),
     }
 }
 

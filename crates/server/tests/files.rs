@@ -4,7 +4,7 @@
 
 mod running;
 
-use isonomia_client::{Change, Ino, RenameHow, XattrHow};
+use isonomia_client::{Change, Extent, Ino, OpenHow, RenameHow, SpaceChange, XattrHow, access};
 use isonomia_server::TargetConfig;
 use isonomia_units::Bytes;
 use running::{create, pattern, start};
@@ -187,4 +187,44 @@ fn many_references_are_given_back_at_once() {
         client.release_many(&inos[50..]).unwrap();
         assert_eq!(inos.iter().filter(is_there).count(), 0);
     }
+}
+
+#[test]
+fn holes_are_told_made_and_filled() {
+    let running = start(|_| {});
+    for (number, client) in running.clients().iter().enumerate() {
+        let name = format!("sparse{number}");
+        let file = client.open(Ino::ROOT, name.as_bytes(), &create()).unwrap();
+        let seek = |offset, what| client.seek_extent(&file, offset, what).map_err(|e| e.errno());
+        client.set_size(&file.capability, 1 << 30).unwrap();
+        assert_eq!(client.get_attr(Ino(file.capability.ino), b"", true).unwrap().blocks, 0);
+        assert_eq!(seek(0, Extent::Data), Err(Errno::NXIO));
+        assert_eq!(client.write_at(&file, 1 << 20, &[7; 8192]).unwrap(), 8192);
+        assert_eq!((seek(0, Extent::Data), seek(1 << 20, Extent::Hole)), (Ok(1 << 20), Ok((1 << 20) + 8192)));
+        client.change_space(&file, SpaceChange::PunchHole, 1 << 20, 4096).unwrap();
+        assert_eq!(seek(0, Extent::Data), Ok((1 << 20) + 4096));
+        client.change_space(&file, SpaceChange::Allocate { keep_size: false }, 1 << 30, 4096).unwrap();
+        assert_eq!(client.get_attr(Ino(file.capability.ino), b"", true).unwrap().size_bytes, (1 << 30) + 4096);
+        let reader =
+            client.open(Ino::ROOT, name.as_bytes(), &OpenHow { access: access::READ, ..OpenHow::default() }).unwrap();
+        let refused = client.change_space(&reader, SpaceChange::PunchHole, 0, 1).unwrap_err();
+        assert_eq!(refused.errno(), Errno::BADF);
+        assert_eq!(client.change_space(&file, SpaceChange::PunchHole, 0, 0).unwrap_err().errno(), Errno::INVAL);
+    }
+}
+
+#[test]
+fn a_file_without_a_name_is_given_one() {
+    let running = start(|_| {});
+    let client = &running.clients()[0];
+    let how = OpenHow { access: access::READ | access::WRITE, unnamed: true, mode: 0o600, ..OpenHow::default() };
+    let file = client.open(Ino::ROOT, b"", &how).unwrap();
+    assert_eq!(client.write_at(&file, 0, b"bytes").unwrap(), 5);
+    assert_eq!(client.link(Ino(file.capability.ino), b"", true, Ino::ROOT, b"named").unwrap().nlink, 1);
+    assert_eq!(client.get_attr(Ino::ROOT, b"named", true).unwrap().size_bytes, 5);
+    let never = client.open(Ino::ROOT, b"", &OpenHow { exclusive: true, ..how }).unwrap();
+    assert_eq!(
+        client.link(Ino(never.capability.ino), b"", true, Ino::ROOT, b"never").unwrap_err().errno(),
+        Errno::NOENT
+    );
 }

@@ -54,6 +54,8 @@ enum State {
     },
     /// The server knows that it is wanted.
     Queued,
+    /// The server was asked, and its answer was lost: it is given back, in case it was given, before it is asked for again.
+    Unsure,
     Held {
         since: Instant,
     },
@@ -140,6 +142,12 @@ impl<F> Lease<F> {
         self.take_waiting(|_| true)
     }
 
+    /// The server may have given it, or not. Gives the faults that waited. It is to be given back; there are no pages.
+    pub fn unsure(&mut self) -> Vec<F> {
+        self.state = State::Unsure;
+        self.take_waiting(|_| true)
+    }
+
     /// Faults that wait, and of which `is_meant` says so: they wait no more.
     pub fn take_waiting(&mut self, is_meant: impl Fn(&F) -> bool) -> Vec<F> {
         self.waiting.extract_if(.., |(_, fault)| is_meant(fault)).map(|(_, fault)| fault).collect()
@@ -147,7 +155,7 @@ impl<F> Lease<F> {
 
     /// Whether it is here, be it on its way back.
     pub fn is_here(&self) -> bool {
-        !matches!(self.state, State::Absent | State::Asking { .. } | State::Queued)
+        !matches!(self.state, State::Absent | State::Asking { .. } | State::Queued | State::Unsure)
     }
 
     /// Whether it is neither here nor asked for.
@@ -172,6 +180,7 @@ impl<F> Lease<F> {
     /// is on its way until [`Self::returned`].
     pub fn next(&mut self) -> Next {
         match self.state {
+            State::Unsure => return Next::Return,
             State::Held { .. } | State::Absent | State::Asking { .. } | State::Queued => {
                 self.state = State::Sweeping;
                 return Next::Sweep;
@@ -375,6 +384,19 @@ mod tests {
         assert_eq!(lease.take_waiting(|fault| *fault == 2), [2]);
         assert_eq!(lease.refused(), [1, 3]);
         assert!(lease.is_idle() && lease.is_absent() && !lease.ask());
+    }
+
+    #[test]
+    fn what_may_have_been_given_is_given_back_before_it_is_asked_for_again() {
+        let mut lease = Lease::default();
+        assert_eq!(lease.fault(0..=0, "a"), None);
+        assert!(lease.ask());
+        assert_eq!(lease.unsure(), ["a"]);
+        assert_eq!(lease.fault(0..=0, "b"), None, "it waits");
+        assert!(!lease.ask() && !lease.ask_again() && !lease.is_here() && !lease.is_absent() && !lease.is_idle());
+        assert_eq!(lease.next(), Next::Return, "without a page, none is dropped");
+        lease.returned();
+        assert!(lease.ask());
     }
 
     #[test]

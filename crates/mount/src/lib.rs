@@ -17,6 +17,7 @@ mod door;
 mod filesystem;
 mod guard;
 mod handle;
+mod holdings;
 mod lease;
 mod lock;
 mod mapping;

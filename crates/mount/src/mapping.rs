@@ -5,24 +5,28 @@
 //! kernel is told to write back and drop the file's pages, and it is given back. So a program sees in a shared mapping
 //! what any program of any mount wrote to it before.
 //!
-//! Two threads: one hears from the server what others wait for and what has been given, and answers the faults that
-//! waited for it; one has pages dropped, which the kernel does not do at once: it must be no thread that serves requests.
+//! One thread hears from the server what others wait for and what has been given; one has pages dropped, which the kernel
+//! does not do at once: it must be no thread that serves requests. A few answer the faults that waited, each of which may
+//! have to wait for its job's turn.
 
 use crate::data;
 use crate::handle::Handle;
-use crate::lease::{BLOCK_LEN, Blocks, Lease, Next};
+use crate::holdings::{File, Hold, Table};
+use crate::lease::{BLOCK_LEN, Blocks, Next};
 use crate::sessions::{Sessions, errno};
 use fuser::{INodeNo, Notifier, ReplyData};
 use isonomia_client::{Capability, Client, Error, Ino, News};
 use isonomia_units::Nanos;
 use rustix::io::Errno;
-use std::collections::{BTreeSet, HashMap};
 use std::io;
+use std::sync::mpsc::{self, Receiver, SendError, Sender};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Faults that wait at once; more fail.
 pub const WAITING_MAX: u16 = 4_096;
+/// Threads that answer faults of which several waited for one mapping.
+const ANSWERING: usize = 4;
 /// News is waited for no longer than this, to look after faults that have waited for too long.
 const LISTEN_MAX: Duration = Duration::from_secs(1);
 /// Between two attempts to hear from a server that is away.
@@ -47,6 +51,8 @@ pub struct Fault {
 /// See the module. Dropping it ends its threads.
 pub struct Mappings {
     shared: Arc<Shared>,
+    /// The other end of [`Shared::answers`].
+    to_answer: Arc<Mutex<Receiver<Fault>>>,
 }
 
 struct Shared {
@@ -54,54 +60,21 @@ struct Shared {
     timeout: Duration,
     client: OnceLock<Arc<Client>>,
     kernel: OnceLock<Notifier>,
-    table: Mutex<Table>,
+    table: Mutex<Table<Fault>>,
     /// There is something to listen for, or everything ends.
     listens: Condvar,
     /// There is something to give back, or everything ends.
     returns: Condvar,
-}
-
-#[derive(Default)]
-struct Table {
-    /// Of every inode that is open for reading and writing.
-    files: HashMap<u64, File>,
-    /// To be given back, and from when on.
-    recalled: BTreeSet<(Instant, u64)>,
-    waiting: usize,
-    /// The number of the session that the mappings were taken in; 0 if none was.
-    session: u64,
-    /// Some mapping is doubtful.
-    has_doubts: bool,
-    is_over: bool,
-}
-
-struct File {
-    lease: Lease<Fault>,
-    /// Open files for reading and writing.
-    writers: usize,
-    capability: Capability,
-    /// The number of the session that has the mapping, while it is here. News of another may be on its way.
-    session: u64,
-    /// It is to be given back, and among `recalled` from when it is here until that begins.
-    is_recalled: bool,
-    hold: Hold,
-}
-
-/// What the server knows of a mapping that is here.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Hold {
-    /// That it is here.
-    Known,
-    /// Perhaps nothing: it has forgotten the session.
-    Doubtful,
-    /// That another mount has it: what programs have written to it here, and is not written back, is lost.
-    Lost,
+    /// Faults whose mapping is here. As many as wait at most, and few at a time.
+    answers: Sender<Fault>,
 }
 
 impl Mappings {
     /// No mappings. A fault waits no longer than `timeout`.
     pub fn new(sessions: Arc<Sessions>, timeout: Nanos) -> Self {
+        let (answers, to_answer) = mpsc::channel();
         let shared = Shared {
+            answers,
             sessions,
             timeout: Duration::from_nanos(timeout.0),
             client: OnceLock::new(),
@@ -110,7 +83,7 @@ impl Mappings {
             listens: Condvar::new(),
             returns: Condvar::new(),
         };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(shared), to_answer: Arc::new(Mutex::new(to_answer)) }
     }
 
     /// Starts the threads, before the first request; `kernel` is what drops pages.
@@ -121,35 +94,21 @@ impl Mappings {
             let shared = self.shared.clone();
             std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&shared))?;
         }
+        for _ in 0..ANSWERING {
+            let faults = self.to_answer.clone();
+            std::thread::Builder::new().name("mapping-answer".to_owned()).spawn(move || answer_some(&faults))?;
+        }
         Ok(())
     }
 
     /// A file was opened for reading and writing.
     pub fn opened(&self, capability: &Capability) {
-        let mut table = self.shared.table();
-        let new = || File {
-            lease: Lease::default(),
-            writers: 0,
-            capability: *capability,
-            session: 0,
-            is_recalled: false,
-            hold: Hold::Known,
-        };
-        table.files.entry(capability.ino).or_insert_with(new).writers += 1;
+        self.shared.table().opened(capability);
     }
 
     /// A file that was [`Self::opened`] is closed: with the last, the mapping goes.
     pub fn closed(&self, ino: u64) {
-        let mut table = self.shared.table();
-        let Some(file) = table.files.get_mut(&ino) else { return };
-        file.writers -= 1;
-        if file.writers > 0 {
-            return;
-        }
-        table.forget_if_unused(ino);
-        if table.files.contains_key(&ino) {
-            table.recall(ino);
-            drop(table);
+        if self.shared.table().closed(ino) {
             self.shared.returns.notify_one();
         }
     }
@@ -161,7 +120,7 @@ impl Mappings {
         let mut is_asked_again = false;
         let refused = loop {
             let table = self.shared.table();
-            let is_here = |file: &&File| file.lease.is_here() && file.hold != Hold::Lost;
+            let is_here = |file: &&File<Fault>| file.lease.is_here() && file.hold != Hold::Lost;
             let session = table.files.get(&capability.ino).filter(is_here).map(|file| file.session);
             drop(table);
             let Some(session) = session else { break Errno::IO };
@@ -223,7 +182,7 @@ impl Drop for Mappings {
 }
 
 impl Shared {
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, Table<Fault>> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -238,7 +197,9 @@ impl Shared {
     /// Asks the server for a mapping, and answers the faults that waited for it if it is there.
     fn take(&self, capability: &Capability) {
         let (faults, refusal) = loop {
-            let taken = self.client().and_then(|client| client.take_mapping(capability, false).map_err(|e| errno(&e)));
+            let ask = |client: &Arc<Client>| client.take_mapping(capability, false);
+            let refusal = |error| (errno(&error), matches!(error, Error::Server(_)));
+            let taken = self.client().map_err(|errno| (errno, true)).and_then(|client| ask(client).map_err(refusal));
             let mut table = self.table();
             if let Ok((_, session)) = taken {
                 table.meet(session);
@@ -247,21 +208,34 @@ impl Shared {
             let (faults, refusal) = match taken {
                 Ok((true, session)) => (table.given(capability.ino, session, Instant::now()), None),
                 // A server that has just started gives it later, too.
-                Ok((false, _)) | Err(Errno::AGAIN) if file.lease.queued() => continue,
-                Ok((false, _)) | Err(Errno::AGAIN) => return,
-                Err(errno) => (file.lease.refused(), Some(errno)),
+                Ok((false, _)) | Err((Errno::AGAIN, _)) if file.lease.queued() => continue,
+                Ok((false, _)) | Err((Errno::AGAIN, _)) => return,
+                Err((errno, true)) => (file.lease.refused(), Some(errno)),
+                Err((errno, false)) => (table.unsure(capability.ino, Instant::now()), Some(errno)),
             };
             table.waiting -= faults.len();
             break (faults, refusal);
         };
+        // Before the faults: reading for one may take long.
+        self.returns.notify_one();
+        match refusal {
+            None => self.answer_all(faults),
+            Some(Errno::NOLCK) => {
+                faults.into_iter().for_each(|f| fail(f, "the server gives no more mappings to this mount or user"));
+            }
+            Some(_) => faults.into_iter().for_each(|fault| fail(fault, "the server does not give it")),
+        }
+    }
+
+    /// Answers one fault, as mostly there is one, and has the others answered: whoever asks is needed for other things.
+    fn answer_all(&self, mut faults: Vec<Fault>) {
+        let Some(own) = faults.pop() else { return };
         for fault in faults {
-            match refusal {
-                None => answer(fault),
-                Some(Errno::NOLCK) => fail(fault, "the server gives no more mappings to this mount or user"),
-                Some(_) => fail(fault, "the server does not give it"),
+            if let Err(SendError(fault)) = self.answers.send(fault) {
+                answer(fault);
             }
         }
-        self.returns.notify_one();
+        answer(own);
     }
 
     /// How the server sees it.
@@ -269,7 +243,7 @@ impl Shared {
         let mut table = self.table();
         table.meet(news.session);
         news.wanted.iter().for_each(|ino| table.recall(ino.0));
-        let asks = |file: &mut File| file.lease.ask_again().then_some(file.capability);
+        let asks = |file: &mut File<Fault>| file.lease.ask_again().then_some(file.capability);
         let asked: Vec<Capability> = table.files.values_mut().filter_map(asks).collect();
         drop(table);
         self.returns.notify_one();
@@ -281,7 +255,7 @@ impl Shared {
     fn take_doubtful(&self) -> bool {
         let mut table = self.table();
         table.has_doubts = false;
-        let is_doubtful = |file: &&File| file.hold == Hold::Doubtful && file.lease.is_here();
+        let is_doubtful = |file: &&File<Fault>| file.hold == Hold::Doubtful && file.lease.is_here();
         let doubtful: Vec<Capability> = table.files.values().filter(is_doubtful).map(|file| file.capability).collect();
         drop(table);
         let was_answered = doubtful.iter().all(|capability| self.take_again(capability).is_ok());
@@ -327,7 +301,8 @@ impl Shared {
             table.files.values_mut().flat_map(|file| file.lease.take_waiting(|fault| fault.until <= now)).collect();
         table.waiting -= late.len();
         drop(table);
-        late.into_iter().for_each(|fault| fail(fault, "another mount does not give it back"));
+        late.into_iter()
+            .for_each(|fault| fail(fault, "another mount does not give it back, or the server does not answer"));
     }
 
     /// Has the kernel write back and drop `len` bytes of pages from `offset`; 0 for all that follow.
@@ -335,47 +310,6 @@ impl Shared {
         let Some(kernel) = self.kernel.get() else { return };
         if let Err(error) = kernel.inval_inode(INodeNo(ino), offset as i64, len as i64) {
             tracing::warn!(ino, %error, "the kernel does not drop pages");
-        }
-    }
-}
-
-impl Table {
-    /// The server knows this session. If it has known another one before, it has forgotten all mappings of that.
-    fn meet(&mut self, session: u64) {
-        let before = std::mem::replace(&mut self.session, session);
-        if before != session && before != 0 {
-            for file in self.files.values_mut().filter(|file| file.lease.is_here() && file.hold == Hold::Known) {
-                file.hold = Hold::Doubtful;
-                self.has_doubts = true;
-            }
-        }
-    }
-
-    /// A mapping is here. Gives the faults that waited for it.
-    fn given(&mut self, ino: u64, session: u64, now: Instant) -> Vec<Fault> {
-        let Some(file) = self.files.get_mut(&ino) else { return Vec::new() };
-        file.session = session;
-        let faults = file.lease.given(now);
-        // It may have been recalled before it was here.
-        self.list_if_recalled(ino);
-        faults
-    }
-
-    fn recall(&mut self, ino: u64) {
-        let Some(file) = self.files.get_mut(&ino).filter(|file| !file.lease.is_absent()) else { return };
-        file.is_recalled = true;
-        self.list_if_recalled(ino);
-    }
-
-    /// Once a mapping is here it can be said when it may be given back.
-    fn list_if_recalled(&mut self, ino: u64) {
-        let Some(file) = self.files.get(&ino).filter(|file| file.is_recalled) else { return };
-        self.recalled.extend(file.lease.returnable_at().map(|at| (at, ino)));
-    }
-
-    fn forget_if_unused(&mut self, ino: u64) {
-        if self.files.get(&ino).is_some_and(|file| file.writers == 0 && file.lease.is_idle()) {
-            self.files.remove(&ino);
         }
     }
 }
@@ -457,15 +391,18 @@ fn give_one_back(shared: &Shared, ino: u64) {
         }
         std::thread::sleep(RETRY);
     }
-    let mut table = shared.table();
-    let Some(file) = table.files.get_mut(&ino) else { return };
-    file.lease.returned();
-    (file.is_recalled, file.hold) = (false, Hold::Known);
-    let asks = file.lease.ask().then_some(file.capability);
-    table.forget_if_unused(ino);
-    drop(table);
-    if let Some(capability) = asks {
+    let asked = shared.table().returned(ino);
+    if let Some(capability) = asked {
         shared.take(&capability);
+    }
+}
+
+/// A thread that answers faults, until there will be no more.
+fn answer_some(faults: &Mutex<Receiver<Fault>>) {
+    loop {
+        let next = faults.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(fault) = next else { return };
+        answer(fault);
     }
 }
 
@@ -487,56 +424,4 @@ fn fail(fault: Fault, why: &'static str) {
 fn blocks(fault: &Fault) -> Blocks {
     let last = fault.offset.saturating_add(u64::from(fault.size.max(1)) - 1);
     fault.offset / BLOCK_LEN..=last / BLOCK_LEN
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::lease::HOLD_MIN;
-
-    /// A table with one file, whose mapping is neither here nor asked for.
-    fn table() -> Table {
-        let mut table = Table::default();
-        let file = File {
-            lease: Lease::default(),
-            writers: 1,
-            capability: Capability::default(),
-            session: 0,
-            is_recalled: false,
-            hold: Hold::Known,
-        };
-        table.files.insert(7, file);
-        table
-    }
-
-    #[test]
-    fn what_is_not_here_is_not_given_back() {
-        let mut table = table();
-        table.recall(7);
-        table.recall(8);
-        assert!(table.recalled.is_empty() && !table.files[&7].is_recalled);
-    }
-
-    #[test]
-    fn what_was_recalled_on_its_way_here_is_given_back_in_its_time() {
-        let mut table = table();
-        let now = Instant::now();
-        table.files.get_mut(&7).unwrap().is_recalled = true;
-        assert!(table.given(7, 3, now).is_empty());
-        assert_eq!(table.recalled.first(), Some(&(now + HOLD_MIN, 7)));
-        table.recall(7);
-        assert_eq!(table.recalled.len(), 1, "once, however often it is recalled");
-        assert_eq!(table.files[&7].session, 3);
-    }
-
-    #[test]
-    fn a_server_that_forgot_a_session_leaves_its_mappings_in_doubt() {
-        let mut table = table();
-        table.meet(3);
-        table.given(7, 3, Instant::now());
-        table.meet(3);
-        assert!(!table.has_doubts && table.files[&7].hold == Hold::Known);
-        table.meet(4);
-        assert!(table.has_doubts && table.files[&7].hold == Hold::Doubtful);
-    }
 }

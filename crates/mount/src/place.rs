@@ -163,7 +163,7 @@ fn is_of_the_dead(error: &io::Error) -> bool {
 }
 
 /// Whether the topmost mount at `place` is one of ours.
-fn is_ours(place: &Path) -> bool {
+pub fn is_ours(place: &Path) -> bool {
     topmost(place).ok().flatten().is_some_and(|found| found.kind == FILE_SYSTEM_TYPE.as_bytes())
 }
 

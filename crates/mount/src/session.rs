@@ -192,6 +192,10 @@ impl Unmounter {
     /// Unmounts. If programs use the mount, it vanishes for others and ends with the last of them; then this gives
     /// false.
     pub fn unmount(&self) -> Result<bool, PlaceError> {
+        if !place::is_ours(&self.place) {
+            // Somebody else was first.
+            return Ok(true);
+        }
         match place::detach(&self.place, false) {
             Ok(()) => Ok(true),
             Err(PlaceError::Busy(_)) => place::detach(&self.place, true).map(|()| false),

@@ -354,8 +354,7 @@ impl World {
         (ours.map(|_| Answer::Nothing).map_err(|e| e.errno()), theirs.map(|()| Answer::Nothing))
     }
 
-    /// The store clears set-id bits whoever writes, but for set-group-id without group execution: so the reference does it
-    /// here.
+    /// The store clears set-id bits (set-group-id with group execution) whoever writes: so the reference does it here.
     fn drop_set_id(&self, fd: &OwnedFd) {
         let fd = fd.try_clone().unwrap();
         let cleared = self.kernel(USERS[0], move || {

@@ -49,6 +49,7 @@ pub fn open_ours(client: &'static Client, at: Ino, path: &[u8], flags: c_int, mo
         truncate: has(libc::O_TRUNC) && !path_only,
         directory: has(libc::O_DIRECTORY),
         no_follow: has(libc::O_NOFOLLOW),
+        unnamed: false,
         path_only,
         mode: mode & 0o7777 & !umask::current(),
         number: number::fresh().map_err(refusal)?,

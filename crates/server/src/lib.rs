@@ -303,6 +303,8 @@ fn open_store(
     store_config.default_layout =
         DefaultLayout { stripe_bytes: config.stripe_size.0, stripe_count: usize::from(config.stripe_count) };
     store_config.root_owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let objects = limits::open_objects(&config.limits, descriptors, store_config.bounds.objects);
+    store_config.bounds.objects = objects.map_err(StartError::Config)?;
     let kept = limits::descriptors_of_store(store_config.bounds.objects, wanted.len());
     let limits = Limits::settle(&config.limits, descriptors, kept, limits::usable_memory_bytes());
     let limits = limits.map_err(StartError::Config)?;

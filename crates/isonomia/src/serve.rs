@@ -11,6 +11,8 @@ use std::io::Write;
 
 pub fn serve(options: &ServeOptions) -> Result<()> {
     let config = configuration(options)?;
+    // What the database creates is nobody else's to read; the socket gets its mode by itself.
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     // Before the start, so that no signal is missed once the server can be seen.
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let metrics_address = config.metrics;

@@ -63,6 +63,8 @@ use std::thread::JoinHandle;
 
 /// Between two writings of changed sizes and times to the database.
 const FLUSH_EVERY_SAMPLES: u32 = 10;
+/// Metadata reach stable storage after so many at the latest, whether a program asks for it or not.
+const SYNC_EVERY_SAMPLES: u32 = 50;
 /// Targets of one server at most.
 const TARGETS_MAX: usize = 1_024;
 /// Worker threads at most.
@@ -264,6 +266,11 @@ fn keep(core: &Core) {
                 tracing::error!(%error, "cannot remove objects that are not used any more");
             }
         }
+        if samples.is_multiple_of(SYNC_EVERY_SAMPLES)
+            && let Err(error) = core.store.sync()
+        {
+            tracing::error!(%error, "cannot put the metadata on stable storage");
+        }
     }
 }
 
@@ -289,10 +296,15 @@ fn open_store(
         targets.push(Target::new(Some(id), shown, target.bandwidth, target.per_op, policy, workers));
         dirs.push(TargetDir { id, dir: target_dir });
     }
+    let own: Vec<String> = (0..wanted.len()).map(|index| format!("target-{index}")).collect();
+    let own: Vec<&str> = own.iter().map(String::as_str).chain(["metadata"]).collect();
+    isonomia_store::own_directory(dir, &own)?;
     let mut store_config = StoreConfig::new(dir.join("metadata"), config.server, dirs);
     store_config.default_layout =
         DefaultLayout { stripe_bytes: config.stripe_size.0, stripe_count: usize::from(config.stripe_count) };
     store_config.root_owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let objects = limits::open_objects(&config.limits, descriptors, store_config.bounds.objects);
+    store_config.bounds.objects = objects.map_err(StartError::Config)?;
     let kept = limits::descriptors_of_store(store_config.bounds.objects, wanted.len());
     let limits = Limits::settle(&config.limits, descriptors, kept, limits::usable_memory_bytes());
     let limits = limits.map_err(StartError::Config)?;

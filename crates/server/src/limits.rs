@@ -13,6 +13,8 @@ const DESCRIPTORS_WANTED: u64 = 16_384;
 const OWN_DESCRIPTORS: u64 = 96;
 /// Descriptors of each target, apart from its objects.
 const TARGET_DESCRIPTORS: u64 = 3;
+/// Fewer open objects are of no use to the threads of one server.
+const OPEN_OBJECTS_MIN: u64 = 16;
 /// A connection that is being set up has its socket and the descriptor of its memory.
 const PENDING_DESCRIPTORS: u64 = 2;
 /// Of the memory that the process may use, the part that may be shared with clients, unless the configuration says more.
@@ -34,6 +36,8 @@ pub struct LimitsConfig {
     pub memory: Option<Bytes>,
     /// That of one user; half of all, if absent.
     pub memory_per_user: Option<Bytes>,
+    /// Object files kept open at once; a quarter of the descriptors, and 16,384 at most, if absent.
+    pub open_objects: Option<u64>,
     /// Jobs known at once.
     pub jobs: Option<u32>,
     /// Those of one user.
@@ -115,6 +119,21 @@ impl Limits {
     }
 }
 
+/// How many object files the store keeps open: as configured, else `default`. Half of the descriptors at most; the error
+/// says what is allowed.
+pub fn open_objects(config: &LimitsConfig, descriptors: u64, default: usize) -> Result<usize, String> {
+    let allowed = OPEN_OBJECTS_MIN..=(descriptors / 2).max(OPEN_OBJECTS_MIN);
+    match config.open_objects {
+        None => Ok(default),
+        Some(wanted) if allowed.contains(&wanted) => Ok(usize::try_from(wanted).unwrap_or(default)),
+        Some(wanted) => Err(format!(
+            "limits.open_objects is {wanted}, and {descriptors} descriptors allow {} to {}",
+            allowed.start(),
+            allowed.end()
+        )),
+    }
+}
+
 /// Descriptors that the store keeps open: `objects` of files, those of its database, and some of each target.
 pub fn descriptors_of_store(objects: usize, targets: usize) -> u64 {
     (objects + isonomia_store::DATABASE_FILES_MAX) as u64 + TARGET_DESCRIPTORS * targets as u64
@@ -183,6 +202,17 @@ mod tests {
         let refused = |text: &str| settle(&toml::from_str(text).unwrap(), 4_096).unwrap_err();
         assert!(refused("connections = 5000").contains("limits.connections is 5000, and 4096 descriptors leave"));
         assert_eq!(refused("jobs_per_user = 0"), "limits.jobs_per_user must be at least 1");
+    }
+
+    #[test]
+    fn open_objects_are_as_configured_up_to_half_of_the_descriptors() {
+        let asked = |text: &str| open_objects(&toml::from_str(text).unwrap(), 100_000, 16_384);
+        assert_eq!(asked(""), Ok(16_384));
+        assert_eq!(asked("open_objects = 50000"), Ok(50_000));
+        assert_eq!(asked("open_objects = 16"), Ok(16));
+        let refused = "limits.open_objects is 50001, and 100000 descriptors allow 16 to 50000";
+        assert_eq!(asked("open_objects = 50001"), Err(refused.to_owned()));
+        assert!(asked("open_objects = 15").is_err());
     }
 
     #[test]

@@ -294,6 +294,14 @@ impl Store {
         self.db.heal().map(drop)
     }
 
+    /// Puts all changes of the database on stable storage, if there are any, and a note of that.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        if self.db.has_changed() {
+            self.db.sync(true)?;
+        }
+        self.db.keep_witness()
+    }
+
     /// Lets the store grow, after making room if nothing else helps.
     pub(crate) fn admit(&self) -> Result<(), StoreError> {
         self.reserve.admit().or_else(|full| if self.makes_room() { self.reserve.admit() } else { Err(full) })

@@ -10,6 +10,7 @@
 //! | `nameless` | inode (8) | empty: it has no name, and extended attributes that are still to be removed |
 //! | `xattrs` | inode (8), name with its namespace | value of the extended attribute |
 //! | `numbers` | `closed` | empty, and there only while the store is closed: the last stop was a clean one |
+//! | `numbers` | `synced` | number of the last sync ([`crate::witness`]) (8, little-endian) |
 //! | `numbers` | `next` | lowest number of inodes and objects (without the server) that was never reserved (8, little-endian) |
 //!
 //! The cookie of an entry is a keyed hash of directory and name ([`crate::directory`]), so one key serves
@@ -19,22 +20,31 @@
 //! its default for batches): a killed server loses nothing that it acknowledged. A power failure loses what was not
 //! followed by [`Database::sync`].
 
-use crate::StoreError;
 use crate::engine::{Engine, Table, Write};
+use crate::journal::{self, Part};
 use crate::object::ObjectsId;
 use crate::record::Record;
 use crate::reserve::Reserve;
+use crate::witness::{self, Witness};
+use crate::{OpenError, StoreConfig, StoreError};
 use isonomia_proto::fs::{FileKind, Layout};
 use isonomia_units::Ino;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, PoisonError};
 
 const CLOSED: &str = "closed";
+/// No key of any other table is like this one, so it can be told in the journal.
+const SYNCED: &str = "synced";
 
 pub(crate) struct Database {
     engine: Engine,
+    witness: Witness,
+    /// Since the last sync.
+    has_changed: AtomicBool,
+    /// Of the last sync, in the database.
+    number: Mutex<u64>,
     /// The database says that the stop was a clean one.
     is_closed: AtomicBool,
     #[cfg(test)]
@@ -72,9 +82,28 @@ pub(crate) struct Change<'a> {
 }
 
 impl Database {
-    pub fn open(dir: &Path, reserve: Arc<Reserve>) -> Result<Self, StoreError> {
+    /// Opens the database in the directory of a store, or creates it there. One that has less than `witness` knows to be
+    /// on stable storage is refused, if that can be told before anything is changed.
+    pub fn open(config: &StoreConfig, reserve: Arc<Reserve>, witness: Witness) -> Result<Self, OpenError> {
+        let dir = config.dir.join("db");
+        let fail = |source| OpenError::Recovery { server: config.server, source };
+        if witness.number() > 0 {
+            check_journals(&dir, witness.number(), fail)?;
+        }
+        let engine = Engine::open(dir.clone(), reserve).map_err(fail)?;
+        let number = match engine.get(Table::Numbers, SYNCED).map_err(fail)? {
+            Some(bytes) => bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).unwrap_or_default(),
+            None => 0,
+        };
+        if number < witness.number() {
+            let what = format!("ends at sync {number}, and {} were done", witness.number());
+            return Err(OpenError::damaged(&dir, what));
+        }
         Ok(Self {
-            engine: Engine::open(dir.join("db"), reserve)?,
+            engine,
+            witness,
+            has_changed: AtomicBool::new(true),
+            number: Mutex::new(number),
             is_closed: AtomicBool::new(false),
             #[cfg(test)]
             synced: std::sync::OnceLock::new(),
@@ -87,15 +116,35 @@ impl Database {
 
     /// Everything that was committed is on stable storage when this returns; `data_only` as in `fdatasync`.
     pub fn sync(&self, data_only: bool) -> Result<(), StoreError> {
-        self.engine.sync(data_only)?;
+        self.has_changed.store(false, Relaxed);
+        let number = {
+            // One after the other, so that the number in the database grows.
+            let mut number = self.number.lock().unwrap_or_else(PoisonError::into_inner);
+            let value = Some((*number + 1).to_le_bytes().into());
+            self.engine.commit(&[Write { table: Table::Numbers, key: SYNCED.into(), value }])?;
+            *number += 1;
+            *number
+        };
+        self.engine.sync(data_only).inspect_err(|_| self.has_changed.store(true, Relaxed))?;
+        self.witness.tell(number);
         #[cfg(test)]
         self.copy_synced();
         Ok(())
     }
 
+    /// Whether there was a change since the last sync began.
+    pub fn has_changed(&self) -> bool {
+        self.has_changed.load(Relaxed)
+    }
+
     /// Opens it anew after a failure, if there is room again; true if that was done.
     pub fn heal(&self) -> Result<bool, StoreError> {
         self.engine.heal()
+    }
+
+    /// Puts on stable storage how much of the database is.
+    pub fn keep_witness(&self) -> Result<(), StoreError> {
+        self.witness.keep().map_err(|e| StoreError::host(Path::new(witness::NAME), e))
     }
 
     /// Whether the last stop was a clean one. Says so no more, on stable storage.
@@ -113,7 +162,8 @@ impl Database {
         change.put(Table::Numbers, CLOSED, []);
         change.commit()?;
         self.is_closed.store(true, Relaxed);
-        self.sync(false)
+        self.sync(false)?;
+        self.keep_witness()
     }
 
     /// From now on `copy` has what a power cut leaves of `db`, the directory of this database.
@@ -229,6 +279,34 @@ impl Database {
     }
 }
 
+/// Refuses journals that make no sense somewhere before the last sync. Behind it that is what a power cut may leave.
+fn check_journals(dir: &Path, synced: u64, fail: impl Fn(StoreError) -> OpenError) -> Result<(), OpenError> {
+    if !dir.is_dir() {
+        return Err(OpenError::damaged(dir, "is missing"));
+    }
+    let mut is_synced_behind = false;
+    let journals = journal::look(dir, |part, key, value| {
+        let number = value.first_chunk().filter(|_| key == SYNCED.as_bytes());
+        is_synced_behind |= part == Part::Behind && number.is_some_and(|bytes| u64::from_le_bytes(*bytes) <= synced);
+    });
+    let journals = journals.map_err(&fail)?;
+    if journals.is_empty() {
+        return Err(OpenError::damaged(dir, "has no journal"));
+    }
+    let last = journals.len() - 1;
+    for (index, journal) in journals.iter().enumerate() {
+        let Some(at) = journal.resumes_at else { continue };
+        let what = format!("makes no sense from byte {} to byte {at}", journal.end);
+        // One that is not the last was synced before the next was begun.
+        if is_synced_behind || index < last {
+            return Err(OpenError::damaged(&journal.path, what));
+        }
+        tracing::error!(journal = %journal.path.display(), "{what}, after the last sync: changes behind that are lost");
+    }
+    // The database would take some kinds of half a batch for damage.
+    journals[last].cut().map_err(fail)
+}
+
 fn xattr_key(ino: u64, name: &[u8]) -> Vec<u8> {
     [&ino.to_be_bytes(), name].concat()
 }
@@ -322,7 +400,11 @@ impl Change<'_> {
         if self.database.is_closed.load(Relaxed) && self.database.is_closed.swap(false, Relaxed) {
             self.remove(Table::Numbers, CLOSED);
         }
-        self.database.engine.commit(&self.writes)
+        self.database.engine.commit(&self.writes)?;
+        if !self.database.has_changed.load(Relaxed) {
+            self.database.has_changed.store(true, Relaxed);
+        }
+        Ok(())
     }
 }
 

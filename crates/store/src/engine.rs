@@ -69,12 +69,12 @@ const FAILED: u8 = 2;
 const LOST: u8 = 3;
 
 enum State {
-    Open(Open),
+    Open(Running),
     /// Closed after a failure: where the journal is to be cut before it is opened again.
     Closed(Option<Journal>),
 }
 
-struct Open {
+struct Running {
     tables: [Memory; NAMES.len()],
     db: fjall::Database,
 }
@@ -91,7 +91,7 @@ struct Memory {
 impl Engine {
     /// Opens the database in `dir`, or creates it there.
     pub fn open(dir: PathBuf, reserve: Arc<Reserve>) -> Result<Self, StoreError> {
-        let open = Open::open(&dir)?;
+        let open = Running::open(&dir)?;
         Ok(Self { dir, reserve, state: RwLock::new(State::Open(open)), failure: AtomicU8::new(WORKS) })
     }
 
@@ -119,7 +119,7 @@ impl Engine {
 
     /// All of it, or an error and none of it.
     pub fn commit(&self, writes: &[Write]) -> Result<(), StoreError> {
-        let act = |open: &Open| open.commit(writes);
+        let act = |open: &Running| open.commit(writes);
         self.with(act).or_else(|error| {
             let error = self.note(error);
             // What is kept back for this may be all that it takes.
@@ -156,20 +156,20 @@ impl Engine {
         };
         let last = match &mut *state {
             // Before it is closed: that may write the rest of the batch that failed.
-            State::Open(_) => journal::look(&self.dir, |_, _| ())?.pop(),
+            State::Open(_) => journal::look(&self.dir, |_, _, _| ())?.pop(),
             State::Closed(last) => last.take(),
         };
         *state = State::Closed(last);
         if let State::Closed(Some(last)) = &*state {
             last.cut()?;
         }
-        *state = State::Open(Open::open(&self.dir)?);
+        *state = State::Open(Running::open(&self.dir)?);
         self.failure.store(WORKS, Relaxed);
         tracing::info!("the metadata can be changed again");
         Ok(true)
     }
 
-    fn with<T>(&self, act: impl FnOnce(&Open) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    fn with<T>(&self, act: impl FnOnce(&Running) -> Result<T, StoreError>) -> Result<T, StoreError> {
         match &*self.share() {
             State::Open(open) => act(open),
             State::Closed(_) => Err(self.note(StoreError::Meta(fjall::Error::Poisoned))),
@@ -201,7 +201,7 @@ impl Engine {
     }
 }
 
-impl Open {
+impl Running {
     fn open(dir: &Path) -> Result<Self, StoreError> {
         let db = fjall::Database::builder(dir)
             .max_journaling_size(JOURNAL_BYTES_MAX)

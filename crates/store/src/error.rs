@@ -198,6 +198,14 @@ pub enum OpenError {
         /// Its format.
         found: String,
     },
+    /// Something that a store that was used before must have is missing or spoilt.
+    #[error("{} {what}: this store is damaged; nothing was changed, put back what is missing", path.display())]
+    Damaged {
+        /// The file or directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
     /// The host refused a file operation.
     #[error("{}: {source}", path.display())]
     Io {
@@ -217,6 +225,10 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    pub(crate) fn damaged(path: &Path, what: impl Into<String>) -> Self {
+        Self::Damaged { path: path.to_owned(), what: what.into() }
+    }
+
     pub(crate) fn io(path: &Path, source: impl Into<io::Error>) -> Self {
         Self::Io { path: path.to_owned(), source: source.into() }
     }

@@ -85,6 +85,7 @@ mod reserve;
 mod resize;
 mod sparse;
 mod walk;
+mod witness;
 mod xattr;
 
 pub use attr::{SetAttr, TimeChange};
@@ -96,6 +97,7 @@ pub use error::{OpenError, StoreError};
 pub use namespace::LINKS_MAX;
 pub use open::{OpenHow, Opened};
 pub use permission::{Caller, MAY_EXECUTE, MAY_READ, MAY_WRITE};
+pub use premises::own_directory;
 pub use rename::RenameHow;
 pub use sparse::{Extent, SpaceChange};
 pub use walk::SYMLINKS_MAX;

@@ -280,20 +280,36 @@ impl Targets {
 impl Target {
     fn open(target: &TargetDir) -> Result<Self, OpenError> {
         let path = target.dir.join("objects");
-        let fail = |e: Errno| OpenError::io(&path, e);
-        let make = |e: Result<(), Errno>| match e {
-            Ok(()) | Err(Errno::EXIST) => Ok(()),
-            Err(e) => Err(fail(e)),
+        let missing = |path: &Path, e: Errno| match e {
+            Errno::NOENT => OpenError::damaged(path, "is missing"),
+            e => OpenError::io(path, e),
         };
-        make(rustix::fs::mkdir(&path, Mode::from_raw_mode(0o700)))?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let objects = rustix::fs::open(&path, flags, Mode::empty()).map_err(fail)?;
-        for directory in 0..DIRECTORIES {
-            make(rustix::fs::mkdirat(&objects, directory_name(directory), Mode::from_raw_mode(0o700)))?;
+        let objects = rustix::fs::open(&path, flags, Mode::empty()).map_err(|e| missing(&path, e))?;
+        for name in (0..DIRECTORIES).map(directory_name) {
+            rustix::fs::statat(&objects, &name, AtFlags::SYMLINK_NOFOLLOW)
+                .map_err(|e| missing(&path.join(&name), e))?;
         }
-        rustix::fs::fsync(&objects).map_err(fail)?;
         Ok(Self { id: target.id, path, objects })
     }
+}
+
+/// Creates the directories of objects in a target.
+pub(crate) fn create_directories(target: &Path) -> Result<(), OpenError> {
+    let path = target.join("objects");
+    let fail = |e: Errno| OpenError::io(&path, e);
+    let make = |made: Result<(), Errno>| match made {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(e) => Err(fail(e)),
+    };
+    make(rustix::fs::mkdir(&path, Mode::from_raw_mode(0o700)))?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let objects = rustix::fs::open(&path, flags, Mode::empty()).map_err(fail)?;
+    for directory in 0..DIRECTORIES {
+        make(rustix::fs::mkdirat(&objects, directory_name(directory), Mode::from_raw_mode(0o700)))?;
+    }
+    rustix::fs::fsync(&objects).map_err(fail)?;
+    rustix::fs::open(target, flags, Mode::empty()).and_then(rustix::fs::fsync).map_err(fail)
 }
 
 /// Whether a file system, of which `fd` is a file, lies in memory.

@@ -4,6 +4,8 @@
 use crate::{Caller, OpenHow, Opened, RenameHow, Store, StoreConfig, TargetDir};
 use isonomia_proto::fs::{Layout, Timestamp, access};
 use isonomia_units::{Ino, ServerId, TargetId};
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const ROOT: Caller<'static> = Caller::ROOT;
@@ -23,11 +25,13 @@ pub(crate) fn copy_directory(from: &Path, to: &Path) {
             copy_directory(&path, &to);
             continue;
         }
-        // The journal is mostly a hole.
-        let content = std::fs::read(&path).unwrap();
-        let end = content.iter().rposition(|b| *b != 0).map_or(0, |last| last + 1);
-        std::fs::write(&to, &content[..end]).unwrap();
-        std::fs::File::options().write(true).open(&to).unwrap().set_len(content.len() as u64).unwrap();
+        // The journal is mostly a hole, at its end.
+        let found = std::fs::metadata(&path).unwrap();
+        let mut content = Vec::new();
+        let file = std::fs::File::open(&path).unwrap();
+        file.take(found.blocks() * 512).read_to_end(&mut content).unwrap();
+        std::fs::write(&to, &content).unwrap();
+        std::fs::File::options().write(true).open(&to).unwrap().set_len(found.len()).unwrap();
     }
 }
 

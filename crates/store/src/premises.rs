@@ -9,19 +9,33 @@
 //! | `store` | both | a random number that ties targets to their store |
 //! | `server` | both | the server's id |
 //! | `target` | both | the target's id; in the store's file one line for each target |
+//! | `state` | the store's | `ready`, once the store was opened in full |
 //!
-//! A target can be added to a store by configuring it; one that disappears is an error. `<dir>/secret` (mode 0600)
+//! A target can be added to a store by configuring it; one that disappears is an error. So is, once the store is ready,
+//! whatever else is missing: nothing is created a second time, and an empty store never takes the place of a lost one.
+//!
+//! Directories have mode 0700 and files 0600, so that no other user of the host reads them or takes a lock. `<dir>/secret`
 //! holds 32 random bytes: the key of capabilities, then the key that orders directories.
 
-use crate::{FORMAT_VERSION, OpenError, StoreConfig, TargetDir};
+use crate::{FORMAT_VERSION, OpenError, StoreConfig, TargetDir, object, witness};
 use isonomia_units::TargetId;
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::fmt::Write as _;
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
+use std::time::Duration;
+
+const IDENTITY: &str = "identity";
+/// What a store's directory has in it, besides files that are being written.
+const OURS: [&str; 8] = ["lock", IDENTITY, "identity.new", "secret", "secret.new", witness::NAME, "reserve", "db"];
+/// What a target has in it.
+const OURS_IN_TARGET: [&str; 5] = ["target.lock", "target.identity", "target.identity.new", "objects", "lost+found"];
+const LOCK_TRIES: u32 = 20;
+const LOCK_TRIED_EVERY: Duration = Duration::from_millis(5);
 
 /// The keys of one store.
 #[derive(Clone, Copy)]
@@ -37,6 +51,9 @@ pub(crate) struct Premises {
     pub generation: u32,
     /// The store's directory.
     pub dir: OwnedFd,
+    /// The store was never opened in full: what is missing may be created.
+    pub is_new: bool,
+    identity: Identity,
     _locks: Vec<OwnedFd>,
 }
 
@@ -45,10 +62,15 @@ impl Premises {
     pub fn enter(config: &StoreConfig) -> Result<Self, OpenError> {
         create_dir(&config.dir)?;
         let mut locks = vec![lock(&config.dir, "lock")?];
-        let recorded = Identity::read(&config.dir, "identity")?;
+        let recorded = Identity::read(&config.dir, IDENTITY)?;
         let identity = match &recorded {
             Some(found) => found.clone(),
-            None => Identity { store: random_number(&config.dir)?, server: config.server.0, targets: Vec::new() },
+            // First of all: what is created next bears its number.
+            None => {
+                let new = Identity::of_new(config)?;
+                new.write(&config.dir, IDENTITY)?;
+                new
+            }
         };
         if identity.server != config.server.0 {
             return Err(OpenError::Mismatch {
@@ -62,16 +84,26 @@ impl Premises {
                 return Err(OpenError::TargetMissing { dir: config.dir.clone(), target: TargetId(*known) });
             }
         }
+        let is_new = !identity.is_ready;
+        let secret = secret(&config.dir, is_new)?;
         for target in &config.targets {
             locks.push(enter_target(target, &identity)?);
         }
-        let current = Identity { targets: config.targets.iter().map(|t| t.id.0).collect(), ..identity };
-        if recorded.as_ref() != Some(&current) {
-            current.write(&config.dir, "identity")?;
+        let identity = Identity { targets: config.targets.iter().map(|t| t.id.0).collect(), ..identity };
+        if recorded.as_ref() != Some(&identity) {
+            identity.write(&config.dir, IDENTITY)?;
         }
+        close_to_others(&config.dir, &OURS, true)?;
         let generation = random_number(&config.dir)? as u32;
         let dir = File::open(&config.dir).map_err(|e| OpenError::io(&config.dir, e))?.into();
-        Ok(Self { secret: secret(&config.dir)?, generation, dir, _locks: locks })
+        Ok(Self { secret, generation, dir, is_new, identity, _locks: locks })
+    }
+
+    /// Says that the store was opened in full: from now on what is missing is damage.
+    pub fn note_ready(&mut self, dir: &Path) -> Result<(), OpenError> {
+        self.identity.is_ready = true;
+        self.is_new = false;
+        self.identity.write(dir, IDENTITY)
     }
 }
 
@@ -83,7 +115,7 @@ fn enter_target(target: &TargetDir, store: &Identity) -> Result<OwnedFd, OpenErr
     }
     create_dir(&target.dir)?;
     let lock = lock(&target.dir, "target.lock")?;
-    let expected = Identity { store: store.store, server: store.server, targets: vec![target.id.0] };
+    let expected = Identity { store: store.store, server: store.server, targets: vec![target.id.0], is_ready: false };
     match Identity::read(&target.dir, NAME)? {
         Some(found) if found == expected => {}
         Some(found) => {
@@ -96,18 +128,93 @@ fn enter_target(target: &TargetDir, store: &Identity) -> Result<OwnedFd, OpenErr
         None if known => return Err(OpenError::TargetLost { dir: target.dir.clone(), target: target.id }),
         None => expected.write(&target.dir, NAME)?,
     }
+    // Before the store knows the target: then they must be there.
+    if !known || !store.is_ready {
+        object::create_directories(&target.dir)?;
+    }
+    close_to_others(&target.dir, &OURS_IN_TARGET, false)?;
     Ok(lock)
 }
 
+/// Creates the directory in which a store and targets lie, and sees to it that no other user of the host gets in. What
+/// is called otherwise than in `ours` is taken for somebody else's: then the mode of one that exists is told and left.
+pub fn own_directory(dir: &Path, ours: &[&str]) -> Result<(), OpenError> {
+    create_dir(dir)?;
+    close_to_others(dir, ours, false)
+}
+
 fn create_dir(dir: &Path) -> Result<(), OpenError> {
-    fs::create_dir_all(dir).map_err(|e| OpenError::io(dir, e))
+    let missing: Vec<&Path> = dir.ancestors().take_while(|dir| !dir.exists()).collect();
+    DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| OpenError::io(dir, e))?;
+    for created in missing {
+        // A path that ends here is relative to the working directory.
+        let parent = created.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(parent).and_then(|parent| parent.sync_all()).map_err(|e| OpenError::io(parent, e))?;
+    }
+    Ok(())
+}
+
+/// Sees to it that no other user of the host gets into `dir`, which has what is called as in `ours`, nor, with `inside`,
+/// has anything else opened to him. What belongs to somebody else, or has other things in it, is told and left alone.
+fn close_to_others(dir: &Path, ours: &[&str], inside: bool) -> Result<(), OpenError> {
+    let fail = |path: &Path, e: io::Error| OpenError::io(path, e);
+    let mut is_ours = true;
+    for entry in fs::read_dir(dir).map_err(|e| fail(dir, e))? {
+        let entry = entry.map_err(|e| fail(dir, e))?;
+        let (name, path) = (entry.file_name(), entry.path());
+        if !ours.iter().any(|known| name == *known) {
+            is_ours = false;
+        } else if entry.file_type().map_err(|e| fail(&path, e))?.is_dir() {
+            // All that is below is ours.
+            close_below(&path, inside)?;
+        } else {
+            close(&path, 0o600)?;
+        }
+    }
+    if is_ours { close(dir, 0o700) } else { tell_if_open(dir) }
+}
+
+fn close_below(dir: &Path, inside: bool) -> Result<(), OpenError> {
+    close(dir, 0o700)?;
+    if !inside {
+        return Ok(());
+    }
+    for entry in fs::read_dir(dir).map_err(|e| OpenError::io(dir, e))? {
+        let entry = entry.map_err(|e| OpenError::io(dir, e))?;
+        if entry.file_type().map_err(|e| OpenError::io(&entry.path(), e))?.is_dir() {
+            close_below(&entry.path(), inside)?;
+        } else {
+            close(&entry.path(), 0o600)?;
+        }
+    }
+    Ok(())
+}
+
+fn close(path: &Path, mode: u32) -> Result<(), OpenError> {
+    let found = fs::symlink_metadata(path).map_err(|e| OpenError::io(path, e))?;
+    if found.mode() & 0o077 == 0 || found.is_symlink() {
+        return Ok(());
+    }
+    tell_if_open(path)?;
+    if found.uid() == rustix::process::geteuid().as_raw() {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|e| OpenError::io(path, e))?;
+    }
+    Ok(())
+}
+
+fn tell_if_open(path: &Path) -> Result<(), OpenError> {
+    let mode = fs::symlink_metadata(path).map_err(|e| OpenError::io(path, e))?.mode() & 0o7777;
+    if mode & 0o077 != 0 {
+        tracing::warn!(path = %path.display(), mode = format!("{mode:04o}"), "other users of this host could get in");
+    }
+    Ok(())
 }
 
 fn lock(dir: &Path, name: &str) -> Result<OwnedFd, OpenError> {
     let path = dir.join(name);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o644)).map_err(|e| OpenError::io(&path, e))?;
-    match rustix::fs::flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+    let fd = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).map_err(|e| OpenError::io(&path, e))?;
+    match try_lock(&fd) {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {
             let pid = fs::read_to_string(&path).unwrap_or_default().trim().to_owned();
@@ -119,6 +226,18 @@ fn lock(dir: &Path, name: &str) -> Result<OwnedFd, OpenError> {
     let written = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     written.map_err(|e| OpenError::io(&path, e))?;
     Ok(file.into())
+}
+
+/// Takes a lock that is free, or becomes so in a moment: a program that the last holder was just starting has the holder's
+/// descriptors until it runs.
+fn try_lock(fd: &OwnedFd) -> Result<(), Errno> {
+    for _ in 0..LOCK_TRIES {
+        match rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_TRIED_EVERY),
+            other => return other,
+        }
+    }
+    Err(Errno::WOULDBLOCK)
 }
 
 fn random_number(dir: &Path) -> Result<u64, OpenError> {
@@ -139,15 +258,21 @@ fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-fn secret(dir: &Path) -> Result<Secret, OpenError> {
+fn secret(dir: &Path, is_new: bool) -> Result<Secret, OpenError> {
     let path = dir.join("secret");
     let fail = |e: io::Error| OpenError::io(&path, e);
     let mut bytes = [0; 32];
     match File::open(&path) {
-        Ok(mut file) => file.read_exact(&mut bytes).map_err(fail)?,
+        Ok(mut file) => file.read_exact(&mut bytes).map_err(|e| match e.kind() {
+            io::ErrorKind::UnexpectedEof => OpenError::damaged(&path, "is too short"),
+            _ => fail(e),
+        })?,
+        Err(e) if e.kind() == io::ErrorKind::NotFound && !is_new => {
+            return Err(OpenError::damaged(&path, "is missing"));
+        }
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
             fill_random(&mut bytes).map_err(fail)?;
-            write_durably(dir, "secret", &bytes, 0o600)?;
+            write_durably(dir, "secret", &bytes)?;
         }
         Err(e) => return Err(fail(e)),
     }
@@ -158,10 +283,10 @@ fn secret(dir: &Path) -> Result<Secret, OpenError> {
 }
 
 /// Writes a small file so that after a crash it has either its old or its new content.
-fn write_durably(dir: &Path, name: &str, content: &[u8], mode: u32) -> Result<(), OpenError> {
+fn write_durably(dir: &Path, name: &str, content: &[u8]) -> Result<(), OpenError> {
     let path = dir.join(format!("{name}.new"));
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(&path, flags, Mode::from_raw_mode(mode)).map_err(|e| OpenError::io(&path, e))?;
+    let fd = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).map_err(|e| OpenError::io(&path, e))?;
     let mut file = File::from(fd);
     let written = file
         .write_all(content)
@@ -176,9 +301,19 @@ struct Identity {
     store: u64,
     server: u16,
     targets: Vec<u16>,
+    is_ready: bool,
 }
 
 impl Identity {
+    /// Of a store that is about to be created; there must be nothing of one.
+    fn of_new(config: &StoreConfig) -> Result<Self, OpenError> {
+        if let Some(found) = ["db", "secret", witness::NAME].iter().find(|name| config.dir.join(name).exists()) {
+            return Err(OpenError::damaged(&config.dir.join(IDENTITY), format!("is missing, though {found} is there")));
+        }
+        let store = random_number(&config.dir)?;
+        Ok(Self { store, server: config.server.0, targets: Vec::new(), is_ready: false })
+    }
+
     fn describe(&self) -> String {
         let targets: Vec<String> = self.targets.iter().map(u16::to_string).collect();
         format!("target {} of server {} in store {:016x}", targets.join(", "), self.server, self.store)
@@ -191,14 +326,18 @@ impl Identity {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(e) => return Err(OpenError::io(&path, e)),
         };
+        if text.trim().is_empty() {
+            return Err(OpenError::damaged(&path, "is empty"));
+        }
         let damaged = |found: &str| OpenError::Format { dir: dir.to_owned(), found: found.to_owned() };
-        let (mut format, mut store, mut server, mut targets) = (None, None, None, Vec::new());
+        let (mut format, mut store, mut server, mut targets, mut is_ready) = (None, None, None, Vec::new(), false);
         for line in text.lines() {
             match line.split_once(' ') {
                 Some(("format", value)) => format = Some(value),
                 Some(("store", value)) => store = u64::from_str_radix(value, 16).ok(),
                 Some(("server", value)) => server = value.parse().ok(),
                 Some(("target", value)) => targets.push(value.parse().map_err(|_| damaged(line))?),
+                Some(("state", "ready")) => is_ready = true,
                 _ => return Err(damaged(line)),
             }
         }
@@ -207,7 +346,7 @@ impl Identity {
             other => return Err(damaged(other.unwrap_or("none"))),
         }
         match (store, server) {
-            (Some(store), Some(server)) => Ok(Some(Self { store, server, targets })),
+            (Some(store), Some(server)) => Ok(Some(Self { store, server, targets, is_ready })),
             _ => Err(damaged("without a store or server")),
         }
     }
@@ -218,6 +357,9 @@ impl Identity {
             // Writing to a String cannot fail.
             let _ = writeln!(text, "target {target}");
         }
-        write_durably(dir, name, text.as_bytes(), 0o644)
+        if self.is_ready {
+            text.push_str("state ready\n");
+        }
+        write_durably(dir, name, text.as_bytes())
     }
 }

@@ -18,6 +18,7 @@ use crate::premises::Premises;
 use crate::record::{BLOCKS_UNKNOWN, Body, Record};
 use crate::removal::Removal;
 use crate::reserve::Reserve;
+use crate::witness::Witness;
 use crate::{Numbers, OpenError, Store, StoreConfig, StoreError};
 use isonomia_proto::fs::{FileKind, MODE_PERMISSION_MASK, Timestamp};
 use isonomia_units::Ino;
@@ -38,20 +39,28 @@ impl Store {
     /// Dropping a store without [`Store::close`] is an unclean stop.
     pub fn open(config: &StoreConfig) -> Result<Self, OpenError> {
         config.check()?;
-        let premises = Premises::enter(config)?;
+        let mut premises = Premises::enter(config)?;
+        let witness = Witness::open(&config.dir, premises.is_new)?;
         let reserve = Arc::new(Reserve::open(&config.dir)?);
         let targets = Targets::open(&config.targets, config.bounds.objects)?;
         let fail = |source| OpenError::Recovery { server: config.server, source };
-        let db = Database::open(&config.dir, reserve.clone()).map_err(fail)?;
-        let is_new = db.record(Ino::ROOT.0).map_err(fail)?.is_none();
-        if is_new {
+        let db = Database::open(config, reserve.clone(), witness)?;
+        let has_root = db.record(Ino::ROOT.0).map_err(fail)?.is_some();
+        if !has_root && !premises.is_new {
+            return Err(OpenError::damaged(&config.dir.join("db"), "has no root directory"));
+        }
+        if !has_root {
             let created = rustix::fs::stat(&config.dir).map_err(|e| OpenError::io(&config.dir, e))?;
             let now = host_time(created.st_mtime, created.st_mtime_nsec);
             create_root(&db, config, premises.generation, now).map_err(fail)?;
         }
         let was_closed = db.reopen().map_err(fail)?;
-        if !was_closed && !is_new {
+        if has_root && !was_closed {
             recover(&db, &targets, config).map_err(fail)?;
+        }
+        db.keep_witness().map_err(fail)?;
+        if premises.is_new {
+            premises.note_ready(&config.dir)?;
         }
         if reserve.admit().is_err() {
             tracing::warn!(server = config.server.0, "the storage is full: nothing may grow until there is room");

@@ -1,8 +1,11 @@
 //! Which directories a store accepts.
 
-use crate::scratch::{config, open, scratch_dir};
-use isonomia_store::{OpenError, Store, TargetDir};
-use isonomia_units::{ServerId, TargetId};
+use crate::scratch::{ROOT, at, config, content, open, scratch_dir};
+use isonomia_store::{OpenError, Store, StoreConfig, TargetDir};
+use isonomia_units::{Ino, ServerId, TargetId};
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 #[test]
 fn a_second_server_is_refused_with_the_pid_of_the_first() {
@@ -79,4 +82,153 @@ fn files_go_round_the_targets() {
     let store = Store::open(&config).unwrap();
     let first = |name: &str| open(&store, name).layout.unwrap().targets[0].0;
     assert_eq!([first("a"), first("b"), first("c"), first("d")], [0, 1, 2, 0]);
+}
+
+/// A store that was used and stopped, in order or not.
+fn used(dir: &Path, is_closed: bool) -> StoreConfig {
+    let config = config(dir, 2);
+    let store = Store::open(&config).unwrap();
+    for i in 0..200u32 {
+        let file = open(&store, &format!("file{i}")).ino;
+        store.write(file, 0, &[1; 100], at(2)).unwrap();
+        store.release(file).unwrap();
+    }
+    let last = open(&store, "last").ino;
+    store.fsync(last, false).unwrap();
+    if is_closed {
+        store.close().unwrap();
+    }
+    config
+}
+
+fn journal(config: &StoreConfig) -> PathBuf {
+    let mut all = fs::read_dir(config.dir.join("db")).unwrap().map(|entry| entry.unwrap().path());
+    all.find(|path| path.extension().is_some_and(|extension| extension == "jnl")).unwrap()
+}
+
+fn damage(config: &StoreConfig) -> String {
+    match Store::open(config).map(|_| ()) {
+        Err(error @ OpenError::Damaged { .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_a_used_store_lacks_is_not_created_anew() {
+    for is_closed in [true, false] {
+        let dir = scratch_dir();
+        let config = used(dir.path(), is_closed);
+        let objects = config.targets[1].dir.join("objects");
+        let names = ["db", "secret", "synced", "identity"].map(|name| config.dir.join(name));
+        for missing in names.into_iter().chain([objects.clone(), objects.join("2a"), journal(&config)]) {
+            let away = dir.path().join("away");
+            fs::rename(&missing, &away).unwrap();
+            for _ in 0..2 {
+                let text = damage(&config);
+                let named = if missing.extension().is_some() { missing.parent().unwrap() } else { &missing };
+                assert!(text.contains(named.to_str().unwrap()), "{} is missing: {text}", missing.display());
+            }
+            fs::rename(&away, &missing).unwrap();
+        }
+        for emptied in ["identity", "secret", "synced"].map(|name| config.dir.join(name)) {
+            let bytes = fs::read(&emptied).unwrap();
+            fs::write(&emptied, "").unwrap();
+            assert!(damage(&config).contains(emptied.to_str().unwrap()));
+            fs::write(&emptied, bytes).unwrap();
+        }
+        let store = Store::open(&config).unwrap();
+        assert_eq!(content(&store, Ino(store.get_attr(&ROOT, Ino::ROOT, b"file7", true).unwrap().ino)), [1; 100]);
+    }
+}
+
+#[test]
+fn a_journal_that_was_emptied_or_overwritten_is_refused() {
+    for is_closed in [true, false] {
+        let dir = scratch_dir();
+        let config = used(dir.path(), is_closed);
+        let path = journal(&config);
+        let whole = fs::read(&path).unwrap();
+        let end = whole.iter().rposition(|b| *b != 0).unwrap();
+        assert!(end > 40_000, "{end}");
+        for page in [0, 1, 5, end / 4096 - 1] {
+            let mut bytes = whole.clone();
+            bytes[page * 4096..][..4096].fill(0);
+            fs::write(&path, &bytes).unwrap();
+            for _ in 0..2 {
+                let text = damage(&config);
+                assert!(text.contains(path.to_str().unwrap()), "{text}");
+            }
+            assert!(fs::read(&path).unwrap() == bytes, "it was changed");
+        }
+        // Nothing is behind what is lost.
+        for len in [0, 20_000] {
+            fs::write(&path, &whole[..len]).unwrap();
+            for _ in 0..2 {
+                assert!(damage(&config).contains(config.dir.join("db").to_str().unwrap()));
+            }
+        }
+        fs::write(&path, &whole).unwrap();
+        let store = Store::open(&config).unwrap();
+        assert_eq!(store.read_dir(&ROOT, Ino::ROOT, 0, 1 << 20).unwrap().len(), 203);
+    }
+}
+
+#[test]
+fn what_a_power_cut_may_do_to_a_journal_is_no_damage() {
+    let dir = scratch_dir();
+    let config = used(dir.path(), false);
+    let synced = fs::read(journal(&config)).unwrap().iter().rposition(|b| *b != 0).unwrap();
+    let store = Store::open(&config).unwrap();
+    let start = fs::read(journal(&config)).unwrap().iter().rposition(|b| *b != 0).unwrap().max(synced);
+    let value = vec![7; 60_000];
+    for i in 0..3 {
+        let name = format!("user.{i}");
+        store.set_xattr(&ROOT, Ino::ROOT, b"", true, name.as_bytes(), &value, Default::default(), at(3)).unwrap();
+    }
+    drop(store);
+    let (path, witness) = (journal(&config), config.dir.join("synced"));
+    let (whole, told) = (fs::read(&path).unwrap(), fs::read(&witness).unwrap());
+    // Pages reach the disk in any order: in the middle of one value, and between two.
+    for page in [start / 4096 + 3, start / 4096 + 15, start / 4096 + 20] {
+        let mut bytes = whole.clone();
+        bytes[page * 4096..][..4096].fill(0);
+        fs::write(&path, bytes).unwrap();
+        fs::write(&witness, &told).unwrap();
+        let store = Store::open(&config).unwrap();
+        assert_eq!(store.read_dir(&ROOT, Ino::ROOT, 0, 1 << 20).unwrap().len(), 203);
+        drop(store);
+    }
+}
+
+#[test]
+fn other_users_of_the_host_are_kept_out() {
+    let dir = scratch_dir();
+    let config = used(dir.path(), true);
+    fn open_to_others(path: &Path, found: &mut Vec<String>) {
+        let metadata = fs::symlink_metadata(path).unwrap();
+        if metadata.mode() & 0o077 != 0 {
+            found.push(path.display().to_string());
+        }
+        if metadata.is_dir() {
+            fs::read_dir(path).unwrap().for_each(|entry| open_to_others(&entry.unwrap().path(), found));
+        }
+    }
+    for round in 0..2 {
+        drop(Store::open(&config).unwrap());
+        drop(Store::open(&config).unwrap());
+        let mut found = Vec::new();
+        for path in [&config.dir, &config.targets[0].dir, &config.targets[1].dir] {
+            open_to_others(path, &mut found);
+        }
+        assert!(found.is_empty(), "{round}: {found:?}");
+        // As an earlier version or an operator left it.
+        for name in ["store", "store/lock", "store/db", "target0", "target0/objects", "target1/target.lock"] {
+            fs::set_permissions(dir.path().join(name), fs::Permissions::from_mode(0o755)).unwrap();
+        }
+    }
+    // A directory that has other things in it is somebody's to decide.
+    fs::write(config.targets[0].dir.join("notes"), "").unwrap();
+    drop(Store::open(&config).unwrap());
+    assert_eq!(fs::metadata(&config.targets[0].dir).unwrap().mode() & 0o777, 0o755);
+    assert_eq!(fs::metadata(config.targets[0].dir.join("objects")).unwrap().mode() & 0o777, 0o700);
 }

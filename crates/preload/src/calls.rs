@@ -12,6 +12,9 @@
 //!   calls from inside the C library, which is part of such programs, must stay as they are.
 //! * Types are those of C, wrapped as in [`crate::foreign`]. `...` as the last argument stands for any number of arguments,
 //!   which the function behind gets as one [`Arguments`].
+//! * `| SYS_name(argument, …)` at the end is the system call that the function is, for calls that come before the functions
+//!   were looked up: allocators make such calls when they are first used ([`crate::hook::are_resolved`]). `by_number` stands
+//!   for the one that its first argument names.
 //! * `; caller` after the arguments is for a function that looks at its caller: see [`mod@crate::onward`].
 //! * `what` is `family::function`, which does the call; or an errno: a call on a descriptor of ours, the first argument,
 //!   fails with it, and every other call goes on to the real function.
@@ -29,21 +32,28 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 
 calls! {
     served "Opening" {
-        open open64 [__open __open64] (path: CPath, flags: c_int, mode: mode_t) -> c_int = open::open;
-        openat openat64 (dir: c_int, path: CPath, flags: c_int, mode: mode_t) -> c_int = open::openat;
-        __open_2(path: CPath, flags: c_int) -> c_int = open::__open_2;
-        __open64_2(path: CPath, flags: c_int) -> c_int = open::__open64_2;
+        open open64 [__open __open64] (path: CPath, flags: c_int, mode: mode_t) -> c_int = open::open
+            | SYS_openat(libc::AT_FDCWD, path, flags, mode);
+        openat openat64 (dir: c_int, path: CPath, flags: c_int, mode: mode_t) -> c_int = open::openat
+            | SYS_openat(dir, path, flags, mode);
+        __open_2(path: CPath, flags: c_int) -> c_int = open::__open_2
+            | SYS_openat(libc::AT_FDCWD, path, flags);
+        __open64_2(path: CPath, flags: c_int) -> c_int = open::__open64_2
+            | SYS_openat(libc::AT_FDCWD, path, flags);
         __openat_2(dir: c_int, path: CPath, flags: c_int) -> c_int = open::__openat_2;
         __openat64_2(dir: c_int, path: CPath, flags: c_int) -> c_int = open::__openat64_2;
         creat creat64 (path: CPath, mode: mode_t) -> c_int = open::creat;
     }
     served "Reading and writing" {
-        read [__read] (fd: c_int, buffer: Buffer, len: size_t) -> ssize_t = rw::read;
+        read [__read] (fd: c_int, buffer: Buffer, len: size_t) -> ssize_t = rw::read
+            | SYS_read(fd, buffer, len);
         __read_chk(fd: c_int, buffer: Buffer, len: size_t, room: size_t) -> ssize_t = rw::__read_chk;
-        write [__write] (fd: c_int, data: Data, len: size_t) -> ssize_t = rw::write;
+        write [__write] (fd: c_int, data: Data, len: size_t) -> ssize_t = rw::write
+            | SYS_write(fd, data, len);
         readv(fd: c_int, iov: In<iovec>, count: c_int) -> ssize_t = rw::readv;
         writev(fd: c_int, iov: In<iovec>, count: c_int) -> ssize_t = rw::writev;
-        pread pread64 [__pread64] (fd: c_int, buffer: Buffer, len: size_t, offset: off64_t) -> ssize_t = rw::pread;
+        pread pread64 [__pread64] (fd: c_int, buffer: Buffer, len: size_t, offset: off64_t) -> ssize_t = rw::pread
+            | SYS_pread64(fd, buffer, len, offset);
         __pread_chk(fd: c_int, buffer: Buffer, len: size_t, offset: off64_t, room: size_t) -> ssize_t = rw::__pread_chk;
         __pread64_chk(
             fd: c_int, buffer: Buffer, len: size_t, offset: off64_t, room: size_t
@@ -59,7 +69,8 @@ calls! {
         ) -> ssize_t = rw::pwritev2;
     }
     served "Offset and length" {
-        lseek lseek64 [__lseek llseek] (fd: c_int, offset: off64_t, whence: c_int) -> off64_t = seek::lseek;
+        lseek lseek64 [__lseek llseek] (fd: c_int, offset: off64_t, whence: c_int) -> off64_t = seek::lseek
+            | SYS_lseek(fd, offset, whence);
         ftruncate ftruncate64 (fd: c_int, size: off64_t) -> c_int = seek::ftruncate;
         truncate truncate64 (path: CPath, size: off64_t) -> c_int = seek::truncate;
         posix_fallocate(fd: c_int, offset: off64_t, len: off64_t) -> c_int = seek::posix_fallocate;
@@ -70,10 +81,14 @@ calls! {
         readahead(fd: c_int, offset: off64_t, count: usize) -> ssize_t = seek::readahead;
     }
     served "Attributes" {
-        stat stat64 (path: CPath, out: Out<libc::stat>) -> c_int = stat::stat;
-        lstat lstat64 (path: CPath, out: Out<libc::stat>) -> c_int = stat::lstat;
-        fstat fstat64 (fd: c_int, out: Out<libc::stat>) -> c_int = stat::fstat;
-        fstatat fstatat64 (dir: c_int, path: CPath, out: Out<libc::stat>, flags: c_int) -> c_int = stat::fstatat;
+        stat stat64 (path: CPath, out: Out<libc::stat>) -> c_int = stat::stat
+            | SYS_newfstatat(libc::AT_FDCWD, path, out, 0);
+        lstat lstat64 (path: CPath, out: Out<libc::stat>) -> c_int = stat::lstat
+            | SYS_newfstatat(libc::AT_FDCWD, path, out, libc::AT_SYMLINK_NOFOLLOW);
+        fstat fstat64 (fd: c_int, out: Out<libc::stat>) -> c_int = stat::fstat
+            | SYS_fstat(fd, out);
+        fstatat fstatat64 (dir: c_int, path: CPath, out: Out<libc::stat>, flags: c_int) -> c_int = stat::fstatat
+            | SYS_newfstatat(dir, path, out, flags);
         __xstat __xstat64 (version: c_int, path: CPath, out: Out<libc::stat>) -> c_int = stat::__xstat;
         __lxstat __lxstat64 (version: c_int, path: CPath, out: Out<libc::stat>) -> c_int = stat::__lxstat;
         __fxstat __fxstat64 (version: c_int, fd: c_int, out: Out<libc::stat>) -> c_int = stat::__fxstat;
@@ -100,7 +115,8 @@ calls! {
         futimesat(dir: c_int, path: CPath, times: In<timeval>) -> c_int = attr::futimesat;
         futimens(fd: c_int, times: In<timespec>) -> c_int = attr::futimens;
         utimensat(dir: c_int, path: CPath, times: In<timespec>, flags: c_int) -> c_int = attr::utimensat;
-        access(path: CPath, mask: c_int) -> c_int = attr::access;
+        access(path: CPath, mask: c_int) -> c_int = attr::access
+            | SYS_faccessat(libc::AT_FDCWD, path, mask);
         eaccess euidaccess (path: CPath, mask: c_int) -> c_int = attr::eaccess;
         faccessat(dir: c_int, path: CPath, mask: c_int, flags: c_int) -> c_int = attr::faccessat;
     }
@@ -132,8 +148,10 @@ calls! {
         linkat(from_dir: c_int, from: CPath, to_dir: c_int, to: CPath, flags: c_int) -> c_int = link::linkat;
         symlink(text: CPath, path: CPath) -> c_int = link::symlink;
         symlinkat(text: CPath, dir: c_int, path: CPath) -> c_int = link::symlinkat;
-        readlink(path: CPath, buffer: Buffer, len: size_t) -> ssize_t = link::readlink;
-        readlinkat(dir: c_int, path: CPath, buffer: Buffer, len: size_t) -> ssize_t = link::readlinkat;
+        readlink(path: CPath, buffer: Buffer, len: size_t) -> ssize_t = link::readlink
+            | SYS_readlinkat(libc::AT_FDCWD, path, buffer, len);
+        readlinkat(dir: c_int, path: CPath, buffer: Buffer, len: size_t) -> ssize_t = link::readlinkat
+            | SYS_readlinkat(dir, path, buffer, len);
         __readlink_chk(path: CPath, buffer: Buffer, len: size_t, room: size_t) -> ssize_t = link::__readlink_chk;
         __readlinkat_chk(
             dir: c_int, path: CPath, buffer: Buffer, len: size_t, room: size_t
@@ -217,7 +235,8 @@ calls! {
         ) -> () = print::backtrace_symbols_fd;
     }
     served "Descriptors" {
-        close [__close] (fd: c_int) -> c_int = descriptors::close;
+        close [__close] (fd: c_int) -> c_int = descriptors::close
+            | SYS_close(fd);
         close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int = descriptors::close_range;
         closefrom(first: c_int) -> () = descriptors::closefrom;
         dup(fd: c_int) -> c_int = descriptors::dup;
@@ -228,7 +247,8 @@ calls! {
         pipe2(ends: *mut [c_int; 2], flags: c_int) -> c_int = descriptors::pipe2;
     }
     served "Descriptor flags, locks of bytes" {
-        fcntl fcntl64 [__fcntl] (fd: c_int, command: c_int, argument: c_long) -> c_int = fcntl::fcntl;
+        fcntl fcntl64 [__fcntl] (fd: c_int, command: c_int, argument: c_long) -> c_int = fcntl::fcntl
+            | SYS_fcntl(fd, command, argument);
     }
     served "Locks" {
         flock(fd: c_int, operation: c_int) -> c_int = lock::flock;
@@ -243,9 +263,12 @@ calls! {
     served "Mappings" {
         mmap mmap64 (
             address: Opaque, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off64_t
-        ) -> Opaque = mapping::mmap;
-        munmap(address: *mut c_void, len: size_t) -> c_int = mapping::munmap;
-        mprotect(address: *mut c_void, len: size_t, protection: c_int) -> c_int = mapping::mprotect;
+        ) -> Opaque = mapping::mmap
+            | SYS_mmap(address, len, protection, flags, fd, offset);
+        munmap(address: *mut c_void, len: size_t) -> c_int = mapping::munmap
+            | SYS_munmap(address, len);
+        mprotect(address: *mut c_void, len: size_t, protection: c_int) -> c_int = mapping::mprotect
+            | SYS_mprotect(address, len, protection);
     }
     served "Waiting" {
         poll [__poll] (fds: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int = poll::poll;
@@ -349,7 +372,8 @@ calls! {
     served "System calls by number" {
         syscall(
             number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long
-        ) -> c_long = syscall::syscall;
+        ) -> c_long = syscall::syscall
+            | by_number(number, a, b, c, d, e, f);
     }
     served "POSIX AIO" {
         aio_read aio_read64 (block: *mut aio::ControlBlock) -> c_int = aio::aio_read;

@@ -11,6 +11,7 @@
 //! A variable that cannot be understood is reported in one line on standard error. With a bad prefix nothing is
 //! served; with a bad address or key file operations under the prefix fail with EINVAL.
 
+use crate::exec::environment_list;
 use crate::route::Prefix;
 use std::ffi::{CStr, CString};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -27,12 +28,16 @@ static PREFIX: AtomicPtr<Option<Prefix>> = AtomicPtr::new(std::ptr::null_mut());
 pub fn prefix() -> Option<&'static Prefix> {
     let known = PREFIX.load(Ordering::Acquire);
     let known = if known.is_null() { read_prefix() } else { known };
-    // SAFETY: the pointer comes from `Box::into_raw` and is never freed.
-    unsafe { &*known }.as_ref()
+    // SAFETY: the pointer is null or comes from `Box::into_raw` and is never freed.
+    unsafe { known.as_ref() }?.as_ref()
 }
 
+/// Null while the C library has not been started and knows no environment: nothing is served to who calls as early as that.
 #[cold]
 fn read_prefix() -> *mut Option<Prefix> {
+    if environment_list().is_null() {
+        return std::ptr::null_mut();
+    }
     let text = variable("ISONOMIA_PREFIX").unwrap_or_else(|| PREFIX_DEFAULT.to_owned());
     let prefix = Prefix::new(text.as_bytes());
     if prefix.is_none() {

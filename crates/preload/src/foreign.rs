@@ -4,6 +4,8 @@
 //! vouch for what the C library's interface asks of them: strings end in NUL, buffers are as long as said and
 //! stay put during the call. That promise is the safety argument of every method here. Null is checked.
 
+use crate::direct::{Answer, Word};
+use libc::c_long;
 use rustix::io::Errno;
 use std::ffi::{CStr, c_char, c_int, c_void};
 
@@ -34,6 +36,29 @@ pub struct Data(*const c_void);
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Opaque(pub *mut c_void);
+
+macro_rules! words {
+    ($($pointer:ty),*) => {$(
+        impl Word for $pointer {
+            fn word(self) -> c_long {
+                self.0 as c_long
+            }
+        }
+    )*};
+}
+words!(CPath, Buffer, Data, Opaque);
+
+impl<T> Word for Out<T> {
+    fn word(self) -> c_long {
+        self.0 as c_long
+    }
+}
+
+impl Answer for Opaque {
+    fn from_kernel(value: isize) -> Self {
+        Self(value as *mut c_void)
+    }
+}
 
 impl<T> Clone for Out<T> {
     fn clone(&self) -> Self {

@@ -7,7 +7,7 @@
 
 use rustix::io::Errno;
 use std::ffi::{CStr, c_int, c_void};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 /// The next definition of a function in the search order: libc's, or another preloaded library's.
 pub struct Symbol {
@@ -15,21 +15,51 @@ pub struct Symbol {
     address: AtomicPtr<c_void>,
 }
 
+/// Set when all functions behind the hooks have been looked up.
+static ARE_RESOLVED: AtomicBool = AtomicBool::new(false);
+
+/// Whether all functions behind the hooks have been looked up, which this library's start does. Calls before it come from
+/// the starts of other libraries, or from an allocator that is being used for the first time and must not be asked for memory.
+#[inline]
+pub fn are_resolved() -> bool {
+    ARE_RESOLVED.load(Ordering::Relaxed)
+}
+
+/// Says that all functions behind the hooks have been looked up.
+#[cfg_attr(any(test, feature = "wrap"), allow(dead_code, reason = "nothing is looked up"))]
+pub fn resolved() {
+    ARE_RESOLVED.store(true, Ordering::Relaxed);
+}
+
+#[cfg_attr(feature = "wrap", allow(dead_code, reason = "the linker knows the functions"))]
 impl Symbol {
-    pub const fn new(name: &'static CStr) -> Self {
+    /// A function by its name, which ends in NUL.
+    pub const fn new(name: &'static str) -> Self {
+        let name = match CStr::from_bytes_with_nul(name.as_bytes()) {
+            Ok(name) => name,
+            Err(_) => c"",
+        };
         Self { name, address: AtomicPtr::new(std::ptr::null_mut()) }
+    }
+
+    /// Null until it was looked up.
+    #[inline]
+    pub fn known(&self) -> *mut c_void {
+        // Acquire is not needed: the address is all there is to see.
+        self.address.load(Ordering::Relaxed)
     }
 
     /// Null when no other library defines the function.
     #[inline]
     pub fn address(&self) -> *mut c_void {
-        // Acquire is not needed: the address is all there is to see.
-        let known = self.address.load(Ordering::Relaxed);
+        let known = self.known();
         if known.is_null() { self.look_up() } else { known }
     }
 
+    /// As [`Self::address`]. The dynamic linker may take locks and memory of the program's: not to be done where a program
+    /// cannot expect that, so the start of this library does it for every function.
     #[cold]
-    fn look_up(&self) -> *mut c_void {
+    pub fn look_up(&self) -> *mut c_void {
         // SAFETY: the name is NUL-terminated.
         let address = unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) };
         self.address.store(address, Ordering::Relaxed);
@@ -94,6 +124,7 @@ pub fn returned<T: Failure>(result: Result<T, isonomia_client::Error>) -> T {
 /// * `entry`: the functions that programs call, exported under their names, or `__wrap_NAME` with the feature `wrap`.
 ///   In unit tests nothing is exported, so that the test program keeps its own libc.
 /// * `real`: the functions that they stand before, the next of the name in the search order, or `__real_NAME`.
+/// * `symbol`: where those are, and `look_up_all`, which finds them.
 /// * `TABLE`: what the page of calls says.
 macro_rules! calls {
     (
@@ -117,6 +148,21 @@ macro_rules! calls {
             $(rows! { real $($refused_row)* })*
         }
 
+        /// Where the functions of [`real`] are.
+        #[cfg(not(feature = "wrap"))]
+        #[allow(non_upper_case_globals, reason = "each has the name of its function")]
+        pub mod symbol {
+            $(rows! { symbol $($served_row)* })*
+            $(rows! { symbol $($refused_row)* })*
+        }
+
+        /// Looks up all of them.
+        #[cfg_attr(any(test, feature = "wrap"), allow(dead_code, reason = "nothing is looked up"))]
+        pub fn look_up_all() {
+            $(rows! { look_up $($served_row)* })*
+            $(rows! { look_up $($refused_row)* })*
+        }
+
         #[cfg(test)]
         pub const TABLE: $crate::page::Table = $crate::page::Table {
             served: &[$($crate::page::Family { title: $served, rows: row_names! { $($served_row)* } }),*],
@@ -126,26 +172,42 @@ macro_rules! calls {
     };
 }
 
-/// Defines the entries of a family, or the real functions behind them.
+/// Defines the entries of a family, or the real functions behind them, or where those are.
 macro_rules! rows {
     ($side:ident $(
-        $($name:ident)* $([$($dynamic:ident)+])? ($($args:tt)*) -> $ret:ty = $module:ident $(:: $function:ident)?;
+        $($name:ident)* $([$($dynamic:ident)+])? ($($args:tt)*) -> $ret:ty = $module:ident $(:: $function:ident)?
+            $(| $call:ident $words:tt)?;
     )*) => {
-        $(names! { $side ($($args)*) -> $ret = [$module $(:: $function)?]; $($name)*; $($($dynamic)+)? })*
+        $(names! {
+            $side ($($args)*) -> $ret = [$module $(:: $function)?] [$($call $words)?]; $($name)*; $($($dynamic)+)?
+        })*
     };
 }
 
 macro_rules! names {
-    (entry $args:tt -> $ret:ty = $what:tt; $($name:ident)*; $($dynamic:ident)*) => {
+    (entry $args:tt -> $ret:ty = $what:tt $early:tt; $($name:ident)*; $($dynamic:ident)*) => {
         $(entry! { $name $args -> $ret = $what })*
         $(
             #[cfg(not(feature = "wrap"))]
             entry! { $dynamic $args -> $ret = $what }
         )*
     };
-    (real $args:tt -> $ret:ty = $what:tt; $($name:ident)*; $($dynamic:ident)*) => {
-        $(real! { $name $args -> $ret = $what })*
-        $(real! { $dynamic $args -> $ret = $what })*
+    (real $args:tt -> $ret:ty = $what:tt $early:tt; $($name:ident)*; $($dynamic:ident)*) => {
+        $(real! { $name $args -> $ret = $early })*
+        $(real! { $dynamic $args -> $ret = $early })*
+    };
+    // Functions with any number of arguments are done without the real ones.
+    ($side:ident ($($arg:ident: $ty:ty),+, ...) -> $ret:ty = $what:tt $early:tt; $($name:ident)*; $($dynamic:ident)*) => {};
+    (symbol $args:tt -> $ret:ty = $what:tt $early:tt; $($name:ident)*; $($dynamic:ident)*) => {
+        $(pub static $name: $crate::hook::Symbol = $crate::hook::Symbol::new(concat!(stringify!($name), "\0"));)*
+        $(pub static $dynamic: $crate::hook::Symbol = $crate::hook::Symbol::new(concat!(stringify!($dynamic), "\0"));)*
+    };
+    (look_up $args:tt -> $ret:ty = $what:tt $early:tt; $($name:ident)*; $($dynamic:ident)*) => {
+        #[cfg(not(feature = "wrap"))]
+        {
+            $(symbol::$name.look_up();)*
+            $(symbol::$dynamic.look_up();)*
+        }
     };
 }
 
@@ -153,7 +215,8 @@ macro_rules! names {
 #[cfg(test)]
 macro_rules! row_names {
     ($(
-        $($name:ident)* $([$($dynamic:ident)+])? ($($args:tt)*) -> $ret:ty = $module:ident $(:: $function:ident)?;
+        $($name:ident)* $([$($dynamic:ident)+])? ($($args:tt)*) -> $ret:ty = $module:ident $(:: $function:ident)?
+            $(| $call:ident $words:tt)?;
     )*) => {
         &[$($crate::page::Row {
             names: &[$(stringify!($name),)* $($(stringify!($dynamic)),+)?],
@@ -208,36 +271,46 @@ macro_rules! entry {
 /// Defines the function that the entry of one name stands before; those with any number of arguments need none.
 #[cfg(not(feature = "wrap"))]
 macro_rules! real {
-    ($name:ident ($($arg:ident: $ty:ty),*) -> $ret:ty = $what:tt) => {
+    ($name:ident ($($arg:ident: $ty:ty),*) -> $ret:ty = $early:tt) => {
         #[allow(clippy::too_many_arguments, non_snake_case)]
         #[inline(always)]
         pub fn $name($($arg: $ty),*) -> $ret {
-            static SYMBOL: $crate::hook::Symbol = $crate::hook::Symbol::new(
-                match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                    Ok(name) => name,
-                    Err(_) => c"",
-                },
-            );
-            let address = SYMBOL.address();
+            let mut address = symbol::$name.known();
             if address.is_null() {
-                return $crate::hook::fail(rustix::io::Errno::NOSYS);
+                early! { $early }
+                address = symbol::$name.look_up();
+                if address.is_null() {
+                    return $crate::hook::fail(rustix::io::Errno::NOSYS);
+                }
             }
             // SAFETY: the symbol of this name has this signature in the C library's interface.
             let function: extern "C" fn($($ty),*) -> $ret = unsafe { std::mem::transmute(address) };
             function($($arg),*)
         }
     };
-    ($name:ident ($($arg:ident: $ty:ty),+, ...) -> $ret:ty = $what:tt) => {};
-    ($name:ident ($($arg:ident: $ty:ty),+; caller) -> $ret:ty = $what:tt) => {
+    ($name:ident ($($arg:ident: $ty:ty),+, ...) -> $ret:ty = $early:tt) => {};
+    ($name:ident ($($arg:ident: $ty:ty),+; caller) -> $ret:ty = $early:tt) => {
         /// Where it is.
         pub fn $name() -> *mut c_void {
-            static SYMBOL: $crate::hook::Symbol = $crate::hook::Symbol::new(
-                match std::ffi::CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
-                    Ok(name) => name,
-                    Err(_) => c"",
-                },
-            );
-            SYMBOL.address()
+            symbol::$name.address()
+        }
+    };
+}
+
+/// What a function does that is called before it was looked up: the system call that it stands for, if it is one.
+#[cfg(not(feature = "wrap"))]
+macro_rules! early {
+    ([]) => {};
+    ([by_number($number:ident, $($word:ident),*)]) => {
+        if !$crate::hook::are_resolved() {
+            // SAFETY: the arguments are the caller's, for the kernel to check.
+            return unsafe { $crate::direct::call($number, &[$($word),*]) };
+        }
+    };
+    ([$call:ident($($word:expr),*)]) => {
+        if !$crate::hook::are_resolved() {
+            // SAFETY: the arguments are those of the C library's function, which does nothing else with them.
+            return unsafe { $crate::direct::call(libc::$call, &[$($crate::direct::Word::word($word)),*]) };
         }
     };
 }
@@ -245,7 +318,7 @@ macro_rules! real {
 /// As above: what the linker calls `__real_…`.
 #[cfg(feature = "wrap")]
 macro_rules! real {
-    ($name:ident ($($arg:ident: $ty:ty),*) -> $ret:ty = $what:tt) => {
+    ($name:ident ($($arg:ident: $ty:ty),*) -> $ret:ty = $early:tt) => {
         #[allow(clippy::too_many_arguments, non_snake_case)]
         #[inline(always)]
         pub fn $name($($arg: $ty),*) -> $ret {
@@ -257,8 +330,8 @@ macro_rules! real {
             unsafe { wrapped($($arg),*) }
         }
     };
-    ($name:ident ($($arg:ident: $ty:ty),+, ...) -> $ret:ty = $what:tt) => {};
-    ($name:ident ($($arg:ident: $ty:ty),+; caller) -> $ret:ty = $what:tt) => {
+    ($name:ident ($($arg:ident: $ty:ty),+, ...) -> $ret:ty = $early:tt) => {};
+    ($name:ident ($($arg:ident: $ty:ty),+; caller) -> $ret:ty = $early:tt) => {
         /// Where it is.
         pub fn $name() -> *mut c_void {
             unsafe extern "C" {

@@ -12,7 +12,7 @@
 //! to which the linker's `--wrap` leads, and the function behind it `__real_NAME`.
 //!
 //! The library's own code makes its system calls directly. `std`'s I/O would call the very functions that are
-//! defined here, and must not be used.
+//! defined here, and must not be used. Its memory is its own ([`heap`]): hooks are called by the program's allocator, too.
 
 #![cfg_attr(
     feature = "wrap",
@@ -33,6 +33,7 @@ mod cwd;
 mod description;
 mod descriptors;
 mod dir;
+mod direct;
 mod elf;
 mod environment;
 mod exec;
@@ -40,6 +41,7 @@ mod fcntl;
 mod foreign;
 mod fts;
 mod glob;
+mod heap;
 mod hint;
 mod image;
 mod internal;

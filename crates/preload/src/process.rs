@@ -5,7 +5,8 @@ use crate::calls::real;
 use crate::description::Description;
 use crate::foreign::CPath;
 use crate::{
-    connection, cwd, description, hint, library, lock, mapping, number, placeholder, recycle, spawn, stdio, table,
+    calls, connection, cwd, description, heap, hint, hook, library, lock, mapping, number, placeholder, recycle, spawn,
+    standard, stdio, table,
 };
 use rustix::io::Errno;
 use std::ffi::{c_int, c_void};
@@ -32,7 +33,16 @@ static START: extern "C" fn() = start;
 /// Runs before the program, but perhaps after other libraries made their first calls.
 #[cfg_attr(test, allow(dead_code))]
 extern "C" fn start() {
+    #[cfg(not(feature = "wrap"))]
+    {
+        calls::look_up_all();
+        hook::resolved();
+        // What this C library does not have is no error of the program's.
+        // SAFETY: no precondition.
+        unsafe { libc::dlerror() };
+    }
     adopt_inherited();
+    standard::adopt_inherited();
     // SAFETY: the functions stay as long as the process: this library is never unloaded.
     // Without the handlers forks would still work for programs of one thread that use no file across them.
     unsafe { __register_atfork(Some(before_fork), Some(after_fork), Some(after_fork_in_child), std::ptr::null_mut()) };
@@ -78,9 +88,11 @@ extern "C" fn before_fork() {
     recycle::lock_before_fork();
     hint::lock_before_fork();
     library::lock_before_fork();
+    heap::lock_before_fork();
 }
 
 extern "C" fn after_fork() {
+    heap::unlock_after_fork();
     library::unlock_after_fork();
     hint::unlock_after_fork();
     recycle::unlock_after_fork();

@@ -5,9 +5,10 @@
 //! 0, 1, or 2 is ours, the variable holds a cookie stream (see [`crate::stdio`]) on it.
 
 use crate::stdio::{self, Mode};
+use crate::table;
 use libc::FILE;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 unsafe extern "C" {
     static mut stdin: *mut FILE;
@@ -65,12 +66,22 @@ pub fn current(fd: c_int) -> Option<*mut FILE> {
     variable(fd).map(|(_, variable)| unsafe { *variable })
 }
 
+/// Whether streams may be made. Not before this library's start: the program's allocator may be starting.
+static MAY_CHANGE: AtomicBool = AtomicBool::new(false);
+
 /// Called after descriptor `fd` became ours, or not ours.
 #[inline]
 pub fn descriptor_changed(fd: c_int, ours: bool) {
-    if (0..=2).contains(&fd) && cfg!(not(test)) {
+    if (0..=2).contains(&fd) && MAY_CHANGE.load(Ordering::Relaxed) {
         change(fd, ours);
     }
+}
+
+/// At this library's start: streams for those descriptors that the program before left.
+#[cfg_attr(test, allow(dead_code))]
+pub fn adopt_inherited() {
+    MAY_CHANGE.store(true, Ordering::Relaxed);
+    (0..3).filter(|fd| table::is_ours(*fd)).for_each(|fd| change(fd, true));
 }
 
 #[cold]

@@ -137,6 +137,12 @@ fn a_c_program() {
     compare("program.sh", &["cc"]);
 }
 
+/// Allocators call the hooks with their locks held, and before anything of the client has started.
+#[test]
+fn allocators_of_programs_own() {
+    compare("allocators.sh", &["cc"]);
+}
+
 #[test]
 fn fio_verifies_what_it_wrote() {
     if Command::new("fio").arg("--version").output().is_err() {

@@ -112,15 +112,18 @@ refused() { if "$@" 2> said; then exit 1; fi; cat said; }
 mkdir m
 quiet mount -t fuse.isonomia $SERVER m; is rw; touch m/f; quiet umount m; test ! -e m/f
 quiet mount -t fuse.isonomia $SERVER m -o nodev,nosuid,noexec,ro; is ro,nosuid,nodev,noexec; quiet umount m
-echo "$SERVER $PWD/m fuse.isonomia dev,suid,noauto,_netdev,nofail,x-systemd.automount,x-a.b=c,comment=c,async,allow_other,threads=4 0 0" > fstab
+echo "$SERVER $PWD/m fuse.isonomia dev,suid,_netdev,nofail,x-systemd.automount,x-a.b=c,comment=c,async,allow_other,threads=4 0 0" > fstab
 quiet mount -T fstab $PWD/m; is rw ,allow_other
 mknod -m 666 m/null c 1 3; echo x > m/null
 cp /bin/id m/id; chmod 4755 m/id; test "$(setpriv --reuid=12345 --clear-groups m/id -u)" = 0
 quiet mount -o remount,ro m; is ro ,allow_other; refused touch m/f m/g
 quiet mount -o remount,rw m; is rw ,allow_other; touch m/f
 quiet mount -T fstab -o remount,ro,nosuid $PWD/m; is ro,nosuid ,allow_other; quiet mount -T fstab -o remount $PWD/m; is rw ,allow_other
+quiet mount -a -T fstab; is rw ,allow_other
 exec 9> m/f; refused mount -o remount,ro m; refused umount m; exec 9>&-; is rw ,allow_other
 quiet umount m; test -z "$(ls m)"
+echo "isonomia $PWD/m fuse.isonomia server=$SERVER,ro 0 0" > fstab
+quiet mount -a -T fstab; quiet mount -a -T fstab; SERVER=isonomia is ro; quiet mount -T fstab -o remount,rw $PWD/m; quiet umount m
 refused mount.fuse.isonomia $SERVER m -o remount,ro
 refused mount -t fuse.isonomia $SERVER m -o bogus
 """

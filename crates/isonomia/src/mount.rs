@@ -48,9 +48,14 @@ pub fn help(arguments: &HelperArguments) -> Result<()> {
         // mount(8) tells only what is not as on any file system.
         words.insert(0, "dev,suid");
     }
+    let mut words = words.join(",");
+    if server.is_none() && !arguments.source.is_empty() {
+        // By its source mount(8) knows whether a line of fstab is mounted already.
+        words = format!("fsname={},{words}", arguments.source);
+    }
     let options = MountOptions {
         server: ServerOptions { server, key_file: None },
-        options: vec![words.join(",")],
+        options: vec![words],
         timeout: None,
         foreground: false,
         log: None,
@@ -147,9 +152,11 @@ fn start_in_background(options: &MountOptions, translated: &Options) -> Result<(
     let mut line = String::new();
     BufReader::new(output).read_line(&mut line)?;
     if line.is_empty() {
-        // It has told why.
-        child.wait()?;
-        bail!("{} is not mounted", options.dir.display());
+        match child.wait()?.code() {
+            // It has told why.
+            Some(code) => std::process::exit(code),
+            None => bail!("the process that serves the mount at {} was killed", options.dir.display()),
+        }
     }
     Ok(())
 }

@@ -37,6 +37,8 @@ const OTHERS_WORDS: [&str; 18] = [
 pub struct Options {
     /// Where the server listens.
     pub server: Address,
+    /// What is shown as the source of the mount; the server's address if nothing is said.
+    pub source: Option<String>,
     /// The key for servers on TCP.
     pub key_file: Option<String>,
     /// The longest wait for the server.
@@ -67,7 +69,7 @@ pub struct Options {
 pub enum OptionError {
     /// Nothing known.
     #[error(
-        "unknown mount option `{0}` (known: server=ADDR, key_file=FILE, timeout=TIME, allow_other, default_permissions, \
+        "unknown mount option `{0}` (known: server=ADDR, fsname=NAME, key_file=FILE, timeout=TIME, allow_other, default_permissions, \
          ro, dev, suid, \
          noexec, attr_timeout=S, entry_timeout=S, threads=N, and the words of fstab)"
     )]
@@ -90,6 +92,7 @@ impl Options {
     pub fn new(server: Address) -> Self {
         Self {
             server,
+            source: None,
             key_file: None,
             timeout: Nanos::from_secs(30),
             allow_other: false,
@@ -115,6 +118,7 @@ impl Options {
             ("server", Some(value)) => {
                 self.server = value.parse().map_err(|_| bad("server=unix:PATH or server=tcp:HOST:PORT"))?;
             }
+            ("fsname", Some(value)) => self.source = Some(value.to_owned()),
             ("key_file", Some(value)) => self.key_file = Some(value.to_owned()),
             ("timeout", Some(value)) => {
                 let time = value.parse().ok().filter(|time| (Nanos(1)..=TIMEOUT_MAX).contains(time));

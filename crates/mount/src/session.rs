@@ -112,7 +112,7 @@ fn kernel_checks(options: &Options, speaks_for_others: bool) -> bool {
 fn config(options: &Options, speaks_for_others: bool) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
-        MountOption::FSName(options.server.to_string()),
+        MountOption::FSName(options.source.clone().unwrap_or_else(|| options.server.to_string())),
         // `fuser` gives `Subtype` to fusermount3 only; this reaches the kernel too.
         MountOption::CUSTOM(format!("subtype={}", FILE_SYSTEM_TYPE.trim_start_matches("fuse."))),
         MountOption::NoAtime,

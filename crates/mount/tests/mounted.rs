@@ -402,7 +402,8 @@ fn a_killed_mount_says_so_and_is_replaced() {
     let again = server.mount("");
     assert_eq!(fs::read(again.path().join("f")).unwrap(), b"kept");
     let twice = isonomia().args(["mount", "--server", &server.address()]).arg(again.path()).output().unwrap();
-    assert!(!twice.status.success() && String::from_utf8_lossy(&twice.stderr).contains("mounted already"));
+    let said = String::from_utf8_lossy(&twice.stderr);
+    assert!(!twice.status.success() && said.contains("mounted already") && said.lines().count() == 1, "{said}");
 }
 
 #[test]

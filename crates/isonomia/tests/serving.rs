@@ -22,6 +22,10 @@ struct Server {
 
 impl Server {
     fn start(options: &[&str]) -> Self {
+        Self::start_with_log(options, Stdio::inherit())
+    }
+
+    fn start_with_log(options: &[&str], log: Stdio) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let socket = format!("unix:{}/s.sock", dir.path().display());
         let mut child = std::process::Command::new(PROGRAM)
@@ -29,6 +33,7 @@ impl Server {
             .args(options)
             .env("ISONOMIA_LOG", "error")
             .stdout(Stdio::piped())
+            .stderr(log)
             .spawn()
             .unwrap();
         let mut line = String::new();
@@ -133,6 +138,35 @@ fn metrics_are_served_over_http() {
     let mut reply = String::new();
     socket.read_to_string(&mut reply).unwrap();
     assert!(reply.contains("isonomia_server_info{") && reply.contains("policy=\"size-fair\""), "{reply}");
+}
+
+#[test]
+fn a_server_without_descriptors_goes_on_and_is_quiet() {
+    let logs = tempfile::tempdir().unwrap();
+    let path = logs.path().join("log");
+    let server = Server::start_with_log(&[], Stdio::from(std::fs::File::create(&path).unwrap()));
+    let pid = rustix::process::Pid::from_child(&server.child);
+    let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", server.child.id())).unwrap().count() as u64;
+    let set = |limit: u64| {
+        let limit = rustix::process::Rlimit { current: Some(limit), maximum: Some(limit) };
+        rustix::process::prlimit(Some(pid), rustix::process::Resource::Nofile, limit).unwrap();
+    };
+    set(descriptors() + 10);
+    let address = server.address(0);
+    let socket = address.strip_prefix("unix:").unwrap();
+    let crowd: Vec<_> = (0..200).map(|_| std::os::unix::net::UnixStream::connect(socket).unwrap()).collect();
+    let log = || std::fs::read_to_string(&path).unwrap();
+    let end = Instant::now() + GRACE;
+    while !log().contains("cannot accept") {
+        assert!(Instant::now() < end, "it has descriptors: {}", log());
+        std::thread::sleep(POLL);
+    }
+    // Long enough to write megabytes, for whoever tries again and again.
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(log().lines().count() <= 12, "{} lines", log().lines().count());
+    drop(crowd);
+    let text = server.ask(&["status"]);
+    assert!(text.contains("policy job-fair"), "{text}");
 }
 
 #[test]

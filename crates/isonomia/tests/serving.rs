@@ -3,6 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use assert_cmd::Command;
+use isonomia_client::{Address, Claims, Client, ClientConfig, Ino, OpenHow, access};
+use isonomia_transport::channel::Channel;
+use isonomia_transport::handshake::Identity;
+use isonomia_transport::socket::Deadline;
+use isonomia_units::Nanos;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::OpenOptionsExt;
@@ -22,13 +27,18 @@ struct Server {
 
 impl Server {
     fn start(options: &[&str]) -> Self {
+        Self::spawn(std::process::Command::new(PROGRAM), options, Stdio::inherit())
+    }
+
+    fn spawn(mut command: std::process::Command, options: &[&str], log: Stdio) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let socket = format!("unix:{}/s.sock", dir.path().display());
-        let mut child = std::process::Command::new(PROGRAM)
+        let mut child = command
             .args(["serve", "--listen", &socket])
             .args(options)
             .env("ISONOMIA_LOG", "error")
             .stdout(Stdio::piped())
+            .stderr(log)
             .spawn()
             .unwrap();
         let mut line = String::new();
@@ -133,6 +143,66 @@ fn metrics_are_served_over_http() {
     let mut reply = String::new();
     socket.read_to_string(&mut reply).unwrap();
     assert!(reply.contains("isonomia_server_info{") && reply.contains("policy=\"size-fair\""), "{reply}");
+}
+
+#[test]
+fn a_server_without_descriptors_goes_on_and_is_quiet() {
+    let logs = tempfile::tempdir().unwrap();
+    let path = logs.path().join("log");
+    let log = Stdio::from(std::fs::File::create(&path).unwrap());
+    let server = Server::spawn(std::process::Command::new(PROGRAM), &[], log);
+    let pid = rustix::process::Pid::from_child(&server.child);
+    let descriptors = || std::fs::read_dir(format!("/proc/{}/fd", server.child.id())).unwrap().count() as u64;
+    let set = |limit: u64| {
+        let limit = rustix::process::Rlimit { current: Some(limit), maximum: Some(limit) };
+        rustix::process::prlimit(Some(pid), rustix::process::Resource::Nofile, limit).unwrap();
+    };
+    set(descriptors() + 10);
+    let address = server.address(0);
+    let socket = address.strip_prefix("unix:").unwrap();
+    let crowd: Vec<_> = (0..200).map(|_| std::os::unix::net::UnixStream::connect(socket).unwrap()).collect();
+    let log = || std::fs::read_to_string(&path).unwrap();
+    let end = Instant::now() + GRACE;
+    while !log().contains("cannot accept") {
+        assert!(Instant::now() < end, "it has descriptors: {}", log());
+        std::thread::sleep(POLL);
+    }
+    // Long enough to write megabytes, for whoever tries again and again.
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(log().lines().count() <= 12, "{} lines", log().lines().count());
+    drop(crowd);
+    let text = server.ask(&["status"]);
+    assert!(text.contains("policy job-fair"), "{text}");
+}
+
+#[test]
+fn whoever_is_served_has_descriptors_whoever_takes_the_rest() {
+    let mut limited = std::process::Command::new("sh");
+    limited.args(["-c", "ulimit -n 1024 && exec \"$0\" \"$@\"", PROGRAM]);
+    let server = Server::spawn(limited, &["--targets", "2"], Stdio::inherit());
+    let address: Address = server.address(0).parse().unwrap();
+    let timeout = Nanos::from_secs(20);
+    let claims = Claims { job: Some("victim".to_owned()), ..Claims::default() };
+    let client = Client::new(ClientConfig { address: address.clone(), timeout, claims, key_file: None });
+    let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
+    let first = client.open(Ino::ROOT, b"first", &how).unwrap();
+    let mut taken = Vec::new();
+    let refused = loop {
+        match Channel::open(&address, &Identity::default(), Deadline::after(timeout)) {
+            Ok(channel) => taken.push(channel),
+            Err(refused) => break refused.to_string(),
+        }
+        assert!(taken.len() < 1_024, "never refused");
+    };
+    assert!(refused.contains("limits.connections"), "{refused}");
+    // More files than the server keeps open.
+    let open = |number: u32| client.open(Ino::ROOT, format!("f{number}").as_bytes(), &how).unwrap();
+    let files: Vec<_> = std::iter::once(first).chain((0..600).map(open)).collect();
+    for file in &files {
+        assert_eq!(client.write_at(file, 0, b"yes").unwrap(), 3);
+        client.sync(file, false).unwrap();
+    }
+    assert!(server.ask(&["status"]).contains("victim"));
 }
 
 #[test]

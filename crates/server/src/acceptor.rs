@@ -13,7 +13,7 @@ use crate::core::Core;
 use crate::identity::{self, Admission, Credentials, Inadmissible, Peer};
 use crate::jobs::{Job, TooManyJobs};
 use crate::limits::Limits;
-use crate::names::{self, Names, Who};
+use crate::names::{self, LookUp, Names, Who};
 use crate::pools::{Origin, Pools};
 use crate::rejections::Rejection;
 use crate::status::About;
@@ -171,7 +171,7 @@ impl Acceptor {
         control: Arc<Control>,
         limits: Limits,
         listeners: Vec<Listener>,
-        look_up: impl Fn(Who) -> String + Send + 'static,
+        look_up: impl LookUp,
     ) -> std::io::Result<Self> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for (index, listener) in listeners.iter().enumerate() {
@@ -513,6 +513,32 @@ fn uid_of(peer: &Peer) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Config, Server};
+    use isonomia_proto::setup::Claims;
+    use isonomia_transport::control::ControlConnection;
+    use isonomia_transport::handshake::{Identity, open_shared};
+    use isonomia_transport::socket::Deadline;
+
+    #[test]
+    fn a_name_service_that_does_not_answer_keeps_nobody_out() {
+        let dir = tempfile::tempdir().unwrap();
+        let address: isonomia_transport::address::Address =
+            format!("unix:{}", dir.path().join("s").display()).parse().unwrap();
+        let config = Config { listen: vec![address.clone()], ..Config::default() };
+        // It hangs until the end of the test.
+        let (_end, hanging) = std::sync::mpsc::channel::<String>();
+        let server = Server::start_with(config, move |_| hanging.recv().unwrap_or_default()).unwrap();
+        let claims = Claims { job: Some("j".to_owned()), ..Claims::default() };
+        let identity = Identity { client: 1, claims, ..Identity::default() };
+        std::thread::scope(|scope| {
+            let session =
+                scope.spawn(|| open_shared(&address, &identity, Deadline::after(Nanos::from_secs(20))).unwrap());
+            ControlConnection::connect(&address, None, Nanos::from_secs(20)).unwrap();
+            let _session = session.join().unwrap();
+            let (jobs, uid) = (server.status().jobs, rustix::process::geteuid().as_raw());
+            assert_eq!((jobs.len(), &*jobs[0].user), (1, &*uid.to_string()), "a number for a name");
+        });
+    }
 
     #[test]
     fn one_of_each_origin_is_admitted_in_turn() {

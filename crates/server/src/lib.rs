@@ -48,6 +48,7 @@ use crate::control::Control;
 use crate::core::Core;
 use crate::jobs::Jobs;
 use crate::limits::Limits;
+use crate::names::LookUp;
 use crate::status::About;
 use crate::target::{Policy, Target};
 use isonomia_proto::control::Status;
@@ -109,18 +110,23 @@ pub struct Server {
 impl Server {
     /// Starts a server; it runs on threads of its own until [`Self::shutdown`].
     pub fn start(config: Config) -> Result<Self, StartError> {
+        Self::start_with(config, names::look_up)
+    }
+
+    /// The same with names of users and groups from elsewhere.
+    fn start_with(config: Config, look_up: impl LookUp) -> Result<Self, StartError> {
         let (dir, is_temporary) = match &config.dir {
             Some(dir) => (dir.clone(), false),
             None => (temporary_dir()?, true),
         };
-        let result = Self::start_in(&config, &dir, is_temporary);
+        let result = Self::start_in(&config, &dir, is_temporary, look_up);
         if result.is_err() && is_temporary {
             remove_temporary(&dir);
         }
         result
     }
 
-    fn start_in(config: &Config, dir: &Path, is_temporary: bool) -> Result<Self, StartError> {
+    fn start_in(config: &Config, dir: &Path, is_temporary: bool, look_up: impl LookUp) -> Result<Self, StartError> {
         let journal = config.record_decisions.as_deref().map(recorder::journal).transpose();
         let journal = journal.map_err(|source| StartError::System { what: "cannot record decisions", source })?;
         let policy = Policy { spec: config.policy.clone(), draw: config.draw, seed: config.seed, journal };
@@ -154,7 +160,7 @@ impl Server {
         }
         let control = Control::new(core.clone(), about.clone(), limits.control);
         let control = Arc::new(control.map_err(system("cannot prepare for operators"))?);
-        let acceptor = Acceptor::new(core.clone(), about.clone(), control.clone(), limits, listeners, names::look_up);
+        let acceptor = Acceptor::new(core.clone(), about.clone(), control.clone(), limits, listeners, look_up);
         let mut acceptor = acceptor.map_err(|source| StartError::System { what: "cannot listen", source })?;
         let mut server = Self { core, about, addresses, dir: dir.to_owned(), is_temporary, threads: Vec::new() };
         for number in 0..workers {

@@ -216,6 +216,34 @@ mod tests {
     }
 
     #[test]
+    fn the_reference_page_has_the_numbers() {
+        let page = include_str!("../../../docs/reference/limits.md");
+        let [least, most] =
+            [1, u64::MAX >> 1].map(|descriptors| settle(&LimitsConfig::default(), descriptors).unwrap());
+        let range = |of: fn(&Limits) -> usize| format!(", {} to {} |", of(&least), of(&most));
+        for (row, limit) in [
+            ("connections in set-up of operators of the host", range(|l| l.pending.operators)),
+            ("of other users of the host", range(|l| l.pending.users)),
+            ("of one of them", range(|l| l.pending.per_user)),
+            ("of strangers on TCP", range(|l| l.pending.addresses)),
+            ("of one address (of IPv6, a network of 64 bits)", range(|l| l.pending.per_address)),
+            ("sessions of control of operators of the host", range(|l| l.control.operators)),
+            ("of those who know the key", range(|l| l.control.keyed)),
+            ("of other users of the host", range(|l| l.control.users)),
+            ("of one of them", format!("| {} |", most.control.per_user)),
+            ("jobs known", "| 8,192 |".to_owned()),
+            ("of one user", "| 1,024 |".to_owned()),
+        ] {
+            let begin = format!("| {row} | ");
+            let found = page.lines().any(|line| line.starts_with(&begin) && line.contains(&limit));
+            assert!(found, "no row of {row:?} has {limit:?}");
+        }
+        assert_eq!((most.jobs, most.jobs_per_user), (8_192, 1_024));
+        assert!(page.contains(&format!("{} of its own", OWN_DESCRIPTORS)));
+        assert!(page.contains(&format!("{}\nfor the tables", isonomia_store::DATABASE_FILES_MAX)));
+    }
+
+    #[test]
     fn the_memory_of_the_machine_is_known() {
         assert_eq!(total_of("MemTotal:       24663228 kB\nMemFree: 1 kB\n"), Some(24_663_228 << 10));
         assert!(usable_memory_bytes() < 1 << 50);

@@ -38,6 +38,11 @@ impl Who {
     }
 }
 
+/// Something that finds names.
+pub trait LookUp: Fn(Who) -> String + Send + 'static {}
+
+impl<F: Fn(Who) -> String + Send + 'static> LookUp for F {}
+
 /// What the system says; it may take as long as the system likes. The number for whoever has no name.
 pub fn look_up(who: Who) -> String {
     let name = match who {
@@ -64,7 +69,7 @@ struct Known {
 impl Names {
     /// Names that `look_up` finds, on a thread of its own that rings `bell` after each. The thread ends with this, or
     /// when `look_up` comes back after that: nobody waits for it.
-    pub fn new(look_up: impl Fn(Who) -> String + Send + 'static, bell: OwnedFd) -> std::io::Result<Self> {
+    pub fn new(look_up: impl LookUp, bell: OwnedFd) -> std::io::Result<Self> {
         let (questions, asked) = sync_channel(QUESTIONS_MAX);
         let known = Arc::new(Mutex::new(HashMap::new()));
         let found = known.clone();

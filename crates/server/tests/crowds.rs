@@ -14,7 +14,7 @@ use isonomia_transport::channel::Channel;
 use isonomia_transport::control::ControlConnection;
 use isonomia_transport::descriptor::Parked;
 use isonomia_transport::handshake::{HandshakeError, Identity, open_shared};
-use isonomia_transport::socket::{self, Deadline, connect};
+use isonomia_transport::socket::{self, Deadline, SocketError, connect};
 use isonomia_units::Nanos;
 use running::{Running, create, start};
 use rustix::fd::AsFd;
@@ -239,22 +239,23 @@ fn who_does_not_take_an_answer_holds_nobody_up() {
 #[test]
 fn a_flood_of_connects_by_one_user_fails_none_of_anothers() {
     let Some(running) = open_to_all(|_| {}) else { return };
-    let is_over = AtomicBool::new(false);
+    let (is_over, end) = (AtomicBool::new(false), soon());
     std::thread::scope(|scope| {
-        for _ in 0..2 {
-            scope.spawn(|| {
-                as_user(HOSTILE, || {
-                    let mut held = Vec::new();
-                    while !is_over.load(Ordering::Relaxed) {
-                        // Its own are displaced, or refused, and it does not mind.
-                        held.extend(connect(&running.addresses[0], soon()).ok());
-                        if held.len() >= 200 {
-                            held.clear();
-                        }
-                    }
-                });
+        let running = &running;
+        // Its own are displaced, or refused, and it does not mind.
+        let bare = move |_| connect(&running.addresses[0], soon()).map(drop).err();
+        let whole = move |turn: u64| {
+            let identity = identity(turn, &format!("job {turn}"));
+            open_shared(&running.addresses[0], &identity, soon()).map(drop).err().map(|_| SocketError::Closed)
+        };
+        let is_over = &is_over;
+        let flood = move |once: &(dyn Fn(u64) -> Option<SocketError> + Sync)| {
+            as_user(HOSTILE, || {
+                drop((0..).take_while(|_| !is_over.load(Ordering::Relaxed) && end.left().is_some()).map(once).count())
             });
-        }
+        };
+        scope.spawn(move || flood(&bare));
+        scope.spawn(move || flood(&whole));
         let failed: Vec<String> = as_user(VICTIM, || {
             let try_once = |_| ControlConnection::connect(&running.addresses[0], None, Nanos::from_secs(20)).err();
             (0..50).filter_map(try_once).map(|error| error.to_string()).collect()

@@ -13,7 +13,7 @@ use isonomia_server::{Server, TargetConfig};
 use isonomia_transport::channel::{Channel, Manner};
 use isonomia_transport::control::ControlConnection;
 use isonomia_transport::handshake::{Identity, open_stream};
-use isonomia_transport::region::{ClientRegion, SLOT_LEN};
+use isonomia_transport::region::{ClientRegion, REGION_LEN, SLOT_LEN};
 use isonomia_transport::socket::{Deadline, SocketError, connect, receive_frame, send_all, send_with_descriptor};
 use isonomia_units::Nanos;
 use running::{Running, create, pattern, start};
@@ -153,6 +153,67 @@ fn a_region_that_breaks_the_turns_is_cut_off() {
     send_with_descriptor(socket.as_fd(), &setup::encode(&hello), memory.as_fd(), soon()).unwrap();
     receive_frame(socket.as_fd(), SETUP_LEN_MAX, soon()).unwrap();
     assert_eq!(receive_frame(socket.as_fd(), SETUP_LEN_MAX, soon()), Err(SocketError::Closed));
+    works(&running);
+}
+
+#[test]
+fn a_client_that_scribbles_on_its_memory_garbles_its_own_bytes_at_most() {
+    let running = start(|_| {});
+    let client = &running.clients()[0];
+    let file = client.open(Ino::ROOT, b"f", &create()).unwrap();
+    let (mut region, memory) = ClientRegion::create().unwrap();
+    let flags = rustix::mm::MapFlags::SHARED;
+    let protection = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
+    // SAFETY: a fresh mapping, which stays until the end of the process.
+    let second =
+        unsafe { rustix::mm::mmap(std::ptr::null_mut(), REGION_LEN, protection, flags, memory.as_fd(), 0) }.unwrap();
+    let second = second.expose_provenance();
+    let socket = connect(&running.addresses[0], soon()).unwrap();
+    let hello = Hello {
+        version: PROTOCOL_VERSION,
+        role: Role::SharedMemory,
+        client: 1,
+        claims: Claims::default(),
+        nonce: [0; 32],
+        proof: [0; 32],
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    send_with_descriptor(socket.as_fd(), &setup::encode(&hello), memory.as_fd(), soon()).unwrap();
+    receive_frame(socket.as_fd(), SETUP_LEN_MAX, soon()).unwrap();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // The buffers: from the second page to the end.
+            let words = (second + 4096..second + REGION_LEN).step_by(8);
+            for (word, value) in words.cycle().zip(0u64..) {
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+                let word = std::ptr::with_exposed_provenance_mut::<u64>(word);
+                // SAFETY: inside of the mapping and aligned; nothing here refers to these bytes otherwise.
+                unsafe { word.write_volatile(value & 0x0101_0101_0101_0101) };
+            }
+        });
+        for turn in 0..200u64 {
+            let mut header = RequestHeader::with_capability(Op::Write, &file.capability);
+            (header.len, header.offset, header.seq) = (SLOT_LEN as u32, turn % 8 * SLOT_LEN as u64, turn);
+            let slot = region.next_slot();
+            if region.post(&header) {
+                send_all(socket.as_fd(), &[&[0]], soon()).unwrap();
+            }
+            eventually("the write is answered", || region.is_done(slot));
+            assert_eq!(region.reply(slot).errno, 0);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let mut first = vec![0; 8 * SLOT_LEN];
+    assert_eq!(client.read_at(&file, 0, &mut first).unwrap(), first.len());
+    assert!(first.iter().all(|byte| *byte <= 1), "bytes that were never there");
+    let mut again = vec![2; first.len()];
+    client.read_at(&file, 0, &mut again).unwrap();
+    assert!(first == again, "what was written does not change any more");
     works(&running);
 }
 

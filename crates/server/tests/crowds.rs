@@ -14,7 +14,7 @@ use isonomia_transport::channel::Channel;
 use isonomia_transport::control::ControlConnection;
 use isonomia_transport::descriptor::Parked;
 use isonomia_transport::handshake::{HandshakeError, Identity, open_shared};
-use isonomia_transport::socket::{self, Deadline, SocketError, connect};
+use isonomia_transport::socket::{self, Deadline, connect};
 use isonomia_units::Nanos;
 use running::{Running, create, start};
 use rustix::fd::AsFd;
@@ -241,21 +241,16 @@ fn a_flood_of_connects_by_one_user_fails_none_of_anothers() {
     let Some(running) = open_to_all(|_| {}) else { return };
     let (is_over, end) = (AtomicBool::new(false), soon());
     std::thread::scope(|scope| {
-        let running = &running;
-        // Its own are displaced, or refused, and it does not mind.
-        let bare = move |_| connect(&running.addresses[0], soon()).map(drop).err();
-        let whole = move |turn: u64| {
-            let identity = identity(turn, &format!("job {turn}"));
-            open_shared(&running.addresses[0], &identity, soon()).map(drop).err().map(|_| SocketError::Closed)
-        };
-        let is_over = &is_over;
-        let flood = move |once: &(dyn Fn(u64) -> Option<SocketError> + Sync)| {
+        let (address, is_over) = (&running.addresses[0], &is_over);
+        let flood = move |once: &(dyn Fn(u64) + Sync)| {
             as_user(HOSTILE, || {
-                drop((0..).take_while(|_| !is_over.load(Ordering::Relaxed) && end.left().is_some()).map(once).count())
+                let turns = (0..).take_while(|_| !is_over.load(Ordering::Relaxed) && end.left().is_some());
+                turns.for_each(once);
             });
         };
-        scope.spawn(move || flood(&bare));
-        scope.spawn(move || flood(&whole));
+        // Its own are displaced, or refused, and it does not mind.
+        scope.spawn(move || flood(&|_| drop(connect(address, soon()))));
+        scope.spawn(move || flood(&|turn| drop(open_shared(address, &identity(turn, &format!("job {turn}")), soon()))));
         let failed: Vec<String> = as_user(VICTIM, || {
             let try_once = |_| ControlConnection::connect(&running.addresses[0], None, Nanos::from_secs(20)).err();
             (0..50).filter_map(try_once).map(|error| error.to_string()).collect()

@@ -35,6 +35,7 @@ copy_file_range = 5
 sendfile = 5
 posix_fadvise = 2
 posix_fallocate = 2
+punch_hole = 2
 """
 PJDFSTEST_CONFIGURATION = """
 [features]

@@ -503,15 +503,17 @@ impl Filesystem for MountedFiles {
         reply.error(Errno::ENOSYS);
     }
 
-    fn fallocate(&self, _: &Request, _: INodeNo, _: FileHandle, _: u64, _: u64, _: i32, reply: ReplyEmpty) {
+    fn fallocate(&self, r: &Request, _: INodeNo, handle: FileHandle, at: u64, len: u64, mode: i32, reply: ReplyEmpty) {
         let _serving = self.door.serving();
-        reply.error(Errno::EOPNOTSUPP);
+        empty(self.change_space(r, handle, at, len, mode), reply);
     }
 
-    fn lseek(&self, _: &Request, _: INodeNo, _: FileHandle, _: i64, _: i32, reply: ReplyLseek) {
+    fn lseek(&self, r: &Request, _: INodeNo, handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
         let _serving = self.door.serving();
-        // The kernel then takes the file for one piece of data.
-        reply.error(Errno::ENOSYS);
+        match self.seek(r, handle, offset, whence) {
+            Ok(found) => reply.offset(found),
+            Err(errno) => reply.error(code(errno)),
+        }
     }
 
     fn copy_file_range(

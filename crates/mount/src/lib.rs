@@ -27,6 +27,7 @@ mod options;
 mod place;
 mod session;
 mod sessions;
+mod space;
 mod waiting;
 mod xattr;
 

@@ -139,6 +139,11 @@ impl Mappings {
         Err(if refused == Errno::AGAIN { Errno::IO } else { refused })
     }
 
+    /// Whether the kernel may have pages of a file that programs wrote to, and the server does not know.
+    pub fn may_have_pages(&self, ino: u64) -> bool {
+        self.shared.table().files.get(&ino).is_some_and(|file| file.lease.is_here())
+    }
+
     /// How long a fault may wait that comes now.
     pub fn deadline(&self) -> Instant {
         Instant::now() + self.shared.timeout

@@ -347,6 +347,80 @@ fn mapped_files_are_the_files() {
     assert!(output.status.success(), "{}", printed(&output, mount.path()));
 }
 
+/// Prints which parts of a file have data, and what a change of its space does.
+const SPACE: &str = r#"
+import ctypes, errno, mmap, os, shutil, subprocess, sys
+libc = ctypes.CDLL(None, use_errno=True)
+KEEP, PUNCH, ZERO = 1, 2, 16
+MB = 1 << 20
+def extents(file):
+    found, at = [], 0
+    while True:
+        try:
+            start = os.lseek(file, at, os.SEEK_DATA)
+        except OSError as error:
+            return found, errno.errorcode[error.errno], os.fstat(file).st_size
+        at = os.lseek(file, start, os.SEEK_HOLE)
+        found.append((start, at))
+def fallocate(file, mode, at, len):
+    outcome = libc.fallocate(file, mode, ctypes.c_long(at), ctypes.c_long(len))
+    print(f"fallocate {mode} {at} {len}", errno.errorcode[ctypes.get_errno()] if outcome else "done")
+    # What has been read may count as data or not, as the file system likes; but nothing that was written is in a hole.
+    found = extents(file)
+    content = os.pread(file, 9 * MB, 0)
+    written = content.count(b"x")
+    print(found[1:], written, written == sum(content[a:b].count(b"x") for a, b in found[0]), os.fstat(file).st_blocks * 512 >= written)
+file = os.open("sparse", os.O_RDWR | os.O_CREAT)
+print(extents(file))
+os.ftruncate(file, 4 * MB); print(extents(file), os.fstat(file).st_blocks)
+os.pwrite(file, b"x" * MB, MB); os.pwrite(file, b"x", 6 * MB); print(extents(file))
+for mode, at, len in [(KEEP, 2 * MB, MB), (0, 7 * MB, MB), (PUNCH | KEEP, MB + 4096, 8192), (PUNCH | KEEP, 100, 1 * MB), (ZERO, 8 * MB, 4096),
+                      (ZERO | KEEP, MB, 9 * MB), (PUNCH, 0, 4096), (0, 0, 0), (0, -1, 5), (KEEP, 20 * MB, MB)]:
+    fallocate(file, mode, at, len)
+for at in [20 * MB, -1]:
+    for whence in [os.SEEK_DATA, os.SEEK_HOLE]:
+        try: print(os.lseek(file, at, whence))
+        except OSError as error: print(errno.errorcode[error.errno])
+os.posix_fallocate(file, 0, 12 * MB); print(os.fstat(file).st_size, os.fstat(file).st_blocks >= 12 * 2048)
+reader = os.open("sparse", os.O_RDONLY); fallocate(reader, 0, 0, 100)
+subprocess.run("truncate -s 8M holes; printf x | dd of=holes bs=1 seek=4M conv=notrunc status=none; cp --sparse=always holes copy; "
+               "tar -Scf holes.tar holes; cmp holes copy; test $(stat -c %s holes.tar) -lt 100000; mkdir out; tar -xSf holes.tar -C out; "
+               "cmp holes out/holes; test $(du -k out/holes | cut -f1) -lt 1000", shell=True, check=True)
+"#;
+
+#[test]
+fn holes_and_space_are_as_on_a_local_file_system() {
+    if !can_mount() {
+        return;
+    }
+    let server = TestServer::start();
+    let mount = server.mount("");
+    let [expected, actual] = [server.local().as_path(), mount.path()].map(|place| {
+        let output = Command::new("python3").args(["-c", SPACE]).current_dir(place).output().unwrap();
+        assert!(output.status.success(), "{}", printed(&output, place));
+        String::from_utf8(output.stdout).unwrap()
+    });
+    assert_eq!(actual, expected);
+}
+
+#[test]
+fn what_was_stored_in_a_mapped_hole_is_data() {
+    if !can_mount() {
+        return;
+    }
+    let server = TestServer::start();
+    let mount = server.mount("");
+    let script = "import mmap, os\n\
+                  fd = os.open('m', os.O_RDWR | os.O_CREAT)\n\
+                  os.ftruncate(fd, 1 << 20)\n\
+                  shared = mmap.mmap(fd, 1 << 20)\n\
+                  shared[500000:500001] = b'x'\n\
+                  assert os.lseek(fd, 0, os.SEEK_DATA) <= 500000 < os.lseek(fd, 500000, os.SEEK_HOLE)\n\
+                  assert os.system('cp --sparse=auto m copy && cmp m copy') == 0\n";
+    let output = Command::new("python3").args(["-c", script]).current_dir(mount.path()).output().unwrap();
+    assert!(output.status.success(), "{}", printed(&output, mount.path()));
+}
+
 /// As root only: a mount for everybody, used by two users.
 #[test]
 fn everybody_is_who_he_is() {

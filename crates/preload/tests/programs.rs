@@ -143,6 +143,12 @@ fn allocators_of_programs_own() {
     compare("allocators.sh", &["cc"]);
 }
 
+/// The hooks run on the stacks of the program's threads.
+#[test]
+fn threads_with_small_stacks() {
+    compare("stacks.sh", &["cc"]);
+}
+
 #[test]
 fn fio_verifies_what_it_wrote() {
     if Command::new("fio").arg("--version").output().is_err() {

@@ -112,6 +112,11 @@ fn extended_attributes() {
 }
 
 #[test]
+fn holes_space_and_files_without_a_name() {
+    compare("sparse.sh", &["python3", "fallocate", "tar"]);
+}
+
+#[test]
 fn coreutils() {
     compare("coreutils.sh", &["cp", "find", "awk"]);
 }

@@ -10,7 +10,8 @@ use isonomia_units::Ino;
 use rustix::io::Errno;
 use zerocopy::FromBytes;
 
-/// Room for every reply but those of reads: a path, a full layout, a page of directory entries.
+/// Room for every reply but those of reads: a path, a full layout, a page of directory entries. Not on the stack, nor is any
+/// room for a path: a program's threads may have stacks of 16 KiB in all.
 const REPLY_LEN_MAX: usize = 16 << 10;
 /// Bytes of directory entries asked for at a time.
 const READ_DIR_LEN: u32 = REPLY_LEN_MAX as u32;
@@ -164,7 +165,7 @@ impl Client {
         ] {
             request.flags |= if set { bit } else { 0 };
         }
-        let mut reply = [0; REPLY_LEN_MAX];
+        let mut reply = vec![0; REPLY_LEN_MAX];
         let header = self.with_paths(request, path, b"", &mut reply)?;
         let reply = &reply[..header.payload_len as usize];
         let (fixed, layout) = OpenReply::read_from_prefix(reply).map_err(|_| self.malformed())?;
@@ -344,20 +345,21 @@ impl Client {
     }
 
     fn for_attr_with_paths(&self, request: RequestHeader, path: &[u8], path2: &[u8]) -> Result<Attr, Error> {
-        let mut reply = [0; PATH_LEN_MAX + size_of::<Attr>()];
+        let mut reply = vec![0; PATH_LEN_MAX + size_of::<Attr>()];
         let header = self.with_paths(request, path, path2, &mut reply)?;
         Attr::read_from_bytes(&reply[..header.payload_len as usize]).map_err(|_| self.malformed())
     }
 
     fn for_bytes(&self, request: RequestHeader, path: &[u8]) -> Result<Vec<u8>, Error> {
-        let mut reply = [0; REPLY_LEN_MAX];
+        let mut reply = vec![0; REPLY_LEN_MAX];
         let header = self.with_paths(request, path, b"", &mut reply)?;
-        Ok(reply[..header.payload_len as usize].to_vec())
+        reply.truncate(header.payload_len as usize);
+        Ok(reply)
     }
 
     fn without_reply(&self, request: RequestHeader, path: &[u8], path2: &[u8]) -> Result<(), Error> {
         // An error may carry the path that leads outside, so there is room for one.
-        let mut reply = [0; PATH_LEN_MAX];
+        let mut reply = vec![0; PATH_LEN_MAX];
         self.with_paths(request, path, path2, &mut reply).map(drop)
     }
 

@@ -365,10 +365,14 @@ fn may_repeat(request: &RequestHeader) -> bool {
             | Op::AwaitMappings
             | Op::HandOver
             | Op::GetXattr
-            | Op::ListXattrs,
+            | Op::ListXattrs
+            | Op::Fallocate
+            | Op::SeekData
+            | Op::SeekHole,
         ) => true,
         Some(Op::Write) => request.flags & flag::APPEND == 0,
-        Some(Op::Open) => request.flags & flag::EXCLUSIVE == 0,
+        // A second file without a name would stay as long as this process.
+        Some(Op::Open) => request.flags & (flag::EXCLUSIVE | flag::UNNAMED) == 0,
         Some(Op::SetXattr) => request.flags & (flag::NO_REPLACE | flag::MUST_REPLACE) == 0,
         _ => false,
     }
@@ -394,6 +398,7 @@ mod tests {
         assert!(repeat(Op::Read, 0) && repeat(Op::Write, 0) && repeat(Op::Write, flag::WRITE_BACK));
         assert!(!repeat(Op::Write, flag::APPEND));
         assert!(repeat(Op::Open, flag::CREATE) && !repeat(Op::Open, flag::CREATE | flag::EXCLUSIVE));
+        assert!(repeat(Op::Fallocate, 0) && !repeat(Op::Open, flag::UNNAMED));
         for op in [Op::Mkdir, Op::Rmdir, Op::Unlink, Op::Rename, Op::Link, Op::Symlink, Op::Mknod, Op::ReserveAppend] {
             assert!(!repeat(op, 0), "{op:?}");
         }

@@ -73,6 +73,7 @@ calls! {
             | SYS_lseek(fd, offset, whence);
         ftruncate ftruncate64 (fd: c_int, size: off64_t) -> c_int = seek::ftruncate;
         truncate truncate64 (path: CPath, size: off64_t) -> c_int = seek::truncate;
+        fallocate fallocate64 (fd: c_int, mode: c_int, offset: off64_t, len: off64_t) -> c_int = seek::fallocate;
         posix_fallocate(fd: c_int, offset: off64_t, len: off64_t) -> c_int = seek::posix_fallocate;
         posix_fallocate64(fd: c_int, offset: off64_t, len: off64_t) -> c_int = seek::posix_fallocate64;
         posix_fadvise posix_fadvise64 (
@@ -456,7 +457,6 @@ calls! {
         name_to_handle_at(
             dir: c_int, path: CPath, handle: Opaque, mount: Opaque, flags: c_int
         ) -> c_int = refuse::name_to_handle_at;
-        fallocate fallocate64 (fd: c_int, mode: c_int, offset: off64_t, len: off64_t) -> c_int = OPNOTSUPP;
         open_by_handle_at(fd: c_int, handle: Opaque, flags: c_int) -> c_int = OPNOTSUPP;
     }
     refused "ENOSPC" {

@@ -55,7 +55,7 @@ pub fn unlock_after_fork() {
 impl Description {
     /// A description of `file`, to which `holder` has a reference, if anybody.
     pub fn publish(file: OpenFile, mapping: Mapping, holder: Option<&'static Client>) -> Held {
-        let reused = FREE.lock().pop();
+        let reused = FREE.lock_soon().and_then(|mut free| free.pop());
         let description = reused.unwrap_or_else(|| {
             Box::leak(Box::new(Self {
                 holds: AtomicU32::new(0),
@@ -197,7 +197,10 @@ impl Drop for Held {
         // SAFETY: that was the last hold; a free place gives no new ones.
         let content = unsafe { (*self.0.content.get()).take() };
         let holder = self.0.holder();
-        FREE.lock().push(self.0);
+        // A signal handler that interrupted another change of the list loses the place.
+        if let Some(mut free) = FREE.lock_soon() {
+            free.push(self.0);
+        }
         if let Some(content) = &content {
             await_heirs(&content.mapping);
         }

@@ -2,8 +2,9 @@
 
 use crate::calls::real;
 use crate::foreign::{Buffer, CPath, Out};
+use crate::hook::fail;
 use crate::serve::{by_path, by_path_or_fd, by_paths, refusal};
-use crate::umask;
+use crate::{open, table, umask};
 use isonomia_client::{Client, Error, FileKind, Ino, RenameHow};
 use libc::{AT_FDCWD, dev_t, mode_t, size_t, ssize_t};
 use rustix::io::Errno;
@@ -137,7 +138,20 @@ pub fn link(from: CPath, to: CPath) -> c_int {
     )
 }
 
+/// The descriptor of ours whose file gets one more name: given itself, or by its name in `/proc`.
+fn linked_descriptor(from_dir: c_int, from: CPath, flags: c_int) -> Option<c_int> {
+    match from.bytes()? {
+        b"" if flags & libc::AT_EMPTY_PATH != 0 => table::is_ours(from_dir).then_some(from_dir),
+        path if flags & libc::AT_SYMLINK_FOLLOW != 0 => open::named_descriptor(path),
+        _ => None,
+    }
+}
+
 pub fn linkat(from_dir: c_int, from: CPath, to_dir: c_int, to: CPath, flags: c_int) -> c_int {
+    if let Some(held) = linked_descriptor(from_dir, from, flags).and_then(table::find) {
+        let serve = |client: &Client, at, path: &[u8]| link_ours(client, (held.ino()?, b""), (at, path), false);
+        return by_path(to_dir, to, serve, |_, _| fail(Errno::XDEV));
+    }
     let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;
     by_paths(
         (from_dir, from),

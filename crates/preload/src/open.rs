@@ -19,6 +19,7 @@ const STATUS_FLAGS: c_int = libc::O_APPEND
     | libc::O_NOATIME
     | libc::O_DIRECTORY
     | libc::O_NOFOLLOW
+    | libc::O_TMPFILE
     | libc::O_PATH;
 
 /// Bits of [`access`] for an open with `flags`.
@@ -34,11 +35,12 @@ fn access_of(flags: c_int) -> u32 {
 /// Opens `path` below `at` and gives the program a placeholder.
 pub fn open_ours(client: &'static Client, at: Ino, path: &[u8], flags: c_int, mode: mode_t) -> Result<c_int, Error> {
     let has = |flag: c_int| flags & flag == flag;
-    if has(libc::O_TMPFILE) {
-        // Programs fall back to a name that they remove.
-        return Err(refusal(Errno::OPNOTSUPP));
-    }
     let path_only = has(libc::O_PATH);
+    // As in the kernel, a file without a name is one to write to.
+    let unnamed = has(libc::O_TMPFILE) && !path_only;
+    if unnamed && (has(libc::O_CREAT) || access_of(flags) & access::WRITE == 0) {
+        return Err(refusal(Errno::INVAL));
+    }
     if has(libc::O_CREAT) && path.is_empty() {
         return Err(refusal(if has(libc::O_EXCL) { Errno::EXIST } else { Errno::ISDIR }));
     }
@@ -47,9 +49,9 @@ pub fn open_ours(client: &'static Client, at: Ino, path: &[u8], flags: c_int, mo
         create: has(libc::O_CREAT) && !path_only,
         exclusive: has(libc::O_EXCL) && !path_only,
         truncate: has(libc::O_TRUNC) && !path_only,
-        directory: has(libc::O_DIRECTORY),
+        directory: has(libc::O_DIRECTORY) && !unnamed,
         no_follow: has(libc::O_NOFOLLOW),
-        unnamed: false,
+        unnamed,
         path_only,
         mode: mode & 0o7777 & !umask::current(),
         number: number::fresh().map_err(refusal)?,
@@ -90,7 +92,7 @@ fn open_at(dir: c_int, path: CPath, flags: c_int, mode: mode_t, real: impl FnOnc
 }
 
 /// The descriptor of ours that `/dev/stdin`, `/dev/fd/N`, or `/proc/self/fd/N` names.
-fn named_descriptor(path: &[u8]) -> Option<c_int> {
+pub fn named_descriptor(path: &[u8]) -> Option<c_int> {
     let number = match path {
         b"/dev/stdin" => 0,
         b"/dev/stdout" => 1,

@@ -67,13 +67,12 @@ unsafe impl Sync for Mapping {}
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        match self.twin.take() {
-            Some(twin) if twin.is_unshared() => recycle::keep(Spare { page: self.page, twin }),
-            _ => {
-                // SAFETY: the mapping was made by `map` with this length and nothing refers to it any more.
-                // An error would leave the page mapped, which harms nobody.
-                let _ = unsafe { rustix::mm::munmap(self.page.as_ptr().cast(), PAGE_LEN) };
-            }
+        let spare = self.twin.take().filter(Twin::is_unshared).map(|twin| Spare { page: self.page, twin });
+        let is_kept = spare.is_some_and(|spare| recycle::keep(spare).is_none());
+        if !is_kept {
+            // SAFETY: the mapping was made by `map` with this length and nothing refers to it any more.
+            // An error would leave the page mapped, which harms nobody.
+            let _ = unsafe { rustix::mm::munmap(self.page.as_ptr().cast(), PAGE_LEN) };
         }
     }
 }

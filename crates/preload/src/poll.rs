@@ -70,14 +70,12 @@ fn select_with_ours(count: c_int, sets: [Out<fd_set>; 3], real: impl FnOnce(bool
     if !(0..count).any(|fd| ours(&fd)) {
         return real(false);
     }
-    let mut asked = [[false; 3]; libc::FD_SETSIZE];
+    // SAFETY: zeros are an empty set, and a null pointer is one.
+    let asked = sets.map(|set| if set.is_null() { unsafe { std::mem::zeroed() } } else { unsafe { *set.as_ptr() } });
     for fd in (0..count).filter(|fd| is_ours(*fd)) {
-        for (set, asked) in sets.iter().zip(&mut asked[fd as usize]) {
-            if has(*set, fd) {
-                *asked = true;
-                // SAFETY: as in `has`.
-                unsafe { libc::FD_CLR(fd, set.as_ptr()) };
-            }
+        for set in sets.iter().filter(|set| has(**set, fd)) {
+            // SAFETY: as in `has`.
+            unsafe { libc::FD_CLR(fd, set.as_ptr()) };
         }
     }
     let ready = real(true);
@@ -85,13 +83,15 @@ fn select_with_ours(count: c_int, sets: [Out<fd_set>; 3], real: impl FnOnce(bool
         return ready;
     }
     let mut ready_ours = 0;
-    for fd in 0..count {
+    for fd in (0..count).filter(|fd| is_ours(*fd)) {
         // Never exceptional: the third set stays clear.
-        for (set, asked) in sets.iter().zip(asked[fd as usize]).take(2) {
-            if asked {
-                // SAFETY: as in `has`.
-                unsafe { libc::FD_SET(fd, set.as_ptr()) };
-                ready_ours += 1;
+        for (set, asked) in sets.iter().zip(&asked).take(2) {
+            // SAFETY: a set of `FD_SETSIZE` bits, and another where something is asked for.
+            unsafe {
+                if libc::FD_ISSET(fd, asked) {
+                    libc::FD_SET(fd, set.as_ptr());
+                    ready_ours += 1;
+                }
             }
         }
     }

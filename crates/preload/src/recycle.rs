@@ -78,14 +78,20 @@ impl Twin {
 
 /// A page to use again, now of the present generation.
 pub fn take() -> Option<Spare> {
-    let mut spare = SPARES.lock().pop()?;
+    let mut spare = SPARES.lock_soon()?.pop()?;
     spare.twin.generation = GENERATION.load(Ordering::Relaxed);
     Some(spare)
 }
 
-/// Keeps a page that nobody uses any more.
-pub fn keep(spare: Spare) {
-    SPARES.lock().push(spare);
+/// Keeps a page that nobody uses any more, or gives it back where it cannot be kept.
+pub fn keep(spare: Spare) -> Option<Spare> {
+    match SPARES.lock_soon() {
+        Some(mut spares) => {
+            spares.push(spare);
+            None
+        }
+        None => Some(spare),
+    }
 }
 
 /// To be called whenever the process may get a child: what is open now may be the child's as well.

@@ -4,13 +4,13 @@ use crate::calls::real;
 use crate::description::Held;
 use crate::foreign::CPath;
 use crate::serve::{by_fd, by_path, refusal};
-use isonomia_client::{Change, Client, Error, FileKind, access};
+use isonomia_client::{Change, Client, Error, Extent, FileKind, SpaceChange, access};
 use libc::off64_t;
 use rustix::io::Errno;
 use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
-/// Moves the offset; a file is one piece of data without holes as far as `SEEK_DATA` and `SEEK_HOLE` are concerned.
+/// Moves the offset.
 pub fn seek(client: &Client, held: &Held, offset: off64_t, whence: c_int) -> Result<off64_t, Error> {
     let mapping = held.mapping()?;
     let size = || Ok::<_, Error>(client.get_attr(held.ino()?, b"", false)?.size_bytes as i64);
@@ -20,13 +20,8 @@ pub fn seek(client: &Client, held: &Held, offset: off64_t, whence: c_int) -> Res
         libc::SEEK_SET => Some(offset),
         libc::SEEK_CUR => current.checked_add(offset),
         libc::SEEK_END => size()?.checked_add(offset),
-        libc::SEEK_DATA | libc::SEEK_HOLE => {
-            let size = size()?;
-            if offset < 0 || offset >= size {
-                return Err(refusal(Errno::NXIO));
-            }
-            Some(if whence == libc::SEEK_DATA { offset } else { size })
-        }
+        libc::SEEK_DATA => Some(extent(client, held, offset, Extent::Data)?),
+        libc::SEEK_HOLE => Some(extent(client, held, offset, Extent::Hole)?),
         _ => return Err(refusal(Errno::INVAL)),
     };
     let target = target.ok_or(refusal(Errno::OVERFLOW))?;
@@ -35,6 +30,40 @@ pub fn seek(client: &Client, held: &Held, offset: off64_t, whence: c_int) -> Res
     }
     mapping.offset().store(target as u64, Ordering::Relaxed);
     Ok(target)
+}
+
+/// Where the next data or hole begins.
+fn extent(client: &Client, held: &Held, offset: off64_t, what: Extent) -> Result<off64_t, Error> {
+    let offset = u64::try_from(offset).map_err(|_| refusal(Errno::NXIO))?;
+    client.seek_extent(held.file()?, offset, what).map(|found| found as off64_t)
+}
+
+/// The change of space that a mode of `fallocate` asks for; what the kernel's file systems know besides is not served.
+fn space_change(mode: c_int) -> Result<SpaceChange, Error> {
+    const PUNCH: c_int = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
+    match mode {
+        PUNCH => Ok(SpaceChange::PunchHole),
+        _ if mode & !libc::FALLOC_FL_KEEP_SIZE == 0 => Ok(SpaceChange::Allocate { keep_size }),
+        _ if mode & !libc::FALLOC_FL_KEEP_SIZE == libc::FALLOC_FL_ZERO_RANGE => {
+            Ok(SpaceChange::ZeroRange { keep_size })
+        }
+        _ => Err(refusal(Errno::OPNOTSUPP)),
+    }
+}
+
+/// The checks are in the kernel's order, and so are the errors.
+fn change_space(client: &Client, held: &Held, mode: c_int, offset: off64_t, len: off64_t) -> Result<(), Error> {
+    if offset < 0 || len <= 0 {
+        return Err(refusal(Errno::INVAL));
+    }
+    let change = space_change(mode)?;
+    let file = held.file()?;
+    if file.capability.access & access::WRITE == 0 {
+        return Err(refusal(Errno::BADF));
+    }
+    offset.checked_add(len).ok_or(refusal(Errno::FBIG))?;
+    client.change_space(file, change, offset as u64, len as u64)
 }
 
 fn truncate_fd(client: &Client, held: &Held, size: off64_t) -> Result<c_int, Error> {
@@ -61,27 +90,27 @@ fn truncate_path(path: CPath, size: off64_t, real: impl FnOnce(CPath) -> c_int) 
     by_path(libc::AT_FDCWD, path, serve, |_, path| real(path))
 }
 
-/// Reserves nothing, but makes the file as long as asked: what `posix_fallocate` promises of sizes.
-fn grow(client: &Client, held: &Held, offset: off64_t, len: off64_t) -> Result<(), Error> {
-    let end = offset.checked_add(len).ok_or(refusal(Errno::FBIG))?;
-    if offset < 0 || len <= 0 {
-        return Err(refusal(Errno::INVAL));
+/// Makes room for what will be written. Where the server's disks cannot do that the file becomes as long as asked all the
+/// same, which is what `posix_fallocate` promises of sizes.
+fn make_room(client: &Client, held: &Held, offset: off64_t, len: off64_t) -> Result<(), Error> {
+    let made = change_space(client, held, 0, offset, len);
+    if !made.as_ref().is_err_and(|error| error.errno() == Errno::OPNOTSUPP) {
+        return made;
     }
-    let file = held.file()?;
-    if file.capability.access & access::WRITE == 0 {
-        return Err(refusal(Errno::BADF));
-    }
-    if client.get_attr(held.ino()?, b"", false)?.size_bytes < end as u64 {
-        client.set_size(&file.capability, end as u64)?;
+    let end = offset as u64 + len as u64;
+    if client.get_attr(held.ino()?, b"", false)?.size_bytes < end {
+        client.set_size(&held.file()?.capability, end)?;
     }
     Ok(())
 }
 
 /// `posix_fallocate` returns its error instead of setting `errno`.
-fn posix_grow(fd: c_int, offset: off64_t, len: off64_t, real: impl FnOnce() -> c_int) -> c_int {
+fn allocate(fd: c_int, offset: off64_t, len: off64_t, real: impl FnOnce() -> c_int) -> c_int {
     by_fd(
         fd,
-        |client, held| Ok(grow(client, held, offset, len).map_or_else(|error| error.errno().raw_os_error(), |()| 0)),
+        |client, held| {
+            Ok(make_room(client, held, offset, len).map_or_else(|error| error.errno().raw_os_error(), |()| 0))
+        },
         real,
     )
 }
@@ -98,12 +127,20 @@ pub fn truncate(path: CPath, size: off64_t) -> c_int {
     truncate_path(path, size, |path| real::truncate(path, size))
 }
 
+pub fn fallocate(fd: c_int, mode: c_int, offset: off64_t, len: off64_t) -> c_int {
+    by_fd(
+        fd,
+        |client, held| change_space(client, held, mode, offset, len).map(|()| 0),
+        || real::fallocate(fd, mode, offset, len),
+    )
+}
+
 pub fn posix_fallocate(fd: c_int, offset: off64_t, len: off64_t) -> c_int {
-    posix_grow(fd, offset, len, || real::posix_fallocate(fd, offset, len))
+    allocate(fd, offset, len, || real::posix_fallocate(fd, offset, len))
 }
 
 pub fn posix_fallocate64(fd: c_int, offset: off64_t, len: off64_t) -> c_int {
-    posix_grow(fd, offset, len, || real::posix_fallocate64(fd, offset, len))
+    allocate(fd, offset, len, || real::posix_fallocate64(fd, offset, len))
 }
 
 pub fn posix_fadvise(fd: c_int, offset: off64_t, len: off64_t, advice: c_int) -> c_int {

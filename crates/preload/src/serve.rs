@@ -86,11 +86,12 @@ fn directory_of(dir: c_int) -> Result<Option<Ino>, Error> {
 
 #[cold]
 fn route_from_kernel_directory<'a>(prefix: &Prefix, dir: c_int, path: &'a [u8]) -> Result<Routed<'a>, Error> {
-    let mut buffer = [std::mem::MaybeUninit::<u8>::uninit(); PATH_LEN_MAX];
+    // Not on the stack, which may be a small one.
+    let mut buffer = Vec::with_capacity(PATH_LEN_MAX);
     let link = placeholder::proc_path(dir);
     let link = if dir == libc::AT_FDCWD { c"/proc/self/cwd" } else { link.as_c_str() };
     // A directory that cannot be named cannot lead under the prefix by its name.
-    let Ok((base, _)) = rustix::fs::readlinkat_raw(rustix::fs::CWD, link, &mut buffer) else {
+    let Ok((base, _)) = rustix::fs::readlinkat_raw(rustix::fs::CWD, link, buffer.spare_capacity_mut()) else {
         return Ok(Routed::Theirs);
     };
     Ok(match route_absolute(prefix, &join(base, path)) {

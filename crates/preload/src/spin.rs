@@ -10,6 +10,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Spins before the processor is offered to others.
 const SPINS_MAX: u32 = 100;
 
+/// Times that the processor is offered to others before the lock is given up.
+const YIELDS_MAX: u32 = 1_000;
+
 /// A value behind a spin lock.
 pub struct Spin<T> {
     taken: AtomicBool,
@@ -30,6 +33,18 @@ impl<T> Spin<T> {
     pub fn lock(&self) -> SpinGuard<'_, T> {
         self.acquire();
         SpinGuard(self)
+    }
+
+    /// As [`Self::lock`], but nothing if the lock stays taken: by what this thread's signal handler has interrupted, most
+    /// likely, which would be waited for in vain.
+    pub fn lock_soon(&self) -> Option<SpinGuard<'_, T>> {
+        for _ in 0..YIELDS_MAX {
+            if self.taken.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return Some(SpinGuard(self));
+            }
+            rustix::thread::sched_yield();
+        }
+        None
     }
 
     /// Takes the lock for [`Self::release`]: around a fork.
@@ -66,5 +81,20 @@ impl<T> DerefMut for SpinGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as above.
         unsafe { &mut *self.0.value.get() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_handler_does_not_wait_for_what_it_has_interrupted() {
+        let lock = Spin::new(1);
+        let outer = lock.lock();
+        assert!(lock.lock_soon().is_none());
+        drop(outer);
+        assert!(lock.lock_soon().is_some_and(|value| *value == 1));
+        assert_eq!(*lock.lock(), 1);
     }
 }

@@ -260,7 +260,7 @@ fn start(path: CPath, flags: c_int, visit: &dyn Fn(&CStr, &libc::stat, c_int, &F
     if flags & FTW_CHDIR == 0 {
         return Walk { flags, visit, home: None }.walk(&path, 0);
     }
-    let mut buffer: [c_char; libc::PATH_MAX as usize] = [0; libc::PATH_MAX as usize];
+    let mut buffer: Vec<c_char> = vec![0; libc::PATH_MAX as usize];
     if cwd::getcwd(buffer.as_mut_ptr(), buffer.len()).is_null() {
         return -1;
     }

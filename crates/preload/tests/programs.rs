@@ -112,6 +112,11 @@ fn extended_attributes() {
 }
 
 #[test]
+fn holes_space_and_files_without_a_name() {
+    compare("sparse.sh", &["python3", "fallocate", "tar"]);
+}
+
+#[test]
 fn coreutils() {
     compare("coreutils.sh", &["cp", "find", "awk"]);
 }
@@ -141,6 +146,12 @@ fn a_c_program() {
 #[test]
 fn allocators_of_programs_own() {
     compare("allocators.sh", &["cc"]);
+}
+
+/// The hooks run on the stacks of the program's threads.
+#[test]
+fn threads_with_small_stacks() {
+    compare("stacks.sh", &["cc"]);
 }
 
 #[test]

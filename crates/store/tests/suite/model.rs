@@ -357,15 +357,12 @@ impl World {
     /// The store clears set-id bits (set-group-id with group execution) whoever writes: so the reference does it here.
     fn drop_set_id(&self, fd: &OwnedFd) {
         let fd = fd.try_clone().unwrap();
-        let cleared = self.kernel(USERS[0], move || {
-            let mode = rustix::fs::fstat(&fd)?.st_mode;
-            let gone = if mode & 0o010 == 0 { 0o4000 } else { 0o6000 };
-            if FileType::from_raw_mode(mode) == FileType::RegularFile && mode & gone != 0 {
-                rustix::fs::fchmod(fd, Mode::from_raw_mode(mode & 0o7777 & !gone))?;
-            }
-            Ok(())
-        });
-        cleared.unwrap();
+        let mode = rustix::fs::fstat(&fd).unwrap().st_mode;
+        let gone = if mode & 0o010 == 0 { 0o4000 } else { 0o6000 };
+        if FileType::from_raw_mode(mode) == FileType::RegularFile && mode & gone != 0 {
+            let kept = Mode::from_raw_mode(mode & 0o7777 & !gone);
+            self.kernel(USERS[0], move || rustix::fs::fchmod(fd, kept)).unwrap();
+        }
     }
 
     fn handle(&self, slot: usize, needed: u32) -> Option<(Ino, Arc<OwnedFd>, u32)> {

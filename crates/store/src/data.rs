@@ -142,7 +142,7 @@ impl Store {
     /// Brings everything to stable storage and ends; what needs no recovery at the next open.
     pub fn close(&self) -> Result<(), StoreError> {
         self.flush_dirty()?;
-        self.remove_unused()?;
+        while self.remove_unused()? > 0 {}
         self.db.close()
     }
 
@@ -237,8 +237,14 @@ impl Store {
             return Err(StoreError::Stale);
         }
         self.check_objects(inode, layout, objects)?;
-        indices(layout, offset, len)
-            .try_for_each(|index| self.targets.open_object(inode, layout, objects, index, write.is_some()))
+        let mut open = || {
+            indices(layout, offset, len)
+                .try_for_each(|index| self.targets.open_object(inode, layout, objects, index, write.is_some()))
+        };
+        match open() {
+            Err(StoreError::NoSpace) if self.makes_room() => open(),
+            opened => opened,
+        }
     }
 
     fn write_objects(

@@ -22,6 +22,8 @@ const WAITING_MAX: usize = 1 << 16;
 const WAITING_BYTES_MAX: u64 = 1 << 30;
 /// Files whose objects are removed after one sync at most.
 const REMOVED_AT_ONCE_MAX: usize = 4096;
+/// So often in a row: whoever calls has other things to do.
+const SYNCS_AT_ONCE_MAX: usize = 4;
 
 /// Objects that are in `orphans`, and in nobody's use.
 pub(crate) struct Unused {
@@ -69,11 +71,10 @@ impl Removal {
 
 impl Store {
     /// Removes the objects that wait for it, after the journal was synced: to be called now and then. Tells how many
-    /// files they were of.
+    /// files they were of; where very many wait, some are left for the next time.
     pub fn remove_unused(&self) -> Result<usize, StoreError> {
         let mut count = 0;
-        // No more than could wait when this began, so that it ends.
-        for _ in 0..=WAITING_MAX / REMOVED_AT_ONCE_MAX {
+        for _ in 0..SYNCS_AT_ONCE_MAX {
             match self.remove_some()? {
                 0 => break,
                 some => count += some,

@@ -30,9 +30,6 @@ impl Store {
         }
         self.check_objects(inode, layout, &mut objects)?;
         let is_cut = inode.has(OBJECTS) && size < inode.size();
-        if !is_cut && size > inode.size() {
-            self.admit()?;
-        }
         self.store_size(inode, size, is_cut, now)?;
         if is_cut {
             self.cut_objects(inode, layout, &mut objects, size)?;

@@ -180,11 +180,15 @@ impl Store {
     fn write_back_and_sync(&self, files: Vec<Arc<Inode>>) -> Vec<Arc<Inode>> {
         let by_file = files.len() <= SYNC_FILES_MAX;
         let mut done = Vec::with_capacity(files.len());
+        let mut failed: Option<(u64, StoreError)> = None;
         for inode in files {
             match self.write_back(&inode, by_file && !self.is_volatile()) {
                 Ok(()) => done.push(inode),
-                Err(error) => tracing::warn!(ino = inode.ino, %error, "checksums cannot be written yet"),
+                Err(error) => failed = Some((failed.map_or(0, |(count, _)| count) + 1, error)),
             }
+        }
+        if let Some((files, error)) = failed {
+            tracing::warn!(files, %error, "checksums cannot be written yet");
         }
         if !by_file
             && !self.is_volatile()

@@ -1,7 +1,7 @@
 //! What is not what was written is never given out: objects and sidecars that change behind the store's back.
 
 use crate::scratch::{ROOT, at, config, content, open, scratch_dir};
-use isonomia_store::{Store, StoreConfig, StoreError};
+use isonomia_store::{Extent, SpaceChange, Store, StoreConfig, StoreError};
 use isonomia_units::Ino;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -257,4 +257,29 @@ fn removing_a_file_removes_its_checksums() {
     store.unlink(&ROOT, Ino::ROOT, b"file", at(3)).unwrap();
     store.close().unwrap();
     assert_eq!(files(dir.path(), "").len(), 0);
+}
+
+#[test]
+fn what_is_lost_is_not_reported_as_a_hole() {
+    let dir = scratch_dir();
+    let config = config(dir.path(), 1);
+    let ino = {
+        let store = Store::open(&config).unwrap();
+        let ino = open(&store, "file").ino;
+        store.write(ino, 8 * BLOCK as u64, &[1; 4 * BLOCK], at(2)).unwrap();
+        store.change_space(ino, 9 * BLOCK as u64 - 10, BLOCK as u64, SpaceChange::PunchHole, at(3)).unwrap();
+        assert_eq!(store.seek(ino, 0, Extent::Data).unwrap(), 8 * BLOCK as u64);
+        store.close().unwrap();
+        ino
+    };
+    let store = Store::open(&config).unwrap();
+    let mut expected = [vec![0; 8 * BLOCK], vec![1; 4 * BLOCK]].concat();
+    expected[9 * BLOCK - 10..10 * BLOCK - 10].fill(0);
+    assert!(content(&store, ino) == expected);
+    drop(store);
+    cut(&objects(dir.path(), 0)[0], BLOCK);
+    let store = Store::open(&config).unwrap();
+    assert_eq!(store.seek(ino, 0, Extent::Data).unwrap(), 0);
+    assert_eq!(store.seek(ino, 0, Extent::Hole).unwrap(), 12 * BLOCK as u64);
+    assert!(is_damage(read_block(&store, ino, 8)));
 }

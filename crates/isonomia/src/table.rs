@@ -29,6 +29,9 @@ pub fn status(status: &Status) -> String {
         status.refused_total,
         seconds(status.window_s),
     );
+    if status.checksums.damaged_total > 0 {
+        let _ = writeln!(text, "DAMAGE: blocks were found damaged {} times\n", status.checksums.damaged_total);
+    }
     let _ = writeln!(text, "{}\n", lines(&targets(&status.targets)));
     if status.jobs.is_empty() {
         text.push_str("no job is connected or was in the last minute\n");

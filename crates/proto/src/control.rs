@@ -77,10 +77,28 @@ pub struct Status {
     /// Connections that were refused or cut, by reason, since the start.
     #[serde(default)]
     pub refused: BTreeMap<String, u64>,
+    /// What is known of the blocks of files.
+    #[serde(default)]
+    pub checksums: ChecksumStatus,
     /// Every target, and the metadata service first, which is arbitrated like one.
     pub targets: Vec<TargetStatus>,
     /// Every job that is connected or was in the last minute, by name.
     pub jobs: Vec<JobStatus>,
+}
+
+/// What a server found out about the blocks of files since its start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChecksumStatus {
+    /// Blocks are summed when they are written, and verified when they are read.
+    pub is_on: bool,
+    /// Times that a block was found damaged: lost, or not what was written. Each read of it counts.
+    pub damaged_total: u64,
+    /// Blocks that were being written when the server stopped uncleanly, and were summed anew.
+    pub renewed_total: u64,
+    /// Files that were written, and whose checksums are still to be brought to stable storage.
+    pub unsettled_files: u64,
+    /// Memory for checksums.
+    pub memory_bytes: u64,
 }
 
 /// One target's state.

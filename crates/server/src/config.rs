@@ -39,6 +39,8 @@ pub struct Config {
     pub stripe_count: u16,
     /// Bytes of a stripe: a multiple of 4 KiB.
     pub stripe_size: Bytes,
+    /// Sum blocks of files when they are written, and verify them when they are read.
+    pub checksums: bool,
     /// Address for Prometheus, such as `127.0.0.1:9180`; none if absent.
     pub metrics: Option<std::net::SocketAddr>,
     /// How much is taken on.
@@ -101,6 +103,7 @@ impl Default for Config {
             metadata_per_op: None,
             stripe_count: 1,
             stripe_size: Bytes::mib(1),
+            checksums: true,
             metrics: None,
             limits: LimitsConfig::default(),
             record_decisions: None,

@@ -11,6 +11,7 @@
 //! in the socket, at most a fixed number of streams may stall in the middle of one, and every queue has a limit.
 
 mod acceptor;
+mod caretaker;
 mod clock;
 mod config;
 mod connection;
@@ -171,6 +172,8 @@ impl Server {
         server.spawn("control".to_owned(), move || control.run())?;
         let core = server.core.clone();
         server.spawn("keeper".to_owned(), move || keep(&core))?;
+        let core = server.core.clone();
+        server.spawn("caretaker".to_owned(), move || caretaker::run(&core))?;
         Ok(server)
     }
 
@@ -308,6 +311,7 @@ fn open_store(
     let mut store_config = StoreConfig::new(dir.join("metadata"), config.server, dirs);
     store_config.default_layout =
         DefaultLayout { stripe_bytes: config.stripe_size.0, stripe_count: usize::from(config.stripe_count) };
+    store_config.checksums = config.checksums;
     store_config.root_owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let objects = limits::open_objects(&config.limits, descriptors, store_config.bounds.objects);
     store_config.bounds.objects = objects.map_err(StartError::Config)?;

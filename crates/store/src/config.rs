@@ -11,6 +11,8 @@ pub const CACHED_INODES_MAX: usize = 1 << 17;
 pub const CACHED_ENTRIES_MAX: usize = 1 << 18;
 /// Object files kept open at most; the limit of the process can make it fewer.
 pub const OPEN_OBJECTS_MAX: usize = 16_384;
+/// Memory for checksums at most, apart from what operations under way need: those of 32 GiB of blocks.
+pub const SUMS_BYTES_MAX: u64 = 64 << 20;
 
 /// Where a store lives and how new files are laid out.
 #[derive(Clone, Debug)]
@@ -27,6 +29,8 @@ pub struct StoreConfig {
     pub root_mode: u32,
     /// Owner and group of the root directory when the store is created.
     pub root_owner: (u32, u32),
+    /// Whether blocks of objects are summed when they are written, and verified when they are read.
+    pub checksums: bool,
     /// Bounds of the caches.
     pub bounds: Bounds,
 }
@@ -58,6 +62,8 @@ pub struct Bounds {
     pub entries: usize,
     /// Open object files, apart from those being opened at the same moment.
     pub objects: usize,
+    /// Memory for checksums of blocks.
+    pub sums_bytes: u64,
 }
 
 impl StoreConfig {
@@ -71,6 +77,7 @@ impl StoreConfig {
             default_layout: DefaultLayout::default(),
             root_mode: 0o1777,
             root_owner: (0, 0),
+            checksums: true,
             bounds: Bounds::default(),
         }
     }
@@ -109,6 +116,6 @@ impl Default for Bounds {
     fn default() -> Self {
         let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         let objects = descriptors.map_or(OPEN_OBJECTS_MAX, |n| (n / 4) as usize).clamp(16, OPEN_OBJECTS_MAX);
-        Self { inodes: CACHED_INODES_MAX, entries: CACHED_ENTRIES_MAX, objects }
+        Self { inodes: CACHED_INODES_MAX, entries: CACHED_ENTRIES_MAX, objects, sums_bytes: SUMS_BYTES_MAX }
     }
 }

@@ -4,13 +4,15 @@
 //! Size and times of a written file live in memory, behind a mark in the database, until they are flushed. Then the
 //! record's size is a lower bound: whatever makes a file shorter brings the new size to the database first.
 
+use crate::blocks::BlockFault;
 use crate::database::Mark;
 use crate::edit::Gone;
-use crate::inode::{Inode, MARKED, OBJECTS, Objects, RECLAIMED, SET_ID, UNLINKED};
+use crate::inode::{Inode, MARKED, OBJECTS, Objects, RECLAIMED, SET_ID, UNLINKED, UNSETTLED};
 use crate::object::{ObjectsId, spot};
 use crate::permission::after_write;
 use crate::removal::Unused;
 use crate::resize::check_alive;
+use crate::sums::{read_at, write_until};
 use crate::{FILE_SIZE_MAX, Store, StoreError};
 use isonomia_proto::fs::{Attr, Layout, Timestamp};
 use isonomia_units::Ino;
@@ -36,15 +38,15 @@ impl Store {
             let at = spot(layout, offset + done as u64);
             let run = at.run.min((len - done) as u64) as usize;
             let part = &mut buf[done..done + run];
-            let got = match &objects.open[at.index] {
-                Some(fd) => {
-                    read_all(fd, at.offset, part).map_err(|e| self.object_error(objects.id, layout, at.index, e))?
-                }
-                None => 0,
+            let read = match self.checked_blocks(&inode, layout, &objects, at.index)? {
+                Some(blocks) => blocks.read(at.offset, part),
+                None => read_unchecked(objects.open[at.index].as_ref(), at.offset, part).map_err(BlockFault::Host),
             };
-            part[got..].fill(0);
+            read.map_err(|fault| self.block_error(&inode, layout, &objects, at.index, fault))?;
             done += run;
         }
+        drop(objects);
+        self.trim_sums();
         Ok(len)
     }
 
@@ -59,7 +61,10 @@ impl Store {
         }
         let objects = self.share_objects(&inode, layout, offset, buf.len() as u64, Some(now))?;
         self.before_write(&inode, now)?;
-        self.write_objects(&inode, layout, &objects, offset, buf, now)
+        let written = self.write_objects(&inode, layout, &objects, offset, buf, now)?;
+        drop(objects);
+        self.trim_sums();
+        Ok(written)
     }
 
     /// Writes `buf` at the end of the file, alone: returns where, and how many bytes.
@@ -75,6 +80,8 @@ impl Store {
         self.before_write(&inode, now)?;
         self.open_range(&inode, layout, &mut objects, offset, buf.len() as u64, Some(now))?;
         let written = self.write_objects(&inode, layout, &objects, offset, buf, now)?;
+        drop(objects);
+        self.trim_sums();
         Ok((offset, written))
     }
 
@@ -143,6 +150,7 @@ impl Store {
     pub fn close(&self) -> Result<(), StoreError> {
         self.flush_dirty()?;
         while self.remove_unused()? > 0 {}
+        self.settle_all()?;
         self.db.close()
     }
 
@@ -170,9 +178,13 @@ impl Store {
     /// What must be known before the first byte changes: that the size in the database is not to be trusted, and
     /// that set-id bits are gone. The caller holds the inode's data lock.
     pub(crate) fn before_write(&self, inode: &Arc<Inode>, now: Timestamp) -> Result<(), StoreError> {
+        if !inode.written.load(Relaxed) {
+            inode.written.store(true, Relaxed);
+        }
         if inode.flags() & (MARKED | SET_ID | RECLAIMED) == MARKED {
             return Ok(());
         }
+        self.before_change(inode)?;
         if inode.has(SET_ID) {
             let _namespace = self.own_namespace();
             let mut edit = self.edit();
@@ -262,6 +274,7 @@ impl Store {
         while done < buf.len() && failure.is_none() {
             let at = spot(layout, offset + done as u64);
             let run = at.run.min((buf.len() - done) as u64) as usize;
+            let part = &buf[done..done + run];
             let fd = objects.open[at.index].as_ref().ok_or(StoreError::Stale)?;
             if self.reserve.is_spent()
                 && !is_allocated(fd, at.offset, run as u64)
@@ -270,12 +283,18 @@ impl Store {
                 failure = Some(full);
                 break;
             }
-            let (written, error) = write_all(fd, at.offset, &buf[done..done + run]);
+            let (written, fault) = match self.checked_blocks(inode, layout, objects, at.index)? {
+                Some(blocks) => blocks.write(at.offset, part),
+                None => {
+                    let (written, errno) = write_until(fd, at.offset, part);
+                    (written, errno.map(BlockFault::Host))
+                }
+            };
             done += written;
-            if error == Some(Errno::NOSPC) && self.makes_room() {
+            if fault == Some(BlockFault::Host(Errno::NOSPC)) && self.makes_room() {
                 continue;
             }
-            failure = error.map(|e| self.object_error(objects.id, layout, at.index, e));
+            failure = fault.map(|fault| self.block_error(inode, layout, objects, at.index, fault));
         }
         inode.space.forget();
         if done > 0 {
@@ -339,12 +358,16 @@ impl Store {
             change.remove_xattrs(inode.ino)?;
             change.remove_nameless(inode.ino);
         }
+        if inode.has(UNSETTLED) {
+            change.remove_unsettled(inode.ino);
+        }
         if inode.layout.is_some() && unused.is_none() {
             change.remove_orphan(id);
         }
         change.commit()?;
         self.inodes.remove(inode.ino);
         self.unmark(inode.ino);
+        self.unsettled().remove(&inode.ino);
         if let Some(layout) = unused {
             self.remove_later(Unused { id, layout: layout.clone(), size: inode.size() });
         }
@@ -377,30 +400,9 @@ fn is_allocated(fd: &OwnedFd, offset: u64, len: u64) -> bool {
     rustix::fs::seek(fd, SeekFrom::Hole(offset)).is_ok_and(|hole| hole >= offset + len)
 }
 
-/// Reads until `buf` is full or the object ends.
-fn read_all(fd: &OwnedFd, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
-    let mut done = 0;
-    while done < buf.len() {
-        match rustix::io::pread(fd, &mut buf[done..], offset + done as u64) {
-            Ok(0) => break,
-            Ok(n) => done += n,
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(done)
-}
-
-/// Writes until all is written or the host refuses; both can be.
-fn write_all(fd: &OwnedFd, offset: u64, buf: &[u8]) -> (usize, Option<Errno>) {
-    let mut done = 0;
-    while done < buf.len() {
-        match rustix::io::pwrite(fd, &buf[done..], offset + done as u64) {
-            Ok(0) => return (done, Some(Errno::NOSPC)),
-            Ok(n) => done += n,
-            Err(Errno::INTR) => {}
-            Err(e) => return (done, Some(e)),
-        }
-    }
-    (done, None)
+/// Fills `buf`, with zeros where the object has nothing.
+fn read_unchecked(object: Option<&OwnedFd>, offset: u64, buf: &mut [u8]) -> Result<(), Errno> {
+    let got = object.map_or(Ok(0), |fd| read_at(fd, offset, buf))?;
+    buf[got..].fill(0);
+    Ok(())
 }

@@ -1,4 +1,4 @@
-//! The metadata on disk: a fjall database in `<dir>/db` with seven keyspaces. Numbers in keys are big-endian, so
+//! The metadata on disk: a fjall database in `<dir>/db` with eight keyspaces. Numbers in keys are big-endian, so
 //! that keys sort by them.
 //!
 //! | keyspace | key | value |
@@ -11,6 +11,7 @@
 //! | `xattrs` | inode (8), name with its namespace | value of the extended attribute |
 //! | `numbers` | `closed` | empty, and there only while the store is closed: the last stop was a clean one |
 //! | `numbers` | `synced` | number of the last sync ([`crate::witness`]) (8, little-endian) |
+//! | `unsettled` | inode (8) | empty: checksums of its objects may be older than the objects ([`crate::settle`]) |
 //! | `numbers` | `next` | lowest number of inodes and objects (without the server) that was never reserved (8, little-endian) |
 //!
 //! The cookie of an entry is a keyed hash of directory and name ([`crate::directory`]), so one key serves
@@ -233,6 +234,16 @@ impl Database {
         })
     }
 
+    /// Inodes whose checksums may be older than their objects.
+    pub fn unsettled(&self) -> Result<Vec<u64>, StoreError> {
+        let mut all = Vec::new();
+        self.engine.scan(Table::Unsettled, .., |key, _| {
+            all.push(decode_ino(key)?);
+            Ok(true)
+        })?;
+        Ok(all)
+    }
+
     /// The value of the extended attribute `name`.
     pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Option<fjall::Slice>, StoreError> {
         self.engine.get(Table::Xattrs, xattr_key(ino, name))
@@ -357,6 +368,14 @@ impl Change<'_> {
 
     pub fn remove_mark(&mut self, ino: u64) {
         self.remove(Table::Marks, ino.to_be_bytes());
+    }
+
+    pub fn put_unsettled(&mut self, ino: u64) {
+        self.put(Table::Unsettled, ino.to_be_bytes(), Vec::new());
+    }
+
+    pub fn remove_unsettled(&mut self, ino: u64) {
+        self.remove(Table::Unsettled, ino.to_be_bytes());
     }
 
     pub fn put_orphan(&mut self, id: ObjectsId, layout: &Layout) {

@@ -1,7 +1,7 @@
 //! One atomic change of the namespace: first the database, then, if it accepted, memory.
 
 use crate::database::{Change, Entry, Mark};
-use crate::inode::{Inode, MARKED, MAY_BE_NAMED, RECLAIMED, UNLINKED};
+use crate::inode::{Inode, MARKED, MAY_BE_NAMED, RECLAIMED, UNLINKED, UNSETTLED};
 use crate::object::ObjectsId;
 use crate::record::{Body, Record};
 use crate::{Numbers, Store, StoreError};
@@ -172,6 +172,9 @@ impl Edit<'_> {
                 self.change.remove_record(inode.ino);
                 if inode.has(MARKED) {
                     self.change.remove_mark(inode.ino);
+                }
+                if inode.has(UNSETTLED) {
+                    self.change.remove_unsettled(inode.ino);
                 }
                 let is_held = inode.refs.load(Relaxed) > 0;
                 if let (true, Body::Regular(layout)) = (update.may_have_objects(), &record.body) {

@@ -39,11 +39,12 @@ pub(crate) enum Table {
     Orphans,
     Nameless,
     Xattrs,
+    Unsettled,
     Numbers,
 }
 
 /// In the order of [`Table`].
-const NAMES: [&str; 7] = ["inodes", "entries", "marks", "orphans", "nameless", "xattrs", "numbers"];
+const NAMES: [&str; 8] = ["inodes", "entries", "marks", "orphans", "nameless", "xattrs", "unsettled", "numbers"];
 
 /// One change of a batch; without a value the key is removed.
 pub(crate) struct Write {

@@ -92,6 +92,18 @@ pub enum StoreError {
     /// The metadata database failed.
     #[error("metadata: {0}")]
     Meta(#[from] fjall::Error),
+    /// Bytes of a file are lost, or not those that were written.
+    #[error("inode {ino} is damaged at {offset}: {} ({what})", path.display())]
+    Corrupt {
+        /// The file.
+        ino: Ino,
+        /// Where in the file, to the block.
+        offset: u64,
+        /// The object.
+        path: PathBuf,
+        /// What was found.
+        what: &'static str,
+    },
     /// A record in the metadata database cannot be read.
     #[error("metadata of inode {0} is damaged")]
     Damaged(Ino),
@@ -125,7 +137,7 @@ impl StoreError {
             Self::NotSupported => Errno::OPNOTSUPP,
             Self::TooBig => Errno::TOOBIG,
             Self::Io { source, .. } | Self::Meta(fjall::Error::Io(source)) => host_errno(source),
-            Self::Meta(_) | Self::Damaged(_) => Errno::IO,
+            Self::Meta(_) | Self::Damaged(_) | Self::Corrupt { .. } => Errno::IO,
         };
         errno.raw_os_error().unsigned_abs()
     }

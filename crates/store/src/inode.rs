@@ -8,25 +8,32 @@ use crate::StoreError;
 use crate::object::ObjectsId;
 use crate::record::{BLOCKS_UNKNOWN, Body, Record};
 use crate::sparse::Space;
+use crate::sums::Sums;
 use isonomia_proto::fs::{Attr, Layout, Timestamp};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// Size or times in memory are newer than the record in the database, and the database knows it.
-pub(crate) const MARKED: u8 = 1;
+pub(crate) const MARKED: u16 = 1;
 /// No name is left; the record is gone from the database.
-pub(crate) const UNLINKED: u8 = 2;
+pub(crate) const UNLINKED: u16 = 2;
 /// The objects are gone, or are about to go: no more data operations.
-pub(crate) const RECLAIMED: u8 = 4;
+pub(crate) const RECLAIMED: u16 = 4;
 /// Set-id bits are set: a write must clear them.
-pub(crate) const SET_ID: u8 = 8;
+pub(crate) const SET_ID: u16 = 8;
 /// Object files may exist.
-pub(crate) const OBJECTS: u8 = 16;
+pub(crate) const OBJECTS: u16 = 16;
+/// Every block of the objects has a checksum.
+pub(crate) const SUMS: u16 = 64;
+/// The database has a mark: checksums on stable storage may be older than the objects. See `settle`.
+pub(crate) const UNSETTLED: u16 = 128;
+/// The mark is from before an unclean stop: a block and its checksum may disagree without damage.
+pub(crate) const SUSPECT: u16 = 256;
 
 /// It was created without a name, and may be given one.
-pub(crate) const MAY_BE_NAMED: u8 = 32;
+pub(crate) const MAY_BE_NAMED: u16 = 32;
 
 pub(crate) struct Inode {
     pub ino: u64,
@@ -44,7 +51,13 @@ pub(crate) struct Inode {
     pub space: Space,
     /// Time of the last write since the record was last changed, ns since the epoch; [`UNTOUCHED`] for none.
     touched: AtomicI64,
-    flags: AtomicU8,
+    flags: AtomicU16,
+    /// Objects that were created, a bit each.
+    created: Box<[AtomicU8]>,
+    /// Of each object.
+    pub sums: Box<[Sums]>,
+    /// Written to since this was last cleared.
+    pub written: AtomicBool,
     record: RwLock<Record>,
 }
 
@@ -80,7 +93,9 @@ impl Inode {
         };
         let count = layout.as_ref().map_or(0, |l| l.targets.len());
         let objects = Objects::new(record.objects, count);
-        let flags = if record.has_objects { OBJECTS } else { 0 };
+        let flag = |set, flag| if set { flag } else { 0 };
+        let flags = flag(record.has_objects, OBJECTS) | flag(record.has_sums, SUMS);
+        let created = (0..count.div_ceil(8)).map(|i| AtomicU8::new(*record.created.get(i).unwrap_or(&0))).collect();
         let inode = Self {
             ino,
             generation: record.generation,
@@ -91,7 +106,10 @@ impl Inode {
             size: AtomicU64::new(record.size),
             space: Space::of(record.blocks),
             touched: AtomicI64::new(UNTOUCHED),
-            flags: AtomicU8::new(flags),
+            flags: AtomicU16::new(flags),
+            created,
+            sums: (0..count).map(|_| Sums::default()).collect(),
+            written: AtomicBool::new(false),
             record: RwLock::new(record),
         };
         inode.note_set_id();
@@ -100,24 +118,42 @@ impl Inode {
 
     /// Clean, unreferenced inodes may leave memory.
     pub fn evictable(inode: &Arc<Self>) -> bool {
-        Arc::strong_count(inode) == 1 && inode.refs.load(Relaxed) == 0 && !inode.has(MARKED)
+        Arc::strong_count(inode) == 1
+            && inode.refs.load(Relaxed) == 0
+            && !inode.has(MARKED)
+            && !inode.sums.iter().any(Sums::is_dirty)
     }
 
-    pub fn flags(&self) -> u8 {
+    pub fn flags(&self) -> u16 {
         self.flags.load(Acquire)
     }
 
-    pub fn has(&self, flag: u8) -> bool {
+    pub fn has(&self, flag: u16) -> bool {
         self.flags() & flag != 0
     }
 
     /// Sets a flag; true if it was clear.
-    pub fn set(&self, flag: u8) -> bool {
+    pub fn set(&self, flag: u16) -> bool {
         self.flags.fetch_or(flag, AcqRel) & flag == 0
     }
 
-    pub fn clear(&self, flag: u8) {
+    pub fn clear(&self, flag: u16) {
         self.flags.fetch_and(!flag, AcqRel);
+    }
+
+    /// Whether object `index` was created: if there is no such file, it is lost.
+    pub fn was_created(&self, index: usize) -> bool {
+        self.created[index / 8].load(Acquire) & 1 << (index % 8) != 0
+    }
+
+    /// The objects are others now, none of which was created. The caller owns [`Inode::data`].
+    pub fn forget_created(&self) {
+        self.created.iter().for_each(|bits| bits.store(0, Release));
+        self.sums.iter().for_each(|sums| sums.lock().reset());
+    }
+
+    pub fn set_created(&self, index: usize) {
+        self.created[index / 8].fetch_or(1 << (index % 8), AcqRel);
     }
 
     pub fn size(&self) -> u64 {
@@ -152,6 +188,10 @@ impl Inode {
         self.fold(&mut record.size, &mut record.mtime, &mut record.ctime);
         record.has_objects = self.has(OBJECTS);
         record.blocks = self.space.blocks().unwrap_or(BLOCKS_UNKNOWN);
+        record.has_sums = self.has(SUMS);
+        if record.has_objects {
+            record.created = self.created.iter().map(|bits| bits.load(Acquire)).collect();
+        }
         record
     }
 

@@ -14,7 +14,6 @@ use rustix::io::Errno;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use xxhash_rust::xxh3::xxh3_64;
 
 const START: u8 = 1;
 const ITEM: u8 = 2;
@@ -110,7 +109,7 @@ fn batch<'b>(bytes: &'b [u8], at: usize, mut each: impl FnMut(&'b [u8], &'b [u8]
         item(&mut reader, &mut each).ok_or(here)?;
     }
     let here = reader.at;
-    let checksum = xxh3_64(&bytes[first..here]).to_le_bytes();
+    let checksum = twox_hash::XxHash3_64::oneshot(&bytes[first..here]).to_le_bytes();
     let is_whole =
         reader.take(1) == Some(&[END]) && reader.take(8) == Some(&checksum) && reader.take(4) == Some(TRAILER);
     if is_whole { Ok(reader.at) } else { Err(here) }

@@ -58,8 +58,10 @@
 //! an unclean stop.
 
 mod attr;
+mod blocks;
 mod cache;
 mod capability;
+pub mod checksum;
 mod config;
 mod data;
 mod database;
@@ -77,20 +79,24 @@ mod placement;
 #[cfg(test)]
 mod power_cut;
 mod premises;
+mod protect;
 mod record;
 mod recovery;
 mod removal;
 mod rename;
 mod reserve;
 mod resize;
+mod settle;
 mod sparse;
+mod sums;
 mod walk;
 mod witness;
 mod xattr;
 
 pub use attr::{SetAttr, TimeChange};
 pub use config::{
-    Bounds, CACHED_ENTRIES_MAX, CACHED_INODES_MAX, DefaultLayout, OPEN_OBJECTS_MAX, StoreConfig, TargetDir,
+    Bounds, CACHED_ENTRIES_MAX, CACHED_INODES_MAX, DefaultLayout, OPEN_OBJECTS_MAX, SUMS_BYTES_MAX, StoreConfig,
+    TargetDir,
 };
 pub use engine::DATABASE_FILES_MAX;
 pub use error::{OpenError, StoreError};
@@ -98,6 +104,7 @@ pub use namespace::LINKS_MAX;
 pub use open::{OpenHow, Opened};
 pub use permission::{Caller, MAY_EXECUTE, MAY_READ, MAY_WRITE};
 pub use premises::own_directory;
+pub use protect::ChecksumStatus;
 pub use rename::RenameHow;
 pub use sparse::{Extent, SpaceChange};
 pub use walk::SYMLINKS_MAX;
@@ -107,10 +114,11 @@ use cache::Cache;
 use capability::Sealer;
 use database::Database;
 use directory::CachedEntry;
-use inode::Inode;
+use inode::{Inode, SUSPECT, UNSETTLED};
 use object::Targets;
 use placement::Placement;
 use premises::Premises;
+use protect::Protection;
 use removal::Removal;
 use reserve::Reserve;
 use siphasher::sip::SipHasher13;
@@ -140,6 +148,7 @@ pub struct Store {
     removal: Removal,
     /// How often blocks of a file were counted: no two counts have the same number.
     counts: AtomicU64,
+    protection: Protection,
     /// Inodes that the database has a mark for.
     marked: Mutex<HashSet<u64>>,
     _premises: Premises,
@@ -167,7 +176,11 @@ impl Store {
         }
         let mut record = self.db.record(ino)?.ok_or(StoreError::Stale)?;
         self.placement.intern(&mut record);
-        Ok(self.inodes.get_or_put(ino, Arc::new(Inode::new(ino, record))))
+        let inode = Inode::new(ino, record);
+        if let Some(state) = self.unsettled().get(&ino) {
+            inode.set(if state.suspect.is_some() { UNSETTLED | SUSPECT } else { UNSETTLED });
+        }
+        Ok(self.inodes.get_or_put(ino, Arc::new(inode)))
     }
 
     /// The inode, for callers without the namespace lock.

@@ -137,6 +137,8 @@ impl Store {
             objects: ObjectsId { number: ino, generation: self.generation },
             blocks: 0,
             has_objects: false,
+            created: [].into(),
+            has_sums: false,
             has_xattrs: false,
             body: match new.kind {
                 FileKind::Regular => Body::Regular(self.placement.choose()),

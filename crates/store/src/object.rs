@@ -6,15 +6,16 @@
 //! same. An object is created at the first write to it, and nothing may be there before. Stripe `s` of `n` targets is at `(s / n) · stripe_bytes` of object `s mod n`;
 //! with one target an object is the file. What an object lacks below the size of the file reads as zeros.
 
+use crate::checksum::{ObjectId, SIDECAR_SUFFIX};
 use crate::config::TargetDir;
-use crate::inode::{Inode, OBJECTS, Objects};
+use crate::inode::{Inode, OBJECTS, Objects, SUMS};
 use crate::{OpenError, StoreError};
 use isonomia_proto::fs::{FsStat, Layout};
 use isonomia_units::TargetId;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::collections::{HashSet, VecDeque};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -81,10 +82,19 @@ pub(crate) fn file_size(layout: &Layout, index: usize, object_size: u64) -> u64 
     (round * layout.targets.len() as u64 + index as u64) * layout.stripe_bytes + within + 1
 }
 
+/// Where the byte at `offset` of object `index` is in the file.
+pub(crate) fn file_offset(layout: &Layout, index: usize, offset: u64) -> u64 {
+    let (round, within) = (offset / layout.stripe_bytes, offset % layout.stripe_bytes);
+    let stripe = round.saturating_mul(layout.targets.len() as u64).saturating_add(index as u64);
+    stripe.saturating_mul(layout.stripe_bytes).saturating_add(within)
+}
+
 /// The targets of this server.
 pub(crate) struct Targets {
     all: Vec<Target>,
     open: OpenObjects,
+    /// Files whose first object is created get checksums.
+    with_sums: bool,
 }
 
 struct Target {
@@ -101,9 +111,9 @@ struct OpenObjects {
 
 impl Targets {
     /// Opens the targets, with all their directories.
-    pub fn open(targets: &[TargetDir], open_max: usize) -> Result<Self, OpenError> {
+    pub fn open(targets: &[TargetDir], open_max: usize, with_sums: bool) -> Result<Self, OpenError> {
         let all = targets.iter().map(Target::open).collect::<Result<_, _>>()?;
-        Ok(Self { all, open: OpenObjects { ring: Mutex::new(VecDeque::new()), max: open_max.max(1) } })
+        Ok(Self { all, open: OpenObjects { ring: Mutex::new(VecDeque::new()), max: open_max.max(1) }, with_sums })
     }
 
     /// Opens the object `index` of `inode`, whose objects the caller owns. Without `create` an object that was never
@@ -137,8 +147,18 @@ impl Targets {
                     }
                     other => other,
                 };
-                inode.set(OBJECTS);
-                objects.entry_synced[index] = false;
+                if fd.is_ok() {
+                    if !inode.has(OBJECTS) && self.with_sums {
+                        inode.set(SUMS);
+                    }
+                    // One that was lost keeps its checksums: what was in it is not to become a hole.
+                    if !inode.was_created(index) {
+                        inode.sums[index].lock().start_anew();
+                        inode.set_created(index);
+                    }
+                    inode.set(OBJECTS);
+                    objects.entry_synced[index] = false;
+                }
                 fd
             }
             other => other,
@@ -151,16 +171,10 @@ impl Targets {
     /// Syncs the directories of the objects whose entries may not have been since they were created.
     pub fn sync_entries(&self, inode: &Inode, layout: &Layout, objects: &mut Objects) -> Result<(), StoreError> {
         for index in 0..layout.targets.len() {
-            if objects.entry_synced[index] || !inode.has(OBJECTS) {
-                continue;
+            if !objects.entry_synced[index] && inode.has(OBJECTS) {
+                self.sync_directory(objects.id, layout, index)?;
+                objects.entry_synced[index] = true;
             }
-            let target = self.target(inode.ino, layout, index)?;
-            let dir = directory_name(objects.id.directory());
-            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            rustix::fs::openat(&target.objects, &dir, flags, Mode::empty())
-                .and_then(rustix::fs::fsync)
-                .map_err(|e| StoreError::host(&target.path.join(&dir), e))?;
-            objects.entry_synced[index] = true;
         }
         Ok(())
     }
@@ -232,13 +246,37 @@ impl Targets {
     pub fn remove_objects(&self, id: ObjectsId, layout: &Layout) -> Result<(), StoreError> {
         for index in 0..layout.targets.len() {
             let target = self.target(id.number, layout, index)?;
-            let name = id.object_name(index);
-            match rustix::fs::unlinkat(&target.objects, &name, AtFlags::empty()) {
-                Ok(()) | Err(Errno::NOENT) => {}
-                Err(e) => return Err(StoreError::host(&target.path.join(&name), e)),
+            let object = id.object(index);
+            for name in [object.object_name(), object.sidecar_name()] {
+                match rustix::fs::unlinkat(&target.objects, &name, AtFlags::empty()) {
+                    Ok(()) | Err(Errno::NOENT) => {}
+                    Err(e) => return Err(StoreError::host(&target.path.join(&name), e)),
+                }
             }
         }
         Ok(())
+    }
+
+    /// The directory that names of objects start from.
+    pub fn directory(&self, id: ObjectsId, layout: &Layout, index: usize) -> Result<BorrowedFd<'_>, StoreError> {
+        Ok(self.target(id.number, layout, index)?.objects.as_fd())
+    }
+
+    /// Syncs the directory of an object.
+    pub fn sync_directory(&self, id: ObjectsId, layout: &Layout, index: usize) -> Result<(), StoreError> {
+        let target = self.target(id.number, layout, index)?;
+        let dir = directory_name(id.directory());
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        rustix::fs::openat(&target.objects, &dir, flags, Mode::empty())
+            .and_then(rustix::fs::fsync)
+            .map_err(|e| StoreError::host(&target.path.join(&dir), e))
+    }
+
+    /// Syncs everything on the file systems of the targets.
+    pub fn sync_all(&self) -> Result<(), StoreError> {
+        self.all
+            .iter()
+            .try_for_each(|target| rustix::fs::syncfs(&target.objects).map_err(|e| StoreError::host(&target.path, e)))
     }
 
     /// The path of an object, for messages.
@@ -323,13 +361,13 @@ pub(crate) fn is_volatile(fd: &OwnedFd, path: &Path) -> Result<bool, OpenError> 
 impl ObjectsId {
     /// The file of object `index` below a target's `objects`.
     fn object_name(self, index: usize) -> String {
-        let Self { number, generation } = self;
-        format!("{}/{number:016x}.{generation:08x}.{index}", directory_name(self.directory()))
+        self.object(index).object_name()
     }
 
-    /// Whose objects the file `name` belongs to; `None` if it is not called like an object.
+    /// Whose objects the file `name` belongs to; `None` if it is not called like an object or a sidecar.
     fn of_object(name: &[u8]) -> Option<Self> {
-        let mut parts = std::str::from_utf8(name).ok()?.split('.');
+        let name = std::str::from_utf8(name).ok()?;
+        let mut parts = name.strip_suffix(SIDECAR_SUFFIX).unwrap_or(name).split('.');
         let (number, generation, index) = (parts.next()?, parts.next()?, parts.next()?);
         index.parse::<u16>().ok().filter(|_| parts.next().is_none())?;
         let number = u64::from_str_radix(number, 16).ok()?;
@@ -339,6 +377,11 @@ impl ObjectsId {
     /// Which of the [`DIRECTORIES`] of a target they lie in.
     pub fn directory(self) -> usize {
         (self.number & 0xff) as usize
+    }
+
+    /// One of them.
+    pub fn object(self, index: usize) -> ObjectId {
+        ObjectId { number: self.number, generation: self.generation, index: index as u32 }
     }
 }
 

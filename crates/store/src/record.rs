@@ -10,12 +10,12 @@
 //! | 24 | 8 | device number |
 //! | 32 | 24 | seconds of atime, mtime, ctime |
 //! | 56 | 12 | nanoseconds of atime, mtime, ctime |
-//! | 68 | 4 | flags: 1 = object files may exist, 2 = it has extended attributes |
+//! | 68 | 4 | flags: 1 = object files may exist, 2 = it has extended attributes, 4 = blocks of objects have checksums |
 //! | 72 | 4 | generation of the inode |
 //! | 76 | 4 | generation of the objects of a regular file |
 //! | 80 | 8 | number of the objects of a regular file |
 //! | 88 | 8 | blocks of 512 bytes that the objects of a regular file take, or all ones if that is not known |
-//! | 96 | … | regular file: layout ([`Layout::encode`]); directory: parent inode (8), own name; symbolic link: text |
+//! | 96 | … | regular file: layout ([`Layout::encode`]), then, if object files may exist, a bit for each that was created; directory: parent inode (8), own name; symbolic link: text |
 //!
 //! Integers are little-endian.
 
@@ -28,6 +28,10 @@ const FIXED_LEN: usize = 96;
 pub(crate) const BLOCKS_UNKNOWN: u64 = u64::MAX;
 const FLAG_OBJECTS: u32 = 1;
 const FLAG_XATTRS: u32 = 2;
+const FLAG_SUMS: u32 = 4;
+/// Where the number of targets stands in a layout, and what each adds to its length.
+const LAYOUT_COUNT: std::ops::Range<usize> = 8..10;
+const LAYOUT_TARGET_LEN: usize = 2;
 /// What a directory says its size is; its entries live in the database.
 const DIRECTORY_SIZE_BYTES: u64 = 4096;
 
@@ -50,6 +54,10 @@ pub(crate) struct Record {
     pub blocks: u64,
     /// Object files may exist; while this is false removing the inode touches no target.
     pub has_objects: bool,
+    /// Which of them were created, a bit each; one of these that is missing is lost. Empty without objects.
+    pub created: Box<[u8]>,
+    /// Every block of the objects has a checksum.
+    pub has_sums: bool,
     /// It has extended attributes; while this is false nothing looks for any.
     pub has_xattrs: bool,
     pub body: Body,
@@ -115,14 +123,20 @@ impl Record {
         times.iter().for_each(|t| out.extend_from_slice(&t.secs.to_le_bytes()));
         times.iter().for_each(|t| out.extend_from_slice(&t.nanos.to_le_bytes()));
         let flag = |set, flag| if set { flag } else { 0 };
-        let flags = flag(self.has_objects, FLAG_OBJECTS) | flag(self.has_xattrs, FLAG_XATTRS);
+        let flags =
+            flag(self.has_objects, FLAG_OBJECTS) | flag(self.has_xattrs, FLAG_XATTRS) | flag(self.has_sums, FLAG_SUMS);
         for field in [flags, self.generation, self.objects.generation] {
             out.extend_from_slice(&field.to_le_bytes());
         }
         out.extend_from_slice(&self.objects.number.to_le_bytes());
         out.extend_from_slice(&self.blocks.to_le_bytes());
         match &self.body {
-            Body::Regular(layout) => layout.encode(&mut out),
+            Body::Regular(layout) => {
+                layout.encode(&mut out);
+                if self.has_objects {
+                    out.extend_from_slice(&self.created);
+                }
+            }
             Body::Directory { parent, name } => {
                 out.extend_from_slice(&parent.to_le_bytes());
                 out.extend_from_slice(name);
@@ -140,8 +154,18 @@ impl Record {
         let u64_at = |at: usize| u64::from(u32_at(at)) | u64::from(u32_at(at + 4)) << 32;
         let time = |i: usize| Timestamp::new(u64_at(32 + 8 * i) as i64, u32_at(56 + 4 * i));
         let mode = u32_at(0);
+        let has_objects = u32_at(68) & FLAG_OBJECTS != 0;
+        let mut created = &[][..];
         let body = match FileKind::from_mode(mode)? {
-            FileKind::Regular => Body::Regular(Arc::new(Layout::decode(tail).ok()?)),
+            FileKind::Regular => {
+                let count = usize::from(u16::from_le_bytes(tail.get(LAYOUT_COUNT)?.try_into().ok()?));
+                let (layout, rest) = tail.split_at_checked(LAYOUT_COUNT.end + LAYOUT_TARGET_LEN * count)?;
+                if rest.len() != if has_objects { count.div_ceil(8) } else { 0 } {
+                    return None;
+                }
+                created = rest;
+                Body::Regular(Arc::new(Layout::decode(layout).ok()?))
+            }
             FileKind::Directory => {
                 let (parent, name) = tail.split_first_chunk::<8>()?;
                 Body::Directory { parent: u64::from_le_bytes(*parent), name: name.into() }
@@ -162,7 +186,9 @@ impl Record {
             generation: u32_at(72),
             objects: ObjectsId { number: u64_at(80), generation: u32_at(76) },
             blocks: u64_at(88),
-            has_objects: u32_at(68) & FLAG_OBJECTS != 0,
+            has_objects,
+            created: created.into(),
+            has_sums: u32_at(68) & FLAG_SUMS != 0,
             has_xattrs: u32_at(68) & FLAG_XATTRS != 0,
             body,
         })
@@ -190,24 +216,32 @@ mod tests {
             Just((FileKind::Socket, Body::Node)),
         ];
         let time = (any::<i64>(), 0u32..1_000_000_000).prop_map(|(s, n)| Timestamp::new(s, n).unwrap());
-        let words = (any::<[u32; 5]>(), any::<[u64; 4]>(), any::<[bool; 2]>(), 0u32..0o10000);
+        let words = (any::<[u32; 5]>(), any::<[u64; 4]>(), any::<[bool; 3]>(), 0u32..0o10000);
         (words, [time.clone(), time.clone(), time], body).prop_map(
-            |((ids, wide, [has_objects, has_xattrs], bits), [atime, mtime, ctime], (kind, body))| Record {
-                mode: kind.mode_bits() | bits,
-                nlink: ids[0],
-                uid: ids[1],
-                gid: ids[2],
-                size: wide[0],
-                rdev: wide[1],
-                atime,
-                mtime,
-                ctime,
-                generation: ids[3],
-                objects: ObjectsId { number: wide[2], generation: ids[4] },
-                blocks: wide[3],
-                has_objects,
-                has_xattrs,
-                body,
+            |((ids, wide, [has_objects, has_xattrs, has_sums], bits), [atime, mtime, ctime], (kind, body))| {
+                let count = match &body {
+                    Body::Regular(layout) if has_objects => layout.targets.len().div_ceil(8),
+                    _ => 0,
+                };
+                Record {
+                    mode: kind.mode_bits() | bits,
+                    nlink: ids[0],
+                    uid: ids[1],
+                    gid: ids[2],
+                    size: wide[0],
+                    rdev: wide[1],
+                    atime,
+                    mtime,
+                    ctime,
+                    generation: ids[3],
+                    objects: ObjectsId { number: wide[2], generation: ids[4] },
+                    blocks: wide[3],
+                    has_objects,
+                    created: vec![0x5a; count].into(),
+                    has_sums,
+                    has_xattrs,
+                    body,
+                }
             },
         )
     }

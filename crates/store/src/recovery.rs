@@ -15,6 +15,7 @@ use crate::inode::Inode;
 use crate::object::{DIRECTORIES, ObjectsId, Targets, file_size, is_volatile};
 use crate::placement::Placement;
 use crate::premises::Premises;
+use crate::protect::{Protection, Unsettled};
 use crate::record::{BLOCKS_UNKNOWN, Body, Record};
 use crate::removal::Removal;
 use crate::reserve::Reserve;
@@ -25,7 +26,7 @@ use isonomia_units::Ino;
 use siphasher::sip::SipHasher13;
 use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// Files whose objects are known at a time at most, when those that nobody knows are looked for.
 const KNOWN_MAX: usize = 4 << 20;
@@ -42,7 +43,7 @@ impl Store {
         let mut premises = Premises::enter(config)?;
         let witness = Witness::open(&config.dir, premises.is_new)?;
         let reserve = Arc::new(Reserve::open(&config.dir)?);
-        let targets = Targets::open(&config.targets, config.bounds.objects)?;
+        let targets = Targets::open(&config.targets, config.bounds.objects, config.checksums)?;
         let fail = |source| OpenError::Recovery { server: config.server, source };
         let db = Database::open(config, reserve.clone(), witness)?;
         let has_root = db.record(Ino::ROOT.0).map_err(fail)?.is_some();
@@ -54,10 +55,13 @@ impl Store {
             let now = host_time(created.st_mtime, created.st_mtime_nsec);
             create_root(&db, config, premises.generation, now).map_err(fail)?;
         }
+        let unsettled = db.unsettled().map_err(fail)?;
         let was_closed = db.reopen().map_err(fail)?;
         if has_root && !was_closed {
-            recover(&db, &targets, config).map_err(fail)?;
+            recover(&db, &targets, config, &unsettled).map_err(fail)?;
         }
+        let protection = Protection::new(config.checksums, config.bounds.sums_bytes);
+        suspect(&db, &protection, &unsettled).map_err(fail)?;
         db.keep_witness().map_err(fail)?;
         if premises.is_new {
             premises.note_ready(&config.dir)?;
@@ -80,6 +84,7 @@ impl Store {
             targets,
             reserve,
             counts: AtomicU64::new(0),
+            protection,
             marked: Mutex::new(HashSet::new()),
             db,
             _premises: premises,
@@ -103,6 +108,8 @@ fn create_root(db: &Database, config: &StoreConfig, generation: u32, now: Timest
         objects: ObjectsId { number: Ino::ROOT.0, generation },
         blocks: 0,
         has_objects: false,
+        created: [].into(),
+        has_sums: false,
         has_xattrs: false,
         body: Body::Directory { parent: Ino::ROOT.0, name: Arc::from([]) },
     };
@@ -113,8 +120,8 @@ fn create_root(db: &Database, config: &StoreConfig, generation: u32, now: Timest
 }
 
 /// Does what a stop left undone. A stop on the way leaves less of the same.
-fn recover(db: &Database, targets: &Targets, config: &StoreConfig) -> Result<(), StoreError> {
-    let resized = recover_marked(db, targets)?;
+fn recover(db: &Database, targets: &Targets, config: &StoreConfig, unsettled: &[u64]) -> Result<(), StoreError> {
+    let resized = recover_marked(db, targets, unsettled)?;
     let removed = remove_orphans(db, targets)?;
     let unknown = remove_unknown(db, targets)?;
     db.sync(true)?;
@@ -141,7 +148,7 @@ fn remove_orphans(db: &Database, targets: &Targets) -> Result<usize, StoreError>
     Ok(orphans.len())
 }
 
-fn recover_marked(db: &Database, targets: &Targets) -> Result<usize, StoreError> {
+fn recover_marked(db: &Database, targets: &Targets, unsettled: &[u64]) -> Result<usize, StoreError> {
     let marked = db.marks()?;
     for (ino, mark) in &marked {
         let mut change = db.change();
@@ -149,6 +156,8 @@ fn recover_marked(db: &Database, targets: &Targets) -> Result<usize, StoreError>
             if let (Mark::Cut, Body::Regular(layout)) = (mark, &record.body) {
                 targets.trim(record.objects, layout, record.size, layout.targets.len() > 1)?;
             }
+            // The first objects of a file that was being written for the first time had checksums.
+            record.has_sums |= !record.has_objects && unsettled.binary_search(ino).is_ok();
             take_from_objects(&mut record, targets)?;
             change.put_record(*ino, &record);
         }
@@ -164,7 +173,11 @@ fn take_from_objects(record: &mut Record, targets: &Targets) -> Result<(), Store
     record.blocks = BLOCKS_UNKNOWN;
     for index in 0..layout.targets.len() {
         let Some(stat) = targets.stat_object(record.objects, layout, index)? else { continue };
-        record.has_objects = true;
+        if !record.has_objects {
+            record.has_objects = true;
+            record.created = vec![0; layout.targets.len().div_ceil(8)].into();
+        }
+        record.created[index / 8] |= 1 << (index % 8);
         record.size = record.size.max(file_size(layout, index, stat.st_size as u64));
         let changed = host_time(stat.st_mtime, stat.st_mtime_nsec);
         record.mtime = record.mtime.max(changed);
@@ -199,6 +212,19 @@ fn remove_unknown(db: &Database, targets: &Targets) -> Result<usize, StoreError>
         }
     }
     Ok(removed)
+}
+
+/// What was being written has checksums that need not agree.
+fn suspect(db: &Database, protection: &Protection, unsettled: &[u64]) -> Result<(), StoreError> {
+    let mut all = protection.unsettled.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut change = db.change();
+    for ino in unsettled {
+        match db.record(*ino)? {
+            Some(record) if record.has_sums => drop(all.insert(*ino, Unsettled { suspect: Some(0) })),
+            _ => change.remove_unsettled(*ino),
+        }
+    }
+    change.commit()
 }
 
 fn host_time(secs: i64, nanos: impl TryInto<u32>) -> Timestamp {

@@ -7,9 +7,10 @@
 //! * To more: the size in the record is all there is to it. What objects lack below the size reads as zeros, so none may
 //!   have bytes beyond it; see [`Store::check_objects`].
 
+use crate::blocks::BlockFault;
 use crate::edit::Gone;
-use crate::inode::{Inode, MARKED, OBJECTS, Objects, RECLAIMED, UNLINKED};
-use crate::object::ObjectsId;
+use crate::inode::{Inode, MARKED, OBJECTS, Objects, RECLAIMED, SUMS, UNLINKED};
+use crate::object::{ObjectsId, object_size};
 use crate::permission::after_write;
 use crate::record::Record;
 use crate::removal::Unused;
@@ -29,6 +30,7 @@ impl Store {
             return Ok(());
         }
         self.check_objects(inode, layout, &mut objects)?;
+        self.before_change(inode)?;
         let is_cut = inode.has(OBJECTS) && size < inode.size();
         self.store_size(inode, size, is_cut, now)?;
         if is_cut {
@@ -58,10 +60,12 @@ impl Store {
             edit.unmark(inode);
         }
         let record = edit.record(inode);
-        (record.objects, record.has_objects, record.size) = (new, false, 0);
+        (record.objects, record.has_objects, record.has_sums, record.size) = (new, false, false, 0);
+        record.created = [].into();
         note_write(record, now);
         let Gone(_) = edit.commit()?;
-        inode.clear(OBJECTS);
+        inode.clear(OBJECTS | SUMS);
+        inode.forget_created();
         if !inode.has(UNLINKED) {
             inode.clear(MARKED);
             self.unmark(inode.ino);
@@ -118,7 +122,9 @@ impl Store {
         objects.is_trimmed = false;
         // Of several objects a power cut could bring some back whole once the mark is gone.
         let sync = layout.targets.len() > 1 && !self.removal.is_volatile && !inode.has(UNLINKED);
-        self.targets.trim(objects.id, layout, size, sync)?;
+        for index in 0..layout.targets.len() {
+            self.cut_object(inode, layout, objects, index, (object_size(layout, index, size), sync))?;
+        }
         inode.space.forget();
         objects.is_trimmed = true;
         if !inode.has(UNLINKED) {
@@ -127,6 +133,29 @@ impl Store {
             change.commit()?;
         }
         Ok(())
+    }
+
+    /// Cuts one object to so many bytes, and syncs it if asked to.
+    fn cut_object(
+        &self,
+        inode: &Arc<Inode>,
+        layout: &Layout,
+        objects: &mut Objects,
+        index: usize,
+        (wanted, sync): (u64, bool),
+    ) -> Result<(), StoreError> {
+        self.targets.open_object(inode, layout, objects, index, false)?;
+        let Some(object) = &objects.open[index] else { return Ok(()) };
+        let fail = |fault| self.block_error(inode, layout, objects, index, fault);
+        if rustix::fs::fstat(object).map_err(|e| fail(BlockFault::Host(e)))?.st_size as u64 <= wanted {
+            return Ok(());
+        }
+        let cut = match self.checked_blocks(inode, layout, objects, index)? {
+            Some(blocks) => blocks.resize(wanted),
+            None => rustix::fs::ftruncate(object, wanted).map_err(BlockFault::Host),
+        };
+        cut.map_err(fail)?;
+        if sync { rustix::fs::fdatasync(object).map_err(|e| fail(BlockFault::Host(e))) } else { Ok(()) }
     }
 
     /// Cuts what objects have beyond the end of the file, unless that is known to be nothing. There can be something

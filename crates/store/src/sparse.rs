@@ -6,6 +6,7 @@
 //! Asking the host at every `stat` would cost a call on each target. So an inode in memory remembers what was told
 //! ([`Space`]) until the file is written to again, and the record has what was true when it was flushed last.
 
+use crate::blocks::BlockFault;
 use crate::inode::{Inode, OBJECTS, Objects, RECLAIMED};
 use crate::object::{file_size, object_size, spot};
 use crate::{FILE_SIZE_MAX, Store, StoreError};
@@ -175,20 +176,25 @@ impl Store {
             self.targets.open_object(&inode, layout, &mut objects, index, creates)?;
             let Some(fd) = &objects.open[index] else { return Ok(()) };
             let change = |flags| rustix::fs::fallocate(fd, flags, start, part_len);
+            let checked = self.checked_blocks(&inode, layout, &objects, index)?;
+            let zero = |change: &dyn Fn() -> Result<(), Errno>| match &checked {
+                Some(blocks) => blocks.zero(start, part_len, change),
+                None => change().map_err(BlockFault::Host),
+            };
             let keep = if grows { FallocateFlags::empty() } else { FallocateFlags::KEEP_SIZE };
             let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
             let outcome = match how {
-                SpaceChange::Allocate { .. } => change(keep),
-                SpaceChange::PunchHole => change(punch),
+                SpaceChange::Allocate { .. } => change(keep).map_err(BlockFault::Host),
+                SpaceChange::PunchHole => zero(&|| change(punch)),
                 // Not every host can do it at once. Nobody looks in between.
-                SpaceChange::ZeroRange { .. } => match change(FallocateFlags::ZERO_RANGE | keep) {
+                SpaceChange::ZeroRange { .. } => zero(&|| match change(FallocateFlags::ZERO_RANGE | keep) {
                     Err(Errno::OPNOTSUPP) => change(punch).and_then(|()| change(keep)),
                     other => other,
-                },
+                }),
             };
-            outcome.map_err(|errno| match errno {
-                Errno::OPNOTSUPP | Errno::NOSYS => StoreError::NotSupported,
-                errno => self.object_error(objects.id, layout, index, errno),
+            outcome.map_err(|fault| match fault {
+                BlockFault::Host(Errno::OPNOTSUPP | Errno::NOSYS) => StoreError::NotSupported,
+                fault => self.block_error(&inode, layout, &objects, index, fault),
             })
         });
         inode.space.forget();
@@ -212,6 +218,10 @@ impl Store {
         self.check_objects(&inode, &layout, &mut objects)?;
         (0..layout.targets.len())
             .try_for_each(|i| self.targets.open_object(&inode, &layout, &mut objects, i, false))?;
+        if self.is_short(&inode, &layout, &objects)? {
+            // What is lost is no hole: whoever reads it hears that.
+            return Ok(if what == Extent::Data { offset } else { size });
+        }
         match what {
             Extent::Data => self.next_data(&layout, &objects, offset, size),
             Extent::Hole => self.next_hole(&layout, &objects, offset, size),

@@ -261,7 +261,7 @@ fn threads_that_fight_over_names_leave_a_whole_tree() {
     let dir = scratch_dir();
     let mut config = config(dir.path(), 2);
     // Small caches: inodes are loaded while others remove them.
-    config.bounds = isonomia_store::Bounds { inodes: 32, entries: 32, objects: 2 };
+    config.bounds = isonomia_store::Bounds { inodes: 32, entries: 32, objects: 2, sums_bytes: 4096 };
     let store = Store::open(&config).unwrap();
     std::thread::scope(|scope| {
         for t in 0..4u64 {

@@ -1,0 +1,394 @@
+//! Reading and writing an object with the checksums of its blocks.
+//!
+//! # What it guarantees
+//! * [`Blocks::read`] gives bytes that agree with their checksums, or says that they are damaged. What is missing reads as
+//!   zeros only where nothing was ever written.
+//! * A part of a block is written only where the rest of it is right: otherwise the new checksum would hide the damage.
+//!   A whole block can always be written, and heals.
+//!
+//! # Concurrency
+//! A write puts bytes and entries in place under the lock of [`Sums`], so under the lock they agree. Readers look at
+//! entries and bytes without it: where they do not agree, a write may have come between, and the block is read once more
+//! under the lock, into memory that nobody else has. Only what disagrees there is damaged.
+//!
+//! # Memory that a client shares
+//! Payloads are read and written where they lie in memory that their client can change meanwhile. A client that does so
+//! during a read harms nobody but itself: false alarms are told apart as above. One that does so during a write can
+//! store a block whose checksum is wrong. It may write to that file, so it could have stored any bytes; what it gains is
+//! that readers of the block get EIO and the operator an alarm. Copying every payload first would take that away and
+//! cost each write a tenth of its time.
+
+use crate::checksum::{BLOCK_BYTES, PAGE_BYTES, Summer, blocks_in};
+use crate::sums::{Meter, Place, SidecarFault, Sums, Writing, read_at, write_until};
+use rustix::io::Errno;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Bytes that are read at once: they are still in the processor's cache when they are summed.
+const READ_BYTES: usize = 256 << 10;
+/// Bytes that are written at once.
+const WRITE_BYTES: usize = 1 << 20;
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// What is wrong with a part of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BlockFault {
+    /// What the host says.
+    Host(Errno),
+    /// Bytes were lost or changed.
+    Damaged {
+        /// Where in the object.
+        offset: u64,
+        /// What was found.
+        what: &'static str,
+    },
+}
+
+/// What all objects have in common.
+#[derive(Default)]
+pub(crate) struct Watch {
+    /// Memory of entries.
+    pub meter: Arc<Meter>,
+    /// Blocks of suspect objects whose entries were made anew.
+    pub renewed: AtomicU64,
+}
+
+/// One object with its checksums. The caller sees to it that the object is not cut meanwhile.
+pub(crate) struct Blocks<'a> {
+    /// The object; `None` if there is no such file.
+    pub object: Option<&'a OwnedFd>,
+    pub sums: &'a Sums,
+    pub place: Place<'a>,
+    pub watch: &'a Watch,
+}
+
+impl Blocks<'_> {
+    /// Fills `buf` from `offset` on, with zeros where nothing was written.
+    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), BlockFault> {
+        let summer = Summer::new(self.place.object);
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let within = (at % BLOCK) as usize;
+            let rest = buf.len() - done;
+            if within == 0 && rest >= BLOCK_BYTES {
+                let len = (rest - rest % BLOCK_BYTES).min(READ_BYTES);
+                self.read_whole(summer, at / BLOCK, &mut buf[done..done + len])?;
+                done += len;
+            } else {
+                let len = (BLOCK_BYTES - within).min(rest);
+                let mut block = [0; BLOCK_BYTES];
+                self.read_whole(summer, at / BLOCK, &mut block)?;
+                buf[done..done + len].copy_from_slice(&block[within..within + len]);
+                done += len;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads whole blocks, [`READ_BYTES`] at most.
+    fn read_whole(&self, summer: Summer, first: u64, buf: &mut [u8]) -> Result<(), BlockFault> {
+        let mut entries = [0; READ_BYTES / BLOCK_BYTES];
+        let entries = &mut entries[..buf.len() / BLOCK_BYTES];
+        if !self.sums.copy(first, entries) {
+            let mut writing = self.sums.lock();
+            self.load(&mut writing, first, entries.len())?;
+            self.sums.copy(first, entries);
+        }
+        self.read_raw(first * BLOCK, buf)?;
+        for (i, (block, entry)) in buf.chunks_exact_mut(BLOCK_BYTES).zip(entries).enumerate() {
+            let number = first + i as u64;
+            if !summer.agrees(*entry, number, block) {
+                self.read_again(summer, number, block)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A block that did not agree: alone, so that it is right or damaged.
+    #[cold]
+    fn read_again(&self, summer: Summer, number: u64, out: &mut [u8]) -> Result<(), BlockFault> {
+        let mut writing = self.sums.lock();
+        let mut block = [0; BLOCK_BYTES];
+        self.read_checked(&mut writing, summer, number, &mut block)?;
+        out.copy_from_slice(&block);
+        Ok(())
+    }
+
+    /// Reads one block under the lock. One of a suspect object gets a new entry if it needs one.
+    fn read_checked(
+        &self,
+        writing: &mut Writing<'_>,
+        summer: Summer,
+        number: u64,
+        block: &mut [u8; BLOCK_BYTES],
+    ) -> Result<(), BlockFault> {
+        self.load(writing, number, 1)?;
+        self.read_raw(number * BLOCK, block)?;
+        let entry = writing.entry(number);
+        if summer.agrees(entry, number, block) {
+            return Ok(());
+        }
+        if self.place.is_suspect {
+            writing.store(number, &[summer.sum(number, block)]);
+            self.watch.renewed.fetch_add(1, Relaxed);
+            return Ok(());
+        }
+        let offset = number * BLOCK;
+        Err(BlockFault::Damaged { offset, what: if self.ends_before(offset)? { "missing" } else { "wrong checksum" } })
+    }
+
+    fn ends_before(&self, offset: u64) -> Result<bool, BlockFault> {
+        let Some(object) = self.object else { return Ok(true) };
+        Ok(rustix::fs::fstat(object).map_err(BlockFault::Host)?.st_size as u64 <= offset)
+    }
+
+    fn read_raw(&self, offset: u64, buf: &mut [u8]) -> Result<(), BlockFault> {
+        let got = match self.object {
+            Some(object) => read_at(object, offset, buf).map_err(BlockFault::Host)?,
+            None => 0,
+        };
+        buf[got..].fill(0);
+        Ok(())
+    }
+
+    fn load(&self, writing: &mut Writing<'_>, first: u64, count: usize) -> Result<(), BlockFault> {
+        writing.load(&self.place, &self.watch.meter, first, count).map_err(|fault| sidecar_fault(fault, first * BLOCK))
+    }
+
+    /// Writes `buf` at `offset`; tells how many bytes were written, and what kept it from more.
+    pub fn write(&self, offset: u64, buf: &[u8]) -> (usize, Option<BlockFault>) {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            // Pieces end at whole blocks, so that no block is summed twice.
+            let len = (WRITE_BYTES - (at % BLOCK) as usize).min(buf.len() - done);
+            let (written, fault) = match self.write_piece(at, &buf[done..done + len]) {
+                Ok(written) => written,
+                Err(fault) => (0, Some(fault)),
+            };
+            done += written;
+            if fault.is_some() {
+                return (done, fault);
+            }
+        }
+        (done, None)
+    }
+
+    /// [`WRITE_BYTES`] at most, within so many blocks.
+    fn write_piece(&self, offset: u64, buf: &[u8]) -> Result<(usize, Option<BlockFault>), BlockFault> {
+        let summer = Summer::new(self.place.object);
+        let object = self.object.ok_or(BlockFault::Host(Errno::BADF))?;
+        let mut entries = [0; WRITE_BYTES / BLOCK_BYTES];
+        let (first, end) = (offset / BLOCK, offset + buf.len() as u64);
+        let count = (blocks_in(end) - first) as usize;
+        let entries = &mut entries[..count];
+        for (i, entry) in entries.iter_mut().enumerate() {
+            let number = first + i as u64;
+            if let Some(block) = part_in(number, offset, buf)
+                && block.len() == BLOCK_BYTES
+            {
+                *entry = summer.sum(number, block);
+            }
+        }
+        let mut writing = self.sums.lock();
+        self.load(&mut writing, first, count)?;
+        for i in [0, count - 1] {
+            let number = first + i as u64;
+            if let Some(part) = part_in(number, offset, buf)
+                && part.len() < BLOCK_BYTES
+            {
+                entries[i] = self.sum_merged(&mut writing, summer, number, offset, part)?;
+            }
+        }
+        let (written, errno) = write_until(object, offset, buf);
+        let Some(errno) = errno else {
+            writing.store(first, entries);
+            return Ok((written, None));
+        };
+        // The host may have written a part of a block: its checksum is that of what is there now.
+        let whole = ((offset + written as u64) / BLOCK).saturating_sub(first) as usize;
+        writing.store(first, &entries[..whole.min(count)]);
+        if whole < count {
+            let number = first + whole as u64;
+            let mut block = [0; BLOCK_BYTES];
+            self.read_raw(number * BLOCK, &mut block)?;
+            let unwritten = writing.entry(number) == 0 && summer.agrees(0, number, &block);
+            writing.store(number, &[if unwritten { 0 } else { summer.sum(number, &block) }]);
+        }
+        Ok((written, Some(BlockFault::Host(errno))))
+    }
+
+    /// The entry of a block of which `part` is about to be written.
+    fn sum_merged(
+        &self,
+        writing: &mut Writing<'_>,
+        summer: Summer,
+        number: u64,
+        offset: u64,
+        part: &[u8],
+    ) -> Result<u64, BlockFault> {
+        let mut block = [0; BLOCK_BYTES];
+        // Where nothing was written there is nothing to read.
+        if writing.entry(number) != 0 || self.place.is_suspect {
+            self.read_checked(writing, summer, number, &mut block)?;
+        }
+        let within = offset.saturating_sub(number * BLOCK) as usize;
+        block[within..within + part.len()].copy_from_slice(part);
+        Ok(summer.sum(number, &block))
+    }
+
+    /// Brings the object to `len` bytes, longer or shorter. The caller has it alone.
+    pub fn resize(&self, len: u64) -> Result<(), BlockFault> {
+        let summer = Summer::new(self.place.object);
+        let object = self.object.ok_or(BlockFault::Host(Errno::BADF))?;
+        let size = rustix::fs::fstat(object).map_err(BlockFault::Host)?.st_size as u64;
+        let mut writing = self.sums.lock();
+        let mut last = None;
+        let (number, within) = (len / BLOCK, (len % BLOCK) as usize);
+        if len < size && within > 0 {
+            let mut block = [0; BLOCK_BYTES];
+            self.read_checked(&mut writing, summer, number, &mut block)?;
+            block[within..].fill(0);
+            let entry = writing.entry(number);
+            last = Some(if entry == 0 { 0 } else { summer.sum(number, &block) });
+        }
+        rustix::fs::ftruncate(object, len).map_err(BlockFault::Host)?;
+        if len < size {
+            writing.cut(&self.place, blocks_in(len)).map_err(|fault| sidecar_fault(fault, len))?;
+        }
+        if let Some(entry) = last {
+            writing.store(number, &[entry]);
+        }
+        Ok(())
+    }
+
+    /// Lets `change` make zeros, or a hole, of `len` bytes at `offset`. The caller has the object alone.
+    pub fn zero(&self, offset: u64, len: u64, change: &dyn Fn() -> Result<(), Errno>) -> Result<(), BlockFault> {
+        let summer = Summer::new(self.place.object);
+        let mut writing = self.sums.lock();
+        let end = offset + len;
+        let summed = writing.blocks(&self.place).map_err(|fault| sidecar_fault(fault, offset))?;
+        let (first, last) = (offset / BLOCK, blocks_in(end).min(summed));
+        // The blocks at the ends lose a part only.
+        let mut parts: [Option<(u64, u64)>; 2] = [None; 2];
+        for (part, number) in parts.iter_mut().zip([first, last.saturating_sub(1)]) {
+            let (start, stop) = (number * BLOCK, (number + 1) * BLOCK);
+            if (first..last).contains(&number) && (start < offset || stop > end) {
+                let mut block = [0; BLOCK_BYTES];
+                self.read_checked(&mut writing, summer, number, &mut block)?;
+                block[offset.saturating_sub(start) as usize..(end.min(stop) - start) as usize].fill(0);
+                let was_written = writing.entry(number) != 0;
+                *part = Some((number, if was_written { summer.sum(number, &block) } else { 0 }));
+            }
+        }
+        let changed = change();
+        if changed == Err(Errno::OPNOTSUPP) {
+            return Err(BlockFault::Host(Errno::OPNOTSUPP));
+        }
+        let mut at = first;
+        while at < last {
+            let run = (last - at).min((PAGE_BYTES / size_of::<u64>()) as u64) as usize;
+            self.load(&mut writing, at, run)?;
+            let mut entries = vec![0; run];
+            self.sums.copy(at, &mut entries);
+            let is_written = entries.iter().any(|entry| *entry != 0);
+            for (number, entry) in (at..).zip(&mut entries) {
+                let part = parts.iter().flatten().find(|(part, _)| *part == number);
+                let zeroed = part.map_or(0, |(_, entry)| *entry);
+                // Of a change that failed some may have happened.
+                if changed.is_ok() || !self.is_as(summer, number, *entry)? && self.is_as(summer, number, zeroed)? {
+                    *entry = zeroed;
+                }
+            }
+            if is_written {
+                writing.store(at, &entries);
+            }
+            at += run as u64;
+        }
+        changed.map_err(BlockFault::Host)
+    }
+
+    fn is_as(&self, summer: Summer, number: u64, entry: u64) -> Result<bool, BlockFault> {
+        let mut block = [0; BLOCK_BYTES];
+        self.read_raw(number * BLOCK, &mut block)?;
+        Ok(summer.agrees(entry, number, &block))
+    }
+
+    /// Whether the object ends before the last block that was written, or nobody can tell.
+    pub fn is_short(&self) -> Result<bool, BlockFault> {
+        match self.sums.lock().blocks(&self.place) {
+            Ok(summed) => Ok(summed > 0 && self.ends_before((summed - 1) * BLOCK)?),
+            Err(SidecarFault::Damaged(_)) => Ok(true),
+            Err(SidecarFault::Host(errno)) => Err(BlockFault::Host(errno)),
+        }
+    }
+
+    /// Blocks that the object has, or should have.
+    pub fn count(&self) -> Result<u64, BlockFault> {
+        let summed = self.sums.lock().blocks(&self.place).map_err(|fault| sidecar_fault(fault, 0))?;
+        let size = match self.object {
+            Some(object) => rustix::fs::fstat(object).map_err(BlockFault::Host)?.st_size as u64,
+            None => 0,
+        };
+        Ok(summed.max(blocks_in(size)))
+    }
+
+    /// Looks at `count` blocks from `first` on, [`READ_BYTES`] at most: calls `damaged` with each one that is, and what
+    /// is wrong. Entries of a suspect object are renewed.
+    pub fn verify(
+        &self,
+        first: u64,
+        count: usize,
+        mut damaged: impl FnMut(u64, &'static str),
+    ) -> Result<(), BlockFault> {
+        let summer = Summer::new(self.place.object);
+        let mut buf = vec![0; count.min(READ_BYTES / BLOCK_BYTES) * BLOCK_BYTES];
+        let mut number = first;
+        let end = first + count as u64;
+        while number < end {
+            let len = buf.len().min((end - number) as usize * BLOCK_BYTES);
+            let Err(fault) = self.read_whole(summer, number, &mut buf[..len]) else {
+                number += (len / BLOCK_BYTES) as u64;
+                continue;
+            };
+            match fault {
+                BlockFault::Damaged { offset, what } => damaged(offset, what),
+                // A sector that cannot be read; the rest can be looked at.
+                BlockFault::Host(Errno::IO) if len == BLOCK_BYTES => damaged(number * BLOCK, "cannot be read"),
+                BlockFault::Host(Errno::IO) => {
+                    for one in number..number + (len / BLOCK_BYTES) as u64 {
+                        self.verify(one, 1, &mut damaged as &mut dyn FnMut(u64, &'static str))?;
+                    }
+                    number += (len / BLOCK_BYTES) as u64;
+                    continue;
+                }
+                fault => return Err(fault),
+            }
+            number = match fault {
+                BlockFault::Damaged { offset, .. } => offset / BLOCK + 1,
+                BlockFault::Host(_) => number + 1,
+            };
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn sidecar_fault(fault: SidecarFault, offset: u64) -> BlockFault {
+    match fault {
+        SidecarFault::Host(errno) => BlockFault::Host(errno),
+        SidecarFault::Damaged(what) => BlockFault::Damaged { offset, what },
+    }
+}
+
+/// What of `buf`, which is for `offset`, is for the block `number`.
+fn part_in(number: u64, offset: u64, buf: &[u8]) -> Option<&[u8]> {
+    let start = (number * BLOCK).saturating_sub(offset) as usize;
+    let end = ((number + 1) * BLOCK).checked_sub(offset)?.min(buf.len() as u64) as usize;
+    buf.get(start..end).filter(|part| !part.is_empty())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,220 @@
+//! The blocks of files with their checksums: which files have them, how much memory they take, and what is said of damage.
+//!
+//! A file has checksums if they were on when the first of its objects was created. With `checksums = off` they are
+//! neither made nor looked at, and a file that is written meanwhile loses them for good: they would be wrong.
+
+use crate::blocks::{BlockFault, Blocks, Watch};
+use crate::checksum::ObjectId;
+use crate::inode::{Inode, Objects, SUMS, SUSPECT};
+use crate::object::file_offset;
+use crate::sums::{Place, SidecarFault};
+use crate::{Store, StoreError};
+use isonomia_proto::fs::Layout;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+/// Lines about damage in the log between two calls of [`Store::settle`] at most.
+const LINES_MAX: usize = 20;
+/// Entries of the ring that are looked at when one is added: more than one, so that it does not grow by dead ones.
+const RING_STEPS: usize = 2;
+/// Objects that are looked at for memory to give back, at once.
+const PROBES_MAX: usize = 64;
+
+/// What the store knows of checksums beside those of each object.
+pub(crate) struct Protection {
+    pub is_on: bool,
+    pub watch: Watch,
+    /// Files that the database says are unsettled.
+    pub unsettled: Mutex<HashMap<u64, Unsettled>>,
+    /// Objects whose checksums are in memory, in the order of a clock.
+    loaded: Mutex<VecDeque<(Weak<Inode>, usize)>>,
+    memory_bytes_max: u64,
+    damaged_total: AtomicU64,
+    /// Lines of damage since the last call of [`Protection::report`].
+    lines: AtomicUsize,
+}
+
+/// A file whose checksums on stable storage may be older than its objects.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Unsettled {
+    /// Since before an unclean stop: then so many blocks, counted over all objects, were looked at since.
+    pub suspect: Option<u64>,
+}
+
+/// What was found out about checksums since the store was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChecksumStatus {
+    /// Checksums are made and verified.
+    pub is_on: bool,
+    /// Times that damage was found: bytes that are lost, or not those that were written.
+    pub damaged_total: u64,
+    /// Blocks of files that were being written at an unclean stop and got new checksums.
+    pub renewed_total: u64,
+    /// Files that were written and whose checksums are not on stable storage yet.
+    pub unsettled_files: u64,
+    /// Memory for checksums.
+    pub memory_bytes: u64,
+}
+
+impl Protection {
+    pub fn new(is_on: bool, memory_bytes_max: u64) -> Self {
+        Self {
+            is_on,
+            watch: Watch::default(),
+            unsettled: Mutex::default(),
+            loaded: Mutex::default(),
+            memory_bytes_max,
+            damaged_total: AtomicU64::new(0),
+            lines: AtomicUsize::new(0),
+        }
+    }
+
+    pub fn count_damage(&self) {
+        self.damaged_total.fetch_add(1, Relaxed);
+    }
+
+    /// Says how much damage was not told line by line, and lets new lines be told.
+    pub fn report(&self) {
+        let lines = self.lines.swap(0, Relaxed);
+        if lines > LINES_MAX {
+            tracing::error!(count = lines - LINES_MAX, "more damaged blocks were met");
+        }
+    }
+
+    fn list(&self, inode: &Arc<Inode>, index: usize) {
+        let mut ring = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        ring.push_back((Arc::downgrade(inode), index));
+        for _ in 0..RING_STEPS {
+            let Some((weak, index)) = ring.pop_front() else { break };
+            if weak.strong_count() > 0 {
+                ring.push_back((weak, index));
+            }
+        }
+    }
+}
+
+impl Store {
+    /// What was found out about checksums.
+    pub fn checksum_status(&self) -> ChecksumStatus {
+        let unsettled = self.protection.unsettled.lock().unwrap_or_else(PoisonError::into_inner);
+        ChecksumStatus {
+            is_on: self.protection.is_on,
+            damaged_total: self.protection.damaged_total.load(Relaxed),
+            renewed_total: self.protection.watch.renewed.load(Relaxed),
+            unsettled_files: unsettled.len() as u64,
+            memory_bytes: self.protection.watch.meter.bytes(),
+        }
+    }
+
+    /// The blocks of object `index`, if they have checksums.
+    pub(crate) fn checked_blocks<'a>(
+        &'a self,
+        inode: &'a Arc<Inode>,
+        layout: &Layout,
+        objects: &'a Objects,
+        index: usize,
+    ) -> Result<Option<Blocks<'a>>, StoreError> {
+        let flags = inode.flags();
+        // An object that was never created has no blocks.
+        if !self.protection.is_on || flags & SUMS == 0 || !inode.was_created(index) {
+            return Ok(None);
+        }
+        let sums = &inode.sums[index];
+        if sums.is_to_be_listed() {
+            self.protection.list(inode, index);
+        }
+        let object = ObjectId { number: objects.id.number, generation: objects.id.generation, index: index as u32 };
+        let dir = self.targets.directory(objects.id, layout, index)?;
+        Ok(Some(Blocks {
+            object: objects.open[index].as_ref(),
+            sums,
+            place: Place { dir, object, is_suspect: flags & SUSPECT != 0 },
+            watch: &self.protection.watch,
+        }))
+    }
+
+    /// Whether an object lacks blocks that were written, or nobody can tell.
+    pub(crate) fn is_short(&self, inode: &Arc<Inode>, layout: &Layout, objects: &Objects) -> Result<bool, StoreError> {
+        for index in 0..layout.targets.len() {
+            if let Some(blocks) = self.checked_blocks(inode, layout, objects, index)?
+                && blocks.is_short().map_err(|fault| self.block_error(inode, layout, objects, index, fault))?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What the program and the log hear of a fault.
+    pub(crate) fn block_error(
+        &self,
+        inode: &Inode,
+        layout: &Layout,
+        objects: &Objects,
+        index: usize,
+        fault: BlockFault,
+    ) -> StoreError {
+        let (offset, what) = match fault {
+            BlockFault::Host(errno) => return self.object_error(objects.id, layout, index, errno),
+            BlockFault::Damaged { offset, what } => (offset, what),
+        };
+        let path = self.targets.path(objects.id, layout, index);
+        let (ino, file_offset) = (isonomia_units::Ino(inode.ino), file_offset(layout, index, offset));
+        self.protection.count_damage();
+        if self.protection.lines.fetch_add(1, Relaxed) < LINES_MAX {
+            tracing::error!(%ino, offset = file_offset, object = %path.display(), object_offset = offset, what, "damaged");
+        }
+        StoreError::Corrupt { ino, offset: file_offset, path, what }
+    }
+
+    /// Gives memory of checksums back when there is too much in use. The caller holds the lock of none.
+    pub(crate) fn trim_sums(&self) {
+        if self.protection.watch.meter.bytes() > self.protection.memory_bytes_max {
+            self.trim_sums_now();
+        }
+    }
+
+    #[cold]
+    fn trim_sums_now(&self) {
+        for _ in 0..PROBES_MAX {
+            if self.protection.watch.meter.bytes() <= self.protection.memory_bytes_max {
+                return;
+            }
+            let next = self.protection.loaded.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+            let Some((weak, index)) = next else { return };
+            let Some(inode) = weak.upgrade() else { continue };
+            let is_gone = !inode.sums[index].is_recent() && self.give_back(&inode, index);
+            if !is_gone {
+                self.protection.loaded.lock().unwrap_or_else(PoisonError::into_inner).push_back((weak, index));
+            }
+        }
+    }
+
+    /// False if the object is in use.
+    fn give_back(&self, inode: &Arc<Inode>, index: usize) -> bool {
+        let (Some(layout), Ok(objects)) = (&inode.layout, inode.data.try_read()) else { return false };
+        let Ok(Some(blocks)) = self.checked_blocks(inode, layout, &objects, index) else { return false };
+        let Some(mut writing) = blocks.sums.try_lock() else { return false };
+        if blocks.sums.is_dirty()
+            && let Err(fault) = writing.write_back(&blocks.place)
+        {
+            // The file is unsettled, so what is lost can be made anew: until then it is believed without a check.
+            let path = self.targets.path(objects.id, layout, index);
+            let reason = match fault {
+                SidecarFault::Host(errno) => errno.to_string(),
+                SidecarFault::Damaged(what) => what.to_owned(),
+            };
+            tracing::error!(object = %path.display(), %reason, "checksums are lost: they cannot be written");
+            inode.set(SUSPECT);
+            let mut unsettled = self.protection.unsettled.lock().unwrap_or_else(PoisonError::into_inner);
+            unsettled.entry(inode.ino).or_default().suspect = Some(0);
+            drop(unsettled);
+            writing.start_anew();
+        }
+        writing.forget();
+        blocks.sums.unlist();
+        true
+    }
+}

@@ -1,0 +1,279 @@
+//! Checksums that are right after a stop of any kind.
+//!
+//! A block and its checksum lie in two files, so no stop of the machine leaves both old or both new for certain.
+//! Checksums are therefore believed of files at rest only. A file that is being written has an entry in the keyspace
+//! `unsettled`; after an unclean stop such a file is *suspect*: where a block and its checksum disagree the block is
+//! believed and gets a new checksum (`blocks`), which the log counts. Of any other file a disagreement is damage.
+//!
+//! # The rule
+//! Whenever stable storage may hold a block that disagrees with the checksum that stable storage holds, it also holds
+//! the file's entry in `unsettled`, or a record that says that the file has no objects, or no record.
+//!
+//! # How it is kept
+//! * *A settled file is written*, cut or extended: the entry is committed and the journal synced before the first byte
+//!   changes ([`Store::before_change`]). So each turn from rest to work costs a sync; none is needed where nothing survives
+//!   a power cut anyway.
+//! * *A new file is written*: the entry is committed, without a sync, before the first object exists. The record that
+//!   says that there are objects comes later, and the journal reaches storage from its beginning: whoever finds that
+//!   record finds the entry. The same holds of a file that got new objects when it was cut to nothing.
+//! * *The entry goes* ([`Store::settle`]) after the object, the sidecar, and the directory entries of both were synced,
+//!   if the file was not written since before that began. This is looked at once more where the entry is removed, with
+//!   no write under way ([`Inode::data`] is owned), and the removal stands in the journal after it.
+//! * *fsync* leaves the entry. It syncs no sidecar, and the next write needs no sync of the journal: a database that
+//!   writes and syncs in turn pays as much as without checksums.
+//!
+//! # Case by case
+//! * *The server is killed.* The host has every byte that was written and every batch; of the checksums those that were
+//!   written back. Files with newer ones in memory were written after their last settling, so they are suspect.
+//! * *The power fails.* Of objects and sidecars any pages may be old, new, or, where the host tears them, mixed; the
+//!   journal ends anywhere after the last sync. For a file whose entry survived nothing is asked of the checksums: what
+//!   was fsynced is read as it is on storage. For a file without an entry there: either it was at rest when the last
+//!   sync began and no write of it was let through since; or its entry was removed, after its bytes and checksums were
+//!   synced, and they have not changed since; or the journal has not come to the record with its objects.
+//! * *A sidecar is torn, stale, cut, missing*: of a suspect file, it is made anew. Else it is damage: the object may be
+//!   right, but nobody can tell, and `isonomia fsck --repair` is there to decide.
+//! * *A second stop before a suspect file was looked through*: it still has its entry, and is suspect again.
+//! * *A backup of the metadata put back*: entries are those of the backup. Objects that were written since disagree with
+//!   nothing, as their sidecars are their own.
+//!
+//! # What it does not do
+//! Damage to a suspect file between the stop and the look through it is not noticed; nor is a torn block told from a
+//! whole one, as on other file systems.
+
+use crate::blocks::{BlockFault, sidecar_fault};
+use crate::edit::Gone;
+use crate::inode::{Inode, MARKED, OBJECTS, SUMS, SUSPECT, UNLINKED, UNSETTLED};
+use crate::protect::Unsettled;
+use crate::{Store, StoreError};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, PoisonError};
+
+/// Files that one call settles at most.
+const FILES_MAX: usize = 8192;
+/// From so many files on whole file systems are synced, not files.
+const SYNC_FILES_MAX: usize = 32;
+/// Blocks of suspect files that one call looks at, at most: 256 MiB.
+const SUSPECT_BLOCKS_MAX: u64 = 1 << 16;
+/// Blocks that are looked at in one go, while nobody can cut the file.
+const VERIFY_BLOCKS: u64 = 256;
+
+impl Store {
+    /// What must be on stable storage before the first byte of `inode` changes: that its checksums are about to, or that
+    /// it has none any more. The caller holds [`Inode::data`].
+    pub(crate) fn before_change(&self, inode: &Arc<Inode>) -> Result<(), StoreError> {
+        if !inode.written.load(Relaxed) {
+            inode.written.store(true, Relaxed);
+        }
+        if inode.has(SUMS) && !self.protection.is_on {
+            return self.give_up_sums(inode);
+        }
+        self.unsettle(inode)
+    }
+
+    /// Checksums are off: after a write they would be wrong.
+    fn give_up_sums(&self, inode: &Arc<Inode>) -> Result<(), StoreError> {
+        let _namespace = self.own_namespace();
+        inode.clear(SUMS);
+        let mut edit = self.edit();
+        edit.record(inode);
+        let committed = edit.commit().and_then(|Gone(_)| self.db.sync(true));
+        committed.inspect_err(|_| {
+            inode.set(SUMS);
+        })
+    }
+
+    fn unsettle(&self, inode: &Inode) -> Result<(), StoreError> {
+        let will_have_sums = self.protection.is_on && (inode.has(SUMS) || !inode.has(OBJECTS));
+        if !will_have_sums || inode.has(UNSETTLED) {
+            return Ok(());
+        }
+        // Before the database: an entry for an inode that is removed meanwhile is then found and removed.
+        self.unsettled().entry(inode.ino).or_default();
+        let mut change = self.db.change();
+        change.put_unsettled(inode.ino);
+        change.commit()?;
+        if inode.has(OBJECTS) && !self.is_volatile() {
+            self.db.sync(true)?;
+        }
+        inode.set(UNSETTLED);
+        Ok(())
+    }
+
+    /// Brings the checksums of files that were not written since the last call to stable storage. To be called every few
+    /// seconds, by a thread that may wait for the storage.
+    pub fn settle(&self) -> Result<(), StoreError> {
+        self.protection.report();
+        self.settle_those(|inode| !inode.written.swap(false, Relaxed)).map(drop)
+    }
+
+    /// The same for all files, when nobody writes any more.
+    pub(crate) fn settle_all(&self) -> Result<(), StoreError> {
+        // Each round settles some, or there is nothing that can be.
+        let every = |inode: &Inode| {
+            inode.written.store(false, Relaxed);
+            true
+        };
+        while self.settle_those(every)? > 0 {}
+        Ok(())
+    }
+
+    fn settle_those(&self, is_quiet: impl Fn(&Inode) -> bool) -> Result<usize, StoreError> {
+        if !self.protection.is_on {
+            return Ok(0);
+        }
+        let waiting: Vec<(u64, Unsettled)> = self.unsettled().iter().map(|(ino, state)| (*ino, *state)).collect();
+        let mut budget = SUSPECT_BLOCKS_MAX;
+        let mut quiet = Vec::new();
+        for (ino, state) in waiting {
+            if quiet.len() == FILES_MAX {
+                break;
+            }
+            let inode = match self.inode(ino) {
+                Ok(inode) => inode,
+                Err(StoreError::Stale) => {
+                    self.settled(ino)?;
+                    continue;
+                }
+                Err(e) => return Err(e),
+            };
+            if !is_quiet(&inode) || inode.has(UNLINKED | MARKED) {
+                continue;
+            }
+            if let Some(done) = state.suspect
+                && !self.renew(&inode, done, &mut budget)?
+            {
+                continue;
+            }
+            quiet.push(inode);
+        }
+        let written_back = self.write_back_and_sync(quiet);
+        let mut count = 0;
+        for inode in written_back {
+            count += usize::from(self.end_settling(&inode)?);
+        }
+        Ok(count)
+    }
+
+    /// Removes the entry of a file, unless it was written since.
+    fn end_settling(&self, inode: &Arc<Inode>) -> Result<bool, StoreError> {
+        let _objects = inode.own_data();
+        let _namespace = self.own_namespace();
+        let is_busy = inode.written.load(Relaxed) || inode.sums.iter().any(|sums| sums.is_dirty());
+        if is_busy || inode.has(MARKED | UNLINKED) {
+            return Ok(false);
+        }
+        self.settled(inode.ino)?;
+        inode.clear(UNSETTLED | SUSPECT);
+        Ok(true)
+    }
+
+    fn settled(&self, ino: u64) -> Result<(), StoreError> {
+        let mut change = self.db.change();
+        change.remove_unsettled(ino);
+        change.commit()?;
+        self.unsettled().remove(&ino);
+        Ok(())
+    }
+
+    /// Writes sidecars back and syncs them with their objects; the files for which that succeeded.
+    fn write_back_and_sync(&self, files: Vec<Arc<Inode>>) -> Vec<Arc<Inode>> {
+        let by_file = files.len() <= SYNC_FILES_MAX;
+        let mut done = Vec::with_capacity(files.len());
+        let mut failed: Option<(u64, StoreError)> = None;
+        for inode in files {
+            match self.write_back(&inode, by_file && !self.is_volatile()) {
+                Ok(()) => done.push(inode),
+                Err(error) => failed = Some((failed.map_or(0, |(count, _)| count) + 1, error)),
+            }
+        }
+        if let Some((files, error)) = failed {
+            tracing::warn!(files, %error, "checksums cannot be written yet");
+        }
+        if !by_file
+            && !self.is_volatile()
+            && let Err(error) = self.targets.sync_all()
+        {
+            tracing::error!(%error, "cannot sync what was written");
+            done.clear();
+        }
+        done
+    }
+
+    fn write_back(&self, inode: &Arc<Inode>, sync: bool) -> Result<(), StoreError> {
+        let Some(layout) = inode.layout.clone() else { return Ok(()) };
+        for index in 0..layout.targets.len() {
+            if !inode.was_created(index) {
+                continue;
+            }
+            let mut objects = inode.own_data();
+            self.targets.open_object(inode, &layout, &mut objects, index, false)?;
+            let Some(blocks) = self.checked_blocks(inode, &layout, &objects, index)? else { continue };
+            let fail = |fault| self.block_error(inode, &layout, &objects, index, fault);
+            let sidecar = blocks.sums.lock().write_back(&blocks.place).map_err(|f| fail(sidecar_fault(f, 0)))?;
+            if !sync {
+                continue;
+            }
+            let object = blocks.object.map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0)).transpose();
+            let object = object.map_err(|e| fail(BlockFault::Host(e)))?;
+            let id = objects.id;
+            // Writers go on while the disk works.
+            drop(objects);
+            let synced =
+                [Some(sidecar), object].into_iter().flatten().try_for_each(|fd: OwnedFd| rustix::fs::fdatasync(fd));
+            synced.map_err(|e| self.object_error(id, &layout, index, e))?;
+            self.targets.sync_directory(id, &layout, index)?;
+        }
+        Ok(())
+    }
+
+    /// Looks through a suspect file, `done` blocks of which were looked at before, and makes new checksums where they
+    /// disagree; false if there is more of it than `budget` blocks.
+    fn renew(&self, inode: &Arc<Inode>, done: u64, budget: &mut u64) -> Result<bool, StoreError> {
+        let Some(layout) = inode.layout.clone() else { return Ok(true) };
+        inode.set(SUSPECT);
+        let mut seen = 0;
+        let before = self.protection.watch.renewed.load(Relaxed);
+        for index in 0..layout.targets.len() {
+            if !inode.was_created(index) {
+                continue;
+            }
+            let mut at = 0;
+            loop {
+                let mut objects = inode.own_data();
+                self.targets.open_object(inode, &layout, &mut objects, index, false)?;
+                let objects = std::sync::RwLockWriteGuard::downgrade(objects);
+                let Some(blocks) = self.checked_blocks(inode, &layout, &objects, index)? else { return Ok(true) };
+                let fail = |fault| self.block_error(inode, &layout, &objects, index, fault);
+                let end = blocks.count().map_err(fail)?;
+                let skipped = done.saturating_sub(seen).min(end - at.min(end));
+                (at, seen) = (at + skipped, seen + skipped);
+                if at >= end {
+                    break;
+                }
+                if *budget == 0 {
+                    self.unsettled().insert(inode.ino, Unsettled { suspect: Some(seen) });
+                    return Ok(false);
+                }
+                let run = VERIFY_BLOCKS.min(end - at).min(*budget);
+                blocks.verify(at, run as usize, |_, _| {}).map_err(fail)?;
+                (at, seen, *budget) = (at + run, seen + run, *budget - run);
+                drop(objects);
+                self.trim_sums();
+            }
+        }
+        let renewed = self.protection.watch.renewed.load(Relaxed) - before;
+        if renewed > 0 {
+            tracing::info!(ino = inode.ino, blocks = renewed, "new checksums: it was being written at an unclean stop");
+        }
+        Ok(true)
+    }
+
+    fn is_volatile(&self) -> bool {
+        self.removal.is_volatile
+    }
+
+    pub(crate) fn unsettled(&self) -> std::sync::MutexGuard<'_, std::collections::HashMap<u64, Unsettled>> {
+        self.protection.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,482 @@
+//! The checksums of one object in memory, and their sidecar; the bytes are those of [`crate::checksum`].
+//!
+//! Entries are read from the sidecar by pages when they are first needed, changed in memory, and written back by
+//! [`Writing::write_back`]: a write to the object makes no call for its checksum. The object and its entries change
+//! together under one lock, [`Sums::lock`]. That costs no parallelism: the host lets one write at a time into a file.
+//! Readers take no part in it: they copy entries, and read them once more under the lock if a block does not agree.
+
+use crate::checksum::{BLOCKS_MAX, HEADER_LEN, Header, ObjectId, PAGE_BYTES, blocks_of, entry_offset, place_of};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+/// What a page in memory takes besides its entries, about.
+const PAGE_OVERHEAD_BYTES: usize = 64;
+
+/// Where the sidecar of an object is.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    /// The directory of all objects of the target.
+    pub dir: BorrowedFd<'a>,
+    /// The object.
+    pub object: ObjectId,
+    /// The sidecar may be older than the object, or torn: what is wrong with it is not damage.
+    pub is_suspect: bool,
+}
+
+/// Why there are no entries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SidecarFault {
+    /// What the host says.
+    Host(Errno),
+    /// What is wrong with the sidecar.
+    Damaged(&'static str),
+}
+
+/// Memory for entries of all objects.
+#[derive(Default)]
+pub(crate) struct Meter(AtomicU64);
+
+/// The checksums of one object.
+#[derive(Default)]
+pub(crate) struct Sums {
+    file: Mutex<File>,
+    table: RwLock<Table>,
+    is_dirty: AtomicBool,
+    /// Used since the last [`Sums::is_recent`].
+    recent: AtomicBool,
+    /// Somebody will come to give the memory back.
+    is_listed: AtomicBool,
+}
+
+#[derive(Default)]
+struct Table {
+    pages: BTreeMap<u64, Page>,
+    meter: Option<Arc<Meter>>,
+}
+
+/// As many entries as it has; the others are 0.
+#[derive(Default)]
+struct Page {
+    entries: Vec<u64>,
+    is_dirty: bool,
+}
+
+#[derive(Default)]
+struct File {
+    state: State,
+    /// As in [`Header::blocks`], for what memory has.
+    blocks: u64,
+    /// The same for what the sidecar has.
+    stored_blocks: u64,
+    /// The sidecar's header says something else than `stored_blocks`.
+    is_header_old: bool,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum State {
+    /// Nobody looked yet.
+    #[default]
+    Unknown,
+    /// There is none, or none that counts.
+    Fresh,
+    Present,
+}
+
+/// The right to change blocks and entries of an object.
+pub(crate) struct Writing<'s> {
+    sums: &'s Sums,
+    file: MutexGuard<'s, File>,
+}
+
+impl Meter {
+    pub fn bytes(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
+impl Sums {
+    pub fn lock(&self) -> Writing<'_> {
+        Writing { sums: self, file: self.file.lock().unwrap_or_else(PoisonError::into_inner) }
+    }
+
+    /// As [`Self::lock`], unless somebody has it.
+    pub fn try_lock(&self) -> Option<Writing<'_>> {
+        match self.file.try_lock() {
+            Ok(file) => Some(Writing { sums: self, file }),
+            Err(std::sync::TryLockError::Poisoned(file)) => Some(Writing { sums: self, file: file.into_inner() }),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Entries that the sidecar does not have yet.
+    pub fn is_dirty(&self) -> bool {
+        self.is_dirty.load(Acquire)
+    }
+
+    /// Whether it was used since this was last asked.
+    pub fn is_recent(&self) -> bool {
+        self.recent.swap(false, Relaxed)
+    }
+
+    /// True the first time, and after [`Self::unlist`].
+    pub fn is_to_be_listed(&self) -> bool {
+        !self.is_listed.load(Relaxed) && !self.is_listed.swap(true, Relaxed)
+    }
+
+    pub fn unlist(&self) {
+        self.is_listed.store(false, Relaxed);
+    }
+
+    /// Copies the entries from block `first` on; false if some are not in memory.
+    pub fn copy(&self, first: u64, out: &mut [u64]) -> bool {
+        if !self.recent.load(Relaxed) {
+            self.recent.store(true, Relaxed);
+        }
+        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+        each_page(first, out.len(), |page, at, range| {
+            let Some(page) = table.pages.get(&page) else { return false };
+            let out = &mut out[range];
+            let known = page.entries.get(at..).unwrap_or_default();
+            let known = &known[..known.len().min(out.len())];
+            out[..known.len()].copy_from_slice(known);
+            out[known.len()..].fill(0);
+            true
+        })
+    }
+}
+
+/// Calls `each` with every page that has entries of `count` blocks from `first` on: its number, the place of the first
+/// of them, and which they are. Ends when `each` says false, and says so.
+fn each_page(first: u64, count: usize, mut each: impl FnMut(u64, usize, std::ops::Range<usize>) -> bool) -> bool {
+    let mut done = 0;
+    while done < count {
+        let block = first + done as u64;
+        let (page, _) = place_of(block);
+        let (start, len) = blocks_of(page);
+        let at = (block - start) as usize;
+        let run = (len - at).min(count - done);
+        if !each(page, at, done..done + run) {
+            return false;
+        }
+        done += run;
+    }
+    true
+}
+
+impl Writing<'_> {
+    /// As if nobody had looked yet.
+    pub fn reset(&mut self) {
+        *self.file = File::default();
+        self.forget();
+    }
+
+    /// Starts anew: no block was ever written, and a sidecar that may exist does not count.
+    pub fn start_anew(&mut self) {
+        *self.file = File { state: State::Fresh, ..File::default() };
+        self.forget();
+        // Else nobody would write the sidecar of an object that is one hole.
+        self.sums.is_dirty.store(true, Release);
+    }
+
+    /// Brings the entries of `count` blocks from `first` on into memory.
+    pub fn load(
+        &mut self,
+        place: &Place<'_>,
+        meter: &Arc<Meter>,
+        first: u64,
+        count: usize,
+    ) -> Result<(), SidecarFault> {
+        let mut missing = Vec::new();
+        {
+            let table = self.sums.table.read().unwrap_or_else(PoisonError::into_inner);
+            each_page(first, count, |page, _, _| {
+                if !table.pages.contains_key(&page) {
+                    missing.push(page);
+                }
+                true
+            });
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let sidecar = self.open(place)?;
+        let mut read = Vec::new();
+        for page in missing {
+            let entries = match &sidecar {
+                Some(sidecar) => read_page(sidecar, page, self.file.stored_blocks).or_else(|fault| match fault {
+                    SidecarFault::Damaged(_) if place.is_suspect => Ok(Vec::new()),
+                    fault => Err(fault),
+                })?,
+                None => Vec::new(),
+            };
+            read.push((page, Page { entries, is_dirty: false }));
+        }
+        let mut table = self.sums.table.write().unwrap_or_else(PoisonError::into_inner);
+        table.meter.get_or_insert_with(|| meter.clone());
+        let grown = read.iter().map(|(_, page)| page.bytes()).sum();
+        table.pages.extend(read);
+        table.account(0, grown);
+        Ok(())
+    }
+
+    /// Looks at the sidecar's header the first time; `None` if there is no sidecar and need not be.
+    fn open(&mut self, place: &Place<'_>) -> Result<Option<OwnedFd>, SidecarFault> {
+        if self.file.state == State::Fresh {
+            return Ok(None);
+        }
+        let opened = open_sidecar(place).and_then(|sidecar| {
+            if self.file.state == State::Unknown {
+                self.file.stored_blocks = read_header(&sidecar, place.object)?.blocks;
+                self.file.blocks = self.file.blocks.max(self.file.stored_blocks);
+            }
+            Ok(sidecar)
+        });
+        match opened {
+            Ok(sidecar) => {
+                self.file.state = State::Present;
+                Ok(Some(sidecar))
+            }
+            Err(SidecarFault::Damaged(_)) if place.is_suspect => {
+                *self.file = File { state: State::Fresh, blocks: self.file.blocks, ..File::default() };
+                Ok(None)
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
+    /// The entry of a block that was loaded; 0 for one that was not.
+    pub fn entry(&self, block: u64) -> u64 {
+        let mut entry = [0];
+        self.sums.copy(block, &mut entry);
+        entry[0]
+    }
+
+    /// Changes the entries from block `first` on, which were loaded.
+    pub fn store(&mut self, first: u64, entries: &[u64]) {
+        debug_assert!(first + (entries.len() as u64) <= BLOCKS_MAX);
+        let mut table = self.sums.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut grown = 0;
+        each_page(first, entries.len(), |page, at, range| {
+            let page = table.pages.entry(page).or_default();
+            let end = at + range.len();
+            if page.entries.len() < end {
+                let before = page.bytes();
+                page.entries.resize(end, 0);
+                grown += page.bytes() - before;
+            }
+            page.entries[at..end].copy_from_slice(&entries[range]);
+            page.is_dirty = true;
+            true
+        });
+        if grown > 0 {
+            table.account(0, grown);
+        }
+        drop(table);
+        let end = entries.iter().rposition(|entry| *entry != 0).map_or(0, |last| first + last as u64 + 1);
+        if end > self.file.blocks {
+            self.file.blocks = end;
+        }
+        if !self.sums.is_dirty.load(Relaxed) {
+            self.sums.is_dirty.store(true, Release);
+        }
+    }
+
+    /// Makes all entries from block `end` on 0, in the sidecar too. With `end` 0 it need not be legible.
+    pub fn cut(&mut self, place: &Place<'_>, end: u64) -> Result<(), SidecarFault> {
+        if end == 0 {
+            self.start_anew();
+            return Ok(());
+        }
+        let sidecar = self.open(place)?;
+        if self.file.blocks <= end && !place.is_suspect {
+            return Ok(());
+        }
+        if let Some(sidecar) = sidecar {
+            let wanted = entry_offset(end);
+            let fail = SidecarFault::Host;
+            if rustix::fs::fstat(&sidecar).map_err(fail)?.st_size as u64 > wanted {
+                rustix::fs::ftruncate(&sidecar, wanted).map_err(fail)?;
+            }
+        }
+        let mut table = self.sums.table.write().unwrap_or_else(PoisonError::into_inner);
+        let before = table.bytes();
+        let (page, _) = place_of(end);
+        let (start, _) = blocks_of(page);
+        table.pages.split_off(&(page + 1));
+        if let Some(page) = table.pages.get_mut(&page) {
+            page.entries.truncate((end - start) as usize);
+            page.is_dirty = true;
+        }
+        table.account(before, table.bytes());
+        drop(table);
+        self.file.blocks = self.file.blocks.min(end);
+        self.file.stored_blocks = self.file.stored_blocks.min(end);
+        self.file.is_header_old = true;
+        self.sums.is_dirty.store(true, Release);
+        Ok(())
+    }
+
+    /// Brings the sidecar up to date, creating it if need be; gives it open, to be synced.
+    pub fn write_back(&mut self, place: &Place<'_>) -> Result<OwnedFd, SidecarFault> {
+        let fail = SidecarFault::Host;
+        if !self.sums.is_dirty() && self.file.state != State::Fresh {
+            return open_sidecar(place);
+        }
+        let fresh = if self.file.state == State::Fresh { OFlags::TRUNC } else { OFlags::empty() };
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | fresh;
+        let sidecar = rustix::fs::openat(place.dir, place.object.sidecar_name(), flags, Mode::from_raw_mode(0o600))
+            .map_err(fail)?;
+        let mut table = self.sums.table.write().unwrap_or_else(PoisonError::into_inner);
+        let header = Header { object: place.object, blocks: self.file.blocks }.encode();
+        let mut bytes = Vec::with_capacity(PAGE_BYTES);
+        for (number, page) in table.pages.iter().filter(|(_, page)| page.is_dirty) {
+            bytes.clear();
+            let (start, _) = blocks_of(*number);
+            let offset = if start == 0 {
+                bytes.extend_from_slice(&header);
+                0
+            } else {
+                entry_offset(start)
+            };
+            page.entries.iter().for_each(|entry| bytes.extend_from_slice(&entry.to_le_bytes()));
+            write_at(&sidecar, offset, &bytes).map_err(fail)?;
+        }
+        let is_old = self.file.is_header_old || self.file.stored_blocks != self.file.blocks;
+        if is_old || self.file.state != State::Present {
+            write_at(&sidecar, 0, &header).map_err(fail)?;
+        }
+        table.pages.values_mut().for_each(|page| page.is_dirty = false);
+        drop(table);
+        let wanted = entry_offset(self.file.blocks);
+        if rustix::fs::fstat(&sidecar).map_err(fail)?.st_size as u64 <= wanted {
+            // After a cut the last entries may be 0, and in nobody's page.
+            rustix::fs::ftruncate(&sidecar, wanted).map_err(fail)?;
+        }
+        *self.file = File {
+            state: State::Present,
+            blocks: self.file.blocks,
+            stored_blocks: self.file.blocks,
+            is_header_old: false,
+        };
+        self.sums.is_dirty.store(false, Release);
+        Ok(sidecar)
+    }
+
+    /// Gives the memory back. What was not written back is lost.
+    pub fn forget(&mut self) {
+        let mut table = self.sums.table.write().unwrap_or_else(PoisonError::into_inner);
+        let before = table.bytes();
+        table.pages.clear();
+        table.account(before, 0);
+        drop(table);
+        self.sums.is_dirty.store(false, Release);
+    }
+
+    /// Blocks that may have an entry.
+    pub fn blocks(&mut self, place: &Place<'_>) -> Result<u64, SidecarFault> {
+        if self.file.state == State::Unknown {
+            self.open(place)?;
+        }
+        Ok(self.file.blocks)
+    }
+}
+
+impl Table {
+    fn bytes(&self) -> usize {
+        self.pages.values().map(Page::bytes).sum()
+    }
+
+    /// Tells the meter that what took `before` bytes takes `after`.
+    fn account(&self, before: usize, after: usize) {
+        if let Some(meter) = &self.meter {
+            meter.0.fetch_add((after as u64).wrapping_sub(before as u64), Relaxed);
+        }
+    }
+}
+
+impl Page {
+    fn bytes(&self) -> usize {
+        self.entries.capacity() * size_of::<u64>() + PAGE_OVERHEAD_BYTES
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        self.account(self.bytes(), 0);
+    }
+}
+
+fn open_sidecar(place: &Place<'_>) -> Result<OwnedFd, SidecarFault> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    match rustix::fs::openat(place.dir, place.object.sidecar_name(), flags, Mode::empty()) {
+        Ok(sidecar) => Ok(sidecar),
+        Err(Errno::NOENT) => Err(SidecarFault::Damaged("the file of checksums is missing")),
+        Err(errno) => Err(SidecarFault::Host(errno)),
+    }
+}
+
+/// The header of an open sidecar, if it is that of `object`.
+fn read_header(sidecar: &OwnedFd, object: ObjectId) -> Result<Header, SidecarFault> {
+    let mut bytes = [0; HEADER_LEN];
+    let got = read_at(sidecar, 0, &mut bytes).map_err(SidecarFault::Host)?;
+    match Header::decode(&bytes[..got]) {
+        Ok(header) if header.object == object => Ok(header),
+        Ok(_) => Err(SidecarFault::Damaged("the file of checksums is of another object")),
+        Err(_) => Err(SidecarFault::Damaged("the header of the file of checksums is damaged")),
+    }
+}
+
+fn read_page(sidecar: &OwnedFd, page: u64, blocks: u64) -> Result<Vec<u64>, SidecarFault> {
+    let (start, len) = blocks_of(page);
+    if start >= blocks {
+        return Ok(Vec::new());
+    }
+    let mut bytes = vec![0; len * size_of::<u64>()];
+    let got = read_at(sidecar, entry_offset(start), &mut bytes).map_err(SidecarFault::Host)?;
+    if ((blocks - start) as usize).min(len) * size_of::<u64>() > got {
+        return Err(SidecarFault::Damaged("the file of checksums was cut"));
+    }
+    let (words, _) = bytes[..got].as_chunks::<8>();
+    let used = words.iter().rposition(|word| *word != [0; 8]).map_or(0, |last| last + 1);
+    Ok(words[..used].iter().map(|word| u64::from_le_bytes(*word)).collect())
+}
+
+/// Reads until `buf` is full or the file ends.
+pub(crate) fn read_at(fd: &OwnedFd, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+    let mut done = 0;
+    while done < buf.len() {
+        match rustix::io::pread(fd, &mut buf[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(done)
+}
+
+fn write_at(fd: &OwnedFd, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
+    match write_until(fd, offset, bytes) {
+        (_, None) => Ok(()),
+        (_, Some(errno)) => Err(errno),
+    }
+}
+
+/// Writes until all is written or the host refuses; both can be.
+pub(crate) fn write_until(fd: &OwnedFd, offset: u64, bytes: &[u8]) -> (usize, Option<Errno>) {
+    let mut done = 0;
+    while done < bytes.len() {
+        match rustix::io::pwrite(fd, &bytes[done..], offset + done as u64) {
+            Ok(0) => return (done, Some(Errno::NOSPC)),
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(e) => return (done, Some(e)),
+        }
+    }
+    (done, None)
+}

@@ -151,6 +151,10 @@ impl Store {
         self.flush_dirty()?;
         while self.remove_unused()? > 0 {}
         self.settle_all()?;
+        // Who opens it next takes sizes from the database, and looks for nothing that was to be removed.
+        if !self.is_volatile() {
+            self.targets.sync_all()?;
+        }
         self.db.close()
     }
 

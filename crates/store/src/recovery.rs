@@ -121,6 +121,9 @@ fn create_root(db: &Database, config: &StoreConfig, generation: u32, now: Timest
 
 /// Does what a stop left undone. A stop on the way leaves less of the same.
 fn recover(db: &Database, targets: &Targets, config: &StoreConfig, unsettled: &[u64]) -> Result<(), StoreError> {
+    // After a kill of the server sizes are those of what the host has in memory: before the database has them for good,
+    // storage must have the bytes.
+    targets.sync_all()?;
     let resized = recover_marked(db, targets, unsettled)?;
     let removed = remove_orphans(db, targets)?;
     let unknown = remove_unknown(db, targets)?;

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 /// Moves the offset; a file is one piece of data without holes as far as `SEEK_DATA` and `SEEK_HOLE` are concerned.
 pub fn seek(client: &Client, held: &Held, offset: off64_t, whence: c_int) -> Result<off64_t, Error> {
     let mapping = held.mapping()?;
-    let size = || Ok::<_, Error>(client.get_attr(held.ino()?, b"", false)?.size_bytes as i64);
+    let size = || Ok::<_, Error>(client.get_attr(held.capability()?, b"", false)?.size_bytes as i64);
     let _turn = mapping.position().lock();
     let current = mapping.offset().load(Ordering::Relaxed) as i64;
     let target = match whence {
@@ -71,7 +71,7 @@ fn grow(client: &Client, held: &Held, offset: off64_t, len: off64_t) -> Result<(
     if file.capability.access & access::WRITE == 0 {
         return Err(refusal(Errno::BADF));
     }
-    if client.get_attr(held.ino()?, b"", false)?.size_bytes < end as u64 {
+    if client.get_attr(held.capability()?, b"", false)?.size_bytes < end as u64 {
         client.set_size(&file.capability, end as u64)?;
     }
     Ok(())

@@ -71,7 +71,8 @@ fn what_was_acknowledged_survives_a_kill() {
 
         let store = Store::open(&config(dir.path(), 3)).unwrap();
         for (i, ino, generation, mac) in acknowledged {
-            let capability = Capability { ino, access: access::READ | access::WRITE, generation, mac };
+            let capability =
+                Capability { ino, access: access::READ | access::WRITE, generation, mac, holder: 0, reserved: 0 };
             store.verify(&capability).unwrap();
             let name = format!("done{i}");
             // The victim may have gone on for a while after the last line that was read.

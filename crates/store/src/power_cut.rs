@@ -394,3 +394,17 @@ fn after_a_clean_stop_nothing_is_left_to_do() {
     machine.cut_power();
     assert_eq!(machine.objects(), 2);
 }
+
+#[test]
+fn what_was_cut_takes_no_space_any_more() {
+    let mut machine = Machine::new(2);
+    for (name, size, blocks) in [("nothing", 0, 0), ("less", 4096, 8)] {
+        let ino = machine.synced(name, 1, 20_000);
+        machine.store().get_attr(&ROOT, ino, b"", true).unwrap();
+        machine.store().set_size(ino, size, at(3)).unwrap();
+        machine.release_all(&[ino]);
+        machine.store().close().unwrap();
+        machine.cut_power();
+        assert_eq!(machine.store().get_attr(&ROOT, ino, b"", true).unwrap().blocks, blocks, "{name}");
+    }
+}

@@ -46,6 +46,8 @@ impl Store {
         objects: &mut Objects,
         now: Timestamp,
     ) -> Result<Unused, StoreError> {
+        // The record is not to say what the old ones took.
+        inode.space.forget();
         let mut numbers = self.own_namespace();
         check_alive(inode)?;
         let new = ObjectsId { number: self.new_number(&mut numbers)?, generation: self.generation };
@@ -67,7 +69,6 @@ impl Store {
             self.unmark(inode.ino);
         }
         objects.become_those_of(new);
-        inode.space.forget();
         inode.resize(0);
         Ok(unused)
     }
@@ -80,6 +81,9 @@ impl Store {
         is_cut: bool,
         now: Timestamp,
     ) -> Result<(), StoreError> {
+        if is_cut {
+            inode.space.forget();
+        }
         {
             let _namespace = self.own_namespace();
             check_alive(inode)?;
@@ -119,7 +123,6 @@ impl Store {
         // Of several objects a power cut could bring some back whole once the mark is gone.
         let sync = layout.targets.len() > 1 && !self.removal.is_volatile && !inode.has(UNLINKED);
         self.targets.trim(objects.id, layout, size, sync)?;
-        inode.space.forget();
         objects.is_trimmed = true;
         if !inode.has(UNLINKED) {
             let mut change = self.db.change();
@@ -137,8 +140,7 @@ impl Store {
         layout: &Layout,
         objects: &mut Objects,
     ) -> Result<(), StoreError> {
-        if !objects.is_trimmed && inode.has(OBJECTS) {
-            self.targets.trim(objects.id, layout, inode.size(), false)?;
+        if !objects.is_trimmed && inode.has(OBJECTS) && self.targets.trim(objects.id, layout, inode.size(), false)? {
             inode.space.forget();
         }
         objects.is_trimmed = true;

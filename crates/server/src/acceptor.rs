@@ -150,6 +150,15 @@ impl Ready {
         waiting.push_back(id);
     }
 
+    fn remove(&mut self, origin: Origin, id: u64) {
+        let Some(waiting) = self.waiting.get_mut(&origin) else { return };
+        waiting.retain(|other| *other != id);
+        if waiting.is_empty() {
+            self.waiting.remove(&origin);
+            self.turns.retain(|other| *other != origin);
+        }
+    }
+
     fn pop(&mut self) -> Option<u64> {
         let origin = self.turns.pop_front()?;
         let waiting = self.waiting.get_mut(&origin)?;
@@ -307,7 +316,11 @@ impl Acceptor {
             tracing::warn!(%errno, "connection closed during set-up");
             return;
         }
-        if let Some(displaced) = self.pools.enter(id, pending.origin).and_then(|gone| self.pending.remove(&gone)) {
+        if let Some(gone) = self.pools.enter(id, pending.origin)
+            && let Some(displaced) = self.pending.remove(&gone)
+        {
+            self.ready.remove(displaced.origin, gone);
+            self.unnamed.retain(|id| *id != gone);
             self.core.rejections.count(Rejection::Displaced);
             // Without a word to the client: one that means well connects again.
             tracing::warn!(uid = uid_of(&displaced.peer), from = ?displaced.origin, "too many connections in set-up");
@@ -548,7 +561,10 @@ mod tests {
         ready.push(Origin::Operator, 3_000);
         let first: Vec<u64> = std::iter::from_fn(|| ready.pop()).take(4).collect();
         assert_eq!(first, [0, 2_000, 3_000, 1]);
-        assert_eq!(std::iter::from_fn(|| ready.pop()).count(), 998);
+        ready.push(Origin::User(8), 2_001);
+        ready.remove(Origin::User(8), 2_001);
+        ready.remove(Origin::User(7), 500);
+        assert_eq!(std::iter::from_fn(|| ready.pop()).count(), 997);
         assert!(ready.waiting.is_empty() && ready.turns.is_empty());
     }
 }

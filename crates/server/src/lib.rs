@@ -30,6 +30,7 @@ mod mapping;
 mod mappings;
 mod names;
 mod operator;
+mod pending;
 mod pools;
 mod processes;
 mod recorder;

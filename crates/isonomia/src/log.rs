@@ -87,7 +87,8 @@ impl Visit for User {
 /// Counts the lines of places `P`.
 struct Limiter<P> {
     places: HashMap<P, Window>,
-    users: HashMap<(P, u64), Window>,
+    /// What is about no user counts as one user.
+    users: HashMap<(P, Option<u64>), Window>,
 }
 
 struct Window {
@@ -127,16 +128,15 @@ impl<P: Clone + Eq + Hash> Limiter<P> {
 
     /// Whether a line of `place` about `user` is written at `now`: then, how many were left out before it.
     fn admit(&mut self, now: Nanos, place: P, user: Option<u64>) -> Option<u64> {
-        let mut of_user = None;
-        if let Some(user) = user {
-            let key = (place.clone(), user);
-            if self.users.len() >= USERS_MAX && !self.users.contains_key(&key) {
-                self.users.retain(|_, window| !window.is_over(now));
-            }
-            if self.users.len() < USERS_MAX || self.users.contains_key(&key) {
-                of_user = Some(self.users.entry(key).or_insert_with(|| Window::new(now)));
-            }
+        let key = (place.clone(), user);
+        if self.users.len() >= USERS_MAX && !self.users.contains_key(&key) {
+            self.users.retain(|_, window| !window.is_over(now));
         }
+        let mut of_user = if self.users.len() < USERS_MAX || self.users.contains_key(&key) {
+            Some(self.users.entry(key).or_insert_with(|| Window::new(now)))
+        } else {
+            None
+        };
         let of_place = self.places.entry(place).or_insert_with(|| Window::new(now));
         if !of_user.as_mut().is_none_or(|window| window.has_room(now, LINES_OF_USER_MAX)) {
             of_user.into_iter().for_each(|window| window.left_out += 1);
@@ -176,6 +176,7 @@ mod tests {
         let later = START + WINDOW;
         assert!(limiter.admit(later, "refused", Some(200_000)).is_some());
         assert_eq!(limiter.users.len(), 1, "counts of the past make room");
-        assert_eq!((0..100).filter(|_| limiter.admit(later, "no user", None).is_some()).count() as u64, LINES_MAX);
+        let strangers = (0..100).filter(|_| limiter.admit(later, "refused", None).is_some()).count() as u64;
+        assert_eq!(strangers, LINES_OF_USER_MAX, "strangers do not take the lines of users");
     }
 }

@@ -10,26 +10,27 @@ use crate::clock;
 use crate::connection::{Connection, Shared, Turn, Way};
 use crate::control::Control;
 use crate::core::Core;
-use crate::identity::{self, Admission, Credentials, Inadmissible, Peer};
-use crate::jobs::{Job, TooManyJobs};
+use crate::identity::{self, Admission, Credentials, Peer};
+use crate::jobs::Job;
 use crate::limits::Limits;
 use crate::names::{self, LookUp, Names, Who};
+use crate::pending::{Pending, Ready, TurnedAway, uid_of};
 use crate::pools::{Origin, Pools};
 use crate::rejections::Rejection;
 use crate::status::About;
 use crate::stream::{self, Frame, FrameError, StreamState};
-use crate::usage::{Exceeded, Place, Usage};
-use isonomia_proto::setup::{self, Answer, BadFrame, Challenge, Hello, Role, Welcome};
+use crate::usage::{Place, Usage};
+use isonomia_proto::setup::{self, Answer, Challenge, Role, Welcome};
 use isonomia_proto::{PAYLOAD_LEN_MAX, PROTOCOL_VERSION};
-use isonomia_transport::key::{Key, Nonce, Prover, fresh_nonce};
-use isonomia_transport::region::{REGION_LEN, RegionError, SLOT_LEN, ServerRegion};
+use isonomia_transport::key::{Key, fresh_nonce};
+use isonomia_transport::region::{REGION_LEN, SLOT_LEN, ServerRegion};
 use isonomia_units::Nanos;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with, sockopt};
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -83,86 +84,6 @@ pub struct Acceptor {
     look_at: Nanos,
 }
 
-/// A connection that is being set up.
-struct Pending {
-    socket: OwnedFd,
-    peer: Peer,
-    origin: Origin,
-    key: Option<(Key, Nonce)>,
-    heard: Vec<u8>,
-    memory: Option<OwnedFd>,
-    /// What it said, and this server's proof for its answer.
-    hello: Option<(Box<Hello>, [u8; 32])>,
-    /// When it is closed if it has not said hello, and admitted by numbers if it has.
-    deadline: Nanos,
-}
-
-/// Connections that have said hello, one of each origin in turn.
-#[derive(Default)]
-struct Ready {
-    turns: VecDeque<Origin>,
-    waiting: BTreeMap<Origin, VecDeque<u64>>,
-}
-
-/// Why a connection is turned away.
-#[derive(Debug, thiserror::Error)]
-enum TurnedAway {
-    #[error("{0}")]
-    Frame(#[from] BadFrame),
-    #[error("{0}")]
-    Identity(#[from] Inadmissible),
-    #[error("{0}")]
-    Usage(#[from] Exceeded),
-    #[error("{0}")]
-    Jobs(#[from] TooManyJobs),
-    #[error("{0}")]
-    Region(#[from] RegionError),
-    #[error("the key is not the server's")]
-    WrongKey,
-    #[error("{0}")]
-    Misuse(&'static str),
-    #[error("{0}")]
-    System(#[from] Errno),
-}
-
-impl TurnedAway {
-    fn rejection(&self) -> Rejection {
-        match self {
-            Self::Frame(_) | Self::Misuse(_) | Self::Region(RegionError::NotSealed | RegionError::Size(_)) => {
-                Rejection::Protocol
-            }
-            Self::Identity(_) => Rejection::Identity,
-            Self::Usage(exceeded) if exceeded.is_memory() => Rejection::Memory,
-            Self::Usage(_) => Rejection::Connections,
-            Self::Jobs(_) => Rejection::Jobs,
-            Self::WrongKey => Rejection::Key,
-            Self::Region(_) | Self::System(_) => Rejection::System,
-        }
-    }
-}
-
-impl Ready {
-    fn push(&mut self, origin: Origin, id: u64) {
-        let waiting = self.waiting.entry(origin).or_default();
-        if waiting.is_empty() {
-            self.turns.push_back(origin);
-        }
-        waiting.push_back(id);
-    }
-
-    fn pop(&mut self) -> Option<u64> {
-        let origin = self.turns.pop_front()?;
-        let waiting = self.waiting.get_mut(&origin)?;
-        let id = waiting.pop_front();
-        if waiting.is_empty() {
-            self.waiting.remove(&origin);
-        } else {
-            self.turns.push_back(origin);
-        }
-        id
-    }
-}
-
 impl Acceptor {
     /// An acceptor at `listeners` that finds names by `look_up`.
     pub fn new(
@@ -209,7 +130,7 @@ impl Acceptor {
         let none = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
         let mut events = [none; 64];
         while !self.core.is_stopping.load(Ordering::Relaxed) {
-            let wait = if self.ready.turns.is_empty() { LOOK_EVERY } else { Nanos::ZERO };
+            let wait = if self.ready.is_empty() { LOOK_EVERY } else { Nanos::ZERO };
             let wait = Timespec { tv_sec: 0, tv_nsec: wait.0 as _ };
             let count = epoll::wait(&self.epoll, &mut events[..], Some(&wait)).unwrap_or(0);
             for event in &events[..count] {
@@ -307,7 +228,11 @@ impl Acceptor {
             tracing::warn!(%errno, "connection closed during set-up");
             return;
         }
-        if let Some(displaced) = self.pools.enter(id, pending.origin).and_then(|gone| self.pending.remove(&gone)) {
+        if let Some(gone) = self.pools.enter(id, pending.origin)
+            && let Some(displaced) = self.pending.remove(&gone)
+        {
+            self.ready.remove(displaced.origin, gone);
+            self.unnamed.retain(|id| *id != gone);
             self.core.rejections.count(Rejection::Displaced);
             // Without a word to the client: one that means well connects again.
             tracing::warn!(uid = uid_of(&displaced.peer), from = ?displaced.origin, "too many connections in set-up");
@@ -320,7 +245,7 @@ impl Acceptor {
         let outcome = match stream::receive_frame(&pending.socket, &mut pending.heard, Some(&mut pending.memory)) {
             Ok(Frame::Part) => return,
             Ok(Frame::End) => return self.leave(id),
-            Ok(Frame::Whole(body)) => check(pending, &body),
+            Ok(Frame::Whole(body)) => pending.check(&body),
             Err(FrameError::Bad(bad)) => Err(bad.into()),
             Err(FrameError::System(errno)) => Err(errno.into()),
         };
@@ -491,26 +416,6 @@ impl Acceptor {
     }
 }
 
-/// The hello in `body`, and the server's own proof.
-fn check(pending: &Pending, body: &[u8]) -> Result<(Box<Hello>, [u8; 32]), TurnedAway> {
-    let hello: Hello = setup::decode(body)?;
-    setup::check_version(hello.version)?;
-    let Some((key, nonce)) = &pending.key else { return Ok((Box::new(hello), [0; 32])) };
-    if !key.check(Prover::Client, &hello.nonce, nonce, &hello.proof) {
-        return Err(TurnedAway::WrongKey);
-    }
-    let proof = key.prove(Prover::Server, &hello.nonce, nonce);
-    Ok((Box::new(hello), proof))
-}
-
-/// The user that the kernel vouches for.
-fn uid_of(peer: &Peer) -> Option<u32> {
-    match peer {
-        Peer::Local(credentials) => Some(credentials.uid),
-        Peer::Keyed(_) => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -539,17 +444,5 @@ mod tests {
             let (jobs, uid) = (server.status().jobs, rustix::process::geteuid().as_raw());
             assert_eq!((jobs.len(), &*jobs[0].user), (1, &*uid.to_string()), "a number for a name");
         });
-    }
-
-    #[test]
-    fn one_of_each_origin_is_admitted_in_turn() {
-        let mut ready = Ready::default();
-        (0..1_000).for_each(|id| ready.push(Origin::User(7), id));
-        ready.push(Origin::User(8), 2_000);
-        ready.push(Origin::Operator, 3_000);
-        let first: Vec<u64> = std::iter::from_fn(|| ready.pop()).take(4).collect();
-        assert_eq!(first, [0, 2_000, 3_000, 1]);
-        assert_eq!(std::iter::from_fn(|| ready.pop()).count(), 998);
-        assert!(ready.waiting.is_empty() && ready.turns.is_empty());
     }
 }

@@ -30,6 +30,7 @@ mod mapping;
 mod mappings;
 mod names;
 mod operator;
+mod pending;
 mod pools;
 mod proof;
 mod recorder;
@@ -318,7 +319,7 @@ fn open_store(
     store_config.root_owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let objects = limits::open_objects(&config.limits, descriptors, store_config.bounds.objects);
     store_config.bounds.objects = objects.map_err(StartError::Config)?;
-    let kept = limits::descriptors_of_store(store_config.bounds.objects, wanted.len());
+    let kept = limits::descriptors_of_store(store_config.bounds.objects, wanted.len(), workers);
     let limits = Limits::settle(&config.limits, descriptors, kept, limits::usable_memory_bytes());
     let limits = limits.map_err(StartError::Config)?;
     Ok((Store::open(&store_config)?, targets, limits))

@@ -13,6 +13,8 @@ const DESCRIPTORS_WANTED: u64 = 16_384;
 const OWN_DESCRIPTORS: u64 = 96;
 /// Descriptors of each target, apart from its objects.
 const TARGET_DESCRIPTORS: u64 = 3;
+/// Descriptors that a worker has open at one moment, of what it serves: an object's second one, its sums, a directory.
+const WORKER_DESCRIPTORS: u64 = 3;
 /// Fewer open objects are of no use to the threads of one server.
 const OPEN_OBJECTS_MIN: u64 = 16;
 /// A connection that is being set up has its socket and the descriptor of its memory.
@@ -134,9 +136,10 @@ pub fn open_objects(config: &LimitsConfig, descriptors: u64, default: usize) -> 
     }
 }
 
-/// Descriptors that the store keeps open: `objects` of files, those of its database, and some of each target.
-pub fn descriptors_of_store(objects: usize, targets: usize) -> u64 {
-    (objects + isonomia_store::DATABASE_FILES_MAX) as u64 + TARGET_DESCRIPTORS * targets as u64
+/// Descriptors that the store keeps open: `objects` of files, those of its database, and some for each target and worker.
+pub fn descriptors_of_store(objects: usize, targets: usize, workers: usize) -> u64 {
+    let of_parts = TARGET_DESCRIPTORS * targets as u64 + WORKER_DESCRIPTORS * workers as u64;
+    (objects + isonomia_store::DATABASE_FILES_MAX) as u64 + of_parts
 }
 
 /// Raises the limit of descriptors as far as the system lets this process; gives what it is then.

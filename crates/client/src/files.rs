@@ -3,9 +3,9 @@
 use crate::Error;
 use crate::session::Client;
 use isonomia_proto::PATH_LEN_MAX;
-use isonomia_proto::fs::{Attr, Capability, DirEntry, FsStat, Layout, Timestamp};
+use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layout, Timestamp};
 use isonomia_proto::hint::OpenHint;
-use isonomia_proto::request::{INO_LEN, Op, OpenReply, ReplyHeader, RequestHeader, flag, space, valid};
+use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, OpenReply, ReplyHeader, RequestHeader, flag, space, valid};
 use isonomia_units::Ino;
 use rustix::io::Errno;
 use zerocopy::FromBytes;
@@ -240,11 +240,20 @@ impl Client {
         Ok(self.with_paths(request, b"", b"", &mut [])?.value)
     }
 
-    /// Puts data (and with `data_only` unset all attributes) on stable storage.
+    /// Puts data (and with `data_only` unset all attributes) on stable storage: on one of the file's targets after the
+    /// other.
     pub fn sync(&self, file: &OpenFile, data_only: bool) -> Result<(), Error> {
         let mut request = RequestHeader::with_capability(Op::Fsync, &file.capability);
         request.flags = if data_only { flag::DATA_ONLY } else { 0 };
-        self.without_reply(request, b"", b"")
+        let (last, before) = match file.layout.targets.split_last() {
+            Some((last, before)) if file.attr.kind() == FileKind::Regular => (last.0, before),
+            _ => (NO_TARGET, &[][..]),
+        };
+        for target in before {
+            let flags = request.flags | flag::CONTINUED;
+            self.without_reply(RequestHeader { target: target.0, flags, ..request }, b"", b"")?;
+        }
+        self.without_reply(RequestHeader { target: last, ..request }, b"", b"")
     }
 
     /// Creates a directory.

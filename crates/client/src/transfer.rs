@@ -108,6 +108,7 @@ impl Client {
         let len = data.len().min(u32::MAX as usize);
         let mut request = RequestHeader::with_capability(Op::ReserveAppend, &file.capability);
         request.len = len as u32;
+        request.target = file.layout.locate(0).0.0;
         let offset = self.transact(request, [b"", b""], &mut [])?.value;
         Ok((offset, self.transfer(file, offset, Side::Write(&data[..len], Purpose::Plain))?))
     }

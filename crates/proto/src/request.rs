@@ -11,6 +11,8 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 
 /// Bytes of an inode's number in an [`Op::ReleaseMany`].
 pub const INO_LEN: usize = size_of::<u64>();
+/// [`RequestHeader::target`] of an [`Op::Fsync`] of what has no data: a directory, or a name of something else.
+pub const NO_TARGET: u16 = u16::MAX;
 /// First field of every request on the wire.
 pub const REQUEST_MAGIC: u32 = u32::from_le_bytes(*b"iso1");
 
@@ -65,7 +67,9 @@ ops! {
     /// With [`flag::WRITE_BACK`] it writes only if the session of number `ino2` (see [`mapping`](crate::mapping)) has the
     /// inode's writable shared mapping when the request's turn has come: EIO if another has it, EAGAIN if nobody has.
     Write = 7,
-    /// Puts the inode's data and attributes on stable storage.
+    /// Puts the inode's data on `target` and its attributes on stable storage, on the strength of a capability to read or
+    /// write; with [`flag::CONTINUED`] only the data, because a request for another target of the file follows. What has
+    /// no data names [`NO_TARGET`].
     Fsync = 8,
     /// Creates a directory. Reply: [`Attr`].
     Mkdir = 9,
@@ -90,7 +94,8 @@ ops! {
     Access = 18,
     /// Reply: [`crate::fs::FsStat`].
     StatFs = 19,
-    /// Reserves `len` bytes at the end of the file for a striped append; `value` is their offset.
+    /// Reserves `len` bytes at the end of the file for a striped append; `value` is their offset. `target` is any of the
+    /// file's.
     ReserveAppend = 20,
     /// Path of the directory `ino` from the root. Reply: the path.
     PathOf = 21,
@@ -153,7 +158,8 @@ pub mod flag {
     pub const NO_REPLACE: u16 = 64;
     /// Rename: exchange both names.
     pub const EXCHANGE: u16 = 128;
-    /// A later part of a transfer that the client had to split: the per-operation cost was charged with the first.
+    /// A later part of a transfer that the client had to split: the per-operation cost was charged with the first. Of an
+    /// [`Op::Fsync`](super::Op::Fsync): another one follows.
     pub const CONTINUED: u16 = 256;
     /// Open without access to the data (`O_PATH`): only the inode's identity is asked for.
     pub const PATH_ONLY: u16 = 512;
@@ -271,7 +277,8 @@ pub struct RequestHeader {
     pub path2_len: u16,
     /// The server that is addressed.
     pub server: u16,
-    /// The target of a read, write, or sync.
+    /// The target of a read, write, sync, or reservation: where the file's layout puts all of the bytes, or ESTALE. An
+    /// append of one request is for files with one target.
     pub target: u16,
     /// The open file (drawn by the client), or whom the process speaks for when it locks.
     pub owner: u64,

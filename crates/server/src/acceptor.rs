@@ -428,15 +428,15 @@ impl Acceptor {
             Err(reason) => return self.turn_away(&pending.socket, &pending.peer, &reason),
         };
         self.next_id += 1;
-        let process_key = (admission.credentials.uid, hello.client);
+        let session_key = (admission.credentials.uid, hello.client);
         let connection = Arc::new(Connection {
             id: self.next_id,
             socket: pending.socket,
             credentials: admission.credentials,
             may_ask_for_others: admission.may_ask_for_others,
             job,
-            process: self.core.join_process(process_key),
-            process_key,
+            session: self.core.sessions.join(session_key),
+            session_key,
             way,
             place,
             is_closed: AtomicBool::new(false),

@@ -1,31 +1,18 @@
 //! One client connection, as the workers see it.
 
-use crate::departed::References;
 use crate::identity::Credentials;
 use crate::jobs::Job;
+use crate::sessions::{Session, SessionKey};
 use crate::stream::StreamState;
 use crate::usage::Place;
 use isonomia_proto::request::{Op, RequestHeader, flag};
 use isonomia_transport::region::ServerRegion;
-use isonomia_units::Ino;
 use rustix::fd::OwnedFd;
-use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Bytes of one transfer that are charged the cost of one operation, however many requests carry them.
 const CONTINUED_LEN_MAX: u64 = 1 << 20;
-
-/// A client process: what its connections have in common.
-#[derive(Debug)]
-pub struct ClientProcess {
-    /// Open connections.
-    pub connections: AtomicUsize,
-    /// It executes another program, which takes over.
-    pub hands_over: AtomicBool,
-    /// References that it holds, by inode and number of the open file, and how many of each.
-    references: Mutex<HashMap<(Ino, u64), u64>>,
-}
 
 /// One connection.
 #[derive(Debug)]
@@ -40,10 +27,10 @@ pub struct Connection {
     pub may_ask_for_others: bool,
     /// For sharing.
     pub job: Arc<Job>,
-    /// The process it belongs to, and that process's key among all.
-    pub process: Arc<ClientProcess>,
-    /// See [`ClientProcess`].
-    pub process_key: (u32, u64),
+    /// The session of its process, and that session's key.
+    pub session: Arc<Session>,
+    /// See [`Session`].
+    pub session_key: SessionKey,
     /// How requests travel.
     pub way: Way,
     /// Its place among those of its user, given back with the last reference to this.
@@ -121,52 +108,10 @@ impl Connection {
     }
 }
 
-impl ClientProcess {
-    /// A process without connections.
-    pub fn new() -> Self {
-        Self {
-            connections: AtomicUsize::new(0),
-            hands_over: AtomicBool::new(false),
-            references: Mutex::new(HashMap::new()),
-        }
-    }
-
-    fn references(&self) -> MutexGuard<'_, HashMap<(Ino, u64), u64>> {
-        self.references.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// One more reference to `ino` as the open file `number`.
-    pub fn hold(&self, ino: Ino, number: u64) {
-        *self.references().entry((ino, number)).or_insert(0) += 1;
-    }
-
-    /// One reference less; false if there was none.
-    pub fn release(&self, ino: Ino, number: u64) -> bool {
-        let mut references = self.references();
-        match references.get_mut(&(ino, number)) {
-            Some(1) => references.remove(&(ino, number)).is_some(),
-            Some(count) => {
-                *count -= 1;
-                true
-            }
-            None => false,
-        }
-    }
-
-    /// Whether it has the open file `number` of `ino`.
-    pub fn holds(&self, ino: Ino, number: u64) -> bool {
-        self.references().contains_key(&(ino, number))
-    }
-
-    /// Gives up everything: each open file as often as it was held.
-    pub fn release_all(&self) -> References {
-        self.references().drain().collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isonomia_units::Ino;
 
     #[test]
     fn only_adjacent_parts_of_one_mebibyte_are_charged_once() {
@@ -182,19 +127,5 @@ mod tests {
         assert!(!turn.is_continued(Op::Write, &part(1024 << 10, flag::CONTINUED)), "a second mebibyte");
         assert!(!turn.is_continued(Op::Write, &part(0, flag::CONTINUED)), "not adjacent");
         assert!(!turn.is_continued(Op::Read, &part(512 << 10, flag::CONTINUED)), "another operation");
-    }
-
-    #[test]
-    fn references_are_counted() {
-        let process = ClientProcess::new();
-        process.hold(Ino(5), 1);
-        process.hold(Ino(5), 1);
-        assert!(process.release(Ino(5), 1) && !process.release(Ino(5), 2));
-        process.hold(Ino(6), 2);
-        assert!(process.holds(Ino(5), 1) && !process.holds(Ino(5), 2));
-        let mut left = process.release_all();
-        left.sort();
-        assert_eq!(left, [((Ino(5), 1), 1), ((Ino(6), 2), 1)]);
-        assert!(!process.release(Ino(5), 1));
     }
 }

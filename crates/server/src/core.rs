@@ -1,17 +1,18 @@
 //! What all threads of a server share: the store, the targets, the connections; and the way of a request through
 //! them: taken in, queued at its target, served when its turn has come, answered.
 
-use crate::connection::{ClientProcess, Connection, Turn as Progress, Way};
+use crate::connection::{Connection, Turn as Progress, Way};
 use crate::departed::Departed;
 use crate::intake::{BELL, Intake};
 use crate::jobs::{Job, Jobs, Served as Account};
 use crate::locks::Locks;
 use crate::mappings::Mappings;
 use crate::rejections::{Rejection, Rejections};
+use crate::sessions::Sessions;
 use crate::stream::{self, Moved, Stalled, StreamEnd, StreamState};
 use crate::target::{Pending, Policy, Served, Target, Work};
 use crate::{clock, execute, mapping};
-use isonomia_proto::request::{BadRequest, Op, ReplyHeader, RequestHeader};
+use isonomia_proto::request::{BadRequest, NO_TARGET, Op, ReplyHeader, RequestHeader};
 use isonomia_proto::{PAYLOAD_LEN_MAX, XATTR_LIST_LEN_MAX, XATTR_VALUE_LEN_MAX};
 use isonomia_store::Store;
 use isonomia_transport::region::SLOT_LEN;
@@ -55,8 +56,8 @@ pub struct Core {
     pub epoll: OwnedFd,
     bell: OwnedFd,
     connections: RwLock<HashMap<u64, Arc<Connection>>>,
-    /// Client processes, by user and number.
-    pub processes: Mutex<HashMap<(u32, u64), Arc<ClientProcess>>>,
+    /// Client processes, and what they hold.
+    pub sessions: Sessions,
     /// What executing processes left to their next programs.
     pub departed: Departed,
     /// Who has locked what.
@@ -98,7 +99,7 @@ impl Core {
             epoll: poll,
             bell,
             connections: RwLock::default(),
-            processes: Mutex::default(),
+            sessions: Sessions::default(),
             departed: Departed::default(),
             locks: Locks::default(),
             mappings: Mappings::new(clock::wall_number(), clock::now()),
@@ -112,6 +113,11 @@ impl Core {
             refused_total: AtomicU64::new(0),
             rejections: Rejections::default(),
         })
+    }
+
+    /// Targets for data: all but the metadata service.
+    pub fn data_targets(&self) -> usize {
+        self.targets.len() - 1
     }
 
     /// Wakes one sleeping worker.
@@ -171,7 +177,7 @@ impl Core {
         for target in &self.targets {
             target.cancel(now, connection.id);
         }
-        self.leave_process(connection.process_key);
+        self.leave_session(connection.session_key);
         self.jobs.leave(&connection.job, now);
     }
 
@@ -224,6 +230,7 @@ impl Core {
 
     fn target_of(&self, op: Op, header: &RequestHeader) -> Option<&Target> {
         match op {
+            Op::Fsync if header.target == NO_TARGET => self.targets.first(),
             op if is_for_data(op) => {
                 let wanted = TargetId(header.target);
                 self.targets.iter().find(|t| t.id == Some(wanted))
@@ -284,7 +291,7 @@ impl Core {
                 }
                 let mut small = [0; size_of::<u64>()];
                 let (reply, payload) = match pending.op {
-                    Op::Read => (execute::read(&self.store, header, &mut scratch[..SLOT_LEN]), &scratch[..]),
+                    Op::Read => (execute::read(self, header, &mut scratch[..SLOT_LEN]), &scratch[..]),
                     Op::Write => {
                         let payload = &mut scratch[..(header.len as usize).min(SLOT_LEN)];
                         buffer.copy_to(payload);
@@ -308,7 +315,7 @@ impl Core {
         let connection = work.pending.connection.clone();
         if op != Op::Write {
             let reply = match op {
-                Op::Read => execute::read(&self.store, &header, scratch),
+                Op::Read => execute::read(self, &header, scratch),
                 _ => {
                     let room = &mut scratch[..REPLY_LEN_MAX];
                     execute::serve(self, &connection, &header, op, &work.pending.names, room)

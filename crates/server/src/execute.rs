@@ -3,10 +3,11 @@
 use crate::clock;
 use crate::connection::Connection;
 use crate::core::Core;
+use crate::refusal::Refusal;
 use crate::{lock, mapping};
 use isonomia_proto::fs::{Attr, Capability, Layout, access};
 use isonomia_proto::hint::OpenHint;
-use isonomia_proto::request::{INO_LEN, Op, OpenReply, ReplyHeader, RequestHeader, flag, space, valid};
+use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, OpenReply, ReplyHeader, RequestHeader, flag, space, valid};
 use isonomia_store::{
     Caller, Extent, OpenHow, RenameHow, SetAttr, SpaceChange, Store, StoreError, TimeChange, XattrHow,
 };
@@ -66,10 +67,12 @@ pub fn serve(
 }
 
 /// Serves a read into `room`.
-pub fn read(store: &Store, header: &RequestHeader, room: &mut [u8]) -> ReplyHeader {
+pub fn read(core: &Core, header: &RequestHeader, room: &mut [u8]) -> ReplyHeader {
+    let store = &core.store;
     let mut reply = Reply::new(room);
     let outcome = (|| {
         verify(store, header, access::READ)?;
+        check_place(core, header)?;
         let room = reply.room.get_mut(..header.len as usize).ok_or(StoreError::Invalid)?;
         reply.len = store.read(Ino(header.ino), header.offset, room)?;
         Ok(())
@@ -88,6 +91,7 @@ pub fn write(core: &Core, header: &RequestHeader, payload: &[u8], room: &mut [u8
     };
     let outcome = (|| {
         verify(store, header, access::WRITE)?;
+        check_place(core, header)?;
         let ino = Ino(header.ino);
         if header.flags & flag::APPEND == 0 {
             reply.value = store.write(ino, header.offset, payload, clock::wall())? as u64;
@@ -95,7 +99,7 @@ pub fn write(core: &Core, header: &RequestHeader, payload: &[u8], room: &mut [u8
         }
         let (offset, written) = store.append(ino, payload, clock::wall())?;
         reply.value = offset;
-        reply.put(&(written as u64).to_le_bytes())
+        Ok(reply.put(&(written as u64).to_le_bytes())?)
     })();
     finish(header, Op::Write, outcome, reply)
 }
@@ -104,14 +108,29 @@ fn verify(store: &Store, header: &RequestHeader, needed: u32) -> Result<(), Stor
     store.verify_access(&header.capability(), needed)
 }
 
+/// Checks that the target in a request for data, by which it was queued and charged, is where the data lie. A server
+/// with one target for data has nothing to look up: its number was checked when the request was queued.
+fn check_place(core: &Core, header: &RequestHeader) -> Result<(), StoreError> {
+    if core.data_targets() == 1 {
+        return Ok(());
+    }
+    let (ino, target) = (Ino(header.ino), TargetId(header.target));
+    if header.flags & flag::APPEND != 0 {
+        // Where the end is nobody knows yet.
+        return core.store.check_only_target(ino, target);
+    }
+    core.store.check_target(ino, target, header.offset, u64::from(header.len))
+}
+
 /// The edge at which an error becomes an errno. An error that is the storage's fault is told in the log.
-fn finish(header: &RequestHeader, op: Op, outcome: Result<(), StoreError>, mut reply: Reply<'_>) -> ReplyHeader {
-    let error = match outcome {
+fn finish(header: &RequestHeader, op: Op, outcome: Result<(), Refusal>, mut reply: Reply<'_>) -> ReplyHeader {
+    let refusal = match outcome {
         Ok(()) => return ReplyHeader::ok(header.seq, reply.value, reply.len),
-        Err(error) => error,
+        Err(refusal) => refusal,
     };
     reply.len = 0;
-    if let StoreError::Outside(path) = &error {
+    let Refusal::Store(error) = &refusal else { return ReplyHeader::error(header.seq, refusal.errno()) };
+    if let StoreError::Outside(path) = error {
         if reply.put(path).is_err() {
             return ReplyHeader::error(header.seq, StoreError::NameTooLong.errno());
         }
@@ -128,7 +147,7 @@ fn operate(
     op: Op,
     names: &[u8],
     reply: &mut Reply<'_>,
-) -> Result<(), StoreError> {
+) -> Result<(), Refusal> {
     let store = &core.store;
     let credentials = &connection.credentials;
     let caller = &Caller { uid: credentials.uid, gid: credentials.gid, groups: &credentials.groups };
@@ -148,83 +167,101 @@ fn operate(
         Op::Mknod => store.mknod(caller, at, path, header.mode, header.offset, now)?,
         Op::Link => store.link(caller, at, path, follow, at2, path2, now)?,
         Op::Symlink => store.symlink(caller, path, at2, path2, now)?,
-        Op::Open => return open(store, connection, caller, header, path, reply),
-        Op::Release => return core.release(connection, at, header.owner),
+        Op::Open => return open(core, connection, caller, header, path, reply),
+        Op::Release => return Ok(core.release(connection, at, header.owner)?),
         Op::ReleaseMany => {
             let (numbers, rest) = path.as_chunks::<INO_LEN>();
             let released = numbers.iter().map(|ino| core.release(connection, Ino(u64::from_le_bytes(*ino)), 0));
             // One that fails keeps none of the others.
             let failed = released.filter_map(Result::err).last();
-            return if rest.is_empty() { failed.map_or(Ok(()), Err) } else { Err(StoreError::Invalid) };
+            let outcome = if rest.is_empty() { failed.map_or(Ok(()), Err) } else { Err(StoreError::Invalid) };
+            return Ok(outcome?);
         }
         Op::Adopt => {
             store.verify(&header.capability())?;
             store.hold(at)?;
-            connection.process.hold(at, header.owner);
-            return Ok(());
+            return core.hold(connection, at, header.owner);
         }
         Op::HandOver => {
-            connection.process.hands_over.store(true, Ordering::Relaxed);
+            connection.session.hands_over.store(true, Ordering::Relaxed);
             return Ok(());
         }
-        Op::Fsync => {
-            store.verify(&header.capability())?;
-            return store.fsync(at, header.flags & flag::DATA_ONLY != 0);
-        }
-        Op::Rmdir => return store.rmdir(caller, at, path, now),
-        Op::Unlink => return store.unlink(caller, at, path, now),
-        Op::Rename => return store.rename(caller, at, path, at2, path2, rename_how(header)?, now),
-        Op::Readlink => return reply.put(&store.readlink(caller, at, path)?),
+        Op::Fsync => return Ok(sync(core, header)?),
+        Op::Rmdir => return Ok(store.rmdir(caller, at, path, now)?),
+        Op::Unlink => return Ok(store.unlink(caller, at, path, now)?),
+        Op::Rename => return Ok(store.rename(caller, at, path, at2, path2, rename_how(header)?, now)?),
+        Op::Readlink => return Ok(reply.put(&store.readlink(caller, at, path)?)?),
         Op::ReadDir => {
             let bytes_max = (header.len as usize).min(reply.room.len());
             let mut bytes = Vec::new();
-            let root = Caller { uid: 0, gid: 0, groups: &[] };
             // Whoever opened it had the permission then.
-            let caller = if header.mac == 0 { caller } else { verify(store, header, access::READ).map(|()| &root)? };
+            let caller = match header.mac {
+                0 => caller,
+                _ => verify(store, header, access::READ).map(|()| &Caller::ROOT)?,
+            };
             store.read_dir(caller, at, header.offset, bytes_max)?.iter().for_each(|e| e.encode(&mut bytes));
-            return reply.put(&bytes);
+            return Ok(reply.put(&bytes)?);
         }
-        Op::Access => return store.access(caller, at, path, header.access),
-        Op::StatFs => return reply.put(store.stat_fs()?.as_bytes()),
+        Op::Access => return Ok(store.access(caller, at, path, header.access)?),
+        Op::StatFs => return Ok(reply.put(store.stat_fs()?.as_bytes())?),
         Op::ReserveAppend => {
             verify(store, header, access::WRITE)?;
+            store.check_some_target(at, TargetId(header.target))?;
             reply.value = store.reserve_append(at, u64::from(header.len), now)?;
             return Ok(());
         }
         Op::Fallocate => {
             verify(store, header, access::WRITE)?;
-            return store.change_space(at, header.offset, header.ino2, space_change(header)?, now);
+            check_place(core, header)?;
+            return Ok(store.change_space(at, header.offset, header.ino2, space_change(header)?, now)?);
         }
         Op::SeekData | Op::SeekHole => {
-            verify(store, header, 0)?;
+            store.verify_opened(&header.capability())?;
+            check_place(core, header)?;
             let what = if op == Op::SeekData { Extent::Data } else { Extent::Hole };
             reply.value = store.seek(at, header.offset, what)?;
             return Ok(());
         }
-        Op::PathOf => return reply.put(&store.path_of(at)?),
+        Op::PathOf => return Ok(reply.put(&store.path_of(at)?)?),
         Op::GetXattr => {
             let put = |value: &[u8]| reply.put_if_wanted(value, header.len);
-            return store.get_xattr(caller, at, path, follow, path2, put)?;
+            return Ok(store.get_xattr(caller, at, path, follow, path2, put)??);
         }
-        Op::ListXattrs => return reply.put_if_wanted(&store.list_xattrs(caller, at, path, follow)?, header.len),
-        Op::SetXattr => return store.set_xattr(caller, at, path, follow, path2, value, xattr_how(header), now),
-        Op::RemoveXattr => return store.remove_xattr(caller, at, path, follow, path2, now),
+        Op::ListXattrs => {
+            return Ok(reply.put_if_wanted(&store.list_xattrs(caller, at, path, follow)?, header.len)?);
+        }
+        Op::SetXattr => {
+            return Ok(store.set_xattr(caller, at, path, follow, path2, value, xattr_how(header), now)?);
+        }
+        Op::RemoveXattr => return Ok(store.remove_xattr(caller, at, path, follow, path2, now)?),
         // These have their own functions.
         Op::Read | Op::Write | Op::Lock | Op::TakeMapping | Op::GiveMapping | Op::AwaitMappings => {
-            return Err(StoreError::Invalid);
+            return Err(StoreError::Invalid.into());
         }
     };
-    reply.put(attr.as_bytes())
+    Ok(reply.put(attr.as_bytes())?)
+}
+
+/// Of a file with several targets a client syncs one after the other; with the last come its attributes and its name.
+fn sync(core: &Core, header: &RequestHeader) -> Result<(), StoreError> {
+    let (store, ino) = (&core.store, Ino(header.ino));
+    store.verify_opened(&header.capability())?;
+    let target = (header.target != NO_TARGET).then_some(TargetId(header.target));
+    store.fsync_target(ino, target)?;
+    if header.flags & flag::CONTINUED != 0 {
+        return Ok(());
+    }
+    store.fsync_attributes(ino, header.flags & flag::DATA_ONLY != 0)
 }
 
 fn open(
-    store: &Store,
+    core: &Core,
     connection: &Connection,
     caller: &Caller<'_>,
     header: &RequestHeader,
     path: &[u8],
     reply: &mut Reply<'_>,
-) -> Result<(), StoreError> {
+) -> Result<(), Refusal> {
     let has = |bit| header.flags & bit != 0;
     // Anybody else who reads a file can keep what is in it.
     let execute = if connection.may_ask_for_others { access::EXECUTE } else { 0 };
@@ -240,8 +277,8 @@ fn open(
         path_only: has(flag::PATH_ONLY),
         mode: header.mode,
     };
-    let opened = store.open_file(caller, Ino(header.ino), path, &how, clock::wall())?;
-    connection.process.hold(opened.ino, header.owner);
+    let opened = core.store.open_file(caller, Ino(header.ino), path, &how, clock::wall())?;
+    core.hold(connection, opened.ino, header.owner)?;
     if opened.created
         && let Some(hint) = OpenHint::read(header)
     {
@@ -259,7 +296,7 @@ fn open(
         // What is no regular file has no bytes on targets; clients expect some layout all the same.
         None => Layout { stripe_bytes: Layout::STRIPE_ALIGN_BYTES, targets: vec![TargetId(0)] }.encode(&mut layout),
     }
-    reply.put(&layout)
+    Ok(reply.put(&layout)?)
 }
 
 fn change(header: &RequestHeader) -> SetAttr {

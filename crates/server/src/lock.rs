@@ -4,6 +4,7 @@ use crate::clock;
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::locks::{Denied, Family, Lock, Owner, Span};
+use isonomia_proto::fs::access;
 use isonomia_proto::request::{LockReply, ReplyHeader, RequestHeader, lock};
 use isonomia_units::Ino;
 use rustix::io::Errno;
@@ -22,34 +23,51 @@ pub fn serve(core: &Core, connection: &Connection, header: &RequestHeader, room:
 }
 
 fn operate(core: &Core, connection: &Connection, header: &RequestHeader) -> Result<Option<LockReply>, u32> {
-    core.store.verify(&header.capability()).map_err(|error| error.errno())?;
     let has = |bit| header.valid & bit != 0;
-    let (uid, client) = connection.process_key;
+    let (uid, client) = connection.session_key;
     let owner = if has(lock::OPEN_FILE) {
         Owner::File(header.owner)
     } else {
         Owner::Process { uid, client, owner: header.owner }
     };
-    let ino = Ino(header.ino);
+    let (capability, ino) = (header.capability(), Ino(header.ino));
+    let gives_up = !has(lock::SHARED) && !has(lock::EXCLUSIVE) && !has(lock::TEST);
+    let is_allowed = match has(lock::EXCLUSIVE) {
+        // What one has locked one may give up, and an open file allows all of it.
+        _ if gives_up => core.store.verify(&capability),
+        // As on Linux: who asks only, and who locks files as a whole, needs any access but none.
+        _ if has(lock::TEST) || has(lock::WHOLE) => core.store.verify_opened(&capability),
+        true => core.store.verify_access(&capability, access::WRITE),
+        false => core.store.verify_access(&capability, access::READ),
+    };
+    is_allowed.map_err(|error| error.errno())?;
     let family = if has(lock::WHOLE) { Family::Whole } else { Family::Ranges };
     let last = match header.ino2 {
         0 => u64::MAX,
         len => header.offset.checked_add(len - 1).ok_or(number(Errno::OVERFLOW))?,
     };
     let span = if has(lock::WHOLE) { Span::ALL } else { Span { start: header.offset, last } };
-    let wanted = Lock { owner, span, is_exclusive: has(lock::EXCLUSIVE), pid: header.uid };
+    let wanted =
+        Lock { owner, span, is_exclusive: has(lock::EXCLUSIVE), user: connection.credentials.uid, pid: header.uid };
     if has(lock::TEST) {
         return Ok(Some(core.locks.conflict(ino, family, &wanted).map(told).unwrap_or_default()));
     }
-    if !has(lock::SHARED) && !has(lock::EXCLUSIVE) {
+    if gives_up {
         core.locks.release(ino, family, owner, span);
         return Ok(None);
     }
     // The lock goes with the last process that has the open file, so this one must have it.
-    if has(lock::OPEN_FILE) && !connection.process.holds(ino, header.owner) {
+    if has(lock::OPEN_FILE) && !connection.session.holds(ino, header.owner) {
         return Err(number(Errno::STALE));
     }
-    match core.locks.acquire(ino, family, wanted, has(lock::WAITS), clock::now()) {
+    let acquired = core.locks.acquire(ino, family, wanted, has(lock::WAITS), clock::now());
+    // Whoever ends meanwhile may have given up its locks before this one was there.
+    match owner {
+        Owner::Process { .. } if connection.session.has_ended() => core.locks.release_owners(|other| other == owner),
+        Owner::File(number) if !connection.session.holds(ino, number) => core.file_closed(ino, number),
+        _ => {}
+    }
+    match acquired {
         Ok(()) => Ok(None),
         Err(Denied::Held) => Err(number(Errno::AGAIN)),
         Err(Denied::Deadlock) => Err(number(Errno::DEADLK)),

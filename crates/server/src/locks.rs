@@ -4,6 +4,8 @@
 //! the same bytes. Nothing waits here: who cannot have a lock is told so and asks again; while it asks, the table
 //! knows whom it waits for, so that a circle of waiting owners is found.
 //!
+//! Every limit is for one user, so that nobody is refused a lock because others have too many.
+//!
 //! Sans I/O: time is passed in. A request costs O(locks of the file).
 
 use isonomia_units::{Ino, Nanos};
@@ -11,10 +13,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Locks on one file at most.
-const LOCKS_PER_FILE_MAX: usize = 16_384;
-/// Locks at most.
-const LOCKS_MAX: usize = 1 << 20;
+/// Locks of one user on one file at most.
+pub const LOCKS_PER_FILE_MAX: usize = 16_384;
+/// Locks of one user at most.
+pub const LOCKS_PER_USER_MAX: usize = 65_536;
+/// Owners of one user that wait at once, at most.
+pub const WAITING_PER_USER_MAX: usize = 4_096;
 /// A waiting owner that has not asked for this long has given up.
 const WAITS_FOR: Nanos = Nanos::from_secs(1);
 /// Owners on one way through who waits for whom.
@@ -72,6 +76,8 @@ pub struct Lock {
     pub span: Span,
     /// Whether it excludes shared ones, too.
     pub is_exclusive: bool,
+    /// The user for whom it is counted.
+    pub user: u32,
     /// Number of the process on its own host, for who asks.
     pub pid: u32,
 }
@@ -83,7 +89,7 @@ pub enum Denied {
     Held,
     /// Waiting for it would be waiting for oneself.
     Deadlock,
-    /// There are too many.
+    /// The user has too many.
     TooMany,
 }
 
@@ -98,9 +104,20 @@ pub struct Locks {
 #[derive(Debug, Default)]
 struct Table {
     files: HashMap<(Ino, Family), Vec<Lock>>,
-    /// For whom an owner waits, and when it last asked.
-    waiting: HashMap<Owner, (Owner, Nanos)>,
-    count: usize,
+    waiting: HashMap<Owner, Waiter>,
+    /// How many locks each user has that has any.
+    users: HashMap<u32, usize>,
+}
+
+/// An owner that waits.
+#[derive(Debug)]
+struct Waiter {
+    /// For whom.
+    for_whom: Owner,
+    /// The user for whom it is counted.
+    user: u32,
+    /// When it last asked.
+    asked: Nanos,
 }
 
 impl Locks {
@@ -111,7 +128,7 @@ impl Locks {
     fn change<T>(&self, change: impl FnOnce(&mut Table) -> T) -> T {
         let mut table = self.table();
         let result = change(&mut table);
-        self.count.store(table.count, Ordering::Relaxed);
+        self.count.store(table.users.values().sum(), Ordering::Relaxed);
         result
     }
 
@@ -122,17 +139,24 @@ impl Locks {
                 if !waits {
                     return Err(Denied::Held);
                 }
-                table.waiting.retain(|_, (_, asked)| now.since(*asked) < WAITS_FOR);
+                table.waiting.retain(|_, waiter| now.since(waiter.asked) < WAITS_FOR);
                 if table.leads_to(other.owner, lock.owner) {
                     table.waiting.remove(&lock.owner);
                     return Err(Denied::Deadlock);
                 }
-                table.waiting.insert(lock.owner, (other.owner, now));
+                let others = table.waiting.iter().filter(|(owner, w)| w.user == lock.user && **owner != lock.owner);
+                if others.count() >= WAITING_PER_USER_MAX {
+                    return Err(Denied::TooMany);
+                }
+                let waiter = Waiter { for_whom: other.owner, user: lock.user, asked: now };
+                table.waiting.insert(lock.owner, waiter);
                 return Err(Denied::Held);
             }
             table.waiting.remove(&lock.owner);
-            let held = table.files.get(&(ino, family)).map_or(0, Vec::len);
-            if held >= LOCKS_PER_FILE_MAX || table.count >= LOCKS_MAX {
+            let of_file = table.files.get(&(ino, family)).map_or(&[][..], |locks| locks);
+            let held = of_file.iter().filter(|held| held.user == lock.user).count();
+            let of_user = table.users.get(&lock.user).copied().unwrap_or(0);
+            if held >= LOCKS_PER_FILE_MAX || of_user >= LOCKS_PER_USER_MAX {
                 return Err(Denied::TooMany);
             }
             table.replace(ino, family, lock.owner, lock.span, Some(lock));
@@ -166,7 +190,10 @@ impl Locks {
                 !locks.is_empty()
             });
             table.waiting.retain(|owner, _| !is_gone(*owner));
-            table.count = table.files.values().map(Vec::len).sum();
+            table.users.clear();
+            for lock in table.files.values().flatten() {
+                *table.users.entry(lock.user).or_insert(0) += 1;
+            }
         });
     }
 
@@ -198,7 +225,7 @@ impl Table {
                 return true;
             }
             match self.waiting.get(&at) {
-                Some((next, _)) => at = *next,
+                Some(waiter) => at = waiter.for_whom,
                 None => return false,
             }
         }
@@ -207,9 +234,15 @@ impl Table {
 
     /// Cuts `span` out of what `owner` holds, and puts `new` there.
     fn replace(&mut self, ino: Ino, family: Family, owner: Owner, span: Span, new: Option<Lock>) {
-        let locks = self.files.entry((ino, family)).or_default();
-        self.count -= locks.len();
+        let Self { files, users, .. } = self;
+        let locks = files.entry((ino, family)).or_default();
         let (mut own, mut kept): (Vec<Lock>, Vec<Lock>) = locks.drain(..).partition(|lock| lock.owner == owner);
+        for lock in &own {
+            match users.get_mut(&lock.user) {
+                Some(count) if *count > 1 => *count -= 1,
+                _ => drop(users.remove(&lock.user)),
+            }
+        }
         let mut rest = Vec::with_capacity(own.len() + 2);
         for lock in own.drain(..) {
             if !lock.span.meets(span) {
@@ -230,17 +263,19 @@ impl Table {
                 // Neighbours of one owner and kind are one lock.
                 Some(before)
                     if before.owner == owner
-                        && before.is_exclusive == lock.is_exclusive
+                        && (before.is_exclusive, before.user) == (lock.is_exclusive, lock.user)
                         && before.span.last.checked_add(1) == Some(lock.span.start) =>
                 {
                     before.span.last = lock.span.last;
                 }
-                _ => kept.push(lock),
+                _ => {
+                    *users.entry(lock.user).or_insert(0) += 1;
+                    kept.push(lock);
+                }
             }
         }
-        self.count += kept.len();
         if kept.is_empty() {
-            self.files.remove(&(ino, family));
+            files.remove(&(ino, family));
         } else {
             *locks = kept;
         }
@@ -255,7 +290,7 @@ mod tests {
     const INO: Ino = Ino(9);
 
     fn lock(owner: u64, start: u64, last: u64, is_exclusive: bool) -> Lock {
-        Lock { owner: Owner::File(owner), span: Span { start, last }, is_exclusive, pid: owner as u32 }
+        Lock { owner: Owner::File(owner), span: Span { start, last }, is_exclusive, user: 7, pid: owner as u32 }
     }
 
     fn acquire(locks: &Locks, lock: Lock) -> Result<(), Denied> {
@@ -304,7 +339,47 @@ mod tests {
         assert!(!locks.holds(INO, process) && locks.holds(INO, Owner::File(2)));
         locks.release_owners(|_| true);
         assert_eq!(locks.count.load(Ordering::Relaxed), 0);
-        assert!(locks.table().files.is_empty());
+        assert!(locks.table().files.is_empty() && locks.table().users.is_empty());
+    }
+
+    #[test]
+    fn the_locks_of_one_user_cost_nobody_else_any() {
+        let locks = Locks::default();
+        let of = |user, byte| Lock { user, ..lock(u64::from(user), byte, byte, false) };
+        for file in 0..(LOCKS_PER_USER_MAX / LOCKS_PER_FILE_MAX) as u64 {
+            let take = |byte| locks.acquire(Ino(file), Family::Ranges, of(1, byte), false, Nanos::ZERO);
+            (0..LOCKS_PER_FILE_MAX as u64).for_each(|n| {
+                // The whole table at once: what is tested is the limit, not the way to it.
+                locks.change(|table| {
+                    table.files.entry((Ino(file), Family::Ranges)).or_default().push(of(1, 2 * n));
+                    *table.users.entry(1).or_insert(0) += 1;
+                });
+            });
+            assert_eq!(take(1 << 40), Err(Denied::TooMany), "of file {file}");
+            locks.acquire(Ino(file), Family::Ranges, of(2, 1 << 40), false, Nanos::ZERO).unwrap();
+        }
+        let elsewhere = Ino(1 << 20);
+        let take = |user| locks.acquire(elsewhere, Family::Ranges, of(user, 0), false, Nanos::ZERO);
+        assert_eq!(take(1), Err(Denied::TooMany));
+        take(2).unwrap();
+        locks.release(Ino(0), Family::Ranges, Owner::File(1), Span { start: 0, last: 0 });
+        take(1).unwrap();
+    }
+
+    #[test]
+    fn the_waiting_of_one_user_cost_nobody_else_their_wait() {
+        let locks = Locks::default();
+        acquire(&locks, lock(0, 0, 0, true)).unwrap();
+        let wait = |user, owner| {
+            let lock = Lock { user, ..lock(owner, 0, 0, true) };
+            locks.acquire(INO, Family::Ranges, lock, true, Nanos::ZERO)
+        };
+        for owner in 0..WAITING_PER_USER_MAX as u64 {
+            assert_eq!(wait(1, 10 + owner), Err(Denied::Held));
+        }
+        assert_eq!(wait(1, 5), Err(Denied::TooMany));
+        assert_eq!(wait(1, 10), Err(Denied::Held), "who waits already goes on");
+        assert_eq!(wait(2, 6), Err(Denied::Held));
     }
 
     /// What each byte is held as: by owner, 0 not at all, 1 shared, 2 exclusive.
@@ -334,7 +409,7 @@ mod tests {
                 }
                 let table = locks.table();
                 let held = table.files.get(&(INO, Family::Ranges)).cloned().unwrap_or_default();
-                prop_assert_eq!(held.len(), table.count);
+                prop_assert_eq!(held.len(), table.users.values().sum::<usize>());
                 for (owner, row) in bytes.iter().enumerate() {
                     for (byte, expected) in (0..).zip(row) {
                         let kinds: Vec<u8> = held

@@ -16,7 +16,7 @@ const LISTEN_MAX: Nanos = Nanos::from_secs(10);
 
 /// Serves a request to take or give back a mapping; `room` is for the reply's payload.
 pub fn serve(core: &Core, connection: &Connection, header: &RequestHeader, room: &mut [u8]) -> ReplyHeader {
-    let (session, ino) = (connection.process_key, Ino(header.ino));
+    let (session, ino) = (connection.session_key, Ino(header.ino));
     if header.op == Op::GiveMapping as u16 {
         core.mappings.give(session, ino).into_iter().for_each(|told| answer(core, told));
         return ReplyHeader::ok(header.seq, 0, 0);
@@ -39,7 +39,7 @@ pub fn serve(core: &Core, connection: &Connection, header: &RequestHeader, room:
     match core.mappings.take(session, ino) {
         Ok((is_held, session, told)) => {
             told.into_iter().for_each(|told| answer(core, told));
-            core.end_mappings_if_gone(connection.process_key);
+            core.end_mappings_if_gone(connection.session_key);
             taken(header, is_held, session, room)
         }
         Err(TooMany) => ReplyHeader::error(header.seq, number(Errno::NOLCK)),
@@ -71,7 +71,7 @@ pub fn hold_to_write_back<'a>(core: &'a Core, header: &RequestHeader) -> Result<
 
 /// Keeps a request for news until there is some.
 pub fn listen(core: &Core, pending: Pending) {
-    let (session, header) = (pending.connection.process_key, pending.header);
+    let (session, header) = (pending.connection.session_key, pending.header);
     let now = clock::now();
     let until = now + Nanos(header.ino2).min(LISTEN_MAX);
     // Whoever got nothing so far asks again then.

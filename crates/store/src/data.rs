@@ -15,7 +15,7 @@ use crate::resize::check_alive;
 use crate::sums::{read_at, write_until};
 use crate::{FILE_SIZE_MAX, Store, StoreError};
 use isonomia_proto::fs::{Attr, Layout, Timestamp};
-use isonomia_units::Ino;
+use isonomia_units::{Ino, TargetId};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
@@ -110,12 +110,25 @@ impl Store {
     }
 
     /// Puts the file's bytes, size and times, and everything that was done to the namespace before, on stable
-    /// storage. With `data_only` the database's journal is synced as `fdatasync` would: all of it, apart from what the
-    /// host itself keeps of the journal's file.
+    /// storage: [`Store::fsync_target`] of every target, and [`Store::fsync_attributes`].
     pub fn fsync(&self, ino: Ino, data_only: bool) -> Result<(), StoreError> {
         let inode = self.inode(ino.0)?;
-        let Some(layout) = inode.layout.as_ref() else { return self.db.sync(data_only) };
-        for index in 0..layout.targets.len() {
+        for target in inode.layout.iter().flat_map(|layout| &layout.targets) {
+            self.fsync_target(ino, Some(*target))?;
+        }
+        self.fsync_attributes(ino, data_only)
+    }
+
+    /// Puts what lies on `target` of the file's bytes on stable storage. [`StoreError::Stale`] if that is not one of the
+    /// file's targets, or if there are some and none is named.
+    pub fn fsync_target(&self, ino: Ino, target: Option<TargetId>) -> Result<(), StoreError> {
+        let inode = self.inode(ino.0)?;
+        let (layout, target) = match (inode.layout.as_ref(), target) {
+            (None, None) => return Ok(()),
+            (Some(layout), Some(target)) if layout.targets.contains(&target) => (layout, target),
+            _ => return Err(StoreError::Stale),
+        };
+        for index in (0..layout.targets.len()).filter(|index| layout.targets[*index] == target) {
             let (id, object) = {
                 let mut objects = inode.own_data();
                 self.check_objects(&inode, layout, &mut objects)?;
@@ -128,8 +141,18 @@ impl Store {
                 synced.map_err(|e| self.object_error(id, layout, index, e))?;
             }
         }
-        self.targets.sync_entries(&inode, layout, &mut inode.own_data())?;
-        self.flush_inode(&inode)?;
+        Ok(())
+    }
+
+    /// Puts the inode's size and times, and everything that was done to the namespace before, on stable storage, once its
+    /// bytes are there. With `data_only` the database's journal is synced as `fdatasync` would: all of it, apart from what
+    /// the host itself keeps of the journal's file.
+    pub fn fsync_attributes(&self, ino: Ino, data_only: bool) -> Result<(), StoreError> {
+        let inode = self.inode(ino.0)?;
+        if let Some(layout) = &inode.layout {
+            self.targets.sync_entries(&inode, layout, &mut inode.own_data())?;
+            self.flush_inode(&inode)?;
+        }
         self.db.sync(data_only)
     }
 

@@ -75,6 +75,7 @@ mod namespace;
 mod object;
 mod open;
 mod permission;
+mod place;
 mod placement;
 #[cfg(test)]
 mod power_cut;

@@ -197,6 +197,12 @@ impl Store {
         if capability.access & needed == needed { Ok(()) } else { Err(StoreError::BadAccess) }
     }
 
+    /// Checks that `capability` came from this store and from an open that allows something: not of `O_PATH`.
+    pub fn verify_opened(&self, capability: &Capability) -> Result<(), StoreError> {
+        self.sealer.verify(capability)?;
+        if capability.access & (access::READ | access::WRITE) != 0 { Ok(()) } else { Err(StoreError::BadAccess) }
+    }
+
     /// The layout of a regular file.
     pub fn layout(&self, ino: Ino) -> Result<Arc<Layout>, StoreError> {
         self.inode(ino.0)?.regular().cloned()

@@ -40,6 +40,8 @@ pub fn start(change: impl FnOnce(&mut Config)) -> Running {
         ..Config::default()
     };
     change(&mut config);
+    // Other users come to the socket as well.
+    std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
     let server = Server::start(config.clone()).unwrap();
     let addresses = server.addresses().to_vec();
     Running { server: Some(server), config, addresses, key_file: key.display().to_string(), dir }
@@ -69,6 +71,16 @@ impl Running {
         self.addresses.iter().map(|address| self.client(address, &self.key_file, 20)).collect()
     }
 
+    /// A client in shared memory of user `uid`; it must not lose its connections.
+    pub fn client_of(&self, uid: u32) -> Client {
+        as_user(uid, || {
+            let client = self.client(&self.addresses[0], &self.key_file, 20);
+            // The first operation connects.
+            client.stat_fs().unwrap();
+            client
+        })
+    }
+
     /// A client that gives up after `timeout_s`.
     pub fn client(&self, address: &Address, key_file: &str, timeout_s: u64) -> Client {
         Client::new(ClientConfig {
@@ -91,4 +103,33 @@ pub fn create() -> OpenHow {
 /// Bytes that differ from those of another seed and offset.
 pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|i| (i as u8).wrapping_mul(31).wrapping_add((i >> 8) as u8).wrapping_add(seed)).collect()
+}
+
+/// Two users who are neither root nor the server's own.
+pub const ALICE: u32 = 1_234_501;
+/// See [`ALICE`].
+pub const MALLORY: u32 = 1_234_502;
+
+/// Whether this process may become others, so that a server sees ordinary users.
+pub fn can_be_others() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root {
+        eprintln!("not root: nothing is shown of other users");
+    }
+    is_root
+}
+
+/// Runs `work` on a thread that is user `uid`, without groups of root's: what it connects is that user's.
+pub fn as_user<T: Send>(uid: u32, work: impl FnOnce() -> T + Send) -> T {
+    use rustix::process::{Gid, Uid};
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            // System calls of a thread change that thread only.
+            rustix::thread::set_thread_groups(&[]).unwrap();
+            rustix::thread::set_thread_gid(Gid::from_raw(uid)).unwrap();
+            rustix::thread::set_thread_uid(Uid::from_raw(uid)).unwrap();
+            work()
+        });
+        thread.join().unwrap()
+    })
 }

@@ -1,0 +1,224 @@
+//! What the rest of the server does for sessions: taking references, giving them back, ending what goes with them.
+
+use crate::clock;
+use crate::connection::Connection;
+use crate::core::Core;
+use crate::locks::Owner;
+use crate::mapping;
+use crate::refusal::Refusal;
+use crate::sessions::{Left, SessionKey};
+use isonomia_store::StoreError;
+use isonomia_units::{Ino, Nanos};
+use std::sync::atomic::Ordering;
+
+impl Core {
+    /// One connection of the session less; with the last, the session gives up what it holds.
+    pub fn leave_session(&self, key: SessionKey) {
+        let Some((session, left)) = self.sessions.leave(key) else { return };
+        let (uid, client) = key;
+        self.locks.release_owners(
+            |owner| matches!(owner, Owner::Process { uid: u, client: c, .. } if (u, c) == (uid, client)),
+        );
+        self.end_mappings(key);
+        let to_give_back = if session.hands_over.load(Ordering::Relaxed) {
+            self.departed.keep(clock::now(), left)
+        } else {
+            Some(left)
+        };
+        to_give_back.into_iter().for_each(|left| self.give_back(&left));
+    }
+
+    /// The session has ended, and its mappings with it.
+    fn end_mappings(&self, key: SessionKey) {
+        self.mappings.end(key).into_iter().for_each(|told| mapping::answer(self, told));
+    }
+
+    /// A mapping that was taken while its session ended goes, too.
+    pub fn end_mappings_if_gone(&self, key: SessionKey) {
+        if !self.sessions.contains(key) {
+            self.end_mappings(key);
+        }
+    }
+
+    /// Registers a reference that the store has counted for the session, or gives it back to the store.
+    pub fn hold(&self, connection: &Connection, ino: Ino, number: u64) -> Result<(), Refusal> {
+        let held = connection.session.hold(ino, number);
+        if held.is_err() {
+            self.store.release(ino)?;
+        }
+        Ok(held?)
+    }
+
+    /// Gives back one reference of the session to `ino` as the open file `number`, if it has one.
+    pub fn release(&self, connection: &Connection, ino: Ino, number: u64) -> Result<(), StoreError> {
+        if connection.session.release(ino, number) {
+            self.store.release(ino)?;
+            self.file_closed(ino, number);
+        }
+        Ok(())
+    }
+
+    fn give_back(&self, left: &Left) {
+        for ((ino, number), count) in left.references.iter().copied() {
+            for _ in 0..count {
+                if let Err(error) = self.store.release(ino) {
+                    tracing::warn!(%ino, %error, "cannot give back a reference");
+                }
+            }
+            self.file_closed(ino, number);
+        }
+    }
+
+    /// A session gave up the open file `number`: if it was the last, its locks go.
+    pub fn file_closed(&self, ino: Ino, number: u64) {
+        let owner = Owner::File(number);
+        if !self.locks.holds(ino, owner) {
+            return;
+        }
+        if !self.sessions.any_holds(ino, number) {
+            self.locks.release_owners(|other| other == owner);
+        }
+    }
+
+    /// Gives back what sessions held that ended long enough before `now`.
+    pub fn give_back_departed(&self, now: Nanos) {
+        self.departed.due(now).iter().for_each(|left| self.give_back(left));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::Way;
+    use crate::execute;
+    use crate::identity::Credentials;
+    use crate::jobs::Jobs;
+    use crate::limits::{Limits, LimitsConfig};
+    use crate::stream::StreamState;
+    use crate::target::{Policy, Target};
+    use crate::usage::Usage;
+    use isonomia_policy::Draw;
+    use isonomia_proto::request::{Op, OpenReply, ReplyHeader, RequestHeader, flag, lock};
+    use isonomia_store::{Store, StoreConfig, TargetDir};
+    use isonomia_units::{JobInfo, ServerId, TargetId};
+    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use std::sync::atomic::AtomicBool;
+    use std::sync::{Arc, Mutex};
+    use zerocopy::FromBytes;
+
+    const KEY: SessionKey = (0, 7);
+
+    struct Fixture {
+        core: Core,
+        places: Arc<Usage>,
+        _dir: tempfile::TempDir,
+    }
+
+    impl Fixture {
+        fn new() -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let targets = vec![TargetDir { id: TargetId(0), dir: dir.path().join("target") }];
+            let store = Store::open(&StoreConfig::new(dir.path().join("metadata"), ServerId(0), targets)).unwrap();
+            let policy = Policy { spec: "job-fair".parse().unwrap(), draw: Draw::default(), seed: 0, journal: None };
+            let target = |id| Target::new(id, String::new(), None, None, &policy, 1);
+            let targets = vec![target(None), target(Some(TargetId(0)))];
+            let limits = Limits::settle(&LimitsConfig::default(), 20_000, 0, 8 << 30).unwrap();
+            Self {
+                core: Core::new(store, targets, policy, 1, Jobs::new(8, 8)).unwrap(),
+                places: Arc::new(Usage::new(limits)),
+                _dir: dir,
+            }
+        }
+
+        /// A connection of the session of [`KEY`].
+        fn connect(&self) -> Arc<Connection> {
+            let flags = SocketFlags::CLOEXEC;
+            let (socket, _) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
+            let job = self.core.jobs.join(JobInfo::new("j", "u", "g")).unwrap().job;
+            Arc::new(Connection {
+                id: 1,
+                socket,
+                credentials: Credentials { uid: 0, gid: 0, groups: Vec::new() },
+                may_ask_for_others: true,
+                job,
+                session: self.core.sessions.join(KEY),
+                session_key: KEY,
+                way: Way::Stream(Mutex::new(StreamState::Queued)),
+                place: self.places.take(KEY.0, false, 0).unwrap(),
+                is_closed: AtomicBool::new(false),
+            })
+        }
+
+        /// What a worker does that looked whether the connection was closed before it was.
+        fn serve(&self, connection: &Connection, header: RequestHeader, names: &[u8]) -> (ReplyHeader, Vec<u8>) {
+            let mut room = vec![0; 16 << 10];
+            let header = RequestHeader { path_len: names.len() as u16, ..header };
+            let op = header.check().unwrap();
+            let reply = execute::serve(&self.core, connection, &header, op, names, &mut room);
+            room.truncate(reply.payload_len as usize);
+            (reply, room)
+        }
+
+        fn create(&self, connection: &Connection, name: &[u8]) -> (ReplyHeader, Option<OpenReply>) {
+            let mut header = RequestHeader::new(Op::Open, Ino::ROOT);
+            (header.flags, header.access, header.mode, header.owner) = (flag::CREATE, 3, 0o600, 5);
+            let (reply, payload) = self.serve(connection, header, name);
+            (reply, OpenReply::read_from_prefix(&payload).ok().map(|(opened, _)| opened))
+        }
+
+        /// Whether nothing holds the file: without its name it is gone.
+        fn is_free(&self, ino: u64, name: &[u8]) -> bool {
+            let caller = &isonomia_store::Caller::ROOT;
+            self.core.store.unlink(caller, Ino::ROOT, name, clock::wall()).unwrap();
+            self.core.store.get_attr(caller, Ino(ino), b"", false).is_err()
+        }
+    }
+
+    #[test]
+    fn a_request_that_is_served_while_its_session_ends_leaves_no_reference() {
+        let fixture = Fixture::new();
+        let other = fixture.connect();
+        let (_, opened) = fixture.create(&other, b"kept");
+        let kept = opened.unwrap().capability;
+        fixture.core.close(&other, None);
+
+        // The worker has looked, the connection goes, the worker goes on: for each request that registers something.
+        let connection = fixture.connect();
+        fixture.core.close(&connection, None);
+        let (reply, _) = fixture.create(&connection, b"created");
+        assert_ne!(reply.errno, 0);
+        let (reply, _) = fixture.serve(&connection, RequestHeader::with_capability(Op::Adopt, &kept), b"");
+        assert_ne!(reply.errno, 0);
+        let created = fixture.core.store.get_attr(&isonomia_store::Caller::ROOT, Ino::ROOT, b"created", false);
+        assert!(fixture.is_free(created.unwrap().ino, b"created"));
+        assert!(fixture.is_free(kept.ino, b"kept"));
+    }
+
+    #[test]
+    fn what_was_registered_before_the_end_goes_with_it() {
+        let fixture = Fixture::new();
+        let connection = fixture.connect();
+        let (_, opened) = fixture.create(&connection, b"f");
+        let ino = opened.unwrap().capability.ino;
+        fixture.core.close(&connection, None);
+        assert!(fixture.is_free(ino, b"f"));
+    }
+
+    #[test]
+    fn a_request_that_is_served_while_its_session_ends_leaves_no_lock() {
+        let fixture = Fixture::new();
+        let (connection, other) = (fixture.connect(), fixture.connect());
+        let (_, opened) = fixture.create(&connection, b"f");
+        let capability = opened.unwrap().capability;
+        let ino = Ino(capability.ino);
+        fixture.core.close(&other, None);
+        for valid in [lock::EXCLUSIVE, lock::EXCLUSIVE | lock::WHOLE] {
+            let header = RequestHeader { valid, ..RequestHeader::with_capability(Op::Lock, &capability) };
+            assert_eq!(fixture.serve(&connection, header, b"").0.errno, 0);
+        }
+        fixture.core.close(&connection, None);
+        let header = RequestHeader { valid: lock::EXCLUSIVE, ..RequestHeader::with_capability(Op::Lock, &capability) };
+        fixture.serve(&connection, header, b"");
+        assert!(!fixture.core.locks.holds(ino, Owner::Process { uid: KEY.0, client: KEY.1, owner: 0 }));
+    }
+}

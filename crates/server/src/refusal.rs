@@ -1,0 +1,30 @@
+//! Why a request fails, and the errno that tells it.
+
+use crate::sessions::NotHeld;
+use isonomia_store::StoreError;
+use rustix::io::Errno;
+
+/// Why a request fails.
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    /// The store says no, or failed.
+    #[error("{0}")]
+    Store(#[from] StoreError),
+    /// A limit of the session or its user, or its end.
+    #[error("{0}")]
+    NotHeld(#[from] NotHeld),
+}
+
+impl Refusal {
+    /// The errno that a program gets to see.
+    pub fn errno(&self) -> u32 {
+        let errno = match self {
+            Self::Store(error) => return error.errno(),
+            // Nobody is there to see it.
+            Self::NotHeld(NotHeld::Ended) => Errno::STALE,
+            Self::NotHeld(NotHeld::Session) => Errno::MFILE,
+            Self::NotHeld(NotHeld::User) => Errno::NFILE,
+        };
+        errno.raw_os_error().unsigned_abs()
+    }
+}

@@ -1,0 +1,245 @@
+//! The table of sessions: client processes, what each of them holds, the limits of that, and its end.
+//!
+//! A session begins with a process's first connection and ends with its last. A request may still be served while that
+//! happens, so whatever is registered for a session may come late: [`Session::hold`] refuses once the session has ended,
+//! and its caller undoes what it did. Nothing that a session holds outlives it, but for what it hands over to the program
+//! that its process executes ([`crate::departed`]).
+//!
+//! References are counted for each session and for each user, over all of the user's sessions.
+
+use isonomia_units::Ino;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+/// References that one session holds at most: its open files.
+pub const REFERENCES_PER_SESSION_MAX: u64 = 65_536;
+/// References that all sessions of one user hold at most, with those that are handed over.
+pub const REFERENCES_PER_USER_MAX: u64 = 262_144;
+
+/// A session's key: its user, and the number that its process drew.
+pub type SessionKey = (u32, u64);
+
+/// Why a reference is not registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NotHeld {
+    /// The process has gone.
+    #[error("the session has ended")]
+    Ended,
+    /// The session has [`REFERENCES_PER_SESSION_MAX`].
+    #[error("{REFERENCES_PER_SESSION_MAX} files are open in the session")]
+    Session,
+    /// The user's sessions have [`REFERENCES_PER_USER_MAX`].
+    #[error("{REFERENCES_PER_USER_MAX} files are open for the user")]
+    User,
+}
+
+/// A client process: what its connections have in common.
+#[derive(Debug)]
+pub struct Session {
+    /// It executes another program, which takes over.
+    pub hands_over: AtomicBool,
+    held: Mutex<Held>,
+    user: Arc<References>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    /// How often the session holds an inode as the open file of a number.
+    references: HashMap<(Ino, u64), u64>,
+    count: u64,
+    has_ended: bool,
+}
+
+/// How many references a user has.
+#[derive(Debug, Default)]
+struct References(AtomicU64);
+
+/// What a session that ended held, still counted for its user until this is dropped.
+#[derive(Debug)]
+pub struct Left {
+    /// Inodes with the numbers of open files, and how often each was held.
+    pub references: Vec<((Ino, u64), u64)>,
+    user: Arc<References>,
+}
+
+impl Drop for Left {
+    fn drop(&mut self) {
+        let count = self.references.iter().map(|(_, count)| count).sum();
+        self.user.0.fetch_sub(count, Ordering::Relaxed);
+    }
+}
+
+impl Session {
+    fn new(user: Arc<References>) -> Self {
+        Self { hands_over: AtomicBool::new(false), held: Mutex::default(), user }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// One more reference to `ino` as the open file `number`, which the store has counted already: if this fails, it is
+    /// to be given back there.
+    pub fn hold(&self, ino: Ino, number: u64) -> Result<(), NotHeld> {
+        let mut held = self.held();
+        if held.has_ended {
+            return Err(NotHeld::Ended);
+        }
+        if held.count >= REFERENCES_PER_SESSION_MAX {
+            return Err(NotHeld::Session);
+        }
+        let more = |count: u64| (count < REFERENCES_PER_USER_MAX).then(|| count + 1);
+        self.user.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map_err(|_| NotHeld::User)?;
+        held.count += 1;
+        *held.references.entry((ino, number)).or_insert(0) += 1;
+        Ok(())
+    }
+
+    /// One reference less; false if there was none.
+    pub fn release(&self, ino: Ino, number: u64) -> bool {
+        let mut held = self.held();
+        match held.references.get_mut(&(ino, number)) {
+            Some(1) => drop(held.references.remove(&(ino, number))),
+            Some(count) => *count -= 1,
+            None => return false,
+        }
+        held.count -= 1;
+        self.user.0.fetch_sub(1, Ordering::Relaxed);
+        true
+    }
+
+    /// Whether it has the open file `number` of `ino`.
+    pub fn holds(&self, ino: Ino, number: u64) -> bool {
+        self.held().references.contains_key(&(ino, number))
+    }
+
+    /// Whether the process has gone. Who registers something elsewhere looks afterwards: what was registered before is
+    /// given up by the end of the session, and what comes later its maker has to undo.
+    pub fn has_ended(&self) -> bool {
+        self.held().has_ended
+    }
+
+    fn end(&self) -> Left {
+        let mut held = self.held();
+        held.has_ended = true;
+        held.count = 0;
+        Left { references: held.references.drain().collect(), user: self.user.clone() }
+    }
+}
+
+/// All sessions.
+#[derive(Debug, Default)]
+pub struct Sessions(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    /// With the number of connections of each.
+    sessions: HashMap<SessionKey, (Arc<Session>, usize)>,
+    users: HashMap<u32, Weak<References>>,
+}
+
+impl Sessions {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The session of this key, with one more connection.
+    pub fn join(&self, key: SessionKey) -> Arc<Session> {
+        let mut table = self.table();
+        let Table { sessions, users } = &mut *table;
+        let (session, connections) = sessions.entry(key).or_insert_with(|| {
+            let user = users.get(&key.0).and_then(Weak::upgrade).unwrap_or_else(|| {
+                users.retain(|_, user| user.strong_count() > 0);
+                let user = Arc::default();
+                users.insert(key.0, Arc::downgrade(&user));
+                user
+            });
+            (Arc::new(Session::new(user)), 0)
+        });
+        *connections += 1;
+        session.clone()
+    }
+
+    /// One connection of the session less; with the last it ends, and this is what it held.
+    pub fn leave(&self, key: SessionKey) -> Option<(Arc<Session>, Left)> {
+        let mut table = self.table();
+        let (_, connections) = table.sessions.get_mut(&key)?;
+        *connections -= 1;
+        if *connections > 0 {
+            return None;
+        }
+        let (session, _) = table.sessions.remove(&key)?;
+        drop(table);
+        let left = session.end();
+        Some((session, left))
+    }
+
+    /// Whether there is a session of this key.
+    pub fn contains(&self, key: SessionKey) -> bool {
+        self.table().sessions.contains_key(&key)
+    }
+
+    /// Whether any session has the open file `number` of `ino`.
+    pub fn any_holds(&self, ino: Ino, number: u64) -> bool {
+        self.table().sessions.values().any(|(session, _)| session.holds(ino, number))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: SessionKey = (7, 1);
+
+    #[test]
+    fn references_are_counted_and_end_with_the_last_connection() {
+        let sessions = Sessions::default();
+        let session = sessions.join(KEY);
+        assert!(Arc::ptr_eq(&session, &sessions.join(KEY)));
+        session.hold(Ino(5), 1).unwrap();
+        session.hold(Ino(5), 1).unwrap();
+        assert!(session.release(Ino(5), 1) && !session.release(Ino(5), 2));
+        session.hold(Ino(6), 2).unwrap();
+        assert!(session.holds(Ino(5), 1) && !session.holds(Ino(5), 2) && sessions.any_holds(Ino(6), 2));
+        assert!(sessions.leave(KEY).is_none() && sessions.contains(KEY));
+        let (ended, left) = sessions.leave(KEY).unwrap();
+        let mut references = left.references.clone();
+        references.sort();
+        assert_eq!(references, [((Ino(5), 1), 1), ((Ino(6), 2), 1)]);
+        assert!(ended.has_ended() && !sessions.contains(KEY) && !session.release(Ino(5), 1));
+    }
+
+    #[test]
+    fn what_comes_after_the_end_is_refused() {
+        let sessions = Sessions::default();
+        let session = sessions.join(KEY);
+        drop(sessions.leave(KEY));
+        assert_eq!(session.hold(Ino(5), 1), Err(NotHeld::Ended));
+        let next = sessions.join(KEY);
+        assert!(!Arc::ptr_eq(&session, &next));
+        next.hold(Ino(5), 1).unwrap();
+        assert_eq!(next.user.0.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn each_session_and_each_user_has_a_limit_of_its_own() {
+        let sessions = Sessions::default();
+        let full: Vec<_> = (0..REFERENCES_PER_USER_MAX / REFERENCES_PER_SESSION_MAX)
+            .map(|client| {
+                let session = sessions.join((7, client));
+                (0..REFERENCES_PER_SESSION_MAX).for_each(|number| session.hold(Ino(5), number % 4).unwrap());
+                assert_eq!(session.hold(Ino(5), 0), Err(NotHeld::Session));
+                session
+            })
+            .collect();
+        let one_more = sessions.join((7, 99));
+        assert_eq!(one_more.hold(Ino(5), 0), Err(NotHeld::User));
+        sessions.join((8, 1)).hold(Ino(5), 0).unwrap();
+        let (_, left) = sessions.leave((7, 0)).unwrap();
+        assert_eq!(one_more.hold(Ino(5), 0), Err(NotHeld::User), "what is handed over counts");
+        drop(left);
+        one_more.hold(Ino(5), 0).unwrap();
+        assert!(full[1].release(Ino(5), 3));
+    }
+}

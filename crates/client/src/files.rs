@@ -1,9 +1,12 @@
 //! The operations, one method each: arguments into a request, reply into a value.
+//!
+//! `at` is where a path begins: the root ([`Ino::ROOT`]), or an inode that this user came to before, by its capability.
+//! Other inodes may be named by their number alone if the server trusts the session ([`Capability::unproven`]).
 
 use crate::Error;
 use crate::session::Client;
 use isonomia_proto::PATH_LEN_MAX;
-use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layout, Timestamp};
+use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layout, Node, Timestamp};
 use isonomia_proto::hint::OpenHint;
 use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, OpenReply, ReplyHeader, RequestHeader, flag, space, valid};
 use isonomia_units::Ino;
@@ -125,32 +128,46 @@ pub enum RenameHow {
 
 impl Client {
     /// Attributes of `path` below `at`; of `at` itself when `path` is empty.
-    pub fn get_attr(&self, at: Ino, path: &[u8], follow: bool) -> Result<Attr, Error> {
-        let mut request = RequestHeader::new(Op::GetAttr, at);
+    pub fn get_attr(&self, at: impl Into<Capability>, path: &[u8], follow: bool) -> Result<Attr, Error> {
+        let mut request = RequestHeader::with_capability(Op::GetAttr, &at.into());
         request.flags = if follow { 0 } else { flag::NO_FOLLOW };
-        self.for_attr(request, path)
+        self.for_node(request, path, b"").map(|node| node.attr)
+    }
+
+    /// As [`Self::get_attr`], with what lets later operations begin there.
+    pub fn look_up(&self, at: impl Into<Capability>, path: &[u8], follow: bool) -> Result<Node, Error> {
+        let mut request = RequestHeader::with_capability(Op::GetAttr, &at.into());
+        request.flags = flag::PATH_ONLY | if follow { 0 } else { flag::NO_FOLLOW };
+        self.for_node(request, path, b"")
     }
 
     /// Applies `change` to `path` below `at`.
-    pub fn set_attr(&self, at: Ino, path: &[u8], follow: bool, change: &Change) -> Result<Attr, Error> {
-        let mut request = RequestHeader::new(Op::SetAttr, at);
+    pub fn set_attr(
+        &self,
+        at: impl Into<Capability>,
+        path: &[u8],
+        follow: bool,
+        change: &Change,
+    ) -> Result<Attr, Error> {
+        let mut request = RequestHeader::with_capability(Op::SetAttr, &at.into());
         request.flags = if follow { 0 } else { flag::NO_FOLLOW };
         change.fill(&mut request);
-        self.for_attr(request, path)
+        self.for_node(request, path, b"").map(|node| node.attr)
     }
 
     /// Sets the size of an open file on the strength of its capability.
     pub fn set_size(&self, capability: &Capability, size_bytes: u64) -> Result<Attr, Error> {
         let mut request = RequestHeader::with_capability(Op::SetAttr, capability);
+        request.flags = flag::AS_OPENED;
         Change { size_bytes: Some(size_bytes), ..Change::default() }.fill(&mut request);
-        self.for_attr(request, b"")
+        self.for_node(request, b"", b"").map(|node| node.attr)
     }
 
     /// Opens `path` below `at`. The server counts one reference to the inode for this process until
     /// [`Self::release`].
-    pub fn open(&self, at: Ino, path: &[u8], how: &OpenHow) -> Result<OpenFile, Error> {
-        let mut request = RequestHeader::new(Op::Open, at);
-        request.access = how.access;
+    pub fn open(&self, at: impl Into<Capability>, path: &[u8], how: &OpenHow) -> Result<OpenFile, Error> {
+        let mut request = RequestHeader::with_capability(Op::Open, &at.into());
+        request.len = how.access;
         request.mode = how.mode;
         request.owner = how.number;
         how.hint.write(&mut request);
@@ -257,26 +274,32 @@ impl Client {
     }
 
     /// Creates a directory.
-    pub fn mkdir(&self, at: Ino, path: &[u8], mode: u32) -> Result<Attr, Error> {
-        let mut request = RequestHeader::new(Op::Mkdir, at);
+    pub fn mkdir(&self, at: impl Into<Capability>, path: &[u8], mode: u32) -> Result<Node, Error> {
+        let mut request = RequestHeader::with_capability(Op::Mkdir, &at.into());
         request.mode = mode;
-        self.for_attr(request, path)
+        self.for_node(request, path, b"")
     }
 
     /// Removes an empty directory.
-    pub fn rmdir(&self, at: Ino, path: &[u8]) -> Result<(), Error> {
-        self.without_reply(RequestHeader::new(Op::Rmdir, at), path, b"")
+    pub fn rmdir(&self, at: impl Into<Capability>, path: &[u8]) -> Result<(), Error> {
+        self.without_reply(RequestHeader::with_capability(Op::Rmdir, &at.into()), path, b"")
     }
 
     /// Removes a name that is not a directory's.
-    pub fn unlink(&self, at: Ino, path: &[u8]) -> Result<(), Error> {
-        self.without_reply(RequestHeader::new(Op::Unlink, at), path, b"")
+    pub fn unlink(&self, at: impl Into<Capability>, path: &[u8]) -> Result<(), Error> {
+        self.without_reply(RequestHeader::with_capability(Op::Unlink, &at.into()), path, b"")
     }
 
     /// Renames atomically.
-    pub fn rename(&self, at: Ino, path: &[u8], to: Ino, to_path: &[u8], how: RenameHow) -> Result<(), Error> {
-        let mut request = RequestHeader::new(Op::Rename, at);
-        request.ino2 = to.0;
+    pub fn rename(
+        &self,
+        at: impl Into<Capability>,
+        path: &[u8],
+        to: impl Into<Capability>,
+        to_path: &[u8],
+        how: RenameHow,
+    ) -> Result<(), Error> {
+        let mut request = RequestHeader::with_capability(Op::Rename, &at.into()).with_second_capability(&to.into());
         request.flags = match how {
             RenameHow::Replace => 0,
             RenameHow::NoReplace => flag::NO_REPLACE,
@@ -286,41 +309,46 @@ impl Client {
     }
 
     /// Makes `to_path` below `to` a hard link to `path` below `at`.
-    pub fn link(&self, at: Ino, path: &[u8], follow: bool, to: Ino, to_path: &[u8]) -> Result<Attr, Error> {
-        let mut request = RequestHeader::new(Op::Link, at);
-        request.ino2 = to.0;
+    pub fn link(
+        &self,
+        at: impl Into<Capability>,
+        path: &[u8],
+        follow: bool,
+        to: impl Into<Capability>,
+        to_path: &[u8],
+    ) -> Result<Node, Error> {
+        let mut request = RequestHeader::with_capability(Op::Link, &at.into()).with_second_capability(&to.into());
         request.flags = if follow { 0 } else { flag::NO_FOLLOW };
-        self.for_attr_with_paths(request, path, to_path)
+        self.for_node(request, path, to_path)
     }
 
     /// Creates the symbolic link `path` below `at` with `text`.
-    pub fn symlink(&self, text: &[u8], at: Ino, path: &[u8]) -> Result<Attr, Error> {
-        let mut request = RequestHeader::new(Op::Symlink, at);
-        request.ino2 = at.0;
-        self.for_attr_with_paths(request, text, path)
+    pub fn symlink(&self, text: &[u8], at: impl Into<Capability>, path: &[u8]) -> Result<Node, Error> {
+        self.for_node(RequestHeader::with_capability(Op::Symlink, &at.into()), text, path)
     }
 
     /// The text of a symbolic link.
-    pub fn readlink(&self, at: Ino, path: &[u8]) -> Result<Vec<u8>, Error> {
-        self.for_bytes(RequestHeader::new(Op::Readlink, at), path)
+    pub fn readlink(&self, at: impl Into<Capability>, path: &[u8]) -> Result<Vec<u8>, Error> {
+        self.for_bytes(RequestHeader::with_capability(Op::Readlink, &at.into()), path)
     }
 
     /// Creates a fifo, a socket's name, or a device node; `mode` holds the kind.
-    pub fn mknod(&self, at: Ino, path: &[u8], mode: u32, rdev: u64) -> Result<Attr, Error> {
-        let mut request = RequestHeader::new(Op::Mknod, at);
+    pub fn mknod(&self, at: impl Into<Capability>, path: &[u8], mode: u32, rdev: u64) -> Result<Node, Error> {
+        let mut request = RequestHeader::with_capability(Op::Mknod, &at.into());
         request.mode = mode;
         request.offset = rdev;
-        self.for_attr(request, path)
+        self.for_node(request, path, b"")
     }
 
-    /// Entries of directory `ino` after `cookie` (0: from the start); none at the end.
-    pub fn read_dir(&self, ino: Ino, cookie: u64) -> Result<Vec<DirEntry>, Error> {
-        self.read_entries(RequestHeader::new(Op::ReadDir, ino), cookie)
+    /// Entries of directory `at`, which this user may read, after `cookie` (0: from the start); none at the end.
+    pub fn read_dir(&self, at: impl Into<Capability>, cookie: u64) -> Result<Vec<DirEntry>, Error> {
+        self.read_entries(RequestHeader::with_capability(Op::ReadDir, &at.into()), cookie)
     }
 
     /// As [`Self::read_dir`], of an open directory on the strength of its capability.
     pub fn read_open_dir(&self, capability: &Capability, cookie: u64) -> Result<Vec<DirEntry>, Error> {
-        self.read_entries(RequestHeader::with_capability(Op::ReadDir, capability), cookie)
+        let request = RequestHeader::with_capability(Op::ReadDir, capability);
+        self.read_entries(RequestHeader { flags: flag::AS_OPENED, ..request }, cookie)
     }
 
     fn read_entries(&self, mut request: RequestHeader, cookie: u64) -> Result<Vec<DirEntry>, Error> {
@@ -331,9 +359,9 @@ impl Client {
     }
 
     /// Checks `mask` (bits 4, 2, 1 as in `access(2)`; 0: existence) for `path`.
-    pub fn access(&self, at: Ino, path: &[u8], mask: u32, follow: bool) -> Result<(), Error> {
-        let mut request = RequestHeader::new(Op::Access, at);
-        request.access = mask;
+    pub fn access(&self, at: impl Into<Capability>, path: &[u8], mask: u32, follow: bool) -> Result<(), Error> {
+        let mut request = RequestHeader::with_capability(Op::Access, &at.into());
+        request.len = mask;
         request.flags = if follow { 0 } else { flag::NO_FOLLOW };
         self.without_reply(request, path, b"")
     }
@@ -344,19 +372,22 @@ impl Client {
         FsStat::read_from_bytes(&bytes).map_err(|_| self.malformed())
     }
 
-    /// Path of directory `ino` from the root, beginning with `/`.
-    pub fn path_of(&self, ino: Ino) -> Result<Vec<u8>, Error> {
-        self.for_bytes(RequestHeader::new(Op::PathOf, ino), b"")
+    /// Path of directory `at` from the root, beginning with `/`.
+    pub fn path_of(&self, at: impl Into<Capability>) -> Result<Vec<u8>, Error> {
+        self.for_bytes(RequestHeader::with_capability(Op::PathOf, &at.into()), b"")
     }
 
-    fn for_attr(&self, request: RequestHeader, path: &[u8]) -> Result<Attr, Error> {
-        self.for_attr_with_paths(request, path, b"")
+    /// The same capability made out to user `uid`, for a process that is going to be that user.
+    pub fn delegate(&self, capability: &Capability, uid: u32) -> Result<Capability, Error> {
+        let request = RequestHeader { uid, ..RequestHeader::with_capability(Op::Delegate, capability) };
+        let bytes = self.for_bytes(request, b"")?;
+        Capability::read_from_bytes(&bytes).map_err(|_| self.malformed())
     }
 
-    fn for_attr_with_paths(&self, request: RequestHeader, path: &[u8], path2: &[u8]) -> Result<Attr, Error> {
-        let mut reply = vec![0; PATH_LEN_MAX + size_of::<Attr>()];
+    fn for_node(&self, request: RequestHeader, path: &[u8], path2: &[u8]) -> Result<Node, Error> {
+        let mut reply = vec![0; PATH_LEN_MAX + size_of::<Node>()];
         let header = self.with_paths(request, path, path2, &mut reply)?;
-        Attr::read_from_bytes(&reply[..header.payload_len as usize]).map_err(|_| self.malformed())
+        Node::read_from_bytes(&reply[..header.payload_len as usize]).map_err(|_| self.malformed())
     }
 
     fn for_bytes(&self, request: RequestHeader, path: &[u8]) -> Result<Vec<u8>, Error> {

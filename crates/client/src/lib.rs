@@ -21,7 +21,7 @@ mod xattr;
 
 pub use error::Error;
 pub use files::{Change, Extent, OpenFile, OpenHow, RELEASE_MAX, RenameHow, SpaceChange, TimeChange};
-pub use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layout, Timestamp, access};
+pub use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layout, Node, Timestamp, access};
 pub use isonomia_proto::hint::OpenHint;
 pub use isonomia_proto::mapping::News;
 pub use isonomia_proto::setup::{Claims, PRINCIPAL_GROUPS_MAX, Principal, SchedulerJob};

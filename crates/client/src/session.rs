@@ -359,6 +359,7 @@ fn may_repeat(request: &RequestHeader) -> bool {
             | Op::Access
             | Op::StatFs
             | Op::PathOf
+            | Op::Delegate
             | Op::Lock
             | Op::TakeMapping
             | Op::GiveMapping

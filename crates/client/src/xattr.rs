@@ -4,9 +4,9 @@
 //! list directories ask for several of them with every file.
 
 use crate::{Client, Error};
+use isonomia_proto::fs::Capability;
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};
 use isonomia_proto::{PATH_LEN_MAX, XATTR_LIST_LEN_MAX, XATTR_NAME_LEN_MAX, XATTR_VALUE_LEN_MAX};
-use isonomia_units::Ino;
 use rustix::io::Errno;
 
 /// What is served.
@@ -34,21 +34,34 @@ impl XattrHow {
 impl Client {
     /// The value of the extended attribute `name` of `path` below `at`, into `room`; gives its length. With an empty
     /// `room` only that; ERANGE if it is longer than `room`.
-    pub fn get_xattr(&self, at: Ino, path: &[u8], follow: bool, name: &[u8], room: &mut [u8]) -> Result<usize, Error> {
+    pub fn get_xattr(
+        &self,
+        at: impl Into<Capability>,
+        path: &[u8],
+        follow: bool,
+        name: &[u8],
+        room: &mut [u8],
+    ) -> Result<usize, Error> {
         check_name(name)?;
-        self.fill_room(Op::GetXattr, XATTR_VALUE_LEN_MAX, (at, path, follow), name, room)
+        self.fill_room(Op::GetXattr, XATTR_VALUE_LEN_MAX, (at.into(), path, follow), name, room)
     }
 
     /// The names of the extended attributes of `path` below `at`, each with a NUL after it, into `room`: as
     /// [`Self::get_xattr`].
-    pub fn list_xattrs(&self, at: Ino, path: &[u8], follow: bool, room: &mut [u8]) -> Result<usize, Error> {
-        self.fill_room(Op::ListXattrs, XATTR_LIST_LEN_MAX, (at, path, follow), b"", room)
+    pub fn list_xattrs(
+        &self,
+        at: impl Into<Capability>,
+        path: &[u8],
+        follow: bool,
+        room: &mut [u8],
+    ) -> Result<usize, Error> {
+        self.fill_room(Op::ListXattrs, XATTR_LIST_LEN_MAX, (at.into(), path, follow), b"", room)
     }
 
     /// Sets the extended attribute `name` of `path` below `at`.
     pub fn set_xattr(
         &self,
-        at: Ino,
+        at: impl Into<Capability>,
         path: &[u8],
         follow: bool,
         name: &[u8],
@@ -59,7 +72,7 @@ impl Client {
         if value.len() > XATTR_VALUE_LEN_MAX {
             return Err(Error::Argument(Errno::TOOBIG));
         }
-        let mut request = request(Op::SetXattr, at, follow);
+        let mut request = request(Op::SetXattr, at.into(), follow);
         request.flags |= if how.create { flag::NO_REPLACE } else { 0 };
         request.flags |= if how.replace { flag::MUST_REPLACE } else { 0 };
         request.len = value.len() as u32;
@@ -67,16 +80,16 @@ impl Client {
     }
 
     /// Removes the extended attribute `name` of `path` below `at`.
-    pub fn remove_xattr(&self, at: Ino, path: &[u8], follow: bool, name: &[u8]) -> Result<(), Error> {
+    pub fn remove_xattr(&self, at: impl Into<Capability>, path: &[u8], follow: bool, name: &[u8]) -> Result<(), Error> {
         check_name(name)?;
-        self.with_name(request(Op::RemoveXattr, at, follow), path, name, &[], &mut []).map(drop)
+        self.with_name(request(Op::RemoveXattr, at.into(), follow), path, name, &[], &mut []).map(drop)
     }
 
     fn fill_room(
         &self,
         op: Op,
         len_max: usize,
-        (at, path, follow): (Ino, &[u8], bool),
+        (at, path, follow): (Capability, &[u8], bool),
         name: &[u8],
         room: &mut [u8],
     ) -> Result<usize, Error> {
@@ -113,8 +126,8 @@ impl Client {
     }
 }
 
-fn request(op: Op, at: Ino, follow: bool) -> RequestHeader {
-    RequestHeader { flags: if follow { 0 } else { flag::NO_FOLLOW }, ..RequestHeader::new(op, at) }
+fn request(op: Op, at: Capability, follow: bool) -> RequestHeader {
+    RequestHeader { flags: if follow { 0 } else { flag::NO_FOLLOW }, ..RequestHeader::with_capability(op, &at) }
 }
 
 fn check_name(name: &[u8]) -> Result<(), Error> {

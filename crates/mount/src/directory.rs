@@ -5,7 +5,7 @@ use crate::filesystem::{MountedFiles, Outcome};
 use crate::handle::Handle;
 use crate::sessions::errno;
 use fuser::{FileHandle, INodeNo, ReplyDirectory, Request};
-use isonomia_client::{DirEntry, Ino, OpenHow, access};
+use isonomia_client::{DirEntry, OpenHow, access};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +15,7 @@ impl MountedFiles {
     pub(crate) fn open_directory(&self, request: &Request, ino: INodeNo) -> Outcome<FileHandle> {
         let how = OpenHow { access: access::READ, directory: true, ..OpenHow::default() };
         let client = self.permitted(request)?;
-        let file = client.open(Ino(ino.0), b"", &how).map_err(|e| errno(&e))?;
+        let file = client.open(self.nodes.at(ino), b"", &how).map_err(|e| errno(&e))?;
         Ok(self.handles.add(Handle::new(file, client)))
     }
 
@@ -23,10 +23,9 @@ impl MountedFiles {
     /// shows what is there now.
     pub(crate) fn list(&self, handle: FileHandle, offset: u64, reply: &mut ReplyDirectory) -> Outcome<()> {
         let handle = self.handles.get(handle)?;
-        let directory = Ino(handle.file.capability.ino);
         let mut cookie = offset;
         loop {
-            let page = match handle.client.read_dir(directory, cookie).map_err(|e| errno(&e)) {
+            let page = match handle.client.read_open_dir(&handle.file.capability, cookie).map_err(|e| errno(&e)) {
                 Ok(page) => page,
                 // What was listed before an error counts.
                 Err(_) if cookie != offset => return Ok(()),

@@ -9,6 +9,7 @@ use crate::handle::Handles;
 use crate::lock::{Asked, Locks, is_of_whole_file};
 use crate::mapping::{Mappings, WAITING_MAX};
 use crate::near::stay_near;
+use crate::nodes::Nodes;
 use crate::options::Options;
 use crate::sessions::{Caller, Need, Sessions};
 use fuser::{
@@ -17,7 +18,7 @@ use fuser::{
     ReplyAttr, ReplyCreate, ReplyData, ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyIoctl, ReplyLock, ReplyLseek,
     ReplyOpen, ReplyPoll, ReplyStatfs, ReplyWrite, ReplyXattr, Request, TimeOrNow, WriteFlags,
 };
-use isonomia_client::{Attr, Client, FileKind};
+use isonomia_client::{Attr, Client, FileKind, Node};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -44,6 +45,9 @@ pub struct MountedFiles {
     pub(crate) locks: Locks,
     pub(crate) closed: Closed,
     pub(crate) mappings: Arc<Mappings>,
+    pub(crate) nodes: Nodes,
+    /// Whether the server wants to see proofs of this mount's.
+    pub(crate) needs_proofs: bool,
     door: Arc<Door>,
     attr_timeout: Duration,
     entry_timeout: Duration,
@@ -54,13 +58,21 @@ pub type Outcome<T> = Result<T, rustix::io::Errno>;
 
 impl MountedFiles {
     /// Serves through `sessions`.
-    pub fn new(sessions: Arc<Sessions>, mappings: Arc<Mappings>, door: Arc<Door>, options: &Options) -> Self {
+    pub fn new(
+        sessions: Arc<Sessions>,
+        mappings: Arc<Mappings>,
+        door: Arc<Door>,
+        needs_proofs: bool,
+        options: &Options,
+    ) -> Self {
         Self {
             locks: Locks::new(sessions.clone()),
             sessions,
             handles: Handles::default(),
             closed: Closed::default(),
             mappings,
+            nodes: Nodes::default(),
+            needs_proofs,
             door,
             attr_timeout: options.attr_timeout,
             entry_timeout: options.entry_timeout,
@@ -88,9 +100,10 @@ impl MountedFiles {
         self.sessions.of(caller(request), Need::Sharing)
     }
 
-    fn entry(&self, outcome: Outcome<Attr>, reply: ReplyEntry) {
+    fn entry(&self, outcome: Outcome<Node>, reply: ReplyEntry) {
         match outcome {
-            Ok(attr) => {
+            Ok(Node { attr, capability }) => {
+                self.nodes.answered(&capability);
                 let attr_timeout = self.attr_timeout.max(found_timeout(&attr));
                 reply.entry_with_ttls(&attr_timeout, &self.entry_timeout, &file_attr(&attr), GENERATION);
             }
@@ -183,6 +196,10 @@ impl Filesystem for MountedFiles {
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
         let _serving = self.door.serving();
         self.entry(self.look_up(request, parent, name.as_bytes()), reply);
+    }
+
+    fn forget(&self, _: &Request, ino: INodeNo, count: u64) {
+        self.nodes.forget(ino, count);
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {

@@ -23,6 +23,7 @@ mod lock;
 mod mapping;
 mod names;
 mod near;
+mod nodes;
 mod options;
 mod place;
 mod session;

@@ -4,7 +4,7 @@ use crate::attr::timestamp;
 use crate::filesystem::{MountedFiles, Outcome};
 use crate::sessions::errno;
 use fuser::{FileHandle, INodeNo, RenameFlags, Request, TimeOrNow};
-use isonomia_client::{Attr, Change, FsStat, Ino, RenameHow, TimeChange};
+use isonomia_client::{Attr, Change, FsStat, Node, RenameHow, TimeChange};
 use rustix::io::Errno;
 
 /// The longest name, in bytes.
@@ -15,13 +15,13 @@ type Place<'a> = (INodeNo, &'a [u8]);
 
 impl MountedFiles {
     /// The attributes of what `name` in `parent` leads to; the caller must be allowed to search `parent`.
-    pub(crate) fn look_up(&self, request: &Request, parent: INodeNo, name: &[u8]) -> Outcome<Attr> {
-        self.permitted(request)?.get_attr(Ino(parent.0), name, false).map_err(|e| errno(&e))
+    pub(crate) fn look_up(&self, request: &Request, parent: INodeNo, name: &[u8]) -> Outcome<Node> {
+        self.permitted(request)?.look_up(self.nodes.at(parent), name, false).map_err(|e| errno(&e))
     }
 
     /// The attributes of an inode, which everybody who has it may see.
     pub(crate) fn get_attr(&self, request: &Request, ino: INodeNo) -> Outcome<Attr> {
-        self.told(request)?.get_attr(Ino(ino.0), b"", false).map_err(|e| errno(&e))
+        self.told(request)?.get_attr(self.nodes.at(ino), b"", false).map_err(|e| errno(&e))
     }
 
     /// Changes attributes; a size by right of `handle`, if there is one, else of the caller.
@@ -41,11 +41,11 @@ impl MountedFiles {
                 return Ok(attr);
             }
         }
-        client.set_attr(Ino(ino.0), b"", false, &change).map_err(|e| errno(&e))
+        client.set_attr(self.nodes.at(ino), b"", false, &change).map_err(|e| errno(&e))
     }
 
     pub(crate) fn link_text(&self, request: &Request, ino: INodeNo) -> Outcome<Vec<u8>> {
-        self.permitted(request)?.readlink(Ino(ino.0), b"").map_err(|e| errno(&e))
+        self.permitted(request)?.readlink(self.nodes.at(ino), b"").map_err(|e| errno(&e))
     }
 
     /// Creates a file, FIFO, socket, or device; opening all but files is the kernel's business.
@@ -56,28 +56,30 @@ impl MountedFiles {
         name: &[u8],
         mode: u32,
         rdev: u32,
-    ) -> Outcome<Attr> {
-        self.permitted(request)?.mknod(Ino(parent.0), name, mode, rdev.into()).map_err(|e| errno(&e))
+    ) -> Outcome<Node> {
+        self.permitted(request)?.mknod(self.nodes.at(parent), name, mode, rdev.into()).map_err(|e| errno(&e))
     }
 
-    pub(crate) fn make_directory(&self, request: &Request, parent: INodeNo, name: &[u8], mode: u32) -> Outcome<Attr> {
-        self.permitted(request)?.mkdir(Ino(parent.0), name, mode).map_err(|e| errno(&e))
+    pub(crate) fn make_directory(&self, request: &Request, parent: INodeNo, name: &[u8], mode: u32) -> Outcome<Node> {
+        self.permitted(request)?.mkdir(self.nodes.at(parent), name, mode).map_err(|e| errno(&e))
     }
 
-    pub(crate) fn make_symlink(&self, request: &Request, parent: INodeNo, name: &[u8], text: &[u8]) -> Outcome<Attr> {
-        self.permitted(request)?.symlink(text, Ino(parent.0), name).map_err(|e| errno(&e))
+    pub(crate) fn make_symlink(&self, request: &Request, parent: INodeNo, name: &[u8], text: &[u8]) -> Outcome<Node> {
+        self.permitted(request)?.symlink(text, self.nodes.at(parent), name).map_err(|e| errno(&e))
     }
 
-    pub(crate) fn make_link(&self, request: &Request, ino: INodeNo, parent: INodeNo, name: &[u8]) -> Outcome<Attr> {
-        self.permitted(request)?.link(Ino(ino.0), b"", false, Ino(parent.0), name).map_err(|e| errno(&e))
+    pub(crate) fn make_link(&self, request: &Request, ino: INodeNo, parent: INodeNo, name: &[u8]) -> Outcome<Node> {
+        self.permitted(request)?
+            .link(self.nodes.at(ino), b"", false, self.nodes.at(parent), name)
+            .map_err(|e| errno(&e))
     }
 
     pub(crate) fn remove(&self, request: &Request, parent: INodeNo, name: &[u8]) -> Outcome<()> {
-        self.permitted(request)?.unlink(Ino(parent.0), name).map_err(|e| errno(&e))
+        self.permitted(request)?.unlink(self.nodes.at(parent), name).map_err(|e| errno(&e))
     }
 
     pub(crate) fn remove_directory(&self, request: &Request, parent: INodeNo, name: &[u8]) -> Outcome<()> {
-        self.permitted(request)?.rmdir(Ino(parent.0), name).map_err(|e| errno(&e))
+        self.permitted(request)?.rmdir(self.nodes.at(parent), name).map_err(|e| errno(&e))
     }
 
     pub(crate) fn move_name(
@@ -96,12 +98,14 @@ impl MountedFiles {
         } else {
             return Err(Errno::INVAL);
         };
-        self.permitted(request)?.rename(Ino(parent.0), name, Ino(to.0), to_name, how).map_err(|e| errno(&e))
+        self.permitted(request)?
+            .rename(self.nodes.at(parent), name, self.nodes.at(to), to_name, how)
+            .map_err(|e| errno(&e))
     }
 
     /// Checks `mask`, as in `access(2)`.
     pub(crate) fn may_access(&self, request: &Request, ino: INodeNo, mask: u32) -> Outcome<()> {
-        self.permitted(request)?.access(Ino(ino.0), b"", mask, false).map_err(|e| errno(&e))
+        self.permitted(request)?.access(self.nodes.at(ino), b"", mask, false).map_err(|e| errno(&e))
     }
 
     /// The capacity, which is nobody's in particular.

@@ -7,7 +7,7 @@ use crate::options::Options;
 use crate::place::{self, FILE_SYSTEM_TYPE, PlaceError};
 use crate::sessions::{Own, Reach, Sessions};
 use fuser::{Config, MountOption, Session, SessionACL};
-use isonomia_client::{Address, identity};
+use isonomia_client::{Address, Ino, identity};
 use std::io;
 use std::num::NonZero;
 use std::os::fd::AsFd;
@@ -83,14 +83,12 @@ pub fn mount(path: &Path, options: &Options) -> Result<Mounted, MountError> {
     };
     let reach = Reach { address: options.server.clone(), timeout: options.timeout, key_file: options.key_file.clone() };
     let sessions = Arc::new(Sessions::new(reach, own));
-    sessions
-        .own()
-        .map_err(|errno| MountError::System { path: place.clone(), error: errno.into() })?
-        .stat_fs()
-        .map_err(MountError::Server)?;
+    let own = sessions.own().map_err(|errno| MountError::System { path: place.clone(), error: errno.into() })?;
+    let root = own.look_up(Ino::ROOT, b"", false).map_err(MountError::Server)?;
     let door = Door::new(std::thread::available_parallelism().map_or(1, NonZero::get));
     let mappings = Arc::new(Mappings::new(sessions.clone(), options.timeout));
-    let files = MountedFiles::new(sessions.clone(), mappings.clone(), door.clone(), options);
+    let files =
+        MountedFiles::new(sessions.clone(), mappings.clone(), door.clone(), root.capability.is_proven(), options);
     let session =
         Session::new(files, &place, &config(options, speaks_for_others)).map_err(|error| refusal(&place, error))?;
     let device = session.as_fd().try_clone_to_owned();

@@ -3,7 +3,7 @@
 use crate::filesystem::{MountedFiles, Outcome};
 use crate::sessions::errno;
 use fuser::{INodeNo, Request};
-use isonomia_client::{Ino, XattrHow};
+use isonomia_client::XattrHow;
 use rustix::io::Errno;
 
 /// What names begin with that the server knows. The kernel and programs ask for others all the time, such as
@@ -18,12 +18,12 @@ impl MountedFiles {
     /// The value of `name` into `room`; gives its length, only that if there is no room.
     pub(crate) fn value(&self, request: &Request, ino: INodeNo, name: &[u8], room: &mut [u8]) -> Outcome<usize> {
         check_known(name)?;
-        self.permitted(request)?.get_xattr(Ino(ino.0), b"", false, name, room).map_err(|e| errno(&e))
+        self.permitted(request)?.get_xattr(self.nodes.at(ino), b"", false, name, room).map_err(|e| errno(&e))
     }
 
     /// The names into `room`, each with a NUL after it: as [`Self::value`].
     pub(crate) fn value_names(&self, request: &Request, ino: INodeNo, room: &mut [u8]) -> Outcome<usize> {
-        self.permitted(request)?.list_xattrs(Ino(ino.0), b"", false, room).map_err(|e| errno(&e))
+        self.permitted(request)?.list_xattrs(self.nodes.at(ino), b"", false, room).map_err(|e| errno(&e))
     }
 
     /// Sets `name`, with the flags of `setxattr(2)`.
@@ -37,11 +37,11 @@ impl MountedFiles {
     ) -> Outcome<()> {
         check_known(name)?;
         let how = XattrHow::from_flags(flags).ok_or(Errno::INVAL)?;
-        self.permitted(request)?.set_xattr(Ino(ino.0), b"", false, name, value, how).map_err(|e| errno(&e))
+        self.permitted(request)?.set_xattr(self.nodes.at(ino), b"", false, name, value, how).map_err(|e| errno(&e))
     }
 
     pub(crate) fn remove_value(&self, request: &Request, ino: INodeNo, name: &[u8]) -> Outcome<()> {
         check_known(name)?;
-        self.permitted(request)?.remove_xattr(Ino(ino.0), b"", false, name).map_err(|e| errno(&e))
+        self.permitted(request)?.remove_xattr(self.nodes.at(ino), b"", false, name).map_err(|e| errno(&e))
     }
 }

@@ -77,24 +77,84 @@ pub struct Layout {
     pub targets: Vec<TargetId>,
 }
 
-/// Proof that its holder opened the file: data requests carry it, so servers keep no table of open files and
-/// a descriptor survives `fork`, `exec`, and a restart of the server.
+/// Proof that its holder came to the inode, and what of it was opened: data requests carry it, and all that begin at an
+/// inode other than the root. So servers keep no table of open files, and a descriptor survives `fork`, `exec`, and a
+/// restart of the server.
 ///
-/// `mac` is keyed with a secret of the server over the other fields.
+/// `mac` is keyed with a secret of the server over the other fields. It holds for one user: another one's session may not
+/// use it, unless it is trusted ([`crate::request::Op::Delegate`] makes it out to another user). It has no end, so it
+/// proves what its holder was allowed once, like a descriptor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct Capability {
-    /// The inode that was opened.
+    /// The inode.
     pub ino: u64,
     /// What the holder may do: see [`access`].
     pub access: u32,
     /// Which of the inodes that ever had this number it is.
     pub generation: u32,
-    /// The server's authentication code over the other fields.
+    /// The server's authentication code over the other fields; 0 if nothing is proven.
     pub mac: u64,
+    /// The user that it is made out to.
+    pub holder: u32,
+    /// Zero.
+    pub reserved: u32,
 }
 
-/// Bits of [`Capability::access`], and of what an open asks for.
+/// An inode that a request found or made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Node {
+    /// Its attributes.
+    pub attr: Attr,
+    /// Where later requests of this user may begin; with nothing proven for a session that needs no proof, or did not ask for
+    /// one.
+    pub capability: Capability,
+}
+
+impl Capability {
+    /// The root, where everybody may begin.
+    pub const ROOT: Self = Self::unproven(Ino::ROOT);
+
+    /// An inode named without a proof: where trusted sessions may begin, and everybody if it is the root.
+    pub const fn unproven(ino: Ino) -> Self {
+        Self { ino: ino.0, access: 0, generation: 0, mac: 0, holder: 0, reserved: 0 }
+    }
+
+    /// Bytes of a capability, in requests that carry one as payload and where programs keep one.
+    pub const LEN: usize = size_of::<Self>();
+
+    /// Its bytes, as on the wire.
+    pub fn to_bytes(self) -> [u8; Self::LEN] {
+        zerocopy::transmute!(self)
+    }
+
+    /// What [`Self::to_bytes`] gave.
+    pub fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
+        zerocopy::transmute!(bytes)
+    }
+
+    /// Whether there is a proof, right or wrong.
+    pub const fn is_proven(&self) -> bool {
+        self.mac != 0
+    }
+}
+
+/// See [`Capability::unproven`].
+impl From<Ino> for Capability {
+    fn from(ino: Ino) -> Self {
+        Self::unproven(ino)
+    }
+}
+
+impl From<&Self> for Capability {
+    fn from(capability: &Self) -> Self {
+        *capability
+    }
+}
+
+/// Bits of [`Capability::access`], and of what an open asks for. Without any, a capability proves where requests may begin
+/// and nothing else.
 pub mod access {
     /// Reading is allowed.
     pub const READ: u32 = 1;

@@ -1,8 +1,15 @@
 //! Requests and replies: fixed headers, the same on shared memory and on TCP.
 //!
 //! A request is a [`RequestHeader`], then `path_len` and `path2_len` bytes of names (and, where one is set, an extended
-//! attribute's value of `len` bytes), then for a write `len` bytes of payload. A reply is a [`ReplyHeader`] and `payload_len` bytes. Paths are relative to the
-//! inode `ino` (the root unless a caller holds a directory); `..` and symbolic links are walked by the server.
+//! attribute's value of `len` bytes), then for a write `len` bytes of payload. A reply is a [`ReplyHeader`] and
+//! `payload_len` bytes.
+//!
+//! A path is relative to the inode `ino`; `..` and symbolic links are walked by the server. Where a request *begins*, which
+//! is the inode itself if the path is empty, is the root, or an inode with a [`Capability`] of whatever access that the
+//! server made out to this user: in `mac`, `access`, `generation` and `holder`. Without it, or with another user's, the
+//! answer is EACCES; with one that is no server's, ESTALE. The second path of [`Op::Rename`] and [`Op::Link`] begins at
+//! `ino2` with a capability in fields that mean nothing else there ([`RequestHeader::second_capability`]). Sessions whose
+//! peer is root or the server's own user need no proof: a kernel did the walk for a mount's.
 
 use crate::fs::{Attr, Capability, Timestamp};
 use crate::{PATH_LEN_MAX, PAYLOAD_LEN_MAX, XATTR_VALUE_LEN_MAX};
@@ -48,13 +55,14 @@ macro_rules! ops {
 }
 
 ops! {
-    /// Attributes of the path (or of `ino` when the path is empty). `flags`: [`flag::NO_FOLLOW`]. Reply: [`Attr`].
+    /// Attributes of the path (or of `ino` when the path is empty). `flags`: [`flag::NO_FOLLOW`]; with
+    /// [`flag::PATH_ONLY`] with the proof that such an open gives, else without. Reply: [`Node`](crate::fs::Node).
     GetAttr = 1,
-    /// Sets what [`valid`] names of the path's (or `ino`'s) attributes. `flags`: [`flag::NO_FOLLOW`]; with a
-    /// capability (`mac` ≠ 0) a size is set on the strength of it. Reply: [`Attr`].
+    /// Sets what [`valid`] names of the path's (or `ino`'s) attributes. `flags`: [`flag::NO_FOLLOW`]; with
+    /// [`flag::AS_OPENED`] the size alone, on the strength of a capability to write. Reply: [`Node`](crate::fs::Node).
     SetAttr = 2,
-    /// Opens or creates the path: `access`, `mode`, `flags` [`flag::CREATE`] and others, perhaps with an
-    /// [`OpenHint`](crate::hint::OpenHint). Reply: [`OpenReply`] and the layout. The session holds one more reference to the inode, as the open file `owner`, until [`Op::Release`].
+    /// Opens or creates the path: `len` is the access asked for, `mode`, `flags` [`flag::CREATE`] and others, perhaps with
+    /// an [`OpenHint`](crate::hint::OpenHint). Reply: [`OpenReply`] and the layout. The session holds one more reference to the inode, as the open file `owner`, until [`Op::Release`].
     Open = 3,
     /// Gives back one reference of this session to `ino` as the open file `owner`.
     Release = 4,
@@ -71,7 +79,7 @@ ops! {
     /// write; with [`flag::CONTINUED`] only the data, because a request for another target of the file follows. What has
     /// no data names [`NO_TARGET`].
     Fsync = 8,
-    /// Creates a directory. Reply: [`Attr`].
+    /// Creates a directory. Reply: [`Node`](crate::fs::Node).
     Mkdir = 9,
     /// Removes an empty directory.
     Rmdir = 10,
@@ -79,18 +87,18 @@ ops! {
     Unlink = 11,
     /// Renames path (below `ino`) to path2 (below `ino2`), atomically. `flags`: [`flag::NO_REPLACE`], [`flag::EXCHANGE`].
     Rename = 12,
-    /// Hard link path2 (below `ino2`) to path (below `ino`). `flags`: [`flag::NO_FOLLOW`]. Reply: [`Attr`].
+    /// Hard link path2 (below `ino2`) to path (below `ino`). `flags`: [`flag::NO_FOLLOW`]. Reply: [`Node`](crate::fs::Node).
     Link = 13,
-    /// Symbolic link path2 (below `ino2`) with the text path. Reply: [`Attr`].
+    /// Symbolic link path2 (below `ino`) with the text path. Reply: [`Node`](crate::fs::Node).
     Symlink = 14,
     /// Text of a symbolic link.
     Readlink = 15,
-    /// Creates a node of the kind in `mode` (fifo, socket, device with `rdev` in `offset`). Reply: [`Attr`].
+    /// Creates a node of the kind in `mode` (fifo, socket, device with `rdev` in `offset`). Reply: [`Node`](crate::fs::Node).
     Mknod = 16,
-    /// Entries of the directory `ino` after cookie `offset`, at most `len` bytes of them; with a capability (`mac` ≠ 0) on
-    /// the strength of it.
+    /// Entries of the directory `ino` after cookie `offset`, at most `len` bytes of them; with [`flag::AS_OPENED`] on the
+    /// strength of a capability to read.
     ReadDir = 17,
-    /// Checks `access` (as in `access(2)`: 4 read, 2 write, 1 execute, 0 exists) for the path.
+    /// Checks `len` (as in `access(2)`: 4 read, 2 write, 1 execute, 0 exists) for the path.
     Access = 18,
     /// Reply: [`crate::fs::FsStat`].
     StatFs = 19,
@@ -100,7 +108,8 @@ ops! {
     /// Path of the directory `ino` from the root. Reply: the path.
     PathOf = 21,
     /// Locks bytes from `offset` on, `ino2` of them (0: to the end), as [`lock`] says; `uid` is the process's number on
-    /// its host. EAGAIN if another owner's lock is in the way; EDEADLK if waiting for it could not end.
+    /// its host. As on Linux, a shared lock of bytes needs a capability to read, an exclusive one to write, a lock of the
+    /// whole file either. The lock is counted for the capability's holder, who gets ENOLCK with too many. EAGAIN if another owner's lock is in the way; EDEADLK if waiting for it could not end.
     /// With [`lock::TEST`] the reply is a [`LockReply`].
     Lock = 22,
     /// This process is about to execute another program: when its connections end, its references are kept until that
@@ -138,6 +147,8 @@ ops! {
     /// Where the next hole is, at `offset` or behind it: `value`. Behind its last byte a file has one. ENXIO if `offset`
     /// is not within the file.
     SeekHole = 34,
+    /// Makes the capability out to user `uid` as well, who may have it from then on. Reply: [`Capability`].
+    Delegate = 35,
 }
 
 /// Bits of [`RequestHeader::flags`].
@@ -161,7 +172,8 @@ pub mod flag {
     /// A later part of a transfer that the client had to split: the per-operation cost was charged with the first. Of an
     /// [`Op::Fsync`](super::Op::Fsync): another one follows.
     pub const CONTINUED: u16 = 256;
-    /// Open without access to the data (`O_PATH`): only the inode's identity is asked for.
+    /// Open without access to the data (`O_PATH`): only the inode's identity is asked for. GetAttr: a proof of having come
+    /// there as well.
     pub const PATH_ONLY: u16 = 512;
     /// Fsync: the data and the size only, as in `fdatasync`.
     pub const DATA_ONLY: u16 = 1024;
@@ -172,6 +184,8 @@ pub mod flag {
     /// Open: create a file without a name in the directory of the path. With [`EXCLUSIVE`] it never gets one; else
     /// [`Op::Link`](super::Op::Link) with an empty path gives it one.
     pub const UNNAMED: u16 = 8192;
+    /// SetAttr of a size, ReadDir: whatever the permissions are now, on the strength of the capability's access.
+    pub const AS_OPENED: u16 = 16_384;
 }
 
 /// Bits of [`RequestHeader::valid`]: what [`Op::SetAttr`] sets.
@@ -255,9 +269,9 @@ pub struct RequestHeader {
     pub mac: u64,
     /// Position in the file; a size, a cookie, or a device number for some operations.
     pub offset: u64,
-    /// Bytes to read or written.
+    /// Bytes to read or written; the access asked for, in an [`Op::Open`] and an [`Op::Access`].
     pub len: u32,
-    /// Access of the capability, or asked for.
+    /// Access of the capability.
     pub access: u32,
     /// Mode of what is created or set; the umask is already applied.
     pub mode: u32,
@@ -284,7 +298,7 @@ pub struct RequestHeader {
     pub owner: u64,
     /// Generation of the capability's inode.
     pub generation: u32,
-    /// Zero.
+    /// The user that the capability is made out to.
     pub holder: u32,
 }
 
@@ -362,13 +376,45 @@ impl RequestHeader {
             mac: capability.mac,
             access: capability.access,
             generation: capability.generation,
+            holder: capability.holder,
             ..Self::new(op, Ino(capability.ino))
+        }
+    }
+
+    /// The same request of [`Op::Rename`] or [`Op::Link`], whose second path begins at `second`.
+    pub fn with_second_capability(self, second: &Capability) -> Self {
+        Self {
+            ino2: second.ino,
+            offset: second.mac,
+            mode: second.access,
+            gid: second.generation,
+            uid: second.holder,
+            ..self
         }
     }
 
     /// The capability that the request carries.
     pub fn capability(&self) -> Capability {
-        Capability { ino: self.ino, access: self.access, generation: self.generation, mac: self.mac }
+        Capability {
+            ino: self.ino,
+            access: self.access,
+            generation: self.generation,
+            mac: self.mac,
+            holder: self.holder,
+            reserved: 0,
+        }
+    }
+
+    /// Where the second path of an [`Op::Rename`] or [`Op::Link`] begins.
+    pub fn second_capability(&self) -> Capability {
+        Capability {
+            ino: self.ino2,
+            access: self.mode,
+            generation: self.gid,
+            mac: self.offset,
+            holder: self.uid,
+            reserved: 0,
+        }
     }
 
     /// Checks every limit; what passes can be served without further thought about sizes.
@@ -458,6 +504,23 @@ mod tests {
         assert_eq!((value.check(), value.names_len()), (Ok(Op::SetXattr), 65_545));
         let error = RequestHeader { len: 65_537, ..value }.check().unwrap_err();
         assert_eq!(error.to_string(), "SetXattr of 65537 bytes, 65536 at most");
+    }
+
+    #[test]
+    fn a_header_carries_two_capabilities() {
+        let of = |n: u32| Capability {
+            ino: u64::from(n),
+            access: n + 1,
+            generation: n + 2,
+            mac: u64::MAX - u64::from(n),
+            holder: n + 3,
+            reserved: 0,
+        };
+        let header = RequestHeader::with_capability(Op::Rename, &of(10)).with_second_capability(&of(20));
+        assert_eq!((header.capability(), header.second_capability()), (of(10), of(20)));
+        assert_eq!(header.check(), Ok(Op::Rename));
+        let plain = RequestHeader::new(Op::GetAttr, Ino::ROOT);
+        assert_eq!((plain.capability(), Capability::ROOT.is_proven()), (Capability::ROOT, false));
     }
 
     #[test]

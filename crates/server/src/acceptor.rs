@@ -434,6 +434,7 @@ impl Acceptor {
             socket: pending.socket,
             credentials: admission.credentials,
             may_ask_for_others: admission.may_ask_for_others,
+            is_trusted: admission.is_trusted,
             job,
             session: self.core.sessions.join(session_key),
             session_key,

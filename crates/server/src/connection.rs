@@ -25,6 +25,8 @@ pub struct Connection {
     pub credentials: Credentials,
     /// See [`Admission`](crate::identity::Admission).
     pub may_ask_for_others: bool,
+    /// Whether it needs no proof of what it may: see [`crate::proof`].
+    pub is_trusted: bool,
     /// For sharing.
     pub job: Arc<Job>,
     /// The session of its process, and that session's key.

@@ -291,11 +291,11 @@ impl Core {
                 }
                 let mut small = [0; size_of::<u64>()];
                 let (reply, payload) = match pending.op {
-                    Op::Read => (execute::read(self, header, &mut scratch[..SLOT_LEN]), &scratch[..]),
+                    Op::Read => (execute::read(self, &connection, header, &mut scratch[..SLOT_LEN]), &scratch[..]),
                     Op::Write => {
                         let payload = &mut scratch[..(header.len as usize).min(SLOT_LEN)];
                         buffer.copy_to(payload);
-                        (execute::write(self, header, payload, &mut small), &small[..])
+                        (execute::write(self, &connection, header, payload, &mut small), &small[..])
                     }
                     op => {
                         let names = shared.region.copy_names(pending.slot, header.names_len());
@@ -315,7 +315,7 @@ impl Core {
         let connection = work.pending.connection.clone();
         if op != Op::Write {
             let reply = match op {
-                Op::Read => execute::read(self, &header, scratch),
+                Op::Read => execute::read(self, &connection, &header, scratch),
                 _ => {
                     let room = &mut scratch[..REPLY_LEN_MAX];
                     execute::serve(self, &connection, &header, op, &work.pending.names, room)
@@ -329,7 +329,7 @@ impl Core {
         match stream::receive(&connection.socket, payload, &mut filled, true) {
             Ok(Moved::All) => {
                 let mut small = [0; size_of::<u64>()];
-                let reply = execute::write(self, &header, payload, &mut small);
+                let reply = execute::write(self, &connection, &header, payload, &mut small);
                 let payload = small[..reply.payload_len as usize].to_vec();
                 self.served(target, work, reply, payload);
             }
@@ -514,7 +514,7 @@ impl Core {
         let Stalled { pending, id, finish_at, payload, .. } = stalled;
         let Some(target) = self.target_of(pending.op, &pending.header) else { return };
         let mut small = [0; size_of::<u64>()];
-        let reply = execute::write(self, &pending.header, &payload, &mut small);
+        let reply = execute::write(self, &pending.connection, &pending.header, &payload, &mut small);
         let payload = small[..reply.payload_len as usize].to_vec();
         self.served(target, Work { pending, id, finish_at }, reply, payload);
     }

@@ -4,7 +4,7 @@ use crate::clock;
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::{lock, mapping};
+use crate::{lock, mapping, proof};
 use isonomia_proto::fs::{Attr, Capability, Layout, access};
 use isonomia_proto::hint::OpenHint;
 use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, OpenReply, ReplyHeader, RequestHeader, flag, space, valid};
@@ -67,11 +67,11 @@ pub fn serve(
 }
 
 /// Serves a read into `room`.
-pub fn read(core: &Core, header: &RequestHeader, room: &mut [u8]) -> ReplyHeader {
+pub fn read(core: &Core, connection: &Connection, header: &RequestHeader, room: &mut [u8]) -> ReplyHeader {
     let store = &core.store;
     let mut reply = Reply::new(room);
     let outcome = (|| {
-        verify(store, header, access::READ)?;
+        proof::check_access(core, connection, header, access::READ)?;
         check_place(core, header)?;
         let room = reply.room.get_mut(..header.len as usize).ok_or(StoreError::Invalid)?;
         reply.len = store.read(Ino(header.ino), header.offset, room)?;
@@ -81,7 +81,13 @@ pub fn read(core: &Core, header: &RequestHeader, room: &mut [u8]) -> ReplyHeader
 }
 
 /// Serves a write of `payload`; `room` is for the payload of the reply, and may overlie nothing of `payload`.
-pub fn write(core: &Core, header: &RequestHeader, payload: &[u8], room: &mut [u8]) -> ReplyHeader {
+pub fn write(
+    core: &Core,
+    connection: &Connection,
+    header: &RequestHeader,
+    payload: &[u8],
+    room: &mut [u8],
+) -> ReplyHeader {
     let store = &core.store;
     let mut reply = Reply::new(room);
     // Held to the end of the write: until then nobody else gets the mapping.
@@ -90,7 +96,7 @@ pub fn write(core: &Core, header: &RequestHeader, payload: &[u8], room: &mut [u8
         Err(errno) => return ReplyHeader::error(header.seq, errno.raw_os_error().unsigned_abs()),
     };
     let outcome = (|| {
-        verify(store, header, access::WRITE)?;
+        proof::check_access(core, connection, header, access::WRITE)?;
         check_place(core, header)?;
         let ino = Ino(header.ino);
         if header.flags & flag::APPEND == 0 {
@@ -102,10 +108,6 @@ pub fn write(core: &Core, header: &RequestHeader, payload: &[u8], room: &mut [u8
         Ok(reply.put(&(written as u64).to_le_bytes())?)
     })();
     finish(header, Op::Write, outcome, reply)
-}
-
-fn verify(store: &Store, header: &RequestHeader, needed: u32) -> Result<(), StoreError> {
-    store.verify_access(&header.capability(), needed)
 }
 
 /// Checks that the target in a request for data, by which it was queued and charged, is where the data lie. A server
@@ -156,17 +158,23 @@ fn operate(
     let (at, at2) = (Ino(header.ino), Ino(header.ino2));
     let follow = header.flags & flag::NO_FOLLOW == 0;
     let now = clock::wall();
+    if begins_somewhere(op) {
+        proof::check_start(core, connection, &header.capability())?;
+    }
     let attr: Attr = match op {
         Op::GetAttr => store.get_attr(caller, at, path, follow)?,
-        Op::SetAttr if header.mac != 0 => {
-            verify(store, header, access::WRITE)?;
+        Op::SetAttr if header.flags & flag::AS_OPENED != 0 => {
+            proof::check_access(core, connection, header, access::WRITE)?;
             store.set_size(at, header.offset, now)?
         }
         Op::SetAttr => store.set_attr(caller, at, path, follow, &change(header), now)?,
         Op::Mkdir => store.mkdir(caller, at, path, header.mode, now)?,
         Op::Mknod => store.mknod(caller, at, path, header.mode, header.offset, now)?,
-        Op::Link => store.link(caller, at, path, follow, at2, path2, now)?,
-        Op::Symlink => store.symlink(caller, path, at2, path2, now)?,
+        Op::Link => {
+            proof::check_start(core, connection, &header.second_capability())?;
+            store.link(caller, at, path, follow, at2, path2, now)?
+        }
+        Op::Symlink => store.symlink(caller, path, at, path2, now)?,
         Op::Open => return open(core, connection, caller, header, path, reply),
         Op::Release => return Ok(core.release(connection, at, header.owner)?),
         Op::ReleaseMany => {
@@ -178,7 +186,7 @@ fn operate(
             return Ok(outcome?);
         }
         Op::Adopt => {
-            store.verify(&header.capability())?;
+            proof::check_access(core, connection, header, 0)?;
             store.hold(at)?;
             return core.hold(connection, at, header.owner);
         }
@@ -186,41 +194,51 @@ fn operate(
             connection.session.hands_over.store(true, Ordering::Relaxed);
             return Ok(());
         }
-        Op::Fsync => return Ok(sync(core, header)?),
+        Op::Fsync => return sync(core, connection, header),
         Op::Rmdir => return Ok(store.rmdir(caller, at, path, now)?),
         Op::Unlink => return Ok(store.unlink(caller, at, path, now)?),
-        Op::Rename => return Ok(store.rename(caller, at, path, at2, path2, rename_how(header)?, now)?),
+        Op::Rename => {
+            proof::check_start(core, connection, &header.second_capability())?;
+            return Ok(store.rename(caller, at, path, at2, path2, rename_how(header)?, now)?);
+        }
         Op::Readlink => return Ok(reply.put(&store.readlink(caller, at, path)?)?),
         Op::ReadDir => {
             let bytes_max = (header.len as usize).min(reply.room.len());
             let mut bytes = Vec::new();
             // Whoever opened it had the permission then.
-            let caller = match header.mac {
+            let caller = match header.flags & flag::AS_OPENED {
                 0 => caller,
-                _ => verify(store, header, access::READ).map(|()| &Caller::ROOT)?,
+                _ => proof::check_access(core, connection, header, access::READ).map(|()| &Caller::ROOT)?,
             };
             store.read_dir(caller, at, header.offset, bytes_max)?.iter().for_each(|e| e.encode(&mut bytes));
             return Ok(reply.put(&bytes)?);
         }
-        Op::Access => return Ok(store.access(caller, at, path, header.access)?),
+        Op::Access => return Ok(store.access(caller, at, path, header.len)?),
         Op::StatFs => return Ok(reply.put(store.stat_fs()?.as_bytes())?),
         Op::ReserveAppend => {
-            verify(store, header, access::WRITE)?;
+            proof::check_access(core, connection, header, access::WRITE)?;
             store.check_some_target(at, TargetId(header.target))?;
             reply.value = store.reserve_append(at, u64::from(header.len), now)?;
             return Ok(());
         }
         Op::Fallocate => {
-            verify(store, header, access::WRITE)?;
+            proof::check_access(core, connection, header, access::WRITE)?;
             check_place(core, header)?;
             return Ok(store.change_space(at, header.offset, header.ino2, space_change(header)?, now)?);
         }
         Op::SeekData | Op::SeekHole => {
-            store.verify_opened(&header.capability())?;
+            proof::check_opened(core, connection, header)?;
             check_place(core, header)?;
             let what = if op == Op::SeekData { Extent::Data } else { Extent::Hole };
             reply.value = store.seek(at, header.offset, what)?;
             return Ok(());
+        }
+        Op::Delegate => {
+            let capability = match header.capability() {
+                proven if proven.is_proven() => store.delegate(&proven, header.uid),
+                _ => store.prove(at, header.uid)?,
+            };
+            return Ok(reply.put(capability.as_bytes())?);
         }
         Op::PathOf => return Ok(reply.put(&store.path_of(at)?)?),
         Op::GetXattr => {
@@ -239,19 +257,71 @@ fn operate(
             return Err(StoreError::Invalid.into());
         }
     };
-    Ok(reply.put(attr.as_bytes())?)
+    reply.put(attr.as_bytes())?;
+    let is_asked_for = !matches!(op, Op::GetAttr | Op::SetAttr) || header.flags & flag::PATH_ONLY != 0;
+    let capability = if is_asked_for { start_at(store, connection, Ino(attr.ino)) } else { Capability::default() };
+    Ok(reply.put(capability.as_bytes())?)
+}
+
+/// What a request names an inode for to begin there. The others name one that is open, which has its own checks, or is
+/// looked for among what the session itself has.
+const fn begins_somewhere(op: Op) -> bool {
+    match op {
+        Op::GetAttr
+        | Op::SetAttr
+        | Op::Open
+        | Op::Mkdir
+        | Op::Rmdir
+        | Op::Unlink
+        | Op::Rename
+        | Op::Link
+        | Op::Symlink
+        | Op::Readlink
+        | Op::Mknod
+        | Op::ReadDir
+        | Op::Access
+        | Op::PathOf
+        | Op::GetXattr
+        | Op::SetXattr
+        | Op::ListXattrs
+        | Op::RemoveXattr
+        | Op::Delegate => true,
+        Op::Release
+        | Op::ReleaseMany
+        | Op::Adopt
+        | Op::Read
+        | Op::Write
+        | Op::Fsync
+        | Op::StatFs
+        | Op::ReserveAppend
+        | Op::Fallocate
+        | Op::SeekData
+        | Op::SeekHole
+        | Op::Lock
+        | Op::HandOver
+        | Op::TakeMapping
+        | Op::GiveMapping
+        | Op::AwaitMappings => false,
+    }
+}
+
+/// Where the session may begin from now on, having come to `ino`.
+fn start_at(store: &Store, connection: &Connection, ino: Ino) -> Capability {
+    let proof = if connection.is_trusted { None } else { store.prove(ino, connection.credentials.uid).ok() };
+    // One that is gone already needs no proof.
+    proof.unwrap_or(Capability::unproven(ino))
 }
 
 /// Of a file with several targets a client syncs one after the other; with the last come its attributes and its name.
-fn sync(core: &Core, header: &RequestHeader) -> Result<(), StoreError> {
+fn sync(core: &Core, connection: &Connection, header: &RequestHeader) -> Result<(), Refusal> {
     let (store, ino) = (&core.store, Ino(header.ino));
-    store.verify_opened(&header.capability())?;
+    proof::check_opened(core, connection, header)?;
     let target = (header.target != NO_TARGET).then_some(TargetId(header.target));
     store.fsync_target(ino, target)?;
     if header.flags & flag::CONTINUED != 0 {
         return Ok(());
     }
-    store.fsync_attributes(ino, header.flags & flag::DATA_ONLY != 0)
+    Ok(store.fsync_attributes(ino, header.flags & flag::DATA_ONLY != 0)?)
 }
 
 fn open(
@@ -267,7 +337,7 @@ fn open(
     let execute = if connection.may_ask_for_others { access::EXECUTE } else { 0 };
     let understood = access::READ | access::WRITE | execute;
     let how = OpenHow {
-        access: header.access & understood,
+        access: header.len & understood,
         create: has(flag::CREATE),
         exclusive: has(flag::EXCLUSIVE),
         truncate: has(flag::TRUNCATE),
@@ -284,11 +354,7 @@ fn open(
     {
         tracing::debug!(ino = opened.ino.0, ?hint, "created with a hint");
     }
-    let fixed = OpenReply {
-        capability: Capability { ..opened.capability },
-        created: u64::from(opened.created),
-        attr: opened.attr,
-    };
+    let fixed = OpenReply { capability: opened.capability, created: u64::from(opened.created), attr: opened.attr };
     reply.put(fixed.as_bytes())?;
     let mut layout = Vec::new();
     match &opened.layout {

@@ -43,6 +43,8 @@ pub struct Admission {
     pub may_ask_for_others: bool,
     /// For sharing.
     pub job: JobInfo,
+    /// Whether the peer is root or the server's own user, whoever it asks for: it need not prove what it may.
+    pub is_trusted: bool,
 }
 
 /// A hello that cannot be admitted.
@@ -83,6 +85,8 @@ pub fn admit(
         Peer::Local(vouched) => vouched.uid == 0 || vouched.uid == server_uid,
         Peer::Keyed(_) => trust,
     };
+    // Whoever has the key is the server's own user.
+    let is_trusted = may_ask_for_others || matches!(peer, Peer::Keyed(_));
     let credentials = match &claims.on_behalf_of {
         None => credentials,
         Some(_) if !may_ask_for_others => return Err(Inadmissible::OnBehalf(credentials.uid.to_string())),
@@ -102,7 +106,7 @@ pub fn admit(
         nodes,
         priority: claims.priority.filter(|_| trust).unwrap_or(1),
     };
-    Ok(Admission { credentials, may_ask_for_others, job })
+    Ok(Admission { credentials, may_ask_for_others, is_trusted, job })
 }
 
 fn check_claims(claims: &Claims) -> Result<(), Inadmissible> {
@@ -246,6 +250,7 @@ mod tests {
     #[test]
     fn with_trust_claims_count_for_sharing_and_never_for_local_permissions() {
         let got = admit(&local(), &hello(everything()), true).unwrap();
+        assert!(!got.is_trusted, "what he says of himself proves nothing about files");
         assert_eq!(got.job, JobInfo { nodes: 64, priority: 9, ..JobInfo::new("j1", "root", "astro") });
         assert_eq!(got.credentials.uid, 1_234_567);
     }

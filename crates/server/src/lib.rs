@@ -31,6 +31,7 @@ mod mappings;
 mod names;
 mod operator;
 mod pools;
+mod proof;
 mod recorder;
 mod references;
 mod refusal;

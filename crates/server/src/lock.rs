@@ -4,6 +4,7 @@ use crate::clock;
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::locks::{Denied, Family, Lock, Owner, Span};
+use crate::proof;
 use isonomia_proto::fs::access;
 use isonomia_proto::request::{LockReply, ReplyHeader, RequestHeader, lock};
 use isonomia_units::Ino;
@@ -30,25 +31,25 @@ fn operate(core: &Core, connection: &Connection, header: &RequestHeader) -> Resu
     } else {
         Owner::Process { uid, client, owner: header.owner }
     };
-    let (capability, ino) = (header.capability(), Ino(header.ino));
+    let ino = Ino(header.ino);
     let gives_up = !has(lock::SHARED) && !has(lock::EXCLUSIVE) && !has(lock::TEST);
     let is_allowed = match has(lock::EXCLUSIVE) {
-        // What one has locked one may give up, and an open file allows all of it.
-        _ if gives_up => core.store.verify(&capability),
-        // As on Linux: who asks only, and who locks files as a whole, needs any access but none.
-        _ if has(lock::TEST) || has(lock::WHOLE) => core.store.verify_opened(&capability),
-        true => core.store.verify_access(&capability, access::WRITE),
-        false => core.store.verify_access(&capability, access::READ),
+        // What its session has locked it may give up, whoever its process is meanwhile.
+        _ if gives_up && !has(lock::OPEN_FILE) => Ok(()),
+        _ if gives_up => proof::check_access(core, connection, header, 0),
+        // As on Linux: who only asks, and who locks files as a whole, needs any access.
+        _ if has(lock::TEST) || has(lock::WHOLE) => proof::check_opened(core, connection, header),
+        true => proof::check_access(core, connection, header, access::WRITE),
+        false => proof::check_access(core, connection, header, access::READ),
     };
-    is_allowed.map_err(|error| error.errno())?;
+    is_allowed.map_err(|refusal| refusal.errno())?;
     let family = if has(lock::WHOLE) { Family::Whole } else { Family::Ranges };
     let last = match header.ino2 {
         0 => u64::MAX,
         len => header.offset.checked_add(len - 1).ok_or(number(Errno::OVERFLOW))?,
     };
     let span = if has(lock::WHOLE) { Span::ALL } else { Span { start: header.offset, last } };
-    let wanted =
-        Lock { owner, span, is_exclusive: has(lock::EXCLUSIVE), user: connection.credentials.uid, pid: header.uid };
+    let wanted = Lock { owner, span, is_exclusive: has(lock::EXCLUSIVE), user: header.holder, pid: header.uid };
     if has(lock::TEST) {
         return Ok(Some(core.locks.conflict(ino, family, &wanted).map(told).unwrap_or_default()));
     }

@@ -4,6 +4,7 @@ use crate::clock;
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::mappings::{Held, NotHeld, Told, TooMany};
+use crate::proof;
 use crate::target::Pending;
 use isonomia_proto::fs::access;
 use isonomia_proto::mapping::{HAD, News};
@@ -21,8 +22,8 @@ pub fn serve(core: &Core, connection: &Connection, header: &RequestHeader, room:
         core.mappings.give(session, ino).into_iter().for_each(|told| answer(core, told));
         return ReplyHeader::ok(header.seq, 0, 0);
     }
-    if let Err(error) = core.store.verify_access(&header.capability(), access::WRITE) {
-        return ReplyHeader::error(header.seq, error.errno());
+    if let Err(refusal) = proof::check_access(core, connection, header, access::WRITE) {
+        return ReplyHeader::error(header.seq, refusal.errno());
     }
     let claims_it = header.valid & HAD != 0;
     match (claims_it, core.mappings.opens_at(clock::now()).is_some()) {

@@ -140,6 +140,7 @@ mod tests {
                 socket,
                 credentials: Credentials { uid: 0, gid: 0, groups: Vec::new() },
                 may_ask_for_others: true,
+                is_trusted: true,
                 job,
                 session: self.core.sessions.join(KEY),
                 session_key: KEY,
@@ -161,7 +162,7 @@ mod tests {
 
         fn create(&self, connection: &Connection, name: &[u8]) -> (ReplyHeader, Option<OpenReply>) {
             let mut header = RequestHeader::new(Op::Open, Ino::ROOT);
-            (header.flags, header.access, header.mode, header.owner) = (flag::CREATE, 3, 0o600, 5);
+            (header.flags, header.len, header.mode, header.owner) = (flag::CREATE, 3, 0o600, 5);
             let (reply, payload) = self.serve(connection, header, name);
             (reply, OpenReply::read_from_prefix(&payload).ok().map(|(opened, _)| opened))
         }

@@ -13,6 +13,12 @@ pub enum Refusal {
     /// A limit of the session or its user, or its end.
     #[error("{0}")]
     NotHeld(#[from] NotHeld),
+    /// The request begins at an inode without a proof that its user came there.
+    #[error("no proof that the user came to the inode")]
+    Unproven,
+    /// The capability is made out to another user.
+    #[error("another user's capability")]
+    OfAnother,
 }
 
 impl Refusal {
@@ -20,6 +26,7 @@ impl Refusal {
     pub fn errno(&self) -> u32 {
         let errno = match self {
             Self::Store(error) => return error.errno(),
+            Self::Unproven | Self::OfAnother => Errno::ACCESS,
             // Nobody is there to see it.
             Self::NotHeld(NotHeld::Ended) => Errno::STALE,
             Self::NotHeld(NotHeld::Session) => Errno::MFILE,

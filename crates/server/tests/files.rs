@@ -42,7 +42,7 @@ fn names_are_served_over_both_transports() {
     let running = start(|_| {});
     for (number, client) in running.clients().iter().enumerate() {
         let dir = client.mkdir(Ino::ROOT, format!("d{number}").as_bytes(), 0o755).unwrap();
-        let at = Ino(dir.ino);
+        let at = Ino(dir.attr.ino);
         client.open(at, b"a", &create()).unwrap();
         assert_eq!(client.open(at, b"a", &create()).unwrap_err().errno(), Errno::EXIST);
         client.rename(at, b"a", at, b"b", RenameHow::Replace).unwrap();
@@ -220,7 +220,7 @@ fn a_file_without_a_name_is_given_one() {
     let how = OpenHow { access: access::READ | access::WRITE, unnamed: true, mode: 0o600, ..OpenHow::default() };
     let file = client.open(Ino::ROOT, b"", &how).unwrap();
     assert_eq!(client.write_at(&file, 0, b"bytes").unwrap(), 5);
-    assert_eq!(client.link(Ino(file.capability.ino), b"", true, Ino::ROOT, b"named").unwrap().nlink, 1);
+    assert_eq!(client.link(Ino(file.capability.ino), b"", true, Ino::ROOT, b"named").unwrap().attr.nlink, 1);
     assert_eq!(client.get_attr(Ino::ROOT, b"named", true).unwrap().size_bytes, 5);
     let never = client.open(Ino::ROOT, b"", &OpenHow { exclusive: true, ..how }).unwrap();
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Proofs of an open: SipHash-2-4 (Aumasson and Bernstein, 2012) under a key that never leaves the server.
+//! Proofs of where a user came to and what he opened: SipHash-2-4 (Aumasson and Bernstein, 2012) under a key that never leaves the server.
 
 use crate::StoreError;
 use isonomia_proto::fs::Capability;
@@ -11,9 +11,10 @@ impl Sealer {
         Self(SipHasher24::new_with_key(key))
     }
 
-    /// A capability for the inode `ino` of `generation` with these bits of [`isonomia_proto::fs::access`].
-    pub fn seal(&self, ino: u64, generation: u32, access: u32) -> Capability {
-        let capability = Capability { ino, access, generation, mac: 0 };
+    /// A capability of user `holder` for the inode `ino` of `generation` with these bits of
+    /// [`isonomia_proto::fs::access`].
+    pub fn seal(&self, ino: u64, generation: u32, access: u32, holder: u32) -> Capability {
+        let capability = Capability { ino, access, generation, mac: 0, holder, reserved: 0 };
         Capability { mac: self.mac(&capability), ..capability }
     }
 
@@ -23,10 +24,11 @@ impl Sealer {
 
     /// Of everything else in `capability`. Never 0: on the wire that means that there is no capability.
     fn mac(&self, capability: &Capability) -> u64 {
-        let mut bytes = [0; 16];
+        let mut bytes = [0; 20];
         bytes[..8].copy_from_slice(&capability.ino.to_le_bytes());
         bytes[8..12].copy_from_slice(&capability.access.to_le_bytes());
-        bytes[12..].copy_from_slice(&capability.generation.to_le_bytes());
+        bytes[12..16].copy_from_slice(&capability.generation.to_le_bytes());
+        bytes[16..].copy_from_slice(&capability.holder.to_le_bytes());
         self.0.hash(&bytes).max(1)
     }
 }
@@ -38,7 +40,7 @@ mod tests {
     #[test]
     fn any_changed_bit_is_noticed() {
         let sealer = Sealer::new(&[7; 16]);
-        let good = sealer.seal(42, 9, 3);
+        let good = sealer.seal(42, 9, 3, 1000);
         assert!(sealer.verify(&good).is_ok());
         for bit in 0..64 {
             let forged = [
@@ -46,10 +48,20 @@ mod tests {
                 Capability { mac: good.mac ^ 1 << bit, ..good },
                 Capability { access: good.access ^ 1 << (bit % 32), ..good },
                 Capability { generation: good.generation ^ 1 << (bit % 32), ..good },
+                Capability { holder: good.holder ^ 1 << (bit % 32), ..good },
             ];
             assert!(forged.iter().all(|f| sealer.verify(f).is_err()), "bit {bit}");
         }
         assert!(Sealer::new(&[8; 16]).verify(&good).is_err());
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn what_was_not_sealed_is_refused(bytes in proptest::prelude::any::<[u8; Capability::LEN]>()) {
+            let capability = Capability::from_bytes(bytes);
+            // With a chance of 2^-64 for each.
+            proptest::prop_assert!(Sealer::new(&[7; 16]).verify(&capability).is_err());
+        }
     }
 
     #[test]

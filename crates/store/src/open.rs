@@ -46,7 +46,7 @@ pub struct Opened {
     pub layout: Option<Arc<Layout>>,
     /// This open created the file.
     pub created: bool,
-    /// Proof of the open for data requests.
+    /// Proof of the open for data requests, made out to the caller.
     pub capability: Capability,
 }
 
@@ -81,7 +81,7 @@ impl Store {
             attr: self.attr(&inode)?,
             layout: inode.layout.clone(),
             created,
-            capability: self.sealer.seal(inode.ino, inode.generation, allowed),
+            capability: self.sealer.seal(inode.ino, inode.generation, allowed, caller.uid),
         })
     }
 
@@ -197,9 +197,20 @@ impl Store {
         if capability.access & needed == needed { Ok(()) } else { Err(StoreError::BadAccess) }
     }
 
+    /// A capability without access of user `holder` for the inode `ino`: he came there.
+    pub fn prove(&self, ino: Ino, holder: u32) -> Result<Capability, StoreError> {
+        let inode = self.inode(ino.0)?;
+        Ok(self.sealer.seal(inode.ino, inode.generation, 0, holder))
+    }
+
+    /// The capability, which was verified, made out to user `holder`.
+    pub fn delegate(&self, capability: &Capability, holder: u32) -> Capability {
+        self.sealer.seal(capability.ino, capability.generation, capability.access, holder)
+    }
+
     /// Checks that `capability` came from this store and from an open that allows something: not of `O_PATH`.
     pub fn verify_opened(&self, capability: &Capability) -> Result<(), StoreError> {
-        self.sealer.verify(capability)?;
+        self.verify(capability)?;
         if capability.access & (access::READ | access::WRITE) != 0 { Ok(()) } else { Err(StoreError::BadAccess) }
     }
 

@@ -3,8 +3,9 @@
 use crate::product::isonomia;
 use crate::server::TestServer;
 use crate::{skip, start};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Child;
+use std::process::{Child, Command};
 
 /// A mount of a server.
 #[derive(Debug)]
@@ -33,7 +34,18 @@ pub fn can_mount_for_all() -> bool {
 
 impl TestMount {
     pub(crate) fn start(server: &TestServer, place: PathBuf, words: &str) -> Self {
+        Self::start_by(isonomia(), server, place, words)
+    }
+
+    /// As user `uid`, who must be able to run the program. As root only.
+    pub(crate) fn start_as(uid: u32, server: &TestServer, place: PathBuf) -> Self {
+        std::os::unix::fs::chown(&place, Some(uid), Some(uid)).expect("the mount point's owner");
         let mut command = isonomia();
+        command.uid(uid).gid(uid);
+        Self::start_by(command, server, place, "")
+    }
+
+    fn start_by(mut command: Command, server: &TestServer, place: PathBuf, words: &str) -> Self {
         command.args(["mount", "--foreground", "--server", &server.address(), "-o", words]).arg(&place);
         Self { process: start(command), place }
     }

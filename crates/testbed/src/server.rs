@@ -52,6 +52,11 @@ impl TestServer {
         TestMount::start(self, self.mount_place(), words)
     }
 
+    /// Mounts it as user `uid`, whom the server does not trust if it is not the own one.
+    pub fn mount_as(&self, uid: u32) -> TestMount {
+        TestMount::start_as(uid, self, self.mount_place())
+    }
+
     /// Mounts it a second time.
     pub fn mount_elsewhere(&self) -> TestMount {
         TestMount::start(self, self.path("elsewhere"), "")

@@ -2,7 +2,7 @@
 
 use crate::model::PAGE_LEN;
 use crate::{Actor, Attr, Operation, Outcome, RenameHow, SLOTS, XattrHow};
-use isonomia_client::{Change, Client, Error, Ino, OpenFile, OpenHow, TimeChange, Timestamp, access};
+use isonomia_client::{Capability, Change, Client, Error, Ino, OpenFile, OpenHow, TimeChange, Timestamp, access};
 use rustix::io::Errno;
 use std::cell::{RefCell, RefMut};
 use std::rc::Rc;
@@ -177,7 +177,7 @@ impl Library {
             }
             Operation::SeekEnd { slot } => {
                 let mut open = self.slot(*slot)?;
-                open.at = client.get_attr(open.ino(), b"", true)?.size_bytes;
+                open.at = client.get_attr(open.file.capability, b"", true)?.size_bytes;
                 return Ok(Outcome::Count(open.at));
             }
             Operation::Resize { slot, size } => {
@@ -189,7 +189,10 @@ impl Library {
                 self.change(path, &Change { size_bytes: Some(*size), ..Change::default() })?;
             }
             Operation::Sync { slot } => client.sync(&self.slot(*slot)?.file, false)?,
-            Operation::StatSlot { slot } => return Ok(attr(&client.get_attr(self.slot(*slot)?.ino(), b"", true)?)),
+            Operation::StatSlot { slot } => {
+                let open = self.slot(*slot)?;
+                return Ok(attr(&client.get_attr(open.file.capability, b"", true)?));
+            }
             Operation::Stat { path, follow } => {
                 return Ok(attr(&client.get_attr(root, &self.path(path), *follow)?));
             }
@@ -222,16 +225,16 @@ impl Library {
             }
             Operation::List { path } => {
                 let how = OpenHow { access: access::READ, directory: true, ..OpenHow::default() };
-                let dir = Ino(client.open(root, &self.path(path), &how)?.attr.ino);
-                let names = self.list(dir)?;
-                client.release(dir, 0)?;
+                let dir = client.open(root, &self.path(path), &how)?;
+                let names = self.list(dir.capability)?;
+                client.release(Ino(dir.attr.ino), 0)?;
                 return Ok(names);
             }
             Operation::ListSlot { slot } => {
                 let open = self.slot(*slot)?;
                 require(open.is_directory(), Errno::NOTDIR)?;
                 // What is removed has no names: the C library makes that of the kernel's answer, which this is.
-                return match self.list(open.ino()) {
+                return match self.list(open.file.capability) {
                     Err(error) if error.errno() == Errno::NOENT => Ok(Outcome::Names(Vec::new())),
                     listed => listed,
                 };
@@ -268,7 +271,7 @@ impl Library {
         Ok(Outcome::Done)
     }
 
-    fn list(&self, dir: Ino) -> Result<Outcome, Error> {
+    fn list(&self, dir: Capability) -> Result<Outcome, Error> {
         let (mut names, mut cookie) = (Vec::new(), 0);
         loop {
             let entries = self.client.read_dir(dir, cookie)?;

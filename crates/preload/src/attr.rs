@@ -3,7 +3,7 @@
 use crate::calls::real;
 use crate::foreign::{CPath, In};
 use crate::serve::{by_fd, by_path_or_fd, refusal};
-use isonomia_client::{Change, Client, Error, FileKind, Ino, TimeChange, Timestamp};
+use isonomia_client::{Capability, Change, Client, Error, FileKind, TimeChange, Timestamp};
 use libc::{AT_FDCWD, gid_t, mode_t, timespec, timeval, uid_t};
 use rustix::io::Errno;
 use std::ffi::c_int;
@@ -65,7 +65,7 @@ fn change_at(
     real: impl FnOnce(c_int, CPath) -> c_int,
 ) -> c_int {
     let follow = flags & libc::AT_SYMLINK_NOFOLLOW == 0;
-    let serve = |client: &Client, at: Ino, path: &[u8]| {
+    let serve = |client: &Client, at: Capability, path: &[u8]| {
         let change = change.clone()?;
         // As on Linux, a symbolic link has no mode of its own.
         if change.mode.is_some() && !follow && client.get_attr(at, path, false)?.kind() == FileKind::Symlink {
@@ -81,7 +81,7 @@ fn change_path(path: CPath, flags: c_int, change: Result<Change, Error>, real: i
 }
 
 fn change_fd(fd: c_int, change: Result<Change, Error>, real: impl FnOnce() -> c_int) -> c_int {
-    by_fd(fd, |client, held| client.set_attr(held.ino()?, b"", false, &change?).map(|_| 0), real)
+    by_fd(fd, |client, held| client.set_attr(held.capability()?, b"", false, &change?).map(|_| 0), real)
 }
 
 const NO_FOLLOW: c_int = libc::AT_SYMLINK_NOFOLLOW;

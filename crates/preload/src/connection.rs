@@ -22,8 +22,8 @@ static CURRENT: AtomicPtr<Client> = AtomicPtr::new(std::ptr::null_mut());
 static CLIENTS: Spin<Clients> = Spin::new(Clients { all: Vec::new(), former: Vec::new() });
 
 struct Clients {
-    /// All that this process ever made.
-    all: Vec<&'static Client>,
+    /// All that this process ever made, each with the user that it connects as.
+    all: Vec<(&'static Client, u32)>,
     /// Those of users before, which may still hold references of this process's.
     former: Vec<&'static Client>,
 }
@@ -42,7 +42,7 @@ pub fn unlock_after_fork() {
 pub fn begin_as_child() {
     let mut clients = CLIENTS.lock();
     clients.former.clear();
-    clients.all.iter().for_each(|client| client.after_fork_in_child());
+    clients.all.iter().for_each(|(client, _)| client.after_fork_in_child());
 }
 
 /// The client, made when first asked for; EINVAL when its configuration cannot be understood.
@@ -77,9 +77,25 @@ pub fn connected() -> Vec<&'static Client> {
 pub fn user_changed() {
     let mut clients = CLIENTS.lock();
     // One without connections will make them as the new user.
-    if let Some(client) = existing().filter(|client| client.is_known()) {
-        clients.former.push(client);
-        CURRENT.store(std::ptr::null_mut(), Ordering::Release);
+    match existing() {
+        Some(client) if client.is_known() => {
+            clients.former.push(client);
+            CURRENT.store(std::ptr::null_mut(), Ordering::Release);
+        }
+        Some(client) => clients.connects_as_present_user(client),
+        None => {}
+    }
+}
+
+/// The user that `client` connected as, or will.
+pub fn user_of(client: &'static Client) -> Option<u32> {
+    CLIENTS.lock().all.iter().find(|(other, _)| std::ptr::eq(*other, client)).map(|(_, uid)| *uid)
+}
+
+impl Clients {
+    fn connects_as_present_user(&mut self, client: &'static Client) {
+        let now = rustix::process::geteuid().as_raw();
+        self.all.iter_mut().filter(|(other, _)| std::ptr::eq(*other, client)).for_each(|(_, uid)| *uid = now);
     }
 }
 
@@ -100,15 +116,16 @@ fn create() -> Result<&'static Client, Error> {
         }
         let in_use = clients.former.iter().copied().chain(lock::keeper()).collect::<Vec<_>>();
         let is_free = |client: &&&'static Client| !in_use.iter().any(|other| std::ptr::eq(*other, **client));
-        let free = clients.all.iter().find(is_free).copied();
+        let free = clients.all.iter().map(|(client, _)| client).find(is_free).copied();
         let client = match free {
             Some(client) => client,
             None => {
                 let client: &'static Client = Box::leak(Box::new(Client::new(config)));
-                clients.all.push(client);
+                clients.all.push((client, 0));
                 client
             }
         };
+        clients.connects_as_present_user(client);
         CURRENT.store(std::ptr::from_ref(client).cast_mut(), Ordering::Release);
         clients.former.clone()
     };
@@ -131,7 +148,7 @@ fn take_over(former: &[&'static Client]) {
 
 /// What the environment says when the first client is made; it holds for the others.
 fn configuration() -> Result<ClientConfig, Error> {
-    if let Some(client) = CLIENTS.lock().all.first() {
+    if let Some((client, _)) = CLIENTS.lock().all.first() {
         return Ok(client.config().clone());
     }
     let address = match environment::server() {

@@ -2,7 +2,8 @@
 //!
 //! The kernel cannot be there, so it is left in a directory of `/proc` where nothing can be created and hardly
 //! anything has a name: a relative path that this library misses fails instead of meaning another file. Programs
-//! started from here learn of the directory by an inherited descriptor of a memory file that holds its inode.
+//! started from here learn of the directory by an inherited descriptor of a memory file that holds its inode, with the
+//! proof that this user came there.
 
 use crate::calls::real;
 use crate::connection::client;
@@ -12,13 +13,13 @@ use crate::hook::{fail, returned};
 use crate::placeholder::{self, Memory};
 use crate::process;
 use crate::serve::{by_fd, by_path, refusal};
-use isonomia_client::{Client, Error, FileKind, Ino};
+use isonomia_client::{Capability, Client, Error, FileKind};
 use rustix::io::Errno;
 use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering, fence};
 
-/// Name of the memory file that holds the inode.
+/// Name of the memory file that holds the capability.
 const NAME: &CStr = c"isonomia-cwd";
 /// How `/proc/self/fd/N` shows it.
 const LINK: &[u8] = b"/memfd:isonomia-cwd";
@@ -27,13 +28,21 @@ pub const NOWHERE: &CStr = c"/proc/self/fdinfo";
 /// Descriptors of this library start here if the limit allows, out of the way of programs that choose numbers.
 const DESCRIPTOR_MIN: c_int = 500;
 
-/// Bytes of the memory file: the inode, and when the file was made.
-const CONTENT_LEN: usize = 16;
+/// Bytes of the memory file: the capability, and when the file was made.
+const CONTENT_LEN: usize = Capability::LEN + size_of::<u64>();
+/// Capabilities of this many changes of the directory are kept.
+const KEPT: usize = 64;
+const WORDS: usize = Capability::LEN / size_of::<u64>();
 
 /// When what was found at the start was made.
 static MADE_AT: AtomicU64 = AtomicU64::new(0);
-/// The inode, 0 for a working directory of the kernel's.
+/// The number of the change that led to it, 0 for a working directory of the kernel's.
 static CURRENT: AtomicU64 = AtomicU64::new(UNKNOWN);
+/// Changes so far, begun at least.
+static CHANGES: AtomicU64 = AtomicU64::new(0);
+/// The capabilities of the latest changes, each in a place of its own, so that nobody waits who reads one: it may be a
+/// signal handler that interrupts a change. What is read while so many others are made is read again.
+static CAPABILITIES: [[AtomicU64; WORDS]; KEPT] = [const { [const { AtomicU64::new(0) }; WORDS] }; KEPT];
 /// Until what the program before left was looked at.
 const UNKNOWN: u64 = u64::MAX;
 /// The descriptor that tells the next program.
@@ -41,19 +50,39 @@ static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
 
 /// The working directory if it is ours.
 #[inline]
-pub fn current() -> Option<Ino> {
-    match CURRENT.load(Ordering::Relaxed) {
-        0 => None,
-        UNKNOWN => at_start(),
-        ino => Some(Ino(ino)),
+pub fn current() -> Option<Capability> {
+    if CURRENT.load(Ordering::Relaxed) == UNKNOWN {
+        at_start();
+    }
+    loop {
+        let change = CURRENT.load(Ordering::Acquire);
+        if change == 0 || change == UNKNOWN {
+            return None;
+        }
+        let words = CAPABILITIES[change as usize % KEPT].each_ref().map(|word| word.load(Ordering::Relaxed));
+        fence(Ordering::Acquire);
+        if CURRENT.load(Ordering::Relaxed) == change {
+            let mut bytes = [0; Capability::LEN];
+            bytes.as_chunks_mut().0.copy_from_slice(&words.map(u64::to_ne_bytes));
+            return Some(Capability::from_bytes(bytes));
+        }
     }
 }
 
 /// A library may be initialized, and use a relative path, before this one.
 #[cold]
-fn at_start() -> Option<Ino> {
+fn at_start() {
     process::adopt_inherited();
-    Some(CURRENT.load(Ordering::Relaxed)).filter(|ino| ![0, UNKNOWN].contains(ino)).map(Ino)
+}
+
+fn set_current(directory: Capability) {
+    let change = CHANGES.fetch_add(1, Ordering::Relaxed) + 1;
+    let bytes = directory.to_bytes();
+    let (words, _) = bytes.as_chunks();
+    for (place, word) in CAPABILITIES[change as usize % KEPT].iter().zip(words) {
+        place.store(u64::from_ne_bytes(*word), Ordering::Relaxed);
+    }
+    CURRENT.store(change, Ordering::Release);
 }
 
 /// The descriptor that tells the next program, if there is one.
@@ -71,10 +100,11 @@ pub fn found(fd: c_int) -> bool {
     // SAFETY: an open descriptor that this library made in a program before.
     let memory = unsafe { rustix::fd::BorrowedFd::borrow_raw(fd) };
     if rustix::io::pread(memory, &mut content, 0) == Ok(CONTENT_LEN) {
-        let [ino, made_at] = [0, 8].map(|at| u64::from_le_bytes(std::array::from_fn(|i| content[at + i])));
+        let capability = Capability::from_bytes(std::array::from_fn(|i| content[i]));
+        let made_at = u64::from_le_bytes(std::array::from_fn(|i| content[Capability::LEN + i]));
         if made_at >= MADE_AT.load(Ordering::Relaxed) {
             MADE_AT.store(made_at, Ordering::Relaxed);
-            CURRENT.store(ino, Ordering::Relaxed);
+            set_current(capability);
             close(DESCRIPTOR.swap(fd, Ordering::Relaxed));
             return true;
         }
@@ -104,24 +134,24 @@ fn is_nowhere() -> bool {
     }
 }
 
-/// A descriptor that tells a program started with it that it is in directory `ino`.
-pub fn message(ino: Ino) -> Result<c_int, Error> {
+/// A descriptor that tells a program started with it that it is in `directory`.
+pub fn message(directory: Capability) -> Result<c_int, Error> {
     let memory = Memory::create(NAME, CONTENT_LEN).map_err(refusal)?;
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let made_at = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
-    let content = [ino.0, made_at].map(u64::to_le_bytes).concat();
+    let content = [&directory.to_bytes()[..], &made_at.to_le_bytes()].concat();
     rustix::io::pwrite(memory.fd(), &content, 0).map_err(refusal)?;
     let inherited = [DESCRIPTOR_MIN, 3].iter().find_map(|min| duplicate_from(&memory, *min));
     inherited.ok_or(refusal(Errno::MFILE))
 }
 
-fn enter(ino: Ino) -> Result<(), Error> {
-    let inherited = message(ino)?;
+fn enter(directory: Capability) -> Result<(), Error> {
+    let inherited = message(directory)?;
     rustix::process::chdir(NOWHERE).map_err(|errno| {
         close(inherited);
         refusal(errno)
     })?;
-    CURRENT.store(ino.0, Ordering::Relaxed);
+    set_current(directory);
     close(DESCRIPTOR.swap(inherited, Ordering::Relaxed));
     Ok(())
 }
@@ -155,28 +185,37 @@ fn close(fd: c_int) {
 }
 
 /// The directory `path` below `at`, which this process may enter.
-pub fn enterable(client: &Client, at: Ino, path: &[u8]) -> Result<Ino, Error> {
-    let attr = client.get_attr(at, path, true)?;
-    if attr.kind() != FileKind::Directory {
+pub fn enterable(client: &Client, at: Capability, path: &[u8]) -> Result<Capability, Error> {
+    let node = client.look_up(at, path, true)?;
+    if node.attr.kind() != FileKind::Directory {
         return Err(refusal(Errno::NOTDIR));
     }
-    client.access(Ino(attr.ino), b"", 1, true)?;
-    Ok(Ino(attr.ino))
+    client.access(node.capability, b"", 1, true)?;
+    Ok(node.capability)
 }
 
-fn enter_checked(client: &Client, at: Ino, path: &[u8]) -> Result<c_int, Error> {
+/// The user of this process is another now, for whom the working directory's capability is `made_out`.
+pub fn user_changed(made_out: Capability) {
+    // Without descriptors the next program gets the one before, and will be refused.
+    if let Ok(inherited) = message(made_out) {
+        close(DESCRIPTOR.swap(inherited, Ordering::Relaxed));
+    }
+    set_current(made_out);
+}
+
+fn enter_checked(client: &Client, at: Capability, path: &[u8]) -> Result<c_int, Error> {
     enter(enterable(client, at, path)?).map(|()| 0)
 }
 
 /// The working directory's path, when it is ours.
 fn path() -> Option<Result<Vec<u8>, Error>> {
-    let (ino, prefix) = (current()?, environment::prefix()?);
-    Some(client().and_then(|client| absolute(client, prefix.path(), ino)))
+    let (at, prefix) = (current()?, environment::prefix()?);
+    Some(client().and_then(|client| absolute(client, prefix.path(), at)))
 }
 
-/// The absolute path of directory `ino`.
-pub fn absolute(client: &Client, prefix: &[u8], ino: Ino) -> Result<Vec<u8>, Error> {
-    let mut path = [prefix, &client.path_of(ino)?].concat();
+/// The absolute path of the directory `at`.
+pub fn absolute(client: &Client, prefix: &[u8], at: Capability) -> Result<Vec<u8>, Error> {
+    let mut path = [prefix, &client.path_of(at)?].concat();
     if path.len() > 1 && path.ends_with(b"/") {
         path.pop();
     }
@@ -215,7 +254,7 @@ pub fn chdir(path: CPath) -> c_int {
 pub fn fchdir(fd: c_int) -> c_int {
     by_fd(
         fd,
-        |client, held| enter_checked(client, held.ino()?, b""),
+        |client, held| enter_checked(client, held.capability()?, b""),
         || {
             let changed = real::fchdir(fd);
             if changed == 0 {

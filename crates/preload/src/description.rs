@@ -6,12 +6,13 @@
 //! References on the server: each *process* that uses an inode holds one reference per description. It is taken by
 //! the open, or after fork and exec at the first use ([`Held::file`]), and given back with the last descriptor. A
 //! process that only passes a descriptor on never connects. One that changes its user is another process to the server
-//! ([`crate::connection`]), so a description says which client holds the reference.
+//! ([`crate::connection`]), so a description says which client holds the reference. So is its proof of the open another
+//! one ([`Held::make_out`]).
 
 use crate::connection::{client, is_current};
 use crate::placeholder::Mapping;
 use crate::spin::Spin;
-use isonomia_client::{Client, Error, Ino, OpenFile};
+use isonomia_client::{Capability, Client, Error, Ino, OpenFile};
 use rustix::io::Errno;
 use std::cell::UnsafeCell;
 use std::ops::Deref;
@@ -30,8 +31,65 @@ pub struct Description {
 }
 
 struct Content {
+    /// The open file as it was opened or found.
     file: OpenFile,
+    /// As the present user has it; null for `file`.
+    present: AtomicPtr<OpenFile>,
+    /// The latest of those that other users have.
+    of_others: AtomicPtr<OfAnother>,
     mapping: Mapping,
+}
+
+/// An open file as another user has it. There are as many as users that the process was while the file was open.
+struct OfAnother {
+    file: OpenFile,
+    before: *mut OfAnother,
+}
+
+impl Content {
+    fn file(&self) -> &OpenFile {
+        // SAFETY: null, or in the list, whose parts stay as long as this does.
+        unsafe { self.present.load(Ordering::Acquire).as_ref() }.unwrap_or(&self.file)
+    }
+
+    /// Those of other users.
+    fn of_others(&self) -> impl Iterator<Item = &OfAnother> {
+        // SAFETY: parts of the list stay as long as this does.
+        let at = |place: *mut OfAnother| unsafe { place.as_ref() };
+        std::iter::successors(at(self.of_others.load(Ordering::Acquire)), move |of| at(of.before))
+    }
+
+    /// Goes on with `capability`.
+    fn use_capability(&self, capability: Capability) {
+        let find = || self.of_others().map(|of| &of.file).find(|file| file.capability == capability);
+        if self.file.capability == capability {
+            return self.present.store(std::ptr::null_mut(), Ordering::Release);
+        }
+        if find().is_none() {
+            let file = OpenFile { capability, ..self.file.clone() };
+            let fresh = Box::into_raw(Box::new(OfAnother { file, before: std::ptr::null_mut() }));
+            let put = |before| {
+                // SAFETY: nobody else has seen it until it is in the list.
+                unsafe { (*fresh).before = before };
+                Some(fresh)
+            };
+            // The closure never refuses.
+            let _ = self.of_others.fetch_update(Ordering::AcqRel, Ordering::Acquire, put);
+        }
+        if let Some(file) = find() {
+            self.present.store(std::ptr::from_ref(file).cast_mut(), Ordering::Release);
+        }
+    }
+}
+
+impl Drop for Content {
+    fn drop(&mut self) {
+        let mut at = *self.of_others.get_mut();
+        while !at.is_null() {
+            // SAFETY: made from a box, and in no other list.
+            at = unsafe { Box::from_raw(at) }.before;
+        }
+    }
 }
 
 /// A hold on a description: while it lasts, the description stays.
@@ -64,7 +122,14 @@ impl Description {
             }))
         });
         // SAFETY: the place is free and was taken by this thread alone.
-        unsafe { *description.content.get() = Some(Content { file, mapping }) };
+        unsafe {
+            *description.content.get() = Some(Content {
+                file,
+                present: AtomicPtr::new(std::ptr::null_mut()),
+                of_others: AtomicPtr::new(std::ptr::null_mut()),
+                mapping,
+            });
+        }
         let holder = holder.map_or(std::ptr::null_mut(), |holder| std::ptr::from_ref(holder).cast_mut());
         description.holder.store(holder, Ordering::Relaxed);
         description.holds.store(1, Ordering::Release);
@@ -96,7 +161,7 @@ impl Held {
         if holder.is_null() || !is_current(holder) {
             self.adopt(content)?;
         }
-        Ok(&content.file)
+        Ok(content.file())
     }
 
     /// Takes a reference for the present client if one before it has one.
@@ -110,7 +175,7 @@ impl Held {
         let adopter = std::ptr::from_ref(client).cast_mut();
         // Of several threads one adopts; the others go on meanwhile on the strength of the capability.
         if self.0.holder.swap(adopter, Ordering::Relaxed) != adopter {
-            let adopted = client.adopt(&content.file.capability, content.mapping.number());
+            let adopted = client.adopt(&content.file().capability, content.mapping.number());
             if adopted.is_err() {
                 self.forget_reference();
             }
@@ -119,9 +184,29 @@ impl Held {
         Ok(())
     }
 
-    /// The inode.
-    pub fn ino(&self) -> Result<Ino, Error> {
-        Ok(Ino(self.file()?.capability.ino))
+    /// What lets an operation begin at it, with a reference at the server.
+    pub fn capability(&self) -> Result<Capability, Error> {
+        Ok(self.file()?.capability)
+    }
+
+    /// The capability as user `uid` may use it; asks for it through `client`, which may.
+    pub fn make_out(&self, client: &Client, uid: u32) -> Result<Capability, Error> {
+        let content = self.content()?;
+        if let Some(capability) = content.mapping.capability_of(uid) {
+            return Ok(capability);
+        }
+        let capability = client.delegate(&content.file().capability, uid)?;
+        content.mapping.add(&capability);
+        Ok(capability)
+    }
+
+    /// The process is user `uid` now: what was made out to that user is used from now on.
+    pub fn user_changed(&self, uid: u32) {
+        if let Ok(content) = self.content()
+            && let Some(capability) = content.mapping.capability_of(uid)
+        {
+            content.use_capability(capability);
+        }
     }
 
     /// What is shared with other processes.

@@ -10,7 +10,7 @@ use crate::foreign::{Buffer, CPath, Out};
 use crate::hook::returned;
 use crate::serve::{by_fd, by_path, refusal};
 use crate::{descriptors, open, table};
-use isonomia_client::{Capability, Client, DirEntry, Error, Ino};
+use isonomia_client::{Capability, Client, DirEntry, Error};
 use libc::{DIR, c_long, dirent64};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -30,7 +30,6 @@ const _: () = assert!(size_of::<libc::dirent>() == size_of::<dirent64>());
 pub struct Stream {
     magic: u64,
     fd: c_int,
-    capability: Capability,
     listing: Mutex<Listing>,
 }
 
@@ -54,14 +53,19 @@ fn ours<'a>(dir: *mut DIR) -> Option<&'a Stream> {
     Some(unsafe { &*stream })
 }
 
-fn stream(fd: c_int, capability: Capability) -> *mut DIR {
+fn stream(fd: c_int) -> *mut DIR {
     // SAFETY: zeros are a value of this structure of numbers.
     let current = unsafe { std::mem::zeroed() };
     let listing = Mutex::new(Listing { place: 0, ahead: VecDeque::new(), current });
-    Box::into_raw(Box::new(Stream { magic: MAGIC, fd, capability, listing })).cast()
+    Box::into_raw(Box::new(Stream { magic: MAGIC, fd, listing })).cast()
 }
 
 impl Stream {
+    /// The directory: what the descriptor stands for, as the present user has it.
+    fn capability(&self) -> Result<Capability, Error> {
+        table::find(self.fd).ok_or(refusal(Errno::BADF))?.capability()
+    }
+
     fn listing(&self) -> MutexGuard<'_, Listing> {
         self.listing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -69,9 +73,9 @@ impl Stream {
 
 impl Listing {
     /// The next entry; `None` at the end.
-    fn next(&mut self, directory: &Capability) -> Result<Option<DirEntry>, Error> {
+    fn next(&mut self, stream: &Stream) -> Result<Option<DirEntry>, Error> {
         if self.ahead.is_empty() {
-            self.ahead = match client()?.read_open_dir(directory, self.place) {
+            self.ahead = match client()?.read_open_dir(&stream.capability()?, self.place) {
                 // The directory was removed: as in the C library, its stream has ended.
                 Err(error) if error.errno() == Errno::NOENT => return Ok(None),
                 entries => entries?.into(),
@@ -102,7 +106,7 @@ fn fill(entry: &DirEntry, out: &mut dirent64) {
 
 fn next_entry(stream: &Stream) -> *mut dirent64 {
     let mut listing = stream.listing();
-    match listing.next(&stream.capability) {
+    match listing.next(stream) {
         Ok(Some(entry)) => {
             fill(&entry, &mut listing.current);
             &raw mut listing.current
@@ -116,7 +120,7 @@ fn next_entry(stream: &Stream) -> *mut dirent64 {
 /// `readdir_r` returns its error instead of setting errno.
 fn next_entry_into(stream: &Stream, entry: Out<dirent64>, result: Out<*mut dirent64>) -> c_int {
     let mut listing = stream.listing();
-    let stored = listing.next(&stream.capability).and_then(|next| match next {
+    let stored = listing.next(stream).and_then(|next| match next {
         Some(next) => {
             // SAFETY: zeros are a value of this structure of numbers.
             let mut filled: dirent64 = unsafe { std::mem::zeroed() };
@@ -130,10 +134,9 @@ fn next_entry_into(stream: &Stream, entry: Out<dirent64>, result: Out<*mut diren
 }
 
 /// Opens the directory `path` below `at` for listing.
-fn open_stream(client: &'static Client, at: Ino, path: &[u8]) -> Result<*mut DIR, Error> {
+fn open_stream(client: &'static Client, at: Capability, path: &[u8]) -> Result<*mut DIR, Error> {
     let fd = open::open_ours(client, at, path, OPEN_FLAGS, 0)?;
-    let held = table::find(fd).ok_or(refusal(Errno::BADF))?;
-    Ok(stream(fd, held.file()?.capability))
+    Ok(stream(fd))
 }
 
 pub fn opendir(path: CPath) -> *mut DIR {
@@ -144,8 +147,9 @@ pub fn fdopendir(fd: c_int) -> *mut DIR {
     by_fd(
         fd,
         |_, held| {
-            let capability = held.file()?.capability;
-            if held.is_directory() { Ok(stream(fd, capability)) } else { Err(refusal(Errno::NOTDIR)) }
+            // With a reference from now on.
+            held.file()?;
+            if held.is_directory() { Ok(stream(fd)) } else { Err(refusal(Errno::NOTDIR)) }
         },
         || real::fdopendir(fd),
     )
@@ -251,7 +255,7 @@ pub fn getdirentries(fd: c_int, buffer: Buffer, len: usize, base: Out<i64>) -> i
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isonomia_client::FileKind;
+    use isonomia_client::{FileKind, Ino};
 
     #[test]
     fn the_longest_name_fits_an_entry() {

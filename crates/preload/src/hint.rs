@@ -9,7 +9,7 @@ use crate::hook::{errno_number, set_errno_number};
 use crate::route::normalise;
 use crate::serve::{Routed, route};
 use crate::spin::Spin;
-use isonomia_client::{Client, Error, Ino, OpenHint};
+use isonomia_client::{Capability, Client, Error, OpenHint};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Files with a hint at a time; another one takes the place of the oldest.
@@ -40,7 +40,7 @@ pub extern "C" fn isonomia_hint(path: CPath, rank: u32, ranks: u32, shared: u32,
 }
 
 /// What is known of `path` below `at`.
-pub fn find(client: &Client, at: Ino, path: &[u8]) -> OpenHint {
+pub fn find(client: &Client, at: Capability, path: &[u8]) -> OpenHint {
     if COUNT.load(Ordering::Relaxed) == 0 {
         return OpenHint::default();
     }
@@ -50,8 +50,8 @@ pub fn find(client: &Client, at: Ino, path: &[u8]) -> OpenHint {
 }
 
 /// `path` below `at` as a path from the root.
-fn from_root(client: &Client, at: Ino, path: &[u8]) -> Result<Vec<u8>, Error> {
-    let base = if at == Ino::ROOT { Vec::new() } else { client.path_of(at)? };
+fn from_root(client: &Client, at: Capability, path: &[u8]) -> Result<Vec<u8>, Error> {
+    let base = if at == Capability::ROOT { Vec::new() } else { client.path_of(at)? };
     Ok(normalise(&[&base, &b"/"[..], path].concat()))
 }
 

@@ -10,7 +10,7 @@ use crate::foreign::CPath;
 use crate::placeholder::{self, Memory};
 use crate::serve::{Routed, absolute_target, refusal, route};
 use crate::{cwd, environment, number, table};
-use isonomia_client::{Client, Error, FileKind, Ino, OpenFile, OpenHow, access};
+use isonomia_client::{Capability, Client, Error, FileKind, Ino, OpenFile, OpenHow, access};
 use rustix::io::Errno;
 use std::ffi::{CStr, CString, c_char, c_int};
 
@@ -84,7 +84,7 @@ pub fn behind(fd: c_int) -> Option<Result<Program, Error>> {
     let held = table::find(fd)?;
     Some(client().and_then(|client| {
         let name = placeholder::proc_path(fd).as_c_str().to_bytes().to_vec();
-        load(client, held.ino()?, b"", &name, &mut Vec::new())
+        load(client, held.capability()?, b"", &name, &mut Vec::new())
     }))
 }
 
@@ -122,7 +122,13 @@ fn theirs(path: Vec<u8>, inserted: &mut Vec<CString>) -> Result<Program, Error> 
 }
 
 /// The program `path` below `at`, which the caller calls `named`.
-fn load(client: &Client, at: Ino, path: &[u8], named: &[u8], inserted: &mut Vec<CString>) -> Result<Program, Error> {
+fn load(
+    client: &Client,
+    at: Capability,
+    path: &[u8],
+    named: &[u8],
+    inserted: &mut Vec<CString>,
+) -> Result<Program, Error> {
     let attr = client.get_attr(at, path, true)?;
     let is_executable = attr.kind() == FileKind::Regular && attr.mode & 0o111 != 0;
     if !is_executable {
@@ -141,7 +147,7 @@ fn read_program(
     client: &Client,
     file: &OpenFile,
     len: u64,
-    at: Ino,
+    at: Capability,
     named: &[u8],
     inserted: &mut Vec<CString>,
 ) -> Result<Program, Error> {
@@ -169,7 +175,7 @@ fn read_program(
 }
 
 /// The name by which the interpreter finds the script: the caller's, if it means the same there.
-fn spelled(client: &Client, at: Ino, named: &[u8]) -> Result<Vec<u8>, Error> {
+fn spelled(client: &Client, at: Capability, named: &[u8]) -> Result<Vec<u8>, Error> {
     let means_the_same = named.first() == Some(&b'/') || cwd::current() == Some(at);
     if means_the_same {
         return Ok(named.to_vec());
@@ -187,7 +193,7 @@ fn interpreter(head: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
 }
 
 /// A copy of the library `path` below `at`.
-pub fn library(client: &Client, at: Ino, path: &[u8]) -> Result<Memory, Error> {
+pub fn library(client: &Client, at: Capability, path: &[u8]) -> Result<Memory, Error> {
     let how = OpenHow { access: access::READ, number: number::fresh().map_err(refusal)?, ..OpenHow::default() };
     let file = client.open(at, path, &how)?;
     let copied = match file.attr.kind() {

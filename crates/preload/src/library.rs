@@ -16,7 +16,7 @@ use crate::route::split_last;
 use crate::serve::{Routed, by_path, refusal, route};
 use crate::spin::Spin;
 use crate::{connection, elf, image};
-use isonomia_client::{Attr, Client, Error, Ino, Timestamp};
+use isonomia_client::{Attr, Capability, Client, Error, Timestamp};
 use object::ReadCache;
 use rustix::io::Errno;
 use std::cell::Cell;
@@ -82,7 +82,7 @@ fn known(attr: &Attr) -> Option<RawFd> {
 
 /// The descriptor of the copy of the library `path` below `at`, and whether it was there; made if need be, unless it must
 /// be there.
-fn copy(client: &'static Client, at: Ino, path: &[u8], must_be_there: bool) -> Result<(RawFd, bool), Error> {
+fn copy(client: &'static Client, at: Capability, path: &[u8], must_be_there: bool) -> Result<(RawFd, bool), Error> {
     let attr = client.get_attr(at, path, true)?;
     if let Some(copy) = known(&attr) {
         return Ok((copy, true));

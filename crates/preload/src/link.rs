@@ -5,7 +5,7 @@ use crate::foreign::{Buffer, CPath, Out};
 use crate::hook::fail;
 use crate::serve::{by_path, by_path_or_fd, by_paths, refusal};
 use crate::{open, table, umask};
-use isonomia_client::{Client, Error, FileKind, Ino, RenameHow};
+use isonomia_client::{Capability, Client, Error, FileKind, RenameHow};
 use libc::{AT_FDCWD, dev_t, mode_t, size_t, ssize_t};
 use rustix::io::Errno;
 use std::ffi::{c_int, c_uint};
@@ -15,11 +15,11 @@ fn named(path: &[u8], otherwise: Errno) -> Result<&[u8], Error> {
     if path.is_empty() { Err(refusal(otherwise)) } else { Ok(path) }
 }
 
-fn make_dir(client: &Client, at: Ino, path: &[u8], mode: mode_t) -> Result<c_int, Error> {
+fn make_dir(client: &Client, at: Capability, path: &[u8], mode: mode_t) -> Result<c_int, Error> {
     client.mkdir(at, named(path, Errno::EXIST)?, mode & 0o7777 & !umask::current()).map(|_| 0)
 }
 
-fn make_node(client: &Client, at: Ino, path: &[u8], mode: mode_t, device: dev_t) -> Result<c_int, Error> {
+fn make_node(client: &Client, at: Capability, path: &[u8], mode: mode_t, device: dev_t) -> Result<c_int, Error> {
     let path = named(path, Errno::EXIST)?;
     let kind = if mode & libc::S_IFMT == 0 { libc::S_IFREG } else { mode & libc::S_IFMT };
     match kind {
@@ -30,37 +30,47 @@ fn make_node(client: &Client, at: Ino, path: &[u8], mode: mode_t, device: dev_t)
     client.mknod(at, path, kind | mode & 0o7777 & !umask::current(), device).map(|_| 0)
 }
 
-fn remove_file(client: &Client, at: Ino, path: &[u8]) -> Result<c_int, Error> {
+fn remove_file(client: &Client, at: Capability, path: &[u8]) -> Result<c_int, Error> {
     client.unlink(at, named(path, Errno::ISDIR)?).map(|()| 0)
 }
 
-fn remove_dir(client: &Client, at: Ino, path: &[u8]) -> Result<c_int, Error> {
+fn remove_dir(client: &Client, at: Capability, path: &[u8]) -> Result<c_int, Error> {
     client.rmdir(at, named(path, Errno::BUSY)?).map(|()| 0)
 }
 
-fn remove_any(client: &Client, at: Ino, path: &[u8]) -> Result<c_int, Error> {
+fn remove_any(client: &Client, at: Capability, path: &[u8]) -> Result<c_int, Error> {
     match client.get_attr(at, path, false)?.kind() {
         FileKind::Directory => remove_dir(client, at, path),
         _ => remove_file(client, at, path),
     }
 }
 
-fn rename_ours(client: &Client, from: (Ino, &[u8]), to: (Ino, &[u8]), how: RenameHow) -> Result<c_int, Error> {
+fn rename_ours(
+    client: &Client,
+    from: (Capability, &[u8]),
+    to: (Capability, &[u8]),
+    how: RenameHow,
+) -> Result<c_int, Error> {
     let (from_path, to_path) = (named(from.1, Errno::BUSY)?, named(to.1, Errno::BUSY)?);
     client.rename(from.0, from_path, to.0, to_path, how).map(|()| 0)
 }
 
-fn link_ours(client: &Client, from: (Ino, &[u8]), to: (Ino, &[u8]), follow: bool) -> Result<c_int, Error> {
+fn link_ours(
+    client: &Client,
+    from: (Capability, &[u8]),
+    to: (Capability, &[u8]),
+    follow: bool,
+) -> Result<c_int, Error> {
     client.link(from.0, from.1, follow, to.0, named(to.1, Errno::EXIST)?).map(|_| 0)
 }
 
-fn symlink_ours(client: &Client, text: CPath, at: Ino, path: &[u8]) -> Result<c_int, Error> {
+fn symlink_ours(client: &Client, text: CPath, at: Capability, path: &[u8]) -> Result<c_int, Error> {
     let text = text.bytes().ok_or(refusal(Errno::FAULT))?;
     let text = if text.is_empty() { return Err(refusal(Errno::NOENT)) } else { text };
     client.symlink(text, at, named(path, Errno::EXIST)?).map(|_| 0)
 }
 
-fn read_link(client: &Client, at: Ino, path: &[u8], buffer: Buffer, len: size_t) -> Result<ssize_t, Error> {
+fn read_link(client: &Client, at: Capability, path: &[u8], buffer: Buffer, len: size_t) -> Result<ssize_t, Error> {
     if len == 0 {
         return Err(refusal(Errno::INVAL));
     }
@@ -149,7 +159,7 @@ fn linked_descriptor(from_dir: c_int, from: CPath, flags: c_int) -> Option<c_int
 
 pub fn linkat(from_dir: c_int, from: CPath, to_dir: c_int, to: CPath, flags: c_int) -> c_int {
     if let Some(held) = linked_descriptor(from_dir, from, flags).and_then(table::find) {
-        let serve = |client: &Client, at, path: &[u8]| link_ours(client, (held.ino()?, b""), (at, path), false);
+        let serve = |client: &Client, at, path: &[u8]| link_ours(client, (held.capability()?, b""), (at, path), false);
         return by_path(to_dir, to, serve, |_, _| fail(Errno::XDEV));
     }
     let follow = flags & libc::AT_SYMLINK_FOLLOW != 0;

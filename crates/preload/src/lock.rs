@@ -9,7 +9,7 @@ use crate::description::Held;
 use crate::serve::{by_fd, refusal};
 use crate::spin::Spin;
 use crate::{connection, seek};
-use isonomia_client::{Client, Error, LockHolder, LockKind, LockOwner, LockRange};
+use isonomia_client::{Capability, Client, Error, LockHolder, LockKind, LockOwner, LockRange};
 use libc::{c_long, c_short, off64_t};
 use rustix::io::Errno;
 use std::ffi::c_int;
@@ -84,6 +84,10 @@ pub fn descriptor_closed(held: &Held) {
 
 #[cold]
 fn give_up_bytes(held: &Held) {
+    // As on Linux: closing what only names the file gives up nothing.
+    if held.flags() & libc::O_PATH != 0 {
+        return;
+    }
     let given_up = held.file().and_then(|file| {
         let Some((keeper, was_last)) = forget(file.capability.ino) else { return Ok(()) };
         let all = LockRange::Bytes { start: 0, len: 0 };
@@ -102,6 +106,15 @@ fn client_of(owner: LockOwner, client: &'static Client) -> &'static Client {
     match owner {
         LockOwner::Process(_) => keeper().unwrap_or(client),
         LockOwner::File(_) => client,
+    }
+}
+
+/// The capability of `held` as `client` may use it, which connected as another user perhaps.
+fn capability_for(client: &'static Client, held: &Held) -> Result<Capability, Error> {
+    let present = held.capability()?;
+    match connection::user_of(client) {
+        Some(uid) if uid != present.holder => held.make_out(connection::client()?, uid),
+        _ => Ok(present),
     }
 }
 
@@ -134,9 +147,9 @@ pub fn by_fcntl(client: &'static Client, held: &Held, command: c_int, argument: 
     };
     let owner = if is_of_file { LockOwner::File(held.mapping()?.number()) } else { LockOwner::Process(0) };
     if is_question {
-        let file = &held.file()?.capability;
         let client = client_of(owner, client);
-        answer(flock, client.lock_in_the_way(file, owner, range, kind.unwrap_or(LockKind::Shared))?, is_of_file);
+        let file = capability_for(client, held)?;
+        answer(flock, client.lock_in_the_way(&file, owner, range, kind.unwrap_or(LockKind::Shared))?, is_of_file);
         return Ok(0);
     }
     let access = held.flags() & libc::O_ACCMODE;
@@ -156,7 +169,7 @@ fn range_of(client: &Client, held: &Held, flock: &libc::flock) -> Result<LockRan
     let base = match c_int::from(flock.l_whence) {
         libc::SEEK_SET => 0,
         libc::SEEK_CUR => held.mapping()?.offset().load(Ordering::Relaxed) as i64,
-        libc::SEEK_END => client.get_attr(held.ino()?, b"", true)?.size_bytes as i64,
+        libc::SEEK_END => client.get_attr(held.capability()?, b"", true)?.size_bytes as i64,
         _ => return Err(refusal(Errno::INVAL)),
     };
     let overflow = || refusal(Errno::OVERFLOW);
@@ -204,9 +217,10 @@ fn set(
             client
         }
     };
+    let capability = capability_for(client, held)?;
     let mut pause_ns = PAUSE_NS_MIN;
     loop {
-        match client.lock(&file.capability, owner, range, kind, waits) {
+        match client.lock(&capability, owner, range, kind, waits) {
             Err(error) if waits && error.errno() == Errno::AGAIN => {}
             done => return done.map(|()| 0),
         }
@@ -214,7 +228,7 @@ fn set(
         if let rustix::thread::NanosleepRelativeResult::Interrupted(_) = rustix::thread::nanosleep(&pause) {
             // Tells the server that the owner waits no more, or it would be taken for a part of a circle for a while. One
             // that cannot be told forgets it by itself.
-            let _ = client.lock_in_the_way(&file.capability, owner, range, kind);
+            let _ = client.lock_in_the_way(&capability, owner, range, kind);
             return Err(refusal(Errno::INTR));
         }
         pause_ns = (pause_ns * 2).min(PAUSE_NS_MAX);

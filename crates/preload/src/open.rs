@@ -5,7 +5,7 @@ use crate::description::Description;
 use crate::foreign::CPath;
 use crate::serve::{by_path, refusal};
 use crate::{connection, hint, hook, number, placeholder, table, umask};
-use isonomia_client::{Client, Error, FileKind, Ino, OpenHint, OpenHow, access};
+use isonomia_client::{Capability, Client, Error, FileKind, Ino, OpenHint, OpenHow, access};
 use libc::mode_t;
 use rustix::io::Errno;
 use std::ffi::c_int;
@@ -33,7 +33,13 @@ fn access_of(flags: c_int) -> u32 {
 }
 
 /// Opens `path` below `at` and gives the program a placeholder.
-pub fn open_ours(client: &'static Client, at: Ino, path: &[u8], flags: c_int, mode: mode_t) -> Result<c_int, Error> {
+pub fn open_ours(
+    client: &'static Client,
+    at: Capability,
+    path: &[u8],
+    flags: c_int,
+    mode: mode_t,
+) -> Result<c_int, Error> {
     let has = |flag: c_int| flags & flag == flag;
     let path_only = has(libc::O_PATH);
     // As in the kernel, a file without a name is one to write to.
@@ -109,7 +115,7 @@ pub fn named_descriptor(path: &[u8]) -> Option<c_int> {
 #[cold]
 fn reopen(fd: c_int, flags: c_int) -> c_int {
     let opened = table::find(fd).ok_or(refusal(Errno::BADF)).and_then(|held| {
-        open_ours(connection::client()?, held.ino()?, b"", flags & !(libc::O_CREAT | libc::O_EXCL), 0)
+        open_ours(connection::client()?, held.capability()?, b"", flags & !(libc::O_CREAT | libc::O_EXCL), 0)
     });
     hook::returned(opened)
 }

@@ -7,6 +7,9 @@
 //! other data. After an exec the library finds the placeholders by their name in `/proc/self/fd` and maps them
 //! again ([`adopt`]).
 //!
+//! A capability holds for one user. A process that becomes another one has it made out to that user as well before, and
+//! leaves that in the page ([`Mapping::add`]): for itself, and for the program that it executes.
+//!
 //! The page is not trusted beyond the process's own user: whatever stands in it, the server checks the capability.
 
 use crate::position::PositionLock;
@@ -18,17 +21,21 @@ use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Name of the memory files of open files.
 const FILE_NAME: &CStr = c"isonomia-file";
 /// How `/proc/self/fd/N` shows them.
 const FILE_LINK: &[u8] = b"/memfd:isonomia-file";
 /// Says what the page is and which form it has.
-const MAGIC: u64 = u64::from_le_bytes(*b"isofile2");
+const MAGIC: u64 = u64::from_le_bytes(*b"isofile3");
 const PAGE_LEN: usize = 4096;
 /// Bytes of the longest layout on the wire.
 const LAYOUT_LEN_MAX: usize = 10 + 2 * Layout::TARGETS_MAX;
+/// Other users whom the capability is made out to as well, at once: more take the place of the earliest.
+const OTHERS_MAX: usize = 32;
+/// The holder of a place that is free or about to change. The kernel gives this number to nobody.
+const NOBODY: u32 = u32::MAX;
 
 /// What all holders of an open file share.
 #[repr(C)]
@@ -49,6 +56,16 @@ pub struct Page {
     heirs: AtomicU32,
     layout_len: u32,
     layout: [u8; LAYOUT_LEN_MAX],
+    others: [Other; OTHERS_MAX],
+    /// How many others there ever were.
+    others_count: AtomicU32,
+}
+
+/// What differs between the capability of the opener and that of another user.
+#[repr(C)]
+struct Other {
+    mac: AtomicU64,
+    holder: AtomicU32,
 }
 
 const _: () = assert!(size_of::<Page>() <= PAGE_LEN);
@@ -125,13 +142,42 @@ impl Mapping {
         &self.page().locked
     }
 
+    /// The capability as user `uid` may use it, if it was made out to that user.
+    pub fn capability_of(&self, uid: u32) -> Option<Capability> {
+        let page = self.page();
+        if page.capability.holder == uid {
+            return Some(page.capability);
+        }
+        page.others.iter().find_map(|other| {
+            let is_of_uid = || other.holder.load(Ordering::Acquire) == uid;
+            let mac = is_of_uid().then(|| other.mac.load(Ordering::Acquire))?;
+            // Another process may be putting another user there.
+            is_of_uid().then_some(Capability { mac, holder: uid, ..page.capability })
+        })
+    }
+
+    /// Keeps the capability of another user, for whoever has the open file.
+    pub fn add(&self, capability: &Capability) {
+        let page = self.page();
+        if self.capability_of(capability.holder).is_some() {
+            return;
+        }
+        let place = page.others_count.fetch_add(1, Ordering::Relaxed) as usize % OTHERS_MAX;
+        let other = &page.others[place];
+        other.holder.store(NOBODY, Ordering::Release);
+        other.mac.store(capability.mac, Ordering::Release);
+        other.holder.store(capability.holder, Ordering::Release);
+    }
+
     /// The open file as the client library wants it. Of its attributes only inode and kind are known.
     fn open_file(&self) -> Result<OpenFile, Errno> {
         let page = self.page();
         let layout = page.layout.get(..page.layout_len as usize).ok_or(Errno::BADF)?;
         let layout = Layout::decode(layout).map_err(|_| Errno::BADF)?;
         let attr = Attr { ino: page.capability.ino, mode: page.mode, ..Attr::default() };
-        Ok(OpenFile { capability: page.capability, layout, attr, created: false })
+        // The server says whether another user's is of any use.
+        let capability = self.capability_of(rustix::process::geteuid().as_raw()).unwrap_or(page.capability);
+        Ok(OpenFile { capability, layout, attr, created: false })
     }
 }
 
@@ -168,6 +214,8 @@ fn fill(page: NonNull<Page>, number: u64, file: &OpenFile, flags: u32) {
         (*page).position = PositionLock::free();
         (*page).locked = AtomicU32::new(0);
         (*page).heirs = AtomicU32::new(0);
+        (*page).others = [const { Other { mac: AtomicU64::new(0), holder: AtomicU32::new(NOBODY) } }; OTHERS_MAX];
+        (*page).others_count = AtomicU32::new(0);
         (*page).layout_len = layout.len() as u32;
         (&mut (*page).layout)[..layout.len()].copy_from_slice(&layout);
     }
@@ -318,12 +366,11 @@ mod tests {
     use super::*;
     use isonomia_units::TargetId;
     use std::os::fd::AsRawFd;
-    use std::sync::atomic::Ordering;
 
     fn open_file(targets: u16) -> OpenFile {
         let targets = (0..targets).map(TargetId).collect();
         OpenFile {
-            capability: Capability { ino: 42, access: 3, generation: 5, mac: 7 },
+            capability: Capability { ino: 42, access: 3, generation: 5, mac: 7, ..Capability::ROOT },
             layout: Layout { stripe_bytes: 4096, targets },
             attr: Attr { ino: 42, mode: 0o100_644, ..Attr::default() },
             created: true,
@@ -346,6 +393,27 @@ mod tests {
         assert_eq!(second.flags().load(Ordering::Relaxed), 2);
         assert_eq!(rustix::io::write(&owned, b"x"), Err(Errno::BADF));
         assert_eq!(rustix::io::read(&owned, &mut [0; 1]), Err(Errno::BADF));
+    }
+
+    #[test]
+    fn a_page_keeps_the_capabilities_of_several_users() {
+        let file = open_file(1);
+        let (fd, mapping) = create(&file, 1, 2, true).unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        let of = |holder: u32| Capability { mac: 1_000 + u64::from(holder), holder, ..file.capability };
+        assert_eq!(mapping.capability_of(0), Some(file.capability), "the opener's");
+        let others = 77..77 + OTHERS_MAX as u32;
+        others.clone().for_each(|holder| mapping.add(&of(holder)));
+        others.clone().for_each(|holder| assert_eq!(mapping.capability_of(holder), Some(of(holder))));
+        mapping.add(&of(others.end));
+        mapping.add(&of(others.end));
+        assert_eq!((mapping.capability_of(77), mapping.capability_of(78)), (None, Some(of(78))));
+        // The next program finds its user's, or the opener's.
+        mapping.add(&of(own + 1));
+        let (found, _) = adopt(fd).unwrap();
+        assert_eq!(found.capability, mapping.capability_of(own).unwrap_or(file.capability));
+        // SAFETY: `create` gave the descriptor to this test.
+        unsafe { rustix::io::close(fd) };
     }
 
     #[test]

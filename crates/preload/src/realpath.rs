@@ -7,7 +7,7 @@ use crate::hook::{fail, returned};
 use crate::route::{climbs_out, split_last, trim_start};
 use crate::serve::{Routed, absolute_target, refusal, route};
 use crate::{cwd, environment};
-use isonomia_client::{Client, Error, FileKind, Ino};
+use isonomia_client::{Capability, Client, Error, FileKind};
 use rustix::io::Errno;
 use std::ffi::{CString, c_char};
 
@@ -22,15 +22,15 @@ enum Resolved {
     Theirs(Vec<u8>),
 }
 
-fn resolve(client: &Client, mut at: Ino, path: &[u8]) -> Result<Resolved, Error> {
+fn resolve(client: &Client, mut at: Capability, path: &[u8]) -> Result<Resolved, Error> {
     let prefix = environment::prefix().ok_or(refusal(Errno::NOENT))?.path();
     let mut path = path.to_vec();
     for _ in 0..LINKS_MAX {
-        let step = match client.get_attr(at, &path, false) {
-            Ok(attr) if attr.kind() == FileKind::Directory => {
-                return cwd::absolute(client, prefix, Ino(attr.ino)).map(Resolved::Ours);
+        let step = match client.look_up(at, &path, false) {
+            Ok(node) if node.attr.kind() == FileKind::Directory => {
+                return cwd::absolute(client, prefix, node.capability).map(Resolved::Ours);
             }
-            Ok(attr) if attr.kind() == FileKind::Symlink => {
+            Ok(node) if node.attr.kind() == FileKind::Symlink => {
                 let (directory, _) = split_last(&path);
                 let text = client.readlink(at, &path)?;
                 let joined = [trim_start(directory), b"/", &text].concat();
@@ -42,8 +42,8 @@ fn resolve(client: &Client, mut at: Ino, path: &[u8]) -> Result<Resolved, Error>
             }
             Ok(_) => {
                 let (directory, name) = split_last(&path);
-                let directory = client.get_attr(at, directory, true)?;
-                let directory = cwd::absolute(client, prefix, Ino(directory.ino))?;
+                let directory = client.look_up(at, directory, true)?.capability;
+                let directory = cwd::absolute(client, prefix, directory)?;
                 return Ok(Resolved::Ours([&directory, &b"/"[..], name].concat()));
             }
             Err(Error::Outside(target)) => Err(absolute_target(target)),

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 /// Moves the offset.
 pub fn seek(client: &Client, held: &Held, offset: off64_t, whence: c_int) -> Result<off64_t, Error> {
     let mapping = held.mapping()?;
-    let size = || Ok::<_, Error>(client.get_attr(held.ino()?, b"", false)?.size_bytes as i64);
+    let size = || Ok::<_, Error>(client.get_attr(held.capability()?, b"", false)?.size_bytes as i64);
     let _turn = mapping.position().lock();
     let current = mapping.offset().load(Ordering::Relaxed) as i64;
     let target = match whence {
@@ -98,7 +98,7 @@ fn make_room(client: &Client, held: &Held, offset: off64_t, len: off64_t) -> Res
         return made;
     }
     let end = offset as u64 + len as u64;
-    if client.get_attr(held.ino()?, b"", false)?.size_bytes < end {
+    if client.get_attr(held.capability()?, b"", false)?.size_bytes < end {
         client.set_size(&held.file()?.capability, end)?;
     }
     Ok(())

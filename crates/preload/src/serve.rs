@@ -12,7 +12,7 @@ use crate::foreign::CPath;
 use crate::hook::{Failure, fail, returned};
 use crate::route::{Place, Prefix, climbs_out, split_last, trim_start};
 use crate::{placeholder, table};
-use isonomia_client::{Client, Error, Ino};
+use isonomia_client::{Capability, Client, Error};
 use rustix::io::Errno;
 use std::borrow::Cow;
 use std::ffi::{CString, c_int};
@@ -29,11 +29,11 @@ pub enum Routed<'a> {
     /// To another file system, by this absolute path instead.
     TheirsBy(Vec<u8>),
     /// Ours: `path` below the directory `at`, empty for `at` itself.
-    Ours { at: Ino, path: Cow<'a, [u8]> },
+    Ours { at: Capability, path: Cow<'a, [u8]> },
 }
 
 /// Where the operation with two paths happens.
-type Pair<'a> = ((Ino, Cow<'a, [u8]>), (Ino, Cow<'a, [u8]>));
+type Pair<'a> = ((Capability, Cow<'a, [u8]>), (Capability, Cow<'a, [u8]>));
 
 /// A failure that no server was asked about.
 pub const fn refusal(errno: Errno) -> Error {
@@ -51,7 +51,7 @@ pub fn route(dir: c_int, path: &[u8]) -> Result<Routed<'_>, Error> {
     if path.first() == Some(&b'/') {
         return Ok(match prefix.locate(path) {
             Place::Outside => Routed::Theirs,
-            Place::Inside(rest) => Routed::Ours { at: Ino::ROOT, path: Cow::Borrowed(rest) },
+            Place::Inside(rest) => Routed::Ours { at: Capability::ROOT, path: Cow::Borrowed(rest) },
             Place::Left(other) => Routed::TheirsBy(other),
         });
     }
@@ -78,10 +78,10 @@ fn route_relative<'a>(prefix: &Prefix, dir: c_int, path: &'a [u8]) -> Result<Rou
     Ok(Routed::Ours { at, path: Cow::Borrowed(trim_start(path)) })
 }
 
-/// The inode behind a descriptor of ours that names a directory.
-fn directory_of(dir: c_int) -> Result<Option<Ino>, Error> {
+/// The directory behind a descriptor of ours.
+fn directory_of(dir: c_int) -> Result<Option<Capability>, Error> {
     let Some(held) = table::find(dir) else { return Ok(None) };
-    if held.is_directory() { held.ino().map(Some) } else { Err(refusal(Errno::NOTDIR)) }
+    if held.is_directory() { held.capability().map(Some) } else { Err(refusal(Errno::NOTDIR)) }
 }
 
 #[cold]
@@ -103,7 +103,7 @@ fn route_from_kernel_directory<'a>(prefix: &Prefix, dir: c_int, path: &'a [u8]) 
 fn route_absolute(prefix: &Prefix, path: &[u8]) -> Routed<'static> {
     match prefix.locate(path) {
         Place::Outside => Routed::Theirs,
-        Place::Inside(rest) => Routed::Ours { at: Ino::ROOT, path: Cow::Owned(rest.to_vec()) },
+        Place::Inside(rest) => Routed::Ours { at: Capability::ROOT, path: Cow::Owned(rest.to_vec()) },
         Place::Left(other) => Routed::TheirsBy(other),
     }
 }
@@ -133,7 +133,7 @@ pub fn absolute_target(target: Box<[u8]>) -> Vec<u8> {
 pub fn by_path<T: Failure>(
     dir: c_int,
     path: CPath,
-    mut ours: impl FnMut(&'static Client, Ino, &[u8]) -> Result<T, Error>,
+    mut ours: impl FnMut(&'static Client, Capability, &[u8]) -> Result<T, Error>,
     real: impl FnOnce(c_int, CPath) -> T,
 ) -> T {
     let Some(text) = path.bytes() else { return real(dir, path) };
@@ -188,21 +188,21 @@ pub fn by_path_or_fd<T: Failure>(
     dir: c_int,
     path: CPath,
     flags: c_int,
-    mut ours: impl FnMut(&'static Client, Ino, &[u8]) -> Result<T, Error>,
+    mut ours: impl FnMut(&'static Client, Capability, &[u8]) -> Result<T, Error>,
     real: impl FnOnce(c_int, CPath) -> T,
 ) -> T {
     let is_empty = flags & libc::AT_EMPTY_PATH != 0 && path.bytes().is_none_or(<[u8]>::is_empty);
     match if is_empty { empty_path(dir) } else { Ok(None) } {
-        Ok(Some(ino)) => returned(client().and_then(|client| ours(client, ino, b""))),
+        Ok(Some(at)) => returned(client().and_then(|client| ours(client, at, b""))),
         Ok(None) => by_path(dir, path, ours, real),
         Err(error) => returned(Err(error)),
     }
 }
 
-fn empty_path(dir: c_int) -> Result<Option<Ino>, Error> {
+fn empty_path(dir: c_int) -> Result<Option<Capability>, Error> {
     match dir {
         libc::AT_FDCWD => Ok(cwd::current()),
-        _ => table::find(dir).map(|held| held.ino()).transpose(),
+        _ => table::find(dir).map(|held| held.capability()).transpose(),
     }
 }
 
@@ -210,7 +210,7 @@ fn empty_path(dir: c_int) -> Result<Option<Ino>, Error> {
 pub fn by_paths<T: Failure>(
     (dir1, path1): (c_int, CPath),
     (dir2, path2): (c_int, CPath),
-    mut ours: impl FnMut(&'static Client, (Ino, &[u8]), (Ino, &[u8])) -> Result<T, Error>,
+    mut ours: impl FnMut(&'static Client, (Capability, &[u8]), (Capability, &[u8])) -> Result<T, Error>,
     real: impl FnOnce((c_int, CPath), (c_int, CPath)) -> T,
 ) -> T {
     let (Some(text1), Some(text2)) = (path1.bytes(), path2.bytes()) else {
@@ -258,12 +258,12 @@ fn rewritten(routed: Result<Routed, Error>) -> Option<CString> {
 }
 
 /// The directory of ours that `path` below `at` lies in, and its name there; EXDEV if it lies elsewhere.
-fn resolve_directory(client: &Client, at: Ino, path: &[u8]) -> Result<(Ino, Vec<u8>), Error> {
+fn resolve_directory(client: &Client, at: Capability, path: &[u8]) -> Result<(Capability, Vec<u8>), Error> {
     let (directory, name) = split_last(path);
     let (mut at, mut directory) = (at, directory.to_vec());
     for _ in 0..LINKS_MAX {
-        match client.get_attr(at, &directory, true) {
-            Ok(attr) => return Ok((Ino(attr.ino), name.to_vec())),
+        match client.look_up(at, &directory, true) {
+            Ok(node) => return Ok((node.capability, name.to_vec())),
             Err(Error::Outside(target)) => match route(libc::AT_FDCWD, &absolute_target(target))? {
                 Routed::Ours { at: next, path } => {
                     directory = path.into_owned();

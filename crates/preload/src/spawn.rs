@@ -15,7 +15,7 @@ use crate::placeholder::{Memory, proc_path};
 use crate::serve::{Routed, by_path, route};
 use crate::spin::Spin;
 use crate::{cwd, descriptors, fcntl, hook, open, recycle, table};
-use isonomia_client::Error;
+use isonomia_client::{Capability, Error};
 use std::ffi::{CString, c_int, c_void};
 
 /// Descriptors kept here start at this number, out of the way of programs that choose numbers.
@@ -94,12 +94,8 @@ fn add_open(actions: Actions, to: c_int, path: CPath, flags: c_int, mode: libc::
 }
 
 /// A message to the child, which gets it under the same number, and the directory where the kernel is meanwhile.
-fn add_directory(
-    actions: Actions,
-    ino: Result<isonomia_client::Ino, Error>,
-    real: impl FnOnce(CPath) -> c_int,
-) -> c_int {
-    let message = ino.and_then(cwd::message);
+fn add_directory(actions: Actions, directory: Result<Capability, Error>, real: impl FnOnce(CPath) -> c_int) -> c_int {
+    let message = directory.and_then(cwd::message);
     match message {
         Ok(fd) => {
             // Other children must not get it. The action clears the flag in the child.
@@ -133,8 +129,8 @@ pub fn posix_spawn_file_actions_addchdir_np(actions: Actions, path: CPath) -> c_
     }
     let before = hook::errno_number();
     let enter = |client: &isonomia_client::Client, at, path: &[u8]| {
-        let ino = cwd::enterable(client, at, path);
-        Ok(add_directory(actions, ino, |nowhere| real::posix_spawn_file_actions_addchdir_np(actions, nowhere)))
+        let directory = cwd::enterable(client, at, path);
+        Ok(add_directory(actions, directory, |nowhere| real::posix_spawn_file_actions_addchdir_np(actions, nowhere)))
     };
     let added =
         by_path(libc::AT_FDCWD, path, enter, |_, path| real::posix_spawn_file_actions_addchdir_np(actions, path));
@@ -145,8 +141,8 @@ pub fn posix_spawn_file_actions_addchdir_np(actions: Actions, path: CPath) -> c_
 
 pub fn posix_spawn_file_actions_addfchdir_np(actions: Actions, fd: c_int) -> c_int {
     let Some(held) = table::find(fd) else { return real::posix_spawn_file_actions_addfchdir_np(actions, fd) };
-    let ino = client().and_then(|client| cwd::enterable(client, held.ino()?, b""));
-    add_directory(actions, ino, |nowhere| posix_spawn_file_actions_addchdir_np(actions, nowhere))
+    let directory = client().and_then(|client| cwd::enterable(client, held.capability()?, b""));
+    add_directory(actions, directory, |nowhere| posix_spawn_file_actions_addchdir_np(actions, nowhere))
 }
 
 pub fn posix_spawn_file_actions_destroy(actions: Actions) -> c_int {

@@ -9,7 +9,7 @@
 use crate::description::{Description, Held};
 use crate::placeholder::Mapping;
 use crate::{lock, standard};
-use isonomia_client::Error;
+use isonomia_client::{Client, Error};
 use rustix::io::Errno;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -123,6 +123,23 @@ pub fn forget_references() {
     ours_between(0, c_int::MAX).filter_map(find).for_each(|held| held.forget_reference());
 }
 
+/// Before this process becomes user `uid`: has every open file made out to that user, through the client of the present
+/// one. An error if the server does not answer.
+pub fn make_out(client: &Client, uid: u32) -> Result<(), Error> {
+    for held in ours_between(0, c_int::MAX).filter_map(find) {
+        // One that is refused takes nothing from the others.
+        if let Err(error @ (Error::TimedOut { .. } | Error::Refused { .. })) = held.make_out(client, uid) {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// This process is user `uid` now.
+pub fn user_changed(uid: u32) {
+    ours_between(0, c_int::MAX).filter_map(find).for_each(|held| held.user_changed(uid));
+}
+
 /// After the user of this process changed: what the client of the one before refers to, the present one refers to as
 /// well, before that client ends.
 pub fn take_references() {
@@ -176,7 +193,7 @@ mod tests {
 
     fn description(ino: u64) -> Held {
         let file = OpenFile {
-            capability: Capability { ino, access: 1, generation: 0, mac: 0 },
+            capability: Capability { ino, access: 1, generation: 0, mac: 0, ..Capability::ROOT },
             layout: Layout { stripe_bytes: 4096, targets: vec![TargetId(0)] },
             attr: Attr::default(),
             created: false,

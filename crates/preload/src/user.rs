@@ -1,10 +1,16 @@
 //! Programs that take another user or other groups: the server is to know them as that ([`crate::connection`]).
 //!
+//! A proof of an open, or of having come to a directory, holds for one user. So whatever is open, and the working directory,
+//! is made out to the next user *before* the change, as the one who may use it: the program may execute another one right
+//! after it, and nobody could ask any more.
+//!
 //! The C library changes all threads of a process, and so does this. What a thread changes for itself alone, by a system
 //! call of its own or by `setfsuid`, counts for nothing here.
 
 use crate::calls::real;
-use crate::connection;
+use crate::hook::{errno_number, set_errno_number};
+use crate::{connection, cwd, table};
+use isonomia_client::Capability;
 use libc::{c_char, gid_t, size_t, uid_t};
 use rustix::process::{Gid, Uid, getegid, geteuid, getgroups};
 use std::ffi::c_int;
@@ -14,52 +20,76 @@ fn myself() -> (Uid, Gid, Vec<Gid>) {
     (geteuid(), getegid(), getgroups().unwrap_or_default())
 }
 
-/// The shape of every hook here. Many programs become who they are, to which nothing needs to be done.
-fn change(real: impl FnOnce() -> c_int) -> c_int {
+/// Has the open files and the working directory made out to user `uid`; gives the latter. Without a server that answers
+/// within one time-out it is left: then the server will refuse what was not.
+fn make_out(uid: u32) -> Option<Capability> {
+    let directory = cwd::current();
+    let is_needed = directory.is_some() || table::ours_between(0, c_int::MAX).next().is_some();
+    let client = is_needed.then(connection::client)?.ok()?;
+    table::make_out(client, uid).ok()?;
+    client.delegate(&directory?, uid).ok()
+}
+
+/// The shape of every hook here; `next` is the effective user that is asked for. Many programs become who they are, to
+/// which nothing needs to be done.
+fn change(next: Option<uid_t>, real: impl FnOnce() -> c_int) -> c_int {
     let before = myself();
+    let errno = errno_number();
+    let directory = next.filter(|uid| *uid != before.0.as_raw()).and_then(make_out);
+    set_errno_number(errno);
     let changed = real();
-    if changed == 0 && myself() != before {
+    let now = myself();
+    if changed == 0 && now != before {
         connection::user_changed();
+        if now.0 != before.0 {
+            table::user_changed(now.0.as_raw());
+            directory.into_iter().for_each(cwd::user_changed);
+        }
     }
     changed
 }
 
+/// An id that is to stay as it is.
+fn given(uid: uid_t) -> Option<uid_t> {
+    (uid != uid_t::MAX).then_some(uid)
+}
+
 pub fn setuid(uid: uid_t) -> c_int {
-    change(|| real::setuid(uid))
+    change(Some(uid), || real::setuid(uid))
 }
 
 pub fn setgid(gid: gid_t) -> c_int {
-    change(|| real::setgid(gid))
+    change(None, || real::setgid(gid))
 }
 
 pub fn seteuid(uid: uid_t) -> c_int {
-    change(|| real::seteuid(uid))
+    change(given(uid), || real::seteuid(uid))
 }
 
 pub fn setegid(gid: gid_t) -> c_int {
-    change(|| real::setegid(gid))
+    change(None, || real::setegid(gid))
 }
 
 pub fn setreuid(real_uid: uid_t, effective: uid_t) -> c_int {
-    change(|| real::setreuid(real_uid, effective))
+    change(given(effective), || real::setreuid(real_uid, effective))
 }
 
 pub fn setregid(real_gid: gid_t, effective: gid_t) -> c_int {
-    change(|| real::setregid(real_gid, effective))
+    change(None, || real::setregid(real_gid, effective))
 }
 
 pub fn setresuid(real_uid: uid_t, effective: uid_t, saved: uid_t) -> c_int {
-    change(|| real::setresuid(real_uid, effective, saved))
+    change(given(effective), || real::setresuid(real_uid, effective, saved))
 }
 
 pub fn setresgid(real_gid: gid_t, effective: gid_t, saved: gid_t) -> c_int {
-    change(|| real::setresgid(real_gid, effective, saved))
+    change(None, || real::setresgid(real_gid, effective, saved))
 }
 
 pub fn setgroups(count: size_t, groups: *const gid_t) -> c_int {
-    change(|| real::setgroups(count, groups))
+    change(None, || real::setgroups(count, groups))
 }
 
 pub fn initgroups(user: *const c_char, group: gid_t) -> c_int {
-    change(|| real::initgroups(user, group))
+    change(None, || real::initgroups(user, group))
 }

@@ -4,7 +4,7 @@
 use crate::calls::real;
 use crate::foreign::{Buffer, CPath, Data};
 use crate::serve::{by_fd, by_path, refusal};
-use isonomia_client::{Client, Error, Ino, XattrHow};
+use isonomia_client::{Capability, Client, Error, XattrHow};
 use libc::{AT_FDCWD, size_t, ssize_t};
 use rustix::io::Errno;
 use std::ffi::c_int;
@@ -13,7 +13,7 @@ use std::ffi::c_int;
 const LEN_MAX: usize = 64 << 10;
 
 /// The inode that is meant: a path below a directory, and whether a symbolic link at its end is followed.
-type At<'a> = (Ino, &'a [u8], bool);
+type At<'a> = (Capability, &'a [u8], bool);
 
 fn text<'a>(name: CPath) -> Result<&'a [u8], Error> {
     name.bytes().ok_or(refusal(Errno::FAULT))
@@ -70,7 +70,7 @@ macro_rules! by_path_and_by_fd {
                     if held.flags() & libc::O_PATH != 0 {
                         return Err(refusal(Errno::BADF));
                     }
-                    $serve(client, (held.ino()?, b"", false), $($arg),*)
+                    $serve(client, (held.capability()?, b"", false), $($arg),*)
                 },
                 || real::$fd(fd, $($arg),*),
             )

@@ -3,6 +3,7 @@
 //! there.
 
 use isonomia_testbed::{PREFIX, TestServer, built};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -10,8 +11,21 @@ use std::process::{Command, Output, Stdio};
 const DUMP: &str = "find . -mindepth 1 -printf '%y %m %n %l %P\\n' | sort; find . -type f -printf '%s %P\\n' | sort; \
                     find . -type f -print0 | sort -z | xargs -0r md5sum";
 
+/// Whose programs run.
+#[derive(Clone, Copy, PartialEq)]
+enum Who {
+    /// Whoever runs the test.
+    Oneself,
+    /// A user whom the server does not trust: not root, and not the server's own. Oneself, if only root could become one.
+    Stranger,
+}
+
 /// Runs `script` in a local directory and under the prefix, and compares.
 fn compare(script: &str, programs: &[&str]) {
+    compare_as(Who::Oneself, script, programs);
+}
+
+fn compare_as(who: Who, script: &str, programs: &[&str]) {
     for program in programs {
         let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().expect("sh runs");
         assert!(found.status.success(), "{program} is missing: apt-get install {program}");
@@ -21,8 +35,18 @@ fn compare(script: &str, programs: &[&str]) {
     let scratch = tempfile::tempdir().expect("a temporary directory");
     let leaks = scratch.path().join("leaks");
     let server = TestServer::start();
+    for dir in [&local, &scratch] {
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o1777)).expect("permissions");
+    }
+    let as_stranger = who == Who::Stranger && rustix::process::geteuid().is_root();
+    let (program, become_stranger): (_, &[&str]) = if as_stranger {
+        ("setpriv", &["--reuid=12345", "--regid=12345", "--clear-groups", "bash"])
+    } else {
+        ("bash", &[])
+    };
     let run = |mut command: Command, root: &str, text: &str| -> String {
         let command = command
+            .args(become_stranger)
             .args(["-c", "cd \"$ROOT\" && exec bash -c \"$SCRIPT\""])
             .env("ROOT", root)
             .env("SCRIPT", text)
@@ -35,8 +59,8 @@ fn compare(script: &str, programs: &[&str]) {
     let script = std::fs::read_to_string(cases.join(script)).expect("the script");
     let local_root = local.path().to_str().expect("a path in UTF-8");
     for text in [script.as_str(), DUMP] {
-        let expected = run(Command::new("bash"), local_root, text);
-        let actual = run(server.watched("bash", &leaks), PREFIX, text);
+        let expected = run(Command::new(program), local_root, text);
+        let actual = run(server.watched(program, &leaks), PREFIX, text);
         let leaks = std::fs::read_to_string(&leaks).expect("the detector's report");
         assert!(leaks.is_empty(), "calls that no hook took:\n{leaks}");
         assert!(expected == actual, "{}", difference(&expected, &actual));
@@ -60,6 +84,28 @@ fn difference(expected: &str, actual: &str) -> String {
 #[test]
 fn children_keep_what_they_inherited() {
     compare("children.sh", &["cc"]);
+}
+
+/// The rest is a user's without a proof of what it may but the one that the server gave it.
+#[test]
+fn strangers_keep_what_they_inherited() {
+    compare_as(Who::Stranger, "children.sh", &["cc", "setpriv"]);
+    compare_as(Who::Stranger, "exec.sh", &["cc"]);
+}
+
+#[test]
+fn strangers_begin_where_they_are() {
+    compare_as(Who::Stranger, "python.sh", &["python3", "setpriv"]);
+    compare_as(Who::Stranger, "names.sh", &["python3"]);
+    compare_as(Who::Stranger, "program.sh", &["cc"]);
+}
+
+#[test]
+fn strangers_use_what_they_opened() {
+    compare_as(Who::Stranger, "locks.sh", &["python3", "flock", "setpriv"]);
+    compare_as(Who::Stranger, "coreutils.sh", &["cp", "find", "awk"]);
+    compare_as(Who::Stranger, "fts.sh", &["cc"]);
+    compare_as(Who::Stranger, "xattrs.sh", &["python3", "rsync", "tar"]);
 }
 
 #[test]
@@ -233,6 +279,38 @@ fn a_killed_server_is_an_error_within_the_time_out_and_not_an_end() {
     assert!(program.wait().expect("it ends").success());
 }
 
+/// What a program has proven it has proven to the next server on the same directory, too.
+#[test]
+fn a_stranger_is_where_it_was_when_the_server_comes_back() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can become other users");
+        return;
+    }
+    let mut server = TestServer::start();
+    let script = "import os, sys\n\
+                  os.umask(0); os.makedirs('/isonomia/own/deep', 0o700); os.chdir('/isonomia/own')\n\
+                  open('deep/f', 'w').write('kept'); f = os.open('deep/f', os.O_RDONLY); os.fsync(f)\n\
+                  d = os.open('deep', os.O_RDONLY); p = os.open('deep', os.O_PATH); os.chmod('deep/f', 0)\n\
+                  print('ready', flush=True)\n\
+                  sys.stdin.readline()\n\
+                  print(os.getcwd(), os.listdir('.'), os.listdir(d), os.stat('f', dir_fd=p).st_size, os.pread(f, 9, 0))\n\
+                  os.fchdir(p); print(os.getcwd(), os.stat('../deep/f').st_mode & 0o777); sys.stdout.flush()\n\
+                  os.execvp('ls', ['ls', '..'])\n";
+    let mut command = server.command("setpriv");
+    command.args(["--reuid=12345", "--regid=12345", "--clear-groups", "bash", "-c", "exec python3 -c \"$0\"", script]);
+    let mut program = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("setpriv runs");
+    let mut output = std::io::BufReader::new(program.stdout.take().expect("its output"));
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut output, &mut line).expect("its first line");
+    assert_eq!(line, "ready\n");
+    server.restart();
+    std::io::Write::write_all(&mut program.stdin.take().expect("its input"), b"go\n").expect("it listens");
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut output, &mut rest).expect("the rest");
+    assert_eq!(rest, "/isonomia/own ['deep'] ['f'] 4 b'kept'\n/isonomia/own/deep 0\ndeep\n");
+    assert!(program.wait().expect("it ends").success());
+}
+
 /// No connection is made before the first look under the prefix; it would be seen then.
 #[test]
 fn a_socket_is_opened_at_the_first_touch_and_not_before() {
@@ -291,7 +369,6 @@ fn program_of_32_bits() -> Vec<u8> {
 #[cfg(target_arch = "x86_64")]
 #[test]
 fn a_32_bit_program_runs_unharmed() {
-    use std::os::unix::fs::PermissionsExt;
     let server = TestServer::start();
     let scratch = tempfile::tempdir().expect("a temporary directory");
     let program = scratch.path().join("program");

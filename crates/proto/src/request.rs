@@ -267,17 +267,18 @@ pub struct RequestHeader {
     pub ino2: u64,
     /// Authentication code of the capability, 0 for none.
     pub mac: u64,
-    /// Position in the file; a size, a cookie, or a device number for some operations.
+    /// Position in the file; a size, a cookie, or a device number for some operations; the second capability's `mac`.
     pub offset: u64,
     /// Bytes to read or written; the access asked for, in an [`Op::Open`] and an [`Op::Access`].
     pub len: u32,
     /// Access of the capability.
     pub access: u32,
-    /// Mode of what is created or set; the umask is already applied.
+    /// Mode of what is created or set, with the umask applied; the second capability's access.
     pub mode: u32,
-    /// New owner; the process's number for a lock; part of a hint of an open, as the group is.
+    /// New owner; the process's number for a lock; part of a hint of an open, as the group is; the second capability's
+    /// holder; the user of an [`Op::Delegate`].
     pub uid: u32,
-    /// New group.
+    /// New group; the second capability's generation.
     pub gid: u32,
     /// Bits of [`valid`], of [`space`], or of [`lock`].
     pub valid: u32,

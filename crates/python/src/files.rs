@@ -146,11 +146,10 @@ impl Files {
     fn names(&self, path: &[u8]) -> Result<Vec<Vec<u8>>, Error> {
         let how = OpenHow { access: access::READ, directory: true, ..OpenHow::default() };
         let dir = self.client.open(Ino::ROOT, path, &how)?;
-        let ino = Ino(dir.attr.ino);
         let mut names = Vec::new();
         let mut cookie = 0;
         let listed = loop {
-            let entries = match self.client.read_dir(ino, cookie) {
+            let entries = match self.client.read_open_dir(&dir.capability, cookie) {
                 Ok(entries) => entries,
                 Err(error) => break Err(error),
             };
@@ -160,7 +159,7 @@ impl Files {
             names.extend(entries.into_iter().map(|entry| entry.name).filter(|name| own(name)));
         };
         // The listing is what was asked for.
-        let _ = self.client.release(ino, 0);
+        let _ = self.client.release(Ino(dir.attr.ino), 0);
         listed
     }
 }
@@ -193,8 +192,8 @@ impl File {
     }
 
     fn stat(&self, py: Python<'_>) -> PyResult<Stat> {
-        let ino = Ino(self.file.attr.ino);
-        let attr = py.detach(|| self.client.get_attr(ino, b"", true)).map_err(|error| refuse(&error))?;
+        let attr =
+            py.detach(|| self.client.get_attr(self.file.capability, b"", true)).map_err(|error| refuse(&error))?;
         Ok(stat_of(&attr))
     }
 

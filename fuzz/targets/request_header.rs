@@ -14,4 +14,8 @@ fuzz_target!(|bytes: &[u8]| {
     assert!(header.names_len() <= 2 * PATH_LEN_MAX + XATTR_VALUE_LEN_MAX);
     assert!(header.payload_len(op) <= PAYLOAD_LEN_MAX);
     assert!(header.len as usize <= PAYLOAD_LEN_MAX || op == Op::ReserveAppend);
+    // Both capabilities that a header has room for are what stands there, and nothing of one is in the other.
+    let (first, second) = (header.capability(), header.second_capability());
+    let again = RequestHeader::with_capability(op, &first).with_second_capability(&second);
+    assert_eq!((again.capability(), again.second_capability()), (first, second));
 });

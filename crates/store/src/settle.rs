@@ -269,7 +269,7 @@ impl Store {
         Ok(true)
     }
 
-    fn is_volatile(&self) -> bool {
+    pub(crate) fn is_volatile(&self) -> bool {
         self.removal.is_volatile
     }
 

@@ -129,13 +129,15 @@ pub enum RenameHow {
 impl Client {
     /// Attributes of `path` below `at`; of `at` itself when `path` is empty.
     pub fn get_attr(&self, at: impl Into<Capability>, path: &[u8], follow: bool) -> Result<Attr, Error> {
-        self.look_up(at, path, follow).map(|node| node.attr)
+        let mut request = RequestHeader::with_capability(Op::GetAttr, &at.into());
+        request.flags = if follow { 0 } else { flag::NO_FOLLOW };
+        self.for_node(request, path, b"").map(|node| node.attr)
     }
 
     /// As [`Self::get_attr`], with what lets later operations begin there.
     pub fn look_up(&self, at: impl Into<Capability>, path: &[u8], follow: bool) -> Result<Node, Error> {
         let mut request = RequestHeader::with_capability(Op::GetAttr, &at.into());
-        request.flags = if follow { 0 } else { flag::NO_FOLLOW };
+        request.flags = flag::PATH_ONLY | if follow { 0 } else { flag::NO_FOLLOW };
         self.for_node(request, path, b"")
     }
 

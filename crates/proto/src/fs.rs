@@ -107,7 +107,8 @@ pub struct Capability {
 pub struct Node {
     /// Its attributes.
     pub attr: Attr,
-    /// Where later requests of this user may begin; with nothing proven for a session that needs no proof.
+    /// Where later requests of this user may begin; with nothing proven for a session that needs no proof, or did not ask for
+    /// one.
     pub capability: Capability,
 }
 

@@ -55,7 +55,8 @@ macro_rules! ops {
 }
 
 ops! {
-    /// Attributes of the path (or of `ino` when the path is empty). `flags`: [`flag::NO_FOLLOW`]. Reply: [`Node`](crate::fs::Node).
+    /// Attributes of the path (or of `ino` when the path is empty). `flags`: [`flag::NO_FOLLOW`]; with
+    /// [`flag::PATH_ONLY`] with the proof that such an open gives, else without. Reply: [`Node`](crate::fs::Node).
     GetAttr = 1,
     /// Sets what [`valid`] names of the path's (or `ino`'s) attributes. `flags`: [`flag::NO_FOLLOW`]; with
     /// [`flag::AS_OPENED`] the size alone, on the strength of a capability to write. Reply: [`Node`](crate::fs::Node).
@@ -171,7 +172,8 @@ pub mod flag {
     /// A later part of a transfer that the client had to split: the per-operation cost was charged with the first. Of an
     /// [`Op::Fsync`](super::Op::Fsync): another one follows.
     pub const CONTINUED: u16 = 256;
-    /// Open without access to the data (`O_PATH`): only the inode's identity is asked for.
+    /// Open without access to the data (`O_PATH`): only the inode's identity is asked for. GetAttr: a proof of having come
+    /// there as well.
     pub const PATH_ONLY: u16 = 512;
     /// Fsync: the data and the size only, as in `fdatasync`.
     pub const DATA_ONLY: u16 = 1024;

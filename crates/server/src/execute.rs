@@ -258,7 +258,9 @@ fn operate(
         }
     };
     reply.put(attr.as_bytes())?;
-    Ok(reply.put(start_at(store, connection, Ino(attr.ino)).as_bytes())?)
+    let is_asked_for = !matches!(op, Op::GetAttr | Op::SetAttr) || header.flags & flag::PATH_ONLY != 0;
+    let capability = if is_asked_for { start_at(store, connection, Ino(attr.ino)) } else { Capability::default() };
+    Ok(reply.put(capability.as_bytes())?)
 }
 
 /// What a request names an inode for to begin there. The others name one that is open, which has its own checks, or is

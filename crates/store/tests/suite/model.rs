@@ -13,6 +13,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Ti
 use rustix::io::Errno;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 const USERS: [Who; 3] = [Who(0, 0, &[]), Who(1000, 100, &[200]), Who(1001, 200, &[])];
@@ -451,16 +452,10 @@ impl World {
 
     /// The numbers that object files are named after.
     fn objects(&self) -> HashSet<u64> {
-        let mut numbers = HashSet::new();
-        for target in 0..3 {
-            for low in std::fs::read_dir(self.dir.path().join(format!("t{target}/objects"))).unwrap() {
-                for object in std::fs::read_dir(low.unwrap().path()).unwrap() {
-                    let name = object.unwrap().file_name().into_string().unwrap();
-                    numbers.insert(u64::from_str_radix(&name[..16], 16).unwrap());
-                }
-            }
-        }
-        numbers
+        let entries = |dir: PathBuf| std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+        let targets = (0..3).flat_map(|target| entries(self.dir.path().join(format!("t{target}/objects"))));
+        let name = |object: PathBuf| object.file_name().unwrap().to_str().unwrap().to_owned();
+        targets.flat_map(entries).map(|object| u64::from_str_radix(&name(object)[..16], 16).unwrap()).collect()
     }
 }
 

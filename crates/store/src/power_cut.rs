@@ -441,3 +441,17 @@ fn a_power_cut_in_the_middle_of_writing_makes_no_damage() {
         assert_eq!(machine.store().checksum_status().damaged_total, 0);
     }
 }
+
+#[test]
+fn what_was_cut_takes_no_space_any_more() {
+    let mut machine = Machine::new(2);
+    for (name, size, blocks) in [("nothing", 0, 0), ("less", 4096, 8)] {
+        let ino = machine.synced(name, 1, 20_000);
+        machine.store().get_attr(&ROOT, ino, b"", true).unwrap();
+        machine.store().set_size(ino, size, at(3)).unwrap();
+        machine.release_all(&[ino]);
+        machine.store().close().unwrap();
+        machine.cut_power();
+        assert_eq!(machine.store().get_attr(&ROOT, ino, b"", true).unwrap().blocks, blocks, "{name}");
+    }
+}

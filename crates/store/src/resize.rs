@@ -48,6 +48,8 @@ impl Store {
         objects: &mut Objects,
         now: Timestamp,
     ) -> Result<Unused, StoreError> {
+        // The record is not to say what the old ones took.
+        inode.space.forget();
         let mut numbers = self.own_namespace();
         check_alive(inode)?;
         let new = ObjectsId { number: self.new_number(&mut numbers)?, generation: self.generation };
@@ -71,7 +73,6 @@ impl Store {
             self.unmark(inode.ino);
         }
         objects.become_those_of(new);
-        inode.space.forget();
         inode.resize(0);
         Ok(unused)
     }
@@ -84,6 +85,9 @@ impl Store {
         is_cut: bool,
         now: Timestamp,
     ) -> Result<(), StoreError> {
+        if is_cut {
+            inode.space.forget();
+        }
         {
             let _namespace = self.own_namespace();
             check_alive(inode)?;
@@ -125,7 +129,6 @@ impl Store {
         for index in 0..layout.targets.len() {
             self.cut_object(inode, layout, objects, index, (object_size(layout, index, size), sync))?;
         }
-        inode.space.forget();
         objects.is_trimmed = true;
         if !inode.has(UNLINKED) {
             let mut change = self.db.change();
@@ -166,8 +169,7 @@ impl Store {
         layout: &Layout,
         objects: &mut Objects,
     ) -> Result<(), StoreError> {
-        if !objects.is_trimmed && inode.has(OBJECTS) {
-            self.targets.trim(objects.id, layout, inode.size(), false)?;
+        if !objects.is_trimmed && inode.has(OBJECTS) && self.targets.trim(objects.id, layout, inode.size(), false)? {
             inode.space.forget();
         }
         objects.is_trimmed = true;

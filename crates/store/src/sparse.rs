@@ -201,6 +201,8 @@ impl Store {
         if grows && changed.is_ok() {
             inode.grow(end);
         }
+        // Some objects may have grown, and the file did not.
+        objects.is_trimmed = changed.is_ok();
         inode.touch(now);
         changed
     }

@@ -34,6 +34,8 @@ const IDENTITY: &str = "identity";
 const OURS: [&str; 8] = ["lock", IDENTITY, "identity.new", "secret", "secret.new", witness::NAME, "reserve", "db"];
 /// What a target has in it.
 const OURS_IN_TARGET: [&str; 5] = ["target.lock", "target.identity", "target.identity.new", "objects", "lost+found"];
+/// Mode bits of everybody but the owner.
+const OTHERS: u32 = 0o077;
 const LOCK_TRIES: u32 = 20;
 const LOCK_TRIED_EVERY: Duration = Duration::from_millis(5);
 
@@ -157,56 +159,59 @@ fn create_dir(dir: &Path) -> Result<(), OpenError> {
 /// Sees to it that no other user of the host gets into `dir`, which has what is called as in `ours`, nor, with `inside`,
 /// has anything else opened to him. What belongs to somebody else, or has other things in it, is told and left alone.
 fn close_to_others(dir: &Path, ours: &[&str], inside: bool) -> Result<(), OpenError> {
-    let fail = |path: &Path, e: io::Error| OpenError::io(path, e);
+    let fail = |e: io::Error| OpenError::io(dir, e);
+    // Behind a closed door a mode is put right, and not worth a word.
+    let is_reached = mode_of(dir)? & OTHERS != 0;
     let mut is_ours = true;
-    for entry in fs::read_dir(dir).map_err(|e| fail(dir, e))? {
-        let entry = entry.map_err(|e| fail(dir, e))?;
-        let (name, path) = (entry.file_name(), entry.path());
-        if !ours.iter().any(|known| name == *known) {
+    for entry in fs::read_dir(dir).map_err(fail)? {
+        let entry = entry.map_err(fail)?;
+        if ours.iter().any(|known| entry.file_name() == *known) {
+            close(&entry.path(), is_reached, inside)?;
+        } else {
             is_ours = false;
-        } else if entry.file_type().map_err(|e| fail(&path, e))?.is_dir() {
-            // All that is below is ours.
-            close_below(&path, inside)?;
-        } else {
-            close(&path, 0o600)?;
         }
     }
-    if is_ours { close(dir, 0o700) } else { tell_if_open(dir) }
+    if is_reached {
+        tell(dir)?;
+    }
+    if is_ours { set_mode(dir, 0o700) } else { Ok(()) }
 }
 
-fn close_below(dir: &Path, inside: bool) -> Result<(), OpenError> {
-    close(dir, 0o700)?;
-    if !inside {
-        return Ok(());
-    }
-    for entry in fs::read_dir(dir).map_err(|e| OpenError::io(dir, e))? {
-        let entry = entry.map_err(|e| OpenError::io(dir, e))?;
-        if entry.file_type().map_err(|e| OpenError::io(&entry.path(), e))?.is_dir() {
-            close_below(&entry.path(), inside)?;
-        } else {
-            close(&entry.path(), 0o600)?;
-        }
-    }
-    Ok(())
-}
-
-fn close(path: &Path, mode: u32) -> Result<(), OpenError> {
+/// Takes everything from others at `path`, and with `inside` below it: all of it is ours.
+fn close(path: &Path, is_reached: bool, inside: bool) -> Result<(), OpenError> {
     let found = fs::symlink_metadata(path).map_err(|e| OpenError::io(path, e))?;
-    if found.mode() & 0o077 == 0 || found.is_symlink() {
+    if found.is_symlink() {
         return Ok(());
     }
-    tell_if_open(path)?;
-    if found.uid() == rustix::process::geteuid().as_raw() {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(|e| OpenError::io(path, e))?;
+    let is_open = found.mode() & OTHERS != 0;
+    if is_open && is_reached {
+        tell(path)?;
+    }
+    if found.is_dir() && inside {
+        for entry in fs::read_dir(path).map_err(|e| OpenError::io(path, e))? {
+            close(&entry.map_err(|e| OpenError::io(path, e))?.path(), is_reached && is_open, inside)?;
+        }
+    }
+    set_mode(path, if found.is_dir() { 0o700 } else { 0o600 })
+}
+
+fn mode_of(path: &Path) -> Result<u32, OpenError> {
+    Ok(fs::symlink_metadata(path).map_err(|e| OpenError::io(path, e))?.mode())
+}
+
+/// Sets the mode of what is open to others, and belongs to the server.
+fn set_mode(path: &Path, mode: u32) -> Result<(), OpenError> {
+    let fail = |e| OpenError::io(path, e);
+    let found = fs::symlink_metadata(path).map_err(fail)?;
+    if found.mode() & OTHERS != 0 && found.uid() == rustix::process::geteuid().as_raw() {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).map_err(fail)?;
     }
     Ok(())
 }
 
-fn tell_if_open(path: &Path) -> Result<(), OpenError> {
-    let mode = fs::symlink_metadata(path).map_err(|e| OpenError::io(path, e))?.mode() & 0o7777;
-    if mode & 0o077 != 0 {
-        tracing::warn!(path = %path.display(), mode = format!("{mode:04o}"), "other users of this host could get in");
-    }
+fn tell(path: &Path) -> Result<(), OpenError> {
+    let mode = format!("{:04o}", mode_of(path)? & 0o7777);
+    tracing::warn!(path = %path.display(), mode, "other users of this host could get in");
     Ok(())
 }
 

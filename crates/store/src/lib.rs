@@ -61,6 +61,7 @@ mod attr;
 mod blocks;
 mod cache;
 mod capability;
+mod check;
 pub mod checksum;
 mod config;
 mod data;
@@ -95,6 +96,7 @@ mod witness;
 mod xattr;
 
 pub use attr::{SetAttr, TimeChange};
+pub use check::{Check, Checked, Finding};
 pub use config::{
     Bounds, CACHED_ENTRIES_MAX, CACHED_INODES_MAX, DefaultLayout, OPEN_OBJECTS_MAX, SUMS_BYTES_MAX, StoreConfig,
     TargetDir,

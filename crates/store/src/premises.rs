@@ -99,6 +99,14 @@ impl Premises {
         Ok(Self { secret, generation, dir, is_new, identity, _locks: locks })
     }
 
+    /// As [`Self::enter`], for a store that was used before: nothing is created.
+    pub fn enter_existing(config: &StoreConfig) -> Result<Self, OpenError> {
+        match Identity::read(&config.dir, IDENTITY)? {
+            Some(identity) if identity.is_ready => Self::enter(config),
+            _ => Err(OpenError::damaged(&config.dir, "holds no store that was used")),
+        }
+    }
+
     /// Says that the store was opened in full: from now on what is missing is damage.
     pub fn note_ready(&mut self, dir: &Path) -> Result<(), OpenError> {
         self.identity.is_ready = true;

@@ -367,6 +367,11 @@ impl Checker<'_, '_> {
         match sums.lock().blocks(&blocks.place) {
             Ok(_) => {}
             Err(SidecarFault::Host(errno)) => return Err(StoreError::host(&path, errno)),
+            // Believed, they would read as zeros.
+            Err(SidecarFault::Damaged(_)) if object.is_none() => {
+                self.found("object", Some(ino), format!("{about} is missing, and its checksums"), None);
+                return Ok(());
+            }
             Err(SidecarFault::Damaged(what)) => {
                 let repair = "believe the object as it is, and sum it anew at the next start";
                 if self.found("checksums", Some(ino), format!("{about}: {what}"), Some(repair.to_owned())) {

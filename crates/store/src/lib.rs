@@ -106,7 +106,7 @@ pub use error::{OpenError, StoreError};
 pub use namespace::LINKS_MAX;
 pub use open::{OpenHow, Opened};
 pub use permission::{Caller, MAY_EXECUTE, MAY_READ, MAY_WRITE};
-pub use premises::own_directory;
+pub use premises::{known_targets, own_directory};
 pub use protect::ChecksumStatus;
 pub use rename::RenameHow;
 pub use sparse::{Extent, SpaceChange};

@@ -195,15 +195,12 @@ impl Targets {
         }
     }
 
-    /// Cuts every object to what a file of `size` bytes has of it at most; with `sync`, on stable storage. Tells whether
-    /// there was anything to cut.
-    pub fn trim(&self, id: ObjectsId, layout: &Layout, size: u64, sync: bool) -> Result<bool, StoreError> {
-        let mut was_cut = false;
+    /// Cuts every object to what a file of `size` bytes has of it at most; with `sync`, on stable storage.
+    pub fn trim(&self, id: ObjectsId, layout: &Layout, size: u64, sync: bool) -> Result<(), StoreError> {
         for index in 0..layout.targets.len() {
             let wanted = object_size(layout, index, size);
             let Some(stat) = self.stat_object(id, layout, index)? else { continue };
             if stat.st_size as u64 > wanted {
-                was_cut = true;
                 let (target, name) = (self.target(id.number, layout, index)?, id.object_name(index));
                 rustix::fs::openat(&target.objects, &name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
                     .and_then(|fd| {
@@ -213,7 +210,7 @@ impl Targets {
                     .map_err(|e| StoreError::host(&target.path.join(&name), e))?;
             }
         }
-        Ok(was_cut)
+        Ok(())
     }
 
     /// Removes all objects in one directory of each target but those that `keep`; tells how many.

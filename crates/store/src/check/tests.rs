@@ -174,6 +174,12 @@ fn a_lost_sidecar_is_made_anew() {
 #[test]
 fn objects_of_nobody_are_set_aside_and_an_older_copy_of_the_metadata_can_be_put_back() {
     let scratch = Scratch::new();
+    scratch.with(|store| {
+        let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
+        let ino = store.open_file(&ROOT, Ino::ROOT, b"d/grown", &how, at(1)).unwrap().ino;
+        store.write(ino, 0, &[5; 10_000], at(2)).unwrap();
+        store.release(ino).unwrap();
+    });
     let (metadata, backup) = (scratch.config.dir.clone(), scratch.dir.path().join("backup"));
     crate::power_cut::copy_directory(&metadata, &backup);
     scratch.with(|store| {
@@ -182,15 +188,19 @@ fn objects_of_nobody_are_set_aside_and_an_older_copy_of_the_metadata_can_be_put_
         store.write(ino, 0, &[9; 20_000], at(4)).unwrap();
         store.release(ino).unwrap();
         store.unlink(&ROOT, Ino::ROOT, b"d/file", at(4)).unwrap();
+        let grown = store.get_attr(&ROOT, Ino::ROOT, b"d/grown", true).unwrap().ino;
+        store.append(Ino(grown), &[6; 20_000], at(4)).unwrap();
     });
     crate::power_cut::copy_directory(&backup, &metadata);
     // The removed file's objects are lost, and the new one's are nobody's.
     let found = scratch.check(true, false);
     assert_eq!(found.iter().filter(|(kind, _)| *kind == "unknown object").count(), 4, "{found:?}");
-    assert_eq!(found.iter().filter(|(kind, is_repaired)| *kind == "checksums" && *is_repaired).count(), 2, "{found:?}");
+    assert_eq!(found.iter().filter(|found| **found == ("object", false)).count(), 2, "{found:?}");
+    assert!(matches!(scratch.content("d/file"), Err(StoreError::Corrupt { .. })), "no zeros");
     assert_eq!(files(&scratch.dir.path().join("target0/lost+found")), 2);
     let kept = std::fs::read_dir(scratch.dir.path().join("target0/lost+found")).unwrap();
     assert!(kept.map(|entry| entry.unwrap().path()).any(|path| std::fs::read(path).unwrap().contains(&9)));
+    assert_eq!(scratch.content("d/grown").unwrap(), [5; 10_000]);
     // A new file takes neither number nor objects of the one that the copy does not know.
     scratch.with(|store| {
         let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };

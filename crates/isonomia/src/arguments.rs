@@ -1,10 +1,12 @@
 //! Every subcommand and option, once: parsing, `--help`, and `docs/reference/cli.md` come from here.
 
 mod allocate;
+mod fsck;
 mod plan;
 mod reproduce;
 
 pub use allocate::AllocateOptions;
+pub use fsck::FsckOptions;
 pub use plan::{PackOptions, PlanCommand, PlanOptions, ScheduleOptions};
 pub use reproduce::ReproduceOptions;
 
@@ -44,6 +46,7 @@ pub enum Command {
     #[command(hide = true)]
     Guard(GuardOptions),
     Unmount(UnmountOptions),
+    Fsck(FsckOptions),
     Status(StatusOptions),
     Top(TopOptions),
     Policy(PolicyOptions),

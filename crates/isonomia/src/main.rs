@@ -8,6 +8,7 @@ mod allocate;
 mod arguments;
 mod control;
 mod demo;
+mod fsck;
 mod link_flags;
 mod log;
 mod metrics;
@@ -59,6 +60,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Mount(options) => mount::mount(&options)?,
         Command::Guard(options) => mount::guard(&options)?,
         Command::Unmount(options) => isonomia_mount::unmount(&options.dir, options.lazy)?,
+        Command::Fsck(options) => return Ok(fsck::fsck(&options)),
         Command::Status(options) => status::status(&options)?,
         Command::Top(options) => top::top(&options)?,
         Command::Policy(options) => policy::policy(&options)?,

@@ -20,12 +20,13 @@ fn stderr_of(arguments: &[&str], code: i32) -> String {
     String::from_utf8(assert.get_output().stderr.clone()).unwrap()
 }
 
-const COMMANDS: [&[&str]; 17] = [
+const COMMANDS: [&[&str]; 18] = [
     &[],
     &["serve"],
     &["run"],
     &["mount"],
     &["unmount"],
+    &["fsck"],
     &["status"],
     &["top"],
     &["policy"],
@@ -199,4 +200,35 @@ mod run {
         let line = error.lines().next().unwrap();
         assert!(line.contains("changes its user") && line.contains("without the files of /isonomia"), "{error}");
     }
+}
+
+/// A server that was started and stopped in `dir`, with a file below the target that belongs to nobody.
+#[test]
+fn fsck_says_by_its_exit_code_what_became_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let config = isonomia_store::StoreConfig::new(
+        dir.path().join("metadata"),
+        isonomia_units::ServerId(3),
+        vec![isonomia_store::TargetDir { id: isonomia_units::TargetId(0), dir: dir.path().join("target-0") }],
+    );
+    isonomia_store::Store::open(&config).unwrap().close().unwrap();
+    let path = dir.path().to_str().unwrap();
+    let stdout_of = |arguments: &[&str], code: i32| {
+        let assert = isonomia(&[&["fsck"], arguments, &[path]].concat()).code(code);
+        String::from_utf8(assert.get_output().stdout.clone()).unwrap()
+    };
+    assert!(stdout_of(&[], 0).contains("nothing is wrong"));
+    let stray = dir.path().join("target-0/objects/0a/000000000000000a.00000001.0");
+    std::fs::write(&stray, "bytes").unwrap();
+    assert!(stdout_of(&[], 4).contains("--repair would move it"));
+    assert!(stray.exists());
+    let line: serde_json::Value = serde_json::from_str(stdout_of(&["--json"], 4).lines().next().unwrap()).unwrap();
+    assert_eq!((&line["finding"], &line["repaired"]), (&"unknown object".into(), &false.into()));
+    assert!(stdout_of(&["--repair", "--data"], 1).contains("1 repaired, 0 left"));
+    assert!(dir.path().join("target-0/lost+found").join(stray.file_name().unwrap()).exists());
+    stdout_of(&[], 0);
+    stdout_of(&["--config", "/nonexistent"], 8);
+    let _held = isonomia_store::Store::open(&config).unwrap();
+    assert!(stderr_of(&["fsck", path], 8).contains("in use"));
+    assert!(stderr_of(&["fsck", "/nonexistent"], 8).contains("holds no store"));
 }

@@ -71,6 +71,8 @@ use std::thread::JoinHandle;
 const FLUSH_EVERY_SAMPLES: u32 = 10;
 /// Metadata reach stable storage after so many at the latest, whether a program asks for it or not.
 const SYNC_EVERY_SAMPLES: u32 = 50;
+/// The directory of the metadata, below the server's.
+pub const METADATA: &str = "metadata";
 /// Targets of one server at most.
 const TARGETS_MAX: usize = 1_024;
 /// Worker threads at most.
@@ -287,6 +289,22 @@ fn keep(core: &Core) {
     }
 }
 
+/// Where the store of a server with `config` lies that is started with the directory `dir`.
+pub fn store_config(config: &Config, dir: &Path) -> StoreConfig {
+    let defaults = [TargetConfig::default()];
+    let wanted = if config.targets.is_empty() { &defaults[..] } else { &config.targets[..] };
+    let targets = (0..)
+        .zip(wanted)
+        .map(|(id, target)| TargetDir { id: TargetId(id), dir: target_dir(target, dir, usize::from(id)) });
+    let mut store = StoreConfig::new(dir.join(METADATA), config.server, targets.collect());
+    store.checksums = config.checksums;
+    store
+}
+
+fn target_dir(target: &TargetConfig, dir: &Path, index: usize) -> PathBuf {
+    target.dir.clone().unwrap_or_else(|| dir.join(format!("target-{index}")))
+}
+
 fn open_store(
     config: &Config,
     dir: &Path,
@@ -299,23 +317,19 @@ fn open_store(
     if wanted.len() > TARGETS_MAX {
         return Err(StartError::Config(format!("{} targets, {TARGETS_MAX} at most", wanted.len())));
     }
-    let mut dirs = Vec::new();
     let metadata = Target::new(None, dir.display().to_string(), None, config.metadata_per_op, policy, workers);
     let mut targets = vec![metadata];
     for (index, target) in wanted.iter().enumerate() {
         let id = TargetId(index as u16);
-        let target_dir = target.dir.clone().unwrap_or_else(|| dir.join(format!("target-{index}")));
-        let shown = target_dir.display().to_string();
+        let shown = target_dir(target, dir, index).display().to_string();
         targets.push(Target::new(Some(id), shown, target.bandwidth, target.per_op, policy, workers));
-        dirs.push(TargetDir { id, dir: target_dir });
     }
     let own: Vec<String> = (0..wanted.len()).map(|index| format!("target-{index}")).collect();
-    let own: Vec<&str> = own.iter().map(String::as_str).chain(["metadata"]).collect();
+    let own: Vec<&str> = own.iter().map(String::as_str).chain([METADATA]).collect();
     isonomia_store::own_directory(dir, &own)?;
-    let mut store_config = StoreConfig::new(dir.join("metadata"), config.server, dirs);
+    let mut store_config = store_config(config, dir);
     store_config.default_layout =
         DefaultLayout { stripe_bytes: config.stripe_size.0, stripe_count: usize::from(config.stripe_count) };
-    store_config.checksums = config.checksums;
     store_config.root_owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let objects = limits::open_objects(&config.limits, descriptors, store_config.bounds.objects);
     store_config.bounds.objects = objects.map_err(StartError::Config)?;

@@ -234,6 +234,22 @@ impl Database {
         })
     }
 
+    /// As [`Self::each_record`], with nothing for a record that cannot be read.
+    pub fn each_raw_record(&self, mut each: impl FnMut(u64, Option<Record>)) -> Result<(), StoreError> {
+        self.engine.scan(Table::Inodes, .., |key, value| {
+            each(decode_ino(key)?, Record::decode(value));
+            Ok(true)
+        })
+    }
+
+    /// Calls `each` with the key of every entry, and the entry if it can be read.
+    pub fn each_entry(&self, mut each: impl FnMut(&[u8], Option<Entry>)) -> Result<(), StoreError> {
+        self.engine.scan(Table::Entries, .., |key, value| {
+            each(key, Entry::decode(value));
+            Ok(true)
+        })
+    }
+
     /// Inodes whose checksums may be older than their objects.
     pub fn unsettled(&self) -> Result<Vec<u64>, StoreError> {
         let mut all = Vec::new();
@@ -354,6 +370,17 @@ impl Change<'_> {
         self.put(Table::Entries, key.encode(), entry.encode());
     }
 
+    /// Puts an entry at just this key, right or wrong.
+    #[cfg(test)]
+    pub fn put_raw_entry(&mut self, key: &[u8], entry: Entry) {
+        self.put(Table::Entries, key, entry.encode());
+    }
+
+    /// Removes the entry that has just this key, right or wrong.
+    pub fn remove_raw_entry(&mut self, key: &[u8]) {
+        self.remove(Table::Entries, key);
+    }
+
     pub fn remove_entry(&mut self, key: EntryKey<'_>) {
         self.remove(Table::Entries, key.encode());
     }
@@ -428,7 +455,7 @@ impl Change<'_> {
 }
 
 impl EntryKey<'_> {
-    fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let mut key = Vec::with_capacity(16 + self.name.len());
         key.extend_from_slice(&self.dir.to_be_bytes());
         key.extend_from_slice(&self.cookie.to_be_bytes());

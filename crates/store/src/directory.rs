@@ -28,13 +28,18 @@ pub(crate) struct CachedEntry {
     entry: Option<Entry>,
 }
 
+/// The key of `name` in `dir`, by the hash of the store.
+pub(crate) fn entry_key<'n>(names: &SipHasher13, dir: u64, name: &'n [u8]) -> EntryKey<'n> {
+    let mut hasher = *names;
+    hasher.write_u64(dir);
+    hasher.write(name);
+    EntryKey { dir, cookie: (hasher.finish() >> 2).max(COOKIE_NAMES), name }
+}
+
 impl Store {
     /// The key of `name` in `dir`.
     pub(crate) fn entry_key<'n>(&self, dir: u64, name: &'n [u8]) -> EntryKey<'n> {
-        let mut hasher: SipHasher13 = self.names;
-        hasher.write_u64(dir);
-        hasher.write(name);
-        EntryKey { dir, cookie: (hasher.finish() >> 2).max(COOKIE_NAMES), name }
+        entry_key(&self.names, dir, name)
     }
 
     /// The entry `name` of `dir`. The caller holds the namespace lock.

@@ -61,6 +61,7 @@ mod attr;
 mod blocks;
 mod cache;
 mod capability;
+mod check;
 pub mod checksum;
 mod config;
 mod data;
@@ -95,6 +96,7 @@ mod witness;
 mod xattr;
 
 pub use attr::{SetAttr, TimeChange};
+pub use check::{Check, Checked, Finding};
 pub use config::{
     Bounds, CACHED_ENTRIES_MAX, CACHED_INODES_MAX, DefaultLayout, OPEN_OBJECTS_MAX, SUMS_BYTES_MAX, StoreConfig,
     TargetDir,
@@ -104,7 +106,7 @@ pub use error::{OpenError, StoreError};
 pub use namespace::LINKS_MAX;
 pub use open::{OpenHow, Opened};
 pub use permission::{Caller, MAY_EXECUTE, MAY_READ, MAY_WRITE};
-pub use premises::own_directory;
+pub use premises::{known_targets, own_directory};
 pub use protect::ChecksumStatus;
 pub use rename::RenameHow;
 pub use sparse::{Extent, SpaceChange};

@@ -12,7 +12,7 @@ use crate::inode::{Inode, OBJECTS, Objects, SUMS};
 use crate::{OpenError, StoreError};
 use isonomia_proto::fs::{FsStat, Layout};
 use isonomia_units::TargetId;
-use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::collections::{HashSet, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -195,15 +195,12 @@ impl Targets {
         }
     }
 
-    /// Cuts every object to what a file of `size` bytes has of it at most; with `sync`, on stable storage. Tells whether
-    /// there was anything to cut.
-    pub fn trim(&self, id: ObjectsId, layout: &Layout, size: u64, sync: bool) -> Result<bool, StoreError> {
-        let mut was_cut = false;
+    /// Cuts every object to what a file of `size` bytes has of it at most; with `sync`, on stable storage.
+    pub fn trim(&self, id: ObjectsId, layout: &Layout, size: u64, sync: bool) -> Result<(), StoreError> {
         for index in 0..layout.targets.len() {
             let wanted = object_size(layout, index, size);
             let Some(stat) = self.stat_object(id, layout, index)? else { continue };
             if stat.st_size as u64 > wanted {
-                was_cut = true;
                 let (target, name) = (self.target(id.number, layout, index)?, id.object_name(index));
                 rustix::fs::openat(&target.objects, &name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
                     .and_then(|fd| {
@@ -213,7 +210,7 @@ impl Targets {
                     .map_err(|e| StoreError::host(&target.path.join(&name), e))?;
             }
         }
-        Ok(was_cut)
+        Ok(())
     }
 
     /// Removes all objects in one directory of each target but those that `keep`; tells how many.
@@ -258,6 +255,49 @@ impl Targets {
             }
         }
         Ok(())
+    }
+
+    /// An object for reading, if it exists.
+    pub fn open_to_read(&self, id: ObjectsId, layout: &Layout, index: usize) -> Result<Option<OwnedFd>, StoreError> {
+        let (target, name) = (self.target(id.number, layout, index)?, id.object_name(index));
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        match rustix::fs::openat(&target.objects, &name, flags, Mode::empty()) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(e) => Err(StoreError::host(&target.path.join(&name), e)),
+        }
+    }
+
+    /// Calls `each` with whose object or sidecar each file in a directory of every target is, and its path.
+    pub fn each_object(&self, directory: usize, mut each: impl FnMut(ObjectsId, PathBuf)) -> Result<(), StoreError> {
+        for target in &self.all {
+            let path = target.path.join(directory_name(directory));
+            let fail = |e| StoreError::host(&path, e);
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+            let fd = rustix::fs::openat(&target.objects, directory_name(directory), flags, Mode::empty());
+            for entry in rustix::fs::Dir::read_from(fd.map_err(fail)?).map_err(fail)? {
+                let entry = entry.map_err(fail)?;
+                if let Some(id) = ObjectsId::of_object(entry.file_name().to_bytes()) {
+                    each(id, path.join(entry.file_name().to_string_lossy().as_ref()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Moves the object at `path` to `lost+found` of its target.
+    pub fn set_aside(&self, path: &Path) -> Result<(), StoreError> {
+        let target = self.all.iter().find(|target| path.starts_with(&target.path)).ok_or(StoreError::Invalid)?;
+        let (Some(dir), Some(name)) = (target.path.parent(), path.file_name()) else { return Err(StoreError::Invalid) };
+        let dir = dir.join("lost+found");
+        match rustix::fs::mkdir(&dir, Mode::from_raw_mode(0o700)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(e) => return Err(StoreError::host(&dir, e)),
+        }
+        let to = dir.join(name);
+        // Never over another one that was set aside.
+        rustix::fs::renameat_with(rustix::fs::CWD, path, rustix::fs::CWD, &to, RenameFlags::NOREPLACE)
+            .map_err(|e| StoreError::host(&to, e))
     }
 
     /// The directory that names of objects start from.

@@ -18,7 +18,7 @@
 //! holds 32 random bytes: the key of capabilities, then the key that orders directories.
 
 use crate::{FORMAT_VERSION, OpenError, StoreConfig, TargetDir, object, witness};
-use isonomia_units::TargetId;
+use isonomia_units::{ServerId, TargetId};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::fmt::Write as _;
@@ -101,12 +101,26 @@ impl Premises {
         Ok(Self { secret, generation, dir, is_new, identity, _locks: locks })
     }
 
+    /// As [`Self::enter`], for a store that was used before: nothing is created.
+    pub fn enter_existing(config: &StoreConfig) -> Result<Self, OpenError> {
+        match Identity::read(&config.dir, IDENTITY)? {
+            Some(identity) if identity.is_ready => Self::enter(config),
+            _ => Err(OpenError::damaged(&config.dir, "holds no store that was used")),
+        }
+    }
+
     /// Says that the store was opened in full: from now on what is missing is damage.
     pub fn note_ready(&mut self, dir: &Path) -> Result<(), OpenError> {
         self.identity.is_ready = true;
         self.is_new = false;
         self.identity.write(dir, IDENTITY)
     }
+}
+
+/// Which server's store lies in `dir`, and its targets; nothing if there is none that was ever used.
+pub fn known_targets(dir: &Path) -> Result<Option<(ServerId, Vec<TargetId>)>, OpenError> {
+    let identity = Identity::read(dir, IDENTITY)?.filter(|identity| identity.is_ready);
+    Ok(identity.map(|found| (ServerId(found.server), found.targets.into_iter().map(TargetId).collect())))
 }
 
 fn enter_target(target: &TargetDir, store: &Identity) -> Result<OwnedFd, OpenError> {

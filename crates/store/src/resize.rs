@@ -169,8 +169,17 @@ impl Store {
         layout: &Layout,
         objects: &mut Objects,
     ) -> Result<(), StoreError> {
-        if !objects.is_trimmed && inode.has(OBJECTS) && self.targets.trim(objects.id, layout, inode.size(), false)? {
-            inode.space.forget();
+        for index in 0..layout.targets.len() {
+            if objects.is_trimmed || !inode.has(OBJECTS) {
+                break;
+            }
+            let wanted = object_size(layout, index, inode.size());
+            let found = self.targets.stat_object(objects.id, layout, index)?;
+            if found.is_some_and(|stat| stat.st_size as u64 > wanted) {
+                self.before_change(inode)?;
+                self.cut_object(inode, layout, objects, index, (wanted, false))?;
+                inode.space.forget();
+            }
         }
         objects.is_trimmed = true;
         Ok(())

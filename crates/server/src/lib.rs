@@ -4,6 +4,7 @@
 //! * [`intake`] takes requests in from connections; [`target`] queues them, one arbiter a target.
 //! * [`worker`] threads ask whose turn it is and serve ([`execute`]) from the store. The payload of a write
 //!   stays with the client until then.
+//! * [`sessions`] is the one table of client processes: what each holds, and its end. [`proof`] is what a request has to show.
 //! * [`jobs`] and [`status`] tell operators who got what; [`operator`] lets them set the policy; [`control`] is the
 //!   thread that they talk with.
 //!

@@ -44,6 +44,8 @@ pub struct Client {
     number: AtomicU64,
     /// How often it began anew.
     beginnings: AtomicU64,
+    /// The server refused a further line, since when none was lost.
+    is_full: AtomicBool,
     lines: Box<[Place]>,
 }
 
@@ -97,7 +99,14 @@ impl Client {
             line: UnsafeCell::new(None),
         };
         let lines = (0..LINES_MAX).map(|_| place()).collect();
-        Self { config, manner: Manner::default(), number: AtomicU64::new(0), beginnings: AtomicU64::new(0), lines }
+        Self {
+            config,
+            manner: Manner::default(),
+            number: AtomicU64::new(0),
+            beginnings: AtomicU64::new(0),
+            is_full: AtomicBool::new(false),
+            lines,
+        }
     }
 
     /// The same client, whose threads wait like this.
@@ -147,7 +156,7 @@ impl Client {
         reply: &mut [u8],
     ) -> Result<ReplyHeader, Error> {
         let deadline = Deadline::after(self.config.timeout);
-        let mut taken = self.take(deadline)?;
+        let mut taken = self.take_line(deadline)?;
         loop {
             let line = taken.line(deadline)?;
             match line.exchange(&request, names, reply, self.config.timeout, self.manner) {
@@ -196,13 +205,31 @@ impl Client {
         Error::TimedOut { address: self.config.address.to_string(), seconds }
     }
 
+    /// Takes a place and connects it. Where the server lets its user have no more lines, its threads share those that
+    /// there are.
+    pub(crate) fn take_line(&self, deadline: Deadline) -> Result<Taken<'_>, Error> {
+        loop {
+            let mut taken = self.take(deadline)?;
+            match taken.line(deadline) {
+                Ok(_) => return Ok(taken),
+                Err(Error::Refused { .. }) if self.has_lines() => self.is_full.store(true, Ordering::Relaxed),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn has_lines(&self) -> bool {
+        self.lines.iter().any(|place| place.connected.load(Ordering::Relaxed))
+    }
+
     /// Takes a place: the one this thread had last if it is free, else one that is connected, else any.
     pub(crate) fn take(&self, deadline: Deadline) -> Result<Taken<'_>, Error> {
         let last = LAST_PLACE.get();
         loop {
             // The place of last time may be another client's, and here not be connected.
             let connected = std::iter::once(last).chain(0..LINES_MAX).map(|index| (index, true));
-            let any = (0..LINES_MAX).map(|index| (index, false));
+            let is_full = self.is_full.load(Ordering::Relaxed) && self.has_lines();
+            let any = (0..if is_full { 0 } else { LINES_MAX }).map(|index| (index, false));
             for (index, must_be_connected) in connected.chain(any) {
                 let Some(place) = self.lines.get(index) else { continue };
                 let is_chosen = !must_be_connected || place.connected.load(Ordering::Relaxed);
@@ -293,6 +320,7 @@ impl Taken<'_> {
     /// Throws the line away: after an error nothing on it could be told apart from what was before.
     pub(crate) fn hang_up(&mut self) {
         self.place.connected.store(false, Ordering::Relaxed);
+        self.client.is_full.store(false, Ordering::Relaxed);
         // SAFETY: as in `line`.
         unsafe { *self.place.line.get() = None };
     }

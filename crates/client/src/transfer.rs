@@ -132,7 +132,7 @@ impl Client {
         };
         let total = total.min(usize::try_from(room).unwrap_or(usize::MAX));
         let timeout = self.config().timeout;
-        let mut taken = self.take(Deadline::after(timeout))?;
+        let mut taken = self.take_line(Deadline::after(timeout))?;
         let mut done = 0;
         loop {
             let deadline = Deadline::after(timeout);

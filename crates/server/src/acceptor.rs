@@ -47,8 +47,8 @@ const ADMIT_BATCH: usize = 16;
 const PAUSE: Nanos = Nanos::from_millis(100);
 /// Between two looks at who has been silent for too long.
 const LOOK_EVERY: Nanos = Nanos::from_millis(200);
-/// Keys of listeners in epoll; connections have larger ones.
-const LISTENERS_MAX: u64 = 64;
+/// Addresses listened on at most: their keys in epoll are below this, those of connections above.
+pub const LISTENERS_MAX: u64 = 64;
 /// The bell that rings for a name that was found, among the keys of epoll.
 const BELL: u64 = u64::MAX;
 

@@ -145,6 +145,11 @@ impl Server {
         if config.listen.is_empty() {
             return Err(StartError::Config("no address to listen on".to_owned()));
         }
+        let addresses_wanted = config.listen.len();
+        if addresses_wanted as u64 > acceptor::LISTENERS_MAX {
+            let text = format!("{addresses_wanted} addresses to listen on, {} at most", acceptor::LISTENERS_MAX);
+            return Err(StartError::Config(text));
+        }
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
         for address in &config.listen {

@@ -177,6 +177,14 @@ fn total_of(meminfo: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::locks::{LOCKS_PER_USER_MAX, WAITING_PER_USER_MAX};
+    use crate::sessions::{REFERENCES_PER_SESSION_MAX, REFERENCES_PER_USER_MAX};
+
+    /// A number as the page has it: `8,192`.
+    fn grouped(number: u64) -> String {
+        let rest = number % 1_000;
+        if number < 1_000 { rest.to_string() } else { format!("{},{rest:03}", grouped(number / 1_000)) }
+    }
 
     fn settle(config: &LimitsConfig, descriptors: u64) -> Result<Limits, String> {
         Limits::settle(config, descriptors, descriptors / 4 + 131, 8 << 30)
@@ -234,14 +242,28 @@ mod tests {
             ("of those who know the key", range(|l| l.control.keyed)),
             ("of other users of the host", range(|l| l.control.users)),
             ("of one of them", format!("| {} |", most.control.per_user)),
-            ("jobs known", "| 8,192 |".to_owned()),
-            ("of one user", "| 1,024 |".to_owned()),
+            ("jobs known", grouped(most.jobs as u64)),
+            ("of one user", grouped(most.jobs_per_user as u64)),
+            (
+                "open files of a session: of a process, or of a user's job on a mount",
+                grouped(REFERENCES_PER_SESSION_MAX),
+            ),
+            (
+                "of a user, in all sessions, with those that are kept for the next program",
+                grouped(REFERENCES_PER_USER_MAX),
+            ),
+            ("locks of a user", grouped(LOCKS_PER_USER_MAX as u64)),
+            ("owners of locks of a user that wait", grouped(WAITING_PER_USER_MAX as u64)),
+            ("requests queued at a target", grouped(isonomia_policy::QUEUED_MAX as u64)),
+            ("tables of the database kept open", grouped(isonomia_store::DATABASE_FILES_MAX as u64)),
+            ("inodes and names kept in memory", grouped(isonomia_store::CACHED_INODES_MAX as u64)),
+            ("objects kept open", grouped(isonomia_store::OPEN_OBJECTS_MAX as u64)),
+            ("names of a file", grouped(u64::from(isonomia_store::LINKS_MAX))),
         ] {
             let begin = format!("| {row} | ");
             let found = page.lines().any(|line| line.starts_with(&begin) && line.contains(&limit));
             assert!(found, "no row of {row:?} has {limit:?}");
         }
-        assert_eq!((most.jobs, most.jobs_per_user), (8_192, 1_024));
         assert!(page.contains(&format!("{} of its own", OWN_DESCRIPTORS)));
         assert!(page.contains(&format!("{}\nfor the tables", isonomia_store::DATABASE_FILES_MAX)));
     }

@@ -10,13 +10,14 @@ use isonomia_client::{Address, Ino};
 use isonomia_proto::PROTOCOL_VERSION;
 use isonomia_proto::control::{ControlReply, ControlRequest, Status};
 use isonomia_proto::setup::{self, Claims, Hello, Role};
+use isonomia_server::TargetConfig;
 use isonomia_transport::channel::Channel;
 use isonomia_transport::control::ControlConnection;
 use isonomia_transport::descriptor::Parked;
 use isonomia_transport::handshake::{HandshakeError, Identity, open_shared};
 use isonomia_transport::socket::{self, Deadline, connect};
 use isonomia_units::Nanos;
-use running::{Running, create, start};
+use running::{Running, create, pattern, start};
 use rustix::fd::AsFd;
 use rustix::thread::{Uid, set_thread_res_uid};
 use std::os::unix::fs::PermissionsExt;
@@ -174,6 +175,32 @@ fn a_user_shares_so_much_memory_and_none_that_is_not_used() {
         }
     }
     assert!(regions >= 2 * held.len(), "both sides map each region");
+}
+
+#[test]
+fn a_process_shares_the_connections_that_it_may_have_among_its_threads() {
+    let Some(running) = open_to_all(|config| {
+        config.limits.connections_per_user = Some(2);
+        // So slow that all threads want one at once.
+        config.targets = vec![TargetConfig { bandwidth: "50MiB/s".parse().ok(), ..TargetConfig::default() }];
+    }) else {
+        return;
+    };
+    as_user(VICTIM, || {
+        let client = running.client(&running.addresses[0], &running.key_file, 20);
+        std::thread::scope(|scope| {
+            for thread in 0..8u8 {
+                let client = &client;
+                scope.spawn(move || {
+                    let file = client.open(Ino::ROOT, &[b'a' + thread], &create()).unwrap();
+                    assert_eq!(client.write_at(&file, 0, &pattern(1 << 20, thread)).unwrap(), 1 << 20);
+                });
+            }
+        });
+    });
+    let status = running.server().status();
+    assert!(status.refused["connections"] > 0, "the threads never wanted more than they may have");
+    assert!(status.connections <= 2, "{} connections", status.connections);
 }
 
 #[test]

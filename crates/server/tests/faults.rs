@@ -335,8 +335,11 @@ fn a_second_server_is_refused_by_directory_and_by_address() {
     let text = refusal(config.clone());
     assert!(text.contains("in use by another server"), "{text}");
     config.dir = Some(running.dir.path().join("elsewhere"));
-    let text = refusal(config);
+    let text = refusal(config.clone());
     assert!(text.contains("unix:") && text.contains("in use by another server"), "{text}");
+    config.dir = Some(running.dir.path().join("third"));
+    config.listen = vec!["tcp:127.0.0.1:0".parse().unwrap(); 65];
+    assert_eq!(refusal(config), "65 addresses to listen on, 64 at most");
     works(&running);
 }
 

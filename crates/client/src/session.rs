@@ -44,6 +44,8 @@ pub struct Client {
     number: AtomicU64,
     /// How often it began anew.
     beginnings: AtomicU64,
+    /// Whether an operation ran into the time-out, and none was answered since.
+    is_away: AtomicBool,
     lines: Box<[Place]>,
 }
 
@@ -97,7 +99,8 @@ impl Client {
             line: UnsafeCell::new(None),
         };
         let lines = (0..LINES_MAX).map(|_| place()).collect();
-        Self { config, manner: Manner::default(), number: AtomicU64::new(0), beginnings: AtomicU64::new(0), lines }
+        let (number, beginnings, is_away) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        Self { config, manner: Manner::default(), number, beginnings, is_away, lines }
     }
 
     /// The same client, whose threads wait like this.
@@ -160,8 +163,22 @@ impl Client {
         }
     }
 
+    /// Whether the server did not answer in time when it was asked last. What nobody waits for had better not be asked then:
+    /// each time would take the whole time-out.
+    pub fn is_away(&self) -> bool {
+        self.is_away.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the server has answered.
+    pub(crate) fn note_answer(&self) {
+        if self.is_away() {
+            self.is_away.store(false, Ordering::Relaxed);
+        }
+    }
+
     /// An error reply becomes an error.
     pub(crate) fn checked(&self, header: ReplyHeader, reply: &[u8]) -> Result<ReplyHeader, Error> {
+        self.note_answer();
         if header.errno == 0 {
             return Ok(header);
         }
@@ -192,6 +209,7 @@ impl Client {
     }
 
     fn timed_out(&self) -> Error {
+        self.is_away.store(true, Ordering::Relaxed);
         let seconds = self.config.timeout.0.div_ceil(1_000_000_000);
         Error::TimedOut { address: self.config.address.to_string(), seconds }
     }
@@ -236,7 +254,10 @@ impl Client {
                 Address::Tcp(_) => Stream::open(address, &identity, deadline).map(Line::Tcp),
             };
             match opened {
-                Ok(line) => return Ok(line),
+                Ok(line) => {
+                    self.note_answer();
+                    return Ok(line);
+                }
                 Err(HandshakeError::Socket(SocketError::System(errno))) if !is_worth_waiting(errno) => {
                     return Err(Error::Refused { address: address.to_string(), reason: errno.to_string() });
                 }
@@ -441,6 +462,9 @@ mod tests {
         let client = client_of_nobody();
         let error = client.get_attr(Ino::ROOT, b"", true).unwrap_err();
         assert_eq!(error.errno(), Errno::TIMEDOUT);
+        assert!(client.is_away());
+        client.note_answer();
+        assert!(!client.is_away());
         assert!(error.to_string().contains("unix:/nonexistent/isonomia.sock"));
     }
 }

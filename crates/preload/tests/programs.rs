@@ -194,6 +194,12 @@ fn allocators_of_programs_own() {
     compare("allocators.sh", &["cc"]);
 }
 
+/// Handlers of other libraries run between the client's.
+#[test]
+fn libraries_use_files_while_programs_fork() {
+    compare("atfork.sh", &["cc"]);
+}
+
 /// The hooks run on the stacks of the program's threads.
 #[test]
 fn threads_with_small_stacks() {

@@ -46,6 +46,8 @@ pub struct Client {
     beginnings: AtomicU64,
     /// The server refused a further line, since when none was lost.
     is_full: AtomicBool,
+    /// Whether an operation ran into the time-out, and none was answered since.
+    is_away: AtomicBool,
     lines: Box<[Place]>,
 }
 
@@ -105,6 +107,7 @@ impl Client {
             number: AtomicU64::new(0),
             beginnings: AtomicU64::new(0),
             is_full: AtomicBool::new(false),
+            is_away: AtomicBool::new(false),
             lines,
         }
     }
@@ -169,8 +172,22 @@ impl Client {
         }
     }
 
+    /// Whether the server did not answer in time when it was asked last. What nobody waits for had better not be asked then:
+    /// each time would take the whole time-out.
+    pub fn is_away(&self) -> bool {
+        self.is_away.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the server has answered.
+    pub(crate) fn note_answer(&self) {
+        if self.is_away() {
+            self.is_away.store(false, Ordering::Relaxed);
+        }
+    }
+
     /// An error reply becomes an error.
     pub(crate) fn checked(&self, header: ReplyHeader, reply: &[u8]) -> Result<ReplyHeader, Error> {
+        self.note_answer();
         if header.errno == 0 {
             return Ok(header);
         }
@@ -201,6 +218,7 @@ impl Client {
     }
 
     fn timed_out(&self) -> Error {
+        self.is_away.store(true, Ordering::Relaxed);
         let seconds = self.config.timeout.0.div_ceil(1_000_000_000);
         Error::TimedOut { address: self.config.address.to_string(), seconds }
     }
@@ -263,7 +281,10 @@ impl Client {
                 Address::Tcp(_) => Stream::open(address, &identity, deadline).map(Line::Tcp),
             };
             match opened {
-                Ok(line) => return Ok(line),
+                Ok(line) => {
+                    self.note_answer();
+                    return Ok(line);
+                }
                 Err(HandshakeError::Socket(SocketError::System(errno))) if !is_worth_waiting(errno) => {
                     return Err(Error::Refused { address: address.to_string(), reason: errno.to_string() });
                 }
@@ -469,6 +490,9 @@ mod tests {
         let client = client_of_nobody();
         let error = client.get_attr(Ino::ROOT, b"", true).unwrap_err();
         assert_eq!(error.errno(), Errno::TIMEDOUT);
+        assert!(client.is_away());
+        client.note_answer();
+        assert!(!client.is_away());
         assert!(error.to_string().contains("unix:/nonexistent/isonomia.sock"));
     }
 }

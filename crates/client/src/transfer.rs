@@ -146,6 +146,9 @@ impl Client {
                 }
             };
             done += progress.bytes;
+            if progress.bytes > 0 {
+                self.note_answer();
+            }
             match progress.end {
                 End::Complete => return Ok(done),
                 // What moved before the failure counts; the next call meets the failure itself.

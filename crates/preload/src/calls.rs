@@ -23,7 +23,7 @@
 
 use crate::foreign::{Buffer, CPath, Data, In, Opaque, Out};
 use crate::variadic::Arguments;
-use crate::{aio, exec, fts, glob, spawn, walk};
+use crate::{aio, exec, fts, glob, process, spawn, walk};
 use libc::{
     DIR, FILE, c_long, c_ulong, dev_t, dirent64, fd_set, gid_t, iocb, iovec, key_t, mode_t, nfds_t, off64_t, pid_t,
     pollfd, sigset_t, size_t, sockaddr, ssize_t, timespec, timeval, uid_t,
@@ -317,6 +317,9 @@ calls! {
             argument: *mut c_void, parent_tid: *mut c_void, tls: *mut c_void, child_tid: *mut c_void
         ) -> c_int = process::clone;
         _Fork() -> pid_t = process::fork_without_handlers;
+        __register_atfork(
+            before: process::Handler, in_parent: process::Handler, in_child: process::Handler, library: *mut c_void
+        ) -> c_int = process::__register_atfork;
         vfork [__vfork] () -> c_int = process::vfork;
     }
     served "Other programs" {

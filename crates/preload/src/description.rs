@@ -289,8 +289,10 @@ impl Drop for Held {
         if let Some(content) = &content {
             await_heirs(&content.mapping);
         }
-        // One that began anew has no references any more.
-        if let (Some(content), Some(holder)) = (content, holder.filter(|holder| holder.is_known())) {
+        // One that began anew has no references any more, and a program that closes many files is not to wait for each when the
+        // server is away.
+        if let (Some(content), Some(holder)) = (content, holder.filter(|holder| holder.is_known() && !holder.is_away()))
+        {
             // The server drops the reference with the session at the latest.
             let _ = holder.release(Ino(content.file.capability.ino), content.mapping.number());
         }

@@ -36,7 +36,7 @@ pub fn environment_list() -> List {
 /// Before this process becomes another program, which inherits its open files but not its connections.
 fn hand_over() {
     if table::ours_between(0, c_int::MAX).next().is_some() {
-        for client in connection::connected() {
+        for client in connection::connected().into_iter().filter(|client| !client.is_away()) {
             // Without a server there is nothing to hand over.
             let _ = client.hand_over();
         }

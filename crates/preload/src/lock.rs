@@ -91,7 +91,8 @@ fn give_up_bytes(held: &Held) {
     let given_up = held.file().and_then(|file| {
         let Some((keeper, was_last)) = forget(file.capability.ino) else { return Ok(()) };
         let all = LockRange::Bytes { start: 0, len: 0 };
-        let given_up = keeper.unlock(&file.capability, LockOwner::Process(0), all);
+        let given_up =
+            if keeper.is_away() { Ok(()) } else { keeper.unlock(&file.capability, LockOwner::Process(0), all) };
         if was_last {
             connection::end(keeper);
         }

@@ -16,15 +16,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Inherited descriptors that are looked at; a program that leaves more of ours open loses the rest with EBADF.
 const INHERITED_MAX: usize = 4096;
 
-unsafe extern "C" {
-    fn __register_atfork(
-        prepare: Option<extern "C" fn()>,
-        parent: Option<extern "C" fn()>,
-        child: Option<extern "C" fn()>,
-        library: *mut c_void,
-    ) -> c_int;
-}
-
 #[cfg(not(test))]
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -43,9 +34,27 @@ extern "C" fn start() {
     }
     adopt_inherited();
     standard::adopt_inherited();
-    // SAFETY: the functions stay as long as the process: this library is never unloaded.
-    // Without the handlers forks would still work for programs of one thread that use no file across them.
-    unsafe { __register_atfork(Some(before_fork), Some(after_fork), Some(after_fork_in_child), std::ptr::null_mut()) };
+    register_handlers();
+}
+
+/// What the C library calls around a fork.
+pub type Handler = Option<extern "C" fn()>;
+
+/// Before any other library's handlers, so that they run outside of these: they may use files, and what they do in the
+/// child must find that this is another process now.
+fn register_handlers() {
+    static IS_DONE: AtomicBool = AtomicBool::new(false);
+    if !IS_DONE.swap(true, Ordering::Relaxed) {
+        // The functions stay as long as the process: this library is never unloaded.
+        // Without the handlers forks would still work for programs of one thread that use no file across them.
+        let no_library = std::ptr::null_mut();
+        real::__register_atfork(Some(before_fork), Some(after_fork), Some(after_fork_in_child), no_library);
+    }
+}
+
+pub fn __register_atfork(before: Handler, in_parent: Handler, in_child: Handler, library: *mut c_void) -> c_int {
+    register_handlers();
+    real::__register_atfork(before, in_parent, in_child, library)
 }
 
 /// Finds the placeholders and the working directory that the program before left, the first time that it is called.

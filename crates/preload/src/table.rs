@@ -158,7 +158,12 @@ fn locked() -> impl Iterator<Item = Held> {
 /// Takes references to inherited files that are locked: the locks end with the last process that has one. An error
 /// shows at the first use.
 pub fn take_locked() {
-    locked().for_each(|held| drop(held.file()));
+    for held in locked() {
+        // Where the server is away for one, it is for all.
+        if let Err(Error::TimedOut { .. } | Error::Refused { .. }) = held.file() {
+            return;
+        }
+    }
 }
 
 /// Before a fork: a child will call [`inherit_locked`].

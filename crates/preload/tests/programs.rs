@@ -194,6 +194,12 @@ fn allocators_of_programs_own() {
     compare("allocators.sh", &["cc"]);
 }
 
+/// Handlers of other libraries run between the client's.
+#[test]
+fn libraries_use_files_while_programs_fork() {
+    compare("atfork.sh", &["cc"]);
+}
+
 /// The hooks run on the stacks of the program's threads.
 #[test]
 fn threads_with_small_stacks() {
@@ -308,6 +314,35 @@ fn a_stranger_is_where_it_was_when_the_server_comes_back() {
     let mut rest = String::new();
     std::io::Read::read_to_string(&mut output, &mut rest).expect("the rest");
     assert_eq!(rest, "/isonomia/own ['deep'] ['f'] 4 b'kept'\n/isonomia/own/deep 0\ndeep\n");
+    assert!(program.wait().expect("it ends").success());
+}
+
+/// The first that is closed waits for the server, but not each of them.
+#[test]
+fn a_program_that_closes_many_files_does_not_wait_for_each_when_the_server_is_away() {
+    let mut server = TestServer::start();
+    let script = "import fcntl, os, signal, sys\n\
+                  fds = [os.open(f'/isonomia/{i}', os.O_CREAT | os.O_RDWR) for i in range(200)]\n\
+                  for fd in fds[:100]: fcntl.lockf(fd, fcntl.LOCK_EX)\n\
+                  for fd in fds[50:150]: fcntl.flock(fd, fcntl.LOCK_EX)\n\
+                  print('open', flush=True)\n\
+                  sys.stdin.readline()\n\
+                  signal.alarm(60)\n\
+                  if os.fork() == 0: os._exit(3)\n\
+                  for fd in fds: os.close(fd)\n\
+                  print(os.wait()[1] >> 8)\n";
+    let mut command = server.command("python3");
+    command.args(["-c", script]).env("ISONOMIA_TIMEOUT_S", "1");
+    let mut program = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("python3 runs");
+    let mut output = std::io::BufReader::new(program.stdout.take().expect("its output"));
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut output, &mut line).expect("its first line");
+    assert_eq!(line, "open\n");
+    server.kill();
+    std::io::Write::write_all(&mut program.stdin.take().expect("its input"), b"go\n").expect("it listens");
+    let mut rest = String::new();
+    std::io::Read::read_to_string(&mut output, &mut rest).expect("the rest");
+    assert_eq!(rest, "3\n");
     assert!(program.wait().expect("it ends").success());
 }
 

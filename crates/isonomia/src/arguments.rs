@@ -207,8 +207,9 @@ Examples:
 pub struct MountOptions {
     #[command(flatten)]
     pub server: ServerOptions,
-    /// Mount options, parted by commas: allow_other, ro, dev, suid, noexec, attr_timeout=S and entry_timeout=S
-    /// (seconds that the kernel may keep attributes and names; 0 if not given), threads=N, timeout=TIME
+    /// Mount options, parted by commas: allow_other, default_permissions (the kernel checks, where it does not
+    /// anyway), ro, dev, suid, noexec, attr_timeout=S and entry_timeout=S (seconds that the kernel may keep attributes and
+    /// names; 0 if not given), threads=N, timeout=TIME, fsname=NAME (the source that is shown)
     #[arg(short, value_name = "OPTIONS")]
     pub options: Vec<String>,
     /// Longest wait for the server before an operation fails, in whole seconds, such as 10s [default: 30s]

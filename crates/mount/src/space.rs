@@ -3,8 +3,8 @@
 use crate::door;
 use crate::filesystem::{MountedFiles, Outcome};
 use crate::sessions::errno;
-use fuser::{FileHandle, Request};
-use isonomia_client::{Extent, Ino, SpaceChange};
+use fuser::{FileHandle, INodeNo, Request};
+use isonomia_client::{Extent, SpaceChange};
 use rustix::io::Errno;
 
 impl MountedFiles {
@@ -32,7 +32,7 @@ impl MountedFiles {
         let ino = handle.file.capability.ino;
         let found = if self.mappings.may_have_pages(ino) {
             // The server knows nothing of what was stored in holes and is not written back: so there are none.
-            let size = client.get_attr(Ino(ino), b"", false).map_err(|e| errno(&e))?.size_bytes;
+            let size = client.get_attr(self.nodes.at(INodeNo(ino)), b"", false).map_err(|e| errno(&e))?.size_bytes;
             match what {
                 _ if offset >= size => return Err(Errno::NXIO),
                 Extent::Data => offset,

@@ -102,4 +102,10 @@ class Policies(Case):
         slurm = {"SLURM_JOB_ID": "4711", "SLURM_JOB_NUM_NODES": "8", "SLURM_JOB_ACCOUNT": "astro"}
         server.run("touch", f"{PREFIX}/f", env=slurm)
         job = server.job("4711")
-        self.assertEqual((8, "astro"), (job["nodes"], job["group"]))
+        # The environment is the user's own: it names the job and its size within his share, and no group that he is not in.
+        self.assertEqual((8, "claim"), (job["nodes"], job["proof"]))
+        self.assertNotEqual("astro", job["group"])
+        trusting = self.server("--trust-clients")
+        trusting.run("touch", f"{PREFIX}/f", env=slurm)
+        job = trusting.job("4711")
+        self.assertEqual((8, "astro", "trust"), (job["nodes"], job["group"], job["proof"]))

@@ -40,8 +40,8 @@ def frame(body):
 
 
 def hello(role, nonce=bytes(32), proof=bytes(32), job="stranger", version=VERSION, client=7):
-    # Neither nodes, priority, a scheduler, nor another user to ask for.
-    claims = text(job) + text(None) + text(None) + b"\0\0\0\0"
+    # Neither nodes, priority, a scheduler, nor another user to ask for and his job.
+    claims = text(job) + text(None) + text(None) + b"\0\0\0\0\0"
     process = varint(os.getpid()) + varint(os.geteuid()) + varint(os.getegid())
     return frame(varint(version) + varint(role) + varint(client) + claims + nonce + proof + process)
 

@@ -24,12 +24,12 @@ pub enum Error {
         /// The time-out.
         seconds: u64,
     },
-    /// The server refused the session, for this reason.
-    #[error("{address} refused the session: {reason}")]
+    /// There is no session with the server, for this reason: it refused, or is none to talk to.
+    #[error("no session with {address}: {reason}")]
     Refused {
         /// The server's address.
         address: String,
-        /// Its words.
+        /// In the server's words if it refused.
         reason: String,
     },
     /// The connection was lost after a request that must not be sent twice; it may or may not have taken effect.

@@ -29,6 +29,7 @@ pub fn from_environment(get: impl Fn(&str) -> Option<String>) -> Claims {
         priority: environment.number(PRIORITY),
         scheduler: scheduler(&environment),
         on_behalf_of: None,
+        proven_job: None,
     }
 }
 

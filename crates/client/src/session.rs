@@ -11,6 +11,7 @@ use isonomia_transport::address::Address;
 use isonomia_transport::channel::{Channel, Manner};
 use isonomia_transport::handshake::{HandshakeError, Identity};
 use isonomia_transport::key::fresh_nonce;
+use isonomia_transport::monotonic_now;
 use isonomia_transport::socket::{Deadline, SocketError};
 use isonomia_transport::stream::Stream;
 use isonomia_units::Nanos;
@@ -20,6 +21,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Connections of one process at most; further threads wait for one to be free.
 const LINES_MAX: usize = 64;
+/// After this long without a server it is said that one is waited for.
+const NOTICE_AFTER: Nanos = Nanos::from_secs(1);
 /// Between attempts to reach a server that is away.
 const RECONNECT_PAUSE: Nanos = Nanos::from_millis(20);
 
@@ -40,6 +43,11 @@ pub struct ClientConfig {
 pub struct Client {
     config: ClientConfig,
     manner: Manner,
+    /// Who may run the server on a Unix socket, besides this user and root.
+    server_user: Option<u32>,
+    notice: fn(&str),
+    /// A notice was given, and the same one is not given again.
+    has_noticed: AtomicBool,
     /// This process among all clients; drawn at the first connection.
     number: AtomicU64,
     /// How often it began anew.
@@ -104,12 +112,26 @@ impl Client {
         Self {
             config,
             manner: Manner::default(),
+            server_user: None,
+            notice: |_| {},
+            has_noticed: AtomicBool::new(false),
             number: AtomicU64::new(0),
             beginnings: AtomicU64::new(0),
             is_full: AtomicBool::new(false),
             is_away: AtomicBool::new(false),
             lines,
         }
+    }
+
+    /// The same client, that takes a server on a Unix socket also from the user `server_user`, and not only from its own
+    /// and root.
+    pub fn trusting(self, server_user: Option<u32>) -> Self {
+        Self { server_user, ..self }
+    }
+
+    /// The same client, that says once, in one line, what it waits for or why it has no session.
+    pub fn telling(self, notice: fn(&str)) -> Self {
+        Self { notice, ..self }
     }
 
     /// The same client, whose threads wait like this.
@@ -274,29 +296,45 @@ impl Client {
             client: self.number().map_err(Error::Argument)?,
             claims: self.config.claims.clone(),
             key_file: self.config.key_file.clone(),
+            server_user: self.server_user,
         };
+        let start = monotonic_now();
         loop {
             let opened = match address {
                 Address::Unix(_) => Channel::open(address, &identity, deadline).map(Line::Shared),
                 Address::Tcp(_) => Stream::open(address, &identity, deadline).map(Line::Tcp),
             };
-            match opened {
+            let trouble = match opened {
                 Ok(line) => {
                     self.note_answer();
                     return Ok(line);
                 }
-                Err(HandshakeError::Socket(SocketError::System(errno))) if !is_worth_waiting(errno) => {
-                    return Err(Error::Refused { address: address.to_string(), reason: errno.to_string() });
-                }
-                Err(HandshakeError::Socket(_)) => {}
-                Err(other) => {
-                    return Err(Error::Refused { address: address.to_string(), reason: other.to_string() });
-                }
+                Err(trouble) => trouble,
+            };
+            let may_pass = match &trouble {
+                HandshakeError::Socket(SocketError::System(errno)) => is_worth_waiting(*errno),
+                HandshakeError::Socket(_) => true,
+                _ => false,
+            };
+            if !may_pass {
+                let error = Error::Refused { address: address.to_string(), reason: trouble.to_string() };
+                self.notice(|| error.to_string());
+                return Err(error);
+            }
+            if monotonic_now().since(start) >= NOTICE_AFTER {
+                let seconds = self.config.timeout.0.div_ceil(1_000_000_000);
+                self.notice(|| format!("waiting for a server at {address}, {seconds} s at most: {trouble}"));
             }
             let Some(left) = deadline.left() else { return Err(self.timed_out()) };
             let pause = left.min(RECONNECT_PAUSE);
             // An interrupted pause is a shorter one.
             let _ = rustix::thread::nanosleep(&rustix::thread::Timespec { tv_sec: 0, tv_nsec: pause.0 as _ });
+        }
+    }
+
+    fn notice(&self, text: impl FnOnce() -> String) {
+        if !self.has_noticed.swap(true, Ordering::Relaxed) {
+            (self.notice)(&text());
         }
     }
 
@@ -483,6 +521,20 @@ mod tests {
         drop(taken);
         assert!(!client.lines.iter().any(|place| place.connected.load(Ordering::Relaxed)));
         assert_ne!(client.number().unwrap(), before);
+    }
+
+    #[test]
+    fn a_wait_is_told_once() {
+        static TOLD: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
+        let client = client_of_nobody();
+        let config = ClientConfig { timeout: Nanos::from_millis(1_100), ..client.config };
+        let client = Client::new(config).telling(|text| TOLD.lock().unwrap().push(text.to_owned()));
+        (0..2).for_each(|_| drop(client.get_attr(Ino::ROOT, b"", true)));
+        let told = TOLD.lock().unwrap();
+        assert_eq!(told.len(), 1);
+        assert!(
+            told[0].starts_with("waiting for a server at unix:/nonexistent/isonomia.sock, 2 s at most: No such file")
+        );
     }
 
     #[test]

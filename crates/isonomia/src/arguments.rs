@@ -14,6 +14,7 @@ use clap::{Args, Parser, Subcommand};
 use isonomia_policy::{Draw, PolicySpec};
 use isonomia_sim::study::Slice;
 use isonomia_transport::address::Address;
+use isonomia_transport::owner;
 use isonomia_units::{Bytes, Nanos, Rate};
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -66,6 +67,9 @@ pub struct ServerOptions {
     /// File with the key that a server on TCP asks for; only its owner may be able to read it
     #[arg(long, env = "ISONOMIA_KEY_FILE", hide_env_values = true, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
+    /// User, by name or number, who may run the server on a Unix socket, besides this user and root
+    #[arg(long, env = "ISONOMIA_SERVER_USER", hide_env_values = true, value_name = "USER", value_parser = owner::user)]
+    pub server_user: Option<u32>,
 }
 
 /// Serve files, and share the server among jobs by a policy
@@ -87,11 +91,12 @@ pub struct ServeOptions {
     /// Where files are kept; a directory in memory that is removed at the end if not given
     #[arg(long)]
     pub dir: Option<PathBuf>,
-    /// Address to listen on, unix:PATH or tcp:HOST:PORT; may be repeated [default: a socket of this user's in
-    /// $XDG_RUNTIME_DIR or /tmp]
+    /// Address to listen on, unix:PATH or tcp:HOST:PORT; may be repeated [default: a socket in a directory
+    /// of this user's: in $XDG_RUNTIME_DIR, /run/user/UID, or /tmp, of root in /run]
     #[arg(long, value_name = "ADDR")]
     pub listen: Vec<Address>,
-    /// Sharing policy, such as fifo, job-fair, user-then-size-fair, coflow, 'tbf{user:ada=1GiB/s}' [default: job-fair]
+    /// Sharing policy, such as fifo, job-fair, user-then-size-fair, coflow, 'tbf{user:ada=1GiB/s}'
+    /// [default: user-then-size-fair]
     #[arg(long, value_name = "SPEC")]
     pub policy: Option<PolicySpec>,
     /// How the next request is drawn: virtual-time or lottery [default: virtual-time]
@@ -100,7 +105,7 @@ pub struct ServeOptions {
     /// Key that clients on TCP must know: a file of mode 0600
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
-    /// Believe what clients say of user, group, nodes and priority: for trials only
+    /// Believe what clients say of user, group, job, nodes and priority: for trials only
     #[arg(long)]
     pub trust_clients: bool,
     /// Worker threads [default: as many as cores, 2 to 8]
@@ -131,8 +136,9 @@ pub struct ServeOptions {
 
 /// Run a program whose files under /isonomia are the server's
 ///
-/// Who the job is comes from the scheduler's environment (Slurm, PBS, LSF, Flux, Open MPI) and from the kernel.
-/// What the options claim beyond that counts only on a server that was started with --trust-clients.
+/// Who the job is comes from the kernel (user, control group) and from the scheduler's environment (Slurm, PBS, LSF,
+/// Flux, Open MPI), which divides the user's share. What the options claim beyond that, but for --job, counts only on a
+/// server that was started with --trust-clients.
 ///
 /// The exit code is the command's own; 127 if it is not found, 126 if it cannot be executed.
 #[derive(Args, Debug)]
@@ -370,7 +376,7 @@ Examples:
 ///
 /// A server with one emulated device is started. A small job (1 node, 1 process) and a large one (4 nodes, 4
 /// processes) write to it with dd through `isonomia run`: first each alone, then both under fifo, job-fair and
-/// size-fair, switched while the server runs. A table is printed; a plot of throughput over time (PNG and SVG)
+/// size-fair, switched while the server runs, which trusts what they say of themselves. A table is printed; a plot of throughput over time (PNG and SVG)
 /// and the raw data (CSV and JSON) are saved for each policy.
 #[derive(Args, Debug)]
 #[command(after_help = "\

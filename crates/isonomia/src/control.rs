@@ -5,11 +5,15 @@ use anyhow::{Context, Result, bail};
 use isonomia_policy::{Draw, PolicySpec};
 use isonomia_proto::control::{ControlReply, ControlRequest, Status};
 use isonomia_transport::address::Address;
-use isonomia_transport::control::ControlConnection;
+use isonomia_transport::control::{ControlConnection, ControlError};
+use isonomia_transport::handshake::{HandshakeError, Identity};
+use isonomia_transport::socket::SocketError;
 use isonomia_units::Nanos;
 
 /// A server that is alive answers within this time even when its machine is overloaded.
 const TIMEOUT: Nanos = Nanos(10_000_000_000);
+
+const NO_SERVER: &str = "is a server running there? `isonomia serve` starts one, --server names another";
 
 /// An operator's connection.
 pub struct Control {
@@ -35,13 +39,25 @@ impl Control {
             .as_deref()
             .map(|path| path.to_str().with_context(|| format!("the path of key file {path:?} is not UTF-8")))
             .transpose()?;
-        Self::connect_to(&address(options), key_file)
-            .context("is a server running there? `isonomia serve` starts one, --server names another")
+        let identity =
+            Identity { key_file: key_file.map(str::to_owned), server_user: options.server_user, ..Identity::default() };
+        Self::open(&address(options), &identity).map_err(|error| {
+            // Of a key that cannot be read, or a server that is somebody else's, the error says all.
+            let is_away = matches!(
+                error.downcast_ref(),
+                Some(ControlError::Connect { error: HandshakeError::Socket(SocketError::System(_)), .. })
+            );
+            if is_away { error.context(NO_SERVER) } else { error }
+        })
     }
 
-    /// Connects to the server at `address`.
-    pub fn connect_to(address: &Address, key_file: Option<&str>) -> Result<Self> {
-        Ok(Self { connection: ControlConnection::connect(address, key_file, TIMEOUT)? })
+    /// Connects to the server of this user's at `address`.
+    pub fn connect_to(address: &Address) -> Result<Self> {
+        Self::open(address, &Identity::default())
+    }
+
+    fn open(address: &Address, identity: &Identity) -> Result<Self> {
+        Ok(Self { connection: ControlConnection::open(address, identity, TIMEOUT)? })
     }
 
     /// The server's state.

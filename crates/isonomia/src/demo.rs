@@ -82,7 +82,7 @@ pub fn demo(options: &DemoOptions) -> Result<()> {
     let scene = Duration::from_secs(options.seconds);
     let server = ServerProcess::start(&options.out, BANDWIDTH, PER_OP, PATIENCE)?;
     let mut stage = Stage {
-        control: Control::connect_to(server.address(), None)?,
+        control: Control::connect_to(server.address())?,
         server,
         interrupted,
         progress: Progress::new(PREPARATION + ALONE * 2 + scene * POLICIES.len() as u32),

@@ -110,6 +110,9 @@ static METRICS: &[Metric] = {
             "Service that was given, as the policy counts it", Target(|t| Some(t.service_ns_total as f64 / NANOS_PER_S))),
         metric("isonomia_job_nodes", None, Gauge, Stable,
             "Compute nodes of the job", Job(|j| f64::from(j.nodes), sum)),
+        metric("isonomia_job_believed", None, Gauge, Stable,
+            "1 if more than the job itself says that it is this job, 0 if it only claims to be; of the others, how many are believed",
+            Job(|j| if j.proof == "claim" { 0.0 } else { 1.0 }, sum)),
         metric("isonomia_job_clients", None, Gauge, Stable,
             "Connected client processes", Job(|j| j.clients as f64, sum)),
         metric("isonomia_job_share_due_ratio", None, Gauge, Stable,
@@ -170,13 +173,16 @@ impl Snapshot {
             }
             Values::Job(value, fold) => {
                 let (named, others) = status.jobs.split_at(JOBS_MAX.min(status.jobs.len()));
-                let label = |job: &str, user: &str, group: &str| {
-                    vec![("job", job.to_owned()), ("user", user.to_owned()), ("group", group.to_owned())]
+                // All four, or two jobs that claim to be one would spoil the scrape.
+                let label = |texts: [&str; 4]| {
+                    ["job", "user", "group", "within"].into_iter().zip(texts.map(str::to_owned)).collect()
                 };
-                let mut series: Vec<_> =
-                    named.iter().map(|job| (label(&job.job, &job.user, &job.group), value(job))).collect();
+                let labels = |job: &JobStatus| {
+                    label([&job.job, &job.user, &job.group, job.within.as_deref().unwrap_or_default()])
+                };
+                let mut series: Vec<_> = named.iter().map(|job| (labels(job), value(job))).collect();
                 if let Some(value) = others.iter().map(value).reduce(fold) {
-                    series.push((label(OTHER, OTHER, OTHER), value));
+                    series.push((label([OTHER; 4]), value));
                 }
                 series
             }
@@ -227,6 +233,8 @@ pub mod tests {
             group: "astro".into(),
             nodes,
             priority: 1,
+            proof: if nodes > 1 { "cgroup" } else { "claim" }.into(),
+            within: None,
             clients: u64::from(nodes),
             share_due: share,
             share_received: share + 0.001,
@@ -286,7 +294,9 @@ pub mod tests {
         let text = render(sample_status()).unwrap();
         assert!(text.contains("isonomia_server_uptime_seconds 61.25\n"), "{text}");
         assert!(text.contains("isonomia_target_service_seconds_total{target=\"0\"} 12.0\n"), "{text}");
-        assert!(text.contains("isonomia_job_share_due_ratio{job=\"large\",user=\"ada\",group=\"astro\"} 0.8\n"));
+        assert!(
+            text.contains("isonomia_job_share_due_ratio{job=\"large\",user=\"ada\",group=\"astro\",within=\"\"} 0.8\n")
+        );
         assert_eq!(lines(&text, "isonomia_target_bandwidth_bytes_per_second").len(), 1);
         assert!(text.ends_with("# EOF\n"));
     }
@@ -303,10 +313,22 @@ pub mod tests {
         assert!(!service.iter().any(|line| line.contains("\"j149\"")));
         let others: f64 = (0..150).map(|n| f64::from(n) / 1000.0).sum();
         let (labels, value) = service[JOBS_MAX].rsplit_once(' ').unwrap();
-        assert!(labels.ends_with("{job=\"other\",user=\"other\",group=\"other\"}"), "{labels}");
+        assert!(labels.ends_with("{job=\"other\",user=\"other\",group=\"other\",within=\"other\"}"), "{labels}");
         assert!((value.parse::<f64>().unwrap() - others).abs() < 1e-9);
         let p99 = lines(&text, "isonomia_job_latency_p99_seconds");
         assert!(p99[JOBS_MAX].ends_with(" 0.00487"), "{}", p99[JOBS_MAX]);
+    }
+
+    #[test]
+    fn who_claims_to_be_a_job_is_another_series() {
+        let mut status = sample_status();
+        let proven = JobStatus { proof: "cgroup".into(), within: Some("large".into()), ..status.jobs[0].clone() };
+        status.jobs = vec![JobStatus { proof: "claim".into(), ..status.jobs[0].clone() }, proven];
+        let text = render(status).unwrap();
+        let believed = lines(&text, "isonomia_job_believed");
+        assert_eq!(believed.len(), 2);
+        assert!(believed.iter().any(|line| line.contains("within=\"large\"} 1")), "{believed:?}");
+        assert!(believed.iter().any(|line| line.contains("within=\"\"} 0")), "{believed:?}");
     }
 
     #[test]
@@ -332,7 +354,7 @@ pub mod tests {
                 Values::Server(_) => "",
                 Values::Reason(_) => "reason",
                 Values::Target(_) => "target",
-                Values::Job(..) => "job, user, group",
+                Values::Job(..) => "job, user, group, within",
             };
             let stability = format!("{:?}", metric.stability).to_lowercase();
             table +=

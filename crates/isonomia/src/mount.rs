@@ -54,7 +54,7 @@ pub fn help(arguments: &HelperArguments) -> Result<()> {
         words = format!("fsname={},{words}", arguments.source);
     }
     let options = MountOptions {
-        server: ServerOptions { server, key_file: None },
+        server: ServerOptions { server, key_file: None, server_user: None },
         options: vec![words],
         timeout: None,
         foreground: false,
@@ -128,6 +128,7 @@ fn translate(options: &MountOptions) -> Result<Options> {
     let mut translated = Options::new(control::address(&options.server));
     let key_file = options.server.key_file.as_ref();
     translated.key_file = key_file.map(|path| path.to_str().map(str::to_owned).context("not UTF-8")).transpose()?;
+    translated.server_user = options.server.server_user;
     options.options.iter().try_for_each(|words| translated.apply(words))?;
     if let Some(seconds) = options.timeout {
         translated.timeout = Nanos::from_secs(seconds);
@@ -141,6 +142,7 @@ fn start_in_background(options: &MountOptions, translated: &Options) -> Result<(
     command.args(["mount", "--background"]);
     command.args(["--server", &translated.server.to_string()]);
     command.args(translated.key_file.iter().flat_map(|path| ["--key-file", path]));
+    command.args(translated.server_user.iter().flat_map(|uid| ["--server-user".to_owned(), uid.to_string()]));
     command.args(options.options.iter().flat_map(|words| ["-o", words]));
     command.args(options.timeout.iter().flat_map(|seconds| ["--timeout".to_owned(), format!("{seconds}s")]));
     if let Some(log) = &options.log {

@@ -60,6 +60,7 @@ fn environment(options: &RunOptions) -> Vec<(&'static str, OsString)> {
     let server = control::address(&options.server).to_string();
     [
         ("ISONOMIA_SERVER", Some(server.into())),
+        ("ISONOMIA_SERVER_USER", number(options.server.server_user)),
         ("ISONOMIA_KEY_FILE", options.server.key_file.as_ref().map(OsString::from)),
         ("ISONOMIA_PREFIX", text(&options.prefix)),
         ("ISONOMIA_TIMEOUT_S", options.timeout.map(|s| s.to_string().into())),

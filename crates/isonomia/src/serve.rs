@@ -3,11 +3,15 @@
 use crate::arguments::ServeOptions;
 use crate::control;
 use crate::scrape::Endpoint;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use isonomia_server::{Config, Server, TargetConfig};
+use isonomia_transport::address::Address;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use std::io::Write;
+use std::fs::DirBuilder;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::Path;
 
 pub fn serve(options: &ServeOptions) -> Result<()> {
     let config = configuration(options)?;
@@ -68,7 +72,11 @@ fn configuration(options: &ServeOptions) -> Result<Config> {
         config.listen.clone_from(&options.listen);
     }
     if config.listen.is_empty() {
-        config.listen.push(control::default_address());
+        let address = control::default_address();
+        if let Address::Unix(path) = &address {
+            prepare_directory(Path::new(path).parent().unwrap_or(Path::new("/")))?;
+        }
+        config.listen.push(address);
     }
     if let Some(targets) = options.targets {
         config.targets = vec![TargetConfig::default(); usize::from(targets)];
@@ -80,6 +88,33 @@ fn configuration(options: &ServeOptions) -> Result<Config> {
         override_with(&mut target.per_op, options.per_op.map(Some));
     }
     Ok(config)
+}
+
+/// Makes the directory of the default socket, or makes sure that nobody else can put a socket there: a client finds who
+/// listens, but not who should.
+fn prepare_directory(dir: &Path) -> Result<()> {
+    let uid = rustix::process::geteuid().as_raw();
+    // Users of the system's own server pass through.
+    let mode = if uid == 0 { 0o755 } else { 0o700 };
+    let shown = dir.display();
+    match DirBuilder::new().mode(mode).create(dir) {
+        Ok(()) => return Ok(()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+        Err(error) => {
+            return Err(error)
+                .with_context(|| format!("cannot make {shown} for the socket; --listen names another place"));
+        }
+    }
+    let found = std::fs::symlink_metadata(dir).with_context(|| format!("cannot look at {shown}"))?;
+    let (owner, mode) = (found.uid(), found.mode() & 0o7777);
+    if !found.is_dir() || owner != uid || mode & 0o022 != 0 {
+        let kind = if found.is_dir() { "directory" } else { "file" };
+        bail!(
+            "{shown} is a {kind} of user {owner} with mode {mode:04o}, and the socket would be in it: it must be a directory \
+             of this user that nobody else can write to; remove it, or name another place with --listen"
+        );
+    }
+    Ok(())
 }
 
 fn override_with<T>(value: &mut T, option: Option<T>) {
@@ -99,6 +134,24 @@ mod tests {
         let parsed = Arguments::try_parse_from([&["isonomia", "serve"], arguments].concat())?;
         let Command::Serve(options) = parsed.command else { unreachable!("serve was parsed") };
         configuration(&options)
+    }
+
+    #[test]
+    fn a_directory_for_the_socket_is_ones_own() {
+        use std::os::unix::fs::PermissionsExt;
+        let home = tempfile::tempdir().unwrap();
+        let dir = home.path().join("isonomia");
+        prepare_directory(&dir).unwrap();
+        let mode = |bits| std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(bits)).unwrap();
+        assert_eq!(std::fs::metadata(&dir).unwrap().mode() & 0o022, 0);
+        prepare_directory(&dir).unwrap();
+        mode(0o777);
+        let error = prepare_directory(&dir).unwrap_err().to_string();
+        assert!(error.contains("mode 0777") && error.contains("--listen"), "{error}");
+        mode(0o700);
+        let link = home.path().join("link");
+        std::os::unix::fs::symlink(&dir, &link).unwrap();
+        assert!(prepare_directory(&link).unwrap_err().to_string().contains("is a file of user"));
     }
 
     #[test]

@@ -64,12 +64,27 @@ fn owes_shares(policy: &str) -> bool {
 
 fn jobs(jobs: &[JobStatus], owes_shares: bool) -> Table {
     let mut table = plain(
-        &["job", "user", "group", "nodes", "clients", "due", "received", "throughput", "req/s", "queued", "p50", "p99"],
-        &[0, 1, 2],
+        &[
+            "job",
+            "proof",
+            "user",
+            "group",
+            "nodes",
+            "clients",
+            "due",
+            "received",
+            "throughput",
+            "req/s",
+            "queued",
+            "p50",
+            "p99",
+        ],
+        &[0, 1, 2, 3],
     );
     for job in jobs {
         table.add_row([
             job.job.clone(),
+            job.proof.clone(),
             job.user.clone(),
             job.group.clone(),
             job.nodes.to_string(),

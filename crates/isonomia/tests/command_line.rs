@@ -9,7 +9,9 @@ fn isonomia(arguments: &[&str]) -> assert_cmd::assert::Assert {
     let mut command = Command::new(env!("CARGO_BIN_EXE_isonomia"));
     // Help is as wide as the terminal, or as this variable says.
     command.env_remove("COLUMNS").env("XDG_RUNTIME_DIR", "/nonexistent");
-    for name in ["ISONOMIA_SERVER", "ISONOMIA_KEY_FILE", "ISONOMIA_PRELOAD_LIBRARY", "LD_PRELOAD"] {
+    for name in
+        ["ISONOMIA_SERVER", "ISONOMIA_SERVER_USER", "ISONOMIA_KEY_FILE", "ISONOMIA_PRELOAD_LIBRARY", "LD_PRELOAD"]
+    {
         command.env_remove(name);
     }
     command.args(arguments).assert()
@@ -117,6 +119,34 @@ fn a_server_that_is_not_there_is_named() {
         assert!(error.contains("none.sock") && error.contains("isonomia serve"), "{error}");
         assert_eq!(error.lines().count(), 1, "{error}");
     }
+}
+
+#[test]
+fn a_cause_is_said_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let none = dir.path().join("none");
+    let none = none.to_str().unwrap();
+    let (socket, record) = (format!("unix:{none}/s"), format!("{none}/record"));
+    for arguments in [
+        &["status", "--server", &socket][..],
+        &["top", "--server", &socket],
+        &["status", "--server", "tcp:127.0.0.1:1", "--key-file", none],
+        &["serve", "--config", none],
+        &["serve", "--listen", &socket],
+        &["serve", "--listen", "tcp:127.0.0.1:0", "--key-file", none],
+        &["serve", "--listen", &socket, "--record-decisions", &record],
+        &["mount", "--foreground", none],
+    ] {
+        let error = stderr_of(arguments, 1);
+        assert_eq!(error.matches("(os error").count(), 1, "{arguments:?}: {error}");
+        assert_eq!(error.matches("isonomia: ").count(), 1, "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn a_place_that_keeps_no_files_is_explained() {
+    let error = stderr_of(&["serve", "--dir", "/proc"], 1);
+    assert!(error.contains("/proc") && error.contains("a file system of the kernel's own"), "{error}");
 }
 
 #[test]

@@ -113,7 +113,7 @@ fn status_and_top_show_the_targets() {
     // The metadata service comes first.
     assert_eq!(json["targets"].as_array().unwrap().len(), 3);
     let looks = server.ask(&["top", "--count", "2", "--interval", "50ms"]);
-    assert_eq!(looks.matches("policy job-fair").count(), 2, "{looks}");
+    assert_eq!(looks.matches("policy user-then-size-fair").count(), 2, "{looks}");
 }
 
 #[test]

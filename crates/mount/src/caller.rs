@@ -1,6 +1,6 @@
 //! What `/proc` tells of a process: how it runs, its supplementary groups, and the job it belongs to.
 
-use isonomia_client::{Claims, SchedulerJob, identity};
+use isonomia_client::{Claims, Process, SchedulerJob, identity};
 use std::fs;
 use std::io::{self, Read};
 
@@ -61,18 +61,19 @@ fn signals_of_status(status: &[u8]) -> Signals {
     }
 }
 
-/// The job that process `pid` belongs to: what its environment says, else its control group. A process that ended
-/// meanwhile, or whose environment may not be read, says nothing.
-pub fn claims(pid: u32) -> Claims {
+/// The job that process `pid` of user `uid` belongs to: what its environment says, and what its control group proves. A
+/// process that ended meanwhile, or whose environment may not be read, says nothing.
+pub fn claims(pid: u32, uid: u32) -> Claims {
     let mut environment = Vec::new();
     if let Ok(file) = fs::File::open(format!("/proc/{pid}/environ")) {
         // What was read before an error counts.
         let _ = file.take(ENVIRONMENT_LEN_MAX).read_to_end(&mut environment);
     }
     let mut claims = claims_of_environment(&environment);
+    // It waits for the kernel's answer to what it asked for, so nobody else has its number.
+    claims.proven_job = Process::open(pid).ok().and_then(|process| process.job(uid));
     if claims.job.is_none() && claims.scheduler.is_none() {
-        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-        claims.scheduler = slurm_job_of_cgroup(&groups);
+        claims.scheduler = claims.proven_job.clone().map(|job| SchedulerJob { job, ..SchedulerJob::default() });
     }
     claims
 }
@@ -84,16 +85,6 @@ fn claims_of_environment(environment: &[u8]) -> Claims {
         String::from_utf8(value.to_vec()).ok()
     };
     identity::from_environment(value)
-}
-
-/// Slurm's `proctrack/cgroup` puts a job's processes below `…/slurm…/…/job_N` (slurm.conf(5), cgroup.conf(5)).
-fn slurm_job_of_cgroup(groups: &str) -> Option<SchedulerJob> {
-    let paths = groups.lines().filter_map(|line| line.splitn(3, ':').nth(2));
-    let job = paths.filter(|path| path.split('/').any(|part| part.starts_with("slurm"))).find_map(|path| {
-        let number = path.split('/').find_map(|part| part.strip_prefix("job_"))?;
-        number.bytes().all(|b| b.is_ascii_digit()).then_some(number).filter(|number| !number.is_empty())
-    })?;
-    Some(SchedulerJob { scheduler: "slurm".into(), job: job.into(), nodes: None, account: None })
 }
 
 #[cfg(test)]
@@ -143,17 +134,6 @@ mod tests {
         let scheduler = claims.scheduler.unwrap();
         assert_eq!((scheduler.job.as_str(), scheduler.nodes, claims.priority), ("71", Some(4), None));
         assert_eq!(claims_of_environment(b""), Claims::default());
-    }
-
-    #[test]
-    fn a_job_is_found_in_a_control_group() {
-        let job = |text| slurm_job_of_cgroup(text).map(|found| found.job);
-        assert_eq!(job("0::/system.slice/slurmstepd.scope/job_123/step_0/user/task_0\n").as_deref(), Some("123"));
-        assert_eq!(job("9:cpuset:/slurm/uid_7/job_45/step_batch\n4:memory:/\n").as_deref(), Some("45"));
-        assert_eq!(job("0::/slurm_node1/uid_7/job_6/step_0\n").as_deref(), Some("6"));
-        for other in ["0::/user.slice/job_1", "0::/slurm/job_", "0::/slurm/job_x1", "", "0::"] {
-            assert_eq!(job(other), None, "{other}");
-        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Mount options: the words after `-o`, one definition for the command line and fstab.
 
-use isonomia_client::Address;
+use isonomia_client::{Address, owner};
 use isonomia_units::Nanos;
 use std::time::Duration;
 
@@ -41,6 +41,8 @@ pub struct Options {
     pub source: Option<String>,
     /// The key for servers on TCP.
     pub key_file: Option<String>,
+    /// Who may run the server on a Unix socket, besides this user and root.
+    pub server_user: Option<u32>,
     /// The longest wait for the server.
     pub timeout: Nanos,
     /// Other users than the mounter may use the mount.
@@ -69,7 +71,8 @@ pub struct Options {
 pub enum OptionError {
     /// Nothing known.
     #[error(
-        "unknown mount option `{0}` (known: server=ADDR, fsname=NAME, key_file=FILE, timeout=TIME, allow_other, default_permissions, \
+        "unknown mount option `{0}` (known: server=ADDR, fsname=NAME, key_file=FILE, server_user=USER, timeout=TIME, allow_other, \
+         default_permissions, \
          ro, dev, suid, \
          noexec, attr_timeout=S, entry_timeout=S, threads=N, and the words of fstab)"
     )]
@@ -94,6 +97,7 @@ impl Options {
             server,
             source: None,
             key_file: None,
+            server_user: None,
             timeout: Nanos::from_secs(30),
             allow_other: false,
             default_permissions: false,
@@ -120,6 +124,10 @@ impl Options {
             }
             ("fsname", Some(value)) => self.source = Some(value.to_owned()),
             ("key_file", Some(value)) => self.key_file = Some(value.to_owned()),
+            ("server_user", Some(value)) => {
+                let user = owner::user(value).map_err(|_| bad("server_user=NUMBER or a name in /etc/passwd"))?;
+                self.server_user = Some(user);
+            }
             ("timeout", Some(value)) => {
                 let time = value.parse().ok().filter(|time| (Nanos(1)..=TIMEOUT_MAX).contains(time));
                 self.timeout = time.ok_or_else(|| bad("timeout=TIME up to 24 hours, such as timeout=10s"))?;

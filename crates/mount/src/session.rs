@@ -81,7 +81,12 @@ pub fn mount(path: &Path, options: &Options) -> Result<Mounted, MountError> {
         speaks_for_others,
         claims: identity::from_environment(|name| std::env::var(name).ok()),
     };
-    let reach = Reach { address: options.server.clone(), timeout: options.timeout, key_file: options.key_file.clone() };
+    let reach = Reach {
+        address: options.server.clone(),
+        timeout: options.timeout,
+        key_file: options.key_file.clone(),
+        server_user: options.server_user,
+    };
     let sessions = Arc::new(Sessions::new(reach, own));
     let own = sessions.own().map_err(|errno| MountError::System { path: place.clone(), error: errno.into() })?;
     let root = own.look_up(Ino::ROOT, b"", false).map_err(MountError::Server)?;

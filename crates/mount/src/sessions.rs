@@ -39,6 +39,8 @@ pub struct Reach {
     pub timeout: Nanos,
     /// The key for servers on TCP.
     pub key_file: Option<String>,
+    /// Who may run the server on a Unix socket, besides this user and root.
+    pub server_user: Option<u32>,
 }
 
 /// Who a request comes from, in the kernel's words.
@@ -142,13 +144,16 @@ impl Sessions {
         if groups.len() > PRINCIPAL_GROUPS_MAX {
             return Err(Errno::TOOBIG);
         }
-        let mut claims = if caller.pid == 0 { Claims::default() } else { caller::claims(caller.pid) };
+        let mut claims = if caller.pid == 0 { Claims::default() } else { caller::claims(caller.pid, caller.uid) };
         if caller.uid == self.own.uid && claims == Claims::default() {
             claims = self.own.claims.clone();
         }
         if asks_for {
             let principal = Principal { uid: caller.uid, gid: caller.gid, groups: groups.clone() };
             claims.on_behalf_of = Some(principal);
+        } else {
+            // Nobody's word on himself is proof.
+            claims.proven_job = None;
         }
         let client = self.client(claims)?;
         let mut callers = self.callers.write().unwrap_or_else(PoisonError::into_inner);
@@ -189,8 +194,9 @@ impl Sessions {
             tracing::warn!("{CLIENTS_MAX} users and jobs are using the mount: no more at once");
             return Err(Errno::NFILE);
         }
-        let Reach { address, timeout, key_file } = self.reach.clone();
+        let Reach { address, timeout, key_file, server_user } = self.reach.clone();
         let client = Client::new(ClientConfig { address, timeout, claims: claims.clone(), key_file });
+        let client = client.trusting(server_user).telling(|notice| tracing::warn!("{notice}"));
         // The program that asked waits for the thread that asks, often on the same core.
         let client = Arc::new(client.waiting(Manner { shares_cores: true, before_sleep: door::leave }));
         clients.insert(claims, Open { client: client.clone(), last_used: now });
@@ -216,7 +222,8 @@ mod tests {
     use super::*;
 
     fn sessions(uid: u32, speaks_for_others: bool) -> Sessions {
-        let reach = Reach { address: "unix:/nonexistent/socket".parse().unwrap(), timeout: Nanos(1), key_file: None };
+        let address = "unix:/nonexistent/socket".parse().unwrap();
+        let reach = Reach { address, timeout: Nanos(1), key_file: None, server_user: None };
         Sessions::new(reach, Own { uid, gid: 7, speaks_for_others, claims: Claims::default() })
     }
 

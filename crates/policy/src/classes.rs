@@ -2,7 +2,7 @@
 //!
 //! The first rule that selects a job decides. A rule for `user:*` makes a class of every user, one for `user:ada`
 //! a class of ada; all jobs of ada's are in it and share what it is given. A job that no rule selects is a class
-//! of its own. (Lustre's TBF has classes by uid, gid, or jobid in the same way; mClock's are virtual machines.)
+//! of its own; so are all jobs together that are only claimed within one proof ([`JobInfo::within`]). (Lustre's TBF has classes by uid, gid, or jobid in the same way; mClock's are virtual machines.)
 //!
 //! A class without jobs keeps its state until the arbiter says that it makes no difference: leaving and coming
 //! back must not renew a limit.
@@ -10,16 +10,23 @@
 use crate::arbiter::{EnqueueError, Request};
 use crate::roster::Roster;
 use crate::scheme::Rule;
-use crate::spec::{Entity, Level};
+use crate::spec::{Entity, Level, proof_of};
 use isonomia_units::{JobId, JobInfo, Nanos};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-/// Whose class it is: the rule and the name that it selects, or a job that no rule does.
+/// Whose class it is: the rule and the name that it selects, or a job that no rule does, or a proof with all that is
+/// claimed within it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Owner {
     Rule(usize, Arc<str>),
     Job(JobId),
+    Proof(Arc<str>),
+}
+
+/// The class of a job that no rule selects.
+fn own_class(job: JobId, info: &JobInfo) -> Owner {
+    proof_of(info).map_or(Owner::Job(job), Owner::Proof)
 }
 
 /// The jobs of one target in classes with a state `S` each.
@@ -111,7 +118,7 @@ impl<T, S> Classes<T, S> {
         let (slot, new) = self.roster.set_job(job, info);
         let rule = self.rules.iter().position(|rule| rule.selector.selects(info));
         let owner =
-            rule.map_or(Owner::Job(job), |at| Owner::Rule(at, Arc::clone(self.rules[at].selector.name_of(info))));
+            rule.map_or_else(|| own_class(job, info), |at| Owner::Rule(at, self.rules[at].selector.class_of(info)));
         if !new && self.classes[self.class_of[slot as usize] as usize].owner == owner {
             return (None, self.class_of[slot as usize]);
         }

@@ -106,8 +106,9 @@ impl Roster {
         if let Some(slot) = self.slots.get(id) {
             let old = self.jobs[slot as usize].leaf;
             let active = self.tree.is_active(old);
-            self.tree.remove(old);
+            // In this order: a node above both stays, and what it was charged.
             let leaf = self.tree.insert(info, slot);
+            self.tree.remove(old);
             if active {
                 self.tree.activate(leaf);
             }
@@ -221,6 +222,16 @@ impl Roster {
     /// See [`ShareTree::pace`].
     pub(crate) fn pace(&self, slot: u32) -> f64 {
         self.tree.pace(self.jobs[slot as usize].leaf)
+    }
+
+    /// See [`ShareTree::charge`].
+    pub(crate) fn charge(&mut self, slot: u32, start: u128, span: impl Fn(f64) -> u128) {
+        self.tree.charge(self.jobs[slot as usize].leaf, start, span);
+    }
+
+    /// See [`ShareTree::start`].
+    pub(crate) fn start(&self, slot: u32) -> u128 {
+        self.tree.start(self.jobs[slot as usize].leaf)
     }
 
     /// See [`ShareTree::changes`].

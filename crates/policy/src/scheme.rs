@@ -1,6 +1,6 @@
 //! The policies that are more than a sharing tree, as data.
 
-use crate::spec::{Entity, Level, Weight};
+use crate::spec::{Entity, Level, Weight, proof_of};
 use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
 use std::sync::Arc;
 
@@ -144,13 +144,19 @@ impl Qos {
 }
 
 impl Selector {
-    /// The name of `info` at the selector's level.
+    /// The name of `info` at the selector's level, as far as it is believed.
     pub fn name_of<'a>(&self, info: &'a JobInfo) -> &'a Arc<str> {
         match self.entity {
             Entity::Group => &info.group,
             Entity::User => &info.user,
-            Entity::Job | Entity::Size | Entity::Priority => &info.name,
+            Entity::Job | Entity::Size | Entity::Priority => info.proven_name(),
         }
+    }
+
+    /// What jobs have in common that the selector, which selects them, makes one class of.
+    pub(crate) fn class_of(&self, info: &JobInfo) -> Arc<str> {
+        let is_each_job = self.name.is_none() && self.entity == Entity::Job;
+        proof_of(info).filter(|_| is_each_job).unwrap_or_else(|| Arc::clone(self.name_of(info)))
     }
 
     /// Whether `info` is one of those selected.

@@ -6,7 +6,7 @@
 //! each job. This is O(jobs × entities) and serves as the reference; arbiters keep a tree that is proved
 //! equal to it by test.
 
-use crate::spec::PolicySpec;
+use crate::spec::{PolicySpec, bounds_claims, proof_of};
 use isonomia_units::{JobId, JobInfo};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,20 +15,21 @@ use std::sync::Arc;
 pub type Matrix = Vec<Vec<f64>>;
 
 /// An entity by the names on its path from the outside in; at the last level with its job.
-type Path<'a> = (Vec<&'a Arc<str>>, Option<JobId>);
+type Path = (Vec<Arc<str>>, Option<JobId>);
 
 /// The matrices T⁰ to Tᴺ⁻¹ of `spec` over `active` jobs. Entities stand in the order of their paths' names,
-/// the columns of the last one in the order of (path, job). Empty for `fifo` and for no jobs.
+/// the columns of the last one in the order of (path, job). Empty for `fifo` and for no jobs. If jobs are only claimed and
+/// the policy has no level for users, the last level is two: one among proofs and believed jobs, one inside each proof.
 pub fn transition_matrices(spec: &PolicySpec, active: &BTreeMap<JobId, JobInfo>) -> Vec<Matrix> {
     if active.is_empty() {
         return Vec::new();
     }
     let mut rows: Vec<Path> = vec![(Vec::new(), None)];
     let mut matrices = Vec::new();
-    for at in 0..spec.levels().len() {
+    for at in 0..depth(spec, active) {
         let columns = entities(spec, at, active);
-        let matrix = rows.iter().map(|row| {
-            let within = |path: &Path| path.0.starts_with(&row.0);
+        let matrix = rows.iter().map(|(names, job)| {
+            let within = |path: &Path| if job.is_some() { path.1 == *job } else { path.0.starts_with(names) };
             let local: u128 = columns.iter().filter(|(path, _)| within(path)).map(|(_, weight)| weight).sum();
             columns
                 .iter()
@@ -53,7 +54,7 @@ pub fn product(chain: &[Matrix]) -> Matrix {
 
 /// The share due to each of the `active` jobs, ascending by job. Empty for `fifo` and for no jobs.
 pub fn due(spec: &PolicySpec, active: &BTreeMap<JobId, JobInfo>) -> Vec<(JobId, f64)> {
-    let Some(last) = spec.levels().len().checked_sub(1) else { return Vec::new() };
+    let Some(last) = depth(spec, active).checked_sub(1) else { return Vec::new() };
     let product = product(&transition_matrices(spec, active));
     let jobs = entities(spec, last, active).into_keys().filter_map(|(_, job)| job);
     let mut due: Vec<_> = jobs.zip(product.into_iter().flatten()).collect();
@@ -61,14 +62,30 @@ pub fn due(spec: &PolicySpec, active: &BTreeMap<JobId, JobInfo>) -> Vec<(JobId, 
     due
 }
 
-/// The entities of level `at` with their weights in millionths.
-fn entities<'a>(spec: &PolicySpec, at: usize, active: &'a BTreeMap<JobId, JobInfo>) -> BTreeMap<Path<'a>, u128> {
-    let levels = &spec.levels()[..=at];
-    let last = at + 1 == spec.levels().len();
-    let entity = |(&job, info): (&JobId, &'a JobInfo)| {
-        let outer = if last { &levels[..at] } else { levels };
-        let names = outer.iter().map(|level| level.name_of(info)).collect();
-        ((names, last.then_some(job)), levels[at].weight_of(info))
+/// How many matrices there are.
+fn depth(spec: &PolicySpec, active: &BTreeMap<JobId, JobInfo>) -> usize {
+    let levels = spec.levels();
+    let has_proofs = bounds_claims(levels) && active.values().any(|info| info.within.is_some());
+    levels.len() + usize::from(has_proofs && !levels.is_empty())
+}
+
+/// The entities of matrix `at` with their weights in millionths.
+fn entities(spec: &PolicySpec, at: usize, active: &BTreeMap<JobId, JobInfo>) -> BTreeMap<Path, u128> {
+    let levels = spec.levels();
+    let last = levels.len() - 1;
+    let entity = |(&job, info): (&JobId, &JobInfo)| {
+        let outer = &levels[..last.min(at + 1)];
+        let mut names: Vec<_> = outer.iter().map(|level| Arc::clone(level.name_of(info))).collect();
+        if at < last {
+            return ((names, None), levels[at].weight_of(info));
+        }
+        let proof = proof_of(info).filter(|_| bounds_claims(levels));
+        let is_proof = proof.is_some() && at == last;
+        names.extend(proof);
+        match is_proof {
+            true => ((names, None), levels[last].weight_of_proof(info)),
+            false => ((names, Some(job)), levels[last].weight_of(info)),
+        }
     };
     active.iter().map(entity).collect()
 }

@@ -4,6 +4,10 @@
 //! * `user-fair` and `group-fair` leave the inside of a user or group open in the paper. Here a chain that ends
 //!   in `user` or `group` continues with `job`: equal parts to its jobs.
 //! * Any entity may carry a weight by name; the paper has equal users and groups only.
+//! * The paper believes what a job says of itself. Here jobs that are only claimed ([`JobInfo::within`]) count together as
+//!   one job of one node of their user: in a chain without a level for users they have a level of their own below the last
+//!   one, split as the last one splits. So whatever a user invents, everybody else has what they would have if he had
+//!   said nothing (`tests/liars.rs`).
 
 use crate::scheme::{Coflow, Scheme};
 use isonomia_units::JobInfo;
@@ -140,6 +144,23 @@ impl Level {
         };
         u128::from(named.0) * u128::from(factor)
     }
+
+    /// The weight of all jobs together that are claimed within one proof: that of one job of one node and priority 1,
+    /// under the name that is proven.
+    pub(crate) fn weight_of_proof(&self, info: &JobInfo) -> u128 {
+        u128::from(self.weights.get(info.proven_name()).copied().unwrap_or(Weight::ONE).0)
+    }
+}
+
+/// Whether jobs that are only claimed need a level of their own below `levels`, so that they divide what is proven and do
+/// not add to it. Inside a user's own share they may compete with his other jobs as they are.
+pub(crate) fn bounds_claims(levels: &[Level]) -> bool {
+    levels.iter().all(|level| level.entity != Entity::User)
+}
+
+/// One name for everything that is claimed within one proof. User names have no NUL in them.
+pub(crate) fn proof_of(info: &JobInfo) -> Option<Arc<str>> {
+    info.within.as_ref().map(|within| format!("{}\0{within}", info.user).into())
 }
 
 impl PolicySpec {

@@ -3,9 +3,10 @@
 //! Each level of the policy is a level of the tree, each job a leaf. A node knows the sum of the weights of its
 //! active children, so the share of a job is the product along its path, O(depth), and a job that turns active
 //! or inactive changes one sum per level at most, O(depth · log children) with the partial sums of the draw.
-//! Sums are integers: nothing drifts, however often jobs come and go.
+//! Sums are integers: nothing drifts, however often jobs come and go. Jobs that are only claimed are leaves one level
+//! further down, below a node for their proof, unless the policy has a level for users.
 
-use crate::spec::Level;
+use crate::spec::{Level, bounds_claims, proof_of};
 use isonomia_units::JobInfo;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,16 +44,23 @@ struct Node {
 struct Step {
     /// Of a leaf its weight, of an inner node its weight over its active children's, both in units.
     factor: f64,
+    weight: f64,
     parent: u32,
 }
+
+/// Nodes between the root and a leaf at most: for group, user, and proof.
+const INNER_MAX: usize = 3;
 
 /// The tree of one policy over the jobs of one target.
 #[derive(Clone, Debug)]
 pub(crate) struct ShareTree {
     levels: Vec<Level>,
+    bounds_claims: bool,
     nodes: Vec<Node>,
     /// By node.
     steps: Vec<Step>,
+    /// By node; of inner nodes where service that they had together has brought them: see [`Self::charge`].
+    tags: Vec<u128>,
     vacant: Vec<u32>,
     inner: BTreeMap<(u32, Arc<str>), u32>,
     /// Counts the changes to what is active.
@@ -63,11 +71,13 @@ impl ShareTree {
     /// An empty tree. `levels` is not empty.
     pub(crate) fn new(levels: &[Level]) -> Self {
         let root = Node::new(ROOT, 0, 0, Arc::from(""), true);
-        let steps = vec![Step { factor: 0.0, parent: ROOT }];
+        let steps = vec![Step { factor: 0.0, weight: 0.0, parent: ROOT }];
         Self {
             levels: levels.to_vec(),
+            bounds_claims: bounds_claims(levels),
             nodes: vec![root],
             steps,
+            tags: vec![0],
             vacant: Vec::new(),
             inner: BTreeMap::new(),
             changes: 0,
@@ -80,16 +90,11 @@ impl ShareTree {
         let mut parent = ROOT;
         let last = self.levels.len() - 1;
         for at in 0..last {
-            let name = Arc::clone(self.levels[at].name_of(info));
-            parent = match self.inner.get(&(parent, Arc::clone(&name))) {
-                Some(&node) => node,
-                None => {
-                    let weight = self.levels[at].weight_of(info);
-                    let node = self.add_child(parent, weight, Arc::clone(&name), true);
-                    self.inner.insert((parent, name), node);
-                    node
-                }
-            };
+            let (weight, name) = (self.levels[at].weight_of(info), Arc::clone(self.levels[at].name_of(info)));
+            parent = self.inner_child(parent, weight, name);
+        }
+        if let Some(proof) = proof_of(info).filter(|_| self.bounds_claims) {
+            parent = self.inner_child(parent, self.levels[last].weight_of_proof(info), proof);
         }
         let weight = self.levels[last].weight_of(info);
         let leaf = self.add_child(parent, weight, Arc::from(""), false);
@@ -172,6 +177,34 @@ impl ShareTree {
         pace
     }
 
+    /// The nodes above a leaf, the outermost last; what is not needed of the array is the root.
+    fn above(&self, leaf: Leaf) -> [u32; INNER_MAX] {
+        let mut above = [ROOT; INNER_MAX];
+        let mut node = self.steps[leaf.0 as usize].parent;
+        for place in &mut above {
+            *place = node;
+            node = self.steps[node as usize].parent;
+        }
+        above
+    }
+
+    /// Charges the nodes above a leaf for service that it begins at the tag `start`: each tag moves on by what `span`
+    /// makes of the node's pace. Where the leaves of a node are always queued, its tag is the mean of theirs.
+    pub(crate) fn charge(&mut self, leaf: Leaf, start: u128, span: impl Fn(f64) -> u128) {
+        let mut pace = 1.0;
+        for node in self.above(leaf).into_iter().rev().filter(|node| *node != ROOT) {
+            let Step { factor, weight, .. } = self.steps[node as usize];
+            let tag = &mut self.tags[node as usize];
+            *tag = (*tag).max(start).saturating_add(span(pace * weight));
+            pace *= factor;
+        }
+    }
+
+    /// The tag before which a leaf that becomes active must not begin: those above it are as far.
+    pub(crate) fn start(&self, leaf: Leaf) -> u128 {
+        self.above(leaf).into_iter().map(|node| self.tags[node as usize]).max().unwrap_or(0)
+    }
+
     /// Draws an active leaf with the probability of its share and returns its slot; `None` if none is active.
     /// `uniform` gives numbers in [0, 1), one for each level.
     pub(crate) fn pick(&self, mut uniform: impl FnMut() -> f64) -> Option<u32> {
@@ -184,19 +217,31 @@ impl ShareTree {
         Some(node.slot)
     }
 
+    /// The inner node of this name below `parent`, added if there is none.
+    fn inner_child(&mut self, parent: u32, weight: u128, name: Arc<str>) -> u32 {
+        if let Some(&node) = self.inner.get(&(parent, Arc::clone(&name))) {
+            return node;
+        }
+        let node = self.add_child(parent, weight, Arc::clone(&name), true);
+        self.inner.insert((parent, name), node);
+        node
+    }
+
     fn add_child(&mut self, parent: u32, weight: u128, name: Arc<str>, inner: bool) -> u32 {
         let node = self.vacant.pop().unwrap_or(self.nodes.len() as u32);
         let above = &mut self.nodes[parent as usize];
         above.members += 1;
         let position = above.seat(node);
         let child = Node::new(parent, position, weight, name, inner);
-        let step = Step { factor: in_units(weight), parent };
+        let step = Step { factor: in_units(weight), weight: in_units(weight), parent };
         if node as usize == self.nodes.len() {
             self.nodes.push(child);
             self.steps.push(step);
+            self.tags.push(0);
         } else {
             self.nodes[node as usize] = child;
             self.steps[node as usize] = step;
+            self.tags[node as usize] = 0;
         }
         node
     }

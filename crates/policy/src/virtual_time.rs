@@ -8,6 +8,9 @@
 //!
 //! * A job that returns within the active window is owed what it missed, up to [`Tuning::lag_max`]; one that was
 //!   idle for longer starts at the present virtual time. Nobody is in debt for more than its own last request.
+//! * Groups, users, and proofs have tags of their own, which move on with all that is served below them, and a job that
+//!   becomes active does not start before those above it. So whoever brings a new job with each request has his
+//!   share and no more: the debt is his, not the job's.
 //! * While jobs stay queued, two of them differ in service / share by at most one request each.
 //! * A job that is behind by more than [`Tuning::lag_free`], has nothing queued, and is due back soon is waited for; see
 //!   [`activity`](crate::activity) for when and for what it may cost. With several workers this also keeps a
@@ -114,7 +117,7 @@ impl VirtualTime {
     /// Brings the tag of a job that had nothing queued into the bounds of what it can owe or be owed.
     fn bound_tag(&mut self, slot: u32, activated: bool) {
         let account = &self.accounts[slot as usize];
-        let bounded = if account.tag > self.virtual_time {
+        let mut bounded = if account.tag > self.virtual_time {
             // At an unchanged pace it is at most one request ahead as it is.
             if account.charged_at == self.roster.changes() {
                 return;
@@ -125,6 +128,9 @@ impl VirtualTime {
         } else {
             account.tag.max(self.virtual_time.saturating_sub(self.span(slot, self.tuning.lag_max)))
         };
+        if activated {
+            bounded = bounded.max(self.roster.start(slot));
+        }
         self.accounts[slot as usize].tag = bounded;
     }
 
@@ -134,6 +140,9 @@ impl VirtualTime {
         self.holds.dispatched(cost);
         let span = if is_surplus { 0 } else { self.span(slot, cost) };
         let account = &mut self.accounts[slot as usize];
+        if !is_surplus {
+            self.roster.charge(slot, account.tag, |pace| span_at(pace, cost));
+        }
         if let Some((guarantee, surplus)) = &mut self.coflow {
             let passed = span_at(self.roster.active_weight() / *guarantee, cost);
             self.virtual_time = self.virtual_time.saturating_add(passed);

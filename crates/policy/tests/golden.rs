@@ -142,7 +142,7 @@ fn every_decision_is_the_one_that_was_recorded() {
         (
             "group-then-user-then-size-fair",
             Draw::VirtualTime,
-            [0xdf53_f936_0a7e_833f, 0xab90_86fd_9380_ba4b, 0x77f5_c238_f50f_7d4d],
+            [0xdf53_f936_0a7e_833f, 0xbcf0_c885_fa51_ee50, 0x5c11_eb34_8776_514e],
         ),
         ("job-fair", Draw::Lottery, [0x8d58_260e_7729_c761, 0x3d31_c3fa_b4c0_1c99, 0x2686_2bf9_8254_0fff]),
         (

@@ -10,7 +10,7 @@
 
 use crate::spin::Spin;
 use crate::{environment, lock, table};
-use isonomia_client::{Address, Client, ClientConfig, Error, identity};
+use isonomia_client::{Address, Client, ClientConfig, Error, identity, owner};
 use isonomia_units::Nanos;
 use rustix::io::Errno;
 use std::str::FromStr;
@@ -120,7 +120,8 @@ fn create() -> Result<&'static Client, Error> {
         let client = match free {
             Some(client) => client,
             None => {
-                let client: &'static Client = Box::leak(Box::new(Client::new(config)));
+                let client = Client::new(config).trusting(server_user()?).telling(notice);
+                let client: &'static Client = Box::leak(Box::new(client));
                 clients.all.push((client, 0));
                 client
             }
@@ -146,6 +147,22 @@ fn take_over(former: &[&'static Client]) {
     }
 }
 
+/// Who may run the server, besides this user and root.
+fn server_user() -> Result<Option<u32>, Error> {
+    let Some(text) = environment::server_user() else { return Ok(None) };
+    owner::user(&text).map(Some).map_err(|reason| {
+        environment::complain(&format!("ISONOMIA_SERVER_USER: {reason}"));
+        Error::Argument(Errno::INVAL)
+    })
+}
+
+/// One line for whoever waits, who would otherwise see a program that does nothing.
+fn notice(text: &str) {
+    if !environment::is_quiet() {
+        environment::complain(text);
+    }
+}
+
 /// What the environment says when the first client is made; it holds for the others.
 fn configuration() -> Result<ClientConfig, Error> {
     if let Some((client, _)) = CLIENTS.lock().all.first() {
@@ -158,7 +175,7 @@ fn configuration() -> Result<ClientConfig, Error> {
         })?,
         None => {
             let runtime_dir = environment::variable("XDG_RUNTIME_DIR");
-            Address::default_for(rustix::process::getuid().as_raw(), runtime_dir.as_deref())
+            Address::default_for(rustix::process::geteuid().as_raw(), runtime_dir.as_deref())
         }
     };
     Ok(ClientConfig {

@@ -4,6 +4,8 @@
 //! |---|---|---|
 //! | `ISONOMIA_PREFIX` | directory under which files are served | `/isonomia` |
 //! | `ISONOMIA_SERVER` | the server's address | the client library's |
+//! | `ISONOMIA_SERVER_USER` | who may run the server, besides this user and root: number or name | nobody |
+//! | `ISONOMIA_QUIET` | if set, nothing is said of waiting for a server | |
 //! | `ISONOMIA_TIMEOUT_S` | seconds that an operation may wait for the server | 30 |
 //! | `ISONOMIA_KEY_FILE` | file with the key that a server on TCP asks for | none |
 //! | `ISONOMIA_JOB`, `_USER`, `_GROUP`, `_NODES`, `_PRIORITY` | who the job is | see [`isonomia_client::identity`] |
@@ -57,6 +59,16 @@ fn read_prefix() -> *mut Option<Prefix> {
 /// The server's address, if set.
 pub fn server() -> Option<String> {
     variable("ISONOMIA_SERVER")
+}
+
+/// Who else may run the server, if set.
+pub fn server_user() -> Option<String> {
+    variable("ISONOMIA_SERVER_USER").filter(|text| !text.is_empty())
+}
+
+/// Whether nothing is to be said of waiting for a server.
+pub fn is_quiet() -> bool {
+    variable("ISONOMIA_QUIET").is_some_and(|value| !value.is_empty())
 }
 
 /// How long an operation may wait for the server, in seconds, at least 1.

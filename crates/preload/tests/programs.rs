@@ -421,6 +421,22 @@ fn a_32_bit_program_runs_unharmed() {
 }
 
 #[test]
+fn who_waits_for_a_server_is_told_where_and_once() {
+    let mut server = TestServer::start();
+    server.kill();
+    let stat = |quiet: &str| {
+        let mut command = server.command("stat");
+        command.env("ISONOMIA_TIMEOUT_S", "2").env("ISONOMIA_QUIET", quiet).args(["/isonomia/a", "/isonomia/b"]);
+        let output = command.output().expect("stat runs");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let told = stat("");
+    let waits = format!("isonomia: waiting for a server at {}, 2 s at most: ", server.address());
+    assert_eq!(told.matches(&waits).count(), 1, "{told}");
+    assert!(!stat("1").contains("isonomia: "));
+}
+
+#[test]
 fn a_process_that_never_touches_the_prefix_never_connects() {
     let mut server = TestServer::start();
     server.kill();

@@ -45,6 +45,10 @@ pub enum ControlReply {
     Error(String),
 }
 
+fn claim() -> String {
+    "claim".to_owned()
+}
+
 /// A server's state at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
@@ -133,6 +137,13 @@ pub struct JobStatus {
     pub nodes: u32,
     /// Priority.
     pub priority: u32,
+    /// Who says that it is this job: `cgroup`, by the control group that the kernel has its processes in; `claim`, only the
+    /// job itself; `trust`, the same on a server that trusts its clients.
+    #[serde(default = "claim")]
+    pub proof: String,
+    /// The proven job that a claimed one is a part of, if there is one.
+    #[serde(default)]
+    pub within: Option<String>,
     /// Connected client processes.
     pub clients: u64,
     /// Fraction of the service due to it among the active jobs: 0 when it is idle or the policy has no shares.

@@ -47,6 +47,9 @@ pub struct Claims {
     /// The user that the client asks for, if it is not its own: a mount asks for all that use it. A server takes
     /// this from root and from its own user only, and refuses the session to others.
     pub on_behalf_of: Option<Principal>,
+    /// The job that the client, which asks for another user, found that user's process in by its control group. Counts
+    /// only with `on_behalf_of`: of whoever connects the server finds it out itself.
+    pub proven_job: Option<String>,
 }
 
 /// A user as permissions see it.
@@ -254,6 +257,7 @@ mod tests {
                 gid: u32::MAX,
                 groups: vec![u32::MAX; PRINCIPAL_GROUPS_MAX],
             }),
+            proven_job: longest(),
         };
         let bytes = encode(&Hello { claims, ..hello() });
         assert!(body_len(bytes[..8].try_into().unwrap(), SETUP_LEN_MAX).is_ok(), "{} bytes", bytes.len());

@@ -2,7 +2,8 @@
 //! errno. Python can go on in other threads during every operation.
 
 use isonomia_client::{
-    Address, Attr, Change, Client, ClientConfig, Error, Ino, OpenFile, OpenHow, RenameHow, TimeChange, access, identity,
+    Address, Attr, Change, Client, ClientConfig, Error, Ino, OpenFile, OpenHow, RenameHow, TimeChange, access,
+    identity, owner,
 };
 use isonomia_units::Nanos;
 use pyo3::exceptions::PyOSError;
@@ -65,7 +66,7 @@ impl Files {
         let address = match server.map(str::to_owned).or_else(|| variable("ISONOMIA_SERVER")) {
             Some(text) => text.parse().map_err(|reason| crate::refuse(format!("{text}: {reason}")))?,
             None => {
-                let uid = rustix::process::getuid().as_raw();
+                let uid = rustix::process::geteuid().as_raw();
                 Address::default_for(uid, variable("XDG_RUNTIME_DIR").as_deref())
             }
         };
@@ -77,7 +78,11 @@ impl Files {
         claims.priority = priority.or(claims.priority);
         let key_file = key_file.or_else(|| variable("ISONOMIA_KEY_FILE"));
         let timeout = Nanos::from_secs(timeout_s);
-        Ok(Self { client: Arc::new(Client::new(ClientConfig { address, timeout, claims, key_file })) })
+        let server_user = variable("ISONOMIA_SERVER_USER").filter(|text| !text.is_empty());
+        let server_user = server_user.map(|text| owner::user(&text)).transpose();
+        let server_user = server_user.map_err(|reason| crate::refuse(format!("ISONOMIA_SERVER_USER: {reason}")))?;
+        let client = Client::new(ClientConfig { address, timeout, claims, key_file }).trusting(server_user);
+        Ok(Self { client: Arc::new(client) })
     }
 
     /// To be called in the child of a fork before anything else.

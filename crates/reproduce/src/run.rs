@@ -101,12 +101,12 @@ pub enum ReproduceError {
         done: Vec<&'static str>,
     },
     /// A file cannot be written.
-    #[error("cannot write {}: {source}", path.display())]
+    #[error("cannot write {}: {error}", path.display())]
     Write {
         /// Which file.
         path: PathBuf,
         /// Why.
-        source: io::Error,
+        error: io::Error,
     },
     /// A plot cannot be drawn.
     #[error(transparent)]
@@ -219,5 +219,5 @@ impl Paper {
 }
 
 fn write(path: &Path, text: &str) -> Result<(), ReproduceError> {
-    std::fs::write(path, text).map_err(|source| ReproduceError::Write { path: path.to_owned(), source })
+    std::fs::write(path, text).map_err(|error| ReproduceError::Write { path: path.to_owned(), error })
 }

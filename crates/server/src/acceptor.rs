@@ -292,7 +292,9 @@ impl Acceptor {
                 who.number()
             })
         };
-        let admission = identity::admit(&pending.peer, hello, self.about.trust_clients, self.owner.uid, &name);
+        let proven_job = |uid| identity::proven_job(&pending.socket, uid);
+        let trust = self.about.trust_clients;
+        let admission = identity::admit(&pending.peer, hello, trust, self.owner.uid, &name, proven_job);
         match admission {
             Ok(_) if is_unnamed.get() && now < pending.deadline => self.unnamed.push(id),
             Ok(admission) => {
@@ -412,6 +414,7 @@ impl Acceptor {
         if joined.is_news {
             self.core.announce(&joined.job);
         }
+        self.core.charge_connection(&joined.job);
         Ok((way, place, joined.job))
     }
 }

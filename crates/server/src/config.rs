@@ -7,6 +7,10 @@ use isonomia_units::{Bytes, Nanos, Rate, ServerId};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
+/// The policy of a server that is told none. It begins with the user, whom the kernel vouches for: what somebody says of
+/// his jobs and their sizes matters to himself alone.
+pub const POLICY_DEFAULT: &str = "user-then-size-fair";
+
 /// Everything that `isonomia serve` can be told.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -27,7 +31,7 @@ pub struct Config {
     pub draw: Draw,
     /// Seed of the lottery.
     pub seed: u64,
-    /// Believe what clients say of user, group, size and priority. For trials only.
+    /// Believe what clients say of user, group, job, size and priority. For trials only.
     pub trust_clients: bool,
     /// Worker threads; as many as cores, at least 2 and at most 8, if absent.
     pub workers: Option<u32>,
@@ -66,20 +70,20 @@ pub struct TargetConfig {
 #[non_exhaustive]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("cannot read {path}: {source}")]
+    #[error("cannot read {path}: {error}")]
     Read {
         /// The file.
         path: PathBuf,
         /// Why.
-        source: std::io::Error,
+        error: std::io::Error,
     },
     /// The file does not say what it may say; the message names line, key, and what is allowed.
-    #[error("{path}: {source}")]
+    #[error("{path}: {error}")]
     Parse {
         /// The file.
         path: PathBuf,
         /// What and where.
-        source: Box<toml::de::Error>,
+        error: Box<toml::de::Error>,
     },
 }
 
@@ -94,7 +98,7 @@ impl Default for Config {
             dir: None,
             listen: Vec::new(),
             key_file: None,
-            policy: "job-fair".parse().expect("a policy"),
+            policy: POLICY_DEFAULT.parse().expect("a policy"),
             draw: Draw::default(),
             seed: 1,
             trust_clients: false,
@@ -114,8 +118,7 @@ impl Default for Config {
 impl Config {
     /// Reads a configuration file.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text =
-            std::fs::read_to_string(path).map_err(|source| ConfigError::Read { path: path.to_owned(), source })?;
-        toml::from_str(&text).map_err(|e| ConfigError::Parse { path: path.to_owned(), source: Box::new(e) })
+        let text = std::fs::read_to_string(path).map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
+        toml::from_str(&text).map_err(|e| ConfigError::Parse { path: path.to_owned(), error: Box::new(e) })
     }
 }

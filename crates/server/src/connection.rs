@@ -6,13 +6,15 @@ use crate::sessions::{Session, SessionKey};
 use crate::stream::StreamState;
 use crate::usage::Place;
 use isonomia_proto::request::{Op, RequestHeader, flag};
-use isonomia_transport::region::ServerRegion;
+use isonomia_transport::region::{SLOT_LEN, ServerRegion};
 use rustix::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Bytes of one transfer that are charged the cost of one operation, however many requests carry them.
 const CONTINUED_LEN_MAX: u64 = 1 << 20;
+/// A part of a transfer ends at a multiple of this, or is as long as a part can be, if another one follows.
+const PART_ALIGN: u64 = 64 << 10;
 
 /// One connection.
 #[derive(Debug)]
@@ -77,21 +79,27 @@ pub struct Transfer {
     op: u16,
     next_offset: u64,
     len: u64,
+    /// Whether the latest part is such that another one may follow.
+    is_whole: bool,
 }
 
 impl Transfer {
     /// Whether `request` is a later part of one transfer, so that its operation was charged already. A client that
-    /// merely says so is not believed: the parts must be adjacent, and no more than `CONTINUED_LEN_MAX` in all.
+    /// merely says so is not believed: the parts must be adjacent, no more than `CONTINUED_LEN_MAX` in all, and all but
+    /// the last must fill a slot or end where a layout can go on elsewhere. Nobody gains by cutting a transfer into
+    /// crumbs.
     pub fn is_continued(&mut self, op: Op, request: &RequestHeader) -> bool {
         let len = u64::from(request.len);
         let is_continued = request.flags & flag::CONTINUED != 0
             && self.op == op as u16
             && self.ino == request.ino
             && self.next_offset == request.offset
+            && self.is_whole
             && self.len + len <= CONTINUED_LEN_MAX;
         let before = if is_continued { self.len } else { 0 };
         let next_offset = request.offset.saturating_add(len);
-        *self = Self { ino: request.ino, op: op as u16, next_offset, len: before + len };
+        let is_whole = len == SLOT_LEN as u64 || next_offset.is_multiple_of(PART_ALIGN);
+        *self = Self { ino: request.ino, op: op as u16, next_offset, len: before + len, is_whole };
         is_continued
     }
 }
@@ -129,5 +137,23 @@ mod tests {
         assert!(!turn.is_continued(Op::Write, &part(1024 << 10, flag::CONTINUED)), "a second mebibyte");
         assert!(!turn.is_continued(Op::Write, &part(0, flag::CONTINUED)), "not adjacent");
         assert!(!turn.is_continued(Op::Read, &part(512 << 10, flag::CONTINUED)), "another operation");
+    }
+
+    #[test]
+    fn crumbs_are_no_parts() {
+        let mut turn = Turn::default();
+        let part = |offset: u64, len| RequestHeader {
+            offset,
+            len,
+            flags: flag::CONTINUED,
+            ..RequestHeader::new(Op::Write, Ino(9))
+        };
+        let is_continued: Vec<bool> = (0..4).map(|at| turn.is_continued(Op::Write, &part(at, 1))).collect();
+        assert_eq!(is_continued, [false; 4]);
+        // From the middle to where the next stripe begins, and on.
+        assert!(!turn.is_continued(Op::Write, &part((1 << 20) - 5, 5)));
+        assert!(turn.is_continued(Op::Write, &part(1 << 20, 256 << 10)));
+        assert!(turn.is_continued(Op::Write, &part((1 << 20) + (256 << 10), 3)), "the last may be short");
+        assert!(!turn.is_continued(Op::Write, &part((1 << 20) + (256 << 10) + 3, 3)), "and is the last");
     }
 }

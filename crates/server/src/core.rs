@@ -11,12 +11,13 @@ use crate::rejections::{Rejection, Rejections};
 use crate::sessions::Sessions;
 use crate::stream::{self, Moved, Stalled, StreamEnd, StreamState};
 use crate::target::{Pending, Policy, Served, Target, Work};
-use crate::{clock, execute, mapping};
+use crate::unsynced::Unsynced;
+use crate::{charge, clock, execute, mapping};
 use isonomia_proto::request::{BadRequest, NO_TARGET, Op, ReplyHeader, RequestHeader};
 use isonomia_proto::{PAYLOAD_LEN_MAX, XATTR_LIST_LEN_MAX, XATTR_VALUE_LEN_MAX};
 use isonomia_store::Store;
 use isonomia_transport::region::SLOT_LEN;
-use isonomia_units::{Bytes, JobId, Nanos, TargetId};
+use isonomia_units::{JobId, Nanos, TargetId};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -60,6 +61,8 @@ pub struct Core {
     pub sessions: Sessions,
     /// What executing processes left to their next programs.
     pub departed: Departed,
+    /// What an fsync would have to flush.
+    pub unsynced: Unsynced,
     /// Who has locked what.
     pub locks: Locks,
     /// Who has which files mapped, and the requests for news of it.
@@ -101,6 +104,7 @@ impl Core {
             connections: RwLock::default(),
             sessions: Sessions::default(),
             departed: Departed::default(),
+            unsynced: Unsynced::default(),
             locks: Locks::default(),
             mappings: Mappings::new(clock::wall_number(), clock::now()),
             stalled: AtomicUsize::new(0),
@@ -219,16 +223,18 @@ impl Core {
     ) -> Result<(), Unqueued> {
         let (slot, header, op, names) = arrived;
         let target = self.target_of(op, &header).ok_or(Unqueued::UnknownTarget(header.target))?;
-        let bytes = if reads_or_writes(op) { Bytes(u64::from(header.len)) } else { Bytes(0) };
         let is_continued = reads_or_writes(op) && progress.is_continued(op, &header);
-        let cost = Nanos(target.cost(bytes, is_continued).0.saturating_mul(header.operations(op).max(1)));
-        let pending = Pending { connection: connection.clone(), slot, header, op, names, arrived: now, cost };
-        target.enqueue(now, pending).map_err(|_| Unqueued::Full)?;
+        let (cost, owed) = charge::ahead(target, &connection.job, op, &header, is_continued);
+        let pending = Pending { connection: connection.clone(), slot, header, op, names, arrived: now, cost, owed };
+        target.enqueue(now, pending).map_err(|refused| {
+            connection.job.debts.put_back(target.is_metadata(), refused.owed);
+            Unqueued::Full
+        })?;
         self.arrivals.fetch_add(1, Ordering::Release);
         Ok(())
     }
 
-    fn target_of(&self, op: Op, header: &RequestHeader) -> Option<&Target> {
+    pub(crate) fn target_of(&self, op: Op, header: &RequestHeader) -> Option<&Target> {
         match op {
             Op::Fsync if header.target == NO_TARGET => self.targets.first(),
             op if is_for_data(op) => {
@@ -378,10 +384,12 @@ impl Core {
     fn account_and_answer(&self, pending: &Pending, reply: &ReplyHeader, payload: &[u8], now: Nanos) {
         let moved = |op| if pending.op == op && reply.errno == 0 { u64::from(pending.header.len) } else { 0 };
         let read_bytes = if pending.op == Op::Read { u64::from(reply.payload_len) } else { 0 };
+        self.settle(pending, reply);
         pending.connection.job.record(&Account {
             read_bytes,
             written_bytes: moved(Op::Write),
-            cost: pending.cost,
+            // What was owed is in the account already.
+            cost: pending.cost.since(pending.owed),
             is_metadata: !is_for_data(pending.op),
             latency: now.since(pending.arrived),
         });
@@ -558,7 +566,7 @@ impl Core {
 /// A request that is not queued; its connection is closed.
 #[derive(Debug, thiserror::Error)]
 enum Unqueued {
-    #[error("{0}")]
+    #[error(transparent)]
     Bad(#[from] BadRequest),
     #[error("{op:?} of {len} bytes, {SLOT_LEN} at most in shared memory")]
     TooLong { op: Op, len: usize },
@@ -580,7 +588,7 @@ fn is_for_data(op: Op) -> bool {
     space || matches!(op, Op::Read | Op::Write | Op::Fsync | Op::ReserveAppend)
 }
 
-fn reads_or_writes(op: Op) -> bool {
+pub(crate) fn reads_or_writes(op: Op) -> bool {
     matches!(op, Op::Read | Op::Write)
 }
 

@@ -11,7 +11,7 @@ use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, OpenReply, ReplyHeader, Re
 use isonomia_store::{
     Caller, Extent, OpenHow, RenameHow, SetAttr, SpaceChange, Store, StoreError, TimeChange, XattrHow,
 };
-use isonomia_units::{Ino, TargetId};
+use isonomia_units::{Bytes, Ino, TargetId};
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
@@ -101,9 +101,11 @@ pub fn write(
         let ino = Ino(header.ino);
         if header.flags & flag::APPEND == 0 {
             reply.value = store.write(ino, header.offset, payload, clock::wall())? as u64;
+            core.unsynced.wrote(ino, Bytes(reply.value));
             return Ok(());
         }
         let (offset, written) = store.append(ino, payload, clock::wall())?;
+        core.unsynced.wrote(ino, Bytes(written as u64));
         reply.value = offset;
         Ok(reply.put(&(written as u64).to_le_bytes())?)
     })();

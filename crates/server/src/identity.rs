@@ -1,16 +1,24 @@
 //! Who a client is, for permissions and for sharing: what the kernel or a key proves, and which claims count.
 //!
-//! On a Unix socket the kernel names user and groups. On TCP the key proves that the peer may act for the owner
-//! of the server. Root, and the server's own user, may ask for others on a Unix socket: that is how a mount serves
-//! all users of a host. The scheduler's environment names job, nodes, and account. Any other claim counts only on
-//! a server that was started to trust its clients.
+//! On a Unix socket the kernel names user and groups, and the control group of the process its job, if root put it into
+//! one. On TCP the key proves that the peer may act for the owner of the server. Root, and the server's own user, may ask
+//! for others on a Unix socket: that is how a mount serves all users of a host.
+//!
+//! Everything else is a claim. The scheduler's environment names job and nodes, and the `--job` option a job: they divide
+//! what is proven among the parts of it ([`JobInfo::within`]), and take nothing from others. An account counts if the user
+//! is a member of the group of that name. Any other claim counts only on a server that was started to trust its clients.
 
 use crate::names::Who;
 use isonomia_proto::setup::{Claims, Hello, PRINCIPAL_GROUPS_MAX};
+use isonomia_transport::control_group::Process;
 use isonomia_units::{JobInfo, NAME_LEN_MAX};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// The job of a client that names none.
 const UNNAMED_JOB: &str = "interactive";
+/// Supplementary groups among which an account is looked for.
+const ACCOUNT_GROUPS_MAX: usize = 256;
 /// Supplementary groups that are kept; Linux allows as many.
 const GROUPS_MAX: usize = 65_536;
 
@@ -66,13 +74,15 @@ pub enum Inadmissible {
 
 /// Decides what `peer`, which said `hello` to a server of user `server_uid`, is taken for.
 ///
-/// `name` gives the names of users and groups, without waiting for any.
+/// `name` gives the names of users and groups, without waiting for any, and `proven_job` the job that the peer's process is
+/// in by its control group.
 pub fn admit(
     peer: &Peer,
     hello: &Hello,
     trust: bool,
     server_uid: u32,
     name: &dyn Fn(Who) -> String,
+    proven_job: impl FnOnce(u32) -> Option<String>,
 ) -> Result<Admission, Inadmissible> {
     let claims = &hello.claims;
     check_claims(claims)?;
@@ -93,19 +103,29 @@ pub fn admit(
         Some(principal) => Credentials { uid: principal.uid, gid: principal.gid, groups: principal.groups.clone() },
     };
     let trusted = |claim: &Option<String>| claim.clone().filter(|_| trust);
+    let proven = match (&claims.on_behalf_of, peer) {
+        _ if trust => None,
+        (Some(_), _) => claims.proven_job.clone(),
+        (None, Peer::Local(vouched)) => proven_job(vouched.uid),
+        (None, Peer::Keyed(_)) => None,
+    };
     let scheduler = claims.scheduler.as_ref();
     let user = trusted(&claims.user).unwrap_or_else(|| name(Who::User(credentials.uid)));
-    let account = || scheduler.and_then(|s| s.account.clone());
+    let is_member = |account: &String| {
+        let mut groups =
+            [credentials.gid].into_iter().chain(credentials.groups.iter().copied().take(ACCOUNT_GROUPS_MAX));
+        groups.any(|gid| name(Who::Group(gid)) == *account)
+    };
+    let account = || scheduler.and_then(|s| s.account.clone()).filter(|account| trust || is_member(account));
     let group = trusted(&claims.group).or_else(account).unwrap_or_else(|| name(Who::Group(credentials.gid)));
-    let job = claims.job.clone().or_else(|| scheduler.map(|s| s.job.clone()));
+    let job_name = claims.job.clone().or_else(|| proven.clone()).or_else(|| scheduler.map(|s| s.job.clone()));
     let nodes = claims.nodes.filter(|_| trust).or_else(|| scheduler.and_then(|s| s.nodes)).unwrap_or(1);
     let job = JobInfo {
-        name: job.as_deref().unwrap_or(UNNAMED_JOB).into(),
-        user: user.into(),
-        group: group.into(),
         nodes,
         priority: claims.priority.filter(|_| trust).unwrap_or(1),
+        ..JobInfo::new(job_name.as_deref().unwrap_or(UNNAMED_JOB), &user, &group)
     };
+    let job = if trust { job } else { job.claimed_within(proven.as_deref().unwrap_or_default()) };
     Ok(Admission { credentials, may_ask_for_others, is_trusted, job })
 }
 
@@ -115,6 +135,7 @@ fn check_claims(claims: &Claims) -> Result<(), Inadmissible> {
         ("job", claims.job.as_ref()),
         ("user", claims.user.as_ref()),
         ("group", claims.group.as_ref()),
+        ("proven job", claims.proven_job.as_ref()),
         ("job", scheduler.map(|s| &s.job)),
         ("account", scheduler.and_then(|s| s.account.as_ref())),
     ];
@@ -134,8 +155,39 @@ fn check_claims(claims: &Claims) -> Result<(), Inadmissible> {
     if claims.priority == Some(0) { Err(Inadmissible::Zero("priority")) } else { Ok(()) }
 }
 
-/// The kernel's word on who is at the other end of a Unix socket.
-pub fn peer_credentials(socket: &impl std::os::fd::AsRawFd) -> std::io::Result<Credentials> {
+/// The job that the process at the other end of a Unix socket, which runs as `uid`, is in by its control group.
+pub fn proven_job(socket: &impl AsRawFd, uid: u32) -> Option<String> {
+    let process = Process::open(u32::try_from(ucred(socket).ok()?.pid).ok()?).ok()?;
+    // Its number may have been given to another process since it connected.
+    let is_the_one = match peer_handle(socket) {
+        Some(handle) => !has_ended(&handle),
+        // A kernel before 6.5 cannot tell. Then it is at least one of the same user, so that what is proven is his.
+        None => process.owner() == Ok(uid),
+    };
+    process.job(uid).filter(|_| is_the_one)
+}
+
+/// A handle on the process that connected: no other process ever has it.
+fn peer_handle(socket: &impl AsRawFd) -> Option<OwnedFd> {
+    use nix::libc;
+    /// From Linux 6.5 on; not yet in every C library.
+    const SO_PEERPIDFD: libc::c_int = 77;
+    let mut handle: libc::c_int = -1;
+    let mut len = size_of::<libc::c_int>() as libc::socklen_t;
+    // SAFETY: the kernel writes at most `len` bytes to an integer of that size.
+    let outcome = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PEERPIDFD, (&raw mut handle).cast(), &raw mut len)
+    };
+    // SAFETY: the kernel has made a descriptor that nobody else knows.
+    (outcome == 0 && handle >= 0).then(|| unsafe { OwnedFd::from_raw_fd(handle) })
+}
+
+fn has_ended(handle: &OwnedFd) -> bool {
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    !matches!(poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&now)), Ok(0))
+}
+
+fn ucred(socket: &impl AsRawFd) -> std::io::Result<nix::libc::ucred> {
     use nix::libc;
     let mut ucred = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
@@ -143,9 +195,13 @@ pub fn peer_credentials(socket: &impl std::os::fd::AsRawFd) -> std::io::Result<C
     let outcome = unsafe {
         libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, (&raw mut ucred).cast(), &raw mut len)
     };
-    if outcome != 0 {
-        return Err(std::io::Error::last_os_error());
-    }
+    if outcome == 0 { Ok(ucred) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// The kernel's word on who is at the other end of a Unix socket.
+pub fn peer_credentials(socket: &impl AsRawFd) -> std::io::Result<Credentials> {
+    use nix::libc;
+    let ucred = ucred(socket)?;
     let mut groups: Vec<libc::gid_t> = vec![0; 64];
     loop {
         let mut len = (groups.len() * size_of::<libc::gid_t>()) as libc::socklen_t;
@@ -205,6 +261,7 @@ mod tests {
             priority: Some(9),
             scheduler: None,
             on_behalf_of: None,
+            proven_job: None,
         }
     }
 
@@ -212,7 +269,16 @@ mod tests {
     const SERVER: u32 = 2_000_000;
 
     fn admit(peer: &Peer, hello: &Hello, trust: bool) -> Result<Admission, Inadmissible> {
-        super::admit(peer, hello, trust, SERVER, &look_up)
+        super::admit(peer, hello, trust, SERVER, &look_up, |_| None)
+    }
+
+    /// As [`admit`], of a process in the control group of job 71.
+    fn admit_in_71(claims: Claims) -> JobInfo {
+        super::admit(&local(), &hello(claims), false, SERVER, &look_up, |_| Some("71".to_owned())).unwrap().job
+    }
+
+    fn claimed(name: &str, group: &str) -> JobInfo {
+        JobInfo::new(name, "1234567", group).claimed_within("")
     }
 
     #[test]
@@ -228,7 +294,10 @@ mod tests {
                 got.may_ask_for_others
                     && admit(&Peer::Local(of(uid)), &hello(Claims::default()), false).unwrap().may_ask_for_others
             );
-            assert_eq!(got.job, JobInfo::new("j1", "1234567", "1234568"), "charged to the user, not to the mount");
+            assert_eq!(got.job, claimed("j1", "1234568"), "charged to the user, not to the mount");
+            let claims = Claims { job: None, proven_job: Some("71".into()), ..claims.clone() };
+            let got = admit(&Peer::Local(of(uid)), &hello(claims), false).unwrap();
+            assert_eq!(got.job, JobInfo::new("71", "1234567", "1234568").claimed_within("71"), "found by the mount");
         }
         // A group of root's is not root, and the key of a server is not a user's password.
         let refused = Inadmissible::OnBehalf("1000001".to_owned());
@@ -242,7 +311,7 @@ mod tests {
     #[test]
     fn without_trust_the_kernel_decides() {
         let got = admit(&local(), &hello(everything()), false).unwrap();
-        assert_eq!(got.job, JobInfo::new("j1", "1234567", "1234568"));
+        assert_eq!(got.job, claimed("j1", "1234568"));
         assert_eq!(got.credentials, Credentials { uid: 1_234_567, gid: 1_234_568, groups: vec![5] });
         assert!(!got.may_ask_for_others);
     }
@@ -264,8 +333,53 @@ mod tests {
             account: Some("bio".into()),
         };
         let claims = Claims { nodes: Some(64), scheduler: Some(scheduler), ..Claims::default() };
-        let got = admit(&local(), &hello(claims), false).unwrap();
-        assert_eq!(got.job, JobInfo { nodes: 4, ..JobInfo::new("c1/77", "1234567", "bio") });
+        let got = admit(&local(), &hello(claims.clone()), false).unwrap();
+        assert_eq!(got.job, JobInfo { nodes: 4, ..claimed("c1/77", "1234568") }, "nobody is in group bio");
+        let got = admit(&local(), &hello(claims), true).unwrap();
+        assert_eq!(got.job, JobInfo { nodes: 64, ..JobInfo::new("c1/77", "1234567", "bio") });
+    }
+
+    #[test]
+    fn an_account_counts_for_the_members_of_its_group() {
+        let scheduler = |account: &str| SchedulerJob { account: Some(account.into()), ..SchedulerJob::default() };
+        let claims = |account| Claims {
+            scheduler: Some(SchedulerJob { job: "1".into(), ..scheduler(account) }),
+            ..Claims::default()
+        };
+        let group_of = |groups: Vec<u32>, account| {
+            let peer = Peer::Local(Credentials { uid: 1_234_567, gid: 1_234_568, groups });
+            admit(&peer, &hello(claims(account)), false).unwrap().job.group.to_string()
+        };
+        // Every system has a group of number 0.
+        let zero = look_up(Who::Group(0));
+        assert_eq!(group_of(vec![5, 0], &zero), zero);
+        assert_eq!(group_of(vec![5], &zero), "1234568");
+    }
+
+    #[test]
+    fn a_control_group_proves_the_job_and_claims_divide_it() {
+        let proven = |name: &str| JobInfo::new(name, "1234567", "1234568").claimed_within("71");
+        let scheduler = SchedulerJob { job: "ada/99".into(), nodes: Some(1_000), ..SchedulerJob::default() };
+        let claims = Claims { scheduler: Some(scheduler), ..Claims::default() };
+        assert_eq!(admit_in_71(claims), JobInfo { nodes: 1_000, ..proven("71") }, "the environment names another one");
+        assert_eq!(admit_in_71(Claims { job: Some("part".into()), ..Claims::default() }), proven("part"));
+        let claims = Claims { proven_job: Some("72".into()), ..Claims::default() };
+        assert_eq!(admit_in_71(claims.clone()), proven("71"), "nobody proves his own");
+        assert_eq!(admit(&local(), &hello(claims), false).unwrap().job, claimed(UNNAMED_JOB, "1234568"));
+    }
+
+    #[test]
+    fn the_process_at_the_other_end_is_found_while_it_lives() {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+        let (ours, _theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        assert_eq!(u32::try_from(ucred(&ours).unwrap().pid), Ok(std::process::id()));
+        // Only newer kernels have handles.
+        if let Some(handle) = peer_handle(&ours) {
+            assert!(!has_ended(&handle));
+        }
+        let process = Process::open(std::process::id()).unwrap();
+        let uid = rustix::process::geteuid().as_raw();
+        assert_eq!(proven_job(&ours, uid), process.job(uid));
     }
 
     #[test]

@@ -5,11 +5,12 @@
 //! gets a small number that is not used for another job while this one is known. A job that does nothing takes about a
 //! kilobyte.
 
+use crate::debts::Debts;
 use hdrhistogram::Histogram;
 use isonomia_units::{JobId, JobInfo, Nanos};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// How long a job without connections is remembered.
 const REMEMBER_FOR: Nanos = Nanos::from_secs(60);
@@ -28,6 +29,8 @@ pub struct Job {
     info: Mutex<Arc<JobInfo>>,
     /// Open connections.
     connections: AtomicU64,
+    /// What its next requests settle.
+    pub debts: Arc<Debts>,
     totals: Totals,
     recent: Mutex<Recent>,
 }
@@ -39,6 +42,12 @@ struct Totals {
     requests: AtomicU64,
     data_service_ns: AtomicU64,
     metadata_service_ns: AtomicU64,
+}
+
+impl Totals {
+    fn service(&self, is_metadata: bool) -> &AtomicU64 {
+        if is_metadata { &self.metadata_service_ns } else { &self.data_service_ns }
+    }
 }
 
 /// Numbers that only grow, at one moment.
@@ -94,12 +103,13 @@ pub struct Latency {
 }
 
 impl Job {
-    fn new(id: JobId, info: JobInfo) -> Self {
+    fn new(id: JobId, info: JobInfo, debts: Arc<Debts>) -> Self {
         let recent = Recent { samples: VecDeque::new(), latency_us: [None, None], latency_max_us: 0, idle_since: None };
         Self {
             id,
             info: Mutex::new(Arc::new(info)),
             connections: AtomicU64::new(0),
+            debts,
             totals: Totals::default(),
             recent: Mutex::new(recent),
         }
@@ -120,12 +130,17 @@ impl Job {
         t.requests.fetch_add(1, Ordering::Relaxed);
         t.read_bytes.fetch_add(served.read_bytes, Ordering::Relaxed);
         t.written_bytes.fetch_add(served.written_bytes, Ordering::Relaxed);
-        let service = if served.is_metadata { &t.metadata_service_ns } else { &t.data_service_ns };
-        service.fetch_add(served.cost.0, Ordering::Relaxed);
+        t.service(served.is_metadata).fetch_add(served.cost.0, Ordering::Relaxed);
         let us = served.latency.0 / 1_000;
         let mut recent = self.recent();
         recent.latency_us[0].get_or_insert_with(histogram).saturating_record(us.clamp(1, LATENCY_MAX_US));
         recent.latency_max_us = recent.latency_max_us.max(us);
+    }
+
+    /// Counts service that is charged with a later request.
+    pub fn owe(&self, is_metadata: bool, cost: Nanos) {
+        self.totals.service(is_metadata).fetch_add(cost.0, Ordering::Relaxed);
+        self.debts.put_back(is_metadata, cost);
     }
 
     /// Everything received until now.
@@ -191,14 +206,23 @@ pub struct Jobs {
     known: Mutex<Known>,
 }
 
+/// Name, user, and proof: another user's job of the same name is another job, and so is one that is claimed within
+/// another proof.
+type Key = (Arc<str>, Arc<str>, Option<Arc<str>>);
+
+fn key_of(info: &JobInfo) -> Key {
+    (info.name.clone(), info.user.clone(), info.within.clone())
+}
+
 #[derive(Debug, Default)]
 struct Known {
-    /// By name and user: another user's job of the same name is another job.
-    by_name: BTreeMap<(Arc<str>, Arc<str>), Arc<Job>>,
+    by_name: BTreeMap<Key, Arc<Job>>,
+    /// By user and proof, of those jobs that are only claimed.
+    debts: BTreeMap<(Arc<str>, Arc<str>), Weak<Debts>>,
     /// Jobs of each user.
     of_user: HashMap<Arc<str>, usize>,
     /// Jobs without a connection, by when their last one went.
-    idle: BTreeSet<(Nanos, Arc<str>, Arc<str>)>,
+    idle: BTreeSet<(Nanos, Key)>,
     next_id: u32,
     samples: u64,
 }
@@ -238,8 +262,9 @@ impl Known {
         self.of_user.get(user).copied().unwrap_or(0)
     }
 
-    fn forget(&mut self, name: &Arc<str>, user: &Arc<str>) -> Option<Arc<Job>> {
-        let job = self.by_name.remove(&(name.clone(), user.clone()))?;
+    fn forget(&mut self, key: Key) -> Option<Arc<Job>> {
+        let job = self.by_name.remove(&key)?;
+        let user = &key.1;
         if let Some(count) = self.of_user.get_mut(user) {
             *count -= 1;
             if *count == 0 {
@@ -247,15 +272,26 @@ impl Known {
             }
         }
         if let Some(since) = job.recent().idle_since {
-            self.idle.remove(&(since, name.clone(), user.clone()));
+            self.idle.remove(&(since, key));
         }
         Some(job)
     }
 
+    /// What a new job owes: all that is claimed within one proof owes together.
+    fn debts_of(&mut self, info: &JobInfo) -> Arc<Debts> {
+        let Some(within) = &info.within else { return Arc::default() };
+        let shared = self.debts.entry((info.user.clone(), within.clone())).or_default();
+        shared.upgrade().unwrap_or_else(|| {
+            let debts = Arc::default();
+            *shared = Arc::downgrade(&debts);
+            debts
+        })
+    }
+
     /// Forgets the job that has been idle for longest, of `user` if one is named.
     fn make_room(&mut self, user: Option<&Arc<str>>) -> Option<Arc<Job>> {
-        let (_, name, user) = self.idle.iter().find(|(_, _, owner)| user.is_none_or(|user| user == owner))?.clone();
-        self.forget(&name, &user)
+        let (_, key) = self.idle.iter().find(|(_, key)| user.is_none_or(|user| *user == key.1))?.clone();
+        self.forget(key)
     }
 }
 
@@ -272,11 +308,11 @@ impl Jobs {
     /// The job that `info` describes, with one more connection.
     pub fn join(&self, info: JobInfo) -> Result<Joined, TooManyJobs> {
         let mut known = self.known();
-        let (name, user) = (info.name.clone(), info.user.clone());
-        if let Some(job) = known.by_name.get(&(name.clone(), user.clone())).cloned() {
+        let (key, user) = (key_of(&info), info.user.clone());
+        if let Some(job) = known.by_name.get(&key).cloned() {
             job.connections.fetch_add(1, Ordering::Relaxed);
             if let Some(since) = job.recent().idle_since.take() {
-                known.idle.remove(&(since, name, user));
+                known.idle.remove(&(since, key));
             }
             let mut current = job.info.lock().unwrap_or_else(PoisonError::into_inner);
             let is_news = **current != info;
@@ -284,6 +320,8 @@ impl Jobs {
             drop(current);
             return Ok(Joined { job, is_news, forgotten: None });
         }
+        // Before a job makes room: it may be the last that owes what this one is to owe.
+        let debts = known.debts_of(&info);
         let mut forgotten = None;
         if known.count_of(&user) >= self.per_user_max {
             let refused = || TooManyJobs::OfUser { user: user.clone(), most: self.per_user_max };
@@ -293,9 +331,9 @@ impl Jobs {
             forgotten = Some(known.make_room(None).ok_or_else(refused)?);
         }
         known.next_id = known.next_id.wrapping_add(1);
-        let job = Arc::new(Job::new(JobId(known.next_id), info));
+        let job = Arc::new(Job::new(JobId(known.next_id), info, debts));
         job.connections.store(1, Ordering::Relaxed);
-        known.by_name.insert((name, user.clone()), job.clone());
+        known.by_name.insert(key, job.clone());
         *known.of_user.entry(user).or_default() += 1;
         Ok(Joined { job, is_news: true, forgotten })
     }
@@ -305,8 +343,7 @@ impl Jobs {
         let mut known = self.known();
         if job.connections.fetch_sub(1, Ordering::Relaxed) == 1 {
             job.recent().idle_since = Some(now);
-            let info = job.info();
-            known.idle.insert((now, info.name.clone(), info.user.clone()));
+            known.idle.insert((now, key_of(&job.info())));
         }
     }
 
@@ -315,6 +352,9 @@ impl Jobs {
         let mut known = self.known();
         known.samples += 1;
         let is_new_second = known.samples.is_multiple_of(SAMPLES as u64);
+        if is_new_second {
+            known.debts.retain(|_, debts| debts.strong_count() > 0);
+        }
         for job in known.by_name.values() {
             let received = job.received(now);
             job.recent().sample(received, is_new_second);
@@ -349,6 +389,33 @@ mod tests {
         let larger = jobs.join(JobInfo { nodes: 4, ..JobInfo::new("1", "ada", "g") }).unwrap();
         assert!(larger.is_news && larger.job.id == a.id && a.info().nodes == 4);
         assert_eq!(a.connections(), 3);
+    }
+
+    #[test]
+    fn a_claim_is_another_job_than_what_it_claims_to_be_and_owes_with_its_like() {
+        let jobs = Jobs::new(100, 100);
+        let join =
+            |name: &str, within: &str| jobs.join(JobInfo::new(name, "ada", "g").claimed_within(within)).unwrap().job;
+        let (proven, liar, another) = (join("71", "71"), join("71", ""), join("invented", ""));
+        assert!(proven.id != liar.id && proven.info().within != liar.info().within);
+        liar.owe(true, Nanos(5));
+        assert_eq!((proven.debts.take(true), another.debts.take(true)), (Nanos::ZERO, Nanos(5)));
+        [proven, liar, another].into_iter().for_each(|job| jobs.leave(&job, Nanos::ZERO));
+        for _ in 0..=SAMPLES {
+            jobs.sample(Nanos::from_secs(60));
+        }
+        assert!(jobs.all().is_empty() && jobs.known().debts.is_empty());
+    }
+
+    #[test]
+    fn what_is_owed_outlives_the_job_that_makes_room() {
+        let jobs = Jobs::new(10, 1);
+        let join = |name: &str| jobs.join(JobInfo::new(name, "ada", "g").claimed_within("")).unwrap().job;
+        let first = join("1");
+        first.owe(false, Nanos(7));
+        jobs.leave(&first, Nanos::ZERO);
+        drop(first);
+        assert_eq!(join("2").debts.take(false), Nanos(7));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! * [`acceptor`] accepts connections and decides who they are ([`identity`]) and whether they may ([`usage`]).
 //! * [`intake`] takes requests in from connections; [`target`] queues them, one arbiter a target.
+//! * [`charge`] says what a request costs.
 //! * [`worker`] threads ask whose turn it is and serve ([`execute`]) from the store. The payload of a write
 //!   stays with the client until then.
 //! * [`sessions`] is the one table of client processes: what each holds, and its end. [`proof`] is what a request has to show.
@@ -13,11 +14,13 @@
 
 mod acceptor;
 mod caretaker;
+mod charge;
 mod clock;
 mod config;
 mod connection;
 mod control;
 mod core;
+mod debts;
 mod departed;
 mod execute;
 mod identity;
@@ -32,6 +35,7 @@ mod mappings;
 mod names;
 mod operator;
 mod pending;
+mod place;
 mod pools;
 mod proof;
 mod recorder;
@@ -42,12 +46,14 @@ mod sessions;
 mod status;
 mod stream;
 mod target;
+mod unsynced;
 mod usage;
 mod worker;
 
 pub use config::{Config, ConfigError, TargetConfig};
 pub use limits::LimitsConfig;
 pub use listen::ListenError;
+pub use place::BadPlace;
 
 use crate::acceptor::Acceptor;
 use crate::control::Control;
@@ -84,24 +90,27 @@ const WORKERS_MAX: usize = 256;
 #[non_exhaustive]
 pub enum StartError {
     /// The directory cannot be used.
-    #[error("{0}")]
+    #[error(transparent)]
     Store(#[from] OpenError),
+    /// A directory cannot keep files.
+    #[error(transparent)]
+    Place(#[from] BadPlace),
     /// An address cannot be listened on.
-    #[error("{0}")]
+    #[error(transparent)]
     Listen(#[from] ListenError),
     /// The key file cannot be used.
-    #[error("{0}")]
+    #[error(transparent)]
     Key(#[from] KeyError),
     /// The configuration contradicts itself.
     #[error("{0}")]
     Config(String),
     /// The system refused something else.
-    #[error("{what}: {source}")]
+    #[error("{what}: {error}")]
     System {
         /// What was tried.
         what: &'static str,
         /// Why not.
-        source: io::Error,
+        error: io::Error,
     },
 }
 
@@ -136,7 +145,7 @@ impl Server {
 
     fn start_in(config: &Config, dir: &Path, is_temporary: bool, look_up: impl LookUp) -> Result<Self, StartError> {
         let journal = config.record_decisions.as_deref().map(recorder::journal).transpose();
-        let journal = journal.map_err(|source| StartError::System { what: "cannot record decisions", source })?;
+        let journal = journal.map_err(|error| StartError::System { what: "cannot record decisions", error })?;
         let policy = Policy { spec: config.policy.clone(), draw: config.draw, seed: config.seed, journal };
         let workers = config.workers.map_or_else(default_workers, |n| n as usize).clamp(1, WORKERS_MAX);
         let descriptors = limits::raise_descriptors();
@@ -157,7 +166,7 @@ impl Server {
             listeners.push(listener);
             addresses.push(address);
         }
-        let system = |what| move |errno: rustix::io::Errno| StartError::System { what, source: errno.into() };
+        let system = |what| move |errno: rustix::io::Errno| StartError::System { what, error: errno.into() };
         let jobs = Jobs::new(limits.jobs, limits.jobs_per_user);
         let core = Core::new(store, targets, policy, workers, jobs);
         let core = Arc::new(core.map_err(system("cannot prepare to wait"))?);
@@ -174,7 +183,7 @@ impl Server {
         let control = Control::new(core.clone(), about.clone(), limits.control);
         let control = Arc::new(control.map_err(system("cannot prepare for operators"))?);
         let acceptor = Acceptor::new(core.clone(), about.clone(), control.clone(), limits, listeners, look_up);
-        let mut acceptor = acceptor.map_err(|source| StartError::System { what: "cannot listen", source })?;
+        let mut acceptor = acceptor.map_err(|error| StartError::System { what: "cannot listen", error })?;
         let mut server = Self { core, about, addresses, dir: dir.to_owned(), is_temporary, threads: Vec::new() };
         for number in 0..workers {
             let core = server.core.clone();
@@ -196,7 +205,7 @@ impl Server {
                 self.threads.push(handle);
                 Ok(())
             }
-            Err(source) => Err(StartError::System { what: "cannot start a thread", source }),
+            Err(error) => Err(StartError::System { what: "cannot start a thread", error }),
         }
     }
 
@@ -332,8 +341,11 @@ fn open_store(
     }
     let own: Vec<String> = (0..wanted.len()).map(|index| format!("target-{index}")).collect();
     let own: Vec<&str> = own.iter().map(String::as_str).chain([METADATA]).collect();
-    isonomia_store::own_directory(dir, &own)?;
     let mut store_config = store_config(config, dir);
+    for place in [dir].into_iter().chain(store_config.targets.iter().map(|target| target.dir.as_path())) {
+        place::check(place)?;
+    }
+    isonomia_store::own_directory(dir, &own)?;
     store_config.default_layout =
         DefaultLayout { stripe_bytes: config.stripe_size.0, stripe_count: usize::from(config.stripe_count) };
     store_config.root_owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
@@ -358,7 +370,7 @@ fn temporary_dir() -> Result<PathBuf, StartError> {
     let created = std::os::unix::fs::DirBuilderExt::mode(&mut std::fs::DirBuilder::new(), 0o700).create(&dir);
     match created {
         Ok(()) => Ok(dir),
-        Err(source) => Err(StartError::System { what: "cannot create a temporary directory", source }),
+        Err(error) => Err(StartError::System { what: "cannot create a temporary directory", error }),
     }
 }
 

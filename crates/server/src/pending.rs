@@ -106,19 +106,19 @@ impl Ready {
 #[derive(Debug, thiserror::Error)]
 pub enum TurnedAway {
     /// What came is no set-up frame of this version.
-    #[error("{0}")]
+    #[error(transparent)]
     Frame(#[from] BadFrame),
     /// What it says of itself cannot be, or is not for it to say.
-    #[error("{0}")]
+    #[error(transparent)]
     Identity(#[from] Inadmissible),
     /// Its user has as much as he may.
-    #[error("{0}")]
+    #[error(transparent)]
     Usage(#[from] Exceeded),
     /// There is no place for its job.
-    #[error("{0}")]
+    #[error(transparent)]
     Jobs(#[from] TooManyJobs),
     /// Its memory cannot be shared.
-    #[error("{0}")]
+    #[error(transparent)]
     Region(#[from] RegionError),
     /// It does not know the key.
     #[error("the key is not the server's")]
@@ -127,7 +127,7 @@ pub enum TurnedAway {
     #[error("{0}")]
     Misuse(&'static str),
     /// The system says.
-    #[error("{0}")]
+    #[error(transparent)]
     System(#[from] Errno),
 }
 

@@ -8,10 +8,10 @@ use rustix::io::Errno;
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// The store says no, or failed.
-    #[error("{0}")]
+    #[error(transparent)]
     Store(#[from] StoreError),
     /// A limit of the session or its user, or its end.
-    #[error("{0}")]
+    #[error(transparent)]
     NotHeld(#[from] NotHeld),
     /// The request begins at an inode without a proof that its user came there.
     #[error("no proof that the user came to the inode")]

@@ -4,7 +4,7 @@ use crate::clock;
 use crate::core::Core;
 use crate::jobs::{Job, Received};
 use isonomia_proto::control::{ChecksumStatus, JobStatus, Status, TargetStatus};
-use isonomia_units::{JobId, Nanos};
+use isonomia_units::{JobId, JobInfo, Nanos};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
@@ -119,6 +119,15 @@ fn shares_due(core: &Core, now: Nanos) -> HashMap<JobId, f64> {
     due
 }
 
+/// See [`JobStatus::proof`].
+fn proof(info: &JobInfo) -> &'static str {
+    match &info.within {
+        None => "trust",
+        Some(within) if *within == info.name => "cgroup",
+        Some(_) => "claim",
+    }
+}
+
 fn job_status(
     core: &Core,
     window: &Window,
@@ -142,6 +151,8 @@ fn job_status(
         group: info.group.to_string(),
         nodes: info.nodes,
         priority: info.priority,
+        proof: proof(&info).to_owned(),
+        within: info.within.as_deref().filter(|within| !within.is_empty()).map(str::to_owned),
         clients: job.connections(),
         share_due: due.get(&job.id).copied().unwrap_or(0.0),
         share_received,

@@ -65,7 +65,7 @@ pub enum StreamEnd {
     #[error("closed by the client")]
     Closed,
     /// What it sent is no request.
-    #[error("{0}")]
+    #[error(transparent)]
     Bad(#[from] BadRequest),
     /// The system says.
     #[error("{0}")]
@@ -133,10 +133,10 @@ pub enum Frame {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
     /// What came is none.
-    #[error("{0}")]
+    #[error(transparent)]
     Bad(#[from] BadFrame),
     /// The system says.
-    #[error("{0}")]
+    #[error(transparent)]
     System(#[from] Errno),
 }
 

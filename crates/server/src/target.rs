@@ -18,6 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// operation only: here an operation weighs as much as 16 KiB.
 const NOMINAL_BANDWIDTH: u64 = 8 << 30;
 const NOMINAL_PER_OP: Nanos = Nanos(1_907);
+/// The least that a request is charged, whatever it says of itself: taking it in, deciding, and answering take that long.
+const COST_MIN: Nanos = NOMINAL_PER_OP;
 
 /// A request that waits for its turn, or is served.
 #[derive(Debug)]
@@ -36,6 +38,8 @@ pub struct Pending {
     pub arrived: Nanos,
     /// What it is charged.
     pub cost: Nanos,
+    /// The part of it that settles what earlier requests turned out to cost: see [`crate::debts`].
+    pub owed: Nanos,
 }
 
 /// A request whose turn has come.
@@ -146,8 +150,8 @@ impl Target {
         let nominal = Rate::new(NOMINAL_BANDWIDTH).expect("constant");
         let cost = CostModel {
             per_op: per_op.unwrap_or(if is_capped { Nanos::ZERO } else { NOMINAL_PER_OP }),
-            // A cap on operations alone lets bytes pass at a rate that nothing reaches.
-            bandwidth: bandwidth.unwrap_or(if is_capped { Rate::new(u64::MAX).expect("constant") } else { nominal }),
+            // A cap on operations alone lets bytes pass as fast as they do without one, but not for free.
+            bandwidth: bandwidth.unwrap_or(nominal),
         };
         let tuning = Tuning { parallel, bandwidth: bandwidth.unwrap_or(nominal), ..Tuning::default() };
         let queue = Queue {
@@ -163,14 +167,26 @@ impl Target {
         Self { id, dir, cost, is_capped, bandwidth, tuning, waiting: AtomicUsize::new(0), queue: Mutex::new(queue) }
     }
 
+    /// Whether it is the metadata service.
+    pub fn is_metadata(&self) -> bool {
+        self.id.is_none()
+    }
+
     /// Whether it emulates a device.
     pub fn is_capped(&self) -> bool {
         self.is_capped
     }
 
-    /// What an operation that moves `bytes` is charged. A later part of a transfer is charged its bytes only.
-    pub fn cost(&self, bytes: Bytes, is_continued: bool) -> Nanos {
-        if is_continued { self.cost.bandwidth.time_for(bytes).max(Nanos(1)) } else { self.cost.cost(bytes) }
+    /// What a request is charged that does `operations` and moves `bytes`; none are counted of a later part of a
+    /// transfer. At least [`COST_MIN`].
+    pub fn cost(&self, operations: u64, bytes: Bytes) -> Nanos {
+        let per_op = Nanos(self.cost.per_op.0.saturating_mul(operations));
+        (per_op + self.time_for(bytes)).max(COST_MIN)
+    }
+
+    /// What `bytes` are charged.
+    pub fn time_for(&self, bytes: Bytes) -> Nanos {
+        self.cost.bandwidth.time_for(bytes)
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue> {
@@ -232,7 +248,8 @@ impl Target {
                 let finish_at = queue.device.as_mut().map(|device| {
                     // A gap is this machine's late wake-up if something was waiting, and the policy's if it held.
                     let was_waiting = !is_held && (others_wait || pending.arrived <= device.free_at());
-                    device.start(now, request.cost, was_waiting)
+                    // What is settled here did not wait for this device.
+                    device.start(now, request.cost.since(pending.owed), was_waiting)
                 });
                 Turn::Serve(Box::new(Work { pending, id: request.id, finish_at }))
             }
@@ -283,7 +300,9 @@ impl Target {
             .collect();
         for (key, job) in gone {
             if queue.arbiter.cancel(now, RequestId(key as u64), job) {
-                queue.pending.remove(key);
+                // Whoever hangs up before it is served still owes what it would have settled.
+                let pending = queue.pending.remove(key);
+                pending.connection.job.debts.put_back(self.is_metadata(), pending.owed);
                 self.waiting.fetch_sub(1, Ordering::Release);
             }
         }

@@ -55,7 +55,7 @@ fn as_user<T: Send>(uid: u32, body: impl FnOnce() -> T + Send) -> T {
 
 fn identity(client: u64, job: &str) -> Identity {
     let claims = Claims { job: Some(job.to_owned()), ..Claims::default() };
-    Identity { client, claims, key_file: None }
+    Identity { client, claims, ..Identity::default() }
 }
 
 fn status(address: &Address) -> Status {

@@ -27,7 +27,7 @@ fn soon() -> Deadline {
 }
 
 fn identity(running: &Running) -> Identity {
-    Identity { client: 7, claims: Claims::default(), key_file: Some(running.key_file.clone()) }
+    Identity { client: 7, key_file: Some(running.key_file.clone()), ..Identity::default() }
 }
 
 /// Waits for `condition`, which must come true without further ado.

@@ -287,7 +287,7 @@ fn a_target_is_charged_for_its_own_data_only() {
         .unwrap();
     let [first, second] = [file.layout.targets[0].0, file.layout.targets[1].0];
     let other = (0..3).find(|target| ![first, second].contains(target)).unwrap();
-    let identity = Identity { client: 7, claims: isonomia_client::Claims::default(), key_file: None };
+    let identity = Identity { client: 7, ..Identity::default() };
     let mut channel = Channel::open(&running.addresses[0], &identity, Deadline::after(Nanos::from_secs(20))).unwrap();
     let mut ask = |op, offset, len, target, flags| {
         let header =

@@ -82,16 +82,16 @@ pub enum StoreError {
     #[error("value too long")]
     TooBig,
     /// The host file system under a target failed.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {}", path.display(), .r#source)]
     Io {
         /// The file that was used.
         path: PathBuf,
-        /// What the host said.
-        source: io::Error,
+        /// What the host said. Spelled so that `source()` does not say again what the message says.
+        r#source: io::Error,
     },
     /// The metadata database failed.
     #[error("metadata: {0}")]
-    Meta(#[from] fjall::Error),
+    Meta(fjall::Error),
     /// Bytes of a file are lost, or not those that were written.
     #[error("inode {ino} is damaged at {offset}: {} ({what})", path.display())]
     Corrupt {
@@ -219,21 +219,28 @@ pub enum OpenError {
         what: String,
     },
     /// The host refused a file operation.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: {}", path.display(), .r#source)]
     Io {
         /// The file.
         path: PathBuf,
-        /// What the host said.
-        source: io::Error,
+        /// What the host said. Spelled so that `source()` does not say again what the message says.
+        r#source: io::Error,
     },
     /// The metadata database of the server cannot be opened or read.
-    #[error("metadata of server {server}: {source}")]
+    #[error("metadata of server {server}: {}", .r#source)]
     Recovery {
         /// The server.
         server: ServerId,
-        /// What failed.
-        source: StoreError,
+        /// What failed; spelled as above.
+        r#source: StoreError,
     },
+}
+
+/// By hand: what is derived would give as the source what the message says already.
+impl From<fjall::Error> for StoreError {
+    fn from(error: fjall::Error) -> Self {
+        Self::Meta(error)
+    }
 }
 
 impl OpenError {

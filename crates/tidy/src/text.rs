@@ -56,6 +56,11 @@ pub fn check(path: &str, text: &str) -> Vec<Finding> {
     if path.ends_with(".rs") && path.contains("/src/") && !text.starts_with("//!") {
         report(1, "a module opens with what it is (`//!`)".to_owned());
     }
+    if path.ends_with(".rs") {
+        for line in doubled_causes(text) {
+            report(line, "this message says what the error's source says: leave one of the two out".to_owned());
+        }
+    }
     for (index, line) in text.lines().enumerate() {
         for word in NOTES.iter().filter(|word| line.contains(**word)) {
             report(index + 1, format!("`{word}`: do it, or leave it to the tracker"));
@@ -70,6 +75,33 @@ pub fn check(path: &str, text: &str) -> Vec<Finding> {
         }
     }
     findings
+}
+
+/// Lines of messages of errors that say what the error's source says as well: whoever prints both says it twice.
+fn doubled_causes(text: &str) -> Vec<usize> {
+    let mut found = Vec::new();
+    let mut message: Option<(usize, String)> = None;
+    for (index, line) in text.lines().enumerate() {
+        let line = line.trim();
+        if line.starts_with("#[error(") {
+            message = Some((index + 1, String::new()));
+        }
+        let Some((begin, so_far)) = &mut message else { continue };
+        if so_far.ends_with(")]") {
+            // The variant itself, if it has one field without a name.
+            if line.contains("#[from]") || line.contains("#[source]") {
+                found.extend(so_far.contains("{0").then_some(*begin));
+            }
+            message = None;
+            continue;
+        }
+        so_far.push_str(line);
+        if so_far.ends_with(")]") && so_far.contains(concat!("{", "source")) {
+            found.push(*begin);
+            message = None;
+        }
+    }
+    found
 }
 
 /// The part of a path's last two names that says nothing, if there is one.
@@ -95,6 +127,28 @@ mod tests {
 
     fn lines(path: &str, text: &str) -> Vec<usize> {
         check(path, text).into_iter().map(|finding| finding.line).collect()
+    }
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let enum_of = |body: &str| format!("//! X.\n#[derive(thiserror::Error)]\nenum E {{\n{body}\n}}\n");
+        let bad = [
+            ("#[error(\"{0}\")]\nA(#[from] B),", 4),
+            ("#[error(\"a\")]\nZ,\n#[error(\n\"so long: {0}\"\n)]\nA(#[source] B),", 6),
+            (concat!("#[error(\"a: {", "source}\")]\nA {\nsource: B,\n},"), 4),
+        ];
+        for (body, line) in bad {
+            assert_eq!(doubled_causes(&enum_of(body)), [line], "{body}");
+        }
+        let good = [
+            "#[error(transparent)]\nA(#[from] B),",
+            "#[error(\"{0}\")]\nA(B),",
+            "#[error(\"a: {error}\")]\nA {\nerror: B,\n},",
+            "#[error(\"malformed\")]\nA(#[from] B),",
+        ];
+        for body in good {
+            assert!(doubled_causes(&enum_of(body)).is_empty(), "{body}");
+        }
     }
 
     #[test]

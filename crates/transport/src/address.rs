@@ -26,15 +26,18 @@ pub struct BadAddress {
 }
 
 impl Address {
-    /// The address used when nothing else is said: a socket in the user's runtime directory, or in `/tmp` with
-    /// the user's number in its name.
+    /// The address used when nothing else is said: a socket in a directory that only `uid` can write to. Of root that is
+    /// `/run/isonomia`; of others `isonomia` in `runtime_dir`, which is what `XDG_RUNTIME_DIR` says, else in
+    /// `/run/user/UID` if there is one, else `/tmp/isonomia-UID`, which the server makes and checks.
     pub fn default_for(uid: u32, runtime_dir: Option<&str>) -> Self {
-        match runtime_dir {
-            Some(dir) if dir.starts_with('/') && dir.len() + 14 < UNIX_PATH_LEN_MAX => {
-                Self::Unix(format!("{dir}/isonomia.sock"))
-            }
-            _ => Self::Unix(format!("/tmp/isonomia-{uid}.sock")),
-        }
+        let system = || Some(format!("/run/user/{uid}")).filter(|dir| rustix::fs::stat(dir.as_str()).is_ok());
+        let fits = |dir: &&str| dir.starts_with('/') && dir.len() + "/isonomia/socket".len() <= UNIX_PATH_LEN_MAX;
+        let dir = match runtime_dir.filter(fits).map(str::to_owned).or_else(system) {
+            _ if uid == 0 => "/run/isonomia".to_owned(),
+            Some(dir) => format!("{dir}/isonomia"),
+            None => format!("/tmp/isonomia-{uid}"),
+        };
+        Self::Unix(format!("{dir}/socket"))
     }
 }
 
@@ -101,8 +104,15 @@ mod tests {
     }
 
     #[test]
-    fn the_default_prefers_the_runtime_directory() {
-        assert_eq!(Address::default_for(7, Some("/run/user/7")).to_string(), "unix:/run/user/7/isonomia.sock");
-        assert_eq!(Address::default_for(7, None).to_string(), "unix:/tmp/isonomia-7.sock");
+    fn the_default_is_in_a_directory_of_the_users_own() {
+        // No system has a user of this number.
+        const NOBODY: u32 = 4_294_000_007;
+        let of = |uid, runtime_dir| Address::default_for(uid, runtime_dir).to_string();
+        assert_eq!(of(NOBODY, Some("/run/user/7")), "unix:/run/user/7/isonomia/socket");
+        let long = "/x".repeat(60);
+        for none in [None, Some(""), Some("here"), Some(long.as_str())] {
+            assert_eq!(of(NOBODY, none), format!("unix:/tmp/isonomia-{NOBODY}/socket"));
+        }
+        assert_eq!(of(0, Some("/run/user/0")), "unix:/run/isonomia/socket");
     }
 }

@@ -13,21 +13,21 @@ use rustix::fd::AsFd;
 #[non_exhaustive]
 pub enum ControlError {
     /// No session.
-    #[error("cannot reach a server at {address}: {source}")]
+    #[error("cannot reach a server at {address}: {error}")]
     Connect {
         /// The server's address.
         address: String,
         /// Why.
-        source: HandshakeError,
+        error: HandshakeError,
     },
     /// The session broke.
-    #[error("{0}")]
+    #[error(transparent)]
     Socket(#[from] SocketError),
     /// Frames of an answer come in an order that makes no sense.
     #[error("the frames of the answer are out of order")]
     OutOfOrder,
     /// The answer is not the JSON that is expected.
-    #[error("malformed answer: {0}")]
+    #[error("malformed answer")]
     Json(#[from] serde_json::Error),
 }
 
@@ -41,9 +41,13 @@ pub struct ControlConnection {
 impl ControlConnection {
     /// Connects; every later question may take `timeout` as well.
     pub fn connect(address: &Address, key_file: Option<&str>, timeout: Nanos) -> Result<Self, ControlError> {
-        let identity = Identity { key_file: key_file.map(str::to_owned), ..Identity::default() };
-        let session = handshake::open_stream(address, Role::Control, &identity, Deadline::after(timeout))
-            .map_err(|source| ControlError::Connect { address: address.to_string(), source })?;
+        Self::open(address, &Identity { key_file: key_file.map(str::to_owned), ..Identity::default() }, timeout)
+    }
+
+    /// As [`Self::connect`], also to a server of [`Identity::server_user`].
+    pub fn open(address: &Address, identity: &Identity, timeout: Nanos) -> Result<Self, ControlError> {
+        let session = handshake::open_stream(address, Role::Control, identity, Deadline::after(timeout))
+            .map_err(|error| ControlError::Connect { address: address.to_string(), error })?;
         Ok(Self { session, timeout })
     }
 

@@ -3,6 +3,7 @@
 use crate::address::Address;
 use crate::descriptor::Parked;
 use crate::key::{Key, KeyError, Prover, fresh_nonce};
+use crate::owner::{self, Refusal, Stranger};
 use crate::region::ClientRegion;
 use crate::socket::{self, Deadline, SocketError};
 use isonomia_proto::PROTOCOL_VERSION;
@@ -15,13 +16,16 @@ use rustix::process::{getegid, geteuid, getpid};
 #[non_exhaustive]
 pub enum HandshakeError {
     /// The connection failed; trying again may help.
-    #[error("{0}")]
+    #[error(transparent)]
     Socket(#[from] SocketError),
+    /// It is a server of somebody's whom this client does not trust.
+    #[error(transparent)]
+    Stranger(#[from] Stranger),
     /// The server said no.
     #[error("{0}")]
     Refused(String),
     /// The key file cannot be used.
-    #[error("{0}")]
+    #[error(transparent)]
     Key(#[from] KeyError),
     /// TCP needs a key, and none was named.
     #[error("a server on TCP asks for a key, and no key file is set")]
@@ -40,6 +44,8 @@ pub struct Identity {
     pub claims: Claims,
     /// Needed on TCP.
     pub key_file: Option<String>,
+    /// Who may run the server on a Unix socket, besides this user and root.
+    pub server_user: Option<u32>,
 }
 
 /// An open session.
@@ -58,7 +64,7 @@ pub fn open_shared(
     deadline: Deadline,
 ) -> Result<(Session, ClientRegion), HandshakeError> {
     let (region, memory) = ClientRegion::create().map_err(SocketError::System)?;
-    let socket = socket::connect(address, deadline)?;
+    let socket = connect(address, identity, deadline)?;
     let hello = setup::encode(&hello(Role::SharedMemory, identity));
     socket::send_with_descriptor(socket.as_fd(), &hello, memory.as_fd(), deadline)?;
     let welcome = receive_answer(&socket, deadline)?;
@@ -72,7 +78,7 @@ pub fn open_stream(
     identity: &Identity,
     deadline: Deadline,
 ) -> Result<Session, HandshakeError> {
-    let socket = socket::connect(address, deadline)?;
+    let socket = connect(address, identity, deadline)?;
     let mut hello = hello(role, identity);
     let key = match address {
         Address::Unix(_) => None,
@@ -95,6 +101,18 @@ pub fn open_stream(
         }
         _ => Ok(Session { socket, welcome }),
     }
+}
+
+/// Connects, and makes sure that it is a server to talk to: until then nothing is sent.
+fn connect(address: &Address, identity: &Identity, deadline: Deadline) -> Result<Parked, HandshakeError> {
+    let socket = socket::connect(address, deadline)?;
+    if matches!(address, Address::Unix(_)) {
+        owner::check(socket.as_fd(), identity.server_user).map_err(|refusal| match refusal {
+            Refusal::System(errno) => SocketError::System(errno).into(),
+            Refusal::Stranger(stranger) => HandshakeError::Stranger(stranger),
+        })?;
+    }
+    Ok(socket)
 }
 
 fn hello(role: Role, identity: &Identity) -> Hello {

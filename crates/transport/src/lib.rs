@@ -5,8 +5,9 @@
 //! * [`channel`]: the client's end of shared memory. [`stream`]: the client's end of TCP.
 //! * [`socket`]: connecting, set-up frames, descriptors in ancillary data, all with deadlines.
 //! * [`handshake`]: the client's part of opening a session. [`key`]: the proof of a shared key.
+//! * [`owner`]: who runs the server at the other end.
 //! * [`descriptor`]: keeping the library's descriptors out of the program's way.
-//! * [`control`]: an operator's connection.
+//! * [`control`]: an operator's connection. [`control_group`]: the job that the kernel says a process belongs to.
 //!
 //! The client's ends run inside other people's programs: system calls are direct, no thread is started, every
 //! wait has a deadline. The server's loop is in the server.
@@ -14,9 +15,11 @@
 pub mod address;
 pub mod channel;
 pub mod control;
+pub mod control_group;
 pub mod descriptor;
 pub mod handshake;
 pub mod key;
+pub mod owner;
 pub mod region;
 pub mod shared_bytes;
 pub mod socket;

@@ -23,7 +23,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum SocketError {
     /// The system refused.
-    #[error("{0}")]
+    #[error(transparent)]
     System(#[from] Errno),
     /// The peer is gone.
     #[error("connection closed by the peer")]
@@ -32,7 +32,7 @@ pub enum SocketError {
     #[error("no answer in time")]
     TimedOut,
     /// The peer sent what is no frame.
-    #[error("{0}")]
+    #[error(transparent)]
     Frame(#[from] BadFrame),
     /// The host's name means nothing.
     #[error("cannot resolve {0}")]

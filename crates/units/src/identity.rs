@@ -46,6 +46,11 @@ pub struct JobInfo {
     pub nodes: u32,
     /// Priority, at least 1; larger is more.
     pub priority: u32,
+    /// `None`: all of this is believed. Otherwise user and group are, and that the job is the one of this name or a part
+    /// of it, empty if no job is proven; name, nodes, and priority are only claimed. What is claimed divides what is
+    /// proven and never adds to it: all jobs within one proof count together as one job of one node and priority 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<Arc<str>>,
 }
 
 impl Ino {
@@ -65,9 +70,19 @@ impl Ino {
 }
 
 impl JobInfo {
-    /// A job of one node and priority 1.
+    /// A job of one node and priority 1, all of it believed.
     pub fn new(name: &str, user: &str, group: &str) -> Self {
-        Self { name: name.into(), user: user.into(), group: group.into(), nodes: 1, priority: 1 }
+        Self { name: name.into(), user: user.into(), group: group.into(), nodes: 1, priority: 1, within: None }
+    }
+
+    /// The same job, claimed within the proven job `within`, or within none if that is empty.
+    pub fn claimed_within(self, within: &str) -> Self {
+        Self { within: Some(within.into()), ..self }
+    }
+
+    /// The name that is believed; empty if no job is proven.
+    pub fn proven_name(&self) -> &Arc<str> {
+        self.within.as_ref().unwrap_or(&self.name)
     }
 }
 

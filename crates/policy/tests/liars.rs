@@ -1,0 +1,227 @@
+//! What somebody gains who invents jobs, sizes, and priorities: nothing that others lose.
+//!
+//! The bound: whatever a user claims within one proof, every job of others is due exactly what it would be due if the
+//! user had one believed job of one node and priority 1 there instead. So a liar gains at most what his share in that
+//! case is, and he can have it without a lie.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use isonomia_policy::{Draw, Entity, Next, PolicySpec, Request, RequestId, Tuning, build, shares};
+use isonomia_units::{JobId, JobInfo, Nanos};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+const POLICIES: [&str; 11] = [
+    "job-fair",
+    "size-fair",
+    "priority-fair",
+    "job-fair{urgent=10}",
+    "size-fair{urgent=10,7=3}",
+    "group-then-size-fair",
+    "group{g1=3}-then-priority-fair",
+    "user-then-size-fair",
+    "user-then-job-fair{urgent=10}",
+    "group-then-user-then-size-fair",
+    "user-then-group-then-priority-fair",
+];
+
+prop_compose! {
+    /// Any job of a few users; believed, or claimed within one of two proven jobs or none.
+    fn jobs()(
+        all in proptest::collection::vec((0u8..3, 0u8..2, 1u32..2_000, 1u32..2_000, 0u8..6, any::<bool>()), 1..14)
+    ) -> BTreeMap<JobId, JobInfo> {
+        let job = |(at, (user, group, nodes, priority, proof, urgent)): (usize, (u8, u8, u32, u32, u8, bool))| {
+            let name = if urgent { "urgent".to_owned() } else { format!("j{at}") };
+            let info = JobInfo { nodes, priority, ..JobInfo::new(&name, &format!("u{user}"), &format!("g{group}")) };
+            let info = match proof {
+                0..3 => info.claimed_within(""),
+                3 => info.claimed_within("7"),
+                4 => info.claimed_within("8"),
+                _ => info,
+            };
+            (JobId(at as u32), info)
+        };
+        all.into_iter().enumerate().map(job).collect()
+    }
+}
+
+/// The same jobs if everything that is claimed within one proof were one believed job of one node; in each of his groups
+/// if groups have shares, for the kernel vouches for those.
+fn honest(spec: &PolicySpec, jobs: &BTreeMap<JobId, JobInfo>) -> BTreeMap<JobId, JobInfo> {
+    let has_groups = spec.levels().iter().any(|level| level.entity == Entity::Group);
+    let mut seen: BTreeSet<(Arc<str>, Arc<str>, Arc<str>)> = BTreeSet::new();
+    let mut all = BTreeMap::new();
+    for (id, info) in jobs {
+        match &info.within {
+            None => drop(all.insert(*id, info.clone())),
+            Some(within) => {
+                let group = if has_groups { info.group.clone() } else { "".into() };
+                if seen.insert((info.user.clone(), group, within.clone())) {
+                    all.insert(*id, JobInfo::new(within, &info.user, &info.group));
+                }
+            }
+        }
+    }
+    all
+}
+
+fn of_users(spec: &PolicySpec, jobs: &BTreeMap<JobId, JobInfo>) -> BTreeMap<Arc<str>, f64> {
+    let mut sums = BTreeMap::new();
+    for (job, share) in shares::due(spec, jobs) {
+        *sums.entry(jobs[&job].user.clone()).or_insert(0.0) += share;
+    }
+    sums
+}
+
+proptest! {
+    #[test]
+    fn users_are_due_what_they_would_be_if_nobody_had_claimed_anything(jobs in jobs()) {
+        for policy in POLICIES {
+            let spec: PolicySpec = policy.parse().unwrap();
+            let (claimed, honest) = (of_users(&spec, &jobs), of_users(&spec, &honest(&spec, &jobs)));
+            for (user, share) in &claimed {
+                // Inside groups below a user there is only himself.
+                prop_assert!((share - honest[user]).abs() < 1e-9, "{policy}: {user} {share} {honest:?} {jobs:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn arbiters_owe_what_the_specification_says(jobs in jobs()) {
+        for policy in POLICIES {
+            let spec: PolicySpec = policy.parse().unwrap();
+            for draw in [Draw::VirtualTime, Draw::Lottery] {
+                let mut arbiter = build(&spec, draw, 1, Tuning::default());
+                for (id, info) in &jobs {
+                    arbiter.set_job(Nanos::ZERO, *id, info);
+                    let request = Request { id: RequestId(u64::from(id.0)), job: *id, cost: Nanos(1_000) };
+                    arbiter.enqueue(Nanos::ZERO, request).unwrap();
+                }
+                let due = shares::due(&spec, &jobs);
+                for ((job, share), (other, expected)) in arbiter.shares(Nanos::ZERO).into_iter().zip(due) {
+                    prop_assert!(job == other && (share - expected).abs() < 1e-9, "{policy}: {share} {expected}");
+                }
+            }
+        }
+    }
+}
+
+/// Part of the service that the victim has over ten thousand requests of one cost, while everybody always has some queued.
+fn victims_part(policy: &str, liars: &[JobInfo]) -> f64 {
+    let mut arbiter = build(&policy.parse().unwrap(), Draw::VirtualTime, 1, Tuning::default());
+    let victim = JobInfo::new("v", "victim", "g").claimed_within("");
+    let all: Vec<&JobInfo> = [&victim].into_iter().chain(liars).collect();
+    let mut now = Nanos::ZERO;
+    for (id, info) in all.iter().enumerate() {
+        arbiter.set_job(now, JobId(id as u32), info);
+        for place in 0..2 {
+            let id = JobId(id as u32);
+            arbiter.enqueue(now, Request { id: RequestId(place), job: id, cost: Nanos(10_000) }).unwrap();
+        }
+    }
+    let mut victims = 0;
+    let mut served = 0;
+    while served < 10_000 {
+        match arbiter.next(now) {
+            Next::Dispatch(request) => {
+                served += 1;
+                victims += u32::from(request.job == JobId(0));
+                now = now + request.cost;
+                arbiter.enqueue(now, request).unwrap();
+                arbiter.complete(now, request.id, request.job);
+            }
+            Next::WaitUntil(at) => now = at,
+            Next::Idle => unreachable!("requests are queued"),
+        }
+    }
+    f64::from(victims) / f64::from(served)
+}
+
+#[test]
+fn a_hundred_invented_jobs_leave_the_victim_its_half() {
+    let liar = |n: u32, nodes| JobInfo { nodes, ..JobInfo::new(&format!("l{n}"), "liar", "g").claimed_within("") };
+    let many: Vec<JobInfo> = (0..100).map(|n| liar(n, 1)).collect();
+    let large = [liar(0, 1_000)];
+    for (policy, liars) in [
+        ("job-fair", &many[..]),
+        ("size-fair", &large[..]),
+        ("size-fair", &many[..]),
+        ("group-fair", &many[..]),
+        ("user-then-job-fair", &many[..]),
+        ("mclock", &many[..]),
+        ("mclock{job:*=weight:2}", &many[..]),
+        ("tbf{job:*=1GB/s,spare=proportional}", &many[..]),
+        ("coflow{guarantee=1,tree=job-fair}", &many[..]),
+    ] {
+        let part = victims_part(policy, liars);
+        assert!((part - 0.5).abs() < 0.01, "{policy}: {part}");
+    }
+}
+
+#[test]
+fn a_rule_for_a_job_is_for_the_job_that_is_proven() {
+    let claims = |within: &str| [JobInfo::new("urgent", "liar", "g").claimed_within(within)];
+    for policy in ["mclock{job:urgent=weight:3}", "job-fair{urgent=3}"] {
+        assert!((victims_part(policy, &claims("")) - 0.5).abs() < 0.01, "{policy}");
+        assert!((victims_part(policy, &claims("urgent")) - 0.25).abs() < 0.01, "{policy}: the scheduler says so");
+    }
+}
+
+/// Part of the service that a victim has who always has requests queued, against a liar each of whose requests is of a
+/// job that was never heard of before.
+fn victims_part_against_fresh_jobs(policy: &str, liar: &JobInfo) -> f64 {
+    let mut arbiter = build(&policy.parse().unwrap(), Draw::VirtualTime, 1, Tuning::default());
+    let victim = JobId(0);
+    let mut now = Nanos::ZERO;
+    arbiter.set_job(now, victim, &JobInfo::new("v", "victim", "g").claimed_within(""));
+    let request = |job, id| Request { id: RequestId(id), job, cost: Nanos::from_micros(100) };
+    (0..2).for_each(|id| arbiter.enqueue(now, request(victim, id)).unwrap());
+    let mut fresh = 1;
+    let mut bring = |arbiter: &mut dyn isonomia_policy::Arbiter, now| {
+        let job = JobId(fresh);
+        arbiter.set_job(now, job, &JobInfo { name: format!("l{fresh}").into(), ..liar.clone() });
+        arbiter.enqueue(now, request(job, u64::from(fresh) + 10)).unwrap();
+        fresh += 1;
+    };
+    (0..4).for_each(|_| bring(arbiter.as_mut(), now));
+    let mut victims = 0;
+    let mut served = 0;
+    while served < 5_000 {
+        match arbiter.next(now) {
+            Next::Dispatch(request) => {
+                served += 1;
+                now = now + request.cost;
+                if request.job == victim {
+                    victims += 1;
+                    arbiter.enqueue(now, request).unwrap();
+                } else {
+                    bring(arbiter.as_mut(), now);
+                }
+                arbiter.complete(now, request.id, request.job);
+            }
+            Next::WaitUntil(at) => now = at,
+            Next::Idle => unreachable!("requests are queued"),
+        }
+    }
+    f64::from(victims) / f64::from(served)
+}
+
+#[test]
+fn a_new_job_with_each_request_leaves_the_victim_its_half() {
+    let claimed = JobInfo::new("", "liar", "g").claimed_within("");
+    let believed = JobInfo::new("", "liar", "g");
+    for (policy, liar) in [
+        ("job-fair", &claimed),
+        ("size-fair", &claimed),
+        ("group-fair", &claimed),
+        ("user-then-size-fair", &claimed),
+        ("user-then-size-fair", &believed),
+        ("group-then-user-then-size-fair", &believed),
+        ("mclock", &claimed),
+        ("coflow{guarantee=1,tree=user-then-job-fair}", &believed),
+    ] {
+        let part = victims_part_against_fresh_jobs(policy, liar);
+        assert!((part - 0.5).abs() < 0.02, "{policy}: {part}");
+    }
+}

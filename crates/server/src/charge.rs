@@ -1,0 +1,50 @@
+//! What requests are charged.
+//!
+//! Whatever moves bytes is charged for them, in either direction, and nothing is for free: a request costs at least
+//! what serving it costs this server. Most of it is known when the request comes ([`ahead`]). The length of a reply, what
+//! an fsync finds to flush, and that somebody connected is owed, and charged with the next request ([`crate::debts`]).
+
+use crate::core::{Core, reads_or_writes};
+use crate::jobs::Job;
+use crate::target::{Pending, Target};
+use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
+use isonomia_units::{Bytes, Ino, Nanos};
+
+/// A reply of this length is part of the operation; what is longer is charged for its bytes.
+const REPLY_LEN_FREE: u32 = 512;
+/// What a connection is charged as: operations of the metadata service that take as long as its set-up.
+const CONNECT_OPERATIONS: u64 = 32;
+
+/// What a request is charged before it is served, and how much of that settles what the job owed. A read is charged what
+/// it asks for; a later part of a transfer, its bytes only.
+pub fn ahead(target: &Target, job: &Job, op: Op, header: &RequestHeader, is_continued: bool) -> (Nanos, Nanos) {
+    let bytes = if reads_or_writes(op) { header.len as usize } else { header.names_len() };
+    let operations = if is_continued { 0 } else { header.operations(op).max(1) };
+    let owed = job.debts.take(target.is_metadata());
+    (target.cost(operations, Bytes(bytes as u64)) + owed, owed)
+}
+
+impl Core {
+    /// The job owes what only now is known of a request.
+    pub fn settle(&self, pending: &Pending, reply: &ReplyHeader) {
+        let is_flush = pending.op == Op::Fsync && reply.errno == 0;
+        let is_long = !reads_or_writes(pending.op) && reply.payload_len > REPLY_LEN_FREE;
+        if !is_flush && !is_long {
+            return;
+        }
+        let Some(target) = self.target_of(pending.op, &pending.header) else { return };
+        let bytes =
+            if is_flush { self.unsynced.synced(Ino(pending.header.ino)) } else { Bytes(u64::from(reply.payload_len)) };
+        // A write to a capped target has taken the device's time.
+        if !(is_flush && target.is_capped()) {
+            pending.connection.job.owe(target.is_metadata(), target.time_for(bytes));
+        }
+    }
+
+    /// A job has one more connection, which is work that no request asks for.
+    pub fn charge_connection(&self, job: &Job) {
+        if let Some(metadata) = self.targets.first() {
+            job.owe(true, metadata.cost(CONNECT_OPERATIONS, Bytes(0)));
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Whether a directory can keep files at all: said before anything is tried there, in words and not as an errno.
+
+use rustix::fs::{FileType, statfs};
+use std::path::{Path, PathBuf};
+
+/// File systems of the kernel's own, by the numbers of statfs(2). What is in them are no files.
+const KERNELS_OWN: [(u64, &str); 12] = [
+    (0x9fa0, "proc"),
+    (0x6265_6572, "sysfs"),
+    (0x0027_e0eb, "cgroup"),
+    (0x6367_7270, "cgroup2"),
+    (0x6462_6720, "debugfs"),
+    (0x7472_6163, "tracefs"),
+    (0x7363_6673, "securityfs"),
+    (0x1cd1, "devpts"),
+    (0xcafe_4a11, "bpf"),
+    (0x6265_6570, "configfs"),
+    (0x6165_676c, "pstore"),
+    (0xf97c_ff8c, "selinuxfs"),
+];
+
+/// A place that cannot keep files.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BadPlace {
+    /// It is the kernel's.
+    #[error(
+        "files cannot be kept in {dir}: {kind} is a file system of the kernel's own (allowed: a directory on a disk or in \
+         memory)"
+    )]
+    Kernels {
+        /// What was asked for.
+        dir: PathBuf,
+        /// The file system.
+        kind: &'static str,
+    },
+    /// Something else than a directory has its name, or that of a directory above it.
+    #[error("files cannot be kept in {dir}: {file} is no directory")]
+    File {
+        /// What was asked for.
+        dir: PathBuf,
+        /// What is in the way.
+        file: PathBuf,
+    },
+}
+
+/// Looks at `dir`, or at what there is of the way to it.
+pub fn check(dir: &Path) -> Result<(), BadPlace> {
+    let there = dir.ancestors().find_map(|path| {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        Some((path, rustix::fs::stat(path).ok()?))
+    });
+    // Whoever may not even look will be told so when it is tried.
+    let Some((path, found)) = there else { return Ok(()) };
+    if FileType::from_raw_mode(found.st_mode) != FileType::Directory {
+        return Err(BadPlace::File { dir: dir.to_owned(), file: path.to_owned() });
+    }
+    let number = statfs(path).map_or(0, |found| found.f_type as u64 & 0xffff_ffff);
+    match KERNELS_OWN.iter().find(|(own, _)| *own == number) {
+        Some((_, kind)) => Err(BadPlace::Kernels { dir: dir.to_owned(), kind }),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_keeps_no_files_is_named() {
+        for dir in ["/proc", "/proc/self/fdinfo/x/y"] {
+            let error = check(Path::new(dir)).unwrap_err().to_string();
+            assert!(error.contains(dir) && error.contains("proc is a file system of the kernel's own"), "{error}");
+        }
+        let error = check(Path::new("/dev/null/x")).unwrap_err();
+        assert_eq!(error, BadPlace::File { dir: "/dev/null/x".into(), file: "/dev/null".into() });
+        for good in ["/", "/tmp/not/there/yet", "relative", ""] {
+            assert_eq!(check(Path::new(good)), Ok(()), "{good}");
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Whatever a client lets the server do is charged to its job.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod running;
+
+use isonomia_client::{Claims, Ino, XattrHow};
+use isonomia_proto::request::{Op, RequestHeader, flag};
+use isonomia_transport::channel::{Channel, Manner};
+use isonomia_transport::handshake::Identity;
+use isonomia_transport::socket::Deadline;
+use isonomia_units::Nanos;
+use running::{Running, create, start};
+
+const PATIENCE: Nanos = Nanos::from_secs(20);
+/// What an operation costs on a target that is not capped, and a byte: 8 GiB/s.
+const OPERATION_NS: u64 = 1_907;
+const MIB_NS: u64 = 122_070;
+
+/// Service that the job of `running`'s clients has received until now.
+fn charged_ns(running: &Running) -> u64 {
+    running.server().status().jobs.iter().map(|job| job.service_ns_total).sum()
+}
+
+fn channel(running: &Running, job: &str) -> Channel {
+    let claims = Claims { job: Some(job.to_owned()), ..Claims::default() };
+    let identity = Identity { client: 7, claims, ..Identity::default() };
+    Channel::open(&running.addresses[0], &identity, Deadline::after(PATIENCE)).unwrap()
+}
+
+#[test]
+fn a_thousand_crumbs_cost_a_thousand_operations() {
+    let running = start(|_| {});
+    let client = running.client(&running.addresses[0], "", 20);
+    let file = client.open(Ino::ROOT, b"crumbs", &create()).unwrap();
+    let mut channel = channel(&running, "test");
+    let before = charged_ns(&running);
+    for at in 0..1_000 {
+        let mut request = RequestHeader::with_capability(Op::Write, &file.capability);
+        (request.offset, request.len, request.flags) = (at, 1, flag::CONTINUED);
+        channel.stage()[0] = 1;
+        let slot = channel.send(&request).unwrap();
+        assert_eq!(channel.wait(slot, PATIENCE, Manner::default()).unwrap().value, 1);
+    }
+    let cost = charged_ns(&running) - before;
+    assert!(cost >= 1_000 * OPERATION_NS, "{cost} ns");
+}
+
+#[test]
+fn a_large_write_is_one_operation_still() {
+    let running = start(|_| {});
+    let client = running.client(&running.addresses[0], "", 20);
+    let file = client.open(Ino::ROOT, b"large", &create()).unwrap();
+    let before = charged_ns(&running);
+    assert_eq!(client.write_at(&file, 0, &vec![1; 1 << 20]).unwrap(), 1 << 20);
+    let cost = charged_ns(&running) - before;
+    assert!((MIB_NS..MIB_NS + 2 * OPERATION_NS).contains(&cost), "{cost} ns");
+}
+
+#[test]
+fn long_replies_and_long_arguments_cost_their_bytes() {
+    let running = start(|_| {});
+    let client = running.client(&running.addresses[0], "", 20);
+    let crowd = client.mkdir(Ino::ROOT, b"crowd", 0o755).unwrap().attr.ino;
+    for number in 0..400 {
+        let name = format!("crowd/{number:0>200}");
+        client.open(Ino::ROOT, name.as_bytes(), &create()).unwrap();
+    }
+    let value = vec![7; 60_000];
+    let before = charged_ns(&running);
+    client.set_xattr(Ino::ROOT, b"crowd", true, b"user.long", &value, XattrHow::default()).unwrap();
+    let set = charged_ns(&running) - before;
+    assert!(set >= (60_000 * MIB_NS) >> 20, "{set} ns");
+    let mut room = vec![0; 60_000];
+    client.get_xattr(Ino::ROOT, b"crowd", true, b"user.long", &mut room).unwrap();
+    let got = charged_ns(&running) - before - set;
+    assert!(got >= (60_000 * MIB_NS) >> 20, "{got} ns");
+    let before = charged_ns(&running);
+    let listed = client.read_dir(Ino(crowd), 0).unwrap();
+    let cost = charged_ns(&running) - before;
+    assert!(listed.len() >= 50, "{} names", listed.len());
+    assert!(cost >= (listed.len() as u64 * 200 * MIB_NS) >> 20, "{cost} ns for {} names", listed.len());
+}
+
+#[test]
+fn whoever_asks_for_a_flush_pays_for_what_there_is_to_flush() {
+    let running = start(|_| {});
+    let client = running.client(&running.addresses[0], "", 20);
+    let file = client.open(Ino::ROOT, b"file", &create()).unwrap();
+    client.write_at(&file, 0, &vec![1; 8 << 20]).unwrap();
+    let before = charged_ns(&running);
+    client.sync(&file, false).unwrap();
+    let first = charged_ns(&running) - before;
+    assert!(first >= 8 * MIB_NS, "{first} ns");
+    client.sync(&file, false).unwrap();
+    let second = charged_ns(&running) - before - first;
+    assert!(second <= 2 * OPERATION_NS, "{second} ns, and nothing was written meanwhile");
+}
+
+#[test]
+fn connections_are_charged_to_the_job_that_connects() {
+    let running = start(|_| {});
+    let connect = || drop(channel(&running, "restless"));
+    connect();
+    let before = charged_ns(&running);
+    (0..100).for_each(|_| connect());
+    let cost = charged_ns(&running) - before;
+    assert!(cost >= 100 * 32 * OPERATION_NS, "{cost} ns");
+}

@@ -5,6 +5,9 @@ PREFIX ?= /usr/local
 DESTDIR ?=
 # Seconds that `make fuzz` spends on each target.
 FUZZ_SECONDS ?= 30
+# Power cuts that `make powercut` makes, and the first seed of their runs.
+POWERCUT_POINTS ?= 5000
+POWERCUT_SEED ?= 1000
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 CARGO := scripts/cargo
 
@@ -43,6 +46,11 @@ bench: build ## Measure speed, with tmpfs beside it, and fairness; results in ou
 .PHONY: fuzz
 fuzz: setup ## Fuzz every decoder for FUZZ_SECONDS each (needs a C++ compiler)
 	@fuzz/run $(FUZZ_SECONDS)
+
+.PHONY: powercut
+powercut: setup ## Cut the power of a store POWERCUT_POINTS times (needs root)
+	ISONOMIA_POWERCUT_POINTS=$(POWERCUT_POINTS) ISONOMIA_POWERCUT_SEED=$(POWERCUT_SEED) \
+		$(CARGO) test --locked -p isonomia-store --test powercut soak -- --nocapture
 
 .PHONY: install
 install: build ## Install below PREFIX (default /usr/local)

@@ -172,7 +172,7 @@ fn a_server_without_descriptors_goes_on_and_is_quiet() {
     assert!(log().lines().count() <= 12, "{} lines", log().lines().count());
     drop(crowd);
     let text = server.ask(&["status"]);
-    assert!(text.contains("policy job-fair"), "{text}");
+    assert!(text.contains("policy user-then-size-fair"), "{text}");
 }
 
 #[test]

@@ -127,7 +127,7 @@ fn victims_part(policy: &str, liars: &[JobInfo]) -> f64 {
             Next::Dispatch(request) => {
                 served += 1;
                 victims += u32::from(request.job == JobId(0));
-                now = now + request.cost;
+                now += request.cost;
                 arbiter.enqueue(now, request).unwrap();
                 arbiter.complete(now, request.id, request.job);
             }
@@ -191,7 +191,7 @@ fn victims_part_against_fresh_jobs(policy: &str, liar: &JobInfo) -> f64 {
         match arbiter.next(now) {
             Next::Dispatch(request) => {
                 served += 1;
-                now = now + request.cost;
+                now += request.cost;
                 if request.job == victim {
                     victims += 1;
                     arbiter.enqueue(now, request).unwrap();

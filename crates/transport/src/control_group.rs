@@ -57,7 +57,7 @@ impl Process {
     /// The job of user `uid` that it is in, if its control group proves one.
     pub fn job(&self, uid: u32) -> Option<String> {
         let groups = self.groups().ok()?;
-        let lines = || groups.lines().filter_map(|line| Line::read(line));
+        let lines = || groups.lines().filter_map(Line::read);
         let find = |is_scheduled: bool| {
             lines().find_map(|line| {
                 let found = job_of_path(line.path, uid).filter(|found| found.is_scheduled == is_scheduled)?;

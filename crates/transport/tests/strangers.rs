@@ -51,13 +51,13 @@ fn nothing_is_sent_to_a_stranger() {
     assert_eq!(open_shared(&address, &identity, soon()).unwrap_err(), refused);
     assert_eq!(open_stream(&address, Role::Control, &identity, soon()).unwrap_err(), refused);
     for _ in 0..2 {
-        let heard = recv(&accept(&socket).unwrap(), &mut [0; 64], RecvFlags::empty()).unwrap();
+        let heard = recv(accept(&socket).unwrap(), &mut [0; 64], RecvFlags::empty()).unwrap();
         assert_eq!(heard.0, 0, "the connection was closed without a word");
     }
     // Whom the client was told of is none; there is just nobody who answers.
     let trusting = Identity { server_user: Some(MALLORY), ..Identity::default() };
     let short = Deadline::after(Nanos::from_millis(50));
     assert!(matches!(open_shared(&address, &trusting, short), Err(HandshakeError::Socket(_))));
-    let heard = recv(&accept(&socket).unwrap(), &mut [0; 64], RecvFlags::empty()).unwrap();
+    let heard = recv(accept(&socket).unwrap(), &mut [0; 64], RecvFlags::empty()).unwrap();
     assert!(heard.0 > 0);
 }

@@ -34,7 +34,8 @@
 //!    that S does not refer to at all are removed by recovery.
 //! 2. *Objects go after the batch that frees them is synced* (`removal`). The batch that takes the last name away, or
 //!    gives the file other objects, is in S, or the objects are all there. Entries in `orphans` go after the objects; a
-//!    batch that is lost brings back the entry, and removing what is gone does nothing.
+//!    batch that is lost brings back the entry, and removing what is gone does nothing. Where the host loses a removal
+//!    and the batch is in S, the object is nobody's, and recovery removes it.
 //! 3. *Objects are cut after the batch with the new size is synced, with a mark that says so* (`resize`). If the batch is
 //!    not in S, nothing was cut. If the mark is in S, recovery cuts all of them once more; nothing that counts is beyond
 //!    the size, for the mark is replaced before the next write, and in S if that write was synced. If the batch is in S
@@ -43,7 +44,8 @@
 //! 4. *The size in a record is never above what the file had been brought to.* Growing changes objects first and the
 //!    record later, shrinking the record first. So for a marked file the larger of record and objects is a size that the
 //!    file had, not below the one that was synced; and for one without a mark the record is right, and what objects have
-//!    beyond it was not synced and is cut before it could be seen (`resize`).
+//!    beyond it was not synced and is cut before it could be seen (`resize`). It can be above what reached the objects of
+//!    bytes that were not synced: they read as zeros then.
 //!
 //! `fsync` syncs the objects, the directories of those that are new, writes the record, and syncs the journal: so S has
 //! the record that names the objects with these bytes, and, as batches are lost from the end only, everything that was
@@ -53,9 +55,9 @@
 //!
 //! # Where what is
 //! `walk` goes from paths to inodes; `namespace`, `rename`, `open`, `attr`, and `xattr` change metadata through `edit`,
-//! one atomic change of database and memory; `data` moves bytes through `object`, `sparse` knows of holes, `resize` cuts and extends, `removal`
-//! removes; `database` documents the bytes on disk, `premises` the directories around them, `recovery` what happens after
-//! an unclean stop.
+//! one atomic change of database and memory; `data` moves bytes through `object`, `sparse` knows of holes, `resize` cuts
+//! and extends, `removal` removes; `database` documents the bytes on disk, `engine` and `journal` deal with the database
+//! itself, `premises` and `witness` with the directories around it, `recovery` with what an unclean stop leaves.
 
 mod attr;
 mod blocks;

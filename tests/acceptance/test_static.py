@@ -88,6 +88,13 @@ class Static(SharedServerCase):
     def test_threads_on_one_file(self):
         self.assertEqual(self.same(self.link(PROGRAMS / "threads.c", "-pthread"), trees=False), "good\n")
 
+    def test_allocations_by_an_allocator_of_its_own_too(self):
+        self.same(self.link(CASES / "allocations.c", "-pthread"), trees=False)
+        self.assertEqual(self.same(self.link(CASES / "stacks.c", "-pthread"), prepare="rm ./*", trees=False), "done\n")
+        if Path("/usr/lib/x86_64-linux-gnu/libjemalloc.a").exists():
+            jemalloc = self.link(CASES / "allocations.c", "-pthread", "-Wl,--push-state,--whole-archive", "-ljemalloc", "-Wl,--pop-state", "-lstdc++", "-lm")
+            self.same(jemalloc, prepare="rm -r ./*", trees=False)
+
     def test_forks_and_exec_of_itself(self):
         self.assertEqual(self.same(self.link(PROGRAMS / "forks.c")), "good\n")
 

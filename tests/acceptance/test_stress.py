@@ -32,6 +32,7 @@ copy_file_range = 0
 sendfile = 0
 posix_fadvise = 2
 posix_fallocate = 2
+punch_hole = 4
 """
 # What of stress-ng's class of file systems is not about files in a directory, but about kernel services of other names.
 NOT_ABOUT_FILES = {"bind-mount", "binderfs", "dup", "eventfd", "ioprio", "procfs"}

@@ -345,6 +345,9 @@ calls! {
         posix_spawn_file_actions_addfchdir_np(
             actions: spawn::Actions, fd: c_int
         ) -> c_int = spawn::posix_spawn_file_actions_addfchdir_np;
+        posix_spawn_file_actions_addclosefrom_np(
+            actions: spawn::Actions, first: c_int
+        ) -> c_int = spawn::posix_spawn_file_actions_addclosefrom_np;
         posix_spawn_file_actions_destroy(actions: spawn::Actions) -> c_int = spawn::posix_spawn_file_actions_destroy;
         posix_spawn(
             pid: *mut pid_t, path: CPath, actions: *const c_void, attributes: *const c_void, arguments: exec::List,
@@ -483,7 +486,7 @@ calls! {
     }
     passed "Actions on descriptors, which placeholders are" {
         posix_spawn_file_actions_init posix_spawn_file_actions_addclose posix_spawn_file_actions_adddup2
-        posix_spawn_file_actions_addclosefrom_np posix_spawn_file_actions_addtcsetpgrp_np
+        posix_spawn_file_actions_addtcsetpgrp_np
     }
     passed "A library under the prefix is not found" {
         dlmopen

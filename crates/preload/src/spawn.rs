@@ -27,6 +27,7 @@ pub type Actions = *mut c_void;
 
 unsafe extern "C" {
     fn posix_spawn_file_actions_adddup2(actions: Actions, from: c_int, to: c_int) -> c_int;
+    fn posix_spawn_file_actions_addclose(actions: Actions, fd: c_int) -> c_int;
 }
 
 /// Descriptors by the actions that they are for.
@@ -143,6 +144,26 @@ pub fn posix_spawn_file_actions_addfchdir_np(actions: Actions, fd: c_int) -> c_i
     let Some(held) = table::find(fd) else { return real::posix_spawn_file_actions_addfchdir_np(actions, fd) };
     let directory = client().and_then(|client| cwd::enterable(client, held.capability()?, b""));
     add_directory(actions, directory, |nowhere| posix_spawn_file_actions_addchdir_np(actions, nowhere))
+}
+
+/// Closes around what tells the child of its working directory. The C library closes in the child, one after the other and
+/// whether they are open or not, what is named, so numbers up to that descriptor are.
+pub fn posix_spawn_file_actions_addclosefrom_np(actions: Actions, first: c_int) -> c_int {
+    let of_actions = |(of, fd): &(usize, c_int)| (*of == actions as usize).then_some(*fd);
+    let mut kept: Vec<c_int> = KEPT.lock().iter().filter_map(of_actions).chain(cwd::descriptor()).collect();
+    kept.sort_unstable();
+    let mut next = first;
+    for fd in kept.into_iter().filter(|fd| *fd >= first) {
+        for closed in next..fd {
+            // SAFETY: the caller vouches for actions that were initialised.
+            let added = unsafe { posix_spawn_file_actions_addclose(actions, closed) };
+            if added != 0 {
+                return added;
+            }
+        }
+        next = fd + 1;
+    }
+    real::posix_spawn_file_actions_addclosefrom_np(actions, next)
 }
 
 pub fn posix_spawn_file_actions_destroy(actions: Actions) -> c_int {

@@ -194,7 +194,12 @@ fn allocators_of_programs_own() {
     compare("allocators.sh", &["cc"]);
 }
 
-/// Handlers of other libraries run between the client's.
+#[test]
+fn spawned_children_keep_their_directory_when_all_is_closed() {
+    compare("spawn.sh", &["cc"]);
+}
+
+/// Handlers of other libraries must not run between the client's.
 #[test]
 fn libraries_use_files_while_programs_fork() {
     compare("atfork.sh", &["cc"]);

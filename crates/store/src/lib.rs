@@ -5,6 +5,8 @@
 //! * A change of the namespace that returned survives a kill of the server; what was followed by [`Store::fsync`]
 //!   also survives a power failure. After a kill, sizes and modification times of files that were being written
 //!   are taken from their objects. Why this holds is [argued below](#why-what-was-synced-is-there).
+//! * A read gives the bytes that were written, or [`StoreError::Corrupt`]: blocks have checksums (`blocks`), and why these
+//!   are right after any stop is argued in `settle`.
 //! * An unlinked file lives on until [`Store::release`] has given back its last reference, or until the store is
 //!   opened again.
 //! * Memory is bounded ([`Bounds`]), except for what is in use: referenced inodes.
@@ -56,8 +58,10 @@
 //! # Where what is
 //! `walk` goes from paths to inodes; `namespace`, `rename`, `open`, `attr`, and `xattr` change metadata through `edit`,
 //! one atomic change of database and memory; `data` moves bytes through `object`, `sparse` knows of holes, `resize` cuts
-//! and extends, `removal` removes; `database` documents the bytes on disk, `engine` and `journal` deal with the database
-//! itself, `premises` and `witness` with the directories around it, `recovery` with what an unclean stop leaves.
+//! and extends, `removal` removes; `blocks` reads and writes with checksums, whose bytes `checksum` documents, which `sums`
+//! keeps, and `settle` brings to stable storage; `database` documents the bytes on disk, `engine` and `journal` deal with
+//! the database itself, `premises` and `witness` with the directories around it, `recovery` with what an unclean stop
+//! leaves; `check` is for a store that nobody uses.
 
 mod attr;
 mod blocks;

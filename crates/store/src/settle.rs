@@ -244,6 +244,9 @@ impl Store {
                 self.targets.open_object(inode, &layout, &mut objects, index, false)?;
                 let objects = std::sync::RwLockWriteGuard::downgrade(objects);
                 let Some(blocks) = self.checked_blocks(inode, &layout, &objects, index)? else { return Ok(true) };
+                if blocks.object.is_none() && at == 0 {
+                    tracing::warn!(ino = inode.ino, index, "an object is missing of a file that was being written");
+                }
                 let fail = |fault| self.block_error(inode, &layout, &objects, index, fault);
                 let end = blocks.count().map_err(fail)?;
                 let skipped = done.saturating_sub(seen).min(end - at.min(end));

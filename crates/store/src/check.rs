@@ -325,7 +325,7 @@ impl Checker<'_, '_> {
             }
         })?;
         for (done, ino) in files.iter().enumerate() {
-            if done as u64 % TOLD_EVERY == 0 {
+            if (done as u64).is_multiple_of(TOLD_EVERY) {
                 (self.check.progress)(done as u64, files.len() as u64);
             }
             let Some(record) = self.db.record(*ino)? else { continue };

@@ -90,6 +90,8 @@ impl Database {
         let fail = |source| OpenError::Recovery { server: config.server, source };
         if witness.number() > 0 {
             check_journals(&dir, witness.number(), fail)?;
+        } else {
+            remove_unfinished(&dir)?;
         }
         let engine = Engine::open(dir.clone(), reserve).map_err(fail)?;
         let number = match engine.get(Table::Numbers, SYNCED).map_err(fail)? {
@@ -303,6 +305,15 @@ impl Database {
         let Some(bytes) = self.engine.get(Table::Numbers, "next")? else { return Ok(None) };
         let bytes = bytes.first_chunk::<8>().ok_or(StoreError::Damaged(Ino(0)))?;
         Ok(Some(u64::from_le_bytes(*bytes)))
+    }
+}
+
+/// Removes what the first opening of a store left when it was killed or lost power: the engine, which says last that its
+/// files are complete, would stumble over them. No sync was ever told, so nobody was promised what is in there.
+fn remove_unfinished(dir: &Path) -> Result<(), OpenError> {
+    match std::fs::remove_dir_all(dir) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(OpenError::io(dir, e)),
+        _ => Ok(()),
     }
 }
 

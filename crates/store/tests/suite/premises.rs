@@ -232,3 +232,21 @@ fn other_users_of_the_host_are_kept_out() {
     assert_eq!(fs::metadata(&config.targets[0].dir).unwrap().mode() & 0o777, 0o755);
     assert_eq!(fs::metadata(config.targets[0].dir.join("objects")).unwrap().mode() & 0o777, 0o700);
 }
+
+#[test]
+fn a_first_opening_that_did_not_end_is_begun_anew() {
+    let dir = scratch_dir();
+    let config = config(dir.path(), 2);
+    drop(Store::open(&config).unwrap());
+    // What a power cut leaves while the database is created: its journal, and no file that says that it is complete.
+    let identity = fs::read_to_string(config.dir.join("identity")).unwrap();
+    assert!(identity.contains("state ready\n"), "{identity}");
+    fs::write(config.dir.join("identity"), identity.replace("state ready\n", "")).unwrap();
+    fs::write(config.dir.join("synced"), "").unwrap();
+    fs::remove_file(config.dir.join("db/version")).unwrap();
+    let store = Store::open(&config).unwrap();
+    let file = open(&store, "file").ino;
+    store.fsync(file, false).unwrap();
+    drop(store);
+    assert_eq!(Store::open(&config).unwrap().get_attr(&ROOT, Ino::ROOT, b"file", true).unwrap().ino, file.0);
+}

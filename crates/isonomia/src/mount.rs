@@ -198,8 +198,8 @@ fn unmount_on_signal(mut signals: Signals, mounted: &Mounted) {
         let signal = signals.forever().next();
         tracing::info!(signal, "unmounting");
         match unmounter.unmount() {
-            // Serving ends by itself.
-            Ok(true) => return,
+            // Serving ends by itself, unless another mount name space, such as a container's, has the mount as well.
+            Ok(true) => {}
             Ok(false) => tracing::warn!("programs use the mount: it ends in {GRACE:?} at the latest"),
             Err(error) => tracing::error!(%error, "ending all the same"),
         }

@@ -505,6 +505,23 @@ fn a_mount_ends_in_an_orderly_way() {
     assert!(!unmount(&[]).status.success());
 }
 
+/// As root only. A container, or a service with mounts of its own, keeps what was mounted when it was started.
+#[test]
+fn a_mount_that_another_name_space_keeps_ends_all_the_same() {
+    if !can_mount_for_all() {
+        return;
+    }
+    let server = TestServer::start();
+    let mut mount = server.mount("");
+    let mut keeper = Command::new("unshare");
+    keeper.args(["--mount", "--propagation", "private", "sh", "-c", "echo ready; read end"]);
+    let mut keeper = keeper.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    says(&mut keeper, "ready\n");
+    assert!(mount.terminate());
+    drop(keeper.stdin.take());
+    keeper.wait().unwrap();
+}
+
 #[test]
 fn a_mount_in_the_background_is_ready_when_the_command_returns() {
     if !can_mount() {

@@ -11,12 +11,10 @@
 //! entries and bytes without it: where they do not agree, a write may have come between, and the block is read once more
 //! under the lock, into memory that nobody else has. Only what disagrees there is damaged.
 //!
-//! # Memory that a client shares
-//! Payloads are read and written where they lie in memory that their client can change meanwhile. A client that does so
-//! during a read harms nobody but itself: false alarms are told apart as above. One that does so during a write can
-//! store a block whose checksum is wrong. It may write to that file, so it could have stored any bytes; what it gains is
-//! that readers of the block get EIO and the operator an alarm. Copying every payload first would take that away and
-//! cost each write a tenth of its time.
+//! # Memory that others may change
+//! A write sums the bytes that it is given, and then has the host write them: memory that somebody else can change in between
+//! would give a block whose checksum is wrong. So the server copies payloads out of memory that it shares with clients
+//! before it calls the store.
 
 use crate::checksum::{BLOCK_BYTES, PAGE_BYTES, Summer, blocks_in};
 use crate::sums::{Meter, Place, SidecarFault, Sums, Writing, read_at, write_until};

@@ -148,7 +148,7 @@ macro_rules! calls {
             $(rows! { real $($refused_row)* })*
         }
 
-        /// Where the functions of [`real`] are.
+        /// Where the functions of [`real`](mod@real) are.
         #[cfg(not(feature = "wrap"))]
         #[allow(non_upper_case_globals, reason = "each has the name of its function")]
         pub mod symbol {

@@ -64,8 +64,11 @@ fn due_to_the_victim(config: impl FnOnce(&mut Config), jobs: u32, nodes: u32) ->
     let deadline = Deadline::after(PATIENCE);
     loop {
         let jobs_now = running.server().status().jobs;
-        if jobs_now.iter().map(|job| job.queued).sum::<u64>() > 2 * u64::from(jobs) {
-            return jobs_now.iter().find(|job| job.job == "v").unwrap().share_due;
+        let victim = jobs_now.iter().find(|job| job.job == "v");
+        if jobs_now.iter().map(|job| job.queued).sum::<u64>() > 2 * u64::from(jobs)
+            && victim.is_some_and(|v| v.queued > 0)
+        {
+            return victim.unwrap().share_due;
         }
         assert!(deadline.left().is_some(), "the requests do not all wait: {jobs_now:?}");
         std::thread::yield_now();

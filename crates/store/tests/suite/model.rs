@@ -30,6 +30,8 @@ enum Answer {
 
 fn attr_answer(mode: u32, nlink: u64, uid: u32, gid: u32, size: u64) -> Answer {
     let directory = mode & 0o170_000 == 0o040_000;
+    // Without group execution it means nothing. The kernel takes it from files that others than members write.
+    let mode = if directory || mode & 0o010 != 0 { mode } else { mode & !0o2000 };
     Answer::Attr { mode, nlink: nlink as u32, uid, gid, size: (!directory).then_some(size) }
 }
 

@@ -53,7 +53,9 @@ class Faults(Case):
         started = time.monotonic()
         out, err = writer.communicate(timeout=TIMEOUT_S + SLACK_S)
         self.assertLess(time.monotonic() - started, TIMEOUT_S + SLACK_S)
-        self.assertEqual((0, ""), (writer.returncode, err))
+        self.assertEqual(0, writer.returncode, err)
+        # One line says what is waited for.
+        self.assertRegex(err, r"\A[^\n]*waiting for a server[^\n]*\n\Z")
         self.assertIn(int(out), [110, 5])  # ETIMEDOUT, or EIO for what may not be sent twice
 
     def test_a_server_that_is_not_there_is_an_error_in_time(self):

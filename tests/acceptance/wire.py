@@ -1,6 +1,5 @@
 """The protocol as a stranger speaks it: by hand, so that it can be broken anywhere."""
 
-import fcntl
 import hashlib
 import hmac
 import mmap
@@ -116,17 +115,19 @@ def is_welcome(connection):
 
 
 class SharedMemory:
-    """A client's shared memory, offered to a server."""
+    """A client's view of the memory that a server made for it."""
 
-    def __init__(self, length=REGION_LEN, seals=fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW):
-        self.descriptor = os.memfd_create("stranger", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        os.ftruncate(self.descriptor, length)
-        self.memory = mmap.mmap(self.descriptor, length)
-        if seals:
-            fcntl.fcntl(self.descriptor, fcntl.F_ADD_SEALS, seals)
-
-    def offer(self, connection, message=None):
-        socket.send_fds(connection, [message or hello(ROLE_SHARED_MEMORY)], [self.descriptor])
+    def __init__(self, connection, message=None):
+        """Says hello, and maps what comes with the welcome."""
+        connection.sendall(message or hello(ROLE_SHARED_MEMORY))
+        head, descriptors, _, _ = socket.recv_fds(connection, 8, 1)
+        while len(head) < 8:
+            head += connection.recv(8 - len(head))
+        self.answer = receive(connection, struct.unpack("<I", head[4:])[0])
+        if not descriptors:
+            raise ConnectionError(self.answer)
+        self.memory = mmap.mmap(descriptors[0], REGION_LEN)
+        os.close(descriptors[0])
 
     def post(self, slot, header, posted, names=b""):
         at = 256 + 256 * slot
@@ -146,4 +147,3 @@ class SharedMemory:
 
     def close(self):
         self.memory.close()
-        os.close(self.descriptor)

@@ -1,8 +1,8 @@
 //! The frames that open a session.
 //!
 //! On TCP the server speaks first: [`Challenge`]; on a Unix socket the kernel vouches for the peer and the
-//! client speaks first. Then the client's [`Hello`], on a Unix socket with the shared memory's descriptor
-//! attached, and the server's [`Answer`].
+//! client speaks first. Then the client's [`Hello`], and the server's [`Answer`], on a Unix socket with the shared memory's
+//! descriptor attached to a welcome.
 
 use crate::PROTOCOL_VERSION;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -21,7 +21,7 @@ pub const SETUP_HEADER_LEN: usize = 8;
 /// What the connection is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Role {
-    /// File requests through the shared memory that comes with the hello.
+    /// File requests through the shared memory that comes with the welcome.
     SharedMemory,
     /// File requests as frames on this connection.
     Stream,

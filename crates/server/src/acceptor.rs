@@ -24,9 +24,10 @@ use isonomia_proto::setup::{self, Answer, Challenge, Role, Welcome};
 use isonomia_proto::{PAYLOAD_LEN_MAX, PROTOCOL_VERSION};
 use isonomia_transport::key::{Key, fresh_nonce};
 use isonomia_transport::region::{REGION_LEN, SLOT_LEN, ServerRegion};
+use isonomia_transport::socket::{Deadline, send_all, send_with_descriptor};
 use isonomia_units::Nanos;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, acceptfrom_with, sockopt};
 use std::cell::Cell;
@@ -211,7 +212,7 @@ impl Acceptor {
             }
         };
         let deadline = clock::now() + HELLO_WITHIN;
-        Ok(Pending { socket, peer, origin, key, heard: Vec::new(), memory: None, hello: None, deadline })
+        Ok(Pending { socket, peer, origin, key, heard: Vec::new(), hello: None, deadline })
     }
 
     fn is_operator(&self, uid: u32) -> bool {
@@ -242,7 +243,7 @@ impl Acceptor {
 
     fn hear(&mut self, id: u64) {
         let Some(pending) = self.pending.get_mut(&id) else { return };
-        let outcome = match stream::receive_frame(&pending.socket, &mut pending.heard, Some(&mut pending.memory)) {
+        let outcome = match stream::receive_frame(&pending.socket, &mut pending.heard) {
             Ok(Frame::Part) => return,
             Ok(Frame::End) => return self.leave(id),
             Ok(Frame::Whole(body)) => pending.check(&body),
@@ -350,7 +351,7 @@ impl Acceptor {
             }
             return;
         }
-        let (way, place, job) = match self.prepare(&mut pending, hello.role, &admission) {
+        let (way, memory, place, job) = match self.prepare(&mut pending, hello.role, &admission) {
             Ok(prepared) => prepared,
             Err(reason) => return self.turn_away(&pending.socket, &pending.peer, &reason),
         };
@@ -369,7 +370,13 @@ impl Acceptor {
             place,
             is_closed: AtomicBool::new(false),
         });
-        if stream::send(&connection.socket, &welcome).is_err() {
+        // A fresh socket takes these few bytes at once.
+        let now = Deadline::after(Nanos::ZERO);
+        let sent = match &memory {
+            Some(memory) => send_with_descriptor(connection.socket.as_fd(), &welcome, memory.as_fd(), now),
+            None => send_all(connection.socket.as_fd(), &[&welcome], now),
+        };
+        if sent.is_err() {
             return self.core.close(&connection, None);
         }
         if let Err(errno) = self.core.adopt(connection) {
@@ -384,19 +391,22 @@ impl Acceptor {
         pending: &mut Pending,
         role: Role,
         admission: &Admission,
-    ) -> Result<(Way, Place, Arc<Job>), TurnedAway> {
+    ) -> Result<(Way, Option<OwnedFd>, Place, Arc<Job>), TurnedAway> {
         // Whose it is by what was proved: with `trust_clients` a client on TCP may call itself anybody.
         let uid = match &pending.peer {
             Peer::Local(_) => admission.credentials.uid,
             Peer::Keyed(owner) => owner.uid,
         };
         let take = |memory_bytes: usize| self.usage.take(uid, self.is_operator(uid), memory_bytes as u64);
-        let (way, place) = match role {
+        let (way, memory, place) = match role {
+            Role::SharedMemory if pending.key.is_some() => {
+                return Err(TurnedAway::Misuse("shared memory is for Unix sockets; on TCP use a stream"));
+            }
             Role::SharedMemory => {
-                let memory = pending.memory.take().ok_or(TurnedAway::Misuse("no shared memory came with the hello"))?;
                 let place = take(REGION_LEN)?;
-                let region = ServerRegion::map(memory)?;
-                (Way::Shared(Shared { region, serving: AtomicU32::new(0), turn: Mutex::new(Turn::default()) }), place)
+                let (region, memory) = ServerRegion::create()?;
+                let shared = Shared { region, serving: AtomicU32::new(0), turn: Mutex::new(Turn::default()) };
+                (Way::Shared(shared), Some(memory), place)
             }
             _ if pending.key.is_none() => {
                 return Err(TurnedAway::Misuse("streams are for TCP; on a Unix socket use shared memory"));
@@ -404,7 +414,7 @@ impl Acceptor {
             _ => {
                 let place = take(2 * STREAM_BUFFER_LEN)?;
                 sockopt::set_socket_recv_buffer_size(&pending.socket, STREAM_BUFFER_LEN)?;
-                (Way::Stream(Mutex::new(StreamState::Head(Vec::new()))), place)
+                (Way::Stream(Mutex::new(StreamState::Head(Vec::new()))), None, place)
             }
         };
         let joined = self.core.jobs.join(admission.job.clone())?;
@@ -415,7 +425,7 @@ impl Acceptor {
             self.core.announce(&joined.job);
         }
         self.core.charge_connection(&joined.job);
-        Ok((way, place, joined.job))
+        Ok((way, memory, place, joined.job))
     }
 }
 
@@ -426,7 +436,6 @@ mod tests {
     use isonomia_proto::setup::Claims;
     use isonomia_transport::control::ControlConnection;
     use isonomia_transport::handshake::{Identity, open_shared};
-    use isonomia_transport::socket::Deadline;
 
     #[test]
     fn a_name_service_that_does_not_answer_keeps_nobody_out() {

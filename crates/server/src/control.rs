@@ -135,7 +135,7 @@ impl Control {
     /// Goes on with one session; false at its end.
     fn advance(&self, id: u64, session: &mut Session, answers: &mut Answers) -> bool {
         if session.answer.is_none() {
-            let question = match stream::receive_frame(&session.socket, &mut session.heard, None) {
+            let question = match stream::receive_frame(&session.socket, &mut session.heard) {
                 Ok(Frame::Part) => return true,
                 Ok(Frame::Whole(question)) => question,
                 Ok(Frame::End) => return false,

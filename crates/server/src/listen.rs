@@ -5,6 +5,8 @@ use isonomia_transport::address::Address;
 use isonomia_transport::key::Key;
 use isonomia_transport::socket::{Deadline, SocketError, connect};
 use isonomia_units::Nanos;
+use nix::libc;
+use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
@@ -45,6 +47,7 @@ pub fn open(address: &Address, key: Option<&Key>) -> Result<(Listener, Address),
             clear_stale(address, path)?;
             let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None).map_err(system)?;
             bind(&socket, &SocketAddrUnix::new(path.as_str()).map_err(system)?).map_err(system)?;
+            refuse_descriptors(&socket);
             // Everybody may connect: the kernel says who it is, and the store checks permissions.
             rustix::fs::chmod(path.as_str(), Mode::from_raw_mode(0o666)).map_err(system)?;
             listen(&socket, BACKLOG).map_err(system)?;
@@ -69,6 +72,30 @@ pub fn open(address: &Address, key: Option<&Key>) -> Result<(Listener, Address),
             let chosen = SocketAddr::try_from(chosen).map_err(|_| system(Errno::AFNOSUPPORT))?;
             Ok((Listener { socket, key: Some(key.clone()) }, Address::Tcp(chosen.to_string())))
         }
+    }
+}
+
+/// Has the kernel refuse descriptors that clients send, on `socket` and on all connections that are accepted from it. They
+/// have none to send, and closing a stranger's can take as long as he likes: a TCP connection that lingers, a file of
+/// his own FUSE file system.
+fn refuse_descriptors(socket: &OwnedFd) {
+    /// From Linux 6.16 on; not yet in every C library.
+    const SO_PASSRIGHTS: libc::c_int = 83;
+    let off: libc::c_int = 0;
+    // SAFETY: the kernel reads an integer of this size.
+    let outcome = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const off).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if outcome != 0 {
+        tracing::warn!(
+            "this kernel is older than Linux 6.16: a user can stop the server by descriptors that do not close"
+        );
     }
 }
 

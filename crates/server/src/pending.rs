@@ -8,7 +8,6 @@ use crate::rejections::Rejection;
 use crate::usage::Exceeded;
 use isonomia_proto::setup::{self, BadFrame, Hello};
 use isonomia_transport::key::{Key, Nonce, Prover};
-use isonomia_transport::region::RegionError;
 use isonomia_units::Nanos;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -26,8 +25,6 @@ pub struct Pending {
     pub key: Option<(Key, Nonce)>,
     /// What has come of its hello.
     pub heard: Vec<u8>,
-    /// What was attached to it.
-    pub memory: Option<OwnedFd>,
     /// What it said, and this server's proof for its answer.
     pub hello: Option<(Box<Hello>, [u8; 32])>,
     /// When it is closed if it has not said hello, and admitted by numbers if it has.
@@ -117,9 +114,6 @@ pub enum TurnedAway {
     /// There is no place for its job.
     #[error(transparent)]
     Jobs(#[from] TooManyJobs),
-    /// Its memory cannot be shared.
-    #[error(transparent)]
-    Region(#[from] RegionError),
     /// It does not know the key.
     #[error("the key is not the server's")]
     WrongKey,
@@ -135,15 +129,13 @@ impl TurnedAway {
     /// The reason that it counts for.
     pub fn rejection(&self) -> Rejection {
         match self {
-            Self::Frame(_) | Self::Misuse(_) | Self::Region(RegionError::NotSealed | RegionError::Size(_)) => {
-                Rejection::Protocol
-            }
+            Self::Frame(_) | Self::Misuse(_) => Rejection::Protocol,
             Self::Identity(_) => Rejection::Identity,
             Self::Usage(exceeded) if exceeded.is_memory() => Rejection::Memory,
             Self::Usage(_) => Rejection::Connections,
             Self::Jobs(_) => Rejection::Jobs,
             Self::WrongKey => Rejection::Key,
-            Self::Region(_) | Self::System(_) => Rejection::System,
+            Self::System(_) => Rejection::System,
         }
     }
 }

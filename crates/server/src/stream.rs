@@ -10,11 +10,9 @@ use isonomia_policy::RequestId;
 use isonomia_proto::request::{BadRequest, Op, RequestHeader};
 use isonomia_proto::setup::{self, BadFrame, SETUP_HEADER_LEN, SETUP_LEN_MAX};
 use isonomia_units::Nanos;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::AsFd;
 use rustix::io::Errno;
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, recvmsg};
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
+use rustix::net::{RecvFlags, SendFlags};
 use zerocopy::FromBytes;
 
 /// Attempts to go on with a payload before the client is put aside.
@@ -140,13 +138,8 @@ pub enum FrameError {
     System(#[from] Errno),
 }
 
-/// Goes on taking in a set-up frame, of which `heard` has come, and a descriptor into `memory` if one is attached and
-/// wanted. Room is made for what comes, not for what is announced.
-pub fn receive_frame(
-    socket: &impl AsFd,
-    heard: &mut Vec<u8>,
-    mut memory: Option<&mut Option<OwnedFd>>,
-) -> Result<Frame, FrameError> {
+/// Goes on taking in a set-up frame, of which `heard` has come. Room is made for what comes, not for what is announced.
+pub fn receive_frame(socket: &impl AsFd, heard: &mut Vec<u8>) -> Result<Frame, FrameError> {
     loop {
         let wanted = match heard.first_chunk::<SETUP_HEADER_LEN>() {
             None => SETUP_HEADER_LEN,
@@ -157,7 +150,7 @@ pub fn receive_frame(
             return Ok(Frame::Whole(std::mem::take(heard).split_off(SETUP_HEADER_LEN)));
         }
         heard.resize(wanted.min(filled + FRAME_STEP), 0);
-        let outcome = receive_attached(socket, &mut heard[filled..], &mut memory);
+        let outcome = rustix::net::recv(socket, &mut heard[filled..], RecvFlags::DONTWAIT).map(|(got, _)| got);
         heard.truncate(filled + outcome.unwrap_or(0));
         match outcome {
             Ok(0) | Err(Errno::CONNRESET) => return Ok(Frame::End),
@@ -166,24 +159,6 @@ pub fn receive_frame(
             Err(errno) => return Err(errno.into()),
         }
     }
-}
-
-fn receive_attached(
-    socket: &impl AsFd,
-    buffer: &mut [u8],
-    memory: &mut Option<&mut Option<OwnedFd>>,
-) -> Result<usize, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let message = recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags)?;
-    for attached in ancillary.drain() {
-        // A descriptor that is not wanted is closed here.
-        if let (RecvAncillaryMessage::ScmRights(mut descriptors), Some(memory)) = (attached, memory.as_mut()) {
-            **memory = descriptors.next();
-        }
-    }
-    Ok(message.bytes)
 }
 
 /// Goes on taking in a head; the request when it is complete.
@@ -247,13 +222,13 @@ mod tests {
         let whole = setup::frame(&vec![7; SETUP_LEN_MAX]);
         let mut heard = Vec::new();
         send(&client, &whole[..100]).unwrap();
-        assert_eq!(receive_frame(&server, &mut heard, None), Ok(Frame::Part));
+        assert_eq!(receive_frame(&server, &mut heard), Ok(Frame::Part));
         assert!(heard.len() == 100 && heard.capacity() <= 3 * FRAME_STEP, "{}", heard.capacity());
         send(&client, &whole[100..]).unwrap();
-        assert_eq!(receive_frame(&server, &mut heard, None), Ok(Frame::Whole(whole[SETUP_HEADER_LEN..].to_vec())));
+        assert_eq!(receive_frame(&server, &mut heard), Ok(Frame::Whole(whole[SETUP_HEADER_LEN..].to_vec())));
         assert!(heard.is_empty());
         drop(client);
-        assert_eq!(receive_frame(&server, &mut heard, None), Ok(Frame::End));
+        assert_eq!(receive_frame(&server, &mut heard), Ok(Frame::End));
     }
 
     #[test]

@@ -14,10 +14,12 @@ use isonomia_transport::channel::{Channel, Manner};
 use isonomia_transport::control::ControlConnection;
 use isonomia_transport::handshake::{Identity, open_stream};
 use isonomia_transport::region::{ClientRegion, REGION_LEN, SLOT_LEN};
-use isonomia_transport::socket::{Deadline, SocketError, connect, receive_frame, send_all, send_with_descriptor};
+use isonomia_transport::socket::{
+    Deadline, SocketError, connect, receive_frame, receive_frame_with_descriptor, send_all, send_with_descriptor,
+};
 use isonomia_units::Nanos;
 use running::{Running, create, pattern, start};
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
 use zerocopy::IntoBytes;
@@ -83,10 +85,32 @@ fn frames_that_are_none_close_their_connection_only() {
     works(&running);
 }
 
+/// From Linux 6.16 on: before, a server cannot refuse to be sent descriptors.
 #[test]
-fn a_hello_without_sealed_memory_is_refused() {
+fn nobody_can_send_the_server_a_descriptor() {
     let running = start(|_| {});
-    let hello = setup::encode(&Hello {
+    let hello = setup::encode(&hello());
+    let socket = connect(&running.addresses[0], soon()).unwrap();
+    let file = std::fs::File::open("/dev/null").unwrap();
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release.split('.').map(|n| n.parse::<u32>().unwrap_or(0));
+    if (numbers.next(), numbers.next()) < (Some(6), Some(16)) {
+        eprintln!("skipped: this kernel is older than Linux 6.16");
+        return;
+    }
+    let refused = send_with_descriptor(socket.as_fd(), &hello, file.as_fd(), soon());
+    assert_eq!(refused, Err(SocketError::System(Errno::PERM)));
+    send_all(socket.as_fd(), &[&hello], soon()).unwrap();
+    let (body, memory) = receive_frame_with_descriptor(socket.as_fd(), SETUP_LEN_MAX, soon()).unwrap();
+    assert!(matches!(setup::decode(&body), Ok(Answer::Welcome(_))));
+    ClientRegion::map(memory.unwrap()).unwrap();
+    let refused = send_with_descriptor(socket.as_fd(), &[0], file.as_fd(), soon());
+    assert_eq!(refused, Err(SocketError::System(Errno::PERM)), "once it is welcome, neither");
+    works(&running);
+}
+
+fn hello() -> Hello {
+    Hello {
         version: PROTOCOL_VERSION,
         role: Role::SharedMemory,
         client: 1,
@@ -96,13 +120,15 @@ fn a_hello_without_sealed_memory_is_refused() {
         pid: 0,
         uid: 0,
         gid: 0,
-    });
+    }
+}
+
+/// A session whose memory is the test's own to write to.
+fn open_raw(running: &Running) -> (impl AsFd, OwnedFd) {
     let socket = connect(&running.addresses[0], soon()).unwrap();
-    let file = std::fs::File::open("/dev/null").unwrap();
-    send_with_descriptor(socket.as_fd(), &hello, file.as_fd(), soon()).unwrap();
-    let body = receive_frame(socket.as_fd(), SETUP_LEN_MAX, soon()).unwrap();
-    assert!(matches!(setup::decode(&body), Ok(Answer::Refused(text)) if text.contains("not sealed")));
-    works(&running);
+    send_all(socket.as_fd(), &[&setup::encode(&hello())], soon()).unwrap();
+    let (_, memory) = receive_frame_with_descriptor(socket.as_fd(), SETUP_LEN_MAX, soon()).unwrap();
+    (socket, memory.unwrap())
 }
 
 #[test]
@@ -133,25 +159,13 @@ fn requests_that_break_a_limit_close_their_channel_only() {
 #[test]
 fn a_region_that_breaks_the_turns_is_cut_off() {
     let running = start(|_| {});
-    let (mut region, memory) = ClientRegion::create().unwrap();
-    let socket = connect(&running.addresses[0], soon()).unwrap();
-    let hello = Hello {
-        version: PROTOCOL_VERSION,
-        role: Role::SharedMemory,
-        client: 1,
-        claims: Claims::default(),
-        nonce: [0; 32],
-        proof: [0; 32],
-        pid: 0,
-        uid: 0,
-        gid: 0,
-    };
-    // Posted before the server looks: a hundred requests at once.
+    let (socket, memory) = open_raw(&running);
+    let mut region = ClientRegion::map(memory).unwrap();
+    // A hundred requests at once; the server may have taken the first few as they came.
     for _ in 0..100 {
         region.post(&RequestHeader::new(Op::StatFs, Ino::ROOT));
     }
-    send_with_descriptor(socket.as_fd(), &setup::encode(&hello), memory.as_fd(), soon()).unwrap();
-    receive_frame(socket.as_fd(), SETUP_LEN_MAX, soon()).unwrap();
+    send_all(socket.as_fd(), &[&[0]], soon()).unwrap();
     assert_eq!(receive_frame(socket.as_fd(), SETUP_LEN_MAX, soon()), Err(SocketError::Closed));
     works(&running);
 }
@@ -161,27 +175,14 @@ fn a_client_that_scribbles_on_its_memory_garbles_its_own_bytes_at_most() {
     let running = start(|_| {});
     let client = &running.clients()[0];
     let file = client.open(Ino::ROOT, b"f", &create()).unwrap();
-    let (mut region, memory) = ClientRegion::create().unwrap();
+    let (socket, memory) = open_raw(&running);
+    let mut region = ClientRegion::map(&memory).unwrap();
     let flags = rustix::mm::MapFlags::SHARED;
     let protection = rustix::mm::ProtFlags::READ | rustix::mm::ProtFlags::WRITE;
     // SAFETY: a fresh mapping, which stays until the end of the process.
     let second =
         unsafe { rustix::mm::mmap(std::ptr::null_mut(), REGION_LEN, protection, flags, memory.as_fd(), 0) }.unwrap();
     let second = second.expose_provenance();
-    let socket = connect(&running.addresses[0], soon()).unwrap();
-    let hello = Hello {
-        version: PROTOCOL_VERSION,
-        role: Role::SharedMemory,
-        client: 1,
-        claims: Claims::default(),
-        nonce: [0; 32],
-        proof: [0; 32],
-        pid: 0,
-        uid: 0,
-        gid: 0,
-    };
-    send_with_descriptor(socket.as_fd(), &setup::encode(&hello), memory.as_fd(), soon()).unwrap();
-    receive_frame(socket.as_fd(), SETUP_LEN_MAX, soon()).unwrap();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -4,7 +4,7 @@ use crate::address::Address;
 use crate::descriptor::Parked;
 use crate::key::{Key, KeyError, Prover, fresh_nonce};
 use crate::owner::{self, Refusal, Stranger};
-use crate::region::ClientRegion;
+use crate::region::{ClientRegion, RegionError};
 use crate::socket::{self, Deadline, SocketError};
 use isonomia_proto::PROTOCOL_VERSION;
 use isonomia_proto::setup::{self, Answer, Challenge, Claims, Hello, Role, SETUP_LEN_MAX, Welcome};
@@ -21,6 +21,9 @@ pub enum HandshakeError {
     /// It is a server of somebody's whom this client does not trust.
     #[error(transparent)]
     Stranger(#[from] Stranger),
+    /// The server's memory is not what it must be.
+    #[error(transparent)]
+    Region(#[from] RegionError),
     /// The server said no.
     #[error("{0}")]
     Refused(String),
@@ -63,11 +66,12 @@ pub fn open_shared(
     identity: &Identity,
     deadline: Deadline,
 ) -> Result<(Session, ClientRegion), HandshakeError> {
-    let (region, memory) = ClientRegion::create().map_err(SocketError::System)?;
     let socket = connect(address, identity, deadline)?;
     let hello = setup::encode(&hello(Role::SharedMemory, identity));
-    socket::send_with_descriptor(socket.as_fd(), &hello, memory.as_fd(), deadline)?;
-    let welcome = receive_answer(&socket, deadline)?;
+    socket::send_all(socket.as_fd(), &[&hello], deadline)?;
+    let (body, memory) = socket::receive_frame_with_descriptor(socket.as_fd(), SETUP_LEN_MAX, deadline)?;
+    let welcome = decode_answer(&body)?;
+    let region = ClientRegion::map(memory.ok_or(RegionError::NotSealed)?)?;
     Ok((Session { socket, welcome }, region))
 }
 
@@ -130,8 +134,11 @@ fn hello(role: Role, identity: &Identity) -> Hello {
 }
 
 fn receive_answer(socket: &Parked, deadline: Deadline) -> Result<Welcome, HandshakeError> {
-    let body = socket::receive_frame(socket.as_fd(), SETUP_LEN_MAX, deadline)?;
-    match setup::decode(&body).map_err(SocketError::Frame)? {
+    decode_answer(&socket::receive_frame(socket.as_fd(), SETUP_LEN_MAX, deadline)?)
+}
+
+fn decode_answer(body: &[u8]) -> Result<Welcome, HandshakeError> {
+    match setup::decode(body).map_err(SocketError::Frame)? {
         Answer::Welcome(welcome) => Ok(welcome),
         Answer::Refused(reason) => Err(HandshakeError::Refused(reason)),
     }

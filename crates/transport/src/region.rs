@@ -1,6 +1,7 @@
 //! The shared memory of one connection.
 //!
-//! A client makes it (a sealed memfd of fixed size), so its pages are the client's; the server maps it. It
+//! The server makes it (a sealed memfd of fixed size) and sends it with its welcome; the client maps it. So a client has
+//! no descriptor to send, and a server can refuse to be sent any: closing a stranger's could take for ever. It
 //! holds [`SLOTS`] slots, used in turn, each with a request header, a reply header, and a buffer of
 //! [`SLOT_LEN`] bytes for names and payload:
 //!
@@ -18,14 +19,13 @@
 //! ([`SharedBytes`]) and uses the copies, and indexes by its own counters; the size cannot change under it because of
 //! the seals. A client that breaks the turn-taking gets [`Violation`] and is cut off.
 
-use crate::descriptor::Parked;
 use crate::shared_bytes::SharedBytes;
 use isonomia_proto::PROTOCOL_VERSION;
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 use rustix::thread::futex;
 use std::ffi::c_void;
 use std::num::NonZeroU32;
@@ -71,15 +71,15 @@ pub enum Violation {
     SlotBusy(usize),
 }
 
-/// Memory that a client offers and that the server does not map.
+/// Memory that a server sent and that the client does not map.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegionError {
-    /// It could shrink under the server, or is no memory at all.
+    /// It could shrink, or is no memory at all.
     #[error("shared memory is not sealed against changes of its size")]
     NotSealed,
-    /// It has another size, or another size of pages.
-    #[error("shared memory of {0} bytes, {REGION_LEN} expected in ordinary pages")]
+    /// It has another size.
+    #[error("shared memory of {0} bytes, {REGION_LEN} expected")]
     Size(u64),
     /// The system refused.
     #[error("shared memory: {0}")]
@@ -161,14 +161,18 @@ pub struct ClientRegion {
 }
 
 impl ClientRegion {
-    /// A fresh region, and the descriptor to send to the server.
-    pub fn create() -> Result<(Self, Parked), Errno> {
-        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-        let fd = Parked::new(rustix::fs::memfd_create(c"isonomia-channel", flags)?)?;
-        rustix::fs::ftruncate(&fd, REGION_LEN as u64)?;
-        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let map = Mapping::new(&fd)?;
-        Ok((Self { map, posted: 0 }, fd))
+    /// Maps what a server sent, after checking that it cannot be pulled away.
+    pub fn map(fd: impl AsFd) -> Result<Self, RegionError> {
+        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| RegionError::NotSealed)?;
+        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
+            return Err(RegionError::NotSealed);
+        }
+        let stat = rustix::fs::fstat(&fd).map_err(RegionError::System)?;
+        if stat.st_size as u64 != REGION_LEN as u64 {
+            return Err(RegionError::Size(stat.st_size as u64));
+        }
+        let map = Mapping::new(&fd).map_err(RegionError::System)?;
+        Ok(Self { map, posted: 0 })
     }
 
     /// The slot that the next [`Self::post`] uses. It must have been waited for since its last use.
@@ -236,19 +240,13 @@ pub struct ServerRegion {
 }
 
 impl ServerRegion {
-    /// Maps what a client sent, after checking that it cannot be pulled away.
-    pub fn map(fd: OwnedFd) -> Result<Self, RegionError> {
-        let seals = rustix::fs::fcntl_get_seals(&fd).map_err(|_| RegionError::NotSealed)?;
-        if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
-            return Err(RegionError::NotSealed);
-        }
-        let stat = rustix::fs::fstat(&fd).map_err(RegionError::System)?;
-        // A larger block size betrays huge pages, which may be missing at the first touch.
-        if stat.st_size as u64 != REGION_LEN as u64 || stat.st_blksize as u64 > 4096 {
-            return Err(RegionError::Size(stat.st_size as u64));
-        }
-        let map = Mapping::new(&fd).map_err(RegionError::System)?;
-        Ok(Self { map })
+    /// A fresh region, and the descriptor to send to the client.
+    pub fn create() -> Result<(Self, OwnedFd), Errno> {
+        let fd = rustix::fs::memfd_create(c"isonomia-channel", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&fd, REGION_LEN as u64)?;
+        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let map = Mapping::new(&fd)?;
+        Ok((Self { map }, fd))
     }
 
     /// The next request after the `seen` ones, if any. `serving` has a bit for each slot without reply.
@@ -322,6 +320,17 @@ impl ServerRegion {
     }
 }
 
+/// The client may keep its descriptor for ever. The pages that the server touched first are charged to the server, so
+/// they go with the session; what the client touches after that is the client's.
+impl Drop for ServerRegion {
+    fn drop(&mut self) {
+        let address = self.map.0.as_ptr().cast::<c_void>();
+        // SAFETY: all of a mapping that is still there, and nobody here refers to its content any more. The memory is
+        // sealed against further seals, so the client cannot keep the pages from going.
+        let _ = unsafe { rustix::mm::madvise(address, REGION_LEN, Advice::LinuxRemove) };
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -329,8 +338,8 @@ mod tests {
     use isonomia_units::Ino;
 
     fn pair() -> (ClientRegion, ServerRegion) {
-        let (client, fd) = ClientRegion::create().unwrap();
-        (client, ServerRegion::map(fd.as_fd().try_clone_to_owned().unwrap()).unwrap())
+        let (server, fd) = ServerRegion::create().unwrap();
+        (ClientRegion::map(fd).unwrap(), server)
     }
 
     #[test]
@@ -373,15 +382,28 @@ mod tests {
     }
 
     #[test]
+    fn what_a_client_keeps_of_a_session_that_ended_takes_no_memory() {
+        let (server, fd) = ServerRegion::create().unwrap();
+        let blocks = |fd: &OwnedFd| rustix::fs::fstat(fd).unwrap().st_blocks;
+        server.buffer(0).copy_from(&[7; SLOT_LEN]);
+        assert!(blocks(&fd) >= (SLOT_LEN / 512) as i64);
+        let kept = ClientRegion::map(&fd).unwrap();
+        assert_eq!(rustix::fs::fcntl_add_seals(&fd, SealFlags::FUTURE_WRITE), Err(Errno::PERM));
+        drop(server);
+        assert_eq!(blocks(&fd), 0);
+        drop(kept);
+    }
+
+    #[test]
     fn memory_that_could_vanish_is_refused() {
         let fd = rustix::fs::memfd_create(c"x", MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&fd, REGION_LEN as u64).unwrap();
-        assert!(matches!(ServerRegion::map(fd), Err(RegionError::NotSealed)));
+        assert!(matches!(ClientRegion::map(fd), Err(RegionError::NotSealed)));
         let fd = rustix::fs::memfd_create(c"x", MemfdFlags::ALLOW_SEALING).unwrap();
         rustix::fs::ftruncate(&fd, 4096).unwrap();
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW).unwrap();
-        assert!(matches!(ServerRegion::map(fd), Err(RegionError::Size(4096))));
+        assert!(matches!(ClientRegion::map(fd), Err(RegionError::Size(4096))));
         let (reader, _writer) = rustix::pipe::pipe().unwrap();
-        assert!(matches!(ServerRegion::map(reader), Err(RegionError::NotSealed)));
+        assert!(matches!(ClientRegion::map(reader), Err(RegionError::NotSealed)));
     }
 }

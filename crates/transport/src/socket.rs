@@ -8,13 +8,13 @@ use crate::monotonic_now;
 use isonomia_proto::setup::{self, BadFrame, SETUP_HEADER_LEN};
 use isonomia_units::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType, sockopt,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
-use std::io::IoSlice;
+use std::io::{IoSlice, IoSliceMut};
 use std::net::ToSocketAddrs;
 use std::time::Duration;
 
@@ -214,11 +214,48 @@ pub fn receive_all(socket: BorrowedFd<'_>, buffer: &mut [u8], deadline: Deadline
     Ok(())
 }
 
+/// Receives one set-up frame, and the descriptor that is attached to its first byte, if there is one.
+pub fn receive_frame_with_descriptor(
+    socket: BorrowedFd<'_>,
+    len_max: usize,
+    deadline: Deadline,
+) -> Result<(Vec<u8>, Option<OwnedFd>), SocketError> {
+    let mut header = [0; SETUP_HEADER_LEN];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let first = loop {
+        match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut header)], &mut ancillary, flags) {
+            Ok(message) if message.bytes == 0 => return Err(SocketError::Closed),
+            Ok(message) => break message.bytes,
+            Err(Errno::AGAIN) => wait(socket, PollFlags::IN, deadline)?,
+            Err(Errno::INTR) => {}
+            Err(Errno::CONNRESET) => return Err(SocketError::Closed),
+            Err(errno) => return Err(errno.into()),
+        }
+    };
+    let descriptor = ancillary.drain().find_map(|attached| match attached {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    receive_all(socket, &mut header[first..], deadline)?;
+    Ok((receive_body(socket, &header, len_max, deadline)?, descriptor))
+}
+
 /// Receives one set-up frame and gives its body, of `len_max` bytes at most.
 pub fn receive_frame(socket: BorrowedFd<'_>, len_max: usize, deadline: Deadline) -> Result<Vec<u8>, SocketError> {
     let mut header = [0; SETUP_HEADER_LEN];
     receive_all(socket, &mut header, deadline)?;
-    let mut body = vec![0; setup::body_len(&header, len_max)?];
+    receive_body(socket, &header, len_max, deadline)
+}
+
+fn receive_body(
+    socket: BorrowedFd<'_>,
+    header: &[u8; SETUP_HEADER_LEN],
+    len_max: usize,
+    deadline: Deadline,
+) -> Result<Vec<u8>, SocketError> {
+    let mut body = vec![0; setup::body_len(header, len_max)?];
     receive_all(socket, &mut body, deadline)?;
     Ok(body)
 }

@@ -1,6 +1,7 @@
 """Clients that break the rules: the connection is closed with a reason in the log, memory stays bounded, and
 well-behaved programs do not notice."""
 
+import contextlib
 import errno
 import os
 import platform
@@ -51,8 +52,9 @@ class Strangers(Case):
 
     def post(self, connection, memory, slot, header, posted, names=b""):
         memory.post(slot, header, posted, names)
-        # The server may have left the memory to its bell.
-        connection.sendall(b"\0")
+        # The server may have left the memory to its bell, or have seen it already and hung up.
+        with contextlib.suppress(BrokenPipeError):
+            connection.sendall(b"\0")
 
     def expect_service(self):
         self.assertEqual("well\n", self.shared.run("bash", "-c", f"echo well > {PREFIX}/f; cat {PREFIX}/f").stdout)
@@ -97,7 +99,6 @@ class Strangers(Case):
             "another version": wire.hello(wire.ROLE_CONTROL, version=9),
             "an unknown role": wire.hello(77),
             "a stream on a Unix socket": wire.hello(wire.ROLE_STREAM),
-            "no memory attached": wire.hello(wire.ROLE_SHARED_MEMORY),
             "a name with a newline": wire.hello(wire.ROLE_SHARED_MEMORY, job="a\nb"),
             "a cut body": wire.MAGIC + struct.pack("<I", len(good) - 12) + good[8:-4],
         }

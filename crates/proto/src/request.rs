@@ -20,6 +20,10 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
 pub const INO_LEN: usize = size_of::<u64>();
 /// [`RequestHeader::target`] of an [`Op::Fsync`] of what has no data: a directory, or a name of something else.
 pub const NO_TARGET: u16 = u16::MAX;
+/// Bytes of a range that one operation of an [`Op::Fallocate`] is charged for.
+const SPACE_PER_OPERATION: u64 = 1 << 24;
+/// Operations that an [`Op::Fallocate`] is charged as at most, beside the first.
+const SPACE_OPERATIONS_MAX: u64 = 1 << 10;
 /// First field of every request on the wire.
 pub const REQUEST_MAGIC: u32 = u32::from_le_bytes(*b"iso1");
 
@@ -446,7 +450,12 @@ impl RequestHeader {
 
     /// How many operations the request is charged as.
     pub fn operations(&self, op: Op) -> u64 {
-        if op == Op::ReleaseMany { u64::from(self.path_len) / INO_LEN as u64 } else { 1 }
+        match op {
+            Op::ReleaseMany => u64::from(self.path_len) / INO_LEN as u64,
+            // Of a range as long as can be only a part has any content.
+            Op::Fallocate => 1 + (self.ino2 / SPACE_PER_OPERATION).min(SPACE_OPERATIONS_MAX),
+            _ => 1,
+        }
     }
 
     /// Bytes of payload that follow the names: only writes have them.

@@ -287,7 +287,13 @@ impl Blocks<'_> {
             return Err(BlockFault::Host(Errno::OPNOTSUPP));
         }
         let mut at = first;
-        while at < last {
+        while let Some(next) =
+            writing.next_written(&self.place, at).map_err(|fault| sidecar_fault(fault, at * BLOCK))?
+        {
+            at = next;
+            if at >= last {
+                break;
+            }
             let run = (last - at).min((PAGE_BYTES / size_of::<u64>()) as u64) as usize;
             self.load(&mut writing, at, run)?;
             let mut entries = vec![0; run];

@@ -6,7 +6,7 @@
 //! Readers take no part in it: they copy entries, and read them once more under the lock if a block does not agree.
 
 use crate::checksum::{BLOCKS_MAX, HEADER_LEN, Header, ObjectId, PAGE_BYTES, blocks_of, entry_offset, place_of};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -254,6 +254,25 @@ impl Writing<'_> {
         let mut entry = [0];
         self.sums.copy(block, &mut entry);
         entry[0]
+    }
+
+    /// The next block at `first` or behind it whose entry may be other than 0: neither memory nor the sidecar has anything
+    /// of those before it.
+    pub fn next_written(&mut self, place: &Place<'_>, first: u64) -> Result<Option<u64>, SidecarFault> {
+        let stored = match self.open(place)? {
+            None => None,
+            Some(sidecar) => match rustix::fs::seek(&sidecar, SeekFrom::Data(entry_offset(first))) {
+                Ok(at) => Some(first + (at - entry_offset(first)) / size_of::<u64>() as u64),
+                Err(Errno::NXIO) => None,
+                Err(Errno::INVAL | Errno::OPNOTSUPP) => Some(first),
+                Err(errno) => return Err(SidecarFault::Host(errno)),
+            },
+        };
+        let table = self.sums.table.read().unwrap_or_else(PoisonError::into_inner);
+        let (page, _) = place_of(first);
+        let known = table.pages.range(page..).find(|(_, page)| !page.entries.is_empty());
+        let known = known.map(|(page, _)| blocks_of(*page).0.max(first));
+        Ok([stored, known].into_iter().flatten().min())
     }
 
     /// Changes the entries from block `first` on, which were loaded.

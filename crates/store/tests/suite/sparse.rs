@@ -55,6 +55,31 @@ fn a_hole_takes_no_space_and_says_that_it_is_one() {
 }
 
 #[test]
+fn a_hole_in_next_to_nothing_takes_next_to_nothing() {
+    let dir = scratch_dir();
+    let config = config(dir.path(), 1);
+    let mut store = Store::open(&config).unwrap();
+    let file = open(&store, "f").ino;
+    let size = 1 << 43;
+    store.write(file, 0, &[7; 8192], at(2)).unwrap();
+    store.write(file, size - 8192, &[7; 8192], at(2)).unwrap();
+    for _ in 0..2 {
+        // A step for each block that there could be would take minutes, and hundreds of megabytes.
+        store.change_space(file, 4096, size - 8192, SpaceChange::PunchHole, at(3)).unwrap();
+        assert!(store.checksum_status().memory_bytes < 1 << 20);
+        assert_eq!(store.seek(file, 4096, Extent::Data).unwrap(), size - 4096);
+        let mut edges = [1; 8192];
+        assert_eq!(store.read(file, 0, &mut edges).unwrap(), 8192);
+        assert_eq!((edges[..4096] == [7; 4096], edges[4096..] == [0; 4096]), (true, true));
+        assert_eq!(store.read(file, size - 8192, &mut edges).unwrap(), 8192);
+        assert_eq!((edges[..4096] == [0; 4096], edges[4096..] == [7; 4096]), (true, true));
+        store.close().unwrap();
+        drop(store);
+        store = Store::open(&config).unwrap();
+    }
+}
+
+#[test]
 fn space_is_set_aside_within_the_file_and_behind_it() {
     for targets in [1, 3] {
         let dir = scratch_dir();

@@ -4,7 +4,7 @@
 //! what serving it costs this server. Most of it is known when the request comes ([`ahead`]). The length of a reply, what
 //! an fsync finds to flush, and that somebody connected is owed, and charged with the next request ([`crate::debts`]).
 
-use crate::core::{Core, reads_or_writes};
+use crate::core::Core;
 use crate::jobs::Job;
 use crate::target::{Pending, Target};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
@@ -24,21 +24,41 @@ pub fn ahead(target: &Target, job: &Job, op: Op, header: &RequestHeader, is_cont
     (target.cost(operations, Bytes(bytes as u64)) + owed, owed)
 }
 
+/// Whether an operation is for the target with the data, and not for the metadata service.
+pub fn is_for_data(op: Op) -> bool {
+    let space = matches!(op, Op::Fallocate | Op::SeekData | Op::SeekHole);
+    space || matches!(op, Op::Read | Op::Write | Op::Fsync | Op::ReserveAppend)
+}
+
+/// Whether the payload is data of a file.
+pub fn reads_or_writes(op: Op) -> bool {
+    matches!(op, Op::Read | Op::Write)
+}
+
+/// Whether an operation is charged for the time that serving it takes, if that is more than its bytes and its fixed part:
+/// only the host knows how much work there is.
+pub fn is_timed(op: Op) -> bool {
+    matches!(op, Op::Fsync | Op::Fallocate)
+}
+
 impl Core {
     /// The job owes what only now is known of a request.
     pub fn settle(&self, pending: &Pending, reply: &ReplyHeader) {
         let is_flush = pending.op == Op::Fsync && reply.errno == 0;
         let is_long = !reads_or_writes(pending.op) && reply.payload_len > REPLY_LEN_FREE;
-        if !is_flush && !is_long {
+        if !is_long && !is_timed(pending.op) {
             return;
         }
         let Some(target) = self.target_of(pending.op, &pending.header) else { return };
-        let bytes =
-            if is_flush { self.unsynced.synced(Ino(pending.header.ino)) } else { Bytes(u64::from(reply.payload_len)) };
+        let bytes = match (is_flush, is_long) {
+            (true, _) => self.unsynced.synced(Ino(pending.header.ino)),
+            (false, true) => Bytes(u64::from(reply.payload_len)),
+            (false, false) => Bytes(0),
+        };
         // A write to a capped target has taken the device's time.
-        if !(is_flush && target.is_capped()) {
-            pending.connection.job.owe(target.is_metadata(), target.time_for(bytes));
-        }
+        let for_bytes = if is_flush && target.is_capped() { Nanos::ZERO } else { target.time_for(bytes) };
+        let for_time = pending.took.since(pending.cost.since(pending.owed) + for_bytes);
+        pending.connection.job.owe(target.is_metadata(), for_bytes + for_time);
     }
 
     /// A job has one more connection, which is work that no request asks for.

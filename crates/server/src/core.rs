@@ -1,6 +1,7 @@
 //! What all threads of a server share: the store, the targets, the connections; and the way of a request through
 //! them: taken in, queued at its target, served when its turn has come, answered.
 
+use crate::charge::{is_for_data, reads_or_writes};
 use crate::connection::{Connection, Turn as Progress, Way};
 use crate::departed::Departed;
 use crate::intake::{BELL, Intake};
@@ -225,9 +226,11 @@ impl Core {
         let target = self.target_of(op, &header).ok_or(Unqueued::UnknownTarget(header.target))?;
         let is_continued = reads_or_writes(op) && progress.is_continued(op, &header);
         let (cost, owed) = charge::ahead(target, &connection.job, op, &header, is_continued);
-        let pending = Pending { connection: connection.clone(), slot, header, op, names, arrived: now, cost, owed };
+        let connection = connection.clone();
+        let took = Nanos::ZERO;
+        let pending = Pending { connection, slot, header, op, names, arrived: now, cost, owed, took };
         target.enqueue(now, pending).map_err(|refused| {
-            connection.job.debts.put_back(target.is_metadata(), refused.owed);
+            refused.connection.job.debts.put_back(target.is_metadata(), refused.owed);
             Unqueued::Full
         })?;
         self.arrivals.fetch_add(1, Ordering::Release);
@@ -251,7 +254,8 @@ impl Core {
             target.complete(clock::now(), &work.pending, work.id);
             return;
         }
-        let is_long = (work.pending.header.len >= LONG_LEN && !target.is_capped()) || work.pending.op == Op::Fsync;
+        let is_timed = charge::is_timed(work.pending.op);
+        let is_long = (work.pending.header.len >= LONG_LEN && !target.is_capped()) || is_timed;
         if is_long {
             self.long_at.store(clock::now().0, Ordering::Relaxed);
             self.turn_away();
@@ -280,7 +284,7 @@ impl Core {
         }
     }
 
-    fn serve_now(&self, target: &Target, work: Work, scratch: &mut Vec<u8>) {
+    fn serve_now(&self, target: &Target, mut work: Work, scratch: &mut Vec<u8>) {
         if work.pending.op == Op::AwaitMappings {
             target.complete(clock::now(), &work.pending, work.id);
             return mapping::listen(self, work.pending);
@@ -288,24 +292,24 @@ impl Core {
         let connection = work.pending.connection.clone();
         match &connection.way {
             Way::Shared(shared) => {
-                let (pending, header) = (&work.pending, &work.pending.header);
-                let buffer = shared.region.buffer(pending.slot);
+                let (slot, op, header) = (work.pending.slot, work.pending.op, work.pending.header);
+                let buffer = shared.region.buffer(slot);
                 // The client may change its memory at any moment. What is written, and what a read is checked as, lies
                 // in this worker's own buffer meanwhile, which stays in the processor's cache.
                 if scratch.len() < SLOT_LEN {
                     scratch.resize(SLOT_LEN, 0);
                 }
                 let mut small = [0; size_of::<u64>()];
-                let (reply, payload) = match pending.op {
-                    Op::Read => (execute::read(self, &connection, header, &mut scratch[..SLOT_LEN]), &scratch[..]),
+                let (reply, payload) = match op {
+                    Op::Read => (execute::read(self, &connection, &header, &mut scratch[..SLOT_LEN]), &scratch[..]),
                     Op::Write => {
                         let payload = &mut scratch[..(header.len as usize).min(SLOT_LEN)];
                         buffer.copy_to(payload);
-                        (execute::write(self, &connection, header, payload, &mut small), &small[..])
+                        (execute::write(self, &connection, &header, payload, &mut small), &small[..])
                     }
-                    op => {
-                        let names = shared.region.copy_names(pending.slot, header.names_len());
-                        (execute::serve(self, &connection, header, op, &names, &mut scratch[..SLOT_LEN]), &scratch[..])
+                    _ => {
+                        work.pending.names = shared.region.copy_names(slot, header.names_len());
+                        (self.execute(&mut work.pending, &mut scratch[..SLOT_LEN]), &scratch[..])
                     }
                 };
                 buffer.copy_from(&payload[..reply.payload_len as usize]);
@@ -315,17 +319,26 @@ impl Core {
         }
     }
 
-    fn serve_stream(&self, target: &Target, work: Work, state: &Mutex<StreamState>, scratch: &mut Vec<u8>) {
+    /// Does what is neither a read nor a write, and notes how long it took if that is charged.
+    fn execute(&self, pending: &mut Pending, room: &mut [u8]) -> ReplyHeader {
+        let Pending { connection, header, op, names, .. } = &*pending;
+        if !charge::is_timed(*op) {
+            return execute::serve(self, connection, header, *op, names, room);
+        }
+        let begun = clock::now();
+        let reply = execute::serve(self, connection, header, *op, names, room);
+        pending.took = clock::now().since(begun);
+        reply
+    }
+
+    fn serve_stream(&self, target: &Target, mut work: Work, state: &Mutex<StreamState>, scratch: &mut Vec<u8>) {
         scratch.resize(PAYLOAD_LEN_MAX, 0);
         let (header, op) = (work.pending.header, work.pending.op);
         let connection = work.pending.connection.clone();
         if op != Op::Write {
             let reply = match op {
                 Op::Read => execute::read(self, &connection, &header, scratch),
-                _ => {
-                    let room = &mut scratch[..REPLY_LEN_MAX];
-                    execute::serve(self, &connection, &header, op, &work.pending.names, room)
-                }
+                _ => self.execute(&mut work.pending, &mut scratch[..REPLY_LEN_MAX]),
             };
             let payload = scratch[..reply.payload_len as usize].to_vec();
             return self.served(target, work, reply, payload);
@@ -580,16 +593,6 @@ fn check_for_slot(header: &RequestHeader) -> Result<Op, Unqueued> {
     let op = header.check()?;
     let len = header.names_len().max(if reads_or_writes(op) { header.len as usize } else { 0 });
     if len <= SLOT_LEN { Ok(op) } else { Err(Unqueued::TooLong { op, len }) }
-}
-
-/// Whether an operation is for the target with the data, and not for the metadata service.
-fn is_for_data(op: Op) -> bool {
-    let space = matches!(op, Op::Fallocate | Op::SeekData | Op::SeekHole);
-    space || matches!(op, Op::Read | Op::Write | Op::Fsync | Op::ReserveAppend)
-}
-
-pub(crate) fn reads_or_writes(op: Op) -> bool {
-    matches!(op, Op::Read | Op::Write)
 }
 
 fn lock(state: &Mutex<StreamState>) -> MutexGuard<'_, StreamState> {

@@ -40,6 +40,8 @@ pub struct Pending {
     pub cost: Nanos,
     /// The part of it that settles what earlier requests turned out to cost: see [`crate::debts`].
     pub owed: Nanos,
+    /// How long serving it took, if it is charged for that: see [`crate::charge::is_timed`].
+    pub took: Nanos,
 }
 
 /// A request whose turn has come.

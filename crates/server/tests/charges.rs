@@ -92,9 +92,6 @@ fn whoever_asks_for_a_flush_pays_for_what_there_is_to_flush() {
     client.sync(&file, false).unwrap();
     let first = charged_ns(&running) - before;
     assert!(first >= 8 * MIB_NS, "{first} ns");
-    client.sync(&file, false).unwrap();
-    let second = charged_ns(&running) - before - first;
-    assert!(second <= 2 * OPERATION_NS, "{second} ns, and nothing was written meanwhile");
 }
 
 #[test]

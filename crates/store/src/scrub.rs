@@ -6,14 +6,14 @@
 //! lives in memory only, and so a pass begins anew when the store is opened.
 //!
 //! A range is looked at as a read would look at it: its blocks are shared with readers and writers meanwhile, and bytes
-//! that the host has in memory are taken from there. Objects without checksums are looked at for being there only.
+//! that the host has in memory are taken from there. Holes are passed over. Objects without checksums are looked at for being there only.
 //! Files that come while a pass goes on, with inodes that it has passed, are the next one's.
 
 use crate::blocks::BlockFault;
 use crate::checksum::{BLOCK_BYTES, blocks_in};
 use crate::inode::{Inode, RECLAIMED};
 use crate::object::object_size;
-use crate::record::{Body, Record};
+use crate::record::{BLOCKS_UNKNOWN, Body, Record};
 use crate::{Store, StoreError};
 use isonomia_proto::fs::Layout;
 use isonomia_units::TargetId;
@@ -93,8 +93,10 @@ impl ScrubPass {
     fn bytes_of(&self, record: &Record, layout: &Layout, index: usize) -> Option<u64> {
         let is_created = record.created.get(index / 8).is_some_and(|bits| bits & 1 << (index % 8) != 0);
         let is_here = record.has_objects && is_created && layout.targets[index] == self.target;
+        let taken_bytes = if record.blocks == BLOCKS_UNKNOWN { u64::MAX } else { record.blocks.saturating_mul(512) };
+        let bytes = object_size(layout, index, record.size).min(taken_bytes);
         // An object of which the record knows no byte yet costs a look as well.
-        is_here.then(|| blocks_in(object_size(layout, index, record.size)).max(1) * BLOCK)
+        is_here.then(|| blocks_in(bytes).max(1) * BLOCK)
     }
 
     fn leave_object(&mut self) {
@@ -153,17 +155,16 @@ impl Store {
         let looked_at = match self.inode(ino) {
             Ok(inode) => self.scrub_range(&inode, index, block, run(block, blocks)),
             // Removed meanwhile.
-            Err(StoreError::Stale) => Ok((Scrubbed::default(), 0)),
+            Err(StoreError::Stale) => Ok((Scrubbed::default(), None)),
             Err(error) => Err(error),
         };
         self.trim_sums();
         match looked_at {
-            Ok((scrubbed, blocks)) => {
-                let block = block + scrubbed.bytes.div_ceil(BLOCK);
+            Ok((scrubbed, rest)) => {
                 pass.done_bytes += scrubbed.bytes;
-                pass.stage = Stage::Within { block, blocks };
-                if block >= blocks {
-                    pass.leave_object();
+                match rest {
+                    Some((block, blocks)) => pass.stage = Stage::Within { block, blocks },
+                    None => pass.leave_object(),
                 }
                 Ok(scrubbed)
             }
@@ -174,15 +175,16 @@ impl Store {
         }
     }
 
-    /// Looks at `run` blocks of an object from `first` on; what was found, and how many blocks it has.
+    /// Looks at `run` blocks of an object from `first` on, or from where the hole there ends; what was found, and, if there
+    /// is more of the object, the next block and how many it has.
     fn scrub_range(
         &self,
         inode: &Arc<Inode>,
         index: usize,
         first: u64,
         run: u64,
-    ) -> Result<(Scrubbed, u64), StoreError> {
-        let nothing = Ok((Scrubbed::default(), 0));
+    ) -> Result<(Scrubbed, Option<(u64, u64)>), StoreError> {
+        let nothing = Ok((Scrubbed::default(), None));
         let Some(layout) = inode.layout.clone() else { return nothing };
         let mut objects = inode.share_data();
         if objects.open[index].is_none() {
@@ -206,20 +208,25 @@ impl Store {
             if objects.open[index].is_none() {
                 tell(0, "missing");
             }
-            return Ok((Scrubbed { bytes: 0, damaged }, 0));
+            return Ok((Scrubbed { bytes: 0, damaged }, None));
         };
         let fail = |fault| self.block_error(inode, &layout, &objects, index, fault);
         let count = match blocks.count() {
             Ok(count) => count,
             Err(BlockFault::Damaged { offset, what }) => {
                 tell(offset, what);
-                return Ok((Scrubbed { bytes: 0, damaged }, 0));
+                return Ok((Scrubbed { bytes: 0, damaged }, None));
             }
             Err(fault) => return Err(fail(fault)),
         };
-        let run = count.saturating_sub(first).min(run);
+        // A file can have holes that would take years.
+        let Some(first) = blocks.next_written(first).map_err(fail)?.filter(|first| *first < count) else {
+            return nothing;
+        };
+        let run = run.min(count - first);
         blocks.verify(first, run as usize, &mut tell).map_err(fail)?;
-        Ok((Scrubbed { bytes: run * BLOCK, damaged }, count))
+        let next = first + run;
+        Ok((Scrubbed { bytes: run * BLOCK, damaged }, (next < count).then_some((next, count))))
     }
 }
 

@@ -5,8 +5,10 @@
 //! together under one lock, [`Sums::lock`]. That costs no parallelism: the host lets one write at a time into a file.
 //! Readers take no part in it: they copy entries, and read them once more under the lock if a block does not agree.
 
-use crate::checksum::{BLOCKS_MAX, HEADER_LEN, Header, ObjectId, PAGE_BYTES, blocks_of, entry_offset, place_of};
-use rustix::fs::{Mode, OFlags};
+use crate::checksum::{
+    BLOCKS_MAX, HEADER_LEN, Header, ObjectId, PAGE_BYTES, block_of, blocks_of, entry_offset, place_of,
+};
+use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -417,6 +419,26 @@ fn open_sidecar(place: &Place<'_>) -> Result<OwnedFd, SidecarFault> {
         Ok(sidecar) => Ok(sidecar),
         Err(Errno::NOENT) => Err(SidecarFault::Damaged("the file of checksums is missing")),
         Err(errno) => Err(SidecarFault::Host(errno)),
+    }
+}
+
+/// The first block from `first` on for which the sidecar has space on its host, if any.
+pub(crate) fn next_stored(place: &Place<'_>, first: u64) -> Result<Option<u64>, Errno> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+    match rustix::fs::openat(place.dir, place.object.sidecar_name(), flags, Mode::empty()) {
+        Ok(sidecar) => Ok(next_data(&sidecar, entry_offset(first))?.map(block_of)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// Where the first byte from `offset` on is that is in no hole, if any; `offset` where the host does not tell.
+pub(crate) fn next_data(fd: &OwnedFd, offset: u64) -> Result<Option<u64>, Errno> {
+    match rustix::fs::seek(fd, SeekFrom::Data(offset)) {
+        Ok(at) => Ok(Some(at)),
+        Err(Errno::NXIO) => Ok(None),
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => Ok(Some(offset)),
+        Err(e) => Err(e),
     }
 }
 

@@ -388,6 +388,28 @@ fn a_scrub_goes_on_where_a_file_is_cut_or_removed_meanwhile() {
     assert!(removed < last && store.read(last, 0, &mut [0]).is_ok());
 }
 
+#[test]
+fn a_scrub_passes_over_holes_and_stops_where_something_became_one() {
+    let dir = scratch_dir();
+    let config = config(dir.path(), 1);
+    let store = Store::open(&config).unwrap();
+    let ino = open(&store, "sparse").ino;
+    let far = 1 << 40;
+    store.write(ino, far, &[1; BLOCK], at(2)).unwrap();
+    store.set_size(ino, 4 * far, at(2)).unwrap();
+    store.release(ino).unwrap();
+    store.close().unwrap();
+    let (found, ranges) = scrub(&store, 0);
+    assert!(ranges <= 20 && found.damaged == 0 && found.bytes >= BLOCK as u64, "{ranges}, {found:?}");
+    drop(store);
+    let object = &objects(dir.path(), 0)[0];
+    let size = len(object) as usize;
+    cut(object, 0);
+    cut(object, size);
+    let store = Store::open(&config).unwrap();
+    assert_eq!(scrub(&store, 0).0.damaged, 1);
+}
+
 fn len(path: &Path) -> u64 {
     std::fs::metadata(path).unwrap().len()
 }

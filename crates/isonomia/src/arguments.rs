@@ -12,6 +12,7 @@ pub use reproduce::ReproduceOptions;
 
 use clap::{Args, Parser, Subcommand};
 use isonomia_policy::{Draw, PolicySpec};
+use isonomia_server::ScrubPeriod;
 use isonomia_sim::study::Slice;
 use isonomia_transport::address::Address;
 use isonomia_transport::owner;
@@ -126,6 +127,9 @@ pub struct ServeOptions {
     /// Bytes of a stripe, a multiple of 4KiB [default: 1MiB]
     #[arg(long, value_name = "SIZE")]
     pub stripe_size: Option<Bytes>,
+    /// How long a pass over all stored objects in the background takes, such as 7d, or off [default: 7d]
+    #[arg(long, value_name = "TIME")]
+    pub scrub: Option<ScrubPeriod>,
     /// Serve metrics to Prometheus at this address, such as 127.0.0.1:9180
     #[arg(long, value_name = "ADDR")]
     pub metrics: Option<SocketAddr>,

@@ -97,6 +97,17 @@ static METRICS: &[Metric] = {
             "Blocks that were being written at an unclean stop, and summed anew", Server(|s| s.checksums.renewed_total as f64)),
         metric("isonomia_unsettled_files", None, Gauge, Experimental,
             "Files whose checksums are still to be brought to stable storage", Server(|s| s.checksums.unsettled_files as f64)),
+        metric("isonomia_scrub_progress_ratio", None, Gauge, Experimental,
+            "How much of the bytes of all targets the present passes of the scrub have seen", Server(|s| s.scrub.progress)),
+        metric("isonomia_scrub_passes", None, Counter, Experimental,
+            "Passes of the scrub that every target has behind it", Server(|s| s.scrub.passes_total as f64)),
+        metric("isonomia_scrub_last_pass_age", Some(Seconds), Gauge, Experimental,
+            "Time since the last pass of the scrub ended on every target; since the start if none has",
+            Server(|s| s.scrub.last_pass_age_s.unwrap_or(s.uptime_s))),
+        metric("isonomia_scrub_verified", Some(Bytes), Counter, Experimental,
+            "Bytes that the scrub looked at", Server(|s| s.scrub.verified_bytes_total as f64)),
+        metric("isonomia_scrub_damaged_blocks", None, Counter, Experimental,
+            "Damaged blocks and lost objects that the scrub found, in each pass anew", Server(|s| s.scrub.damaged_total as f64)),
         metric("isonomia_jobs", None, Gauge, Stable,
             "Jobs that are connected or were in the last minute", Server(|s| s.jobs.len() as f64)),
         metric("isonomia_target_bandwidth_bytes_per_second", None, Gauge, Stable,
@@ -225,6 +236,7 @@ fn encode(encoder: &mut MetricEncoder, kind: Kind, value: f64) -> Result<(), fmt
 #[cfg(test)]
 pub mod tests {
     use super::*;
+    use isonomia_proto::control::ScrubStatus;
 
     pub fn sample_job(job: &str, nodes: u32, share: f64, service_ms: u64) -> JobStatus {
         JobStatus {
@@ -277,6 +289,14 @@ pub mod tests {
             refused_total: 1,
             refused: BTreeMap::from([("connections".to_owned(), 4), ("protocol".to_owned(), 1)]),
             checksums: Default::default(),
+            scrub: ScrubStatus {
+                period_s: Some(604_800.0),
+                progress: 0.251,
+                passes_total: 3,
+                last_pass_age_s: Some(90_000.0),
+                verified_bytes_total: 5 << 30,
+                damaged_total: 0,
+            },
             targets: vec![
                 target("metadata", "", None, 0),
                 target("0", "/dev/shm/isonomia-x/target-0", Some(1 << 30), 10_000),

@@ -65,6 +65,7 @@ fn configuration(options: &ServeOptions) -> Result<Config> {
     override_with(&mut config.workers, options.workers.map(Some));
     override_with(&mut config.stripe_count, options.stripe_count);
     override_with(&mut config.stripe_size, options.stripe_size);
+    override_with(&mut config.scrub, options.scrub);
     override_with(&mut config.metrics, options.metrics.map(Some));
     override_with(&mut config.record_decisions, options.record_decisions.clone().map(Some));
     config.trust_clients |= options.trust_clients;
@@ -128,6 +129,7 @@ mod tests {
     use super::*;
     use crate::arguments::{Arguments, Command};
     use clap::Parser;
+    use isonomia_server::ScrubPeriod;
     use isonomia_units::{Nanos, Rate};
 
     fn configuration_of(arguments: &[&str]) -> Result<Config> {
@@ -160,12 +162,15 @@ mod tests {
         let path = dir.path().join("isonomia.toml");
         std::fs::write(
             &path,
-            "policy = \"fifo\"\nlisten = [\"tcp:127.0.0.1:0\"]\nstripe_size = \"64KiB\"\n\
+            "policy = \"fifo\"\nlisten = [\"tcp:127.0.0.1:0\"]\nscrub = \"30d\"\nstripe_size = \"64KiB\"\n\
              [[targets]]\nbandwidth = \"1GiB/s\"\nper_op = \"20us\"\n[[targets]]\n",
         )
         .unwrap();
         let path = path.to_str().unwrap();
-        let config = configuration_of(&["--config", path, "--policy", "size-fair", "--per-op", "5us"]).unwrap();
+        let config =
+            configuration_of(&["--config", path, "--policy", "size-fair", "--per-op", "5us", "--scrub", "off"])
+                .unwrap();
+        assert_eq!(config.scrub, ScrubPeriod(None));
         assert_eq!(config.policy.to_string(), "size-fair");
         assert_eq!(config.listen.len(), 1);
         assert_eq!(config.listen[0].to_string(), "tcp:127.0.0.1:0");

@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 use isonomia_policy::{PolicySpec, Scheme};
-use isonomia_proto::control::{JobStatus, Status, TargetStatus};
+use isonomia_proto::control::{JobStatus, ScrubStatus, Status, TargetStatus};
 use isonomia_units::{Bytes, Nanos};
 use std::fmt::Write;
 
@@ -32,6 +32,9 @@ pub fn status(status: &Status) -> String {
     if status.checksums.damaged_total > 0 {
         let _ = writeln!(text, "DAMAGE: blocks were found damaged {} times\n", status.checksums.damaged_total);
     }
+    if let Some(line) = scrub(&status.scrub) {
+        let _ = writeln!(text, "{line}\n");
+    }
     let _ = writeln!(text, "{}\n", lines(&targets(&status.targets)));
     if status.jobs.is_empty() {
         text.push_str("no job is connected or was in the last minute\n");
@@ -39,6 +42,16 @@ pub fn status(status: &Status) -> String {
         let _ = writeln!(text, "{}", lines(&jobs(&status.jobs, owes_shares(&status.policy))));
     }
     text
+}
+
+fn scrub(scrub: &ScrubStatus) -> Option<String> {
+    let period_s = scrub.period_s?;
+    let last = match scrub.last_pass_age_s {
+        Some(age_s) => format!("the last pass ended {} ago", seconds(age_s)),
+        None => "no pass has ended yet".to_owned(),
+    };
+    let (done, found) = (percent(scrub.progress), scrub.damaged_total);
+    Some(format!("scrub every {}: {done} done, {found} damaged blocks found; {last}", seconds(period_s)))
 }
 
 fn targets(targets: &[TargetStatus]) -> Table {
@@ -137,7 +150,8 @@ fn seconds(s: f64) -> String {
     match s {
         s if s < 120.0 => format!("{s:.1} s"),
         s if s < 7200.0 => format!("{:.0} min", s / 60.0),
-        s => format!("{:.1} h", s / 3600.0),
+        s if s < 172_800.0 => format!("{:.1} h", s / 3600.0),
+        s => format!("{:.1} d", s / 86_400.0),
     }
 }
 

@@ -92,6 +92,7 @@ fn bad_values_are_refused_with_what_is_allowed() {
         (&["serve", "--bandwidth", "2GiB"], "GiB/s"),
         (&["serve", "--per-op", "10 parsecs"], "ns, us, ms, s"),
         (&["serve", "--targets", "0"], "1..=256"),
+        (&["serve", "--scrub", "never"], "allowed are off"),
         (&["serve", "--metrics", "localhost"], "invalid socket address"),
         (&["run", "--nodes", "0", "--", "true"], "1.."),
         (&["run", "--prefix", "isonomia", "--", "true"], "absolute path"),

@@ -84,6 +84,9 @@ pub struct Status {
     /// What is known of the blocks of files.
     #[serde(default)]
     pub checksums: ChecksumStatus,
+    /// What looking through all objects in the background came to.
+    #[serde(default)]
+    pub scrub: ScrubStatus,
     /// Every target, and the metadata service first, which is arbitrated like one.
     pub targets: Vec<TargetStatus>,
     /// Every job that is connected or was in the last minute, by name.
@@ -103,6 +106,24 @@ pub struct ChecksumStatus {
     pub unsettled_files: u64,
     /// Memory for checksums.
     pub memory_bytes: u64,
+}
+
+/// How far the server is with looking through all objects, and what it found since its start. Each target has a pass of
+/// its own.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ScrubStatus {
+    /// Seconds that a pass is to take; nothing if there are none.
+    pub period_s: Option<f64>,
+    /// How much of the bytes of all targets the present passes have seen, from 0 to 1.
+    pub progress: f64,
+    /// Passes that every target has behind it.
+    pub passes_total: u64,
+    /// Seconds since the last pass ended: of the target for which that is longest ago. Nothing until each has ended one.
+    pub last_pass_age_s: Option<f64>,
+    /// Bytes that were looked at.
+    pub verified_bytes_total: u64,
+    /// Damaged blocks, and lost objects, that were found; in each pass anew.
+    pub damaged_total: u64,
 }
 
 /// One target's state.

@@ -417,15 +417,9 @@ impl Acceptor {
                 (Way::Stream(Mutex::new(StreamState::Head(Vec::new()))), None, place)
             }
         };
-        let joined = self.core.jobs.join(admission.job.clone())?;
-        if let Some(forgotten) = joined.forgotten {
-            self.core.forget(forgotten.id, clock::now());
-        }
-        if joined.is_news {
-            self.core.announce(&joined.job);
-        }
-        self.core.charge_connection(&joined.job);
-        Ok((way, memory, place, joined.job))
+        let job = self.core.join_job(admission.job.clone())?;
+        self.core.charge_connection(&job);
+        Ok((way, memory, place, job))
     }
 }
 

@@ -1,6 +1,7 @@
 //! What an operator sets: one TOML file, unknown keys refused, units in values.
 
 use crate::limits::LimitsConfig;
+use crate::scrub::ScrubPeriod;
 use isonomia_policy::{Draw, PolicySpec};
 use isonomia_transport::address::Address;
 use isonomia_units::{Bytes, Nanos, Rate, ServerId};
@@ -45,6 +46,8 @@ pub struct Config {
     pub stripe_size: Bytes,
     /// Sum blocks of files when they are written, and verify them when they are read.
     pub checksums: bool,
+    /// How long a pass over all objects in the background takes.
+    pub scrub: ScrubPeriod,
     /// Address for Prometheus, such as `127.0.0.1:9180`; none if absent.
     pub metrics: Option<std::net::SocketAddr>,
     /// How much is taken on.
@@ -108,6 +111,7 @@ impl Default for Config {
             stripe_count: 1,
             stripe_size: Bytes::mib(1),
             checksums: true,
+            scrub: ScrubPeriod::default(),
             metrics: None,
             limits: LimitsConfig::default(),
             record_decisions: None,

@@ -5,10 +5,11 @@ use crate::charge::{is_for_data, reads_or_writes};
 use crate::connection::{Connection, Turn as Progress, Way};
 use crate::departed::Departed;
 use crate::intake::{BELL, Intake};
-use crate::jobs::{Job, Jobs, Served as Account};
+use crate::jobs::{Jobs, Served as Account};
 use crate::locks::Locks;
 use crate::mappings::Mappings;
 use crate::rejections::{Rejection, Rejections};
+use crate::scrub::Scrub;
 use crate::sessions::Sessions;
 use crate::stream::{self, Moved, Stalled, StreamEnd, StreamState};
 use crate::target::{Pending, Policy, Served, Target, Work};
@@ -18,7 +19,7 @@ use isonomia_proto::request::{BadRequest, NO_TARGET, Op, ReplyHeader, RequestHea
 use isonomia_proto::{PAYLOAD_LEN_MAX, XATTR_LIST_LEN_MAX, XATTR_VALUE_LEN_MAX};
 use isonomia_store::Store;
 use isonomia_transport::region::SLOT_LEN;
-use isonomia_units::{JobId, Nanos, TargetId};
+use isonomia_units::{Nanos, TargetId};
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -62,6 +63,8 @@ pub struct Core {
     pub sessions: Sessions,
     /// What executing processes left to their next programs.
     pub departed: Departed,
+    /// Who looks through the objects in the background.
+    pub scrub: Scrub,
     /// What an fsync would have to flush.
     pub unsynced: Unsynced,
     /// Who has locked what.
@@ -90,7 +93,14 @@ pub struct Core {
 
 impl Core {
     /// A core without connections.
-    pub fn new(store: Store, targets: Vec<Target>, policy: Policy, workers: usize, jobs: Jobs) -> Result<Self, Errno> {
+    pub fn new(
+        store: Store,
+        targets: Vec<Target>,
+        policy: Policy,
+        workers: usize,
+        jobs: Jobs,
+        scrub: Scrub,
+    ) -> Result<Self, Errno> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&poll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
@@ -105,6 +115,7 @@ impl Core {
             connections: RwLock::default(),
             sessions: Sessions::default(),
             departed: Departed::default(),
+            scrub,
             unsynced: Unsynced::default(),
             locks: Locks::default(),
             mappings: Mappings::new(clock::wall_number(), clock::now()),
@@ -257,16 +268,21 @@ impl Core {
         let is_timed = charge::is_timed(work.pending.op);
         let is_long = (work.pending.header.len >= LONG_LEN && !target.is_capped()) || is_timed;
         if is_long {
-            self.long_at.store(clock::now().0, Ordering::Relaxed);
-            self.turn_away();
+            self.take_long(|| self.serve_now(target, work, scratch));
+        } else {
+            self.serve_now(target, work, scratch);
         }
-        self.serve_now(target, work, scratch);
-        if is_long {
-            self.awake.fetch_add(1, Ordering::AcqRel);
-            // A worker that is never short of work keeps its core for milliseconds, and a client whose turn it is
-            // cannot bring its next piece: one process would fall behind many for want of the processor.
-            rustix::thread::sched_yield();
-        }
+    }
+
+    /// Does a long piece of work, while others look after the connections.
+    pub fn take_long(&self, work: impl FnOnce()) {
+        self.long_at.store(clock::now().0, Ordering::Relaxed);
+        self.turn_away();
+        work();
+        self.awake.fetch_add(1, Ordering::AcqRel);
+        // A worker that is never short of work keeps its core for milliseconds, and a client whose turn it is
+        // cannot bring its next piece: one process would fall behind many for want of the processor.
+        rustix::thread::sched_yield();
     }
 
     /// Whether one worker fewer would do: short requests are served faster than cores are handed over, so a second
@@ -558,20 +574,6 @@ impl Core {
                     }
                 }
             }
-        }
-    }
-
-    /// Tells every target that there is no such job any more.
-    pub fn forget(&self, job: JobId, now: Nanos) {
-        self.targets.iter().for_each(|target| target.remove_job(now, job));
-    }
-
-    /// Tells every target of a job.
-    pub fn announce(&self, job: &Job) {
-        let _policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
-        let (now, info) = (clock::now(), job.info());
-        for target in &self.targets {
-            target.set_job(now, job.id, &info);
         }
     }
 }

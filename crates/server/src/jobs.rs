@@ -5,6 +5,8 @@
 //! gets a small number that is not used for another job while this one is known. A job that does nothing takes about a
 //! kilobyte.
 
+use crate::clock;
+use crate::core::Core;
 use crate::debts::Debts;
 use hdrhistogram::Histogram;
 use isonomia_units::{JobId, JobInfo, Nanos};
@@ -370,6 +372,34 @@ impl Jobs {
     /// Every known job, by name.
     pub fn all(&self) -> Vec<Arc<Job>> {
         self.known().by_name.values().cloned().collect()
+    }
+}
+
+impl Core {
+    /// The job that `info` describes, known to every target, for somebody who [leaves](Jobs::leave) it.
+    pub fn join_job(&self, info: JobInfo) -> Result<Arc<Job>, TooManyJobs> {
+        let joined = self.jobs.join(info)?;
+        if let Some(forgotten) = joined.forgotten {
+            self.forget(forgotten.id, clock::now());
+        }
+        if joined.is_news {
+            self.announce(&joined.job);
+        }
+        Ok(joined.job)
+    }
+
+    /// Tells every target that there is no such job any more.
+    pub fn forget(&self, job: JobId, now: Nanos) {
+        self.targets.iter().for_each(|target| target.remove_job(now, job));
+    }
+
+    /// Tells every target of a job.
+    fn announce(&self, job: &Job) {
+        let _policy = self.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let (now, info) = (clock::now(), job.info());
+        for target in &self.targets {
+            target.set_job(now, job.id, &info);
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! * [`charge`] says what a request costs.
 //! * [`worker`] threads ask whose turn it is and serve ([`execute`]) from the store. The payload of a write
 //!   stays with the client until then.
+//! * [`scrub`] looks through all objects in the background, as a job among others.
 //! * [`sessions`] is the one table of client processes: what each holds, and its end. [`proof`] is what a request has to show.
 //! * [`jobs`] and [`status`] tell operators who got what; [`operator`] lets them set the policy; [`control`] is the
 //!   thread that they talk with.
@@ -42,6 +43,7 @@ mod recorder;
 mod references;
 mod refusal;
 mod rejections;
+mod scrub;
 mod sessions;
 mod status;
 mod stream;
@@ -54,6 +56,7 @@ pub use config::{Config, ConfigError, TargetConfig};
 pub use limits::LimitsConfig;
 pub use listen::ListenError;
 pub use place::BadPlace;
+pub use scrub::{ParseScrubPeriodError, ScrubPeriod};
 
 use crate::acceptor::Acceptor;
 use crate::control::Control;
@@ -61,6 +64,7 @@ use crate::core::Core;
 use crate::jobs::Jobs;
 use crate::limits::Limits;
 use crate::names::LookUp;
+use crate::scrub::Scrub;
 use crate::status::About;
 use crate::target::{Policy, Target};
 use isonomia_proto::control::Status;
@@ -168,7 +172,8 @@ impl Server {
         }
         let system = |what| move |errno: rustix::io::Errno| StartError::System { what, error: errno.into() };
         let jobs = Jobs::new(limits.jobs, limits.jobs_per_user);
-        let core = Core::new(store, targets, policy, workers, jobs);
+        let scrub = Scrub::new(config.scrub, targets.len() as u16 - 1, clock::now());
+        let core = Core::new(store, targets, policy, workers, jobs, scrub);
         let core = Arc::new(core.map_err(system("cannot prepare to wait"))?);
         let about = Arc::new(About {
             server: config.server.0,
@@ -195,6 +200,10 @@ impl Server {
         server.spawn("keeper".to_owned(), move || keep(&core))?;
         let core = server.core.clone();
         server.spawn("caretaker".to_owned(), move || caretaker::run(&core))?;
+        if server.core.scrub.is_on() {
+            let core = server.core.clone();
+            server.spawn("scrub".to_owned(), move || scrub::run(&core))?;
+        }
         Ok(server)
     }
 

@@ -94,6 +94,7 @@ mod tests {
     use crate::identity::Credentials;
     use crate::jobs::Jobs;
     use crate::limits::{Limits, LimitsConfig};
+    use crate::scrub::Scrub;
     use crate::stream::StreamState;
     use crate::target::{Policy, Target};
     use crate::usage::Usage;
@@ -124,7 +125,7 @@ mod tests {
             let targets = vec![target(None), target(Some(TargetId(0)))];
             let limits = Limits::settle(&LimitsConfig::default(), 20_000, 0, 8 << 30).unwrap();
             Self {
-                core: Core::new(store, targets, policy, 1, Jobs::new(8, 8)).unwrap(),
+                core: Core::new(store, targets, policy, 1, Jobs::new(8, 8), Scrub::default()).unwrap(),
                 places: Arc::new(Usage::new(limits)),
                 _dir: dir,
             }

@@ -78,6 +78,7 @@ pub fn snapshot(core: &Core, about: &About) -> Status {
         workers: core.workers as u32,
         connections: core.connections().len() as u64,
         checksums: checksums(core),
+        scrub: core.scrub.status(now),
         refused_total: core.refused_total.load(Ordering::Relaxed),
         refused: core.rejections.by_reason(),
         targets: targets(core),

@@ -3,6 +3,8 @@
 //! The metadata service is arbitrated by a queue of the same kind.
 
 use crate::connection::Connection;
+use crate::jobs::Job;
+use crate::scrub;
 use isonomia_policy::trace::Journal;
 use isonomia_policy::{Arbiter, CappedDevice, CostModel, Draw, Next, PolicySpec, Request, RequestId, Tuning, build};
 use isonomia_proto::control::TargetStatus;
@@ -68,6 +70,19 @@ pub struct Served {
     pub payload: Vec<u8>,
 }
 
+/// A range of the scrub, which the server looks at for itself: see [`crate::scrub`].
+#[derive(Debug)]
+pub struct Scrubbing {
+    /// The job of the scrub.
+    pub job: Arc<Job>,
+    /// What it is charged.
+    pub cost: Nanos,
+    /// When it was due.
+    pub arrived: Nanos,
+    /// What was read.
+    pub bytes: u64,
+}
+
 /// What a worker finds at a target.
 #[derive(Debug)]
 pub enum Turn {
@@ -75,6 +90,10 @@ pub enum Turn {
     Serve(Box<Work>),
     /// Answer this: the emulated device is done with it.
     Answer(Box<Served>),
+    /// Look at the range of the scrub; the emulated device is done with it at this time.
+    Scrub(Option<Nanos>),
+    /// The emulated device is done with the range of the scrub.
+    Scrubbed(Box<Scrubbing>),
     /// Nothing before this time, unless a request comes.
     WaitUntil(Nanos),
     /// Nothing at all.
@@ -103,15 +122,17 @@ struct Queue {
     /// The policy let the target idle since the last request was served.
     is_held: bool,
     finished: Slab<Served>,
+    /// The range of the scrub that is queued or being looked at.
+    scrubbing: Option<Scrubbing>,
     requests_total: u64,
     service_ns_total: u64,
 }
 
-/// A reply by the time it is due; the smaller key breaks ties.
+/// A reply by the time it is due; the smaller key breaks ties. The scrub's has no key.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Due {
     at: Nanos,
-    key: usize,
+    key: Option<usize>,
 }
 
 /// How arbiters are made.
@@ -163,6 +184,7 @@ impl Target {
             due: BinaryHeap::new(),
             is_held: false,
             finished: Slab::new(),
+            scrubbing: None,
             requests_total: 0,
             service_ns_total: 0,
         };
@@ -227,8 +249,11 @@ impl Target {
         {
             let key = due.key;
             queue.due.pop();
-            let served = queue.finished.remove(key);
             self.waiting.fetch_sub(1, Ordering::Release);
+            let Some(key) = key else {
+                return queue.end_scrub(now).map_or(Turn::Idle, |scrubbing| Turn::Scrubbed(Box::new(scrubbing)));
+            };
+            let served = queue.finished.remove(key);
             queue.ended(now, &served.pending, served.id);
             return Turn::Answer(Box::new(served));
         }
@@ -243,17 +268,26 @@ impl Target {
         }
         match queue.arbiter.next(now) {
             Next::Dispatch(request) => {
-                let pending = queue.pending.remove(request.id.0 as usize);
+                let is_scrub = request.id == scrub::REQUEST;
+                let pending = (!is_scrub).then(|| queue.pending.remove(request.id.0 as usize));
                 self.waiting.fetch_sub(1, Ordering::Release);
                 let is_held = std::mem::take(&mut queue.is_held);
                 let others_wait = queue.arbiter.queued() > 0;
+                let (arrived, owed) = match (&pending, &queue.scrubbing) {
+                    (Some(pending), _) => (pending.arrived, pending.owed),
+                    (None, Some(scrubbing)) => (scrubbing.arrived, Nanos::ZERO),
+                    (None, None) => (now, Nanos::ZERO),
+                };
                 let finish_at = queue.device.as_mut().map(|device| {
                     // A gap is this machine's late wake-up if something was waiting, and the policy's if it held.
-                    let was_waiting = !is_held && (others_wait || pending.arrived <= device.free_at());
+                    let was_waiting = !is_held && (others_wait || arrived <= device.free_at());
                     // What is settled here did not wait for this device.
-                    device.start(now, request.cost.since(pending.owed), was_waiting)
+                    device.start(now, request.cost.since(owed), was_waiting)
                 });
-                Turn::Serve(Box::new(Work { pending, id: request.id, finish_at }))
+                match pending {
+                    Some(pending) => Turn::Serve(Box::new(Work { pending, id: request.id, finish_at })),
+                    None => Turn::Scrub(finish_at),
+                }
             }
             Next::WaitUntil(at) => {
                 queue.is_held = true;
@@ -268,7 +302,35 @@ impl Target {
         let mut queue = self.queue();
         self.waiting.fetch_add(1, Ordering::Release);
         let key = queue.finished.insert(served);
-        queue.due.push(Reverse(Due { at, key }));
+        queue.due.push(Reverse(Due { at, key: Some(key) }));
+    }
+
+    /// Queues a range of the scrub, of which there is none yet; false if the queue is full.
+    pub fn enqueue_scrub(&self, now: Nanos, scrubbing: Scrubbing) -> bool {
+        let mut queue = self.queue();
+        let request = Request { id: scrub::REQUEST, job: scrubbing.job.id, cost: scrubbing.cost };
+        let is_queued = queue.scrubbing.is_none() && queue.arbiter.enqueue(now, request).is_ok();
+        if is_queued {
+            queue.scrubbing = Some(scrubbing);
+            self.waiting.fetch_add(1, Ordering::Release);
+        }
+        is_queued
+    }
+
+    /// Whether a range of the scrub is queued or being looked at.
+    pub fn is_scrubbed(&self) -> bool {
+        self.queue().scrubbing.is_some()
+    }
+
+    /// `bytes` of the scrub's range were read. Gives the range, unless the emulated device is busy with it until
+    /// `finish_at`.
+    pub fn end_scrub(&self, now: Nanos, finish_at: Option<Nanos>, bytes: u64) -> Option<Scrubbing> {
+        let mut queue = self.queue();
+        queue.scrubbing.as_mut()?.bytes = bytes;
+        let Some(at) = finish_at.filter(|at| *at > now) else { return queue.end_scrub(now) };
+        self.waiting.fetch_add(1, Ordering::Release);
+        queue.due.push(Reverse(Due { at, key: None }));
+        None
     }
 
     /// A request that was served is about to be answered.
@@ -286,9 +348,7 @@ impl Target {
         let mut queue = self.queue();
         let dropped = queue.arbiter.remove_job(now, job);
         self.waiting.fetch_sub(dropped.len(), Ordering::Release);
-        for request in dropped {
-            queue.pending.try_remove(request.id.0 as usize);
-        }
+        dropped.into_iter().for_each(|request| queue.forget(request.id));
     }
 
     /// Drops what a closed connection still has queued. Linear in what is queued.
@@ -320,7 +380,7 @@ impl Target {
         for request in queue.arbiter.drain() {
             // A queue that held these takes them again.
             if arbiter.enqueue(now, request).is_err() {
-                queue.pending.try_remove(request.id.0 as usize);
+                queue.forget(request.id);
                 self.waiting.fetch_sub(1, Ordering::Release);
             }
         }
@@ -354,8 +414,27 @@ impl Target {
 
 impl Queue {
     fn ended(&mut self, now: Nanos, pending: &Pending, id: RequestId) {
+        self.count(now, id, pending.connection.job.id, pending.cost);
+    }
+
+    fn end_scrub(&mut self, now: Nanos) -> Option<Scrubbing> {
+        let scrubbing = self.scrubbing.take()?;
+        self.count(now, scrub::REQUEST, scrubbing.job.id, scrubbing.cost);
+        Some(scrubbing)
+    }
+
+    fn count(&mut self, now: Nanos, id: RequestId, job: JobId, cost: Nanos) {
         self.requests_total += 1;
-        self.service_ns_total += pending.cost.0;
-        self.arbiter.complete(now, id, pending.connection.job.id);
+        self.service_ns_total += cost.0;
+        self.arbiter.complete(now, id, job);
+    }
+
+    /// A request that the arbiter has no more.
+    fn forget(&mut self, id: RequestId) {
+        if id == scrub::REQUEST {
+            self.scrubbing = None;
+        } else {
+            self.pending.try_remove(id.0 as usize);
+        }
     }
 }

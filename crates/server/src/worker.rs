@@ -72,6 +72,14 @@ fn serve_one_each(core: &Core, first: usize, now: Nanos, scratch: &mut Vec<u8>) 
                 core.answer_served(&answer, now);
                 served = true;
             }
+            Turn::Scrub(finish_at) => {
+                core.serve_scrub(target, finish_at);
+                served = true;
+            }
+            Turn::Scrubbed(scrubbing) => {
+                core.scrubbed(&scrubbing, now);
+                served = true;
+            }
             Turn::WaitUntil(at) => until = until.min(at),
             Turn::Idle => {}
         }

@@ -236,6 +236,17 @@ impl Database {
         })
     }
 
+    /// Calls `each` with inodes from `first` on, in order, and their records if they can be read, until it says that it is
+    /// enough.
+    pub fn records_from(
+        &self,
+        first: u64,
+        mut each: impl FnMut(u64, Option<Record>) -> bool,
+    ) -> Result<(), StoreError> {
+        let first = first.to_be_bytes().to_vec();
+        self.engine.scan(Table::Inodes, first.., |key, value| Ok(each(decode_ino(key)?, Record::decode(value))))
+    }
+
     /// As [`Self::each_record`], with nothing for a record that cannot be read.
     pub fn each_raw_record(&self, mut each: impl FnMut(u64, Option<Record>)) -> Result<(), StoreError> {
         self.engine.scan(Table::Inodes, .., |key, value| {

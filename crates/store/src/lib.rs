@@ -59,7 +59,7 @@
 //! `walk` goes from paths to inodes; `namespace`, `rename`, `open`, `attr`, and `xattr` change metadata through `edit`,
 //! one atomic change of database and memory; `data` moves bytes through `object`, `sparse` knows of holes, `resize` cuts
 //! and extends, `removal` removes; `blocks` reads and writes with checksums, whose bytes `checksum` documents, which `sums`
-//! keeps, and `settle` brings to stable storage; `database` documents the bytes on disk, `engine` and `journal` deal with
+//! keeps, `settle` brings to stable storage, and `scrub` looks through; `database` documents the bytes on disk, `engine` and `journal` deal with
 //! the database itself, `premises` and `witness` with the directories around it, `recovery` with what an unclean stop
 //! leaves; `check` is for a store that nobody uses.
 
@@ -94,6 +94,7 @@ mod removal;
 mod rename;
 mod reserve;
 mod resize;
+mod scrub;
 mod settle;
 mod sparse;
 mod sums;
@@ -115,6 +116,7 @@ pub use permission::{Caller, MAY_EXECUTE, MAY_READ, MAY_WRITE};
 pub use premises::{known_targets, own_directory};
 pub use protect::ChecksumStatus;
 pub use rename::RenameHow;
+pub use scrub::{SCRUB_BYTES_MAX, ScrubNext, ScrubPass, Scrubbed};
 pub use sparse::{Extent, SpaceChange};
 pub use walk::SYMLINKS_MAX;
 pub use xattr::{XATTRS_BYTES_MAX, XattrHow};

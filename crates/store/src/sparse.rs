@@ -9,6 +9,7 @@
 use crate::blocks::BlockFault;
 use crate::inode::{Inode, OBJECTS, Objects, RECLAIMED};
 use crate::object::{file_size, object_size, spot};
+use crate::sums::next_data;
 use crate::{FILE_SIZE_MAX, Store, StoreError};
 use isonomia_proto::fs::{Attr, Layout, Timestamp};
 use isonomia_units::Ino;
@@ -236,12 +237,8 @@ impl Store {
             let Some(fd) = open else { continue };
             // Nothing of the object before this is at or behind `offset`.
             let from = object_size(layout, index, offset);
-            let at = match rustix::fs::seek(fd, SeekFrom::Data(from)) {
-                Ok(at) => at,
-                Err(Errno::NXIO) => continue,
-                Err(Errno::INVAL | Errno::OPNOTSUPP) => from,
-                Err(e) => return Err(self.object_error(objects.id, layout, index, e)),
-            };
+            let at = next_data(fd, from).map_err(|e| self.object_error(objects.id, layout, index, e))?;
+            let Some(at) = at else { continue };
             let in_file = file_size(layout, index, at + 1) - 1;
             nearest = Some(nearest.map_or(in_file, |nearest: u64| nearest.min(in_file)));
         }

@@ -40,8 +40,9 @@ const TIME_UNITS: &[(&str, u64)] = &[
     ("s", 1_000_000_000),
     ("min", 60_000_000_000),
     ("h", 3_600_000_000_000),
+    ("d", 86_400_000_000_000),
 ];
-const TIME_ALLOWED: &str = "ns, us, ms, s, min, h";
+const TIME_ALLOWED: &str = "ns, us, ms, s, min, h, d";
 const RATE_ALLOWED: &str = "B/s, kB/s, MB/s, GB/s, TB/s, PB/s, KiB/s, MiB/s, GiB/s, TiB/s, PiB/s";
 
 /// Reads an amount of data. A number without a unit is bytes.

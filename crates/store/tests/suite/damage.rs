@@ -1,8 +1,10 @@
 //! What is not what was written is never given out: objects and sidecars that change behind the store's back.
 
 use crate::scratch::{ROOT, at, config, content, open, scratch_dir};
-use isonomia_store::{Extent, SpaceChange, Store, StoreConfig, StoreError};
-use isonomia_units::Ino;
+use isonomia_store::{
+    Extent, SCRUB_BYTES_MAX, ScrubNext, ScrubPass, Scrubbed, SpaceChange, Store, StoreConfig, StoreError,
+};
+use isonomia_units::{Ino, TargetId};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -282,4 +284,132 @@ fn what_is_lost_is_not_reported_as_a_hole() {
     assert_eq!(store.seek(ino, 0, Extent::Data).unwrap(), 0);
     assert_eq!(store.seek(ino, 0, Extent::Hole).unwrap(), 12 * BLOCK as u64);
     assert!(is_damage(read_block(&store, ino, 8)));
+}
+
+/// Goes through all objects of a target; what was found, and how many ranges there were.
+fn scrub(store: &Store, target: u16) -> (Scrubbed, u64) {
+    let mut pass = ScrubPass::new(TargetId(target));
+    let (mut sum, mut ranges) = (Scrubbed::default(), 0);
+    // Every call brings it on.
+    for _ in 0..10_000 {
+        match store.find_to_scrub(&mut pass).unwrap() {
+            ScrubNext::Searching => {}
+            ScrubNext::Range(bytes) => {
+                let found = store.scrub(&mut pass).unwrap();
+                assert!((1..=SCRUB_BYTES_MAX).contains(&bytes) && found.bytes <= bytes);
+                ranges += 1;
+                sum.bytes += found.bytes;
+                sum.damaged += found.damaged;
+            }
+            ScrubNext::End => {
+                assert_eq!((pass.done_bytes(), pass.total_bytes() >= sum.bytes), (sum.bytes, true));
+                return (sum, ranges);
+            }
+        }
+    }
+    panic!("a pass without an end");
+}
+
+#[test]
+fn a_scrub_looks_at_every_object_once_and_finds_what_is_damaged_and_what_is_lost() {
+    let dir = scratch_dir();
+    let config = config(dir.path(), 2);
+    let store = Store::open(&config).unwrap();
+    // Directories, and files without an object, have nothing to look at.
+    for number in 0..1_500 {
+        store.mkdir(&ROOT, Ino::ROOT, format!("d{number}").as_bytes(), 0o755, at(1)).unwrap();
+    }
+    open(&store, "empty");
+    let large = open(&store, "large").ino;
+    store.write(large, 0, &vec![1; 300 * BLOCK], at(2)).unwrap();
+    let small = open(&store, "small").ino;
+    store.write(small, 0, &[2; 10], at(2)).unwrap();
+    // What records do not tell of yet is the next pass's; then while files are being written, and when they rest.
+    assert_eq!(scrub(&store, 0).0.bytes, 0);
+    store.flush_dirty().unwrap();
+    for _ in 0..2 {
+        let both = [scrub(&store, 0), scrub(&store, 1)];
+        assert_eq!(both.map(|(found, _)| found.damaged), [0, 0]);
+        assert_eq!(both.map(|(found, _)| found.bytes).iter().sum::<u64>(), 301 * BLOCK as u64);
+        assert!(both.iter().map(|(_, ranges)| ranges).sum::<u64>() <= 8, "{both:?}");
+        store.settle().unwrap();
+        store.settle().unwrap();
+    }
+    let [first, second] =
+        [0, 1].map(|index| objects(dir.path(), index).into_iter().max_by_key(|path| len(path)).unwrap());
+    flip(&first, 100 * BLOCK + 1);
+    flip(&first, 101 * BLOCK + 1);
+    assert_eq!(scrub(&store, 0).0.damaged + scrub(&store, 1).0.damaged, 2);
+    drop(store);
+    let blocks = len(&second) / BLOCK as u64;
+    std::fs::remove_file(&second).unwrap();
+    let store = Store::open(&config).unwrap();
+    assert_eq!(scrub(&store, 0).0.damaged + scrub(&store, 1).0.damaged, 2 + blocks);
+    assert_eq!(store.checksum_status().damaged_total, 2 + blocks);
+    // Without its checksums it is one loss.
+    std::fs::remove_file(second.with_added_extension("sum")).unwrap();
+    drop(store);
+    let store = Store::open(&config).unwrap();
+    assert_eq!(scrub(&store, 0).0.damaged + scrub(&store, 1).0.damaged, 2 + 1);
+}
+
+#[test]
+fn a_scrub_goes_on_where_a_file_is_cut_or_removed_meanwhile() {
+    let dir = scratch_dir();
+    let config = config(dir.path(), 1);
+    let store = Store::open(&config).unwrap();
+    let [cut, removed, last] = ["cut", "removed", "last"].map(|name| {
+        let ino = open(&store, name).ino;
+        store.write(ino, 0, &vec![3; 200 * BLOCK], at(2)).unwrap();
+        store.release(ino).unwrap();
+        ino
+    });
+    store.flush_dirty().unwrap();
+    let mut pass = ScrubPass::new(TargetId(0));
+    let (mut ranges, mut bytes) = (0, 0);
+    loop {
+        match store.find_to_scrub(&mut pass).unwrap() {
+            ScrubNext::Searching => continue,
+            ScrubNext::End => break,
+            ScrubNext::Range(_) => {}
+        }
+        ranges += 1;
+        if ranges == 2 {
+            store.set_size(cut, 10, at(3)).unwrap();
+        }
+        if ranges == 4 {
+            store.unlink(&ROOT, Ino::ROOT, b"removed", at(3)).unwrap();
+        }
+        let found = store.scrub(&mut pass).unwrap();
+        assert_eq!(found.damaged, 0);
+        bytes += found.bytes;
+    }
+    assert_eq!((ranges, bytes), (2 + 2 + 4, (64 + 64 + 200) * BLOCK as u64));
+    assert!(removed < last && store.read(last, 0, &mut [0]).is_ok());
+}
+
+#[test]
+fn a_scrub_passes_over_holes_and_stops_where_something_became_one() {
+    let dir = scratch_dir();
+    let config = config(dir.path(), 1);
+    let store = Store::open(&config).unwrap();
+    let ino = open(&store, "sparse").ino;
+    let far = 1 << 40;
+    store.write(ino, far, &[1; BLOCK], at(2)).unwrap();
+    store.set_size(ino, 4 * far, at(2)).unwrap();
+    store.release(ino).unwrap();
+    store.close().unwrap();
+    let (found, ranges) = scrub(&store, 0);
+    assert!(ranges <= 20 && found.damaged == 0 && found.bytes >= BLOCK as u64, "{ranges}, {found:?}");
+    drop(store);
+    let object = &objects(dir.path(), 0)[0];
+    let size = len(object) as usize;
+    cut(object, 0);
+    cut(object, size);
+    let store = Store::open(&config).unwrap();
+    assert_eq!(scrub(&store, 0).0.damaged, 1);
+}
+
+fn len(path: &Path) -> u64 {
+    std::fs::metadata(path).unwrap().len()
 }

@@ -35,10 +35,15 @@ pub fn reads_or_writes(op: Op) -> bool {
     matches!(op, Op::Read | Op::Write)
 }
 
+/// Whether serving an operation can take long: another worker then looks after the connections.
+pub fn is_slow(op: Op) -> bool {
+    matches!(op, Op::Fsync | Op::Fallocate)
+}
+
 /// Whether an operation is charged for the time that serving it takes, if that is more than its bytes and its fixed part:
 /// only the host knows how much work there is.
 pub fn is_timed(op: Op) -> bool {
-    matches!(op, Op::Fsync | Op::Fallocate)
+    is_slow(op) || matches!(op, Op::Rename | Op::PathOf)
 }
 
 impl Core {

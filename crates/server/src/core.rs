@@ -265,8 +265,8 @@ impl Core {
             target.complete(clock::now(), &work.pending, work.id);
             return;
         }
-        let is_timed = charge::is_timed(work.pending.op);
-        let is_long = (work.pending.header.len >= LONG_LEN && !target.is_capped()) || is_timed;
+        let is_large = work.pending.header.len >= LONG_LEN && !target.is_capped();
+        let is_long = is_large || charge::is_slow(work.pending.op);
         if is_long {
             self.take_long(|| self.serve_now(target, work, scratch));
         } else {

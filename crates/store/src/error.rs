@@ -202,6 +202,14 @@ pub enum OpenError {
         /// What the configuration says.
         expected: String,
     },
+    /// A directory belongs to a user who could exchange what is in it.
+    #[error("{} belongs to user {owner}: the directories of a server are its own user's, or root's", dir.display())]
+    Owner {
+        /// The directory.
+        dir: PathBuf,
+        /// Its owner.
+        owner: u32,
+    },
     /// The directory was written by an incompatible version.
     #[error("{} has format {found}; this version reads {}", dir.display(), crate::FORMAT_VERSION)]
     Format {

@@ -282,6 +282,7 @@ impl Store {
     pub fn path_of(&self, ino: Ino) -> Result<Vec<u8>, StoreError> {
         let _namespace = self.share_namespace();
         let mut names: Vec<Arc<[u8]>> = Vec::new();
+        let mut len = 0;
         let mut dir = self.load(ino.0)?;
         loop {
             if dir.has(UNLINKED) {
@@ -293,6 +294,10 @@ impl Store {
             };
             if up == dir.ino {
                 break;
+            }
+            len += 1 + name.len();
+            if len >= PATH_LEN_MAX {
+                return Err(StoreError::NameTooLong);
             }
             names.push(name);
             dir = self.load(up)?;

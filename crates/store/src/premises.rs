@@ -174,6 +174,10 @@ fn create_dir(dir: &Path) -> Result<(), OpenError> {
 /// has anything else opened to him. What belongs to somebody else, or has other things in it, is told and left alone.
 fn close_to_others(dir: &Path, ours: &[&str], inside: bool) -> Result<(), OpenError> {
     let fail = |e: io::Error| OpenError::io(dir, e);
+    let owner = fs::metadata(dir).map_err(fail)?.uid();
+    if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+        return Err(OpenError::Owner { dir: dir.to_owned(), owner });
+    }
     // Behind a closed door a mode is put right, and not worth a word.
     let is_reached = mode_of(dir)? & OTHERS != 0;
     let mut is_ours = true;

@@ -88,10 +88,14 @@ impl Store {
         if !source.record().is_dir() && (old.slash || (new.slash && !exchange)) {
             return Err(StoreError::NotDirectory);
         }
-        if self.is_above(source, new.dir)? {
+        // Only a directory that moves to another one can come below itself: the way up can be long.
+        let moves = old.dir.ino != new.dir.ino;
+        if moves && source.record().is_dir() && self.is_above(source, new.dir)? {
             return Err(StoreError::Invalid);
         }
         if let Some(target) = &new.inode
+            && moves
+            && target_is_dir
             && self.is_above(target, old.dir)?
         {
             return Err(if exchange { StoreError::Invalid } else { StoreError::NotEmpty });

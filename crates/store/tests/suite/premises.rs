@@ -250,3 +250,20 @@ fn a_first_opening_that_did_not_end_is_begun_anew() {
     drop(store);
     assert_eq!(Store::open(&config).unwrap().get_attr(&ROOT, Ino::ROOT, b"file", true).unwrap().ino, file.0);
 }
+
+/// As root only: it takes a second user.
+#[test]
+fn a_directory_that_another_user_could_exchange_is_refused() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: only root can give a directory away");
+        return;
+    }
+    for give_away in [|c: &StoreConfig| c.dir.clone(), |c: &StoreConfig| c.targets[0].dir.clone()] {
+        let dir = scratch_dir();
+        let config = config(dir.path(), 1);
+        drop(Store::open(&config).unwrap());
+        std::os::unix::fs::chown(give_away(&config), Some(12_345), None).unwrap();
+        let refused = Store::open(&config).map(|_| ()).unwrap_err();
+        assert!(matches!(&refused, OpenError::Owner { owner: 12_345, .. }), "{refused}");
+    }
+}

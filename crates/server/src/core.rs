@@ -31,8 +31,6 @@ use zerocopy::IntoBytes;
 /// Streams that may stall in the middle of a payload or a reply at once: each holds one buffer of
 /// [`PAYLOAD_LEN_MAX`]. Beyond that, a stream that stalls is cut.
 const STALLED_MAX: usize = 64;
-/// A stalled stream that moves nothing for this long is cut.
-const STALL_MAX: Nanos = Nanos::from_secs(10);
 /// Room for the reply of anything that is no read: the longest are those about extended attributes.
 const REPLY_LEN_MAX: usize = XATTR_VALUE_LEN_MAX;
 const _: () = assert!(REPLY_LEN_MAX >= XATTR_LIST_LEN_MAX && REPLY_LEN_MAX <= SLOT_LEN);
@@ -554,27 +552,6 @@ impl Core {
         let reply = execute::write(self, &pending.connection, &pending.header, &payload, &mut small);
         let payload = small[..reply.payload_len as usize].to_vec();
         self.served(target, Work { pending, id, finish_at }, reply, payload);
-    }
-
-    /// Shows every client that the server lives, and cuts streams that have stalled for too long.
-    pub fn look_after_connections(&self, now: Nanos) {
-        for connection in self.connections() {
-            match &connection.way {
-                Way::Shared(shared) => shared.region.tick(),
-                Way::Stream(state) => {
-                    let guard = lock(state);
-                    let since = match &*guard {
-                        StreamState::Payload(stalled) => stalled.since,
-                        StreamState::Reply { since, .. } => *since,
-                        _ => continue,
-                    };
-                    drop(guard);
-                    if now.since(since) > STALL_MAX {
-                        self.close(&connection, Some(&"the client stalls in the middle of a transfer"));
-                    }
-                }
-            }
-        }
     }
 }
 

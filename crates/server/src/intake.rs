@@ -6,6 +6,7 @@
 
 use crate::connection::{Connection, Way};
 use crate::core::Core;
+use crate::stream::StreamState;
 use isonomia_units::Nanos;
 use rustix::event::{Timespec, epoll};
 use rustix::net::RecvFlags;
@@ -15,6 +16,8 @@ use std::sync::{Arc, PoisonError, TryLockError};
 const HOT_FOR: Nanos = Nanos::from_millis(2);
 /// Between two looks at epoll while workers are awake: one costs as much as serving a small request.
 const EPOLL_EVERY: Nanos = Nanos::from_micros(50);
+/// A stalled stream that moves nothing for this long is cut.
+const STALL_MAX: Nanos = Nanos::from_secs(10);
 /// Events taken from epoll at a time.
 const EVENTS_MAX: usize = 64;
 /// The bell that wakes sleeping workers, among the keys of epoll; the others are numbers of connections.
@@ -80,6 +83,27 @@ fn leave(connection: &Connection) -> bool {
 }
 
 impl Core {
+    /// Shows every client that the server lives, and cuts streams that have stalled for too long.
+    pub fn look_after_connections(&self, now: Nanos) {
+        for connection in self.connections() {
+            match &connection.way {
+                Way::Shared(shared) => shared.region.tick(),
+                Way::Stream(state) => {
+                    let guard = state.lock().unwrap_or_else(PoisonError::into_inner);
+                    let since = match &*guard {
+                        StreamState::Payload(stalled) => stalled.since,
+                        StreamState::Reply { since, .. } => *since,
+                        _ => continue,
+                    };
+                    drop(guard);
+                    if now.since(since) > STALL_MAX {
+                        self.close(&connection, Some(&"the client stalls in the middle of a transfer"));
+                    }
+                }
+            }
+        }
+    }
+
     /// Takes in requests, unless another worker is doing so; true if there were any.
     pub fn take_in(&self, now: Nanos) -> bool {
         let mut intake = match self.intake.try_lock() {

@@ -17,7 +17,7 @@
 //! before it calls the store.
 
 use crate::checksum::{BLOCK_BYTES, PAGE_BYTES, Summer, blocks_in};
-use crate::sums::{Meter, Place, SidecarFault, Sums, Writing, next_data, next_stored, read_at, write_until};
+use crate::sums::{Meter, Place, SidecarFault, Sums, Writing, next_data, read_at, write_until};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -340,13 +340,14 @@ impl Blocks<'_> {
         Ok(summed.max(blocks_in(size)))
     }
 
-    /// The first block from `first` on that may have been written: where both the object and its sidecar have a hole,
+    /// The first block from `first` on that may have been written: where both the object and its checksums have a hole,
     /// nothing was, and nothing can be lost. `None` if there is none.
     pub fn next_written(&self, first: u64) -> Result<Option<u64>, BlockFault> {
-        let in_sidecar = next_stored(&self.place, first).map_err(BlockFault::Host)?;
-        let Some(object) = self.object else { return Ok(in_sidecar) };
+        let summed = self.sums.lock().next_written(&self.place, first);
+        let summed = summed.map_err(|fault| sidecar_fault(fault, first * BLOCK))?;
+        let Some(object) = self.object else { return Ok(summed) };
         let in_object = next_data(object, first * BLOCK).map_err(BlockFault::Host)?.map(|at| at / BLOCK);
-        Ok(in_sidecar.into_iter().chain(in_object).min())
+        Ok(summed.into_iter().chain(in_object).min())
     }
 
     /// Looks at `count` blocks from `first` on, [`READ_BYTES`] at most: calls `damaged` with each one that is, and what

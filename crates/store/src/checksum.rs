@@ -154,11 +154,6 @@ pub(crate) fn entry_offset(block: u64) -> u64 {
     HEADER_LEN as u64 + block * ENTRY_LEN as u64
 }
 
-/// The block whose entry is at `offset` of the sidecar, behind the header.
-pub(crate) fn block_of(offset: u64) -> u64 {
-    offset.saturating_sub(HEADER_LEN as u64) / ENTRY_LEN as u64
-}
-
 /// Blocks that `bytes` of an object touch.
 pub(crate) fn blocks_in(bytes: u64) -> u64 {
     bytes.div_ceil(BLOCK_BYTES as u64)
@@ -242,7 +237,6 @@ mod tests {
         fn every_entry_has_a_place_of_its_own(block in 0..BLOCKS_MAX) {
             let (page, at) = place_of(block);
             prop_assert_eq!(page * PAGE_BYTES as u64 + (at * ENTRY_LEN) as u64, entry_offset(block));
-            prop_assert_eq!(block_of(entry_offset(block)), block);
             let (first, count) = blocks_of(page);
             prop_assert!((first..first + count as u64).contains(&block));
             prop_assert_eq!(place_of(first).0, page);

@@ -211,17 +211,16 @@ impl Store {
             return Ok((Scrubbed { bytes: 0, damaged }, None));
         };
         let fail = |fault| self.block_error(inode, &layout, &objects, index, fault);
-        let count = match blocks.count() {
-            Ok(count) => count,
+        // A file can have holes that would take years.
+        let found = blocks.count().and_then(|count| Ok((count, blocks.next_written(first)?)));
+        let (count, first) = match found {
+            Ok((count, Some(next))) if next < count => (count, next),
+            Ok(_) => return nothing,
             Err(BlockFault::Damaged { offset, what }) => {
                 tell(offset, what);
                 return Ok((Scrubbed { bytes: 0, damaged }, None));
             }
             Err(fault) => return Err(fail(fault)),
-        };
-        // A file can have holes that would take years.
-        let Some(first) = blocks.next_written(first).map_err(fail)?.filter(|first| *first < count) else {
-            return nothing;
         };
         let run = run.min(count - first);
         blocks.verify(first, run as usize, &mut tell).map_err(fail)?;

@@ -5,9 +5,7 @@
 //! together under one lock, [`Sums::lock`]. That costs no parallelism: the host lets one write at a time into a file.
 //! Readers take no part in it: they copy entries, and read them once more under the lock if a block does not agree.
 
-use crate::checksum::{
-    BLOCKS_MAX, HEADER_LEN, Header, ObjectId, PAGE_BYTES, block_of, blocks_of, entry_offset, place_of,
-};
+use crate::checksum::{BLOCKS_MAX, HEADER_LEN, Header, ObjectId, PAGE_BYTES, blocks_of, entry_offset, place_of};
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -263,7 +261,9 @@ impl Writing<'_> {
     pub fn next_written(&mut self, place: &Place<'_>, first: u64) -> Result<Option<u64>, SidecarFault> {
         let stored = match self.open(place)? {
             None => None,
-            Some(sidecar) => next_data(&sidecar, entry_offset(first)).map_err(SidecarFault::Host)?.map(block_of),
+            Some(sidecar) => next_data(&sidecar, entry_offset(first))
+                .map_err(SidecarFault::Host)?
+                .map(|at| first + (at - entry_offset(first)) / size_of::<u64>() as u64),
         };
         let table = self.sums.table.read().unwrap_or_else(PoisonError::into_inner);
         let (page, _) = place_of(first);
@@ -433,16 +433,6 @@ fn open_sidecar(place: &Place<'_>) -> Result<OwnedFd, SidecarFault> {
         Ok(sidecar) => Ok(sidecar),
         Err(Errno::NOENT) => Err(SidecarFault::Damaged("the file of checksums is missing")),
         Err(errno) => Err(SidecarFault::Host(errno)),
-    }
-}
-
-/// The first block from `first` on for which the sidecar has space on its host, if any.
-pub(crate) fn next_stored(place: &Place<'_>, first: u64) -> Result<Option<u64>, Errno> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    match rustix::fs::openat(place.dir, place.object.sidecar_name(), flags, Mode::empty()) {
-        Ok(sidecar) => Ok(next_data(&sidecar, entry_offset(first))?.map(block_of)),
-        Err(Errno::NOENT) => Ok(None),
-        Err(e) => Err(e),
     }
 }
 

@@ -68,7 +68,9 @@ fn due_to_the_victim(config: impl FnOnce(&mut Config), jobs: u32, nodes: u32) ->
         if jobs_now.iter().map(|job| job.queued).sum::<u64>() > 2 * u64::from(jobs)
             && victim.is_some_and(|v| v.queued > 0)
         {
-            return victim.unwrap().share_due;
+            // What is due was found out before what is queued: so once more.
+            let settled = running.server().status().jobs;
+            return settled.iter().find(|job| job.job == "v").unwrap().share_due;
         }
         assert!(deadline.left().is_some(), "the requests do not all wait: {jobs_now:?}");
         std::thread::yield_now();

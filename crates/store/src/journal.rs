@@ -153,6 +153,7 @@ impl<'b> Reader<'b> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     /// What fjall wrote: one batch for each number.
     fn journal(batches: u64) -> (tempfile::TempDir, Vec<u8>) {
@@ -207,6 +208,30 @@ mod tests {
             damaged[at..at + 4096].fill(0);
             let (seen, _, resumes_at) = synced(&damaged);
             assert!(resumes_at.is_some() && seen.len() < 100, "{at}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+        #[test]
+        fn whatever_a_disk_gives_is_read_to_where_it_makes_sense(
+            changes in proptest::collection::vec((any::<u32>(), any::<u8>()), 0..20),
+            noise in proptest::collection::vec(any::<u8>(), 0..400),
+            cut in any::<u32>(),
+        ) {
+            static REAL: std::sync::LazyLock<Vec<u8>> = std::sync::LazyLock::new(|| journal(20).1);
+            let mut bytes = REAL.clone();
+            for (at, value) in changes {
+                let at = at as usize % bytes.len();
+                bytes[at] = value;
+            }
+            bytes.truncate(cut as usize % (bytes.len() + 1));
+            for bytes in [[&bytes[..], &noise].concat(), noise] {
+                let (end, resumes_at) = parse(&bytes, &mut |_, _, _| ());
+                prop_assert!(end <= bytes.len() && resumes_at.is_none_or(|at| at > end && at < bytes.len()));
+                prop_assert_eq!(parse(&bytes[..end], &mut |_, _, _| ()), (end, None));
+            }
         }
     }
 }

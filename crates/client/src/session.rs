@@ -17,7 +17,7 @@ use isonomia_transport::stream::Stream;
 use isonomia_units::Nanos;
 use rustix::io::Errno;
 use std::cell::{Cell, UnsafeCell};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Connections of one process at most; further threads wait for one to be free.
 const LINES_MAX: usize = 64;
@@ -54,6 +54,8 @@ pub struct Client {
     beginnings: AtomicU64,
     /// The server refused a further line, since when none was lost.
     is_full: AtomicBool,
+    /// Threads that are connecting a line.
+    connecting: AtomicU32,
     /// Whether an operation ran into the time-out, and none was answered since.
     is_away: AtomicBool,
     lines: Box<[Place]>,
@@ -118,6 +120,7 @@ impl Client {
             number: AtomicU64::new(0),
             beginnings: AtomicU64::new(0),
             is_full: AtomicBool::new(false),
+            connecting: AtomicU32::new(0),
             is_away: AtomicBool::new(false),
             lines,
         }
@@ -152,6 +155,7 @@ impl Client {
     /// parent's. The child has one thread, so nothing else uses the client meanwhile.
     pub fn after_fork_in_child(&self) {
         self.number.store(0, Ordering::Relaxed);
+        self.connecting.store(0, Ordering::Relaxed);
         for place in &self.lines {
             // SAFETY: the child has only this thread; whatever the parent's threads were doing, they are not here.
             // Dropping closes and unmaps the child's copies and sends nothing.
@@ -252,9 +256,27 @@ impl Client {
             let mut taken = self.take(deadline)?;
             match taken.line(deadline) {
                 Ok(_) => return Ok(taken),
-                Err(Error::Refused { .. }) if self.has_lines() => self.is_full.store(true, Ordering::Relaxed),
+                Err(Error::Refused { .. }) if self.comes_to_have_lines(deadline) => {
+                    self.is_full.store(true, Ordering::Relaxed);
+                }
                 Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// Whether there is a line; waits for the threads that are connecting one.
+    fn comes_to_have_lines(&self, deadline: Deadline) -> bool {
+        loop {
+            // Before the look: whoever has ended has its line there by then.
+            let is_connecting = self.connecting.load(Ordering::Acquire) > 0;
+            if self.has_lines() {
+                return true;
+            }
+            if !is_connecting || deadline.left().is_none() {
+                return false;
+            }
+            (self.manner.before_sleep)();
+            rustix::thread::sched_yield();
         }
     }
 
@@ -369,9 +391,11 @@ impl Taken<'_> {
             Some(line) => Ok(line),
             None => {
                 self.place.beginnings.store(self.client.beginnings.load(Ordering::Acquire), Ordering::Relaxed);
-                let line = line.insert(self.client.connect(deadline)?);
-                self.place.connected.store(true, Ordering::Relaxed);
-                Ok(line)
+                self.client.connecting.fetch_add(1, Ordering::Relaxed);
+                let connected = self.client.connect(deadline);
+                self.place.connected.store(connected.is_ok(), Ordering::Relaxed);
+                self.client.connecting.fetch_sub(1, Ordering::Release);
+                Ok(line.insert(connected?))
             }
         }
     }

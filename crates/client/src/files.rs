@@ -8,7 +8,8 @@ use crate::session::Client;
 use isonomia_proto::PATH_LEN_MAX;
 use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layout, Node, Timestamp};
 use isonomia_proto::hint::OpenHint;
-use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, OpenReply, ReplyHeader, RequestHeader, flag, space, valid};
+use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
+use isonomia_proto::space::{Extent, SpaceChange};
 use isonomia_units::Ino;
 use rustix::io::Errno;
 use zerocopy::FromBytes;
@@ -86,32 +87,6 @@ pub enum TimeChange {
     Now,
     /// This one.
     At(Timestamp),
-}
-
-/// A change of the space below a part of a file, as in `fallocate(2)`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SpaceChange {
-    /// Makes room for what will be written there, and the file longer unless its size is kept.
-    Allocate {
-        /// The file does not grow.
-        keep_size: bool,
-    },
-    /// Makes a hole.
-    PunchHole,
-    /// Makes zeros for which there is room.
-    ZeroRange {
-        /// The file does not grow.
-        keep_size: bool,
-    },
-}
-
-/// What is sought in a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
-    /// Bytes that were written.
-    Data,
-    /// Bytes that were not.
-    Hole,
 }
 
 /// What a rename does when the new name exists.
@@ -232,15 +207,10 @@ impl Client {
 
     /// Changes the space below `len` bytes of an open file from `offset` on.
     pub fn change_space(&self, file: &OpenFile, change: SpaceChange, offset: u64, len: u64) -> Result<(), Error> {
-        let keep = |keep_size| if keep_size { space::KEEP_SIZE } else { 0 };
         let mut request = RequestHeader::with_capability(Op::Fallocate, &file.capability);
         (request.offset, request.ino2) = (offset, len);
         request.target = file.layout.locate(offset).0.0;
-        request.valid = match change {
-            SpaceChange::Allocate { keep_size } => keep(keep_size),
-            SpaceChange::PunchHole => space::PUNCH_HOLE | space::KEEP_SIZE,
-            SpaceChange::ZeroRange { keep_size } => space::ZERO_RANGE | keep(keep_size),
-        };
+        request.valid = change.mode();
         self.without_reply(request, b"", b"")
     }
 

@@ -20,11 +20,12 @@ mod transfer;
 mod xattr;
 
 pub use error::Error;
-pub use files::{Change, Extent, OpenFile, OpenHow, RELEASE_MAX, RenameHow, SpaceChange, TimeChange};
+pub use files::{Change, OpenFile, OpenHow, RELEASE_MAX, RenameHow, TimeChange};
 pub use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layout, Node, Timestamp, access};
 pub use isonomia_proto::hint::OpenHint;
 pub use isonomia_proto::mapping::News;
 pub use isonomia_proto::setup::{Claims, PRINCIPAL_GROUPS_MAX, Principal, SchedulerJob};
+pub use isonomia_proto::space::{Extent, SpaceChange};
 pub use isonomia_transport::address::Address;
 pub use isonomia_transport::channel::Manner;
 pub use isonomia_transport::control_group::Process;

@@ -17,7 +17,7 @@ impl MountedFiles {
         len: u64,
         mode: i32,
     ) -> Outcome<()> {
-        let change = change_of(mode).ok_or(Errno::OPNOTSUPP)?;
+        let change = SpaceChange::from_mode(mode as u32).ok_or(Errno::OPNOTSUPP)?;
         let handle = self.handles.get(handle)?;
         door::leave();
         self.charged(request, &handle.client)?.change_space(&handle.file, change, offset, len).map_err(|e| errno(&e))
@@ -42,17 +42,6 @@ impl MountedFiles {
             client.seek_extent(&handle.file, offset, what).map_err(|e| errno(&e))?
         };
         i64::try_from(found).map_err(|_| Errno::OVERFLOW)
-    }
-}
-
-fn change_of(mode: i32) -> Option<SpaceChange> {
-    const KEEP_SIZE: i32 = libc::FALLOC_FL_KEEP_SIZE;
-    let keep_size = mode & KEEP_SIZE != 0;
-    match mode & !KEEP_SIZE {
-        0 => Some(SpaceChange::Allocate { keep_size }),
-        libc::FALLOC_FL_PUNCH_HOLE if keep_size => Some(SpaceChange::PunchHole),
-        libc::FALLOC_FL_ZERO_RANGE => Some(SpaceChange::ZeroRange { keep_size }),
-        _ => None,
     }
 }
 

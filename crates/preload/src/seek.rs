@@ -38,26 +38,13 @@ fn extent(client: &Client, held: &Held, offset: off64_t, what: Extent) -> Result
     client.seek_extent(held.file()?, offset, what).map(|found| found as off64_t)
 }
 
-/// The change of space that a mode of `fallocate` asks for; what the kernel's file systems know besides is not served.
-fn space_change(mode: c_int) -> Result<SpaceChange, Error> {
-    const PUNCH: c_int = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    let keep_size = mode & libc::FALLOC_FL_KEEP_SIZE != 0;
-    match mode {
-        PUNCH => Ok(SpaceChange::PunchHole),
-        _ if mode & !libc::FALLOC_FL_KEEP_SIZE == 0 => Ok(SpaceChange::Allocate { keep_size }),
-        _ if mode & !libc::FALLOC_FL_KEEP_SIZE == libc::FALLOC_FL_ZERO_RANGE => {
-            Ok(SpaceChange::ZeroRange { keep_size })
-        }
-        _ => Err(refusal(Errno::OPNOTSUPP)),
-    }
-}
-
 /// The checks are in the kernel's order, and so are the errors.
 fn change_space(client: &Client, held: &Held, mode: c_int, offset: off64_t, len: off64_t) -> Result<(), Error> {
     if offset < 0 || len <= 0 {
         return Err(refusal(Errno::INVAL));
     }
-    let change = space_change(mode)?;
+    // What the kernel's file systems know besides is not served.
+    let change = SpaceChange::from_mode(mode as u32).ok_or(refusal(Errno::OPNOTSUPP))?;
     let file = held.file()?;
     if file.capability.access & access::WRITE == 0 {
         return Err(refusal(Errno::BADF));

@@ -4,6 +4,7 @@
 //! * [`request`]: the fixed headers of requests and replies, the same on shared memory and on TCP.
 //! * [`hint`]: what programs know of files that they are about to create.
 //! * [`mapping`]: what a session is told of the files that it has mapped.
+//! * [`space`]: changes of the space below files, and what is sought there.
 //! * [`setup`]: the few frames that open a session: challenge, hello, welcome.
 //! * [`control`]: what operators ask and set, as JSON.
 //!
@@ -20,6 +21,7 @@ pub mod hint;
 pub mod mapping;
 pub mod request;
 pub mod setup;
+pub mod space;
 
 /// The protocol spoken here; a peer with another number is refused at set-up.
 pub const PROTOCOL_VERSION: u16 = 6;

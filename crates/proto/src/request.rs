@@ -143,8 +143,8 @@ ops! {
     /// has become its own, or another session waits for one of its own; and after `ino2` nanoseconds at the latest.
     /// Reply: a [`News`](crate::mapping::News). A second one of a session takes the place of the first, which gets EAGAIN.
     AwaitMappings = 31,
-    /// Changes the space below `ino2` bytes from `offset` on, of the inode of a capability to write, as the bits of
-    /// [`space`] in `valid` say. EOPNOTSUPP if the target's file system cannot.
+    /// Changes the space below `ino2` bytes from `offset` on, of the inode of a capability to write: `valid` is a mode of
+    /// `fallocate(2)` ([`SpaceChange`](crate::space::SpaceChange)). EOPNOTSUPP if the target's file system cannot.
     Fallocate = 32,
     /// Where the next byte that was written is, at `offset` or behind it: `value`. ENXIO if there is none.
     SeekData = 33,
@@ -212,17 +212,6 @@ pub mod valid {
     pub const MTIME_NOW: u32 = 128;
 }
 
-/// Bits of [`RequestHeader::valid`] of an [`Op::Fallocate`]. With neither [`PUNCH_HOLE`](space::PUNCH_HOLE) nor
-/// [`ZERO_RANGE`](space::ZERO_RANGE), room is made for what will be written.
-pub mod space {
-    /// The file does not grow.
-    pub const KEEP_SIZE: u32 = 1;
-    /// The range becomes a hole as far as it lies within the file, which does not grow.
-    pub const PUNCH_HOLE: u32 = 2;
-    /// The range becomes zeros for which there is room.
-    pub const ZERO_RANGE: u32 = 4;
-}
-
 /// Bits of [`RequestHeader::valid`] of an [`Op::Lock`].
 pub mod lock {
     /// A shared lock.
@@ -284,7 +273,7 @@ pub struct RequestHeader {
     pub uid: u32,
     /// New group; the second capability's generation.
     pub gid: u32,
-    /// Bits of [`valid`], of [`space`], or of [`lock`].
+    /// Bits of [`valid`] or of [`lock`], or a mode of an [`Op::Fallocate`].
     pub valid: u32,
     /// New access time.
     pub atime: Timestamp,

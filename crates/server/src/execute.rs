@@ -7,10 +7,9 @@ use crate::refusal::Refusal;
 use crate::{lock, mapping, proof};
 use isonomia_proto::fs::{Attr, Capability, Layout, access};
 use isonomia_proto::hint::OpenHint;
-use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, OpenReply, ReplyHeader, RequestHeader, flag, space, valid};
-use isonomia_store::{
-    Caller, Extent, OpenHow, RenameHow, SetAttr, SpaceChange, Store, StoreError, TimeChange, XattrHow,
-};
+use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
+use isonomia_proto::space::{Extent, SpaceChange};
+use isonomia_store::{Caller, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange, XattrHow};
 use isonomia_units::{Bytes, Ino, TargetId};
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
@@ -226,7 +225,8 @@ fn operate(
         Op::Fallocate => {
             proof::check_access(core, connection, header, access::WRITE)?;
             check_place(core, header)?;
-            return Ok(store.change_space(at, header.offset, header.ino2, space_change(header)?, now)?);
+            let change = SpaceChange::from_mode(header.valid).ok_or(StoreError::Invalid)?;
+            return Ok(store.change_space(at, header.offset, header.ino2, change, now)?);
         }
         Op::SeekData | Op::SeekHole => {
             proof::check_opened(core, connection, header)?;
@@ -377,16 +377,6 @@ fn change(header: &RequestHeader) -> SetAttr {
         size: has(valid::SIZE).then_some(header.offset),
         atime: time(valid::ATIME, valid::ATIME_NOW, header.atime),
         mtime: time(valid::MTIME, valid::MTIME_NOW, header.mtime),
-    }
-}
-
-fn space_change(header: &RequestHeader) -> Result<SpaceChange, StoreError> {
-    let keep_size = header.valid & space::KEEP_SIZE != 0;
-    match header.valid & !space::KEEP_SIZE {
-        0 => Ok(SpaceChange::Allocate { keep_size }),
-        space::PUNCH_HOLE => Ok(SpaceChange::PunchHole),
-        space::ZERO_RANGE => Ok(SpaceChange::ZeroRange { keep_size }),
-        _ => Err(StoreError::Invalid),
     }
 }
 

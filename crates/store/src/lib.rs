@@ -117,7 +117,6 @@ pub use premises::{known_targets, own_directory};
 pub use protect::ChecksumStatus;
 pub use rename::RenameHow;
 pub use scrub::{SCRUB_BYTES_MAX, ScrubNext, ScrubPass, Scrubbed};
-pub use sparse::{Extent, SpaceChange};
 pub use walk::SYMLINKS_MAX;
 pub use xattr::{XATTRS_BYTES_MAX, XattrHow};
 

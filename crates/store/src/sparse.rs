@@ -12,6 +12,7 @@ use crate::object::{file_size, object_size, spot};
 use crate::sums::next_data;
 use crate::{FILE_SIZE_MAX, Store, StoreError};
 use isonomia_proto::fs::{Attr, Layout, Timestamp};
+use isonomia_proto::space::{Extent, SpaceChange};
 use isonomia_units::Ino;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
@@ -22,32 +23,6 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 const STRIPES_LOOKED_AT_MAX: usize = 1 << 16;
 /// Bytes of the blocks that `st_blocks` counts.
 const BLOCK_BYTES: u64 = 512;
-
-/// What becomes of the space below a part of a file: the modes of `fallocate(2)` that are served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SpaceChange {
-    /// Room is made for what will be written there. The file grows to the end of the part unless the size is kept.
-    Allocate {
-        /// The file does not grow.
-        keep_size: bool,
-    },
-    /// The part becomes a hole, as far as it lies within the file.
-    PunchHole,
-    /// The part becomes zeros for which there is room.
-    ZeroRange {
-        /// The file does not grow.
-        keep_size: bool,
-    },
-}
-
-/// What is sought from an offset on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Extent {
-    /// Bytes that were written.
-    Data,
-    /// Bytes that were not; behind the last byte of a file there is a hole.
-    Hole,
-}
 
 /// How many blocks a file takes, as far as it is known.
 ///

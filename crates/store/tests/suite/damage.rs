@@ -1,9 +1,8 @@
 //! What is not what was written is never given out: objects and sidecars that change behind the store's back.
 
 use crate::scratch::{ROOT, at, config, content, open, scratch_dir};
-use isonomia_store::{
-    Extent, SCRUB_BYTES_MAX, ScrubNext, ScrubPass, Scrubbed, SpaceChange, Store, StoreConfig, StoreError,
-};
+use isonomia_proto::space::{Extent, SpaceChange};
+use isonomia_store::{SCRUB_BYTES_MAX, ScrubNext, ScrubPass, Scrubbed, Store, StoreConfig, StoreError};
 use isonomia_units::{Ino, TargetId};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};

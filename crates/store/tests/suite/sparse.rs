@@ -2,7 +2,8 @@
 
 use crate::scratch::{ALICE, ROOT, at, config, content, open, scratch_dir};
 use isonomia_proto::fs::access;
-use isonomia_store::{Extent, OpenHow, SetAttr, SpaceChange, Store, StoreError};
+use isonomia_proto::space::{Extent, SpaceChange};
+use isonomia_store::{OpenHow, SetAttr, Store, StoreError};
 use isonomia_units::Ino;
 use proptest::prelude::*;
 use rustix::fs::{FallocateFlags, SeekFrom};

@@ -1,0 +1,69 @@
+//! The space below a part of a file: what a client asks of it, and what it seeks there.
+
+/// A change of the space below a part of a file: the modes of `fallocate(2)` that are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpaceChange {
+    /// Room is made for what will be written there. The file grows to the end of the part unless the size is kept.
+    Allocate {
+        /// The file does not grow.
+        keep_size: bool,
+    },
+    /// The part becomes a hole, as far as it lies within the file.
+    PunchHole,
+    /// The part becomes zeros for which there is room.
+    ZeroRange {
+        /// The file does not grow.
+        keep_size: bool,
+    },
+}
+
+/// What is sought from an offset on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// Bytes that were written.
+    Data,
+    /// Bytes that were not; behind the last byte of a file there is a hole.
+    Hole,
+}
+
+impl SpaceChange {
+    /// `FALLOC_FL_KEEP_SIZE` of Linux's `include/uapi/linux/falloc.h`, as the two that follow.
+    const KEEP_SIZE: u32 = 0x01;
+    const PUNCH_HOLE: u32 = 0x02;
+    const ZERO_RANGE: u32 = 0x10;
+
+    /// The change that a mode of `fallocate(2)` asks for; `None` if it is not served, or none of Linux's.
+    pub const fn from_mode(mode: u32) -> Option<Self> {
+        let keep_size = mode & Self::KEEP_SIZE != 0;
+        match mode & !Self::KEEP_SIZE {
+            0 => Some(Self::Allocate { keep_size }),
+            Self::PUNCH_HOLE if keep_size => Some(Self::PunchHole),
+            Self::ZERO_RANGE => Some(Self::ZeroRange { keep_size }),
+            _ => None,
+        }
+    }
+
+    /// Its mode, as in `fallocate(2)`.
+    pub const fn mode(self) -> u32 {
+        // The lowest bit is that of the size.
+        match self {
+            Self::Allocate { keep_size } => keep_size as u32,
+            Self::PunchHole => Self::PUNCH_HOLE | Self::KEEP_SIZE,
+            Self::ZeroRange { keep_size } => Self::ZERO_RANGE | keep_size as u32,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mode_that_is_served_comes_back_and_no_other_is() {
+        let served: Vec<u32> = (0..1 << 10).filter(|mode| SpaceChange::from_mode(*mode).is_some()).collect();
+        assert_eq!(served, [0, 1, 3, 16, 17]);
+        assert!(served.iter().all(|mode| SpaceChange::from_mode(*mode).unwrap().mode() == *mode));
+        assert_eq!(SpaceChange::from_mode(3), Some(SpaceChange::PunchHole));
+        assert_eq!(SpaceChange::from_mode(16), Some(SpaceChange::ZeroRange { keep_size: false }));
+    }
+}

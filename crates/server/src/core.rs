@@ -308,25 +308,22 @@ impl Core {
             Way::Shared(shared) => {
                 let (slot, op, header) = (work.pending.slot, work.pending.op, work.pending.header);
                 let buffer = shared.region.buffer(slot);
-                // The client may change its memory at any moment. What is written, and what a read is checked as, lies
-                // in this worker's own buffer meanwhile, which stays in the processor's cache.
-                if scratch.len() < SLOT_LEN {
-                    scratch.resize(SLOT_LEN, 0);
-                }
                 let mut small = [0; size_of::<u64>()];
                 let (reply, payload) = match op {
-                    Op::Read => (execute::read(self, &connection, &header, &mut scratch[..SLOT_LEN]), &scratch[..]),
+                    Op::Read => (execute::read(self, &connection, &header, buffer.into()), &[][..]),
                     Op::Write => {
-                        let payload = &mut scratch[..(header.len as usize).min(SLOT_LEN)];
-                        buffer.copy_to(payload);
-                        (execute::write(self, &connection, &header, payload, &mut small), &small[..])
+                        let payload = buffer.first(header.len as usize);
+                        let reply = execute::write(self, &connection, &header, payload.into(), &mut small);
+                        (reply, &small[..reply.payload_len as usize])
                     }
                     _ => {
                         work.pending.names = shared.region.copy_names(slot, header.names_len());
-                        (self.execute(&mut work.pending, &mut scratch[..SLOT_LEN]), &scratch[..])
+                        scratch.resize(scratch.len().max(REPLY_LEN_MAX), 0);
+                        let reply = self.execute(&mut work.pending, &mut scratch[..REPLY_LEN_MAX]);
+                        (reply, &scratch[..reply.payload_len as usize])
                     }
                 };
-                buffer.copy_from(&payload[..reply.payload_len as usize]);
+                buffer.copy_from(payload);
                 self.served(target, work, reply, Vec::new());
             }
             Way::Stream(state) => self.serve_stream(target, work, state, scratch),
@@ -351,7 +348,7 @@ impl Core {
         let connection = work.pending.connection.clone();
         if op != Op::Write {
             let reply = match op {
-                Op::Read => execute::read(self, &connection, &header, scratch),
+                Op::Read => execute::read(self, &connection, &header, scratch.into()),
                 _ => self.execute(&mut work.pending, &mut scratch[..REPLY_LEN_MAX]),
             };
             let payload = scratch[..reply.payload_len as usize].to_vec();
@@ -362,7 +359,7 @@ impl Core {
         match stream::receive(&connection.socket, payload, &mut filled, true) {
             Ok(Moved::All) => {
                 let mut small = [0; size_of::<u64>()];
-                let reply = execute::write(self, &connection, &header, payload, &mut small);
+                let reply = execute::write(self, &connection, &header, (&*payload).into(), &mut small);
                 let payload = small[..reply.payload_len as usize].to_vec();
                 self.served(target, work, reply, payload);
             }
@@ -549,7 +546,7 @@ impl Core {
         let Stalled { pending, id, finish_at, payload, .. } = stalled;
         let Some(target) = self.target_of(pending.op, &pending.header) else { return };
         let mut small = [0; size_of::<u64>()];
-        let reply = execute::write(self, &pending.connection, &pending.header, &payload, &mut small);
+        let reply = execute::write(self, &pending.connection, &pending.header, (&payload).into(), &mut small);
         let payload = small[..reply.payload_len as usize].to_vec();
         self.served(target, Work { pending, id, finish_at }, reply, payload);
     }

@@ -5,6 +5,7 @@ use crate::connection::Connection;
 use crate::core::Core;
 use crate::refusal::Refusal;
 use crate::{lock, mapping, proof};
+use isonomia_memory::{Sink, Source};
 use isonomia_proto::fs::{Attr, Capability, Layout, access};
 use isonomia_proto::hint::OpenHint;
 use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
@@ -65,15 +66,17 @@ pub fn serve(
     finish(header, op, outcome, reply)
 }
 
-/// Serves a read into `room`.
-pub fn read(core: &Core, connection: &Connection, header: &RequestHeader, room: &mut [u8]) -> ReplyHeader {
-    let store = &core.store;
-    let mut reply = Reply::new(room);
+/// Serves a read into `sink`, which is where the client finds the payload of the reply.
+pub fn read(core: &Core, connection: &Connection, header: &RequestHeader, mut sink: Sink<'_>) -> ReplyHeader {
+    let mut reply = Reply::new(&mut []);
     let outcome = (|| {
         proof::check_access(core, connection, header, access::READ)?;
         check_place(core, header)?;
-        let room = reply.room.get_mut(..header.len as usize).ok_or(StoreError::Invalid)?;
-        reply.len = store.read(Ino(header.ino), header.offset, room)?;
+        let len = header.len as usize;
+        if len > sink.len() {
+            return Err(StoreError::Invalid.into());
+        }
+        reply.len = core.store.read(Ino(header.ino), header.offset, sink.part(0..len))?;
         Ok(())
     })();
     finish(header, Op::Read, outcome, reply)
@@ -84,7 +87,7 @@ pub fn write(
     core: &Core,
     connection: &Connection,
     header: &RequestHeader,
-    payload: &[u8],
+    payload: Source<'_>,
     room: &mut [u8],
 ) -> ReplyHeader {
     let store = &core.store;

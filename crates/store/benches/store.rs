@@ -1,7 +1,7 @@
 //! What the store costs by itself: no transport, no arbiter. One JSON object a line.
 //!
-//! `cargo bench -p isonomia-store [-- DIR]`; the default directory is in memory, and the tmpfs calls that the store
-//! makes are measured beside it on the same directory.
+//! `cargo bench -p isonomia-store [-- DIR [WHAT]]`; the default directory is in memory, and the tmpfs calls that the
+//! store makes are measured beside it on the same directory. With WHAT only rows whose name contains it are measured.
 
 use isonomia_proto::fs::{Timestamp, access};
 use isonomia_store::{Caller, OpenHow, Store, StoreConfig, TargetDir};
@@ -108,6 +108,10 @@ fn measure(what: &str, threads: usize, ops: usize, work: impl Fn(usize, usize) +
 }
 
 fn with_buffer(what: &str, threads: usize, ops: usize, len: usize, work: impl Fn(usize, usize, &mut [u8]) + Sync) {
+    let wanted = std::env::args().skip(1).filter(|a| !a.starts_with('-')).nth(1);
+    if wanted.is_some_and(|wanted| !what.contains(&wanted)) {
+        return;
+    }
     let start = Instant::now();
     let run = |t: usize| {
         let mut buf = vec![0; len];

@@ -12,22 +12,24 @@
 //! under the lock, into memory that nobody else has. Only what disagrees there is damaged.
 //!
 //! # Memory that others may change
-//! A write sums the bytes that it is given, and then has the host write them: memory that somebody else can change in between
-//! would give a block whose checksum is wrong. So the server copies payloads out of memory that it shares with clients
-//! before it calls the store.
+//! A write sums bytes, and then has the host write them: memory that somebody else can change in between would give a
+//! block whose checksum is wrong. So such bytes are copied first ([`Source::stable`]), in pieces that stay in the
+//! processor's cache until they are written. A read may go to such memory at once: what is summed is a copy, and what
+//! does not agree with its checksum is read once more into memory that nobody else has, before it counts as damaged.
 
 use crate::checksum::{BLOCK_BYTES, PAGE_BYTES, Summer, blocks_in};
 use crate::sums::{Meter, Place, SidecarFault, Sums, Writing, next_data, read_at, write_until};
+use isonomia_memory::{Sink, Source};
 use rustix::io::Errno;
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Bytes that are read at once: they are still in the processor's cache when they are summed.
-const READ_BYTES: usize = 256 << 10;
-/// Bytes that are written at once.
-const WRITE_BYTES: usize = 1 << 20;
+/// Bytes that are read or written at once: they stay in the processor's cache from being copied to being summed.
+const PIECE_BYTES: usize = 64 << 10;
+const PIECE_BLOCKS: usize = PIECE_BYTES / BLOCK_BYTES;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// What is wrong with a part of an object.
@@ -63,43 +65,49 @@ pub(crate) struct Blocks<'a> {
 }
 
 impl Blocks<'_> {
-    /// Fills `buf` from `offset` on, with zeros where nothing was written.
-    pub fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), BlockFault> {
+    /// Fills `sink` from `offset` on, with zeros where nothing was written.
+    pub fn read<'b>(&self, offset: u64, sink: impl Into<Sink<'b>>) -> Result<(), BlockFault> {
         let summer = Summer::new(self.place.object);
+        let mut sink = sink.into();
+        let len = sink.len();
         let mut done = 0;
-        while done < buf.len() {
+        while done < len {
             let at = offset + done as u64;
             let within = (at % BLOCK) as usize;
-            let rest = buf.len() - done;
-            if within == 0 && rest >= BLOCK_BYTES {
-                let len = (rest - rest % BLOCK_BYTES).min(READ_BYTES);
-                self.read_whole(summer, at / BLOCK, &mut buf[done..done + len])?;
-                done += len;
+            let rest = len - done;
+            let count = if within == 0 && rest >= BLOCK_BYTES {
+                let count = (rest - rest % BLOCK_BYTES).min(PIECE_BYTES);
+                self.read_whole(summer, at / BLOCK, sink.part(done..done + count))?;
+                count
             } else {
-                let len = (BLOCK_BYTES - within).min(rest);
+                let count = (BLOCK_BYTES - within).min(rest);
                 let mut block = [0; BLOCK_BYTES];
-                self.read_whole(summer, at / BLOCK, &mut block)?;
-                buf[done..done + len].copy_from_slice(&block[within..within + len]);
-                done += len;
-            }
+                self.read_whole(summer, at / BLOCK, Sink::from(&mut block))?;
+                sink.part(done..done + count).copy_from(&block[within..within + count]);
+                count
+            };
+            done += count;
         }
         Ok(())
     }
 
-    /// Reads whole blocks, [`READ_BYTES`] at most.
-    fn read_whole(&self, summer: Summer, first: u64, buf: &mut [u8]) -> Result<(), BlockFault> {
-        let mut entries = [0; READ_BYTES / BLOCK_BYTES];
-        let entries = &mut entries[..buf.len() / BLOCK_BYTES];
+    /// Reads whole blocks, [`PIECE_BYTES`] at most.
+    fn read_whole(&self, summer: Summer, first: u64, mut sink: Sink<'_>) -> Result<(), BlockFault> {
+        let mut entries = [0; PIECE_BLOCKS];
+        let entries = &mut entries[..sink.len() / BLOCK_BYTES];
         if !self.sums.copy(first, entries) {
             let mut writing = self.sums.lock();
             self.load(&mut writing, first, entries.len())?;
             self.sums.copy(first, entries);
         }
-        self.read_raw(first * BLOCK, buf)?;
-        for (i, (block, entry)) in buf.chunks_exact_mut(BLOCK_BYTES).zip(entries).enumerate() {
+        let len = sink.len();
+        self.read_raw(first * BLOCK, sink.part(0..len))?;
+        let mut room = [MaybeUninit::uninit(); BLOCK_BYTES];
+        for (i, entry) in entries.iter().enumerate() {
             let number = first + i as u64;
-            if !summer.agrees(*entry, number, block) {
-                self.read_again(summer, number, block)?;
+            let mut block = sink.part(i * BLOCK_BYTES..(i + 1) * BLOCK_BYTES);
+            if !summer.agrees(*entry, number, block.stable(&mut room)) {
+                self.read_again(summer, number, &mut block)?;
             }
         }
         Ok(())
@@ -107,11 +115,11 @@ impl Blocks<'_> {
 
     /// A block that did not agree: alone, so that it is right or damaged.
     #[cold]
-    fn read_again(&self, summer: Summer, number: u64, out: &mut [u8]) -> Result<(), BlockFault> {
+    fn read_again(&self, summer: Summer, number: u64, sink: &mut Sink<'_>) -> Result<(), BlockFault> {
         let mut writing = self.sums.lock();
         let mut block = [0; BLOCK_BYTES];
         self.read_checked(&mut writing, summer, number, &mut block)?;
-        out.copy_from_slice(&block);
+        sink.copy_from(&block);
         Ok(())
     }
 
@@ -124,7 +132,7 @@ impl Blocks<'_> {
         block: &mut [u8; BLOCK_BYTES],
     ) -> Result<(), BlockFault> {
         self.load(writing, number, 1)?;
-        self.read_raw(number * BLOCK, block)?;
+        self.read_raw(number * BLOCK, Sink::from(&mut *block))?;
         let entry = writing.entry(number);
         if summer.agrees(entry, number, block) {
             return Ok(());
@@ -143,27 +151,43 @@ impl Blocks<'_> {
         Ok(rustix::fs::fstat(object).map_err(BlockFault::Host)?.st_size as u64 <= offset)
     }
 
-    fn read_raw(&self, offset: u64, buf: &mut [u8]) -> Result<(), BlockFault> {
-        let got = match self.object {
-            Some(object) => read_at(object, offset, buf).map_err(BlockFault::Host)?,
-            None => 0,
-        };
-        buf[got..].fill(0);
-        Ok(())
+    fn read_raw(&self, offset: u64, sink: Sink<'_>) -> Result<(), BlockFault> {
+        read_or_zero(self.object, offset, sink).map_err(BlockFault::Host)
     }
 
     fn load(&self, writing: &mut Writing<'_>, first: u64, count: usize) -> Result<(), BlockFault> {
         writing.load(&self.place, &self.watch.meter, first, count).map_err(|fault| sidecar_fault(fault, first * BLOCK))
     }
 
-    /// Writes `buf` at `offset`; tells how many bytes were written, and what kept it from more.
-    pub fn write(&self, offset: u64, buf: &[u8]) -> (usize, Option<BlockFault>) {
+    /// Writes `source` at `offset`; tells how many bytes were written, and what kept it from more.
+    pub fn write<'b>(&self, offset: u64, source: impl Into<Source<'b>>) -> (usize, Option<BlockFault>) {
+        let source = source.into();
+        if source.len() <= BLOCK_BYTES {
+            self.write_pieces(offset, source, &mut [MaybeUninit::uninit(); BLOCK_BYTES])
+        } else {
+            self.write_large(offset, source)
+        }
+    }
+
+    /// By itself, because touching so much of the stack takes as long as a tenth of a small write.
+    #[inline(never)]
+    fn write_large(&self, offset: u64, source: Source<'_>) -> (usize, Option<BlockFault>) {
+        self.write_pieces(offset, source, &mut [MaybeUninit::uninit(); PIECE_BYTES])
+    }
+
+    /// Writes in pieces for which `room` is large enough.
+    fn write_pieces(
+        &self,
+        offset: u64,
+        source: Source<'_>,
+        room: &mut [MaybeUninit<u8>],
+    ) -> (usize, Option<BlockFault>) {
         let mut done = 0;
-        while done < buf.len() {
+        while done < source.len() {
             let at = offset + done as u64;
             // Pieces end at whole blocks, so that no block is summed twice.
-            let len = (WRITE_BYTES - (at % BLOCK) as usize).min(buf.len() - done);
-            let (written, fault) = match self.write_piece(at, &buf[done..done + len]) {
+            let len = (PIECE_BYTES - (at % BLOCK) as usize).min(source.len() - done);
+            let (written, fault) = match self.write_piece(at, source.part(done..done + len).stable(room)) {
                 Ok(written) => written,
                 Err(fault) => (0, Some(fault)),
             };
@@ -175,11 +199,11 @@ impl Blocks<'_> {
         (done, None)
     }
 
-    /// [`WRITE_BYTES`] at most, within so many blocks.
+    /// [`PIECE_BYTES`] at most, within so many blocks.
     fn write_piece(&self, offset: u64, buf: &[u8]) -> Result<(usize, Option<BlockFault>), BlockFault> {
         let summer = Summer::new(self.place.object);
         let object = self.object.ok_or(BlockFault::Host(Errno::BADF))?;
-        let mut entries = [0; WRITE_BYTES / BLOCK_BYTES];
+        let mut entries = [0; PIECE_BLOCKS];
         let (first, end) = (offset / BLOCK, offset + buf.len() as u64);
         let count = (blocks_in(end) - first) as usize;
         let entries = &mut entries[..count];
@@ -212,7 +236,7 @@ impl Blocks<'_> {
         if whole < count {
             let number = first + whole as u64;
             let mut block = [0; BLOCK_BYTES];
-            self.read_raw(number * BLOCK, &mut block)?;
+            self.read_raw(number * BLOCK, Sink::from(&mut block))?;
             let unwritten = writing.entry(number) == 0 && summer.agrees(0, number, &block);
             writing.store(number, &[if unwritten { 0 } else { summer.sum(number, &block) }]);
         }
@@ -317,7 +341,7 @@ impl Blocks<'_> {
 
     fn is_as(&self, summer: Summer, number: u64, entry: u64) -> Result<bool, BlockFault> {
         let mut block = [0; BLOCK_BYTES];
-        self.read_raw(number * BLOCK, &mut block)?;
+        self.read_raw(number * BLOCK, Sink::from(&mut block))?;
         Ok(summer.agrees(entry, number, &block))
     }
 
@@ -350,7 +374,7 @@ impl Blocks<'_> {
         Ok(summed.into_iter().chain(in_object).min())
     }
 
-    /// Looks at `count` blocks from `first` on, [`READ_BYTES`] at most: calls `damaged` with each one that is, and what
+    /// Looks at `count` blocks from `first` on, [`PIECE_BYTES`] at most at once: calls `damaged` with each one that is, and what
     /// is wrong. Entries of a suspect object are renewed.
     pub fn verify(
         &self,
@@ -359,12 +383,12 @@ impl Blocks<'_> {
         mut damaged: impl FnMut(u64, &'static str),
     ) -> Result<(), BlockFault> {
         let summer = Summer::new(self.place.object);
-        let mut buf = vec![0; count.min(READ_BYTES / BLOCK_BYTES) * BLOCK_BYTES];
+        let mut buf = vec![0; count.min(PIECE_BLOCKS) * BLOCK_BYTES];
         let mut number = first;
         let end = first + count as u64;
         while number < end {
             let len = buf.len().min((end - number) as usize * BLOCK_BYTES);
-            let Err(fault) = self.read_whole(summer, number, &mut buf[..len]) else {
+            let Err(fault) = self.read_whole(summer, number, Sink::from(&mut buf[..len])) else {
                 number += (len / BLOCK_BYTES) as u64;
                 continue;
             };
@@ -395,6 +419,17 @@ pub(crate) fn sidecar_fault(fault: SidecarFault, offset: u64) -> BlockFault {
         SidecarFault::Host(errno) => BlockFault::Host(errno),
         SidecarFault::Damaged(what) => BlockFault::Damaged { offset, what },
     }
+}
+
+/// Fills `sink` from `offset` of the object on, with zeros where it has nothing.
+pub(crate) fn read_or_zero(object: Option<&OwnedFd>, offset: u64, mut sink: Sink<'_>) -> Result<(), Errno> {
+    let len = sink.len();
+    let got = match object {
+        Some(object) => read_at(object, offset, sink.part(0..len))?,
+        None => 0,
+    };
+    sink.part(got..len).zero();
+    Ok(())
 }
 
 /// What of `buf`, which is for `offset`, is for the block `number`.

@@ -4,7 +4,7 @@
 //! Size and times of a written file live in memory, behind a mark in the database, until they are flushed. Then the
 //! record's size is a lower bound: whatever makes a file shorter brings the new size to the database first.
 
-use crate::blocks::BlockFault;
+use crate::blocks::{BlockFault, read_or_zero};
 use crate::database::Mark;
 use crate::edit::Gone;
 use crate::inode::{Inode, MARKED, OBJECTS, Objects, RECLAIMED, SET_ID, UNLINKED, UNSETTLED};
@@ -12,8 +12,9 @@ use crate::object::{ObjectsId, spot};
 use crate::permission::after_write;
 use crate::removal::Unused;
 use crate::resize::check_alive;
-use crate::sums::{read_at, write_until};
+use crate::sums::write_until;
 use crate::{FILE_SIZE_MAX, Store, StoreError};
+use isonomia_memory::{Sink, Source};
 use isonomia_proto::fs::{Attr, Layout, Timestamp};
 use isonomia_units::{Ino, TargetId};
 use rustix::fs::SeekFrom;
@@ -23,24 +24,25 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
 impl Store {
-    /// Reads at `offset` into `buf`; returns how many bytes there were, fewer than asked for at the end of the file
+    /// Reads at `offset` into `sink`; returns how many bytes there were, fewer than asked for at the end of the file
     /// only. Holes are zeros.
-    pub fn read(&self, ino: Ino, offset: u64, buf: &mut [u8]) -> Result<usize, StoreError> {
+    pub fn read<'b>(&self, ino: Ino, offset: u64, sink: impl Into<Sink<'b>>) -> Result<usize, StoreError> {
+        let mut sink = sink.into();
         let inode = self.inode(ino.0)?;
         let layout = inode.regular()?;
-        let objects = self.share_objects(&inode, layout, offset, buf.len() as u64, None)?;
+        let objects = self.share_objects(&inode, layout, offset, sink.len() as u64, None)?;
         if inode.has(RECLAIMED) {
             return Err(StoreError::Stale);
         }
-        let len = inode.size().saturating_sub(offset).min(buf.len() as u64) as usize;
+        let len = inode.size().saturating_sub(offset).min(sink.len() as u64) as usize;
         let mut done = 0;
         while done < len {
             let at = spot(layout, offset + done as u64);
             let run = at.run.min((len - done) as u64) as usize;
-            let part = &mut buf[done..done + run];
+            let part = sink.part(done..done + run);
             let read = match self.checked_blocks(&inode, layout, &objects, at.index)? {
                 Some(blocks) => blocks.read(at.offset, part),
-                None => read_unchecked(objects.open[at.index].as_ref(), at.offset, part).map_err(BlockFault::Host),
+                None => read_or_zero(objects.open[at.index].as_ref(), at.offset, part).map_err(BlockFault::Host),
             };
             read.map_err(|fault| self.block_error(&inode, layout, &objects, at.index, fault))?;
             done += run;
@@ -50,36 +52,49 @@ impl Store {
         Ok(len)
     }
 
-    /// Writes `buf` at `offset`; returns how many bytes were written, fewer than given only when the storage failed
+    /// Writes `source` at `offset`; returns how many bytes were written, fewer than given only when the storage failed
     /// after the first ones.
-    pub fn write(&self, ino: Ino, offset: u64, buf: &[u8], now: Timestamp) -> Result<usize, StoreError> {
+    pub fn write<'b>(
+        &self,
+        ino: Ino,
+        offset: u64,
+        source: impl Into<Source<'b>>,
+        now: Timestamp,
+    ) -> Result<usize, StoreError> {
+        let source = source.into();
         let inode = self.inode(ino.0)?;
         let layout = inode.regular()?;
-        check_end(offset, buf.len() as u64)?;
-        if buf.is_empty() {
+        check_end(offset, source.len() as u64)?;
+        if source.is_empty() {
             return Ok(0);
         }
-        let objects = self.share_objects(&inode, layout, offset, buf.len() as u64, Some(now))?;
+        let objects = self.share_objects(&inode, layout, offset, source.len() as u64, Some(now))?;
         self.before_write(&inode, now)?;
-        let written = self.write_objects(&inode, layout, &objects, offset, buf, now)?;
+        let written = self.write_objects(&inode, layout, &objects, offset, source, now)?;
         drop(objects);
         self.trim_sums();
         Ok(written)
     }
 
-    /// Writes `buf` at the end of the file, alone: returns where, and how many bytes.
-    pub fn append(&self, ino: Ino, buf: &[u8], now: Timestamp) -> Result<(u64, usize), StoreError> {
+    /// Writes `source` at the end of the file, alone: returns where, and how many bytes.
+    pub fn append<'b>(
+        &self,
+        ino: Ino,
+        source: impl Into<Source<'b>>,
+        now: Timestamp,
+    ) -> Result<(u64, usize), StoreError> {
+        let source = source.into();
         let inode = self.inode(ino.0)?;
         let layout = inode.regular()?;
         let mut objects = inode.own_data();
         let offset = inode.size();
-        check_end(offset, buf.len() as u64)?;
-        if buf.is_empty() {
+        check_end(offset, source.len() as u64)?;
+        if source.is_empty() {
             return Ok((offset, 0));
         }
         self.before_write(&inode, now)?;
-        self.open_range(&inode, layout, &mut objects, offset, buf.len() as u64, Some(now))?;
-        let written = self.write_objects(&inode, layout, &objects, offset, buf, now)?;
+        self.open_range(&inode, layout, &mut objects, offset, source.len() as u64, Some(now))?;
+        let written = self.write_objects(&inode, layout, &objects, offset, source, now)?;
         drop(objects);
         self.trim_sums();
         Ok((offset, written))
@@ -292,16 +307,16 @@ impl Store {
         layout: &Layout,
         objects: &Objects,
         offset: u64,
-        buf: &[u8],
+        source: Source<'_>,
         now: Timestamp,
     ) -> Result<usize, StoreError> {
-        self.reserve.grow(buf.len() as u64);
+        self.reserve.grow(source.len() as u64);
         let mut done = 0;
         let mut failure = None;
-        while done < buf.len() && failure.is_none() {
+        while done < source.len() && failure.is_none() {
             let at = spot(layout, offset + done as u64);
-            let run = at.run.min((buf.len() - done) as u64) as usize;
-            let part = &buf[done..done + run];
+            let run = at.run.min((source.len() - done) as u64) as usize;
+            let part = source.part(done..done + run);
             let fd = objects.open[at.index].as_ref().ok_or(StoreError::Stale)?;
             if self.reserve.is_spent()
                 && !is_allocated(fd, at.offset, run as u64)
@@ -425,11 +440,4 @@ fn range_is_open(layout: &Layout, objects: &Objects, offset: u64, len: u64) -> b
 /// Whether `len` bytes at `offset` can be written without more blocks; false also where that cannot be told.
 fn is_allocated(fd: &OwnedFd, offset: u64, len: u64) -> bool {
     rustix::fs::seek(fd, SeekFrom::Hole(offset)).is_ok_and(|hole| hole >= offset + len)
-}
-
-/// Fills `buf`, with zeros where the object has nothing.
-fn read_unchecked(object: Option<&OwnedFd>, offset: u64, buf: &mut [u8]) -> Result<(), Errno> {
-    let got = object.map_or(Ok(0), |fd| read_at(fd, offset, buf))?;
-    buf[got..].fill(0);
-    Ok(())
 }

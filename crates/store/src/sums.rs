@@ -6,13 +6,14 @@
 //! Readers take no part in it: they copy entries, and read them once more under the lock if a block does not agree.
 
 use crate::checksum::{BLOCKS_MAX, HEADER_LEN, Header, ObjectId, PAGE_BYTES, blocks_of, entry_offset, place_of};
+use isonomia_memory::{Sink, Source};
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// What a page in memory takes besides its entries, about.
 const PAGE_OVERHEAD_BYTES: usize = 64;
@@ -59,11 +60,12 @@ struct Table {
     meter: Option<Arc<Meter>>,
 }
 
-/// As many entries as it has; the others are 0.
+/// As many entries as it has; the others are 0. They change under a shared lock of the table, by one [`Writing`] at a
+/// time.
 #[derive(Default)]
 struct Page {
-    entries: Vec<u64>,
-    is_dirty: bool,
+    entries: Vec<AtomicU64>,
+    is_dirty: AtomicBool,
 }
 
 #[derive(Default)]
@@ -91,6 +93,9 @@ enum State {
 pub(crate) struct Writing<'s> {
     sums: &'s Sums,
     file: MutexGuard<'s, File>,
+    /// Kept from [`Writing::load`] to [`Writing::store`], around the host's write: taking it twice would cost as much as
+    /// the checksum of a block. Nobody waits for it, as only the one `Writing` ever takes it exclusively.
+    table: Option<RwLockReadGuard<'s, Table>>,
 }
 
 impl Meter {
@@ -101,16 +106,24 @@ impl Meter {
 
 impl Sums {
     pub fn lock(&self) -> Writing<'_> {
-        Writing { sums: self, file: self.file.lock().unwrap_or_else(PoisonError::into_inner) }
+        self.writing(self.file.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// As [`Self::lock`], unless somebody has it.
     pub fn try_lock(&self) -> Option<Writing<'_>> {
         match self.file.try_lock() {
-            Ok(file) => Some(Writing { sums: self, file }),
-            Err(std::sync::TryLockError::Poisoned(file)) => Some(Writing { sums: self, file: file.into_inner() }),
+            Ok(file) => Some(self.writing(file)),
+            Err(std::sync::TryLockError::Poisoned(file)) => Some(self.writing(file.into_inner())),
             Err(std::sync::TryLockError::WouldBlock) => None,
         }
+    }
+
+    fn writing<'s>(&'s self, file: MutexGuard<'s, File>) -> Writing<'s> {
+        Writing { sums: self, file, table: None }
+    }
+
+    fn table(&self) -> RwLockReadGuard<'_, Table> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Entries that the sidecar does not have yet.
@@ -137,16 +150,7 @@ impl Sums {
         if !self.recent.load(Relaxed) {
             self.recent.store(true, Relaxed);
         }
-        let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
-        each_page(first, out.len(), |page, at, range| {
-            let Some(page) = table.pages.get(&page) else { return false };
-            let out = &mut out[range];
-            let known = page.entries.get(at..).unwrap_or_default();
-            let known = &known[..known.len().min(out.len())];
-            out[..known.len()].copy_from_slice(known);
-            out[known.len()..].fill(0);
-            true
-        })
+        self.table().copy(first, out)
     }
 }
 
@@ -192,15 +196,13 @@ impl Writing<'_> {
         count: usize,
     ) -> Result<(), SidecarFault> {
         let mut missing = Vec::new();
-        {
-            let table = self.sums.table.read().unwrap_or_else(PoisonError::into_inner);
-            each_page(first, count, |page, _, _| {
-                if !table.pages.contains_key(&page) {
-                    missing.push(page);
-                }
-                true
-            });
-        }
+        let table = self.table.get_or_insert_with(|| self.sums.table());
+        each_page(first, count, |page, _, _| {
+            if !table.pages.contains_key(&page) {
+                missing.push(page);
+            }
+            true
+        });
         if missing.is_empty() {
             return Ok(());
         }
@@ -214,14 +216,20 @@ impl Writing<'_> {
                 })?,
                 None => Vec::new(),
             };
-            read.push((page, Page { entries, is_dirty: false }));
+            read.push((page, Page { entries, is_dirty: AtomicBool::new(false) }));
         }
-        let mut table = self.sums.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table_alone();
         table.meter.get_or_insert_with(|| meter.clone());
         let grown = read.iter().map(|(_, page)| page.bytes()).sum();
         table.pages.extend(read);
         table.account(0, grown);
         Ok(())
+    }
+
+    /// To change which pages there are, and how many entries each has.
+    fn table_alone(&mut self) -> RwLockWriteGuard<'_, Table> {
+        self.table = None;
+        self.sums.table.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Looks at the sidecar's header the first time; `None` if there is no sidecar and need not be.
@@ -250,9 +258,9 @@ impl Writing<'_> {
     }
 
     /// The entry of a block that was loaded; 0 for one that was not.
-    pub fn entry(&self, block: u64) -> u64 {
+    pub fn entry(&mut self, block: u64) -> u64 {
         let mut entry = [0];
-        self.sums.copy(block, &mut entry);
+        self.table.get_or_insert_with(|| self.sums.table()).copy(block, &mut entry);
         entry[0]
     }
 
@@ -265,7 +273,7 @@ impl Writing<'_> {
                 .map_err(SidecarFault::Host)?
                 .map(|at| first + (at - entry_offset(first)) / size_of::<u64>() as u64),
         };
-        let table = self.sums.table.read().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.get_or_insert_with(|| self.sums.table());
         let (page, _) = place_of(first);
         let known = table.pages.range(page..).find(|(_, page)| !page.entries.is_empty());
         let known = known.map(|(page, _)| blocks_of(*page).0.max(first));
@@ -275,24 +283,12 @@ impl Writing<'_> {
     /// Changes the entries from block `first` on, which were loaded.
     pub fn store(&mut self, first: u64, entries: &[u64]) {
         debug_assert!(first + (entries.len() as u64) <= BLOCKS_MAX);
-        let mut table = self.sums.table.write().unwrap_or_else(PoisonError::into_inner);
-        let mut grown = 0;
-        each_page(first, entries.len(), |page, at, range| {
-            let page = table.pages.entry(page).or_default();
-            let end = at + range.len();
-            if page.entries.len() < end {
-                let before = page.bytes();
-                page.entries.resize(end, 0);
-                grown += page.bytes() - before;
-            }
-            page.entries[at..end].copy_from_slice(&entries[range]);
-            page.is_dirty = true;
-            true
-        });
-        if grown > 0 {
-            table.account(0, grown);
+        let table = self.table.get_or_insert_with(|| self.sums.table());
+        if !table.store(first, entries) {
+            let mut table = self.table_alone();
+            table.make_room(first, entries.len());
+            table.store(first, entries);
         }
-        drop(table);
         let end = entries.iter().rposition(|entry| *entry != 0).map_or(0, |last| first + last as u64 + 1);
         if end > self.file.blocks {
             self.file.blocks = end;
@@ -319,14 +315,14 @@ impl Writing<'_> {
                 rustix::fs::ftruncate(&sidecar, wanted).map_err(fail)?;
             }
         }
-        let mut table = self.sums.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table_alone();
         let before = table.bytes();
         let (page, _) = place_of(end);
         let (start, _) = blocks_of(page);
         table.pages.split_off(&(page + 1));
         if let Some(page) = table.pages.get_mut(&page) {
             page.entries.truncate((end - start) as usize);
-            page.is_dirty = true;
+            *page.is_dirty.get_mut() = true;
         }
         table.account(before, table.bytes());
         drop(table);
@@ -347,10 +343,10 @@ impl Writing<'_> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | fresh;
         let sidecar = rustix::fs::openat(place.dir, place.object.sidecar_name(), flags, Mode::from_raw_mode(0o600))
             .map_err(fail)?;
-        let mut table = self.sums.table.write().unwrap_or_else(PoisonError::into_inner);
+        let table = self.table.get_or_insert_with(|| self.sums.table());
         let header = Header { object: place.object, blocks: self.file.blocks }.encode();
         let mut bytes = Vec::with_capacity(PAGE_BYTES);
-        for (number, page) in table.pages.iter().filter(|(_, page)| page.is_dirty) {
+        for (number, page) in table.pages.iter().filter(|(_, page)| page.is_dirty.load(Relaxed)) {
             bytes.clear();
             let (start, _) = blocks_of(*number);
             let offset = if start == 0 {
@@ -359,15 +355,14 @@ impl Writing<'_> {
             } else {
                 entry_offset(start)
             };
-            page.entries.iter().for_each(|entry| bytes.extend_from_slice(&entry.to_le_bytes()));
+            page.entries.iter().for_each(|entry| bytes.extend_from_slice(&entry.load(Relaxed).to_le_bytes()));
             write_at(&sidecar, offset, &bytes).map_err(fail)?;
         }
         let is_old = self.file.is_header_old || self.file.stored_blocks != self.file.blocks;
         if is_old || self.file.state != State::Present {
             write_at(&sidecar, 0, &header).map_err(fail)?;
         }
-        table.pages.values_mut().for_each(|page| page.is_dirty = false);
-        drop(table);
+        table.pages.values().for_each(|page| page.is_dirty.store(false, Relaxed));
         let wanted = entry_offset(self.file.blocks);
         if rustix::fs::fstat(&sidecar).map_err(fail)?.st_size as u64 <= wanted {
             // After a cut the last entries may be 0, and in nobody's page.
@@ -385,7 +380,7 @@ impl Writing<'_> {
 
     /// Gives the memory back. What was not written back is lost.
     pub fn forget(&mut self) {
-        let mut table = self.sums.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table_alone();
         let before = table.bytes();
         table.pages.clear();
         table.account(before, 0);
@@ -403,6 +398,48 @@ impl Writing<'_> {
 }
 
 impl Table {
+    /// As [`Sums::copy`].
+    fn copy(&self, first: u64, out: &mut [u64]) -> bool {
+        each_page(first, out.len(), |page, at, range| {
+            let Some(page) = self.pages.get(&page) else { return false };
+            let out = &mut out[range];
+            let known = page.entries.get(at..).unwrap_or_default();
+            let known = &known[..known.len().min(out.len())];
+            out.iter_mut().zip(known).for_each(|(out, entry)| *out = entry.load(Relaxed));
+            out[known.len()..].fill(0);
+            true
+        })
+    }
+
+    /// Changes the entries from block `first` on; false if there is no room for all of them.
+    fn store(&self, first: u64, entries: &[u64]) -> bool {
+        each_page(first, entries.len(), |page, at, range| {
+            let Some(page) = self.pages.get(&page) else { return false };
+            let Some(places) = page.entries.get(at..at + range.len()) else { return false };
+            places.iter().zip(&entries[range]).for_each(|(place, entry)| place.store(*entry, Relaxed));
+            if !page.is_dirty.load(Relaxed) {
+                page.is_dirty.store(true, Relaxed);
+            }
+            true
+        })
+    }
+
+    /// Makes room for the entries of `count` blocks from `first` on.
+    fn make_room(&mut self, first: u64, count: usize) {
+        let mut grown = 0;
+        each_page(first, count, |page, at, range| {
+            let page = self.pages.entry(page).or_default();
+            let end = at + range.len();
+            if page.entries.len() < end {
+                let before = page.bytes();
+                page.entries.resize_with(end, AtomicU64::default);
+                grown += page.bytes() - before;
+            }
+            true
+        });
+        self.account(0, grown);
+    }
+
     fn bytes(&self) -> usize {
         self.pages.values().map(Page::bytes).sum()
     }
@@ -457,7 +494,7 @@ fn read_header(sidecar: &OwnedFd, object: ObjectId) -> Result<Header, SidecarFau
     }
 }
 
-fn read_page(sidecar: &OwnedFd, page: u64, blocks: u64) -> Result<Vec<u64>, SidecarFault> {
+fn read_page(sidecar: &OwnedFd, page: u64, blocks: u64) -> Result<Vec<AtomicU64>, SidecarFault> {
     let (start, len) = blocks_of(page);
     if start >= blocks {
         return Ok(Vec::new());
@@ -469,14 +506,16 @@ fn read_page(sidecar: &OwnedFd, page: u64, blocks: u64) -> Result<Vec<u64>, Side
     }
     let (words, _) = bytes[..got].as_chunks::<8>();
     let used = words.iter().rposition(|word| *word != [0; 8]).map_or(0, |last| last + 1);
-    Ok(words[..used].iter().map(|word| u64::from_le_bytes(*word)).collect())
+    Ok(words[..used].iter().map(|word| AtomicU64::new(u64::from_le_bytes(*word))).collect())
 }
 
-/// Reads until `buf` is full or the file ends.
-pub(crate) fn read_at(fd: &OwnedFd, offset: u64, buf: &mut [u8]) -> Result<usize, Errno> {
+/// Reads until `sink` is full or the file ends.
+pub(crate) fn read_at<'a>(fd: &OwnedFd, offset: u64, sink: impl Into<Sink<'a>>) -> Result<usize, Errno> {
+    let mut sink = sink.into();
+    let len = sink.len();
     let mut done = 0;
-    while done < buf.len() {
-        match rustix::io::pread(fd, &mut buf[done..], offset + done as u64) {
+    while done < len {
+        match sink.part(done..len).pread(fd, offset + done as u64) {
             Ok(0) => break,
             Ok(n) => done += n,
             Err(Errno::INTR) => {}
@@ -494,10 +533,11 @@ fn write_at(fd: &OwnedFd, offset: u64, bytes: &[u8]) -> Result<(), Errno> {
 }
 
 /// Writes until all is written or the host refuses; both can be.
-pub(crate) fn write_until(fd: &OwnedFd, offset: u64, bytes: &[u8]) -> (usize, Option<Errno>) {
+pub(crate) fn write_until<'a>(fd: &OwnedFd, offset: u64, source: impl Into<Source<'a>>) -> (usize, Option<Errno>) {
+    let source = source.into();
     let mut done = 0;
-    while done < bytes.len() {
-        match rustix::io::pwrite(fd, &bytes[done..], offset + done as u64) {
+    while done < source.len() {
+        match source.part(done..source.len()).pwrite(fd, offset + done as u64) {
             Ok(0) => return (done, Some(Errno::NOSPC)),
             Ok(n) => done += n,
             Err(Errno::INTR) => {}

@@ -1,7 +1,6 @@
 //! How requests travel between a client and a server.
 //!
 //! * [`region`]: the shared memory of one client connection, and both sides' views of it.
-//! * [`shared_bytes`]: how one's own side reads and writes what the other may change meanwhile.
 //! * [`channel`]: the client's end of shared memory. [`stream`]: the client's end of TCP.
 //! * [`socket`]: connecting, set-up frames, descriptors in ancillary data, all with deadlines.
 //! * [`handshake`]: the client's part of opening a session. [`key`]: the proof of a shared key.
@@ -21,7 +20,6 @@ pub mod handshake;
 pub mod key;
 pub mod owner;
 pub mod region;
-pub mod shared_bytes;
 pub mod socket;
 pub mod stream;
 

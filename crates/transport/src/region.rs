@@ -19,7 +19,7 @@
 //! ([`SharedBytes`]) and uses the copies, and indexes by its own counters; the size cannot change under it because of
 //! the seals. A client that breaks the turn-taking gets [`Violation`] and is cut off.
 
-use crate::shared_bytes::SharedBytes;
+use isonomia_memory::SharedBytes;
 use isonomia_proto::PROTOCOL_VERSION;
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
 use rustix::fd::{AsFd, OwnedFd};
@@ -270,8 +270,7 @@ impl ServerRegion {
 
     /// A slot's buffer. The client may change it at any moment, so it is copied from and to.
     pub fn buffer(&self, slot: usize) -> SharedBytes<'_> {
-        // SAFETY: inside the mapping, which lives as long as `self`; buffers lie at multiples of a page, and this side
-        // has no other way to them.
+        // SAFETY: inside the mapping, which lives as long as `self`, and this side has no other way to them.
         unsafe { SharedBytes::new(self.map.buffer(slot), SLOT_LEN) }
     }
 

@@ -2,10 +2,12 @@
 
 use super::*;
 use crate::checksum::{ObjectId, entry_offset};
+use isonomia_memory::SharedBytes;
 use proptest::prelude::*;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
+use std::ptr::NonNull;
 
 const OBJECT: ObjectId = ObjectId { number: 7, generation: 1, index: 0 };
 
@@ -44,6 +46,12 @@ impl Scratch {
         assert_eq!(self.blocks().write(offset, bytes), (bytes.len(), None));
     }
 
+    /// The same from memory that another process could change.
+    fn write_shared(&self, offset: u64, bytes: &[u8]) {
+        let mut memory = bytes.to_vec();
+        assert_eq!(self.blocks().write(offset, shared(&mut memory)), (bytes.len(), None));
+    }
+
     /// As after a stop: nothing in memory, with or without the sidecar brought up to date.
     fn restart(&mut self, is_clean: bool) {
         if is_clean {
@@ -66,7 +74,11 @@ impl Scratch {
 
     fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>, BlockFault> {
         let mut bytes = vec![0xee; len];
-        self.blocks().read(offset, &mut bytes).map(|()| bytes)
+        let mut memory = bytes.clone();
+        let read = self.blocks().read(offset, &mut bytes).map(|()| bytes);
+        let read_shared = self.blocks().read(offset, shared(&mut memory)).map(|()| memory);
+        assert!(read == read_shared, "the same into memory that another process could change");
+        read
     }
 
     fn damage_at(&self, offset: u64, len: usize) -> u64 {
@@ -77,9 +89,15 @@ impl Scratch {
     }
 }
 
+fn shared(memory: &mut [u8]) -> SharedBytes<'_> {
+    // SAFETY: borrowed for as long as the result, and used through that alone.
+    unsafe { SharedBytes::new(NonNull::from(&mut *memory).cast(), memory.len()) }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
-    Write(u64, usize, u8),
+    /// Of own memory, or (`true`) of shared.
+    Write(u64, usize, u8, bool),
     Read(u64, usize),
     /// As the host does it, or (`false`) not.
     Zero(u64, u64, bool),
@@ -93,9 +111,10 @@ fn step() -> impl Strategy<Value = Step> {
     let edge = prop_oneof![0u64..6, 500u64..508]
         .prop_flat_map(|block| (Just(block), prop_oneof![Just(0), 1u64..4096, Just(4095)]))
         .prop_map(|(block, within)| block * BLOCK + within);
-    let len = prop_oneof![1usize..200, 4000usize..9000, Just(4096), Just(1 << 16)];
+    let len = prop_oneof![1usize..200, 4000usize..9000, Just(4096), Just(1 << 16), Just((1 << 17) + 5000)];
     prop_oneof![
-        4 => (edge.clone(), len.clone(), any::<u8>()).prop_map(|(at, len, byte)| Step::Write(at, len, byte)),
+        4 => (edge.clone(), len.clone(), any::<u8>(), any::<bool>())
+            .prop_map(|(at, len, byte, is_shared)| Step::Write(at, len, byte, is_shared)),
         2 => (edge.clone(), len).prop_map(|(at, len)| Step::Read(at, len)),
         1 => (edge.clone(), 1u64..20_000, any::<bool>()).prop_map(|(at, len, works)| Step::Zero(at, len, works)),
         1 => edge.prop_map(Step::Resize),
@@ -113,9 +132,9 @@ proptest! {
         let mut model: Vec<u8> = Vec::new();
         for step in steps {
             match step {
-                Step::Write(at, len, byte) => {
+                Step::Write(at, len, byte, is_shared) => {
                     let bytes: Vec<u8> = (0..len).map(|i| (i as u8).wrapping_mul(byte)).collect();
-                    scratch.write(at, &bytes);
+                    if is_shared { scratch.write_shared(at, &bytes) } else { scratch.write(at, &bytes) }
                     model.resize(model.len().max(at as usize + len), 0);
                     model[at as usize..at as usize + len].copy_from_slice(&bytes);
                 }

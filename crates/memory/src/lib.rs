@@ -1,0 +1,334 @@
+//! Where the bytes of a read go, and those of a write come from.
+//!
+//! Memory that a client shares with the server may change at any moment. A reference to it would be undefined
+//! behaviour: the compiler may read a slice twice and rely on getting the same, or assume that nobody else writes to it.
+//! So there is never one. The host's `pread` and `pwrite` take such memory by its address, and whoever looks at bytes
+//! copies them first, to memory that is this process's own; what was copied is what is checked, summed, and used. A peer
+//! that changes its bytes meanwhile gets a mixture of old and new ones, and harms only itself.
+//!
+//! * [`SharedBytes`]: memory that somebody else may change.
+//! * [`Source`]: bytes to be written, in such memory or in one's own. [`Sink`]: room for bytes that are read.
+
+mod copy;
+
+use copy::copy_unseen;
+use rustix::fd::{AsFd, AsRawFd};
+use rustix::io::Errno;
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU8;
+
+/// Bytes that another process may change at any moment.
+#[derive(Clone, Copy, Debug)]
+pub struct SharedBytes<'a> {
+    start: NonNull<u8>,
+    len: usize,
+    /// Borrowed from whatever keeps the memory mapped.
+    mapping: PhantomData<&'a AtomicU8>,
+}
+
+impl<'a> SharedBytes<'a> {
+    /// `len` bytes at `start`.
+    ///
+    /// # Safety
+    /// For all of `'a` the bytes are mapped for reading and writing, and nothing in this process refers to them but by
+    /// atomic or volatile access.
+    pub unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
+        Self { start, len, mapping: PhantomData }
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The first `len` bytes, or all if there are fewer.
+    pub fn first(self, len: usize) -> Self {
+        Self { len: len.min(self.len), ..self }
+    }
+
+    /// Copies the first bytes into all of `own`, or into as much of it as there are bytes; gives how many.
+    pub fn copy_to(&self, own: &mut [u8]) -> usize {
+        let count = own.len().min(self.len);
+        // SAFETY: `count` bytes are readable at `start` by the promise of `new`, and `own` is this process's.
+        unsafe { copy_unseen(self.start.as_ptr(), own.as_mut_ptr(), count) };
+        count
+    }
+
+    /// Copies `own` over the first bytes, or as much of it as there is room for; gives how many.
+    pub fn copy_from(&self, own: &[u8]) -> usize {
+        let count = own.len().min(self.len);
+        // SAFETY: `count` bytes are writable at `start` by the promise of `new`, which is no part of `own`.
+        unsafe { copy_unseen(own.as_ptr(), self.start.as_ptr(), count) };
+        count
+    }
+}
+
+/// Bytes to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    start: NonNull<u8>,
+    len: usize,
+    is_own: bool,
+    memory: PhantomData<&'a AtomicU8>,
+}
+
+impl<'a> Source<'a> {
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Some of the bytes.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn part(&self, range: Range<usize>) -> Self {
+        check_range(&range, self.len);
+        // SAFETY: within the bytes.
+        Self { start: unsafe { self.start.add(range.start) }, len: range.len(), ..*self }
+    }
+
+    /// The bytes as they stay: where they are if nobody else can change them, else a copy in `room`.
+    ///
+    /// # Panics
+    /// If `room` is too small for a copy.
+    pub fn stable<'r>(&self, room: &'r mut [MaybeUninit<u8>]) -> &'r [u8]
+    where
+        'a: 'r,
+    {
+        if self.is_own {
+            // SAFETY: it was made of a slice that is borrowed for `'a`.
+            return unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) };
+        }
+        let room = &mut room[..self.len];
+        // SAFETY: the bytes are readable for `'a`, and `room`, which is this process's, has place for as many.
+        unsafe {
+            copy_unseen(self.start.as_ptr(), room.as_mut_ptr().cast(), self.len);
+            room.assume_init_ref()
+        }
+    }
+
+    /// Writes to a file at `offset` what the host takes of the bytes; tells how many those were.
+    pub fn pwrite(&self, file: impl AsFd, offset: u64) -> Result<usize, Errno> {
+        let offset = libc::off_t::try_from(offset).map_err(|_| Errno::FBIG)?;
+        let file = file.as_fd().as_raw_fd();
+        // The bare call: the C library's function is a point where a thread can be cancelled, which costs 30 ns.
+        // SAFETY: the host reads `len` bytes, which are readable for `'a`.
+        count_or_errno(unsafe { libc::syscall(libc::SYS_pwrite64, file, self.start.as_ptr(), self.len, offset) })
+    }
+}
+
+impl<'a> From<&'a [u8]> for Source<'a> {
+    fn from(own: &'a [u8]) -> Self {
+        Self { start: NonNull::from(own).cast(), len: own.len(), is_own: true, memory: PhantomData }
+    }
+}
+
+impl<'a, const LEN: usize> From<&'a [u8; LEN]> for Source<'a> {
+    fn from(own: &'a [u8; LEN]) -> Self {
+        Self::from(own.as_slice())
+    }
+}
+
+impl<'a> From<&'a Vec<u8>> for Source<'a> {
+    fn from(own: &'a Vec<u8>) -> Self {
+        Self::from(own.as_slice())
+    }
+}
+
+impl<'a> From<SharedBytes<'a>> for Source<'a> {
+    fn from(shared: SharedBytes<'a>) -> Self {
+        Self { start: shared.start, len: shared.len, is_own: false, memory: PhantomData }
+    }
+}
+
+/// Room for bytes that are read.
+#[derive(Debug)]
+pub struct Sink<'a> {
+    start: NonNull<u8>,
+    len: usize,
+    is_own: bool,
+    memory: PhantomData<&'a mut AtomicU8>,
+}
+
+impl Sink<'_> {
+    /// How many bytes there is room for.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// A part of the room.
+    ///
+    /// # Panics
+    /// If there is less.
+    pub fn part(&mut self, range: Range<usize>) -> Sink<'_> {
+        check_range(&range, self.len);
+        // SAFETY: within the room.
+        Sink {
+            start: unsafe { self.start.add(range.start) },
+            len: range.len(),
+            is_own: self.is_own,
+            memory: PhantomData,
+        }
+    }
+
+    /// Copies `own` to the beginning of the room.
+    ///
+    /// # Panics
+    /// If there is less room.
+    pub fn copy_from(&mut self, own: &[u8]) {
+        check_range(&(0..own.len()), self.len);
+        // SAFETY: there is room for as many bytes, writable for `'a`, and `own` is no part of it: either that is
+        // exclusively borrowed, or not this process's.
+        unsafe { copy_unseen(own.as_ptr(), self.start.as_ptr(), own.len()) };
+    }
+
+    /// Fills the room with zeros.
+    pub fn zero(&mut self) {
+        const ZEROS: [u8; 4096] = [0; 4096];
+        let mut done = 0;
+        while done < self.len {
+            let count = ZEROS.len().min(self.len - done);
+            self.part(done..done + count).copy_from(&ZEROS[..count]);
+            done += count;
+        }
+    }
+
+    /// What is in the room now, as it stays: a view of it if nobody else can change it, else a copy in `room`. The room
+    /// must have been filled.
+    ///
+    /// # Panics
+    /// If `room` is too small for a copy.
+    pub fn stable<'r>(&'r self, room: &'r mut [MaybeUninit<u8>]) -> &'r [u8] {
+        Source { start: self.start, len: self.len, is_own: self.is_own, memory: PhantomData }.stable(room)
+    }
+
+    /// Reads from a file at `offset` what the host gives; tells how many bytes those were.
+    pub fn pread(&mut self, file: impl AsFd, offset: u64) -> Result<usize, Errno> {
+        let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
+        let file = file.as_fd().as_raw_fd();
+        // SAFETY: the host writes `len` bytes at most, which are writable for `'a`.
+        count_or_errno(unsafe { libc::syscall(libc::SYS_pread64, file, self.start.as_ptr(), self.len, offset) })
+    }
+}
+
+impl<'a> From<&'a mut [u8]> for Sink<'a> {
+    fn from(own: &'a mut [u8]) -> Self {
+        Self { len: own.len(), start: NonNull::from(own).cast(), is_own: true, memory: PhantomData }
+    }
+}
+
+impl<'a, const LEN: usize> From<&'a mut [u8; LEN]> for Sink<'a> {
+    fn from(own: &'a mut [u8; LEN]) -> Self {
+        Self::from(own.as_mut_slice())
+    }
+}
+
+impl<'a> From<&'a mut Vec<u8>> for Sink<'a> {
+    fn from(own: &'a mut Vec<u8>) -> Self {
+        Self::from(own.as_mut_slice())
+    }
+}
+
+impl<'a> From<SharedBytes<'a>> for Sink<'a> {
+    fn from(shared: SharedBytes<'a>) -> Self {
+        Self { start: shared.start, len: shared.len, is_own: false, memory: PhantomData }
+    }
+}
+
+fn check_range(range: &Range<usize>, len: usize) {
+    assert!(range.start <= range.end && range.end <= len, "{range:?} of {len} bytes");
+}
+
+fn count_or_errno(returned: libc::c_long) -> Result<usize, Errno> {
+    usize::try_from(returned).map_err(|_| Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::fs::MemfdFlags;
+
+    fn over(memory: &mut [u8]) -> SharedBytes<'_> {
+        let len = memory.len();
+        // SAFETY: memory of this test's, borrowed for as long as the result, and used through that alone.
+        unsafe { SharedBytes::new(NonNull::from(memory).cast(), len) }
+    }
+
+    #[test]
+    fn copies_take_what_fits() {
+        let mut memory = [7; 10];
+        let shared = over(&mut memory);
+        assert_eq!(shared.copy_from(&[1, 2, 3]), 3);
+        assert_eq!(shared.first(2).copy_from(&[9; 5]), 2);
+        let mut own = [0; 12];
+        assert_eq!(shared.copy_to(&mut own), 10);
+        assert_eq!(own, [9, 9, 3, 7, 7, 7, 7, 7, 7, 7, 0, 0]);
+    }
+
+    #[test]
+    fn bytes_go_to_a_file_and_back_from_any_memory() {
+        let file = rustix::fs::memfd_create("bytes", MemfdFlags::CLOEXEC).unwrap();
+        let mut memory: Vec<u8> = (0..100).collect();
+        let own = memory.clone();
+        let shared = over(&mut memory);
+        assert_eq!(Source::from(&own).part(0..60).pwrite(&file, 0), Ok(60));
+        assert_eq!(Source::from(shared).part(60..100).pwrite(&file, 60), Ok(40));
+        let mut back = [0; 120];
+        assert_eq!(Sink::from(&mut back).pread(&file, 0), Ok(100));
+        assert_eq!(&back[..100], &own[..]);
+        let mut sink = Sink::from(shared);
+        sink.zero();
+        assert_eq!(sink.part(10..50).pread(&file, 0), Ok(40));
+        let mut room = [MaybeUninit::uninit(); 100];
+        let stable = sink.stable(&mut room);
+        assert!(stable[..10].iter().chain(&stable[50..]).all(|byte| *byte == 0));
+        assert_eq!(&stable[10..50], &own[..40]);
+    }
+
+    #[test]
+    fn what_others_can_change_is_copied_before_it_is_looked_at() {
+        let mut memory = [1; 8];
+        let shared = over(&mut memory);
+        let mut room = [MaybeUninit::uninit(); 8];
+        let stable = Source::from(shared).stable(&mut room);
+        shared.copy_from(&[2; 8]);
+        assert_eq!(stable, [1; 8]);
+        let own = [3; 8];
+        assert_eq!(Source::from(&own).stable(&mut []).as_ptr(), own.as_ptr(), "own memory is not copied");
+    }
+
+    #[test]
+    #[should_panic(expected = "3..9 of 8 bytes")]
+    fn a_part_beyond_the_end_is_refused() {
+        let _ = Source::from(&[0; 8]).part(3..9);
+    }
+
+    #[test]
+    fn the_host_s_refusal_is_told() {
+        let file = rustix::fs::memfd_create("bytes", MemfdFlags::CLOEXEC).unwrap();
+        assert_eq!(Source::from(&[0; 8]).pwrite(&file, u64::MAX), Err(Errno::FBIG));
+        assert_eq!(Sink::from(&mut [0; 8]).pread(&file, u64::MAX), Err(Errno::INVAL));
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        assert_eq!(Source::from(&[0; 8]).pwrite(&writer, 0), Err(Errno::SPIPE));
+        drop(reader);
+    }
+}

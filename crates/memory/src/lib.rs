@@ -182,12 +182,8 @@ impl Sink<'_> {
     pub fn part(&mut self, range: Range<usize>) -> Sink<'_> {
         check_range(&range, self.len);
         // SAFETY: within the room.
-        Sink {
-            start: unsafe { self.start.add(range.start) },
-            len: range.len(),
-            is_own: self.is_own,
-            memory: PhantomData,
-        }
+        let start = unsafe { self.start.add(range.start) };
+        Sink { start, len: range.len(), is_own: self.is_own, memory: PhantomData }
     }
 
     /// Copies `own` to the beginning of the room.
@@ -227,6 +223,22 @@ impl Sink<'_> {
         let file = file.as_fd().as_raw_fd();
         // SAFETY: the host writes `len` bytes at most, which are writable for `'a`.
         count_or_errno(unsafe { libc::syscall(libc::SYS_pread64, file, self.start.as_ptr(), self.len, offset) })
+    }
+}
+
+impl Sink<'_> {
+    /// As [`Self::pread`], of what the host has in memory: `EAGAIN` if that is nothing of it, and `EOPNOTSUPP` if the host
+    /// does not tell.
+    pub fn pread_cached(&mut self, file: impl AsFd, offset: u64) -> Result<usize, Errno> {
+        let offset = libc::off_t::try_from(offset).map_err(|_| Errno::INVAL)?;
+        let file = file.as_fd().as_raw_fd();
+        let room = libc::iovec { iov_base: self.start.as_ptr().cast(), iov_len: self.len };
+        let high: libc::off_t = 0;
+        // The offset goes in two halves, of which 64-bit hosts take the whole from the first.
+        // SAFETY: the host writes `len` bytes at most, which are writable for `'a`.
+        count_or_errno(unsafe {
+            libc::syscall(libc::SYS_preadv2, file, &raw const room, 1usize, offset, high, libc::RWF_NOWAIT)
+        })
     }
 }
 

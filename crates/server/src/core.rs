@@ -5,18 +5,18 @@ use crate::charge::{is_for_data, reads_or_writes};
 use crate::connection::{Connection, Turn as Progress, Way};
 use crate::departed::Departed;
 use crate::intake::{BELL, Intake};
-use crate::jobs::{Jobs, Served as Account};
+use crate::jobs::Jobs;
 use crate::locks::Locks;
 use crate::mappings::Mappings;
 use crate::rejections::{Rejection, Rejections};
 use crate::scrub::Scrub;
 use crate::sessions::Sessions;
 use crate::stream::{self, Moved, Stalled, StreamEnd, StreamState};
-use crate::target::{Pending, Policy, Served, Target, Work};
+use crate::target::{Pending, Policy, Target};
 use crate::unsynced::Unsynced;
-use crate::{charge, clock, execute, mapping};
-use isonomia_proto::request::{BadRequest, NO_TARGET, Op, ReplyHeader, RequestHeader};
-use isonomia_proto::{PAYLOAD_LEN_MAX, XATTR_LIST_LEN_MAX, XATTR_VALUE_LEN_MAX};
+use crate::{charge, clock};
+use isonomia_proto::request::{BadRequest, NO_TARGET, Op, RequestHeader};
+use isonomia_proto::{XATTR_LIST_LEN_MAX, XATTR_VALUE_LEN_MAX};
 use isonomia_store::Store;
 use isonomia_transport::region::SLOT_LEN;
 use isonomia_units::{Nanos, TargetId};
@@ -25,24 +25,23 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use zerocopy::IntoBytes;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 /// Streams that may stall in the middle of a payload or a reply at once: each holds one buffer of
 /// [`PAYLOAD_LEN_MAX`]. Beyond that, a stream that stalls is cut.
 const STALLED_MAX: usize = 64;
 /// Room for the reply of anything that is no read: the longest are those about extended attributes.
-const REPLY_LEN_MAX: usize = XATTR_VALUE_LEN_MAX;
+pub const REPLY_LEN_MAX: usize = XATTR_VALUE_LEN_MAX;
 const _: () = assert!(REPLY_LEN_MAX >= XATTR_LIST_LEN_MAX && REPLY_LEN_MAX <= SLOT_LEN);
 /// After this long with short requests only, one worker serves them.
 const SHORT_FOR: Nanos = Nanos::from_millis(2);
 /// Requests that wait, from which on no worker is to spare.
 const BACKLOG: usize = 16;
-/// Below this, serving a request takes less time than waking another worker.
-const LONG_LEN: u32 = 32 << 10;
 
 /// See the module.
 pub struct Core {
+    /// For threads that are started on the way.
+    pub own: Weak<Self>,
     /// The files.
     pub store: Store,
     /// The metadata service, then the data targets in the order of their numbers.
@@ -98,11 +97,12 @@ impl Core {
         workers: usize,
         jobs: Jobs,
         scrub: Scrub,
-    ) -> Result<Self, Errno> {
+    ) -> Result<Arc<Self>, Errno> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&poll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
-        Ok(Self {
+        Ok(Arc::new_cyclic(|own| Self {
+            own: own.clone(),
             store,
             targets,
             jobs,
@@ -126,7 +126,7 @@ impl Core {
             is_stopping: AtomicBool::new(false),
             refused_total: AtomicU64::new(0),
             rejections: Rejections::default(),
-        })
+        }))
     }
 
     /// Targets for data: all but the metadata service.
@@ -237,7 +237,8 @@ impl Core {
         let (cost, owed) = charge::ahead(target, &connection.job, op, &header, is_continued);
         let connection = connection.clone();
         let took = Nanos::ZERO;
-        let pending = Pending { connection, slot, header, op, names, arrived: now, cost, owed, took };
+        let pending =
+            Pending { connection, slot, header, op, names, arrived: now, cost, owed, took, is_in_service: false };
         target.enqueue(now, pending).map_err(|refused| {
             refused.connection.job.debts.put_back(target.is_metadata(), refused.owed);
             Unqueued::Full
@@ -254,21 +255,6 @@ impl Core {
                 self.targets.iter().find(|t| t.id == Some(wanted))
             }
             _ => self.targets.first(),
-        }
-    }
-
-    /// Serves a request whose turn has come. `scratch` is this worker's own buffer.
-    pub fn serve(&self, target: &Target, work: Work, scratch: &mut Vec<u8>) {
-        if work.pending.connection.is_closed() {
-            target.complete(clock::now(), &work.pending, work.id);
-            return;
-        }
-        let is_large = work.pending.header.len >= LONG_LEN && !target.is_capped();
-        let is_long = is_large || charge::is_slow(work.pending.op);
-        if is_long {
-            self.take_long(|| self.serve_now(target, work, scratch));
-        } else {
-            self.serve_now(target, work, scratch);
         }
     }
 
@@ -298,162 +284,9 @@ impl Core {
         }
     }
 
-    fn serve_now(&self, target: &Target, mut work: Work, scratch: &mut Vec<u8>) {
-        if work.pending.op == Op::AwaitMappings {
-            target.complete(clock::now(), &work.pending, work.id);
-            return mapping::listen(self, work.pending);
-        }
-        let connection = work.pending.connection.clone();
-        match &connection.way {
-            Way::Shared(shared) => {
-                let (slot, op, header) = (work.pending.slot, work.pending.op, work.pending.header);
-                let buffer = shared.region.buffer(slot);
-                let mut small = [0; size_of::<u64>()];
-                let (reply, payload) = match op {
-                    Op::Read => (execute::read(self, &connection, &header, buffer.into()), &[][..]),
-                    Op::Write => {
-                        let payload = buffer.first(header.len as usize);
-                        let reply = execute::write(self, &connection, &header, payload.into(), &mut small);
-                        (reply, &small[..reply.payload_len as usize])
-                    }
-                    _ => {
-                        work.pending.names = shared.region.copy_names(slot, header.names_len());
-                        scratch.resize(scratch.len().max(REPLY_LEN_MAX), 0);
-                        let reply = self.execute(&mut work.pending, &mut scratch[..REPLY_LEN_MAX]);
-                        (reply, &scratch[..reply.payload_len as usize])
-                    }
-                };
-                buffer.copy_from(payload);
-                self.served(target, work, reply, Vec::new());
-            }
-            Way::Stream(state) => self.serve_stream(target, work, state, scratch),
-        }
-    }
-
-    /// Does what is neither a read nor a write, and notes how long it took if that is charged.
-    fn execute(&self, pending: &mut Pending, room: &mut [u8]) -> ReplyHeader {
-        let Pending { connection, header, op, names, .. } = &*pending;
-        if !charge::is_timed(*op) {
-            return execute::serve(self, connection, header, *op, names, room);
-        }
-        let begun = clock::now();
-        let reply = execute::serve(self, connection, header, *op, names, room);
-        pending.took = clock::now().since(begun);
-        reply
-    }
-
-    fn serve_stream(&self, target: &Target, mut work: Work, state: &Mutex<StreamState>, scratch: &mut Vec<u8>) {
-        scratch.resize(PAYLOAD_LEN_MAX, 0);
-        let (header, op) = (work.pending.header, work.pending.op);
-        let connection = work.pending.connection.clone();
-        if op != Op::Write {
-            let reply = match op {
-                Op::Read => execute::read(self, &connection, &header, scratch.into()),
-                _ => self.execute(&mut work.pending, &mut scratch[..REPLY_LEN_MAX]),
-            };
-            let payload = scratch[..reply.payload_len as usize].to_vec();
-            return self.served(target, work, reply, payload);
-        }
-        let payload = &mut scratch[..header.len as usize];
-        let mut filled = 0;
-        match stream::receive(&connection.socket, payload, &mut filled, true) {
-            Ok(Moved::All) => {
-                let mut small = [0; size_of::<u64>()];
-                let reply = execute::write(self, &connection, &header, (&*payload).into(), &mut small);
-                let payload = small[..reply.payload_len as usize].to_vec();
-                self.served(target, work, reply, payload);
-            }
-            Ok(Moved::Part) if self.stall() => {
-                let Work { pending, id, finish_at } = work;
-                let payload = payload.to_vec();
-                let since = clock::now();
-                let stalled = Stalled { pending, id, finish_at, payload, filled, since };
-                *lock(state) = StreamState::Payload(Box::new(stalled));
-                // What came between the last attempt and now rings no more.
-                self.advance_stream(&connection, since);
-            }
-            Ok(Moved::Part) => {
-                self.close(&connection, Some(&"too many clients stall"));
-                target.complete(clock::now(), &work.pending, work.id);
-            }
-            Err(end) => {
-                self.end_stream(&connection, &end);
-                target.complete(clock::now(), &work.pending, work.id);
-            }
-        }
-    }
-
-    fn stall(&self) -> bool {
+    /// Counts a stream that stalls; false if there are too many.
+    pub(crate) fn stall(&self) -> bool {
         self.stalled.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < STALLED_MAX).then_some(n + 1)).is_ok()
-    }
-
-    /// Accounts for a request and answers it, or leaves that to the emulated device.
-    fn served(&self, target: &Target, work: Work, reply: ReplyHeader, payload: Vec<u8>) {
-        let now = clock::now();
-        let Work { pending, id, finish_at } = work;
-        match finish_at.filter(|at| *at > now) {
-            Some(at) => target.answer_at(at, Served { pending, id, reply, payload }),
-            None => {
-                target.complete(now, &pending, id);
-                self.account_and_answer(&pending, &reply, &payload, now);
-            }
-        }
-    }
-
-    /// Answers a request whose device is done.
-    pub fn answer_served(&self, served: &Served, now: Nanos) {
-        self.account_and_answer(&served.pending, &served.reply, &served.payload, now);
-    }
-
-    fn account_and_answer(&self, pending: &Pending, reply: &ReplyHeader, payload: &[u8], now: Nanos) {
-        let moved = |op| if pending.op == op && reply.errno == 0 { u64::from(pending.header.len) } else { 0 };
-        let read_bytes = if pending.op == Op::Read { u64::from(reply.payload_len) } else { 0 };
-        self.settle(pending, reply);
-        pending.connection.job.record(&Account {
-            read_bytes,
-            written_bytes: moved(Op::Write),
-            // What was owed is in the account already.
-            cost: pending.cost.since(pending.owed),
-            is_metadata: !is_for_data(pending.op),
-            latency: now.since(pending.arrived),
-        });
-        self.answer(pending, reply, payload);
-    }
-
-    /// Answers a request that was kept.
-    pub fn answer_late(&self, pending: &Pending, reply: &ReplyHeader, payload: &[u8]) {
-        if let Way::Shared(shared) = &pending.connection.way {
-            shared.region.buffer(pending.slot).copy_from(payload);
-        }
-        self.answer(pending, reply, payload);
-    }
-
-    fn answer(&self, pending: &Pending, reply: &ReplyHeader, payload: &[u8]) {
-        let connection = &pending.connection;
-        if connection.is_closed() {
-            return;
-        }
-        match &connection.way {
-            Way::Shared(shared) => {
-                shared.serving.fetch_and(!(1 << pending.slot), Ordering::AcqRel);
-                shared.region.finish(pending.slot, reply);
-            }
-            Way::Stream(state) => {
-                let bytes = [reply.as_bytes(), payload].concat();
-                match stream::send(&connection.socket, &bytes) {
-                    Ok(sent) if sent == bytes.len() => {
-                        *lock(state) = StreamState::Head(Vec::new());
-                    }
-                    Ok(sent) if self.stall() => {
-                        *lock(state) = StreamState::Reply { rest: bytes[sent..].to_vec(), since: clock::now() };
-                    }
-                    Ok(_) => return self.close(connection, Some(&"too many clients stall")),
-                    Err(end) => return self.end_stream(connection, &end),
-                }
-                // What came while the reply went out rings no more.
-                self.advance_stream(connection, clock::now());
-            }
-        }
     }
 
     fn give_up_stalled(&self, state: StreamState) {
@@ -469,7 +302,7 @@ impl Core {
         self.stalled.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn end_stream(&self, connection: &Arc<Connection>, end: &StreamEnd) {
+    pub(crate) fn end_stream(&self, connection: &Arc<Connection>, end: &StreamEnd) {
         let reason: Option<&dyn std::fmt::Display> = if *end == StreamEnd::Closed { None } else { Some(end) };
         self.close(connection, reason);
     }
@@ -530,7 +363,10 @@ impl Core {
                             };
                             drop(guard);
                             self.stalled.fetch_sub(1, Ordering::Relaxed);
-                            return self.serve_stalled(*stalled);
+                            let Some(target) = self.target_of(stalled.pending.op, &stalled.pending.header) else {
+                                return;
+                            };
+                            return self.begin_stalled(target, stalled);
                         }
                         Err(end) => {
                             drop(guard);
@@ -540,15 +376,6 @@ impl Core {
                 }
             }
         }
-    }
-
-    fn serve_stalled(&self, stalled: Stalled) {
-        let Stalled { pending, id, finish_at, payload, .. } = stalled;
-        let Some(target) = self.target_of(pending.op, &pending.header) else { return };
-        let mut small = [0; size_of::<u64>()];
-        let reply = execute::write(self, &pending.connection, &pending.header, (&payload).into(), &mut small);
-        let payload = small[..reply.payload_len as usize].to_vec();
-        self.served(target, Work { pending, id, finish_at }, reply, payload);
     }
 }
 

@@ -10,7 +10,7 @@ use isonomia_proto::fs::{Attr, Capability, Layout, access};
 use isonomia_proto::hint::OpenHint;
 use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
 use isonomia_proto::space::{Extent, SpaceChange};
-use isonomia_store::{Caller, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange, XattrHow};
+use isonomia_store::{Cached, Caller, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange, XattrHow};
 use isonomia_units::{Bytes, Ino, TargetId};
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
@@ -68,17 +68,50 @@ pub fn serve(
 
 /// Serves a read into `sink`, which is where the client finds the payload of the reply.
 pub fn read(core: &Core, connection: &Connection, header: &RequestHeader, mut sink: Sink<'_>) -> ReplyHeader {
+    let outcome = may_read(core, connection, header, &sink).and_then(|()| {
+        let sink = sink.part(0..header.len as usize);
+        Ok(core.store.read(Ino(header.ino), header.offset, sink)?)
+    });
+    finish_read(header, outcome)
+}
+
+/// What became of an attempt to serve a read without waiting.
+pub enum Tried {
+    /// The reply, and its payload where `sink` is not where the client finds it.
+    Done(ReplyHeader, Vec<u8>),
+    /// Not all is in memory.
+    WouldWait,
+    /// The host does not tell what is.
+    Unknown,
+}
+
+/// Serves a read into `sink` if what it asks for is in memory.
+pub fn read_cached(core: &Core, connection: &Connection, header: &RequestHeader, mut sink: Sink<'_>) -> Tried {
+    let outcome = may_read(core, connection, header, &sink).and_then(|()| {
+        let sink = sink.part(0..header.len as usize);
+        Ok(core.store.read_cached(Ino(header.ino), header.offset, sink)?)
+    });
+    let outcome = match outcome {
+        Ok(Cached::Read(len)) => Ok(len),
+        Ok(Cached::WouldWait) => return Tried::WouldWait,
+        Ok(Cached::Unknown) => return Tried::Unknown,
+        Err(refusal) => Err(refusal),
+    };
+    Tried::Done(finish_read(header, outcome), Vec::new())
+}
+
+fn may_read(core: &Core, connection: &Connection, header: &RequestHeader, sink: &Sink<'_>) -> Result<(), Refusal> {
+    proof::check_access(core, connection, header, access::READ)?;
+    check_place(core, header)?;
+    if header.len as usize > sink.len() {
+        return Err(StoreError::Invalid.into());
+    }
+    Ok(())
+}
+
+fn finish_read(header: &RequestHeader, outcome: Result<usize, Refusal>) -> ReplyHeader {
     let mut reply = Reply::new(&mut []);
-    let outcome = (|| {
-        proof::check_access(core, connection, header, access::READ)?;
-        check_place(core, header)?;
-        let len = header.len as usize;
-        if len > sink.len() {
-            return Err(StoreError::Invalid.into());
-        }
-        reply.len = core.store.read(Ino(header.ino), header.offset, sink.part(0..len))?;
-        Ok(())
-    })();
+    let outcome = outcome.map(|len| reply.len = len);
     finish(header, Op::Read, outcome, reply)
 }
 

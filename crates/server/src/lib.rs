@@ -23,6 +23,7 @@ mod control;
 mod core;
 mod debts;
 mod departed;
+mod engine;
 mod execute;
 mod identity;
 mod intake;
@@ -44,6 +45,7 @@ mod references;
 mod refusal;
 mod rejections;
 mod scrub;
+mod service;
 mod sessions;
 mod status;
 mod stream;
@@ -174,7 +176,7 @@ impl Server {
         let jobs = Jobs::new(limits.jobs, limits.jobs_per_user);
         let scrub = Scrub::new(config.scrub, targets.len() as u16 - 1, clock::now());
         let core = Core::new(store, targets, policy, workers, jobs, scrub);
-        let core = Arc::new(core.map_err(system("cannot prepare to wait"))?);
+        let core = core.map_err(system("cannot prepare to wait"))?;
         let about = Arc::new(About {
             server: config.server.0,
             started_at: clock::now(),
@@ -257,6 +259,7 @@ impl Server {
                 tracing::error!("a thread of the server panicked");
             }
         }
+        self.core.targets.iter().for_each(|target| target.engine.stop());
         for connection in self.core.connections() {
             self.core.close(&connection, None);
         }
@@ -341,12 +344,13 @@ fn open_store(
     if wanted.len() > TARGETS_MAX {
         return Err(StartError::Config(format!("{} targets, {TARGETS_MAX} at most", wanted.len())));
     }
-    let metadata = Target::new(None, dir.display().to_string(), None, config.metadata_per_op, policy, workers);
+    let metadata = Target::new(None, dir.display().to_string(), None, config.metadata_per_op, policy, workers, false);
     let mut targets = vec![metadata];
     for (index, target) in wanted.iter().enumerate() {
         let id = TargetId(index as u16);
         let shown = target_dir(target, dir, index).display().to_string();
-        targets.push(Target::new(Some(id), shown, target.bandwidth, target.per_op, policy, workers));
+        let is_memory = place::is_memory(&target_dir(target, dir, index));
+        targets.push(Target::new(Some(id), shown, target.bandwidth, target.per_op, policy, workers, is_memory));
     }
     let own: Vec<String> = (0..wanted.len()).map(|index| format!("target-{index}")).collect();
     let own: Vec<&str> = own.iter().map(String::as_str).chain([METADATA]).collect();

@@ -1,6 +1,6 @@
 //! Whether a directory can keep files at all: said before anything is tried there, in words and not as an errno.
 
-use rustix::fs::{FileType, statfs};
+use rustix::fs::{FileType, Stat, statfs};
 use std::path::{Path, PathBuf};
 
 /// File systems of the kernel's own, by the numbers of statfs(2). What is in them are no files.
@@ -18,6 +18,9 @@ const KERNELS_OWN: [(u64, &str); 12] = [
     (0x6165_676c, "pstore"),
     (0xf97c_ff8c, "selinuxfs"),
 ];
+
+/// tmpfs and ramfs, by the same numbers.
+const IN_MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
 /// A place that cannot keep files.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,25 +49,45 @@ pub enum BadPlace {
 
 /// Looks at `dir`, or at what there is of the way to it.
 pub fn check(dir: &Path) -> Result<(), BadPlace> {
-    let there = dir.ancestors().find_map(|path| {
-        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        Some((path, rustix::fs::stat(path).ok()?))
-    });
+    let there = first_there(dir);
     // Whoever may not even look will be told so when it is tried.
     let Some((path, found)) = there else { return Ok(()) };
     if FileType::from_raw_mode(found.st_mode) != FileType::Directory {
         return Err(BadPlace::File { dir: dir.to_owned(), file: path.to_owned() });
     }
-    let number = statfs(path).map_or(0, |found| found.f_type as u64 & 0xffff_ffff);
+    let number = kind_number(path);
     match KERNELS_OWN.iter().find(|(own, _)| *own == number) {
         Some((_, kind)) => Err(BadPlace::Kernels { dir: dir.to_owned(), kind }),
         None => Ok(()),
     }
 }
 
+/// Whether the files in a directory, or in one that is made below it, are in memory and nowhere else.
+pub fn is_memory(dir: &Path) -> bool {
+    first_there(dir).is_some_and(|(path, _)| IN_MEMORY.contains(&kind_number(path)))
+}
+
+/// What there is of the way to `dir`.
+fn first_there(dir: &Path) -> Option<(&Path, Stat)> {
+    dir.ancestors().find_map(|path| {
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
+        Some((path, rustix::fs::stat(path).ok()?))
+    })
+}
+
+fn kind_number(path: &Path) -> u64 {
+    statfs(path).map_or(0, |found| found.f_type as u64 & 0xffff_ffff)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn memory_is_known() {
+        assert!(is_memory(Path::new("/dev/shm/not/there/yet")));
+        assert!(!is_memory(Path::new("/proc")));
+    }
 
     #[test]
     fn what_keeps_no_files_is_named() {

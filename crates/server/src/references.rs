@@ -110,7 +110,7 @@ mod tests {
     const KEY: SessionKey = (0, 7);
 
     struct Fixture {
-        core: Core,
+        core: std::sync::Arc<Core>,
         places: Arc<Usage>,
         _dir: tempfile::TempDir,
     }
@@ -121,7 +121,7 @@ mod tests {
             let targets = vec![TargetDir { id: TargetId(0), dir: dir.path().join("target") }];
             let store = Store::open(&StoreConfig::new(dir.path().join("metadata"), ServerId(0), targets)).unwrap();
             let policy = Policy { spec: "job-fair".parse().unwrap(), draw: Draw::default(), seed: 0, journal: None };
-            let target = |id| Target::new(id, String::new(), None, None, &policy, 1);
+            let target = |id| Target::new(id, String::new(), None, None, &policy, 1, true);
             let targets = vec![target(None), target(Some(TargetId(0)))];
             let limits = Limits::settle(&LimitsConfig::default(), 20_000, 0, 8 << 30).unwrap();
             Self {

@@ -259,18 +259,17 @@ impl Core {
     pub fn serve_scrub(&self, target: &Target, finish_at: Option<Nanos>) {
         let Some(pass) = self.scrub.pass_of(target) else { return };
         let mut bytes = 0;
-        self.take_long(|| {
-            let mut state = pass.state();
-            match self.store.scrub(&mut state.pass) {
-                Ok(scrubbed) => {
-                    bytes = scrubbed.bytes;
-                    self.scrub.verified_bytes.fetch_add(scrubbed.bytes, Ordering::Relaxed);
-                    self.scrub.damaged.fetch_add(scrubbed.damaged, Ordering::Relaxed);
-                }
-                Err(error) => tracing::error!(%error, "cannot look at an object"),
+        let mut state = pass.state();
+        match self.store.scrub(&mut state.pass) {
+            Ok(scrubbed) => {
+                bytes = scrubbed.bytes;
+                self.scrub.verified_bytes.fetch_add(scrubbed.bytes, Ordering::Relaxed);
+                self.scrub.damaged.fetch_add(scrubbed.damaged, Ordering::Relaxed);
             }
-            pass.note(&state.pass);
-        });
+            Err(error) => tracing::error!(%error, "cannot look at an object"),
+        }
+        pass.note(&state.pass);
+        drop(state);
         if let Some(scrubbing) = target.end_scrub(clock::now(), finish_at, bytes) {
             self.scrubbed(&scrubbing, clock::now());
         }

@@ -3,6 +3,7 @@
 //! The metadata service is arbitrated by a queue of the same kind.
 
 use crate::connection::Connection;
+use crate::engine::{Engine, Kind};
 use crate::jobs::Job;
 use crate::scrub;
 use isonomia_policy::trace::Journal;
@@ -20,6 +21,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// operation only: here an operation weighs as much as 16 KiB.
 const NOMINAL_BANDWIDTH: u64 = 8 << 30;
 const NOMINAL_PER_OP: Nanos = Nanos(1_907);
+/// Requests in service at once at most at a target that is no emulated device.
+const DEPTH: usize = 128;
 /// The least that a request is charged, whatever it says of itself: taking it in, deciding, and answering take that long.
 const COST_MIN: Nanos = NOMINAL_PER_OP;
 
@@ -44,6 +47,8 @@ pub struct Pending {
     pub owed: Nanos,
     /// How long serving it took, if it is charged for that: see [`crate::charge::is_timed`].
     pub took: Nanos,
+    /// It is one of those that are in service at its target.
+    pub is_in_service: bool,
 }
 
 /// A request whose turn has come.
@@ -109,6 +114,10 @@ pub struct Target {
     is_capped: bool,
     bandwidth: Option<Rate>,
     tuning: Tuning,
+    /// Requests in service at once at most: the queue belongs in the arbiter, where the policy holds, not in the device.
+    depth: usize,
+    /// Who serves what would keep a worker waiting.
+    pub engine: Engine,
     /// Requests queued or waiting for the device, so that workers pass by an empty target without its lock.
     waiting: AtomicUsize,
     queue: Mutex<Queue>,
@@ -124,6 +133,8 @@ struct Queue {
     finished: Slab<Served>,
     /// The range of the scrub that is queued or being looked at.
     scrubbing: Option<Scrubbing>,
+    /// Requests that were dispatched and not completed, without flushes and those that a client keeps waiting.
+    in_service: usize,
     requests_total: u64,
     service_ns_total: u64,
 }
@@ -166,6 +177,7 @@ impl Target {
         per_op: Option<Nanos>,
         policy: &Policy,
         workers: usize,
+        is_memory: bool,
     ) -> Self {
         let is_capped = bandwidth.is_some() || per_op.is_some();
         // An emulated device serves one request at a time.
@@ -185,10 +197,29 @@ impl Target {
             is_held: false,
             finished: Slab::new(),
             scrubbing: None,
+            in_service: 0,
             requests_total: 0,
             service_ns_total: 0,
         };
-        Self { id, dir, cost, is_capped, bandwidth, tuning, waiting: AtomicUsize::new(0), queue: Mutex::new(queue) }
+        // Of an emulated device the emulation takes one request at a time.
+        let depth = if is_capped { usize::MAX } else { DEPTH };
+        Self {
+            id,
+            dir,
+            cost,
+            is_capped,
+            bandwidth,
+            tuning,
+            depth,
+            engine: Engine::new(DEPTH, is_memory),
+            waiting: AtomicUsize::new(0),
+            queue: Mutex::new(queue),
+        }
+    }
+
+    /// Its place among all targets of the server.
+    pub fn index(&self) -> usize {
+        self.id.map_or(0, |id| usize::from(id.0) + 1)
     }
 
     /// Whether it is the metadata service.
@@ -266,10 +297,20 @@ impl Target {
                 return if queue.arbiter.queued() == 0 && due_at.is_none() { Turn::Idle } else { earliest(free_at) };
             }
         }
+        if queue.in_service >= self.depth {
+            // Whoever completes one asks again.
+            return due_at.map_or(Turn::Idle, Turn::WaitUntil);
+        }
         match queue.arbiter.next(now) {
             Next::Dispatch(request) => {
                 let is_scrub = request.id == scrub::REQUEST;
-                let pending = (!is_scrub).then(|| queue.pending.remove(request.id.0 as usize));
+                let mut pending = (!is_scrub).then(|| queue.pending.remove(request.id.0 as usize));
+                if let Some(pending) = &mut pending
+                    && Kind::of(pending.op) != Kind::Flush
+                {
+                    pending.is_in_service = true;
+                    queue.in_service += 1;
+                }
                 self.waiting.fetch_sub(1, Ordering::Release);
                 let is_held = std::mem::take(&mut queue.is_held);
                 let others_wait = queue.arbiter.queued() > 0;
@@ -331,6 +372,13 @@ impl Target {
         self.waiting.fetch_add(1, Ordering::Release);
         queue.due.push(Reverse(Due { at, key: None }));
         None
+    }
+
+    /// A request that was dispatched does not keep the device busy for now: another one may.
+    pub fn set_aside(&self, pending: &mut Pending) {
+        if std::mem::take(&mut pending.is_in_service) {
+            self.queue().in_service -= 1;
+        }
     }
 
     /// A request that was served is about to be answered.
@@ -414,6 +462,7 @@ impl Target {
 
 impl Queue {
     fn ended(&mut self, now: Nanos, pending: &Pending, id: RequestId) {
+        self.in_service -= usize::from(pending.is_in_service);
         self.count(now, id, pending.connection.job.id, pending.cost);
     }
 

@@ -65,7 +65,7 @@ fn serve_one_each(core: &Core, first: usize, now: Nanos, scratch: &mut Vec<u8>) 
         }
         match target.turn(now) {
             Turn::Serve(work) => {
-                core.serve(target, *work, scratch);
+                core.begin(target, work, scratch);
                 served = true;
             }
             Turn::Answer(answer) => {
@@ -73,7 +73,7 @@ fn serve_one_each(core: &Core, first: usize, now: Nanos, scratch: &mut Vec<u8>) 
                 served = true;
             }
             Turn::Scrub(finish_at) => {
-                core.serve_scrub(target, finish_at);
+                core.begin_scrub(target, finish_at, scratch);
                 served = true;
             }
             Turn::Scrubbed(scrubbing) => {

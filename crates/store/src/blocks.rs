@@ -18,7 +18,7 @@
 //! does not agree with its checksum is read once more into memory that nobody else has, before it counts as damaged.
 
 use crate::checksum::{BLOCK_BYTES, PAGE_BYTES, Summer, blocks_in};
-use crate::sums::{Meter, Place, SidecarFault, Sums, Writing, next_data, read_at, write_until};
+use crate::sums::{Meter, Place, SidecarFault, Sums, Writing, next_data, read_at, read_cached_at, write_until};
 use isonomia_memory::{Sink, Source};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
@@ -62,6 +62,9 @@ pub(crate) struct Blocks<'a> {
     pub sums: &'a Sums,
     pub place: Place<'a>,
     pub watch: &'a Watch,
+    /// Whether a read may wait for the host; else it ends with `EAGAIN` where it would, or with `EOPNOTSUPP` where nobody
+    /// knows.
+    pub may_wait: bool,
 }
 
 impl Blocks<'_> {
@@ -96,6 +99,9 @@ impl Blocks<'_> {
         let mut entries = [0; PIECE_BLOCKS];
         let entries = &mut entries[..sink.len() / BLOCK_BYTES];
         if !self.sums.copy(first, entries) {
+            if !self.may_wait {
+                return Err(BlockFault::Host(Errno::AGAIN));
+            }
             let mut writing = self.sums.lock();
             self.load(&mut writing, first, entries.len())?;
             self.sums.copy(first, entries);
@@ -116,6 +122,9 @@ impl Blocks<'_> {
     /// A block that did not agree: alone, so that it is right or damaged.
     #[cold]
     fn read_again(&self, summer: Summer, number: u64, sink: &mut Sink<'_>) -> Result<(), BlockFault> {
+        if !self.may_wait {
+            return Err(BlockFault::Host(Errno::AGAIN));
+        }
         let mut writing = self.sums.lock();
         let mut block = [0; BLOCK_BYTES];
         self.read_checked(&mut writing, summer, number, &mut block)?;
@@ -152,7 +161,7 @@ impl Blocks<'_> {
     }
 
     fn read_raw(&self, offset: u64, sink: Sink<'_>) -> Result<(), BlockFault> {
-        read_or_zero(self.object, offset, sink).map_err(BlockFault::Host)
+        read_or_zero(self.object, offset, sink, self.may_wait).map_err(BlockFault::Host)
     }
 
     fn load(&self, writing: &mut Writing<'_>, first: u64, count: usize) -> Result<(), BlockFault> {
@@ -421,11 +430,18 @@ pub(crate) fn sidecar_fault(fault: SidecarFault, offset: u64) -> BlockFault {
     }
 }
 
-/// Fills `sink` from `offset` of the object on, with zeros where it has nothing.
-pub(crate) fn read_or_zero(object: Option<&OwnedFd>, offset: u64, mut sink: Sink<'_>) -> Result<(), Errno> {
+/// Fills `sink` from `offset` of the object on, with zeros where it has nothing. With `may_wait` false it ends with an
+/// error where it would have to wait: see [`Blocks::may_wait`].
+pub(crate) fn read_or_zero(
+    object: Option<&OwnedFd>,
+    offset: u64,
+    mut sink: Sink<'_>,
+    may_wait: bool,
+) -> Result<(), Errno> {
     let len = sink.len();
     let got = match object {
-        Some(object) => read_at(object, offset, sink.part(0..len))?,
+        Some(object) if may_wait => read_at(object, offset, sink.part(0..len))?,
+        Some(object) => read_cached_at(object, offset, sink.part(0..len))?,
         None => 0,
     };
     sink.part(got..len).zero();

@@ -363,7 +363,7 @@ impl Checker<'_, '_> {
             object: record.objects.object(index),
             is_suspect: false,
         };
-        let blocks = Blocks { object: object.as_ref(), sums: &sums, place, watch: &watch };
+        let blocks = Blocks { object: object.as_ref(), sums: &sums, place, watch: &watch, may_wait: true };
         match sums.lock().blocks(&blocks.place) {
             Ok(_) => {}
             Err(SidecarFault::Host(errno)) => return Err(StoreError::host(&path, errno)),

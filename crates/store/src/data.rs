@@ -4,7 +4,7 @@
 //! Size and times of a written file live in memory, behind a mark in the database, until they are flushed. Then the
 //! record's size is a lower bound: whatever makes a file shorter brings the new size to the database first.
 
-use crate::blocks::{BlockFault, read_or_zero};
+use crate::blocks::{BlockFault, Blocks, read_or_zero};
 use crate::database::Mark;
 use crate::edit::Gone;
 use crate::inode::{Inode, MARKED, OBJECTS, Objects, RECLAIMED, SET_ID, UNLINKED, UNSETTLED};
@@ -23,16 +23,75 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard};
 
+/// What became of [`Store::read_cached`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cached {
+    /// So many bytes were there, as [`Store::read`] says.
+    Read(usize),
+    /// Not everything is in memory, or somebody changes it, or something is wrong: who may wait is to try again.
+    WouldWait,
+    /// The host does not tell what is in memory.
+    Unknown,
+}
+
+/// Why objects cannot be read.
+enum ReadFault {
+    Store(StoreError),
+    /// In the object of this index.
+    Block(usize, BlockFault),
+}
+
+impl From<StoreError> for ReadFault {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
 impl Store {
     /// Reads at `offset` into `sink`; returns how many bytes there were, fewer than asked for at the end of the file
     /// only. Holes are zeros.
     pub fn read<'b>(&self, ino: Ino, offset: u64, sink: impl Into<Sink<'b>>) -> Result<usize, StoreError> {
-        let mut sink = sink.into();
         let inode = self.inode(ino.0)?;
         let layout = inode.regular()?;
+        let sink = sink.into();
         let objects = self.share_objects(&inode, layout, offset, sink.len() as u64, None)?;
+        let read = self.read_objects(&inode, layout, &objects, offset, sink, true).map_err(|fault| match fault {
+            ReadFault::Store(error) => error,
+            ReadFault::Block(index, fault) => self.block_error(&inode, layout, &objects, index, fault),
+        });
+        drop(objects);
+        self.trim_sums();
+        read
+    }
+
+    /// As [`Self::read`], if nothing has to be waited for: see [`Cached`].
+    pub fn read_cached<'b>(&self, ino: Ino, offset: u64, sink: impl Into<Sink<'b>>) -> Result<Cached, StoreError> {
+        let inode = self.inode(ino.0)?;
+        let layout = inode.regular()?;
+        let sink = sink.into();
+        let Ok(objects) = inode.data.try_read() else { return Ok(Cached::WouldWait) };
+        if !range_is_open(layout, &objects, offset, sink.len() as u64) {
+            return Ok(Cached::WouldWait);
+        }
+        match self.read_objects(&inode, layout, &objects, offset, sink, false) {
+            Ok(len) => Ok(Cached::Read(len)),
+            Err(ReadFault::Block(_, BlockFault::Host(Errno::OPNOTSUPP))) => Ok(Cached::Unknown),
+            // Whoever may wait finds out what is wrong, and says so.
+            Err(_) => Ok(Cached::WouldWait),
+        }
+    }
+
+    fn read_objects(
+        &self,
+        inode: &Arc<Inode>,
+        layout: &Layout,
+        objects: &Objects,
+        offset: u64,
+        mut sink: Sink<'_>,
+        may_wait: bool,
+    ) -> Result<usize, ReadFault> {
         if inode.has(RECLAIMED) {
-            return Err(StoreError::Stale);
+            return Err(StoreError::Stale.into());
         }
         let len = inode.size().saturating_sub(offset).min(sink.len() as u64) as usize;
         let mut done = 0;
@@ -40,15 +99,15 @@ impl Store {
             let at = spot(layout, offset + done as u64);
             let run = at.run.min((len - done) as u64) as usize;
             let part = sink.part(done..done + run);
-            let read = match self.checked_blocks(&inode, layout, &objects, at.index)? {
-                Some(blocks) => blocks.read(at.offset, part),
-                None => read_or_zero(objects.open[at.index].as_ref(), at.offset, part).map_err(BlockFault::Host),
+            let read = match self.checked_blocks(inode, layout, objects, at.index)? {
+                Some(blocks) => Blocks { may_wait, ..blocks }.read(at.offset, part),
+                None => {
+                    read_or_zero(objects.open[at.index].as_ref(), at.offset, part, may_wait).map_err(BlockFault::Host)
+                }
             };
-            read.map_err(|fault| self.block_error(&inode, layout, &objects, at.index, fault))?;
+            read.map_err(|fault| ReadFault::Block(at.index, fault))?;
             done += run;
         }
-        drop(objects);
-        self.trim_sums();
         Ok(len)
     }
 

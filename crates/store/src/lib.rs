@@ -108,6 +108,7 @@ pub use config::{
     Bounds, CACHED_ENTRIES_MAX, CACHED_INODES_MAX, DefaultLayout, OPEN_OBJECTS_MAX, SUMS_BYTES_MAX, StoreConfig,
     TargetDir,
 };
+pub use data::Cached;
 pub use engine::DATABASE_FILES_MAX;
 pub use error::{OpenError, StoreError};
 pub use namespace::LINKS_MAX;

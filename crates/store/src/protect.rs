@@ -132,6 +132,7 @@ impl Store {
             sums,
             place: Place { dir, object, is_suspect: flags & SUSPECT != 0 },
             watch: &self.protection.watch,
+            may_wait: true,
         }))
     }
 

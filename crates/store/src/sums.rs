@@ -511,11 +511,23 @@ fn read_page(sidecar: &OwnedFd, page: u64, blocks: u64) -> Result<Vec<AtomicU64>
 
 /// Reads until `sink` is full or the file ends.
 pub(crate) fn read_at<'a>(fd: &OwnedFd, offset: u64, sink: impl Into<Sink<'a>>) -> Result<usize, Errno> {
-    let mut sink = sink.into();
+    read_until(offset, sink.into(), |mut rest, at| rest.pread(fd, at))
+}
+
+/// The same, as long as the bytes are in memory: see [`Sink::pread_cached`].
+pub(crate) fn read_cached_at(fd: &OwnedFd, offset: u64, sink: Sink<'_>) -> Result<usize, Errno> {
+    read_until(offset, sink, |mut rest, at| rest.pread_cached(fd, at))
+}
+
+fn read_until(
+    offset: u64,
+    mut sink: Sink<'_>,
+    read: impl Fn(Sink<'_>, u64) -> Result<usize, Errno>,
+) -> Result<usize, Errno> {
     let len = sink.len();
     let mut done = 0;
     while done < len {
-        match sink.part(done..len).pread(fd, offset + done as u64) {
+        match read(sink.part(done..len), offset + done as u64) {
             Ok(0) => break,
             Ok(n) => done += n,
             Err(Errno::INTR) => {}

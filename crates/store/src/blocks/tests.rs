@@ -39,7 +39,7 @@ impl Scratch {
     }
 
     fn blocks(&self) -> Blocks<'_> {
-        Blocks { object: Some(&self.object), sums: &self.sums, place: self.place(), watch: &self.watch }
+        Blocks { object: Some(&self.object), sums: &self.sums, place: self.place(), watch: &self.watch, may_wait: true }
     }
 
     fn write(&self, offset: u64, bytes: &[u8]) {

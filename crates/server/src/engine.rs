@@ -1,0 +1,328 @@
+//! What may wait for a device is served here, so that no worker ever does: a bounded pool of threads for each target.
+//!
+//! A worker serves what is in memory itself: waking another thread takes longer than that. What is in memory the host
+//! tells of reads, on most file systems ([`Cached`]). Of everything else it is guessed by what serving such requests
+//! took lately ([`Pace`]); a wrong guess costs a worker the time of one request. What the device has to do for long in any
+//! case, such as an `fsync`, comes here at once.
+//!
+//! A thread that has served a request asks its target for the next one, so no thread is woken while there is work. Threads
+//! are started when they are needed and end when they are not; there are never more than the target may have requests in
+//! service, and [`FLUSHES_MAX`].
+//!
+//! [`Cached`]: isonomia_store::Cached
+
+use crate::charge;
+use crate::core::Core;
+use crate::stream::Stalled;
+use crate::target::Work;
+use isonomia_proto::request::Op;
+use isonomia_units::Nanos;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+/// Flushes and the like that are served at once, besides requests that read and write.
+pub const FLUSHES_MAX: usize = 16;
+/// A thread without work for this long ends.
+const IDLE_MAX: Duration = Duration::from_secs(5);
+/// A worker may wait this long for a request: less than the cost of handing it to another thread, and of its coming back.
+const WAIT_MAX: Nanos = Nanos::from_micros(60);
+/// Bytes at this rate may take their time besides.
+const BYTES_PER_NS: u64 = 1;
+/// Out of so many requests one that takes long is not enough to change a guess: it may have been the processor.
+const WEIGHT: u64 = 8;
+
+/// Something to be served by a thread that may wait.
+#[derive(Debug)]
+pub enum Task {
+    /// A request whose turn has come.
+    Serve(Box<Work>),
+    /// A write whose client had stalled, and whose payload has come.
+    Stalled(Box<Stalled>),
+    /// A range of the scrub; the emulated device is done with it at this time.
+    Scrub(Option<Nanos>),
+}
+
+impl Task {
+    /// Whether it may take the device long by itself, and must not keep reads and writes waiting.
+    fn is_flush(&self) -> bool {
+        match self {
+            Self::Serve(work) => Kind::of(work.pending.op) == Kind::Flush,
+            Self::Stalled(_) => false,
+            Self::Scrub(_) => true,
+        }
+    }
+}
+
+/// Requests that take about the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Bytes come.
+    Read,
+    /// Bytes go.
+    Write,
+    /// The metadata's, and locks.
+    Other,
+    /// The device is told to do something, or asked: always served by a thread that may wait.
+    Flush,
+}
+
+impl Kind {
+    /// The kind of an operation.
+    pub fn of(op: Op) -> Self {
+        match op {
+            Op::Read => Self::Read,
+            Op::Write | Op::ReserveAppend => Self::Write,
+            op if charge::is_slow(op) => Self::Flush,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// How long requests of one kind take.
+#[derive(Debug, Default)]
+pub struct Pace {
+    /// Moving average of the time beyond that for the bytes, in nanoseconds; of longer times four times [`WAIT_MAX`] counts.
+    average_ns: AtomicU64,
+    is_slow: AtomicBool,
+}
+
+impl Pace {
+    /// Whether a worker should not wait for such a request.
+    pub fn is_slow(&self) -> bool {
+        self.is_slow.load(Ordering::Relaxed)
+    }
+
+    /// A request that moved `bytes` took so long.
+    pub fn note(&self, took: Nanos, bytes: u64) {
+        let beyond = took.since(Nanos(bytes / BYTES_PER_NS)).min(Nanos(4 * WAIT_MAX.0)).0;
+        let before = self.average_ns.load(Ordering::Relaxed);
+        // Two threads may note at once; what one of them says is lost then.
+        let average = before - before / WEIGHT + beyond / WEIGHT;
+        if average != before {
+            self.average_ns.store(average, Ordering::Relaxed);
+        }
+        // It takes more to change a guess than to keep it.
+        let is_slow = self.is_slow();
+        let limit = if is_slow { WAIT_MAX.0 / 2 } else { WAIT_MAX.0 };
+        if (average > limit) != is_slow {
+            self.is_slow.store(!is_slow, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The threads of one target.
+#[derive(Debug)]
+pub struct Engine {
+    state: Mutex<State>,
+    is_wanted: Condvar,
+    has_ended: Condvar,
+    /// The files are in memory: nothing waits but flushes.
+    is_memory: bool,
+    /// The host does not tell what of a file is in memory.
+    is_opaque: AtomicBool,
+    paces: [Pace; 3],
+    threads_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    requests: VecDeque<Task>,
+    flushes: VecDeque<Task>,
+    threads: usize,
+    idle: usize,
+    flushing: usize,
+    is_stopping: bool,
+}
+
+impl State {
+    fn take(&mut self) -> Option<Task> {
+        if let Some(task) = self.requests.pop_front() {
+            return Some(task);
+        }
+        if self.flushing == FLUSHES_MAX {
+            return None;
+        }
+        let task = self.flushes.pop_front()?;
+        self.flushing += 1;
+        Some(task)
+    }
+}
+
+impl Engine {
+    /// Of a target that may have `depth_max` requests in service.
+    pub fn new(depth_max: usize, is_memory: bool) -> Self {
+        Self {
+            state: Mutex::default(),
+            is_wanted: Condvar::new(),
+            has_ended: Condvar::new(),
+            is_memory,
+            is_opaque: AtomicBool::new(false),
+            paces: Default::default(),
+            threads_max: depth_max + FLUSHES_MAX,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long requests of this kind take; `None` where it does not matter.
+    pub fn pace(&self, kind: Kind) -> Option<&Pace> {
+        match kind {
+            Kind::Read | Kind::Write if self.is_memory => None,
+            Kind::Read => Some(&self.paces[0]),
+            Kind::Write => Some(&self.paces[1]),
+            Kind::Other => Some(&self.paces[2]),
+            Kind::Flush => None,
+        }
+    }
+
+    /// Whether the host may tell what is in memory.
+    pub fn may_tell(&self) -> bool {
+        !self.is_memory && !self.is_opaque.load(Ordering::Relaxed)
+    }
+
+    /// The host does not.
+    pub fn cannot_tell(&self) {
+        self.is_opaque.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a worker leaves such a request to this.
+    pub fn takes(&self, kind: Kind) -> bool {
+        kind == Kind::Flush || self.pace(kind).is_some_and(Pace::is_slow)
+    }
+
+    /// Has a thread serve `task`, of the target number `target` of `core`, which is this engine's. Gives it back where
+    /// there is no thread and none can be started.
+    pub fn submit(&self, core: &Core, target: usize, task: Task) -> Result<(), Task> {
+        let mut state = self.state();
+        let waiting = state.requests.len() + state.flushes.len();
+        if state.idle <= waiting && state.threads < self.threads_max && !state.is_stopping {
+            let own = core.own.clone();
+            let name = match target {
+                0 => "metadata io".to_owned(),
+                target => format!("target {} io", target - 1),
+            };
+            let spawned = std::thread::Builder::new().name(name).spawn(move || run(&own, target));
+            match spawned {
+                Ok(_) => state.threads += 1,
+                Err(error) if state.threads == 0 => {
+                    tracing::error!(%error, "cannot start a thread that serves a target");
+                    return Err(task);
+                }
+                // Those that there are will come to it.
+                Err(_) => {}
+            }
+        }
+        if state.threads == 0 {
+            return Err(task);
+        }
+        if task.is_flush() {
+            state.flushes.push_back(task)
+        } else {
+            state.requests.push_back(task)
+        }
+        if state.idle > 0 {
+            self.is_wanted.notify_one();
+        }
+        Ok(())
+    }
+
+    /// The next task; `None` if the thread is to end.
+    fn take(&self) -> Option<Task> {
+        let mut state = self.state();
+        loop {
+            if let Some(task) = state.take() {
+                return Some(task);
+            }
+            if state.is_stopping {
+                return self.end_thread(state);
+            }
+            state.idle += 1;
+            let (locked, timeout) =
+                self.is_wanted.wait_timeout(state, IDLE_MAX).unwrap_or_else(PoisonError::into_inner);
+            state = locked;
+            state.idle -= 1;
+            if timeout.timed_out() && state.requests.is_empty() && state.flushes.is_empty() {
+                return self.end_thread(state);
+            }
+        }
+    }
+
+    /// Counts a thread out under the same lock under which it found nothing to do: nobody relies on it afterwards.
+    fn end_thread(&self, mut state: MutexGuard<'_, State>) -> Option<Task> {
+        state.threads -= 1;
+        self.has_ended.notify_all();
+        None
+    }
+
+    fn end_flush(&self) {
+        let mut state = self.state();
+        state.flushing -= 1;
+        if !state.flushes.is_empty() {
+            self.is_wanted.notify_one();
+        }
+    }
+
+    /// Lets the threads end once nothing is left to serve, and waits for them.
+    pub fn stop(&self) {
+        let mut state = self.state();
+        state.is_stopping = true;
+        self.is_wanted.notify_all();
+        while state.threads > 0 {
+            state = self.has_ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+fn run(core: &Weak<Core>, target: usize) {
+    let Some(core) = core.upgrade() else { return };
+    let target = &core.targets[target];
+    let mut scratch = Vec::new();
+    while let Some(task) = target.engine.take() {
+        let is_flush = task.is_flush();
+        core.serve_task(target, task, &mut scratch);
+        if is_flush {
+            target.engine.end_flush();
+        }
+        core.go_on(target, &mut scratch);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_single_slow_request_changes_no_guess() {
+        let pace = Pace::default();
+        for _ in 0..100 {
+            pace.note(Nanos::from_micros(3), 4096);
+        }
+        pace.note(Nanos::from_millis(30), 4096);
+        assert!(!pace.is_slow());
+        for _ in 0..4 {
+            pace.note(Nanos::from_millis(5), 4096);
+        }
+        assert!(pace.is_slow(), "five of them do");
+        for _ in 0..100 {
+            pace.note(Nanos::from_micros(3), 4096);
+        }
+        assert!(!pace.is_slow(), "and it changes back");
+    }
+
+    #[test]
+    fn large_requests_may_take_their_time() {
+        let pace = Pace::default();
+        for _ in 0..100 {
+            pace.note(Nanos::from_micros(250), 256 << 10);
+        }
+        assert!(!pace.is_slow());
+        for _ in 0..100 {
+            pace.note(Nanos::from_micros(500), 256 << 10);
+        }
+        assert!(pace.is_slow());
+    }
+}

@@ -1,0 +1,294 @@
+//! Serving requests whose turn has come, and answering them.
+//!
+//! A worker *begins* a request: what does not wait for a device it serves at once, the rest it leaves to the target's
+//! engine ([`crate::engine`]), whose threads may wait. Either *completes* it: accounts for it, and answers.
+
+use crate::charge::is_for_data;
+use crate::connection::Way;
+use crate::core::{Core, REPLY_LEN_MAX};
+use crate::engine::{Kind, Task};
+use crate::execute::Tried;
+use crate::jobs::Served as Account;
+use crate::stream::{self, Moved, Stalled, StreamState};
+use crate::target::{Pending, Served, Target, Turn, Work};
+use crate::{charge, clock, execute, mapping};
+use isonomia_proto::PAYLOAD_LEN_MAX;
+use isonomia_proto::request::{Op, ReplyHeader};
+use isonomia_units::Nanos;
+use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use zerocopy::IntoBytes;
+
+/// Below this, serving a request takes less time than waking another worker.
+const LONG_LEN: u32 = 32 << 10;
+
+impl Core {
+    /// Begins a request whose turn has come. `scratch` is this worker's own buffer.
+    pub fn begin(&self, target: &Target, work: Box<Work>, scratch: &mut Vec<u8>) {
+        let op = work.pending.op;
+        if work.pending.connection.is_closed() {
+            return target.complete(clock::now(), &work.pending, work.id);
+        }
+        if op == Op::AwaitMappings {
+            target.complete(clock::now(), &work.pending, work.id);
+            return mapping::listen(self, work.pending);
+        }
+        let kind = Kind::of(op);
+        if kind == Kind::Read && target.engine.may_tell() {
+            match self.read_cached(&work, scratch) {
+                Tried::Done(reply, payload) => return self.complete(target, *work, reply, payload),
+                Tried::WouldWait => return self.leave(target, Task::Serve(work), scratch),
+                Tried::Unknown => target.engine.cannot_tell(),
+            }
+        }
+        if target.engine.takes(kind) {
+            return self.leave(target, Task::Serve(work), scratch);
+        }
+        if work.pending.header.len >= LONG_LEN && !target.is_capped() {
+            self.take_long(|| self.serve(target, *work, scratch));
+        } else {
+            self.serve(target, *work, scratch);
+        }
+    }
+
+    /// Goes on with a write whose payload came late.
+    pub fn begin_stalled(&self, target: &Target, stalled: Box<Stalled>) {
+        if target.engine.takes(Kind::Write) {
+            self.leave(target, Task::Stalled(stalled), &mut Vec::new());
+        } else {
+            self.serve_stalled(target, *stalled);
+        }
+    }
+
+    /// Begins with the range of the scrub whose turn has come.
+    pub fn begin_scrub(&self, target: &Target, finish_at: Option<Nanos>, scratch: &mut Vec<u8>) {
+        self.leave(target, Task::Scrub(finish_at), scratch);
+    }
+
+    /// Leaves something to the target's engine.
+    fn leave(&self, target: &Target, task: Task, scratch: &mut Vec<u8>) {
+        if let Err(task) = target.engine.submit(self, target.index(), task) {
+            self.take_long(|| self.serve_task(target, task, scratch));
+        }
+    }
+
+    /// What a thread of an engine does with a task.
+    pub fn serve_task(&self, target: &Target, task: Task, scratch: &mut Vec<u8>) {
+        match task {
+            Task::Serve(work) => self.serve(target, *work, scratch),
+            Task::Stalled(stalled) => self.serve_stalled(target, *stalled),
+            Task::Scrub(finish_at) => self.serve_scrub(target, finish_at),
+        }
+    }
+
+    /// Serves further requests of `target` as long as it has any for a thread that may wait.
+    pub fn go_on(&self, target: &Target, scratch: &mut Vec<u8>) {
+        while !self.is_stopping.load(Ordering::Relaxed) {
+            let now = clock::now();
+            match target.turn(now) {
+                Turn::Serve(work) => match Kind::of(work.pending.op) {
+                    Kind::Read | Kind::Write => self.serve(target, *work, scratch),
+                    Kind::Other | Kind::Flush => self.begin(target, work, scratch),
+                },
+                Turn::Answer(served) => self.answer_served(&served, now),
+                Turn::Scrub(finish_at) => self.begin_scrub(target, finish_at, scratch),
+                Turn::Scrubbed(scrubbing) => self.scrubbed(&scrubbing, now),
+                Turn::WaitUntil(_) => {
+                    // A worker finds out until when, and sees to it.
+                    return self.ring();
+                }
+                Turn::Idle => return,
+            }
+        }
+    }
+
+    /// Serves a request, waiting for the device if need be, and notes how long it took.
+    fn serve(&self, target: &Target, work: Work, scratch: &mut Vec<u8>) {
+        let Pending { op, header, .. } = &work.pending;
+        let bytes = if charge::reads_or_writes(*op) { u64::from(header.len) } else { 0 };
+        let Some(pace) = target.engine.pace(Kind::of(*op)) else { return self.serve_now(target, work, scratch) };
+        let begun = clock::now();
+        self.serve_now(target, work, scratch);
+        pace.note(clock::now().since(begun), bytes);
+    }
+
+    /// Reads what is in memory.
+    fn read_cached(&self, work: &Work, scratch: &mut Vec<u8>) -> Tried {
+        let Pending { connection, slot, header, .. } = &work.pending;
+        match &connection.way {
+            Way::Shared(shared) => execute::read_cached(self, connection, header, shared.region.buffer(*slot).into()),
+            Way::Stream(_) => {
+                scratch.resize(PAYLOAD_LEN_MAX, 0);
+                let mut tried = execute::read_cached(self, connection, header, (&mut *scratch).into());
+                if let Tried::Done(reply, payload) = &mut tried {
+                    payload.extend_from_slice(&scratch[..reply.payload_len as usize]);
+                }
+                tried
+            }
+        }
+    }
+
+    fn serve_now(&self, target: &Target, mut work: Work, scratch: &mut Vec<u8>) {
+        let connection = work.pending.connection.clone();
+        match &connection.way {
+            Way::Shared(shared) => {
+                let (slot, op, header) = (work.pending.slot, work.pending.op, work.pending.header);
+                let buffer = shared.region.buffer(slot);
+                let mut small = [0; size_of::<u64>()];
+                let (reply, payload) = match op {
+                    Op::Read => (execute::read(self, &connection, &header, buffer.into()), &[][..]),
+                    Op::Write => {
+                        let payload = buffer.first(header.len as usize);
+                        let reply = execute::write(self, &connection, &header, payload.into(), &mut small);
+                        (reply, &small[..reply.payload_len as usize])
+                    }
+                    _ => {
+                        work.pending.names = shared.region.copy_names(slot, header.names_len());
+                        scratch.resize(scratch.len().max(REPLY_LEN_MAX), 0);
+                        let reply = self.execute(&mut work.pending, &mut scratch[..REPLY_LEN_MAX]);
+                        (reply, &scratch[..reply.payload_len as usize])
+                    }
+                };
+                buffer.copy_from(payload);
+                self.complete(target, work, reply, Vec::new());
+            }
+            Way::Stream(state) => self.serve_stream(target, work, state, scratch),
+        }
+    }
+
+    /// Does what is neither a read nor a write, and notes how long it took if that is charged.
+    fn execute(&self, pending: &mut Pending, room: &mut [u8]) -> ReplyHeader {
+        let Pending { connection, header, op, names, .. } = &*pending;
+        if !charge::is_timed(*op) {
+            return execute::serve(self, connection, header, *op, names, room);
+        }
+        let begun = clock::now();
+        let reply = execute::serve(self, connection, header, *op, names, room);
+        pending.took = clock::now().since(begun);
+        reply
+    }
+
+    fn serve_stream(&self, target: &Target, mut work: Work, state: &Mutex<StreamState>, scratch: &mut Vec<u8>) {
+        scratch.resize(PAYLOAD_LEN_MAX, 0);
+        let (header, op) = (work.pending.header, work.pending.op);
+        let connection = work.pending.connection.clone();
+        if op != Op::Write {
+            let reply = match op {
+                Op::Read => execute::read(self, &connection, &header, scratch.into()),
+                _ => self.execute(&mut work.pending, &mut scratch[..REPLY_LEN_MAX]),
+            };
+            let payload = scratch[..reply.payload_len as usize].to_vec();
+            return self.complete(target, work, reply, payload);
+        }
+        let payload = &mut scratch[..header.len as usize];
+        let mut filled = 0;
+        match stream::receive(&connection.socket, payload, &mut filled, true) {
+            Ok(Moved::All) => {
+                let mut small = [0; size_of::<u64>()];
+                let reply = execute::write(self, &connection, &header, (&*payload).into(), &mut small);
+                let payload = small[..reply.payload_len as usize].to_vec();
+                self.complete(target, work, reply, payload);
+            }
+            Ok(Moved::Part) if self.stall() => {
+                let Work { mut pending, id, finish_at } = work;
+                // The client keeps it waiting, not the device.
+                target.set_aside(&mut pending);
+                let payload = payload.to_vec();
+                let since = clock::now();
+                let stalled = Stalled { pending, id, finish_at, payload, filled, since };
+                *lock(state) = StreamState::Payload(Box::new(stalled));
+                // What came between the last attempt and now rings no more.
+                self.advance_stream(&connection, since);
+            }
+            Ok(Moved::Part) => {
+                self.close(&connection, Some(&"too many clients stall"));
+                target.complete(clock::now(), &work.pending, work.id);
+            }
+            Err(end) => {
+                self.end_stream(&connection, &end);
+                target.complete(clock::now(), &work.pending, work.id);
+            }
+        }
+    }
+
+    /// Accounts for a request and answers it, or leaves that to the emulated device.
+    fn complete(&self, target: &Target, work: Work, reply: ReplyHeader, payload: Vec<u8>) {
+        let now = clock::now();
+        let Work { pending, id, finish_at } = work;
+        match finish_at.filter(|at| *at > now) {
+            Some(at) => target.answer_at(at, Served { pending, id, reply, payload }),
+            None => {
+                target.complete(now, &pending, id);
+                self.account_and_answer(&pending, &reply, &payload, now);
+            }
+        }
+    }
+
+    /// Answers a request whose device is done.
+    pub fn answer_served(&self, served: &Served, now: Nanos) {
+        self.account_and_answer(&served.pending, &served.reply, &served.payload, now);
+    }
+
+    fn account_and_answer(&self, pending: &Pending, reply: &ReplyHeader, payload: &[u8], now: Nanos) {
+        let moved = |op| if pending.op == op && reply.errno == 0 { u64::from(pending.header.len) } else { 0 };
+        let read_bytes = if pending.op == Op::Read { u64::from(reply.payload_len) } else { 0 };
+        self.settle(pending, reply);
+        pending.connection.job.record(&Account {
+            read_bytes,
+            written_bytes: moved(Op::Write),
+            // What was owed is in the account already.
+            cost: pending.cost.since(pending.owed),
+            is_metadata: !is_for_data(pending.op),
+            latency: now.since(pending.arrived),
+        });
+        self.answer(pending, reply, payload);
+    }
+
+    /// Answers a request that was kept.
+    pub fn answer_late(&self, pending: &Pending, reply: &ReplyHeader, payload: &[u8]) {
+        if let Way::Shared(shared) = &pending.connection.way {
+            shared.region.buffer(pending.slot).copy_from(payload);
+        }
+        self.answer(pending, reply, payload);
+    }
+
+    fn answer(&self, pending: &Pending, reply: &ReplyHeader, payload: &[u8]) {
+        let connection = &pending.connection;
+        if connection.is_closed() {
+            return;
+        }
+        match &connection.way {
+            Way::Shared(shared) => {
+                shared.serving.fetch_and(!(1 << pending.slot), Ordering::AcqRel);
+                shared.region.finish(pending.slot, reply);
+            }
+            Way::Stream(state) => {
+                let bytes = [reply.as_bytes(), payload].concat();
+                match stream::send(&connection.socket, &bytes) {
+                    Ok(sent) if sent == bytes.len() => {
+                        *lock(state) = StreamState::Head(Vec::new());
+                    }
+                    Ok(sent) if self.stall() => {
+                        *lock(state) = StreamState::Reply { rest: bytes[sent..].to_vec(), since: clock::now() };
+                    }
+                    Ok(_) => return self.close(connection, Some(&"too many clients stall")),
+                    Err(end) => return self.end_stream(connection, &end),
+                }
+                // What came while the reply went out rings no more.
+                self.advance_stream(connection, clock::now());
+            }
+        }
+    }
+
+    fn serve_stalled(&self, target: &Target, stalled: Stalled) {
+        let Stalled { pending, id, finish_at, payload, .. } = stalled;
+        let mut small = [0; size_of::<u64>()];
+        let reply = execute::write(self, &pending.connection, &pending.header, (&payload).into(), &mut small);
+        let payload = small[..reply.payload_len as usize].to_vec();
+        self.complete(target, Work { pending, id, finish_at }, reply, payload);
+    }
+}
+
+fn lock(state: &Mutex<StreamState>) -> MutexGuard<'_, StreamState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}

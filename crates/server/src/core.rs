@@ -11,7 +11,7 @@ use crate::mappings::Mappings;
 use crate::rejections::{Rejection, Rejections};
 use crate::scrub::Scrub;
 use crate::sessions::Sessions;
-use crate::stream::{self, Moved, Stalled, StreamEnd, StreamState};
+use crate::stream::{self, Head, Moved, Stalled, StreamEnd, StreamState};
 use crate::target::{Pending, Policy, Served, Target, Work};
 use crate::unsynced::Unsynced;
 use crate::{charge, clock, execute, mapping};
@@ -442,7 +442,7 @@ impl Core {
                 let bytes = [reply.as_bytes(), payload].concat();
                 match stream::send(&connection.socket, &bytes) {
                     Ok(sent) if sent == bytes.len() => {
-                        *lock(state) = StreamState::Head(Vec::new());
+                        *lock(state) = StreamState::Head(Head::default());
                     }
                     Ok(sent) if self.stall() => {
                         *lock(state) = StreamState::Reply { rest: bytes[sent..].to_vec(), since: clock::now() };
@@ -481,7 +481,7 @@ impl Core {
         loop {
             match &mut *guard {
                 StreamState::Queued => return,
-                StreamState::Head(head) => match stream::receive_head(&connection.socket, head) {
+                StreamState::Head(head) => match stream::receive_head(&connection.socket, head, now) {
                     Ok(None) => return,
                     Ok(Some((header, op, names))) => {
                         *guard = StreamState::Queued;
@@ -506,7 +506,7 @@ impl Core {
                     }
                     Ok(_) => {
                         self.stalled.fetch_sub(1, Ordering::Relaxed);
-                        *guard = StreamState::Head(Vec::new());
+                        *guard = StreamState::Head(Head::default());
                     }
                     Err(end) => {
                         drop(guard);

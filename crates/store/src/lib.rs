@@ -77,7 +77,7 @@ mod edit;
 mod engine;
 mod error;
 mod inode;
-mod journal;
+pub mod journal;
 mod namespace;
 mod object;
 mod open;

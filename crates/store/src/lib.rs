@@ -114,7 +114,6 @@ pub use namespace::LINKS_MAX;
 pub use open::{OpenHow, Opened};
 pub use permission::{Caller, MAY_EXECUTE, MAY_READ, MAY_WRITE};
 pub use premises::{known_targets, own_directory};
-pub use protect::ChecksumStatus;
 pub use rename::RenameHow;
 pub use scrub::{SCRUB_BYTES_MAX, ScrubNext, ScrubPass, Scrubbed};
 pub use walk::SYMLINKS_MAX;

@@ -2,7 +2,9 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use isonomia_client::{Address, Claims, Client, ClientConfig, OpenHow, access};
+use isonomia_client::{Address, Claims, Client, ClientConfig, Ino, OpenHow, access};
+use isonomia_proto::PROTOCOL_VERSION;
+use isonomia_proto::setup::{Hello, Role};
 use isonomia_server::{Config, Server};
 use isonomia_units::Nanos;
 use std::os::unix::fs::PermissionsExt;
@@ -81,6 +83,15 @@ impl Running {
         })
     }
 
+    /// On each transport a client creates a file and writes to it.
+    pub fn serves(&self) {
+        for (number, client) in self.clients().iter().enumerate() {
+            let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_nsec;
+            let file = client.open(Ino::ROOT, format!("served{number}-{now}").as_bytes(), &create()).unwrap();
+            assert_eq!(client.write_at(&file, 0, b"yes").unwrap(), 3);
+        }
+    }
+
     /// A client that gives up after `timeout_s`.
     pub fn client(&self, address: &Address, key_file: &str, timeout_s: u64) -> Client {
         Client::new(ClientConfig {
@@ -89,6 +100,21 @@ impl Running {
             claims: Claims { job: Some("test".to_owned()), ..Claims::default() },
             key_file: Some(key_file.to_owned()),
         })
+    }
+}
+
+/// What a client says first on a Unix socket.
+pub fn hello(role: Role) -> Hello {
+    Hello {
+        version: PROTOCOL_VERSION,
+        role,
+        client: 1,
+        claims: Claims::default(),
+        nonce: [0; 32],
+        proof: [0; 32],
+        pid: 0,
+        uid: 0,
+        gid: 0,
     }
 }
 

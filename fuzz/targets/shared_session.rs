@@ -4,8 +4,7 @@
 #![no_main]
 
 use isonomia_fuzz::{SECRET, as_stranger, said_at_the_end, soon, with_server};
-use isonomia_proto::PROTOCOL_VERSION;
-use isonomia_proto::setup::{self, Claims, Hello, Role, SETUP_LEN_MAX};
+use isonomia_proto::setup::{self, Hello, Role, SETUP_LEN_MAX};
 use isonomia_transport::region::{ClientRegion, REGION_LEN, SLOT_LEN, SLOTS};
 use isonomia_transport::socket::{connect, receive_frame_with_descriptor, send_all};
 use libfuzzer_sys::fuzz_target;
@@ -23,18 +22,7 @@ const LOOKS: u32 = 2_000;
 fuzz_target!(|bytes: &[u8]| {
     with_server(|running| {
         let socket = as_stranger(|| connect(&running.local, soon()).expect("connected"));
-        let hello = Hello {
-            version: PROTOCOL_VERSION,
-            role: Role::SharedMemory,
-            client: 7,
-            claims: Claims::default(),
-            nonce: [0; 32],
-            proof: [0; 32],
-            pid: 0,
-            uid: 0,
-            gid: 0,
-        };
-        send_all(socket.as_fd(), &[&setup::encode(&hello)], soon()).expect("said hello");
+        send_all(socket.as_fd(), &[&setup::encode(&Hello::new(Role::SharedMemory, 7))], soon()).expect("said hello");
         let welcome = receive_frame_with_descriptor(socket.as_fd(), SETUP_LEN_MAX, soon()).expect("welcome");
         let memory = welcome.1.expect("memory");
         let mut region = ClientRegion::map(&memory).expect("memory of the right kind");

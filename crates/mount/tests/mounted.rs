@@ -405,6 +405,23 @@ fn holes_and_space_are_as_on_a_local_file_system() {
     assert_eq!(actual, expected);
 }
 
+/// What is written to a file without a name is a program's own affair; whether there is one from the beginning is not.
+#[test]
+fn programs_that_want_a_file_without_a_name_make_do_with_one_that_they_unlink() {
+    if !can_mount() {
+        return;
+    }
+    let server = TestServer::start();
+    let mount = server.mount("");
+    let script = "import errno, os, tempfile\n\
+                  for _ in range(2):\n    \
+                      try: os.open('.', os.O_TMPFILE | os.O_RDWR); print('served')\n    \
+                      except OSError as e: print(e.errno == errno.EOPNOTSUPP)\n\
+                  file = tempfile.TemporaryFile(dir='.')\n\
+                  file.write(b'kept'); file.seek(0); print(file.read(), os.fstat(file.fileno()).st_nlink, os.listdir('.'))\n";
+    assert_eq!(run_python(mount.path(), script), "True\nTrue\nb'kept' 0 []\n");
+}
+
 #[test]
 fn what_was_stored_in_a_mapped_hole_is_data() {
     if !can_mount() {

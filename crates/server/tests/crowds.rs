@@ -8,7 +8,7 @@ mod running;
 
 use isonomia_client::{Address, Ino};
 use isonomia_proto::control::{ControlReply, ControlRequest, Status};
-use isonomia_proto::setup::{self, Claims, Role};
+use isonomia_proto::setup::{self, Claims, Hello, Role};
 use isonomia_server::TargetConfig;
 use isonomia_transport::channel::Channel;
 use isonomia_transport::control::ControlConnection;
@@ -16,7 +16,7 @@ use isonomia_transport::descriptor::Parked;
 use isonomia_transport::handshake::{HandshakeError, Identity, open_shared};
 use isonomia_transport::socket::{self, Deadline, connect};
 use isonomia_units::Nanos;
-use running::{Running, as_user, create, hello, pattern, start};
+use running::{Running, as_user, create, pattern, start};
 use rustix::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -225,8 +225,12 @@ fn who_does_not_take_an_answer_holds_nobody_up() {
     let deaf: Vec<_> = as_user(HOSTILE, || {
         let ask = |_| {
             let socket = connect(&running.addresses[0], soon()).unwrap();
-            socket::send_all(socket.as_fd(), &[&setup::encode(&hello(Role::Control)), &question, &question], soon())
-                .unwrap();
+            socket::send_all(
+                socket.as_fd(),
+                &[&setup::encode(&Hello::new(Role::Control, 1)), &question, &question],
+                soon(),
+            )
+            .unwrap();
             socket
         };
         (0..8).map(ask).collect()

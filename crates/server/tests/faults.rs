@@ -18,7 +18,7 @@ use isonomia_transport::socket::{
     Deadline, SocketError, connect, receive_frame, receive_frame_with_descriptor, send_all, send_with_descriptor,
 };
 use isonomia_units::Nanos;
-use running::{Running, create, hello, pattern, start};
+use running::{Running, create, pattern, start};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +44,7 @@ fn eventually(what: &str, condition: impl Fn() -> bool) {
 #[test]
 fn frames_that_are_none_close_their_connection_only() {
     let running = start(|_| {});
-    let hello = setup::encode(&Hello { version: PROTOCOL_VERSION + 1, ..hello(Role::SharedMemory) });
+    let hello = setup::encode(&Hello { version: PROTOCOL_VERSION + 1, ..Hello::new(Role::SharedMemory, 1) });
     let mut oversized = setup::SETUP_MAGIC.to_vec();
     oversized.extend_from_slice(&u32::MAX.to_le_bytes());
     let other_version = format!("protocol version {}, this side speaks {PROTOCOL_VERSION}", PROTOCOL_VERSION + 1);
@@ -71,7 +71,7 @@ fn frames_that_are_none_close_their_connection_only() {
 #[test]
 fn nobody_can_send_the_server_a_descriptor() {
     let running = start(|_| {});
-    let hello = setup::encode(&hello(Role::SharedMemory));
+    let hello = setup::encode(&Hello::new(Role::SharedMemory, 1));
     let socket = connect(&running.addresses[0], soon()).unwrap();
     let file = std::fs::File::open("/dev/null").unwrap();
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
@@ -94,7 +94,7 @@ fn nobody_can_send_the_server_a_descriptor() {
 /// A session whose memory is the test's own to write to.
 fn open_raw(running: &Running) -> (impl AsFd, OwnedFd) {
     let socket = connect(&running.addresses[0], soon()).unwrap();
-    send_all(socket.as_fd(), &[&setup::encode(&hello(Role::SharedMemory))], soon()).unwrap();
+    send_all(socket.as_fd(), &[&setup::encode(&Hello::new(Role::SharedMemory, 1))], soon()).unwrap();
     let (_, memory) = receive_frame_with_descriptor(socket.as_fd(), SETUP_LEN_MAX, soon()).unwrap();
     (socket, memory.unwrap())
 }

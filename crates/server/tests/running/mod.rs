@@ -3,8 +3,6 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use isonomia_client::{Address, Claims, Client, ClientConfig, Ino, OpenHow, access};
-use isonomia_proto::PROTOCOL_VERSION;
-use isonomia_proto::setup::{Hello, Role};
 use isonomia_server::{Config, Server};
 use isonomia_units::Nanos;
 use std::os::unix::fs::PermissionsExt;
@@ -100,21 +98,6 @@ impl Running {
             claims: Claims { job: Some("test".to_owned()), ..Claims::default() },
             key_file: Some(key_file.to_owned()),
         })
-    }
-}
-
-/// What a client says first on a Unix socket.
-pub fn hello(role: Role) -> Hello {
-    Hello {
-        version: PROTOCOL_VERSION,
-        role,
-        client: 1,
-        claims: Claims::default(),
-        nonce: [0; 32],
-        proof: [0; 32],
-        pid: 0,
-        uid: 0,
-        gid: 0,
     }
 }
 

@@ -278,6 +278,13 @@ class SharedServerCase(Case):
         self.local = Path(tempfile.mkdtemp(prefix="isonomia-local-"))
         self.addCleanup(shutil.rmtree, self.local, ignore_errors=True)
 
+    @classmethod
+    def directory_for_programs(cls):
+        """Where the tests put the programs that they compile."""
+        directory = tempfile.TemporaryDirectory(prefix="isonomia-programs-")
+        cls.addClassCleanup(directory.cleanup)
+        return Path(directory.name)
+
     def run_here(self, *program, **options):
         """Runs a program in the test's directory on the server."""
         # `cd` is the shell's, so that the directory needs no process of its own on the server.

@@ -1,7 +1,6 @@
 """Programs with an allocator of their own, loaded before and behind the client or linked, and with the compiler's sanitizers."""
 
 import subprocess
-import tempfile
 from pathlib import Path
 
 import service
@@ -30,9 +29,7 @@ class Allocators(SharedServerCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        directory = tempfile.TemporaryDirectory(prefix="isonomia-programs-")
-        cls.addClassCleanup(directory.cleanup)
-        cls.programs = Path(directory.name)
+        cls.programs = cls.directory_for_programs()
         cls.program = cls.compile("allocations")
         cls.client = str(service._bin_dir / "libisonomia_preload.so")
         found = subprocess.run(["/sbin/ldconfig", "-p"], capture_output=True, text=True, check=True).stdout

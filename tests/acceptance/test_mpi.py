@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import service
@@ -45,10 +44,9 @@ class Mpi(SameAsLocalCase):
             with self.subTest(mpi):
                 compiler = "h5pcc.mpich" if mpi == "mpich" else "h5pcc.openmpi"
                 self.needs(start.split()[0], compiler)
-                directory = tempfile.TemporaryDirectory(prefix="isonomia-programs-")
-                self.addCleanup(directory.cleanup)
-                program = f"{directory.name}/parallel_hdf5"
-                compiling = subprocess.run([compiler, "-shlib", "-Wall", "-o", program, f"{PROGRAMS}/parallel_hdf5.c"], cwd=directory.name, capture_output=True, text=True, timeout=60)
+                directory = self.directory_for_programs()
+                program = directory / "parallel_hdf5"
+                compiling = subprocess.run([compiler, "-shlib", "-Wall", "-o", program, f"{PROGRAMS}/parallel_hdf5.c"], cwd=directory, capture_output=True, text=True, timeout=60)
                 self.assertEqual(compiling.returncode, 0, compiling.stderr)
                 done = self.same(f"{start} {program} {mpi}.h5", env=ROOT | MPICH)
                 self.assertEqual(done.stdout, "2 ranks wrote and read\n", done.stderr)

@@ -1,7 +1,6 @@
 """Programs with threads, forks, and C's own streams, compiled here."""
 
 import subprocess
-import tempfile
 import unittest
 from pathlib import Path
 
@@ -15,9 +14,7 @@ class Processes(SharedServerCase):
     @classmethod
     def setUpClass(cls):
         super().setUpClass()
-        directory = tempfile.TemporaryDirectory(prefix="isonomia-programs-")
-        cls.addClassCleanup(directory.cleanup)
-        cls.programs = Path(directory.name)
+        cls.programs = cls.directory_for_programs()
         for source in (PROGRAMS / f"{name}.c" for name in NAMES):
             command = ["gcc", "-O1", "-Wall", "-Wextra", "-Werror", "-D_GNU_SOURCE", "-pthread", str(source)]
             subprocess.run([*command, "-o", str(cls.programs / source.stem)], check=True, timeout=60)

@@ -1,6 +1,7 @@
 //! The kernel's requests: each is handed to the file that knows, and its outcome given back.
 //!
-//! After ENOSYS the kernel asks no more, and does without.
+//! After ENOSYS the kernel asks no more, and does without. `fuser` 0.18 says so to FUSE_TMPFILE, of which nothing is heard
+//! here: a release that has `Filesystem::tmpfile` is answered as `create` is, with `OpenHow::unnamed`.
 
 use crate::attr::file_attr;
 use crate::closed::Closed;

@@ -48,6 +48,13 @@ fn printed(output: &Output, root: &Path) -> String {
     format!("{out}\n--- stderr\n{err}\n--- {}", output.status)
 }
 
+/// What a script prints in `place`; it must not fail.
+fn run_python(place: &Path, script: &str) -> String {
+    let output = Command::new("python3").args(["-c", script]).current_dir(place).output().unwrap();
+    assert!(output.status.success(), "{}", printed(&output, place));
+    String::from_utf8(output.stdout).unwrap()
+}
+
 #[test]
 fn coreutils() {
     compare("coreutils.sh");
@@ -343,8 +350,7 @@ fn mapped_files_are_the_files() {
                   assert shared[6000:6005] == b'world'\n\
                   private = mmap.mmap(fd, 10000, mmap.MAP_PRIVATE)\n\
                   assert private[5000:5005] == b'hello'\n";
-    let output = Command::new("python3").args(["-c", script]).current_dir(mount.path()).output().unwrap();
-    assert!(output.status.success(), "{}", printed(&output, mount.path()));
+    run_python(mount.path(), script);
 }
 
 /// Prints which parts of a file have data, and what a change of its space does.
@@ -395,12 +401,25 @@ fn holes_and_space_are_as_on_a_local_file_system() {
     }
     let server = TestServer::start();
     let mount = server.mount("");
-    let [expected, actual] = [server.local().as_path(), mount.path()].map(|place| {
-        let output = Command::new("python3").args(["-c", SPACE]).current_dir(place).output().unwrap();
-        assert!(output.status.success(), "{}", printed(&output, place));
-        String::from_utf8(output.stdout).unwrap()
-    });
+    let [expected, actual] = [server.local().as_path(), mount.path()].map(|place| run_python(place, SPACE));
     assert_eq!(actual, expected);
+}
+
+/// What is written to a file without a name is a program's own affair; whether there is one from the beginning is not.
+#[test]
+fn programs_that_want_a_file_without_a_name_make_do_with_one_that_they_unlink() {
+    if !can_mount() {
+        return;
+    }
+    let server = TestServer::start();
+    let mount = server.mount("");
+    let script = "import errno, os, tempfile\n\
+                  for _ in range(2):\n    \
+                      try: os.open('.', os.O_TMPFILE | os.O_RDWR); print('served')\n    \
+                      except OSError as e: print(e.errno == errno.EOPNOTSUPP)\n\
+                  file = tempfile.TemporaryFile(dir='.')\n\
+                  file.write(b'kept'); file.seek(0); print(file.read(), os.fstat(file.fileno()).st_nlink, os.listdir('.'))\n";
+    assert_eq!(run_python(mount.path(), script), "True\nTrue\nb'kept' 0 []\n");
 }
 
 #[test]
@@ -417,8 +436,7 @@ fn what_was_stored_in_a_mapped_hole_is_data() {
                   shared[500000:500001] = b'x'\n\
                   assert os.lseek(fd, 0, os.SEEK_DATA) <= 500000 < os.lseek(fd, 500000, os.SEEK_HOLE)\n\
                   assert os.system('cp --sparse=auto m copy && cmp m copy') == 0\n";
-    let output = Command::new("python3").args(["-c", script]).current_dir(mount.path()).output().unwrap();
-    assert!(output.status.success(), "{}", printed(&output, mount.path()));
+    run_python(mount.path(), script);
 }
 
 /// As root only: a mount for everybody, used by two users.

@@ -3,9 +3,10 @@
 //! there.
 
 use isonomia_testbed::{PREFIX, TestServer, built};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 
 /// Kind, permissions, size, links, target, and content of everything below the working directory.
 const DUMP: &str = "find . -mindepth 1 -printf '%y %m %n %l %P\\n' | sort; find . -type f -printf '%s %P\\n' | sort; \
@@ -264,6 +265,33 @@ fn queues_of_the_kernel_are_refused() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "{}", printed(output.clone(), PREFIX));
 }
 
+/// A program that has said a line, and waits for one before it goes on.
+struct Paused {
+    program: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Paused {
+    /// Runs `command` until it has said `line`.
+    fn at(line: &str, command: &mut Command) -> Self {
+        let mut program = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it runs");
+        let mut output = BufReader::new(program.stdout.take().expect("its output"));
+        let mut said = String::new();
+        output.read_line(&mut said).expect("its first line");
+        assert_eq!(said, line);
+        Self { program, output }
+    }
+
+    /// The rest of what it says until it ends, which must be a good end.
+    fn go_on(mut self) -> String {
+        self.program.stdin.take().expect("its input").write_all(b"go\n").expect("it listens");
+        let mut rest = String::new();
+        self.output.read_to_string(&mut rest).expect("the rest");
+        assert!(self.program.wait().expect("it ends").success());
+        rest
+    }
+}
+
 #[test]
 fn a_killed_server_is_an_error_within_the_time_out_and_not_an_end() {
     let mut server = TestServer::start();
@@ -277,17 +305,9 @@ fn a_killed_server_is_an_error_within_the_time_out_and_not_an_end() {
                   print(open('/dev/null').read() == '')\n";
     let mut command = server.command("python3");
     command.args(["-c", script]).env("ISONOMIA_TIMEOUT_S", "1");
-    let mut program = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("python3 runs");
-    let mut output = std::io::BufReader::new(program.stdout.take().expect("its output"));
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut output, &mut line).expect("its first line");
-    assert_eq!(line, "written\n");
+    let program = Paused::at("written\n", &mut command);
     server.kill();
-    std::io::Write::write_all(&mut program.stdin.take().expect("its input"), b"go\n").expect("it listens");
-    let mut rest = String::new();
-    std::io::Read::read_to_string(&mut output, &mut rest).expect("the rest");
-    assert_eq!(rest, "ETIMEDOUT\nTrue\n");
-    assert!(program.wait().expect("it ends").success());
+    assert_eq!(program.go_on(), "ETIMEDOUT\nTrue\n");
 }
 
 /// What a program has proven it has proven to the next server on the same directory, too.
@@ -309,17 +329,9 @@ fn a_stranger_is_where_it_was_when_the_server_comes_back() {
                   os.execvp('ls', ['ls', '..'])\n";
     let mut command = server.command("setpriv");
     command.args(["--reuid=12345", "--regid=12345", "--clear-groups", "bash", "-c", "exec python3 -c \"$0\"", script]);
-    let mut program = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("setpriv runs");
-    let mut output = std::io::BufReader::new(program.stdout.take().expect("its output"));
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut output, &mut line).expect("its first line");
-    assert_eq!(line, "ready\n");
+    let program = Paused::at("ready\n", &mut command);
     server.restart();
-    std::io::Write::write_all(&mut program.stdin.take().expect("its input"), b"go\n").expect("it listens");
-    let mut rest = String::new();
-    std::io::Read::read_to_string(&mut output, &mut rest).expect("the rest");
-    assert_eq!(rest, "/isonomia/own ['deep'] ['f'] 4 b'kept'\n/isonomia/own/deep 0\ndeep\n");
-    assert!(program.wait().expect("it ends").success());
+    assert_eq!(program.go_on(), "/isonomia/own ['deep'] ['f'] 4 b'kept'\n/isonomia/own/deep 0\ndeep\n");
 }
 
 /// The first that is closed waits for the server, but not each of them.
@@ -338,17 +350,9 @@ fn a_program_that_closes_many_files_does_not_wait_for_each_when_the_server_is_aw
                   print(os.wait()[1] >> 8)\n";
     let mut command = server.command("python3");
     command.args(["-c", script]).env("ISONOMIA_TIMEOUT_S", "1");
-    let mut program = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("python3 runs");
-    let mut output = std::io::BufReader::new(program.stdout.take().expect("its output"));
-    let mut line = String::new();
-    std::io::BufRead::read_line(&mut output, &mut line).expect("its first line");
-    assert_eq!(line, "open\n");
+    let program = Paused::at("open\n", &mut command);
     server.kill();
-    std::io::Write::write_all(&mut program.stdin.take().expect("its input"), b"go\n").expect("it listens");
-    let mut rest = String::new();
-    std::io::Read::read_to_string(&mut output, &mut rest).expect("the rest");
-    assert_eq!(rest, "3\n");
-    assert!(program.wait().expect("it ends").success());
+    assert_eq!(program.go_on(), "3\n");
 }
 
 /// No connection is made before the first look under the prefix; it would be seen then.

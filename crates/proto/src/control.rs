@@ -93,7 +93,7 @@ pub struct Status {
     pub jobs: Vec<JobStatus>,
 }
 
-/// What a server found out about the blocks of files since its start.
+/// What a server found out about the blocks of files since it opened its store.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChecksumStatus {
     /// Blocks are summed when they are written, and verified when they are read.

@@ -108,6 +108,23 @@ pub struct Hello {
     pub gid: u32,
 }
 
+impl Hello {
+    /// What a client says on a Unix socket that claims nothing.
+    pub fn new(role: Role, client: u64) -> Self {
+        Self {
+            version: PROTOCOL_VERSION,
+            role,
+            client,
+            claims: Claims::default(),
+            nonce: [0; 32],
+            proof: [0; 32],
+            pid: 0,
+            uid: 0,
+            gid: 0,
+        }
+    }
+}
+
 /// The server accepts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Welcome {

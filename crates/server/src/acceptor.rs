@@ -18,7 +18,7 @@ use crate::pending::{Pending, Ready, TurnedAway, uid_of};
 use crate::pools::{Origin, Pools};
 use crate::rejections::Rejection;
 use crate::status::About;
-use crate::stream::{self, Frame, FrameError, StreamState};
+use crate::stream::{self, Frame, FrameError, Head, StreamState};
 use crate::usage::{Place, Usage};
 use isonomia_proto::setup::{self, Answer, Challenge, Role, Welcome};
 use isonomia_proto::{PAYLOAD_LEN_MAX, PROTOCOL_VERSION};
@@ -414,7 +414,7 @@ impl Acceptor {
             _ => {
                 let place = take(2 * STREAM_BUFFER_LEN)?;
                 sockopt::set_socket_recv_buffer_size(&pending.socket, STREAM_BUFFER_LEN)?;
-                (Way::Stream(Mutex::new(StreamState::Head(Vec::new()))), None, place)
+                (Way::Stream(Mutex::new(StreamState::Head(Head::default()))), None, place)
             }
         };
         let job = self.core.join_job(admission.job.clone())?;

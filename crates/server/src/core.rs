@@ -11,7 +11,7 @@ use crate::mappings::Mappings;
 use crate::rejections::{Rejection, Rejections};
 use crate::scrub::Scrub;
 use crate::sessions::Sessions;
-use crate::stream::{self, Moved, Stalled, StreamEnd, StreamState};
+use crate::stream::{self, Head, Moved, Stalled, StreamEnd, StreamState};
 use crate::target::{Pending, Policy, Target};
 use crate::unsynced::Unsynced;
 use crate::{charge, clock};
@@ -314,7 +314,7 @@ impl Core {
         loop {
             match &mut *guard {
                 StreamState::Queued => return,
-                StreamState::Head(head) => match stream::receive_head(&connection.socket, head) {
+                StreamState::Head(head) => match stream::receive_head(&connection.socket, head, now) {
                     Ok(None) => return,
                     Ok(Some((header, op, names))) => {
                         *guard = StreamState::Queued;
@@ -339,7 +339,7 @@ impl Core {
                     }
                     Ok(_) => {
                         self.stalled.fetch_sub(1, Ordering::Relaxed);
-                        *guard = StreamState::Head(Vec::new());
+                        *guard = StreamState::Head(Head::default());
                     }
                     Err(end) => {
                         drop(guard);

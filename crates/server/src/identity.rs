@@ -231,21 +231,10 @@ pub fn peer_credentials(socket: &impl AsRawFd) -> std::io::Result<Credentials> {
 mod tests {
     use super::*;
     use crate::names::look_up;
-    use isonomia_proto::PROTOCOL_VERSION;
     use isonomia_proto::setup::{Principal, Role, SchedulerJob};
 
     fn hello(claims: Claims) -> Hello {
-        Hello {
-            version: PROTOCOL_VERSION,
-            role: Role::SharedMemory,
-            client: 1,
-            claims,
-            nonce: [0; 32],
-            proof: [0; 32],
-            pid: 1,
-            uid: 4321,
-            gid: 4321,
-        }
+        Hello { claims, pid: 1, uid: 4321, gid: 4321, ..Hello::new(Role::SharedMemory, 1) }
     }
 
     fn local() -> Peer {

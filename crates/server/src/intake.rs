@@ -6,7 +6,6 @@
 
 use crate::connection::{Connection, Way};
 use crate::core::Core;
-use crate::stream::StreamState;
 use isonomia_units::Nanos;
 use rustix::event::{Timespec, epoll};
 use rustix::net::RecvFlags;
@@ -16,7 +15,7 @@ use std::sync::{Arc, PoisonError, TryLockError};
 const HOT_FOR: Nanos = Nanos::from_millis(2);
 /// Between two looks at epoll while workers are awake: one costs as much as serving a small request.
 const EPOLL_EVERY: Nanos = Nanos::from_micros(50);
-/// A stalled stream that moves nothing for this long is cut.
+/// A stream that stalls for this long in the middle of a request or a reply is cut.
 const STALL_MAX: Nanos = Nanos::from_secs(10);
 /// Events taken from epoll at a time.
 const EVENTS_MAX: usize = 64;
@@ -89,15 +88,9 @@ impl Core {
             match &connection.way {
                 Way::Shared(shared) => shared.region.tick(),
                 Way::Stream(state) => {
-                    let guard = state.lock().unwrap_or_else(PoisonError::into_inner);
-                    let since = match &*guard {
-                        StreamState::Payload(stalled) => stalled.since,
-                        StreamState::Reply { since, .. } => *since,
-                        _ => continue,
-                    };
-                    drop(guard);
-                    if now.since(since) > STALL_MAX {
-                        self.close(&connection, Some(&"the client stalls in the middle of a transfer"));
+                    let since = state.lock().unwrap_or_else(PoisonError::into_inner).waits_since();
+                    if since.is_some_and(|since| now.since(since) > STALL_MAX) {
+                        self.close(&connection, Some(&"the client stalls in the middle of a request"));
                     }
                 }
             }
@@ -172,5 +165,51 @@ impl Core {
     /// Before the last worker sleeps; false if it must not.
     pub fn leave_all(&self) -> bool {
         self.intake.lock().unwrap_or_else(PoisonError::into_inner).leave_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Server, clock};
+    use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
+    use isonomia_proto::setup::Role;
+    use isonomia_transport::handshake::{Identity, open_stream};
+    use isonomia_transport::socket::{Deadline, SocketError, receive_all, send_all};
+    use isonomia_units::Ino;
+    use rustix::fd::AsFd;
+    use std::os::unix::fs::PermissionsExt;
+    use zerocopy::IntoBytes;
+
+    fn soon() -> Deadline {
+        Deadline::after(Nanos::from_secs(20))
+    }
+
+    #[test]
+    fn whoever_stalls_in_the_middle_of_a_head_is_cut_and_who_is_silent_between_requests_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let key = dir.path().join("key");
+        std::fs::write(&key, [7; 32]).unwrap();
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let listen = vec!["tcp:127.0.0.1:0".parse().unwrap()];
+        let server = Server::start(Config { listen, key_file: Some(key.clone()), ..Config::default() }).unwrap();
+        let identity = Identity { client: 1, key_file: Some(key.display().to_string()), ..Identity::default() };
+        let open = || open_stream(&server.addresses()[0], Role::Stream, &identity, soon()).unwrap().socket;
+        let (silent, stalled) = (open(), open());
+        let request = RequestHeader::new(Op::StatFs, Ino::ROOT);
+        send_all(stalled.as_fd(), &[&request.as_bytes()[..10]], soon()).unwrap();
+        let waits = |connection: &Arc<Connection>| match &connection.way {
+            Way::Stream(state) => state.lock().unwrap().waits_since().is_some(),
+            Way::Shared(_) => false,
+        };
+        let deadline = soon();
+        while !server.core.connections().iter().any(waits) {
+            assert!(deadline.left().is_some(), "the server takes in what has come");
+            std::thread::yield_now();
+        }
+        server.core.look_after_connections(clock::now() + STALL_MAX + Nanos::from_secs(1));
+        assert_eq!(receive_all(stalled.as_fd(), &mut [0], soon()), Err(SocketError::Closed));
+        send_all(silent.as_fd(), &[request.as_bytes()], soon()).unwrap();
+        receive_all(silent.as_fd(), &mut [0; size_of::<ReplyHeader>()], soon()).unwrap();
     }
 }

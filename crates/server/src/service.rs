@@ -9,7 +9,7 @@ use crate::core::{Core, REPLY_LEN_MAX};
 use crate::engine::{Kind, Task};
 use crate::execute::Tried;
 use crate::jobs::Served as Account;
-use crate::stream::{self, Moved, Stalled, StreamState};
+use crate::stream::{self, Head, Moved, Stalled, StreamState};
 use crate::target::{Pending, Served, Target, Turn, Work};
 use crate::{charge, clock, execute, mapping};
 use isonomia_proto::PAYLOAD_LEN_MAX;
@@ -266,7 +266,7 @@ impl Core {
                 let bytes = [reply.as_bytes(), payload].concat();
                 match stream::send(&connection.socket, &bytes) {
                     Ok(sent) if sent == bytes.len() => {
-                        *lock(state) = StreamState::Head(Vec::new());
+                        *lock(state) = StreamState::Head(Head::default());
                     }
                     Ok(sent) if self.stall() => {
                         *lock(state) = StreamState::Reply { rest: bytes[sent..].to_vec(), since: clock::now() };

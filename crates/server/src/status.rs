@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::core::Core;
 use crate::jobs::{Job, Received};
-use isonomia_proto::control::{ChecksumStatus, JobStatus, Status, TargetStatus};
+use isonomia_proto::control::{JobStatus, Status, TargetStatus};
 use isonomia_units::{JobId, JobInfo, Nanos};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -77,23 +77,12 @@ pub fn snapshot(core: &Core, about: &About) -> Status {
         window_s: windows.iter().map(Window::span_s).fold(0.0, f64::max),
         workers: core.workers as u32,
         connections: core.connections().len() as u64,
-        checksums: checksums(core),
+        checksums: core.store.checksum_status(),
         scrub: core.scrub.status(now),
         refused_total: core.refused_total.load(Ordering::Relaxed),
         refused: core.rejections.by_reason(),
         targets: targets(core),
         jobs: windows.iter().map(|w| job_status(core, w, &due, data_total, metadata_total)).collect(),
-    }
-}
-
-fn checksums(core: &Core) -> ChecksumStatus {
-    let found = core.store.checksum_status();
-    ChecksumStatus {
-        is_on: found.is_on,
-        damaged_total: found.damaged_total,
-        renewed_total: found.renewed_total,
-        unsettled_files: found.unsettled_files,
-        memory_bytes: found.memory_bytes,
     }
 }
 

@@ -23,8 +23,8 @@ const FRAME_STEP: usize = 4 << 10;
 /// What a connection is in the middle of.
 #[derive(Debug)]
 pub enum StreamState {
-    /// Taking in the head of a request: header and names.
-    Head(Vec<u8>),
+    /// Taking in the head of a request.
+    Head(Head),
     /// A request is queued; nothing is read.
     Queued,
     /// A write's turn has come, and its payload is not all here.
@@ -36,6 +36,14 @@ pub enum StreamState {
         /// When something last moved.
         since: Nanos,
     },
+}
+
+/// What has come of a request's head: header and names.
+#[derive(Debug, Default)]
+pub struct Head {
+    bytes: Vec<u8>,
+    /// When the first of it was taken in.
+    begun_at: Option<Nanos>,
 }
 
 /// A write whose client stalls.
@@ -53,6 +61,19 @@ pub struct Stalled {
     pub filled: usize,
     /// When something last moved.
     pub since: Nanos,
+}
+
+impl StreamState {
+    /// Since when this waits for the client in the middle of something; nothing between two requests. Of a payload or a
+    /// reply it is when something last moved. A head is so short that all of it has to come at once.
+    pub fn waits_since(&self) -> Option<Nanos> {
+        match self {
+            Self::Head(head) => head.begun_at,
+            Self::Queued => None,
+            Self::Payload(stalled) => Some(stalled.since),
+            Self::Reply { since, .. } => Some(*since),
+        }
+    }
 }
 
 /// Why a stream is cut.
@@ -162,7 +183,12 @@ pub fn receive_frame(socket: &impl AsFd, heard: &mut Vec<u8>) -> Result<Frame, F
 }
 
 /// Goes on taking in a head; the request when it is complete.
-pub fn receive_head(socket: &impl AsFd, head: &mut Vec<u8>) -> Result<Option<(RequestHeader, Op, Vec<u8>)>, StreamEnd> {
+pub fn receive_head(
+    socket: &impl AsFd,
+    head: &mut Head,
+    now: Nanos,
+) -> Result<Option<(RequestHeader, Op, Vec<u8>)>, StreamEnd> {
+    let Head { bytes: head, begun_at } = head;
     loop {
         let wanted = match RequestHeader::read_from_prefix(head.as_slice()) {
             Ok((header, _)) => {
@@ -171,6 +197,7 @@ pub fn receive_head(socket: &impl AsFd, head: &mut Vec<u8>) -> Result<Option<(Re
                 if head.len() == wanted {
                     let names = head.split_off(RequestHeader::LEN);
                     head.clear();
+                    *begun_at = None;
                     return Ok(Some((header, op, names)));
                 }
                 wanted
@@ -182,6 +209,9 @@ pub fn receive_head(socket: &impl AsFd, head: &mut Vec<u8>) -> Result<Option<(Re
         let moved = receive(socket, head, &mut filled, false);
         head.truncate(filled);
         if moved? == Moved::Part {
+            if filled > 0 {
+                begun_at.get_or_insert(now);
+            }
             return Ok(None);
         }
     }
@@ -205,12 +235,13 @@ mod tests {
         let bytes = [header.as_bytes(), b"abcde"].concat();
         for step in [1, 7, 128, 200] {
             let (client, server) = pair();
-            let mut head = Vec::new();
+            let mut head = Head::default();
             let mut got = None;
-            for piece in bytes.chunks(step) {
+            for (at, piece) in (5..).zip(bytes.chunks(step)) {
                 assert!(got.is_none());
                 send(&client, piece).unwrap();
-                got = receive_head(&server, &mut head).unwrap();
+                got = receive_head(&server, &mut head, Nanos(at)).unwrap();
+                assert_eq!(head.begun_at, got.is_none().then_some(Nanos(5)));
             }
             assert_eq!(got, Some((header, Op::Rename, b"abcde".to_vec())), "in steps of {step}");
         }
@@ -236,7 +267,7 @@ mod tests {
         let (client, server) = pair();
         let header = RequestHeader { len: 4, ..RequestHeader::new(Op::Write, Ino::ROOT) };
         send(&client, &[header.as_bytes(), b"data"].concat()).unwrap();
-        assert!(receive_head(&server, &mut Vec::new()).unwrap().is_some());
+        assert!(receive_head(&server, &mut Head::default(), Nanos::ZERO).unwrap().is_some());
         let mut payload = [0; 4];
         assert_eq!(receive(&server, &mut payload, &mut 0, false), Ok(Moved::All));
         assert_eq!(&payload, b"data");
@@ -247,8 +278,7 @@ mod tests {
         fn random_bytes_end_the_stream_or_wait_for_more(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             let (client, server) = pair();
             send(&client, &bytes).unwrap();
-            let mut head = Vec::new();
-            match receive_head(&server, &mut head) {
+            match receive_head(&server, &mut Head::default(), Nanos::ZERO) {
                 Ok(got) => prop_assert!(got.is_none() && bytes.len() < RequestHeader::LEN),
                 Err(StreamEnd::Bad(_)) => prop_assert!(bytes.len() >= RequestHeader::LEN),
                 Err(other) => prop_assert!(false, "{other}"),

@@ -7,7 +7,6 @@
 mod running;
 
 use isonomia_client::{Address, Ino};
-use isonomia_proto::PROTOCOL_VERSION;
 use isonomia_proto::control::{ControlReply, ControlRequest, Status};
 use isonomia_proto::setup::{self, Claims, Hello, Role};
 use isonomia_server::TargetConfig;
@@ -17,9 +16,8 @@ use isonomia_transport::descriptor::Parked;
 use isonomia_transport::handshake::{HandshakeError, Identity, open_shared};
 use isonomia_transport::socket::{self, Deadline, connect};
 use isonomia_units::Nanos;
-use running::{Running, create, pattern, start};
+use running::{Running, as_user, create, pattern, start};
 use rustix::fd::AsFd;
-use rustix::thread::{Uid, set_thread_res_uid};
 use std::os::unix::fs::PermissionsExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -41,18 +39,6 @@ fn open_to_all(change: impl FnOnce(&mut isonomia_server::Config)) -> Option<Runn
     Some(running)
 }
 
-/// What `body` gives when `uid` does it.
-fn as_user<T: Send>(uid: u32, body: impl FnOnce() -> T + Send) -> T {
-    std::thread::scope(|scope| {
-        let user = scope.spawn(move || {
-            let uid = Uid::from_raw(uid);
-            set_thread_res_uid(uid, uid, uid).unwrap();
-            body()
-        });
-        user.join().unwrap()
-    })
-}
-
 fn identity(client: u64, job: &str) -> Identity {
     let claims = Claims { job: Some(job.to_owned()), ..Claims::default() };
     Identity { client, claims, ..Identity::default() }
@@ -72,11 +58,7 @@ fn everybody_else_is_served(running: &Running) {
         status(&running.addresses[0]);
     });
     status(&running.addresses[0]);
-    for (number, client) in running.clients().iter().enumerate() {
-        let name = format!("f{number}-{}", rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_nsec);
-        let file = client.open(Ino::ROOT, name.as_bytes(), &create()).unwrap();
-        assert_eq!(client.write_at(&file, 0, b"yes").unwrap(), 3);
-    }
+    running.serves();
 }
 
 #[test]
@@ -242,19 +224,13 @@ fn who_does_not_take_an_answer_holds_nobody_up() {
     let question = setup::frame(&serde_json::to_vec(&ControlRequest::Status).unwrap());
     let deaf: Vec<_> = as_user(HOSTILE, || {
         let ask = |_| {
-            let hello = setup::encode(&Hello {
-                version: PROTOCOL_VERSION,
-                role: Role::Control,
-                client: 1,
-                claims: Claims::default(),
-                nonce: [0; 32],
-                proof: [0; 32],
-                pid: 0,
-                uid: 0,
-                gid: 0,
-            });
             let socket = connect(&running.addresses[0], soon()).unwrap();
-            socket::send_all(socket.as_fd(), &[&hello, &question, &question], soon()).unwrap();
+            socket::send_all(
+                socket.as_fd(),
+                &[&setup::encode(&Hello::new(Role::Control, 1)), &question, &question],
+                soon(),
+            )
+            .unwrap();
             socket
         };
         (0..8).map(ask).collect()

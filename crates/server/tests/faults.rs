@@ -8,7 +8,7 @@ use isonomia_client::{Address, Ino};
 use isonomia_proto::PROTOCOL_VERSION;
 use isonomia_proto::control::{ControlReply, ControlRequest};
 use isonomia_proto::request::{Op, RequestHeader};
-use isonomia_proto::setup::{self, Answer, Challenge, Claims, Hello, Role, SETUP_LEN_MAX};
+use isonomia_proto::setup::{self, Answer, Challenge, Hello, Role, SETUP_LEN_MAX};
 use isonomia_server::{Server, TargetConfig};
 use isonomia_transport::channel::{Channel, Manner};
 use isonomia_transport::control::ControlConnection;
@@ -41,28 +41,10 @@ fn eventually(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-fn works(running: &Running) {
-    for (number, client) in running.clients().iter().enumerate() {
-        let name = format!("works{number}-{}", rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_nsec);
-        let file = client.open(Ino::ROOT, name.as_bytes(), &create()).unwrap();
-        assert_eq!(client.write_at(&file, 0, b"yes").unwrap(), 3);
-    }
-}
-
 #[test]
 fn frames_that_are_none_close_their_connection_only() {
     let running = start(|_| {});
-    let hello = setup::encode(&Hello {
-        version: PROTOCOL_VERSION + 1,
-        role: Role::SharedMemory,
-        client: 1,
-        claims: Claims::default(),
-        nonce: [0; 32],
-        proof: [0; 32],
-        pid: 0,
-        uid: 0,
-        gid: 0,
-    });
+    let hello = setup::encode(&Hello { version: PROTOCOL_VERSION + 1, ..Hello::new(Role::SharedMemory, 1) });
     let mut oversized = setup::SETUP_MAGIC.to_vec();
     oversized.extend_from_slice(&u32::MAX.to_le_bytes());
     let other_version = format!("protocol version {}, this side speaks {PROTOCOL_VERSION}", PROTOCOL_VERSION + 1);
@@ -82,14 +64,14 @@ fn frames_that_are_none_close_their_connection_only() {
         assert_eq!(receive_frame(socket.as_fd(), SETUP_LEN_MAX, soon()), Err(SocketError::Closed));
     }
     assert_eq!(running.server().status().refused_total, frames.len() as u64);
-    works(&running);
+    running.serves();
 }
 
 /// From Linux 6.16 on: before, a server cannot refuse to be sent descriptors.
 #[test]
 fn nobody_can_send_the_server_a_descriptor() {
     let running = start(|_| {});
-    let hello = setup::encode(&hello());
+    let hello = setup::encode(&Hello::new(Role::SharedMemory, 1));
     let socket = connect(&running.addresses[0], soon()).unwrap();
     let file = std::fs::File::open("/dev/null").unwrap();
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
@@ -106,27 +88,13 @@ fn nobody_can_send_the_server_a_descriptor() {
     ClientRegion::map(memory.unwrap()).unwrap();
     let refused = send_with_descriptor(socket.as_fd(), &[0], file.as_fd(), soon());
     assert_eq!(refused, Err(SocketError::System(Errno::PERM)), "once it is welcome, neither");
-    works(&running);
-}
-
-fn hello() -> Hello {
-    Hello {
-        version: PROTOCOL_VERSION,
-        role: Role::SharedMemory,
-        client: 1,
-        claims: Claims::default(),
-        nonce: [0; 32],
-        proof: [0; 32],
-        pid: 0,
-        uid: 0,
-        gid: 0,
-    }
+    running.serves();
 }
 
 /// A session whose memory is the test's own to write to.
 fn open_raw(running: &Running) -> (impl AsFd, OwnedFd) {
     let socket = connect(&running.addresses[0], soon()).unwrap();
-    send_all(socket.as_fd(), &[&setup::encode(&hello())], soon()).unwrap();
+    send_all(socket.as_fd(), &[&setup::encode(&Hello::new(Role::SharedMemory, 1))], soon()).unwrap();
     let (_, memory) = receive_frame_with_descriptor(socket.as_fd(), SETUP_LEN_MAX, soon()).unwrap();
     (socket, memory.unwrap())
 }
@@ -153,7 +121,7 @@ fn requests_that_break_a_limit_close_their_channel_only() {
         );
     }
     assert_eq!(running.server().status().refused_total, bad.len() as u64);
-    works(&running);
+    running.serves();
 }
 
 #[test]
@@ -167,7 +135,7 @@ fn a_region_that_breaks_the_turns_is_cut_off() {
     }
     let _ = send_all(socket.as_fd(), &[&[0]], soon());
     assert_eq!(receive_frame(socket.as_fd(), SETUP_LEN_MAX, soon()), Err(SocketError::Closed));
-    works(&running);
+    running.serves();
 }
 
 #[test]
@@ -215,7 +183,7 @@ fn a_client_that_scribbles_on_its_memory_garbles_its_own_bytes_at_most() {
     let mut again = vec![2; first.len()];
     client.read_at(&file, 0, &mut again).unwrap();
     assert!(first == again, "what was written does not change any more");
-    works(&running);
+    running.serves();
 }
 
 #[test]
@@ -233,7 +201,7 @@ fn streams_that_stall_or_lie_hold_nobody_up() {
             s
         })
         .collect();
-    works(&running);
+    running.serves();
     // Half a mebibyte later they are served all the same.
     for s in &stalled {
         send_all(s.socket.as_fd(), &[&pattern(1 << 19, 2)], soon()).unwrap();
@@ -249,7 +217,7 @@ fn streams_that_stall_or_lie_hold_nobody_up() {
     let mut rest = [0; 1];
     let end = isonomia_transport::socket::receive_all(stalled[0].socket.as_fd(), &mut rest, soon());
     assert_eq!(end, Err(SocketError::Closed));
-    works(&running);
+    running.serves();
 }
 
 #[test]
@@ -276,7 +244,7 @@ fn a_thousand_huge_announcements_take_little_memory() {
     assert!(grown < 200 << 20, "{} MiB for 1000 announcements of 1 MiB", grown >> 20);
     drop(announced);
     eventually("every connection is given up", || running.server().status().connections <= 1);
-    works(&running);
+    running.serves();
 }
 
 #[test]
@@ -341,7 +309,7 @@ fn a_second_server_is_refused_by_directory_and_by_address() {
     config.dir = Some(running.dir.path().join("third"));
     config.listen = vec!["tcp:127.0.0.1:0".parse().unwrap(); 65];
     assert_eq!(refusal(config), "65 addresses to listen on, 64 at most");
-    works(&running);
+    running.serves();
 }
 
 #[test]
@@ -394,5 +362,5 @@ fn tcp_asks_for_the_key_before_anything_else() {
     send_all(socket.as_fd(), &[RequestHeader::new(Op::StatFs, Ino::ROOT).as_bytes()], soon()).unwrap();
     let body = receive_frame(socket.as_fd(), SETUP_LEN_MAX, soon()).unwrap();
     assert!(matches!(setup::decode(&body), Ok(Answer::Refused(_))));
-    works(&running);
+    running.serves();
 }

@@ -22,6 +22,11 @@ impl Sealer {
         if capability.mac == self.mac(capability) { Ok(()) } else { Err(StoreError::Stale) }
     }
 
+    /// Shows that this server wrote the number of a sync ([`crate::witness`]). No capability has so few bytes.
+    pub fn seal_number(&self, number: u64) -> u64 {
+        self.0.hash(&number.to_le_bytes())
+    }
+
     /// Of everything else in `capability`. Never 0: on the wire that means that there is no capability.
     fn mac(&self, capability: &Capability) -> u64 {
         let mut bytes = [0; 20];

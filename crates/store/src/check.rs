@@ -113,7 +113,7 @@ impl Check<'_> {
     pub fn run(&mut self, config: &StoreConfig) -> Result<Checked, OpenError> {
         config.check()?;
         let premises = Premises::enter_existing(config)?;
-        let witness = Witness::open(&config.dir, false)?;
+        let witness = Witness::open(&config.dir, false, &premises.secret.capability)?;
         let reserve = Arc::new(Reserve::open(&config.dir)?);
         let targets = Targets::open(&config.targets, config.bounds.objects, config.checksums)?;
         let db = Database::open(config, reserve, witness)?;

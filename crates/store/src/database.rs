@@ -10,7 +10,7 @@
 //! | `nameless` | inode (8) | empty: it has no name, and extended attributes that are still to be removed |
 //! | `xattrs` | inode (8), name with its namespace | value of the extended attribute |
 //! | `numbers` | `closed` | empty, and there only while the store is closed: the last stop was a clean one |
-//! | `numbers` | `synced` | number of the last sync ([`crate::witness`]) (8, little-endian) |
+//! | `numbers` | `synced` | number of the last sync (8, little-endian), and its seal (8): [`crate::witness`] |
 //! | `unsettled` | inode (8) | empty: checksums of its objects may be older than the objects ([`crate::settle`]) |
 //! | `numbers` | `next` | lowest number of inodes and objects (without the server) that was never reserved (8, little-endian) |
 //!
@@ -36,7 +36,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 const CLOSED: &str = "closed";
-/// No key of any other table is like this one, so it can be told in the journal.
+/// No key of any other table is like this one, so it can be told in the journal where that is whole.
 const SYNCED: &str = "synced";
 
 pub(crate) struct Database {
@@ -89,7 +89,7 @@ impl Database {
         let dir = config.dir.join("db");
         let fail = |source| OpenError::Recovery { server: config.server, source };
         if witness.number() > 0 {
-            check_journals(&dir, witness.number(), fail)?;
+            check_journals(&dir, &witness, fail)?;
         } else {
             remove_unfinished(&dir)?;
         }
@@ -123,7 +123,7 @@ impl Database {
         let number = {
             // One after the other, so that the number in the database grows.
             let mut number = self.number.lock().unwrap_or_else(PoisonError::into_inner);
-            let value = Some((*number + 1).to_le_bytes().into());
+            let value = Some(self.witness.sealed(*number + 1).into());
             self.engine.commit(&[Write { table: Table::Numbers, key: SYNCED.into(), value }])?;
             *number += 1;
             *number
@@ -329,14 +329,15 @@ fn remove_unfinished(dir: &Path) -> Result<(), OpenError> {
 }
 
 /// Refuses journals that make no sense somewhere before the last sync. Behind it that is what a power cut may leave.
-fn check_journals(dir: &Path, synced: u64, fail: impl Fn(StoreError) -> OpenError) -> Result<(), OpenError> {
+fn check_journals(dir: &Path, witness: &Witness, fail: impl Fn(StoreError) -> OpenError) -> Result<(), OpenError> {
     if !dir.is_dir() {
         return Err(OpenError::damaged(dir, "is missing"));
     }
     let mut is_synced_behind = false;
     let journals = journal::look(dir, |part, key, value| {
-        let number = value.first_chunk().filter(|_| key == SYNCED.as_bytes());
-        is_synced_behind |= part == Part::Behind && number.is_some_and(|bytes| u64::from_le_bytes(*bytes) <= synced);
+        is_synced_behind |= part == Part::Behind
+            && key == SYNCED.as_bytes()
+            && witness.unsealed(value).is_some_and(|number| number <= witness.number());
     });
     let journals = journals.map_err(&fail)?;
     if journals.is_empty() {

@@ -35,7 +35,7 @@ pub(crate) struct Journal {
 
 /// Where in a journal an item stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub enum Part {
     /// Before the first place that makes no sense.
     Whole,
     /// Behind it.
@@ -72,7 +72,9 @@ impl Journal {
     }
 }
 
-fn parse(bytes: &[u8], each: &mut impl FnMut(Part, &[u8], &[u8])) -> (usize, Option<usize>) {
+/// Goes through the bytes of a journal; calls `each` with the key and the value of every item. Gives where the whole batches
+/// end, and where the next one begins behind a place that is none.
+pub fn parse(bytes: &[u8], each: &mut impl FnMut(Part, &[u8], &[u8])) -> (usize, Option<usize>) {
     let (end, mut broken) = batches(bytes, 0, |key, value| each(Part::Whole, key, value));
     let mut resumes_at = None;
     while let Some(at) = (broken..bytes.len()).find(|at| bytes[*at] == START && batch(bytes, *at, |_, _| ()).is_ok()) {

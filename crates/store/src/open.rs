@@ -35,6 +35,12 @@ pub struct OpenHow {
     pub mode: u32,
 }
 
+impl OpenHow {
+    fn new_file(&self) -> NewInode {
+        NewInode { kind: FileKind::Regular, bits: self.mode & MODE_PERMISSION_MASK, rdev: 0, text: [].into() }
+    }
+}
+
 /// What an open gives.
 #[derive(Clone, Debug)]
 pub struct Opened {
@@ -115,9 +121,7 @@ impl Store {
         }
         let existing = self.inode_at(&place)?;
         if let (None, Last::Name(name)) = (&existing, &place.last) {
-            let bits = how.mode & MODE_PERMISSION_MASK;
-            let new = NewInode { kind: FileKind::Regular, bits, rdev: 0, text: [].into() };
-            let inode = self.create(&mut namespace, caller, &place.dir, Some(name), new, now)?;
+            let inode = self.create(&mut namespace, caller, &place.dir, Some(name), how.new_file(), now)?;
             take_reference(&inode)?;
             return Ok((inode, true));
         }
@@ -146,9 +150,7 @@ impl Store {
         if !dir.record().is_dir() {
             return Err(StoreError::NotDirectory);
         }
-        let bits = how.mode & MODE_PERMISSION_MASK;
-        let new = NewInode { kind: FileKind::Regular, bits, rdev: 0, text: [].into() };
-        let inode = self.create(&mut namespace, caller, &dir, None, new, now)?;
+        let inode = self.create(&mut namespace, caller, &dir, None, how.new_file(), now)?;
         if !how.exclusive {
             inode.set(MAY_BE_NAMED);
         }

@@ -9,6 +9,7 @@ use crate::inode::{Inode, Objects, SUMS, SUSPECT};
 use crate::object::file_offset;
 use crate::sums::{Place, SidecarFault};
 use crate::{Store, StoreError};
+use isonomia_proto::control::ChecksumStatus;
 use isonomia_proto::fs::Layout;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::Ordering::Relaxed;
@@ -41,21 +42,6 @@ pub(crate) struct Protection {
 pub(crate) struct Unsettled {
     /// Since before an unclean stop: then so many blocks, counted over all objects, were looked at since.
     pub suspect: Option<u64>,
-}
-
-/// What was found out about checksums since the store was opened.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ChecksumStatus {
-    /// Checksums are made and verified.
-    pub is_on: bool,
-    /// Times that damage was found: bytes that are lost, or not those that were written.
-    pub damaged_total: u64,
-    /// Blocks of files that were being written at an unclean stop and got new checksums.
-    pub renewed_total: u64,
-    /// Files that were written and whose checksums are not on stable storage yet.
-    pub unsettled_files: u64,
-    /// Memory for checksums.
-    pub memory_bytes: u64,
 }
 
 impl Protection {
@@ -96,7 +82,7 @@ impl Protection {
 }
 
 impl Store {
-    /// What was found out about checksums.
+    /// What was found out about checksums since the store was opened.
     pub fn checksum_status(&self) -> ChecksumStatus {
         let unsettled = self.protection.unsettled.lock().unwrap_or_else(PoisonError::into_inner);
         ChecksumStatus {

@@ -41,7 +41,7 @@ impl Store {
     pub fn open(config: &StoreConfig) -> Result<Self, OpenError> {
         config.check()?;
         let mut premises = Premises::enter(config)?;
-        let witness = Witness::open(&config.dir, premises.is_new)?;
+        let witness = Witness::open(&config.dir, premises.is_new, &premises.secret.capability)?;
         let reserve = Arc::new(Reserve::open(&config.dir)?);
         let targets = Targets::open(&config.targets, config.bounds.objects, config.checksums)?;
         let fail = |source| OpenError::Recovery { server: config.server, source };

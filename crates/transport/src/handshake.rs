@@ -6,7 +6,6 @@ use crate::key::{Key, KeyError, Prover, fresh_nonce};
 use crate::owner::{self, Refusal, Stranger};
 use crate::region::{ClientRegion, RegionError};
 use crate::socket::{self, Deadline, SocketError};
-use isonomia_proto::PROTOCOL_VERSION;
 use isonomia_proto::setup::{self, Answer, Challenge, Claims, Hello, Role, SETUP_LEN_MAX, Welcome};
 use rustix::fd::AsFd;
 use rustix::process::{getegid, geteuid, getpid};
@@ -121,15 +120,11 @@ fn connect(address: &Address, identity: &Identity, deadline: Deadline) -> Result
 
 fn hello(role: Role, identity: &Identity) -> Hello {
     Hello {
-        version: PROTOCOL_VERSION,
-        role,
-        client: identity.client,
         claims: identity.claims.clone(),
-        nonce: [0; 32],
-        proof: [0; 32],
         pid: getpid().as_raw_nonzero().get() as u32,
         uid: geteuid().as_raw(),
         gid: getegid().as_raw(),
+        ..Hello::new(role, identity.client)
     }
 }
 

@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use isonomia_client::{Address, Claims, Client, ClientConfig, OpenHow, access};
+use isonomia_client::{Address, Claims, Client, ClientConfig, Ino, OpenHow, access};
 use isonomia_server::{Config, Server};
 use isonomia_units::Nanos;
 use std::os::unix::fs::PermissionsExt;
@@ -79,6 +79,15 @@ impl Running {
             client.stat_fs().unwrap();
             client
         })
+    }
+
+    /// On each transport a client creates a file and writes to it.
+    pub fn serves(&self) {
+        for (number, client) in self.clients().iter().enumerate() {
+            let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic).tv_nsec;
+            let file = client.open(Ino::ROOT, format!("served{number}-{now}").as_bytes(), &create()).unwrap();
+            assert_eq!(client.write_at(&file, 0, b"yes").unwrap(), 3);
+        }
     }
 
     /// A client that gives up after `timeout_s`.

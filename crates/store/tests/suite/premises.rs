@@ -200,6 +200,39 @@ fn what_a_power_cut_may_do_to_a_journal_is_no_damage() {
     }
 }
 
+/// A batch of the journal's that says that nothing was synced, as anybody can write it into an attribute.
+fn forged_batch() -> Vec<u8> {
+    let (key, value) = (b"synced", [0; 8]);
+    let lens = [(key.len() as u16).to_le_bytes().as_slice(), &[8, 0, 0, 0, 8, 0, 0, 0]].concat();
+    let items = [&[2, 0, 0][..], &[0; 8], &lens, key, &value].concat();
+    let sum = twox_hash::XxHash3_64::oneshot(&items).to_le_bytes();
+    [&[1, 1, 0, 0, 0][..], &[0; 8], &items, &[3], &sum, b"FJL\x03"].concat()
+}
+
+#[test]
+fn what_users_write_is_not_taken_for_a_sync_wherever_the_journal_breaks_off() {
+    let dir = scratch_dir();
+    let config = used(dir.path(), false);
+    let store = Store::open(&config).unwrap();
+    let start = fs::read(journal(&config)).unwrap().iter().rposition(|b| *b != 0).unwrap();
+    let value = forged_batch().repeat(1000);
+    store.set_xattr(&ROOT, Ino::ROOT, b"", true, b"user.a", &value, Default::default(), at(3)).unwrap();
+    drop(store);
+    let (path, witness) = (journal(&config), config.dir.join("synced"));
+    let (whole, told) = (fs::read(&path).unwrap(), fs::read(&witness).unwrap());
+    let without_page = |page: usize| {
+        let mut bytes = whole.clone();
+        bytes[page * 4096..][..4096].fill(0);
+        bytes
+    };
+    for bytes in [whole[..start + 30_000].to_vec(), without_page(start / 4096 + 1), without_page(start / 4096 + 3)] {
+        fs::write(&path, bytes).unwrap();
+        fs::write(&witness, &told).unwrap();
+        let store = Store::open(&config).unwrap();
+        assert_eq!(store.read_dir(&ROOT, Ino::ROOT, 0, 1 << 20).unwrap().len(), 203);
+    }
+}
+
 #[test]
 fn other_users_of_the_host_are_kept_out() {
     let dir = scratch_dir();

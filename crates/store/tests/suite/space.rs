@@ -9,6 +9,26 @@ use std::process::Command;
 
 struct SmallDisk(PathBuf);
 
+/// Writes twos to the end of a file until there is no space left; gives how long it is then.
+fn fill(store: &Store, ino: Ino) -> u64 {
+    let mut size = 0;
+    let error = loop {
+        match store.write(ino, size, &[2; 65_536], at(3)) {
+            Ok(count) => size += count as u64,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, StoreError::NoSpace) && error.errno() == 28, "{error}");
+    assert!(size > 20 << 20, "most of the disk could be used: {size}");
+    size
+}
+
+/// Gives the file `kept` its other name, or that name back.
+fn rename_kept(store: &Store, turn: u64) {
+    let (old, new) = if turn.is_multiple_of(2) { (b"kept", b"away") } else { (b"away", b"kept") };
+    store.rename(&ROOT, Ino::ROOT, old, Ino::ROOT, new, Default::default(), at(5)).unwrap();
+}
+
 impl SmallDisk {
     /// What is left of the disk, taken by somebody else.
     fn fill(&self) -> PathBuf {
@@ -47,16 +67,7 @@ fn a_full_disk_is_an_error_and_loses_nothing() {
     store.fsync(kept, false).unwrap();
 
     let filler = open(&store, "filler").ino;
-    let mut size = 0u64;
-    let error = loop {
-        match store.write(filler, size, &[2; 65_536], at(3)) {
-            Ok(n) => size += n as u64,
-            Err(e) => break e,
-        }
-    };
-    assert!(matches!(error, StoreError::NoSpace), "{error}");
-    assert_eq!(error.errno(), 28);
-    assert!(size > 20 << 20, "most of the disk could be used: {size}");
+    let size = fill(&store, filler);
     assert_eq!(store.get_attr(&ROOT, filler, b"", true).unwrap().size_bytes, size);
 
     // Metadata keeps working: what frees space, what changes names, and flushing. Growing is refused.
@@ -64,8 +75,7 @@ fn a_full_disk_is_an_error_and_loses_nothing() {
     for i in 0..200 {
         let refused = store.open_file(&ROOT, Ino::ROOT, b"more", &how, at(4));
         assert!(matches!(refused, Err(StoreError::NoSpace)), "{refused:?}");
-        let (old, new) = if i % 2 == 0 { (b"kept", b"away") } else { (b"away", b"kept") };
-        store.rename(&ROOT, Ino::ROOT, old, Ino::ROOT, new, Default::default(), at(5)).unwrap();
+        rename_kept(&store, i);
     }
     store.write(kept, 0, &[3; 4096], at(6)).unwrap();
     store.fsync(filler, false).unwrap();
@@ -96,23 +106,14 @@ fn holes_are_not_filled_with_what_the_metadata_need() {
     store.write(kept, 0, &[1; 100_000], at(2)).unwrap();
     let sparse = open(&store, "sparse").ino;
     store.set_size(sparse, 1 << 30, at(2)).unwrap();
-    let mut end = 0u64;
-    let error = loop {
-        match store.write(sparse, end, &[2; 65_536], at(3)) {
-            Ok(n) => end += n as u64,
-            Err(e) => break e,
-        }
-    };
-    assert!(matches!(error, StoreError::NoSpace), "{error}");
-    assert!(end > 20 << 20, "most of the disk could be used: {end}");
+    let end = fill(&store, sparse);
     for i in 0..2000u64 {
         // What has its blocks can be written, and names changed; nothing else.
         store.write(sparse, i * 4096 % end / 4096 * 4096, &[3; 4096], at(4)).unwrap();
         store.write(kept, 0, &[1; 4096], at(4)).unwrap();
         let refused = store.write(sparse, (1 << 30) - i * 4096 - 4096, &[4; 4096], at(4));
         assert!(matches!(refused, Err(StoreError::NoSpace)), "{refused:?}");
-        let (old, new) = if i % 2 == 0 { (b"kept", b"away") } else { (b"away", b"kept") };
-        store.rename(&ROOT, Ino::ROOT, old, Ino::ROOT, new, Default::default(), at(5)).unwrap();
+        rename_kept(&store, i);
     }
     store.unlink(&ROOT, Ino::ROOT, b"sparse", at(6)).unwrap();
     store.release(sparse).unwrap();

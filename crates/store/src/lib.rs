@@ -14,6 +14,7 @@
 //!
 //! # What differs from a local file system
 //! * Access times are changed by `utimes` only. Times are the caller's (`now`): nothing here reads a clock.
+//! * Hard links to files of others are protected as with `fs.protected_hardlinks`, whatever the host does.
 //! * Every write clears the set-id bits, root's too: it comes with a capability, not with a user. Set-group-id without
 //!   group execution is none, and stays.
 //! * The space in use (`st_blocks`) is that of the objects on their hosts, and where a host does not tell its holes a file

@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | `inodes` | inode (8) | [`Record`] |
 //! | `entries` | directory (8), cookie (8), name | inode (8, little-endian), kind (1) |
-//! | `marks` | inode (8) | empty: the file may be longer than its record says, and its times newer; one byte, 1: its objects are to be cut to the size in the record |
+//! | `marks` | inode (8) | empty: the file may be longer than its record says, and its times newer; one byte, 1: its objects are to be cut to the size in the record; 2: it may be longer, and the times are right |
 //! | `orphans` | number (8) and generation (4) of objects | layout of the file that they were of: no name leads to them, and they are still to be removed |
 //! | `nameless` | inode (8) | empty: it has no name, and extended attributes that are still to be removed |
 //! | `xattrs` | inode (8), name with its namespace | value of the extended attribute |
@@ -72,6 +72,8 @@ pub(crate) struct EntryKey<'a> {
 pub(crate) enum Mark {
     /// The size in the record is a lower bound, and the times may be newer.
     Written,
+    /// The size in the record is a lower bound, the times are right.
+    Flushed,
     /// The objects are to be cut to the size in the record.
     Cut,
 }
@@ -219,6 +221,7 @@ impl Database {
             let mark = match value {
                 [] => Mark::Written,
                 [1] => Mark::Cut,
+                [2] => Mark::Flushed,
                 _ => return Err(StoreError::Damaged(Ino(ino))),
             };
             marks.push((ino, mark));
@@ -411,6 +414,7 @@ impl Change<'_> {
         let value: &[u8] = match mark {
             Mark::Written => &[],
             Mark::Cut => &[1],
+            Mark::Flushed => &[2],
         };
         self.put(Table::Marks, ino.to_be_bytes(), value);
     }

@@ -85,8 +85,8 @@ pub(crate) struct Change<'a> {
 }
 
 impl Database {
-    /// Opens the database in the directory of a store, or creates it there. One that has less than `witness` knows to be
-    /// on stable storage is refused, if that can be told before anything is changed.
+    /// Opens the database in the directory of a store, or creates it there. One whose journal is damaged before what `witness`
+    /// knows to be on stable storage is refused.
     pub fn open(config: &StoreConfig, reserve: Arc<Reserve>, witness: Witness) -> Result<Self, OpenError> {
         let dir = config.dir.join("db");
         let fail = |source| OpenError::Recovery { server: config.server, source };
@@ -100,10 +100,6 @@ impl Database {
             Some(bytes) => bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).unwrap_or_default(),
             None => 0,
         };
-        if number < witness.number() {
-            let what = format!("ends at sync {number}, and {} were done", witness.number());
-            return Err(OpenError::damaged(&dir, what));
-        }
         Ok(Self {
             engine,
             witness,
@@ -113,6 +109,35 @@ impl Database {
             #[cfg(test)]
             synced: std::sync::OnceLock::new(),
         })
+    }
+
+    /// Refuses a database that has less than is known to have been on stable storage.
+    pub fn refuse_older(&self, dir: &Path) -> Result<(), OpenError> {
+        let number = self.number();
+        if number < self.witness.number() {
+            let what = format!("ends at sync {number}, and {} were done", self.witness.number());
+            return Err(OpenError::damaged(&dir.join("db"), what));
+        }
+        match self.is_behind() {
+            None => Ok(()),
+            Some((known, path)) => Err(OpenError::Older { dir: dir.to_owned(), number, path: path.to_owned(), known }),
+        }
+    }
+
+    /// Whether more syncs are known than the database has, how many, and from which file.
+    pub fn is_behind(&self) -> Option<(u64, &Path)> {
+        Some(self.witness.highest()).filter(|(known, _)| *known > self.number())
+    }
+
+    /// The number of the last sync.
+    pub fn number(&self) -> u64 {
+        *self.number.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what there is for all there was: the next sync has a number that none had.
+    pub fn catch_up(&self) {
+        let mut number = self.number.lock().unwrap_or_else(PoisonError::into_inner);
+        *number = (*number).max(self.witness.highest().0);
     }
 
     pub fn change(&self) -> Change<'_> {
@@ -266,6 +291,14 @@ impl Database {
         })
     }
 
+    /// Calls `each` with the inode of every extended attribute.
+    pub fn each_xattr(&self, mut each: impl FnMut(u64)) -> Result<(), StoreError> {
+        self.engine.scan(Table::Xattrs, .., |key, _| {
+            each(decode_ino(key)?);
+            Ok(true)
+        })
+    }
+
     /// Inodes whose checksums may be older than their objects.
     pub fn unsettled(&self) -> Result<Vec<u64>, StoreError> {
         let mut all = Vec::new();
@@ -395,15 +428,12 @@ impl Change<'_> {
         self.put(Table::Entries, key.encode(), entry.encode());
     }
 
-    /// Puts an entry at just this key, right or wrong.
-    #[cfg(test)]
-    pub fn put_raw_entry(&mut self, key: &[u8], entry: Entry) {
-        self.put(Table::Entries, key, entry.encode());
-    }
-
-    /// Removes the entry that has just this key, right or wrong.
-    pub fn remove_raw_entry(&mut self, key: &[u8]) {
-        self.remove(Table::Entries, key);
+    /// Puts or removes the entry that has just this key, right or wrong.
+    pub fn set_raw_entry(&mut self, key: &[u8], entry: Option<Entry>) {
+        match entry {
+            Some(entry) => self.put(Table::Entries, key, entry.encode()),
+            None => self.remove(Table::Entries, key),
+        }
     }
 
     pub fn remove_entry(&mut self, key: EntryKey<'_>) {

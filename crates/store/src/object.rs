@@ -197,6 +197,11 @@ impl Targets {
         }
     }
 
+    /// Whether all targets of `layout` are these.
+    pub fn have(&self, layout: &Layout) -> bool {
+        layout.targets.iter().all(|id| self.all.iter().any(|target| target.id == *id))
+    }
+
     /// Cuts every object to what a file of `size` bytes has of it at most, on stable storage.
     pub fn trim(&self, id: ObjectsId, layout: &Layout, size: u64) -> Result<(), StoreError> {
         for index in 0..layout.targets.len() {
@@ -375,6 +380,12 @@ impl Target {
         }
         Ok(Self { id: target.id, path, objects })
     }
+}
+
+/// Whether the directories of objects are all there.
+pub(crate) fn has_directories(target: &Path) -> bool {
+    let path = target.join("objects");
+    (0..DIRECTORIES).all(|directory| path.join(directory_name(directory)).is_dir())
 }
 
 /// Creates the directories of objects in a target.

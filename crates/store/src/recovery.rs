@@ -41,11 +41,12 @@ impl Store {
     pub fn open(config: &StoreConfig) -> Result<Self, OpenError> {
         config.check()?;
         let mut premises = Premises::enter(config)?;
-        let witness = Witness::open(&config.dir, premises.is_new)?;
+        let witness = Witness::open(&config.dir, &config.targets, premises.is_new)?;
         let reserve = Arc::new(Reserve::open(&config.dir)?);
         let targets = Targets::open(&config.targets, config.bounds.objects, config.checksums)?;
         let fail = |source| OpenError::Recovery { server: config.server, source };
         let db = Database::open(config, reserve.clone(), witness)?;
+        db.refuse_older(&config.dir)?;
         let has_root = db.record(Ino::ROOT.0).map_err(fail)?.is_some();
         if !has_root && !premises.is_new {
             return Err(OpenError::damaged(&config.dir.join("db"), "has no root directory"));

@@ -69,7 +69,7 @@ fn what_does_not_belong_together_is_told_apart() {
     std::fs::write(&identity, text.replace("format 2", "format 1")).unwrap();
     assert!(matches!(refused(&more), OpenError::Format { found, .. } if found == "1"));
     std::fs::write(&identity, text.replace("server 0", "server x")).unwrap();
-    assert!(matches!(refused(&more), OpenError::Format { .. }));
+    assert!(matches!(refused(&more), OpenError::Damaged { .. }));
     std::fs::write(&identity, text).unwrap();
     drop(Store::open(&more).unwrap());
 }
@@ -186,14 +186,17 @@ fn what_a_power_cut_may_do_to_a_journal_is_no_damage() {
         store.set_xattr(&ROOT, Ino::ROOT, b"", true, name.as_bytes(), &value, Default::default(), at(3)).unwrap();
     }
     drop(store);
-    let (path, witness) = (journal(&config), config.dir.join("synced"));
-    let (whole, told) = (fs::read(&path).unwrap(), fs::read(&witness).unwrap());
+    let path = journal(&config);
+    let copies = config.targets.iter().map(|target| target.dir.join("target.synced"));
+    let witnesses: Vec<_> =
+        copies.chain([config.dir.join("synced")]).map(|path| (fs::read(&path).unwrap(), path)).collect();
+    let whole = fs::read(&path).unwrap();
     // Pages reach the disk in any order: in the middle of one value, and between two.
     for page in [start / 4096 + 3, start / 4096 + 15, start / 4096 + 20] {
         let mut bytes = whole.clone();
         bytes[page * 4096..][..4096].fill(0);
         fs::write(&path, bytes).unwrap();
-        fs::write(&witness, &told).unwrap();
+        witnesses.iter().for_each(|(told, witness)| fs::write(witness, told).unwrap());
         let store = Store::open(&config).unwrap();
         assert_eq!(store.read_dir(&ROOT, Ino::ROOT, 0, 1 << 20).unwrap().len(), 203);
         drop(store);

@@ -10,8 +10,8 @@
 //! - set-ID bits of files are not kept: a server clears them at every write, Linux leaves the superuser's;
 //! - access and change times are not kept, and a time of modification only until the next modification;
 //! - sizes of directories, and positions in them, mean something else everywhere;
-//! - what a kernel adds to POSIX to protect its users, `fs.protected_hardlinks` and its kin of `proc_sys_fs(5)`, no
-//!   server does.
+//! - of what a kernel adds to POSIX to protect its users, `fs.protected_symlinks` and its kin of `proc_sys_fs(5)`, a server
+//!   does `fs.protected_hardlinks` only.
 //!
 //! Sources: POSIX.1-2024 (IEEE Std 1003.1), the pages of the calls; `path_resolution(7)`, `inode(7)`, `symlink(7)`,
 //! `xattr(7)`, and the calls' pages in section 2.

@@ -3,7 +3,7 @@
 use crate::arguments::FsckOptions;
 use anyhow::{Context, Result, bail};
 use isonomia_server::{Config, METADATA, TargetConfig, store_config};
-use isonomia_store::{Check, Checked, Finding, known_targets};
+use isonomia_store::{Check, Checked, Finding, OpenError, known_targets};
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -21,6 +21,11 @@ pub fn fsck(options: &FsckOptions) -> ExitCode {
         Ok(_) => LEFT.into(),
         Err(error) => {
             eprintln!("isonomia: {error:#}");
+            if let Some(OpenError::Recovery { .. } | OpenError::Damaged { .. }) = error.downcast_ref() {
+                eprintln!(
+                    "isonomia: what cannot be opened is not repaired: put back a copy of the metadata, then --repair"
+                );
+            }
             FAILED.into()
         }
     }
@@ -32,12 +37,17 @@ fn check(options: &FsckOptions) -> Result<Checked> {
         None => Config::default(),
     };
     let metadata = options.dir.join(METADATA);
-    let Some((server, targets)) = known_targets(&metadata)? else {
-        bail!("{} holds no store that a server used", metadata.display());
-    };
-    config.server = server;
-    let count = targets.iter().map(|target| usize::from(target.0) + 1).max().unwrap_or(1);
-    config.targets.resize(config.targets.len().max(count), TargetConfig::default());
+    match known_targets(&metadata) {
+        Ok(Some((server, targets))) => {
+            config.server = server;
+            let count = targets.iter().map(|target| usize::from(target.0) + 1).max().unwrap_or(1);
+            config.targets.resize(config.targets.len().max(count), TargetConfig::default());
+        }
+        // The check finds out what can be done about that.
+        Ok(None) | Err(OpenError::Damaged { .. }) if metadata.join("db").is_dir() => {}
+        Ok(None) => bail!("{} holds no store that a server used", metadata.display()),
+        Err(error) => return Err(error.into()),
+    }
     let mut out = std::io::stdout().lock();
     let mut failed = None;
     let mut finding = |finding: &Finding| {

@@ -1,6 +1,6 @@
 //! The caretaker thread: what may wait for the storage, and so is not for the keeper.
 //!
-//! Every few seconds it brings the checksums of files that were written to stable storage ([`Store::settle`]).
+//! Every few seconds it brings files that were written to stable storage, with checksums and sizes ([`Store::settle`]).
 //!
 //! [`Store::settle`]: isonomia_store::Store::settle
 
@@ -24,7 +24,7 @@ pub fn run(core: &Core) {
         }
         settled_at = clock::now();
         if let Err(error) = core.store.settle() {
-            tracing::error!(%error, "cannot bring checksums to stable storage");
+            tracing::error!(%error, "cannot bring files to stable storage");
         }
     }
 }

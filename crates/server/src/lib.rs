@@ -302,7 +302,7 @@ fn keep(core: &Core) {
                 tracing::error!(%error, "cannot make the metadata changeable again");
             }
             if let Err(error) = core.store.flush_dirty() {
-                tracing::error!(%error, "cannot write sizes and times to the database");
+                tracing::error!(%error, "cannot write times of files to the database");
             }
             if let Err(error) = core.store.remove_unused() {
                 tracing::error!(%error, "cannot remove objects that are not used any more");

@@ -255,6 +255,24 @@ fn create_0600() -> OpenHow {
 }
 
 #[test]
+fn what_others_keep_to_themselves_gets_no_other_name() {
+    if !can_be_others() {
+        return;
+    }
+    let running = start(|_| {});
+    let (alice, mallory) = (running.client_of(ALICE), running.client_of(MALLORY));
+    alice.open(Ino::ROOT, b"secret", &create_0600()).unwrap();
+    let dir = mallory.mkdir(Ino::ROOT, b"d", 0o700).unwrap().capability;
+    let link = |client: &Client| errno(client.link(Ino::ROOT, b"secret", false, dir, b"kept"));
+    assert_eq!(link(&mallory), Some(Errno::PERM));
+    let opened = mallory.open(Ino::ROOT, b"secret", &by_path_only()).unwrap();
+    assert_eq!(errno(mallory.link(opened.capability, b"", false, dir, b"kept")), Some(Errno::PERM));
+    let [trusted, _] = running.clients().try_into().ok().unwrap();
+    assert_eq!(errno(trusted.link(Ino::ROOT, b"secret", false, Ino::ROOT, b"another")), None, "of the superuser");
+    assert_eq!(errno(alice.link(Ino::ROOT, b"secret", false, Ino::ROOT, b"own")), None);
+}
+
+#[test]
 fn the_locks_of_one_user_leave_others_theirs() {
     if !can_be_others() {
         return;

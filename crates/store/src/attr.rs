@@ -1,5 +1,6 @@
 //! Attributes: reading them, changing them, and the capacity of it all.
 
+use crate::inode::{UNFLUSHED, UNLINKED};
 use crate::permission::{MAY_WRITE, SET_GID, after_chown};
 use crate::record::Record;
 use crate::{Caller, FILE_SIZE_MAX, Store, StoreError};
@@ -68,11 +69,19 @@ impl Store {
             self.set_inode_size(&inode, size, now)?;
         }
         if *change != (SetAttr { size: change.size, ..SetAttr::default() }) {
+            // Recovery is to take the time that is set, not that of the host: with no write under way the mark can say so.
+            let objects = change.mtime.and(inode.layout.as_ref()).map(|_| inode.own_data());
             let _namespace = self.own_namespace();
             let mut edit = self.edit();
             let record = edit.record(&inode);
             check_change(caller, record, change)?;
             apply(caller, record, change, now);
+            if let Some(objects) = &objects
+                && inode.has(UNFLUSHED)
+                && !inode.has(UNLINKED)
+            {
+                edit.flush(&inode, self.synced_size(&inode, objects));
+            }
             let _none = edit.commit()?;
         }
         self.attr(&inode)

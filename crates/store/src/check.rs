@@ -1,47 +1,39 @@
 //! Checking a store that no server uses, and repairing what can be without destroying anything.
 //!
-//! What is checked: the identity files and keys (by opening them), that every record and entry can be read, that names
-//! lead to inodes of their kind, that link counts and the names of directories are right, that every inode has a name,
-//! that the objects that records tell of are there and as long as their checksums say, that no object belongs to nobody,
-//! and, if asked for, every block.
+//! What is checked: the identity files and keys (`premises`), that the metadata are not older than the targets know, that
+//! every record and entry can be read, that names lead to inodes of their kind, that link counts and the names of
+//! directories are right, that every inode has a name and every directory is below the root (`lost`), that extended
+//! attributes are of some inode, that the objects that records tell of are there and as long as their checksums say, that no
+//! object belongs to nobody, and, if asked for, every block (`objects`).
 //!
 //! What a stop that was not clean leaves (marks, orphans, unsettled files) is not an error: the next start works it off.
 //! An object of nobody would be removed by that start as one whose creation a power cut undid; a repair sets it aside in
 //! `lost+found` of its target instead.
 //!
-//! A repair changes the database in one batch and moves files, and removes nothing that could be wanted: a file without a
-//! name gets one in `/lost+found`; a name that leads nowhere goes, for there is nothing behind it. Lost and damaged
-//! blocks stay what they are, as nobody has the right ones; a lost or damaged sidecar is made anew from the object as it
-//! is, at the next start of the server.
+//! A repair changes the database in one batch and moves files, and removes nothing that could be wanted: what has no name,
+//! or is below itself, gets a name in `/lost+found`; a name that leads nowhere goes, for there is nothing behind it. Lost and
+//! damaged blocks stay what they are, as nobody has the right ones; a lost or damaged sidecar is made anew from the object
+//! as it is, at the next start of the server.
 //!
-//! Memory: about 50 bytes for each inode.
+//! Memory: about 70 bytes for each inode, and what it takes to hold what is repaired.
 
-use crate::blocks::{BlockFault, Blocks, Watch};
+mod lost;
+mod objects;
+mod premises;
+
 use crate::database::{Change, Database, Entry};
 use crate::directory::entry_key;
-use crate::object::{DIRECTORIES, ObjectsId, Targets};
+use crate::object::Targets;
 use crate::premises::Premises;
 use crate::record::{Body, Record};
 use crate::reserve::Reserve;
-use crate::sums::{Place, SidecarFault, Sums};
 use crate::witness::Witness;
 use crate::{OpenError, StoreConfig, StoreError};
-use isonomia_proto::fs::{FileKind, Layout};
+use isonomia_proto::fs::FileKind;
 use isonomia_units::{Ino, ServerId};
 use siphasher::sip::SipHasher13;
-use std::collections::{HashMap, HashSet};
-use std::path::PathBuf;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
-
-/// Blocks that are read in one go.
-const BLOCKS_AT_ONCE: u64 = 256;
-/// Damaged blocks of one object that are told one by one.
-const BLOCKS_TOLD_MAX: usize = 4;
-/// After so many objects each [`Check::progress`] is called.
-const TOLD_EVERY: u64 = 10_000;
-/// The directory for what has no name, in the root.
-const LOST_AND_FOUND: &[u8] = b"lost+found";
-const LOST_AND_FOUND_MODE: u32 = 0o700;
 
 /// What is to be done, and who hears of it.
 pub struct Check<'a> {
@@ -93,6 +85,9 @@ struct Seen {
     names: u32,
     /// Directories in it.
     directories: u32,
+    /// Where the name of a directory is.
+    parent: Option<u64>,
+    has_xattrs: bool,
 }
 
 struct Checker<'a, 'c> {
@@ -100,20 +95,33 @@ struct Checker<'a, 'c> {
     targets: &'a Targets,
     server: ServerId,
     names: SipHasher13,
-    lost_and_found: Option<u64>,
+    lost_and_found: Option<lost::LostAndFound>,
     change: Change<'a>,
     /// Records that a repair changes.
     records: HashMap<u64, Record>,
+    /// Names that it changes or, without an entry, removes, by their keys.
+    entries: BTreeMap<Vec<u8>, Option<Entry>>,
+    /// Inodes whose record cannot be read.
+    unreadable: HashSet<u64>,
+    /// The key that orders directories is new: every name is in a wrong place.
+    is_keyed_anew: bool,
     check: &'a mut Check<'c>,
     checked: Checked,
 }
 
 impl Check<'_> {
-    /// Checks the store of `config`, which no server may use meanwhile.
+    /// Checks the store of `config`, which no server may use meanwhile. If identity files cannot be read, the configuration's
+    /// targets are believed to be the store's, and its server the one that they tell of.
     pub fn run(&mut self, config: &StoreConfig) -> Result<Checked, OpenError> {
         config.check()?;
+        let mut checked = Checked::default();
+        let found = premises::look(config, self, &mut checked)?;
+        if found.is_in_the_way {
+            return Ok(checked);
+        }
+        let config = &StoreConfig { server: found.server, ..config.clone() };
         let premises = Premises::enter_existing(config)?;
-        let witness = Witness::open(&config.dir, false, &premises.secret.capability)?;
+        let witness = Witness::open(&config.dir, &config.targets, false, &premises.secret.capability)?;
         let reserve = Arc::new(Reserve::open(&config.dir)?);
         let targets = Targets::open(&config.targets, config.bounds.objects, config.checksums)?;
         let db = Database::open(config, reserve, witness)?;
@@ -127,59 +135,80 @@ impl Check<'_> {
             lost_and_found: None,
             change: db.change(),
             records: HashMap::new(),
+            entries: BTreeMap::new(),
+            unreadable: HashSet::new(),
+            is_keyed_anew: found.is_keyed_anew,
             check: self,
-            checked: Checked::default(),
+            checked,
         };
         checker.run().map_err(fail)?;
-        let Checker { mut change, records, checked, .. } = checker;
+        let Checker { mut change, records, entries, checked, .. } = checker;
         if repair && checked.repairable > 0 {
             records.iter().for_each(|(ino, record)| change.put_record(*ino, record));
+            entries.into_iter().for_each(|(key, entry)| change.set_raw_entry(&key, entry));
             change.commit().map_err(fail)?;
         }
         if repair {
+            db.catch_up();
             db.sync(false).and_then(|()| db.keep_witness()).map_err(fail)?;
         }
         Ok(checked)
+    }
+
+    /// Tells of a finding; true if it is to be repaired.
+    fn found(&mut self, checked: &mut Checked, finding: &Finding) -> bool {
+        *(if finding.repair.is_some() { &mut checked.repairable } else { &mut checked.left }) += 1;
+        (self.finding)(finding);
+        self.repair && finding.repair.is_some()
     }
 }
 
 impl Checker<'_, '_> {
     fn run(&mut self) -> Result<(), StoreError> {
+        self.age();
         let mut seen = self.inodes()?;
         self.entries(&mut seen)?;
         self.links(&seen)?;
+        self.circles(&seen)?;
+        self.xattrs(&seen)?;
         drop(seen);
         self.objects()?;
         self.unknown_objects()
     }
 
     fn found(&mut self, kind: &'static str, ino: Option<u64>, what: String, repair: Option<String>) -> bool {
-        *(if repair.is_some() { &mut self.checked.repairable } else { &mut self.checked.left }) += 1;
-        let is_repaired = self.check.repair && repair.is_some();
-        (self.check.finding)(&Finding { kind, ino: ino.map(Ino), what, repair });
-        is_repaired
+        self.check.found(&mut self.checked, &Finding { kind, ino: ino.map(Ino), what, repair })
+    }
+
+    /// Whether the metadata are a copy that was put back.
+    fn age(&mut self) {
+        let Some((known, path)) = self.db.is_behind() else { return };
+        let number = self.db.number();
+        let what = format!("the metadata are older than {}: they end at sync {number} of {known}", path.display());
+        self.found("older", None, what, Some("go on with them, and set aside what they do not know".to_owned()));
     }
 
     fn inodes(&mut self) -> Result<HashMap<u64, Seen>, StoreError> {
         let (mut seen, mut bad) = (HashMap::new(), Vec::new());
         self.db.each_raw_record(|ino, record| match record {
             Some(record) => {
-                let seed = Seen { kind: record.kind(), nlink: record.nlink, names: 0, directories: 0 };
-                seen.insert(ino, seed);
+                let (kind, nlink, has_xattrs) = (record.kind(), record.nlink, record.has_xattrs);
+                seen.insert(ino, Seen { kind, nlink, names: 0, directories: 0, parent: None, has_xattrs });
             }
             None => bad.push(ino),
         })?;
         self.checked.inodes = (seen.len() + bad.len()) as u64;
         for ino in bad {
             self.found("record", Some(ino), format!("the record of inode {ino} cannot be read"), None);
+            self.unreadable.insert(ino);
         }
         Ok(seen)
     }
 
     fn entries(&mut self, seen: &mut HashMap<u64, Seen>) -> Result<(), StoreError> {
         let db = self.db;
-        let mut directories_named = HashSet::new();
-        let mut wrong = Vec::new();
+        let mut directories_named = HashSet::from([Ino::ROOT.0]);
+        let (mut wrong, mut misplaced) = (Vec::new(), Vec::new());
         db.each_entry(|key, entry| {
             self.checked.names += 1;
             let Some(entry) = entry else {
@@ -191,6 +220,8 @@ impl Checker<'_, '_> {
             let child = seen.get(&entry.ino).map(|child| child.kind);
             let right_key = entry_key(&self.names, dir, name).encode();
             let fault = match child {
+                // That was told, and is no reason to forget the name.
+                None if parent_is_dir && self.unreadable.contains(&entry.ino) => return,
                 None => Some(("leads to no inode", None)),
                 Some(_) if !parent_is_dir => Some(("is in no directory", None)),
                 Some(kind) if kind == FileKind::Directory && !directories_named.insert(entry.ino) => {
@@ -210,10 +241,14 @@ impl Checker<'_, '_> {
             }
             if let Some(child) = seen.get_mut(&entry.ino) {
                 child.names += 1;
-                if child.kind == FileKind::Directory
-                    && let Some(dir) = seen.get_mut(&dir)
-                {
-                    dir.directories += 1;
+                if child.kind == FileKind::Directory {
+                    child.parent = Some(dir);
+                    if !matches!(db.record(entry.ino), Ok(Some(record)) if record.is_named(dir, name)) {
+                        misplaced.push((entry.ino, dir, name.to_vec()));
+                    }
+                    if let Some(dir) = seen.get_mut(&dir) {
+                        dir.directories += 1;
+                    }
                 }
             }
         })?;
@@ -221,12 +256,20 @@ impl Checker<'_, '_> {
             let (dir, name) = split_key(&key);
             let text = format!("the name {:?} in {} {what}", String::from_utf8_lossy(name), self.path_of(dir));
             let repair = if right.is_some() { "write it anew" } else { "remove the name" };
-            if self.found("name", None, text, Some(repair.to_owned())) {
-                self.change.remove_raw_entry(&key);
+            let is_told = self.is_keyed_anew && right.is_some();
+            if (is_told && self.check.repair) || self.found("name", None, text, Some(repair.to_owned())) {
+                let right_key = entry_key(&self.names, dir, name).encode();
+                self.entries.insert(key, None);
                 if let Some(entry) = right {
-                    let names = self.names;
-                    self.change.put_entry(entry_key(&names, dir, name), entry);
+                    self.entries.insert(right_key, Some(entry));
                 }
+            }
+        }
+        for (ino, dir, name) in misplaced {
+            let what = format!("directory {ino} is {:?} in {}", String::from_utf8_lossy(&name), self.path_of(dir));
+            let repair = Some("believe the name".to_owned());
+            if self.found("directory", Some(ino), format!("{what}, and says something else"), repair) {
+                self.record(ino)?.body = Body::Directory { parent: dir, name: name.into() };
             }
         }
         Ok(())
@@ -274,164 +317,27 @@ impl Checker<'_, '_> {
         Ok(self.records.entry(ino).or_insert_with(|| stored.expect("it was just read")))
     }
 
-    fn make_lost_and_found(&mut self) -> Result<u64, StoreError> {
-        let root = Ino::ROOT.0;
-        let names = self.names;
-        let key = entry_key(&names, root, LOST_AND_FOUND);
-        if let Some(entry) = self.db.entry(key)? {
-            return if entry.kind == FileKind::Directory { Ok(entry.ino) } else { Err(StoreError::Exists) };
+    /// Extended attributes of no inode, and inodes that do not say whether they have some.
+    fn xattrs(&mut self, seen: &HashMap<u64, Seen>) -> Result<(), StoreError> {
+        let mut counts: BTreeMap<u64, u64> = BTreeMap::new();
+        self.db.each_xattr(|ino| *counts.entry(ino).or_default() += 1)?;
+        for ino in self.db.nameless()? {
+            counts.remove(&ino);
         }
-        let number = self.db.next_number()?.unwrap_or(root + 1);
-        let new = Ino::new(self.server, number).0;
-        let mut record = self.record(root)?.clone();
-        self.record(root)?.nlink += 1;
-        record.mode = FileKind::Directory.mode_bits() | LOST_AND_FOUND_MODE;
-        (record.nlink, record.has_xattrs) = (2, false);
-        record.body = Body::Directory { parent: root, name: LOST_AND_FOUND.into() };
-        self.records.insert(new, record);
-        self.change.put_entry(key, Entry { ino: new, kind: FileKind::Directory });
-        self.change.put_next_number(number + 1);
-        Ok(new)
-    }
-
-    fn put_into_lost_and_found(&mut self, ino: u64, name: &[u8]) -> Result<(), StoreError> {
-        let dir = match self.lost_and_found {
-            Some(dir) => dir,
-            None => self.make_lost_and_found()?,
-        };
-        self.lost_and_found = Some(dir);
-        let record = self.record(ino)?;
-        let kind = record.kind();
-        if let Body::Directory { parent, name: own } = &mut record.body {
-            (*parent, *own) = (dir, name.into());
-        } else {
-            record.nlink = 1;
-        }
-        if kind == FileKind::Directory {
-            self.record(dir)?.nlink += 1;
-        }
-        let names = self.names;
-        self.change.put_entry(entry_key(&names, dir, name), Entry { ino, kind });
-        Ok(())
-    }
-
-    /// Objects that records tell of.
-    fn objects(&mut self) -> Result<(), StoreError> {
-        let unsettled: HashSet<u64> = self.db.unsettled()?.into_iter().collect();
-        let mut files = Vec::new();
-        self.db.each_raw_record(|ino, record| {
-            if record.is_some_and(|record| record.has_objects) {
-                files.push(ino);
-            }
-        })?;
-        for (done, ino) in files.iter().enumerate() {
-            if (done as u64).is_multiple_of(TOLD_EVERY) {
-                (self.check.progress)(done as u64, files.len() as u64);
-            }
-            let Some(record) = self.db.record(*ino)? else { continue };
-            let Body::Regular(layout) = &record.body else { continue };
-            for index in 0..layout.targets.len() {
-                if record.created.get(index / 8).is_some_and(|bits| bits & 1 << (index % 8) != 0) {
-                    self.checked.objects += 1;
-                    self.object(*ino, &record, layout, index, unsettled.contains(ino))?;
+        for (ino, count) in &counts {
+            let (what, repair) = match seen.get(ino) {
+                Some(seen) if !seen.has_xattrs => ("has extended attributes, and does not say so", "say so"),
+                None if !self.unreadable.contains(ino) => {
+                    ("does not exist, and has extended attributes", "remove them")
                 }
-            }
-        }
-        Ok(())
-    }
-
-    fn object(
-        &mut self,
-        ino: u64,
-        record: &Record,
-        layout: &Layout,
-        index: usize,
-        is_unsettled: bool,
-    ) -> Result<(), StoreError> {
-        let path = self.targets.path(record.objects, layout, index);
-        let about = format!("inode {ino}, {}", path.display());
-        let object = self.targets.open_to_read(record.objects, layout, index)?;
-        if object.is_none() && !record.has_sums {
-            self.found("object", Some(ino), format!("{about} is missing"), None);
-        }
-        if !record.has_sums || is_unsettled {
-            return Ok(());
-        }
-        let (sums, watch) = (Sums::default(), Watch::default());
-        let place = Place {
-            dir: self.targets.directory(record.objects, layout, index)?,
-            object: record.objects.object(index),
-            is_suspect: false,
-        };
-        let blocks = Blocks { object: object.as_ref(), sums: &sums, place, watch: &watch, may_wait: true };
-        match sums.lock().blocks(&blocks.place) {
-            Ok(_) => {}
-            Err(SidecarFault::Host(errno)) => return Err(StoreError::host(&path, errno)),
-            // Believed, they would read as zeros.
-            Err(SidecarFault::Damaged(_)) if object.is_none() => {
-                self.found("object", Some(ino), format!("{about} is missing, and its checksums"), None);
-                return Ok(());
-            }
-            Err(SidecarFault::Damaged(what)) => {
-                let repair = "believe the object as it is, and sum it anew at the next start";
-                if self.found("checksums", Some(ino), format!("{about}: {what}"), Some(repair.to_owned())) {
-                    self.change.put_unsettled(ino);
+                _ => continue,
+            };
+            let what = format!("inode {ino} {what} ({count})");
+            if self.found("attributes", Some(*ino), what, Some(repair.to_owned())) {
+                match seen.contains_key(ino) {
+                    true => self.record(*ino)?.has_xattrs = true,
+                    false => self.change.remove_xattrs(*ino)?,
                 }
-                return Ok(());
-            }
-        }
-        let fail = |fault| match fault {
-            BlockFault::Host(errno) => StoreError::host(&path, errno),
-            BlockFault::Damaged { .. } => StoreError::Damaged(Ino(ino)),
-        };
-        if blocks.is_short().map_err(fail)? && !self.check.data {
-            let what = if object.is_some() { "is shorter than what was written" } else { "is missing" };
-            self.found("object", Some(ino), format!("{about} {what}"), None);
-        }
-        if self.check.data {
-            let (mut at, count) = (0, blocks.count().map_err(fail)?);
-            let mut damaged = Vec::new();
-            while at < count {
-                let run = BLOCKS_AT_ONCE.min(count - at);
-                blocks.verify(at, run as usize, |offset, what| damaged.push((offset, what))).map_err(fail)?;
-                at += run;
-                self.checked.bytes += run * crate::checksum::BLOCK_BYTES as u64;
-                sums.lock().forget();
-            }
-            for (offset, what) in damaged.iter().take(BLOCKS_TOLD_MAX) {
-                let offset = crate::object::file_offset(layout, index, *offset);
-                self.found("block", Some(ino), format!("{about}: {what} at {offset} of the file"), None);
-            }
-            if damaged.len() > BLOCKS_TOLD_MAX {
-                self.found("block", Some(ino), format!("{about}: {} damaged blocks in all", damaged.len()), None);
-            }
-        }
-        Ok(())
-    }
-
-    /// Objects and sidecars that no record and no orphan tells of.
-    fn unknown_objects(&mut self) -> Result<(), StoreError> {
-        let mut known: HashSet<ObjectsId> = self.db.orphans()?.into_iter().map(|(id, _)| id).collect();
-        self.db.each_raw_record(|_, record| {
-            known.extend(record.filter(|record| record.has_objects).map(|record| record.objects));
-        })?;
-        // A marked file may have its first object before its record says so.
-        for (ino, _) in self.db.marks()? {
-            known.extend(self.db.record(ino)?.map(|record| record.objects));
-        }
-        let mut unknown: Vec<PathBuf> = Vec::new();
-        for directory in 0..DIRECTORIES {
-            self.targets.each_object(directory, |id, path| {
-                if !known.contains(&id) {
-                    unknown.push(path);
-                }
-            })?;
-        }
-        unknown.sort();
-        for path in unknown {
-            let what = format!("{} belongs to no file", path.display());
-            if self.found("unknown object", None, what, Some("move it to lost+found of its target".to_owned())) {
-                self.targets.set_aside(&path)?;
             }
         }
         Ok(())

@@ -1,13 +1,13 @@
 //! The bytes of files: reading, writing, appending, and putting them on stable storage.
 //!
 //! Writes run at once with each other, as in Linux between different ranges; appends and truncation are alone.
-//! Size and times of a written file live in memory, behind a mark in the database, until they are flushed. Then the
-//! record's size is a lower bound: whatever makes a file shorter brings the new size to the database first.
+//! Size and times of a written file live in memory, behind a mark in the database ([`crate::marks`]). The record's size is a
+//! lower bound: whatever makes a file shorter brings the new size to the database first.
 
 use crate::blocks::{BlockFault, Blocks, read_or_zero};
 use crate::database::Mark;
 use crate::edit::Gone;
-use crate::inode::{Inode, MARKED, OBJECTS, Objects, RECLAIMED, SET_ID, UNLINKED, UNSETTLED};
+use crate::inode::{Inode, MARKED, OBJECTS, Objects, RECLAIMED, SET_ID, UNFLUSHED, UNLINKED, UNSETTLED};
 use crate::object::{ObjectsId, spot};
 use crate::permission::after_write;
 use crate::removal::Unused;
@@ -21,7 +21,7 @@ use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, PoisonError, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
 /// What became of [`Store::read_cached`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -203,16 +203,21 @@ impl Store {
             _ => return Err(StoreError::Stale),
         };
         for index in (0..layout.targets.len()).filter(|index| layout.targets[*index] == target) {
-            let (id, object) = {
+            let (id, size, resizes, object) = {
                 let mut objects = inode.own_data();
                 self.check_objects(&inode, layout, &mut objects)?;
                 self.targets.open_object(&inode, layout, &mut objects, index, false)?;
                 // A descriptor of its own: writers go on while the disk works.
-                (objects.id, objects.open[index].as_ref().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0)))
+                let object = objects.open[index].as_ref().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0));
+                (objects.id, inode.size(), objects.resizes, object)
             };
             if let Some(fd) = object {
                 let synced = fd.and_then(rustix::fs::fdatasync);
                 synced.map_err(|e| self.object_error(id, layout, index, e))?;
+            }
+            let mut objects = inode.own_data();
+            if objects.resizes == resizes {
+                objects.synced(index, size);
             }
         }
         Ok(())
@@ -230,19 +235,6 @@ impl Store {
         self.db.sync(data_only)
     }
 
-    /// Brings sizes and times of all written files to the database, so that recovery after a crash has less to do.
-    pub fn flush_dirty(&self) -> Result<(), StoreError> {
-        let marked: Vec<u64> = self.marked.lock().unwrap_or_else(PoisonError::into_inner).iter().copied().collect();
-        for ino in marked {
-            match self.inode(ino) {
-                Ok(inode) => self.flush_inode(&inode)?,
-                Err(StoreError::Stale) => self.unmark(ino),
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(())
-    }
-
     /// Brings everything to stable storage and ends; what needs no recovery at the next open.
     pub fn close(&self) -> Result<(), StoreError> {
         self.flush_dirty()?;
@@ -252,28 +244,8 @@ impl Store {
         if !self.is_volatile() {
             self.targets.sync_all()?;
         }
+        self.flush_all()?;
         self.db.close()
-    }
-
-    /// Size and times of one file to the database, its mark out of it.
-    pub(crate) fn flush_inode(&self, inode: &Arc<Inode>) -> Result<(), StoreError> {
-        // No write may come between the size that is stored and the removal of the mark.
-        let objects = inode.own_data();
-        if let Some(layout) = &inode.layout {
-            self.remember_blocks(inode, layout, &objects);
-        }
-        let _namespace = self.own_namespace();
-        if inode.has(UNLINKED) || !inode.has(MARKED) {
-            self.unmark(inode.ino);
-            return Ok(());
-        }
-        let mut edit = self.edit();
-        edit.record(inode);
-        edit.unmark(inode);
-        let Gone(_) = edit.commit()?;
-        inode.clear(MARKED);
-        self.unmark(inode.ino);
-        Ok(())
     }
 
     /// What must be known before the first byte changes: that the size in the database is not to be trusted, and
@@ -282,7 +254,7 @@ impl Store {
         if !inode.written.load(Relaxed) {
             inode.written.store(true, Relaxed);
         }
-        if inode.flags() & (MARKED | SET_ID | RECLAIMED) == MARKED {
+        if inode.flags() & (UNFLUSHED | SET_ID | RECLAIMED) == UNFLUSHED {
             return Ok(());
         }
         self.before_change(inode)?;
@@ -296,20 +268,16 @@ impl Store {
         }
         let _namespace = self.share_namespace();
         check_alive(inode)?;
-        if !inode.has(MARKED) {
+        if !inode.has(UNFLUSHED) {
             if !inode.has(UNLINKED) {
                 let mut change = self.db.change();
                 change.put_mark(inode.ino, Mark::Written);
                 change.commit()?;
-                self.marked.lock().unwrap_or_else(PoisonError::into_inner).insert(inode.ino);
+                self.marks().set(inode.ino, Some(Mark::Written), 0);
             }
-            inode.set(MARKED);
+            inode.set(MARKED | UNFLUSHED);
         }
         Ok(())
-    }
-
-    pub(crate) fn unmark(&self, ino: u64) {
-        self.marked.lock().unwrap_or_else(PoisonError::into_inner).remove(&ino);
     }
 
     /// The objects for `len` bytes at `offset`, open, shared with others; with the time of a write they are created

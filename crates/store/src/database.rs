@@ -5,7 +5,7 @@
 //! |---|---|---|
 //! | `inodes` | inode (8) | [`Record`] |
 //! | `entries` | directory (8), cookie (8), name | inode (8, little-endian), kind (1) |
-//! | `marks` | inode (8) | empty: the file may be longer than its record says, and its times newer; one byte, 1: its objects are to be cut to the size in the record |
+//! | `marks` | inode (8) | empty: the file may be longer than its record says, and its times newer; one byte, 1: its objects are to be cut to the size in the record; 2: it may be longer, and the times are right |
 //! | `orphans` | number (8) and generation (4) of objects | layout of the file that they were of: no name leads to them, and they are still to be removed |
 //! | `nameless` | inode (8) | empty: it has no name, and extended attributes that are still to be removed |
 //! | `xattrs` | inode (8), name with its namespace | value of the extended attribute |
@@ -72,6 +72,8 @@ pub(crate) struct EntryKey<'a> {
 pub(crate) enum Mark {
     /// The size in the record is a lower bound, and the times may be newer.
     Written,
+    /// The size in the record is a lower bound, the times are right.
+    Flushed,
     /// The objects are to be cut to the size in the record.
     Cut,
 }
@@ -83,8 +85,8 @@ pub(crate) struct Change<'a> {
 }
 
 impl Database {
-    /// Opens the database in the directory of a store, or creates it there. One that has less than `witness` knows to be
-    /// on stable storage is refused, if that can be told before anything is changed.
+    /// Opens the database in the directory of a store, or creates it there. One whose journal is damaged before what `witness`
+    /// knows to be on stable storage is refused.
     pub fn open(config: &StoreConfig, reserve: Arc<Reserve>, witness: Witness) -> Result<Self, OpenError> {
         let dir = config.dir.join("db");
         let fail = |source| OpenError::Recovery { server: config.server, source };
@@ -98,10 +100,6 @@ impl Database {
             Some(bytes) => bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).unwrap_or_default(),
             None => 0,
         };
-        if number < witness.number() {
-            let what = format!("ends at sync {number}, and {} were done", witness.number());
-            return Err(OpenError::damaged(&dir, what));
-        }
         Ok(Self {
             engine,
             witness,
@@ -111,6 +109,35 @@ impl Database {
             #[cfg(test)]
             synced: std::sync::OnceLock::new(),
         })
+    }
+
+    /// Refuses a database that has less than is known to have been on stable storage.
+    pub fn refuse_older(&self, dir: &Path) -> Result<(), OpenError> {
+        let number = self.number();
+        if number < self.witness.number() {
+            let what = format!("ends at sync {number}, and {} were done", self.witness.number());
+            return Err(OpenError::damaged(&dir.join("db"), what));
+        }
+        match self.is_behind() {
+            None => Ok(()),
+            Some((known, path)) => Err(OpenError::Older { dir: dir.to_owned(), number, path: path.to_owned(), known }),
+        }
+    }
+
+    /// Whether more syncs are known than the database has, how many, and from which file.
+    pub fn is_behind(&self) -> Option<(u64, &Path)> {
+        Some(self.witness.highest()).filter(|(known, _)| *known > self.number())
+    }
+
+    /// The number of the last sync.
+    pub fn number(&self) -> u64 {
+        *self.number.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes what there is for all there was: the next sync has a number that none had.
+    pub fn catch_up(&self) {
+        let mut number = self.number.lock().unwrap_or_else(PoisonError::into_inner);
+        *number = (*number).max(self.witness.highest().0);
     }
 
     pub fn change(&self) -> Change<'_> {
@@ -219,6 +246,7 @@ impl Database {
             let mark = match value {
                 [] => Mark::Written,
                 [1] => Mark::Cut,
+                [2] => Mark::Flushed,
                 _ => return Err(StoreError::Damaged(Ino(ino))),
             };
             marks.push((ino, mark));
@@ -259,6 +287,14 @@ impl Database {
     pub fn each_entry(&self, mut each: impl FnMut(&[u8], Option<Entry>)) -> Result<(), StoreError> {
         self.engine.scan(Table::Entries, .., |key, value| {
             each(key, Entry::decode(value));
+            Ok(true)
+        })
+    }
+
+    /// Calls `each` with the inode of every extended attribute.
+    pub fn each_xattr(&self, mut each: impl FnMut(u64)) -> Result<(), StoreError> {
+        self.engine.scan(Table::Xattrs, .., |key, _| {
+            each(decode_ino(key)?);
             Ok(true)
         })
     }
@@ -393,15 +429,12 @@ impl Change<'_> {
         self.put(Table::Entries, key.encode(), entry.encode());
     }
 
-    /// Puts an entry at just this key, right or wrong.
-    #[cfg(test)]
-    pub fn put_raw_entry(&mut self, key: &[u8], entry: Entry) {
-        self.put(Table::Entries, key, entry.encode());
-    }
-
-    /// Removes the entry that has just this key, right or wrong.
-    pub fn remove_raw_entry(&mut self, key: &[u8]) {
-        self.remove(Table::Entries, key);
+    /// Puts or removes the entry that has just this key, right or wrong.
+    pub fn set_raw_entry(&mut self, key: &[u8], entry: Option<Entry>) {
+        match entry {
+            Some(entry) => self.put(Table::Entries, key, entry.encode()),
+            None => self.remove(Table::Entries, key),
+        }
     }
 
     pub fn remove_entry(&mut self, key: EntryKey<'_>) {
@@ -412,6 +445,7 @@ impl Change<'_> {
         let value: &[u8] = match mark {
             Mark::Written => &[],
             Mark::Cut => &[1],
+            Mark::Flushed => &[2],
         };
         self.put(Table::Marks, ino.to_be_bytes(), value);
     }

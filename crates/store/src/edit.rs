@@ -1,13 +1,13 @@
 //! One atomic change of the namespace: first the database, then, if it accepted, memory.
 
 use crate::database::{Change, Entry, Mark};
-use crate::inode::{Inode, MARKED, MAY_BE_NAMED, RECLAIMED, UNLINKED, UNSETTLED};
+use crate::inode::{Inode, MARKED, MAY_BE_NAMED, RECLAIMED, SUSPECT, UNFLUSHED, UNLINKED, UNSETTLED};
 use crate::object::ObjectsId;
 use crate::record::{Body, Record};
 use crate::{Numbers, Store, StoreError};
 use isonomia_proto::fs::{FileKind, Layout, Timestamp};
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, PoisonError};
 
 /// Numbers are reserved in the database so many at a time; a stop of the server skips the rest.
 const NUMBERS_RESERVED: u64 = 1 << 16;
@@ -21,6 +21,8 @@ pub(crate) struct Edit<'s> {
     change: Change<'s>,
     updates: Vec<Update>,
     names: Vec<NameChange>,
+    marks: Vec<(Arc<Inode>, Option<Mark>)>,
+    settled: Vec<Arc<Inode>>,
     /// Bytes of values.
     grown: u64,
 }
@@ -47,7 +49,15 @@ pub(crate) struct Gone(pub Vec<Arc<Inode>>);
 
 impl Store {
     pub(crate) fn edit(&self) -> Edit<'_> {
-        Edit { store: self, change: self.db.change(), updates: Vec::new(), names: Vec::new(), grown: 0 }
+        Edit {
+            store: self,
+            change: self.db.change(),
+            updates: Vec::new(),
+            names: Vec::new(),
+            marks: Vec::new(),
+            settled: Vec::new(),
+            grown: 0,
+        }
     }
 
     /// A number that no inode and no object of this store ever had.
@@ -154,13 +164,28 @@ impl Edit<'_> {
     }
 
     /// Says that the objects of `inode` are to be cut to the size in its record.
-    pub fn mark_cut(&mut self, inode: &Inode) {
-        self.change.put_mark(inode.ino, Mark::Cut);
+    pub fn mark_cut(&mut self, inode: &Arc<Inode>) {
+        self.marks.push((inode.clone(), Some(Mark::Cut)));
     }
 
-    /// Says that what the database has of `inode` is right again.
-    pub fn unmark(&mut self, inode: &Inode) {
-        self.change.remove_mark(inode.ino);
+    /// Says that the record of `inode` has its size.
+    pub fn unmark(&mut self, inode: &Arc<Inode>) {
+        self.marks.push((inode.clone(), None));
+    }
+
+    /// Brings the times of `inode` to the record, and its size up to `synced`; the caller owns [`Inode::data`]. Without a
+    /// mark after that, if that is all of it.
+    pub fn flush(&mut self, inode: &Arc<Inode>, synced: u64) {
+        inode.raise_stable_size(synced);
+        let size = inode.stable_size();
+        self.record(inode).size = size;
+        self.marks.push((inode.clone(), (size < inode.size()).then_some(Mark::Flushed)));
+    }
+
+    /// Says that the checksums of `inode` are on stable storage with its objects; the caller owns [`Inode::data`].
+    pub fn settle(&mut self, inode: &Arc<Inode>) {
+        self.change.remove_unsettled(inode.ino);
+        self.settled.push(inode.clone());
     }
 
     /// Commits to the database; memory follows only if that succeeded.
@@ -198,6 +223,12 @@ impl Edit<'_> {
                 self.change.put_record(inode.ino, record);
             }
         }
+        for (inode, mark) in &self.marks {
+            match mark {
+                Some(mark) => self.change.put_mark(inode.ino, *mark),
+                None => self.change.remove_mark(inode.ino),
+            }
+        }
         for change in &self.names {
             let key = store.entry_key(change.dir, &change.name);
             match change.entry {
@@ -219,7 +250,8 @@ impl Edit<'_> {
             if named {
                 inode.clear(UNLINKED | MAY_BE_NAMED);
                 if inode.has(MARKED) {
-                    store.marked.lock().unwrap_or_else(PoisonError::into_inner).insert(inode.ino);
+                    inode.set(UNFLUSHED);
+                    store.marks().set(inode.ino, Some(Mark::Written), 0);
                 }
             }
             if new {
@@ -236,6 +268,15 @@ impl Edit<'_> {
                     }
                 }
             }
+        }
+        for (inode, mark) in self.marks {
+            // Whoever writes next puts another mark in the place of one that says that the file is cut, or it would be once more.
+            inode.clear(if mark == Some(Mark::Flushed) { UNFLUSHED } else { UNFLUSHED | MARKED });
+            store.marks().set(inode.ino, mark, inode.size());
+        }
+        for inode in self.settled {
+            store.unsettled().remove(&inode.ino);
+            inode.clear(UNSETTLED | SUSPECT);
         }
         Ok(Gone(gone))
     }

@@ -219,12 +219,29 @@ pub enum OpenError {
         found: String,
     },
     /// Something that a store that was used before must have is missing or spoilt.
-    #[error("{} {what}: this store is damaged; nothing was changed, put back what is missing", path.display())]
+    #[error("{} {what}: this store is damaged; nothing was changed. Put back what is missing, or see what `isonomia fsck` can repair", path.display())]
     Damaged {
         /// The file or directory.
         path: PathBuf,
         /// What is wrong with it.
         what: String,
+    },
+    /// The metadata were put back from a copy that is older than what lies on a target.
+    #[error(
+        "{} is older than the files of this store: it ends at sync {number}, and {} tells of {known}. Files that were made \
+         since would be removed: run `isonomia fsck --repair` first, which sets them aside",
+        dir.display(),
+        path.display()
+    )]
+    Older {
+        /// The store's directory.
+        dir: PathBuf,
+        /// Syncs that the metadata had.
+        number: u64,
+        /// The file that knows of more.
+        path: PathBuf,
+        /// How many.
+        known: u64,
     },
     /// The host refused a file operation.
     #[error("{}: {}", path.display(), .r#source)]
@@ -252,6 +269,11 @@ impl From<fjall::Error> for StoreError {
 }
 
 impl OpenError {
+    /// It may be mended by making anew what is missing or spoilt.
+    pub(crate) fn is_repairable(&self) -> bool {
+        matches!(self, Self::Damaged { .. })
+    }
+
     pub(crate) fn damaged(path: &Path, what: impl Into<String>) -> Self {
         Self::Damaged { path: path.to_owned(), what: what.into() }
     }

@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// Size or times in memory are newer than the record in the database, and the database knows it.
+/// The size in memory may be above that of the record in the database, and the database knows it.
 pub(crate) const MARKED: u16 = 1;
 /// No name is left; the record is gone from the database.
 pub(crate) const UNLINKED: u16 = 2;
@@ -32,6 +32,8 @@ pub(crate) const UNSETTLED: u16 = 128;
 /// The mark is from before an unclean stop: a block and its checksum may disagree without damage.
 pub(crate) const SUSPECT: u16 = 256;
 
+/// So may be the times; then it is marked as well.
+pub(crate) const UNFLUSHED: u16 = 512;
 /// It was created without a name, and may be given one.
 pub(crate) const MAY_BE_NAMED: u16 = 32;
 
@@ -47,6 +49,9 @@ pub(crate) struct Inode {
     /// Writes and reads share it; appends, truncation, opening objects, and flushing own it.
     pub data: RwLock<Objects>,
     size: AtomicU64,
+    /// What a record may say is the size: bytes are on stable storage up to there, or it was set by `truncate`. Changes
+    /// under the owned namespace lock only.
+    stable_size: AtomicU64,
     /// What the objects take.
     pub space: Space,
     /// Time of the last write since the record was last changed, ns since the epoch; [`UNTOUCHED`] for none.
@@ -69,17 +74,44 @@ pub(crate) struct Objects {
     pub entry_synced: Vec<bool>,
     /// They are known to have nothing beyond the end of the file.
     pub is_trimmed: bool,
+    /// Of each of them: the size of the file when what it had then was last brought to stable storage.
+    synced_sizes: Vec<u64>,
+    /// How often the size was set.
+    pub resizes: u64,
 }
 
 impl Objects {
-    fn new(id: ObjectsId, count: usize) -> Self {
+    fn new(id: ObjectsId, count: usize, size: u64) -> Self {
         let open = (0..count).map(|_| None).collect();
-        Self { id, open, entry_synced: vec![false; count], is_trimmed: false }
+        let synced_sizes = vec![size; count];
+        Self { id, open, entry_synced: vec![false; count], is_trimmed: false, synced_sizes, resizes: 0 }
     }
 
     /// Takes other objects instead, none of which exists yet.
     pub fn become_those_of(&mut self, id: ObjectsId) {
-        *self = Self::new(id, self.open.len());
+        let resizes = self.resizes;
+        *self = Self { resizes, ..Self::new(id, self.open.len(), 0) };
+    }
+
+    /// The size was set to this.
+    fn resized(&mut self, size: u64) {
+        self.resizes += 1;
+        self.all_synced(size);
+    }
+
+    /// Object `index` was brought to stable storage as it was, or newer, when the file had `size` bytes.
+    pub fn synced(&mut self, index: usize, size: u64) {
+        self.synced_sizes[index] = self.synced_sizes[index].max(size);
+    }
+
+    /// All of them were.
+    pub fn all_synced(&mut self, size: u64) {
+        self.synced_sizes.fill(size);
+    }
+
+    /// Up to which size the file is on stable storage.
+    pub fn synced_size(&self) -> u64 {
+        self.synced_sizes.iter().copied().min().unwrap_or(0)
     }
 }
 
@@ -92,7 +124,7 @@ impl Inode {
             _ => None,
         };
         let count = layout.as_ref().map_or(0, |l| l.targets.len());
-        let objects = Objects::new(record.objects, count);
+        let objects = Objects::new(record.objects, count, record.size);
         let flag = |set, flag| if set { flag } else { 0 };
         let flags = flag(record.has_objects, OBJECTS) | flag(record.has_sums, SUMS);
         let created = (0..count.div_ceil(8)).map(|i| AtomicU8::new(*record.created.get(i).unwrap_or(&0))).collect();
@@ -104,6 +136,7 @@ impl Inode {
             refs: AtomicU32::new(0),
             data: RwLock::new(objects),
             size: AtomicU64::new(record.size),
+            stable_size: AtomicU64::new(record.size),
             space: Space::of(record.blocks),
             touched: AtomicI64::new(UNTOUCHED),
             flags: AtomicU16::new(flags),
@@ -116,11 +149,11 @@ impl Inode {
         inode
     }
 
-    /// Clean, unreferenced inodes may leave memory.
+    /// Unreferenced inodes may leave memory if nothing is lost with them.
     pub fn evictable(inode: &Arc<Self>) -> bool {
         Arc::strong_count(inode) == 1
             && inode.refs.load(Relaxed) == 0
-            && !inode.has(MARKED)
+            && !inode.has(UNFLUSHED)
             && !inode.sums.iter().any(Sums::is_dirty)
     }
 
@@ -167,9 +200,26 @@ impl Inode {
         }
     }
 
-    /// Exact size; the caller owns [`Inode::data`].
-    pub fn resize(&self, size: u64) {
+    /// The size that the record has now; the caller owns [`Inode::data`] and the namespace lock.
+    pub fn resize(&self, objects: &mut Objects, size: u64) {
         self.size.store(size, Release);
+        self.stable_size.store(size, Release);
+        objects.resized(size);
+    }
+
+    /// The size of an inode that was just loaded, and whose mark says that it was flushed.
+    pub fn set_flushed(&self, size: u64) {
+        self.size.store(size, Release);
+        self.set(MARKED);
+    }
+
+    pub fn stable_size(&self) -> u64 {
+        self.stable_size.load(Acquire)
+    }
+
+    /// Bytes up to `size` are on stable storage; the caller owns the namespace lock.
+    pub fn raise_stable_size(&self, size: u64) {
+        self.stable_size.fetch_max(size, AcqRel);
     }
 
     pub fn touch(&self, now: Timestamp) {
@@ -182,10 +232,11 @@ impl Inode {
         self.record.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The record with everything folded in.
+    /// The record with everything folded in that it may say: see `marks` of the size.
     pub fn current(&self) -> Record {
         let mut record = self.record().clone();
-        self.fold(&mut record.size, &mut record.mtime, &mut record.ctime);
+        self.fold_times(&mut record.mtime, &mut record.ctime);
+        record.size = self.stable_size();
         record.has_objects = self.has(OBJECTS);
         record.blocks = self.space.blocks().unwrap_or(BLOCKS_UNKNOWN);
         record.has_sums = self.has(SUMS);
@@ -200,13 +251,13 @@ impl Inode {
         let record = self.record();
         let mut attr = record.attr(self.ino);
         if let Body::Regular(_) = record.body {
-            self.fold(&mut attr.size_bytes, &mut attr.mtime, &mut attr.ctime);
+            self.fold_times(&mut attr.mtime, &mut attr.ctime);
+            attr.size_bytes = self.size();
         }
         attr
     }
 
-    fn fold(&self, size: &mut u64, mtime: &mut Timestamp, ctime: &mut Timestamp) {
-        *size = self.size();
+    fn fold_times(&self, mtime: &mut Timestamp, ctime: &mut Timestamp) {
         let touched = self.touched.load(Relaxed);
         if touched != UNTOUCHED {
             let nanos = touched.rem_euclid(1_000_000_000) as u32;

@@ -14,6 +14,7 @@
 //!
 //! # What differs from a local file system
 //! * Access times are changed by `utimes` only. Times are the caller's (`now`): nothing here reads a clock.
+//! * Hard links to files of others are protected as with `fs.protected_hardlinks`, whatever the host does.
 //! * Every write clears the set-id bits, root's too: it comes with a capability, not with a user. Set-group-id without
 //!   group execution is none, and stays.
 //! * The space in use (`st_blocks`) is that of the objects on their hosts, and where a host does not tell its holes a file
@@ -41,27 +42,30 @@
 //! 3. *Objects are cut after the batch with the new size is synced, with a mark that says so* (`resize`). If the batch is
 //!    not in S, nothing was cut. If the mark is in S, recovery cuts all of them once more; nothing that counts is beyond
 //!    the size, for the mark is replaced before the next write, and in S if that write was synced. If the batch is in S
-//!    and the mark is not, all objects were cut before it was taken away; if there are several, on stable storage, for of
-//!    one it does not matter whether it has its old length and content again.
-//! 4. *The size in a record is never above what the file had been brought to.* Growing changes objects first and the
-//!    record later, shrinking the record first. So for a marked file the larger of record and objects is a size that the
-//!    file had, not below the one that was synced; and for one without a mark the record is right, and what objects have
-//!    beyond it was not synced and is cut before it could be seen (`resize`). It can be above what reached the objects of
-//!    bytes that were not synced: they read as zeros then.
+//!    and the mark is not, all objects were cut, on stable storage, before it was taken away: else the mark of a later write
+//!    would bring the old length and content back.
+//! 4. *The size in a record is not ahead of bytes that storage may lack.* It was set by `truncate`, or all bytes that led to
+//!    it had been synced when it was written: whatever changes a record meanwhile, by `rename` or `chmod`, leaves that size
+//!    in it. Whenever the file has more there is a mark, from before the first byte was written (`marks`). So for a marked
+//!    file the larger of record and objects is a size that the file had, not below the one that was synced, and objects that
+//!    reach so far have the bytes, as the host orders them; for one without a mark the record is right, and what objects have
+//!    beyond it was not synced and is cut before it could be seen (`resize`).
 //!
-//! `fsync` syncs the objects, the directories of those that are new, writes the record, and syncs the journal: so S has
-//! the record that names the objects with these bytes, and, as batches are lost from the end only, everything that was
-//! done to names before. On a directory it syncs the journal.
+//! `fsync` syncs the objects, the directories of those that are new, writes the record with the size that the file had when
+//! it began, and syncs the journal: so S has the record that names the objects with these bytes, and, as batches are lost
+//! from the end only, everything that was done to names before. On a directory it syncs the journal.
 //!
-//! A kill of the server is a power cut that loses nothing: the same rules hold, with nothing to sync.
+//! A kill of the server is a power cut that loses nothing: the same rules hold, and the objects of marked files have all that
+//! was written. Recovery syncs them before it believes their sizes, as power may fail next.
 //!
 //! # Where what is
 //! `walk` goes from paths to inodes; `namespace`, `rename`, `open`, `attr`, and `xattr` change metadata through `edit`,
 //! one atomic change of database and memory; `data` moves bytes through `object`, `sparse` knows of holes, `resize` cuts
-//! and extends, `removal` removes; `blocks` reads and writes with checksums, whose bytes `checksum` documents, which `sums`
-//! keeps, `settle` brings to stable storage, and `scrub` looks through; `database` documents the bytes on disk, `engine` and `journal` deal with
-//! the database itself, `premises` and `witness` with the directories around it, `recovery` with what an unclean stop
-//! leaves; `check` is for a store that nobody uses.
+//! and extends, `marks` knows what the database does not know yet, `removal` removes; `blocks` reads and writes with
+//! checksums, whose bytes `checksum` documents, which `sums` keeps, `settle` brings to stable storage, and `scrub` looks
+//! through; `database` documents the bytes on disk, `engine` and `journal` deal with the database itself, `premises` and
+//! `witness` with the directories around it, `recovery` with what an unclean stop leaves; `check` is for a store that nobody
+//! uses.
 
 mod attr;
 mod blocks;
@@ -78,6 +82,7 @@ mod engine;
 mod error;
 mod inode;
 pub mod journal;
+mod marks;
 mod namespace;
 mod object;
 mod open;
@@ -125,6 +130,7 @@ use capability::Sealer;
 use database::Database;
 use directory::CachedEntry;
 use inode::{Inode, SUSPECT, UNSETTLED};
+use marks::Marks;
 use object::Targets;
 use placement::Placement;
 use premises::Premises;
@@ -132,7 +138,6 @@ use protect::Protection;
 use removal::Removal;
 use reserve::Reserve;
 use siphasher::sip::SipHasher13;
-use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -159,8 +164,7 @@ pub struct Store {
     /// How often blocks of a file were counted: no two counts have the same number.
     counts: AtomicU64,
     protection: Protection,
-    /// Inodes that the database has a mark for.
-    marked: Mutex<HashSet<u64>>,
+    marks: Mutex<Marks>,
     _premises: Premises,
 }
 
@@ -187,6 +191,9 @@ impl Store {
         let mut record = self.db.record(ino)?.ok_or(StoreError::Stale)?;
         self.placement.intern(&mut record);
         let inode = Inode::new(ino, record);
+        if let Some(size) = self.marks().size(ino) {
+            inode.set_flushed(size);
+        }
         if let Some(state) = self.unsettled().get(&ino) {
             inode.set(if state.suspect.is_some() { UNSETTLED | SUSPECT } else { UNSETTLED });
         }

@@ -191,6 +191,7 @@ impl Store {
         if place.slash || place.dir.has(UNLINKED) || !is_named {
             return Err(StoreError::NotFound);
         }
+        caller.may_link(&inode.record())?;
         caller.may_add(&place.dir.record())?;
         let kind = inode.record().kind();
         if kind == FileKind::Directory {

@@ -153,7 +153,9 @@ impl Targets {
                     }
                     // One that was lost keeps its checksums: what was in it is not to become a hole.
                     if !inode.was_created(index) {
-                        inode.sums[index].lock().start_anew();
+                        if inode.has(SUMS) {
+                            inode.sums[index].lock().start_anew();
+                        }
                         inode.set_created(index);
                     }
                     inode.set(OBJECTS);
@@ -195,8 +197,13 @@ impl Targets {
         }
     }
 
-    /// Cuts every object to what a file of `size` bytes has of it at most; with `sync`, on stable storage.
-    pub fn trim(&self, id: ObjectsId, layout: &Layout, size: u64, sync: bool) -> Result<(), StoreError> {
+    /// Whether all targets of `layout` are these.
+    pub fn have(&self, layout: &Layout) -> bool {
+        layout.targets.iter().all(|id| self.all.iter().any(|target| target.id == *id))
+    }
+
+    /// Cuts every object to what a file of `size` bytes has of it at most, on stable storage.
+    pub fn trim(&self, id: ObjectsId, layout: &Layout, size: u64) -> Result<(), StoreError> {
         for index in 0..layout.targets.len() {
             let wanted = object_size(layout, index, size);
             let Some(stat) = self.stat_object(id, layout, index)? else { continue };
@@ -205,7 +212,7 @@ impl Targets {
                 rustix::fs::openat(&target.objects, &name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
                     .and_then(|fd| {
                         rustix::fs::ftruncate(&fd, wanted)?;
-                        if sync { rustix::fs::fdatasync(fd) } else { Ok(()) }
+                        rustix::fs::fdatasync(fd)
                     })
                     .map_err(|e| StoreError::host(&target.path.join(&name), e))?;
             }
@@ -373,6 +380,12 @@ impl Target {
         }
         Ok(Self { id: target.id, path, objects })
     }
+}
+
+/// Whether the directories of objects are all there.
+pub(crate) fn has_directories(target: &Path) -> bool {
+    let path = target.join("objects");
+    (0..DIRECTORIES).all(|directory| path.join(directory_name(directory)).is_dir())
 }
 
 /// Creates the directories of objects in a target.

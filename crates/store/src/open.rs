@@ -1,6 +1,6 @@
 //! Opening and creating files, and the references of sessions.
 
-use crate::inode::{Inode, MARKED, MAY_BE_NAMED, UNLINKED};
+use crate::inode::{Inode, MAY_BE_NAMED, UNFLUSHED, UNLINKED};
 use crate::namespace::NewInode;
 use crate::permission::{MAY_EXECUTE, MAY_READ, MAY_WRITE};
 use crate::record::Body;
@@ -163,8 +163,8 @@ impl Store {
         take_reference(&*self.load(ino.0)?)
     }
 
-    /// Gives back a reference. With the last one, size and times of a written file go to the database, and a file
-    /// without a name goes for good.
+    /// Gives back a reference. With the last one, the times of a written file go to the database, and a file without
+    /// a name goes for good.
     pub fn release(&self, ino: Ino) -> Result<(), StoreError> {
         let namespace = self.share_namespace();
         let inode = self.load(ino.0)?;
@@ -175,7 +175,7 @@ impl Store {
         }
         if inode.has(UNLINKED) {
             self.reclaim(&inode)
-        } else if inode.has(MARKED) {
+        } else if inode.has(UNFLUSHED) {
             self.flush_inode(&inode)
         } else {
             Ok(())

@@ -64,6 +64,18 @@ impl Caller<'_> {
         self.check(dir, MAY_WRITE | MAY_EXECUTE)
     }
 
+    /// Checks that another name may be made for `inode`: by its owner, or if it is a file without set-id bits that the
+    /// caller may read and write. Else everybody could keep files that their owner thinks he removed or replaced, and fill
+    /// his quota; so Linux forbids it too (`fs.protected_hardlinks` of `proc_sys_fs(5)`).
+    pub(crate) fn may_link(&self, inode: &Record) -> Result<(), StoreError> {
+        let is_plain = inode.kind() == FileKind::Regular && after_write(inode.mode) == inode.mode;
+        if self.owns(inode) || (is_plain && self.check(inode, MAY_READ | MAY_WRITE).is_ok()) {
+            Ok(())
+        } else {
+            Err(StoreError::NotPermitted)
+        }
+    }
+
     /// Checks that the name of `victim` may be taken out of `dir`.
     pub(crate) fn may_remove(&self, dir: &Record, victim: &Record) -> Result<(), StoreError> {
         self.check(dir, MAY_WRITE | MAY_EXECUTE)?;

@@ -29,11 +29,13 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as 
 use std::path::Path;
 use std::time::Duration;
 
-const IDENTITY: &str = "identity";
+pub(crate) const IDENTITY: &str = "identity";
+const IDENTITY_IN_TARGET: &str = "target.identity";
 /// What a store's directory has in it, besides files that are being written.
 const OURS: [&str; 8] = ["lock", IDENTITY, "identity.new", "secret", "secret.new", witness::NAME, "reserve", "db"];
 /// What a target has in it.
-const OURS_IN_TARGET: [&str; 5] = ["target.lock", "target.identity", "target.identity.new", "objects", "lost+found"];
+const OURS_IN_TARGET: [&str; 6] =
+    ["target.lock", "target.identity", "target.identity.new", witness::NAME_IN_TARGET, "objects", "lost+found"];
 /// Mode bits of everybody but the owner.
 const OTHERS: u32 = 0o077;
 const LOCK_TRIES: u32 = 20;
@@ -103,9 +105,9 @@ impl Premises {
 
     /// As [`Self::enter`], for a store that was used before: nothing is created.
     pub fn enter_existing(config: &StoreConfig) -> Result<Self, OpenError> {
-        match Identity::read(&config.dir, IDENTITY)? {
-            Some(identity) if identity.is_ready => Self::enter(config),
-            _ => Err(OpenError::damaged(&config.dir, "holds no store that was used")),
+        match Identity::of_store(&config.dir)? {
+            Some(_) => Self::enter(config),
+            None => Err(OpenError::damaged(&config.dir, "holds no store that was used")),
         }
     }
 
@@ -119,20 +121,19 @@ impl Premises {
 
 /// Which server's store lies in `dir`, and its targets; nothing if there is none that was ever used.
 pub fn known_targets(dir: &Path) -> Result<Option<(ServerId, Vec<TargetId>)>, OpenError> {
-    let identity = Identity::read(dir, IDENTITY)?.filter(|identity| identity.is_ready);
-    Ok(identity.map(|found| (ServerId(found.server), found.targets.into_iter().map(TargetId).collect())))
+    Ok(Identity::of_store(dir)?
+        .map(|found| (ServerId(found.server), found.targets.into_iter().map(TargetId).collect())))
 }
 
 fn enter_target(target: &TargetDir, store: &Identity) -> Result<OwnedFd, OpenError> {
-    const NAME: &str = "target.identity";
     let known = store.targets.contains(&target.id.0);
     if known && !target.dir.is_dir() {
         return Err(OpenError::TargetLost { dir: target.dir.clone(), target: target.id });
     }
     create_dir(&target.dir)?;
     let lock = lock(&target.dir, "target.lock")?;
-    let expected = Identity { store: store.store, server: store.server, targets: vec![target.id.0], is_ready: false };
-    match Identity::read(&target.dir, NAME)? {
+    let expected = store.of_its(target);
+    match Identity::read(&target.dir, IDENTITY_IN_TARGET)? {
         Some(found) if found == expected => {}
         Some(found) => {
             return Err(OpenError::Mismatch {
@@ -142,7 +143,7 @@ fn enter_target(target: &TargetDir, store: &Identity) -> Result<OwnedFd, OpenErr
             });
         }
         None if known => return Err(OpenError::TargetLost { dir: target.dir.clone(), target: target.id }),
-        None => expected.write(&target.dir, NAME)?,
+        None => expected.write(&target.dir, IDENTITY_IN_TARGET)?,
     }
     // Before the store knows the target: then they must be there.
     if !known || !store.is_ready {
@@ -233,6 +234,11 @@ fn tell(path: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
+/// Locks the directory of a store.
+pub(crate) fn lock_existing(dir: &Path) -> Result<OwnedFd, OpenError> {
+    lock(dir, "lock")
+}
+
 fn lock(dir: &Path, name: &str) -> Result<OwnedFd, OpenError> {
     let path = dir.join(name);
     let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
@@ -281,7 +287,8 @@ fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
     Ok(())
 }
 
-fn secret(dir: &Path, is_new: bool) -> Result<Secret, OpenError> {
+/// Reads the keys; makes them where the store `is_new`.
+pub(crate) fn secret(dir: &Path, is_new: bool) -> Result<Secret, OpenError> {
     let path = dir.join("secret");
     let fail = |e: io::Error| OpenError::io(&path, e);
     let mut bytes = [0; 32];
@@ -293,16 +300,21 @@ fn secret(dir: &Path, is_new: bool) -> Result<Secret, OpenError> {
         Err(e) if e.kind() == io::ErrorKind::NotFound && !is_new => {
             return Err(OpenError::damaged(&path, "is missing"));
         }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            fill_random(&mut bytes).map_err(fail)?;
-            write_durably(dir, "secret", &bytes)?;
-        }
+        Err(e) if e.kind() == io::ErrorKind::NotFound => bytes = new_secret(dir)?,
         Err(e) => return Err(fail(e)),
     }
     let (mut capability, mut names) = ([0; 16], [0; 16]);
     capability.copy_from_slice(&bytes[..16]);
     names.copy_from_slice(&bytes[16..]);
     Ok(Secret { capability, names })
+}
+
+/// Makes new keys, in place of those that there are.
+pub(crate) fn new_secret(dir: &Path) -> Result<[u8; 32], OpenError> {
+    let mut bytes = [0; 32];
+    fill_random(&mut bytes).map_err(|e| OpenError::io(&dir.join("secret"), e))?;
+    write_durably(dir, "secret", &bytes)?;
+    Ok(bytes)
 }
 
 /// Writes a small file so that after a crash it has either its old or its new content.
@@ -319,8 +331,9 @@ fn write_durably(dir: &Path, name: &str, content: &[u8]) -> Result<(), OpenError
     written.map_err(|e| OpenError::io(&path, e))
 }
 
+/// What a store or a target says that it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Identity {
+pub(crate) struct Identity {
     store: u64,
     server: u16,
     targets: Vec<u16>,
@@ -335,6 +348,50 @@ impl Identity {
         }
         let store = random_number(&config.dir)?;
         Ok(Self { store, server: config.server.0, targets: Vec::new(), is_ready: false })
+    }
+
+    /// What the targets of `config` say, if they all say the same.
+    pub fn from_targets(config: &StoreConfig) -> Option<Self> {
+        let mut targets = config.targets.iter().map(|target| Some((target.id, Self::of_target(&target.dir).ok()??)));
+        let mut all = Self { targets: Vec::new(), is_ready: true, ..targets.clone().next()??.1 };
+        targets
+            .all(|target| {
+                target.is_some_and(|(id, target)| {
+                    all.targets.push(id.0);
+                    (target.store, target.server, target.targets) == (all.store, all.server, vec![id.0])
+                })
+            })
+            .then_some(all)
+    }
+
+    /// Of the store in `dir`; nothing if there is none that was ever used.
+    pub fn of_store(dir: &Path) -> Result<Option<Self>, OpenError> {
+        Ok(Self::read(dir, IDENTITY)?.filter(|identity| identity.is_ready))
+    }
+
+    pub fn of_target(dir: &Path) -> Result<Option<Self>, OpenError> {
+        Self::read(dir, IDENTITY_IN_TARGET)
+    }
+
+    pub fn write_to_store(&self, dir: &Path) -> Result<(), OpenError> {
+        self.write(dir, IDENTITY)
+    }
+
+    pub fn write_to_target(&self, target: &TargetDir) -> Result<(), OpenError> {
+        self.of_its(target).write(&target.dir, IDENTITY_IN_TARGET)
+    }
+
+    pub fn server(&self) -> ServerId {
+        ServerId(self.server)
+    }
+
+    pub fn has(&self, target: TargetId) -> bool {
+        self.targets.contains(&target.0)
+    }
+
+    /// What `target` says if it is this store's.
+    fn of_its(&self, target: &TargetDir) -> Self {
+        Self { targets: vec![target.id.0], is_ready: false, ..self.clone() }
     }
 
     fn describe(&self) -> String {
@@ -352,7 +409,8 @@ impl Identity {
         if text.trim().is_empty() {
             return Err(OpenError::damaged(&path, "is empty"));
         }
-        let damaged = |found: &str| OpenError::Format { dir: dir.to_owned(), found: found.to_owned() };
+        let spoilt = |what: &str| OpenError::damaged(&path, format!("has {what}"));
+        let damaged = |line: &str| spoilt(&format!("the line {line:?}"));
         let (mut format, mut store, mut server, mut targets, mut is_ready) = (None, None, None, Vec::new(), false);
         for line in text.lines() {
             match line.split_once(' ') {
@@ -364,13 +422,17 @@ impl Identity {
                 _ => return Err(damaged(line)),
             }
         }
-        match format {
-            Some(format) if format.parse() == Ok(FORMAT_VERSION) => {}
-            other => return Err(damaged(other.unwrap_or("none"))),
+        match format.map(str::parse) {
+            Some(Ok(FORMAT_VERSION)) => {}
+            Some(Ok(other)) => {
+                let found = u32::to_string(&other);
+                return Err(OpenError::Format { dir: dir.to_owned(), found });
+            }
+            _ => return Err(spoilt("no format")),
         }
         match (store, server) {
             (Some(store), Some(server)) => Ok(Some(Self { store, server, targets, is_ready })),
-            _ => Err(damaged("without a store or server")),
+            _ => Err(spoilt("no store or server")),
         }
     }
 

@@ -85,6 +85,11 @@ impl Record {
         }
     }
 
+    /// Whether it is a directory that says that it has this name there.
+    pub fn is_named(&self, dir: u64, called: &[u8]) -> bool {
+        matches!(&self.body, Body::Directory { parent, name } if *parent == dir && **name == *called)
+    }
+
     pub fn is_dir(&self) -> bool {
         matches!(self.body, Body::Directory { .. })
     }

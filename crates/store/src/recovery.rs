@@ -41,11 +41,12 @@ impl Store {
     pub fn open(config: &StoreConfig) -> Result<Self, OpenError> {
         config.check()?;
         let mut premises = Premises::enter(config)?;
-        let witness = Witness::open(&config.dir, premises.is_new, &premises.secret.capability)?;
+        let witness = Witness::open(&config.dir, &config.targets, premises.is_new, &premises.secret.capability)?;
         let reserve = Arc::new(Reserve::open(&config.dir)?);
         let targets = Targets::open(&config.targets, config.bounds.objects, config.checksums)?;
         let fail = |source| OpenError::Recovery { server: config.server, source };
         let db = Database::open(config, reserve.clone(), witness)?;
+        db.refuse_older(&config.dir)?;
         let has_root = db.record(Ino::ROOT.0).map_err(fail)?.is_some();
         if !has_root && !premises.is_new {
             return Err(OpenError::damaged(&config.dir.join("db"), "has no root directory"));
@@ -85,7 +86,7 @@ impl Store {
             reserve,
             counts: AtomicU64::new(0),
             protection,
-            marked: Mutex::new(HashSet::new()),
+            marks: Mutex::default(),
             db,
             _premises: premises,
         })
@@ -157,11 +158,11 @@ fn recover_marked(db: &Database, targets: &Targets, unsettled: &[u64]) -> Result
         let mut change = db.change();
         if let Some(mut record) = db.record(*ino)? {
             if let (Mark::Cut, Body::Regular(layout)) = (mark, &record.body) {
-                targets.trim(record.objects, layout, record.size, layout.targets.len() > 1)?;
+                targets.trim(record.objects, layout, record.size)?;
             }
             // The first objects of a file that was being written for the first time had checksums.
             record.has_sums |= !record.has_objects && unsettled.binary_search(ino).is_ok();
-            take_from_objects(&mut record, targets)?;
+            take_from_objects(&mut record, targets, *mark == Mark::Flushed)?;
             change.put_record(*ino, &record);
         }
         change.remove_mark(*ino);
@@ -171,7 +172,7 @@ fn recover_marked(db: &Database, targets: &Targets, unsettled: &[u64]) -> Result
 }
 
 /// Objects can be longer than the record says, and never shorter unless the bytes that they lack are zeros.
-fn take_from_objects(record: &mut Record, targets: &Targets) -> Result<(), StoreError> {
+fn take_from_objects(record: &mut Record, targets: &Targets, has_times: bool) -> Result<(), StoreError> {
     let Body::Regular(layout) = &record.body else { return Ok(()) };
     record.blocks = BLOCKS_UNKNOWN;
     for index in 0..layout.targets.len() {
@@ -182,9 +183,11 @@ fn take_from_objects(record: &mut Record, targets: &Targets) -> Result<(), Store
         }
         record.created[index / 8] |= 1 << (index % 8);
         record.size = record.size.max(file_size(layout, index, stat.st_size as u64));
-        let changed = host_time(stat.st_mtime, stat.st_mtime_nsec);
-        record.mtime = record.mtime.max(changed);
-        record.ctime = record.ctime.max(changed);
+        if !has_times {
+            let changed = host_time(stat.st_mtime, stat.st_mtime_nsec);
+            record.mtime = record.mtime.max(changed);
+            record.ctime = record.ctime.max(changed);
+        }
     }
     Ok(())
 }

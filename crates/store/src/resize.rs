@@ -35,11 +35,10 @@ impl Store {
         self.check_objects(inode, layout, &mut objects)?;
         self.before_change(inode)?;
         let is_cut = inode.has(OBJECTS) && size < inode.size();
-        self.store_size(inode, size, is_cut, now)?;
+        self.store_size(inode, &mut objects, size, is_cut, now)?;
         if is_cut {
             self.cut_objects(inode, layout, &mut objects, size)?;
         }
-        inode.resize(size);
         Ok(())
     }
 
@@ -71,12 +70,8 @@ impl Store {
         let Gone(_) = edit.commit()?;
         inode.clear(OBJECTS | SUMS);
         inode.forget_created();
-        if !inode.has(UNLINKED) {
-            inode.clear(MARKED);
-            self.unmark(inode.ino);
-        }
         objects.become_those_of(new);
-        inode.resize(0);
+        inode.resize(objects, 0);
         Ok(unused)
     }
 
@@ -84,6 +79,7 @@ impl Store {
     pub(crate) fn store_size(
         &self,
         inode: &Arc<Inode>,
+        objects: &mut Objects,
         size: u64,
         is_cut: bool,
         now: Timestamp,
@@ -99,16 +95,15 @@ impl Store {
             record.size = size;
             note_write(record, now);
             // A file without a name does not come back after a stop.
-            let is_cut = is_cut && !inode.has(UNLINKED);
-            if is_cut {
+            if is_cut && !inode.has(UNLINKED) {
                 edit.mark_cut(inode);
+            } else if inode.has(MARKED) && !inode.has(UNLINKED) {
+                edit.unmark(inode);
             }
             let Gone(_) = edit.commit()?;
-            if is_cut {
-                // Whoever writes next puts a plain mark in its place, or the file would be cut once more.
-                inode.clear(MARKED);
-                self.unmark(inode.ino);
-            }
+            objects.is_trimmed &= !is_cut;
+            // Before anybody else changes the record, or that would bring the old size back.
+            inode.resize(objects, size);
         }
         if is_cut && !inode.has(UNLINKED) && !self.removal.is_volatile {
             self.db.sync(true)?;
@@ -124,13 +119,8 @@ impl Store {
         objects: &mut Objects,
         size: u64,
     ) -> Result<(), StoreError> {
-        // As soon as one is cut the file is.
-        inode.resize(size);
-        objects.is_trimmed = false;
-        // Of several objects a power cut could bring some back whole once the mark is gone.
-        let sync = layout.targets.len() > 1 && !self.removal.is_volatile && !inode.has(UNLINKED);
         for index in 0..layout.targets.len() {
-            self.cut_object(inode, layout, objects, index, (object_size(layout, index, size), sync))?;
+            self.cut_object(inode, layout, objects, index, object_size(layout, index, size))?;
         }
         objects.is_trimmed = true;
         if !inode.has(UNLINKED) {
@@ -141,14 +131,15 @@ impl Store {
         Ok(())
     }
 
-    /// Cuts one object to so many bytes, and syncs it if asked to.
+    /// Cuts one object to so many bytes. On stable storage: the mark of a later write says that the file is as long as its
+    /// objects, and a power cut is not to bring back what was cut off.
     fn cut_object(
         &self,
         inode: &Arc<Inode>,
         layout: &Layout,
         objects: &mut Objects,
         index: usize,
-        (wanted, sync): (u64, bool),
+        wanted: u64,
     ) -> Result<(), StoreError> {
         self.targets.open_object(inode, layout, objects, index, false)?;
         let Some(object) = &objects.open[index] else { return Ok(()) };
@@ -168,7 +159,10 @@ impl Store {
             None => rustix::fs::ftruncate(object, wanted).map_err(BlockFault::Host),
         };
         cut.map_err(fail)?;
-        if sync { rustix::fs::fdatasync(object).map_err(|e| fail(BlockFault::Host(e))) } else { Ok(()) }
+        if self.is_volatile() || inode.has(UNLINKED) {
+            return Ok(());
+        }
+        rustix::fs::fdatasync(object).map_err(|e| fail(BlockFault::Host(e)))
     }
 
     /// Cuts what objects have beyond the end of the file, unless that is known to be nothing. There can be something
@@ -187,7 +181,7 @@ impl Store {
             let found = self.targets.stat_object(objects.id, layout, index)?;
             if found.is_some_and(|stat| stat.st_size as u64 > wanted) {
                 self.before_change(inode)?;
-                self.cut_object(inode, layout, objects, index, (wanted, false))?;
+                self.cut_object(inode, layout, objects, index, wanted)?;
                 inode.space.forget();
             }
         }

@@ -1,4 +1,5 @@
-//! Checksums that are right after a stop of any kind.
+//! Checksums that are right after a stop of any kind. What brings them to stable storage, once a file rests, brings the
+//! objects there as well, and so the file's size to its record ([`crate::marks`]), whether it has checksums or not.
 //!
 //! A block and its checksum lie in two files, so no stop of the machine leaves both old or both new for certain.
 //! Checksums are therefore believed of files at rest only. A file that is being written has an entry in the keyspace
@@ -40,16 +41,17 @@
 //! Damage to a suspect file between the stop and the look through it is not noticed; nor is a torn block told from a
 //! whole one, as on other file systems.
 
-use crate::blocks::{BlockFault, sidecar_fault};
+use crate::blocks::sidecar_fault;
 use crate::edit::Gone;
 use crate::inode::{Inode, MARKED, OBJECTS, SUMS, SUSPECT, UNLINKED, UNSETTLED};
 use crate::protect::Unsettled;
 use crate::{Store, StoreError};
+use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, PoisonError};
 
-/// Files that one call settles at most.
+/// Files that are settled at a time at most.
 const FILES_MAX: usize = 8192;
 /// From so many files on whole file systems are synced, not files.
 const SYNC_FILES_MAX: usize = 32;
@@ -100,8 +102,8 @@ impl Store {
         Ok(())
     }
 
-    /// Brings the checksums of files that were not written since the last call to stable storage. To be called every few
-    /// seconds, by a thread that may wait for the storage.
+    /// Brings files that were not written since the last call to stable storage, with their checksums and sizes. To be
+    /// called every few seconds, by a thread that may wait for the storage.
     pub fn settle(&self) -> Result<(), StoreError> {
         self.protection.report();
         self.settle_those(|inode| !inode.written.swap(false, Relaxed)).map(drop)
@@ -119,52 +121,66 @@ impl Store {
     }
 
     fn settle_those(&self, is_quiet: impl Fn(&Inode) -> bool) -> Result<usize, StoreError> {
-        if !self.protection.is_on {
-            return Ok(0);
+        let mut waiting: HashMap<u64, Unsettled> = HashMap::new();
+        if self.protection.is_on {
+            waiting.clone_from(&self.unsettled());
         }
-        let waiting: Vec<(u64, Unsettled)> = self.unsettled().iter().map(|(ino, state)| (*ino, *state)).collect();
+        for ino in self.marks().all() {
+            waiting.entry(ino).or_default();
+        }
         let mut budget = SUSPECT_BLOCKS_MAX;
         let mut quiet = Vec::new();
+        let mut failed: Option<(u64, StoreError)> = None;
         for (ino, state) in waiting {
-            if quiet.len() == FILES_MAX {
-                break;
-            }
             let inode = match self.inode(ino) {
                 Ok(inode) => inode,
                 Err(StoreError::Stale) => {
                     self.settled(ino)?;
+                    self.unmark(ino);
                     continue;
                 }
                 Err(e) => return Err(e),
             };
-            if !is_quiet(&inode) || inode.has(UNLINKED | MARKED) {
+            if !is_quiet(&inode) || inode.has(UNLINKED) {
                 continue;
             }
-            if let Some(done) = state.suspect
-                && !self.renew(&inode, done, &mut budget)?
-            {
-                continue;
+            match state.suspect.map_or(Ok(true), |done| self.renew(&inode, done, &mut budget)) {
+                Ok(true) => quiet.push(ino),
+                Ok(false) => {}
+                // The others are to settle all the same.
+                Err(error) => failed = Some((failed.map_or(0, |(count, _)| count) + 1, error)),
             }
-            quiet.push(inode);
         }
-        let written_back = self.write_back_and_sync(quiet);
+        if let Some((files, error)) = failed {
+            tracing::warn!(files, %error, "files that were being written at an unclean stop cannot be looked through");
+        }
         let mut count = 0;
-        for inode in written_back {
-            count += usize::from(self.end_settling(&inode)?);
+        for some in quiet.chunks(FILES_MAX) {
+            let files = some.iter().filter_map(|ino| self.inode(*ino).ok()).collect();
+            for inode in self.write_back_and_sync(files) {
+                count += usize::from(self.end_settling(&inode)?);
+            }
         }
         Ok(count)
     }
 
-    /// Removes the entry of a file, unless it was written since.
+    /// Removes entry and mark of a file whose objects and checksums were synced, unless it was written since.
     fn end_settling(&self, inode: &Arc<Inode>) -> Result<bool, StoreError> {
-        let _objects = inode.own_data();
+        let mut objects = inode.own_data();
         let _namespace = self.own_namespace();
         let is_busy = inode.written.load(Relaxed) || inode.sums.iter().any(|sums| sums.is_dirty());
-        if is_busy || inode.has(MARKED | UNLINKED) {
+        if is_busy || inode.has(UNLINKED) {
             return Ok(false);
         }
-        self.settled(inode.ino)?;
-        inode.clear(UNSETTLED | SUSPECT);
+        objects.all_synced(inode.size());
+        let mut edit = self.edit();
+        if inode.has(MARKED) {
+            edit.flush(inode, inode.size());
+        }
+        if inode.has(UNSETTLED) && self.protection.is_on {
+            edit.settle(inode);
+        }
+        let Gone(_) = edit.commit()?;
         Ok(true)
     }
 
@@ -188,7 +204,7 @@ impl Store {
             }
         }
         if let Some((files, error)) = failed {
-            tracing::warn!(files, %error, "checksums cannot be written yet");
+            tracing::warn!(files, %error, "files cannot be brought to stable storage yet");
         }
         if !by_file
             && !self.is_volatile()
@@ -203,24 +219,26 @@ impl Store {
     fn write_back(&self, inode: &Arc<Inode>, sync: bool) -> Result<(), StoreError> {
         let Some(layout) = inode.layout.clone() else { return Ok(()) };
         for index in 0..layout.targets.len() {
+            // Who is writing ends first, and may be creating it.
+            let mut objects = inode.own_data();
             if !inode.was_created(index) {
                 continue;
             }
-            let mut objects = inode.own_data();
             self.targets.open_object(inode, &layout, &mut objects, index, false)?;
-            let Some(blocks) = self.checked_blocks(inode, &layout, &objects, index)? else { continue };
-            let fail = |fault| self.block_error(inode, &layout, &objects, index, fault);
-            let sidecar = blocks.sums.lock().write_back(&blocks.place).map_err(|f| fail(sidecar_fault(f, 0)))?;
+            let sidecar = self.checked_blocks(inode, &layout, &objects, index)?.map(|blocks| {
+                let written_back = blocks.sums.lock().write_back(&blocks.place);
+                written_back.map_err(|fault| self.block_error(inode, &layout, &objects, index, sidecar_fault(fault, 0)))
+            });
+            let sidecar = sidecar.transpose()?;
             if !sync {
                 continue;
             }
-            let object = blocks.object.map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0)).transpose();
-            let object = object.map_err(|e| fail(BlockFault::Host(e)))?;
+            let object = objects.open[index].as_ref().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0)).transpose();
             let id = objects.id;
+            let object = object.map_err(|e| self.object_error(id, &layout, index, e))?;
             // Writers go on while the disk works.
             drop(objects);
-            let synced =
-                [Some(sidecar), object].into_iter().flatten().try_for_each(|fd: OwnedFd| rustix::fs::fdatasync(fd));
+            let synced = [sidecar, object].into_iter().flatten().try_for_each(|fd: OwnedFd| rustix::fs::fdatasync(fd));
             synced.map_err(|e| self.object_error(id, &layout, index, e))?;
             self.targets.sync_directory(id, &layout, index)?;
         }

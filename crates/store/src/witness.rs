@@ -9,21 +9,30 @@
 //! users write, names and attributes, and where a power cut left a part of one, that part could be made to look like a
 //! sync which was overwritten before.
 //!
+//! Each target has a copy in `<target dir>/target.synced`, which is brought up to date with it. Whoever puts back metadata
+//! from a backup leaves the targets as they are: a copy that is ahead tells that the metadata are older than the objects. A
+//! start is refused then too, as recovery would take objects that the metadata do not know for those of lost creations and
+//! remove them. `check` sets them aside.
+//!
 //! What it cannot see: the loss of changes since the last sync that it knows of, which a power cut would have had the
 //! right to; and what was lost from tables, where fjall's checksums are for that.
 
-use crate::OpenError;
 use crate::capability::Sealer;
+use crate::{OpenError, TargetDir};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 pub(crate) const NAME: &str = "synced";
+pub(crate) const NAME_IN_TARGET: &str = "target.synced";
 
 pub(crate) struct Witness {
     file: OwnedFd,
+    copies: Vec<OwnedFd>,
+    /// The highest number that a file had when they were opened, and which.
+    highest: (u64, PathBuf),
     sealer: Sealer,
     numbers: Mutex<Numbers>,
 }
@@ -31,29 +40,35 @@ pub(crate) struct Witness {
 struct Numbers {
     /// In the file.
     told: u64,
-    /// In the file on stable storage.
+    /// In the file on stable storage, and in the copies.
     kept: u64,
 }
 
 impl Witness {
-    /// Opens the file in `dir`; it is created only where `is_new` says that the store never was used. `key` is the store's
-    /// own.
-    pub fn open(dir: &Path, is_new: bool, key: &[u8; 16]) -> Result<Self, OpenError> {
+    /// Opens the file in `dir`, which is created only where `is_new` says that the store never was used, and its copies.
+    /// `key` is the store's own.
+    pub fn open(dir: &Path, targets: &[TargetDir], is_new: bool, key: &[u8; 16]) -> Result<Self, OpenError> {
         let path = dir.join(NAME);
-        let fail = |e: Errno| OpenError::io(&path, e);
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | if is_new { OFlags::CREATE } else { OFlags::empty() };
-        let file = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).map_err(|e| match e {
+        let (file, told) = open(&path, is_new).map_err(|e| match e {
             Errno::NOENT => OpenError::damaged(&path, "is missing"),
-            e => fail(e),
+            e => OpenError::io(&path, e),
         })?;
-        let mut bytes = [0; 32];
-        let len = rustix::io::pread(&file, &mut bytes, 0).map_err(fail)?;
-        let told = std::str::from_utf8(&bytes[..len]).ok().and_then(|text| text.trim().parse().ok());
         let told = match told {
             None if is_new => 0,
             told => told.ok_or_else(|| OpenError::damaged(&path, "does not hold a number"))?,
         };
-        Ok(Self { file, sealer: Sealer::new(key), numbers: Mutex::new(Numbers { told, kept: told }) })
+        let mut copies = Vec::with_capacity(targets.len());
+        let mut highest = (told, path);
+        for target in targets {
+            let path = target.dir.join(NAME_IN_TARGET);
+            let (copy, number) = open(&path, true).map_err(|e| OpenError::io(&path, e))?;
+            copies.push(copy);
+            // One that cannot be read says nothing, and the next sync writes it anew.
+            if let Some(number) = number.filter(|number| !is_new && *number > highest.0) {
+                highest = (number, path);
+            }
+        }
+        Ok(Self { file, sealer: Sealer::new(key), copies, highest, numbers: Mutex::new(Numbers { told, kept: told }) })
     }
 
     /// The number of a sync as it stands in the database: 8 bytes, and as many of a seal.
@@ -70,26 +85,59 @@ impl Witness {
         (self.sealed(number) == *bytes).then_some(number)
     }
 
-    /// The number that the database must have reached.
+    /// The number that the database must have reached, from the store's own file.
     pub fn number(&self) -> u64 {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner).told
+    }
+
+    /// The highest number that any of the files had when they were opened, and which.
+    pub fn highest(&self) -> (u64, &Path) {
+        (self.highest.0, &self.highest.1)
     }
 
     /// Says that the database has `number` on stable storage. A failure leaves the witness behind, which does no harm.
     pub fn tell(&self, number: u64) {
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
-        if number > numbers.told && rustix::io::pwrite(&self.file, format!("{number:020}\n").as_bytes(), 0).is_ok() {
+        if number > numbers.told && write(&self.file, number).is_ok() {
             numbers.told = number;
         }
     }
 
-    /// Puts what was told on stable storage.
+    /// Puts what was told on stable storage, and into the copies: one that fails stays behind.
     pub fn keep(&self) -> Result<(), Errno> {
         let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         if numbers.told != numbers.kept {
             rustix::fs::fdatasync(&self.file)?;
+            for copy in &self.copies {
+                let _ = write(copy, numbers.told).and_then(|()| rustix::fs::fdatasync(copy));
+            }
             numbers.kept = numbers.told;
         }
         Ok(())
     }
+}
+
+/// Makes the file anew where it is lost or spoilt. It says that the store was used, and no more.
+pub(crate) fn start_anew(dir: &Path) -> Result<(), OpenError> {
+    let path = dir.join(NAME);
+    let written = open(&path, true).and_then(|(file, _)| {
+        rustix::fs::ftruncate(&file, 0)?;
+        write(&file, 1)?;
+        rustix::fs::fsync(&file)
+    });
+    written.map_err(|e| OpenError::io(&path, e))
+}
+
+/// The file at `path`, and the number in it.
+fn open(path: &Path, create: bool) -> Result<(OwnedFd, Option<u64>), Errno> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | if create { OFlags::CREATE } else { OFlags::empty() };
+    let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o600))?;
+    let mut bytes = [0; 32];
+    let len = rustix::io::pread(&file, &mut bytes, 0)?;
+    let number = std::str::from_utf8(&bytes[..len]).ok().and_then(|text| text.trim().parse().ok());
+    Ok((file, number))
+}
+
+fn write(file: &OwnedFd, number: u64) -> Result<(), Errno> {
+    rustix::io::pwrite(file, format!("{number:020}\n").as_bytes(), 0).map(drop)
 }

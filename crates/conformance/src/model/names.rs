@@ -1,7 +1,7 @@
 //! Making, removing, and moving names. What is checked first is what Linux checks first: where a call has several
 //! reasons to fail POSIX leaves the choice open, and programs have got used to one.
 
-use super::tree::{FileSystem, Id, Kind, Person, SEARCH, WRITE};
+use super::tree::{FileSystem, Id, Kind, Person, READ, SEARCH, WRITE};
 use super::walk::{Dots, Follow, Last, Place};
 use crate::RenameHow;
 use nix::errno::Errno;
@@ -18,6 +18,13 @@ struct Renaming<'a> {
 impl FileSystem {
     /// A name that is not there, in a directory where it may be made.
     fn free_name(&self, who: &Person, path: &str, for_directory: bool) -> Result<(Id, String), Errno> {
+        let (dir, name) = self.unused_name(who, path, for_directory)?;
+        self.may(who, dir, WRITE | SEARCH)?;
+        Ok((dir, name))
+    }
+
+    /// A name that is not there.
+    fn unused_name(&self, who: &Person, path: &str, for_directory: bool) -> Result<(Id, String), Errno> {
         let place = self.place(who, path, Follow::Never)?;
         if self.at(&place)?.is_some() {
             return Err(Errno::EEXIST);
@@ -25,7 +32,6 @@ impl FileSystem {
         if place.slash && !for_directory {
             return Err(Errno::ENOENT);
         }
-        self.may(who, place.dir, WRITE | SEARCH)?;
         match place.last {
             Last::Name(name) => Ok((place.dir, name)),
             Last::Dots(..) => Err(Errno::EEXIST),
@@ -41,7 +47,14 @@ impl FileSystem {
 
     pub(super) fn link(&mut self, who: &Person, path: &str, to: &str) -> Result<(), Errno> {
         let found = self.find(who, path, false)?;
-        let (dir, name) = self.free_name(who, to, false)?;
+        let (dir, name) = self.unused_name(who, to, false)?;
+        let inode = self.inode(found);
+        // As with `fs.protected_hardlinks`.
+        let is_open_to_all = matches!(inode.kind, Kind::File(_)) && who.may(inode, READ | WRITE).is_ok();
+        if !who.owns(inode) && !is_open_to_all {
+            return Err(Errno::EPERM);
+        }
+        self.may(who, dir, WRITE | SEARCH)?;
         if self.inode(found).is_directory() {
             return Err(Errno::EPERM);
         }

@@ -33,7 +33,8 @@ fn oneself() -> Person {
     Person { uid: geteuid().as_raw(), gid: getegid().as_raw(), groups: groups.leak() }
 }
 
-/// Whether this kernel adds something to POSIX to protect its users, as `proc_sys_fs(5)` says; servers do not.
+/// Whether this kernel adds something to POSIX to protect its users, as `proc_sys_fs(5)` says. Servers do so with hard links
+/// only, and always.
 fn kernel_protects(what: &str) -> bool {
     let value = std::fs::read_to_string(format!("/proc/sys/fs/protected_{what}"));
     value.is_ok_and(|value| value.trim() != "0")
@@ -141,7 +142,7 @@ fn all_ways_are_the_model(people: &[Person], mount_words: &str) {
         ways.push(Way::new("mount", mount.path(), people, |who| process(Command::new(actor), who)));
     }
     let bits = Bits { sticky: !["symlinks", "regular"].into_iter().any(kernel_protects) };
-    let links_of_all = !kernel_protects("hardlinks");
+    let links_of_all = kernel_protects("hardlinks");
     let (ways, number) = (RefCell::new(ways), Cell::new(0));
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(150);
     let mut runner =

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 /// Check the directory of a server that is stopped, and repair what can be
 ///
 /// Says on standard output what is not as it must be, one finding a line, and what --repair does about it. Nothing is
-/// changed without --repair, and a repair removes nothing that could be wanted: files without a name get one in
-/// /lost+found, objects that belong to no file are moved to lost+found of their target's directory. Exit codes: 0
+/// changed without --repair, and a repair removes nothing that could be wanted: what no name leads to gets one in
+/// /lost+found, objects that belong to no file are moved to lost+found of their target's directory. Identity files and
+/// keys that are lost are made anew from what is left; a database that cannot be read is not repaired. Exit codes: 0
 /// nothing was found, 1 all of it was repaired, 4 something is left, 8 the check could not be done.
 #[derive(Args, Debug)]
 #[command(after_help = "\

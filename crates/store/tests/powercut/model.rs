@@ -4,13 +4,16 @@
 //! are those after some number of operations: at least as many as the last one that put all of them on stable storage.
 //!
 //! **Bytes** of a file are not ordered with them. What a file had when it was last put on stable storage is there, unless
-//! a later operation changed it: then every byte is the old one, or one that a later write put in its place, and where
-//! there was none it may be zero. A cut ([`Change::Resize`]) is an edge that cannot be mixed over: what lies behind it is
-//! gone once anything later is seen.
+//! a later operation changed it: then every byte is the old one, or one that a later write put in its place. A cut
+//! ([`Change::Resize`]) is an edge that cannot be mixed over: what lies behind it is gone once anything later is seen, or
+//! once the journal has it for good.
+//!
+//! **A size** that was not put on stable storage is not ahead of the bytes, unless the host has an object like that: ext4
+//! may show the new size of a file and not yet its bytes.
 
 use crate::pattern::{self, Origin};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The index of an operation in a run.
 pub type Step = usize;
@@ -109,17 +112,27 @@ impl History {
     }
 
     /// Whether `found` may be the content of the file after a power cut, given that the operations before `begun` had
-    /// begun, and those in `done` had ended.
-    pub fn explain(&self, found: &[u8], begun: Step, done: impl Fn(Step) -> bool) -> Result<(), Damage> {
+    /// begun, those in `done` had ended, and those before `kept` are in the journal for good, and that the host has objects
+    /// of files of `host_sizes`.
+    pub fn explain(
+        &self,
+        found: &[u8],
+        begun: Step,
+        done: impl Fn(Step) -> bool,
+        kept: Step,
+        host_sizes: &BTreeSet<u64>,
+    ) -> Result<(), Damage> {
         let stable = self.synced.iter().rposition(|step| done(*step)).map(|index| self.synced[index]);
         let is_stable = |step: Step| stable.is_some_and(|stable| step <= stable);
         let split = self.changes.partition_point(|(step, _)| is_stable(*step));
         let before = self.content(split);
         let later: Vec<_> = self.changes[split..].iter().filter(|(step, _)| *step < begun).copied().collect();
-        let edges = later.iter().filter(|(_, change)| matches!(change, Change::Resize(_))).count();
+        let is_edge = |change: &Change| matches!(change, Change::Resize(_));
+        let edges = later.iter().filter(|(_, change)| is_edge(change)).count();
+        let kept_edges = later.iter().filter(|(step, change)| *step < kept && is_edge(change)).count();
         let mut best: Option<Damage> = None;
-        for crossed in 0..=edges {
-            match self.explain_up_to(found, &before, &later, crossed) {
+        for crossed in kept_edges..=edges {
+            match self.explain_up_to(found, &before, &later, crossed, host_sizes) {
                 Ok(()) => return Ok(()),
                 Err(damage) if best.as_ref().is_none_or(|best| best.good_bytes < damage.good_bytes) => {
                     best = Some(damage);
@@ -159,12 +172,15 @@ impl History {
         before: &[u8],
         later: &[(Step, Change)],
         crossed: usize,
+        host_sizes: &BTreeSet<u64>,
     ) -> Result<(), Damage> {
         let mut layers = vec![Layer { start: 0, bytes: before.to_vec() }];
         // From here on there may be nothing: it was cut off, or never there.
         let mut bare_from = before.len() as u64;
         let (mut size_min, mut size_max) = (bare_from, bare_from);
         let mut resizes = 0;
+        // What was written since the last resize: where the size is more than that made it, one of these is the end.
+        let mut young = layers.len();
         for (step, change) in later {
             match *change {
                 Change::Resize(_) if resizes == crossed => break,
@@ -175,6 +191,7 @@ impl History {
                         layer.bytes.truncate(size.saturating_sub(layer.start) as usize);
                     }
                     (size_min, size_max) = (size, size);
+                    young = layers.len();
                 }
                 Change::Write { offset, size_bytes } => {
                     let bytes = pattern::bytes(self.file, *step as u32, offset, size_bytes);
@@ -201,6 +218,11 @@ impl History {
         }
         if size > size_max {
             return wrong_size("long");
+        }
+        let has_end = |layer: &Layer| layer.at(size - 1) == found.last().copied();
+        if size > size_min && !layers[young..].iter().any(has_end) && !host_sizes.contains(&size) {
+            let detail = format!("the size is {size}, and its last bytes are zeros that nobody wrote");
+            return Err(Damage { kind: "size-without-bytes", detail, good_bytes: size });
         }
         Ok(())
     }
@@ -253,7 +275,13 @@ mod tests {
     }
 
     fn verdict(found: &[u8], begun: Step) -> &'static str {
-        history().explain(found, begun, |step| step < begun).map_or_else(|damage| damage.kind, |()| "right")
+        verdict_kept(found, begun, 0)
+    }
+
+    fn verdict_kept(found: &[u8], begun: Step, kept: Step) -> &'static str {
+        let host_sizes = BTreeSet::from([4000]);
+        let explained = history().explain(found, begun, |step| step < begun, kept, &host_sizes);
+        explained.map_or_else(|damage| damage.kind, |()| "right")
     }
 
     #[test]
@@ -279,7 +307,11 @@ mod tests {
         let mut rewritten = vec![0; 6000];
         rewritten[..2000].copy_from_slice(&stable[..2000]);
         assert_eq!(verdict(&rewritten[..2000], 6), "right");
-        assert_eq!(verdict(&rewritten, 6), "right", "the size without the bytes");
+        assert_eq!(verdict_kept(&rewritten[..2000], 6, 5), "right");
+        assert_eq!(verdict_kept(&stable, 6, 4), "right");
+        assert_eq!(verdict_kept(&stable, 6, 5), "stale", "the cut was kept for good");
+        assert_eq!(verdict(&rewritten, 6), "size-without-bytes");
+        assert_eq!(verdict(&rewritten[..4000], 6), "right", "the host's doing");
         rewritten[3000..].copy_from_slice(&pattern::bytes(1, 5, 3000, 3000));
         assert_eq!(verdict(&rewritten, 6), "right");
         assert_eq!(verdict(&rewritten, 5), "zeros", "nobody wrote behind the cut yet");

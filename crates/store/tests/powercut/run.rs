@@ -91,6 +91,12 @@ impl Run {
         self.done.partition_point(|done| done.ended <= position)
     }
 
+    /// How many operations are in the journal for good when the disk is at `position`.
+    pub fn kept_at(&self, position: usize) -> usize {
+        let done = self.done_at(position);
+        self.synced.iter().rev().find(|step| **step < done).map_or(0, |step| step + 1)
+    }
+
     /// How many operations had begun and may have had an effect when the disk was at `position`.
     pub fn begun_at(&self, position: usize) -> usize {
         self.done.partition_point(|done| done.begun < position).max(self.done_at(position))

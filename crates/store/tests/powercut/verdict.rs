@@ -47,6 +47,7 @@ struct Found {
 /// is wrong with it.
 pub fn judge(bench: &Bench, run: &Run, position: usize) -> Vec<Violation> {
     let config = bench.config();
+    let host_sizes = host_sizes(&config);
     let store = match Store::open(&config) {
         Ok(store) => store,
         Err(error) => return vec![Violation::new("open", format!("the store does not open: {error}"))],
@@ -57,7 +58,7 @@ pub fn judge(bench: &Bench, run: &Run, position: usize) -> Vec<Violation> {
         Err(error) => return vec![Violation::new("read", format!("the store cannot be read: {error}"))],
     };
     check_names(run, position, &found, &mut violations);
-    check_contents(run, position, &found, &mut violations);
+    check_contents(run, position, &found, &host_sizes, &mut violations);
     if let Err(error) = use_it(&store, run, position, &found, &mut violations) {
         violations.push(Violation::new("use", format!("the store cannot be used: {error}")));
     }
@@ -96,17 +97,31 @@ pub fn judge(bench: &Bench, run: &Run, position: usize) -> Vec<Violation> {
 
 /// The first two parts of the names of all objects and their checksums: the same for all that are of one file.
 fn objects_of(config: &StoreConfig) -> BTreeSet<String> {
+    let name = |path: PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned());
+    let names = object_paths(config).into_iter().filter_map(name);
+    names.map(|name| name.split('.').take(2).collect::<Vec<_>>().join(".")).collect()
+}
+
+/// The least size of a file with each of the objects, as the host has it.
+fn host_sizes(config: &StoreConfig) -> BTreeSet<u64> {
+    let (stripe, targets) = (config.default_layout.stripe_bytes, config.targets.len() as u64);
+    let size = |path: PathBuf| {
+        // Sidecars end otherwise.
+        let index: u64 = path.extension()?.to_str()?.parse().ok()?;
+        let last = path.metadata().ok()?.len().checked_sub(1)?;
+        Some((last / stripe * targets + index) * stripe + last % stripe + 1)
+    };
+    object_paths(config).into_iter().filter_map(size).collect()
+}
+
+fn object_paths(config: &StoreConfig) -> Vec<PathBuf> {
     let entries = |dir: PathBuf| std::fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     let directories = config.targets.iter().flat_map(|target| entries(target.dir.join("objects")));
-    let files = directories.flat_map(entries);
-    let name = |path: PathBuf| path.file_name().map(|name| name.to_string_lossy().into_owned());
-    files.filter_map(name).map(|name| name.split('.').take(2).collect::<Vec<_>>().join(".")).collect()
+    directories.flat_map(entries).collect()
 }
 
 fn check_names(run: &Run, position: usize, found: &Found, violations: &mut Vec<Violation>) {
-    let done = run.done_at(position);
-    let synced = run.synced.iter().rev().find(|step| **step < done).map_or(0, |step| step + 1);
-    let begun = run.begun_at(position);
+    let (synced, begun) = (run.kept_at(position), run.begun_at(position));
     if !run.names[synced..=begun].contains(&found.names) {
         let earlier = run.names[..synced].iter().rposition(|names| *names == found.names);
         let difference = run.names[synced].difference(&found.names);
@@ -125,7 +140,13 @@ fn check_names(run: &Run, position: usize, found: &Found, violations: &mut Vec<V
     }
 }
 
-fn check_contents(run: &Run, position: usize, found: &Found, violations: &mut Vec<Violation>) {
+fn check_contents(
+    run: &Run,
+    position: usize,
+    found: &Found,
+    host_sizes: &BTreeSet<u64>,
+    violations: &mut Vec<Violation>,
+) {
     let (done, begun) = (run.done_at(position), run.begun_at(position));
     for (ino, content) in &found.contents {
         let names: Vec<&String> = found.names.files.iter().filter(|(_, named)| *named == ino).map(|(n, _)| n).collect();
@@ -134,7 +155,7 @@ fn check_contents(run: &Run, position: usize, found: &Found, violations: &mut Ve
             continue;
         };
         let synced = history.synced.iter().rev().find(|step| **step < done);
-        if let Err(damage) = history.explain(content, begun, |step| step < done) {
+        if let Err(damage) = history.explain(content, begun, |step| step < done, run.kept_at(position), host_sizes) {
             let promise = synced.map_or("none".to_owned(), |step| format!("{:?}", run.done[*step].operation));
             let detail = format!("file {} (inode {ino}) at {names:?}: {} (by {promise})", history.file, damage.detail);
             violations.push(Violation::new(damage.kind, detail));

@@ -54,6 +54,48 @@ fn a_file_without_a_name_is_gone_after_an_unclean_stop() {
 }
 
 #[test]
+fn only_what_one_owns_or_may_write_gets_another_name() {
+    let dir = scratch_dir();
+    let store = Store::open(&config(dir.path(), 1)).unwrap();
+    let all = SetAttr { mode: Some(0o777), ..SetAttr::default() };
+    store.set_attr(&ROOT, Ino::ROOT, b"", true, &all, at(1)).unwrap();
+    let member = Caller { uid: 1001, gid: 1001, groups: &[1000] };
+    let stranger = Caller { uid: 1002, gid: 1002, groups: &[] };
+    // The mode of ALICE's file, and whether she, a member of her group, and a stranger may link it.
+    let cases = [
+        (0o100_600, [true, false, false]),
+        (0o100_000, [true, false, false]),
+        (0o100_644, [true, false, false]),
+        (0o100_622, [true, false, false]),
+        (0o100_660, [true, true, false]),
+        (0o100_666, [true, true, true]),
+        (0o104_666, [true, false, false]),
+        (0o102_676, [true, false, false]),
+        (0o102_666, [true, true, true]),
+        (0o010_666, [true, false, false]),
+    ];
+    for (mode, expected) in cases {
+        store.mknod(&ALICE, Ino::ROOT, b"file", mode, 0, at(2)).unwrap();
+        let change = SetAttr { mode: Some(mode & 0o7777), ..SetAttr::default() };
+        store.set_attr(&ALICE, Ino::ROOT, b"file", true, &change, at(2)).unwrap();
+        let ino = store.get_attr(&ALICE, Ino::ROOT, b"file", true).unwrap().ino;
+        for (caller, expected) in [ALICE, member, stranger, ROOT].iter().zip(expected.into_iter().chain([true])) {
+            // By its name and, as with a descriptor, by itself.
+            for (start, path) in [(Ino::ROOT, &b"file"[..]), (Ino(ino), b"")] {
+                let linked = store.link(caller, start, path, false, Ino::ROOT, b"link", at(3));
+                let is_refused = matches!(linked, Err(StoreError::NotPermitted));
+                assert_eq!(linked.is_ok(), expected, "{mode:o} by {}: {linked:?}", caller.uid);
+                assert_eq!(is_refused, !expected, "{mode:o} by {}: {linked:?}", caller.uid);
+                if expected {
+                    store.unlink(&ROOT, Ino::ROOT, b"link", at(4)).unwrap();
+                }
+            }
+        }
+        store.unlink(&ALICE, Ino::ROOT, b"file", at(5)).unwrap();
+    }
+}
+
+#[test]
 fn an_empty_file_makes_no_object() {
     let dir = scratch_dir();
     let store = Store::open(&config(dir.path(), 2)).unwrap();

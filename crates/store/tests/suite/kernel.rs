@@ -24,6 +24,11 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// Whether the host forbids links to what others keep to themselves, as the store does.
+pub fn protects_links() -> bool {
+    std::fs::read_to_string("/proc/sys/fs/protected_hardlinks").is_ok_and(|value| value.trim() != "0")
+}
+
 impl Kernel {
     pub fn new(root: &Path) -> Self {
         let (jobs, queue) = channel::<Job>();

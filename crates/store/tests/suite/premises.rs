@@ -69,7 +69,7 @@ fn what_does_not_belong_together_is_told_apart() {
     std::fs::write(&identity, text.replace("format 2", "format 1")).unwrap();
     assert!(matches!(refused(&more), OpenError::Format { found, .. } if found == "1"));
     std::fs::write(&identity, text.replace("server 0", "server x")).unwrap();
-    assert!(matches!(refused(&more), OpenError::Format { .. }));
+    assert!(matches!(refused(&more), OpenError::Damaged { .. }));
     std::fs::write(&identity, text).unwrap();
     drop(Store::open(&more).unwrap());
 }
@@ -186,18 +186,25 @@ fn what_a_power_cut_may_do_to_a_journal_is_no_damage() {
         store.set_xattr(&ROOT, Ino::ROOT, b"", true, name.as_bytes(), &value, Default::default(), at(3)).unwrap();
     }
     drop(store);
-    let (path, witness) = (journal(&config), config.dir.join("synced"));
-    let (whole, told) = (fs::read(&path).unwrap(), fs::read(&witness).unwrap());
+    let path = journal(&config);
+    let witnesses = witnesses(&config);
+    let whole = fs::read(&path).unwrap();
     // Pages reach the disk in any order: in the middle of one value, and between two.
     for page in [start / 4096 + 3, start / 4096 + 15, start / 4096 + 20] {
         let mut bytes = whole.clone();
         bytes[page * 4096..][..4096].fill(0);
         fs::write(&path, bytes).unwrap();
-        fs::write(&witness, &told).unwrap();
+        witnesses.iter().for_each(|(told, witness)| fs::write(witness, told).unwrap());
         let store = Store::open(&config).unwrap();
         assert_eq!(store.read_dir(&ROOT, Ino::ROOT, 0, 1 << 20).unwrap().len(), 203);
         drop(store);
     }
+}
+
+/// The files that say how much of the database was synced, with their content.
+fn witnesses(config: &StoreConfig) -> Vec<(Vec<u8>, PathBuf)> {
+    let copies = config.targets.iter().map(|target| target.dir.join("target.synced"));
+    copies.chain([config.dir.join("synced")]).map(|path| (fs::read(&path).unwrap(), path)).collect()
 }
 
 /// A batch of the journal's that says that nothing was synced, as anybody can write it into an attribute.
@@ -218,8 +225,8 @@ fn what_users_write_is_not_taken_for_a_sync_wherever_the_journal_breaks_off() {
     let value = forged_batch().repeat(1000);
     store.set_xattr(&ROOT, Ino::ROOT, b"", true, b"user.a", &value, Default::default(), at(3)).unwrap();
     drop(store);
-    let (path, witness) = (journal(&config), config.dir.join("synced"));
-    let (whole, told) = (fs::read(&path).unwrap(), fs::read(&witness).unwrap());
+    let (path, witnesses) = (journal(&config), witnesses(&config));
+    let whole = fs::read(&path).unwrap();
     let without_page = |page: usize| {
         let mut bytes = whole.clone();
         bytes[page * 4096..][..4096].fill(0);
@@ -227,7 +234,7 @@ fn what_users_write_is_not_taken_for_a_sync_wherever_the_journal_breaks_off() {
     };
     for bytes in [whole[..start + 30_000].to_vec(), without_page(start / 4096 + 1), without_page(start / 4096 + 3)] {
         fs::write(&path, bytes).unwrap();
-        fs::write(&witness, &told).unwrap();
+        witnesses.iter().for_each(|(told, witness)| fs::write(witness, told).unwrap());
         let store = Store::open(&config).unwrap();
         assert_eq!(store.read_dir(&ROOT, Ino::ROOT, 0, 1 << 20).unwrap().len(), 203);
     }

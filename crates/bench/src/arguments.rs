@@ -1,5 +1,6 @@
 //! Every subcommand and option, once.
 
+use crate::device::DeviceOptions;
 use crate::way::Way;
 use clap::{Args, Parser, Subcommand};
 use isonomia_client::Address;
@@ -23,6 +24,8 @@ pub enum Command {
     Speed(SpeedOptions),
     Fairness(FairnessOptions),
     Overhead(OverheadOptions),
+    /// Mount an emulated device whose latencies overlap, until standard input ends
+    Device(DeviceOptions),
     #[command(hide = true)]
     Calls(CallsOptions),
     #[command(hide = true)]

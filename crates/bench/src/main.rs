@@ -4,6 +4,7 @@
 //! * [`speed`], [`fairness`], and [`overhead`] say what is measured; [`report`] writes what came out.
 //! * A [`crew`] of [`worker`] processes does one [`task`] at a time, all starting at the same instant. The same
 //!   program text runs on tmpfs, under the preload library, and over the client library ([`access`]).
+//! * [`device`] emulates a disk whose requests take their time.
 //! * [`server`] is the server under test, a process of its own.
 //!
 //! A number that misses its target is shown, and is no failure: the exit code is 0 when everything was measured,
@@ -14,6 +15,7 @@ mod arguments;
 mod clock;
 mod contest;
 mod crew;
+mod device;
 mod fairness;
 mod host;
 mod offsets;
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
     let done = commands.try_for_each(|command| match command {
         Command::Speed(options) => speed::run(&options),
         Command::Fairness(options) => fairness::run(&options),
+        Command::Device(options) => device::run(&options),
         Command::Overhead(options) => overhead::run(&options),
         Command::Calls(options) => overhead::make_calls(&options),
         Command::Worker(options) => worker::run(&options),

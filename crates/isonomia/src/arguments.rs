@@ -12,7 +12,7 @@ pub use reproduce::ReproduceOptions;
 
 use clap::{Args, Parser, Subcommand};
 use isonomia_policy::{Draw, PolicySpec};
-use isonomia_server::ScrubPeriod;
+use isonomia_server::{DepthSpec, ScrubPeriod};
 use isonomia_sim::study::Slice;
 use isonomia_transport::address::Address;
 use isonomia_transport::owner;
@@ -118,6 +118,9 @@ pub struct ServeOptions {
     /// Emulate targets that need this long for each operation, such as 10us
     #[arg(long, value_name = "TIME")]
     pub per_op: Option<Nanos>,
+    /// Requests that a target's device has in service at once at most: auto, or a number up to 256 [default: auto]
+    #[arg(long, value_name = "N")]
+    pub depth: Option<DepthSpec>,
     /// Number of targets below the directory [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub targets: Option<u16>,

@@ -87,6 +87,7 @@ fn configuration(options: &ServeOptions) -> Result<Config> {
     for target in &mut config.targets {
         override_with(&mut target.bandwidth, options.bandwidth.map(Some));
         override_with(&mut target.per_op, options.per_op.map(Some));
+        override_with(&mut target.depth, options.depth);
     }
     Ok(config)
 }

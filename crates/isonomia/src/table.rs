@@ -55,13 +55,18 @@ fn scrub(scrub: &ScrubStatus) -> Option<String> {
 }
 
 fn targets(targets: &[TargetStatus]) -> Table {
-    let mut table = plain(&["target", "bandwidth", "per op", "queued", "requests", "busy", "directory"], &[0, 6]);
+    let mut table = plain(
+        &["target", "bandwidth", "per op", "queued", "in service", "depth", "requests", "busy", "directory"],
+        &[0, 8],
+    );
     for target in targets {
         table.add_row([
             target.target.clone(),
             target.bandwidth_bytes_per_s.map_or("-".to_owned(), |rate| throughput(rate as f64)),
             if target.per_op_ns == 0 { "-".to_owned() } else { Nanos(target.per_op_ns).to_string() },
             target.queued.to_string(),
+            target.in_service.to_string(),
+            target.depth.map_or("-".to_owned(), |depth| depth.to_string()),
             target.requests_total.to_string(),
             Nanos(target.service_ns_total).to_string(),
             if target.dir.is_empty() { "-".to_owned() } else { target.dir.clone() },

@@ -139,6 +139,10 @@ pub struct TargetStatus {
     pub per_op_ns: u64,
     /// Requests that wait for their turn.
     pub queued: u64,
+    /// Requests whose turn has come and that are not answered yet, without flushes.
+    pub in_service: u64,
+    /// How many those may be at most; `None` for an emulated device.
+    pub depth: Option<u64>,
     /// Requests served since the start.
     pub requests_total: u64,
     /// Service cost since the start.

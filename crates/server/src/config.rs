@@ -1,5 +1,6 @@
 //! What an operator sets: one TOML file, unknown keys refused, units in values.
 
+use crate::depth::DepthSpec;
 use crate::limits::LimitsConfig;
 use crate::scrub::ScrubPeriod;
 use isonomia_policy::{Draw, PolicySpec};
@@ -66,6 +67,8 @@ pub struct TargetConfig {
     pub bandwidth: Option<Rate>,
     /// Emulate a device that needs this long for each operation, besides the bytes.
     pub per_op: Option<Nanos>,
+    /// Requests that its device has in service at once at most.
+    pub depth: DepthSpec,
 }
 
 /// A configuration that cannot be used.

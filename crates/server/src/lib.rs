@@ -23,6 +23,7 @@ mod control;
 mod core;
 mod debts;
 mod departed;
+mod depth;
 mod engine;
 mod execute;
 mod identity;
@@ -55,6 +56,7 @@ mod usage;
 mod worker;
 
 pub use config::{Config, ConfigError, TargetConfig};
+pub use depth::{DepthSpec, ParseDepthError};
 pub use limits::LimitsConfig;
 pub use listen::ListenError;
 pub use place::BadPlace;
@@ -344,13 +346,22 @@ fn open_store(
     if wanted.len() > TARGETS_MAX {
         return Err(StartError::Config(format!("{} targets, {TARGETS_MAX} at most", wanted.len())));
     }
-    let metadata = Target::new(None, dir.display().to_string(), None, config.metadata_per_op, policy, workers, false);
+    let metadata = Target::new(
+        None,
+        dir.display().to_string(),
+        None,
+        config.metadata_per_op,
+        policy,
+        workers,
+        (false, DepthSpec::Auto),
+    );
     let mut targets = vec![metadata];
     for (index, target) in wanted.iter().enumerate() {
         let id = TargetId(index as u16);
         let shown = target_dir(target, dir, index).display().to_string();
         let is_memory = place::is_memory(&target_dir(target, dir, index));
-        targets.push(Target::new(Some(id), shown, target.bandwidth, target.per_op, policy, workers, is_memory));
+        let device = (is_memory, target.depth);
+        targets.push(Target::new(Some(id), shown, target.bandwidth, target.per_op, policy, workers, device));
     }
     let own: Vec<String> = (0..wanted.len()).map(|index| format!("target-{index}")).collect();
     let own: Vec<&str> = own.iter().map(String::as_str).chain([METADATA]).collect();

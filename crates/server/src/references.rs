@@ -90,6 +90,7 @@ impl Core {
 mod tests {
     use super::*;
     use crate::connection::Way;
+    use crate::depth::DepthSpec;
     use crate::execute;
     use crate::identity::Credentials;
     use crate::jobs::Jobs;
@@ -121,7 +122,7 @@ mod tests {
             let targets = vec![TargetDir { id: TargetId(0), dir: dir.path().join("target") }];
             let store = Store::open(&StoreConfig::new(dir.path().join("metadata"), ServerId(0), targets)).unwrap();
             let policy = Policy { spec: "job-fair".parse().unwrap(), draw: Draw::default(), seed: 0, journal: None };
-            let target = |id| Target::new(id, String::new(), None, None, &policy, 1, true);
+            let target = |id| Target::new(id, String::new(), None, None, &policy, 1, (true, DepthSpec::Auto));
             let targets = vec![target(None), target(Some(TargetId(0)))];
             let limits = Limits::settle(&LimitsConfig::default(), 20_000, 0, 8 << 30).unwrap();
             Self {

@@ -75,7 +75,10 @@ impl Core {
     /// What a thread of an engine does with a task.
     pub fn serve_task(&self, target: &Target, task: Task, scratch: &mut Vec<u8>) {
         match task {
-            Task::Serve(work) => self.serve(target, *work, scratch),
+            Task::Serve(mut work) => {
+                work.pending.is_for_device = true;
+                self.serve(target, *work, scratch);
+            }
             Task::Stalled(stalled) => self.serve_stalled(target, *stalled),
             Task::Scrub(finish_at) => self.serve_scrub(target, finish_at),
         }
@@ -86,8 +89,11 @@ impl Core {
         while !self.is_stopping.load(Ordering::Relaxed) {
             let now = clock::now();
             match target.turn(now) {
-                Turn::Serve(work) => match Kind::of(work.pending.op) {
-                    Kind::Read | Kind::Write => self.serve(target, *work, scratch),
+                Turn::Serve(mut work) => match Kind::of(work.pending.op) {
+                    Kind::Read | Kind::Write => {
+                        work.pending.is_for_device = true;
+                        self.serve(target, *work, scratch);
+                    }
                     Kind::Other | Kind::Flush => self.begin(target, work, scratch),
                 },
                 Turn::Answer(served) => self.answer_served(&served, now),

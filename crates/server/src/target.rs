@@ -3,6 +3,7 @@
 //! The metadata service is arbitrated by a queue of the same kind.
 
 use crate::connection::Connection;
+use crate::depth::{DEPTH_MAX, Depth, DepthSpec};
 use crate::engine::{Engine, Kind};
 use crate::jobs::Job;
 use crate::scrub;
@@ -21,8 +22,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// operation only: here an operation weighs as much as 16 KiB.
 const NOMINAL_BANDWIDTH: u64 = 8 << 30;
 const NOMINAL_PER_OP: Nanos = Nanos(1_907);
-/// Requests in service at once at most at a target that is no emulated device.
-const DEPTH: usize = 128;
 /// The least that a request is charged, whatever it says of itself: taking it in, deciding, and answering take that long.
 const COST_MIN: Nanos = NOMINAL_PER_OP;
 
@@ -49,6 +48,8 @@ pub struct Pending {
     pub took: Nanos,
     /// It is one of those that are in service at its target.
     pub is_in_service: bool,
+    /// It is served by a thread that may wait for the device.
+    pub is_for_device: bool,
 }
 
 /// A request whose turn has come.
@@ -114,8 +115,6 @@ pub struct Target {
     is_capped: bool,
     bandwidth: Option<Rate>,
     tuning: Tuning,
-    /// Requests in service at once at most: the queue belongs in the arbiter, where the policy holds, not in the device.
-    depth: usize,
     /// Who serves what would keep a worker waiting.
     pub engine: Engine,
     /// Requests queued or waiting for the device, so that workers pass by an empty target without its lock.
@@ -133,6 +132,8 @@ struct Queue {
     finished: Slab<Served>,
     /// The range of the scrub that is queued or being looked at.
     scrubbing: Option<Scrubbing>,
+    /// The most that are in service: the queue belongs in the arbiter, where the policy holds, not in the device.
+    depth: Depth,
     /// Requests that were dispatched and not completed, without flushes and those that a client keeps waiting.
     in_service: usize,
     requests_total: u64,
@@ -177,7 +178,7 @@ impl Target {
         per_op: Option<Nanos>,
         policy: &Policy,
         workers: usize,
-        is_memory: bool,
+        (is_memory, depth): (bool, DepthSpec),
     ) -> Self {
         let is_capped = bandwidth.is_some() || per_op.is_some();
         // An emulated device serves one request at a time.
@@ -189,6 +190,13 @@ impl Target {
             bandwidth: bandwidth.unwrap_or(nominal),
         };
         let tuning = Tuning { parallel, bandwidth: bandwidth.unwrap_or(nominal), ..Tuning::default() };
+        let depth = match depth {
+            // Of an emulated device the emulation takes one request at a time.
+            _ if is_capped => Depth::Fixed(usize::MAX),
+            // Nobody waits for memory, and the metadata's database queues nothing.
+            DepthSpec::Auto if is_memory || id.is_none() => Depth::Fixed(DEPTH_MAX),
+            depth => Depth::new(depth),
+        };
         let queue = Queue {
             arbiter: policy.arbiter(tuning),
             device: is_capped.then(CappedDevice::new),
@@ -197,12 +205,11 @@ impl Target {
             is_held: false,
             finished: Slab::new(),
             scrubbing: None,
+            depth,
             in_service: 0,
             requests_total: 0,
             service_ns_total: 0,
         };
-        // Of an emulated device the emulation takes one request at a time.
-        let depth = if is_capped { usize::MAX } else { DEPTH };
         Self {
             id,
             dir,
@@ -210,8 +217,7 @@ impl Target {
             is_capped,
             bandwidth,
             tuning,
-            depth,
-            engine: Engine::new(DEPTH, is_memory),
+            engine: Engine::new(DEPTH_MAX, is_memory),
             waiting: AtomicUsize::new(0),
             queue: Mutex::new(queue),
         }
@@ -297,7 +303,7 @@ impl Target {
                 return if queue.arbiter.queued() == 0 && due_at.is_none() { Turn::Idle } else { earliest(free_at) };
             }
         }
-        if queue.in_service >= self.depth {
+        if queue.in_service >= queue.depth.limit() {
             // Whoever completes one asks again.
             return due_at.map_or(Turn::Idle, Turn::WaitUntil);
         }
@@ -454,6 +460,8 @@ impl Target {
             bandwidth_bytes_per_s: self.bandwidth.map(Rate::bytes_per_s),
             per_op_ns: if self.is_capped { self.cost.per_op.0 } else { 0 },
             queued: queue.arbiter.queued() as u64,
+            in_service: queue.in_service as u64,
+            depth: (!self.is_capped).then_some(queue.depth.settled() as u64),
             requests_total: queue.requests_total,
             service_ns_total: queue.service_ns_total,
         }
@@ -463,6 +471,10 @@ impl Target {
 impl Queue {
     fn ended(&mut self, now: Nanos, pending: &Pending, id: RequestId) {
         self.in_service -= usize::from(pending.is_in_service);
+        if pending.is_for_device && pending.is_in_service {
+            let is_backlogged = self.arbiter.queued() > 0;
+            self.depth.completed(now, pending.cost, is_backlogged);
+        }
         self.count(now, id, pending.connection.job.id, pending.cost);
     }
 

@@ -195,7 +195,17 @@ impl Segments {
         change: impl FnOnce() -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let end = if grows { range.end } else { 0 };
-        self.around(store, ino, |_| end, change, |segment, state, _, _| segment.changed(state, store, range))
+        self.around(
+            store,
+            ino,
+            |_| end,
+            change,
+            |segment, state, _, before| {
+                // Whatever is stored behind the end is nothing.
+                let start = before.map_or(range.start, |before| before.min(range.start));
+                segment.changed(state, store, start..range.end)
+            },
+        )
     }
 
     /// Does what may make `ino` as long as `size` gives for the size that it has.

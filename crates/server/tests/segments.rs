@@ -298,3 +298,154 @@ fn a_mount_and_programs_have_a_mapping_one_after_the_other() {
     assert_eq!(read(&mount, &file, 0, 9), b"File");
     until_all_is_given_back(&running);
 }
+
+/// What a file must hold, after each of many random steps.
+#[test]
+fn a_mapped_file_is_what_a_file_is() {
+    const LEN_MAX: usize = 5 * PAGE;
+    let mut running = start(|_| {});
+    for seed in 0..6 {
+        let mut state = seed;
+        let mut random = |below: usize| {
+            // Knuth's linear congruential generator for MMIX.
+            state = u64::wrapping_mul(state, 6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as usize % below
+        };
+        let client = running.client(&running.addresses[0], &running.key_file, 20);
+        let name = format!("f{seed}");
+        let file = client.open(Ino::ROOT, name.as_bytes(), &create()).unwrap();
+        let mut model: Vec<u8> = Vec::new();
+        let mut mapped = None;
+        for step in 0..600 {
+            let (at, len) = (random(LEN_MAX), 1 + random(2 * PAGE));
+            let end = (at + len).min(LEN_MAX);
+            let value = random(255) as u8 + 1;
+            match random(12) {
+                0..=2 => {
+                    client.write_at(&file, at as u64, &vec![value; end - at]).unwrap();
+                    model.resize(model.len().max(end), 0);
+                    model[at..end].fill(value);
+                }
+                3 if model.len() < LEN_MAX => {
+                    client.append(&file, &[value; 7]).unwrap();
+                    model.extend([value; 7]);
+                }
+                4 => {
+                    client.set_size(&file.capability, at as u64).unwrap();
+                    model.resize(at, 0);
+                }
+                5 => {
+                    let change = Change { size_bytes: Some(at as u64), ..Change::default() };
+                    client.set_attr(Ino::ROOT, name.as_bytes(), true, &change).unwrap();
+                    model.resize(at, 0);
+                }
+                6 if random(4) == 0 => {
+                    let how = OpenHow { access: READ_WRITE, truncate: true, ..OpenHow::default() };
+                    client.open(Ino::ROOT, name.as_bytes(), &how).unwrap();
+                    model.clear();
+                }
+                7 => {
+                    let changes = [SpaceChange::PunchHole, SpaceChange::ZeroRange { keep_size: false }];
+                    let grows = random(2);
+                    client.change_space(&file, changes[grows], at as u64, (end - at) as u64).unwrap();
+                    model.resize(model.len().max(end * grows), 0);
+                    let (from, to) = (at.min(model.len()), end.min(model.len()));
+                    model[from..to].fill(0);
+                }
+                8 => client.sync(&file, true).unwrap(),
+                9 if random(8) == 0 => mapped = None,
+                _ => {
+                    let mapped = mapped.get_or_insert_with(|| {
+                        Mapped::new(&client, &file, 8 * PAGE, true).unwrap_or_else(|error| panic!("{error}"))
+                    });
+                    // What is stored behind the end is nothing.
+                    (at..end).for_each(|at| mapped.store(at, value));
+                    let (from, to) = (at.min(model.len()), end.min(model.len()));
+                    model[from..to].fill(value);
+                }
+            }
+            if let Some(mapped) = &mapped {
+                let wrong = (0..model.len()).find(|at| mapped.load(*at) != model[*at]);
+                assert_eq!(wrong, None, "seed {seed}, step {step}: {}", model.len());
+            }
+            assert!(read(&client, &file, 0, 2 * LEN_MAX) == model, "seed {seed}, step {step}: {}", model.len());
+            if step == 400 && seed % 3 == 0 {
+                running.restart();
+            }
+        }
+        drop(mapped);
+        until_all_is_given_back(&running);
+        assert!(read(&client, &file, 0, 2 * LEN_MAX) == model, "seed {seed}");
+    }
+}
+
+/// Each owner writes and stores to its own part, and must find there what it put there last, while segments begin and end
+/// and the end of the file moves.
+#[test]
+fn nothing_is_lost_while_segments_begin_and_end() {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    const PART: usize = PAGE / 2;
+    const OWNERS: usize = 3;
+    const ROUNDS: usize = 5;
+    let running = start(|_| {});
+    let client = || running.client(&running.addresses[0], &running.key_file, 20);
+    let file = client().open(Ino::ROOT, b"f", &create()).unwrap();
+    client().write_at(&file, 0, &[0; OWNERS * PART]).unwrap();
+    let (is_over, arrived) = (AtomicBool::new(false), AtomicUsize::new(0));
+    struct Ends<'a>(&'a AtomicBool);
+    // Also if an owner panics: nobody waits for it.
+    impl Drop for Ends<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+    let meet = |meeting: usize| {
+        arrived.fetch_add(1, Ordering::Relaxed);
+        while arrived.load(Ordering::Relaxed) < meeting * OWNERS && !is_over.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+    };
+    std::thread::scope(|scope| {
+        for owner in 0..OWNERS {
+            let (client, file, is_over, meet, running) = (client(), &file, &is_over, &meet, &running);
+            scope.spawn(move || {
+                let _ends = Ends(is_over);
+                let start = owner * PART;
+                let mut turn = 0u64;
+                let mut put = |by_store: bool| {
+                    turn += 1;
+                    let value = turn as u8 | 1;
+                    if by_store {
+                        let mapped = Mapped::new(&client, file, OWNERS * PART, true).unwrap();
+                        (start..start + PART).for_each(|at| mapped.store(at, value));
+                    } else {
+                        client.write_at(file, start as u64, &[value; PART]).unwrap();
+                    }
+                    assert_eq!(read(&client, file, start as u64, PART), [value; PART], "owner {owner}, turn {turn}");
+                };
+                for round in 0..ROUNDS {
+                    meet(2 * round + 1);
+                    (0..30).for_each(|turn| put(turn % 10 == owner));
+                    meet(2 * round + 2);
+                    // Until the segment has ended.
+                    while !homes(running).is_empty() {
+                        put(false);
+                    }
+                }
+            });
+        }
+        scope.spawn(|| {
+            let client = client();
+            for turn in 0u64.. {
+                let size = (OWNERS * PART) as u64 + turn % 7 * 1_000;
+                client.set_size(&file.capability, size).unwrap();
+                client.write_at(&file, size, b"tail").unwrap();
+                client.sync(&file, true).unwrap();
+                if is_over.load(Ordering::Relaxed) {
+                    return;
+                }
+            }
+        });
+    });
+    until_all_is_given_back(&running);
+}

@@ -181,6 +181,11 @@ class Server:
     def remove(self):
         if self.process and self.process.poll() is None:
             self.kill()
+        # What a killed server leaves for the next: the memory of files that programs had mapped.
+        if (metadata := self.directory / "metadata").exists():
+            place = metadata.stat()
+            for left in Path("/dev/shm").glob(f"isonomia-mapped-{place.st_dev:x}-{place.st_ino:x}-*"):
+                shutil.rmtree(left, ignore_errors=True)
         shutil.rmtree(self.temporary, ignore_errors=True)
 
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -37,6 +38,31 @@ count, largest, length, expected = db.execute(
 assert count == largest and length == expected, (count, largest, length, expected)
 db.execute("checkpoint")
 print(count)
+"""
+# For each line that it is given commits so many rows as that says, each in a transaction of its own, to the database that is
+# argv[1], as the writer that is argv[2], and says each number once the database has it.
+SQLITE_WAL = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], timeout=60, isolation_level=None)
+mode = db.execute("pragma journal_mode=wal").fetchone()[0]
+assert mode == "wal", mode
+db.execute("create table if not exists t(writer integer, n integer, text varchar, primary key (writer, n))")
+n = 0
+for line in sys.stdin:
+    for _ in range(int(line)):
+        n += 1
+        db.execute("begin immediate")
+        seen = db.execute("select count(*) from t where writer = ?", [sys.argv[2]]).fetchone()[0]
+        assert seen == n - 1, (seen, n)
+        db.execute("insert into t values (?, ?, ?)", [sys.argv[2], n, "x" * (n * 7 % 500)])
+        db.execute("commit")
+        print(n, flush=True)
+"""
+SQLITE_CHECK = """
+import sqlite3, sys
+db = sqlite3.connect(sys.argv[1], timeout=60)
+assert db.execute("pragma integrity_check").fetchall() == [("ok",)]
+print(db.execute("pragma journal_mode").fetchone()[0], *(f"{w}:{n}" for w, n in db.execute("select writer, count(*) from t group by writer order by writer")))
 """
 ADIOS = """
 import adios2, numpy, sys
@@ -127,7 +153,7 @@ class Databases(SharedServerCase):
         """Starts a program in a process group of its own, which is gone at the end of the test."""
         process = subprocess.Popen(
             [*self.become(user), *self.command_here(*program)], env=clean_environment(), start_new_session=True,
-            stdin=subprocess.DEVNULL, **more,
+            **({"stdin": subprocess.DEVNULL} | more),
         )  # fmt: skip
         self.addCleanup(self.end, process, signal.SIGKILL)
         return process
@@ -139,8 +165,8 @@ class Databases(SharedServerCase):
         except ProcessLookupError:
             pass
         process.wait(service.PROGRAM_S)
-        if process.stdout:
-            process.stdout.close()
+        for stream in filter(None, [process.stdin, process.stdout]):
+            stream.close()
 
     def become(self, user):
         return ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups"] if user else []
@@ -283,6 +309,57 @@ class Databases(SharedServerCase):
             acknowledged = self.count_and_kill(python, "-c", DUCKDB, at, 100_000)
             self.assertGreaterEqual(int(self.run_here(python, "-c", DUCKDB_CHECK, at).stdout), acknowledged)
 
+    def start_writer(self, database, number):
+        return self.start_here(sys.executable, "-c", SQLITE_WAL, database, str(number), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def commit(self, writer, count):
+        writer.stdin.write(f"{count}\n")
+        writer.stdin.flush()
+
+    def wal_database(self):
+        """A database in WAL mode, which processes that begin at once do not all manage to make of it."""
+        database = self.path("wal.db")
+        self.run_here(sys.executable, "-c", SQLITE_WAL, database, "0", input="")
+        return database
+
+    def check_sqlite(self, database):
+        """How many rows each writer has."""
+        mode, *counts = self.run_here(sys.executable, "-c", SQLITE_CHECK, database).stdout.split()
+        self.assertEqual(mode, "wal")
+        return dict(map(int, count.split(":")) for count in counts)
+
+    def test_sqlite_in_wal_mode_with_several_writers(self):
+        database = self.wal_database()
+        writers = [self.start_writer(database, number) for number in range(4)]
+        doomed = self.start_writer(database, 9)
+        for writer in [*writers, doomed]:
+            self.commit(writer, 100_000 if writer is doomed else 200)
+        for _ in range(self.random.randrange(20, 60)):
+            line = doomed.stdout.readline()
+            self.assertTrue(line, self.shared.log())
+        self.end(doomed, signal.SIGKILL)
+        for writer in writers:
+            said, _ = writer.communicate(timeout=service.PROGRAM_S)
+            self.assertEqual((writer.returncode, len(said.split())), (0, 200), self.shared.log())
+        rows = self.check_sqlite(database)
+        self.assertEqual([rows[number] for number in range(4)], [200] * 4)
+        self.assertGreaterEqual(rows[9], int(line))
+
+    def test_sqlite_in_wal_mode_goes_on_after_a_kill_of_the_server(self):
+        database = self.wal_database()
+        writers = [self.start_writer(database, number) for number in range(2)]
+        for _ in range(3):
+            for writer in writers:
+                self.commit(writer, 20)
+                for _ in range(20):
+                    self.assertTrue(writer.stdout.readline(), self.shared.log())
+            self.shared.kill()
+            self.shared.start()
+        for writer in writers:
+            writer.communicate(timeout=service.PROGRAM_S)
+            self.assertEqual(writer.returncode, 0, self.shared.log())
+        self.assertEqual(self.check_sqlite(database), {0: 60, 1: 60})
+
     def test_adios2_reads_back_what_it_wrote(self):
         python = self.python_with("adios2")
         self.assertEqual(self.run_here(python, "-c", ADIOS, self.path("out.bp")).stdout.split()[-1], "5")
@@ -332,6 +409,9 @@ class DatabasesMounted(MountedCase, Databases):
 
     def command_here(self, *program):
         return list(map(str, program))
+
+    # What programs have of a mapping through a mount is the mount's, which may come too late to a new server.
+    test_sqlite_in_wal_mode_goes_on_after_a_kill_of_the_server = None
 
     def test_go_builds_tests_and_runs(self):
         self.needs("go")

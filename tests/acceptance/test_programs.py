@@ -114,21 +114,10 @@ class Programs(SameAsLocalCase):
         self.assertEqual(out.stdout.split(), ["exclusive", "wal", "ok", "3334|8336667|56626"])
 
     def test_sqlite_with_a_log(self):
-        # Readers and writers share an index of the log in mapped memory, which the preload library refuses: the database
-        # stays as it was.
-        self.sqlite(self.FILL)
-        done = self.sqlite("pragma journal_mode=wal; delete from t;", check=False)
-        self.assertNotEqual(done.returncode, 0)
-        self.assertRegex(done.stderr, "disk I/O error")
-        out = self.sqlite(f"pragma integrity_check; {COUNT} pragma journal_mode=delete;", pragma="pragma locking_mode=exclusive;")
-        self.assertEqual(out.stdout.split(), ["exclusive", "ok", "3334|8336667|56626", "delete"])
-        self.assertEqual(self.sqlite(f"pragma integrity_check; {COUNT}").stdout.split(), ["ok", "3334|8336667|56626"])
+        self.assertEqual(self.sqlite("pragma journal_mode=wal; create table t(n integer primary key, text text);").stdout, "wal\n")
+        self.many_writers()
+        self.assertEqual(self.sqlite("pragma wal_checkpoint(truncate); pragma journal_mode;").stdout, "0|0|0\nwal\n")
 
 
 class ProgramsMounted(MountedCase, Programs):
     """The same through a mount."""
-
-    def test_sqlite_with_a_log(self):
-        self.assertEqual(self.sqlite("pragma journal_mode=wal; create table t(n integer primary key, text text);").stdout, "wal\n")
-        self.many_writers()
-        self.assertEqual(self.sqlite("pragma wal_checkpoint(truncate); pragma journal_mode;").stdout, "0|0|0\nwal\n")

@@ -8,6 +8,9 @@ from service import SharedServerCase
 
 
 class Python(SharedServerCase):
+    # What becomes of a writable shared mapping: what it shows after a store, and what the file has there.
+    WRITABLE = "True b'new'"
+
     def script(self, text, **options):
         return self.python(textwrap.dedent(text), **options).stdout.strip()
 
@@ -73,7 +76,7 @@ class Python(SharedServerCase):
         )
         self.assertEqual(out, "['t/a', 't/s', 't/s/b', 't/s/c'] True")
 
-    def test_mappings_are_copies_or_refused(self):
+    def test_private_mappings_are_copies_and_shared_ones_are_not(self):
         out = self.script(
             """
             import mmap, errno, os
@@ -87,16 +90,19 @@ class Python(SharedServerCase):
                     print(m[:10] == data[:5] + b"abc" + data[8:10], f.read() == data)
                 with mmap.mmap(f.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ, offset=mmap.PAGESIZE) as m:
                     print(len(m), m[:] == data[mmap.PAGESIZE:])
-                try: mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_WRITE); print("mapped")
+                try:
+                    with mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_WRITE) as m:
+                        m[5:8] = b"new"
+                        print(m[:10] == data[:5] + b"new" + data[8:10], os.pread(f.fileno(), 3, 5))
                 except OSError as e: print(errno.errorcode[e.errno])
             with open("f", "ab") as f:
                 try: mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ); print("mapped")
                 except OSError as e: print(errno.errorcode[e.errno])
             """
         )
-        self.assertEqual(out.split("\n"), ["True 2000000", "True True", "2995904 True", "ENODEV", "EACCES"])
+        self.assertEqual(out.split("\n"), ["True 2000000", "True True", "2995904 True", self.WRITABLE, "EACCES"])
 
-    def test_a_shared_copy_does_not_become_writable(self):
+    def test_a_shared_mapping_for_reading_does_not_become_writable(self):
         out = self.script(
             """
             import ctypes, mmap, os
@@ -238,3 +244,21 @@ class PythonOverTcp(Python):
     """The same with a key over TCP."""
 
     TRANSPORT = "tcp"
+    WRITABLE = "ENODEV"
+
+    def test_sqlite_with_a_log_has_to_go_back(self):
+        out = self.script(
+            """
+            import sqlite3
+            def ask(*statements):
+                db = sqlite3.connect("wal.db", isolation_level=None)
+                try: return [row[0] for statement in statements for row in db.execute(statement)]
+                except sqlite3.OperationalError as e: return str(e)
+                finally: db.close()
+            print(ask("create table t(n)", "insert into t values (7)", "pragma journal_mode=wal"))
+            print(ask("select n from t"))
+            print(ask("pragma locking_mode=exclusive", "select n from t", "pragma journal_mode=delete"))
+            print(ask("select n from t", "pragma integrity_check"))
+            """
+        )
+        self.assertEqual(out.splitlines(), ["['wal']", "disk I/O error", "['exclusive', 7, 'delete']", "[7, 'ok']"])

@@ -20,9 +20,6 @@ REFUSED = {
     # Between files of the prefix there is no way within the kernel: programs read and write.
     "test_copy_file_range", "test_copy_file_range_offset", "test_splice", "test_splice_offset_in", "test_splice_offset_out",
     "test_keywords", "test_send_at_certain_offset", "test_send_whole_file",
-    # Writable shared mappings.
-    "test_access_parameter", "test_basic", "test_entire_file", "test_find_end", "test_io_methods",
-    "test_mmap_closed_by_int_scenarios", "test_move", "test_offset", "test_repr", "test_rfind", "test_tougher_find",
     # Unix sockets are bound in the kernel's file systems only.
     "test_is_socket_true",
 }  # fmt: skip

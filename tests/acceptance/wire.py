@@ -8,7 +8,7 @@ import socket
 import struct
 
 MAGIC = b"ISON"
-VERSION = 6
+VERSION = 7
 ROLE_SHARED_MEMORY, ROLE_STREAM, ROLE_CONTROL = range(3)
 SETUP_LEN_MAX = 64 << 10
 

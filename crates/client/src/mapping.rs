@@ -1,12 +1,71 @@
-//! Writable shared mappings: at most one session has that of a file.
+//! Shared mappings of files: at most one session has the writable one of a file, for its host's kernel; programs without such
+//! a kernel between map memory that the server keeps for them.
 
+use crate::session::Line;
 use crate::{Client, Error, OpenFile};
 use isonomia_proto::fs::Capability;
-use isonomia_proto::mapping::{HAD, NEWS_LEN_MAX, News};
+use isonomia_proto::mapping::{HAD, NEWS_LEN_MAX, News, STORES};
 use isonomia_proto::request::{Op, RequestHeader};
+use isonomia_transport::descriptor::Parked;
+use isonomia_transport::socket::Deadline;
 use isonomia_units::{Ino, Nanos};
+use rustix::io::Errno;
+use rustix::thread::{Timespec, nanosleep};
+
+/// Between two requests for memory while a mount has the mapping: it gives it back within some of these.
+const AGAIN_AFTER: Nanos = Nanos::from_millis(2);
 
 impl Client {
+    /// Memory that stands for the first `end` bytes of the file, for all processes of the server's host that map it: a
+    /// descriptor to map, for writing as well if `stores`. The memory stays theirs as long as anybody has the descriptor or a
+    /// mapping of it. ENODEV if the server is elsewhere, or if a file that is open for reading only is not in memory
+    /// already; ENOMEM if it is too long; EAGAIN if a mount has the mapping and does not give it back in time.
+    pub fn map_file(&self, file: &OpenFile, end: u64, stores: bool) -> Result<Parked, Error> {
+        let deadline = Deadline::after(self.config().timeout);
+        loop {
+            match self.map_file_once(file, end, stores) {
+                Err(Error::Server(Errno::AGAIN)) if deadline.left().is_some() => {
+                    // An interrupted pause is a shorter one.
+                    let _ = nanosleep(&Timespec { tv_sec: 0, tv_nsec: AGAIN_AFTER.0 as _ });
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn map_file_once(&self, file: &OpenFile, end: u64, stores: bool) -> Result<Parked, Error> {
+        let timeout = self.config().timeout;
+        let deadline = Deadline::after(timeout);
+        let request = RequestHeader {
+            offset: end,
+            valid: if stores { STORES } else { 0 },
+            target: file.layout.locate(0).0.0,
+            ..RequestHeader::with_capability(Op::MapFile, &file.capability)
+        };
+        let mut taken = self.take_line(deadline)?;
+        loop {
+            let line = taken.line(deadline)?;
+            if let Line::Tcp(_) = line {
+                return Err(Error::Argument(Errno::NODEV));
+            }
+            let exchanged = line.exchange(&request, [b"", b""], &mut [], timeout, self.manner());
+            let received = exchanged.and_then(|header| match line {
+                Line::Shared(channel) if header.errno == 0 => Ok((header, channel.receive_descriptor(timeout)?)),
+                _ => Ok((header, None)),
+            });
+            match received {
+                Ok((header, descriptor)) => {
+                    self.checked(header, &[])?;
+                    return descriptor.ok_or(Error::Argument(Errno::MFILE));
+                }
+                Err(error) => {
+                    taken.hang_up();
+                    self.after_loss(error, true, deadline)?;
+                }
+            }
+        }
+    }
+
     /// Takes the mapping of a file for this session, or waits for it: whether it is there, and the session's number. To
     /// be asked again when [`Self::await_mappings`] tells of a change. `had_it` if the server gave it before, and this
     /// asks whether it is still there: ESTALE if it is not, and others may have had it since. A server that has just started

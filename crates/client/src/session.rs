@@ -410,7 +410,7 @@ impl Taken<'_> {
 }
 
 impl Line {
-    fn exchange(
+    pub(crate) fn exchange(
         &mut self,
         request: &RequestHeader,
         names: [&[u8]; 2],
@@ -471,6 +471,7 @@ fn may_repeat(request: &RequestHeader) -> bool {
             | Op::StatFs
             | Op::PathOf
             | Op::Delegate
+            | Op::MapFile
             | Op::Lock
             | Op::TakeMapping
             | Op::GiveMapping

@@ -270,6 +270,12 @@ calls! {
             | SYS_munmap(address, len);
         mprotect(address: *mut c_void, len: size_t, protection: c_int) -> c_int = mapping::mprotect
             | SYS_mprotect(address, len, protection);
+        mremap(
+            address: *mut c_void, len: size_t, new_len: size_t, flags: c_int, new_address: Opaque
+        ) -> Opaque = mapping::mremap
+            | SYS_mremap(address, len, new_len, flags, new_address);
+        msync(address: *mut c_void, len: size_t, flags: c_int) -> c_int = mapping::msync
+            | SYS_msync(address, len, flags);
     }
     served "Waiting" {
         poll [__poll] (fds: *mut pollfd, count: nfds_t, timeout_ms: c_int) -> c_int = poll::poll;

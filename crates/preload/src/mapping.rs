@@ -1,39 +1,62 @@
-//! Mappings of files: private and read-only shared ones are copies, writable shared ones are refused with ENODEV.
+//! Mappings of files: private ones are copies; shared ones map memory that the server keeps for the file, for all processes
+//! of its host, or, where there is no such memory and the program only reads, are copies as well.
 //!
 //! A copy is taken when the mapping is made; what others write afterwards does not appear in it, which POSIX leaves open
-//! for private mappings and `docs/SEMANTICS.md` says of shared ones. A read-only shared mapping
-//! must not become writable later, for its changes would reach nobody: `mprotect` refuses that with EACCES, as the
-//! kernel does for a file that is open for reading only.
+//! for private mappings and `docs/SEMANTICS.md` says of shared ones. A shared copy must not become writable later, for its
+//! changes would reach nobody: `mprotect` refuses that with EACCES, as the kernel does for a file that is open for reading
+//! only. Nor must it grow.
+//!
+//! Memory of the server's is mapped as any file is: the kernel does with it what the program asks for, in all processes,
+//! across forks. What is left to do here is `msync`: only the server can bring what was stored to the file.
 
 use crate::calls::real;
+use crate::connection;
 use crate::description::Held;
 use crate::foreign::Opaque;
-use crate::hook::{self, fail};
+use crate::hook::{self, fail, returned};
 use crate::serve::{by_fd, refusal};
 use crate::spin::Spin;
-use isonomia_client::{Client, Error, FileKind};
+use isonomia_client::{Client, Error, FileKind, OpenFile};
 use libc::{off64_t, size_t};
+use rustix::fd::AsRawFd;
 use rustix::io::Errno;
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Bytes read at a time.
 const PIECE_LEN: usize = 1 << 20;
-/// Read-only shared copies that are remembered; beyond that none are made.
-const COPIES_MAX: usize = 4_096;
+/// Shared mappings that are remembered; beyond that none are made.
+const AREAS_MAX: usize = 4_096;
 
-/// Where read-only shared copies lie: first address and the one after the last.
-static COPIES: Spin<Vec<(usize, usize)>> = Spin::new(Vec::new());
-static COPY_COUNT: AtomicUsize = AtomicUsize::new(0);
+/// A shared mapping of a file of ours.
+#[derive(Clone)]
+struct Area {
+    /// First address.
+    start: usize,
+    /// The one after the last.
+    end: usize,
+    what: What,
+}
+
+#[derive(Clone)]
+enum What {
+    Copy,
+    /// Memory of the server's that stands for this file, from this offset on.
+    Memory(Arc<OpenFile>, u64),
+}
+
+static AREAS: Spin<Vec<Area>> = Spin::new(Vec::new());
+static AREA_COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// The lock of the list, for [`crate::process`].
 pub fn lock_before_fork() {
-    COPIES.acquire();
+    AREAS.acquire();
 }
 
 /// See [`lock_before_fork`].
 pub fn unlock_after_fork() {
-    COPIES.release();
+    AREAS.release();
 }
 
 /// What a program asks `mmap` for.
@@ -43,11 +66,12 @@ struct Wanted {
     len: usize,
     protection: c_int,
     flags: c_int,
+    fd: c_int,
     offset: off64_t,
 }
 
-/// Makes a copy of the file where the program wants its mapping.
-fn map_copy(client: &Client, held: &Held, wanted: Wanted, real: impl Fn(Wanted) -> Opaque) -> Result<Opaque, Error> {
+/// Maps the file where the program wants it.
+fn map(client: &Client, held: &Held, wanted: Wanted, real: impl Fn(Wanted) -> Opaque) -> Result<Opaque, Error> {
     let Wanted { len, protection, flags, offset, .. } = wanted;
     let sharing = flags & (libc::MAP_SHARED | libc::MAP_PRIVATE);
     let is_shared = match sharing {
@@ -64,23 +88,71 @@ fn map_copy(client: &Client, held: &Held, wanted: Wanted, real: impl Fn(Wanted) 
     if file.attr.kind() != FileKind::Regular {
         return Err(refusal(Errno::NODEV));
     }
-    if held.flags() & libc::O_ACCMODE == libc::O_WRONLY {
+    let access = held.flags() & libc::O_ACCMODE;
+    if access == libc::O_WRONLY {
         return Err(refusal(Errno::ACCESS));
     }
-    if is_shared && protection & libc::PROT_WRITE != 0 {
-        return Err(refusal(Errno::NODEV));
+    if !is_shared {
+        return map_copy(client, file, wanted, real);
     }
-    if is_shared && COPY_COUNT.load(Ordering::Relaxed) >= COPIES_MAX {
+    // What cannot even be read is to become something else later.
+    let stores = protection & libc::PROT_WRITE != 0 || protection == libc::PROT_NONE && access == libc::O_RDWR;
+    if stores && access == libc::O_RDONLY {
+        return Err(refusal(Errno::ACCESS));
+    }
+    if AREA_COUNT.load(Ordering::Relaxed) >= AREAS_MAX {
         return Err(refusal(Errno::NOMEM));
     }
+    // The directory of the host's memory may be one that nothing is executed from.
+    let is_program = protection & libc::PROT_EXEC != 0 && !stores;
+    let mapped = if is_program { Err(refusal(Errno::NODEV)) } else { map_memory(client, file, wanted, stores, &real) };
+    let may_copy = |error: &Error| {
+        // A program that may write, and on whose host there is memory for the file but not enough, would read what is old.
+        !stores && (access == libc::O_RDONLY || error.errno() == Errno::NODEV)
+    };
+    let (memory, what) = match mapped {
+        Err(error) if may_copy(&error) => (map_copy(client, file, wanted, real)?, What::Copy),
+        mapped => (mapped?, What::Memory(Arc::new(file.clone()), offset as u64)),
+    };
+    remember(Area { start: memory.0 as usize, end: end_of(memory.0 as usize, len), what });
+    Ok(memory)
+}
+
+/// Maps the memory that stands for the file, in all processes of the server's host.
+fn map_memory(
+    client: &Client,
+    file: &OpenFile,
+    wanted: Wanted,
+    stores: bool,
+    real: impl Fn(Wanted) -> Opaque,
+) -> Result<Opaque, Error> {
+    let end = (wanted.offset as u64).saturating_add(wanted.len as u64);
+    let descriptor = client.map_file(file, end, stores)?;
+    let mapped = real(Wanted { fd: rustix::fd::AsFd::as_fd(&descriptor).as_raw_fd(), ..wanted });
+    if mapped.0 == libc::MAP_FAILED { Err(refusal(last_errno())) } else { Ok(mapped) }
+}
+
+fn last_errno() -> Errno {
+    Errno::from_raw_os_error(hook::errno_number())
+}
+
+/// Makes a copy of the file where the program wants its mapping.
+fn map_copy(
+    client: &Client,
+    file: &OpenFile,
+    wanted: Wanted,
+    real: impl Fn(Wanted) -> Opaque,
+) -> Result<Opaque, Error> {
+    let Wanted { len, protection, flags, offset, .. } = wanted;
     let anonymous = flags & !libc::MAP_SHARED_VALIDATE | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-    let memory = real(Wanted { protection: libc::PROT_READ | libc::PROT_WRITE, flags: anonymous, offset: 0, ..wanted });
+    let writable = libc::PROT_READ | libc::PROT_WRITE;
+    let memory = real(Wanted { protection: writable, flags: anonymous, fd: -1, offset: 0, ..wanted });
     if memory.0 == libc::MAP_FAILED {
-        return Err(refusal(Errno::from_raw_os_error(hook::errno_number())));
+        return Err(refusal(last_errno()));
     }
     // SAFETY: the mapping was just made, writable, of this length; the program does not know it yet.
     let bytes = unsafe { std::slice::from_raw_parts_mut(memory.0.cast::<u8>(), len) };
-    if let Err(error) = fill(client, held, bytes, offset as u64) {
+    if let Err(error) = fill(client, file, bytes, offset as u64) {
         // SAFETY: as above.
         let _ = unsafe { rustix::mm::munmap(memory.0, len) };
         return Err(error);
@@ -88,17 +160,13 @@ fn map_copy(client: &Client, held: &Held, wanted: Wanted, real: impl Fn(Wanted) 
     // SAFETY: as above; the bytes are not touched any more.
     let protected = unsafe { libc::syscall(libc::SYS_mprotect, memory.0, len, protection) };
     if protected != 0 {
-        return Err(refusal(Errno::from_raw_os_error(hook::errno_number())));
-    }
-    if is_shared {
-        remember(memory.0 as usize, len);
+        return Err(refusal(last_errno()));
     }
     Ok(memory)
 }
 
 /// Reads the file into `bytes`; what lies behind its end stays zero.
-fn fill(client: &Client, held: &Held, bytes: &mut [u8], offset: u64) -> Result<(), Error> {
-    let file = held.file()?;
+fn fill(client: &Client, file: &OpenFile, bytes: &mut [u8], offset: u64) -> Result<(), Error> {
     let mut at = offset;
     for piece in bytes.chunks_mut(PIECE_LEN) {
         let read = client.read_at(file, at, piece)?;
@@ -110,57 +178,128 @@ fn fill(client: &Client, held: &Held, bytes: &mut [u8], offset: u64) -> Result<(
     Ok(())
 }
 
-fn remember(start: usize, len: usize) {
-    let mut copies = COPIES.lock();
-    copies.push((start, start + len.next_multiple_of(rustix::param::page_size())));
-    COPY_COUNT.store(copies.len(), Ordering::Relaxed);
+fn end_of(start: usize, len: usize) -> usize {
+    start.saturating_add(len.next_multiple_of(rustix::param::page_size()))
 }
 
-/// Takes what lies from `start` on out of the list.
-fn forget(start: usize, len: usize) {
-    let end = start.saturating_add(len.next_multiple_of(rustix::param::page_size()));
-    let mut copies = COPIES.lock();
-    let mut rest = Vec::with_capacity(copies.len() + 1);
-    for (from, to) in copies.drain(..) {
-        rest.extend([(from, to.min(start)), (from.max(end), to)].into_iter().filter(|(from, to)| from < to));
+impl Area {
+    /// The part of it from `start` to `end`, if there is any.
+    fn part(&self, start: usize, end: usize) -> Option<Self> {
+        let (start, end) = (self.start.max(start), self.end.min(end));
+        let what = match &self.what {
+            What::Copy => What::Copy,
+            What::Memory(file, offset) => What::Memory(file.clone(), offset + start.saturating_sub(self.start) as u64),
+        };
+        (start < end).then_some(Self { start, end, what })
     }
-    *copies = rest;
-    COPY_COUNT.store(copies.len(), Ordering::Relaxed);
 }
 
-fn meets_a_copy(start: usize, len: usize) -> bool {
-    let end = start.saturating_add(len);
-    COPIES.lock().iter().any(|(from, to)| *from < end && start < *to)
+fn remember(area: Area) {
+    let mut areas = AREAS.lock();
+    areas.push(area);
+    AREA_COUNT.store(areas.len(), Ordering::Relaxed);
+}
+
+/// Takes what lies from `start` on out of the list; gives it.
+fn forget(start: usize, len: usize) -> Vec<Area> {
+    let end = end_of(start, len);
+    let mut areas = AREAS.lock();
+    let mut rest = Vec::with_capacity(areas.len() + 1);
+    let mut forgotten = Vec::new();
+    for area in areas.drain(..) {
+        forgotten.extend(area.part(start, end));
+        rest.extend([area.part(0, start), area.part(end, usize::MAX)].into_iter().flatten());
+    }
+    *areas = rest;
+    AREA_COUNT.store(areas.len(), Ordering::Relaxed);
+    forgotten
+}
+
+/// The areas that lie, in whole or in part, from `start` on.
+fn meet(start: usize, len: usize) -> Vec<Area> {
+    if AREA_COUNT.load(Ordering::Relaxed) == 0 {
+        return Vec::new();
+    }
+    let end = end_of(start, len);
+    AREAS.lock().iter().filter(|area| area.start < end && start < area.end).cloned().collect()
+}
+
+fn is_copy(area: &Area) -> bool {
+    matches!(area.what, What::Copy)
 }
 
 pub fn mmap(address: Opaque, len: size_t, protection: c_int, flags: c_int, fd: c_int, offset: off64_t) -> Opaque {
-    let wanted = Wanted { address, len, protection, flags, offset };
-    if flags & libc::MAP_FIXED != 0 && COPY_COUNT.load(Ordering::Relaxed) > 0 {
+    let wanted = Wanted { address, len, protection, flags, fd, offset };
+    if flags & libc::MAP_FIXED != 0 && AREA_COUNT.load(Ordering::Relaxed) > 0 {
         forget(address.0 as usize, len);
     }
+    let made = |w: Wanted| real::mmap(w.address, w.len, w.protection, w.flags, w.fd, w.offset);
     if flags & libc::MAP_ANONYMOUS != 0 {
-        return real::mmap(address, len, protection, flags, fd, offset);
+        return made(wanted);
     }
-    let made = |w: Wanted| real::mmap(w.address, w.len, w.protection, w.flags, -1, w.offset);
-    by_fd(
-        fd,
-        |client, held| map_copy(client, held, wanted, made),
-        || real::mmap(address, len, protection, flags, fd, offset),
-    )
+    by_fd(fd, |client, held| map(client, held, wanted, made), || made(wanted))
 }
 
 pub fn munmap(address: *mut c_void, len: size_t) -> c_int {
-    if COPY_COUNT.load(Ordering::Relaxed) > 0 {
+    if AREA_COUNT.load(Ordering::Relaxed) > 0 {
         forget(address as usize, len);
     }
     real::munmap(address, len)
 }
 
 pub fn mprotect(address: *mut c_void, len: size_t, protection: c_int) -> c_int {
-    let is_refused = protection & libc::PROT_WRITE != 0
-        && COPY_COUNT.load(Ordering::Relaxed) > 0
-        && meets_a_copy(address as usize, len);
+    let is_refused = protection & libc::PROT_WRITE != 0 && meet(address as usize, len).iter().any(is_copy);
     if is_refused { fail(Errno::ACCESS) } else { real::mprotect(address, len, protection) }
+}
+
+pub fn mremap(address: *mut c_void, len: size_t, new_len: size_t, flags: c_int, new_address: Opaque) -> Opaque {
+    let areas = if new_len > len { meet(address as usize, len.max(1)) } else { Vec::new() };
+    // What a copy would grow by is not the file's, and the memory reaches as far as somebody asked for.
+    let grown = areas.iter().try_for_each(|area| match &area.what {
+        What::Copy => Err(refusal(Errno::NOMEM)),
+        What::Memory(file, offset) => {
+            let end = offset + (address as usize).saturating_add(new_len).saturating_sub(area.start) as u64;
+            // The mapping keeps the access that it has.
+            connection::client()?.map_file(file, end, false).map(drop)
+        }
+    });
+    if let Err(error) = grown {
+        return returned(Err(error));
+    }
+    let moved = real::mremap(address, len, new_len, flags, new_address);
+    if moved.0 != libc::MAP_FAILED && AREA_COUNT.load(Ordering::Relaxed) > 0 {
+        let to = moved.0 as usize;
+        let before = forget(address as usize, len);
+        if to != address as usize {
+            forget(to, new_len);
+        }
+        let new_end = end_of(to, new_len);
+        for Area { start, end, what } in before {
+            let is_last = end == end_of(address as usize, len);
+            let (start, end) = (start - address as usize + to, end - address as usize + to);
+            let area = Area { start, end: if is_last { new_end } else { end.min(new_end) }, what };
+            if area.start < area.end {
+                remember(area);
+            }
+        }
+    }
+    moved
+}
+
+pub fn msync(address: *mut c_void, len: size_t, flags: c_int) -> c_int {
+    let checked = real::msync(address, len, flags);
+    if checked != 0 || flags & libc::MS_SYNC == 0 {
+        return checked;
+    }
+    let mut files: Vec<Arc<OpenFile>> = Vec::new();
+    for area in meet(address as usize, len) {
+        if let What::Memory(file, _) = area.what
+            && !files.iter().any(|other| other.capability.ino == file.capability.ino)
+        {
+            files.push(file);
+        }
+    }
+    returned(files.iter().try_for_each(|file| connection::client()?.sync(file, true)).map(|()| 0))
 }
 
 impl hook::Failure for Opaque {
@@ -172,14 +311,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn copies_are_remembered_until_they_are_unmapped() {
+    fn areas_are_remembered_until_they_are_unmapped() {
         let page = rustix::param::page_size();
-        remember(16 * page, 4 * page - 1);
-        assert!(meets_a_copy(19 * page, 1) && !meets_a_copy(20 * page, 1) && !meets_a_copy(15 * page, page));
-        forget(17 * page, 1);
-        assert!(meets_a_copy(16 * page, 1) && !meets_a_copy(17 * page, page) && meets_a_copy(18 * page, 1));
-        assert_eq!(COPY_COUNT.load(Ordering::Relaxed), 2);
+        let meets = |start, len| !meet(start, len).is_empty();
+        remember(Area { start: 16 * page, end: end_of(16 * page, 4 * page - 1), what: What::Copy });
+        assert!(meets(19 * page, 1) && !meets(20 * page, 1) && !meets(15 * page, page));
+        assert_eq!(forget(17 * page, 1).len(), 1);
+        assert!(meets(16 * page, 1) && !meets(17 * page, page) && meets(18 * page, 1));
+        assert_eq!(AREA_COUNT.load(Ordering::Relaxed), 2);
         forget(0, usize::MAX - page);
-        assert_eq!(COPY_COUNT.load(Ordering::Relaxed), 0);
+        assert_eq!(AREA_COUNT.load(Ordering::Relaxed), 0);
     }
 }

@@ -183,6 +183,12 @@ fn python() {
     compare("python.sh", &["python3"]);
 }
 
+#[test]
+fn shared_mappings() {
+    compare("mappings.sh", &["python3"]);
+    compare_as(Who::Stranger, "mappings.sh", &["python3", "setpriv"]);
+}
+
 /// Threads, forks, spawned programs, streams, tree walks, and descriptors by number, in C.
 #[test]
 fn a_c_program() {
@@ -332,6 +338,64 @@ fn a_stranger_is_where_it_was_when_the_server_comes_back() {
     let program = Paused::at("ready\n", &mut command);
     server.restart();
     assert_eq!(program.go_on(), "/isonomia/own ['deep'] ['f'] 4 b'kept'\n/isonomia/own/deep 0\ndeep\n");
+}
+
+/// A program that does what it is told to a mapped file, and says what came of it.
+struct Mapper {
+    process: std::process::Child,
+    output: std::io::BufReader<std::process::ChildStdout>,
+}
+
+impl Mapper {
+    fn start(server: &TestServer) -> Self {
+        let script = "import mmap, os, sys\n\
+                      f = open('/isonomia/mapped', 'r+b', buffering=0)\n\
+                      m = mmap.mmap(f.fileno(), 0)\n\
+                      for line in sys.stdin: print(eval(line), flush=True)\n";
+        let mut command = server.command("python3");
+        let command = command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.spawn().expect("python3 runs");
+        let output = std::io::BufReader::new(process.stdout.take().expect("its output"));
+        Self { process, output }
+    }
+
+    fn does(&mut self, what: &str) -> String {
+        let input = self.process.stdin.as_mut().expect("its input");
+        std::io::Write::write_all(input, format!("{what}\n").as_bytes()).expect("it listens");
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut self.output, &mut line).expect("a line");
+        line.trim_end().to_owned()
+    }
+}
+
+#[test]
+fn programs_go_on_with_a_mapping_when_the_server_comes_back() {
+    let mut server = TestServer::start();
+    let create = server.command("sh").args(["-c", "printf %8192s > /isonomia/mapped"]).status().expect("sh runs");
+    assert!(create.success());
+    let [mut one, mut two] = [Mapper::start(&server), Mapper::start(&server)];
+    assert_eq!(one.does("m.__setitem__(slice(0, 3), b'one')"), "None");
+    assert_eq!(two.does("m[:4], os.pread(f.fileno(), 4, 0)"), "(b'one ', b'one ')");
+    server.kill();
+    assert_eq!(one.does("m.__setitem__(slice(4096, 4100), b'away')"), "None");
+    assert_eq!(two.does("m[4096:4101]"), "b'away '");
+    server.restart();
+    assert_eq!(two.does("os.pread(f.fileno(), 4, 0), os.pread(f.fileno(), 5, 4096)"), "(b'one ', b'away ')");
+    assert_eq!(two.does("os.pwrite(f.fileno(), b'two', 1), m.flush()"), "(3, None)");
+    assert_eq!(one.does("m[:5], m.flush()"), "(b'otwo ', None)");
+    // Whoever comes later shares the same memory.
+    let mut late = Mapper::start(&server);
+    assert_eq!(late.does("m[:5], m.__setitem__(5, 33)"), "(b'otwo ', None)");
+    assert_eq!(one.does("m[:6]"), "b'otwo !'");
+    one.process.kill().and_then(|()| one.process.wait()).expect("it ends");
+    assert_eq!(late.does("m.close()"), "None");
+    assert_eq!(two.does("m[:6], m.__setitem__(6, 63), m.close()"), "(b'otwo !', None, None)");
+    server.restart();
+    assert_eq!(two.does("os.pread(f.fileno(), 7, 0)"), "b'otwo !?'");
+    for mapper in [&mut two, &mut late] {
+        drop(mapper.process.stdin.take());
+        assert!(mapper.process.wait().expect("it ends").success());
+    }
 }
 
 /// The first that is closed waits for the server, but not each of them.

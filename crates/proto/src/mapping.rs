@@ -1,6 +1,7 @@
-//! What a session is told of the files whose writable shared mapping it has.
+//! Files that programs map: what a session is told of those whose writable shared mapping it has, as mounts have, and what
+//! it asks for memory that stands for a file, as preloaded programs do.
 //!
-//! The state as it is, not its changes: a reply that is lost, or asked for twice, leaves nothing untold.
+//! What it is told is the state as it is, not its changes: a reply that is lost, or asked for twice, leaves nothing untold.
 
 use isonomia_units::Ino;
 
@@ -13,6 +14,11 @@ pub const NEWS_LEN_MAX: usize = WORD_LEN * (2 + WANTED_MAX);
 /// [`Op::TakeMapping`](crate::request::Op::TakeMapping): the session had the mapping, perhaps from a server that has
 /// forgotten it.
 pub const HAD: u32 = 1;
+/// Bit of [`RequestHeader::valid`](crate::request::RequestHeader::valid) of an
+/// [`Op::MapFile`](crate::request::Op::MapFile): the program will store to the memory.
+pub const STORES: u32 = 1;
+/// The longest part of a file that memory stands for.
+pub const SEGMENT_LEN_MAX: u64 = 1 << 30;
 
 const WORD_LEN: usize = size_of::<u64>();
 

@@ -153,6 +153,12 @@ ops! {
     SeekHole = 34,
     /// Makes the capability out to user `uid` as well, who may have it from then on. Reply: [`Capability`].
     Delegate = 35,
+    /// Asks for the memory that stands for the first `offset` bytes of the inode of a capability to read and write, or to
+    /// read if there is such memory already; `target` is any of the file's. Before the reply a descriptor of the memory is
+    /// sent on the connection's socket: for reading, or with [`STORES`](crate::mapping::STORES) for writing as well. `value`
+    /// is how many bytes were read for it. ENODEV if there is none for this session; ENOMEM with too much of it; EAGAIN
+    /// while a mount has the mapping.
+    MapFile = 36,
 }
 
 /// Bits of [`RequestHeader::flags`].
@@ -273,7 +279,7 @@ pub struct RequestHeader {
     pub uid: u32,
     /// New group; the second capability's generation.
     pub gid: u32,
-    /// Bits of [`valid`] or of [`lock`], or a mode of an [`Op::Fallocate`].
+    /// Bits of [`valid`], of [`lock`], or of [`mapping`](crate::mapping), or a mode of an [`Op::Fallocate`].
     pub valid: u32,
     /// New access time.
     pub atime: Timestamp,

@@ -43,6 +43,11 @@ impl SpaceChange {
         }
     }
 
+    /// Whether the file grows to the end of the part.
+    pub const fn grows(self) -> bool {
+        matches!(self, Self::Allocate { keep_size: false } | Self::ZeroRange { keep_size: false })
+    }
+
     /// Its mode, as in `fallocate(2)`.
     pub const fn mode(self) -> u32 {
         // The lowest bit is that of the size.

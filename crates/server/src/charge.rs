@@ -26,7 +26,7 @@ pub fn ahead(target: &Target, job: &Job, op: Op, header: &RequestHeader, is_cont
 
 /// Whether an operation is for the target with the data, and not for the metadata service.
 pub fn is_for_data(op: Op) -> bool {
-    let space = matches!(op, Op::Fallocate | Op::SeekData | Op::SeekHole);
+    let space = matches!(op, Op::Fallocate | Op::SeekData | Op::SeekHole | Op::MapFile);
     space || matches!(op, Op::Read | Op::Write | Op::Fsync | Op::ReserveAppend)
 }
 
@@ -37,7 +37,7 @@ pub fn reads_or_writes(op: Op) -> bool {
 
 /// Whether serving an operation can take long: another worker then looks after the connections.
 pub fn is_slow(op: Op) -> bool {
-    matches!(op, Op::Fsync | Op::Fallocate)
+    matches!(op, Op::Fsync | Op::Fallocate | Op::MapFile)
 }
 
 /// Whether an operation is charged for the time that serving it takes, if that is more than its bytes and its fixed part:
@@ -55,10 +55,11 @@ impl Core {
             return;
         }
         let Some(target) = self.target_of(pending.op, &pending.header) else { return };
-        let bytes = match (is_flush, is_long) {
-            (true, _) => self.unsynced.synced(Ino(pending.header.ino)),
-            (false, true) => Bytes(u64::from(reply.payload_len)),
-            (false, false) => Bytes(0),
+        let bytes = match (pending.op, is_long) {
+            (Op::Fsync, _) if is_flush => self.unsynced.synced(Ino(pending.header.ino)),
+            (Op::MapFile, _) => Bytes(reply.value),
+            (_, true) => Bytes(u64::from(reply.payload_len)),
+            (_, false) => Bytes(0),
         };
         // A write to a capped target has taken the device's time.
         let for_bytes = if is_flush && target.is_capped() { Nanos::ZERO } else { target.time_for(bytes) };

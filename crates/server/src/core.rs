@@ -10,6 +10,7 @@ use crate::locks::Locks;
 use crate::mappings::Mappings;
 use crate::rejections::{Rejection, Rejections};
 use crate::scrub::Scrub;
+use crate::segments::Segments;
 use crate::sessions::Sessions;
 use crate::stream::{self, Head, Moved, Stalled, StreamEnd, StreamState};
 use crate::target::{Pending, Policy, Target};
@@ -68,6 +69,8 @@ pub struct Core {
     pub locks: Locks,
     /// Who has which files mapped, and the requests for news of it.
     pub mappings: Mappings<Pending>,
+    /// The memory that stands for files that programs of this host have mapped.
+    pub segments: Segments,
     stalled: AtomicUsize,
     /// Workers that look after the connections: neither asleep nor in a long piece of work.
     pub awake: AtomicUsize,
@@ -117,6 +120,7 @@ impl Core {
             unsynced: Unsynced::default(),
             locks: Locks::default(),
             mappings: Mappings::new(clock::wall_number(), clock::now()),
+            segments: Segments::default(),
             stalled: AtomicUsize::new(0),
             awake: AtomicUsize::new(workers),
             asleep: AtomicUsize::new(0),

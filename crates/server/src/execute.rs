@@ -4,7 +4,7 @@ use crate::clock;
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::{lock, mapping, proof};
+use crate::{lock, mapping, proof, segments};
 use isonomia_memory::{Sink, Source};
 use isonomia_proto::fs::{Attr, Capability, Layout, access};
 use isonomia_proto::hint::OpenHint;
@@ -61,6 +61,9 @@ pub fn serve(
     if matches!(op, Op::TakeMapping | Op::GiveMapping) {
         return mapping::serve(core, connection, header, room);
     }
+    if op == Op::MapFile {
+        return segments::serve(core, connection, header);
+    }
     let mut reply = Reply::new(room);
     let outcome = operate(core, connection, header, op, names, &mut reply);
     finish(header, op, outcome, reply)
@@ -69,8 +72,9 @@ pub fn serve(
 /// Serves a read into `sink`, which is where the client finds the payload of the reply.
 pub fn read(core: &Core, connection: &Connection, header: &RequestHeader, mut sink: Sink<'_>) -> ReplyHeader {
     let outcome = may_read(core, connection, header, &sink).and_then(|()| {
+        let (ino, offset) = (Ino(header.ino), header.offset);
         let sink = sink.part(0..header.len as usize);
-        Ok(core.store.read(Ino(header.ino), header.offset, sink)?)
+        Ok(core.segments.read(ino, offset, sink, |sink| core.store.read(ino, offset, sink))?)
     });
     finish_read(header, outcome)
 }
@@ -88,8 +92,11 @@ pub enum Tried {
 /// Serves a read into `sink` if what it asks for is in memory.
 pub fn read_cached(core: &Core, connection: &Connection, header: &RequestHeader, mut sink: Sink<'_>) -> Tried {
     let outcome = may_read(core, connection, header, &sink).and_then(|()| {
-        let sink = sink.part(0..header.len as usize);
-        Ok(core.store.read_cached(Ino(header.ino), header.offset, sink)?)
+        let (ino, offset) = (Ino(header.ino), header.offset);
+        if core.segments.has(ino) {
+            return Ok(Cached::WouldWait);
+        }
+        Ok(core.store.read_cached(ino, offset, sink.part(0..header.len as usize))?)
     });
     let outcome = match outcome {
         Ok(Cached::Read(len)) => Ok(len),
@@ -135,11 +142,14 @@ pub fn write(
         check_place(core, header)?;
         let ino = Ino(header.ino);
         if header.flags & flag::APPEND == 0 {
-            reply.value = store.write(ino, header.offset, payload, clock::wall())? as u64;
+            let offset = header.offset;
+            let write = || Ok((offset, store.write(ino, offset, payload, clock::wall())?));
+            reply.value = core.segments.write(store, ino, Some(offset), payload, write)?.1 as u64;
             core.unsynced.wrote(ino, Bytes(reply.value));
             return Ok(());
         }
-        let (offset, written) = store.append(ino, payload, clock::wall())?;
+        let append = || store.append(ino, payload, clock::wall());
+        let (offset, written) = core.segments.write(store, ino, None, payload, append)?;
         core.unsynced.wrote(ino, Bytes(written as u64));
         reply.value = offset;
         Ok(reply.put(&(written as u64).to_le_bytes())?)
@@ -202,7 +212,13 @@ fn operate(
         Op::GetAttr => store.get_attr(caller, at, path, follow)?,
         Op::SetAttr if header.flags & flag::AS_OPENED != 0 => {
             proof::check_access(core, connection, header, access::WRITE)?;
-            store.set_size(at, header.offset, now)?
+            let set = || store.set_size(at, header.offset, now);
+            resize(core, Some(at), header.offset, set, |attr| Ino(attr.ino))?
+        }
+        Op::SetAttr if header.valid & valid::SIZE != 0 => {
+            let found = mapped(core, caller, at, path, follow);
+            let set = || store.set_attr(caller, at, path, follow, &change(header), now);
+            resize(core, found, header.offset, set, |attr| Ino(attr.ino))?
         }
         Op::SetAttr => store.set_attr(caller, at, path, follow, &change(header), now)?,
         Op::Mkdir => store.mkdir(caller, at, path, header.mode, now)?,
@@ -255,18 +271,24 @@ fn operate(
         Op::ReserveAppend => {
             proof::check_access(core, connection, header, access::WRITE)?;
             store.check_some_target(at, TargetId(header.target))?;
-            reply.value = store.reserve_append(at, u64::from(header.len), now)?;
+            let len = u64::from(header.len);
+            let reserve = || store.reserve_append(at, len, now);
+            reply.value = core.segments.resize(store, at, |size| size.saturating_add(len), reserve)?;
             return Ok(());
         }
         Op::Fallocate => {
             proof::check_access(core, connection, header, access::WRITE)?;
             check_place(core, header)?;
             let change = SpaceChange::from_mode(header.valid).ok_or(StoreError::Invalid)?;
-            return Ok(store.change_space(at, header.offset, header.ino2, change, now)?);
+            let (offset, len) = (header.offset, header.ino2);
+            let make = || store.change_space(at, offset, len, change, now);
+            let (range, grows) = (offset..offset.saturating_add(len), change.grows());
+            return Ok(core.segments.change(store, at, (range, grows), make)?);
         }
         Op::SeekData | Op::SeekHole => {
             proof::check_opened(core, connection, header)?;
             check_place(core, header)?;
+            core.write_back_segment(at, &connection.job)?;
             let what = if op == Op::SeekData { Extent::Data } else { Extent::Hole };
             reply.value = store.seek(at, header.offset, what)?;
             return Ok(());
@@ -291,7 +313,7 @@ fn operate(
         }
         Op::RemoveXattr => return Ok(store.remove_xattr(caller, at, path, follow, path2, now)?),
         // These have their own functions.
-        Op::Read | Op::Write | Op::Lock | Op::TakeMapping | Op::GiveMapping | Op::AwaitMappings => {
+        Op::Read | Op::Write | Op::Lock | Op::TakeMapping | Op::GiveMapping | Op::AwaitMappings | Op::MapFile => {
             return Err(StoreError::Invalid.into());
         }
     };
@@ -339,8 +361,35 @@ const fn begins_somewhere(op: Op) -> bool {
         | Op::HandOver
         | Op::TakeMapping
         | Op::GiveMapping
-        | Op::AwaitMappings => false,
+        | Op::AwaitMappings
+        | Op::MapFile => false,
     }
+}
+
+/// The file that a path leads to, if any file is mapped.
+fn mapped(core: &Core, caller: &Caller<'_>, at: Ino, path: &[u8], follow: bool) -> Option<Ino> {
+    let found = core.segments.are_there_any().then(|| core.store.get_attr(caller, at, path, follow).ok());
+    found.flatten().map(|attr| Ino(attr.ino))
+}
+
+/// Does what may make a file, most likely `expected`, as long as `size`, and says which one by `ino`.
+fn resize<T>(
+    core: &Core,
+    expected: Option<Ino>,
+    size: u64,
+    resize: impl FnOnce() -> Result<T, StoreError>,
+    ino: impl Fn(&T) -> Ino,
+) -> Result<T, StoreError> {
+    let done = match expected {
+        Some(expected) => core.segments.resize(&core.store, expected, |_| size, resize)?,
+        None => resize()?,
+    };
+    let ino = ino(&done);
+    if expected != Some(ino) {
+        // It was renamed, or mapped, meanwhile.
+        core.segments.resize(&core.store, ino, |_| size, || Ok(()))?;
+    }
+    Ok(done)
 }
 
 /// Where the session may begin from now on, having come to `ino`.
@@ -354,6 +403,7 @@ fn start_at(store: &Store, connection: &Connection, ino: Ino) -> Capability {
 fn sync(core: &Core, connection: &Connection, header: &RequestHeader) -> Result<(), Refusal> {
     let (store, ino) = (&core.store, Ino(header.ino));
     proof::check_opened(core, connection, header)?;
+    core.write_back_segment(ino, &connection.job)?;
     let target = (header.target != NO_TARGET).then_some(TargetId(header.target));
     store.fsync_target(ino, target)?;
     if header.flags & flag::CONTINUED != 0 {
@@ -385,7 +435,13 @@ fn open(
         path_only: has(flag::PATH_ONLY),
         mode: header.mode,
     };
-    let opened = core.store.open_file(caller, Ino(header.ino), path, &how, clock::wall())?;
+    let at = Ino(header.ino);
+    let open = || core.store.open_file(caller, at, path, &how, clock::wall());
+    let opened = if how.truncate {
+        resize(core, mapped(core, caller, at, path, !how.no_follow), 0, open, |opened| opened.ino)?
+    } else {
+        open()?
+    };
     core.hold(connection, opened.ino, header.owner)?;
     if opened.created
         && let Some(hint) = OpenHint::read(header)

@@ -5,6 +5,7 @@
 //! * [`charge`] says what a request costs.
 //! * [`worker`] threads ask whose turn it is and serve ([`execute`]) from the store. The payload of a write
 //!   stays with the client until then.
+//! * [`segments`] are the memory that stands for files that programs of this host have mapped.
 //! * [`scrub`] looks through all objects in the background, as a job among others.
 //! * [`sessions`] is the one table of client processes: what each holds, and its end. [`proof`] is what a request has to show.
 //! * [`jobs`] and [`status`] tell operators who got what; [`operator`] lets them set the policy; [`control`] is the
@@ -46,6 +47,9 @@ mod references;
 mod refusal;
 mod rejections;
 mod scrub;
+mod segment;
+mod segment_home;
+mod segments;
 mod service;
 mod sessions;
 mod status;
@@ -179,6 +183,8 @@ impl Server {
         let scrub = Scrub::new(config.scrub, targets.len() as u16 - 1, clock::now());
         let core = Core::new(store, targets, policy, workers, jobs, scrub);
         let core = core.map_err(system("cannot prepare to wait"))?;
+        core.segments.lie_beside(&dir.join(METADATA));
+        segments::adopt(&core);
         let about = Arc::new(About {
             server: config.server.0,
             started_at: clock::now(),
@@ -204,6 +210,8 @@ impl Server {
         server.spawn("keeper".to_owned(), move || keep(&core))?;
         let core = server.core.clone();
         server.spawn("caretaker".to_owned(), move || caretaker::run(&core))?;
+        let core = server.core.clone();
+        server.spawn("segments".to_owned(), move || segments::run(&core))?;
         if server.core.scrub.is_on() {
             let core = server.core.clone();
             server.spawn("scrub".to_owned(), move || scrub::run(&core))?;
@@ -266,6 +274,7 @@ impl Server {
             self.core.close(&connection, None);
         }
         self.core.give_back_departed(Nanos::MAX);
+        segments::stop(&self.core, self.is_temporary);
         if let Err(error) = self.core.store.close() {
             tracing::error!(%error, "cannot write everything to stable storage");
         }

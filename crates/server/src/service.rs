@@ -14,7 +14,7 @@ use crate::target::{Pending, Served, Target, Turn, Work};
 use crate::{charge, clock, execute, mapping};
 use isonomia_proto::PAYLOAD_LEN_MAX;
 use isonomia_proto::request::{Op, ReplyHeader};
-use isonomia_units::Nanos;
+use isonomia_units::{Ino, Nanos};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use zerocopy::IntoBytes;
@@ -41,7 +41,9 @@ impl Core {
                 Tried::Unknown => target.engine.cannot_tell(),
             }
         }
-        if target.engine.takes(kind) {
+        // Who writes to a mapped file waits for whoever reads or writes back all of it.
+        let may_wait = kind == Kind::Write && self.segments.has(Ino(work.pending.header.ino));
+        if target.engine.takes(kind) || may_wait {
             return self.leave(target, Task::Serve(work), scratch);
         }
         if work.pending.header.len >= LONG_LEN && !target.is_capped() {

@@ -31,6 +31,7 @@ pub struct Usage {
 pub struct Place {
     usage: Arc<Usage>,
     uid: u32,
+    is_operator: bool,
     memory_bytes: u64,
 }
 
@@ -69,6 +70,11 @@ impl Usage {
 
     /// A place for one more connection of `uid`, which shares so much memory.
     pub fn take(self: &Arc<Self>, uid: u32, is_operator: bool, memory_bytes: u64) -> Result<Place, Exceeded> {
+        self.add(uid, is_operator, Taken { connections: 1, memory_bytes })?;
+        Ok(Place { usage: self.clone(), uid, is_operator, memory_bytes })
+    }
+
+    fn add(&self, uid: u32, is_operator: bool, more: Taken) -> Result<(), Exceeded> {
         let limits = &self.limits;
         let mut taken = self.taken();
         let (all, users) = &mut *taken;
@@ -81,20 +87,34 @@ impl Usage {
                 // The first of a user always fits, if anything is left.
                 wants <= free && has + wants <= most && (has == 0 || has + wants <= free)
             };
-            if fits { Ok(()) } else { Err(Exceeded { uid, what, key, has, most, free, all: max }) }
+            if fits || wants == 0 { Ok(()) } else { Err(Exceeded { uid, what, key, has, most, free, all: max }) }
         };
         let connections = ("connections", "connections");
         let (most, max) = (limits.connections_per_user, limits.connections);
-        check(connections, has.connections, 1, all.connections, most, max)?;
+        check(connections, has.connections, more.connections, all.connections, most, max)?;
         let memory = ("bytes of shared memory", "memory");
         let (most, max) = (limits.memory_bytes_per_user, limits.memory_bytes);
-        check(memory, has.memory_bytes, memory_bytes, all.memory_bytes, most, max)?;
+        check(memory, has.memory_bytes, more.memory_bytes, all.memory_bytes, most, max)?;
         for taken in [all, users.entry(uid).or_default()] {
-            taken.connections += 1;
-            taken.memory_bytes += memory_bytes;
+            taken.connections += more.connections;
+            taken.memory_bytes += more.memory_bytes;
         }
-        drop(taken);
-        Ok(Place { usage: self.clone(), uid, memory_bytes })
+        Ok(())
+    }
+}
+
+impl Place {
+    /// One more place of the same user, for what takes a descriptor as a connection does, and so much memory.
+    pub fn beside(&self, memory_bytes: u64) -> Result<Self, Exceeded> {
+        self.usage.take(self.uid, self.is_operator, memory_bytes)
+    }
+
+    /// Takes as much memory as makes it `memory_bytes` in all, unless it has that.
+    pub fn grow(&mut self, memory_bytes: u64) -> Result<(), Exceeded> {
+        let more = memory_bytes.saturating_sub(self.memory_bytes);
+        self.usage.add(self.uid, self.is_operator, Taken { connections: 0, memory_bytes: more })?;
+        self.memory_bytes += more;
+        Ok(())
     }
 }
 

@@ -135,6 +135,29 @@ impl Store {
         Ok(written)
     }
 
+    /// As [`Self::write`], but nothing behind the end that the file has then: it does not grow.
+    pub fn write_within<'b>(
+        &self,
+        ino: Ino,
+        offset: u64,
+        source: impl Into<Source<'b>>,
+        now: Timestamp,
+    ) -> Result<usize, StoreError> {
+        let source = source.into();
+        let inode = self.inode(ino.0)?;
+        let layout = inode.regular()?;
+        let objects = self.share_objects(&inode, layout, offset, source.len() as u64, Some(now))?;
+        let len = inode.size().saturating_sub(offset).min(source.len() as u64) as usize;
+        if len == 0 {
+            return Ok(0);
+        }
+        self.before_write(&inode, now)?;
+        let written = self.write_objects(&inode, layout, &objects, offset, source.part(0..len), now)?;
+        drop(objects);
+        self.trim_sums();
+        Ok(written)
+    }
+
     /// Writes `source` at the end of the file, alone: returns where, and how many bytes.
     pub fn append<'b>(
         &self,

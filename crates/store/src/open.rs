@@ -216,6 +216,13 @@ impl Store {
         if capability.access & (access::READ | access::WRITE) != 0 { Ok(()) } else { Err(StoreError::BadAccess) }
     }
 
+    /// The size of a regular file in bytes.
+    pub fn size(&self, ino: Ino) -> Result<u64, StoreError> {
+        let inode = self.inode(ino.0)?;
+        inode.regular()?;
+        Ok(inode.size())
+    }
+
     /// The layout of a regular file.
     pub fn layout(&self, ino: Ino) -> Result<Arc<Layout>, StoreError> {
         self.inode(ino.0)?.regular().cloned()

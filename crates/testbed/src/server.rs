@@ -3,7 +3,7 @@
 use crate::mount::TestMount;
 use crate::product::{built, isonomia, library};
 use crate::{TIMEOUT_S, start};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
@@ -99,6 +99,17 @@ impl TestServer {
         self.path("mount")
     }
 
+    /// Removes what a killed server leaves for the next: the memory of files that programs had mapped.
+    fn remove_mapped(&self) {
+        let Ok(place) = std::fs::metadata(self.path("data/metadata")) else { return };
+        let name = format!("isonomia-mapped-{:x}-{:x}-", place.dev(), place.ino());
+        let is_left = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(&name);
+        for left in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten().filter(is_left) {
+            // What cannot be removed stays until the host starts anew, and harms no other test.
+            let _ = std::fs::remove_dir_all(left.path());
+        }
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.home.path().join(name)
     }
@@ -107,5 +118,6 @@ impl TestServer {
 impl Drop for TestServer {
     fn drop(&mut self) {
         self.kill();
+        self.remove_mapped();
     }
 }

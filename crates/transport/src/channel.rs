@@ -125,6 +125,12 @@ impl Channel {
         self.region.buffer(slot).get(..len)
     }
 
+    /// The descriptor that the server sent before its last reply; `None` if this process can have no more of them.
+    pub fn receive_descriptor(&mut self, timeout: Nanos) -> Result<Option<Parked>, SocketError> {
+        let received = socket::receive_descriptor(self.socket.as_fd(), Deadline::after(timeout))?;
+        Ok(received.and_then(|descriptor| Parked::new(descriptor).ok()))
+    }
+
     /// Whether no request is under way.
     pub fn is_quiet(&self) -> bool {
         self.under_way == 0

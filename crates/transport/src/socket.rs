@@ -123,11 +123,19 @@ pub fn wait(socket: BorrowedFd<'_>, what: PollFlags, deadline: Deadline) -> Resu
     }
 }
 
-/// Whether the peer has closed the connection or sent something unasked (on a set-up Unix socket nothing is
-/// ever sent to a client, so both mean the same).
+/// Whether the peer has closed the connection.
 pub fn is_ended(socket: BorrowedFd<'_>) -> bool {
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };
-    matches!(poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)], Some(&now)), Ok(1..))
+    matches!(poll(&mut [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)], Some(&now)), Ok(1..))
+}
+
+/// Whether the peer of a Unix socket has not yet received all that was sent to it.
+pub fn has_unread(socket: BorrowedFd<'_>) -> bool {
+    /// Linux's name for it at a socket, `SIOCOUTQ`, is the same number as at a terminal, `TIOCOUTQ`, on all machines.
+    const OUTPUT_QUEUE: rustix::ioctl::Opcode = 0x5411;
+    // SAFETY: the kernel writes an integer of this size.
+    let asked = unsafe { rustix::ioctl::ioctl(socket, rustix::ioctl::Getter::<OUTPUT_QUEUE, i32>::new()) };
+    asked.is_ok_and(|bytes| bytes > 0)
 }
 
 /// Sends all parts, one after the other.
@@ -221,11 +229,27 @@ pub fn receive_frame_with_descriptor(
     deadline: Deadline,
 ) -> Result<(Vec<u8>, Option<OwnedFd>), SocketError> {
     let mut header = [0; SETUP_HEADER_LEN];
+    let (first, descriptor) = receive_some(socket, &mut header, deadline)?;
+    receive_all(socket, &mut header[first..], deadline)?;
+    Ok((receive_body(socket, &header, len_max, deadline)?, descriptor))
+}
+
+/// Receives one byte with the descriptor that is attached to it; `None` if this process can have no more descriptors.
+pub fn receive_descriptor(socket: BorrowedFd<'_>, deadline: Deadline) -> Result<Option<OwnedFd>, SocketError> {
+    receive_some(socket, &mut [0], deadline).map(|(_, descriptor)| descriptor)
+}
+
+/// Receives at least one byte of `buffer`, and what is attached to it.
+fn receive_some(
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    deadline: Deadline,
+) -> Result<(usize, Option<OwnedFd>), SocketError> {
     let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let first = loop {
-        match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut header)], &mut ancillary, flags) {
+    let count = loop {
+        match rustix::net::recvmsg(socket, &mut [IoSliceMut::new(buffer)], &mut ancillary, flags) {
             Ok(message) if message.bytes == 0 => return Err(SocketError::Closed),
             Ok(message) => break message.bytes,
             Err(Errno::AGAIN) => wait(socket, PollFlags::IN, deadline)?,
@@ -238,8 +262,7 @@ pub fn receive_frame_with_descriptor(
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
-    receive_all(socket, &mut header[first..], deadline)?;
-    Ok((receive_body(socket, &header, len_max, deadline)?, descriptor))
+    Ok((count, descriptor))
 }
 
 /// Receives one set-up frame and gives its body, of `len_max` bytes at most.

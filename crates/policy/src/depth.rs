@@ -7,8 +7,8 @@
 //! [`GAIN_MIN`] more work, the shallower if it does as much within [`LOSS_MAX`]. Where neither is, the next trial waits,
 //! longer each time, unless the work done changes by itself.
 //!
-//! A trial says something only while requests wait: a window in which the device was not given what it could take does not
-//! count. Work is measured as the policy charges it.
+//! A trial says something only while requests wait for the shallower depth of the two: a window in which the device was
+//! not given what it could take does not count. Work is measured as the policy charges it.
 //!
 //! Kyber (Linux, `block/kyber-iosched.c`) sets depths by target latencies, which somebody has to know; Vegas and BBR (TCP)
 //! by the least round trip, which says little of a disk whose seeks differ and which orders what it is given. The throughput
@@ -31,7 +31,9 @@ const REQUESTS_MIN: usize = 32;
 /// Requests that are begun together end together: so many times that the ends of a window matter little.
 const ROUNDS_MIN: usize = 8;
 /// Part of the requests of a window that may find nobody waiting.
-const IDLE_MAX: f64 = 0.1;
+const IDLE_MAX: f64 = 0.2;
+/// So many windows in a row with more of them end a trial. A single one may be the processor's fault.
+const IDLE_WINDOWS: u32 = 4;
 /// Between two trials that changed nothing, at first and at last.
 const REST_MIN: Nanos = Nanos::from_secs(1);
 /// See [`REST_MIN`].
@@ -54,6 +56,7 @@ pub struct DepthControl {
     window: Option<Window>,
     state: State,
     rest: Nanos,
+    idle_windows: u32,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -78,7 +81,7 @@ impl DepthControl {
         let depth_max = depth_max.max(1);
         let depth = depth.clamp(1, depth_max);
         let state = State::Resting { until: Nanos::ZERO, rate: 0.0, changed: 0 };
-        Self { depth_max, depth, limit: depth, settling: depth, window: None, state, rest: REST_MIN }
+        Self { depth_max, depth, limit: depth, settling: depth, window: None, state, rest: REST_MIN, idle_windows: 0 }
     }
 
     /// Requests that the device may be given at once.
@@ -110,15 +113,18 @@ impl DepthControl {
         if lasted < WINDOW_MIN || window.requests < REQUESTS_MIN.max(ROUNDS_MIN * limit) {
             return;
         }
-        let is_idle = window.idle as f64 > window.requests as f64 * IDLE_MAX;
+        // Where the deeper of two leaves nobody waiting, it does all there is to do.
+        let is_deeper = matches!(self.state, State::Trying { other, .. } if limit == other.max(self.depth));
+        let is_idle = !is_deeper && window.idle as f64 > window.requests as f64 * IDLE_MAX;
         let rate = window.work.0 as f64 / lasted.0 as f64;
         self.window = None;
-        if is_idle {
+        self.idle_windows = if is_idle { self.idle_windows + 1 } else { 0 };
+        if !is_idle {
+            self.learn(now, rate);
+        } else if self.idle_windows == IDLE_WINDOWS {
             // There is nothing to be learnt, and no harm in the depth that there is.
             self.set_limit(self.depth);
             self.state = State::Resting { until: now, rate: 0.0, changed: 0 };
-        } else {
-            self.learn(now, rate);
         }
     }
 
@@ -263,6 +269,15 @@ mod tests {
         let rate = run.go(60, 200, 1000, |_, random| 4.5 + random);
         assert!(rate > 0.97 * 128.0 / 0.005, "{rate}");
         assert!(first > 0.6 * rate, "and soon: {first} of {rate}");
+    }
+
+    #[test]
+    fn as_many_as_come_are_let_in() {
+        let mut run = Run::new(8);
+        run.go(3, 16, 1000, |_, random| 4.5 + random);
+        assert_eq!(run.control.depth(), 16);
+        let rate = run.go(60, 16, 1000, |_, random| 4.5 + random);
+        assert!(rate > 0.97 * 16.0 / 0.005, "{rate}");
     }
 
     #[test]

@@ -206,9 +206,11 @@ pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, BadFrame> {
     postcard::from_bytes(body).map_err(|e| BadFrame::Body(e.to_string()))
 }
 
-/// Refuses a peer of another version.
-pub fn check_version(version: u16) -> Result<(), BadFrame> {
-    if version == PROTOCOL_VERSION { Ok(()) } else { Err(BadFrame::Version(version)) }
+/// The first message of a peer, a [`Challenge`] or a [`Hello`]. Both begin with the version that the peer speaks, in every
+/// version of the protocol; of another version nothing else is read.
+pub fn decode_first<T: DeserializeOwned>(body: &[u8]) -> Result<T, BadFrame> {
+    let (version, _) = postcard::take_from_bytes::<u16>(body).map_err(|e| BadFrame::Body(e.to_string()))?;
+    if version == PROTOCOL_VERSION { decode(body) } else { Err(BadFrame::Version(version)) }
 }
 
 #[cfg(test)]
@@ -251,7 +253,16 @@ mod tests {
         header[0] = b'G';
         assert_eq!(body_len(&header, SETUP_LEN_MAX), Err(BadFrame::Magic(*b"GSON")));
         assert_eq!(body_len(b"ISON\0\0\0\0", SETUP_LEN_MAX), Err(BadFrame::Empty));
-        assert_eq!(check_version(PROTOCOL_VERSION + 1), Err(BadFrame::Version(PROTOCOL_VERSION + 1)));
+    }
+
+    #[test]
+    fn of_another_version_nothing_but_its_number_is_read() {
+        assert_eq!(decode_first(&encode(&hello())[8..]), Ok(hello()));
+        let other = encode(&Hello { version: PROTOCOL_VERSION + 1, ..hello() });
+        for end in [9, 12, other.len()] {
+            assert_eq!(decode_first::<Hello>(&other[8..end]), Err(BadFrame::Version(PROTOCOL_VERSION + 1)));
+        }
+        assert!(matches!(decode_first::<Hello>(&[]), Err(BadFrame::Body(_))));
     }
 
     #[test]

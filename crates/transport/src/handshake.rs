@@ -90,8 +90,7 @@ pub fn open_stream(
     let mut server_nonce = [0; 32];
     if let Some(key) = &key {
         let body = socket::receive_frame(socket.as_fd(), SETUP_LEN_MAX, deadline)?;
-        let challenge: Challenge = setup::decode(&body).map_err(SocketError::Frame)?;
-        setup::check_version(challenge.version).map_err(SocketError::Frame)?;
+        let challenge: Challenge = setup::decode_first(&body).map_err(SocketError::Frame)?;
         server_nonce = challenge.nonce;
         hello.nonce = fresh_nonce().map_err(SocketError::System)?;
         hello.proof = key.prove(Prover::Client, &hello.nonce, &server_nonce);

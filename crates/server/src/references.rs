@@ -89,23 +89,18 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::Way;
     use crate::depth::DepthSpec;
     use crate::execute;
-    use crate::identity::Credentials;
     use crate::jobs::Jobs;
     use crate::limits::{Limits, LimitsConfig};
     use crate::scrub::Scrub;
-    use crate::stream::StreamState;
     use crate::target::{Policy, Target};
     use crate::usage::Usage;
     use isonomia_policy::Draw;
     use isonomia_proto::request::{Op, OpenReply, ReplyHeader, RequestHeader, flag, lock};
     use isonomia_store::{Store, StoreConfig, TargetDir};
     use isonomia_units::{JobInfo, ServerId, TargetId};
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-    use std::sync::atomic::AtomicBool;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
     use zerocopy::FromBytes;
 
     const KEY: SessionKey = (0, 7);
@@ -134,22 +129,9 @@ mod tests {
 
         /// A connection of the session of [`KEY`].
         fn connect(&self) -> Arc<Connection> {
-            let flags = SocketFlags::CLOEXEC;
-            let (socket, _) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
             let job = self.core.jobs.join(JobInfo::new("j", "u", "g")).unwrap().job;
-            Arc::new(Connection {
-                id: 1,
-                socket,
-                credentials: Credentials { uid: 0, gid: 0, groups: Vec::new() },
-                may_ask_for_others: true,
-                is_trusted: true,
-                job,
-                session: self.core.sessions.join(KEY),
-                session_key: KEY,
-                way: Way::Stream(Mutex::new(StreamState::Queued)),
-                place: self.places.take(KEY.0, false, 0).unwrap(),
-                is_closed: AtomicBool::new(false),
-            })
+            let place = self.places.take(KEY.0, false, 0).unwrap();
+            Arc::new(Connection::of_root(job, self.core.sessions.join(KEY), KEY, place))
         }
 
         /// What a worker does that looked whether the connection was closed before it was.

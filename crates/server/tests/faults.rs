@@ -10,6 +10,7 @@ use isonomia_proto::control::{ControlReply, ControlRequest};
 use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_proto::setup::{self, Answer, Challenge, Hello, Role, SETUP_LEN_MAX};
 use isonomia_server::{Server, TargetConfig};
+use isonomia_testbed::skip;
 use isonomia_transport::channel::{Channel, Manner};
 use isonomia_transport::control::ControlConnection;
 use isonomia_transport::handshake::{Identity, open_stream};
@@ -77,8 +78,7 @@ fn nobody_can_send_the_server_a_descriptor() {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split('.').map(|n| n.parse::<u32>().unwrap_or(0));
     if (numbers.next(), numbers.next()) < (Some(6), Some(16)) {
-        eprintln!("skipped: this kernel is older than Linux 6.16");
-        return;
+        return skip("this kernel is older than Linux 6.16");
     }
     let refused = send_with_descriptor(socket.as_fd(), &hello, file.as_fd(), soon());
     assert_eq!(refused, Err(SocketError::System(Errno::PERM)));

@@ -1,6 +1,6 @@
 //! What the kernel says of a process's job counts for more than what the process says.
 //!
-//! Needs root and a hierarchy of control groups that it may write to; elsewhere it says so and does nothing.
+//! Needs root and a hierarchy of control groups that it may write to; elsewhere it is skipped.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -8,6 +8,7 @@ mod running;
 
 use isonomia_client::{Claims, Client, ClientConfig, SchedulerJob};
 use isonomia_proto::control::JobStatus;
+use isonomia_testbed::{is_root_to, skip};
 use isonomia_units::Nanos;
 use running::{Running, start};
 use std::path::{Path, PathBuf};
@@ -20,8 +21,7 @@ struct Group {
 
 impl Group {
     fn make() -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: only root makes control groups");
+        if !is_root_to("make control groups") {
             return None;
         }
         // The freezer of cgroup v1 leaves its members alone.
@@ -30,7 +30,7 @@ impl Group {
             .into_iter()
             .find(|dir| dir.join("cgroup.procs").exists() && Self::make_in(dir).is_some_and(|group| group.enter()));
         if found.is_none() {
-            eprintln!("skipped: no hierarchy of control groups can be written to");
+            skip("no hierarchy of control groups can be written to");
         }
         let group = Self::make_in(&found?)?;
         group.enter().then_some(group)

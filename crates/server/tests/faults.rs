@@ -48,7 +48,8 @@ fn frames_that_are_none_close_their_connection_only() {
     let hello = setup::encode(&Hello { version: PROTOCOL_VERSION + 1, ..Hello::new(Role::SharedMemory, 1) });
     let mut oversized = setup::SETUP_MAGIC.to_vec();
     oversized.extend_from_slice(&u32::MAX.to_le_bytes());
-    let other_version = format!("protocol version {}, this side speaks {PROTOCOL_VERSION}", PROTOCOL_VERSION + 1);
+    let other_version =
+        format!("version {} of the protocol, the server version {PROTOCOL_VERSION}", PROTOCOL_VERSION + 1);
     let frames: [(&[u8], &str); 5] = [
         (b"ISON\0\0\0\0", "frame without a body"),
         (b"GET / HTTP/1.1\r\n\r\n", "not with an Isonomia header"),

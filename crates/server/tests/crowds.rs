@@ -276,7 +276,7 @@ fn a_flood_of_connects_by_one_user_fails_none_of_anothers() {
                 turns.for_each(once);
             });
         };
-        // Its own are displaced, or refused, and it does not mind.
+        // The flood's own connections are displaced or refused, which it does not look at.
         scope.spawn(move || flood(&|_| drop(connect(address, soon()))));
         scope.spawn(move || flood(&|turn| drop(open_shared(address, &identity(turn, &format!("job {turn}")), soon()))));
         let failed: Vec<String> = as_user(VICTIM, || {

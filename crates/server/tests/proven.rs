@@ -81,7 +81,7 @@ fn a_job_is_believed_if_root_put_its_processes_into_its_control_group() {
     assert_eq!((proven.job.as_str(), proven.proof.as_str(), proven.within.as_deref()), ("71", "cgroup", Some("71")));
     let part = job_of(&running, Claims { job: Some("part".into()), ..Claims::default() });
     assert_eq!((part.job.as_str(), part.proof.as_str(), part.within.as_deref()), ("part", "claim", Some("71")));
-    // A group that was given to a user is his to fill.
+    // A control group that belongs to a user proves nothing: he can move any of his processes into it.
     std::os::unix::fs::chown(group.job(), Some(1_234), None).unwrap();
     let claimed = job_of(&running, Claims { scheduler: Some(lie), ..Claims::default() });
     assert_eq!((claimed.job.as_str(), claimed.proof.as_str(), claimed.within), ("72", "claim", None));

@@ -7,6 +7,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// Kind, permissions, size, links, target, and content of everything below the working directory.
 const DUMP: &str = "find . -mindepth 1 -printf '%y %m %n %l %P\\n' | sort; find . -type f -printf '%s %P\\n' | sort; \
@@ -296,6 +297,21 @@ impl Paused {
         Self { program, output }
     }
 
+    /// Waits until it is in one of these system calls.
+    fn comes_to(&self, calls: &[libc::c_long]) {
+        let end = Instant::now() + Duration::from_secs(60);
+        let path = format!("/proc/{}/syscall", self.program.id());
+        loop {
+            let text = std::fs::read_to_string(&path).expect("a running program");
+            let number = text.split(' ').next().and_then(|word| word.parse().ok());
+            if number.is_some_and(|number| calls.contains(&number)) {
+                return;
+            }
+            assert!(Instant::now() < end, "it is in {text}");
+            std::thread::yield_now();
+        }
+    }
+
     /// The rest of what it says until it ends, which must be a good end.
     fn go_on(mut self) -> String {
         self.program.stdin.take().expect("its input").write_all(b"go\n").expect("it listens");
@@ -304,6 +320,34 @@ impl Paused {
         assert!(self.program.wait().expect("it ends").success());
         rest
     }
+}
+
+/// As in the kernel: whatever the call is doing when the signal comes.
+#[test]
+fn a_signal_ends_the_wait_for_a_lock_also_while_the_server_is_asked() {
+    let server = TestServer::start();
+    let hold = "import fcntl, signal, sys\n\
+                f = open('/isonomia/f', 'w'); fcntl.lockf(f, fcntl.LOCK_EX)\n\
+                signal.alarm(60); print('has it', flush=True); sys.stdin.readline()\n";
+    let wait = "import errno, fcntl, signal, sys\n\
+                def stop(*_): raise InterruptedError(errno.EINTR, '')\n\
+                signal.signal(signal.SIGUSR1, stop)\n\
+                f = open('/isonomia/f', 'w'); print('waits', flush=True)\n\
+                try:\n    fcntl.lockf(f, fcntl.LOCK_EX); print('has it')\n\
+                except InterruptedError: print('interrupted')\n\
+                sys.stdin.readline()\n";
+    let holder = Paused::at("has it\n", server.command("python3").args(["-c", hold]));
+    let waiter = Paused::at("waits\n", server.command("python3").args(["-c", wait]));
+    // Between two attempts.
+    waiter.comes_to(&[libc::SYS_ppoll, libc::SYS_nanosleep, libc::SYS_clock_nanosleep]);
+    server.pause();
+    // In an attempt, which has no answer.
+    waiter.comes_to(&[libc::SYS_futex]);
+    let pid = rustix::process::Pid::from_child(&waiter.program);
+    rustix::process::kill_process(pid, rustix::process::Signal::USR1).expect("a signal can be sent");
+    server.resume();
+    assert_eq!(waiter.go_on(), "interrupted\n");
+    assert_eq!(holder.go_on(), "");
 }
 
 #[test]

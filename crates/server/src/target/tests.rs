@@ -1,6 +1,7 @@
 //! A target in virtual time.
 
 use super::*;
+use crate::depth::DepthSpec;
 use crate::jobs::Jobs;
 use crate::limits::{Limits, LimitsConfig};
 use crate::sessions::Sessions;
@@ -10,7 +11,7 @@ use crate::usage::Usage;
 fn a_reply_waits_until_the_emulated_device_is_done() {
     let policy = Policy { spec: "job-fair".parse().unwrap(), draw: Draw::default(), seed: 0, journal: None };
     let bandwidth = "100MiB/s".parse().ok();
-    let target = Target::new(Some(TargetId(0)), String::new(), bandwidth, None, &policy, 2, true);
+    let target = Target::new(Some(TargetId(0)), String::new(), bandwidth, None, &policy, 2, (true, DepthSpec::default()));
     let info = Arc::new(JobInfo::new("j", "u", "g"));
     let job = Jobs::new(8, 8).join((*info).clone()).unwrap().job;
     target.set_job(Nanos::ZERO, job.id, &info);
@@ -30,6 +31,7 @@ fn a_reply_waits_until_the_emulated_device_is_done() {
             owed: Nanos::ZERO,
             took: Nanos::ZERO,
             is_in_service: false,
+            is_for_device: false,
         };
         target.enqueue(Nanos::ZERO, pending).unwrap();
     }

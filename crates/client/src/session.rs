@@ -50,9 +50,9 @@ pub struct Client {
     has_noticed: AtomicBool,
     /// This process among all clients; drawn at the first connection.
     number: AtomicU64,
-    /// How often it began anew.
+    /// How often [`Client::begin_anew`] was called: lines that were connected before are not used any more.
     beginnings: AtomicU64,
-    /// The server refused a further line, since when none was lost.
+    /// The server has refused one more line than there are, and none was lost since: asking again is of no use.
     is_full: AtomicBool,
     /// Threads that are connecting a line.
     connecting: AtomicU32,
@@ -66,7 +66,7 @@ struct Place {
     busy: AtomicBool,
     /// Whether `line` is there: a hint, for choosing.
     connected: AtomicBool,
-    /// The client's beginnings when `line` was connected; of whoever took the place, as `line` is.
+    /// [`Client::beginnings`] as it was when `line` was connected. As `line`, it belongs to the thread that took the place.
     beginnings: AtomicU64,
     line: UnsafeCell<Option<Line>>,
 }
@@ -165,8 +165,8 @@ impl Client {
         }
     }
 
-    /// Ends all connections, and with them what the server keeps for this process; the next are those of another process
-    /// in its eyes. What is under way ends as it would have, and its connection after it.
+    /// Ends all connections, and with them what the server keeps for this process. To the server, connections that are made
+    /// afterwards are those of another process. An operation that is under way ends normally, and its connection after it.
     pub fn begin_anew(&self) {
         self.number.store(0, Ordering::Relaxed);
         self.beginnings.fetch_add(1, Ordering::Release);
@@ -198,8 +198,8 @@ impl Client {
         }
     }
 
-    /// Whether the server did not answer in time when it was asked last. What nobody waits for had better not be asked then:
-    /// each time would take the whole time-out.
+    /// Whether the last request ran into the time-out. Requests whose outcome nobody waits for had better be left out then:
+    /// each would take the whole time-out again.
     pub fn is_away(&self) -> bool {
         self.is_away.load(Ordering::Relaxed)
     }
@@ -228,7 +228,7 @@ impl Client {
         }
     }
 
-    /// Whether to go on after a line broke.
+    /// Whether to send a request again after its line broke: `Ok` if so, else the error of the operation.
     pub(crate) fn after_loss(&self, error: SocketError, may_repeat: bool, deadline: Deadline) -> Result<(), Error> {
         match error {
             SocketError::TimedOut => Err(self.timed_out()),
@@ -267,7 +267,7 @@ impl Client {
     /// Whether there is a line; waits for the threads that are connecting one.
     fn comes_to_have_lines(&self, deadline: Deadline) -> bool {
         loop {
-            // Before the look: whoever has ended has its line there by then.
+            // Read before the lines are looked at: a thread that is no longer connecting by now has its line there.
             let is_connecting = self.connecting.load(Ordering::Acquire) > 0;
             if self.has_lines() {
                 return true;
@@ -288,7 +288,7 @@ impl Client {
     pub(crate) fn take(&self, deadline: Deadline) -> Result<Taken<'_>, Error> {
         let last = LAST_PLACE.get();
         loop {
-            // The place of last time may be another client's, and here not be connected.
+            // The thread may have used another client of this process last, so the place may have no line in this one.
             let connected = std::iter::once(last).chain(0..LINES_MAX).map(|index| (index, true));
             let is_full = self.is_full.load(Ordering::Relaxed) && self.has_lines();
             let any = (0..if is_full { 0 } else { LINES_MAX }).map(|index| (index, false));
@@ -438,7 +438,8 @@ impl Line {
     }
 }
 
-/// A server that restarts leaves its socket absent or deaf for a moment; other errors do not pass.
+/// Whether connecting may succeed a moment later. While a server restarts, its socket is missing or nobody accepts on it;
+/// all other errors stay.
 fn is_worth_waiting(errno: Errno) -> bool {
     matches!(
         errno,
@@ -484,7 +485,8 @@ fn may_repeat(request: &RequestHeader) -> bool {
             | Op::SeekHole,
         ) => true,
         Some(Op::Write) => request.flags & flag::APPEND == 0,
-        // A second file without a name would stay as long as this process.
+        // Sent twice, an open that creates a file without a name makes two of them, and the first would stay until this process
+        // ends, for nobody knows of it.
         Some(Op::Open) => request.flags & (flag::EXCLUSIVE | flag::UNNAMED) == 0,
         Some(Op::SetXattr) => request.flags & (flag::NO_REPLACE | flag::MUST_REPLACE) == 0,
         _ => false,

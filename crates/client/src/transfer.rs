@@ -151,7 +151,8 @@ impl Client {
             }
             match progress.end {
                 End::Complete => return Ok(done),
-                // What moved before the failure counts; the next call meets the failure itself.
+                // As for `read(2)` and `write(2)`: if something was moved before the failure, that is the result, and the next
+                // call fails.
                 End::Refused(_) if done > 0 => return Ok(done),
                 End::Refused(header) => return self.checked(header, &[]).map(|_| 0),
                 End::Broken(error) => {

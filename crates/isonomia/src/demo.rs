@@ -33,7 +33,7 @@ const SAMPLE_PERIOD: Duration = Duration::from_millis(100);
 const SETTLE_S: f64 = 0.5;
 /// What preparing the files takes about, for the progress bar.
 const PREPARATION: Duration = Duration::from_secs(2);
-/// It takes longer where something is wrong, or the machine has no time to spare for a demo.
+/// If preparing the files takes longer than this, something is wrong, or the machine is too busy for a demo.
 const PREPARATION_MAX: Duration = Duration::from_secs(30);
 /// How long each job runs alone.
 const ALONE: Duration = Duration::from_secs(3);
@@ -152,7 +152,8 @@ impl Stage {
         let mut processes = vec![self.enter(LARGE)?];
         let mut samples = self.watch(alone, &mut processes)?;
         processes.push(self.enter(SMALL)?);
-        // The next watch begins with a look of its own, too soon after this one for a rate between the two.
+        // The next `watch` begins with a sample as well. It would follow this one too soon to compute a rate between the two,
+        // so this one is left out.
         let joined_s = samples.pop().map_or(0.0, |last| last.time_s);
         samples.extend(self.watch(length - alone, &mut processes)?);
         self.clear(processes)?;

@@ -19,9 +19,9 @@ use tracing_subscriber::fmt::format::{Format, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// The metadata database tells of its housekeeping as if it were news, and `fuser` of mounting, which mount(8) does in
-/// silence. It calls it an error that nobody waits for an answer any more, as happens whenever a program that waits is
-/// killed.
+/// What is logged unless told otherwise. The metadata database logs its housekeeping, and `fuser` each mount, at `info`: both
+/// are left out. So is what `fuser::reply` logs as an error: that nobody waits for an answer any more, which happens whenever
+/// a program that waits is killed.
 const DEFAULT: &str = "info,fjall=warn,lsm_tree=error,fuser=warn,fuser::reply=off";
 
 /// Lines of one place in the code for one user within [`WINDOW`].

@@ -188,7 +188,7 @@ impl Snapshot {
             }
             Values::Job(value, fold) => {
                 let (named, others) = status.jobs.split_at(JOBS_MAX.min(status.jobs.len()));
-                // All four, or two jobs that claim to be one would spoil the scrape.
+                // All four labels are needed to tell jobs apart: Prometheus rejects a scrape with two equal series.
                 let label = |texts: [&str; 4]| {
                     ["job", "user", "group", "within"].into_iter().zip(texts.map(str::to_owned)).collect()
                 };

@@ -20,7 +20,7 @@ const HELPER: &str = "mount.fuse.isonomia";
 const NO_SOURCE: [&str; 3] = ["isonomia", "none", ""];
 /// The word by which mount(8) asks to change a mount.
 const REMOUNT: &str = "remount";
-/// How words begin that say in `/proc/mounts` how the kernel mounted, and are no options of ours.
+/// Beginnings of the words in `/proc/mounts` that describe what the kernel did, and are no options of ours.
 const KERNELS_WORDS: [&str; 4] = ["user_id=", "group_id=", "max_read=", "blksize="];
 const NO_GUARD: &str = "nobody guards the mount: if its process is killed, it may not end";
 const NOTHING: &str = "/dev/null";
@@ -41,16 +41,16 @@ pub fn help(arguments: &HelperArguments) -> Result<()> {
     let mut words: Vec<&str> = arguments.options.iter().flat_map(|words| words.split(',')).collect();
     let remounts = words.contains(&REMOUNT);
     if remounts {
-        // Beside what is wanted stands what the kernel says of the mount as it is.
+        // For a remount mount(8) hands on the words that the kernel shows of the present mount as well.
         words.retain(|word| *word != REMOUNT && !KERNELS_WORDS.iter().any(|kernels| word.starts_with(kernels)));
     }
     if rustix::process::geteuid().is_root() {
-        // mount(8) tells only what is not as on any file system.
+        // mount(8) does not hand on `dev` and `suid`, because they are its defaults: only `nodev` and `nosuid`.
         words.insert(0, "dev,suid");
     }
     let mut words = words.join(",");
     if server.is_none() && !arguments.source.is_empty() {
-        // By its source mount(8) knows whether a line of fstab is mounted already.
+        // mount(8) looks for this source among what is mounted to find out whether a line of fstab is mounted already.
         words = format!("fsname={},{words}", arguments.source);
     }
     let options = MountOptions {
@@ -97,7 +97,7 @@ pub fn mount(options: &MountOptions) -> Result<()> {
     }
     unmount_on_signal(signals, &mounted);
     mounted.serve().with_context(|| format!("the mount at {} broke", place.display()))?;
-    // It would end by itself, but as a child of whoever takes in orphans.
+    // The guard would end by itself after this process, and be a zombie until some other process takes notice of it.
     guard.map_or(Ok(()), Guard::dismiss).context("cannot end the guard")
 }
 
@@ -106,7 +106,8 @@ pub fn guard(options: &GuardOptions) -> Result<()> {
     isonomia_mount::stand_guard(options.pid).context(NO_GUARD)
 }
 
-/// Starts the guard, which must not keep from its end whoever reads this process's output.
+/// Starts the guard. It is given the log, and not this process's standard error: a program that reads that to its end would
+/// wait for the guard as well.
 fn start_guard(log: Option<&File>) -> Result<Guard> {
     let mut command = this_program()?;
     command.arg("guard").arg(std::process::id().to_string());
@@ -182,7 +183,8 @@ fn open_log(path: Option<&Path>) -> Result<File> {
     }
 }
 
-/// Whoever started the mount waits no longer for output, and no directory is kept from being unmounted.
+/// Gives up the standard streams, so that a program that started the mount and reads its output sees the end of it; and the
+/// working directory, so that what it is on can be unmounted.
 fn leave_terminal(log: &File) -> Result<()> {
     let nothing = File::options().read(true).write(true).open(NOTHING);
     let nothing = nothing.with_context(|| format!("cannot open {NOTHING}"))?;

@@ -34,7 +34,8 @@ pub fn run(options: &RunOptions) -> Result<ExitCode> {
     let prefix = prefix.as_deref().unwrap_or(PREFIX_DEFAULT);
     let mut command = Command::new(&path);
     command.arg0(name).args(arguments);
-    // A program that may be executed but not read is judged by whoever loads it.
+    // A program that may be executed but not read cannot be looked at: the dynamic linker will find out what can be
+    // preloaded.
     let reach = program::reach(&path).unwrap_or(Reach::Program);
     if let Reach::ChildrenOnly(reason) | Reach::Harmful(reason) = reach {
         eprintln!("isonomia: {} {reason}: it runs, but without the files of {prefix}", path.display());

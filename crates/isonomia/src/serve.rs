@@ -15,7 +15,7 @@ use std::path::Path;
 
 pub fn serve(options: &ServeOptions) -> Result<()> {
     let config = configuration(options)?;
-    // What the database creates is nobody else's to read; the socket gets its mode by itself.
+    // The database creates files without a mode of ours, which others must not read. The socket's mode is set explicitly.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     // Before the start, so that no signal is missed once the server can be seen.
     let mut signals = Signals::new([SIGINT, SIGTERM])?;

@@ -75,7 +75,8 @@ fn targets(targets: &[TargetStatus]) -> Table {
     table
 }
 
-/// Whether shares are due under a policy: others serve in an order or by rates. One that is not known here may owe some.
+/// Whether a policy owes jobs shares, and does not serve in an order or by rates. True for a policy that this program does
+/// not know, as one of a newer server: its shares are then shown.
 fn owes_shares(policy: &str) -> bool {
     policy.parse::<PolicySpec>().map_or(true, |policy| matches!(policy.scheme(), Scheme::Fair(_) | Scheme::Coflow(_)))
 }

@@ -160,6 +160,7 @@ fn a_server_without_descriptors_goes_on_and_is_quiet() {
     set(descriptors() + 10);
     let address = server.address(0);
     let socket = address.strip_prefix("unix:").unwrap();
+    let begun = Instant::now();
     let crowd: Vec<_> = (0..200).map(|_| std::os::unix::net::UnixStream::connect(socket).unwrap()).collect();
     let log = || std::fs::read_to_string(&path).unwrap();
     let end = Instant::now() + GRACE;
@@ -169,7 +170,9 @@ fn a_server_without_descriptors_goes_on_and_is_quiet() {
     }
     // Long enough to write megabytes, for whoever tries again and again.
     std::thread::sleep(Duration::from_millis(500));
-    assert!(log().lines().count() <= 12, "{} lines", log().lines().count());
+    // Some when it started, then one for each pause of 100 ms: fewer on a machine that is slow.
+    let lines = log().lines().count() as u128;
+    assert!(lines <= 8 + begun.elapsed().as_millis() / 100, "{lines} lines");
     drop(crowd);
     let text = server.ask(&["status"]);
     assert!(text.contains("policy user-then-size-fair"), "{text}");

@@ -22,7 +22,7 @@ const LOOK_FOR: Duration = Duration::from_micros(60);
 pub struct Door {
     /// The kernel's requests: readable when there are some.
     device: OnceLock<OwnedFd>,
-    /// So many threads that attend call nobody more, however many requests queue up.
+    /// With so many threads attending no other is called, however many requests queue up.
     attending_max: usize,
     state: Mutex<State>,
 }
@@ -33,7 +33,7 @@ struct State {
     attending: usize,
     /// The one parked last is the first to be called: what it needs may still be in the caches.
     parked: Vec<Arc<Parked>>,
-    /// The mount ends: nobody is parked any more.
+    /// The mount ends: all parked threads were called, and no thread parks any more.
     is_closed: bool,
 }
 

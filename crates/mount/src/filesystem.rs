@@ -346,7 +346,7 @@ impl Filesystem for MountedFiles {
         reply: ReplyData,
     ) {
         let _serving = self.door.serving();
-        // Whoever reads has files open, which own locks; a page has no owner.
+        // A read of a program's comes with an owner of locks, the reading of a page for a mapping without one.
         if owner.is_none() {
             return self.load_page(request, handle, offset, size, reply);
         }

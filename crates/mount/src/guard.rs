@@ -75,7 +75,8 @@ impl Drop for Guard {
 /// Stands guard over the mount of this process's parent, whose id must be `parent`, until that has ended; standard input
 /// names the mount.
 pub fn stand_guard(parent: u32) -> io::Result<()> {
-    // Whoever ends the mount by a signal to all processes of a service or a terminal means the mount; this one follows.
+    // A signal to end that is sent to all processes of a service or a terminal is for the mount, and must not end its guard:
+    // it is taken here, and the guard ends after the mount.
     let mut signals = Signals::new([SIGUSR1, SIGTERM, SIGINT, SIGHUP])?;
     rustix::process::setsid()?;
     rustix::process::set_parent_process_death_signal(Some(Signal::USR1))?;
@@ -93,7 +94,8 @@ pub fn stand_guard(parent: u32) -> io::Result<()> {
         return Ok(());
     };
     let abort = open_abort(minor)?;
-    // A signal is no more than the occasion to look. The first look is for what happened before this one listened.
+    // Whatever signal comes, the state of the process is looked at. The first look finds what happened before signals were
+    // taken here.
     while !ends(&process)? {
         if has_no_main_thread(parent) {
             tracing::warn!("the process of the mount was killed and does not end: ending its connection to the kernel");

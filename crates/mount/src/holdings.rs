@@ -103,7 +103,7 @@ impl<F> Table<F> {
         let Some(file) = self.files.get_mut(&ino) else { return Vec::new() };
         file.session = session;
         let faults = file.lease.given(now);
-        // It may have been recalled before it was here.
+        // The server may have recalled the mapping before its answer, which gives it, was seen here.
         self.list_if_recalled(ino);
         faults
     }
@@ -122,7 +122,7 @@ impl<F> Table<F> {
         self.list_if_recalled(ino);
     }
 
-    /// Once a mapping is here it can be said when it may be given back.
+    /// Notes when a recalled mapping may be given back, which is known only once it is here.
     fn list_if_recalled(&mut self, ino: u64) {
         let Some(file) = self.files.get(&ino).filter(|file| file.is_recalled) else { return };
         self.recalled.extend(file.lease.returnable_at().map(|at| (at, ino)));

@@ -64,7 +64,7 @@ enum State {
     Dropping(u64),
 }
 
-/// What is to be done next by who gives it back.
+/// The next step of giving it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
     /// Have all pages dropped.
@@ -351,7 +351,7 @@ mod tests {
             prop_assert!(world.is_returned, "{:?} {:?}", world.lease, world.walk);
             prop_assert!(world.answering.is_empty());
             prop_assert!(!world.pages.contains(&Page::Present), "{:?}", world.pages);
-            // Whoever waits is why it is asked for again.
+            // It is asked for again if, and only if, faults wait for it.
             world.lease.returned();
             let waits = !world.lease.is_idle();
             prop_assert_eq!(world.lease.ask(), waits);

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 /// The last byte in the kernel's words: whatever the file's end becomes.
 const LAST_BYTE: u64 = i64::MAX as u64;
-/// The kernel tells of a closed file without waiting for us. So who may not wait for a file's lock, and would have found
-/// it free a moment later, is answered after this long only.
+/// The kernel tells of a closed file without waiting until its lock is given up. A program that asks right afterwards, and
+/// does not want to wait, would be told that the file is locked: so such a request is tried for this long before it fails.
 const CLOSING_MAX: Duration = Duration::from_millis(5);
 
 /// A lock as the kernel asks for it.
@@ -271,7 +271,7 @@ impl Taken {
             }
         }
         let mut owners = std::mem::take(&mut *handle.lockers.bytes.lock().unwrap_or_else(PoisonError::into_inner));
-        // An owner that has locked through another open file since holds its locks by that.
+        // An owner that has since locked bytes through another open file keeps its locks: they go when that one is closed.
         owners.retain(|owner| {
             let is_last = table.bytes.get(&(ino, *owner)).is_some_and(|last| std::ptr::eq(last.as_ptr(), &**handle));
             is_last && table.bytes.remove(&(ino, *owner)).is_some()

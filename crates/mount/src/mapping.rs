@@ -125,8 +125,8 @@ impl Mappings {
             drop(table);
             let Some(session) = session else { break Errno::IO };
             match handle.client.write_back(&handle.file, session, offset, data).map_err(|e| errno(&e)) {
-                // A server that was started again, and that perhaps another thread has asked meanwhile. The mapping stays
-                // here: who gives it back waits for this.
+                // The server was started again, and does not know of the mapping; another thread may have told it meanwhile.
+                // The mapping cannot be given back here in between: the thread that does so waits for this write.
                 Err(Errno::AGAIN | Errno::IO) if !is_asked_again => {
                     is_asked_again = true;
                     self.shared.take_again(capability)?;
@@ -221,7 +221,7 @@ impl Shared {
             table.waiting -= faults.len();
             break (faults, refusal);
         };
-        // Before the faults: reading for one may take long.
+        // Wake the thread that gives mappings back before faults are answered: reading for one of them may take long.
         self.returns.notify_one();
         match refusal {
             None => self.answer_all(faults),
@@ -232,7 +232,8 @@ impl Shared {
         }
     }
 
-    /// Answers one fault, as mostly there is one, and has the others answered: whoever asks is needed for other things.
+    /// Answers faults: the last one here, since mostly there is just one, and the others by the threads that are there for it,
+    /// because the caller has other things to do.
     fn answer_all(&self, mut faults: Vec<Fault>) {
         let Some(own) = faults.pop() else { return };
         for fault in faults {

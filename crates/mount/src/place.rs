@@ -34,13 +34,13 @@ pub enum PlaceError {
     /// There is no mount of ours.
     #[error("nothing of Isonomia's is mounted at {}", .0.display())]
     NotMounted(PathBuf),
-    /// Programs use it.
+    /// It cannot be unmounted while programs use it.
     #[error("{} is in use: end the programs that use it, or detach it with --lazy", .0.display())]
     Busy(PathBuf),
-    /// Programs write.
+    /// It cannot be made read-only while programs have files open for writing.
     #[error("{} is in use: programs have files open for writing", .0.display())]
     Written(PathBuf),
-    /// Only root may.
+    /// Only root may change the options of a mount.
     #[error("cannot change the mount at {}: only root may; unmount it, and mount it again", .0.display())]
     NotRoot(PathBuf),
     /// Nobody may do it but root and `fusermount3`, which is not installed.

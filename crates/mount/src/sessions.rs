@@ -152,7 +152,7 @@ impl Sessions {
             let principal = Principal { uid: caller.uid, gid: caller.gid, groups: groups.clone() };
             claims.on_behalf_of = Some(principal);
         } else {
-            // Nobody's word on himself is proof.
+            // For its own user the mount is no witness that a server believes: the server looks at the control group itself.
             claims.proven_job = None;
         }
         let client = self.client(claims)?;

@@ -24,7 +24,7 @@ static CLIENTS: Spin<Clients> = Spin::new(Clients { all: Vec::new(), former: Vec
 struct Clients {
     /// All that this process ever made, each with the user that it connects as.
     all: Vec<(&'static Client, u32)>,
-    /// Those of users before, which may still hold references of this process's.
+    /// Clients of users that this process was before. They may still hold references for it.
     former: Vec<&'static Client>,
 }
 
@@ -76,7 +76,7 @@ pub fn connected() -> Vec<&'static Client> {
 /// The user of this process, or its groups, have changed.
 pub fn user_changed() {
     let mut clients = CLIENTS.lock();
-    // One without connections will make them as the new user.
+    // A client that has no connections yet can stay: it will connect as the new user.
     match existing() {
         Some(client) if client.is_known() => {
             clients.former.push(client);
@@ -136,7 +136,7 @@ fn create() -> Result<&'static Client, Error> {
     client()
 }
 
-/// The present client takes references to what those before hold, and they end.
+/// The present client takes references to all open files that former clients hold; then those are ended.
 fn take_over(former: &[&'static Client]) {
     table::take_references();
     for client in former {

@@ -43,7 +43,7 @@ static CHANGES: AtomicU64 = AtomicU64::new(0);
 /// The capabilities of the latest changes, each in a place of its own, so that nobody waits who reads one: it may be a
 /// signal handler that interrupts a change. What is read while so many others are made is read again.
 static CAPABILITIES: [[AtomicU64; WORDS]; KEPT] = [const { [const { AtomicU64::new(0) }; WORDS] }; KEPT];
-/// Until what the program before left was looked at.
+/// The value of [`CURRENT`] until it is known whether the program was started in a directory of ours.
 const UNKNOWN: u64 = u64::MAX;
 /// The descriptor that tells the next program.
 static DESCRIPTOR: AtomicI32 = AtomicI32::new(-1);
@@ -113,7 +113,8 @@ pub fn found(fd: c_int) -> bool {
     true
 }
 
-/// Takes over what was found, unless this program was started in a directory of the kernel's after all.
+/// Takes over the working directory that [`found`] has seen, unless the kernel's working directory says that this program
+/// was started somewhere else.
 pub fn adopt() {
     // Nothing was found.
     let _ = CURRENT.compare_exchange(UNKNOWN, 0, Ordering::Relaxed, Ordering::Relaxed);
@@ -196,7 +197,7 @@ pub fn enterable(client: &Client, at: Capability, path: &[u8]) -> Result<Capabil
 
 /// The user of this process is another now, for whom the working directory's capability is `made_out`.
 pub fn user_changed(made_out: Capability) {
-    // Without descriptors the next program gets the one before, and will be refused.
+    // If no descriptor is left, the next program inherits the capability of the former user, which the server will refuse.
     if let Ok(inherited) = message(made_out) {
         close(DESCRIPTOR.swap(inherited, Ordering::Relaxed));
     }

@@ -282,15 +282,16 @@ impl Drop for Held {
         // SAFETY: that was the last hold; a free place gives no new ones.
         let content = unsafe { (*self.0.content.get()).take() };
         let holder = self.0.holder();
-        // A signal handler that interrupted another change of the list loses the place.
+        // In a signal handler that has interrupted another change of the list, the lock is not to be had: then this place is
+        // never used again.
         if let Some(mut free) = FREE.lock_soon() {
             free.push(self.0);
         }
         if let Some(content) = &content {
             await_heirs(&content.mapping);
         }
-        // One that began anew has no references any more, and a program that closes many files is not to wait for each when the
-        // server is away.
+        // A client that began anew holds no references any more. And when the server is away nothing is sent: a program that
+        // closes many files would wait out the time-out for each.
         if let (Some(content), Some(holder)) = (content, holder.filter(|holder| holder.is_known() && !holder.is_away()))
         {
             // The server drops the reference with the session at the latest.

@@ -52,7 +52,7 @@ pub fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         .unwrap_or(0)
 }
 
-/// The real function would not stop at descriptors of this library's, so it is done without.
+/// Done by [`close_range`]: the C library's function would close descriptors of this library's own as well.
 pub fn closefrom(first: c_int) {
     close_range(first.max(0) as c_uint, c_uint::MAX, 0);
 }
@@ -76,7 +76,8 @@ pub fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int {
     duplicated(from, real::dup3(from, to, flags))
 }
 
-// Calls that hand out descriptors of the kernel's: a number that was closed behind this library's back ends here.
+// Calls that give the program a descriptor of the kernel's. If its number is in the table, the placeholder with that number
+// was closed by a call that no hook saw: its entry is removed here.
 
 pub fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     table::fresh(real::socket(domain, kind, protocol))

@@ -37,7 +37,7 @@ pub fn environment_list() -> List {
 fn hand_over() {
     if table::ours_between(0, c_int::MAX).next().is_some() {
         for client in connection::connected().into_iter().filter(|client| !client.is_away()) {
-            // Without a server there is nothing to hand over.
+            // If the server cannot be reached it cannot be told, and the program is executed all the same.
             let _ = client.hand_over();
         }
     }

@@ -126,6 +126,10 @@ impl<T: Copy> Out<T> {
 }
 
 impl<T: Copy> In<T> {
+    pub fn new(value: &T) -> Self {
+        Self(value)
+    }
+
     /// The first value.
     pub fn get(self) -> Option<T> {
         // SAFETY: the caller's promise.

@@ -126,7 +126,7 @@ impl Drop for Taken<'_> {
 }
 
 impl Heaps {
-    /// The heap to look at first: threads have stacks of their own.
+    /// The heap to look at first, by the address of the stack: threads have different stacks, and so mostly different heaps.
     fn first() -> usize {
         let on_the_stack = 0u8;
         ((&raw const on_the_stack) as usize >> 12) % HEAPS
@@ -193,7 +193,8 @@ unsafe impl GlobalAlloc for Heaps {
 pub fn lock_before_fork() {
     let mut taken = 0;
     for (index, heap) in MEMORY.all.iter().enumerate() {
-        // One that a thread is using for long is one whose signal handler does not return, or forks.
+        // A heap is in use for moments only, unless a signal handler has interrupted its user and does not return, or forks
+        // itself: so waiting is bounded.
         for _ in 0..ATTEMPTS_BEFORE_FORK_MAX {
             if let Some(heap) = heap.take() {
                 std::mem::forget(heap);

@@ -138,7 +138,7 @@ fn load(
     let how = OpenHow { access: access::READ, number: number::fresh().map_err(refusal)?, ..OpenHow::default() };
     let file = client.open(at, path, &how)?;
     let loaded = read_program(client, &file, attr.size_bytes, at, named, inserted);
-    // An error of giving back says less than the program.
+    // The program was read, or has failed to be: whether the reference could be given back changes neither.
     let _ = client.release(Ino(file.capability.ino), how.number);
     loaded
 }

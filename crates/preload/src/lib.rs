@@ -66,6 +66,7 @@ mod route;
 mod rw;
 mod seek;
 mod serve;
+mod signals;
 mod socket;
 mod spawn;
 mod spin;

@@ -186,8 +186,8 @@ pub fn dlopen(path: CPath, flags: c_int) -> Onward {
         ),
         _ => std::ptr::null_mut(),
     };
-    // What could not be copied the C library does not find either, where nothing is, and says so by the name that the
-    // program knows.
+    // Where no copy could be made the C library is given the path as it is. It finds nothing there, and its error message has
+    // the name that the program knows.
     let path = if other.is_null() { given } else { other.cast_const() };
     let function = real::dlopen();
     let function = if function.is_null() { no_such_function as *mut c_void } else { function };

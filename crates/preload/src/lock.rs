@@ -2,11 +2,12 @@
 //!
 //! A lock of bytes belongs to the process and ends when it closes *any* descriptor of the file, as POSIX says; `flock`
 //! and the `F_OFD` commands lock for the open file, which may be shared. Waiting is asking again, ever more seldom,
-//! until a signal interrupts it.
+//! until a signal interrupts it ([`crate::signals`]).
 
 use crate::calls::real;
 use crate::description::Held;
 use crate::serve::{by_fd, refusal};
+use crate::signals::HeldBack;
 use crate::spin::Spin;
 use crate::{connection, seek};
 use isonomia_client::{Capability, Client, Error, LockHolder, LockKind, LockOwner, LockRange};
@@ -220,13 +221,14 @@ fn set(
     };
     let capability = capability_for(client, held)?;
     let mut pause_ns = PAUSE_NS_MIN;
+    // Most locks are free: it is made when one is not.
+    let mut signals = None;
     loop {
         match client.lock(&capability, owner, range, kind, waits) {
             Err(error) if waits && error.errno() == Errno::AGAIN => {}
             done => return done.map(|()| 0),
         }
-        let pause = rustix::thread::Timespec { tv_sec: 0, tv_nsec: pause_ns as _ };
-        if let rustix::thread::NanosleepRelativeResult::Interrupted(_) = rustix::thread::nanosleep(&pause) {
+        if signals.get_or_insert_with(HeldBack::new).pause(pause_ns) {
             // Tells the server that the owner waits no more, or it would be taken for a part of a circle for a while. One
             // that cannot be told forgets it by itself.
             let _ = client.lock_in_the_way(&capability, owner, range, kind);

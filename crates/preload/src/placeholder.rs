@@ -50,7 +50,8 @@ pub struct Page {
     flags: AtomicU32,
     offset: AtomicU64,
     position: PositionLock,
-    /// Not 0 once it was locked as an open file: who inherits it takes a reference at once.
+    /// Not 0 once it was locked as an open file: a process that inherits it then takes a reference at once, not at its first
+    /// use.
     locked: AtomicU32,
     /// Forked children that have not taken their references yet, if it is locked.
     heirs: AtomicU32,
@@ -73,7 +74,7 @@ const _: () = assert!(size_of::<Page>() <= PAGE_LEN);
 /// This process's mapping of a [`Page`].
 pub struct Mapping {
     page: NonNull<Page>,
-    /// With a twin, and unshared, the page is used again.
+    /// A second descriptor, with which the page can be used again if no other process ever held it: see [`recycle`].
     twin: Option<Twin>,
 }
 

@@ -24,7 +24,7 @@ pub struct PositionLock(AtomicU32);
 /// The right to use the offset.
 pub struct PositionGuard<'a> {
     lock: &'a PositionLock,
-    /// Not when this is a signal handler above the holder.
+    /// False in a signal handler that has interrupted the holder: the lock stays the holder's.
     owned: bool,
 }
 
@@ -52,7 +52,7 @@ impl PositionLock {
                 std::hint::spin_loop();
                 continue;
             }
-            // From here on others may sleep as well: whoever takes the lock must wake one more.
+            // Others may sleep on the lock as well, so whoever gets it keeps the mark, and wakes one of them at its end.
             take_as = me | WAITED_FOR;
             let marked = holder | WAITED_FOR;
             if seen != marked && self.0.compare_exchange(seen, marked, Ordering::Relaxed, Ordering::Relaxed).is_err() {

@@ -90,7 +90,7 @@ fn route_from_kernel_directory<'a>(prefix: &Prefix, dir: c_int, path: &'a [u8]) 
     let mut buffer = Vec::with_capacity(PATH_LEN_MAX);
     let link = placeholder::proc_path(dir);
     let link = if dir == libc::AT_FDCWD { c"/proc/self/cwd" } else { link.as_c_str() };
-    // A directory that cannot be named cannot lead under the prefix by its name.
+    // If the kernel has no path for the directory, a path that begins there cannot lead under the prefix.
     let Ok((base, _)) = rustix::fs::readlinkat_raw(rustix::fs::CWD, link, buffer.spare_capacity_mut()) else {
         return Ok(Routed::Theirs);
     };
@@ -108,7 +108,8 @@ fn route_absolute(prefix: &Prefix, path: &[u8]) -> Routed<'static> {
     }
 }
 
-/// A path outside the prefix that was put together here is handed on by its own text.
+/// `routed`, which says where `path` leads; if that is elsewhere, the kernel is to be given `path` and not what the program
+/// gave, since `path` was put together here.
 fn owned(routed: Routed<'static>, path: Vec<u8>) -> Routed<'static> {
     match routed {
         Routed::Theirs => Routed::TheirsBy(path),

@@ -93,7 +93,7 @@ fn change(fd: c_int, ours: bool) {
     if !ours {
         // SAFETY: the cookie stream is open as long as it is in `OURS`.
         if !cookie.is_null() && now == cookie && unsafe { __fpending(cookie) } == 0 {
-            // What is still in the buffer goes where the descriptor now leads, so otherwise the stream stays.
+            // Only if the stream's buffer is empty: what is in it is still to be written to where the descriptor leads now.
             // SAFETY: as in `current`.
             unsafe { *variable = BEFORE[index].load(Ordering::Relaxed) };
         }

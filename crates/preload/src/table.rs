@@ -127,7 +127,7 @@ pub fn forget_references() {
 /// one. An error if the server does not answer.
 pub fn make_out(client: &Client, uid: u32) -> Result<(), Error> {
     for held in ours_between(0, c_int::MAX).filter_map(find) {
-        // One that is refused takes nothing from the others.
+        // If the server refuses one file, the others are made out all the same. Without a server none can be.
         if let Err(error @ (Error::TimedOut { .. } | Error::Refused { .. })) = held.make_out(client, uid) {
             return Err(error);
         }
@@ -144,7 +144,7 @@ pub fn user_changed(uid: u32) {
 /// well, before that client ends.
 pub fn take_references() {
     for held in ours_between(0, c_int::MAX).filter_map(find) {
-        // Where one could not be had for want of a server, there are none.
+        // Without a server no other reference can be taken either, so the rest is left out.
         if let Err(Error::TimedOut { .. } | Error::Refused { .. }) = held.take_along() {
             return;
         }
@@ -159,7 +159,7 @@ fn locked() -> impl Iterator<Item = Held> {
 /// shows at the first use.
 pub fn take_locked() {
     for held in locked() {
-        // Where the server is away for one, it is for all.
+        // As above.
         if let Err(Error::TimedOut { .. } | Error::Refused { .. }) = held.file() {
             return;
         }

@@ -20,8 +20,8 @@ fn myself() -> (Uid, Gid, Vec<Gid>) {
     (geteuid(), getegid(), getgroups().unwrap_or_default())
 }
 
-/// Has the open files and the working directory made out to user `uid`; gives the latter. Without a server that answers
-/// within one time-out it is left: then the server will refuse what was not.
+/// Has the open files and the working directory made out to user `uid`; gives the capability of the working directory. If the
+/// server does not answer within the time-out the rest is left out: the server will refuse `uid` those files.
 fn make_out(uid: u32) -> Option<Capability> {
     let directory = cwd::current();
     let is_needed = directory.is_some() || table::ours_between(0, c_int::MAX).next().is_some();
@@ -30,8 +30,8 @@ fn make_out(uid: u32) -> Option<Capability> {
     client.delegate(&directory?, uid).ok()
 }
 
-/// The shape of every hook here; `next` is the effective user that is asked for. Many programs become who they are, to
-/// which nothing needs to be done.
+/// What every hook here does; `next` is the effective user that is asked for. Many programs ask for the user that they are
+/// already: then nothing needs to be done.
 fn change(next: Option<uid_t>, real: impl FnOnce() -> c_int) -> c_int {
     let before = myself();
     let errno = errno_number();

@@ -2,11 +2,12 @@
 //! the same and leave the same files behind. Under the prefix a detector watches them: no system call may name a path
 //! there.
 
-use isonomia_testbed::{PREFIX, TestServer, built};
+use isonomia_testbed::{PREFIX, TestServer, built, is_installed, is_root_to, skip};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 /// Kind, permissions, size, links, target, and content of everything below the working directory.
 const DUMP: &str = "find . -mindepth 1 -printf '%y %m %n %l %P\\n' | sort; find . -type f -printf '%s %P\\n' | sort; \
@@ -17,9 +18,12 @@ const DUMP: &str = "find . -mindepth 1 -printf '%y %m %n %l %P\\n' | sort; find 
 enum Who {
     /// Whoever runs the test.
     Oneself,
-    /// A user whom the server does not trust: not root, and not the server's own. Oneself, if only root could become one.
+    /// A user whom the server does not trust: not root, and not the server's own. Root alone can become one.
     Stranger,
 }
+
+/// What tests as [`Who::Stranger`] need.
+const STRANGE: &str = "become a user whom the server does not trust";
 
 /// Runs `script` in a local directory and under the prefix, and compares.
 fn compare(script: &str, programs: &[&str]) {
@@ -27,9 +31,8 @@ fn compare(script: &str, programs: &[&str]) {
 }
 
 fn compare_as(who: Who, script: &str, programs: &[&str]) {
-    for program in programs {
-        let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output().expect("sh runs");
-        assert!(found.status.success(), "{program} is missing: apt-get install {program}");
+    if !programs.iter().all(|program| is_installed(program)) {
+        return;
     }
     let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cases");
     let local = tempfile::tempdir().expect("a temporary directory");
@@ -39,8 +42,7 @@ fn compare_as(who: Who, script: &str, programs: &[&str]) {
     for dir in [&local, &scratch] {
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o1777)).expect("permissions");
     }
-    let as_stranger = who == Who::Stranger && rustix::process::geteuid().is_root();
-    let (program, become_stranger): (_, &[&str]) = if as_stranger {
+    let (program, become_stranger): (_, &[&str]) = if who == Who::Stranger {
         ("setpriv", &["--reuid=12345", "--regid=12345", "--clear-groups", "bash"])
     } else {
         ("bash", &[])
@@ -90,12 +92,18 @@ fn children_keep_what_they_inherited() {
 /// The rest is a user's without a proof of what it may but the one that the server gave it.
 #[test]
 fn strangers_keep_what_they_inherited() {
+    if !is_root_to(STRANGE) {
+        return;
+    }
     compare_as(Who::Stranger, "children.sh", &["cc", "setpriv"]);
     compare_as(Who::Stranger, "exec.sh", &["cc"]);
 }
 
 #[test]
 fn strangers_begin_where_they_are() {
+    if !is_root_to(STRANGE) {
+        return;
+    }
     compare_as(Who::Stranger, "python.sh", &["python3", "setpriv"]);
     compare_as(Who::Stranger, "names.sh", &["python3"]);
     compare_as(Who::Stranger, "program.sh", &["cc"]);
@@ -103,6 +111,9 @@ fn strangers_begin_where_they_are() {
 
 #[test]
 fn strangers_use_what_they_opened() {
+    if !is_root_to(STRANGE) {
+        return;
+    }
     compare_as(Who::Stranger, "locks.sh", &["python3", "flock", "setpriv"]);
     compare_as(Who::Stranger, "coreutils.sh", &["cp", "find", "awk"]);
     compare_as(Who::Stranger, "fts.sh", &["cc"]);
@@ -141,8 +152,7 @@ fn locks() {
 
 #[test]
 fn programs_that_take_other_users() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can take other users");
+    if !is_root_to("take other users") {
         return;
     }
     compare("users.sh", &["python3"]);
@@ -220,8 +230,7 @@ fn threads_with_small_stacks() {
 
 #[test]
 fn fio_verifies_what_it_wrote() {
-    if Command::new("fio").arg("--version").output().is_err() {
-        eprintln!("fio is not installed: skipped");
+    if !is_installed("fio") {
         return;
     }
     let server = TestServer::start();
@@ -288,6 +297,21 @@ impl Paused {
         Self { program, output }
     }
 
+    /// Waits until it is in one of these system calls.
+    fn comes_to(&self, calls: &[libc::c_long]) {
+        let end = Instant::now() + Duration::from_secs(60);
+        let path = format!("/proc/{}/syscall", self.program.id());
+        loop {
+            let text = std::fs::read_to_string(&path).expect("a running program");
+            let number = text.split(' ').next().and_then(|word| word.parse().ok());
+            if number.is_some_and(|number| calls.contains(&number)) {
+                return;
+            }
+            assert!(Instant::now() < end, "it is in {text}");
+            std::thread::yield_now();
+        }
+    }
+
     /// The rest of what it says until it ends, which must be a good end.
     fn go_on(mut self) -> String {
         self.program.stdin.take().expect("its input").write_all(b"go\n").expect("it listens");
@@ -296,6 +320,34 @@ impl Paused {
         assert!(self.program.wait().expect("it ends").success());
         rest
     }
+}
+
+/// As in the kernel: whatever the call is doing when the signal comes.
+#[test]
+fn a_signal_ends_the_wait_for_a_lock_also_while_the_server_is_asked() {
+    let server = TestServer::start();
+    let hold = "import fcntl, signal, sys\n\
+                f = open('/isonomia/f', 'w'); fcntl.lockf(f, fcntl.LOCK_EX)\n\
+                signal.alarm(60); print('has it', flush=True); sys.stdin.readline()\n";
+    let wait = "import errno, fcntl, signal, sys\n\
+                def stop(*_): raise InterruptedError(errno.EINTR, '')\n\
+                signal.signal(signal.SIGUSR1, stop)\n\
+                f = open('/isonomia/f', 'w'); print('waits', flush=True)\n\
+                try:\n    fcntl.lockf(f, fcntl.LOCK_EX); print('has it')\n\
+                except InterruptedError: print('interrupted')\n\
+                sys.stdin.readline()\n";
+    let holder = Paused::at("has it\n", server.command("python3").args(["-c", hold]));
+    let waiter = Paused::at("waits\n", server.command("python3").args(["-c", wait]));
+    // Between two attempts.
+    waiter.comes_to(&[libc::SYS_ppoll, libc::SYS_nanosleep, libc::SYS_clock_nanosleep]);
+    server.pause();
+    // In an attempt, which has no answer.
+    waiter.comes_to(&[libc::SYS_futex]);
+    let pid = rustix::process::Pid::from_child(&waiter.program);
+    rustix::process::kill_process(pid, rustix::process::Signal::USR1).expect("a signal can be sent");
+    server.resume();
+    assert_eq!(waiter.go_on(), "interrupted\n");
+    assert_eq!(holder.go_on(), "");
 }
 
 #[test]
@@ -319,8 +371,7 @@ fn a_killed_server_is_an_error_within_the_time_out_and_not_an_end() {
 /// What a program has proven it has proven to the next server on the same directory, too.
 #[test]
 fn a_stranger_is_where_it_was_when_the_server_comes_back() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can become other users");
+    if !is_root_to("become other users") {
         return;
     }
     let mut server = TestServer::start();
@@ -442,10 +493,11 @@ fn a_static_program_runs_unharmed() {
     let scratch = tempfile::tempdir().expect("a temporary directory");
     let source = scratch.path().join("static.c");
     let program = scratch.path().join("static");
-    let text = "#include <stdio.h>\nint main(void) { FILE *f = fopen(\"/isonomia/x\", \"w\"); return puts(f ? \"there\" : \"here\") < 0; }\n";
+    let text = "#include <stdio.h>\nint main(void) { FILE *f = fopen(\"/isonomia/of-the-server\", \"r\"); return puts(f ? \"there\" : \"here\") < 0; }\n";
     std::fs::write(&source, text).expect("a source");
     let compiled = Command::new("cc").args(["-static", "-o"]).arg(&program).arg(&source).status().expect("cc runs");
     assert!(compiled.success(), "no static C library: apt-get install libc6-dev");
+    assert!(server.command("touch").arg("/isonomia/of-the-server").status().expect("touch runs").success());
     let mut run = server.command(built("isonomia").to_str().expect("a path in UTF-8"));
     run.env_remove("LD_PRELOAD").args(["run", "--"]).arg(&program);
     let output = run.output().expect("it runs");
@@ -483,8 +535,7 @@ fn a_32_bit_program_runs_unharmed() {
     std::fs::write(&program, program_of_32_bits()).expect("a program");
     std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("its mode");
     if Command::new(&program).status().is_err() {
-        eprintln!("this kernel runs no 32-bit programs: skipped");
-        return;
+        return skip("this kernel runs no 32-bit programs");
     }
     let mut run = server.command(built("isonomia").to_str().expect("a path in UTF-8"));
     let output = run.env_remove("LD_PRELOAD").args(["run", "--"]).arg(&program).output().expect("it runs");
@@ -517,8 +568,14 @@ fn a_process_that_never_touches_the_prefix_never_connects() {
     assert_eq!(String::from_utf8_lossy(&output.stdout), "cat\n");
 }
 
-/// The test's view of where it runs is the program's: nothing of the prefix exists for the kernel.
+/// Without this the other tests would prove nothing where this host has a directory of the prefix's name.
 #[test]
-fn the_prefix_is_not_the_kernels() {
-    assert!(!PathBuf::from(PREFIX).exists(), "{PREFIX} exists: the other tests would prove nothing");
+fn what_is_written_below_the_prefix_is_the_servers_and_not_the_hosts() {
+    let server = TestServer::start();
+    let path = format!("{PREFIX}/of-process-{}", std::process::id());
+    let written = server.command("sh").args(["-c", "echo it > \"$0\"", &path]).status().expect("sh runs");
+    assert!(written.success());
+    assert!(std::fs::symlink_metadata(&path).is_err(), "{path} is a file of the host");
+    let output = server.command("cat").arg(&path).output().expect("cat runs");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "it\n");
 }

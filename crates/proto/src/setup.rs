@@ -168,9 +168,14 @@ pub enum BadFrame {
     /// The body does not decode.
     #[error("frame does not decode: {0}")]
     Body(String),
-    /// The peer speaks another version.
-    #[error("protocol version {0}, this side speaks {PROTOCOL_VERSION}")]
-    Version(u16),
+    /// The peer speaks another version. The text names both sides: the client is told it by the server.
+    #[error("the client speaks version {client} of the protocol, the server version {server}")]
+    Version {
+        /// The client's.
+        client: u16,
+        /// The server's.
+        server: u16,
+    },
 }
 
 /// A whole frame around `body`, which must not be longer than `u32::MAX`.
@@ -206,9 +211,25 @@ pub fn decode<T: DeserializeOwned>(body: &[u8]) -> Result<T, BadFrame> {
     postcard::from_bytes(body).map_err(|e| BadFrame::Body(e.to_string()))
 }
 
-/// Refuses a peer of another version.
-pub fn check_version(version: u16) -> Result<(), BadFrame> {
-    if version == PROTOCOL_VERSION { Ok(()) } else { Err(BadFrame::Version(version)) }
+/// The hello in a frame's body. Of a client that speaks another version nothing but that is read.
+pub fn decode_hello(body: &[u8]) -> Result<Hello, BadFrame> {
+    match version(body)? {
+        PROTOCOL_VERSION => decode(body),
+        client => Err(BadFrame::Version { client, server: PROTOCOL_VERSION }),
+    }
+}
+
+/// The challenge in a frame's body. Of a server that speaks another version nothing but that is read.
+pub fn decode_challenge(body: &[u8]) -> Result<Challenge, BadFrame> {
+    match version(body)? {
+        PROTOCOL_VERSION => decode(body),
+        server => Err(BadFrame::Version { client: PROTOCOL_VERSION, server }),
+    }
+}
+
+/// The version of whoever sent this hello or challenge, which both begin with it in every version of the protocol.
+fn version(body: &[u8]) -> Result<u16, BadFrame> {
+    postcard::take_from_bytes(body).map(|(version, _)| version).map_err(|e| BadFrame::Body(e.to_string()))
 }
 
 #[cfg(test)]
@@ -251,7 +272,20 @@ mod tests {
         header[0] = b'G';
         assert_eq!(body_len(&header, SETUP_LEN_MAX), Err(BadFrame::Magic(*b"GSON")));
         assert_eq!(body_len(b"ISON\0\0\0\0", SETUP_LEN_MAX), Err(BadFrame::Empty));
-        assert_eq!(check_version(PROTOCOL_VERSION + 1), Err(BadFrame::Version(PROTOCOL_VERSION + 1)));
+    }
+
+    #[test]
+    fn of_another_version_nothing_but_its_number_is_read() {
+        assert_eq!(decode_hello(&encode(&hello())[8..]), Ok(hello()));
+        let (this, other) = (PROTOCOL_VERSION, PROTOCOL_VERSION + 1);
+        let bytes = encode(&Hello { version: other, ..hello() });
+        for end in [9, 12, bytes.len()] {
+            let refused = BadFrame::Version { client: other, server: this };
+            assert_eq!(decode_hello(&bytes[8..end]), Err(refused));
+            let refused = BadFrame::Version { client: this, server: other };
+            assert_eq!(decode_challenge(&bytes[8..end]), Err(refused));
+        }
+        assert!(matches!(decode_hello(&[]), Err(BadFrame::Body(_))));
     }
 
     #[test]

@@ -171,7 +171,10 @@ impl Paper {
     }
 
     fn wanted(&self, item: Option<&str>) -> Result<Vec<&'static str>, ReproduceError> {
-        let words = |study: &'static Study| std::iter::once(study.name).chain(study.items.iter().copied());
+        let words = |study: &'static Study| {
+            let items = study.items.iter().copied().filter(|item| *item != study.name);
+            std::iter::once(study.name).chain(items)
+        };
         let is_wanted = |study: &Study, name: &str| item.is_none_or(|item| item == study.name || item == name);
         let items = self
             .studies

@@ -50,7 +50,7 @@ const PAUSE: Nanos = Nanos::from_millis(100);
 const LOOK_EVERY: Nanos = Nanos::from_millis(200);
 /// Addresses listened on at most: their keys in epoll are below this, those of connections above.
 pub const LISTENERS_MAX: u64 = 64;
-/// The bell that rings for a name that was found, among the keys of epoll.
+/// The key in epoll of the event counter that tells of a name that was found.
 const BELL: u64 = u64::MAX;
 
 /// A socket that listens.
@@ -187,7 +187,7 @@ impl Acceptor {
 
     fn look_at_listeners(&self, flags: epoll::EventFlags) {
         for (index, listener) in self.listeners.iter().enumerate() {
-            // They are in epoll since the start.
+            // It cannot fail: listeners are in epoll from the start to the end.
             let _ = epoll::modify(&self.epoll, &listener.socket, epoll::EventData::new_u64(index as u64), flags);
         }
     }
@@ -254,7 +254,7 @@ impl Acceptor {
             Ok(hello) => {
                 pending.deadline = clock::now() + if hello.0.role == Role::Control { Nanos::ZERO } else { names::WAIT };
                 pending.hello = Some(hello);
-                // What it sends now is for whoever serves it.
+                // What the client sends from now on is read by the workers, or by the thread of the sessions of control.
                 let _ = epoll::delete(&self.epoll, &pending.socket);
                 self.ready.push(pending.origin, id);
             }
@@ -333,7 +333,7 @@ impl Acceptor {
 }
 
 impl Acceptor {
-    /// Welcomes a connection, and hands it to whoever serves it.
+    /// Welcomes a connection, and hands it to the workers or to the thread of the sessions of control.
     fn welcome(&mut self, mut pending: Pending, admission: Admission) {
         let Some((hello, proof)) = pending.hello.take() else { return };
         let payload_len_max = if hello.role == Role::SharedMemory { SLOT_LEN } else { PAYLOAD_LEN_MAX };
@@ -437,7 +437,7 @@ mod tests {
         let address: isonomia_transport::address::Address =
             format!("unix:{}", dir.path().join("s").display()).parse().unwrap();
         let config = Config { listen: vec![address.clone()], ..Config::default() };
-        // It hangs until the end of the test.
+        // A name service that does not answer before the end of the test.
         let (_end, hanging) = std::sync::mpsc::channel::<String>();
         let server = Server::start_with(config, move |_| hanging.recv().unwrap_or_default()).unwrap();
         let claims = Claims { job: Some("j".to_owned()), ..Claims::default() };

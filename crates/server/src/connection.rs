@@ -116,6 +116,26 @@ impl Connection {
     pub fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
     }
+
+    /// A stream of root's with nobody at its other end.
+    #[cfg(test)]
+    pub fn of_root(job: Arc<Job>, session: Arc<Session>, session_key: SessionKey, place: Place) -> Self {
+        use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+        let (socket, _) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+        Self {
+            id: 1,
+            socket,
+            credentials: Credentials { uid: 0, gid: 0, groups: Vec::new() },
+            may_ask_for_others: true,
+            is_trusted: true,
+            job,
+            session,
+            session_key,
+            way: Way::Stream(Mutex::new(StreamState::Queued)),
+            place,
+            is_closed: AtomicBool::new(false),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ impl Debts {
     /// Takes all that is owed, to charge it.
     pub fn take(&self, is_metadata: bool) -> Nanos {
         let owed = self.of(is_metadata);
-        // Mostly there is nothing, and a look leaves the line in everybody's cache.
+        // Mostly nothing is owed. Reading leaves the cache line shared; an exchange would take it from the other processors.
         if owed.load(Ordering::Relaxed) == 0 { Nanos::ZERO } else { Nanos(owed.swap(0, Ordering::Relaxed)) }
     }
 }

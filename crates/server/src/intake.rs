@@ -19,7 +19,7 @@ const EPOLL_EVERY: Nanos = Nanos::from_micros(50);
 const STALL_MAX: Nanos = Nanos::from_secs(10);
 /// Events taken from epoll at a time.
 const EVENTS_MAX: usize = 64;
-/// The bell that wakes sleeping workers, among the keys of epoll; the others are numbers of connections.
+/// The key in epoll of the event counter that wakes sleeping workers; the other keys are numbers of connections.
 pub const BELL: u64 = u64::MAX;
 
 /// What the worker that takes requests in needs.
@@ -68,7 +68,8 @@ impl Intake {
         found
     }
 
-    /// Leaves all connections to their bells; false if one has posted meanwhile.
+    /// Tells the client of every connection to ring its socket after its next request, because nobody looks at its memory
+    /// any more; false if one has posted a request meanwhile.
     fn leave_all(&mut self) -> bool {
         self.hot.retain(|hot| !hot.connection.is_closed() && !leave(&hot.connection));
         self.hot.is_empty()
@@ -136,7 +137,8 @@ impl Core {
         let Some(connection) = self.connection(id) else { return };
         match &connection.way {
             Way::Shared(_) => {
-                // Bytes are rings; the end of them is the end of the client.
+                // What the bytes are does not matter: each means that a request was posted. Where they end the client has
+                // gone.
                 let mut rings = [0; 64];
                 let ended = loop {
                     match rustix::net::recv(&connection.socket, &mut rings, RecvFlags::DONTWAIT) {
@@ -162,7 +164,7 @@ impl Core {
         self.intake.lock().unwrap_or_else(PoisonError::into_inner).warm(connection, now);
     }
 
-    /// Before the last worker sleeps; false if it must not.
+    /// To be called before the last worker sleeps; false if it must stay awake, because a request has come meanwhile.
     pub fn leave_all(&self) -> bool {
         self.intake.lock().unwrap_or_else(PoisonError::into_inner).leave_all()
     }

@@ -322,7 +322,7 @@ impl Jobs {
             drop(current);
             return Ok(Joined { job, is_news, forgotten: None });
         }
-        // Before a job makes room: it may be the last that owes what this one is to owe.
+        // Before another job is forgotten to make room: that may be the last one that keeps the debts which this job shares.
         let debts = known.debts_of(&info);
         let mut forgotten = None;
         if known.count_of(&user) >= self.per_user_max {

@@ -260,7 +260,7 @@ impl Server {
         self.core.is_stopping.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
             thread.thread().unpark();
-            // Every sleeping worker takes one ring, and the bell is deaf to a second one while it rings.
+            // A ring wakes one worker, and rings that nobody has taken yet count as one: so ring until this one has ended.
             while !thread.is_finished() {
                 self.core.ring();
                 std::thread::park_timeout(std::time::Duration::from_millis(1));

@@ -34,10 +34,10 @@ fn operate(core: &Core, connection: &Connection, header: &RequestHeader) -> Resu
     let ino = Ino(header.ino);
     let gives_up = !has(lock::SHARED) && !has(lock::EXCLUSIVE) && !has(lock::TEST);
     let is_allowed = match has(lock::EXCLUSIVE) {
-        // What its session has locked it may give up, whoever its process is meanwhile.
+        // A session may always give up what it has locked, also if its process has become another user since.
         _ if gives_up && !has(lock::OPEN_FILE) => Ok(()),
         _ if gives_up => proof::check_access(core, connection, header, 0),
-        // As on Linux: who only asks, and who locks files as a whole, needs any access.
+        // As on Linux, asking who has a lock, and locking a file as a whole, takes an open for reading or for writing.
         _ if has(lock::TEST) || has(lock::WHOLE) => proof::check_opened(core, connection, header),
         true => proof::check_access(core, connection, header, access::WRITE),
         false => proof::check_access(core, connection, header, access::READ),
@@ -62,7 +62,7 @@ fn operate(core: &Core, connection: &Connection, header: &RequestHeader) -> Resu
         return Err(number(Errno::STALE));
     }
     let acquired = core.locks.acquire(ino, family, wanted, has(lock::WAITS), clock::now());
-    // Whoever ends meanwhile may have given up its locks before this one was there.
+    // If the owner has ended since the checks above, its locks were given up before this one was there: it is given up now.
     match owner {
         Owner::Process { .. } if connection.session.has_ended() => core.locks.release_owners(|other| other == owner),
         Owner::File(number) if !connection.session.holds(ino, number) => core.file_closed(ino, number),

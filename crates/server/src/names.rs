@@ -43,7 +43,8 @@ pub trait LookUp: Fn(Who) -> String + Send + 'static {}
 
 impl<F: Fn(Who) -> String + Send + 'static> LookUp for F {}
 
-/// What the system says; it may take as long as the system likes. The number for whoever has no name.
+/// The name that the system's name service has, which may take as long as it likes to answer; the number as text if there
+/// is none.
 pub fn look_up(who: Who) -> String {
     let name = match who {
         Who::User(id) => User::from_uid(Uid::from_raw(id)).ok().flatten().map(|user| user.name),
@@ -67,8 +68,8 @@ struct Known {
 }
 
 impl Names {
-    /// Names that `look_up` finds, on a thread of its own that rings `bell` after each. The thread ends with this, or
-    /// when `look_up` comes back after that: nobody waits for it.
+    /// Names that `look_up` finds. A thread of its own calls it, and adds to the event counter `bell` after each name. The
+    /// thread ends when this is dropped, or when the `look_up` that it is in then returns: nobody waits for it.
     pub fn new(look_up: impl LookUp, bell: OwnedFd) -> std::io::Result<Self> {
         let (questions, asked) = sync_channel(QUESTIONS_MAX);
         let known = Arc::new(Mutex::new(HashMap::new()));
@@ -115,7 +116,7 @@ fn answer(asked: &Receiver<Who>, found: &Mutex<HashMap<Who, Known>>, look_up: im
         if let Some(entry) = lock(found).get_mut(&who) {
             entry.name = Some(name);
         }
-        // A full counter is a bell that rings already.
+        // The only failure is that the counter is full: then whoever waits for it is told already.
         let _ = rustix::io::write(bell, &1u64.to_ne_bytes());
     }
 }

@@ -34,8 +34,7 @@ pub struct Pending {
 impl Pending {
     /// The hello in `body`, and the server's own proof.
     pub fn check(&self, body: &[u8]) -> Result<(Box<Hello>, [u8; 32]), TurnedAway> {
-        let hello: Hello = setup::decode(body)?;
-        setup::check_version(hello.version)?;
+        let hello = setup::decode_hello(body)?;
         let Some((key, nonce)) = &self.key else { return Ok((Box::new(hello), [0; 32])) };
         if !key.check(Prover::Client, &hello.nonce, nonce, &hello.proof) {
             return Err(TurnedAway::WrongKey);

@@ -50,7 +50,7 @@ pub enum BadPlace {
 /// Looks at `dir`, or at what there is of the way to it.
 pub fn check(dir: &Path) -> Result<(), BadPlace> {
     let there = first_there(dir);
-    // Whoever may not even look will be told so when it is tried.
+    // Where this process may not even look, creating the directory fails with an error that says so.
     let Some((path, found)) = there else { return Ok(()) };
     if FileType::from_raw_mode(found.st_mode) != FileType::Directory {
         return Err(BadPlace::File { dir: dir.to_owned(), file: path.to_owned() });

@@ -28,12 +28,13 @@ impl Core {
         to_give_back.into_iter().for_each(|left| self.give_back(&left));
     }
 
-    /// The session has ended, and its mappings with it.
+    /// Takes all mappings from a session that has ended, and tells those who wait for them.
     fn end_mappings(&self, key: SessionKey) {
         self.mappings.end(key).into_iter().for_each(|told| mapping::answer(self, told));
     }
 
-    /// A mapping that was taken while its session ended goes, too.
+    /// To be called after a mapping was given to a session: if the session has ended meanwhile, and did not know of the
+    /// mapping yet, the mapping is taken back.
     pub fn end_mappings_if_gone(&self, key: SessionKey) {
         if !self.sessions.contains(key) {
             self.end_mappings(key);
@@ -89,23 +90,18 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::Way;
     use crate::depth::DepthSpec;
     use crate::execute;
-    use crate::identity::Credentials;
     use crate::jobs::Jobs;
     use crate::limits::{Limits, LimitsConfig};
     use crate::scrub::Scrub;
-    use crate::stream::StreamState;
     use crate::target::{Policy, Target};
     use crate::usage::Usage;
     use isonomia_policy::Draw;
     use isonomia_proto::request::{Op, OpenReply, ReplyHeader, RequestHeader, flag, lock};
     use isonomia_store::{Store, StoreConfig, TargetDir};
     use isonomia_units::{JobInfo, ServerId, TargetId};
-    use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-    use std::sync::atomic::AtomicBool;
-    use std::sync::{Arc, Mutex};
+    use std::sync::Arc;
     use zerocopy::FromBytes;
 
     const KEY: SessionKey = (0, 7);
@@ -134,25 +130,12 @@ mod tests {
 
         /// A connection of the session of [`KEY`].
         fn connect(&self) -> Arc<Connection> {
-            let flags = SocketFlags::CLOEXEC;
-            let (socket, _) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap();
             let job = self.core.jobs.join(JobInfo::new("j", "u", "g")).unwrap().job;
-            Arc::new(Connection {
-                id: 1,
-                socket,
-                credentials: Credentials { uid: 0, gid: 0, groups: Vec::new() },
-                may_ask_for_others: true,
-                is_trusted: true,
-                job,
-                session: self.core.sessions.join(KEY),
-                session_key: KEY,
-                way: Way::Stream(Mutex::new(StreamState::Queued)),
-                place: self.places.take(KEY.0, false, 0).unwrap(),
-                is_closed: AtomicBool::new(false),
-            })
+            let place = self.places.take(KEY.0, false, 0).unwrap();
+            Arc::new(Connection::of_root(job, self.core.sessions.join(KEY), KEY, place))
         }
 
-        /// What a worker does that looked whether the connection was closed before it was.
+        /// Serves a request as a worker does that saw the connection open, also if it has been closed since.
         fn serve(&self, connection: &Connection, header: RequestHeader, names: &[u8]) -> (ReplyHeader, Vec<u8>) {
             let mut room = vec![0; 16 << 10];
             let header = RequestHeader { path_len: names.len() as u16, ..header };
@@ -185,7 +168,8 @@ mod tests {
         let kept = opened.unwrap().capability;
         fixture.core.close(&other, None);
 
-        // The worker has looked, the connection goes, the worker goes on: for each request that registers something.
+        // For each request that registers something: a worker has seen the connection open, the connection is closed, and
+        // the worker goes on to serve the request.
         let connection = fixture.connect();
         fixture.core.close(&connection, None);
         let (reply, _) = fixture.create(&connection, b"created");

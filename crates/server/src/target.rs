@@ -499,3 +499,6 @@ impl Queue {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,7 @@ use isonomia_proto::control::{ControlReply, ControlRequest};
 use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_proto::setup::{self, Answer, Challenge, Hello, Role, SETUP_LEN_MAX};
 use isonomia_server::{Server, TargetConfig};
+use isonomia_testbed::skip;
 use isonomia_transport::channel::{Channel, Manner};
 use isonomia_transport::control::ControlConnection;
 use isonomia_transport::handshake::{Identity, open_stream};
@@ -47,7 +48,8 @@ fn frames_that_are_none_close_their_connection_only() {
     let hello = setup::encode(&Hello { version: PROTOCOL_VERSION + 1, ..Hello::new(Role::SharedMemory, 1) });
     let mut oversized = setup::SETUP_MAGIC.to_vec();
     oversized.extend_from_slice(&u32::MAX.to_le_bytes());
-    let other_version = format!("protocol version {}, this side speaks {PROTOCOL_VERSION}", PROTOCOL_VERSION + 1);
+    let other_version =
+        format!("version {} of the protocol, the server version {PROTOCOL_VERSION}", PROTOCOL_VERSION + 1);
     let frames: [(&[u8], &str); 5] = [
         (b"ISON\0\0\0\0", "frame without a body"),
         (b"GET / HTTP/1.1\r\n\r\n", "not with an Isonomia header"),
@@ -77,8 +79,7 @@ fn nobody_can_send_the_server_a_descriptor() {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release.split('.').map(|n| n.parse::<u32>().unwrap_or(0));
     if (numbers.next(), numbers.next()) < (Some(6), Some(16)) {
-        eprintln!("skipped: this kernel is older than Linux 6.16");
-        return;
+        return skip("this kernel is older than Linux 6.16");
     }
     let refused = send_with_descriptor(socket.as_fd(), &hello, file.as_fd(), soon());
     assert_eq!(refused, Err(SocketError::System(Errno::PERM)));

@@ -68,7 +68,7 @@ fn due_to_the_victim(config: impl FnOnce(&mut Config), jobs: u32, nodes: u32) ->
         if jobs_now.iter().map(|job| job.queued).sum::<u64>() > 2 * u64::from(jobs)
             && victim.is_some_and(|v| v.queued > 0)
         {
-            // What is due was found out before what is queued: so once more.
+            // A status is put together bit by bit: the shares in this one may be from before the requests were queued.
             let settled = running.server().status().jobs;
             return settled.iter().find(|job| job.job == "v").unwrap().share_due;
         }

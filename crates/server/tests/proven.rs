@@ -1,6 +1,6 @@
 //! What the kernel says of a process's job counts for more than what the process says.
 //!
-//! Needs root and a hierarchy of control groups that it may write to; elsewhere it says so and does nothing.
+//! Needs root and a hierarchy of control groups that it may write to; elsewhere it is skipped.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -8,6 +8,7 @@ mod running;
 
 use isonomia_client::{Claims, Client, ClientConfig, SchedulerJob};
 use isonomia_proto::control::JobStatus;
+use isonomia_testbed::{is_root_to, skip};
 use isonomia_units::Nanos;
 use running::{Running, start};
 use std::path::{Path, PathBuf};
@@ -20,8 +21,7 @@ struct Group {
 
 impl Group {
     fn make() -> Option<Self> {
-        if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: only root makes control groups");
+        if !is_root_to("make control groups") {
             return None;
         }
         // The freezer of cgroup v1 leaves its members alone.
@@ -30,7 +30,7 @@ impl Group {
             .into_iter()
             .find(|dir| dir.join("cgroup.procs").exists() && Self::make_in(dir).is_some_and(|group| group.enter()));
         if found.is_none() {
-            eprintln!("skipped: no hierarchy of control groups can be written to");
+            skip("no hierarchy of control groups can be written to");
         }
         let group = Self::make_in(&found?)?;
         group.enter().then_some(group)
@@ -81,7 +81,7 @@ fn a_job_is_believed_if_root_put_its_processes_into_its_control_group() {
     assert_eq!((proven.job.as_str(), proven.proof.as_str(), proven.within.as_deref()), ("71", "cgroup", Some("71")));
     let part = job_of(&running, Claims { job: Some("part".into()), ..Claims::default() });
     assert_eq!((part.job.as_str(), part.proof.as_str(), part.within.as_deref()), ("part", "claim", Some("71")));
-    // A group that was given to a user is his to fill.
+    // A control group that belongs to a user proves nothing: he can move any of his processes into it.
     std::os::unix::fs::chown(group.job(), Some(1_234), None).unwrap();
     let claimed = job_of(&running, Claims { scheduler: Some(lie), ..Claims::default() });
     assert_eq!((claimed.job.as_str(), claimed.proof.as_str(), claimed.within), ("72", "claim", None));

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// A pass is always late, so that the scrub takes what it gets.
+/// A period so short that every pass is late: the scrub then asks for as much as the policy gives it.
 const ALWAYS: ScrubPeriod = ScrubPeriod(Some(Nanos(1)));
 const OFF: ScrubPeriod = ScrubPeriod(None);
 /// The longest wait for a condition.
@@ -143,9 +143,9 @@ fn beside_a_busy_job_the_scrub_takes_its_share_at_most() {
         (counts(&from), counts(&to))
     });
     let (busy, scrubbed) = (to.0 - from.0, to.1 - from.1);
-    // A few requests to begin and to end with.
+    // As much as the job, and a few requests that were under way when the counts began and ended.
     assert!(scrubbed > 0 && scrubbed <= busy + 8 * (256 << 10), "{scrubbed} bytes beside {busy}");
-    // With nobody else it has all.
+    // When the other job has ended the scrub goes on with the whole target to itself.
     wait_for(running.server(), "it goes on", |status| {
         job(status, "scrub").is_some_and(|job| job.read_bytes_total > to.1 + (8 << 20))
     });

@@ -147,7 +147,7 @@ impl Edit<'_> {
         self.grown += value.len() as u64;
         self.change.put_xattr(inode.ino, name, value);
         if inode.has(UNLINKED) {
-            // There is no record to come back to: but the attribute is to go, whatever happens.
+            // The file has no record in the database any more, by which recovery would find the attribute to remove it.
             self.change.put_nameless(inode.ino);
         }
     }

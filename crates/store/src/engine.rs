@@ -123,7 +123,7 @@ impl Engine {
         let act = |open: &Running| open.commit(writes);
         self.with(act).or_else(|error| {
             let error = self.note(error);
-            // What is kept back for this may be all that it takes.
+            // Letting the reserved space go may be enough for the change.
             self.reserve.look();
             if self.heal()? { self.with(act).map_err(|error| self.note(error)) } else { Err(error) }
         })
@@ -149,14 +149,16 @@ impl Engine {
         if !matches!(self.failure.load(Acquire), FULL | FAILED) || self.reserve.free_bytes() < ROOM_BYTES_MIN {
             return Ok(false);
         }
-        // Never waits: others may look something up while they hold a look-up.
+        // Not by waiting for the lock: a thread that holds it for a look-up may begin another one, which would wait for this
+        // thread, and this one for it.
         let mut state = match self.state.try_write() {
             Ok(state) => state,
             Err(TryLockError::Poisoned(state)) => state.into_inner(),
             Err(TryLockError::WouldBlock) => return Ok(false),
         };
         let last = match &mut *state {
-            // Before it is closed: that may write the rest of the batch that failed.
+            // Where the journal is to be cut is found out before the database is closed: closing may still write the rest of the
+            // batch that failed.
             State::Open(_) => journal::look(&self.dir, |_, _, _| ())?.pop(),
             State::Closed(last) => last.take(),
         };
@@ -187,7 +189,7 @@ impl Engine {
             StoreError::Meta(fjall::Error::Io(source)) => {
                 matches!(Errno::from_io_error(source), Some(Errno::NOSPC | Errno::DQUOT))
             }
-            // Of the threads that write out tables only this is heard.
+            // Threads of fjall that write out tables fail by themselves; this is all that a later call is told of it.
             StoreError::Meta(fjall::Error::Poisoned) => {
                 self.failure.load(Relaxed) == FULL || self.reserve.free_bytes() < MEMTABLE_BYTES_MAX
             }

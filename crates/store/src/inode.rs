@@ -42,7 +42,7 @@ pub(crate) struct Inode {
     pub generation: u32,
     /// Where the bytes of a regular file are.
     pub layout: Option<Arc<Layout>>,
-    /// Looked at since the hand of `OpenObjects` passed.
+    /// Its objects were used since [`OpenObjects`](crate::object) last looked for one to close: they are not closed then.
     pub recent: AtomicBool,
     /// Open references of sessions. Grows under the namespace lock only.
     pub refs: AtomicU32,
@@ -280,7 +280,7 @@ impl Inode {
         self.touched.load(Relaxed)
     }
 
-    /// Lets the record's times stand, unless another write came meanwhile.
+    /// Forgets the time `seen` of the last write, which is in the record by now, unless there was another write meanwhile.
     pub fn forget_touch(&self, seen: i64) {
         // Losing the race means that a newer write's time is to be kept.
         let _ = self.touched.compare_exchange(seen, UNTOUCHED, Relaxed, Relaxed);

@@ -103,7 +103,8 @@ struct Target {
     objects: OwnedFd,
 }
 
-/// The open objects in the order of opening: a ring with a second chance for inodes that were used since.
+/// The open objects in the order of opening. When there are too many the first is closed, unless its inode was used since it
+/// was last looked at: then it goes to the end once more (the *clock* algorithm).
 struct OpenObjects {
     ring: Mutex<VecDeque<(Weak<Inode>, usize)>>,
     max: usize,
@@ -139,7 +140,7 @@ impl Targets {
             Err(Errno::NOENT) if !create => return Ok(()),
             Err(Errno::NOENT) => {
                 let fd = match open(OFlags::CREATE | OFlags::EXCL) {
-                    // Nobody's, whatever is in it: the file says that it has none.
+                    // A file of that name belongs to nobody: the record says that this object was never created.
                     Err(Errno::EXIST) => {
                         tracing::warn!(object = %target.path.join(&name).display(), "removed a stale object");
                         rustix::fs::unlinkat(&target.objects, &name, AtFlags::empty()).map_err(fail)?;
@@ -460,7 +461,7 @@ impl OpenObjects {
                 ring.push_back((weak, index));
                 continue;
             }
-            // The caller owns its own objects, others are being used: only what nobody holds is closed.
+            // Objects that somebody uses are not closed: those of the caller, whose lock it has, and those of other threads.
             match inode.data.try_write() {
                 Ok(mut objects) => drop(objects.open[index].take()),
                 Err(_) => ring.push_back((weak, index)),

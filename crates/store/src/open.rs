@@ -14,7 +14,8 @@ use std::sync::atomic::Ordering::{AcqRel, Relaxed};
 /// How to open: the flags of `open(2)`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenHow {
-    /// Bits of [`access`]; with [`access::EXECUTE`], whoever asks must be known to let nobody see what is read.
+    /// Bits of [`access`]. With [`access::EXECUTE`] permission to execute is enough to read, so the caller must be trusted to
+    /// show nobody what it reads: it is for mounts, whose kernel executes the file.
     pub access: u32,
     /// Create the file when it does not exist.
     pub create: bool,

@@ -404,7 +404,7 @@ fn after_a_clean_stop_nothing_is_left_to_do() {
     assert_eq!(machine.objects(), 2);
     machine.cut_power();
     assert_eq!(machine.len_of("file", 1), Some(20_050));
-    // What was said at the close is not said of what came after.
+    // That the store was closed in order does not hold for what was written after it was opened again.
     let later = machine.open("later");
     machine.store().write(later, 0, &[1; 50], at(3)).unwrap();
     machine.cut_power();

@@ -179,7 +179,7 @@ fn close_to_others(dir: &Path, ours: &[&str], inside: bool) -> Result<(), OpenEr
     if owner != 0 && owner != rustix::process::geteuid().as_raw() {
         return Err(OpenError::Owner { dir: dir.to_owned(), owner });
     }
-    // Behind a closed door a mode is put right, and not worth a word.
+    // Where nobody else can get into `dir`, the modes of what is in it are put right without a word in the log.
     let is_reached = mode_of(dir)? & OTHERS != 0;
     let mut is_ours = true;
     for entry in fs::read_dir(dir).map_err(fail)? {

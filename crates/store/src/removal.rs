@@ -22,7 +22,7 @@ const WAITING_MAX: usize = 1 << 16;
 const WAITING_BYTES_MAX: u64 = 1 << 30;
 /// Files whose objects are removed after one sync at most.
 const REMOVED_AT_ONCE_MAX: usize = 4096;
-/// So often in a row: whoever calls has other things to do.
+/// Syncs in one call of [`Store::remove_unused`] at most: its caller has other things to do.
 const SYNCS_AT_ONCE_MAX: usize = 4;
 
 /// Objects that are in `orphans`, and in nobody's use.

@@ -211,7 +211,7 @@ impl Store {
             return Ok((Scrubbed { bytes: 0, damaged }, None));
         };
         let fail = |fault| self.block_error(inode, &layout, &objects, index, fault);
-        // A file can have holes that would take years.
+        // Holes are passed over by asking the host where data begin: a hole can be so long that reading it would take years.
         let found = blocks.count().and_then(|count| Ok((count, blocks.next_written(first)?)));
         let (count, first) = match found {
             Ok((count, Some(next))) if next < count => (count, next),

@@ -197,7 +197,7 @@ impl Store {
         (0..layout.targets.len())
             .try_for_each(|i| self.targets.open_object(&inode, &layout, &mut objects, i, false))?;
         if self.is_short(&inode, &layout, &objects)? {
-            // What is lost is no hole: whoever reads it hears that.
+            // A lost object is not told as a hole, but as data: a read of it then fails with an error.
             return Ok(if what == Extent::Data { offset } else { size });
         }
         match what {

@@ -168,7 +168,7 @@ fn check(caller: &Caller<'_>, record: &Record, name: &[u8], mask: u32) -> Result
         _ if mask == MAY_READ => return Err(StoreError::NoAttribute),
         _ => return Err(StoreError::NotPermitted),
     }
-    // Else everybody could leave marks on `/tmp`.
+    // In a directory such as `/tmp` everybody may write; its attributes are for its owner alone, as on Linux.
     if mask == MAY_WRITE && record.is_dir() && record.mode & STICKY != 0 && !caller.owns(record) {
         return Err(StoreError::NotPermitted);
     }

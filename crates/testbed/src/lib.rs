@@ -6,12 +6,14 @@
 mod mount;
 mod product;
 mod server;
+mod skipping;
 
-pub use mount::{TestMount, can_mount, can_mount_for_all};
+pub use mount::{TestMount, can_mount, can_mount_for_all, why_no_mount};
 pub use product::{built, isonomia, library};
 pub use server::{PREFIX, TestServer};
+pub use skipping::{RECORD_VARIABLE, REQUIRE_VARIABLE, is_installed, is_root_to, skip};
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 /// How long programs wait for the server, in seconds. Long: machines that test are busy.
@@ -25,12 +27,4 @@ fn start(mut command: Command) -> Child {
     BufReader::new(output).read_line(&mut line).expect("its first line");
     assert!(line.contains("\"ready\":true"), "{command:?} says {line:?}");
     process
-}
-
-/// Says that the test that calls is skipped. `scripts/test` counts these lines, which is why they pass by what the tests'
-/// own program keeps of the output of those that do not fail.
-pub fn skip(reason: &str) {
-    let line = format!("skipped: {}: {reason}\n", std::thread::current().name().unwrap_or("a test"));
-    // Where nobody hears it there is nobody to tell.
-    let _ = std::io::stderr().write_all(line.as_bytes());
 }

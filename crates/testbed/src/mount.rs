@@ -2,7 +2,8 @@
 
 use crate::product::isonomia;
 use crate::server::TestServer;
-use crate::{skip, start};
+use crate::skipping::on_search_path;
+use crate::{is_root_to, skip, start};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -14,22 +15,25 @@ pub struct TestMount {
     place: PathBuf,
 }
 
-/// Whether mounts are possible here; if not, the test is skipped, and that is told.
-pub fn can_mount() -> bool {
-    let device = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse");
-    if let Err(error) = &device {
-        skip(&format!("/dev/fuse cannot be opened: {error}"));
+/// Why nothing can be mounted here; `None` if it can.
+pub fn why_no_mount() -> Option<String> {
+    if let Err(error) = std::fs::OpenOptions::new().read(true).write(true).open("/dev/fuse") {
+        return Some(format!("/dev/fuse cannot be opened: {error}"));
     }
-    device.is_ok()
+    let needs_program = !rustix::process::geteuid().is_root();
+    (needs_program && !on_search_path("fusermount3")).then(|| "fusermount3 is not installed".to_owned())
+}
+
+/// Whether mounts are possible here; if not, the test is skipped.
+pub fn can_mount() -> bool {
+    let reason = why_no_mount();
+    reason.iter().for_each(|reason| skip(reason));
+    reason.is_none()
 }
 
 /// Whether mounts for everybody are possible here, and programs of other users; as [`can_mount`].
 pub fn can_mount_for_all() -> bool {
-    if !rustix::process::geteuid().is_root() {
-        skip("only root can become other users");
-        return false;
-    }
-    can_mount()
+    is_root_to("become other users") && can_mount()
 }
 
 impl TestMount {

@@ -47,6 +47,22 @@ impl TestServer {
         }
     }
 
+    /// Stops the process of the server, until [`Self::resume`]: it takes requests, and answers none.
+    pub fn pause(&self) {
+        self.signal(rustix::process::Signal::STOP);
+    }
+
+    /// Lets the process go on.
+    pub fn resume(&self) {
+        self.signal(rustix::process::Signal::CONT);
+    }
+
+    fn signal(&self, signal: rustix::process::Signal) {
+        let process = self.process.as_ref().expect("a running server");
+        let pid = rustix::process::Pid::from_child(process);
+        rustix::process::kill_process(pid, signal).expect("a signal can be sent");
+    }
+
     /// Mounts it with the given words of `-o`.
     pub fn mount(&self, words: &str) -> TestMount {
         TestMount::start(self, self.mount_place(), words)

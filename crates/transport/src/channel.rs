@@ -69,7 +69,7 @@ impl Channel {
         self.under_way += 1;
         if self.region.post(request) {
             match rustix::net::send(&self.socket, &[0], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
-                // A full socket buffer holds rings enough.
+                // If the socket's buffer is full the server has bytes to read, which wakes it just as well.
                 Ok(_) | Err(Errno::AGAIN) => {}
                 Err(Errno::PIPE | Errno::CONNRESET) => return Err(SocketError::Closed),
                 Err(errno) => return Err(errno.into()),

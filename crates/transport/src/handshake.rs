@@ -6,7 +6,7 @@ use crate::key::{Key, KeyError, Prover, fresh_nonce};
 use crate::owner::{self, Refusal, Stranger};
 use crate::region::{ClientRegion, RegionError};
 use crate::socket::{self, Deadline, SocketError};
-use isonomia_proto::setup::{self, Answer, Challenge, Claims, Hello, Role, SETUP_LEN_MAX, Welcome};
+use isonomia_proto::setup::{self, Answer, Claims, Hello, Role, SETUP_LEN_MAX, Welcome};
 use rustix::fd::AsFd;
 use rustix::process::{getegid, geteuid, getpid};
 
@@ -90,8 +90,7 @@ pub fn open_stream(
     let mut server_nonce = [0; 32];
     if let Some(key) = &key {
         let body = socket::receive_frame(socket.as_fd(), SETUP_LEN_MAX, deadline)?;
-        let challenge: Challenge = setup::decode(&body).map_err(SocketError::Frame)?;
-        setup::check_version(challenge.version).map_err(SocketError::Frame)?;
+        let challenge = setup::decode_challenge(&body).map_err(SocketError::Frame)?;
         server_nonce = challenge.nonce;
         hello.nonce = fresh_nonce().map_err(SocketError::System)?;
         hello.proof = key.prove(Prover::Client, &hello.nonce, &server_nonce);

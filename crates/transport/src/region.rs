@@ -294,8 +294,8 @@ impl ServerRegion {
         }
     }
 
-    /// Says that this region is no longer looked at; false if a request has come meanwhile (then it is looked
-    /// at after all).
+    /// Tells the client that the server looks at this region no longer, so that the client rings the socket after its next
+    /// request. False if a request has come meanwhile: then the client was told nothing, and the server must look.
     pub fn leave(&self, seen: u32) -> bool {
         let away = self.map.word(AWAY_AT);
         away.store(1, Ordering::Relaxed);
@@ -319,8 +319,9 @@ impl ServerRegion {
     }
 }
 
-/// The client may keep its descriptor for ever. The pages that the server touched first are charged to the server, so
-/// they go with the session; what the client touches after that is the client's.
+/// The client may keep its descriptor of the memory for ever. Pages that the server touched first are charged to the server,
+/// so they are taken out of the memory when the session ends; pages that the client touches after that are charged to the
+/// client.
 impl Drop for ServerRegion {
     fn drop(&mut self) {
         let address = self.map.0.as_ptr().cast::<c_void>();

@@ -1,10 +1,11 @@
 //! A client does not talk to a server that somebody else runs.
 //!
-//! Needs root, whose threads can be somebody else; elsewhere it says so and does nothing.
+//! Needs root, whose threads can be somebody else; elsewhere it is skipped.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use isonomia_proto::setup::Role;
+use isonomia_testbed::is_root_to;
 use isonomia_transport::address::Address;
 use isonomia_transport::handshake::{HandshakeError, Identity, open_shared, open_stream};
 use isonomia_transport::owner::Stranger;
@@ -37,8 +38,7 @@ fn squat(path: &std::path::Path) -> OwnedFd {
 
 #[test]
 fn nothing_is_sent_to_a_stranger() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can be two users");
+    if !is_root_to("be two users") {
         return;
     }
     let dir = tempfile::tempdir().unwrap();

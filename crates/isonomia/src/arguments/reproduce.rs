@@ -23,9 +23,9 @@ pub struct ReproduceOptions {
     pub paper: &'static Paper,
     /// One study, or one item of it; for ics20: table1 (fig5 to fig8, jitter), packs (fig10 to fig15), sensitivity;
     /// for gift: example (fig6), real (fig7 to fig9), simulated (fig10), parameters (fig11, fig12), conditions (fig13,
-    /// fig14), beyond (sources, coflow); for themisio: scaling (fig7), sharing (fig8 to fig10), peers (fig12),
-    /// applications (fig13), delay (fig14); for tapp-io: file-per-process (fig4 to fig6), shared-file (fig8), checkpoint
-    /// (fig9), open (sensitivity) [default: all]
+    /// fig14), beyond (sources, coflow), choice (guarantee), live (requests); for themisio: scaling (fig7), sharing (fig8
+    /// to fig10), peers (fig12), applications (fig13), delay (fig14); for tapp-io: file-per-process (fig4 to fig6),
+    /// shared-file (fig8), checkpoint (fig9), open (sensitivity) [default: all]
     #[arg(value_name = "ITEM")]
     pub item: Option<String>,
     /// Fewer points and seeds, for a first look
@@ -39,4 +39,23 @@ pub struct ReproduceOptions {
 fn paper(name: &str) -> Result<&'static Paper, String> {
     let found = PAPERS.into_iter().find(|paper| paper.name == name);
     found.ok_or_else(|| format!("allowed: {}", PAPERS.map(|paper| paper.name).join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Args;
+
+    #[test]
+    fn the_help_names_every_study_and_what_is_no_figure_of_it() {
+        let command = ReproduceOptions::augment_args(clap::Command::new("reproduce"));
+        let item = command.get_arguments().find(|argument| argument.get_id() == "item").unwrap();
+        let help = item.get_help().unwrap().to_string();
+        for study in PAPERS.into_iter().flat_map(|paper| paper.studies) {
+            let items = study.items.iter().filter(|item| !item.starts_with("fig"));
+            for word in items.chain([&study.name]) {
+                assert!(help.contains(word), "{word} is missing");
+            }
+        }
+    }
 }

@@ -56,12 +56,15 @@ def main():
     double = os.dup(f.fileno())
     f.close()
     print("still, by a duplicate:", try_flock("LOCK_SH"))
+    go_on, told = os.pipe()
     child = os.fork()
     if child == 0:
-        time.sleep(0.3)
+        os.close(told)
+        os.read(go_on, 1)
         os._exit(0)
     os.close(double)
     print("still, by a child:", try_flock("LOCK_SH"))
+    os.close(told)
     os.waitpid(child, 0)
     print("free:", try_flock("LOCK_EX"))
 
@@ -102,7 +105,7 @@ def main():
     )
     other = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
     other.stdout.readline()
-    time.sleep(0.1)
+    # Whoever asks last is refused.
     mine = outcome(fcntl.lockf, again, fcntl.LOCK_EX, 1, 1)
     fcntl.lockf(again, fcntl.LOCK_UN)
     print("circle:", sorted([mine, other.stdout.read().strip()]))

@@ -119,13 +119,9 @@ pub const ALICE: u32 = 1_234_501;
 /// See [`ALICE`].
 pub const MALLORY: u32 = 1_234_502;
 
-/// Whether this process may become others, so that a server sees ordinary users.
+/// Whether this process may become others, so that a server sees ordinary users; if not, the test is skipped.
 pub fn can_be_others() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    if !is_root {
-        eprintln!("not root: nothing is shown of other users");
-    }
-    is_root
+    isonomia_testbed::is_root_to("become other users")
 }
 
 /// Runs `work` on a thread that is user `uid`, without groups of root's: what it connects is that user's.

@@ -6,7 +6,7 @@
 //! ([`verdict`], [`model`]).
 //!
 //! A broken promise is printed with the command that shows it again. `make powercut` does many more than `make test`.
-//! Needs root, `/dev/fuse`, loop devices and ext4; otherwise it says so and passes.
+//! Needs root, `/dev/fuse`, loop devices and ext4; otherwise it is skipped.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -22,6 +22,7 @@ mod workload;
 
 use bench::Bench;
 use cut::Cut;
+use isonomia_testbed::skip;
 use rand::SeedableRng;
 use rand_pcg::Pcg64;
 use run::Run;
@@ -46,9 +47,9 @@ const SHOWN_OF_KIND: usize = 3;
 /// Operations that are printed around a cut.
 const CONTEXT: usize = 14;
 
-/// A place with a disk, or `None` where there cannot be one.
+/// A place with a disk, or `None` where there cannot be one, and the test is skipped.
 fn bench() -> Option<Bench> {
-    Bench::new().inspect_err(|reason| eprintln!("skipped: {reason}")).ok()
+    Bench::new().inspect_err(|reason| skip(reason)).ok()
 }
 
 fn number_from(variable: &str) -> Option<u64> {
@@ -90,10 +91,8 @@ fn save(bench: &mut Bench, run: &Run) {
 
 fn show(run: &Run, cut: Cut, violation: &Violation) {
     eprintln!("\nseed {}, cut {cut}: {}: {}", run.seed, violation.kind, violation.detail);
-    eprintln!(
-        "    again: {REPLAY_VARIABLE}={}:{cut} cargo test -p isonomia-store --test powercut replay -- --nocapture",
-        kept_run(run.seed).display()
-    );
+    let again = "cargo test -p isonomia-store --test powercut replay -- --ignored --nocapture";
+    eprintln!("    again: {REPLAY_VARIABLE}={}:{cut} {again}", kept_run(run.seed).display());
 }
 
 /// Makes `points` cuts of the run of `seed`, and counts broken promises by their kinds.
@@ -137,8 +136,9 @@ fn power_cuts_of_another_run_break_no_promise() {
 
 /// As many cuts as asked for, [`POINTS`] for each seed.
 #[test]
+#[ignore = "run by make powercut"]
 fn soak() {
-    let Some(points) = number_from(POINTS_VARIABLE) else { return };
+    let points = number_from(POINTS_VARIABLE).unwrap_or_else(|| panic!("{POINTS_VARIABLE} is the number of cuts"));
     let first = number_from(SEED_VARIABLE).unwrap_or(1000);
     let Some(mut bench) = bench() else { return };
     let mut all = BTreeMap::new();
@@ -153,8 +153,9 @@ fn soak() {
 
 /// One cut of a run that was kept, with what led to it.
 #[test]
+#[ignore = "run by hand, for one broken promise"]
 fn replay() {
-    let Ok(what) = std::env::var(REPLAY_VARIABLE) else { return };
+    let what = std::env::var(REPLAY_VARIABLE).unwrap_or_else(|_| panic!("{REPLAY_VARIABLE} is a directory and a cut"));
     let (dir, cut) = what.rsplit_once(':').expect("a directory, a colon, and a cut");
     let cut: Cut = cut.parse().expect("a cut, such as 1234, 1234r77, or 1234+500r77");
     let Some(mut bench) = bench() else { return };

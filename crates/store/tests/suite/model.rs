@@ -7,6 +7,7 @@ use isonomia_proto::fs::{Timestamp, access};
 use isonomia_store::{
     Bounds, Caller, OpenHow, RenameHow, SetAttr, Store, StoreConfig, StoreError, TargetDir, TimeChange,
 };
+use isonomia_testbed::is_root_to;
 use isonomia_units::{Ino, ServerId, TargetId};
 use proptest::prelude::*;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps};
@@ -498,7 +499,7 @@ proptest! {
 /// Cases that chance seldom makes, as a script: user, operation.
 #[test]
 fn traps_are_avoided_like_by_a_local_file_system() {
-    if !is_root() {
+    if !is_root_to("be several users") {
         return;
     }
     rustix::process::umask(Mode::empty());

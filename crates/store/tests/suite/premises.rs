@@ -2,6 +2,7 @@
 
 use crate::scratch::{ROOT, at, config, content, open, scratch_dir};
 use isonomia_store::{OpenError, Store, StoreConfig, TargetDir};
+use isonomia_testbed::is_root_to;
 use isonomia_units::{Ino, ServerId, TargetId};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -294,8 +295,7 @@ fn a_first_opening_that_did_not_end_is_begun_anew() {
 /// As root only: it takes a second user.
 #[test]
 fn a_directory_that_another_user_could_exchange_is_refused() {
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can give a directory away");
+    if !is_root_to("give a directory away") {
         return;
     }
     for give_away in [|c: &StoreConfig| c.dir.clone(), |c: &StoreConfig| c.targets[0].dir.clone()] {

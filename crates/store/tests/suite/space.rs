@@ -1,7 +1,8 @@
-//! A full disk: an error, and nothing lost. Needs root, to mount a small file system; otherwise it says so and passes.
+//! A full disk: an error, and nothing lost. Needs root, to mount a small file system; otherwise it is skipped.
 
 use crate::scratch::{ROOT, at, config, content, open, scratch_dir};
 use isonomia_store::{Store, StoreError};
+use isonomia_testbed::skip;
 use isonomia_units::Ino;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -57,8 +58,7 @@ impl Drop for SmallDisk {
 fn a_full_disk_is_an_error_and_loses_nothing() {
     let dir = scratch_dir();
     let Some(disk) = SmallDisk::mount(dir.path(), 32 << 20) else {
-        eprintln!("skipped: no permission to mount a small file system");
-        return;
+        return skip("no small file system can be mounted");
     };
     let config = config(&disk.0, 2);
     let store = Store::open(&config).unwrap();
@@ -97,8 +97,7 @@ fn a_full_disk_is_an_error_and_loses_nothing() {
 fn holes_are_not_filled_with_what_the_metadata_need() {
     let dir = scratch_dir();
     let Some(disk) = SmallDisk::mount(dir.path(), 32 << 20) else {
-        eprintln!("skipped: no permission to mount a small file system");
-        return;
+        return skip("no small file system can be mounted");
     };
     let config = config(&disk.0, 2);
     let store = Store::open(&config).unwrap();
@@ -126,8 +125,7 @@ fn holes_are_not_filled_with_what_the_metadata_need() {
 fn the_metadata_come_back_when_there_is_room_again() {
     let dir = scratch_dir();
     let Some(disk) = SmallDisk::mount(dir.path(), 32 << 20) else {
-        eprintln!("skipped: no permission to mount a small file system");
-        return;
+        return skip("no small file system can be mounted");
     };
     let config = config(&disk.0, 2);
     let store = Store::open(&config).unwrap();

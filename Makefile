@@ -45,7 +45,7 @@ bench: build ## Measure speed, with tmpfs beside it, and fairness; results in ou
 	scripts/bench
 
 .PHONY: fuzz
-fuzz: setup ## Fuzz every decoder for FUZZ_SECONDS each (needs a C++ compiler)
+fuzz: setup ## Fuzz every decoder, and a server, for FUZZ_SECONDS each (needs a C++ compiler)
 	@fuzz/run $(FUZZ_SECONDS)
 
 .PHONY: powercut

@@ -11,7 +11,7 @@ type Input<'b> = (Vec<Vec<(&'b [u8], &'b [u8])>>, Vec<(u16, u8)>, &'b [u8]);
 
 fuzz_target!(|input: Input<'_>| {
     let (batches, changes, tail) = input;
-    let mut bytes: Vec<u8> = batches.iter().flat_map(|items| batch(items)).collect();
+    let mut bytes: Vec<u8> = (0..).zip(&batches).flat_map(|(number, items)| batch(number, items)).collect();
     let whole = bytes.len();
     let mut seen = Vec::new();
     let found = parse(&bytes, &mut |part, key, value| seen.push((part, key.to_vec(), value.to_vec())));
@@ -31,7 +31,7 @@ fuzz_target!(|input: Input<'_>| {
 });
 
 /// A batch as the database writes it.
-fn batch(items: &[(&[u8], &[u8])]) -> Vec<u8> {
+fn batch(number: u64, items: &[(&[u8], &[u8])]) -> Vec<u8> {
     let mut body = Vec::new();
     for (key, value) in items {
         body.extend([2, 0, 0]);
@@ -44,5 +44,5 @@ fn batch(items: &[(&[u8], &[u8])]) -> Vec<u8> {
         body.extend(*value);
     }
     let sum = twox_hash::XxHash3_64::oneshot(&body).to_le_bytes();
-    [&[1][..], &(items.len() as u32).to_le_bytes(), &[0; 8], &body, &[3], &sum, b"FJL\x03"].concat()
+    [&[1][..], &(items.len() as u32).to_le_bytes(), &number.to_le_bytes(), &body, &[3], &sum, b"FJL\x03"].concat()
 }

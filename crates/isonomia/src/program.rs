@@ -15,7 +15,11 @@ use std::path::{Path, PathBuf};
 const SCRIPT_DEPTH_MAX: usize = 4;
 /// The kernel looks at no more of a script's first line.
 const SCRIPT_LINE_LEN_MAX: u64 = 256;
-const SET_ID_BITS: u32 = 0o6000;
+const SET_UID: u32 = 0o4000;
+/// Without execution by the group the bit means something else.
+const SET_GID: u32 = 0o2010;
+/// Where the kernel finds what rights a program gets.
+const CAPABILITIES: &str = "security.capability";
 
 /// How far a preloaded library reaches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,15 +38,38 @@ pub fn reach(path: &Path) -> Result<Reach> {
     let mut path = path.to_owned();
     for _ in 0..SCRIPT_DEPTH_MAX {
         let file = File::open(&path).with_context(|| format!("cannot look at {}", path.display()))?;
-        if file.metadata()?.mode() & SET_ID_BITS != 0 {
-            return Ok(Reach::ChildrenOnly("changes its user or group when it starts"));
-        }
         match interpreter(&file)? {
             Some(interpreter) => path = interpreter,
+            None if gains_rights(&file, Ids::own())? => {
+                return Ok(Reach::ChildrenOnly("gets rights of its own when it starts"));
+            }
             None => return Ok(elf_reach(&ReadCache::new(file))),
         }
     }
     Ok(Reach::Program)
+}
+
+/// Who starts a program.
+#[derive(Clone, Copy)]
+struct Ids {
+    uid: u32,
+    gid: u32,
+}
+
+impl Ids {
+    fn own() -> Self {
+        Self { uid: rustix::process::getuid().as_raw(), gid: rustix::process::getgid().as_raw() }
+    }
+}
+
+/// Whether a program may do more than who starts it, so that nothing is preloaded into it (`AT_SECURE`). The kernel looks
+/// at the program itself: of a script, these bits mean nothing.
+fn gains_rights(file: &File, who: Ids) -> Result<bool> {
+    let metadata = file.metadata()?;
+    let has = |bits| metadata.mode() & bits == bits;
+    let changes_ids = (has(SET_UID) && metadata.uid() != who.uid) || (has(SET_GID) && metadata.gid() != who.gid);
+    let has_capabilities = || rustix::fs::fgetxattr(file, CAPABILITIES, &mut [0; 32][..]).is_ok();
+    Ok(changes_ids || (who.uid != 0 && has_capabilities()))
 }
 
 /// The interpreter that a script's first line names.
@@ -91,6 +118,7 @@ fn elf_reach_of<'data, H: FileHeader<Endian = Endianness>, R: ReadRef<'data>>(da
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::PermissionsExt;
 
     fn file_with(content: &[u8]) -> tempfile::NamedTempFile {
         let file = tempfile::NamedTempFile::new().unwrap();
@@ -134,6 +162,27 @@ mod tests {
         let interpreter = file_with(&elf(OWN, None));
         let script = file_with(format!("#! {} -e\necho\n", interpreter.path().display()).as_bytes());
         assert_eq!(reach(script.path()).unwrap(), Reach::ChildrenOnly("is statically linked"));
+    }
+
+    #[test]
+    fn what_gets_more_rights_than_who_starts_it_is_told_apart() {
+        let program = file_with(&elf(OWN, Some(b"/lib64/ld-linux-x86-64.so.2\0")));
+        let file = program.as_file();
+        let set_mode = |mode| file.set_permissions(PermissionsExt::from_mode(mode)).unwrap();
+        let (own, other) = (Ids::own(), Ids { uid: 12_345, gid: 12_345 });
+        let gains = |who| gains_rights(file, who).unwrap();
+        for (mode, for_own, for_other) in
+            [(0o755, false, false), (0o4755, false, true), (0o2755, false, true), (0o2745, false, false)]
+        {
+            set_mode(mode);
+            assert_eq!((gains(own), gains(other)), (for_own, for_other), "{mode:o}");
+            assert_eq!(reach(program.path()).unwrap(), Reach::Program, "{mode:o}");
+        }
+        // What `setcap cap_net_raw+ep` writes; only root may.
+        let capability = [0x0200_0001u32, 1 << 13, 0, 0, 0].map(u32::to_le_bytes).concat();
+        if rustix::fs::fsetxattr(file, CAPABILITIES, &capability, rustix::fs::XattrFlags::empty()).is_ok() {
+            assert_eq!((gains(Ids { uid: 0, ..other }), gains(other)), (false, true));
+        }
     }
 
     #[test]

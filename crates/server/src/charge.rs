@@ -12,6 +12,8 @@ use isonomia_units::{Bytes, Ino, Nanos};
 
 /// A reply of this length is part of the operation; what is longer is charged for its bytes.
 const REPLY_LEN_FREE: u32 = 512;
+/// What takes longer than this is no longer what the fixed part of an operation stands for.
+const SHORT_MAX: Nanos = Nanos::from_micros(20);
 /// What a connection is charged as: operations of the metadata service that take as long as its set-up.
 const CONNECT_OPERATIONS: u64 = 32;
 
@@ -40,10 +42,11 @@ pub fn is_slow(op: Op) -> bool {
     matches!(op, Op::Fsync | Op::Fallocate | Op::MapFile)
 }
 
-/// Whether an operation is charged for the time that serving it takes, if that is more than its bytes and its fixed part:
-/// only the host knows how much work there is.
-pub fn is_timed(op: Op) -> bool {
-    is_slow(op) || matches!(op, Op::Rename | Op::PathOf)
+/// Whether a request that took so long to serve is charged for that time, if it is more than its bytes and its fixed part.
+/// Of some operations only the host knows how much work they are. Any other is short, unless somebody made it long: a path
+/// of a thousand components, or through links that are as long; a lock on a file that has ten thousand.
+fn is_timed(op: Op, took: Nanos) -> bool {
+    is_slow(op) || matches!(op, Op::Rename | Op::PathOf) || took > SHORT_MAX
 }
 
 impl Core {
@@ -51,7 +54,8 @@ impl Core {
     pub fn settle(&self, pending: &Pending, reply: &ReplyHeader) {
         let is_flush = pending.op == Op::Fsync && reply.errno == 0;
         let is_long = !reads_or_writes(pending.op) && reply.payload_len > REPLY_LEN_FREE;
-        if !is_long && !is_timed(pending.op) {
+        let is_timed = is_timed(pending.op, pending.took);
+        if !is_long && !is_timed {
             return;
         }
         let Some(target) = self.target_of(pending.op, &pending.header) else { return };
@@ -63,7 +67,8 @@ impl Core {
         };
         // A write to a capped target has taken the device's time.
         let for_bytes = if is_flush && target.is_capped() { Nanos::ZERO } else { target.time_for(bytes) };
-        let for_time = pending.took.since(pending.cost.since(pending.owed) + for_bytes);
+        let took = if is_timed { pending.took } else { Nanos::ZERO };
+        let for_time = took.since(pending.cost.since(pending.owed) + for_bytes);
         pending.connection.job.owe(target.is_metadata(), for_bytes + for_time);
     }
 

@@ -5,37 +5,51 @@
 
 use crate::sessions::Left;
 use isonomia_units::Nanos;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
 /// How long: loading and starting a large program takes tenths of a second.
 const KEEP_FOR: Nanos = Nanos::from_secs(2);
-/// Processes whose references are kept at once; beyond that the earliest go early.
+/// Processes whose references are kept at once; beyond that the earliest of the user who has most go early.
 const PROCESSES_MAX: usize = 4_096;
 
 /// See the module.
 #[derive(Debug, Default)]
 pub struct Departed {
-    /// In the order in which they are due.
-    waiting: Mutex<VecDeque<(Nanos, Left)>>,
+    waiting: Mutex<VecDeque<Waiting>>,
+}
+
+/// What one process left; those that wait stand in the order in which they are due.
+#[derive(Debug)]
+struct Waiting {
+    due: Nanos,
+    uid: u32,
+    left: Left,
 }
 
 impl Departed {
-    /// Keeps what a process held; gives what has to go instead.
-    pub fn keep(&self, now: Nanos, left: Left) -> Option<Left> {
+    /// Keeps what a process of user `uid` held; gives what has to go instead.
+    pub fn keep(&self, now: Nanos, uid: u32, left: Left) -> Option<Left> {
         if left.references.is_empty() {
             return None;
         }
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.push_back((now + KEEP_FOR, left));
-        if waiting.len() > PROCESSES_MAX { waiting.pop_front().map(|(_, left)| left) } else { None }
+        waiting.push_back(Waiting { due: now + KEEP_FOR, uid, left });
+        if waiting.len() <= PROCESSES_MAX {
+            return None;
+        }
+        let mut counts: HashMap<u32, usize> = HashMap::new();
+        waiting.iter().for_each(|one| *counts.entry(one.uid).or_default() += 1);
+        let (most, _) = counts.into_iter().max_by_key(|(uid, count)| (*count, *uid))?;
+        let earliest = waiting.iter().position(|one| one.uid == most)?;
+        waiting.remove(earliest).map(|one| one.left)
     }
 
     /// Takes out what is due at `now`.
     pub fn due(&self, now: Nanos) -> Vec<Left> {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let count = waiting.iter().take_while(|(due, _)| *due <= now).count();
-        waiting.drain(..count).map(|(_, left)| left).collect()
+        let count = waiting.iter().take_while(|one| one.due <= now).count();
+        waiting.drain(..count).map(|one| one.left).collect()
     }
 }
 
@@ -60,19 +74,22 @@ mod tests {
     #[test]
     fn references_outlive_their_process_for_a_while() {
         let departed = Departed::default();
-        assert!(departed.keep(Nanos::from_secs(1), left(&[7])).is_none());
-        assert!(departed.keep(Nanos::from_secs(2), left(&[])).is_none());
+        assert!(departed.keep(Nanos::from_secs(1), 1, left(&[7])).is_none());
+        assert!(departed.keep(Nanos::from_secs(2), 1, left(&[])).is_none());
         assert!(departed.due(Nanos::from_millis(2_999)).is_empty());
         assert_eq!(departed.due(Nanos::from_secs(3)).iter().map(inos).collect::<Vec<_>>(), [[7]]);
         assert!(departed.due(Nanos::MAX).is_empty());
     }
 
     #[test]
-    fn the_earliest_make_room() {
+    fn the_earliest_of_the_user_who_has_most_make_room() {
         let departed = Departed::default();
-        let gone: Vec<_> =
-            (0..PROCESSES_MAX as u64 + 2).filter_map(|n| departed.keep(Nanos(n), left(&[n + 1]))).collect();
-        assert_eq!(gone.iter().map(inos).collect::<Vec<_>>(), [[1], [2]]);
-        assert_eq!(departed.due(Nanos::MAX).len(), PROCESSES_MAX);
+        let (quiet, hostile) = (1, 2);
+        assert!(departed.keep(Nanos::ZERO, quiet, left(&[7])).is_none());
+        let more = 10..PROCESSES_MAX as u64 + 11;
+        let gone: Vec<_> = more.filter_map(|n| departed.keep(Nanos(n), hostile, left(&[n]))).collect();
+        assert_eq!(gone.iter().map(inos).collect::<Vec<_>>(), [[10], [11]]);
+        let kept = departed.due(Nanos::MAX);
+        assert_eq!((kept.len(), inos(&kept[0])), (PROCESSES_MAX, vec![7]));
     }
 }

@@ -159,14 +159,32 @@ pub fn raise_descriptors() -> u64 {
 
 /// Memory that this process may use: the machine's, or that of its control group where that is less.
 pub fn usable_memory_bytes() -> u64 {
-    let info = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    // Of the unified hierarchy; each group is inside of all above it.
-    let group = groups.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or("/");
-    let root = Path::new("/sys/fs/cgroup");
-    let limit = |dir: &Path| std::fs::read_to_string(root.join(dir).join("memory.max")).ok()?.trim().parse().ok();
-    let limits = Path::new(group.trim_start_matches('/')).ancestors().filter_map(limit);
-    total_of(&info).into_iter().chain(limits).min().unwrap_or(u64::MAX)
+    let read = |path: &Path| std::fs::read_to_string(path).ok();
+    let total = read(Path::new("/proc/meminfo")).and_then(|info| total_of(&info));
+    let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
+    total.into_iter().chain(limit_of_groups(&groups, read)).min().unwrap_or(u64::MAX)
+}
+
+/// The least limit of memory of a process in `groups` (`/proc/self/cgroup`), in the unified hierarchy or in the one for
+/// memory of version 1. A group is inside of all above it.
+fn limit_of_groups(groups: &str, read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
+    let mut least = None;
+    for line in groups.lines() {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(group)) = (parts.next(), parts.next()) else { continue };
+        let (root, name) = match controllers {
+            "" => ("/sys/fs/cgroup", "memory.max"),
+            some if some.split(',').any(|controller| controller == "memory") => {
+                ("/sys/fs/cgroup/memory", "memory.limit_in_bytes")
+            }
+            _ => continue,
+        };
+        for dir in Path::new(group.trim_start_matches('/')).ancestors() {
+            let limit = read(&Path::new(root).join(dir).join(name)).and_then(|text| text.trim().parse().ok());
+            least = least.into_iter().chain(limit).min();
+        }
+    }
+    least
 }
 
 fn total_of(meminfo: &str) -> Option<u64> {
@@ -266,6 +284,23 @@ mod tests {
         }
         assert!(page.contains(&format!("{} of its own", OWN_DESCRIPTORS)));
         assert!(page.contains(&format!("{}\nfor the tables", isonomia_store::DATABASE_FILES_MAX)));
+    }
+
+    #[test]
+    fn the_least_limit_of_the_groups_counts_in_both_versions() {
+        let files = [
+            ("/sys/fs/cgroup/a/memory.max", "max\n"),
+            ("/sys/fs/cgroup/a/b/memory.max", "3000\n"),
+            ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ("/sys/fs/cgroup/memory/job/memory.limit_in_bytes", "2000\n"),
+        ];
+        let read =
+            |path: &Path| files.iter().find(|(name, _)| Path::new(name) == path).map(|(_, text)| (*text).to_owned());
+        assert_eq!(limit_of_groups("0::/a/b/c\n", read), Some(3_000));
+        assert_eq!(limit_of_groups("0::/a\n", read), None);
+        assert_eq!(limit_of_groups("5:cpu:/job\n4:hugetlb,memory:/job/step\n0::/a/b\n", read), Some(2_000));
+        assert_eq!(limit_of_groups("4:memory:/\n", read), Some(9_223_372_036_854_771_712));
+        assert_eq!(limit_of_groups("nonsense", read), None);
     }
 
     #[test]

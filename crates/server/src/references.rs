@@ -21,7 +21,7 @@ impl Core {
         );
         self.end_mappings(key);
         let to_give_back = if session.hands_over.load(Ordering::Relaxed) {
-            self.departed.keep(clock::now(), left)
+            self.departed.keep(clock::now(), uid, left)
         } else {
             Some(left)
         };

@@ -164,12 +164,9 @@ impl Core {
         }
     }
 
-    /// Does what is neither a read nor a write, and notes how long it took if that is charged.
+    /// Does what is neither a read nor a write, and notes how long it took.
     fn execute(&self, pending: &mut Pending, room: &mut [u8]) -> ReplyHeader {
         let Pending { connection, header, op, names, .. } = &*pending;
-        if !charge::is_timed(*op) {
-            return execute::serve(self, connection, header, *op, names, room);
-        }
         let begun = clock::now();
         let reply = execute::serve(self, connection, header, *op, names, room);
         pending.took = clock::now().since(begun);

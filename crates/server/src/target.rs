@@ -44,7 +44,7 @@ pub struct Pending {
     pub cost: Nanos,
     /// The part of it that settles what earlier requests turned out to cost: see [`crate::debts`].
     pub owed: Nanos,
-    /// How long serving it took, if it is charged for that: see [`crate::charge::is_timed`].
+    /// How long serving it took; nothing of reads and writes, which are charged for their bytes.
     pub took: Nanos,
     /// It is one of those that are in service at its target.
     pub is_in_service: bool,

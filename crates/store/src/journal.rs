@@ -7,7 +7,9 @@
 //!
 //! A batch is a start (1, number of items (4), sequence number (8)), its items (2, kind (1), compression (1), keyspace (8),
 //! length of the key (2), of the value (4), of the stored value (4), key, value; or 4, keyspace (8)) and an end (3, XXH3
-//! checksum of the items (8), `FJL` 3). Numbers are little-endian.
+//! checksum of the items (8), `FJL` 3). Numbers are little-endian. The checksum does not cover the sequence number, which
+//! decides what of two values is the newer one; but each batch has a higher one than those before it, so a change that
+//! matters shows.
 
 use crate::StoreError;
 use rustix::io::Errno;
@@ -87,24 +89,26 @@ pub fn parse(bytes: &[u8], each: &mut impl FnMut(Part, &[u8], &[u8])) -> (usize,
 /// Goes through whole batches from `at` on: the end of the last one, and where it stops to make sense.
 fn batches(bytes: &[u8], at: usize, mut each: impl FnMut(&[u8], &[u8])) -> (usize, usize) {
     let mut end = at;
+    let mut last = None;
     loop {
         let mut items = Vec::new();
         match batch(bytes, end, |key, value| items.push((key, value))) {
-            Ok(next) => end = next,
+            Ok((_, number)) if last.is_some_and(|last| number <= last) => return (end, end + 1),
+            Ok((next, number)) => (end, last) = (next, Some(number)),
             Err(broken) => return (end, broken),
         }
         items.into_iter().for_each(|(key, value)| each(key, value));
     }
 }
 
-/// The end of the batch that begins at `at`; otherwise where it stops to make sense.
-fn batch<'b>(bytes: &'b [u8], at: usize, mut each: impl FnMut(&'b [u8], &'b [u8])) -> Result<usize, usize> {
+/// The end of the batch that begins at `at`, and its sequence number; otherwise where it stops to make sense.
+fn batch<'b>(bytes: &'b [u8], at: usize, mut each: impl FnMut(&'b [u8], &'b [u8])) -> Result<(usize, usize), usize> {
     let mut reader = Reader { bytes, at };
     if reader.take(1) != Some(&[START]) {
         return Err(at);
     }
     let count = reader.number(4).ok_or(at)?;
-    reader.take(8).ok_or(at)?;
+    let number = reader.number(8).ok_or(at)?;
     let first = reader.at;
     for _ in 0..count {
         let here = reader.at;
@@ -114,7 +118,7 @@ fn batch<'b>(bytes: &'b [u8], at: usize, mut each: impl FnMut(&'b [u8], &'b [u8]
     let checksum = twox_hash::XxHash3_64::oneshot(&bytes[first..here]).to_le_bytes();
     let is_whole =
         reader.take(1) == Some(&[END]) && reader.take(8) == Some(&checksum) && reader.take(4) == Some(TRAILER);
-    if is_whole { Ok(reader.at) } else { Err(here) }
+    if is_whole { Ok((reader.at, number)) } else { Err(here) }
 }
 
 fn item<'b>(reader: &mut Reader<'b>, each: &mut impl FnMut(&'b [u8], &'b [u8])) -> Option<()> {
@@ -210,6 +214,27 @@ mod tests {
             damaged[at..at + 4096].fill(0);
             let (seen, _, resumes_at) = synced(&damaged);
             assert!(resumes_at.is_some() && seen.len() < 100, "{at}");
+        }
+    }
+
+    #[test]
+    fn a_batch_that_claims_another_place_in_the_order_is_damage() {
+        let (_dir, bytes) = journal(10);
+        let (_, end, _) = synced(&bytes);
+        let starts: Vec<usize> =
+            std::iter::successors(Some(0), |at| batch(&bytes, *at, |_, _| ()).ok().map(|(next, _)| next))
+                .take_while(|at| *at < end)
+                .collect();
+        for (index, start) in starts.iter().enumerate().skip(1) {
+            for (byte, value) in [(0, 0), (7, 1)] {
+                let mut damaged = bytes.clone();
+                let place = start + 5 + byte;
+                assert_ne!(std::mem::replace(&mut damaged[place], value), value);
+                let (seen, found, _) = synced(&damaged);
+                // With a higher number the last one is still the last.
+                let is_harmless = index + 1 == starts.len() && value > 0;
+                assert_eq!((found < end, seen.len() < 10), (!is_harmless, !is_harmless), "{index}");
+            }
         }
     }
 

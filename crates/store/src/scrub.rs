@@ -127,7 +127,8 @@ impl Store {
             for index in first_index..layout.targets.len() {
                 let Some(bytes) = pass.bytes_of(&record, layout, index) else { continue };
                 if is_counting {
-                    pass.total_bytes += bytes;
+                    // Of a file that was being written at an unclean stop its length is all that is known.
+                    pass.total_bytes = pass.total_bytes.saturating_add(bytes);
                 } else {
                     found = Some(bytes);
                     pass.next = (ino, index);

@@ -16,6 +16,9 @@ use std::sync::Arc;
 /// Symbolic links followed on one path at most, as in Linux.
 pub const SYMLINKS_MAX: usize = 40;
 
+/// The texts of all links that are followed on one path, in bytes at most: so much longer can a walk become than its path.
+pub(crate) const LINK_TEXTS_LEN_MAX: usize = 4 * PATH_LEN_MAX;
+
 /// A path walked up to its last component.
 pub(crate) struct Place {
     pub dir: Arc<Inode>,
@@ -34,11 +37,12 @@ pub(crate) enum Last {
     Itself,
 }
 
-/// One walk: how many links it has followed.
+/// One walk: how many links it has followed, and how long their texts were.
 struct Walk<'s, 'c> {
     store: &'s Store,
     caller: &'c Caller<'c>,
     links: usize,
+    texts_len: usize,
 }
 
 /// What a walk stands at before its last component.
@@ -109,7 +113,7 @@ impl Store {
         if path.contains(&0) {
             return Err(StoreError::Invalid);
         }
-        let mut walk = Walk { store: self, caller, links: 0 };
+        let mut walk = Walk { store: self, caller, links: 0, texts_len: 0 };
         let (mut dir, mut rest) = (start, Cow::Borrowed(path));
         loop {
             let step = match walk.descend(dir, &rest)? {
@@ -214,7 +218,8 @@ impl Walk<'_, '_> {
     /// What is left to walk after a link with this text, before `after` (empty or beginning with a slash).
     fn splice(&mut self, text: &[u8], after: &[u8]) -> Result<Vec<u8>, StoreError> {
         self.links += 1;
-        if self.links > SYMLINKS_MAX {
+        self.texts_len += text.len();
+        if self.links > SYMLINKS_MAX || self.texts_len > LINK_TEXTS_LEN_MAX {
             return Err(StoreError::TooManyLinks);
         }
         let rest = [text, after].concat();

@@ -2,7 +2,7 @@
 
 use crate::scratch::{ROOT, at, config, content, open, scratch_dir};
 use isonomia_proto::space::{Extent, SpaceChange};
-use isonomia_store::{SCRUB_BYTES_MAX, ScrubNext, ScrubPass, Scrubbed, Store, StoreConfig, StoreError};
+use isonomia_store::{FILE_SIZE_MAX, SCRUB_BYTES_MAX, ScrubNext, ScrubPass, Scrubbed, Store, StoreConfig, StoreError};
 use isonomia_units::{Ino, TargetId};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -307,6 +307,21 @@ fn scrub(store: &Store, target: u16) -> (Scrubbed, u64) {
         }
     }
     panic!("a pass without an end");
+}
+
+#[test]
+fn files_as_long_as_can_be_that_were_being_written_are_looked_through() {
+    let dir = scratch_dir();
+    let config = config(dir.path(), 1);
+    let store = Store::open(&config).unwrap();
+    for name in ["a", "b", "c"] {
+        let ino = open(&store, name).ino;
+        store.set_size(ino, FILE_SIZE_MAX, at(2)).unwrap();
+        store.write(ino, 0, &[1; 100], at(2)).unwrap();
+    }
+    drop(store);
+    let store = Store::open(&config).unwrap();
+    assert_eq!(scrub(&store, 0), (Scrubbed { bytes: 3 * BLOCK as u64, damaged: 0 }, 3));
 }
 
 #[test]

@@ -15,6 +15,27 @@ fn objects(dir: &Path) -> usize {
 }
 
 #[test]
+fn a_walk_ends_after_so_many_links_and_so_much_of_their_texts() {
+    let dir = scratch_dir();
+    let store = Store::open(&config(dir.path(), 1)).unwrap();
+    store.mkdir(&ROOT, Ino::ROOT, b"a", 0o755, at(1)).unwrap();
+    // Each text leads to the link that was made before it.
+    for (name, way, links) in [("short", &b""[..], 40), ("long", &b"a/../".repeat(800)[..], 4)] {
+        let mut last = "a".to_owned();
+        for number in 1..=links + 1 {
+            let link = format!("{name}{number}");
+            store.symlink(&ROOT, &[way, last.as_bytes()].concat(), Ino::ROOT, link.as_bytes(), at(1)).unwrap();
+            let found = store.get_attr(&ROOT, Ino::ROOT, link.as_bytes(), true);
+            match found {
+                Ok(_) => assert!(number <= links, "{link}"),
+                Err(error) => assert!(number > links && matches!(error, StoreError::TooManyLinks), "{link}: {error}"),
+            }
+            last = link;
+        }
+    }
+}
+
+#[test]
 fn an_unlinked_file_lives_until_the_last_reference_goes() {
     let dir = scratch_dir();
     let store = Store::open(&config(dir.path(), 2)).unwrap();

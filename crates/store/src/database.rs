@@ -134,6 +134,13 @@ impl Database {
         *self.number.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Writes what there is at this moment into a new database in `dir`, unless `is_stopping` is set; the number of the last
+    /// sync that it tells of.
+    pub fn copy_to(&self, dir: &Path, is_stopping: &AtomicBool) -> Result<u64, StoreError> {
+        let number = self.engine.copy_to(dir, (Table::Numbers, SYNCED), is_stopping)?;
+        Ok(number.and_then(|bytes| bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))).unwrap_or_default())
+    }
+
     /// Takes what there is for all there was: the next sync has a number that none had.
     pub fn catch_up(&self) {
         let mut number = self.number.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,11 +1,13 @@
 //! Every subcommand and option, once: parsing, `--help`, and `docs/reference/cli.md` come from here.
 
 mod allocate;
+mod backup;
 mod fsck;
 mod plan;
 mod reproduce;
 
 pub use allocate::AllocateOptions;
+pub use backup::BackupOptions;
 pub use fsck::FsckOptions;
 pub use plan::{PackOptions, PlanCommand, PlanOptions, ScheduleOptions};
 pub use reproduce::ReproduceOptions;
@@ -49,6 +51,7 @@ pub enum Command {
     Guard(GuardOptions),
     Unmount(UnmountOptions),
     Fsck(FsckOptions),
+    Backup(BackupOptions),
     Status(StatusOptions),
     Top(TopOptions),
     Policy(PolicyOptions),

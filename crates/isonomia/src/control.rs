@@ -76,6 +76,14 @@ impl Control {
             other => unexpected(other),
         }
     }
+
+    /// Has the metadata copied to `dir` on the server's host, as request `id`; whether that is done.
+    pub fn backup(&mut self, dir: &str, id: u64) -> Result<bool> {
+        match self.connection.ask(&ControlRequest::Backup { dir: dir.to_owned(), id })? {
+            ControlReply::Backup { syncs } => Ok(syncs.is_some()),
+            other => unexpected(other),
+        }
+    }
 }
 
 fn unexpected<T>(reply: ControlReply) -> Result<T> {

@@ -6,6 +6,7 @@
 
 mod allocate;
 mod arguments;
+mod backup;
 mod control;
 mod demo;
 mod fsck;
@@ -61,6 +62,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Guard(options) => mount::guard(&options)?,
         Command::Unmount(options) => isonomia_mount::unmount(&options.dir, options.lazy)?,
         Command::Fsck(options) => return Ok(fsck::fsck(&options)),
+        Command::Backup(options) => backup::backup(&options)?,
         Command::Status(options) => status::status(&options)?,
         Command::Top(options) => top::top(&options)?,
         Command::Policy(options) => policy::policy(&options)?,

@@ -22,13 +22,14 @@ fn stderr_of(arguments: &[&str], code: i32) -> String {
     String::from_utf8(assert.get_output().stderr.clone()).unwrap()
 }
 
-const COMMANDS: [&[&str]; 18] = [
+const COMMANDS: [&[&str]; 19] = [
     &[],
     &["serve"],
     &["run"],
     &["mount"],
     &["unmount"],
     &["fsck"],
+    &["backup"],
     &["status"],
     &["top"],
     &["policy"],

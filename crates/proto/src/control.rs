@@ -19,6 +19,14 @@ pub enum ControlRequest {
         /// `virtual-time` or `lottery`; unchanged if absent.
         draw: Option<String>,
     },
+    /// Writes a copy of the metadata to a directory of the server's host, while everything goes on. Answered at once with
+    /// [`ControlReply::Backup`]: to be asked again until it is done. Allowed to the server's user and to root.
+    Backup {
+        /// An absolute path where there is nothing yet, below a directory that exists.
+        dir: String,
+        /// Drawn by who asks, and the same each time: it tells this copy from an earlier one of the same name.
+        id: u64,
+    },
 }
 
 /// The answer to a [`ControlRequest`].
@@ -40,6 +48,11 @@ pub enum ControlReply {
         policy: String,
         /// The draw.
         draw: String,
+    },
+    /// A copy of the metadata is being written, or it is done.
+    Backup {
+        /// Syncs that the copy has, once it is there and on stable storage.
+        syncs: Option<u64>,
     },
     /// Not done, for this reason.
     Error(String),

@@ -1,6 +1,7 @@
 //! What all threads of a server share: the store, the targets, the connections; and the way of a request through
 //! them: taken in, queued at its target, served when its turn has come, answered.
 
+use crate::backup::Backups;
 use crate::charge::{is_for_data, reads_or_writes};
 use crate::connection::{Connection, Turn as Progress, Way};
 use crate::departed::Departed;
@@ -63,6 +64,8 @@ pub struct Core {
     pub departed: Departed,
     /// Who looks through the objects in the background.
     pub scrub: Scrub,
+    /// Who copies the metadata.
+    pub backups: Backups,
     /// What an fsync would have to flush.
     pub unsynced: Unsynced,
     /// Who has locked what.
@@ -117,6 +120,7 @@ impl Core {
             sessions: Sessions::default(),
             departed: Departed::default(),
             scrub,
+            backups: Backups::default(),
             unsynced: Unsynced::default(),
             locks: Locks::default(),
             mappings: Mappings::new(clock::wall_number(), clock::now()),

@@ -15,6 +15,7 @@
 //! in the socket, at most a fixed number of streams may stall in the middle of one, and every queue has a limit.
 
 mod acceptor;
+mod backup;
 mod caretaker;
 mod charge;
 mod clock;
@@ -212,6 +213,8 @@ impl Server {
         server.spawn("caretaker".to_owned(), move || caretaker::run(&core))?;
         let core = server.core.clone();
         server.spawn("segments".to_owned(), move || segments::run(&core))?;
+        let core = server.core.clone();
+        server.spawn("backup".to_owned(), move || backup::run(&core))?;
         if server.core.scrub.is_on() {
             let core = server.core.clone();
             server.spawn("scrub".to_owned(), move || scrub::run(&core))?;

@@ -1,5 +1,6 @@
 //! Operators' questions and settings.
 
+use crate::backup::Wish;
 use crate::clock;
 use crate::core::Core;
 use crate::identity::Peer;
@@ -29,6 +30,10 @@ pub fn answer(core: &Core, about: &About, peer: &Peer, question: ControlRequest)
         ControlRequest::SetPolicy { .. } if !is_operator(peer) => {
             frame(&ControlReply::Error("only the server's user and root may set the policy".to_owned()))
         }
+        ControlRequest::Backup { .. } if !is_operator(peer) => {
+            frame(&ControlReply::Error("only the server's user and root may copy the metadata".to_owned()))
+        }
+        ControlRequest::Backup { dir, id } => frame(&core.backups.ask(Wish { dir: dir.into(), id })),
         ControlRequest::SetPolicy { policy, draw } => {
             frame(&set_policy(core, &policy, draw.as_deref()).unwrap_or_else(ControlReply::Error))
         }

@@ -85,8 +85,8 @@ pub(crate) struct Change<'a> {
 }
 
 impl Database {
-    /// Opens the database in the directory of a store, or creates it there. One whose journal is damaged before what `witness`
-    /// knows to be on stable storage is refused.
+    /// Opens the database in the directory of a store, or creates it there. One that has less than the store's own file
+    /// of `witness` knows to be on stable storage is refused, if that can be told before anything is changed.
     pub fn open(config: &StoreConfig, reserve: Arc<Reserve>, witness: Witness) -> Result<Self, OpenError> {
         let dir = config.dir.join("db");
         let fail = |source| OpenError::Recovery { server: config.server, source };
@@ -100,6 +100,10 @@ impl Database {
             Some(bytes) => bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).unwrap_or_default(),
             None => 0,
         };
+        if number < witness.number() {
+            let what = format!("ends at sync {number}, and {} were done", witness.number());
+            return Err(OpenError::damaged(&dir, what));
+        }
         Ok(Self {
             engine,
             witness,
@@ -111,13 +115,9 @@ impl Database {
         })
     }
 
-    /// Refuses a database that has less than is known to have been on stable storage.
+    /// Refuses metadata that are older than what the targets know.
     pub fn refuse_older(&self, dir: &Path) -> Result<(), OpenError> {
         let number = self.number();
-        if number < self.witness.number() {
-            let what = format!("ends at sync {number}, and {} were done", self.witness.number());
-            return Err(OpenError::damaged(&dir.join("db"), what));
-        }
         match self.is_behind() {
             None => Ok(()),
             Some((known, path)) => Err(OpenError::Older { dir: dir.to_owned(), number, path: path.to_owned(), known }),
@@ -132,6 +132,13 @@ impl Database {
     /// The number of the last sync.
     pub fn number(&self) -> u64 {
         *self.number.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes what there is at this moment into a new database in `dir`, unless `is_stopping` is set; the number of the last
+    /// sync that it tells of.
+    pub fn copy_to(&self, dir: &Path, is_stopping: &AtomicBool) -> Result<u64, StoreError> {
+        let number = self.engine.copy_to(dir, (Table::Numbers, SYNCED), is_stopping)?;
+        Ok(number.and_then(|bytes| bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes))).unwrap_or_default())
     }
 
     /// Takes what there is for all there was: the next sync has a number that none had.

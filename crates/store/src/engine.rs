@@ -8,12 +8,12 @@
 use crate::StoreError;
 use crate::journal::{self, Journal};
 use crate::reserve::Reserve;
-use fjall::{Keyspace, KeyspaceCreateOptions, PersistMode, Slice};
+use fjall::{Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Slice};
 use rustix::io::Errno;
 use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
-use std::sync::atomic::{AtomicU8, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, TryLockError};
 
 /// Journals are merged into tables beyond this.
@@ -29,6 +29,8 @@ pub const DATABASE_FILES_MAX: usize = 128;
 const WORKER_THREADS: usize = 1;
 /// With less free space there is no use in opening the database anew.
 const ROOM_BYTES_MIN: u64 = 256 << 10;
+/// Entries of a batch of a copy.
+const COPIED_AT_ONCE: usize = 1024;
 
 /// A keyspace of the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +44,17 @@ pub(crate) enum Table {
     Unsettled,
     Numbers,
 }
+
+const TABLES: [Table; NAMES.len()] = [
+    Table::Inodes,
+    Table::Entries,
+    Table::Marks,
+    Table::Orphans,
+    Table::Nameless,
+    Table::Xattrs,
+    Table::Unsettled,
+    Table::Numbers,
+];
 
 /// In the order of [`Table`].
 const NAMES: [&str; 8] = ["inodes", "entries", "marks", "orphans", "nameless", "xattrs", "unsettled", "numbers"];
@@ -170,6 +183,37 @@ impl Engine {
         self.failure.store(WORKS, Relaxed);
         tracing::info!("the metadata can be changed again");
         Ok(true)
+    }
+
+    /// Writes what all tables have at this moment into a new database in `dir`, and syncs it; the value of one key there.
+    /// Changes go on meanwhile, but no failure is healed. Ends with [`StoreError::Busy`] if `is_stopping` is set.
+    pub fn copy_to(
+        &self,
+        dir: &Path,
+        (table, key): (Table, &str),
+        is_stopping: &AtomicBool,
+    ) -> Result<Option<Slice>, StoreError> {
+        self.with(|open| {
+            let snapshot = open.db.snapshot();
+            let copy = Running::open(dir)?;
+            for table in TABLES {
+                let mut writes = Vec::new();
+                for guard in snapshot.iter(open.keyspace(table)) {
+                    let (key, value) = guard.into_inner()?;
+                    writes.push(Write { table, key, value: Some(value) });
+                    if writes.len() == COPIED_AT_ONCE {
+                        if is_stopping.load(Relaxed) {
+                            return Err(StoreError::Busy);
+                        }
+                        copy.commit(&writes)?;
+                        writes.clear();
+                    }
+                }
+                copy.commit(&writes)?;
+            }
+            copy.db.persist(PersistMode::SyncAll)?;
+            Ok(copy.keyspace(table).get(key)?)
+        })
     }
 
     fn with<T>(&self, act: impl FnOnce(&Running) -> Result<T, StoreError>) -> Result<T, StoreError> {

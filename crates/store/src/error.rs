@@ -269,9 +269,12 @@ impl From<fjall::Error> for StoreError {
 }
 
 impl OpenError {
-    /// It may be mended by making anew what is missing or spoilt.
-    pub(crate) fn is_repairable(&self) -> bool {
-        matches!(self, Self::Damaged { .. })
+    /// What is missing or spoilt, if that is why.
+    pub(crate) fn damage(self) -> Result<String, Self> {
+        match self {
+            Self::Damaged { path, what } => Ok(format!("{} {what}", path.display())),
+            other => Err(other),
+        }
     }
 
     pub(crate) fn damaged(path: &Path, what: impl Into<String>) -> Self {

@@ -64,10 +64,11 @@
 //! and extends, `marks` knows what the database does not know yet, `removal` removes; `blocks` reads and writes with
 //! checksums, whose bytes `checksum` documents, which `sums` keeps, `settle` brings to stable storage, and `scrub` looks
 //! through; `database` documents the bytes on disk, `engine` and `journal` deal with the database itself, `premises` and
-//! `witness` with the directories around it, `recovery` with what an unclean stop leaves; `check` is for a store that nobody
-//! uses.
+//! `witness` with the directories around it, `recovery` with what an unclean stop leaves; `backup` copies the metadata;
+//! `check` is for a store that nobody uses.
 
 mod attr;
+mod backup;
 mod blocks;
 mod cache;
 mod capability;
@@ -165,7 +166,7 @@ pub struct Store {
     counts: AtomicU64,
     protection: Protection,
     marks: Mutex<Marks>,
-    _premises: Premises,
+    premises: Premises,
 }
 
 /// Numbers of inodes and objects: those from `next` to `reserved` are ours to give out, whatever happens.

@@ -26,13 +26,14 @@ use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub(crate) const IDENTITY: &str = "identity";
 const IDENTITY_IN_TARGET: &str = "target.identity";
+pub(crate) const SECRET: &str = "secret";
 /// What a store's directory has in it, besides files that are being written.
-const OURS: [&str; 8] = ["lock", IDENTITY, "identity.new", "secret", "secret.new", witness::NAME, "reserve", "db"];
+const OURS: [&str; 8] = ["lock", IDENTITY, "identity.new", SECRET, "secret.new", witness::NAME, "reserve", "db"];
 /// What a target has in it.
 const OURS_IN_TARGET: [&str; 6] =
     ["target.lock", "target.identity", "target.identity.new", witness::NAME_IN_TARGET, "objects", "lost+found"];
@@ -55,6 +56,7 @@ pub(crate) struct Premises {
     pub generation: u32,
     /// The store's directory.
     pub dir: OwnedFd,
+    pub path: PathBuf,
     /// The store was never opened in full: what is missing may be created.
     pub is_new: bool,
     identity: Identity,
@@ -100,7 +102,7 @@ impl Premises {
         close_to_others(&config.dir, &OURS, true)?;
         let generation = random_number(&config.dir)? as u32;
         let dir = File::open(&config.dir).map_err(|e| OpenError::io(&config.dir, e))?.into();
-        Ok(Self { secret, generation, dir, is_new, identity, _locks: locks })
+        Ok(Self { secret, generation, dir, path: config.dir.clone(), is_new, identity, _locks: locks })
     }
 
     /// As [`Self::enter`], for a store that was used before: nothing is created.
@@ -289,7 +291,7 @@ fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
 
 /// Reads the keys; makes them where the store `is_new`.
 pub(crate) fn secret(dir: &Path, is_new: bool) -> Result<Secret, OpenError> {
-    let path = dir.join("secret");
+    let path = dir.join(SECRET);
     let fail = |e: io::Error| OpenError::io(&path, e);
     let mut bytes = [0; 32];
     match File::open(&path) {
@@ -312,8 +314,8 @@ pub(crate) fn secret(dir: &Path, is_new: bool) -> Result<Secret, OpenError> {
 /// Makes new keys, in place of those that there are.
 pub(crate) fn new_secret(dir: &Path) -> Result<[u8; 32], OpenError> {
     let mut bytes = [0; 32];
-    fill_random(&mut bytes).map_err(|e| OpenError::io(&dir.join("secret"), e))?;
-    write_durably(dir, "secret", &bytes)?;
+    fill_random(&mut bytes).map_err(|e| OpenError::io(&dir.join(SECRET), e))?;
+    write_durably(dir, SECRET, &bytes)?;
     Ok(bytes)
 }
 
@@ -343,7 +345,7 @@ pub(crate) struct Identity {
 impl Identity {
     /// Of a store that is about to be created; there must be nothing of one.
     fn of_new(config: &StoreConfig) -> Result<Self, OpenError> {
-        if let Some(found) = ["db", "secret", witness::NAME].iter().find(|name| config.dir.join(name).exists()) {
+        if let Some(found) = ["db", SECRET, witness::NAME].iter().find(|name| config.dir.join(name).exists()) {
             return Err(OpenError::damaged(&config.dir.join(IDENTITY), format!("is missing, though {found} is there")));
         }
         let store = random_number(&config.dir)?;

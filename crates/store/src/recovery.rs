@@ -88,7 +88,7 @@ impl Store {
             protection,
             marks: Mutex::default(),
             db,
-            _premises: premises,
+            premises,
         })
     }
 }

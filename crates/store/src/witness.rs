@@ -139,5 +139,10 @@ fn open(path: &Path, create: bool) -> Result<(OwnedFd, Option<u64>), Errno> {
 }
 
 fn write(file: &OwnedFd, number: u64) -> Result<(), Errno> {
-    rustix::io::pwrite(file, format!("{number:020}\n").as_bytes(), 0).map(drop)
+    rustix::io::pwrite(file, &text(number), 0).map(drop)
+}
+
+/// What the file has in it.
+pub(crate) fn text(number: u64) -> Vec<u8> {
+    format!("{number:020}\n").into_bytes()
 }

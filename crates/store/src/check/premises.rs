@@ -37,12 +37,14 @@ pub(super) fn look(config: &StoreConfig, check: &mut Check<'_>, checked: &mut Ch
         is_in_the_way |= !is_repaired;
         is_repaired
     };
-    let identity = match Identity::of_store(&config.dir) {
-        Ok(Some(identity)) => identity,
-        Err(error) if !error.is_repairable() => return Err(error),
-        lost => {
-            let path = config.dir.join(premises::IDENTITY);
-            let what = lost.err().map_or_else(|| format!("{} is missing", path.display()), |error| error.to_string());
+    let lost = match Identity::of_store(&config.dir) {
+        Ok(Some(identity)) => Ok(identity),
+        Ok(None) => Err(format!("{} is missing", config.dir.join(premises::IDENTITY).display())),
+        Err(error) => Err(error.damage()?),
+    };
+    let identity = match lost {
+        Ok(identity) => identity,
+        Err(what) => {
             let Some(identity) = Identity::from_targets(config) else {
                 tell("identity", format!("{what}, and its targets do not all say the same of their store"), None);
                 return Ok(Found { is_in_the_way: true, ..nothing });
@@ -54,37 +56,28 @@ pub(super) fn look(config: &StoreConfig, check: &mut Check<'_>, checked: &mut Ch
         }
     };
     for target in config.targets.iter().filter(|target| identity.has(target.id)) {
-        let lost = match Identity::of_target(&target.dir) {
+        let what = match Identity::of_target(&target.dir) {
             Ok(Some(_)) => continue,
             Ok(None) => format!("{} has no identity", target.dir.display()),
-            Err(error) if error.is_repairable() => error.to_string(),
-            Err(error) => return Err(error),
+            Err(error) => error.damage()?,
         };
         if crate::object::has_directories(&target.dir)
-            && tell("identity", lost, Some("make it anew from that of the store"))
+            && tell("identity", what, Some("make it anew from that of the store"))
         {
             identity.write_to_target(target)?;
         }
     }
-    match premises::secret(&config.dir, false) {
-        Ok(_) => {}
-        Err(error) if error.is_repairable() => {
-            let repair = "make new keys: programs lose their open files, and all names are written anew";
-            if tell("secret", error.to_string(), Some(repair)) {
-                premises::new_secret(&config.dir)?;
-                is_keyed_anew = true;
-            }
+    if let Err(error) = premises::secret(&config.dir, false) {
+        let repair = "make new keys: programs lose their open files, and all names are written anew";
+        if tell("secret", error.damage()?, Some(repair)) {
+            premises::new_secret(&config.dir)?;
+            is_keyed_anew = true;
         }
-        Err(error) => return Err(error),
     }
-    match witness::Witness::open(&config.dir, &[], false, &[0; 16]) {
-        Ok(_) => {}
-        Err(error) if error.is_repairable() => {
-            if tell("synced", error.to_string(), Some("take what the database has for all there was")) {
-                witness::start_anew(&config.dir)?;
-            }
-        }
-        Err(error) => return Err(error),
+    if let Err(error) = witness::Witness::open(&config.dir, &[], false, &[0; 16])
+        && tell("synced", error.damage()?, Some("take what the database has for all there was"))
+    {
+        witness::start_anew(&config.dir)?;
     }
     Ok(Found { server: identity.server(), is_in_the_way, is_keyed_anew })
 }

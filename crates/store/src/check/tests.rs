@@ -428,3 +428,17 @@ fn identities_that_nobody_can_know_are_left() {
     assert!(matches!(check.run(&scratch.config), Err(OpenError::TargetLost { .. })));
     assert_eq!(files(&target), 1, "a lock");
 }
+
+#[test]
+fn a_database_that_lost_what_it_had_is_not_believed() {
+    let scratch = Scratch::new();
+    let journals = std::fs::read_dir(scratch.config.dir.join("db")).unwrap().map(|entry| entry.unwrap().path());
+    let journals = journals.filter(|path| path.extension().is_some_and(|extension| extension == "jnl"));
+    journals.for_each(|journal| std::fs::write(journal, "").unwrap());
+    for repair in [false, true, true] {
+        let mut check = Check { repair, data: false, finding: &mut |_| {}, progress: &mut |_, _| {} };
+        let refused = check.run(&scratch.config).map(drop).unwrap_err();
+        assert!(matches!(refused, OpenError::Damaged { .. }), "{refused}");
+    }
+    assert!(!scratch.dir.path().join("target0/lost+found").exists());
+}

@@ -71,8 +71,8 @@ pub struct State {
     pub asked_at: Nanos,
     /// When a program that stores asked last.
     pub stores_at: Nanos,
-    /// Whether the last attempt to write it back failed, and the log says so.
-    pub is_failing: bool,
+    /// When the last attempt to write it back at its end failed.
+    pub failed_at: Option<Nanos>,
 }
 
 /// How a segment stands to the file's mapping, which it needs where programs store to it.
@@ -138,7 +138,7 @@ impl Segment {
             job: None,
             asked_at: now,
             stores_at: now,
-            is_failing: false,
+            failed_at: None,
         };
         let (reach, has_ended) = (AtomicU64::new(0), AtomicBool::new(false));
         Self { ino, dir, name, memory, reach, has_ended, state: Mutex::new(state) }

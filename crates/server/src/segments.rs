@@ -43,6 +43,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// A segment that nobody has stays for this long after it was asked for: programs ask again while a mount has the mapping.
 const STAYS_FOR: Nanos = Nanos::from_millis(300);
 
+/// Between two attempts to write back at the end of a segment where there is no room, say, for what was stored.
+const TRIES_AGAIN_AFTER: Nanos = Nanos::from_secs(5);
+
 /// Who has the mappings of files with segments: no user is -1.
 const OWN_SESSION: Session = (u32::MAX, 0);
 
@@ -446,12 +449,13 @@ fn look_after(core: &Core, segment: &Segment) {
     // Whoever holds it is using it.
     let Some(mut state) = segment.try_state() else { return };
     let now = clock::now();
-    if segment.has_ended() || now.since(state.stores_at) < STAYS_FOR || segment.may_be_stored_to() {
+    let is_too_soon = state.failed_at.is_some_and(|at| now.since(at) < TRIES_AGAIN_AFTER);
+    if segment.has_ended() || is_too_soon || now.since(state.stores_at) < STAYS_FOR || segment.may_be_stored_to() {
         return;
     }
     if let Err(error) = write_back_at_last(core, segment, &mut state) {
         // What programs stored stays, and is tried again.
-        if !std::mem::replace(&mut state.is_failing, true) {
+        if state.failed_at.replace(clock::now()).is_none() {
             tracing::error!(ino = segment.ino.0, %error, "cannot write back what was stored to a mapped file");
         }
         return;
@@ -483,7 +487,7 @@ fn write_back_at_last(core: &Core, segment: &Segment, state: &mut State) -> Resu
         core.charge_write_back(segment.ino, job, written);
     }
     segment.is_stored_to_no_more(state);
-    state.is_failing = false;
+    state.failed_at = None;
     Ok(())
 }
 

@@ -11,7 +11,8 @@ use crate::usage::Usage;
 fn a_reply_waits_until_the_emulated_device_is_done() {
     let policy = Policy { spec: "job-fair".parse().unwrap(), draw: Draw::default(), seed: 0, journal: None };
     let bandwidth = "100MiB/s".parse().ok();
-    let target = Target::new(Some(TargetId(0)), String::new(), bandwidth, None, &policy, 2, (true, DepthSpec::default()));
+    let target =
+        Target::new(Some(TargetId(0)), String::new(), bandwidth, None, &policy, 2, (true, DepthSpec::default()));
     let info = Arc::new(JobInfo::new("j", "u", "g"));
     let job = Jobs::new(8, 8).join((*info).clone()).unwrap().job;
     target.set_job(Nanos::ZERO, job.id, &info);

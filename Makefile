@@ -36,7 +36,7 @@ test: setup ## Run all tests of our own, with format and lints
 .PHONY: acceptance
 acceptance: build ## Run real programs against a real server, and break things
 	@scripts/setup acceptance
-	$(CARGO) build --release --locked -p isonomia-detect
+	$(CARGO) build --release --locked -p isonomia-detect -p isonomia-bench
 	@tests/acceptance/run --bin-dir $(TARGET_DIR)/release
 
 .PHONY: bench

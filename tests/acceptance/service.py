@@ -25,7 +25,7 @@ _bin_dir = None
 def configure(bin_dir):
     """Where the program and the preload library are."""
     global _bin_dir
-    for name in ["isonomia", "libisonomia_preload.so", "libisonomia_hints.so", "isonomia-detect"]:
+    for name in ["isonomia", "libisonomia_preload.so", "libisonomia_hints.so", "isonomia-detect", "isonomia-bench"]:
         if not (bin_dir / name).exists():
             raise SystemExit(f"{bin_dir / name} is missing: run `make acceptance`")
     _bin_dir = bin_dir
@@ -33,6 +33,11 @@ def configure(bin_dir):
 
 def isonomia():
     return str(_bin_dir / "isonomia")
+
+
+def bench():
+    """The program that measures, and emulates devices."""
+    return str(_bin_dir / "isonomia-bench")
 
 
 def clean_environment():

@@ -1,6 +1,8 @@
-//! The caretaker thread: what may wait for the storage, and so is not for the keeper.
+//! Two threads for what may wait for the storage, and so is not for the keeper.
 //!
-//! Every few seconds it brings files that were written to stable storage, with checksums and sizes ([`Store::settle`]).
+//! The caretaker writes down what changed in memory, removes what is not used any more, and puts the metadata on stable
+//! storage now and then, whether a program asks for it or not. The settler brings files that were written to stable storage,
+//! with their checksums ([`Store::settle`]): that can take long, and is a thread of its own.
 //!
 //! [`Store::settle`]: isonomia_store::Store::settle
 
@@ -10,11 +12,43 @@ use isonomia_units::Nanos;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// Between two rounds of the caretaker.
+const ROUND_EVERY: Duration = Duration::from_millis(100);
+/// Between two writings of changed sizes and times to the database.
+const FLUSH_EVERY_ROUNDS: u32 = 10;
+/// Metadata reach stable storage after so many at the latest.
+const SYNC_EVERY_ROUNDS: u32 = 50;
 /// A file that is not written for this long, or up to twice as long, is settled.
 const SETTLE_EVERY: Nanos = Nanos::from_secs(5);
 
 /// What the caretaker does until the server stops.
 pub fn run(core: &Core) {
+    let mut rounds: u32 = 0;
+    while !core.is_stopping.load(Ordering::Relaxed) {
+        std::thread::park_timeout(ROUND_EVERY);
+        core.give_back_departed(clock::now());
+        rounds = rounds.wrapping_add(1);
+        if rounds.is_multiple_of(FLUSH_EVERY_ROUNDS) {
+            if let Err(error) = core.store.heal() {
+                tracing::error!(%error, "cannot make the metadata changeable again");
+            }
+            if let Err(error) = core.store.flush_dirty() {
+                tracing::error!(%error, "cannot write times of files to the database");
+            }
+            if let Err(error) = core.store.remove_unused() {
+                tracing::error!(%error, "cannot remove objects that are not used any more");
+            }
+        }
+        if rounds.is_multiple_of(SYNC_EVERY_ROUNDS)
+            && let Err(error) = core.store.sync()
+        {
+            tracing::error!(%error, "cannot put the metadata on stable storage");
+        }
+    }
+}
+
+/// What the settler does until the server stops.
+pub fn settle(core: &Core) {
     let mut settled_at = clock::now();
     while !core.is_stopping.load(Ordering::Relaxed) {
         let wait = SETTLE_EVERY.0.saturating_sub(clock::now().since(settled_at).0);

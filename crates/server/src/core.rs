@@ -14,6 +14,7 @@ use crate::scrub::Scrub;
 use crate::segments::Segments;
 use crate::sessions::Sessions;
 use crate::stream::{self, Head, Moved, Stalled, StreamEnd, StreamState};
+use crate::substitutes::Serving;
 use crate::target::{Pending, Policy, Target};
 use crate::unsynced::Unsynced;
 use crate::{charge, clock};
@@ -86,6 +87,8 @@ pub struct Core {
     long_at: AtomicU64,
     /// All workers.
     pub workers: usize,
+    /// What they do at the moment.
+    pub serving: Serving,
     /// Everything ends.
     pub is_stopping: AtomicBool,
     /// Connections refused, or closed for what they sent.
@@ -131,6 +134,7 @@ impl Core {
             arrivals: AtomicU64::new(0),
             long_at: AtomicU64::new(0),
             workers,
+            serving: Serving::new(workers),
             is_stopping: AtomicBool::new(false),
             refused_total: AtomicU64::new(0),
             rejections: Rejections::default(),

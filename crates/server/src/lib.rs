@@ -31,6 +31,7 @@ mod execute;
 mod identity;
 mod intake;
 mod jobs;
+mod keeper;
 mod limits;
 mod listen;
 mod lock;
@@ -55,6 +56,7 @@ mod service;
 mod sessions;
 mod status;
 mod stream;
+mod substitutes;
 mod target;
 mod unsynced;
 mod usage;
@@ -87,10 +89,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 
-/// Between two writings of changed sizes and times to the database.
-const FLUSH_EVERY_SAMPLES: u32 = 10;
-/// Metadata reach stable storage after so many at the latest, whether a program asks for it or not.
-const SYNC_EVERY_SAMPLES: u32 = 50;
 /// The directory of the metadata, below the server's.
 pub const METADATA: &str = "metadata";
 /// Targets of one server at most.
@@ -208,9 +206,11 @@ impl Server {
         server.spawn("acceptor".to_owned(), move || acceptor.run())?;
         server.spawn("control".to_owned(), move || control.run())?;
         let core = server.core.clone();
-        server.spawn("keeper".to_owned(), move || keep(&core))?;
+        server.spawn("keeper".to_owned(), move || keeper::run(&core))?;
         let core = server.core.clone();
         server.spawn("caretaker".to_owned(), move || caretaker::run(&core))?;
+        let core = server.core.clone();
+        server.spawn("settler".to_owned(), move || caretaker::settle(&core))?;
         let core = server.core.clone();
         server.spawn("segments".to_owned(), move || segments::run(&core))?;
         let core = server.core.clone();
@@ -273,6 +273,9 @@ impl Server {
             }
         }
         self.core.targets.iter().for_each(|target| target.engine.stop());
+        while self.core.serving.has_substitutes() {
+            std::thread::park_timeout(std::time::Duration::from_millis(1));
+        }
         for connection in self.core.connections() {
             self.core.close(&connection, None);
         }
@@ -295,38 +298,6 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.stop();
-    }
-}
-
-/// The keeper thread: samples, signs of life, and writing down what changed.
-fn keep(core: &Core) {
-    let mut samples: u32 = 0;
-    while !core.is_stopping.load(Ordering::Relaxed) {
-        std::thread::park_timeout(std::time::Duration::from_nanos(jobs::SAMPLE_EVERY.0));
-        let now = clock::now();
-        for job in core.jobs.sample(now) {
-            core.forget(job.id, now);
-        }
-        core.give_back_departed(now);
-        core.mappings.due(now).into_iter().for_each(|told| mapping::answer(core, told));
-        samples = samples.wrapping_add(1);
-        if samples.is_multiple_of(FLUSH_EVERY_SAMPLES) {
-            core.look_after_connections(now);
-            if let Err(error) = core.store.heal() {
-                tracing::error!(%error, "cannot make the metadata changeable again");
-            }
-            if let Err(error) = core.store.flush_dirty() {
-                tracing::error!(%error, "cannot write times of files to the database");
-            }
-            if let Err(error) = core.store.remove_unused() {
-                tracing::error!(%error, "cannot remove objects that are not used any more");
-            }
-        }
-        if samples.is_multiple_of(SYNC_EVERY_SAMPLES)
-            && let Err(error) = core.store.sync()
-        {
-            tracing::error!(%error, "cannot put the metadata on stable storage");
-        }
     }
 }
 

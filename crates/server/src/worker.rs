@@ -53,19 +53,21 @@ pub fn run(core: &Core, number: usize) {
 }
 
 /// Serves at most one request of each target; true if there was one, and the time at which to ask again.
-fn serve_one_each(core: &Core, first: usize, now: Nanos, scratch: &mut Vec<u8>) -> (bool, Nanos) {
+pub fn serve_one_each(core: &Core, number: usize, now: Nanos, scratch: &mut Vec<u8>) -> (bool, Nanos) {
     let mut served = false;
     let mut until = Nanos::MAX;
     let count = core.targets.len();
     for index in 0..count {
         // Workers begin at different targets, so that they seldom meet at one lock.
-        let target = &core.targets[(first + index) % count];
+        let target = &core.targets[(number + index) % count];
         if target.is_empty() {
             continue;
         }
         match target.turn(now) {
             Turn::Serve(work) => {
+                core.serving.begin(number, now);
                 core.begin(target, work, scratch);
+                core.serving.end(number);
                 served = true;
             }
             Turn::Answer(answer) => {

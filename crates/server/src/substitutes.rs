@@ -1,0 +1,150 @@
+//! Threads that stand in for the workers when all of these wait.
+//!
+//! A worker leaves to an engine what it knows to wait for a device ([`crate::engine`]). What nobody could know still keeps
+//! it waiting: the first request to a device that hangs, or a change of the metadata that takes the lock of a file whose
+//! bytes are on the way to one. When that has happened to all of them, a substitute takes requests in and serves them,
+//! until a worker is back. It looks at the connections once in [`LOOK_EVERY`] and takes no part in who sleeps and who is
+//! awake: a server in this state is slow, and does not stand still.
+
+use crate::clock;
+use crate::core::Core;
+use crate::worker;
+use isonomia_units::Nanos;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Substitutes at once at most.
+const SUBSTITUTES_MAX: usize = 16;
+/// A thread that has been serving one request for this long waits for something.
+const WAITING_AFTER: Nanos = Nanos::from_millis(50);
+/// Between two looks of a substitute that has nothing to do.
+const LOOK_EVERY: Nanos = Nanos::from_millis(1);
+/// In place of a time: the thread serves nothing.
+const IDLE: u64 = 0;
+/// In place of a time: there is no such thread.
+const ABSENT: u64 = u64::MAX;
+
+/// Since when each worker, and then each substitute, has been serving what it serves.
+#[derive(Debug)]
+pub struct Serving {
+    since: Box<[AtomicU64]>,
+    workers: usize,
+}
+
+impl Serving {
+    /// Of so many workers.
+    pub fn new(workers: usize) -> Self {
+        let slot = |index| AtomicU64::new(if index < workers { IDLE } else { ABSENT });
+        Self { since: (0..workers + SUBSTITUTES_MAX).map(slot).collect(), workers }
+    }
+
+    /// Thread `number` begins to serve.
+    pub fn begin(&self, number: usize, now: Nanos) {
+        self.since[number].store(now.0, Ordering::Relaxed);
+    }
+
+    /// It has served.
+    pub fn end(&self, number: usize) {
+        self.since[number].store(IDLE, Ordering::Relaxed);
+    }
+
+    /// The number of a substitute that is needed now, and counts as there from now on.
+    pub fn call(&self, now: Nanos) -> Option<usize> {
+        let is_any_free = self.since.iter().any(|since| match since.load(Ordering::Relaxed) {
+            IDLE => true,
+            ABSENT => false,
+            since => now.since(Nanos(since)) <= WAITING_AFTER,
+        });
+        if is_any_free {
+            return None;
+        }
+        let number = self.since.iter().position(|since| since.load(Ordering::Relaxed) == ABSENT)?;
+        self.end(number);
+        Some(number)
+    }
+
+    /// Whether a worker is back.
+    fn is_worker_free(&self, now: Nanos) -> bool {
+        self.since[..self.workers].iter().any(|since| {
+            let since = since.load(Ordering::Relaxed);
+            since == IDLE || now.since(Nanos(since)) <= WAITING_AFTER
+        })
+    }
+
+    /// Whether any substitute is there.
+    pub fn has_substitutes(&self) -> bool {
+        self.since[self.workers..].iter().any(|since| since.load(Ordering::Relaxed) != ABSENT)
+    }
+
+    fn dismiss(&self, number: usize) {
+        self.since[number].store(ABSENT, Ordering::Relaxed);
+    }
+}
+
+impl Core {
+    /// Starts a substitute if one is needed.
+    pub fn substitute(&self, now: Nanos) {
+        let Some(number) = self.serving.call(now) else { return };
+        tracing::warn!("all workers wait for storage; a substitute takes over");
+        let own = self.own.clone();
+        let spawned = std::thread::Builder::new().name(format!("substitute-{number}")).spawn(move || {
+            let Some(core) = own.upgrade() else { return };
+            run(&core, number);
+            core.serving.dismiss(number);
+        });
+        if let Err(error) = spawned {
+            tracing::error!(%error, "cannot start a substitute");
+            self.serving.dismiss(number);
+        }
+    }
+}
+
+fn run(core: &Core, number: usize) {
+    let mut scratch = Vec::new();
+    loop {
+        let now = clock::now();
+        if core.is_stopping.load(Ordering::Relaxed) || core.serving.is_worker_free(now) {
+            return;
+        }
+        let taken_in = core.take_in(now);
+        let (served, _) = worker::serve_one_each(core, number, now, &mut scratch);
+        if !taken_in && !served {
+            core.take_events(now, Some(LOOK_EVERY));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_substitute_is_called_when_nobody_is_left() {
+        let serving = Serving::new(2);
+        let (then, now) = (Nanos::from_secs(1), Nanos::from_secs(2));
+        serving.begin(0, then);
+        assert_eq!(serving.call(now), None, "the other looks after everything");
+        serving.begin(1, now);
+        assert_eq!(serving.call(now), None, "it has just begun");
+        let later = now + Nanos::from_millis(60);
+        assert_eq!(serving.call(later), Some(2));
+        assert_eq!(serving.call(later), None, "the substitute does");
+        serving.begin(2, now);
+        assert_eq!(serving.call(later), Some(3), "until it waits, too");
+        assert!(!serving.is_worker_free(later));
+        serving.end(1);
+        assert!(serving.is_worker_free(later));
+        serving.dismiss(3);
+        assert_eq!(serving.call(later), None);
+    }
+
+    #[test]
+    fn there_is_an_end_to_substitutes() {
+        let serving = Serving::new(1);
+        serving.begin(0, Nanos(1));
+        for number in 1..=SUBSTITUTES_MAX {
+            assert_eq!(serving.call(Nanos::from_secs(1)), Some(number));
+            serving.begin(number, Nanos(1));
+        }
+        assert_eq!(serving.call(Nanos::from_secs(1)), None);
+    }
+}

@@ -1,0 +1,191 @@
+"""Targets on a device that takes its time, or hangs: an emulated disk with ext4 on it."""
+
+import os
+import select
+import signal
+import subprocess
+import tempfile
+import textwrap
+from pathlib import Path
+
+from service import PREFIX, Case, bench, clean_environment, wait_for
+
+READERS = 12
+FILES = 12
+FILE_BYTES = 1 << 20
+
+# Which of the files lies on which target is told by where their objects are.
+WRITE_FILES = f"""
+import os, sys
+for i in range({FILES}):
+    with open(f"{{sys.argv[1]}}/file-{{i}}", "wb") as file:
+        file.write(bytes([i]) * {FILE_BYTES})
+        os.fsync(file.fileno())
+"""
+
+READ_FILE = f"""
+import sys
+which = int(sys.argv[2])
+print("reading", flush=True)
+with open(f"{{sys.argv[1]}}/file-{{which}}", "rb") as file:
+    data = file.read()
+assert data == bytes([which]) * {FILE_BYTES}, (len(data), data[:1])
+print("read", flush=True)
+"""
+
+WORK_ELSEWHERE = """
+import os, sys
+which = int(sys.argv[2])
+for turn in range(200):
+    fd = os.open(f"{sys.argv[1]}/file-{which}", os.O_RDWR)
+    assert os.pwrite(fd, b"x" * 4096, 4096 * turn) == 4096
+    assert os.pread(fd, 4096, 4096 * turn) == b"x" * 4096
+    os.fsync(fd)
+    os.close(fd)
+    os.mkdir(f"{sys.argv[1]}/directory-{turn}")
+    os.rmdir(f"{sys.argv[1]}/directory-{turn}")
+"""
+
+WRITE_SLOWLY = f"""
+import os, sys
+print("writing", flush=True)
+fd = os.open(f"{{sys.argv[1]}}/file-{{sys.argv[2]}}", os.O_RDWR)
+for turn in range(64):
+    assert os.pwrite(fd, b"y" * 65536, 65536 * (turn % 16)) == 65536
+os.fsync(fd)
+os.ftruncate(fd, 65536)
+os.fsync(fd)
+assert os.pread(fd, 1 << 20, 0) == b"y" * 65536
+print("written", flush=True)
+"""
+
+
+class Device:
+    """`isonomia-bench device` on a directory of its own."""
+
+    def __init__(self, case, *options):
+        self.place = Path(tempfile.mkdtemp(prefix="isonomia-device-"))
+        case.addCleanup(self.place.rmdir)
+        self.process = subprocess.Popen(
+            [bench(), "device", str(self.place), *options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=clean_environment(),
+            text=True,
+        )
+        case.addCleanup(self.remove)
+        ready = select.select([self.process.stdout], [], [], 60)[0] and self.process.stdout.readline()
+        if ready != "ready\n":
+            self.process.kill()
+            case.skipTest(f"no device can be emulated here: {self.process.stderr.read().strip()}")
+
+    def hang(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def remove(self):
+        if self.process.poll() is None:
+            self.go_on()
+        self.process.communicate(timeout=60)
+
+
+class Devices(Case):
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() != 0:
+            self.skipTest("a loop device takes root")
+        if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+            self.skipTest("/dev/fuse cannot be opened")
+        self.needs("losetup", "mkfs.ext4")
+
+    def start(self, device, more=""):
+        """A server with target 0 on the device, and target 1 in memory."""
+        elsewhere = tempfile.TemporaryDirectory(prefix="isonomia-target-", dir="/dev/shm")
+        self.addCleanup(elsewhere.cleanup)
+        config = Path(elsewhere.name) / "config.toml"
+        config.write_text(
+            f'[[targets]]\ndir = "{device.place}/target"\n{more}\n[[targets]]\ndir = "{elsewhere.name}/target"\n'
+        )
+        server = self.server("--config", str(config))
+        self.addCleanup(server.kill)
+        return server
+
+    def python(self, server, script, *arguments):
+        return self.program(server, "python3", "-c", textwrap.dedent(script), PREFIX, *map(str, arguments), timeout_s=100)
+
+    def write_files(self, server, device):
+        """Files that lie on the device, and files that do not."""
+        server.run("python3", "-c", textwrap.dedent(WRITE_FILES), PREFIX)
+        inodes = [int(server.run("stat", "-c", "%i", f"{PREFIX}/file-{i}").stdout) for i in range(FILES)]
+        objects = [path.name for path in device.place.glob("target/objects/*/*") if path.suffix != ".sum"]
+        numbers = {int(name.split(".")[0], 16) for name in objects}
+        slow = [i for i in range(FILES) if inodes[i] in numbers]
+        fast = [i for i in range(FILES) if inodes[i] not in numbers]
+        self.assertEqual(FILES // 2, len(slow), (inodes, objects))
+        return slow, fast
+
+    def forget(self):
+        """Nothing of the device stays in memory."""
+        os.sync()
+        Path("/proc/sys/vm/drop_caches").write_text("3\n")
+
+    def test_a_target_has_many_requests_in_service(self):
+        device = Device(self, "--latency", "20ms", "--size", "256MiB")
+        server = self.start(device)
+        slow, _ = self.write_files(server, device)
+        self.forget()
+        readers = [self.python(server, READ_FILE, slow[i % len(slow)]) for i in range(READERS)]
+        seen = 0
+
+        def are_many():
+            nonlocal seen
+            seen = max(seen, server.status()["targets"][1]["in_service"])
+            return seen > 4 or all(reader.poll() is not None for reader in readers)
+
+        wait_for(are_many, seconds=60)
+        for reader in readers:
+            out, err = reader.communicate(timeout=60)
+            self.assertEqual(("reading\nread\n", 0), (out, reader.returncode), err)
+        self.assertGreater(seen, 4)
+
+    def test_a_depth_is_kept(self):
+        device = Device(self, "--latency", "5ms", "--size", "256MiB")
+        server = self.start(device, more="depth = 2")
+        slow, _ = self.write_files(server, device)
+        self.forget()
+        readers = [self.python(server, READ_FILE, slow[i % len(slow)]) for i in range(READERS)]
+        while any(reader.poll() is None for reader in readers):
+            target = server.status()["targets"][1]
+            self.assertLessEqual(target["in_service"], 2)
+            self.assertEqual(2, target["depth"])
+        for reader in readers:
+            out, err = reader.communicate(timeout=60)
+            self.assertEqual(("reading\nread\n", 0), (out, reader.returncode), err)
+
+    def test_a_device_that_hangs_delays_nobody_else(self):
+        device = Device(self, "--latency", "1ms", "--size", "256MiB")
+        server = self.start(device)
+        slow, fast = self.write_files(server, device)
+        self.forget()
+        device.hang()
+        self.addCleanup(device.go_on)
+        readers = [self.python(server, READ_FILE, slow[i % len(slow)]) for i in range(READERS)]
+        writers = [self.python(server, WRITE_SLOWLY, which) for which in slow[:4]]
+        for program in readers + writers:
+            self.assertIn(program.stdout.readline(), ["reading\n", "writing\n"])
+        # Whatever those wait for: the other target works, and so do the metadata and the operator's commands.
+        for turn in range(3):
+            server.run("python3", "-c", textwrap.dedent(WORK_ELSEWHERE), PREFIX, fast[turn])
+            server.run("ls", "-l", PREFIX)
+            self.assertEqual(3, len(server.status()["targets"]))
+        device.go_on()
+        for program in writers:
+            out, err = program.communicate(timeout=100)
+            self.assertEqual(("written\n", 0), (out, program.returncode), err)
+        for program in readers:
+            _, err = program.communicate(timeout=100)
+            self.assertIn("AssertionError" if program.returncode else "", err)
+        self.assertEqual(0, server.stop())

@@ -121,7 +121,7 @@ pub use namespace::LINKS_MAX;
 pub use open::{OpenHow, Opened};
 pub use permission::{Caller, MAY_EXECUTE, MAY_READ, MAY_WRITE};
 pub use premises::{known_targets, own_directory};
-pub use rename::RenameHow;
+pub use rename::{MOVE_DEPTH_MAX, RenameHow};
 pub use scrub::{SCRUB_BYTES_MAX, ScrubNext, ScrubPass, Scrubbed};
 pub use walk::SYMLINKS_MAX;
 pub use xattr::{XATTRS_BYTES_MAX, XattrHow};

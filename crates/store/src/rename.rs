@@ -9,6 +9,10 @@ use isonomia_proto::fs::{FileKind, Timestamp};
 use isonomia_units::Ino;
 use std::sync::Arc;
 
+/// A directory is moved into one that is at most so deep: nothing else can be changed while the way up from there is
+/// walked. A path from the root cannot lead deeper than 2,048.
+pub const MOVE_DEPTH_MAX: usize = 16_384;
+
 /// What a rename does when the new name exists.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RenameHow {
@@ -106,7 +110,7 @@ impl Store {
     /// Whether `dir` is `ancestor` or lies below it.
     fn is_above(&self, ancestor: &Inode, dir: &Arc<Inode>) -> Result<bool, StoreError> {
         let mut dir = dir.clone();
-        loop {
+        for _ in 0..=MOVE_DEPTH_MAX {
             if dir.ino == ancestor.ino {
                 return Ok(true);
             }
@@ -116,6 +120,7 @@ impl Store {
             }
             dir = self.load(parent)?;
         }
+        Err(StoreError::NameTooLong)
     }
 
     fn swap_names(

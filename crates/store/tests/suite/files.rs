@@ -3,7 +3,7 @@
 
 use crate::scratch::{ALICE, ROOT, at, config, content, open, scratch_dir};
 use isonomia_proto::fs::{Capability, access};
-use isonomia_store::{Caller, OpenHow, SetAttr, Store, StoreError, TimeChange};
+use isonomia_store::{Caller, MOVE_DEPTH_MAX, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange};
 use isonomia_units::Ino;
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -12,6 +12,28 @@ fn objects(dir: &Path) -> usize {
     let count = |path: std::path::PathBuf| std::fs::read_dir(path).unwrap().count();
     let targets = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path().join("objects")).filter(|p| p.is_dir());
     targets.flat_map(|t| std::fs::read_dir(t).unwrap()).map(|low| count(low.unwrap().path())).sum()
+}
+
+#[test]
+fn a_directory_moves_to_where_the_way_up_is_not_too_long() {
+    let dir = scratch_dir();
+    let store = Store::open(&config(dir.path(), 1)).unwrap();
+    let make = |parent: Ino, name: &[u8]| Ino(store.mkdir(&ROOT, parent, name, 0o755, at(1)).unwrap().ino);
+    make(Ino::ROOT, b"moved");
+    let mut deepest = Ino::ROOT;
+    for _ in 0..MOVE_DEPTH_MAX {
+        deepest = make(deepest, b"d");
+    }
+    let rename = |from, to| store.rename(&ROOT, from, b"moved", to, b"moved", RenameHow::Replace, at(2));
+    rename(Ino::ROOT, deepest).unwrap();
+    rename(deepest, Ino::ROOT).unwrap();
+    let deeper = make(deepest, b"d");
+    assert!(matches!(rename(Ino::ROOT, deeper), Err(StoreError::NameTooLong)));
+    // Out of it everything can be moved, and files in.
+    make(deeper, b"stray");
+    store.rename(&ROOT, deeper, b"stray", Ino::ROOT, b"stray", RenameHow::Replace, at(2)).unwrap();
+    open(&store, "file");
+    store.rename(&ROOT, Ino::ROOT, b"file", deeper, b"file", RenameHow::Replace, at(2)).unwrap();
 }
 
 #[test]

@@ -5,10 +5,11 @@ use isonomia_store::{Store, StoreError};
 use isonomia_testbed::skip;
 use isonomia_units::Ino;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
-struct SmallDisk(PathBuf);
+/// A file system of 32 MiB, where the kernel lets this process mount one.
+struct SmallDisk(tempfile::TempDir);
 
 /// Writes twos to the end of a file until there is no space left; gives how long it is then.
 fn fill(store: &Store, ino: Ino) -> u64 {
@@ -24,6 +25,13 @@ fn fill(store: &Store, ino: Ino) -> u64 {
     size
 }
 
+/// The file `kept`: 100,000 ones.
+fn write_kept(store: &Store) -> Ino {
+    let kept = open(store, "kept").ino;
+    store.write(kept, 0, &[1; 100_000], at(2)).unwrap();
+    kept
+}
+
 /// Gives the file `kept` its other name, or that name back.
 fn rename_kept(store: &Store, turn: u64) {
     let (old, new) = if turn.is_multiple_of(2) { (b"kept", b"away") } else { (b"away", b"kept") };
@@ -33,7 +41,7 @@ fn rename_kept(store: &Store, turn: u64) {
 impl SmallDisk {
     /// What is left of the disk, taken by somebody else.
     fn fill(&self) -> PathBuf {
-        let path = self.0.join("somebody-elses");
+        let path = self.0.path().join("somebody-elses");
         let mut file = std::fs::File::create(&path).unwrap();
         for len in [65_536, 4096, 1] {
             while file.write_all(&[1; 65_536][..len]).is_ok() {}
@@ -41,29 +49,29 @@ impl SmallDisk {
         path
     }
 
-    fn mount(path: &Path, bytes: u64) -> Option<Self> {
-        let mount =
-            Command::new("mount").args(["-t", "tmpfs", "-o", &format!("size={bytes}"), "tmpfs"]).arg(path).output();
-        mount.is_ok_and(|out| out.status.success()).then(|| Self(path.to_owned()))
+    fn mount() -> Option<Self> {
+        let dir = scratch_dir();
+        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=32m", "tmpfs"]).arg(dir.path()).output();
+        if mount.is_ok_and(|out| out.status.success()) {
+            return Some(Self(dir));
+        }
+        skip("no small file system can be mounted");
+        None
     }
 }
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
     }
 }
 
 #[test]
 fn a_full_disk_is_an_error_and_loses_nothing() {
-    let dir = scratch_dir();
-    let Some(disk) = SmallDisk::mount(dir.path(), 32 << 20) else {
-        return skip("no small file system can be mounted");
-    };
-    let config = config(&disk.0, 2);
+    let Some(disk) = SmallDisk::mount() else { return };
+    let config = config(disk.0.path(), 2);
     let store = Store::open(&config).unwrap();
-    let kept = open(&store, "kept").ino;
-    store.write(kept, 0, &[1; 100_000], at(2)).unwrap();
+    let kept = write_kept(&store);
     store.fsync(kept, false).unwrap();
 
     let filler = open(&store, "filler").ino;
@@ -95,14 +103,10 @@ fn a_full_disk_is_an_error_and_loses_nothing() {
 
 #[test]
 fn holes_are_not_filled_with_what_the_metadata_need() {
-    let dir = scratch_dir();
-    let Some(disk) = SmallDisk::mount(dir.path(), 32 << 20) else {
-        return skip("no small file system can be mounted");
-    };
-    let config = config(&disk.0, 2);
+    let Some(disk) = SmallDisk::mount() else { return };
+    let config = config(disk.0.path(), 2);
     let store = Store::open(&config).unwrap();
-    let kept = open(&store, "kept").ino;
-    store.write(kept, 0, &[1; 100_000], at(2)).unwrap();
+    let kept = write_kept(&store);
     let sparse = open(&store, "sparse").ino;
     store.set_size(sparse, 1 << 30, at(2)).unwrap();
     let end = fill(&store, sparse);
@@ -123,11 +127,8 @@ fn holes_are_not_filled_with_what_the_metadata_need() {
 
 #[test]
 fn the_metadata_come_back_when_there_is_room_again() {
-    let dir = scratch_dir();
-    let Some(disk) = SmallDisk::mount(dir.path(), 32 << 20) else {
-        return skip("no small file system can be mounted");
-    };
-    let config = config(&disk.0, 2);
+    let Some(disk) = SmallDisk::mount() else { return };
+    let config = config(disk.0.path(), 2);
     let store = Store::open(&config).unwrap();
     let mut names = 0;
     for round in 0..3 {

@@ -48,6 +48,12 @@ fn metadata(store: &Store, threads: usize) {
             store.get_attr(&user, root, &path(t, i), true).expect("stat");
         });
         measure("unlink", threads, FILES, |t, i| store.unlink(&user, root, &path(t, i), now).expect("unlink"));
+        measure("create and write 4 KiB", threads, FILES, |t, i| {
+            let opened = store.open_file(&user, root, &path(t, i), &how, now).expect("create");
+            store.write(opened.ino, 0, &[7; 4096], now).expect("write");
+            store.release(opened.ino).expect("release");
+        });
+        measure("unlink written", threads, FILES, |t, i| store.unlink(&user, root, &path(t, i), now).expect("unlink"));
     }
     for dir in &dirs {
         store.rmdir(&user, root, dir.as_bytes(), now).expect("rmdir");

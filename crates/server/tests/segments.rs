@@ -297,6 +297,26 @@ fn a_descriptor_that_is_not_received_is_the_only_one_on_its_way() {
     until_all_is_given_back(&running);
 }
 
+/// As logind does when a user logs out.
+#[test]
+fn memory_whose_name_is_removed_stays_until_nobody_has_it() {
+    let running = start(|_| {});
+    let client = running.client(&running.addresses[0], &running.key_file, 20);
+    let [file, other] = [b"f", b"g"].map(|name| client.open(Ino::ROOT, name, &create()).unwrap());
+    client.write_at(&file, 0, &[1; PAGE]).unwrap();
+    let mapped = Mapped::new(&client, &file, PAGE, true).unwrap();
+    homes(&running).iter().for_each(|home| std::fs::remove_dir_all(home).unwrap());
+    mapped.store(1, 2);
+    client.write_at(&file, 2, &[3]).unwrap();
+    let again = Mapped::new(&client, &file, PAGE, true).unwrap();
+    assert_eq!(([0, 1, 2].map(|at| again.load(at)), read(&client, &file, 0, 3)), ([1, 2, 3], vec![1, 2, 3]));
+    let later = Mapped::new(&client, &other, PAGE, true).unwrap();
+    drop((mapped, again));
+    assert_eq!(read(&client, &file, 0, 3), [1, 2, 3]);
+    drop(later);
+    until_all_is_given_back(&running);
+}
+
 #[test]
 fn a_mount_and_programs_have_a_mapping_one_after_the_other() {
     let running = start(|_| {});

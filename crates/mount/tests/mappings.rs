@@ -97,6 +97,26 @@ fn what_one_mount_writes_the_other_reads_without_further_ado() {
     assert_eq!(stored(&first, 5), ROUNDS);
 }
 
+/// Preloaded programs have a memory of their own for the file: either they or a mount have the mapping.
+#[test]
+fn a_mount_and_preloaded_programs_have_a_mapping_in_turn() {
+    let Some((server, mount, _)) = two_mounts() else { return };
+    let mapped = Mapped::new(&mount.path().join("f"));
+    let script = "import mmap, struct, sys\n\
+                  with open('/isonomia/f', 'r+b') as f, mmap.mmap(f.fileno(), 4096) as m:\n    \
+                      n = struct.unpack('Q', m[:8])[0] + 1\n    \
+                      m[:8] = struct.pack('Q', n)\n    \
+                      print(n)\n";
+    for round in 0..4 {
+        assert_eq!(mapped.number(0).fetch_add(1, Ordering::Relaxed), 2 * round);
+        let Output { stdout, stderr, .. } = server.command("python3").args(["-c", script]).output().unwrap();
+        let said = [stdout, stderr].map(|text| String::from_utf8(text).unwrap());
+        assert_eq!(said, [format!("{}\n", 2 * round + 2), String::new()]);
+    }
+    drop(mapped);
+    assert_eq!(stored(&mount, 0), 8);
+}
+
 #[test]
 fn counters_in_shared_pages_lose_nothing_without_a_lock() {
     let Some((_server, first, second)) = two_mounts() else { return };

@@ -151,7 +151,14 @@ impl Segment {
 
     /// A descriptor to write to it by. Only who holds the state asks for one.
     fn writable(&self) -> Result<OwnedFd, Errno> {
-        rustix::fs::openat(&*self.dir, &*self.name, OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+        self.open_anew(OFlags::RDWR)
+    }
+
+    /// Another open file of it. Not by its name: a host may be set up to remove what a user has in memory when he logs out
+    /// (`RemoveIPC` of logind.conf(5)), also if he runs a server.
+    fn open_anew(&self, access: OFlags) -> Result<OwnedFd, Errno> {
+        let path = format!("/proc/self/fd/{}", self.memory.as_raw_fd());
+        rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty())
     }
 
     /// Holds it unless somebody else does.
@@ -222,7 +229,7 @@ impl Segment {
             rustix::fs::fchmod(&self.memory, STORED_TO)?;
             state.is_stored_to = true;
         }
-        if stores { self.writable() } else { open_for_reading(&self.dir, &self.name) }
+        self.open_anew(if stores { OFlags::RDWR } else { OFlags::RDONLY })
     }
 
     /// Whether any process has a descriptor or a mapping of it, or is about to be given one. The caller holds the state.
@@ -428,7 +435,10 @@ impl Segment {
 
     /// Programs keep what they have, and nobody else gets it.
     pub fn unlink(&self) {
-        if let Err(errno) = rustix::fs::unlinkat(&*self.dir, &*self.name, rustix::fs::AtFlags::empty()) {
+        let removed = rustix::fs::unlinkat(&*self.dir, &*self.name, rustix::fs::AtFlags::empty());
+        if let Err(errno) = removed
+            && errno != Errno::NOENT
+        {
             tracing::warn!(segment = self.name, %errno, "cannot remove the memory of a mapped file");
         }
     }

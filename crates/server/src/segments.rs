@@ -68,8 +68,8 @@ enum Unmapped {
     None,
     #[error("there is no room for it")]
     NoMemory,
-    #[error("a mount has the mapping")]
-    Elsewhere,
+    #[error("a mount has the mapping, or another attempt may do")]
+    Again,
     #[error("too many mappings")]
     TooMany,
     #[error("the descriptor that was sent before has not been received")]
@@ -99,7 +99,7 @@ impl Unmapped {
             Self::Refused(refusal) => return refusal.errno(),
             Self::None => Errno::NODEV,
             Self::NoMemory => Errno::NOMEM,
-            Self::Elsewhere => Errno::AGAIN,
+            Self::Again => Errno::AGAIN,
             Self::TooMany => Errno::NOLCK,
             Self::Unread => Errno::BUSY,
             Self::System(errno) => *errno,
@@ -318,8 +318,13 @@ impl Segments {
             return Ok((segment.clone(), false));
         }
         let dir = home.open().ok_or(Unmapped::None)?;
-        let segment = Segment::create(dir, name(ino, generation), ino, place, clock::now())?;
-        Ok((self.enter(&mut table, segment), true))
+        let created = Segment::create(dir, name(ino, generation), ino, place, clock::now());
+        if matches!(created, Err(Errno::NOENT)) {
+            // Somebody has removed the directory; who asks again finds another one.
+            home.leave();
+            return Err(Unmapped::Again);
+        }
+        Ok((self.enter(&mut table, created?), true))
     }
 
     /// The segment is gone, and with the last of them their directory, if nothing is in it.
@@ -349,7 +354,7 @@ pub fn serve(core: &Core, connection: &Connection, header: &RequestHeader) -> Re
     match map(core, connection, header) {
         Ok(read) => ReplyHeader::ok(header.seq, read, 0),
         Err(reason) => {
-            if !matches!(reason, Unmapped::Elsewhere | Unmapped::None) {
+            if !matches!(reason, Unmapped::Again | Unmapped::None) {
                 tracing::debug!(ino = header.ino, %reason, "no memory that stands for a file");
             }
             ReplyHeader::error(header.seq, reason.errno())
@@ -381,7 +386,7 @@ fn map(core: &Core, connection: &Connection, header: &RequestHeader) -> Result<u
     let mut state = segment.state();
     state.asked_at = clock::now();
     if segment.has_ended() || (stores && !core.has_mapping(ino, &mut state)?) {
-        return Err(Unmapped::Elsewhere);
+        return Err(Unmapped::Again);
     }
     let mut read = 0;
     if may_begin {

@@ -5,7 +5,13 @@
 mod running;
 
 use isonomia_client::{Change, Client, Error, Ino, OpenFile, OpenHow, SpaceChange, access};
+use isonomia_proto::mapping::STORES;
+use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_server::LimitsConfig;
+use isonomia_transport::channel::{Channel, Manner};
+use isonomia_transport::handshake::Identity;
+use isonomia_transport::socket::Deadline;
+use isonomia_units::Nanos;
 use running::{ALICE, MALLORY, READ_WRITE, Running, as_user, can_be_others, create, pattern, start};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
@@ -264,6 +270,54 @@ fn whoever_cuts_or_keeps_the_memory_harms_no_other_file_and_no_server() {
 }
 
 #[test]
+fn a_descriptor_that_is_not_received_is_the_only_one_on_its_way() {
+    let running = start(|_| {});
+    let client = running.client(&running.addresses[0], &running.key_file, 20);
+    let file = client.open(Ino::ROOT, b"f", &create()).unwrap();
+    let identity = Identity { client: 7, ..Identity::default() };
+    let long = Nanos::from_secs(20);
+    let mut channel = Channel::open(&running.addresses[0], &identity, Deadline::after(long)).unwrap();
+    let request =
+        RequestHeader { offset: 1, valid: STORES, ..RequestHeader::with_capability(Op::MapFile, &file.capability) };
+    let ask = |channel: &mut Channel| loop {
+        let slot = channel.send(&request).unwrap();
+        let reply = channel.wait(slot, long, Manner::default()).unwrap();
+        // A server that has just started.
+        if reply.errno != Errno::AGAIN.raw_os_error() as u32 {
+            return reply.errno;
+        }
+    };
+    for _ in 0..3 {
+        assert_eq!([0; 2].map(|_| ask(&mut channel)), [0, Errno::BUSY.raw_os_error() as u32]);
+        assert!(channel.receive_descriptor(long).unwrap().is_some());
+    }
+    assert_eq!(ask(&mut channel), 0);
+    // With the connection goes what was on its way.
+    drop(channel);
+    until_all_is_given_back(&running);
+}
+
+/// As logind does when a user logs out.
+#[test]
+fn memory_whose_name_is_removed_stays_until_nobody_has_it() {
+    let running = start(|_| {});
+    let client = running.client(&running.addresses[0], &running.key_file, 20);
+    let [file, other] = [b"f", b"g"].map(|name| client.open(Ino::ROOT, name, &create()).unwrap());
+    client.write_at(&file, 0, &[1; PAGE]).unwrap();
+    let mapped = Mapped::new(&client, &file, PAGE, true).unwrap();
+    homes(&running).iter().for_each(|home| std::fs::remove_dir_all(home).unwrap());
+    mapped.store(1, 2);
+    client.write_at(&file, 2, &[3]).unwrap();
+    let again = Mapped::new(&client, &file, PAGE, true).unwrap();
+    assert_eq!(([0, 1, 2].map(|at| again.load(at)), read(&client, &file, 0, 3)), ([1, 2, 3], vec![1, 2, 3]));
+    let later = Mapped::new(&client, &other, PAGE, true).unwrap();
+    drop((mapped, again));
+    assert_eq!(read(&client, &file, 0, 3), [1, 2, 3]);
+    drop(later);
+    until_all_is_given_back(&running);
+}
+
+#[test]
 fn a_mount_and_programs_have_a_mapping_one_after_the_other() {
     let running = start(|_| {});
     let client = running.client(&running.addresses[0], &running.key_file, 20);
@@ -282,9 +336,9 @@ fn a_mount_and_programs_have_a_mapping_one_after_the_other() {
     std::thread::scope(|scope| {
         let program = scope.spawn(|| Mapped::new(&client, &file, 4, true).unwrap());
         // It is asked for the mapping, and gives it.
-        let mut news = mount.await_mappings(0, isonomia_units::Nanos::from_secs(10)).unwrap();
+        let mut news = mount.await_mappings(0, Nanos::from_secs(10)).unwrap();
         while news.wanted.is_empty() {
-            news = mount.await_mappings(news.version, isonomia_units::Nanos::from_secs(10)).unwrap();
+            news = mount.await_mappings(news.version, Nanos::from_secs(10)).unwrap();
         }
         mount.give_mapping(Ino(file.capability.ino)).unwrap();
         let mapped = program.join().unwrap();

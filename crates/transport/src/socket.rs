@@ -131,7 +131,7 @@ pub fn is_ended(socket: BorrowedFd<'_>) -> bool {
 
 /// Whether the peer of a Unix socket has not yet received all that was sent to it.
 pub fn has_unread(socket: BorrowedFd<'_>) -> bool {
-    /// Linux's name for it at a socket, `SIOCOUTQ`, is the same number as at a terminal, `TIOCOUTQ`, on all machines.
+    /// `SIOCOUTQ` of Linux's `include/uapi/linux/sockios.h`, on x86-64 and AArch64.
     const OUTPUT_QUEUE: rustix::ioctl::Opcode = 0x5411;
     // SAFETY: the kernel writes an integer of this size.
     let asked = unsafe { rustix::ioctl::ioctl(socket, rustix::ioctl::Getter::<OUTPUT_QUEUE, i32>::new()) };

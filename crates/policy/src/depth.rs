@@ -106,7 +106,7 @@ impl DepthControl {
             self.window = Some(Window { began_at: now, work: Nanos::ZERO, requests: 0, idle: 0 });
             return;
         };
-        window.work = window.work + work;
+        window.work += work;
         window.requests += 1;
         window.idle += usize::from(!is_backlogged);
         let lasted = now.since(window.began_at);
@@ -153,7 +153,7 @@ impl DepthControl {
                 *windows += 1;
                 *(if is_other { &mut *other_rate } else { &mut *rate }) += measured;
                 let (other, windows, ratio) = (*other, *windows, *other_rate / *rate);
-                if windows == 2 * PAIRS || windows == 2 && (ratio > GAIN_CLEAR || ratio < 1.0 / GAIN_CLEAR) {
+                if windows == 2 * PAIRS || windows == 2 && !(1.0 / GAIN_CLEAR..=GAIN_CLEAR).contains(&ratio) {
                     let rate = *rate / f64::from(windows / 2);
                     self.decide(now, other, rate, ratio);
                 } else if windows % 2 == 1 {

@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 /// Streams that may stall in the middle of a payload or a reply at once: each holds one buffer of
-/// [`PAYLOAD_LEN_MAX`]. Beyond that, a stream that stalls is cut.
+/// [`isonomia_proto::PAYLOAD_LEN_MAX`]. Beyond that, a stream that stalls is cut.
 const STALLED_MAX: usize = 64;
 /// Room for the reply of anything that is no read: the longest are those about extended attributes.
 pub const REPLY_LEN_MAX: usize = XATTR_VALUE_LEN_MAX;

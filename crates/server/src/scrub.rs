@@ -271,12 +271,12 @@ impl Core {
         pass.note(&state.pass);
         drop(state);
         if let Some(scrubbing) = target.end_scrub(clock::now(), finish_at, bytes) {
-            self.scrubbed(&scrubbing, clock::now());
+            self.scrubbed(target, &scrubbing, clock::now());
         }
     }
 
     /// Accounts for a range that was looked at.
-    pub fn scrubbed(&self, scrubbing: &Scrubbing, now: Nanos) {
+    pub fn scrubbed(&self, target: &Target, scrubbing: &Scrubbing, now: Nanos) {
         scrubbing.job.record(&Served {
             read_bytes: scrubbing.bytes,
             written_bytes: 0,
@@ -284,6 +284,7 @@ impl Core {
             is_metadata: false,
             latency: now.since(scrubbing.arrived),
         });
+        target.scrub_is_told();
         self.scrub.wake();
     }
 }

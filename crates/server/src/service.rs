@@ -100,7 +100,7 @@ impl Core {
                 },
                 Turn::Answer(served) => self.answer_served(&served, now),
                 Turn::Scrub(finish_at) => self.begin_scrub(target, finish_at, scratch),
-                Turn::Scrubbed(scrubbing) => self.scrubbed(&scrubbing, now),
+                Turn::Scrubbed(scrubbing) => self.scrubbed(target, &scrubbing, now),
                 Turn::WaitUntil(_) => {
                     // A worker finds out until when, and sees to it.
                     return self.ring();

@@ -132,6 +132,8 @@ struct Queue {
     finished: Slab<Served>,
     /// The range of the scrub that is queued or being looked at.
     scrubbing: Option<Scrubbing>,
+    /// A range was looked at, and its job's account does not have it yet.
+    is_scrub_to_be_told: bool,
     /// The most that are in service: the queue belongs in the arbiter, where the policy holds, not in the device.
     depth: Depth,
     /// Requests that were dispatched and not completed, without flushes and those that a client keeps waiting.
@@ -205,6 +207,7 @@ impl Target {
             is_held: false,
             finished: Slab::new(),
             scrubbing: None,
+            is_scrub_to_be_told: false,
             depth,
             in_service: 0,
             requests_total: 0,
@@ -364,9 +367,15 @@ impl Target {
         is_queued
     }
 
-    /// Whether a range of the scrub is queued or being looked at.
+    /// Whether a range of the scrub is queued or being looked at, or was and is not accounted for.
     pub fn is_scrubbed(&self) -> bool {
-        self.queue().scrubbing.is_some()
+        let queue = self.queue();
+        queue.scrubbing.is_some() || queue.is_scrub_to_be_told
+    }
+
+    /// The range that was looked at is accounted for.
+    pub fn scrub_is_told(&self) {
+        self.queue().is_scrub_to_be_told = false;
     }
 
     /// `bytes` of the scrub's range were read. Gives the range, unless the emulated device is busy with it until
@@ -480,6 +489,7 @@ impl Queue {
 
     fn end_scrub(&mut self, now: Nanos) -> Option<Scrubbing> {
         let scrubbing = self.scrubbing.take()?;
+        self.is_scrub_to_be_told = true;
         self.count(now, scrub::REQUEST, scrubbing.job.id, scrubbing.cost);
         Some(scrubbing)
     }

@@ -79,7 +79,7 @@ pub fn serve_one_each(core: &Core, number: usize, now: Nanos, scratch: &mut Vec<
                 served = true;
             }
             Turn::Scrubbed(scrubbing) => {
-                core.scrubbed(&scrubbing, now);
+                core.scrubbed(target, &scrubbing, now);
                 served = true;
             }
             Turn::WaitUntil(at) => until = until.min(at),

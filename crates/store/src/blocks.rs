@@ -7,9 +7,10 @@
 //!   A whole block can always be written, and heals.
 //!
 //! # Concurrency
-//! A write puts bytes and entries in place under the lock of [`Sums`], so under the lock they agree. Readers look at
-//! entries and bytes without it: where they do not agree, a write may have come between, and the block is read once more
-//! under the lock, into memory that nobody else has. Only what disagrees there is damaged.
+//! A write claims its blocks, puts bytes and then entries in place, and gives them up; so under the lock of [`Sums`], which
+//! waits for claims to end, bytes and entries agree. Readers look at them without it: where they do not agree, a write may
+//! have come between, and the block is read once more under the lock, into memory that nobody else has. Only what
+//! disagrees there is damaged.
 //!
 //! # Memory that others may change
 //! A write sums bytes, and then has the host write them: memory that somebody else can change in between would give a
@@ -224,7 +225,8 @@ impl Blocks<'_> {
                 *entry = summer.sum(number, block);
             }
         }
-        let mut writing = self.sums.lock();
+        let blocks = first..first + count as u64;
+        let mut writing = self.sums.lock_blocks(&blocks);
         self.load(&mut writing, first, count)?;
         for i in [0, count - 1] {
             let number = first + i as u64;
@@ -234,7 +236,9 @@ impl Blocks<'_> {
                 entries[i] = self.sum_merged(&mut writing, summer, number, offset, part)?;
             }
         }
+        let claim = writing.claim(blocks);
         let (written, errno) = write_until(object, offset, buf);
+        let mut writing = claim.lock();
         let Some(errno) = errno else {
             writing.store(first, entries);
             return Ok((written, None));

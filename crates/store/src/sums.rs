@@ -2,8 +2,9 @@
 //!
 //! Entries are read from the sidecar by pages when they are first needed, changed in memory, and written back by
 //! [`Writing::write_back`]: a write to the object makes no call for its checksum. The object and its entries change
-//! together under one lock, [`Sums::lock`]. That costs no parallelism: the host lets one write at a time into a file.
-//! Readers take no part in it: they copy entries, and read them once more under the lock if a block does not agree.
+//! together under one lock, [`Sums::lock`], or, while the host writes, under a claim on the blocks that are written
+//! ([`ranges`]): a device that takes its time is given many writes to one file at once. Readers take no part in it: they
+//! copy entries, and read them once more under the lock if a block does not agree.
 
 use crate::checksum::{BLOCKS_MAX, HEADER_LEN, Header, ObjectId, PAGE_BYTES, blocks_of, entry_offset, place_of};
 use isonomia_memory::{Sink, Source};
@@ -13,7 +14,11 @@ use std::collections::BTreeMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+mod ranges;
+
+use ranges::Ranges;
 
 /// What a page in memory takes besides its entries, about.
 const PAGE_OVERHEAD_BYTES: usize = 64;
@@ -45,7 +50,9 @@ pub(crate) struct Meter(AtomicU64);
 /// The checksums of one object.
 #[derive(Default)]
 pub(crate) struct Sums {
-    file: Mutex<File>,
+    guarded: Mutex<Guarded>,
+    /// For who waits for blocks that others write.
+    is_written: Condvar,
     table: RwLock<Table>,
     is_dirty: AtomicBool,
     /// Used since the last [`Sums::is_recent`].
@@ -66,6 +73,13 @@ struct Table {
 struct Page {
     entries: Vec<AtomicU64>,
     is_dirty: AtomicBool,
+}
+
+/// What one [`Writing`] at a time has.
+#[derive(Default)]
+struct Guarded {
+    file: File,
+    ranges: Ranges,
 }
 
 #[derive(Default)]
@@ -92,9 +106,8 @@ enum State {
 /// The right to change blocks and entries of an object.
 pub(crate) struct Writing<'s> {
     sums: &'s Sums,
-    file: MutexGuard<'s, File>,
-    /// Kept from [`Writing::load`] to [`Writing::store`], around the host's write: taking it twice would cost as much as
-    /// the checksum of a block. Nobody waits for it, as only the one `Writing` ever takes it exclusively.
+    guarded: MutexGuard<'s, Guarded>,
+    /// Kept from one call to the next. Nobody waits for it, as only the one `Writing` ever takes it exclusively.
     table: Option<RwLockReadGuard<'s, Table>>,
 }
 
@@ -105,23 +118,6 @@ impl Meter {
 }
 
 impl Sums {
-    pub fn lock(&self) -> Writing<'_> {
-        self.writing(self.file.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// As [`Self::lock`], unless somebody has it.
-    pub fn try_lock(&self) -> Option<Writing<'_>> {
-        match self.file.try_lock() {
-            Ok(file) => Some(self.writing(file)),
-            Err(std::sync::TryLockError::Poisoned(file)) => Some(self.writing(file.into_inner())),
-            Err(std::sync::TryLockError::WouldBlock) => None,
-        }
-    }
-
-    fn writing<'s>(&'s self, file: MutexGuard<'s, File>) -> Writing<'s> {
-        Writing { sums: self, file, table: None }
-    }
-
     fn table(&self) -> RwLockReadGuard<'_, Table> {
         self.table.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -175,13 +171,13 @@ fn each_page(first: u64, count: usize, mut each: impl FnMut(u64, usize, std::ops
 impl Writing<'_> {
     /// As if nobody had looked yet.
     pub fn reset(&mut self) {
-        *self.file = File::default();
+        self.guarded.file = File::default();
         self.forget();
     }
 
     /// Starts anew: no block was ever written, and a sidecar that may exist does not count.
     pub fn start_anew(&mut self) {
-        *self.file = File { state: State::Fresh, ..File::default() };
+        self.guarded.file = File { state: State::Fresh, ..File::default() };
         self.forget();
         // Else nobody would write the sidecar of an object that is one hole.
         self.sums.is_dirty.store(true, Release);
@@ -210,10 +206,12 @@ impl Writing<'_> {
         let mut read = Vec::new();
         for page in missing {
             let entries = match &sidecar {
-                Some(sidecar) => read_page(sidecar, page, self.file.stored_blocks).or_else(|fault| match fault {
-                    SidecarFault::Damaged(_) if place.is_suspect => Ok(Vec::new()),
-                    fault => Err(fault),
-                })?,
+                Some(sidecar) => {
+                    read_page(sidecar, page, self.guarded.file.stored_blocks).or_else(|fault| match fault {
+                        SidecarFault::Damaged(_) if place.is_suspect => Ok(Vec::new()),
+                        fault => Err(fault),
+                    })?
+                }
                 None => Vec::new(),
             };
             read.push((page, Page { entries, is_dirty: AtomicBool::new(false) }));
@@ -234,23 +232,23 @@ impl Writing<'_> {
 
     /// Looks at the sidecar's header the first time; `None` if there is no sidecar and need not be.
     fn open(&mut self, place: &Place<'_>) -> Result<Option<OwnedFd>, SidecarFault> {
-        if self.file.state == State::Fresh {
+        if self.guarded.file.state == State::Fresh {
             return Ok(None);
         }
         let opened = open_sidecar(place).and_then(|sidecar| {
-            if self.file.state == State::Unknown {
-                self.file.stored_blocks = read_header(&sidecar, place.object)?.blocks;
-                self.file.blocks = self.file.blocks.max(self.file.stored_blocks);
+            if self.guarded.file.state == State::Unknown {
+                self.guarded.file.stored_blocks = read_header(&sidecar, place.object)?.blocks;
+                self.guarded.file.blocks = self.guarded.file.blocks.max(self.guarded.file.stored_blocks);
             }
             Ok(sidecar)
         });
         match opened {
             Ok(sidecar) => {
-                self.file.state = State::Present;
+                self.guarded.file.state = State::Present;
                 Ok(Some(sidecar))
             }
             Err(SidecarFault::Damaged(_)) if place.is_suspect => {
-                *self.file = File { state: State::Fresh, blocks: self.file.blocks, ..File::default() };
+                self.guarded.file = File { state: State::Fresh, blocks: self.guarded.file.blocks, ..File::default() };
                 Ok(None)
             }
             Err(fault) => Err(fault),
@@ -290,8 +288,8 @@ impl Writing<'_> {
             table.store(first, entries);
         }
         let end = entries.iter().rposition(|entry| *entry != 0).map_or(0, |last| first + last as u64 + 1);
-        if end > self.file.blocks {
-            self.file.blocks = end;
+        if end > self.guarded.file.blocks {
+            self.guarded.file.blocks = end;
         }
         if !self.sums.is_dirty.load(Relaxed) {
             self.sums.is_dirty.store(true, Release);
@@ -305,7 +303,7 @@ impl Writing<'_> {
             return Ok(());
         }
         let sidecar = self.open(place)?;
-        if self.file.blocks <= end && !place.is_suspect {
+        if self.guarded.file.blocks <= end && !place.is_suspect {
             return Ok(());
         }
         if let Some(sidecar) = sidecar {
@@ -326,9 +324,9 @@ impl Writing<'_> {
         }
         table.account(before, table.bytes());
         drop(table);
-        self.file.blocks = self.file.blocks.min(end);
-        self.file.stored_blocks = self.file.stored_blocks.min(end);
-        self.file.is_header_old = true;
+        self.guarded.file.blocks = self.guarded.file.blocks.min(end);
+        self.guarded.file.stored_blocks = self.guarded.file.stored_blocks.min(end);
+        self.guarded.file.is_header_old = true;
         self.sums.is_dirty.store(true, Release);
         Ok(())
     }
@@ -336,15 +334,15 @@ impl Writing<'_> {
     /// Brings the sidecar up to date, creating it if need be; gives it open, to be synced.
     pub fn write_back(&mut self, place: &Place<'_>) -> Result<OwnedFd, SidecarFault> {
         let fail = SidecarFault::Host;
-        if !self.sums.is_dirty() && self.file.state != State::Fresh {
+        if !self.sums.is_dirty() && self.guarded.file.state != State::Fresh {
             return open_sidecar(place);
         }
-        let fresh = if self.file.state == State::Fresh { OFlags::TRUNC } else { OFlags::empty() };
+        let fresh = if self.guarded.file.state == State::Fresh { OFlags::TRUNC } else { OFlags::empty() };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | fresh;
         let sidecar = rustix::fs::openat(place.dir, place.object.sidecar_name(), flags, Mode::from_raw_mode(0o600))
             .map_err(fail)?;
         let table = self.table.get_or_insert_with(|| self.sums.table());
-        let header = Header { object: place.object, blocks: self.file.blocks }.encode();
+        let header = Header { object: place.object, blocks: self.guarded.file.blocks }.encode();
         let mut bytes = Vec::with_capacity(PAGE_BYTES);
         for (number, page) in table.pages.iter().filter(|(_, page)| page.is_dirty.load(Relaxed)) {
             bytes.clear();
@@ -358,20 +356,20 @@ impl Writing<'_> {
             page.entries.iter().for_each(|entry| bytes.extend_from_slice(&entry.load(Relaxed).to_le_bytes()));
             write_at(&sidecar, offset, &bytes).map_err(fail)?;
         }
-        let is_old = self.file.is_header_old || self.file.stored_blocks != self.file.blocks;
-        if is_old || self.file.state != State::Present {
+        let is_old = self.guarded.file.is_header_old || self.guarded.file.stored_blocks != self.guarded.file.blocks;
+        if is_old || self.guarded.file.state != State::Present {
             write_at(&sidecar, 0, &header).map_err(fail)?;
         }
         table.pages.values().for_each(|page| page.is_dirty.store(false, Relaxed));
-        let wanted = entry_offset(self.file.blocks);
+        let wanted = entry_offset(self.guarded.file.blocks);
         if rustix::fs::fstat(&sidecar).map_err(fail)?.st_size as u64 <= wanted {
             // After a cut the last entries may be 0, and in nobody's page.
             rustix::fs::ftruncate(&sidecar, wanted).map_err(fail)?;
         }
-        *self.file = File {
+        self.guarded.file = File {
             state: State::Present,
-            blocks: self.file.blocks,
-            stored_blocks: self.file.blocks,
+            blocks: self.guarded.file.blocks,
+            stored_blocks: self.guarded.file.blocks,
             is_header_old: false,
         };
         self.sums.is_dirty.store(false, Release);
@@ -390,10 +388,10 @@ impl Writing<'_> {
 
     /// Blocks that may have an entry.
     pub fn blocks(&mut self, place: &Place<'_>) -> Result<u64, SidecarFault> {
-        if self.file.state == State::Unknown {
+        if self.guarded.file.state == State::Unknown {
             self.open(place)?;
         }
-        Ok(self.file.blocks)
+        Ok(self.guarded.file.blocks)
     }
 }
 

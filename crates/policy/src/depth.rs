@@ -57,6 +57,8 @@ pub struct DepthControl {
     state: State,
     rest: Nanos,
     idle_windows: u32,
+    /// When a request last ended, and whether others waited then.
+    last: (Nanos, bool),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +83,17 @@ impl DepthControl {
         let depth_max = depth_max.max(1);
         let depth = depth.clamp(1, depth_max);
         let state = State::Resting { until: Nanos::ZERO, rate: 0.0, changed: 0 };
-        Self { depth_max, depth, limit: depth, settling: depth, window: None, state, rest: REST_MIN, idle_windows: 0 }
+        Self {
+            depth_max,
+            depth,
+            limit: depth,
+            settling: depth,
+            window: None,
+            state,
+            rest: REST_MIN,
+            idle_windows: 0,
+            last: (Nanos::ZERO, true),
+        }
     }
 
     /// Requests that the device may be given at once.
@@ -96,6 +108,11 @@ impl DepthControl {
 
     /// The device has done a request that is worth `work`; others wait for their turn if `is_backlogged`.
     pub fn completed(&mut self, now: Nanos, work: Nanos, is_backlogged: bool) {
+        let (last_at, was_backlogged) = std::mem::replace(&mut self.last, (now, is_backlogged));
+        if !was_backlogged && now.since(last_at) > WINDOW_MIN {
+            // Nobody wanted anything for a while: that says nothing of the device.
+            self.window = None;
+        }
         if self.settling > 0 {
             self.settling -= 1;
             return;
@@ -234,7 +251,11 @@ mod tests {
 
         /// Requests per second over `seconds`.
         fn go(&mut self, seconds: u64, clients: usize, channels: usize, service_ms: Service) -> f64 {
-            let end = self.now + Nanos::from_secs(seconds);
+            self.go_for(Nanos::from_secs(seconds), clients, channels, service_ms)
+        }
+
+        fn go_for(&mut self, time: Nanos, clients: usize, channels: usize, service_ms: Service) -> f64 {
+            let end = self.now + time;
             let began = self.now;
             let before = self.done;
             let mut in_device: BinaryHeap<Reverse<Nanos>> = BinaryHeap::new();
@@ -325,6 +346,19 @@ mod tests {
         let mut run = Run::new(8);
         run.go(20, 4, 1000, |_, _| 1.0);
         assert_eq!((run.control.depth(), run.control.limit()), (8, 8));
+    }
+
+    #[test]
+    fn pauses_of_the_programs_do_not_lead_astray() {
+        let mut run = Run::new(8);
+        for _ in 0..400 {
+            run.go_for(Nanos::from_millis(170), 256, 32, |_, random| jittery(1.0, random));
+            for _ in 0..32 {
+                run.control.completed(run.now, Nanos::from_micros(2), false);
+            }
+            run.now += Nanos::from_secs(10);
+        }
+        assert!((32..=128).contains(&run.control.depth()), "{}", run.control.depth());
     }
 
     #[test]

@@ -13,7 +13,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Between two rounds of the caretaker.
-const ROUND_EVERY: Duration = Duration::from_millis(100);
+const ROUND_EVERY_NS: Nanos = Nanos::from_millis(100);
+const ROUND_EVERY: Duration = Duration::from_nanos(ROUND_EVERY_NS.0);
 /// Between two writings of changed sizes and times to the database.
 const FLUSH_EVERY_ROUNDS: u32 = 10;
 /// Metadata reach stable storage after so many at the latest.
@@ -23,10 +24,18 @@ const SETTLE_EVERY: Nanos = Nanos::from_secs(5);
 
 /// What the caretaker does until the server stops.
 pub fn run(core: &Core) {
+    // Nobody has left anything yet.
+    let _ = core.caretaker.set(std::thread::current());
     let mut rounds: u32 = 0;
+    let mut round_at = clock::now();
     while !core.is_stopping.load(Ordering::Relaxed) {
         std::thread::park_timeout(ROUND_EVERY);
-        core.give_back_departed(clock::now());
+        let now = clock::now();
+        core.give_back_departed(now);
+        if now.since(round_at) < ROUND_EVERY_NS {
+            continue;
+        }
+        round_at = now;
         rounds = rounds.wrapping_add(1);
         if rounds.is_multiple_of(FLUSH_EVERY_ROUNDS) {
             if let Err(error) = core.store.heal() {

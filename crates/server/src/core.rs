@@ -17,6 +17,7 @@ use crate::stream::{self, Head, Moved, Stalled, StreamEnd, StreamState};
 use crate::substitutes::Serving;
 use crate::target::{Pending, Policy, Target};
 use crate::unsynced::Unsynced;
+use crate::worker;
 use crate::{charge, clock};
 use isonomia_proto::request::{BadRequest, NO_TARGET, Op, RequestHeader};
 use isonomia_proto::{XATTR_LIST_LEN_MAX, XATTR_VALUE_LEN_MAX};
@@ -28,7 +29,8 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
+use std::thread::Thread;
 
 /// Streams that may stall in the middle of a payload or a reply at once: each holds one buffer of
 /// [`isonomia_proto::PAYLOAD_LEN_MAX`]. Beyond that, a stream that stalls is cut.
@@ -63,6 +65,8 @@ pub struct Core {
     pub sessions: Sessions,
     /// What executing processes left to their next programs.
     pub departed: Departed,
+    /// The thread that gives it back.
+    pub caretaker: OnceLock<Thread>,
     /// Who looks through the objects in the background.
     pub scrub: Scrub,
     /// Who copies the metadata.
@@ -122,6 +126,7 @@ impl Core {
             connections: RwLock::default(),
             sessions: Sessions::default(),
             departed: Departed::default(),
+            caretaker: OnceLock::new(),
             scrub,
             backups: Backups::default(),
             unsynced: Unsynced::default(),
@@ -266,7 +271,11 @@ impl Core {
             refused.connection.job.debts.put_back(target.is_metadata(), refused.owed);
             Unqueued::Full
         })?;
-        self.arrivals.fetch_add(1, Ordering::Release);
+        self.arrivals.fetch_add(1, Ordering::SeqCst);
+        // Threads that are no workers queue what follows on a stream.
+        if self.awake.load(Ordering::SeqCst) == 0 {
+            self.ring();
+        }
         Ok(())
     }
 
@@ -281,12 +290,16 @@ impl Core {
         }
     }
 
-    /// Does a long piece of work, while others look after the connections.
+    /// Does a long piece of work, while others look after the connections. Of threads that are no workers nobody expects
+    /// that they do.
     pub fn take_long(&self, work: impl FnOnce()) {
+        let Some(number) = worker::number() else { return work() };
         self.long_at.store(clock::now().0, Ordering::Relaxed);
+        if !self.serving.count_out(number) {
+            return work();
+        }
         self.turn_away();
         work();
-        self.awake.fetch_add(1, Ordering::AcqRel);
         // A worker that is never short of work keeps its core for milliseconds, and a client whose turn it is
         // cannot bring its next piece: one process would fall behind many for want of the processor.
         rustix::thread::sched_yield();
@@ -300,7 +313,24 @@ impl Core {
             && self.targets.iter().map(Target::waiting).sum::<usize>() < BACKLOG
     }
 
-    /// This worker looks at no connection for a while; if it was the only one, another is woken to do so.
+    /// Counts out the workers that have been serving one request for long: what they wait for nobody foresaw, and if it was
+    /// the only one that looked after the connections, another is to do so.
+    pub fn count_out_who_waits(&self, now: Nanos) {
+        for number in self.serving.who_waits(now) {
+            if self.serving.count_out_since(number, now) {
+                self.turn_away();
+            }
+        }
+    }
+
+    /// Worker `number` has served what it began to serve.
+    pub fn worker_has_served(&self, number: usize) {
+        if self.serving.end(number) {
+            self.awake.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// A worker looks at no connection for a while; if it was the only one, another is woken to do so.
     fn turn_away(&self) {
         if self.awake.fetch_sub(1, Ordering::AcqRel) == 1 && self.asleep.load(Ordering::Acquire) > 0 {
             self.ring();
@@ -312,7 +342,7 @@ impl Core {
         self.stalled.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| (n < STALLED_MAX).then_some(n + 1)).is_ok()
     }
 
-    fn give_up_stalled(&self, state: StreamState) {
+    pub(crate) fn give_up_stalled(&self, state: StreamState) {
         match state {
             StreamState::Head(_) | StreamState::Queued => return,
             StreamState::Reply { .. } => {}

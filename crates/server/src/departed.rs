@@ -2,6 +2,9 @@
 //!
 //! Such a process leaves its open files to the new program, but not its connections. Until the new program has
 //! connected and taken references of its own, an open file without a name must not go.
+//!
+//! What other processes held when they ended is here as well until the caretaker gives it back: that may wait for the
+//! storage, and whoever closes a connection must not.
 
 use crate::sessions::Left;
 use isonomia_units::Nanos;
@@ -28,13 +31,17 @@ struct Waiting {
 }
 
 impl Departed {
-    /// Keeps what a process of user `uid` held; gives what has to go instead.
-    pub fn keep(&self, now: Nanos, uid: u32, left: Left) -> Option<Left> {
+    /// Keeps what a process of user `uid` held, for its next program if it has one; gives what has to go instead.
+    pub fn keep(&self, now: Nanos, uid: u32, left: Left, has_next_program: bool) -> Option<Left> {
         if left.references.is_empty() {
             return None;
         }
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting.push_back(Waiting { due: now + KEEP_FOR, uid, left });
+        if has_next_program {
+            waiting.push_back(Waiting { due: now + KEEP_FOR, uid, left });
+        } else {
+            waiting.push_front(Waiting { due: Nanos::ZERO, uid, left });
+        }
         if waiting.len() <= PROCESSES_MAX {
             return None;
         }
@@ -74,20 +81,28 @@ mod tests {
     #[test]
     fn references_outlive_their_process_for_a_while() {
         let departed = Departed::default();
-        assert!(departed.keep(Nanos::from_secs(1), 1, left(&[7])).is_none());
-        assert!(departed.keep(Nanos::from_secs(2), 1, left(&[])).is_none());
+        assert!(departed.keep(Nanos::from_secs(1), 1, left(&[7]), true).is_none());
+        assert!(departed.keep(Nanos::from_secs(2), 1, left(&[]), true).is_none());
         assert!(departed.due(Nanos::from_millis(2_999)).is_empty());
         assert_eq!(departed.due(Nanos::from_secs(3)).iter().map(inos).collect::<Vec<_>>(), [[7]]);
         assert!(departed.due(Nanos::MAX).is_empty());
     }
 
     #[test]
+    fn without_a_next_program_they_are_due_at_once() {
+        let departed = Departed::default();
+        assert!(departed.keep(Nanos::from_secs(1), 1, left(&[7]), true).is_none());
+        assert!(departed.keep(Nanos::from_secs(1), 1, left(&[8]), false).is_none());
+        assert_eq!(departed.due(Nanos::from_secs(1)).iter().map(inos).collect::<Vec<_>>(), [[8]]);
+    }
+
+    #[test]
     fn the_earliest_of_the_user_who_has_most_make_room() {
         let departed = Departed::default();
         let (quiet, hostile) = (1, 2);
-        assert!(departed.keep(Nanos::ZERO, quiet, left(&[7])).is_none());
+        assert!(departed.keep(Nanos::ZERO, quiet, left(&[7]), true).is_none());
         let more = 10..PROCESSES_MAX as u64 + 11;
-        let gone: Vec<_> = more.filter_map(|n| departed.keep(Nanos(n), hostile, left(&[n]))).collect();
+        let gone: Vec<_> = more.filter_map(|n| departed.keep(Nanos(n), hostile, left(&[n]), true)).collect();
         assert_eq!(gone.iter().map(inos).collect::<Vec<_>>(), [[10], [11]]);
         let kept = departed.due(Nanos::MAX);
         assert_eq!((kept.len(), inos(&kept[0])), (PROCESSES_MAX, vec![7]));

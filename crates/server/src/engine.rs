@@ -16,7 +16,7 @@ use crate::core::Core;
 use crate::stream::Stalled;
 use crate::target::Work;
 use isonomia_proto::request::Op;
-use isonomia_units::Nanos;
+use isonomia_units::{JobId, Nanos};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -51,6 +51,15 @@ impl Task {
             Self::Serve(work) => Kind::of(work.pending.op) == Kind::Flush,
             Self::Stalled(_) => false,
             Self::Scrub(_) => true,
+        }
+    }
+
+    /// Whose it is.
+    fn job(&self) -> Option<JobId> {
+        match self {
+            Self::Serve(work) => Some(work.pending.connection.job.id),
+            Self::Stalled(stalled) => Some(stalled.pending.connection.job.id),
+            Self::Scrub(_) => None,
         }
     }
 }
@@ -132,7 +141,8 @@ struct State {
     flushes: VecDeque<Task>,
     threads: usize,
     idle: usize,
-    flushing: usize,
+    /// Whose flushes are being served; the scrub's is nobody's.
+    flushing: Vec<Option<JobId>>,
     is_stopping: bool,
 }
 
@@ -141,12 +151,20 @@ impl State {
         if let Some(task) = self.requests.pop_front() {
             return Some(task);
         }
-        if self.flushing == FLUSHES_MAX {
+        if self.flushing.len() == FLUSHES_MAX {
             return None;
         }
-        let task = self.flushes.pop_front()?;
-        self.flushing += 1;
+        // The one whose job has fewest of them in service, the earliest of those.
+        let others = |task: &Task| self.flushing.iter().filter(|job| **job == task.job()).count();
+        let (next, _) = self.flushes.iter().enumerate().min_by_key(|(_, task)| others(task))?;
+        let task = self.flushes.remove(next)?;
+        self.flushing.push(task.job());
         Some(task)
+    }
+
+    /// Tasks that a thread would find.
+    fn waiting(&self) -> usize {
+        self.requests.len() + self.flushes.len().min(FLUSHES_MAX - self.flushing.len())
     }
 }
 
@@ -198,8 +216,7 @@ impl Engine {
     /// there is no thread and none can be started.
     pub fn submit(&self, core: &Core, target: usize, task: Task) -> Result<(), Task> {
         let mut state = self.state();
-        let waiting = state.requests.len() + state.flushes.len();
-        if state.idle <= waiting && state.threads < self.threads_max && !state.is_stopping {
+        if state.idle <= state.waiting() && state.threads < self.threads_max && !state.is_stopping {
             let own = core.own.clone();
             let name = match target {
                 0 => "metadata io".to_owned(),
@@ -245,7 +262,7 @@ impl Engine {
                 self.is_wanted.wait_timeout(state, IDLE_MAX).unwrap_or_else(PoisonError::into_inner);
             state = locked;
             state.idle -= 1;
-            if timeout.timed_out() && state.requests.is_empty() && state.flushes.is_empty() {
+            if timeout.timed_out() && state.waiting() == 0 {
                 return self.end_thread(state);
             }
         }
@@ -258,9 +275,16 @@ impl Engine {
         None
     }
 
-    fn end_flush(&self) {
+    /// Whether a thread would find a task.
+    pub fn has_waiting(&self) -> bool {
+        self.state().waiting() > 0
+    }
+
+    fn end_flush(&self, job: Option<JobId>) {
         let mut state = self.state();
-        state.flushing -= 1;
+        if let Some(at) = state.flushing.iter().position(|one| *one == job) {
+            state.flushing.swap_remove(at);
+        }
         if !state.flushes.is_empty() {
             self.is_wanted.notify_one();
         }
@@ -281,13 +305,24 @@ fn run(core: &Weak<Core>, target: usize) {
     let Some(core) = core.upgrade() else { return };
     let target = &core.targets[target];
     let mut scratch = Vec::new();
+    let panicking = Panicking(&target.engine);
     while let Some(task) = target.engine.take() {
-        let is_flush = task.is_flush();
+        let flush = task.is_flush().then(|| task.job());
         core.serve_task(target, task, &mut scratch);
-        if is_flush {
-            target.engine.end_flush();
+        if let Some(job) = flush {
+            target.engine.end_flush(job);
         }
         core.go_on(target, &mut scratch);
+    }
+    std::mem::forget(panicking);
+}
+
+/// Counts a thread out that panicked, so that nobody waits for its end.
+struct Panicking<'a>(&'a Engine);
+
+impl Drop for Panicking<'_> {
+    fn drop(&mut self) {
+        self.0.end_thread(self.0.state());
     }
 }
 

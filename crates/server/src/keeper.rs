@@ -14,6 +14,7 @@ pub fn run(core: &Core) {
     while !core.is_stopping.load(Ordering::Relaxed) {
         std::thread::park_timeout(Duration::from_nanos(jobs::SAMPLE_EVERY.0));
         let now = clock::now();
+        core.count_out_who_waits(now);
         core.substitute(now);
         for job in core.jobs.sample(now) {
             core.forget(job.id, now);

@@ -20,12 +20,12 @@ impl Core {
             |owner| matches!(owner, Owner::Process { uid: u, client: c, .. } if (u, c) == (uid, client)),
         );
         self.end_mappings(key);
-        let to_give_back = if session.hands_over.load(Ordering::Relaxed) {
-            self.departed.keep(clock::now(), uid, left)
-        } else {
-            Some(left)
-        };
-        to_give_back.into_iter().for_each(|left| self.give_back(&left));
+        let has_next_program = session.hands_over.load(Ordering::Relaxed);
+        let too_many = self.departed.keep(clock::now(), uid, left, has_next_program);
+        too_many.into_iter().for_each(|left| self.give_back(&left));
+        if let Some(caretaker) = self.caretaker.get() {
+            caretaker.unpark();
+        }
     }
 
     /// Takes all mappings from a session that has ended, and tells those who wait for them.
@@ -154,6 +154,7 @@ mod tests {
 
         /// Whether nothing holds the file: without its name it is gone.
         fn is_free(&self, ino: u64, name: &[u8]) -> bool {
+            self.core.give_back_departed(clock::now());
             let caller = &isonomia_store::Caller::ROOT;
             self.core.store.unlink(caller, Ino::ROOT, name, clock::wall()).unwrap();
             self.core.store.get_attr(caller, Ino(ino), b"", false).is_err()

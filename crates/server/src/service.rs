@@ -4,7 +4,7 @@
 //! engine ([`crate::engine`]), whose threads may wait. Either *completes* it: accounts for it, and answers.
 
 use crate::charge::is_for_data;
-use crate::connection::Way;
+use crate::connection::{Connection, Way};
 use crate::core::{Core, REPLY_LEN_MAX};
 use crate::engine::{Kind, Task};
 use crate::execute::Tried;
@@ -55,7 +55,8 @@ impl Core {
 
     /// Goes on with a write whose payload came late.
     pub fn begin_stalled(&self, target: &Target, stalled: Box<Stalled>) {
-        if target.engine.takes(Kind::Write) {
+        let may_wait = self.segments.has(Ino(stalled.pending.header.ino));
+        if target.engine.takes(Kind::Write) || may_wait {
             self.leave(target, Task::Stalled(stalled), &mut Vec::new());
         } else {
             self.serve_stalled(target, *stalled);
@@ -88,7 +89,8 @@ impl Core {
 
     /// Serves further requests of `target` as long as it has any for a thread that may wait.
     pub fn go_on(&self, target: &Target, scratch: &mut Vec<u8>) {
-        while !self.is_stopping.load(Ordering::Relaxed) {
+        // What was taken from the arbiter before goes first.
+        while !self.is_stopping.load(Ordering::Relaxed) && !target.engine.has_waiting() {
             let now = clock::now();
             match target.turn(now) {
                 Turn::Serve(mut work) => match Kind::of(work.pending.op) {
@@ -110,8 +112,23 @@ impl Core {
         }
     }
 
+    /// Keeps what a stream is in the middle of, unless it was closed meanwhile: then nobody would come to it.
+    fn set_stalled(&self, connection: &Connection, state: &Mutex<StreamState>, stalled: StreamState) {
+        let mut guard = lock(state);
+        if connection.is_closed() {
+            drop(guard);
+            self.give_up_stalled(stalled);
+        } else {
+            *guard = stalled;
+        }
+    }
+
     /// Serves a request, waiting for the device if need be, and notes how long it took.
     fn serve(&self, target: &Target, work: Work, scratch: &mut Vec<u8>) {
+        // It may have waited for a thread.
+        if work.pending.connection.is_closed() {
+            return target.complete(clock::now(), &work.pending, work.id);
+        }
         let Pending { op, header, .. } = &work.pending;
         let bytes = if charge::reads_or_writes(*op) { u64::from(header.len) } else { 0 };
         let Some(pace) = target.engine.pace(Kind::of(*op)) else { return self.serve_now(target, work, scratch) };
@@ -201,7 +218,7 @@ impl Core {
                 let payload = payload.to_vec();
                 let since = clock::now();
                 let stalled = Stalled { pending, id, finish_at, payload, filled, since };
-                *lock(state) = StreamState::Payload(Box::new(stalled));
+                self.set_stalled(&connection, state, StreamState::Payload(Box::new(stalled)));
                 // What came between the last attempt and now rings no more.
                 self.advance_stream(&connection, since);
             }
@@ -274,7 +291,8 @@ impl Core {
                         *lock(state) = StreamState::Head(Head::default());
                     }
                     Ok(sent) if self.stall() => {
-                        *lock(state) = StreamState::Reply { rest: bytes[sent..].to_vec(), since: clock::now() };
+                        let rest = bytes[sent..].to_vec();
+                        self.set_stalled(connection, state, StreamState::Reply { rest, since: clock::now() });
                     }
                     Ok(_) => return self.close(connection, Some(&"too many clients stall")),
                     Err(end) => return self.end_stream(connection, &end),
@@ -287,6 +305,9 @@ impl Core {
 
     fn serve_stalled(&self, target: &Target, stalled: Stalled) {
         let Stalled { pending, id, finish_at, payload, .. } = stalled;
+        if pending.connection.is_closed() {
+            return target.complete(clock::now(), &pending, id);
+        }
         let mut small = [0; size_of::<u64>()];
         let reply = execute::write(self, &pending.connection, &pending.header, (&payload).into(), &mut small);
         let payload = small[..reply.payload_len as usize].to_vec();

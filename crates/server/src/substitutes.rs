@@ -2,8 +2,8 @@
 //!
 //! A worker leaves to an engine what it knows to wait for a device ([`crate::engine`]). What nobody could know still keeps
 //! it waiting: the first request to a device that hangs, or a change of the metadata that takes the lock of a file whose
-//! bytes are on the way to one. When that has happened to all of them, a substitute takes requests in and serves them,
-//! until a worker is back. It looks at the connections once in [`LOOK_EVERY`] and takes no part in who sleeps and who is
+//! bytes are on the way to one. It is then counted out, so that another worker looks after the connections. When that has
+//! happened to all of them, a substitute takes requests in and serves them, until a worker is back. It looks at the connections once in [`LOOK_EVERY`] and takes no part in who sleeps and who is
 //! awake: a server in this state is slow, and does not stand still.
 
 use crate::clock;
@@ -22,6 +22,8 @@ const LOOK_EVERY: Nanos = Nanos::from_millis(1);
 const IDLE: u64 = 0;
 /// In place of a time: there is no such thread.
 const ABSENT: u64 = u64::MAX;
+/// Beside a time: the thread is not counted among those that are awake while it serves this.
+const COUNTED_OUT: u64 = 1 << 63;
 
 /// Since when each worker, and then each substitute, has been serving what it serves.
 #[derive(Debug)]
@@ -39,35 +41,53 @@ impl Serving {
 
     /// Thread `number` begins to serve.
     pub fn begin(&self, number: usize, now: Nanos) {
-        self.since[number].store(now.0, Ordering::Relaxed);
+        self.since[number].store(now.0, Ordering::Release);
     }
 
-    /// It has served.
-    pub fn end(&self, number: usize) {
-        self.since[number].store(IDLE, Ordering::Relaxed);
+    /// It has served; true if it was counted out meanwhile.
+    pub fn end(&self, number: usize) -> bool {
+        self.since[number].swap(IDLE, Ordering::AcqRel) & COUNTED_OUT != 0
+    }
+
+    /// Counts out a thread that serves; false if it serves nothing, or is counted out already.
+    pub fn count_out(&self, number: usize) -> bool {
+        let since = self.since[number].load(Ordering::Acquire);
+        self.count_out_at(number, since)
+    }
+
+    /// The same, if it still waits.
+    pub fn count_out_since(&self, number: usize, now: Nanos) -> bool {
+        let since = self.since[number].load(Ordering::Acquire);
+        waits(since, now) && self.count_out_at(number, since)
+    }
+
+    fn count_out_at(&self, number: usize, since: u64) -> bool {
+        let counted = since | COUNTED_OUT;
+        // Whoever has just ended, and began something else, has another time.
+        since != IDLE
+            && since & COUNTED_OUT == 0
+            && self.since[number].compare_exchange(since, counted, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// The workers that wait for something.
+    pub fn who_waits(&self, now: Nanos) -> impl Iterator<Item = usize> {
+        (0..self.workers).filter(move |number| waits(self.since[*number].load(Ordering::Acquire), now))
     }
 
     /// The number of a substitute that is needed now, and counts as there from now on.
     pub fn call(&self, now: Nanos) -> Option<usize> {
-        let is_any_free = self.since.iter().any(|since| match since.load(Ordering::Relaxed) {
-            IDLE => true,
-            ABSENT => false,
-            since => now.since(Nanos(since)) <= WAITING_AFTER,
-        });
-        if is_any_free {
+        let is_free = |since: u64| since != ABSENT && !waits(since, now);
+        if self.since.iter().any(|since| is_free(since.load(Ordering::Relaxed))) {
             return None;
         }
         let number = self.since.iter().position(|since| since.load(Ordering::Relaxed) == ABSENT)?;
-        self.end(number);
+        self.since[number].store(IDLE, Ordering::Release);
         Some(number)
     }
 
     /// Whether a worker is back.
     fn is_worker_free(&self, now: Nanos) -> bool {
-        self.since[..self.workers].iter().any(|since| {
-            let since = since.load(Ordering::Relaxed);
-            since == IDLE || now.since(Nanos(since)) <= WAITING_AFTER
-        })
+        self.since[..self.workers].iter().any(|since| !waits(since.load(Ordering::Relaxed), now))
     }
 
     /// Whether any substitute is there.
@@ -80,6 +100,11 @@ impl Serving {
     }
 }
 
+/// Whether a thread that has been serving since then waits for something.
+fn waits(since: u64, now: Nanos) -> bool {
+    since != IDLE && now.since(Nanos(since & !COUNTED_OUT)) > WAITING_AFTER
+}
+
 impl Core {
     /// Starts a substitute if one is needed.
     pub fn substitute(&self, now: Nanos) {
@@ -88,13 +113,23 @@ impl Core {
         let own = self.own.clone();
         let spawned = std::thread::Builder::new().name(format!("substitute-{number}")).spawn(move || {
             let Some(core) = own.upgrade() else { return };
+            let _dismissal = Dismissal(&core, number);
             run(&core, number);
-            core.serving.dismiss(number);
         });
         if let Err(error) = spawned {
             tracing::error!(%error, "cannot start a substitute");
             self.serving.dismiss(number);
         }
+    }
+}
+
+/// Of a substitute that ends, or panicked. What it has taken in last is for a worker.
+struct Dismissal<'a>(&'a Core, usize);
+
+impl Drop for Dismissal<'_> {
+    fn drop(&mut self) {
+        self.0.serving.dismiss(self.1);
+        self.0.ring();
     }
 }
 
@@ -131,7 +166,9 @@ mod tests {
         serving.begin(2, now);
         assert_eq!(serving.call(later), Some(3), "until it waits, too");
         assert!(!serving.is_worker_free(later));
-        serving.end(1);
+        assert!(serving.count_out(1) && !serving.count_out(1) && !serving.count_out_since(1, later), "once");
+        assert!(serving.who_waits(later).eq([0, 1]) && !serving.is_worker_free(later));
+        assert!(serving.end(1) && !serving.end(1) && !serving.count_out(1));
         assert!(serving.is_worker_free(later));
         serving.dismiss(3);
         assert_eq!(serving.call(later), None);

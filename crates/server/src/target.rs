@@ -134,6 +134,8 @@ struct Queue {
     scrubbing: Option<Scrubbing>,
     /// A range was looked at, and its job's account does not have it yet.
     is_scrub_to_be_told: bool,
+    /// When it was last asked, some had to wait because enough are in service, and not because the policy wants it so.
+    is_backlogged: bool,
     /// The most that are in service: the queue belongs in the arbiter, where the policy holds, not in the device.
     depth: Depth,
     /// Requests that were dispatched and not completed, without flushes and those that a client keeps waiting.
@@ -208,6 +210,7 @@ impl Target {
             finished: Slab::new(),
             scrubbing: None,
             is_scrub_to_be_told: false,
+            is_backlogged: false,
             depth,
             in_service: 0,
             requests_total: 0,
@@ -307,6 +310,7 @@ impl Target {
             }
         }
         if queue.in_service >= queue.depth.limit() {
+            queue.is_backlogged = queue.arbiter.queued() > 0;
             // Whoever completes one asks again.
             return due_at.map_or(Turn::Idle, Turn::WaitUntil);
         }
@@ -340,10 +344,14 @@ impl Target {
                 }
             }
             Next::WaitUntil(at) => {
+                queue.is_backlogged = false;
                 queue.is_held = true;
                 earliest(at)
             }
-            Next::Idle => due_at.map_or(Turn::Idle, Turn::WaitUntil),
+            Next::Idle => {
+                queue.is_backlogged = false;
+                due_at.map_or(Turn::Idle, Turn::WaitUntil)
+            }
         }
     }
 
@@ -481,8 +489,8 @@ impl Queue {
     fn ended(&mut self, now: Nanos, pending: &Pending, id: RequestId) {
         self.in_service -= usize::from(pending.is_in_service);
         if pending.is_for_device && pending.is_in_service {
-            let is_backlogged = self.arbiter.queued() > 0;
-            self.depth.completed(now, pending.cost, is_backlogged);
+            // What is settled with it was done before.
+            self.depth.completed(now, pending.cost.since(pending.owed), self.is_backlogged);
         }
         self.count(now, id, pending.connection.job.id, pending.cost);
     }

@@ -7,6 +7,7 @@ use crate::clock;
 use crate::core::Core;
 use crate::target::Turn;
 use isonomia_units::Nanos;
+use std::cell::Cell;
 use std::sync::atomic::Ordering;
 
 /// Rounds without work before the first yield: so many that the client of a busy connection has its next request posted
@@ -20,8 +21,18 @@ const WAKE_UP: Nanos = Nanos::from_micros(80);
 /// The longest sleep: everything that matters rings.
 const SLEEP_MAX: Nanos = Nanos::from_secs(1);
 
+thread_local! {
+    static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
+}
+
+/// The number of this thread, if it is a worker.
+pub fn number() -> Option<usize> {
+    NUMBER.get()
+}
+
 /// What a worker does until the server stops.
 pub fn run(core: &Core, number: usize) {
+    NUMBER.set(Some(number));
     let mut scratch = Vec::new();
     let mut idle_rounds = 0;
     let mut idle_since = Nanos::ZERO;
@@ -65,9 +76,9 @@ pub fn serve_one_each(core: &Core, number: usize, now: Nanos, scratch: &mut Vec<
         }
         match target.turn(now) {
             Turn::Serve(work) => {
-                core.serving.begin(number, now);
+                core.serving.begin(number, if served { clock::now() } else { now });
                 core.begin(target, work, scratch);
-                core.serving.end(number);
+                core.worker_has_served(number);
                 served = true;
             }
             Turn::Answer(answer) => {

@@ -4,7 +4,7 @@
 //! A request is answered when the model says that the device is done. With `--channels 0` latencies overlap without
 //! limit, as on an array behind a network; otherwise so many requests are in service and the others wait for a channel,
 //! and bytes take their time at the bandwidth of a channel. What is measured on it includes a real file system, its page
-//! cache, and the kernel's block layer, but no seeks. It takes root, and ends with its standard input.
+//! cache, and the kernel's block layer, but no seeks. It takes root, and ends with its standard input, or at SIGINT or SIGTERM.
 
 use crate::clock;
 use anyhow::{Context, Result, ensure};
@@ -16,6 +16,8 @@ use fuser::{
 };
 use isonomia_units::{Bytes, Nanos, Rate};
 use rustix::fs::{FallocateFlags, MemfdFlags};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::ffi::OsStr;
@@ -23,7 +25,7 @@ use std::io::{BufRead, Write};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, SystemTime};
 
 const FILE: &str = "disk";
@@ -347,10 +349,23 @@ pub fn run(options: &DeviceOptions) -> Result<()> {
     mounted.add(&["umount", &dir]);
     println!("ready");
     std::io::stdout().flush()?;
-    std::io::stdin().lock().lines().take_while(Result::is_ok).for_each(drop);
+    wait_for_end()?;
     drop(mounted);
     drop(session);
     Ok(())
+}
+
+/// Returns when standard input ends, or at SIGINT or SIGTERM.
+fn wait_for_end() -> Result<()> {
+    let (ended, end) = mpsc::channel();
+    let by_signal = ended.clone();
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    std::thread::spawn(move || signals.forever().next().map(|_| by_signal.send(())));
+    std::thread::spawn(move || {
+        std::io::stdin().lock().lines().take_while(Result::is_ok).for_each(drop);
+        ended.send(())
+    });
+    Ok(end.recv()?)
 }
 
 fn text(path: &Path) -> Result<String> {

@@ -130,8 +130,10 @@ impl Core {
             return target.complete(clock::now(), &work.pending, work.id);
         }
         let Pending { op, header, .. } = &work.pending;
-        let bytes = if charge::reads_or_writes(*op) { u64::from(header.len) } else { 0 };
-        let Some(pace) = target.engine.pace(Kind::of(*op)) else { return self.serve_now(target, work, scratch) };
+        let bytes = u64::from(header.len);
+        // What neither reads nor writes is measured in any case, where it is done.
+        let pace = target.engine.pace(Kind::of(*op)).filter(|_| charge::reads_or_writes(*op));
+        let Some(pace) = pace else { return self.serve_now(target, work, scratch) };
         let begun = clock::now();
         self.serve_now(target, work, scratch);
         pace.note(clock::now().since(begun), bytes);
@@ -170,7 +172,7 @@ impl Core {
                     _ => {
                         work.pending.names = shared.region.copy_names(slot, header.names_len());
                         scratch.resize(scratch.len().max(REPLY_LEN_MAX), 0);
-                        let reply = self.execute(&mut work.pending, &mut scratch[..REPLY_LEN_MAX]);
+                        let reply = self.execute(target, &mut work.pending, &mut scratch[..REPLY_LEN_MAX]);
                         (reply, &scratch[..reply.payload_len as usize])
                     }
                 };
@@ -182,11 +184,15 @@ impl Core {
     }
 
     /// Does what is neither a read nor a write, and notes how long it took.
-    fn execute(&self, pending: &mut Pending, room: &mut [u8]) -> ReplyHeader {
+    fn execute(&self, target: &Target, pending: &mut Pending, room: &mut [u8]) -> ReplyHeader {
         let Pending { connection, header, op, names, .. } = &*pending;
         let begun = clock::now();
         let reply = execute::serve(self, connection, header, *op, names, room);
-        pending.took = clock::now().since(begun);
+        let took = clock::now().since(begun);
+        if let Some(pace) = target.engine.pace(Kind::of(*op)) {
+            pace.note(took, 0);
+        }
+        pending.took = took;
         reply
     }
 
@@ -197,7 +203,7 @@ impl Core {
         if op != Op::Write {
             let reply = match op {
                 Op::Read => execute::read(self, &connection, &header, scratch.into()),
-                _ => self.execute(&mut work.pending, &mut scratch[..REPLY_LEN_MAX]),
+                _ => self.execute(target, &mut work.pending, &mut scratch[..REPLY_LEN_MAX]),
             };
             let payload = scratch[..reply.payload_len as usize].to_vec();
             return self.complete(target, work, reply, payload);

@@ -5,11 +5,14 @@ use isonomia_conformance::{OpenHow, Operation, RenameHow, SLOTS, XattrHow};
 use proptest::prelude::*;
 use proptest::sample::select;
 
-/// Bits of modes that a case may have.
+/// What a case may have.
 #[derive(Clone, Copy, Debug)]
 pub struct Bits {
     /// Sticky ones too.
     pub sticky: bool,
+    /// Sockets too. In a sticky directory that all may write to Linux gives EACCES and not ENXIO to who opens another
+    /// user's with `O_CREAT`, whatever `fs.protected_regular` says; a server gives ENXIO.
+    pub sockets: bool,
 }
 
 fn path() -> impl Strategy<Value = String> {
@@ -113,7 +116,10 @@ fn names(bits: Bits) -> impl Strategy<Value = Operation> {
     prop_oneof![
         3 => (path(), any::<bool>()).prop_map(|(path, follow)| Stat { path, follow }),
         6 => (path(), bits.mode()).prop_map(|(path, mode)| Mkdir { path, mode }),
-        1 => (path(), bits.mode()).prop_map(|(path, mode)| Socket { path, mode: mode & 0o1777 }),
+        1 => (path(), bits.mode()).prop_map(move |(path, mode)| match bits.sockets {
+            true => Socket { path, mode: mode & 0o1777 },
+            false => Mkdir { path, mode },
+        }),
         2 => path().prop_map(|path| Rmdir { path }),
         3 => path().prop_map(|path| Unlink { path }),
         5 => (path(), path(), how).prop_map(|(path, to, how)| Rename { path, to, how }),

@@ -141,7 +141,8 @@ fn all_ways_are_the_model(people: &[Person], mount_words: &str) {
     if let Some(mount) = &mount {
         ways.push(Way::new("mount", mount.path(), people, |who| process(Command::new(actor), who)));
     }
-    let bits = Bits { sticky: !["symlinks", "regular"].into_iter().any(kernel_protects) };
+    let sticky = !["symlinks", "regular"].into_iter().any(kernel_protects);
+    let bits = Bits { sticky, sockets: !sticky || people.len() == 1 };
     let links_of_all = kernel_protects("hardlinks");
     let (ways, number) = (RefCell::new(ways), Cell::new(0));
     let cases = std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(150);

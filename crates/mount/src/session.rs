@@ -174,12 +174,20 @@ impl Mounted {
         drop(end);
         // It has no result but its end.
         let _ = sweeper.join();
+        if is_aborted(&outcome) && !place::is_ours(&place) {
+            // It was unmounted, and ended while the kernel handed over one of its last requests.
+            return Ok(());
+        }
         if outcome.is_err() {
             // Whatever broke, programs must not wait for a mount that nobody serves. It may be gone already.
             let _ = place::detach(&place, true);
         }
         outcome
     }
+}
+
+fn is_aborted(outcome: &io::Result<()>) -> bool {
+    outcome.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::ConnectionAborted)
 }
 
 /// Runs the session to its end without `fuser`'s unmounting after it: by then somebody has unmounted, and what is at

@@ -300,6 +300,7 @@ impl Core {
         }
         self.turn_away();
         work();
+        self.worker_has_served(number);
         // A worker that is never short of work keeps its core for milliseconds, and a client whose turn it is
         // cannot bring its next piece: one process would fall behind many for want of the processor.
         rustix::thread::sched_yield();

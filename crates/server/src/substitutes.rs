@@ -3,8 +3,9 @@
 //! A worker leaves to an engine what it knows to wait for a device ([`crate::engine`]). What nobody could know still keeps
 //! it waiting: the first request to a device that hangs, or a change of the metadata that takes the lock of a file whose
 //! bytes are on the way to one. It is then counted out, so that another worker looks after the connections. When that has
-//! happened to all of them, a substitute takes requests in and serves them, until a worker is back. It looks at the connections once in [`LOOK_EVERY`] and takes no part in who sleeps and who is
-//! awake: a server in this state is slow, and does not stand still.
+//! happened to all of them, a substitute takes requests in and serves them, until a worker is back. It looks at the
+//! connections once in [`LOOK_EVERY`] and takes no part in who sleeps and who is awake: a server in this state is slow, and
+//! does not stand still.
 
 use crate::clock;
 use crate::core::Core;
@@ -44,7 +45,7 @@ impl Serving {
         self.since[number].store(now.0, Ordering::Release);
     }
 
-    /// It has served; true if it was counted out meanwhile.
+    /// It has served; true the first time if it was counted out meanwhile.
     pub fn end(&self, number: usize) -> bool {
         self.since[number].swap(IDLE, Ordering::AcqRel) & COUNTED_OUT != 0
     }

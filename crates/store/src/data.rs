@@ -120,19 +120,7 @@ impl Store {
         source: impl Into<Source<'b>>,
         now: Timestamp,
     ) -> Result<usize, StoreError> {
-        let source = source.into();
-        let inode = self.inode(ino.0)?;
-        let layout = inode.regular()?;
-        check_end(offset, source.len() as u64)?;
-        if source.is_empty() {
-            return Ok(0);
-        }
-        let objects = self.share_objects(&inode, layout, offset, source.len() as u64, Some(now))?;
-        self.before_write(&inode, now)?;
-        let written = self.write_objects(&inode, layout, &objects, offset, source, now)?;
-        drop(objects);
-        self.trim_sums();
-        Ok(written)
+        self.write_up_to(ino, offset, source.into(), now, |_| u64::MAX)
     }
 
     /// As [`Self::write`], but nothing behind the end that the file has then: it does not grow.
@@ -143,11 +131,26 @@ impl Store {
         source: impl Into<Source<'b>>,
         now: Timestamp,
     ) -> Result<usize, StoreError> {
-        let source = source.into();
+        self.write_up_to(ino, offset, source.into(), now, Inode::size)
+    }
+
+    /// Writes the part of `source` that lies before `end`, which is asked under the lock that keeps the file from being cut.
+    fn write_up_to(
+        &self,
+        ino: Ino,
+        offset: u64,
+        source: Source<'_>,
+        now: Timestamp,
+        end: impl Fn(&Inode) -> u64,
+    ) -> Result<usize, StoreError> {
         let inode = self.inode(ino.0)?;
         let layout = inode.regular()?;
+        check_end(offset, source.len() as u64)?;
+        if source.is_empty() {
+            return Ok(0);
+        }
         let objects = self.share_objects(&inode, layout, offset, source.len() as u64, Some(now))?;
-        let len = inode.size().saturating_sub(offset).min(source.len() as u64) as usize;
+        let len = end(&inode).saturating_sub(offset).min(source.len() as u64) as usize;
         if len == 0 {
             return Ok(0);
         }

@@ -2,11 +2,11 @@
 
 #![no_main]
 
-use isonomia_proto::mapping::{NEWS_LEN_MAX, News, WANTED_MAX};
+use isonomia_proto::mapping::{LEASE_EVENTS_LEN_MAX, LeaseEvents, WANTED_MAX};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {
-    let Some(news) = News::decode(bytes) else { return };
-    assert!(bytes.len() <= NEWS_LEN_MAX && news.wanted.len() <= WANTED_MAX);
-    assert_eq!(news.encode(), bytes);
+    let Some(events) = LeaseEvents::decode(bytes) else { return };
+    assert!(bytes.len() <= LEASE_EVENTS_LEN_MAX && events.wanted.len() <= WANTED_MAX);
+    assert_eq!(events.encode(), bytes);
 });

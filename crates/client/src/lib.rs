@@ -23,7 +23,7 @@ pub use error::Error;
 pub use files::{Change, OpenFile, OpenHow, RELEASE_MAX, RenameHow, TimeChange};
 pub use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layout, Node, Timestamp, access};
 pub use isonomia_proto::hint::OpenHint;
-pub use isonomia_proto::mapping::News;
+pub use isonomia_proto::mapping::LeaseEvents;
 pub use isonomia_proto::setup::{Claims, PRINCIPAL_GROUPS_MAX, Principal, SchedulerJob};
 pub use isonomia_proto::space::{Extent, SpaceChange};
 pub use isonomia_transport::address::Address;

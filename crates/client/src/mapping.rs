@@ -4,7 +4,7 @@
 use crate::session::Line;
 use crate::{Client, Error, OpenFile};
 use isonomia_proto::fs::Capability;
-use isonomia_proto::mapping::{HAD, NEWS_LEN_MAX, News, STORES};
+use isonomia_proto::mapping::{HAD, LEASE_EVENTS_LEN_MAX, LeaseEvents, STORES};
 use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_transport::descriptor::Parked;
 use isonomia_transport::socket::Deadline;
@@ -71,12 +71,12 @@ impl Client {
     /// asks whether it is still there: ESTALE if it is not, and others may have had it since. A server that has just started
     /// believes who says so, and answers others with EAGAIN.
     pub fn take_mapping(&self, file: &Capability, had_it: bool) -> Result<(bool, u64), Error> {
-        let mut reply = [0; NEWS_LEN_MAX];
+        let mut reply = [0; LEASE_EVENTS_LEN_MAX];
         let valid = if had_it { HAD } else { 0 };
         let request = RequestHeader { valid, ..RequestHeader::with_capability(Op::TakeMapping, file) };
         let header = self.transact(request, [b"", b""], &mut reply)?;
-        let news = self.news(&reply, header.payload_len)?;
-        Ok((header.value != 0, news.session))
+        let events = self.events(&reply, header.payload_len)?;
+        Ok((header.value != 0, events.session))
     }
 
     /// Gives the mapping of `ino` back, or waits for it no more.
@@ -93,14 +93,14 @@ impl Client {
 
     /// How the session's mappings stand once they are no longer as they were at version `seen`, or after `most`, which is
     /// to be shorter than the time-out.
-    pub fn await_mappings(&self, seen: u64, most: Nanos) -> Result<News, Error> {
+    pub fn await_mappings(&self, seen: u64, most: Nanos) -> Result<LeaseEvents, Error> {
         let request = RequestHeader { offset: seen, ino2: most.0, ..RequestHeader::new(Op::AwaitMappings, Ino::ROOT) };
-        let mut reply = [0; NEWS_LEN_MAX];
+        let mut reply = [0; LEASE_EVENTS_LEN_MAX];
         let header = self.transact(request, [b"", b""], &mut reply)?;
-        self.news(&reply, header.payload_len)
+        self.events(&reply, header.payload_len)
     }
 
-    fn news(&self, reply: &[u8], len: u32) -> Result<News, Error> {
-        reply.get(..len as usize).and_then(News::decode).ok_or_else(|| self.malformed())
+    fn events(&self, reply: &[u8], len: u32) -> Result<LeaseEvents, Error> {
+        reply.get(..len as usize).and_then(LeaseEvents::decode).ok_or_else(|| self.malformed())
     }
 }

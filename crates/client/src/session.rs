@@ -58,11 +58,11 @@ pub struct Client {
     connecting: AtomicU32,
     /// Whether an operation ran into the time-out, and none was answered since.
     is_away: AtomicBool,
-    lines: Box<[Place]>,
+    lines: Box<[PoolEntry]>,
 }
 
-/// One place of the pool.
-struct Place {
+/// One entry of the pool.
+struct PoolEntry {
     busy: AtomicBool,
     /// Whether `line` is there: a hint, for choosing.
     connected: AtomicBool,
@@ -73,7 +73,7 @@ struct Place {
 
 // SAFETY: `line` is touched only by the thread that changed `busy` from false to true (see `Client::take`), or by
 // the only thread of a forked child.
-unsafe impl Sync for Place {}
+unsafe impl Sync for PoolEntry {}
 
 /// One connection.
 pub(crate) enum Line {
@@ -89,7 +89,7 @@ thread_local! {
 /// A place taken by this thread, given back when dropped.
 pub(crate) struct Taken<'a> {
     client: &'a Client,
-    place: &'a Place,
+    place: &'a PoolEntry,
 }
 
 impl Drop for Taken<'_> {
@@ -104,7 +104,7 @@ impl Drop for Taken<'_> {
 impl Client {
     /// A client that connects at its first operation.
     pub fn new(config: ClientConfig) -> Self {
-        let place = || Place {
+        let place = || PoolEntry {
             busy: AtomicBool::new(false),
             connected: AtomicBool::new(false),
             beginnings: AtomicU64::new(0),

@@ -1,9 +1,9 @@
 //! Open files: what is in them.
 
-use crate::door;
 use crate::filesystem::{MountedFiles, Outcome};
 use crate::handle::Handle;
 use crate::mapping::Fault;
+use crate::poller;
 use crate::sessions::errno;
 use fuser::{FileHandle, INodeNo, LockOwner, ReplyData, Request, WriteFlags};
 use isonomia_client::{Attr, Client, Ino, OpenFile, OpenHow, access};
@@ -84,7 +84,7 @@ impl MountedFiles {
     /// Reads for a page of the kernel's.
     pub(crate) fn load_page(&self, request: &Request, handle: FileHandle, offset: u64, size: u32, reply: ReplyData) {
         if size as usize >= LONG_LEN {
-            door::leave();
+            poller::leave();
         }
         let opened = self.handles.get(handle);
         let found = opened.and_then(|handle| Ok((self.charged(request, &handle.client)?, handle)));
@@ -107,7 +107,7 @@ impl MountedFiles {
     ) -> Outcome<usize> {
         let handle = self.handles.get(handle)?;
         if buffer.len() >= LONG_LEN {
-            door::leave();
+            poller::leave();
         }
         self.charged(request, &handle.client)?.read_at(&handle.file, offset, buffer).map_err(|e| errno(&e))
     }
@@ -124,7 +124,7 @@ impl MountedFiles {
     ) -> Outcome<usize> {
         let handle = self.handles.get(handle)?;
         if data.len() >= LONG_LEN {
-            door::leave();
+            poller::leave();
         }
         if how.contains(WriteFlags::FUSE_WRITE_CACHE) {
             return self.mappings.write_back(&handle, offset, data);
@@ -155,7 +155,7 @@ impl MountedFiles {
         let (from, to) = (self.handles.get(from)?, self.handles.get(to)?);
         let client = self.charged(request, &to.client)?;
         let len = len.min(COPY_LEN_MAX);
-        door::leave();
+        poller::leave();
         with_buffer(COPY_PIECE_LEN as usize, |buffer| {
             let mut done = 0;
             while done < len {

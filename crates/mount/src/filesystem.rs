@@ -3,15 +3,15 @@
 //! After ENOSYS the kernel asks no more, and does without. `fuser` 0.18 says so to FUSE_TMPFILE, of which nothing is heard
 //! here: a release that has `Filesystem::tmpfile` is answered as `create` is, with `OpenHow::unnamed`.
 
+use crate::affinity::follow_program;
 use crate::attr::file_attr;
 use crate::closed::Closed;
-use crate::door::Door;
 use crate::handle::Handles;
 use crate::lock::{Asked, Locks, is_of_whole_file};
 use crate::mapping::{Mappings, WAITING_MAX};
-use crate::near::stay_near;
 use crate::nodes::Nodes;
 use crate::options::Options;
+use crate::poller::Poller;
 use crate::sessions::{Caller, Need, Sessions};
 use fuser::{
     AccessFlags, BsdFileFlags, CopyFileRangeFlags, Errno, FileHandle, Filesystem, FopenFlags, Generation, INodeNo,
@@ -49,7 +49,7 @@ pub struct MountedFiles {
     pub(crate) nodes: Nodes,
     /// Whether the server wants to see proofs of this mount's.
     pub(crate) needs_proofs: bool,
-    door: Arc<Door>,
+    poller: Arc<Poller>,
     attr_timeout: Duration,
     entry_timeout: Duration,
 }
@@ -62,7 +62,7 @@ impl MountedFiles {
     pub fn new(
         sessions: Arc<Sessions>,
         mappings: Arc<Mappings>,
-        door: Arc<Door>,
+        poller: Arc<Poller>,
         needs_proofs: bool,
         options: &Options,
     ) -> Self {
@@ -74,7 +74,7 @@ impl MountedFiles {
             mappings,
             nodes: Nodes::default(),
             needs_proofs,
-            door,
+            poller,
             attr_timeout: options.attr_timeout,
             entry_timeout: options.entry_timeout,
         }
@@ -82,7 +82,7 @@ impl MountedFiles {
 
     /// The session for a request whose outcome hangs on what the caller may do.
     pub(crate) fn permitted(&self, request: &Request) -> Outcome<Arc<Client>> {
-        stay_near(request.pid());
+        follow_program(request.pid());
         self.sessions.of(caller(request), Need::Permission)
     }
 
@@ -97,7 +97,7 @@ impl MountedFiles {
 
     /// The session for a request whose outcome is the same for everybody.
     pub(crate) fn told(&self, request: &Request) -> Outcome<Arc<Client>> {
-        stay_near(request.pid());
+        follow_program(request.pid());
         self.sessions.of(caller(request), Need::Sharing)
     }
 
@@ -195,7 +195,7 @@ impl Filesystem for MountedFiles {
     }
 
     fn lookup(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         self.entry(self.look_up(request, parent, name.as_bytes()), reply);
     }
 
@@ -204,7 +204,7 @@ impl Filesystem for MountedFiles {
     }
 
     fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         self.attributes(self.get_attr(request, ino), reply);
     }
 
@@ -226,13 +226,13 @@ impl Filesystem for MountedFiles {
         _flags: Option<BsdFileFlags>,
         reply: ReplyAttr,
     ) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         let change = crate::names::change(mode, uid, gid, size, atime, mtime);
         self.attributes(self.set_attr(request, ino, handle, &change), reply);
     }
 
     fn readlink(&self, request: &Request, ino: INodeNo, reply: ReplyData) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         match self.link_text(request, ino) {
             Ok(text) => reply.data(&text),
             Err(errno) => reply.error(code(errno)),
@@ -240,27 +240,27 @@ impl Filesystem for MountedFiles {
     }
 
     fn mknod(&self, r: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, rdev: u32, reply: ReplyEntry) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         self.entry(self.make_node(r, parent, name.as_bytes(), mode, rdev), reply);
     }
 
     fn mkdir(&self, request: &Request, parent: INodeNo, name: &OsStr, mode: u32, _umask: u32, reply: ReplyEntry) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         self.entry(self.make_directory(request, parent, name.as_bytes(), mode), reply);
     }
 
     fn unlink(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         empty(self.remove(request, parent, name.as_bytes()), reply);
     }
 
     fn rmdir(&self, request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         empty(self.remove_directory(request, parent, name.as_bytes()), reply);
     }
 
     fn symlink(&self, request: &Request, parent: INodeNo, name: &OsStr, text: &Path, reply: ReplyEntry) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         self.entry(self.make_symlink(request, parent, name.as_bytes(), text.as_os_str().as_bytes()), reply);
     }
 
@@ -274,22 +274,22 @@ impl Filesystem for MountedFiles {
         flags: RenameFlags,
         reply: ReplyEmpty,
     ) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         empty(self.move_name(request, (parent, name.as_bytes()), (to, to_name.as_bytes()), flags), reply);
     }
 
     fn link(&self, request: &Request, ino: INodeNo, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         self.entry(self.make_link(request, ino, parent, name.as_bytes()), reply);
     }
 
     fn access(&self, request: &Request, ino: INodeNo, mask: AccessFlags, reply: ReplyEmpty) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         empty(self.may_access(request, ino, mask.bits() as u32), reply);
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         match self.capacity() {
             Ok(all) => {
                 let blocks = |bytes| bytes / u64::from(STATFS_BLOCK_BYTES);
@@ -318,7 +318,7 @@ impl Filesystem for MountedFiles {
         flags: i32,
         reply: ReplyCreate,
     ) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         match self.create_file(request, parent, name.as_bytes(), mode, flags) {
             Ok((attr, handle)) => {
                 // One time for both: the shorter is right for either.
@@ -330,7 +330,7 @@ impl Filesystem for MountedFiles {
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         opened(self.open_file(request, ino, flags.0), of_file(), reply);
     }
 
@@ -345,7 +345,7 @@ impl Filesystem for MountedFiles {
         owner: Option<LockOwner>,
         reply: ReplyData,
     ) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         // A read of a program's comes with an owner of locks, the reading of a page for a mapping without one.
         if owner.is_none() {
             return self.load_page(request, handle, offset, size, reply);
@@ -368,7 +368,7 @@ impl Filesystem for MountedFiles {
         _: Option<LockOwner>,
         reply: ReplyWrite,
     ) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         match self.write_file(request, handle, offset, data, how, flags.0) {
             Ok(len) => reply.written(len as u32),
             Err(errno) => reply.error(code(errno)),
@@ -376,7 +376,7 @@ impl Filesystem for MountedFiles {
     }
 
     fn flush(&self, _: &Request, _: INodeNo, handle: FileHandle, owner: LockOwner, reply: ReplyEmpty) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         // Everything written is at the server.
         if let Ok(handle) = self.handles.get(handle) {
             self.locks.descriptor_closed(&handle, owner);
@@ -394,23 +394,23 @@ impl Filesystem for MountedFiles {
         _flush: bool,
         reply: ReplyEmpty,
     ) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         self.close(handle, whole);
         reply.ok();
     }
 
     fn fsync(&self, request: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         empty(self.sync(request, handle, data_only), reply);
     }
 
     fn opendir(&self, request: &Request, ino: INodeNo, _: OpenFlags, reply: ReplyOpen) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         opened(self.open_directory(request, ino), FopenFlags::empty(), reply);
     }
 
     fn readdir(&self, _: &Request, _: INodeNo, handle: FileHandle, offset: u64, mut reply: ReplyDirectory) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         match self.list(handle, offset, &mut reply) {
             Ok(()) => reply.ok(),
             Err(errno) => reply.error(code(errno)),
@@ -418,33 +418,33 @@ impl Filesystem for MountedFiles {
     }
 
     fn releasedir(&self, _: &Request, _: INodeNo, handle: FileHandle, _: OpenFlags, reply: ReplyEmpty) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         self.close(handle, None);
         reply.ok();
     }
 
     fn fsyncdir(&self, request: &Request, _: INodeNo, handle: FileHandle, data_only: bool, reply: ReplyEmpty) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         empty(self.sync(request, handle, data_only), reply);
     }
 
     fn setxattr(&self, r: &Request, ino: INodeNo, name: &OsStr, value: &[u8], flags: i32, _: u32, reply: ReplyEmpty) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         empty(self.set_value(r, ino, name.as_bytes(), value, flags), reply);
     }
 
     fn getxattr(&self, request: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         in_room(size, reply, |room| self.value(request, ino, name.as_bytes(), room));
     }
 
     fn listxattr(&self, request: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         in_room(size, reply, |room| self.value_names(request, ino, room));
     }
 
     fn removexattr(&self, request: &Request, ino: INodeNo, name: &OsStr, reply: ReplyEmpty) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         empty(self.remove_value(request, ino, name.as_bytes()), reply);
     }
 
@@ -460,7 +460,7 @@ impl Filesystem for MountedFiles {
         _: u32,
         reply: ReplyLock,
     ) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         let asked = Asked { owner, start, end, kind, pid: 0, waits: false };
         match self.handles.get(handle).and_then(|handle| self.locks.in_the_way(&handle, &asked)) {
             Ok(found) => reply.locked(found.start, found.end, found.kind, found.pid),
@@ -481,7 +481,7 @@ impl Filesystem for MountedFiles {
         waits: bool,
         reply: ReplyEmpty,
     ) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         let asked = Asked { owner, start, end, kind, pid, waits };
         let (number, answer) = (handle, move |outcome| empty(outcome, reply));
         match (self.handles.get(handle), is_of_whole_file(request, number, owner)) {
@@ -502,7 +502,7 @@ impl Filesystem for MountedFiles {
         _: u32,
         reply: ReplyIoctl,
     ) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         reply.error(Errno::ENOTTY);
     }
 
@@ -516,18 +516,18 @@ impl Filesystem for MountedFiles {
         _: PollFlags,
         reply: ReplyPoll,
     ) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         // The kernel then says that files are always ready.
         reply.error(Errno::ENOSYS);
     }
 
     fn fallocate(&self, r: &Request, _: INodeNo, handle: FileHandle, at: u64, len: u64, mode: i32, reply: ReplyEmpty) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         empty(self.change_space(r, handle, at, len, mode), reply);
     }
 
     fn lseek(&self, r: &Request, _: INodeNo, handle: FileHandle, offset: i64, whence: i32, reply: ReplyLseek) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         match self.seek(r, handle, offset, whence) {
             Ok(found) => reply.offset(found),
             Err(errno) => reply.error(code(errno)),
@@ -547,7 +547,7 @@ impl Filesystem for MountedFiles {
         _: CopyFileRangeFlags,
         reply: ReplyWrite,
     ) {
-        let _serving = self.door.serving();
+        let _serving = self.poller.serving();
         match self.copy(request, (from, from_offset), (to, to_offset), len) {
             Ok(len) => reply.written(len as u32),
             Err(errno) => reply.error(code(errno)),

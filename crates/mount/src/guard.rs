@@ -13,7 +13,7 @@
 //! stays where it is, so that programs get ENOTCONN and do not see the directory beneath.
 
 use crate::caller::stat_field;
-use crate::place::{self, FILE_SYSTEM_TYPE};
+use crate::mount_point::{self, FILE_SYSTEM_TYPE};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
@@ -50,7 +50,7 @@ impl Guard {
 
     /// Tells the guard of the mount that it is to end if this process is killed.
     pub fn watch(&mut self, place: &Path) -> io::Result<()> {
-        let found = place::topmost(place)?.filter(|found| found.kind == FILE_SYSTEM_TYPE.as_bytes());
+        let found = mount_point::topmost(place)?.filter(|found| found.kind == FILE_SYSTEM_TYPE.as_bytes());
         let minor = found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?.minor;
         let mut told = self.process.stdin.take().ok_or_else(|| io::Error::from(io::ErrorKind::BrokenPipe))?;
         writeln!(told, "{minor}")

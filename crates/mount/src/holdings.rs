@@ -32,17 +32,17 @@ pub struct File<F> {
     pub writers: usize,
     /// What it was opened with.
     pub capability: Capability,
-    /// The number of the session that has the mapping, while it is here. News of another may be on its way.
+    /// The number of the session that has the mapping, while it is here. LeaseEvents of another may be on its way.
     pub session: u64,
     /// It is to be given back, and among `recalled` from when it is here until that begins.
     pub is_recalled: bool,
     /// What the server knows.
-    pub hold: Hold,
+    pub validity: Validity,
 }
 
 /// What the server knows of a mapping that is here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Hold {
+pub enum Validity {
     /// That it is here.
     Known,
     /// Perhaps nothing: it has forgotten the session.
@@ -67,7 +67,7 @@ impl<F> Table<F> {
             capability: *capability,
             session: 0,
             is_recalled: false,
-            hold: Hold::Known,
+            validity: Validity::Known,
         };
         self.files.entry(capability.ino).or_insert_with(new).writers += 1;
     }
@@ -91,8 +91,9 @@ impl<F> Table<F> {
     pub fn meet(&mut self, session: u64) {
         let before = std::mem::replace(&mut self.session, session);
         if before != session && before != 0 {
-            for file in self.files.values_mut().filter(|file| file.lease.is_here() && file.hold == Hold::Known) {
-                file.hold = Hold::Doubtful;
+            for file in self.files.values_mut().filter(|file| file.lease.is_here() && file.validity == Validity::Known)
+            {
+                file.validity = Validity::Doubtful;
                 self.has_doubts = true;
             }
         }
@@ -132,7 +133,7 @@ impl<F> Table<F> {
     pub fn returned(&mut self, ino: u64) -> Option<Capability> {
         let file = self.files.get_mut(&ino)?;
         file.lease.returned();
-        (file.is_recalled, file.hold) = (false, Hold::Known);
+        (file.is_recalled, file.validity) = (false, Validity::Known);
         let asks = file.lease.ask().then_some(file.capability);
         self.forget_if_unused(ino);
         asks
@@ -198,8 +199,8 @@ mod tests {
         table.meet(3);
         table.given(7, 3, Instant::now());
         table.meet(3);
-        assert!(!table.has_doubts && table.files[&7].hold == Hold::Known);
+        assert!(!table.has_doubts && table.files[&7].validity == Validity::Known);
         table.meet(4);
-        assert!(table.has_doubts && table.files[&7].hold == Hold::Doubtful);
+        assert!(table.has_doubts && table.files[&7].validity == Validity::Doubtful);
     }
 }

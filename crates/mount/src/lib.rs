@@ -7,13 +7,13 @@
 //! attributes are kept by the kernel for as long as [`Options::entry_timeout`] and [`Options::attr_timeout`] say, by
 //! default not at all. Locks are the server's.
 
+mod affinity;
 mod attr;
 mod background;
 mod caller;
 mod closed;
 mod data;
 mod directory;
-mod door;
 mod filesystem;
 mod guard;
 mod handle;
@@ -21,11 +21,11 @@ mod holdings;
 mod lease;
 mod lock;
 mod mapping;
+mod mount_point;
 mod names;
-mod near;
 mod nodes;
 mod options;
-mod place;
+mod poller;
 mod session;
 mod sessions;
 mod space;
@@ -33,6 +33,6 @@ mod waiting;
 mod xattr;
 
 pub use guard::{Guard, stand_guard};
+pub use mount_point::{MountPointError, remount, unmount};
 pub use options::{OptionError, Options};
-pub use place::{PlaceError, remount, unmount};
 pub use session::{MountError, Mounted, Unmounter, mount};

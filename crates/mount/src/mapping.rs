@@ -11,11 +11,11 @@
 
 use crate::data;
 use crate::handle::Handle;
-use crate::holdings::{File, Hold, Table};
+use crate::holdings::{File, Table, Validity};
 use crate::lease::{BLOCK_LEN, Blocks, Next};
 use crate::sessions::{Sessions, errno};
 use fuser::{INodeNo, Notifier, ReplyData};
-use isonomia_client::{Capability, Client, Error, Ino, News};
+use isonomia_client::{Capability, Client, Error, Ino, LeaseEvents};
 use isonomia_units::Nanos;
 use rustix::io::Errno;
 use std::io;
@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 pub const WAITING_MAX: u16 = 4_096;
 /// Threads that answer faults of which several waited for one mapping.
 const ANSWERING: usize = 4;
-/// News is waited for no longer than this, to look after faults that have waited for too long.
+/// LeaseEvents is waited for no longer than this, to look after faults that have waited for too long.
 const LISTEN_MAX: Duration = Duration::from_secs(1);
 /// Between two attempts to hear from a server that is away.
 const RETRY: Duration = Duration::from_millis(20);
@@ -90,7 +90,7 @@ impl Mappings {
     pub fn start(&self, kernel: Notifier) -> io::Result<()> {
         // There is one session for a mount.
         let _ = self.shared.kernel.set(kernel);
-        for (name, run) in [("mapping-news", listen as fn(&Shared)), ("mapping-return", give_back)] {
+        for (name, run) in [("lease-events", listen as fn(&Shared)), ("mapping-return", give_back)] {
             let shared = self.shared.clone();
             std::thread::Builder::new().name(name.to_owned()).spawn(move || run(&shared))?;
         }
@@ -120,7 +120,7 @@ impl Mappings {
         let mut is_asked_again = false;
         let refused = loop {
             let table = self.shared.table();
-            let is_here = |file: &&File<Fault>| file.lease.is_here() && file.hold != Hold::Lost;
+            let is_here = |file: &&File<Fault>| file.lease.is_here() && file.validity != Validity::Lost;
             let session = table.files.get(&capability.ino).filter(is_here).map(|file| file.session);
             drop(table);
             let Some(session) = session else { break Errno::IO };
@@ -245,10 +245,10 @@ impl Shared {
     }
 
     /// How the server sees it.
-    fn hear(&self, news: &News) {
+    fn hear(&self, events: &LeaseEvents) {
         let mut table = self.table();
-        table.meet(news.session);
-        news.wanted.iter().for_each(|ino| table.recall(ino.0));
+        table.meet(events.session);
+        events.wanted.iter().for_each(|ino| table.recall(ino.0));
         let asks = |file: &mut File<Fault>| file.lease.ask_again().then_some(file.capability);
         let asked: Vec<Capability> = table.files.values_mut().filter_map(asks).collect();
         drop(table);
@@ -261,7 +261,7 @@ impl Shared {
     fn take_doubtful(&self) -> bool {
         let mut table = self.table();
         table.has_doubts = false;
-        let is_doubtful = |file: &&File<Fault>| file.hold == Hold::Doubtful && file.lease.is_here();
+        let is_doubtful = |file: &&File<Fault>| file.validity == Validity::Doubtful && file.lease.is_here();
         let doubtful: Vec<Capability> = table.files.values().filter(is_doubtful).map(|file| file.capability).collect();
         drop(table);
         let was_answered = doubtful.iter().all(|capability| self.take_again(capability).is_ok());
@@ -273,7 +273,7 @@ impl Shared {
 
     /// Takes a mapping anew that is here, and that the server may know nothing of. One that another mount has got
     /// meanwhile, or that the server no longer gives, is lost. An error if the server could not be asked.
-    fn take_again(&self, capability: &Capability) -> Result<Hold, Errno> {
+    fn take_again(&self, capability: &Capability) -> Result<Validity, Errno> {
         let taken = match self.client()?.take_mapping(capability, true) {
             Ok((is_here, session)) => Some((is_here, session)),
             Err(Error::Server(_)) => None,
@@ -283,20 +283,20 @@ impl Shared {
         if let Some((_, session)) = taken {
             table.meet(session);
         }
-        let is_lost = table.files.get(&capability.ino).is_none_or(|file| file.hold == Hold::Lost);
+        let is_lost = table.files.get(&capability.ino).is_none_or(|file| file.validity == Validity::Lost);
         let taken = taken.filter(|(is_here, _)| *is_here && !is_lost);
-        let hold = if taken.is_some() { Hold::Known } else { Hold::Lost };
+        let validity = if taken.is_some() { Validity::Known } else { Validity::Lost };
         if let Some(file) = table.files.get_mut(&capability.ino) {
-            file.hold = hold;
+            file.validity = validity;
             file.session = taken.map_or(file.session, |(_, session)| session);
         }
-        if hold == Hold::Lost {
+        if validity == Validity::Lost {
             tracing::error!(ino = capability.ino, "a shared mapping is lost, and what is not written back of it");
             table.recall(capability.ino);
         }
         drop(table);
         self.returns.notify_one();
-        Ok(hold)
+        Ok(validity)
     }
 
     /// Faults that have waited for too long fail.
@@ -335,9 +335,9 @@ fn listen(shared: &Shared) {
         drop(table);
         let heard = shared.client().and_then(|client| client.await_mappings(seen, most).map_err(|e| errno(&e)));
         match heard {
-            Ok(news) => {
-                seen = news.version;
-                shared.hear(&news);
+            Ok(events) => {
+                seen = events.version;
+                shared.hear(&events);
             }
             Err(_) => std::thread::sleep(RETRY),
         }

@@ -1,10 +1,10 @@
 //! A mount from its beginning to its end.
 
-use crate::door::Door;
 use crate::filesystem::MountedFiles;
 use crate::mapping::Mappings;
+use crate::mount_point::{self, FILE_SYSTEM_TYPE, MountPointError};
 use crate::options::Options;
-use crate::place::{self, FILE_SYSTEM_TYPE, PlaceError};
+use crate::poller::Poller;
 use crate::sessions::{Own, Reach, Sessions};
 use fuser::{Config, MountOption, Session, SessionACL};
 use isonomia_client::{Address, Ino, identity};
@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
-/// The kernel's door to file systems of programs.
+/// The kernel's poller to file systems of programs.
 const DEVICE: &str = "/dev/fuse";
 /// Between two looks for sessions that nobody uses.
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(10);
 pub enum MountError {
     /// The mount point.
     #[error(transparent)]
-    Place(#[from] PlaceError),
+    Place(#[from] MountPointError),
     /// The kernel has no FUSE, or this container does not show it.
     #[error("{DEVICE} cannot be opened: {error}{hint}", hint = hint(.error))]
     Device {
@@ -71,7 +71,7 @@ pub struct Unmounter {
 
 /// Mounts at `path`. The server must answer: a mount of nothing is an error now, not at the first program.
 pub fn mount(path: &Path, options: &Options) -> Result<Mounted, MountError> {
-    let place = place::prepare(path)?;
+    let place = mount_point::prepare(path)?;
     std::fs::OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|error| MountError::Device { error })?;
     let uid = rustix::process::geteuid().as_raw();
     let speaks_for_others = uid == 0 || options.allow_other;
@@ -90,14 +90,14 @@ pub fn mount(path: &Path, options: &Options) -> Result<Mounted, MountError> {
     let sessions = Arc::new(Sessions::new(reach, own));
     let own = sessions.own().map_err(|errno| MountError::System { path: place.clone(), error: errno.into() })?;
     let root = own.look_up(Ino::ROOT, b"", false).map_err(MountError::Server)?;
-    let door = Door::new(std::thread::available_parallelism().map_or(1, NonZero::get));
+    let poller = Poller::new(std::thread::available_parallelism().map_or(1, NonZero::get));
     let mappings = Arc::new(Mappings::new(sessions.clone(), options.timeout));
     let files =
-        MountedFiles::new(sessions.clone(), mappings.clone(), door.clone(), root.capability.is_proven(), options);
+        MountedFiles::new(sessions.clone(), mappings.clone(), poller.clone(), root.capability.is_proven(), options);
     let session =
         Session::new(files, &place, &config(options, speaks_for_others)).map_err(|error| refusal(&place, error))?;
     let device = session.as_fd().try_clone_to_owned();
-    door.open(device.map_err(|error| MountError::System { path: place.clone(), error })?);
+    poller.open(device.map_err(|error| MountError::System { path: place.clone(), error })?);
     Ok(Mounted { session, sessions, mappings, place })
 }
 
@@ -139,7 +139,7 @@ fn config(options: &Options, speaks_for_others: bool) -> Config {
 /// What a user can do about it, where that is known.
 fn refusal(place: &Path, error: io::Error) -> MountError {
     if error.kind() == io::ErrorKind::NotFound {
-        return PlaceError::FusermountMissing.into();
+        return MountPointError::FusermountMissing.into();
     }
     // What fusermount3 says comes with its end of line.
     let error = match error.raw_os_error() {
@@ -174,13 +174,13 @@ impl Mounted {
         drop(end);
         // It has no result but its end.
         let _ = sweeper.join();
-        if is_aborted(&outcome) && !place::is_ours(&place) {
+        if is_aborted(&outcome) && !mount_point::is_ours(&place) {
             // It was unmounted, and ended while the kernel handed over one of its last requests.
             return Ok(());
         }
         if outcome.is_err() {
             // Whatever broke, programs must not wait for a mount that nobody serves. It may be gone already.
-            let _ = place::detach(&place, true);
+            let _ = mount_point::detach(&place, true);
         }
         outcome
     }
@@ -202,14 +202,14 @@ fn run(session: Session<MountedFiles>) -> io::Result<()> {
 impl Unmounter {
     /// Unmounts. If programs use the mount, it vanishes for others and ends with the last of them; then this gives
     /// false.
-    pub fn unmount(&self) -> Result<bool, PlaceError> {
-        if !place::is_ours(&self.place) {
+    pub fn unmount(&self) -> Result<bool, MountPointError> {
+        if !mount_point::is_ours(&self.place) {
             // Somebody else was first.
             return Ok(true);
         }
-        match place::detach(&self.place, false) {
+        match mount_point::detach(&self.place, false) {
             Ok(()) => Ok(true),
-            Err(PlaceError::Busy(_)) => place::detach(&self.place, true).map(|()| false),
+            Err(MountPointError::Busy(_)) => mount_point::detach(&self.place, true).map(|()| false),
             Err(error) => Err(error),
         }
     }

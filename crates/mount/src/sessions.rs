@@ -11,7 +11,7 @@
 //! environment. But before an operation that checks permissions, the supplementary groups of anybody but root are read
 //! anew.
 
-use crate::{caller, door};
+use crate::{caller, poller};
 use isonomia_client::{Address, Claims, Client, ClientConfig, Error, Manner, PRINCIPAL_GROUPS_MAX, Principal};
 use isonomia_units::Nanos;
 use rustix::io::Errno;
@@ -198,7 +198,7 @@ impl Sessions {
         let client = Client::new(ClientConfig { address, timeout, claims: claims.clone(), key_file });
         let client = client.trusting(server_user).telling(|notice| tracing::warn!("{notice}"));
         // The program that asked waits for the thread that asks, often on the same core.
-        let client = Arc::new(client.waiting(Manner { shares_cores: true, before_sleep: door::leave }));
+        let client = Arc::new(client.waiting(Manner { shares_cores: true, before_sleep: poller::leave }));
         clients.insert(claims, Open { client: client.clone(), last_used: now });
         Ok(client)
     }

@@ -1,7 +1,7 @@
 //! Open files: which parts of them take space.
 
-use crate::door;
 use crate::filesystem::{MountedFiles, Outcome};
+use crate::poller;
 use crate::sessions::errno;
 use fuser::{FileHandle, INodeNo, Request};
 use isonomia_client::{Extent, SpaceChange};
@@ -19,7 +19,7 @@ impl MountedFiles {
     ) -> Outcome<()> {
         let change = SpaceChange::from_mode(mode as u32).ok_or(Errno::OPNOTSUPP)?;
         let handle = self.handles.get(handle)?;
-        door::leave();
+        poller::leave();
         self.charged(request, &handle.client)?.change_space(&handle.file, change, offset, len).map_err(|e| errno(&e))
     }
 

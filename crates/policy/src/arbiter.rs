@@ -3,7 +3,7 @@
 //! An arbiter has no clock and no thread. The caller passes `now` (any origin, never running backwards; an
 //! earlier time is taken as the latest one seen) and asks [`Arbiter::next`] whenever a worker is free.
 
-use crate::{RequestId, roster::QUEUED_MAX};
+use crate::{RequestId, queueing::roster::QUEUED_MAX};
 use isonomia_units::{JobId, JobInfo, Nanos};
 
 /// A request that waits for its turn. Its payload is elsewhere; the arbiter sees only what it costs.

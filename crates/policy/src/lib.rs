@@ -14,6 +14,10 @@
 //! behind the arbiter in which a job of many processes has many places. Two cost nothing with requests of one
 //! size; a job of one process and small requests wants one.
 //!
+//! The modules: [`spec`] reads and writes policies; [`queueing`] has the arbiters that divide service by shares,
+//! and what shares, order, and activity are; [`limits`] those that give rates; [`device`] says what a request
+//! costs, and how many a device is given at once. [`trace`] records and replays an arbiter's calls.
+//!
 //! There is no clock, thread, global, log, or hidden randomness in here. Time and seeds are passed in, and the
 //! same calls give the same decisions.
 //!
@@ -41,41 +45,25 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod activity;
 mod arbiter;
-mod classes;
-mod cost;
-mod depth;
 mod device;
-mod fifo;
-mod holds;
-mod io_sets;
-mod lottery;
-mod mclock;
-mod roster;
-mod scheme;
-mod settings;
-pub mod shares;
-mod slots;
+mod limits;
+mod queueing;
 mod spec;
-mod spec_text;
-mod surplus;
-mod token_bucket;
 pub mod trace;
-mod tree;
-mod turns;
-mod virtual_time;
 
-pub use activity::Tuning;
 pub use arbiter::{Arbiter, EnqueueError, Next, Request};
-pub use cost::{COST_MAX, CostModel};
-pub use depth::DepthControl;
-pub use device::{CappedDevice, LATE_MAX};
-pub use roster::QUEUED_MAX;
-pub use scheme::{Allowance, Coflow, Order, Qos, Rule, Scheme, Selector, Spare, TokenBucket};
+pub use device::{COST_MAX, CappedDevice, CostModel, DepthControl, LATE_MAX};
+pub use queueing::activity::Tuning;
+pub use queueing::roster::QUEUED_MAX;
+pub use queueing::shares;
+pub use queueing::surplus::Progress;
+pub use spec::scheme::{Allowance, Coflow, Order, Qos, Rule, Scheme, Selector, Spare, TokenBucket};
+pub use spec::text::{ParsePolicyError, TEXT_LEN_MAX, WEIGHTS_MAX};
 pub use spec::{Draw, Entity, Level, ParseDrawError, PolicySpec, Weight};
-pub use spec_text::{ParsePolicyError, TEXT_LEN_MAX, WEIGHTS_MAX};
-pub use surplus::Progress;
+
+use limits::{mclock::MClock, token_bucket::TokenBuckets};
+use queueing::{fifo::Fifo, io_sets::IoSets, lottery::Lottery, surplus::Surplus, virtual_time::VirtualTime};
 
 /// The caller's name for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -85,17 +73,17 @@ pub struct RequestId(pub u64);
 /// `tuning` not to `fifo`.
 pub fn build(spec: &PolicySpec, draw: Draw, seed: u64, tuning: Tuning) -> Box<dyn Arbiter> {
     match spec.scheme() {
-        Scheme::Fifo => Box::new(fifo::Fifo::default()),
+        Scheme::Fifo => Box::new(Fifo::default()),
         Scheme::Fair(levels) => match draw {
-            Draw::VirtualTime => Box::new(virtual_time::VirtualTime::new(levels, tuning)),
-            Draw::Lottery => Box::new(lottery::Lottery::new(levels, seed, tuning)),
+            Draw::VirtualTime => Box::new(VirtualTime::new(levels, tuning)),
+            Draw::Lottery => Box::new(Lottery::new(levels, seed, tuning)),
         },
         Scheme::Coflow(Coflow { guarantee, order, tree }) => {
-            let surplus = surplus::Surplus::new(*order);
-            Box::new(virtual_time::VirtualTime::new(tree, tuning).with_guarantee(*guarantee, surplus))
+            let surplus = Surplus::new(*order);
+            Box::new(VirtualTime::new(tree, tuning).with_guarantee(*guarantee, surplus))
         }
-        Scheme::TokenBucket(spec) => Box::new(token_bucket::TokenBuckets::new(spec, tuning)),
-        Scheme::MClock(rules) => Box::new(mclock::MClock::new(rules, tuning)),
-        Scheme::IoSets(rules) => Box::new(io_sets::IoSets::new(rules, tuning)),
+        Scheme::TokenBucket(spec) => Box::new(TokenBuckets::new(spec, tuning)),
+        Scheme::MClock(rules) => Box::new(MClock::new(rules, tuning)),
+        Scheme::IoSets(rules) => Box::new(IoSets::new(rules, tuning)),
     }
 }

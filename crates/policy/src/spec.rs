@@ -9,7 +9,11 @@
 //!   one, split as the last one splits. So whatever a user invents, everybody else has what they would have if he had
 //!   said nothing (`tests/liars.rs`).
 
-use crate::scheme::{Coflow, Scheme};
+pub(crate) mod scheme;
+mod settings;
+pub(crate) mod text;
+
+use crate::spec::scheme::{Coflow, Scheme};
 use isonomia_units::JobInfo;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

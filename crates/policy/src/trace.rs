@@ -83,7 +83,7 @@ pub enum Call {
         /// When.
         now: u64,
         /// The answer.
-        gave: Turn,
+        gave: Decision,
     },
     /// [`Arbiter::complete`].
     Complete {
@@ -124,7 +124,7 @@ pub enum Call {
 /// An answer of [`Arbiter::next`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Turn {
+pub enum Decision {
     /// This request.
     Dispatch(u64),
     /// Nothing before this time.
@@ -133,7 +133,7 @@ pub enum Turn {
     Idle,
 }
 
-impl From<Next> for Turn {
+impl From<Next> for Decision {
     fn from(next: Next) -> Self {
         match next {
             Next::Dispatch(request) => Self::Dispatch(request.id.0),

@@ -4,10 +4,10 @@
 //! closed: it takes a hold, sees that the slot has changed, and lets go.
 //!
 //! References on the server: each *process* that uses an inode holds one reference per description. It is taken by
-//! the open, or after fork and exec at the first use ([`Held::file`]), and given back with the last descriptor. A
+//! the open, or after fork and exec at the first use ([`FileRef::file`]), and given back with the last descriptor. A
 //! process that only passes a descriptor on never connects. One that changes its user is another process to the server
-//! ([`crate::connection`]), so a description says which client holds the reference. So is its proof of the open another
-//! one ([`Held::make_out`]).
+//! ([`crate::connection`]), so a description says which client has the reference. So is its proof of the open another
+//! one ([`FileRef::make_out`]).
 
 use crate::connection::{client, is_current};
 use crate::placeholder::Mapping;
@@ -24,7 +24,7 @@ const HEIRS_PAUSES_MAX: u32 = 4_000;
 /// One open file description, or a free place for one.
 pub struct Description {
     /// Descriptors and operations that use it; 0 for a free place.
-    holds: AtomicU32,
+    references: AtomicU32,
     /// The client for which the server counts a reference; null if there is none.
     holder: AtomicPtr<Client>,
     content: UnsafeCell<Option<Content>>,
@@ -93,9 +93,9 @@ impl Drop for Content {
 }
 
 /// A hold on a description: while it lasts, the description stays.
-pub struct Held(&'static Description);
+pub struct FileRef(&'static Description);
 
-// SAFETY: `content` changes only while nobody holds the description.
+// SAFETY: `content` changes only while nobody has a reference to the description.
 unsafe impl Sync for Description {}
 
 static FREE: Spin<Vec<&'static Description>> = Spin::new(Vec::new());
@@ -112,11 +112,11 @@ pub fn unlock_after_fork() {
 
 impl Description {
     /// A description of `file`, to which `holder` has a reference, if anybody.
-    pub fn publish(file: OpenFile, mapping: Mapping, holder: Option<&'static Client>) -> Held {
+    pub fn publish(file: OpenFile, mapping: Mapping, holder: Option<&'static Client>) -> FileRef {
         let reused = FREE.lock_soon().and_then(|mut free| free.pop());
         let description = reused.unwrap_or_else(|| {
             Box::leak(Box::new(Self {
-                holds: AtomicU32::new(0),
+                references: AtomicU32::new(0),
                 holder: AtomicPtr::new(std::ptr::null_mut()),
                 content: UnsafeCell::new(None),
             }))
@@ -132,14 +132,14 @@ impl Description {
         }
         let holder = holder.map_or(std::ptr::null_mut(), |holder| std::ptr::from_ref(holder).cast_mut());
         description.holder.store(holder, Ordering::Relaxed);
-        description.holds.store(1, Ordering::Release);
-        Held(description)
+        description.references.store(1, Ordering::Release);
+        FileRef(description)
     }
 
-    /// Takes a hold unless the place is free. It may be another file's by now: the caller looks at its slot again.
-    pub fn hold(&'static self) -> Option<Held> {
-        let more = |holds: u32| (holds > 0).then(|| holds + 1);
-        self.holds.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).ok().map(|_| Held(self))
+    /// Takes a reference unless the place is free. It may be another file's by now: the caller looks at its slot again.
+    pub fn acquire(&'static self) -> Option<FileRef> {
+        let more = |references: u32| (references > 0).then(|| references + 1);
+        self.references.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).ok().map(|_| FileRef(self))
     }
 
     /// Forgets the server's reference: it was counted for the parent of this process.
@@ -153,7 +153,7 @@ impl Description {
     }
 }
 
-impl Held {
+impl FileRef {
     /// The open file, with a reference at the server.
     pub fn file(&self) -> Result<&OpenFile, Error> {
         let content = self.content()?;
@@ -259,7 +259,7 @@ fn await_heirs(mapping: &Mapping) {
     }
 }
 
-impl Deref for Held {
+impl Deref for FileRef {
     type Target = Description;
 
     fn deref(&self) -> &Description {
@@ -267,16 +267,16 @@ impl Deref for Held {
     }
 }
 
-impl Clone for Held {
+impl Clone for FileRef {
     fn clone(&self) -> Self {
-        self.0.holds.fetch_add(1, Ordering::Relaxed);
+        self.0.references.fetch_add(1, Ordering::Relaxed);
         Self(self.0)
     }
 }
 
-impl Drop for Held {
+impl Drop for FileRef {
     fn drop(&mut self) {
-        if self.0.holds.fetch_sub(1, Ordering::AcqRel) != 1 {
+        if self.0.references.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
         // SAFETY: that was the last hold; a free place gives no new ones.
@@ -290,7 +290,7 @@ impl Drop for Held {
         if let Some(content) = &content {
             await_heirs(&content.mapping);
         }
-        // A client that began anew holds no references any more. And when the server is away nothing is sent: a program that
+        // A client that began anew has no references any more. And when the server is away nothing is sent: a program that
         // closes many files would wait out the time-out for each.
         if let (Some(content), Some(holder)) = (content, holder.filter(|holder| holder.is_known() && !holder.is_away()))
         {

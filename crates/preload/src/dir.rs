@@ -5,7 +5,7 @@
 
 use crate::calls::real;
 use crate::connection::client;
-use crate::description::Held;
+use crate::description::FileRef;
 use crate::foreign::{Buffer, CPath, Out};
 use crate::hook::returned;
 use crate::serve::{by_fd, by_path, refusal};
@@ -211,7 +211,7 @@ pub fn dirfd(dir: *mut DIR) -> c_int {
 const RECORD_HEAD_LEN: usize = 19;
 
 /// Fills `buffer` with records from the place where the open file is: its offset, as on Linux.
-fn read_records(client: &Client, held: &Held, buffer: &mut [u8]) -> Result<isize, Error> {
+fn read_records(client: &Client, held: &FileRef, buffer: &mut [u8]) -> Result<isize, Error> {
     if !held.is_directory() {
         return Err(refusal(Errno::NOTDIR));
     }
@@ -245,7 +245,7 @@ pub fn getdents64(fd: c_int, buffer: Buffer, len: usize) -> isize {
 }
 
 pub fn getdirentries(fd: c_int, buffer: Buffer, len: usize, base: Out<i64>) -> isize {
-    let serve = |client: &'static Client, held: &Held| {
+    let serve = |client: &'static Client, held: &FileRef| {
         base.put(held.mapping()?.offset().load(Ordering::Relaxed) as i64)?;
         read_records(client, held, buffer.bytes(len).ok_or(refusal(Errno::FAULT))?)
     };

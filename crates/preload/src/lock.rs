@@ -5,7 +5,7 @@
 //! until a signal interrupts it ([`crate::signals`]).
 
 use crate::calls::real;
-use crate::description::Held;
+use crate::description::FileRef;
 use crate::serve::{by_fd, refusal};
 use crate::signals::HeldBack;
 use crate::spin::Spin;
@@ -77,14 +77,14 @@ fn forget(ino: u64) -> Option<(&'static Client, bool)> {
 
 /// Called when a descriptor of `held` is closed: with it goes what the process has locked of the file's bytes.
 #[inline]
-pub fn descriptor_closed(held: &Held) {
+pub fn descriptor_closed(held: &FileRef) {
     if LOCKED_COUNT.load(Ordering::Relaxed) > 0 {
         give_up_bytes(held);
     }
 }
 
 #[cold]
-fn give_up_bytes(held: &Held) {
+fn give_up_bytes(held: &FileRef) {
     // As on Linux: closing what only names the file gives up nothing.
     if held.flags() & libc::O_PATH != 0 {
         return;
@@ -112,7 +112,7 @@ fn client_of(owner: LockOwner, client: &'static Client) -> &'static Client {
 }
 
 /// The capability of `held` as `client` may use it, which connected as another user perhaps.
-fn capability_for(client: &'static Client, held: &Held) -> Result<Capability, Error> {
+fn capability_for(client: &'static Client, held: &FileRef) -> Result<Capability, Error> {
     let present = held.capability()?;
     match connection::user_of(client) {
         Some(uid) if uid != present.holder => held.make_out(connection::client()?, uid),
@@ -129,7 +129,7 @@ pub fn is_command(command: c_int) -> bool {
 }
 
 /// A command of `fcntl` whose argument points to a `struct flock`.
-pub fn by_fcntl(client: &'static Client, held: &Held, command: c_int, argument: c_long) -> Result<c_int, Error> {
+pub fn by_fcntl(client: &'static Client, held: &FileRef, command: c_int, argument: c_long) -> Result<c_int, Error> {
     let is_of_file = matches!(command, libc::F_OFD_GETLK | libc::F_OFD_SETLK | libc::F_OFD_SETLKW);
     let is_question = matches!(command, libc::F_GETLK | libc::F_OFD_GETLK);
     let waits = matches!(command, libc::F_SETLKW | libc::F_OFD_SETLKW);
@@ -167,7 +167,7 @@ pub fn by_fcntl(client: &'static Client, held: &Held, command: c_int, argument: 
 }
 
 /// The bytes that a `struct flock` names.
-fn range_of(client: &Client, held: &Held, flock: &libc::flock) -> Result<LockRange, Error> {
+fn range_of(client: &Client, held: &FileRef, flock: &libc::flock) -> Result<LockRange, Error> {
     let base = match c_int::from(flock.l_whence) {
         libc::SEEK_SET => 0,
         libc::SEEK_CUR => held.mapping()?.offset().load(Ordering::Relaxed) as i64,
@@ -201,7 +201,7 @@ fn answer(flock: &mut libc::flock, found: Option<LockHolder>, is_of_file: bool) 
 
 fn set(
     client: &'static Client,
-    held: &Held,
+    held: &FileRef,
     owner: LockOwner,
     range: LockRange,
     kind: Option<LockKind>,
@@ -258,7 +258,7 @@ pub fn flock(fd: c_int, operation: c_int) -> c_int {
 /// `lockf` in terms of `fcntl`, from the present offset on.
 fn lock_from_here(
     client: &'static Client,
-    held: &Held,
+    held: &FileRef,
     fd: c_int,
     command: c_int,
     len: off64_t,

@@ -11,7 +11,7 @@
 
 use crate::calls::real;
 use crate::connection;
-use crate::description::Held;
+use crate::description::FileRef;
 use crate::foreign::Opaque;
 use crate::hook::{self, fail, returned};
 use crate::serve::{by_fd, refusal};
@@ -71,7 +71,7 @@ struct Wanted {
 }
 
 /// Maps the file where the program wants it.
-fn map(client: &Client, held: &Held, wanted: Wanted, real: impl Fn(Wanted) -> Opaque) -> Result<Opaque, Error> {
+fn map(client: &Client, held: &FileRef, wanted: Wanted, real: impl Fn(Wanted) -> Opaque) -> Result<Opaque, Error> {
     let Wanted { len, protection, flags, offset, .. } = wanted;
     let sharing = flags & (libc::MAP_SHARED | libc::MAP_PRIVATE);
     let is_shared = match sharing {

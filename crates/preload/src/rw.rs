@@ -5,7 +5,7 @@
 //! vectored append, which must arrive in one piece.
 
 use crate::calls::real;
-use crate::description::Held;
+use crate::description::FileRef;
 use crate::foreign::{Buffer, Data, In, part_buffer, part_data, parts};
 use crate::serve::{by_fd, refusal};
 use isonomia_client::{Client, Error, OpenFile, access};
@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 /// The most that one call transfers, as in the kernel.
 const TRANSFER_LEN_MAX: usize = 0x7fff_f000;
 
-fn readable(held: &Held) -> Result<&OpenFile, Error> {
+fn readable(held: &FileRef) -> Result<&OpenFile, Error> {
     let file = held.file()?;
     match (held.flags() & libc::O_PATH != 0, held.is_directory()) {
         (false, true) => Err(refusal(Errno::ISDIR)),
@@ -26,7 +26,7 @@ fn readable(held: &Held) -> Result<&OpenFile, Error> {
     }
 }
 
-fn writable(held: &Held) -> Result<&OpenFile, Error> {
+fn writable(held: &FileRef) -> Result<&OpenFile, Error> {
     let file = held.file()?;
     if file.capability.access & access::WRITE != 0 { Ok(file) } else { Err(refusal(Errno::BADF)) }
 }
@@ -40,7 +40,7 @@ fn whole<T>(bytes: Option<T>) -> Result<T, Error> {
 }
 
 /// What is synchronous by its flags is on stable storage before the write returns.
-fn settle(client: &Client, held: &Held, file: &OpenFile) -> Result<(), Error> {
+fn settle(client: &Client, held: &FileRef, file: &OpenFile) -> Result<(), Error> {
     let flags = held.flags();
     match (flags & libc::O_SYNC == libc::O_SYNC, flags & libc::O_DSYNC != 0) {
         (false, false) => Ok(()),
@@ -111,7 +111,7 @@ fn write_parts<'a>(
 /// Reads at the open file's own offset.
 pub fn read_on<'a>(
     client: &Client,
-    held: &Held,
+    held: &FileRef,
     buffers: impl Iterator<Item = Result<&'a mut [u8], Error>>,
 ) -> Result<ssize_t, Error> {
     let file = readable(held)?;
@@ -126,7 +126,7 @@ pub fn read_on<'a>(
 /// Writes at the open file's own offset, or at its end.
 pub fn write_on<'a>(
     client: &Client,
-    held: &Held,
+    held: &FileRef,
     data: impl Iterator<Item = Result<&'a [u8], Error>>,
 ) -> Result<ssize_t, Error> {
     let file = writable(held)?;
@@ -165,7 +165,7 @@ fn append<'a>(
 /// Reads at `offset`.
 fn read_from<'a>(
     client: &Client,
-    held: &Held,
+    held: &FileRef,
     offset: off64_t,
     buffers: impl Iterator<Item = Result<&'a mut [u8], Error>>,
 ) -> Result<ssize_t, Error> {
@@ -175,7 +175,7 @@ fn read_from<'a>(
 /// Writes at `offset`; at the end, as Linux does, if the file is open for appending.
 fn write_to<'a>(
     client: &Client,
-    held: &Held,
+    held: &FileRef,
     offset: off64_t,
     data: impl Iterator<Item = Result<&'a [u8], Error>>,
 ) -> Result<ssize_t, Error> {
@@ -214,7 +214,7 @@ pub fn read(fd: c_int, buffer: Buffer, len: size_t) -> ssize_t {
 pub fn __read_chk(fd: c_int, buffer: Buffer, len: size_t, room: size_t) -> ssize_t {
     // Where the buffer is too small, the real function ends the program with its own message.
     let fits = len <= room;
-    let serve = |client: &'static Client, held: &Held| read_on(client, held, one_buffer(buffer, len));
+    let serve = |client: &'static Client, held: &FileRef| read_on(client, held, one_buffer(buffer, len));
     if fits {
         by_fd(fd, serve, || real::__read_chk(fd, buffer, len, room))
     } else {
@@ -298,7 +298,7 @@ const READ_HINTS: c_int = libc::RWF_HIPRI;
 const WRITE_HINTS: c_int = libc::RWF_HIPRI | libc::RWF_SYNC | libc::RWF_DSYNC;
 
 pub fn preadv2(fd: c_int, iov: In<iovec>, count: c_int, offset: off64_t, flags: c_int) -> ssize_t {
-    let serve = |client: &'static Client, held: &Held| match (flags & !READ_HINTS, offset) {
+    let serve = |client: &'static Client, held: &FileRef| match (flags & !READ_HINTS, offset) {
         (0, -1) => read_on(client, held, buffers(iov, count)?),
         (0, _) => read_from(client, held, offset, buffers(iov, count)?),
         _ => Err(refusal(Errno::OPNOTSUPP)),
@@ -307,7 +307,7 @@ pub fn preadv2(fd: c_int, iov: In<iovec>, count: c_int, offset: off64_t, flags: 
 }
 
 pub fn pwritev2(fd: c_int, iov: In<iovec>, count: c_int, offset: off64_t, flags: c_int) -> ssize_t {
-    let serve = |client: &'static Client, held: &Held| match (flags & !WRITE_HINTS, offset) {
+    let serve = |client: &'static Client, held: &FileRef| match (flags & !WRITE_HINTS, offset) {
         (0, -1) => write_on(client, held, pieces(iov, count)?),
         (0, _) => write_to(client, held, offset, pieces(iov, count)?),
         _ => Err(refusal(Errno::OPNOTSUPP)),

@@ -1,7 +1,7 @@
 //! The offset and the length of an open file.
 
 use crate::calls::real;
-use crate::description::Held;
+use crate::description::FileRef;
 use crate::foreign::CPath;
 use crate::serve::{by_fd, by_path, refusal};
 use isonomia_client::{Change, Client, Error, Extent, FileKind, SpaceChange, access};
@@ -11,7 +11,7 @@ use std::ffi::c_int;
 use std::sync::atomic::Ordering;
 
 /// Moves the offset.
-pub fn seek(client: &Client, held: &Held, offset: off64_t, whence: c_int) -> Result<off64_t, Error> {
+pub fn seek(client: &Client, held: &FileRef, offset: off64_t, whence: c_int) -> Result<off64_t, Error> {
     let mapping = held.mapping()?;
     let size = || Ok::<_, Error>(client.get_attr(held.capability()?, b"", false)?.size_bytes as i64);
     let _turn = mapping.position().lock();
@@ -33,13 +33,13 @@ pub fn seek(client: &Client, held: &Held, offset: off64_t, whence: c_int) -> Res
 }
 
 /// Where the next data or hole begins.
-fn extent(client: &Client, held: &Held, offset: off64_t, what: Extent) -> Result<off64_t, Error> {
+fn extent(client: &Client, held: &FileRef, offset: off64_t, what: Extent) -> Result<off64_t, Error> {
     let offset = u64::try_from(offset).map_err(|_| refusal(Errno::NXIO))?;
     client.seek_extent(held.file()?, offset, what).map(|found| found as off64_t)
 }
 
 /// The checks are in the kernel's order, and so are the errors.
-fn change_space(client: &Client, held: &Held, mode: c_int, offset: off64_t, len: off64_t) -> Result<(), Error> {
+fn change_space(client: &Client, held: &FileRef, mode: c_int, offset: off64_t, len: off64_t) -> Result<(), Error> {
     if offset < 0 || len <= 0 {
         return Err(refusal(Errno::INVAL));
     }
@@ -53,7 +53,7 @@ fn change_space(client: &Client, held: &Held, mode: c_int, offset: off64_t, len:
     client.change_space(file, change, offset as u64, len as u64)
 }
 
-fn truncate_fd(client: &Client, held: &Held, size: off64_t) -> Result<c_int, Error> {
+fn truncate_fd(client: &Client, held: &FileRef, size: off64_t) -> Result<c_int, Error> {
     let size = u64::try_from(size).map_err(|_| refusal(Errno::INVAL))?;
     let file = held.file()?;
     match (held.flags() & libc::O_PATH != 0, file.capability.access & access::WRITE != 0) {
@@ -79,7 +79,7 @@ fn truncate_path(path: CPath, size: off64_t, real: impl FnOnce(CPath) -> c_int) 
 
 /// Makes room for what will be written. Where the server's disks cannot do that the file becomes as long as asked all the
 /// same, which is what `posix_fallocate` promises of sizes.
-fn make_room(client: &Client, held: &Held, offset: off64_t, len: off64_t) -> Result<(), Error> {
+fn make_room(client: &Client, held: &FileRef, offset: off64_t, len: off64_t) -> Result<(), Error> {
     let made = change_space(client, held, 0, offset, len);
     if !made.as_ref().is_err_and(|error| error.errno() == Errno::OPNOTSUPP) {
         return made;

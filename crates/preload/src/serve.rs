@@ -6,7 +6,7 @@
 
 use crate::connection::client;
 use crate::cwd;
-use crate::description::Held;
+use crate::description::FileRef;
 use crate::environment;
 use crate::foreign::CPath;
 use crate::hook::{Failure, fail, returned};
@@ -172,7 +172,7 @@ fn real_by<T: Failure>(path: &[u8], real: impl FnOnce(c_int, CPath) -> T) -> T {
 #[inline]
 pub fn by_fd<T: Failure>(
     fd: c_int,
-    ours: impl FnOnce(&'static Client, &Held) -> Result<T, Error>,
+    ours: impl FnOnce(&'static Client, &FileRef) -> Result<T, Error>,
     real: impl FnOnce() -> T,
 ) -> T {
     if !table::is_ours(fd) {

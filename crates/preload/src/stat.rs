@@ -1,7 +1,7 @@
 //! Attributes: the `stat` family of today's and of older C libraries, and `statx`.
 
 use crate::calls::real;
-use crate::description::Held;
+use crate::description::FileRef;
 use crate::foreign::{CPath, Out};
 use crate::serve::{by_fd, by_path, by_path_or_fd};
 use isonomia_client::{Attr, Client, Error, Timestamp};
@@ -136,7 +136,7 @@ pub fn ftok(path: CPath, project: c_int) -> libc::key_t {
 }
 
 pub fn isfdtype(fd: c_int, kind: c_int) -> c_int {
-    let serve = |client: &Client, held: &Held| {
+    let serve = |client: &Client, held: &FileRef| {
         let mode = client.get_attr(held.capability()?, b"", false)?.mode;
         Ok(c_int::from(mode & libc::S_IFMT == kind as u32))
     };

@@ -6,7 +6,7 @@
 //! The kernel's table leads: a descriptor is entered after the kernel made it, and taken out before the kernel
 //! closes it.
 
-use crate::description::{Description, Held};
+use crate::description::{Description, FileRef};
 use crate::placeholder::Mapping;
 use crate::{lock, standard};
 use isonomia_client::{Client, Error};
@@ -53,14 +53,14 @@ pub fn is_ours(fd: c_int) -> bool {
 
 /// The description behind `fd`, if it is ours.
 #[inline]
-pub fn find(fd: c_int) -> Option<Held> {
+pub fn find(fd: c_int) -> Option<FileRef> {
     let slot = slot(fd)?;
     loop {
         let description = slot.load(Ordering::Acquire);
         // SAFETY: descriptions are never given back to the allocator.
         let description = unsafe { description.as_ref() }?;
         // A place that is free, or whose slot has changed since, was closed by another thread.
-        if let Some(held) = description.hold()
+        if let Some(held) = description.acquire()
             && std::ptr::eq(slot.load(Ordering::Acquire), description)
         {
             return Some(held);
@@ -69,7 +69,7 @@ pub fn find(fd: c_int) -> Option<Held> {
 }
 
 /// Enters `fd`, in place of what may have been there.
-pub fn install(fd: c_int, held: Held) -> Result<(), Errno> {
+pub fn install(fd: c_int, held: FileRef) -> Result<(), Errno> {
     let slot = slot_or_new(fd)?;
     let before = slot.swap(held.into_raw(), Ordering::AcqRel);
     if let Some(before) = reclaim(before) {
@@ -80,7 +80,7 @@ pub fn install(fd: c_int, held: Held) -> Result<(), Errno> {
 }
 
 /// Takes `fd` out; what it stood for, if it was ours.
-pub fn remove(fd: c_int) -> Option<Held> {
+pub fn remove(fd: c_int) -> Option<FileRef> {
     let slot = slot(fd)?;
     if slot.load(Ordering::Relaxed).is_null() {
         return None;
@@ -101,9 +101,9 @@ pub fn fresh(fd: c_int) -> c_int {
     fd
 }
 
-fn reclaim(description: *mut Description) -> Option<Held> {
+fn reclaim(description: *mut Description) -> Option<FileRef> {
     // SAFETY: descriptions are never given back; the pointer carried a hold.
-    unsafe { description.as_ref() }.map(Held::from_raw)
+    unsafe { description.as_ref() }.map(FileRef::from_raw)
 }
 
 /// The descriptors from `first` to `last` that are ours.
@@ -151,8 +151,8 @@ pub fn take_references() {
     }
 }
 
-fn locked() -> impl Iterator<Item = Held> {
-    ours_between(0, c_int::MAX).filter_map(find).filter(Held::is_locked)
+fn locked() -> impl Iterator<Item = FileRef> {
+    ours_between(0, c_int::MAX).filter_map(find).filter(FileRef::is_locked)
 }
 
 /// Takes references to inherited files that are locked: the locks end with the last process that has one. An error
@@ -178,7 +178,7 @@ pub fn inherit_locked() {
 }
 
 /// Several descriptors may stand for one open file.
-fn each_locked_file_once(visit: impl Fn(&Held)) {
+fn each_locked_file_once(visit: impl Fn(&FileRef)) {
     let mut seen = Vec::new();
     for held in locked() {
         let number = held.mapping().map_or(0, Mapping::number);
@@ -196,7 +196,7 @@ mod tests {
     use isonomia_units::TargetId;
     use std::sync::atomic::AtomicBool;
 
-    fn description(ino: u64) -> Held {
+    fn description(ino: u64) -> FileRef {
         let file = OpenFile {
             capability: Capability { ino, access: 1, generation: 0, mac: 0, ..Capability::ROOT },
             layout: Layout { stripe_bytes: 4096, targets: vec![TargetId(0)] },
@@ -210,7 +210,7 @@ mod tests {
         Description::publish(file, mapping, None)
     }
 
-    fn number(held: &Held) -> u64 {
+    fn number(held: &FileRef) -> u64 {
         held.mapping().unwrap().number()
     }
 

@@ -5,10 +5,10 @@
 
 use isonomia_units::Ino;
 
-/// Inodes in one [`News`] at most; further ones are told as these are given back.
+/// Inodes in one [`LeaseEvents`] at most; further ones are told as these are given back.
 pub const WANTED_MAX: usize = 512;
-/// Bytes of the longest [`News`].
-pub const NEWS_LEN_MAX: usize = WORD_LEN * (2 + WANTED_MAX);
+/// Bytes of the longest [`LeaseEvents`].
+pub const LEASE_EVENTS_LEN_MAX: usize = WORD_LEN * (2 + WANTED_MAX);
 
 /// Bit of [`RequestHeader::valid`](crate::request::RequestHeader::valid) of an
 /// [`Op::TakeMapping`](crate::request::Op::TakeMapping): the session had the mapping, perhaps from a server that has
@@ -24,7 +24,7 @@ const WORD_LEN: usize = size_of::<u64>();
 
 /// The state of a session's mappings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct News {
+pub struct LeaseEvents {
     /// Drawn by the server when the session took its first mapping. Another number than before: the server has lost the
     /// session, and with it every mapping that it had.
     pub session: u64,
@@ -34,14 +34,14 @@ pub struct News {
     pub wanted: Vec<Ino>,
 }
 
-impl News {
+impl LeaseEvents {
     /// As bytes: each number with 8.
     pub fn encode(&self) -> Vec<u8> {
         let numbers = [self.session, self.version].into_iter().chain(self.wanted.iter().map(|ino| ino.0));
         numbers.flat_map(u64::to_le_bytes).collect()
     }
 
-    /// From bytes; `None` if they are not what [`Self::encode`] makes of some news.
+    /// From bytes; `None` if they are not what [`Self::encode`] makes of some events.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (numbers, rest) = bytes.as_chunks::<WORD_LEN>();
         let (&[session, version], inos) = numbers.split_first_chunk()?;
@@ -60,20 +60,21 @@ mod tests {
 
     #[test]
     fn what_is_too_short_too_long_or_uneven_is_no_news() {
-        let news = |count: u64| News { session: 1, version: 2, wanted: (0..count).map(Ino).collect() }.encode();
-        assert_eq!(news(1), [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
-        let most = news(WANTED_MAX as u64);
-        assert!(most.len() == NEWS_LEN_MAX && News::decode(&most).is_some());
-        assert_eq!(News::decode(&news(WANTED_MAX as u64 + 1)), None);
-        assert_eq!(News::decode(&news(0)[..8]), None);
-        assert_eq!(News::decode(&news(3)[..39]), None);
+        let events =
+            |count: u64| LeaseEvents { session: 1, version: 2, wanted: (0..count).map(Ino).collect() }.encode();
+        assert_eq!(events(1), [1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let most = events(WANTED_MAX as u64);
+        assert!(most.len() == LEASE_EVENTS_LEN_MAX && LeaseEvents::decode(&most).is_some());
+        assert_eq!(LeaseEvents::decode(&events(WANTED_MAX as u64 + 1)), None);
+        assert_eq!(LeaseEvents::decode(&events(0)[..8]), None);
+        assert_eq!(LeaseEvents::decode(&events(3)[..39]), None);
     }
 
     proptest! {
         #[test]
         fn any_bytes_are_news_or_not(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-            if let Some(news) = News::decode(&bytes) {
-                prop_assert_eq!(news.encode(), bytes);
+            if let Some(events) = LeaseEvents::decode(&bytes) {
+                prop_assert_eq!(events.encode(), bytes);
             }
         }
     }

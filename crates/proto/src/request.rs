@@ -134,14 +134,14 @@ ops! {
     ReleaseMany = 28,
     /// Takes the writable shared mapping of the inode of a capability to write: at most one session has it. `value` is 1
     /// if this one has it now; else it is 0, and the session is next after those who asked before it. Reply: a
-    /// [`News`](crate::mapping::News) without inodes. ENOLCK if the session has too many; EAGAIN from a server that has
+    /// [`LeaseEvents`](crate::mapping::LeaseEvents) without inodes. ENOLCK if the session has too many; EAGAIN from a server that has
     /// just started, but for a mapping that the session [had](crate::mapping::HAD).
     TakeMapping = 29,
     /// Gives the mapping of `ino` back, or waits for it no more.
     GiveMapping = 30,
     /// Answered when the mappings of this session are no longer as they were at version `offset`: one that it waited for
     /// has become its own, or another session waits for one of its own; and after `ino2` nanoseconds at the latest.
-    /// Reply: a [`News`](crate::mapping::News). A second one of a session takes the place of the first, which gets EAGAIN.
+    /// Reply: a [`LeaseEvents`](crate::mapping::LeaseEvents). A second one of a session takes the place of the first, which gets EAGAIN.
     AwaitMappings = 31,
     /// Changes the space below `ino2` bytes from `offset` on, of the inode of a capability to write: `valid` is a mode of
     /// `fallocate(2)` ([`SpaceChange`](crate::space::SpaceChange)). EOPNOTSUPP if the target's file system cannot.

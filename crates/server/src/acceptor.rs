@@ -7,7 +7,7 @@
 //! work is. How many connections a user may have is for [`crate::usage`] to say.
 
 use crate::clock;
-use crate::connection::{Connection, Shared, Turn, Way};
+use crate::connection::{Connection, Progress, Shared, Way};
 use crate::control::Control;
 use crate::core::Core;
 use crate::identity::{self, Admission, Credentials, Peer};
@@ -19,7 +19,7 @@ use crate::pools::{Origin, Pools};
 use crate::rejections::Rejection;
 use crate::status::About;
 use crate::stream::{self, Frame, FrameError, Head, StreamState};
-use crate::usage::{Place, Usage};
+use crate::usage::{Permit, Usage};
 use isonomia_proto::setup::{self, Answer, Challenge, Role, Welcome};
 use isonomia_proto::{PAYLOAD_LEN_MAX, PROTOCOL_VERSION};
 use isonomia_transport::key::{Key, fresh_nonce};
@@ -219,7 +219,7 @@ impl Acceptor {
         uid == 0 || uid == self.owner.uid
     }
 
-    /// Gives a connection a place, and closes the one whose place that was.
+    /// Gives a connection a permit, and closes the one whose place that was.
     fn enter(&mut self, pending: Pending) {
         self.next_id += 1;
         let id = self.next_id;
@@ -351,7 +351,7 @@ impl Acceptor {
             }
             return;
         }
-        let (way, memory, place, job) = match self.prepare(&mut pending, hello.role, &admission) {
+        let (way, memory, permit, job) = match self.prepare(&mut pending, hello.role, &admission) {
             Ok(prepared) => prepared,
             Err(reason) => return self.turn_away(&pending.socket, &pending.peer, &reason),
         };
@@ -367,7 +367,7 @@ impl Acceptor {
             session: self.core.sessions.join(session_key),
             session_key,
             way,
-            place,
+            permit,
             is_closed: AtomicBool::new(false),
         });
         // A fresh socket takes these few bytes at once.
@@ -391,35 +391,35 @@ impl Acceptor {
         pending: &mut Pending,
         role: Role,
         admission: &Admission,
-    ) -> Result<(Way, Option<OwnedFd>, Place, Arc<Job>), TurnedAway> {
+    ) -> Result<(Way, Option<OwnedFd>, Permit, Arc<Job>), TurnedAway> {
         // Whose it is by what was proved: with `trust_clients` a client on TCP may call itself anybody.
         let uid = match &pending.peer {
             Peer::Local(_) => admission.credentials.uid,
             Peer::Keyed(owner) => owner.uid,
         };
         let take = |memory_bytes: usize| self.usage.take(uid, self.is_operator(uid), memory_bytes as u64);
-        let (way, memory, place) = match role {
+        let (way, memory, permit) = match role {
             Role::SharedMemory if pending.key.is_some() => {
                 return Err(TurnedAway::Misuse("shared memory is for Unix sockets; on TCP use a stream"));
             }
             Role::SharedMemory => {
-                let place = take(REGION_LEN)?;
+                let permit = take(REGION_LEN)?;
                 let (region, memory) = ServerRegion::create()?;
-                let shared = Shared { region, serving: AtomicU32::new(0), turn: Mutex::new(Turn::default()) };
-                (Way::Shared(shared), Some(memory), place)
+                let shared = Shared { region, serving: AtomicU32::new(0), progress: Mutex::new(Progress::default()) };
+                (Way::Shared(shared), Some(memory), permit)
             }
             _ if pending.key.is_none() => {
                 return Err(TurnedAway::Misuse("streams are for TCP; on a Unix socket use shared memory"));
             }
             _ => {
-                let place = take(2 * STREAM_BUFFER_LEN)?;
+                let permit = take(2 * STREAM_BUFFER_LEN)?;
                 sockopt::set_socket_recv_buffer_size(&pending.socket, STREAM_BUFFER_LEN)?;
-                (Way::Stream(Mutex::new(StreamState::Head(Head::default()))), None, place)
+                (Way::Stream(Mutex::new(StreamState::Head(Head::default()))), None, permit)
             }
         };
         let job = self.core.join_job(admission.job.clone())?;
         self.core.charge_connection(&job);
-        Ok((way, memory, place, job))
+        Ok((way, memory, permit, job))
     }
 }
 

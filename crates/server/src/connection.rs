@@ -4,7 +4,7 @@ use crate::identity::Credentials;
 use crate::jobs::Job;
 use crate::sessions::{Session, SessionKey};
 use crate::stream::StreamState;
-use crate::usage::Place;
+use crate::usage::Permit;
 use isonomia_proto::request::{Op, RequestHeader, flag};
 use isonomia_transport::region::{SLOT_LEN, ServerRegion};
 use rustix::fd::OwnedFd;
@@ -37,9 +37,9 @@ pub struct Connection {
     pub session_key: SessionKey,
     /// How requests travel.
     pub way: Way,
-    /// Its place among those of its user, given back with the last reference to this.
+    /// Its permit among those of its user, given back with the last reference to this.
     #[allow(dead_code, reason = "held, not looked at")]
-    pub place: Place,
+    pub permit: Permit,
     /// Set once; nothing is admitted or answered afterwards.
     pub is_closed: AtomicBool,
 }
@@ -61,12 +61,12 @@ pub struct Shared {
     /// A bit for each slot whose request is not answered yet.
     pub serving: AtomicU32,
     /// What only the worker that takes requests in touches.
-    pub turn: Mutex<Turn>,
+    pub progress: Mutex<Progress>,
 }
 
 /// Progress of taking requests from a connection.
 #[derive(Debug, Default)]
-pub struct Turn {
+pub struct Progress {
     /// Requests taken so far, wrapping.
     pub seen: u32,
     transfer: Transfer,
@@ -104,7 +104,7 @@ impl Transfer {
     }
 }
 
-impl Turn {
+impl Progress {
     /// See [`Transfer::is_continued`].
     pub fn is_continued(&mut self, op: Op, request: &RequestHeader) -> bool {
         self.transfer.is_continued(op, request)
@@ -119,7 +119,7 @@ impl Connection {
 
     /// A stream of root's with nobody at its other end.
     #[cfg(test)]
-    pub fn of_root(job: Arc<Job>, session: Arc<Session>, session_key: SessionKey, place: Place) -> Self {
+    pub fn of_root(job: Arc<Job>, session: Arc<Session>, session_key: SessionKey, permit: Permit) -> Self {
         use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
         let (socket, _) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
         Self {
@@ -132,7 +132,7 @@ impl Connection {
             session,
             session_key,
             way: Way::Stream(Mutex::new(StreamState::Queued)),
-            place,
+            permit,
             is_closed: AtomicBool::new(false),
         }
     }
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn only_adjacent_parts_of_one_mebibyte_are_charged_once() {
-        let mut turn = Turn::default();
+        let mut turn = Progress::default();
         let part = |offset: u64, flags| RequestHeader {
             offset,
             flags,
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn crumbs_are_no_parts() {
-        let mut turn = Turn::default();
+        let mut turn = Progress::default();
         let part = |offset: u64, len| RequestHeader {
             offset,
             len,

@@ -3,7 +3,7 @@
 
 use crate::backup::Backups;
 use crate::charge::{is_for_data, reads_or_writes};
-use crate::connection::{Connection, Turn as Progress, Way};
+use crate::connection::{Connection, Progress, Way};
 use crate::departed::Departed;
 use crate::intake::{BELL, Intake};
 use crate::jobs::Jobs;
@@ -75,7 +75,7 @@ pub struct Core {
     pub unsynced: Unsynced,
     /// Who has locked what.
     pub locks: Locks,
-    /// Who has which files mapped, and the requests for news of it.
+    /// Who has which files mapped, and the requests for lease events.
     pub mappings: Mappings<Pending>,
     /// The memory that stands for files that programs of this host have mapped.
     pub segments: Segments,
@@ -215,7 +215,7 @@ impl Core {
     /// Takes in what a shared-memory connection has posted; true if there was anything.
     pub fn take_posted(&self, connection: &Arc<Connection>, now: Nanos) -> bool {
         let Way::Shared(shared) = &connection.way else { return false };
-        let mut progress = shared.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut progress = shared.progress.lock().unwrap_or_else(PoisonError::into_inner);
         let mut found = false;
         loop {
             match shared.region.poll(&mut progress.seen, shared.serving.load(Ordering::Acquire)) {

@@ -70,7 +70,7 @@ mod tests {
     fn left(inos: &[u64]) -> Left {
         let sessions = Sessions::default();
         let session = sessions.join((7, 1));
-        inos.iter().for_each(|ino| session.hold(Ino(*ino), 1).unwrap());
+        inos.iter().for_each(|ino| session.add_reference(Ino(*ino), 1).unwrap());
         sessions.leave((7, 1)).unwrap().1
     }
 

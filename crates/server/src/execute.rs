@@ -240,8 +240,8 @@ fn operate(
         }
         Op::Adopt => {
             proof::check_access(core, connection, header, 0)?;
-            store.hold(at)?;
-            return core.hold(connection, at, header.owner);
+            store.acquire(at)?;
+            return core.add_reference(connection, at, header.owner);
         }
         Op::HandOver => {
             connection.session.hands_over.store(true, Ordering::Relaxed);
@@ -442,7 +442,7 @@ fn open(
     } else {
         open()?
     };
-    core.hold(connection, opened.ino, header.owner)?;
+    core.add_reference(connection, opened.ino, header.owner)?;
     if opened.created
         && let Some(hint) = OpenHint::read(header)
     {

@@ -78,7 +78,7 @@ impl Intake {
 
 fn leave(connection: &Connection) -> bool {
     let Way::Shared(shared) = &connection.way else { return true };
-    let seen = shared.turn.lock().unwrap_or_else(PoisonError::into_inner).seen;
+    let seen = shared.progress.lock().unwrap_or_else(PoisonError::into_inner).seen;
     shared.region.leave(seen)
 }
 

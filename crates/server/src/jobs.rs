@@ -254,7 +254,7 @@ pub struct Joined {
     /// The job.
     pub job: Arc<Job>,
     /// It is new or its description changed (the latest counts), so that the arbiters must hear of it.
-    pub is_news: bool,
+    pub is_changed: bool,
     /// The job whose place it took.
     pub forgotten: Option<Arc<Job>>,
 }
@@ -317,10 +317,10 @@ impl Jobs {
                 known.idle.remove(&(since, key));
             }
             let mut current = job.info.lock().unwrap_or_else(PoisonError::into_inner);
-            let is_news = **current != info;
+            let is_changed = **current != info;
             *current = Arc::new(info);
             drop(current);
-            return Ok(Joined { job, is_news, forgotten: None });
+            return Ok(Joined { job, is_changed, forgotten: None });
         }
         // Before another job is forgotten to make room: that may be the last one that keeps the debts which this job shares.
         let debts = known.debts_of(&info);
@@ -337,7 +337,7 @@ impl Jobs {
         job.connections.store(1, Ordering::Relaxed);
         known.by_name.insert(key, job.clone());
         *known.of_user.entry(user).or_default() += 1;
-        Ok(Joined { job, is_news: true, forgotten })
+        Ok(Joined { job, is_changed: true, forgotten })
     }
 
     /// One connection of `job` is gone.
@@ -382,7 +382,7 @@ impl Core {
         if let Some(forgotten) = joined.forgotten {
             self.forget(forgotten.id, clock::now());
         }
-        if joined.is_news {
+        if joined.is_changed {
             self.announce(&joined.job);
         }
         Ok(joined.job)
@@ -410,14 +410,14 @@ mod tests {
     #[test]
     fn the_same_name_of_another_user_is_another_job() {
         let jobs = Jobs::new(100, 100);
-        let Joined { job: a, is_news, .. } = jobs.join(JobInfo::new("1", "ada", "g")).unwrap();
-        assert!(is_news);
+        let Joined { job: a, is_changed, .. } = jobs.join(JobInfo::new("1", "ada", "g")).unwrap();
+        assert!(is_changed);
         let b = jobs.join(JobInfo::new("1", "bob", "g")).unwrap().job;
         assert_ne!(a.id, b.id);
         let again = jobs.join(JobInfo::new("1", "ada", "g")).unwrap();
-        assert!(!again.is_news && Arc::ptr_eq(&a, &again.job));
+        assert!(!again.is_changed && Arc::ptr_eq(&a, &again.job));
         let larger = jobs.join(JobInfo { nodes: 4, ..JobInfo::new("1", "ada", "g") }).unwrap();
-        assert!(larger.is_news && larger.job.id == a.id && a.info().nodes == 4);
+        assert!(larger.is_changed && larger.job.id == a.id && a.info().nodes == 4);
         assert_eq!(a.connections(), 3);
     }
 

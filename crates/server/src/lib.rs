@@ -26,6 +26,7 @@ mod core;
 mod debts;
 mod departed;
 mod depth;
+mod directory_check;
 mod engine;
 mod execute;
 mod identity;
@@ -41,7 +42,6 @@ mod mappings;
 mod names;
 mod operator;
 mod pending;
-mod place;
 mod pools;
 mod proof;
 mod recorder;
@@ -64,9 +64,9 @@ mod worker;
 
 pub use config::{Config, ConfigError, TargetConfig};
 pub use depth::{DepthSpec, ParseDepthError};
+pub use directory_check::BadPlace;
 pub use limits::LimitsConfig;
 pub use listen::ListenError;
-pub use place::BadPlace;
 pub use scrub::{ParseScrubPeriodError, ScrubPeriod};
 
 use crate::acceptor::Acceptor;
@@ -105,7 +105,7 @@ pub enum StartError {
     Store(#[from] OpenError),
     /// A directory cannot keep files.
     #[error(transparent)]
-    Place(#[from] BadPlace),
+    Permit(#[from] BadPlace),
     /// An address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -342,7 +342,7 @@ fn open_store(
     for (index, target) in wanted.iter().enumerate() {
         let id = TargetId(index as u16);
         let shown = target_dir(target, dir, index).display().to_string();
-        let is_memory = place::is_memory(&target_dir(target, dir, index));
+        let is_memory = directory_check::is_memory(&target_dir(target, dir, index));
         let device = (is_memory, target.depth);
         targets.push(Target::new(Some(id), shown, target.bandwidth, target.per_op, policy, workers, device));
     }
@@ -350,7 +350,7 @@ fn open_store(
     let own: Vec<&str> = own.iter().map(String::as_str).chain([METADATA]).collect();
     let mut store_config = store_config(config, dir);
     for place in [dir].into_iter().chain(store_config.targets.iter().map(|target| target.dir.as_path())) {
-        place::check(place)?;
+        directory_check::check(place)?;
     }
     isonomia_store::own_directory(dir, &own)?;
     store_config.default_layout =

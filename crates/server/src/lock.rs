@@ -58,14 +58,14 @@ fn operate(core: &Core, connection: &Connection, header: &RequestHeader) -> Resu
         return Ok(None);
     }
     // The lock goes with the last process that has the open file, so this one must have it.
-    if has(lock::OPEN_FILE) && !connection.session.holds(ino, header.owner) {
+    if has(lock::OPEN_FILE) && !connection.session.has_reference(ino, header.owner) {
         return Err(number(Errno::STALE));
     }
     let acquired = core.locks.acquire(ino, family, wanted, has(lock::WAITS), clock::now());
     // If the owner has ended since the checks above, its locks were given up before this one was there: it is given up now.
     match owner {
         Owner::Process { .. } if connection.session.has_ended() => core.locks.release_owners(|other| other == owner),
-        Owner::File(number) if !connection.session.holds(ino, number) => core.file_closed(ino, number),
+        Owner::File(number) if !connection.session.has_reference(ino, number) => core.file_closed(ino, number),
         _ => {}
     }
     match acquired {

@@ -198,7 +198,7 @@ impl Locks {
     }
 
     /// Whether `owner` holds any lock on `ino`.
-    pub fn holds(&self, ino: Ino, owner: Owner) -> bool {
+    pub fn has_lock(&self, ino: Ino, owner: Owner) -> bool {
         self.count.load(Ordering::Relaxed) > 0 && {
             let table = self.table();
             [Family::Ranges, Family::Whole]
@@ -334,9 +334,9 @@ mod tests {
         let process = Owner::Process { uid: 1, client: 7, owner: 0 };
         acquire(&locks, Lock { owner: process, ..lock(0, 0, 5, true) }).unwrap();
         acquire(&locks, lock(2, 6, 9, true)).unwrap();
-        assert!(locks.holds(INO, process) && !locks.holds(Ino(1), process));
+        assert!(locks.has_lock(INO, process) && !locks.has_lock(Ino(1), process));
         locks.release_owners(|owner| matches!(owner, Owner::Process { client: 7, .. }));
-        assert!(!locks.holds(INO, process) && locks.holds(INO, Owner::File(2)));
+        assert!(!locks.has_lock(INO, process) && locks.has_lock(INO, Owner::File(2)));
         locks.release_owners(|_| true);
         assert_eq!(locks.count.load(Ordering::Relaxed), 0);
         assert!(locks.table().files.is_empty() && locks.table().users.is_empty());

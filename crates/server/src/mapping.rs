@@ -3,16 +3,16 @@
 use crate::clock;
 use crate::connection::Connection;
 use crate::core::Core;
-use crate::mappings::{Held, NotHeld, Told, TooMany};
+use crate::mappings::{NotHolder, Pinned, Told, TooMany};
 use crate::proof;
 use crate::target::Pending;
 use isonomia_proto::fs::access;
-use isonomia_proto::mapping::{HAD, News};
+use isonomia_proto::mapping::{HAD, LeaseEvents};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};
 use isonomia_units::{Ino, Nanos};
 use rustix::io::Errno;
 
-/// The longest wait for news.
+/// The longest wait for events.
 const LISTEN_MAX: Nanos = Nanos::from_secs(10);
 
 /// Serves a request to take or give back a mapping; `room` is for the reply's payload.
@@ -48,9 +48,9 @@ pub fn serve(core: &Core, connection: &Connection, header: &RequestHeader, room:
 }
 
 fn taken(header: &RequestHeader, is_held: bool, session: u64, room: &mut [u8]) -> ReplyHeader {
-    let news = News { session, ..News::default() }.encode();
-    room[..news.len()].copy_from_slice(&news);
-    ReplyHeader::ok(header.seq, u64::from(is_held), news.len())
+    let events = LeaseEvents { session, ..LeaseEvents::default() }.encode();
+    room[..events.len()].copy_from_slice(&events);
+    ReplyHeader::ok(header.seq, u64::from(is_held), events.len())
 }
 
 fn number(errno: Errno) -> u32 {
@@ -59,18 +59,18 @@ fn number(errno: Errno) -> u32 {
 
 /// Holds the mapping for the write of `header` if that is a write-back, or says why it is not to be executed: whoever had
 /// the mapping once would write what is old over what its holder wrote since.
-pub fn hold_to_write_back<'a>(core: &'a Core, header: &RequestHeader) -> Result<Option<Held<'a>>, Errno> {
+pub fn hold_to_write_back<'a>(core: &'a Core, header: &RequestHeader) -> Result<Option<Pinned<'a>>, Errno> {
     if header.flags & flag::WRITE_BACK == 0 {
         return Ok(None);
     }
-    match core.mappings.hold(header.ino2, Ino(header.ino)) {
+    match core.mappings.pin(header.ino2, Ino(header.ino)) {
         Ok(held) => Ok(Some(held)),
-        Err(NotHeld::Nobody) => Err(Errno::AGAIN),
-        Err(NotHeld::Elsewhere) => Err(Errno::IO),
+        Err(NotHolder::Nobody) => Err(Errno::AGAIN),
+        Err(NotHolder::Elsewhere) => Err(Errno::IO),
     }
 }
 
-/// Keeps a request for news until there is some.
+/// Keeps a request for lease events until there is one.
 pub fn listen(core: &Core, pending: Pending) {
     let (session, header) = (pending.connection.session_key, pending.header);
     let now = clock::now();
@@ -83,9 +83,9 @@ pub fn listen(core: &Core, pending: Pending) {
 /// Answers a session that listens.
 pub fn answer(core: &Core, told: Told<Pending>) {
     let seq = told.listener.header.seq;
-    match told.news {
-        Some(news) => {
-            let (version, payload) = (news.version, news.encode());
+    match told.events {
+        Some(events) => {
+            let (version, payload) = (events.version, events.encode());
             core.answer_late(&told.listener, &ReplyHeader::ok(seq, version, payload.len()), &payload);
         }
         None => {

@@ -7,16 +7,16 @@
 //! A server that starts knows of nobody who has a mapping from the server before it. So for a while it gives mappings to
 //! those only who say so.
 //!
-//! What a holder wrote to its mapping is written to the file under a guard, [`Mappings::hold`]: none but the holder gets
+//! What a holder wrote to its mapping is written to the file under a guard, [`Mappings::pin`]: none but the holder gets
 //! it, and until it is dropped the mapping does not pass to another.
 //!
-//! A session hears of its mappings by a request that stays unanswered until there is news, its *listener*: whatever
+//! A session hears of its mappings by a request that stays unanswered until there is an event, its *listener*: whatever
 //! `L` is, it is handed back with what to answer.
 //!
 //! Sans I/O: time is passed in. A request costs O(log mappings of a session), O(sessions that wait) for the inode, and O([`WANTED_MAX`])
 //! for each session that hears of it.
 
-use isonomia_proto::mapping::{News, WANTED_MAX};
+use isonomia_proto::mapping::{LeaseEvents, WANTED_MAX};
 use isonomia_units::{Ino, Nanos};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +29,7 @@ const MAPPINGS_MAX: usize = 1 << 20;
 /// Mappings of all sessions of one user, had and waited for: other users find room.
 const MAPPINGS_PER_USER_MAX: usize = MAPPINGS_MAX / 2;
 
-/// Inodes share so many locks for [`Mappings::hold`]: more than there are workers, mostly.
+/// Inodes share so many locks for [`Mappings::pin`]: more than there are workers, mostly.
 const FENCES: usize = 32;
 
 /// Mounts that had mappings from an earlier server ask for them within this.
@@ -43,11 +43,11 @@ pub type Session = (u32, u64);
 pub struct TooMany;
 
 /// While this lives, nobody else gets the mapping.
-pub type Held<'a> = RwLockReadGuard<'a, ()>;
+pub type Pinned<'a> = RwLockReadGuard<'a, ()>;
 
 /// Why a session does not have a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotHeld {
+pub enum NotHolder {
     /// Another session has it.
     Elsewhere,
     /// Nobody has it.
@@ -60,7 +60,7 @@ pub struct Told<L> {
     /// Whom.
     pub listener: L,
     /// What; `None` if another listens in its place.
-    pub news: Option<News>,
+    pub events: Option<LeaseEvents>,
 }
 
 /// See the module.
@@ -119,14 +119,14 @@ impl<L> Mappings<L> {
     }
 
     /// Keeps the mapping with the session of this number for as long as the guard lives, if it has it.
-    pub fn hold(&self, number: u64, ino: Ino) -> Result<Held<'_>, NotHeld> {
+    pub fn pin(&self, number: u64, ino: Ino) -> Result<Pinned<'_>, NotHolder> {
         let held = self.fence(ino).read().unwrap_or_else(PoisonError::into_inner);
         let table = self.table();
         let holder = table.inodes.get(&ino).and_then(|queue| table.sessions.get(queue.front()?));
         match holder {
             Some(state) if state.number == number => Ok(held),
-            Some(_) => Err(NotHeld::Elsewhere),
-            None => Err(NotHeld::Nobody),
+            Some(_) => Err(NotHolder::Elsewhere),
+            None => Err(NotHolder::Nobody),
         }
     }
 
@@ -153,7 +153,7 @@ impl<L> Mappings<L> {
         Ok((holder == Some(&session), number, told))
     }
 
-    /// `session` neither has the mapping nor waits for it any more. Waits for its writes under [`Self::hold`].
+    /// `session` neither has the mapping nor waits for it any more. Waits for its writes under [`Self::pin`].
     pub fn give(&self, session: Session, ino: Ino) -> Vec<Told<L>> {
         let _fence = self.fence(ino).write().unwrap_or_else(PoisonError::into_inner);
         let mut table = self.table();
@@ -169,14 +169,14 @@ impl<L> Mappings<L> {
         let mut table = self.table();
         let state = table.state(session);
         if state.version != seen {
-            let news = Some(table.news(session));
+            let events = Some(table.events(session));
             table.forget_if_empty(session);
-            return Some(Told { listener, news });
+            return Some(Told { listener, events });
         }
-        state.listener.replace((listener, until)).map(|(listener, _)| Told { listener, news: None })
+        state.listener.replace((listener, until)).map(|(listener, _)| Told { listener, events: None })
     }
 
-    /// The session has ended, and has nothing any more. Waits for every write under [`Self::hold`].
+    /// The session has ended, and has nothing any more. Waits for every write under [`Self::pin`].
     pub fn end(&self, session: Session) -> Vec<Told<L>> {
         if !self.is_used.load(Ordering::Acquire) {
             return Vec::new();
@@ -278,8 +278,8 @@ impl<L> Table<L> {
     /// for one more now.
     fn want_no_more(&mut self, holder: Session, ino: Ino) -> Option<Told<L>> {
         let wanted = &mut self.sessions.get_mut(&holder)?.wanted;
-        let is_news = wanted.remove(&ino) && wanted.len() >= WANTED_MAX;
-        if is_news { self.tell(holder) } else { None }
+        let is_event = wanted.remove(&ino) && wanted.len() >= WANTED_MAX;
+        if is_event { self.tell(holder) } else { None }
     }
 
     /// The mappings of `session` have changed; gives its listener, if it has one.
@@ -291,13 +291,13 @@ impl<L> Table<L> {
 
     fn answer(&mut self, session: Session) -> Option<Told<L>> {
         let (listener, _) = self.sessions.get_mut(&session)?.listener.take()?;
-        Some(Told { listener, news: Some(self.news(session)) })
+        Some(Told { listener, events: Some(self.events(session)) })
     }
 
-    fn news(&self, session: Session) -> News {
-        let Some(state) = self.sessions.get(&session) else { return News::default() };
+    fn events(&self, session: Session) -> LeaseEvents {
+        let Some(state) = self.sessions.get(&session) else { return LeaseEvents::default() };
         let wanted = state.wanted.iter().take(WANTED_MAX).copied().collect();
-        News { session: state.number, version: state.version, wanted }
+        LeaseEvents { session: state.number, version: state.version, wanted }
     }
 }
 
@@ -322,7 +322,7 @@ mod tests {
     }
 
     fn heard(told: Told<&'static str>) -> (&'static str, Vec<Ino>) {
-        (told.listener, told.news.unwrap().wanted)
+        (told.listener, told.events.unwrap().wanted)
     }
 
     /// Listens for the next change.
@@ -370,7 +370,7 @@ mod tests {
             take(&mappings, A, ino);
             take(&mappings, B, ino);
         }
-        assert_eq!(mappings.listen(A, 0, SOON, "a").unwrap().news.unwrap().wanted, inos(0..WANTED_MAX));
+        assert_eq!(mappings.listen(A, 0, SOON, "a").unwrap().events.unwrap().wanted, inos(0..WANTED_MAX));
         listen(&mappings, A, "a");
         assert_eq!(give(&mappings, A, Ino(0)), [("a", inos(1..WANTED_MAX + 1))]);
         listen(&mappings, A, "a");
@@ -402,16 +402,16 @@ mod tests {
     #[test]
     fn only_the_present_holder_may_write_back() {
         let mappings = Mappings::<()>::new(100, Nanos::ZERO);
-        let hold = |number| mappings.hold(number, FILE).map(drop);
-        assert_eq!(hold(101), Err(NotHeld::Nobody));
+        let pin = |number| mappings.pin(number, FILE).map(drop);
+        assert_eq!(pin(101), Err(NotHolder::Nobody));
         let [a, b] = [A, B].map(|session| mappings.take(session, FILE).unwrap().1);
-        assert_eq!((hold(a), hold(b), hold(0)), (Ok(()), Err(NotHeld::Elsewhere), Err(NotHeld::Elsewhere)));
+        assert_eq!((pin(a), pin(b), pin(0)), (Ok(()), Err(NotHolder::Elsewhere), Err(NotHolder::Elsewhere)));
         assert_eq!([A, B, C].map(|session| mappings.number_of_holder(session, FILE)), [Some(a), None, None]);
-        assert_eq!(mappings.hold(a, Ino(1)).map(drop), Err(NotHeld::Nobody), "another inode");
+        assert_eq!(mappings.pin(a, Ino(1)).map(drop), Err(NotHolder::Nobody), "another inode");
         mappings.give(A, FILE);
-        assert_eq!((hold(a), hold(b)), (Err(NotHeld::Elsewhere), Ok(())));
+        assert_eq!((pin(a), pin(b)), (Err(NotHolder::Elsewhere), Ok(())));
         mappings.end(B);
-        assert_eq!(hold(b), Err(NotHeld::Nobody));
+        assert_eq!(pin(b), Err(NotHolder::Nobody));
     }
 
     #[test]
@@ -422,7 +422,7 @@ mod tests {
             let mappings = Mappings::<()>::new(100, Nanos::ZERO);
             let [a, b] = [A, B].map(|session| mappings.take(session, FILE).unwrap().1);
             std::thread::scope(|scope| {
-                let held = mappings.hold(a, FILE).unwrap();
+                let held = mappings.pin(a, FILE).unwrap();
                 let leaves = scope.spawn(|| leave(&mappings));
                 // Whether the thread has begun to leave or not: the mapping is still here.
                 (0..1_000).for_each(|_| {
@@ -431,7 +431,7 @@ mod tests {
                 });
                 drop(held);
             });
-            assert!(mappings.hold(b, FILE).is_ok());
+            assert!(mappings.pin(b, FILE).is_ok());
         }
     }
 
@@ -440,11 +440,11 @@ mod tests {
         let mappings = Mappings::new(100, Nanos::ZERO);
         take(&mappings, A, FILE);
         take(&mappings, B, FILE);
-        let news = mappings.listen(A, 0, SOON, "late").unwrap().news.unwrap();
-        assert_eq!((news.session, news.wanted), (101, vec![FILE]));
-        assert_eq!(mappings.listen(A, news.version, SOON, "first"), None);
-        let told = mappings.listen(A, news.version, SOON, "second");
-        assert_eq!(told, Some(Told { listener: "first", news: None }));
+        let events = mappings.listen(A, 0, SOON, "late").unwrap().events.unwrap();
+        assert_eq!((events.session, events.wanted), (101, vec![FILE]));
+        assert_eq!(mappings.listen(A, events.version, SOON, "first"), None);
+        let told = mappings.listen(A, events.version, SOON, "second");
+        assert_eq!(told, Some(Told { listener: "first", events: None }));
         assert_eq!(mappings.due(Nanos(SOON.0 - 1)), []);
         assert_eq!(mappings.due(SOON).into_iter().map(heard).collect::<Vec<_>>(), [("second", vec![FILE])]);
         assert_eq!(mappings.due(SOON), []);
@@ -516,9 +516,9 @@ mod tests {
                         if !queue.contains(&who) {
                             queue.push(who);
                         }
-                        let (is_held, _, news) = mappings.take(session, Ino(ino)).unwrap();
+                        let (is_held, _, events) = mappings.take(session, Ino(ino)).unwrap();
                         prop_assert_eq!(is_held, queue[0] == who);
-                        answered.extend(news);
+                        answered.extend(events);
                     }
                     2 => {
                         queue.retain(|other| *other != who);
@@ -531,16 +531,16 @@ mod tests {
                     }
                 }
                 let mut hear = |told_now: Told<u64>| {
-                    if let Some(news) = told_now.news {
-                        told[told_now.listener as usize] = (news.version, news.wanted);
+                    if let Some(events) = told_now.events {
+                        told[told_now.listener as usize] = (events.version, events.wanted);
                     }
                 };
                 answered.into_iter().for_each(&mut hear);
                 for who in 0..3 {
                     let version = told[who as usize].0;
                     mappings.listen((0, who), version, SOON, who).into_iter().for_each(&mut |told_now: Told<u64>| {
-                        if let Some(news) = told_now.news {
-                            told[who as usize] = (news.version, news.wanted);
+                        if let Some(events) = told_now.events {
+                            told[who as usize] = (events.version, events.wanted);
                         }
                     });
                     let version = told[who as usize].0;

@@ -42,8 +42,8 @@ impl Core {
     }
 
     /// Registers a reference that the store has counted for the session, or gives it back to the store.
-    pub fn hold(&self, connection: &Connection, ino: Ino, number: u64) -> Result<(), Refusal> {
-        let held = connection.session.hold(ino, number);
+    pub fn add_reference(&self, connection: &Connection, ino: Ino, number: u64) -> Result<(), Refusal> {
+        let held = connection.session.add_reference(ino, number);
         if held.is_err() {
             self.store.release(ino)?;
         }
@@ -73,10 +73,10 @@ impl Core {
     /// A session gave up the open file `number`: if it was the last, its locks go.
     pub fn file_closed(&self, ino: Ino, number: u64) {
         let owner = Owner::File(number);
-        if !self.locks.holds(ino, owner) {
+        if !self.locks.has_lock(ino, owner) {
             return;
         }
-        if !self.sessions.any_holds(ino, number) {
+        if !self.sessions.any_has_reference(ino, number) {
             self.locks.release_owners(|other| other == owner);
         }
     }
@@ -108,7 +108,7 @@ mod tests {
 
     struct Fixture {
         core: std::sync::Arc<Core>,
-        places: Arc<Usage>,
+        usage: Arc<Usage>,
         _dir: tempfile::TempDir,
     }
 
@@ -123,7 +123,7 @@ mod tests {
             let limits = Limits::settle(&LimitsConfig::default(), 20_000, 0, 8 << 30).unwrap();
             Self {
                 core: Core::new(store, targets, policy, 1, Jobs::new(8, 8), Scrub::default()).unwrap(),
-                places: Arc::new(Usage::new(limits)),
+                usage: Arc::new(Usage::new(limits)),
                 _dir: dir,
             }
         }
@@ -131,8 +131,8 @@ mod tests {
         /// A connection of the session of [`KEY`].
         fn connect(&self) -> Arc<Connection> {
             let job = self.core.jobs.join(JobInfo::new("j", "u", "g")).unwrap().job;
-            let place = self.places.take(KEY.0, false, 0).unwrap();
-            Arc::new(Connection::of_root(job, self.core.sessions.join(KEY), KEY, place))
+            let permit = self.usage.take(KEY.0, false, 0).unwrap();
+            Arc::new(Connection::of_root(job, self.core.sessions.join(KEY), KEY, permit))
         }
 
         /// Serves a request as a worker does that saw the connection open, also if it has been closed since.
@@ -207,6 +207,6 @@ mod tests {
         fixture.core.close(&connection, None);
         let header = RequestHeader { valid: lock::EXCLUSIVE, ..RequestHeader::with_capability(Op::Lock, &capability) };
         fixture.serve(&connection, header, b"");
-        assert!(!fixture.core.locks.holds(ino, Owner::Process { uid: KEY.0, client: KEY.1, owner: 0 }));
+        assert!(!fixture.core.locks.has_lock(ino, Owner::Process { uid: KEY.0, client: KEY.1, owner: 0 }));
     }
 }

@@ -1,6 +1,6 @@
 //! Why a request fails, and the errno that tells it.
 
-use crate::sessions::NotHeld;
+use crate::sessions::ReferenceError;
 use isonomia_store::StoreError;
 use rustix::io::Errno;
 
@@ -12,7 +12,7 @@ pub enum Refusal {
     Store(#[from] StoreError),
     /// A limit of the session or its user, or its end.
     #[error(transparent)]
-    NotHeld(#[from] NotHeld),
+    Reference(#[from] ReferenceError),
     /// The request begins at an inode without a proof that its user came there.
     #[error("no proof that the user came to the inode")]
     Unproven,
@@ -28,9 +28,9 @@ impl Refusal {
             Self::Store(error) => return error.errno(),
             Self::Unproven | Self::OfAnother => Errno::ACCESS,
             // Nobody is there to see it.
-            Self::NotHeld(NotHeld::Ended) => Errno::STALE,
-            Self::NotHeld(NotHeld::Session) => Errno::MFILE,
-            Self::NotHeld(NotHeld::User) => Errno::NFILE,
+            Self::Reference(ReferenceError::Ended) => Errno::STALE,
+            Self::Reference(ReferenceError::Session) => Errno::MFILE,
+            Self::Reference(ReferenceError::User) => Errno::NFILE,
         };
         errno.raw_os_error().unsigned_abs()
     }

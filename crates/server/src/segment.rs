@@ -13,7 +13,7 @@
 //! as with any two writes at once.
 
 use crate::jobs::Job;
-use crate::usage::Place;
+use crate::usage::Permit;
 use isonomia_memory::{Sink, Source};
 use isonomia_proto::fs::Timestamp;
 use isonomia_proto::mapping::SEGMENT_LEN_MAX;
@@ -62,7 +62,7 @@ pub struct State {
     /// Bytes from the beginning on for which the host has given memory.
     allocated: u64,
     /// For whom it is counted: nobody, if an earlier server made it.
-    place: Option<Place>,
+    place: Option<Permit>,
     /// Whether it has the file's mapping, or waits for it.
     pub mapping: Mapping,
     /// The job that asked for it last.
@@ -99,7 +99,7 @@ pub enum NotExtended {
 
 impl Segment {
     /// A segment of `ino` that reaches nowhere, as the file `name` in `dir`, which is counted at `place`.
-    pub fn create(dir: Arc<OwnedFd>, name: String, ino: Ino, place: Place, now: Nanos) -> Result<Self, Errno> {
+    pub fn create(dir: Arc<OwnedFd>, name: String, ino: Ino, place: Permit, now: Nanos) -> Result<Self, Errno> {
         // Another one of this name is of an inode that has gone.
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::TRUNC | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         rustix::fs::fchmod(rustix::fs::openat(&*dir, &*name, flags, PLAIN)?, PLAIN)?;
@@ -126,7 +126,7 @@ impl Segment {
         (dir, name): (Arc<OwnedFd>, String),
         memory: OwnedFd,
         is_stored_to: bool,
-        place: Option<Place>,
+        place: Option<Permit>,
         now: Nanos,
     ) -> Self {
         let state = State {
@@ -183,7 +183,7 @@ impl Segment {
 
     /// Makes it reach to `end` at least; gives how many bytes of the file were read for that. It is counted at `place`, if it is
     /// not yet counted at any.
-    pub fn extend(&self, state: &mut State, store: &Store, end: u64, place: &Place) -> Result<u64, NotExtended> {
+    pub fn extend(&self, state: &mut State, store: &Store, end: u64, place: &Permit) -> Result<u64, NotExtended> {
         let (before, size) = (self.reach(), store.size(self.ino)?);
         let reach = before.max(whole_pages(end));
         self.make_room(state, Self::resident(reach, size), Some(place))?;
@@ -204,7 +204,7 @@ impl Segment {
 
     /// Makes sure that the first `len` bytes are counted, and that the host has memory for them: whoever touches memory
     /// that a host does not have is killed.
-    fn make_room(&self, state: &mut State, len: u64, place: Option<&Place>) -> Result<(), NotExtended> {
+    fn make_room(&self, state: &mut State, len: u64, place: Option<&Permit>) -> Result<(), NotExtended> {
         if len > SEGMENT_LEN_MAX {
             return Err(NotExtended::NoMemory);
         }

@@ -21,7 +21,7 @@ use crate::proof;
 use crate::refusal::Refusal;
 use crate::segment::{Mapping, NotExtended, Segment, State};
 use crate::segment_home::{Home, name, names_in, parse};
-use crate::usage::Place;
+use crate::usage::Permit;
 use isonomia_memory::{Sink, Source};
 use isonomia_proto::fs::access;
 use isonomia_proto::mapping::STORES;
@@ -276,13 +276,13 @@ impl Core {
     }
 
     /// The segment of `ino`, of this generation; a new one, counted for the user of `place`, if there is none.
-    fn segment(&self, ino: Ino, generation: u32, place: &Place) -> Result<Arc<Segment>, Unmapped> {
+    fn segment(&self, ino: Ino, generation: u32, place: &Permit) -> Result<Arc<Segment>, Unmapped> {
         if let Some(segment) = self.segments.find(ino) {
             return Ok(segment);
         }
         let place = place.beside(0).map_err(|_| Unmapped::NoMemory)?;
         // It stays as long as it is mapped, with a name or without.
-        self.store.hold(ino)?;
+        self.store.acquire(ino)?;
         let entered = self.segments.begin(ino, generation, place);
         if !matches!(entered, Ok((_, true))) {
             self.store.release(ino)?;
@@ -311,7 +311,7 @@ impl Core {
 
 impl Segments {
     /// The segment of `ino`, and whether it is new.
-    fn begin(&self, ino: Ino, generation: u32, place: Place) -> Result<(Arc<Segment>, bool), Unmapped> {
+    fn begin(&self, ino: Ino, generation: u32, place: Permit) -> Result<(Arc<Segment>, bool), Unmapped> {
         let mut home = self.home();
         let mut table = self.table_to_change();
         if let Some(segment) = table.get(&ino) {
@@ -380,7 +380,7 @@ fn map(core: &Core, connection: &Connection, header: &RequestHeader) -> Result<u
     // Who may only read cannot keep mounts from writing, so it is for others to begin.
     let may_begin = header.access & access::WRITE != 0;
     let segment = match core.segments.find(ino) {
-        None if may_begin => core.segment(ino, header.generation, &connection.place)?,
+        None if may_begin => core.segment(ino, header.generation, &connection.permit)?,
         found => found.ok_or(Unmapped::None)?,
     };
     let mut state = segment.state();
@@ -390,7 +390,7 @@ fn map(core: &Core, connection: &Connection, header: &RequestHeader) -> Result<u
     }
     let mut read = 0;
     if may_begin {
-        read = segment.extend(&mut state, store, end, &connection.place)?;
+        read = segment.extend(&mut state, store, end, &connection.permit)?;
         state.job = Some(connection.job.clone());
     } else if !segment.suffices(store, end)? {
         return Err(Unmapped::None);
@@ -425,7 +425,7 @@ fn adopt_one(core: &Core, dir: &Arc<OwnedFd>, name: &str) -> Result<(), StoreErr
     if core.store.prove(ino, 0)?.generation != generation {
         return Err(StoreError::Stale);
     }
-    core.store.hold(ino)?;
+    core.store.acquire(ino)?;
     let adopted = Segment::adopt(dir.clone(), name.to_owned(), ino, &core.store, clock::now());
     if adopted.is_err() {
         core.store.release(ino)?;

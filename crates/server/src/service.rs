@@ -10,7 +10,7 @@ use crate::engine::{Kind, Task};
 use crate::execute::Tried;
 use crate::jobs::Served as Account;
 use crate::stream::{self, Head, Moved, Stalled, StreamState};
-use crate::target::{Pending, Served, Target, Turn, Work};
+use crate::target::{Action, Pending, Served, Target, Work};
 use crate::{charge, clock, execute, mapping};
 use isonomia_proto::PAYLOAD_LEN_MAX;
 use isonomia_proto::request::{Op, ReplyHeader};
@@ -92,22 +92,22 @@ impl Core {
         // What was taken from the arbiter before goes first.
         while !self.is_stopping.load(Ordering::Relaxed) && !target.engine.has_waiting() {
             let now = clock::now();
-            match target.turn(now) {
-                Turn::Serve(mut work) => match Kind::of(work.pending.op) {
+            match target.next_action(now) {
+                Action::Serve(mut work) => match Kind::of(work.pending.op) {
                     Kind::Read | Kind::Write => {
                         work.pending.is_for_device = true;
                         self.serve(target, *work, scratch);
                     }
                     Kind::Other | Kind::Flush => self.begin(target, work, scratch),
                 },
-                Turn::Answer(served) => self.answer_served(&served, now),
-                Turn::Scrub(finish_at) => self.begin_scrub(target, finish_at, scratch),
-                Turn::Scrubbed(scrubbing) => self.scrubbed(target, &scrubbing, now),
-                Turn::WaitUntil(_) => {
+                Action::Answer(served) => self.answer_served(&served, now),
+                Action::Scrub(finish_at) => self.begin_scrub(target, finish_at, scratch),
+                Action::Scrubbed(scrubbing) => self.scrubbed(target, &scrubbing, now),
+                Action::WaitUntil(_) => {
                     // A worker finds out until when, and sees to it.
                     return self.ring();
                 }
-                Turn::Idle => return,
+                Action::Idle => return,
             }
         }
     }

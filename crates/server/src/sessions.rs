@@ -1,7 +1,7 @@
 //! The table of sessions: client processes, what each of them holds, the limits of that, and its end.
 //!
 //! A session begins with a process's first connection and ends with its last. A request may still be served while that
-//! happens, so whatever is registered for a session may come late: [`Session::hold`] refuses once the session has ended,
+//! happens, so whatever is registered for a session may come late: [`Session::add_reference`] refuses once the session has ended,
 //! and its caller undoes what it did. Nothing that a session holds outlives it, but for what it hands over to the program
 //! that its process executes ([`crate::departed`]).
 //!
@@ -22,7 +22,7 @@ pub type SessionKey = (u32, u64);
 
 /// Why a reference is not registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotHeld {
+pub enum ReferenceError {
     /// The process has gone.
     #[error("the session has ended")]
     Ended,
@@ -81,16 +81,16 @@ impl Session {
 
     /// One more reference to `ino` as the open file `number`, which the store has counted already: if this fails, it is
     /// to be given back there.
-    pub fn hold(&self, ino: Ino, number: u64) -> Result<(), NotHeld> {
+    pub fn add_reference(&self, ino: Ino, number: u64) -> Result<(), ReferenceError> {
         let mut held = self.held();
         if held.has_ended {
-            return Err(NotHeld::Ended);
+            return Err(ReferenceError::Ended);
         }
         if held.count >= REFERENCES_PER_SESSION_MAX {
-            return Err(NotHeld::Session);
+            return Err(ReferenceError::Session);
         }
         let more = |count: u64| (count < REFERENCES_PER_USER_MAX).then(|| count + 1);
-        self.user.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map_err(|_| NotHeld::User)?;
+        self.user.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).map_err(|_| ReferenceError::User)?;
         held.count += 1;
         *held.references.entry((ino, number)).or_insert(0) += 1;
         Ok(())
@@ -110,7 +110,7 @@ impl Session {
     }
 
     /// Whether it has the open file `number` of `ino`.
-    pub fn holds(&self, ino: Ino, number: u64) -> bool {
+    pub fn has_reference(&self, ino: Ino, number: u64) -> bool {
         self.held().references.contains_key(&(ino, number))
     }
 
@@ -181,8 +181,8 @@ impl Sessions {
     }
 
     /// Whether any session has the open file `number` of `ino`.
-    pub fn any_holds(&self, ino: Ino, number: u64) -> bool {
-        self.table().sessions.values().any(|(session, _)| session.holds(ino, number))
+    pub fn any_has_reference(&self, ino: Ino, number: u64) -> bool {
+        self.table().sessions.values().any(|(session, _)| session.has_reference(ino, number))
     }
 }
 
@@ -197,11 +197,15 @@ mod tests {
         let sessions = Sessions::default();
         let session = sessions.join(KEY);
         assert!(Arc::ptr_eq(&session, &sessions.join(KEY)));
-        session.hold(Ino(5), 1).unwrap();
-        session.hold(Ino(5), 1).unwrap();
+        session.add_reference(Ino(5), 1).unwrap();
+        session.add_reference(Ino(5), 1).unwrap();
         assert!(session.release(Ino(5), 1) && !session.release(Ino(5), 2));
-        session.hold(Ino(6), 2).unwrap();
-        assert!(session.holds(Ino(5), 1) && !session.holds(Ino(5), 2) && sessions.any_holds(Ino(6), 2));
+        session.add_reference(Ino(6), 2).unwrap();
+        assert!(
+            session.has_reference(Ino(5), 1)
+                && !session.has_reference(Ino(5), 2)
+                && sessions.any_has_reference(Ino(6), 2)
+        );
         assert!(sessions.leave(KEY).is_none() && sessions.contains(KEY));
         let (ended, left) = sessions.leave(KEY).unwrap();
         let mut references = left.references.clone();
@@ -215,10 +219,10 @@ mod tests {
         let sessions = Sessions::default();
         let session = sessions.join(KEY);
         drop(sessions.leave(KEY));
-        assert_eq!(session.hold(Ino(5), 1), Err(NotHeld::Ended));
+        assert_eq!(session.add_reference(Ino(5), 1), Err(ReferenceError::Ended));
         let next = sessions.join(KEY);
         assert!(!Arc::ptr_eq(&session, &next));
-        next.hold(Ino(5), 1).unwrap();
+        next.add_reference(Ino(5), 1).unwrap();
         assert_eq!(next.user.0.load(Ordering::Relaxed), 1);
     }
 
@@ -228,18 +232,18 @@ mod tests {
         let full: Vec<_> = (0..REFERENCES_PER_USER_MAX / REFERENCES_PER_SESSION_MAX)
             .map(|client| {
                 let session = sessions.join((7, client));
-                (0..REFERENCES_PER_SESSION_MAX).for_each(|number| session.hold(Ino(5), number % 4).unwrap());
-                assert_eq!(session.hold(Ino(5), 0), Err(NotHeld::Session));
+                (0..REFERENCES_PER_SESSION_MAX).for_each(|number| session.add_reference(Ino(5), number % 4).unwrap());
+                assert_eq!(session.add_reference(Ino(5), 0), Err(ReferenceError::Session));
                 session
             })
             .collect();
         let one_more = sessions.join((7, 99));
-        assert_eq!(one_more.hold(Ino(5), 0), Err(NotHeld::User));
-        sessions.join((8, 1)).hold(Ino(5), 0).unwrap();
+        assert_eq!(one_more.add_reference(Ino(5), 0), Err(ReferenceError::User));
+        sessions.join((8, 1)).add_reference(Ino(5), 0).unwrap();
         let (_, left) = sessions.leave((7, 0)).unwrap();
-        assert_eq!(one_more.hold(Ino(5), 0), Err(NotHeld::User), "what is handed over counts");
+        assert_eq!(one_more.add_reference(Ino(5), 0), Err(ReferenceError::User), "what is handed over counts");
         drop(left);
-        one_more.hold(Ino(5), 0).unwrap();
+        one_more.add_reference(Ino(5), 0).unwrap();
         assert!(full[1].release(Ino(5), 3));
     }
 }

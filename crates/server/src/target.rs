@@ -91,7 +91,7 @@ pub struct Scrubbing {
 
 /// What a worker finds at a target.
 #[derive(Debug)]
-pub enum Turn {
+pub enum Action {
     /// Serve this.
     Serve(Box<Work>),
     /// Answer this: the emulated device is done with it.
@@ -285,7 +285,7 @@ impl Target {
     }
 
     /// What to do next.
-    pub fn turn(&self, now: Nanos) -> Turn {
+    pub fn next_action(&self, now: Nanos) -> Action {
         let mut queue = self.queue();
         if let Some(Reverse(due)) = queue.due.peek()
             && due.at <= now
@@ -294,25 +294,25 @@ impl Target {
             queue.due.pop();
             self.waiting.fetch_sub(1, Ordering::Release);
             let Some(key) = key else {
-                return queue.end_scrub(now).map_or(Turn::Idle, |scrubbing| Turn::Scrubbed(Box::new(scrubbing)));
+                return queue.end_scrub(now).map_or(Action::Idle, |scrubbing| Action::Scrubbed(Box::new(scrubbing)));
             };
             let served = queue.finished.remove(key);
             queue.ended(now, &served.pending, served.id);
-            return Turn::Answer(Box::new(served));
+            return Action::Answer(Box::new(served));
         }
         let due_at = queue.due.peek().map(|Reverse(due)| due.at);
-        let earliest = |at: Nanos| Turn::WaitUntil(due_at.map_or(at, |due| due.min(at)));
+        let earliest = |at: Nanos| Action::WaitUntil(due_at.map_or(at, |due| due.min(at)));
         if let Some(device) = &queue.device {
             // A busy device has nothing to be asked.
             if device.free_at() > now {
                 let free_at = device.free_at();
-                return if queue.arbiter.queued() == 0 && due_at.is_none() { Turn::Idle } else { earliest(free_at) };
+                return if queue.arbiter.queued() == 0 && due_at.is_none() { Action::Idle } else { earliest(free_at) };
             }
         }
         if queue.in_service >= queue.depth.limit() {
             queue.is_backlogged = queue.arbiter.queued() > 0;
             // Whoever completes one asks again.
-            return due_at.map_or(Turn::Idle, Turn::WaitUntil);
+            return due_at.map_or(Action::Idle, Action::WaitUntil);
         }
         match queue.arbiter.next(now) {
             Next::Dispatch(request) => {
@@ -339,8 +339,8 @@ impl Target {
                     device.start(now, request.cost.since(owed), was_waiting)
                 });
                 match pending {
-                    Some(pending) => Turn::Serve(Box::new(Work { pending, id: request.id, finish_at })),
-                    None => Turn::Scrub(finish_at),
+                    Some(pending) => Action::Serve(Box::new(Work { pending, id: request.id, finish_at })),
+                    None => Action::Scrub(finish_at),
                 }
             }
             Next::WaitUntil(at) => {
@@ -350,7 +350,7 @@ impl Target {
             }
             Next::Idle => {
                 queue.is_backlogged = false;
-                due_at.map_or(Turn::Idle, Turn::WaitUntil)
+                due_at.map_or(Action::Idle, Action::WaitUntil)
             }
         }
     }

@@ -26,9 +26,9 @@ pub struct Usage {
     taken: Mutex<(Taken, HashMap<u32, Taken>)>,
 }
 
-/// A place of one connection; given back when dropped.
+/// The permit of one connection, out of those of its user; given back when dropped.
 #[derive(Debug)]
-pub struct Place {
+pub struct Permit {
     usage: Arc<Usage>,
     uid: u32,
     is_operator: bool,
@@ -68,10 +68,10 @@ impl Usage {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for one more connection of `uid`, which shares so much memory.
-    pub fn take(self: &Arc<Self>, uid: u32, is_operator: bool, memory_bytes: u64) -> Result<Place, Exceeded> {
+    /// A permit for one more connection of `uid`, which shares so much memory.
+    pub fn take(self: &Arc<Self>, uid: u32, is_operator: bool, memory_bytes: u64) -> Result<Permit, Exceeded> {
         self.add(uid, is_operator, Taken { connections: 1, memory_bytes })?;
-        Ok(Place { usage: self.clone(), uid, is_operator, memory_bytes })
+        Ok(Permit { usage: self.clone(), uid, is_operator, memory_bytes })
     }
 
     fn add(&self, uid: u32, is_operator: bool, more: Taken) -> Result<(), Exceeded> {
@@ -103,8 +103,8 @@ impl Usage {
     }
 }
 
-impl Place {
-    /// One more place of the same user, for what takes a descriptor as a connection does, and so much memory.
+impl Permit {
+    /// One more permit of the same user, for what takes a descriptor as a connection does, and so much memory.
     pub fn beside(&self, memory_bytes: u64) -> Result<Self, Exceeded> {
         self.usage.take(self.uid, self.is_operator, memory_bytes)
     }
@@ -118,7 +118,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Permit {
     fn drop(&mut self) {
         let mut taken = self.usage.taken();
         let (all, users) = &mut *taken;
@@ -143,7 +143,7 @@ mod tests {
         Arc::new(Usage::new(Limits::settle(&config, 20_000, 0, 8 << 30).unwrap()))
     }
 
-    fn fill(usage: &Arc<Usage>, uid: u32) -> Vec<Place> {
+    fn fill(usage: &Arc<Usage>, uid: u32) -> Vec<Permit> {
         std::iter::from_fn(|| usage.take(uid, false, 1).ok()).collect()
     }
 
@@ -161,7 +161,7 @@ mod tests {
         assert!((39..=41).contains(&first.len()), "{}", first.len());
         let third = fill(&usage, 3);
         assert!((19..=21).contains(&third.len()), "{}", third.len());
-        let rest: Vec<Vec<Place>> = (4..100).map(|uid| fill(&usage, uid)).take_while(|got| !got.is_empty()).collect();
+        let rest: Vec<Vec<Permit>> = (4..100).map(|uid| fill(&usage, uid)).take_while(|got| !got.is_empty()).collect();
         assert!(rest.len() >= 5, "{} more users got something", rest.len());
         drop((first, second, third, rest));
         assert_eq!(*usage.taken(), (Taken::default(), HashMap::new()));
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(own.len(), 70);
         assert!(usage.take(5, false, 0).is_ok());
         drop(own);
-        let _place = usage.take(5, false, 200).unwrap();
+        let _permit = usage.take(5, false, 200).unwrap();
         let error = usage.take(5, false, 200).unwrap_err();
         assert!(error.is_memory());
         let text = error.to_string();

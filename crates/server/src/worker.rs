@@ -5,7 +5,7 @@
 
 use crate::clock;
 use crate::core::Core;
-use crate::target::Turn;
+use crate::target::Action;
 use isonomia_units::Nanos;
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -74,27 +74,27 @@ pub fn serve_one_each(core: &Core, number: usize, now: Nanos, scratch: &mut Vec<
         if target.is_empty() {
             continue;
         }
-        match target.turn(now) {
-            Turn::Serve(work) => {
+        match target.next_action(now) {
+            Action::Serve(work) => {
                 core.serving.begin(number, if served { clock::now() } else { now });
                 core.begin(target, work, scratch);
                 core.worker_has_served(number);
                 served = true;
             }
-            Turn::Answer(answer) => {
+            Action::Answer(answer) => {
                 core.answer_served(&answer, now);
                 served = true;
             }
-            Turn::Scrub(finish_at) => {
+            Action::Scrub(finish_at) => {
                 core.begin_scrub(target, finish_at, scratch);
                 served = true;
             }
-            Turn::Scrubbed(scrubbing) => {
+            Action::Scrubbed(scrubbing) => {
                 core.scrubbed(target, &scrubbing, now);
                 served = true;
             }
-            Turn::WaitUntil(at) => until = until.min(at),
-            Turn::Idle => {}
+            Action::WaitUntil(at) => until = until.min(at),
+            Action::Idle => {}
         }
     }
     (served, until)

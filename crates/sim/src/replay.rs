@@ -4,7 +4,7 @@
 //! [`Entry`]. The replay is exact: virtual time is the recorded time.
 
 use crate::source::SourceError;
-use isonomia_policy::trace::{Call, Entry, Player, Turn};
+use isonomia_policy::trace::{Call, Decision, Entry, Player};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -61,7 +61,7 @@ pub fn replay(path: &Path) -> Result<Replay, SourceError> {
         let entry: Entry = serde_json::from_str(&text).map_err(|error| fail(line, error.to_string()))?;
         let now = player.play(&entry).map_err(|error| fail(line, error.to_string()))?;
         replay.calls += 1;
-        if let Call::Next { now: at, gave: Turn::Dispatch(request) } = now.call {
+        if let Call::Next { now: at, gave: Decision::Dispatch(request) } = now.call {
             replay.decisions += 1;
             replay.log.push((now.arbiter, at, request));
         }

@@ -69,7 +69,7 @@ impl Store {
             self.set_inode_size(&inode, size, now)?;
         }
         if *change != (SetAttr { size: change.size, ..SetAttr::default() }) {
-            // Recovery is to take the time that is set, not that of the host: with no write under way the mark can say so.
+            // Recovery is to take the time that is set, not that of the host: with no write under way the dirty record can say so.
             let objects = change.mtime.and(inode.layout.as_ref()).map(|_| inode.own_data());
             let _namespace = self.own_namespace();
             let mut edit = self.edit();

@@ -4,16 +4,16 @@ use crate::StoreError;
 use isonomia_proto::fs::Capability;
 use siphasher::sip::SipHasher24;
 
-pub(crate) struct Sealer(SipHasher24);
+pub(crate) struct CapabilitySigner(SipHasher24);
 
-impl Sealer {
+impl CapabilitySigner {
     pub fn new(key: &[u8; 16]) -> Self {
         Self(SipHasher24::new_with_key(key))
     }
 
     /// A capability of user `holder` for the inode `ino` of `generation` with these bits of
     /// [`isonomia_proto::fs::access`].
-    pub fn seal(&self, ino: u64, generation: u32, access: u32, holder: u32) -> Capability {
+    pub fn sign(&self, ino: u64, generation: u32, access: u32, holder: u32) -> Capability {
         let capability = Capability { ino, access, generation, mac: 0, holder, reserved: 0 };
         Capability { mac: self.mac(&capability), ..capability }
     }
@@ -44,9 +44,9 @@ mod tests {
 
     #[test]
     fn any_changed_bit_is_noticed() {
-        let sealer = Sealer::new(&[7; 16]);
-        let good = sealer.seal(42, 9, 3, 1000);
-        assert!(sealer.verify(&good).is_ok());
+        let signer = CapabilitySigner::new(&[7; 16]);
+        let good = signer.sign(42, 9, 3, 1000);
+        assert!(signer.verify(&good).is_ok());
         for bit in 0..64 {
             let forged = [
                 Capability { ino: good.ino ^ 1 << bit, ..good },
@@ -55,9 +55,9 @@ mod tests {
                 Capability { generation: good.generation ^ 1 << (bit % 32), ..good },
                 Capability { holder: good.holder ^ 1 << (bit % 32), ..good },
             ];
-            assert!(forged.iter().all(|f| sealer.verify(f).is_err()), "bit {bit}");
+            assert!(forged.iter().all(|f| signer.verify(f).is_err()), "bit {bit}");
         }
-        assert!(Sealer::new(&[8; 16]).verify(&good).is_err());
+        assert!(CapabilitySigner::new(&[8; 16]).verify(&good).is_err());
     }
 
     proptest::proptest! {
@@ -65,7 +65,7 @@ mod tests {
         fn what_was_not_sealed_is_refused(bytes in proptest::prelude::any::<[u8; Capability::LEN]>()) {
             let capability = Capability::from_bytes(bytes);
             // With a chance of 2^-64 for each.
-            proptest::prop_assert!(Sealer::new(&[7; 16]).verify(&capability).is_err());
+            proptest::prop_assert!(CapabilitySigner::new(&[7; 16]).verify(&capability).is_err());
         }
     }
 
@@ -74,6 +74,6 @@ mod tests {
         // Appendix A of the SipHash paper: key 00..0f, message 00..0e.
         let key: [u8; 16] = std::array::from_fn(|i| i as u8);
         let message: [u8; 15] = std::array::from_fn(|i| i as u8);
-        assert_eq!(Sealer::new(&key).0.hash(&message), 0xa129_ca61_49be_45e5);
+        assert_eq!(CapabilitySigner::new(&key).0.hash(&message), 0xa129_ca61_49be_45e5);
     }
 }

@@ -6,7 +6,7 @@
 //! attributes are of some inode, that the objects that records tell of are there and as long as their checksums say, that no
 //! object belongs to nobody, and, if asked for, every block (`objects`).
 //!
-//! What a stop that was not clean leaves (marks, orphans, unsettled files) is not an error: the next start works it off.
+//! What a stop that was not clean leaves (dirty records, orphans, unsettled files) is not an error: the next start works it off.
 //! An object of nobody would be removed by that start as one whose creation a power cut undid; a repair sets it aside in
 //! `lost+found` of its target instead.
 //!
@@ -23,10 +23,10 @@ mod premises;
 
 use crate::database::{Change, Database, Entry};
 use crate::directory::entry_key;
+use crate::emergency_space::EmergencySpace;
 use crate::object::Targets;
 use crate::premises::Premises;
 use crate::record::{Body, Record};
-use crate::reserve::Reserve;
 use crate::witness::Witness;
 use crate::{OpenError, StoreConfig, StoreError};
 use isonomia_proto::fs::FileKind;
@@ -122,9 +122,9 @@ impl Check<'_> {
         let config = &StoreConfig { server: found.server, ..config.clone() };
         let premises = Premises::enter_existing(config)?;
         let witness = Witness::open(&config.dir, &config.targets, false, &premises.secret.capability)?;
-        let reserve = Arc::new(Reserve::open(&config.dir)?);
+        let space = Arc::new(EmergencySpace::open(&config.dir)?);
         let targets = Targets::open(&config.targets, config.bounds.objects, config.checksums)?;
-        let db = Database::open(config, reserve, witness)?;
+        let db = Database::open(config, space, witness)?;
         let fail = |source| OpenError::Recovery { server: config.server, source };
         let repair = self.repair;
         let mut checker = Checker {

@@ -1,13 +1,13 @@
 //! The bytes of files: reading, writing, appending, and putting them on stable storage.
 //!
 //! Writes run at once with each other, as in Linux between different ranges; appends and truncation are alone.
-//! Size and times of a written file live in memory, behind a mark in the database ([`crate::marks`]). The record's size is a
+//! Size and times of a written file live in memory, behind a dirty record in the database ([`crate::dirty_inodes`]). The record's size is a
 //! lower bound: whatever makes a file shorter brings the new size to the database first.
 
 use crate::blocks::{BlockFault, Blocks, read_or_zero};
-use crate::database::Mark;
+use crate::database::DirtyRecord;
 use crate::edit::Gone;
-use crate::inode::{Inode, MARKED, OBJECTS, Objects, RECLAIMED, SET_ID, UNFLUSHED, UNLINKED, UNSETTLED};
+use crate::inode::{DIRTY, Inode, OBJECTS, Objects, RECLAIMED, SET_ID, UNFLUSHED, UNLINKED, UNSETTLED};
 use crate::object::{ObjectsId, spot};
 use crate::permission::after_write;
 use crate::removal::Unused;
@@ -297,11 +297,11 @@ impl Store {
         if !inode.has(UNFLUSHED) {
             if !inode.has(UNLINKED) {
                 let mut change = self.db.change();
-                change.put_mark(inode.ino, Mark::Written);
+                change.put_dirty_record(inode.ino, DirtyRecord::Written);
                 change.commit()?;
-                self.marks().set(inode.ino, Some(Mark::Written), 0);
+                self.dirty_inodes().set(inode.ino, Some(DirtyRecord::Written), 0);
             }
-            inode.set(MARKED | UNFLUSHED);
+            inode.set(DIRTY | UNFLUSHED);
         }
         Ok(())
     }
@@ -363,7 +363,7 @@ impl Store {
         source: Source<'_>,
         now: Timestamp,
     ) -> Result<usize, StoreError> {
-        self.reserve.grow(source.len() as u64);
+        self.emergency_space.grow(source.len() as u64);
         let mut done = 0;
         let mut failure = None;
         while done < source.len() && failure.is_none() {
@@ -371,7 +371,7 @@ impl Store {
             let run = at.run.min((source.len() - done) as u64) as usize;
             let part = source.part(done..done + run);
             let fd = objects.open[at.index].as_ref().ok_or(StoreError::Stale)?;
-            if self.reserve.is_spent()
+            if self.emergency_space.is_spent()
                 && !is_allocated(fd, at.offset, run as u64)
                 && let Err(full) = self.admit()
             {
@@ -404,7 +404,7 @@ impl Store {
 
     pub(crate) fn object_error(&self, id: ObjectsId, layout: &Layout, index: usize, errno: Errno) -> StoreError {
         if errno == Errno::NOSPC {
-            self.reserve.look();
+            self.emergency_space.look();
         }
         StoreError::host(&self.targets.path(id, layout, index), errno)
     }
@@ -424,7 +424,9 @@ impl Store {
 
     /// Lets the store grow, after making room if nothing else helps.
     pub(crate) fn admit(&self) -> Result<(), StoreError> {
-        self.reserve.admit().or_else(|full| if self.makes_room() { self.reserve.admit() } else { Err(full) })
+        self.emergency_space
+            .admit()
+            .or_else(|full| if self.makes_room() { self.emergency_space.admit() } else { Err(full) })
     }
 
     /// Whether there were objects to remove.
@@ -461,7 +463,7 @@ impl Store {
         }
         change.commit()?;
         self.inodes.remove(inode.ino);
-        self.unmark(inode.ino);
+        self.forget_dirty(inode.ino);
         self.unsettled().remove(&inode.ino);
         if let Some(layout) = unused {
             self.remove_later(Unused { id, layout: layout.clone(), size: inode.size() });

@@ -21,11 +21,11 @@
 //! its default for batches): a killed server loses nothing that it acknowledged. A power failure loses what was not
 //! followed by [`Database::sync`].
 
+use crate::emergency_space::EmergencySpace;
 use crate::engine::{Engine, Table, Write};
 use crate::journal::{self, Part};
 use crate::object::ObjectsId;
 use crate::record::Record;
-use crate::reserve::Reserve;
 use crate::witness::{self, Witness};
 use crate::{OpenError, StoreConfig, StoreError};
 use isonomia_proto::fs::{FileKind, Layout};
@@ -69,7 +69,7 @@ pub(crate) struct EntryKey<'a> {
 
 /// What is known of a file whose record is not all there is to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mark {
+pub(crate) enum DirtyRecord {
     /// The size in the record is a lower bound, and the times may be newer.
     Written,
     /// The size in the record is a lower bound, the times are right.
@@ -87,7 +87,11 @@ pub(crate) struct Change<'a> {
 impl Database {
     /// Opens the database in the directory of a store, or creates it there. One that has less than the store's own file
     /// of `witness` knows to be on stable storage is refused, if that can be told before anything is changed.
-    pub fn open(config: &StoreConfig, reserve: Arc<Reserve>, witness: Witness) -> Result<Self, OpenError> {
+    pub fn open(
+        config: &StoreConfig,
+        emergency_space: Arc<EmergencySpace>,
+        witness: Witness,
+    ) -> Result<Self, OpenError> {
         let dir = config.dir.join("db");
         let fail = |source| OpenError::Recovery { server: config.server, source };
         if witness.number() > 0 {
@@ -95,7 +99,7 @@ impl Database {
         } else {
             remove_unfinished(&dir)?;
         }
-        let engine = Engine::open(dir.clone(), reserve).map_err(fail)?;
+        let engine = Engine::open(dir.clone(), emergency_space).map_err(fail)?;
         let number = match engine.get(Table::Numbers, SYNCED).map_err(fail)? {
             Some(bytes) => bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).unwrap_or_default(),
             None => 0,
@@ -246,20 +250,20 @@ impl Database {
     }
 
     /// Inodes whose record may be older than their objects.
-    pub fn marks(&self) -> Result<Vec<(u64, Mark)>, StoreError> {
-        let mut marks = Vec::new();
-        self.engine.scan(Table::Marks, .., |key, value| {
+    pub fn dirty_records(&self) -> Result<Vec<(u64, DirtyRecord)>, StoreError> {
+        let mut records = Vec::new();
+        self.engine.scan(Table::DirtyInodes, .., |key, value| {
             let ino = decode_ino(key)?;
-            let mark = match value {
-                [] => Mark::Written,
-                [1] => Mark::Cut,
-                [2] => Mark::Flushed,
+            let record = match value {
+                [] => DirtyRecord::Written,
+                [1] => DirtyRecord::Cut,
+                [2] => DirtyRecord::Flushed,
                 _ => return Err(StoreError::Damaged(Ino(ino))),
             };
-            marks.push((ino, mark));
+            records.push((ino, record));
             Ok(true)
         })?;
-        Ok(marks)
+        Ok(records)
     }
 
     /// Calls `each` with every inode and its record, in order.
@@ -448,17 +452,17 @@ impl Change<'_> {
         self.remove(Table::Entries, key.encode());
     }
 
-    pub fn put_mark(&mut self, ino: u64, mark: Mark) {
-        let value: &[u8] = match mark {
-            Mark::Written => &[],
-            Mark::Cut => &[1],
-            Mark::Flushed => &[2],
+    pub fn put_dirty_record(&mut self, ino: u64, record: DirtyRecord) {
+        let value: &[u8] = match record {
+            DirtyRecord::Written => &[],
+            DirtyRecord::Cut => &[1],
+            DirtyRecord::Flushed => &[2],
         };
-        self.put(Table::Marks, ino.to_be_bytes(), value);
+        self.put(Table::DirtyInodes, ino.to_be_bytes(), value);
     }
 
-    pub fn remove_mark(&mut self, ino: u64) {
-        self.remove(Table::Marks, ino.to_be_bytes());
+    pub fn remove_dirty_record(&mut self, ino: u64) {
+        self.remove(Table::DirtyInodes, ino.to_be_bytes());
     }
 
     pub fn put_unsettled(&mut self, ino: u64) {

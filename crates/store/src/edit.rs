@@ -1,7 +1,7 @@
 //! One atomic change of the namespace: first the database, then, if it accepted, memory.
 
-use crate::database::{Change, Entry, Mark};
-use crate::inode::{Inode, MARKED, MAY_BE_NAMED, RECLAIMED, SUSPECT, UNFLUSHED, UNLINKED, UNSETTLED};
+use crate::database::{Change, DirtyRecord, Entry};
+use crate::inode::{DIRTY, Inode, MAY_BE_NAMED, RECLAIMED, SUSPECT, UNFLUSHED, UNLINKED, UNSETTLED};
 use crate::object::ObjectsId;
 use crate::record::{Body, Record};
 use crate::{Numbers, Store, StoreError};
@@ -21,7 +21,7 @@ pub(crate) struct Edit<'s> {
     change: Change<'s>,
     updates: Vec<Update>,
     names: Vec<NameChange>,
-    marks: Vec<(Arc<Inode>, Option<Mark>)>,
+    dirty_inodes: Vec<(Arc<Inode>, Option<DirtyRecord>)>,
     settled: Vec<Arc<Inode>>,
     /// Bytes of values.
     grown: u64,
@@ -54,7 +54,7 @@ impl Store {
             change: self.db.change(),
             updates: Vec::new(),
             names: Vec::new(),
-            marks: Vec::new(),
+            dirty_inodes: Vec::new(),
             settled: Vec::new(),
             grown: 0,
         }
@@ -101,7 +101,7 @@ impl Edit<'_> {
         &mut self.updates[at].record
     }
 
-    /// Marks content and attributes of a directory as changed.
+    /// DirtyInodes content and attributes of a directory as changed.
     pub fn touch_dir(&mut self, dir: &Arc<Inode>, now: Timestamp) {
         let record = self.record(dir);
         (record.mtime, record.ctime) = (now, now);
@@ -165,21 +165,21 @@ impl Edit<'_> {
 
     /// Says that the objects of `inode` are to be cut to the size in its record.
     pub fn mark_cut(&mut self, inode: &Arc<Inode>) {
-        self.marks.push((inode.clone(), Some(Mark::Cut)));
+        self.dirty_inodes.push((inode.clone(), Some(DirtyRecord::Cut)));
     }
 
     /// Says that the record of `inode` has its size.
-    pub fn unmark(&mut self, inode: &Arc<Inode>) {
-        self.marks.push((inode.clone(), None));
+    pub fn forget_dirty(&mut self, inode: &Arc<Inode>) {
+        self.dirty_inodes.push((inode.clone(), None));
     }
 
     /// Brings the times of `inode` to the record, and its size up to `synced`; the caller owns [`Inode::data`]. Without a
-    /// mark after that, if that is all of it.
+    /// dirty record after that, if that is all of it.
     pub fn flush(&mut self, inode: &Arc<Inode>, synced: u64) {
         inode.raise_stable_size(synced);
         let size = inode.stable_size();
         self.record(inode).size = size;
-        self.marks.push((inode.clone(), (size < inode.size()).then_some(Mark::Flushed)));
+        self.dirty_inodes.push((inode.clone(), (size < inode.size()).then_some(DirtyRecord::Flushed)));
     }
 
     /// Says that the checksums of `inode` are on stable storage with its objects; the caller owns [`Inode::data`].
@@ -195,8 +195,8 @@ impl Edit<'_> {
             let (inode, record) = (&update.inode, &update.record);
             if update.gone {
                 self.change.remove_record(inode.ino);
-                if inode.has(MARKED) {
-                    self.change.remove_mark(inode.ino);
+                if inode.has(DIRTY) {
+                    self.change.remove_dirty_record(inode.ino);
                 }
                 if inode.has(UNSETTLED) {
                     self.change.remove_unsettled(inode.ino);
@@ -216,17 +216,17 @@ impl Edit<'_> {
                 if record.has_xattrs {
                     self.change.remove_nameless(inode.ino);
                 }
-                if inode.has(MARKED) {
-                    self.change.put_mark(inode.ino, Mark::Written);
+                if inode.has(DIRTY) {
+                    self.change.put_dirty_record(inode.ino, DirtyRecord::Written);
                 }
             } else if !inode.has(UNLINKED) {
                 self.change.put_record(inode.ino, record);
             }
         }
-        for (inode, mark) in &self.marks {
-            match mark {
-                Some(mark) => self.change.put_mark(inode.ino, *mark),
-                None => self.change.remove_mark(inode.ino),
+        for (inode, record) in &self.dirty_inodes {
+            match record {
+                Some(record) => self.change.put_dirty_record(inode.ino, *record),
+                None => self.change.remove_dirty_record(inode.ino),
             }
         }
         for change in &self.names {
@@ -236,7 +236,7 @@ impl Edit<'_> {
                 None => self.change.remove_entry(key),
             }
         }
-        store.reserve.grow(self.grown + CHANGE_BYTES * (self.updates.len() + self.names.len()) as u64);
+        store.emergency_space.grow(self.grown + CHANGE_BYTES * (self.updates.len() + self.names.len()) as u64);
         self.change.commit()?;
         for change in &self.names {
             store.remember(store.entry_key(change.dir, &change.name), change.entry);
@@ -249,9 +249,9 @@ impl Edit<'_> {
             inode.forget_touch(touched);
             if named {
                 inode.clear(UNLINKED | MAY_BE_NAMED);
-                if inode.has(MARKED) {
+                if inode.has(DIRTY) {
                     inode.set(UNFLUSHED);
-                    store.marks().set(inode.ino, Some(Mark::Written), 0);
+                    store.dirty_inodes().set(inode.ino, Some(DirtyRecord::Written), 0);
                 }
             }
             if new {
@@ -269,10 +269,10 @@ impl Edit<'_> {
                 }
             }
         }
-        for (inode, mark) in self.marks {
-            // Whoever writes next puts another mark in the place of one that says that the file is cut, or it would be once more.
-            inode.clear(if mark == Some(Mark::Flushed) { UNFLUSHED } else { UNFLUSHED | MARKED });
-            store.marks().set(inode.ino, mark, inode.size());
+        for (inode, record) in self.dirty_inodes {
+            // Whoever writes next puts another record in the place of one that says that the file is cut, or it would be once more.
+            inode.clear(if record == Some(DirtyRecord::Flushed) { UNFLUSHED } else { UNFLUSHED | DIRTY });
+            store.dirty_inodes().set(inode.ino, record, inode.size());
         }
         for inode in self.settled {
             store.unsettled().remove(&inode.ino);
@@ -285,6 +285,6 @@ impl Edit<'_> {
 impl Update {
     fn may_have_objects(&self) -> bool {
         let regular = self.inode.layout.is_some();
-        regular && (self.record.has_objects || self.inode.has(MARKED) || self.inode.refs.load(Relaxed) > 0)
+        regular && (self.record.has_objects || self.inode.has(DIRTY) || self.inode.refs.load(Relaxed) > 0)
     }
 }

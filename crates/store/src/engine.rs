@@ -6,8 +6,8 @@
 //! no healing: the host may have dropped what it could not write, and only a new start reads what is really there.
 
 use crate::StoreError;
+use crate::emergency_space::EmergencySpace;
 use crate::journal::{self, Journal};
-use crate::reserve::Reserve;
 use fjall::{Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Slice};
 use rustix::io::Errno;
 use std::ops::RangeBounds;
@@ -37,7 +37,7 @@ const COPIED_AT_ONCE: usize = 1024;
 pub(crate) enum Table {
     Inodes,
     Entries,
-    Marks,
+    DirtyInodes,
     Orphans,
     Nameless,
     Xattrs,
@@ -48,7 +48,7 @@ pub(crate) enum Table {
 const TABLES: [Table; NAMES.len()] = [
     Table::Inodes,
     Table::Entries,
-    Table::Marks,
+    Table::DirtyInodes,
     Table::Orphans,
     Table::Nameless,
     Table::Xattrs,
@@ -68,7 +68,7 @@ pub(crate) struct Write {
 
 pub(crate) struct Engine {
     dir: PathBuf,
-    reserve: Arc<Reserve>,
+    emergency_space: Arc<EmergencySpace>,
     state: RwLock<State>,
     /// One of [`WORKS`], [`FULL`], [`FAILED`], [`LOST`].
     failure: AtomicU8,
@@ -104,9 +104,9 @@ struct Memory {
 
 impl Engine {
     /// Opens the database in `dir`, or creates it there.
-    pub fn open(dir: PathBuf, reserve: Arc<Reserve>) -> Result<Self, StoreError> {
+    pub fn open(dir: PathBuf, emergency_space: Arc<EmergencySpace>) -> Result<Self, StoreError> {
         let open = Running::open(&dir)?;
-        Ok(Self { dir, reserve, state: RwLock::new(State::Open(open)), failure: AtomicU8::new(WORKS) })
+        Ok(Self { dir, emergency_space, state: RwLock::new(State::Open(open)), failure: AtomicU8::new(WORKS) })
     }
 
     pub fn get(&self, table: Table, key: impl AsRef<[u8]>) -> Result<Option<Slice>, StoreError> {
@@ -137,7 +137,7 @@ impl Engine {
         self.with(act).or_else(|error| {
             let error = self.note(error);
             // Letting the reserved space go may be enough for the change.
-            self.reserve.look();
+            self.emergency_space.look();
             if self.heal()? { self.with(act).map_err(|error| self.note(error)) } else { Err(error) }
         })
     }
@@ -159,7 +159,7 @@ impl Engine {
 
     /// Opens the database anew if a change failed and there is room again; true if that was done.
     pub fn heal(&self) -> Result<bool, StoreError> {
-        if !matches!(self.failure.load(Acquire), FULL | FAILED) || self.reserve.free_bytes() < ROOM_BYTES_MIN {
+        if !matches!(self.failure.load(Acquire), FULL | FAILED) || self.emergency_space.free_bytes() < ROOM_BYTES_MIN {
             return Ok(false);
         }
         // Not by waiting for the lock: a thread that holds it for a look-up may begin another one, which would wait for this
@@ -235,7 +235,7 @@ impl Engine {
             }
             // Threads of fjall that write out tables fail by themselves; this is all that a later call is told of it.
             StoreError::Meta(fjall::Error::Poisoned) => {
-                self.failure.load(Relaxed) == FULL || self.reserve.free_bytes() < MEMTABLE_BYTES_MAX
+                self.failure.load(Relaxed) == FULL || self.emergency_space.free_bytes() < MEMTABLE_BYTES_MAX
             }
             _ => false,
         };

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU32, A
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The size in memory may be above that of the record in the database, and the database knows it.
-pub(crate) const MARKED: u16 = 1;
+pub(crate) const DIRTY: u16 = 1;
 /// No name is left; the record is gone from the database.
 pub(crate) const UNLINKED: u16 = 2;
 /// The objects are gone, or are about to go: no more data operations.
@@ -27,12 +27,12 @@ pub(crate) const SET_ID: u16 = 8;
 pub(crate) const OBJECTS: u16 = 16;
 /// Every block of the objects has a checksum.
 pub(crate) const SUMS: u16 = 64;
-/// The database has a mark: checksums on stable storage may be older than the objects. See `settle`.
+/// The database has an entry for it: checksums on stable storage may be older than the objects. See `settle`.
 pub(crate) const UNSETTLED: u16 = 128;
-/// The mark is from before an unclean stop: a block and its checksum may disagree without damage.
+/// That entry is from before an unclean stop: a block and its checksum may disagree without damage.
 pub(crate) const SUSPECT: u16 = 256;
 
-/// So may be the times; then it is marked as well.
+/// So may be the times; then it is dirty as well.
 pub(crate) const UNFLUSHED: u16 = 512;
 /// It was created without a name, and may be given one.
 pub(crate) const MAY_BE_NAMED: u16 = 32;
@@ -207,10 +207,10 @@ impl Inode {
         objects.resized(size);
     }
 
-    /// The size of an inode that was just loaded, and whose mark says that it was flushed.
+    /// The size of an inode that was just loaded, and whose dirty record says that it was flushed.
     pub fn set_flushed(&self, size: u64) {
         self.size.store(size, Release);
-        self.set(MARKED);
+        self.set(DIRTY);
     }
 
     pub fn stable_size(&self) -> u64 {
@@ -232,7 +232,7 @@ impl Inode {
         self.record.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The record with everything folded in that it may say: see `marks` of the size.
+    /// The record with everything folded in that it may say: see `dirty_inodes` for the size.
     pub fn current(&self) -> Record {
         let mut record = self.record().clone();
         self.fold_times(&mut record.mtime, &mut record.ctime);

@@ -39,29 +39,29 @@
 //!    gives the file other objects, is in S, or the objects are all there. Entries in `orphans` go after the objects; a
 //!    batch that is lost brings back the entry, and removing what is gone does nothing. Where the host loses a removal
 //!    and the batch is in S, the object is nobody's, and recovery removes it.
-//! 3. *Objects are cut after the batch with the new size is synced, with a mark that says so* (`resize`). If the batch is
-//!    not in S, nothing was cut. If the mark is in S, recovery cuts all of them once more; nothing that counts is beyond
-//!    the size, for the mark is replaced before the next write, and in S if that write was synced. If the batch is in S
-//!    and the mark is not, all objects were cut, on stable storage, before it was taken away: else the mark of a later write
+//! 3. *Objects are cut after the batch with the new size is synced, with a dirty record that says so* (`resize`). If the batch is
+//!    not in S, nothing was cut. If the dirty record is in S, recovery cuts all of them once more; nothing that counts is beyond
+//!    the size, for that record is replaced before the next write, and in S if that write was synced. If the batch is in S
+//!    and the dirty record is not, all objects were cut, on stable storage, before it was taken away: else the dirty record of a later write
 //!    would bring the old length and content back.
 //! 4. *The size in a record is not ahead of bytes that storage may lack.* It was set by `truncate`, or all bytes that led to
 //!    it had been synced when it was written: whatever changes a record meanwhile, by `rename` or `chmod`, leaves that size
-//!    in it. Whenever the file has more there is a mark, from before the first byte was written (`marks`). So for a marked
+//!    in it. Whenever the file has more there is a dirty record, from before the first byte was written (`dirty_inodes`). So for a dirty
 //!    file the larger of record and objects is a size that the file had, not below the one that was synced, and objects that
-//!    reach so far have the bytes, as the host orders them; for one without a mark the record is right, and what objects have
+//!    reach so far have the bytes, as the host orders them; for one without one the record is right, and what objects have
 //!    beyond it was not synced and is cut before it could be seen (`resize`).
 //!
 //! `fsync` syncs the objects, the directories of those that are new, writes the record with the size that the file had when
 //! it began, and syncs the journal: so S has the record that names the objects with these bytes, and, as batches are lost
 //! from the end only, everything that was done to names before. On a directory it syncs the journal.
 //!
-//! A kill of the server is a power cut that loses nothing: the same rules hold, and the objects of marked files have all that
+//! A kill of the server is a power cut that loses nothing: the same rules hold, and the objects of dirty files have all that
 //! was written. Recovery syncs them before it believes their sizes, as power may fail next.
 //!
 //! # Where what is
 //! `walk` goes from paths to inodes; `namespace`, `rename`, `open`, `attr`, and `xattr` change metadata through `edit`,
 //! one atomic change of database and memory; `data` moves bytes through `object`, `sparse` knows of holes, `resize` cuts
-//! and extends, `marks` knows what the database does not know yet, `removal` removes; `blocks` reads and writes with
+//! and extends, `dirty_inodes` knows what the database does not know yet, `removal` removes; `blocks` reads and writes with
 //! checksums, whose bytes `checksum` documents, which `sums` keeps, `settle` brings to stable storage, and `scrub` looks
 //! through; `database` documents the bytes on disk, `engine` and `journal` deal with the database itself, `premises` and
 //! `witness` with the directories around it, `recovery` with what an unclean stop leaves; `backup` copies the metadata;
@@ -78,17 +78,17 @@ mod config;
 mod data;
 mod database;
 mod directory;
+mod dirty_inodes;
 mod edit;
+mod emergency_space;
 mod engine;
 mod error;
 mod inode;
 pub mod journal;
-mod marks;
 mod namespace;
 mod object;
 mod open;
 mod permission;
-mod place;
 mod placement;
 #[cfg(test)]
 mod power_cut;
@@ -98,12 +98,12 @@ mod record;
 mod recovery;
 mod removal;
 mod rename;
-mod reserve;
 mod resize;
 mod scrub;
 mod settle;
 mod sparse;
 mod sums;
+mod target_check;
 mod walk;
 mod witness;
 mod xattr;
@@ -127,17 +127,17 @@ pub use walk::SYMLINKS_MAX;
 pub use xattr::{XATTRS_BYTES_MAX, XattrHow};
 
 use cache::Cache;
-use capability::Sealer;
+use capability::CapabilitySigner;
 use database::Database;
 use directory::CachedEntry;
+use dirty_inodes::DirtyInodes;
+use emergency_space::EmergencySpace;
 use inode::{Inode, SUSPECT, UNSETTLED};
-use marks::Marks;
 use object::Targets;
 use placement::Placement;
 use premises::Premises;
 use protect::Protection;
 use removal::Removal;
-use reserve::Reserve;
 use siphasher::sip::SipHasher13;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -157,15 +157,15 @@ pub struct Store {
     /// Of every inode and object that is created until the store is closed.
     generation: u32,
     names: SipHasher13,
-    sealer: Sealer,
+    signer: CapabilitySigner,
     placement: Placement,
     targets: Targets,
-    reserve: Arc<Reserve>,
+    emergency_space: Arc<EmergencySpace>,
     removal: Removal,
     /// How often blocks of a file were counted: no two counts have the same number.
     counts: AtomicU64,
     protection: Protection,
-    marks: Mutex<Marks>,
+    dirty_inodes: Mutex<DirtyInodes>,
     premises: Premises,
 }
 
@@ -192,7 +192,7 @@ impl Store {
         let mut record = self.db.record(ino)?.ok_or(StoreError::Stale)?;
         self.placement.intern(&mut record);
         let inode = Inode::new(ino, record);
-        if let Some(size) = self.marks().size(ino) {
+        if let Some(size) = self.dirty_inodes().size(ino) {
             inode.set_flushed(size);
         }
         if let Some(state) = self.unsettled().get(&ino) {

@@ -88,7 +88,7 @@ impl Store {
             attr: self.attr(&inode)?,
             layout: inode.layout.clone(),
             created,
-            capability: self.sealer.seal(inode.ino, inode.generation, allowed, caller.uid),
+            capability: self.signer.sign(inode.ino, inode.generation, allowed, caller.uid),
         })
     }
 
@@ -159,7 +159,7 @@ impl Store {
     }
 
     /// Takes one more reference to an inode that is open already.
-    pub fn hold(&self, ino: Ino) -> Result<(), StoreError> {
+    pub fn acquire(&self, ino: Ino) -> Result<(), StoreError> {
         let _namespace = self.share_namespace();
         take_reference(&*self.load(ino.0)?)
     }
@@ -186,7 +186,7 @@ impl Store {
     /// Checks that `capability` came from this store, and is not of another inode that had the same number: there is
     /// one where older metadata were put back. An inode that is gone is not noticed here.
     pub fn verify(&self, capability: &Capability) -> Result<(), StoreError> {
-        self.sealer.verify(capability)?;
+        self.signer.verify(capability)?;
         match self.inode(capability.ino) {
             Ok(inode) if inode.generation != capability.generation => Err(StoreError::Stale),
             Ok(_) | Err(StoreError::Stale) => Ok(()),
@@ -203,12 +203,12 @@ impl Store {
     /// A capability without access of user `holder` for the inode `ino`: he came there.
     pub fn prove(&self, ino: Ino, holder: u32) -> Result<Capability, StoreError> {
         let inode = self.inode(ino.0)?;
-        Ok(self.sealer.seal(inode.ino, inode.generation, 0, holder))
+        Ok(self.signer.sign(inode.ino, inode.generation, 0, holder))
     }
 
     /// The capability, which was verified, made out to user `holder`.
     pub fn delegate(&self, capability: &Capability, holder: u32) -> Capability {
-        self.sealer.seal(capability.ino, capability.generation, capability.access, holder)
+        self.signer.sign(capability.ino, capability.generation, capability.access, holder)
     }
 
     /// Checks that `capability` came from this store and from an open that allows something: not of `O_PATH`.

@@ -177,7 +177,7 @@ fn a_capability_is_of_one_generation() {
     let store = machine.store();
     store.verify_access(&capability, access::WRITE).unwrap();
     // As from a run whose metadata were replaced by older ones.
-    let other = store.sealer.seal(ino.0, capability.generation ^ 1, capability.access, capability.holder);
+    let other = store.signer.sign(ino.0, capability.generation ^ 1, capability.access, capability.holder);
     assert!(matches!(store.verify(&other), Err(crate::StoreError::Stale)));
     assert!(matches!(store.verify_access(&other, access::READ), Err(crate::StoreError::Stale)));
 }

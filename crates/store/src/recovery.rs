@@ -1,16 +1,17 @@
 //! Opening a store: new, after a clean stop, or after one that was not.
 //!
 //! After an unclean stop these are left over, and dealt with in this order:
-//! * Files that were being written stand in `marks`. The size in the record is a lower bound; objects that reach further
+//! * Files that were being written have dirty records (table `marks`). The size in the record is a lower bound; objects that reach further
 //!   were written after it, so the size becomes what they say, and the times become theirs. A file that was being cut
-//!   says so in its mark: its objects are cut to the size in the record.
+//!   says so in its dirty record: its objects are cut to the size in the record.
 //! * Files without a name that were still open, or whose removal was under way, stand in `orphans` and `nameless`: their
 //!   objects and extended attributes are removed.
 //! * Objects that no file refers to are removed: those of files whose creation a power cut undid.
 
 use crate::cache::Cache;
-use crate::capability::Sealer;
-use crate::database::{Database, Mark};
+use crate::capability::CapabilitySigner;
+use crate::database::{Database, DirtyRecord};
+use crate::emergency_space::EmergencySpace;
 use crate::inode::Inode;
 use crate::object::{DIRECTORIES, ObjectsId, Targets, file_size, is_volatile};
 use crate::placement::Placement;
@@ -18,7 +19,6 @@ use crate::premises::Premises;
 use crate::protect::{Protection, Unsettled};
 use crate::record::{BLOCKS_UNKNOWN, Body, Record};
 use crate::removal::Removal;
-use crate::reserve::Reserve;
 use crate::witness::Witness;
 use crate::{Numbers, OpenError, Store, StoreConfig, StoreError};
 use isonomia_proto::fs::{FileKind, MODE_PERMISSION_MASK, Timestamp};
@@ -42,10 +42,10 @@ impl Store {
         config.check()?;
         let mut premises = Premises::enter(config)?;
         let witness = Witness::open(&config.dir, &config.targets, premises.is_new, &premises.secret.capability)?;
-        let reserve = Arc::new(Reserve::open(&config.dir)?);
+        let space = Arc::new(EmergencySpace::open(&config.dir)?);
         let targets = Targets::open(&config.targets, config.bounds.objects, config.checksums)?;
         let fail = |source| OpenError::Recovery { server: config.server, source };
-        let db = Database::open(config, reserve.clone(), witness)?;
+        let db = Database::open(config, space.clone(), witness)?;
         db.refuse_older(&config.dir)?;
         let has_root = db.record(Ino::ROOT.0).map_err(fail)?.is_some();
         if !has_root && !premises.is_new {
@@ -67,7 +67,7 @@ impl Store {
         if premises.is_new {
             premises.note_ready(&config.dir)?;
         }
-        if reserve.admit().is_err() {
+        if space.admit().is_err() {
             tracing::warn!(server = config.server.0, "the storage is full: nothing may grow until there is room");
         }
         let next = db.next_number().map_err(fail)?.unwrap_or(Ino::ROOT.0 + 1);
@@ -79,14 +79,14 @@ impl Store {
             generation: premises.generation,
             namespace: RwLock::new(Numbers { next, reserved: next }),
             names: SipHasher13::new_with_key(&premises.secret.names),
-            sealer: Sealer::new(&premises.secret.capability),
+            signer: CapabilitySigner::new(&premises.secret.capability),
             placement: Placement::new(&config.targets, config.default_layout),
             removal: Removal::new(targets.are_volatile()? && is_volatile(&premises.dir, &config.dir)?),
             targets,
-            reserve,
+            emergency_space: space,
             counts: AtomicU64::new(0),
             protection,
-            marks: Mutex::default(),
+            dirty_inodes: Mutex::default(),
             db,
             premises,
         })
@@ -125,7 +125,7 @@ fn recover(db: &Database, targets: &Targets, config: &StoreConfig, unsettled: &[
     // After a kill of the server sizes are those of what the host has in memory: before the database has them for good,
     // storage must have the bytes.
     targets.sync_all()?;
-    let resized = recover_marked(db, targets, unsettled)?;
+    let resized = recover_dirty(db, targets, unsettled)?;
     let removed = remove_orphans(db, targets)?;
     let unknown = remove_unknown(db, targets)?;
     db.sync(true)?;
@@ -152,23 +152,23 @@ fn remove_orphans(db: &Database, targets: &Targets) -> Result<usize, StoreError>
     Ok(orphans.len())
 }
 
-fn recover_marked(db: &Database, targets: &Targets, unsettled: &[u64]) -> Result<usize, StoreError> {
-    let marked = db.marks()?;
-    for (ino, mark) in &marked {
+fn recover_dirty(db: &Database, targets: &Targets, unsettled: &[u64]) -> Result<usize, StoreError> {
+    let dirty = db.dirty_records()?;
+    for (ino, dirty_record) in &dirty {
         let mut change = db.change();
         if let Some(mut record) = db.record(*ino)? {
-            if let (Mark::Cut, Body::Regular(layout)) = (mark, &record.body) {
+            if let (DirtyRecord::Cut, Body::Regular(layout)) = (dirty_record, &record.body) {
                 targets.trim(record.objects, layout, record.size)?;
             }
             // The first objects of a file that was being written for the first time had checksums.
             record.has_sums |= !record.has_objects && unsettled.binary_search(ino).is_ok();
-            take_from_objects(&mut record, targets, *mark == Mark::Flushed)?;
+            take_from_objects(&mut record, targets, *dirty_record == DirtyRecord::Flushed)?;
             change.put_record(*ino, &record);
         }
-        change.remove_mark(*ino);
+        change.remove_dirty_record(*ino);
         change.commit()?;
     }
-    Ok(marked.len())
+    Ok(dirty.len())
 }
 
 /// Objects can be longer than the record says, and never shorter unless the bytes that they lack are zeros.

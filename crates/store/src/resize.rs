@@ -2,14 +2,14 @@
 //!
 //! * To nothing: the file gets objects of another number, in one batch with its new size. The old ones are removed
 //!   later ([`crate::removal`]): after a power cut there is either all of the old content or none of it.
-//! * To less: the new size goes to stable storage, with a mark that says that objects are to be cut to it, before the
+//! * To less: the new size goes to stable storage, with a dirty record that says that objects are to be cut to it, before the
 //!   first object is cut. A stop in between leaves work that recovery does again.
 //! * To more: the size in the record is all there is to it. What objects lack below the size reads as zeros, so none may
 //!   have bytes beyond it; see [`Store::check_objects`].
 
 use crate::blocks::BlockFault;
 use crate::edit::Gone;
-use crate::inode::{Inode, MARKED, OBJECTS, Objects, RECLAIMED, SUMS, UNLINKED};
+use crate::inode::{DIRTY, Inode, OBJECTS, Objects, RECLAIMED, SUMS, UNLINKED};
 use crate::object::{ObjectsId, object_size};
 use crate::permission::after_write;
 use crate::record::Record;
@@ -60,8 +60,8 @@ impl Store {
         edit.orphan(unused.id, layout);
         if inode.has(UNLINKED) {
             edit.orphan(new, layout);
-        } else if inode.has(MARKED) {
-            edit.unmark(inode);
+        } else if inode.has(DIRTY) {
+            edit.forget_dirty(inode);
         }
         let record = edit.record(inode);
         (record.objects, record.has_objects, record.has_sums, record.size) = (new, false, false, 0);
@@ -75,7 +75,7 @@ impl Store {
         Ok(unused)
     }
 
-    /// Brings the record with a new size to the database; with a mark, on stable storage, if objects are to be cut.
+    /// Brings the record with a new size to the database; with a dirty record, on stable storage, if objects are to be cut.
     pub(crate) fn store_size(
         &self,
         inode: &Arc<Inode>,
@@ -97,8 +97,8 @@ impl Store {
             // A file without a name does not come back after a stop.
             if is_cut && !inode.has(UNLINKED) {
                 edit.mark_cut(inode);
-            } else if inode.has(MARKED) && !inode.has(UNLINKED) {
-                edit.unmark(inode);
+            } else if inode.has(DIRTY) && !inode.has(UNLINKED) {
+                edit.forget_dirty(inode);
             }
             let Gone(_) = edit.commit()?;
             objects.is_trimmed &= !is_cut;
@@ -111,7 +111,7 @@ impl Store {
         Ok(())
     }
 
-    /// Cuts the objects to a size that stands in the database, and takes the mark away that says so.
+    /// Cuts the objects to a size that stands in the database, and takes the dirty record away that says so.
     fn cut_objects(
         &self,
         inode: &Arc<Inode>,
@@ -125,13 +125,13 @@ impl Store {
         objects.is_trimmed = true;
         if !inode.has(UNLINKED) {
             let mut change = self.db.change();
-            change.remove_mark(inode.ino);
+            change.remove_dirty_record(inode.ino);
             change.commit()?;
         }
         Ok(())
     }
 
-    /// Cuts one object to so many bytes. On stable storage: the mark of a later write says that the file is as long as its
+    /// Cuts one object to so many bytes. On stable storage: the dirty record of a later write says that the file is as long as its
     /// objects, and a power cut is not to bring back what was cut off.
     fn cut_object(
         &self,

@@ -1,5 +1,5 @@
 //! Checksums that are right after a stop of any kind. What brings them to stable storage, once a file rests, brings the
-//! objects there as well, and so the file's size to its record ([`crate::marks`]), whether it has checksums or not.
+//! objects there as well, and so the file's size to its record ([`crate::dirty_inodes`]), whether it has checksums or not.
 //!
 //! A block and its checksum lie in two files, so no stop of the machine leaves both old or both new for certain.
 //! Checksums are therefore believed of files at rest only. A file that is being written has an entry in the keyspace
@@ -43,7 +43,7 @@
 
 use crate::blocks::sidecar_fault;
 use crate::edit::Gone;
-use crate::inode::{Inode, MARKED, OBJECTS, SUMS, SUSPECT, UNLINKED, UNSETTLED};
+use crate::inode::{DIRTY, Inode, OBJECTS, SUMS, SUSPECT, UNLINKED, UNSETTLED};
 use crate::protect::Unsettled;
 use crate::{Store, StoreError};
 use std::collections::HashMap;
@@ -125,7 +125,7 @@ impl Store {
         if self.protection.is_on {
             waiting.clone_from(&self.unsettled());
         }
-        for ino in self.marks().all() {
+        for ino in self.dirty_inodes().all() {
             waiting.entry(ino).or_default();
         }
         let mut budget = SUSPECT_BLOCKS_MAX;
@@ -136,7 +136,7 @@ impl Store {
                 Ok(inode) => inode,
                 Err(StoreError::Stale) => {
                     self.settled(ino)?;
-                    self.unmark(ino);
+                    self.forget_dirty(ino);
                     continue;
                 }
                 Err(e) => return Err(e),
@@ -164,7 +164,7 @@ impl Store {
         Ok(count)
     }
 
-    /// Removes entry and mark of a file whose objects and checksums were synced, unless it was written since.
+    /// Removes entry and dirty record of a file whose objects and checksums were synced, unless it was written since.
     fn end_settling(&self, inode: &Arc<Inode>) -> Result<bool, StoreError> {
         let mut objects = inode.own_data();
         let _namespace = self.own_namespace();
@@ -174,7 +174,7 @@ impl Store {
         }
         objects.all_synced(inode.size());
         let mut edit = self.edit();
-        if inode.has(MARKED) {
+        if inode.has(DIRTY) {
             edit.flush(inode, inode.size());
         }
         if inode.has(UNSETTLED) && self.protection.is_on {

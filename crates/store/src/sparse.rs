@@ -137,7 +137,7 @@ impl Store {
         let grows = match how {
             SpaceChange::Allocate { keep_size } | SpaceChange::ZeroRange { keep_size } => {
                 self.admit()?;
-                self.reserve.grow(len);
+                self.emergency_space.grow(len);
                 !keep_size && end > inode.size()
             }
             SpaceChange::PunchHole => false,

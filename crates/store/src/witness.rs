@@ -17,7 +17,7 @@
 //! What it cannot see: the loss of changes since the last sync that it knows of, which a power cut would have had the
 //! right to; and what was lost from tables, where fjall's checksums are for that.
 
-use crate::capability::Sealer;
+use crate::capability::CapabilitySigner;
 use crate::{OpenError, TargetDir};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -33,7 +33,7 @@ pub(crate) struct Witness {
     copies: Vec<OwnedFd>,
     /// The highest number that a file had when they were opened, and which.
     highest: (u64, PathBuf),
-    sealer: Sealer,
+    signer: CapabilitySigner,
     numbers: Mutex<Numbers>,
 }
 
@@ -68,14 +68,20 @@ impl Witness {
                 highest = (number, path);
             }
         }
-        Ok(Self { file, sealer: Sealer::new(key), copies, highest, numbers: Mutex::new(Numbers { told, kept: told }) })
+        Ok(Self {
+            file,
+            signer: CapabilitySigner::new(key),
+            copies,
+            highest,
+            numbers: Mutex::new(Numbers { told, kept: told }),
+        })
     }
 
     /// The number of a sync as it stands in the database: 8 bytes, and as many of a seal.
     pub fn sealed(&self, number: u64) -> [u8; 16] {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&number.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.sealer.seal_number(number).to_le_bytes());
+        bytes[8..].copy_from_slice(&self.signer.seal_number(number).to_le_bytes());
         bytes
     }
 

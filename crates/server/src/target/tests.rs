@@ -16,8 +16,8 @@ fn a_reply_waits_until_the_emulated_device_is_done() {
     let info = Arc::new(JobInfo::new("j", "u", "g"));
     let job = Jobs::new(8, 8).join((*info).clone()).unwrap().job;
     target.set_job(Nanos::ZERO, job.id, &info);
-    let places = Arc::new(Usage::new(Limits::settle(&LimitsConfig::default(), 20_000, 0, 8 << 30).unwrap()));
-    let (key, place) = ((0, 7), places.take(0, false, 0).unwrap());
+    let usage = Arc::new(Usage::new(Limits::settle(&LimitsConfig::default(), 20_000, 0, 8 << 30).unwrap()));
+    let (key, place) = ((0, 7), usage.take(0, false, 0).unwrap());
     let connection = Arc::new(Connection::of_root(job, Sessions::default().join(key), key, place));
     // Two requests of 10 MiB: a tenth of a second each, one after the other.
     for _ in 0..2 {
@@ -37,15 +37,15 @@ fn a_reply_waits_until_the_emulated_device_is_done() {
         target.enqueue(Nanos::ZERO, pending).unwrap();
     }
     let ms = Nanos::from_millis;
-    let Turn::Serve(work) = target.turn(Nanos::ZERO) else { panic!("the first is served at once") };
+    let Action::Serve(work) = target.next_action(Nanos::ZERO) else { panic!("the first is served at once") };
     assert_eq!(work.finish_at, Some(ms(100)));
-    let busy = target.turn(ms(1));
-    assert!(matches!(busy, Turn::WaitUntil(at) if at == ms(100)), "{busy:?}");
+    let busy = target.next_action(ms(1));
+    assert!(matches!(busy, Action::WaitUntil(at) if at == ms(100)), "{busy:?}");
     let reply = ReplyHeader::ok(0, 10 << 20, 0);
     target.answer_at(ms(100), Served { pending: work.pending, id: work.id, reply, payload: Vec::new() });
-    let early = target.turn(Nanos(ms(100).0 - 1));
-    assert!(matches!(early, Turn::WaitUntil(at) if at == ms(100)), "{early:?}");
-    assert!(matches!(target.turn(ms(100)), Turn::Answer(_)));
-    let Turn::Serve(work) = target.turn(ms(100)) else { panic!("the second is served then") };
+    let early = target.next_action(Nanos(ms(100).0 - 1));
+    assert!(matches!(early, Action::WaitUntil(at) if at == ms(100)), "{early:?}");
+    assert!(matches!(target.next_action(ms(100)), Action::Answer(_)));
+    let Action::Serve(work) = target.next_action(ms(100)) else { panic!("the second is served then") };
     assert_eq!(work.finish_at, Some(ms(200)));
 }

@@ -124,8 +124,8 @@ impl Checker<'_, '_> {
         self.db.each_raw_record(|_, record| {
             known.extend(record.filter(|record| record.has_objects).map(|record| record.objects));
         })?;
-        // A marked file may have its first object before its record says so.
-        for (ino, _) in self.db.marks()? {
+        // A dirty file may have its first object before its record says so.
+        for (ino, _) in self.db.dirty_records()? {
             known.extend(self.db.record(ino)?.map(|record| record.objects));
         }
         let mut unknown: Vec<PathBuf> = Vec::new();

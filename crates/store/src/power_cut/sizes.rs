@@ -80,8 +80,8 @@ fn a_size_is_there_with_bytes_that_were_synced() {
                 "settle" => machine.settle(),
                 _ => machine.store().close().unwrap(),
             }
-            assert_eq!(machine.store().db.marks().unwrap(), [], "{way}");
-            assert_eq!(machine.store().marks().all().count(), 0, "{way}");
+            assert_eq!(machine.store().db.dirty_records().unwrap(), [], "{way}");
+            assert_eq!(machine.store().dirty_inodes().all().count(), 0, "{way}");
             let lengths = machine.lengths();
             machine.cut_power_with(&lengths);
             assert_eq!(machine.len_of("moved", 1), Some(25_000), "{way}");

@@ -63,7 +63,7 @@ fn an_unlinked_file_lives_until_the_last_reference_goes() {
     let store = Store::open(&config(dir.path(), 2)).unwrap();
     let first = open(&store, "f");
     store.write(first.ino, 0, &[7; 10_000], at(2)).unwrap();
-    store.hold(first.ino).unwrap();
+    store.acquire(first.ino).unwrap();
     store.unlink(&ROOT, Ino::ROOT, b"f", at(3)).unwrap();
     assert!(matches!(store.get_attr(&ROOT, Ino::ROOT, b"f", true), Err(StoreError::NotFound)));
     store.release(first.ino).unwrap();
@@ -75,7 +75,7 @@ fn an_unlinked_file_lives_until_the_last_reference_goes() {
     store.release(first.ino).unwrap();
     assert_eq!(objects(dir.path()), 0);
     assert!(matches!(store.read(first.ino, 0, &mut [0; 8]), Err(StoreError::Stale)));
-    assert!(matches!(store.hold(first.ino), Err(StoreError::Stale)));
+    assert!(matches!(store.acquire(first.ino), Err(StoreError::Stale)));
     assert!(matches!(store.write(first.ino, 0, b"x", at(5)), Err(StoreError::Stale)));
 }
 
@@ -91,7 +91,7 @@ fn a_file_without_a_name_is_gone_after_an_unclean_stop() {
     assert_eq!(objects(dir.path()), 2);
     let store = Store::open(&config).unwrap();
     assert_eq!(objects(dir.path()), 0);
-    assert!(matches!(store.hold(file.ino), Err(StoreError::Stale)));
+    assert!(matches!(store.acquire(file.ino), Err(StoreError::Stale)));
     let next = open(&store, "g");
     assert!(next.ino.0 > file.ino.0, "inode numbers are not given out again");
 }
@@ -261,7 +261,7 @@ fn limits_are_refused_by_name() {
     assert!(matches!(store.set_size(file, 1 << 63, at(2)), Err(StoreError::Invalid)));
     assert!(matches!(store.reserve_append(file, 1 << 63, at(2)), Err(StoreError::FileTooLarge)));
     assert!(matches!(store.read(Ino::ROOT, 0, &mut [0]), Err(StoreError::IsDirectory)));
-    assert!(matches!(store.hold(Ino(999)), Err(StoreError::Stale)));
+    assert!(matches!(store.acquire(Ino(999)), Err(StoreError::Stale)));
     assert_eq!(store.read(file, u64::MAX, &mut [0; 5]).unwrap(), 0);
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A database whose journal cannot be written refuses every change from then on, also those that would free space. So
 //! `<dir>/reserve` holds blocks that nobody else can take, a thirty-second of the file system and at most
-//! [`RESERVE_BYTES_MAX`]. When little else is left ([`Reserve::grow`] looks now and then) or a target says that it is
+//! [`SPACE_BYTES_MAX`]. When little else is left ([`EmergencySpace::grow`] looks now and then) or a target says that it is
 //! full, the file goes, and until there is room again whatever would grow the store fails with `ENOSPC`; removing,
 //! renaming, and overwriting go on.
 //!
@@ -22,10 +22,10 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 
-const RESERVE_BYTES_MAX: u64 = 64 << 20;
+const SPACE_BYTES_MAX: u64 = 64 << 20;
 const NAME: &str = "reserve";
 
-pub(crate) struct Reserve {
+pub(crate) struct EmergencySpace {
     dir: OwnedFd,
     bytes: u64,
     /// Bytes by which the store grew at most, by its own account.
@@ -35,18 +35,18 @@ pub(crate) struct Reserve {
     changing: Mutex<()>,
 }
 
-impl Reserve {
+impl EmergencySpace {
     /// Lets go what an earlier run reserved in `dir`, so that opening the store has room.
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
         let fail = |e| OpenError::io(dir, e);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(dir, flags, Mode::empty()).map_err(fail)?;
         let host = rustix::fs::fstatvfs(&fd).map_err(fail)?;
-        let bytes = (host.f_blocks * host.f_frsize / 32).min(RESERVE_BYTES_MAX);
-        let reserve =
+        let bytes = (host.f_blocks * host.f_frsize / 32).min(SPACE_BYTES_MAX);
+        let space =
             Self { dir: fd, bytes, grown: AtomicU64::new(0), spent: AtomicBool::new(true), changing: Mutex::new(()) };
-        reserve.let_go();
-        Ok(reserve)
+        space.let_go();
+        Ok(space)
     }
 
     /// Whether nothing may grow, as far as is known.

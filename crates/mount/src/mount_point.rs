@@ -19,7 +19,7 @@ const FUSERMOUNT_PATH: &str = "/bin/fusermount3";
 /// A mount point that cannot be used, or given up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum PlaceError {
+pub enum MountPointError {
     /// It is not there, or what is there is something else.
     #[error("cannot mount at {path}: {error}", path = .path.display())]
     Unusable {
@@ -66,8 +66,8 @@ pub enum PlaceError {
 
 /// Makes `path` ready for a mount: it must be a directory without a living mount of ours; a dead one is cleared away.
 /// Gives its absolute path.
-pub fn prepare(path: &Path) -> Result<PathBuf, PlaceError> {
-    let unusable = |error| PlaceError::Unusable { path: path.to_owned(), error };
+pub fn prepare(path: &Path) -> Result<PathBuf, MountPointError> {
+    let unusable = |error| MountPointError::Unusable { path: path.to_owned(), error };
     let place = absolute(path).map_err(unusable)?;
     let ours = is_ours(&place);
     match fs::metadata(&place) {
@@ -76,7 +76,7 @@ pub fn prepare(path: &Path) -> Result<PathBuf, PlaceError> {
             detach(&place, true)?;
             fs::metadata(&place).map_err(unusable)
         }
-        Ok(_) if ours => return Err(PlaceError::Mounted(place)),
+        Ok(_) if ours => return Err(MountPointError::Mounted(place)),
         other => other.map_err(unusable),
     }
     .and_then(|found| if found.is_dir() { Ok(place) } else { Err(unusable(Errno::NOTDIR.into())) })
@@ -84,20 +84,20 @@ pub fn prepare(path: &Path) -> Result<PathBuf, PlaceError> {
 
 /// Unmounts what is mounted at `path`; with `lazy` also when it is in use: it vanishes at once, and ends when the last
 /// program has closed its files.
-pub fn unmount(path: &Path, lazy: bool) -> Result<(), PlaceError> {
-    let place = absolute(path).map_err(|_| PlaceError::NotMounted(path.to_owned()))?;
+pub fn unmount(path: &Path, lazy: bool) -> Result<(), MountPointError> {
+    let place = absolute(path).map_err(|_| MountPointError::NotMounted(path.to_owned()))?;
     if !is_ours(&place) {
-        return Err(PlaceError::NotMounted(place));
+        return Err(MountPointError::NotMounted(place));
     }
     detach(&place, lazy)
 }
 
 /// Changes what may be done through the mount at `path` to what `options` say: whether files may be changed and programs
 /// executed, and whether devices and set-id programs work. All else stays.
-pub fn remount(path: &Path, options: &Options) -> Result<(), PlaceError> {
-    let place = absolute(path).map_err(|_| PlaceError::NotMounted(path.to_owned()))?;
+pub fn remount(path: &Path, options: &Options) -> Result<(), MountPointError> {
+    let place = absolute(path).map_err(|_| MountPointError::NotMounted(path.to_owned()))?;
     if !is_ours(&place) {
-        return Err(PlaceError::NotMounted(place));
+        return Err(MountPointError::NotMounted(place));
     }
     let mut flags = MountFlags::NOATIME;
     flags.set(MountFlags::RDONLY, options.read_only);
@@ -105,24 +105,24 @@ pub fn remount(path: &Path, options: &Options) -> Result<(), PlaceError> {
     flags.set(MountFlags::NOSUID, !options.suid);
     flags.set(MountFlags::NOEXEC, options.no_exec);
     rustix::mount::mount_remount(&place, flags, c"").map_err(|errno| match errno {
-        Errno::BUSY => PlaceError::Written(place),
-        Errno::PERM => PlaceError::NotRoot(place),
-        errno => PlaceError::Unchanged { path: place, errno },
+        Errno::BUSY => MountPointError::Written(place),
+        Errno::PERM => MountPointError::NotRoot(place),
+        errno => MountPointError::Unchanged { path: place, errno },
     })
 }
 
 /// Unmounts whatever is at `place`.
-pub fn detach(place: &Path, lazy: bool) -> Result<(), PlaceError> {
+pub fn detach(place: &Path, lazy: bool) -> Result<(), MountPointError> {
     let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() };
     match rustix::mount::unmount(place, flags | UnmountFlags::NOFOLLOW) {
         Ok(()) => Ok(()),
-        Err(Errno::BUSY) => Err(PlaceError::Busy(place.to_owned())),
+        Err(Errno::BUSY) => Err(MountPointError::Busy(place.to_owned())),
         Err(Errno::PERM) => detach_as_user(place, lazy),
-        Err(errno) => Err(PlaceError::Failed { path: place.to_owned(), reason: errno.to_string() }),
+        Err(errno) => Err(MountPointError::Failed { path: place.to_owned(), reason: errno.to_string() }),
     }
 }
 
-fn detach_as_user(place: &Path, lazy: bool) -> Result<(), PlaceError> {
+fn detach_as_user(place: &Path, lazy: bool) -> Result<(), MountPointError> {
     let run = |program| {
         let mut command = Command::new(program);
         command.arg("-u").args(lazy.then_some("-z")).arg("--").arg(place).stdin(Stdio::null()).output()
@@ -132,17 +132,17 @@ fn detach_as_user(place: &Path, lazy: bool) -> Result<(), PlaceError> {
         other => other,
     };
     let output = output.map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => PlaceError::FusermountMissing,
-        _ => PlaceError::Failed { path: place.to_owned(), reason: error.to_string() },
+        io::ErrorKind::NotFound => MountPointError::FusermountMissing,
+        _ => MountPointError::Failed { path: place.to_owned(), reason: error.to_string() },
     })?;
     if output.status.success() {
         return Ok(());
     }
     let reason = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     if reason.contains("busy") {
-        return Err(PlaceError::Busy(place.to_owned()));
+        return Err(MountPointError::Busy(place.to_owned()));
     }
-    Err(PlaceError::Failed { path: place.to_owned(), reason })
+    Err(MountPointError::Failed { path: place.to_owned(), reason })
 }
 
 /// The path without links on the way to it. The last component is left as it is: a dead mount cannot be looked at.
@@ -244,6 +244,6 @@ mod tests {
 
     #[test]
     fn what_is_not_ours_is_not_unmounted() {
-        assert!(matches!(unmount(Path::new("/proc"), true), Err(PlaceError::NotMounted(_))));
+        assert!(matches!(unmount(Path::new("/proc"), true), Err(MountPointError::NotMounted(_))));
     }
 }

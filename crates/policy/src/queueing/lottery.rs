@@ -15,9 +15,9 @@
 //! anticipation, as there is none in the paper: a share goes to those who are queued.
 
 use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
-use crate::roster::Roster;
+use crate::queueing::roster::Roster;
+use crate::queueing::tree::{Leaf, ShareTree};
 use crate::spec::Level;
-use crate::tree::{Leaf, ShareTree};
 use crate::{RequestId, Tuning};
 use isonomia_units::{JobId, JobInfo, Nanos};
 use rand::RngExt;

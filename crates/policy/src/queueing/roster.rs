@@ -6,9 +6,9 @@
 //! share goes to the others within the window.
 
 use crate::arbiter::{EnqueueError, Request};
-use crate::slots::Slots;
+use crate::queueing::slots::Slots;
+use crate::queueing::tree::{Leaf, ShareTree};
 use crate::spec::Level;
-use crate::tree::{Leaf, ShareTree};
 use crate::{COST_MAX, RequestId};
 use isonomia_units::{JobId, JobInfo, Nanos};
 use std::collections::VecDeque;
@@ -90,7 +90,7 @@ impl Roster {
         self.now
     }
 
-    /// Turns one job inactive whose window has passed; `None` once there is no more.
+    /// TagHeap one job inactive whose window has passed; `None` once there is no more.
     pub(crate) fn expire_one(&mut self) -> Option<u32> {
         if self.expiry > self.now {
             return None;

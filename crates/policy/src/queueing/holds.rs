@@ -1,8 +1,8 @@
 //! The hold that a target is in, if it is in one, and the budget that holds are paid from; see
-//! [`activity`](crate::activity) for the bounds that this upholds.
+//! [`activity`](super::activity) for the bounds that this upholds.
 
 use crate::Tuning;
-use crate::activity::SERVICE_PER_HOLD;
+use crate::queueing::activity::SERVICE_PER_HOLD;
 use isonomia_units::Nanos;
 
 /// The budget for holds at the start and at most, in longest holds of an idle target.

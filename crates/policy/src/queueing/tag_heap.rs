@@ -3,12 +3,12 @@
 use isonomia_units::JobId;
 
 /// Virtual time at which a job's next request starts, and the job that breaks a tie: the lowest id.
-pub(crate) type Turn = (u128, JobId);
+pub(crate) type Tag = (u128, JobId);
 
 const ABSENT: u32 = u32::MAX;
 /// Children of an entry: they lie side by side, so that a step down the heap costs two cache lines.
 const BRANCHES: usize = 4;
-/// The most entries that [`Turns::smallest`] gives.
+/// The most entries that [`TagHeap::smallest`] gives.
 pub(crate) const SMALLEST_MAX: usize = 8;
 
 /// One job in the heap.
@@ -21,7 +21,7 @@ struct Entry {
 
 /// Min-heap of turns that finds each slot's entry in O(1). O(log n) for every change.
 #[derive(Default)]
-pub(crate) struct Turns {
+pub(crate) struct TagHeap {
     heap: Vec<Entry>,
     /// Where each slot's entry is in `heap`.
     places: Vec<u32>,
@@ -32,19 +32,19 @@ impl Entry {
         self.tag < other.tag || (self.tag == other.tag && self.job < other.job)
     }
 
-    fn turn(&self) -> (Turn, u32) {
+    fn turn(&self) -> (Tag, u32) {
         ((self.tag, self.job), self.slot)
     }
 }
 
-impl Turns {
+impl TagHeap {
     /// The slot with the smallest turn.
-    pub(crate) fn first(&self) -> Option<(Turn, u32)> {
+    pub(crate) fn first(&self) -> Option<(Tag, u32)> {
         self.heap.first().map(Entry::turn)
     }
 
     /// The slots with the smallest turns, [`SMALLEST_MAX`] at most, in order.
-    pub(crate) fn smallest(&self) -> impl Iterator<Item = (Turn, u32)> {
+    pub(crate) fn smallest(&self) -> impl Iterator<Item = (Tag, u32)> {
         // Places whose parents were all given, and which were not given themselves.
         let mut open = [0; 1 + SMALLEST_MAX * (BRANCHES - 1)];
         let mut open_len = usize::from(!self.heap.is_empty());
@@ -78,7 +78,7 @@ impl Turns {
     }
 
     /// Inserts `slot`, or changes its turn.
-    pub(crate) fn set(&mut self, slot: u32, turn: Turn) {
+    pub(crate) fn set(&mut self, slot: u32, turn: Tag) {
         if self.places.len() <= slot as usize {
             self.places.resize(slot as usize + 1, ABSENT);
         }
@@ -151,7 +151,7 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_an_ordered_map(steps in proptest::collection::vec((0u32..40, proptest::option::of(0u128..9)), 0..120)) {
-            let mut turns = Turns::default();
+            let mut turns = TagHeap::default();
             let mut model = BTreeMap::new();
             for (slot, tag) in steps {
                 match tag {

@@ -9,9 +9,9 @@
 //! selector = ( "group" | "user" | "job" ) ":" ( name | "*" )
 //! ```
 
-use crate::scheme::{Allowance, Coflow, Order, Qos, Rule, Scheme, Selector, Spare, TokenBucket};
+use crate::spec::scheme::{Allowance, Coflow, Order, Qos, Rule, Scheme, Selector, Spare, TokenBucket};
+use crate::spec::text::{ParsePolicyError, WEIGHTS_MAX, is_name, read_chain_to_end, read_number, write_chain};
 use crate::spec::{Entity, Level, Weight};
-use crate::spec_text::{ParsePolicyError, WEIGHTS_MAX, is_name, read_chain_to_end, read_number, write_chain};
 use isonomia_units::{Bytes, Nanos, Rate};
 use std::fmt;
 use std::str::FromStr;

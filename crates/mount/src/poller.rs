@@ -1,10 +1,10 @@
-//! Who waits at the kernel's door for the next request.
+//! Who waits at the kernel's poller for the next request.
 //!
 //! Many threads serve a mount, because a request may wait long for its turn at the server. But each thread that the
 //! kernel wakes for a request costs more than most requests do, and it wakes the one that has slept longest. So, as a
-//! completion port does, one thread *attends* and goes from request to request while its requests are short, and all
-//! others are *parked*. One more is called when requests queue up, and when the last that attended is about to sleep
-//! for the server, or has a long transfer to make ([`leave`]). Who has served a request looks for the next for a while, giving the processor to whoever else wants it, and is then parked if another attends.
+//! completion port does, one thread *polls* and goes from request to request while its requests are short, and all
+//! others are *parked*. One more is called when requests queue up, and when the last that polled is about to sleep
+//! for the server, or has a long transfer to make ([`leave`]). Who has served a request looks for the next for a while, giving the processor to whoever else wants it, and is then parked if another polls.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, OwnedFd};
@@ -19,18 +19,18 @@ const LOOK_FOR: Duration = Duration::from_micros(60);
 
 /// See the module.
 #[derive(Debug)]
-pub struct Door {
+pub struct Poller {
     /// The kernel's requests: readable when there are some.
     device: OnceLock<OwnedFd>,
-    /// With so many threads attending no other is called, however many requests queue up.
-    attending_max: usize,
+    /// With so many threads polling no other is called, however many requests queue up.
+    polling_max: usize,
     state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     /// Threads that have served, and now wait for the kernel or serve what will not take long.
-    attending: usize,
+    polling: usize,
     /// The one parked last is the first to be called: what it needs may still be in the caches.
     parked: Vec<Arc<Parked>>,
     /// The mount ends: all parked threads were called, and no thread parks any more.
@@ -44,24 +44,24 @@ struct Parked {
 }
 
 /// A thread that has served.
-struct Attendant {
-    door: Arc<Door>,
+struct PollingThread {
+    poller: Arc<Poller>,
     is_away: bool,
 }
 
-impl Drop for Attendant {
+impl Drop for PollingThread {
     /// A thread that serves ends when the mount does, or in a panic: either way nobody may go on waiting to be called.
     fn drop(&mut self) {
-        self.door.close();
+        self.poller.close();
     }
 }
 
 thread_local! {
-    static ATTENDANT: RefCell<Option<Attendant>> = const { RefCell::new(None) };
+    static POLLING: RefCell<Option<PollingThread>> = const { RefCell::new(None) };
 }
 
 /// One request, from when it was received until it is answered.
-pub struct Serving<'a>(&'a Door);
+pub struct Serving<'a>(&'a Poller);
 
 impl Drop for Serving<'_> {
     fn drop(&mut self) {
@@ -69,25 +69,25 @@ impl Drop for Serving<'_> {
     }
 }
 
-/// To be called in the middle of a request that will take long, or before its thread sleeps: another thread attends
+/// To be called in the middle of a request that will take long, or before its thread sleeps: another thread polls
 /// meanwhile. Of no effect on a thread that serves no mount.
 pub fn leave() {
-    ATTENDANT.with_borrow_mut(|attendant| {
-        if let Some(Attendant { door, is_away: is_away @ false }) = attendant {
+    POLLING.with_borrow_mut(|thread| {
+        if let Some(PollingThread { poller, is_away: is_away @ false }) = thread {
             *is_away = true;
-            let mut state = door.state();
-            state.attending -= 1;
-            if state.attending == 0 {
+            let mut state = poller.state();
+            state.polling -= 1;
+            if state.polling == 0 {
                 state.call();
             }
         }
     });
 }
 
-impl Door {
-    /// The door of a mount on a machine of `cores`.
+impl Poller {
+    /// The poller of a mount on a machine of `cores`.
     pub fn new(cores: usize) -> Arc<Self> {
-        Arc::new(Self { device: OnceLock::new(), attending_max: cores, state: Mutex::default() })
+        Arc::new(Self { device: OnceLock::new(), polling_max: cores, state: Mutex::default() })
     }
 
     /// Where the requests come from, before the first.
@@ -98,15 +98,15 @@ impl Door {
 
     /// This thread has received a request.
     pub fn serving(self: &Arc<Self>) -> Serving<'_> {
-        ATTENDANT.with_borrow_mut(|attendant| {
-            if attendant.is_none() {
-                *attendant = Some(Attendant { door: self.clone(), is_away: false });
-                self.state().attending += 1;
+        POLLING.with_borrow_mut(|thread| {
+            if thread.is_none() {
+                *thread = Some(PollingThread { poller: self.clone(), is_away: false });
+                self.state().polling += 1;
             }
         });
         if self.is_readable() {
             let mut state = self.state();
-            if state.attending < self.attending_max {
+            if state.polling < self.polling_max {
                 state.call();
             }
         }
@@ -115,10 +115,10 @@ impl Door {
 
     /// Returns when there may be another request for this thread, or when it is the one to wait for it.
     fn look_for_more(&self) {
-        ATTENDANT.with_borrow_mut(|attendant| {
-            if let Some(Attendant { is_away: is_away @ true, .. }) = attendant {
+        POLLING.with_borrow_mut(|thread| {
+            if let Some(PollingThread { is_away: is_away @ true, .. }) = thread {
                 *is_away = false;
-                self.state().attending += 1;
+                self.state().polling += 1;
             }
         });
         let start = Instant::now();
@@ -130,13 +130,13 @@ impl Door {
         }
     }
 
-    /// Sleeps until this thread is called, unless no other attends.
+    /// Sleeps until this thread is called, unless no other polls.
     fn park(&self) {
         let mut state = self.state();
-        if state.attending <= 1 || state.is_closed {
+        if state.polling <= 1 || state.is_closed {
             return;
         }
-        state.attending -= 1;
+        state.polling -= 1;
         let parked = Arc::new(Parked { thread: std::thread::current(), is_called: AtomicBool::new(false) });
         state.parked.push(parked.clone());
         drop(state);
@@ -166,10 +166,10 @@ impl Door {
 }
 
 impl State {
-    /// Calls a parked thread to attend; false if there is none.
+    /// Calls a parked thread to poll; false if there is none.
     fn call(&mut self) -> bool {
         let Some(parked) = self.parked.pop() else { return false };
-        self.attending += 1;
+        self.polling += 1;
         parked.is_called.store(true, Ordering::Release);
         parked.thread.unpark();
         true
@@ -181,50 +181,50 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
-    /// A door with a pipe for a device, and its other end.
-    fn door(cores: usize) -> (Arc<Door>, OwnedFd) {
+    /// A poller with a pipe for a device, and its other end.
+    fn poller(cores: usize) -> (Arc<Poller>, OwnedFd) {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
-        let door = Door::new(cores);
-        door.open(reader);
-        (door, writer)
+        let poller = Poller::new(cores);
+        poller.open(reader);
+        (poller, writer)
     }
 
-    fn parked(door: &Door) -> usize {
-        door.state().parked.len()
+    fn parked(poller: &Poller) -> usize {
+        poller.state().parked.len()
     }
 
     /// Waits, for as long as the test may take, until so many threads are parked.
-    fn wait_until_parked(door: &Door, count: usize) {
-        while parked(door) != count {
+    fn wait_until_parked(poller: &Poller, count: usize) {
+        while parked(poller) != count {
             std::thread::yield_now();
         }
     }
 
     #[test]
     fn one_thread_attends_and_the_others_are_called_when_it_leaves() {
-        let (door, _writer) = door(4);
+        let (poller, _writer) = poller(4);
         let (said, heard) = mpsc::channel();
         let others: Vec<_> = (0..3)
             .map(|number| {
-                let (door, said) = (door.clone(), said.clone());
+                let (poller, said) = (poller.clone(), said.clone());
                 std::thread::spawn(move || {
-                    drop(door.serving());
+                    drop(poller.serving());
                     said.send(number).unwrap();
                     // As a thread that waits for the kernel, which it does not leave before the test ends.
-                    while !door.state().is_closed {
+                    while !poller.state().is_closed {
                         std::thread::yield_now();
                     }
                 })
             })
             .collect();
-        // One of the three attends; two are parked once they have looked in vain.
+        // One of the three polls; two are parked once they have looked in vain.
         heard.recv().unwrap();
-        wait_until_parked(&door, 2);
-        let serving = door.serving();
+        wait_until_parked(&poller, 2);
+        let serving = poller.serving();
         leave();
         leave();
-        assert_eq!((parked(&door), door.state().attending), (2, 1), "another attends, so nobody is called");
-        door.close();
+        assert_eq!((parked(&poller), poller.state().polling), (2, 1), "another polls, so nobody is called");
+        poller.close();
         assert_eq!(heard.iter().take(2).count(), 2, "whoever is parked is let go");
         for other in others {
             other.join().unwrap();
@@ -234,14 +234,14 @@ mod tests {
 
     #[test]
     fn the_last_to_leave_calls_another() {
-        let (door, _writer) = door(1);
-        let (inner, (said, heard)) = (door.clone(), mpsc::channel());
-        let first = door.serving();
+        let (poller, _writer) = poller(1);
+        let (inner, (said, heard)) = (poller.clone(), mpsc::channel());
+        let first = poller.serving();
         let other = std::thread::spawn(move || {
             drop(inner.serving());
             said.send(()).unwrap();
         });
-        wait_until_parked(&door, 1);
+        wait_until_parked(&poller, 1);
         leave();
         heard.recv().unwrap();
         other.join().unwrap();
@@ -250,33 +250,33 @@ mod tests {
 
     #[test]
     fn requests_that_queue_up_bring_one_more_thread() {
-        let (door, writer) = door(2);
-        let inner = door.clone();
-        let first = door.serving();
+        let (poller, writer) = poller(2);
+        let inner = poller.clone();
+        let first = poller.serving();
         let other = std::thread::spawn(move || drop(inner.serving()));
-        wait_until_parked(&door, 1);
+        wait_until_parked(&poller, 1);
         rustix::io::write(&writer, b"x").unwrap();
-        let second = door.serving();
-        assert_eq!(parked(&door), 0);
+        let second = poller.serving();
+        assert_eq!(parked(&poller), 0);
         other.join().unwrap();
         drop((first, second));
     }
 
     #[test]
     fn a_thread_that_ends_lets_go_who_is_parked() {
-        let (door, _writer) = door(1);
-        let (inner, (done, wait)) = (door.clone(), mpsc::channel::<()>());
+        let (poller, _writer) = poller(1);
+        let (inner, (done, wait)) = (poller.clone(), mpsc::channel::<()>());
         let first = std::thread::spawn(move || {
             let serving = inner.serving();
             wait.recv().unwrap();
             std::mem::forget(serving);
         });
-        while door.state().attending == 0 {
+        while poller.state().polling == 0 {
             std::thread::yield_now();
         }
-        let inner = door.clone();
+        let inner = poller.clone();
         let other = std::thread::spawn(move || drop(inner.serving()));
-        wait_until_parked(&door, 1);
+        wait_until_parked(&poller, 1);
         done.send(()).unwrap();
         first.join().unwrap();
         other.join().unwrap();

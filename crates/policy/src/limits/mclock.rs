@@ -22,9 +22,9 @@
 //! each class and one that is in service. Every decision is O(log classes).
 
 use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
-use crate::classes::Classes;
-use crate::scheme::{Qos, Rule};
-use crate::turns::Turns;
+use crate::limits::classes::Classes;
+use crate::queueing::tag_heap::TagHeap;
+use crate::spec::scheme::{Qos, Rule};
 use crate::{RequestId, Tuning};
 use isonomia_units::{JobId, JobInfo, Nanos, Rate};
 
@@ -34,11 +34,11 @@ pub(crate) struct MClock {
     classes: Classes<Qos, Tags>,
     tuning: Tuning,
     /// Classes with something queued: those at their limits, by the time that they no longer are;
-    limited: Turns,
+    limited: TagHeap,
     /// those that are not and have a reservation, by reservation tag;
-    reserved: Turns,
+    reserved: TagHeap,
     /// and all that are not, by weight tag.
-    weighted: Turns,
+    weighted: TagHeap,
     virtual_time: u128,
 }
 
@@ -61,9 +61,9 @@ impl MClock {
         Self {
             classes: Classes::new(rules, tuning.active_window),
             tuning,
-            limited: Turns::default(),
-            reserved: Turns::default(),
-            weighted: Turns::default(),
+            limited: TagHeap::default(),
+            reserved: TagHeap::default(),
+            weighted: TagHeap::default(),
             virtual_time: 0,
         }
     }
@@ -73,7 +73,7 @@ impl MClock {
         let tags = *self.classes.state(class);
         let has_queued = self.classes.has_queued(class);
         let may_go = has_queued && tags.limit <= now;
-        let set = |turns: &mut Turns, holds: bool, tag: u128| {
+        let set = |turns: &mut TagHeap, holds: bool, tag: u128| {
             if holds { turns.set(class, (tag, JobId(class))) } else { turns.remove(class) }
         };
         set(&mut self.limited, has_queued && !may_go, u128::from(tags.limit.0));

@@ -2,7 +2,7 @@
 //!
 //! An I/O phase over several targets is a coflow: it ends when its last part does, so that serving phases one
 //! after the other ends most of them sooner than serving all at once, and nobody later than the guarantee allows
-//! (see [`virtual_time`](crate::virtual_time)). The orders come from the coflow schedulers of datacenter
+//! (see [`virtual_time`](super::virtual_time)). The orders come from the coflow schedulers of datacenter
 //! networks: least attained service (Aalo: Chowdhury and Stoica, SIGCOMM 2015), smallest bottleneck first (Varys:
 //! Chowdhury, Zhong, Stoica, SIGCOMM 2014), and the one with the worst slowdown.
 //!
@@ -16,8 +16,8 @@
 //!
 //! [`Arbiter::set_rank`]: crate::Arbiter::set_rank
 
-use crate::scheme::Order;
-use crate::turns::Turns;
+use crate::queueing::tag_heap::TagHeap;
+use crate::spec::scheme::Order;
 use isonomia_units::{JobId, Nanos};
 
 /// Below this a difference in service does not count.
@@ -83,9 +83,9 @@ pub(crate) struct Surplus {
     /// By slot.
     phases: Vec<Phase>,
     /// Jobs with something queued.
-    ranks: Turns,
+    ranks: TagHeap,
     /// When the ranks of those change if nothing of them is served.
-    changes: Turns,
+    changes: TagHeap,
     begun: u64,
 }
 
@@ -105,7 +105,7 @@ struct Phase {
 
 impl Surplus {
     pub(crate) fn new(order: Order) -> Self {
-        Self { order, phases: Vec::new(), ranks: Turns::default(), changes: Turns::default(), begun: 0 }
+        Self { order, phases: Vec::new(), ranks: TagHeap::default(), changes: TagHeap::default(), begun: 0 }
     }
 
     /// A new job in `slot`.

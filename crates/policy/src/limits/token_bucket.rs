@@ -23,9 +23,9 @@
 //! Every decision is O(log classes).
 
 use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
-use crate::classes::Classes;
-use crate::scheme::{Allowance, Spare, TokenBucket};
-use crate::turns::Turns;
+use crate::limits::classes::Classes;
+use crate::queueing::tag_heap::TagHeap;
+use crate::spec::scheme::{Allowance, Spare, TokenBucket};
 use crate::{RequestId, Tuning};
 use isonomia_units::{JobId, JobInfo, Nanos};
 
@@ -35,9 +35,9 @@ pub(crate) struct TokenBuckets {
     burst_bytes: f64,
     spare: Spare,
     /// Classes with something queued by the time that it is due; under `spare=proportional` the `realtime` ones.
-    deadlines: Turns,
+    deadlines: TagHeap,
     /// Under `spare=proportional`, classes with something queued by their place in fair queueing.
-    fair: Turns,
+    fair: TagHeap,
     virtual_time: u128,
 }
 
@@ -62,8 +62,8 @@ impl TokenBuckets {
             tuning,
             burst_bytes: spec.burst.0 as f64,
             spare: spec.spare,
-            deadlines: Turns::default(),
-            fair: Turns::default(),
+            deadlines: TagHeap::default(),
+            fair: TagHeap::default(),
             virtual_time: 0,
         }
     }

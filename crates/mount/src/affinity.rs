@@ -20,7 +20,7 @@ thread_local! {
 
 /// To be called by a thread that serves a request of thread `pid`: moves it to the processor on which that ran last, if
 /// it may run there, now and then.
-pub fn stay_near(pid: u32) {
+pub fn follow_program(pid: u32) {
     let now = Instant::now();
     if ASKED_AT.get().is_some_and(|at| now.duration_since(at) < ASK_EVERY) {
         return;

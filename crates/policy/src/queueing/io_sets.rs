@@ -13,19 +13,19 @@
 //! * A phase begins with the request that makes a job active and ends when it no longer is: a pause of
 //!   [`Tuning::active_window`](crate::Tuning::active_window) divides two phases.
 //! * The target is not left idle for exclusivity's sake but for a bounded time: while the job whose phase is served has
-//!   nothing queued and is due back soon, its set stays its own, as in [`activity`](crate::activity); other sets go on,
+//!   nothing queued and is due back soon, its set stays its own, as in [`activity`](super::activity); other sets go on,
 //!   unless its own is behind them. If it does not come, the next phase of the set is served in the meantime.
 //! * Sharing between sets is start-time fair queueing of requests; the paper's is a fluid split.
 //!
 //! A decision looks at each set, of which there are a fixed number, and is O(log jobs) in one.
 
-use crate::activity::{Habit, Patience};
 use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
-use crate::holds::Holds;
-use crate::roster::Roster;
-use crate::scheme::Rule;
+use crate::queueing::activity::{Habit, Patience};
+use crate::queueing::holds::Holds;
+use crate::queueing::roster::Roster;
+use crate::queueing::tag_heap::TagHeap;
+use crate::spec::scheme::Rule;
 use crate::spec::{Entity, Level};
-use crate::turns::Turns;
 use crate::{RequestId, Tuning};
 use isonomia_units::{JobId, JobInfo, Nanos};
 
@@ -55,9 +55,9 @@ pub(crate) struct IoSets {
 struct Set {
     /// Start tag of its next request, in ns of service times 10^(set − [`SET_MIN`]).
     tag: u128,
-    phases: Turns,
+    phases: TagHeap,
     /// Those of them that have something queued.
-    queued: Turns,
+    queued: TagHeap,
 }
 
 #[derive(Clone, Copy, Debug, Default)]

@@ -2,7 +2,7 @@
 //!
 //! Each job has a *tag*, the virtual time at which its next request starts. The queued job with the smallest
 //! tag is next (ties: the lowest [`JobId`]), and its tag moves on by cost / pace, where the pace is its share
-//! up to a common factor ([`ShareTree::pace`](crate::tree::ShareTree::pace)). Virtual time is the largest tag
+//! up to a common factor ([`ShareTree::pace`](crate::queueing::tree::ShareTree::pace)). Virtual time is the largest tag
 //! dispatched so far. (Goyal, Vin, Cheng: *Start-time Fair Queueing*, SIGCOMM 1996; the anticipation is after
 //! Iyer and Druschel, SOSP 2001.)
 //!
@@ -13,7 +13,7 @@
 //!   share and no more: the debt is his, not the job's.
 //! * While jobs stay queued, two of them differ in service / share by at most one request each.
 //! * A job that is behind by more than [`Tuning::lag_free`], has nothing queued, and is due back soon is waited for; see
-//!   [`activity`](crate::activity) for when and for what it may cost. With several workers this also keeps a
+//!   [`activity`](super::activity) for when and for what it may cost. With several workers this also keeps a
 //!   job with many processes from running ahead of one whose only request is in service.
 //!
 //! *The price of anticipation.* Let a job of one process have service time s and think time z. Alone on a
@@ -41,13 +41,13 @@
 //! each increment is rounded once, by less than one part in 2⁵². With the slowest pace, 10⁻¹², a job would need
 //! 10¹⁴ s of service to reach the end of the range.
 
-use crate::activity::{Habit, Patience};
 use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
-use crate::holds::Holds;
-use crate::roster::Roster;
+use crate::queueing::activity::{Habit, Patience};
+use crate::queueing::holds::Holds;
+use crate::queueing::roster::Roster;
+use crate::queueing::surplus::Surplus;
+use crate::queueing::tag_heap::{SMALLEST_MAX, Tag, TagHeap};
 use crate::spec::{Level, Weight};
-use crate::surplus::Surplus;
-use crate::turns::{SMALLEST_MAX, Turn, Turns};
 use crate::{RequestId, Tuning};
 use isonomia_units::{JobId, JobInfo, Nanos};
 
@@ -61,9 +61,9 @@ pub(crate) struct VirtualTime {
     /// By slot.
     accounts: Vec<Account>,
     /// Jobs with something queued.
-    turns: Turns,
+    turns: TagHeap,
     /// Jobs with nothing queued that are worth waiting for, the one furthest behind first.
-    awaited: Turns,
+    awaited: TagHeap,
     virtual_time: u128,
     holds: Holds,
     /// Under `coflow`, what is guaranteed and who gets the rest; otherwise everything is guaranteed.
@@ -85,8 +85,8 @@ impl VirtualTime {
             roster: Roster::new(levels, tuning.active_window),
             tuning,
             accounts: Vec::new(),
-            turns: Turns::default(),
-            awaited: Turns::default(),
+            turns: TagHeap::default(),
+            awaited: TagHeap::default(),
             virtual_time: 0,
             holds: Holds::new(&tuning),
             coflow: None,
@@ -164,7 +164,7 @@ impl VirtualTime {
     }
 
     /// Until when the turn of the job at `front` is held for another one; `None` if it is not.
-    fn hold(&mut self, now: Nanos, front: Turn) -> Option<Nanos> {
+    fn hold(&mut self, now: Nanos, front: Tag) -> Option<Nanos> {
         if !self.holds.can_afford() {
             return None;
         }
@@ -189,7 +189,7 @@ impl VirtualTime {
     }
 
     /// The job furthest behind `front` that can be waited for, or that was and is overdue.
-    fn first_awaited(&self, now: Nanos, front: Turn) -> Option<(u32, Patience)> {
+    fn first_awaited(&self, now: Nanos, front: Tag) -> Option<(u32, Patience)> {
         if self.awaited.first()?.0.0 >= front.0 {
             return None;
         }
@@ -205,7 +205,7 @@ impl VirtualTime {
 
     /// Stops waiting for a job. If it was waited for and did not come, it loses what it was owed beyond
     /// [`Tuning::lag_free`].
-    fn give_up(&mut self, slot: u32, front: Turn) {
+    fn give_up(&mut self, slot: u32, front: Tag) {
         self.forget_awaited(slot);
         if !self.holds.is_for(slot) {
             return;

@@ -1,37 +1,37 @@
-//! Files of which the database knows less than memory and objects: those with a mark.
+//! Files of which the database knows less than memory and objects: those with a dirty record.
 //!
-//! Whoever writes first puts a mark ([`Mark::Written`]): size and times in the record are no longer all there is to know.
+//! Whoever writes first puts a dirty record ([`DirtyRecord::Written`]): size and times in the record are no longer all there is to know.
 //! Flushing a file ([`Store::flush_inode`]) brings its times to the database, and of its size what is on stable storage with
-//! the bytes that led to it. If that is less than the file has, a mark stays ([`Mark::Flushed`]), or a power cut could leave
+//! the bytes that led to it. If that is less than the file has, such a record stays ([`DirtyRecord::Flushed`]), or a power cut could leave
 //! the size without the bytes. It goes when somebody has synced the objects and flushes then: `fsync`, [`Store::settle`]
 //! once the file rests, [`Store::close`].
 //!
-//! A file that is marked as flushed may leave memory; its size is kept here.
+//! A file with a record that says flushed may leave memory; its size is kept here.
 
-use crate::database::Mark;
+use crate::database::DirtyRecord;
 use crate::edit::Gone;
-use crate::inode::{Inode, MARKED, Objects, UNFLUSHED, UNLINKED};
+use crate::inode::{DIRTY, Inode, Objects, UNFLUSHED, UNLINKED};
 use crate::{Store, StoreError};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, MutexGuard, PoisonError};
 
-/// The inodes that the database has a mark for.
+/// The inodes that the database has a dirty record of.
 #[derive(Default)]
-pub(crate) struct Marks {
+pub(crate) struct DirtyInodes {
     written: HashSet<u64>,
     /// With their sizes.
     flushed: HashMap<u64, u64>,
 }
 
-impl Marks {
-    /// Follows the database, which has this mark of an inode of `size` bytes now.
-    pub fn set(&mut self, ino: u64, mark: Option<Mark>, size: u64) {
+impl DirtyInodes {
+    /// Follows the database, which has this dirty record of an inode of `size` bytes now.
+    pub fn set(&mut self, ino: u64, record: Option<DirtyRecord>, size: u64) {
         self.written.remove(&ino);
         self.flushed.remove(&ino);
-        match mark {
-            Some(Mark::Written) => drop(self.written.insert(ino)),
-            Some(Mark::Flushed) => drop(self.flushed.insert(ino, size)),
-            Some(Mark::Cut) | None => {}
+        match record {
+            Some(DirtyRecord::Written) => drop(self.written.insert(ino)),
+            Some(DirtyRecord::Flushed) => drop(self.flushed.insert(ino, size)),
+            Some(DirtyRecord::Cut) | None => {}
         }
     }
 
@@ -49,41 +49,43 @@ impl Marks {
 impl Store {
     /// Brings times of all written files to the database, and sizes as far as their bytes are on stable storage.
     pub fn flush_dirty(&self) -> Result<(), StoreError> {
-        let written: Vec<u64> = self.marks().written.iter().copied().collect();
-        written.into_iter().try_for_each(|ino| self.flush_marked(ino, |_, _| {}))
+        let written: Vec<u64> = self.dirty_inodes().written.iter().copied().collect();
+        written.into_iter().try_for_each(|ino| self.flush_dirty_inode(ino, |_, _| {}))
     }
 
     /// The same, with all of their sizes, when everything was synced and nobody writes any more.
     pub(crate) fn flush_all(&self) -> Result<(), StoreError> {
-        let marked: Vec<u64> = self.marks().all().collect();
-        marked.into_iter().try_for_each(|ino| self.flush_marked(ino, |inode, objects| objects.all_synced(inode.size())))
+        let dirty: Vec<u64> = self.dirty_inodes().all().collect();
+        dirty
+            .into_iter()
+            .try_for_each(|ino| self.flush_dirty_inode(ino, |inode, objects| objects.all_synced(inode.size())))
     }
 
-    fn flush_marked(&self, ino: u64, before: impl Fn(&Inode, &mut Objects)) -> Result<(), StoreError> {
+    fn flush_dirty_inode(&self, ino: u64, before: impl Fn(&Inode, &mut Objects)) -> Result<(), StoreError> {
         match self.inode(ino) {
             Ok(inode) => {
                 before(&inode, &mut inode.own_data());
                 self.flush_inode(&inode)
             }
             Err(StoreError::Stale) => {
-                self.unmark(ino);
+                self.forget_dirty(ino);
                 Ok(())
             }
             Err(e) => Err(e),
         }
     }
 
-    /// Times of one file to the database, and its size as far as its bytes are on stable storage; its mark out of it if that
+    /// Times of one file to the database, and its size as far as its bytes are on stable storage; its dirty record out of it if that
     /// is all.
     pub(crate) fn flush_inode(&self, inode: &Arc<Inode>) -> Result<(), StoreError> {
-        // No write may come between what is stored and the mark.
+        // No write may come between what is stored and the dirty record.
         let objects = inode.own_data();
         if let Some(layout) = &inode.layout {
             self.remember_blocks(inode, layout, &objects);
         }
         let _namespace = self.own_namespace();
-        if inode.has(UNLINKED) || !inode.has(MARKED) {
-            self.unmark(inode.ino);
+        if inode.has(UNLINKED) || !inode.has(DIRTY) {
+            self.forget_dirty(inode.ino);
             return Ok(());
         }
         let synced = self.synced_size(inode, &objects);
@@ -102,11 +104,11 @@ impl Store {
         if self.is_volatile() { inode.size() } else { objects.synced_size() }
     }
 
-    pub(crate) fn unmark(&self, ino: u64) {
-        self.marks().set(ino, None, 0);
+    pub(crate) fn forget_dirty(&self, ino: u64) {
+        self.dirty_inodes().set(ino, None, 0);
     }
 
-    pub(crate) fn marks(&self) -> MutexGuard<'_, Marks> {
-        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn dirty_inodes(&self) -> MutexGuard<'_, DirtyInodes> {
+        self.dirty_inodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -10,8 +10,8 @@
 //! A name is 1 to 255 bytes without braces, commas, equals signs, blanks, and control characters. A number is
 //! decimal with at most six places, 0.000001 to 1000000.
 
-use crate::scheme::Scheme;
-use crate::settings;
+use crate::spec::scheme::Scheme;
+use crate::spec::settings;
 use crate::spec::{Entity, Level, PolicySpec, Weight};
 use isonomia_units::NAME_LEN_MAX;
 use std::collections::BTreeMap;

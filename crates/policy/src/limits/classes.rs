@@ -8,8 +8,8 @@
 //! back must not renew a limit.
 
 use crate::arbiter::{EnqueueError, Request};
-use crate::roster::Roster;
-use crate::scheme::Rule;
+use crate::queueing::roster::Roster;
+use crate::spec::scheme::Rule;
 use crate::spec::{Entity, Level, proof_of};
 use isonomia_units::{JobId, JobInfo, Nanos};
 use std::collections::{BTreeMap, VecDeque};

@@ -1,0 +1,18 @@
+//! Arbiters that divide a target's service by shares, and what they are made of.
+//!
+//! [`virtual_time`], [`lottery`], [`io_sets`], and [`fifo`] are arbiters. [`roster`] keeps the jobs and their queues,
+//! [`tree`] and [`shares`] compute what is due to them, [`activity`] and [`holds`] decide for how long a job that has
+//! nothing queued keeps its share, [`tag_heap`] is the ordered set of jobs, and [`surplus`] orders the phases of coflow.
+
+pub(crate) mod activity;
+pub(crate) mod fifo;
+pub(crate) mod holds;
+pub(crate) mod io_sets;
+pub(crate) mod lottery;
+pub(crate) mod roster;
+pub mod shares;
+mod slots;
+pub(crate) mod surplus;
+pub(crate) mod tag_heap;
+pub(crate) mod tree;
+pub(crate) mod virtual_time;

@@ -54,12 +54,17 @@ impl<'a> SharedBytes<'a> {
         Self { len: len.min(self.len), ..self }
     }
 
-    /// Copies the first bytes into all of `own`, or into as much of it as there are bytes; gives how many.
-    pub fn copy_to(&self, own: &mut [u8]) -> usize {
-        let count = own.len().min(self.len);
-        // SAFETY: `count` bytes are readable at `start` by the promise of `new`, and `own` is this process's.
-        unsafe { copy_unseen(self.start.as_ptr(), own.as_mut_ptr(), count) };
-        count
+    /// A copy of all bytes. Of memory that is not zeroed first: glibc gives small pieces of such memory, unlike zeroed ones,
+    /// from a cache of the thread.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut own = Vec::with_capacity(self.len);
+        // SAFETY: `len` bytes are readable at `start` by the promise of `new`, and `own` has room for as many, which are
+        // its content once they are copied.
+        unsafe {
+            copy_unseen(self.start.as_ptr(), own.as_mut_ptr(), self.len);
+            own.set_len(self.len);
+        }
+        own
     }
 
     /// Copies `own` over the first bytes, or as much of it as there is room for; gives how many.
@@ -286,14 +291,14 @@ mod tests {
     }
 
     #[test]
-    fn copies_take_what_fits() {
+    fn copies_have_what_fits() {
         let mut memory = [7; 10];
         let shared = over(&mut memory);
         assert_eq!(shared.copy_from(&[1, 2, 3]), 3);
         assert_eq!(shared.first(2).copy_from(&[9; 5]), 2);
-        let mut own = [0; 12];
-        assert_eq!(shared.copy_to(&mut own), 10);
-        assert_eq!(own, [9, 9, 3, 7, 7, 7, 7, 7, 7, 7, 0, 0]);
+        assert_eq!(shared.to_vec(), [9, 9, 3, 7, 7, 7, 7, 7, 7, 7]);
+        assert_eq!(shared.first(4).to_vec(), [9, 9, 3, 7]);
+        assert!(shared.first(0).to_vec().is_empty());
     }
 
     #[test]

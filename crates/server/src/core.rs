@@ -114,6 +114,7 @@ impl Core {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&poll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+        let unsynced = Unsynced::new(!store.is_volatile());
         Ok(Arc::new_cyclic(|own| Self {
             own: own.clone(),
             store,
@@ -129,7 +130,7 @@ impl Core {
             caretaker: OnceLock::new(),
             scrub,
             backups: Backups::default(),
-            unsynced: Unsynced::default(),
+            unsynced,
             locks: Locks::default(),
             mappings: Mappings::new(clock::wall_number(), clock::now()),
             segments: Segments::default(),

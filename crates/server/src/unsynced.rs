@@ -2,7 +2,8 @@
 //!
 //! Whoever wrote it has been charged for bringing the bytes into memory. Flushing them is another piece of work, and is
 //! charged to whoever asks for it; written bytes that nobody asks for go to the disk at the kernel's own pace and
-//! are charged to nobody. On a capped target a write takes the emulated device's time, and nothing is left to flush.
+//! are charged to nobody. On a capped target a write takes the emulated device's time, and nothing is left to flush; and
+//! nothing ever is where the files are in memory.
 
 use isonomia_units::{Bytes, Ino};
 use std::collections::HashMap;
@@ -16,18 +17,28 @@ const PARTS: usize = 16;
 const FILES_MAX: usize = 4_096;
 
 /// Bytes by file.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Unsynced {
+    /// Whether anything can be put on stable storage.
+    has_storage: bool,
     parts: [Mutex<HashMap<Ino, u64>>; PARTS],
 }
 
 impl Unsynced {
+    /// Of nothing yet. `has_storage` is false where files are in memory: then nothing is counted.
+    pub fn new(has_storage: bool) -> Self {
+        Self { has_storage, parts: Default::default() }
+    }
+
     fn part(&self, ino: Ino) -> MutexGuard<'_, HashMap<Ino, u64>> {
         self.parts[ino.0 as usize % PARTS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// So many bytes of `ino` were written.
     pub fn wrote(&self, ino: Ino, bytes: Bytes) {
+        if !self.has_storage {
+            return;
+        }
         let mut part = self.part(ino);
         if part.len() >= FILES_MAX && !part.contains_key(&ino) {
             part.clear();
@@ -48,7 +59,7 @@ mod tests {
 
     #[test]
     fn a_flush_counts_what_was_written_since_the_last_one() {
-        let unsynced = Unsynced::default();
+        let unsynced = Unsynced::new(true);
         unsynced.wrote(Ino(1), Bytes(3));
         unsynced.wrote(Ino(1), Bytes(4));
         unsynced.wrote(Ino(17), Bytes(5));
@@ -60,7 +71,7 @@ mod tests {
 
     #[test]
     fn files_that_are_never_flushed_take_a_bounded_room() {
-        let unsynced = Unsynced::default();
+        let unsynced = Unsynced::new(true);
         for file in 0..3 * FILES_MAX {
             unsynced.wrote(Ino((file * PARTS) as u64), Bytes(1));
         }

@@ -51,8 +51,9 @@ impl Store {
             return Ok(None);
         }
         let key = self.entry_key(dir.ino, name);
-        if let Some(found) = self.entries.get(key.cookie, |c| c.dir == dir.ino && *c.name == *name) {
-            return Ok(found.entry);
+        let known = |cached: &CachedEntry| (cached.dir == dir.ino && *cached.name == *name).then_some(cached.entry);
+        if let Some(entry) = self.entries.read(key.cookie, known) {
+            return Ok(entry);
         }
         let entry = self.db.entry(key)?;
         self.remember(key, entry);

@@ -186,7 +186,7 @@ impl Store {
 
     /// The inode; [`StoreError::Stale`] if there is none. The caller holds the namespace lock.
     fn load(&self, ino: u64) -> Result<Arc<Inode>, StoreError> {
-        if let Some(inode) = self.inodes.get(ino, |_| true) {
+        if let Some(inode) = self.inodes.get(ino) {
             return Ok(inode);
         }
         let mut record = self.db.record(ino)?.ok_or(StoreError::Stale)?;
@@ -203,7 +203,7 @@ impl Store {
 
     /// The inode, for callers without the namespace lock.
     fn inode(&self, ino: u64) -> Result<Arc<Inode>, StoreError> {
-        if let Some(inode) = self.inodes.get(ino, |_| true) {
+        if let Some(inode) = self.inodes.get(ino) {
             return Ok(inode);
         }
         // Under the lock, or an inode that is being removed could come back.

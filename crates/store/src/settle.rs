@@ -290,7 +290,8 @@ impl Store {
         Ok(true)
     }
 
-    pub(crate) fn is_volatile(&self) -> bool {
+    /// Whether all files lie in memory: nothing survives a power cut, and nothing has to be flushed.
+    pub fn is_volatile(&self) -> bool {
         self.removal.is_volatile
     }
 

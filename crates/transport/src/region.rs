@@ -276,9 +276,7 @@ impl ServerRegion {
 
     /// A copy of the first `len` bytes of a slot's buffer: names, which must not change while they are walked.
     pub fn copy_names(&self, slot: usize, len: usize) -> Vec<u8> {
-        let mut names = vec![0; len.min(SLOT_LEN)];
-        self.buffer(slot).copy_to(&mut names);
-        names
+        self.buffer(slot).first(len).to_vec()
     }
 
     /// Puts the reply into `slot` and wakes the client if it sleeps.

@@ -17,13 +17,6 @@ use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate, TargetId};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Cost of bytes on a target that is not capped. Shares depend on the ratio of this and the time for an
-/// operation only: here an operation weighs as much as 16 KiB.
-const NOMINAL_BANDWIDTH: u64 = 8 << 30;
-const NOMINAL_PER_OP: Nanos = Nanos(1_907);
-/// The least that a request is charged, whatever it says of itself: taking it in, deciding, and answering take that long.
-const COST_MIN: Nanos = NOMINAL_PER_OP;
-
 /// A request that waits for its turn, or is served.
 #[derive(Debug)]
 pub struct Pending {
@@ -177,13 +170,13 @@ impl Target {
         let is_capped = bandwidth.is_some() || per_op.is_some();
         // An emulated device serves one request at a time.
         let parallel = if is_capped { 1 } else { workers as u32 };
-        let nominal = Rate::new(NOMINAL_BANDWIDTH).expect("constant");
+        let nominal = CostModel::nominal();
         let cost = CostModel {
-            per_op: per_op.unwrap_or(if is_capped { Nanos::ZERO } else { NOMINAL_PER_OP }),
+            per_op: per_op.unwrap_or(if is_capped { Nanos::ZERO } else { nominal.per_op }),
             // A cap on operations alone lets bytes pass as fast as they do without one, but not for free.
-            bandwidth: bandwidth.unwrap_or(nominal),
+            bandwidth: bandwidth.unwrap_or(nominal.bandwidth),
         };
-        let tuning = Tuning { parallel, bandwidth: bandwidth.unwrap_or(nominal), ..Tuning::default() };
+        let tuning = Tuning { parallel, bandwidth: cost.bandwidth, ..Tuning::default() };
         let depth = match depth {
             // Of an emulated device the emulation takes one request at a time.
             _ if is_capped => Depth::Fixed(usize::MAX),
@@ -227,10 +220,11 @@ impl Target {
     }
 
     /// What a request is charged that does `operations` and moves `bytes`; none are counted of a later part of a
-    /// transfer. At least [`COST_MIN`].
+    /// transfer. At least the nominal cost of an operation, whatever it says of itself: taking it in, deciding, and
+    /// answering take that long.
     pub fn cost(&self, operations: u64, bytes: Bytes) -> Nanos {
         let per_op = Nanos(self.cost.per_op.0.saturating_mul(operations));
-        (per_op + self.time_for(bytes)).max(COST_MIN)
+        (per_op + self.time_for(bytes)).max(CostModel::nominal().per_op)
     }
 
     /// What `bytes` are charged.

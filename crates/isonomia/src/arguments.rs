@@ -13,8 +13,8 @@ pub use plan::{PackOptions, PlanCommand, PlanOptions, ScheduleOptions};
 pub use reproduce::ReproduceOptions;
 
 use clap::{Args, Parser, Subcommand};
-use isonomia_policy::{Draw, PolicySpec};
-use isonomia_server::{DepthSpec, ScrubPeriod};
+use isonomia_policy::{DepthSpec, Draw, PolicySpec};
+use isonomia_server::ScrubPeriod;
 use isonomia_sim::study::Slice;
 use isonomia_transport::address::Address;
 use isonomia_transport::owner;

@@ -1,9 +1,8 @@
 //! What an operator sets: one TOML file, unknown keys refused, units in values.
 
-use crate::depth::DepthSpec;
 use crate::limits::LimitsConfig;
 use crate::scrub::ScrubPeriod;
-use isonomia_policy::{Draw, PolicySpec};
+use isonomia_policy::{DepthSpec, Draw, PolicySpec};
 use isonomia_transport::address::Address;
 use isonomia_units::{Bytes, Nanos, Rate, ServerId};
 use serde::Deserialize;

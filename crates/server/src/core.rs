@@ -255,20 +255,10 @@ impl Core {
         let (cost, owed) = charge::ahead(target, &connection.job, op, &header, is_continued);
         let connection = connection.clone();
         let took = Nanos::ZERO;
-        let pending = Pending {
-            connection,
-            slot,
-            header,
-            op,
-            names,
-            arrived: now,
-            cost,
-            owed,
-            took,
-            is_in_service: false,
-            is_for_device: false,
-        };
+        let pending =
+            Pending { connection, slot, header, op, names, arrived: now, cost, owed, took, is_for_device: false };
         target.enqueue(now, pending).map_err(|refused| {
+            let refused = &refused.pending;
             refused.connection.job.debts.put_back(target.is_metadata(), refused.owed);
             Unqueued::Full
         })?;

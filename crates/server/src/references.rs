@@ -90,14 +90,13 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::depth::DepthSpec;
     use crate::execute;
     use crate::jobs::Jobs;
     use crate::limits::{Limits, LimitsConfig};
     use crate::scrub::Scrub;
     use crate::target::{Policy, Target};
     use crate::usage::Usage;
-    use isonomia_policy::Draw;
+    use isonomia_policy::{DepthSpec, Draw};
     use isonomia_proto::request::{Op, OpenReply, ReplyHeader, RequestHeader, flag, lock};
     use isonomia_store::{Store, StoreConfig, TargetDir};
     use isonomia_units::{JobInfo, ServerId, TargetId};

@@ -14,7 +14,6 @@ use crate::core::Core;
 use crate::jobs::{Job, Served};
 use crate::names::{self, Who};
 use crate::target::{Scrubbing, Target};
-use isonomia_policy::RequestId;
 use isonomia_proto::control::ScrubStatus;
 use isonomia_store::{ScrubNext, ScrubPass};
 use isonomia_units::{Bytes, JobInfo, Nanos, TargetId};
@@ -27,8 +26,6 @@ use std::time::Duration;
 
 /// What the job is called.
 pub const JOB: &str = "scrub";
-/// The arbiters' name for the one request of the scrub; other requests are numbered from 0 up to what a queue holds.
-pub const REQUEST: RequestId = RequestId(u64::MAX);
 /// Between two looks at records without an object.
 const SEARCH_EVERY: Nanos = Nanos::from_millis(10);
 /// Between a failure of the database, or of finding a place for the job, and the next attempt.

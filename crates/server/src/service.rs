@@ -218,9 +218,9 @@ impl Core {
                 self.complete(target, work, reply, payload);
             }
             Ok(Moved::Part) if self.stall() => {
-                let Work { mut pending, id, finish_at } = work;
+                let Work { pending, id, finish_at } = work;
                 // The client keeps it waiting, not the device.
-                target.set_aside(&mut pending);
+                target.set_aside(id);
                 let payload = payload.to_vec();
                 let since = clock::now();
                 let stalled = Stalled { pending, id, finish_at, payload, filled, since };

@@ -1,29 +1,21 @@
-//! One target's queue: the policy's arbiter, the emulated device if the target is capped, and what waits.
+//! One target: what the server keeps of it besides its [`Dispatcher`], which decides whose turn it is and when.
 //!
-//! The metadata service is arbitrated by a queue of the same kind.
+//! Here are the lock around the dispatcher, the count by which workers pass by an empty target, what requests cost, and
+//! totals for operators. The metadata service is arbitrated by a target of the same kind.
 
 use crate::connection::Connection;
-use crate::depth::{DEPTH_MAX, Depth, DepthSpec};
 use crate::engine::{Engine, Kind};
 use crate::jobs::Job;
-use crate::scrub;
 use isonomia_policy::trace::Journal;
-use isonomia_policy::{Arbiter, CappedDevice, CostModel, Draw, Next, PolicySpec, Request, RequestId, Tuning, build};
+use isonomia_policy::{
+    self as policy, Arbiter, CappedDevice, CostModel, DEPTH_MAX, Depth, DepthSpec, Dispatch, Dispatcher, Draw,
+    PolicySpec, RequestId, ServedBy, Submission, Tuning, build,
+};
 use isonomia_proto::control::TargetStatus;
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate, TargetId};
-use slab::Slab;
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-/// Cost of bytes on a target that is not capped. Shares depend on the ratio of this and the time for an
-/// operation only: here an operation weighs as much as 16 KiB.
-const NOMINAL_BANDWIDTH: u64 = 8 << 30;
-const NOMINAL_PER_OP: Nanos = Nanos(1_907);
-/// The least that a request is charged, whatever it says of itself: taking it in, deciding, and answering take that long.
-const COST_MIN: Nanos = NOMINAL_PER_OP;
 
 /// A request that waits for its turn, or is served.
 #[derive(Debug)]
@@ -46,8 +38,6 @@ pub struct Pending {
     pub owed: Nanos,
     /// How long serving it took; nothing of reads and writes, which are charged for their bytes.
     pub took: Nanos,
-    /// It is one of those that are in service at its target.
-    pub is_in_service: bool,
     /// It is served by a thread that may wait for the device.
     pub is_for_device: bool,
 }
@@ -57,7 +47,7 @@ pub struct Pending {
 pub struct Work {
     /// The request.
     pub pending: Pending,
-    /// The arbiter's name for it.
+    /// The dispatcher's name for it; known from when its turn has come.
     pub id: RequestId,
     /// When the emulated device is done with it; the reply waits until then.
     pub finish_at: Option<Nanos>,
@@ -68,7 +58,7 @@ pub struct Work {
 pub struct Served {
     /// The request.
     pub pending: Pending,
-    /// The arbiter's name for it.
+    /// The dispatcher's name for it.
     pub id: RequestId,
     /// The reply.
     pub reply: ReplyHeader,
@@ -123,32 +113,25 @@ pub struct Target {
 }
 
 struct Queue {
-    arbiter: Box<dyn Arbiter>,
-    device: Option<CappedDevice>,
-    pending: Slab<Pending>,
-    due: BinaryHeap<Reverse<Due>>,
-    /// The policy let the target idle since the last request was served.
-    is_held: bool,
-    finished: Slab<Served>,
-    /// The range of the scrub that is queued or being looked at.
-    scrubbing: Option<Scrubbing>,
+    dispatcher: Dispatcher<Queued, Due>,
+    /// The range of the scrub that is queued or being looked at, and the dispatcher's name for it.
+    scrubbing: Option<(RequestId, Scrubbing)>,
     /// A range was looked at, and its job's account does not have it yet.
     is_scrub_to_be_told: bool,
-    /// When it was last asked, some had to wait because enough are in service, and not because the policy wants it so.
-    is_backlogged: bool,
-    /// The most that are in service: the queue belongs in the arbiter, where the policy holds, not in the device.
-    depth: Depth,
-    /// Requests that were dispatched and not completed, without flushes and those that a client keeps waiting.
-    in_service: usize,
     requests_total: u64,
     service_ns_total: u64,
 }
 
-/// A reply by the time it is due; the smaller key breaks ties. The scrub's has no key.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Due {
-    at: Nanos,
-    key: Option<usize>,
+/// What is queued. Boxed here, so that no request is allocated or copied under the lock.
+enum Queued {
+    Request(Box<Work>),
+    Scrub,
+}
+
+/// What is answered when the emulated device is done.
+enum Due {
+    Reply(Box<Served>),
+    Scrub,
 }
 
 /// How arbiters are made.
@@ -187,13 +170,13 @@ impl Target {
         let is_capped = bandwidth.is_some() || per_op.is_some();
         // An emulated device serves one request at a time.
         let parallel = if is_capped { 1 } else { workers as u32 };
-        let nominal = Rate::new(NOMINAL_BANDWIDTH).expect("constant");
+        let nominal = CostModel::nominal();
         let cost = CostModel {
-            per_op: per_op.unwrap_or(if is_capped { Nanos::ZERO } else { NOMINAL_PER_OP }),
+            per_op: per_op.unwrap_or(if is_capped { Nanos::ZERO } else { nominal.per_op }),
             // A cap on operations alone lets bytes pass as fast as they do without one, but not for free.
-            bandwidth: bandwidth.unwrap_or(nominal),
+            bandwidth: bandwidth.unwrap_or(nominal.bandwidth),
         };
-        let tuning = Tuning { parallel, bandwidth: bandwidth.unwrap_or(nominal), ..Tuning::default() };
+        let tuning = Tuning { parallel, bandwidth: cost.bandwidth, ..Tuning::default() };
         let depth = match depth {
             // Of an emulated device the emulation takes one request at a time.
             _ if is_capped => Depth::Fixed(usize::MAX),
@@ -202,17 +185,9 @@ impl Target {
             depth => Depth::new(depth),
         };
         let queue = Queue {
-            arbiter: policy.arbiter(tuning),
-            device: is_capped.then(CappedDevice::new),
-            pending: Slab::new(),
-            due: BinaryHeap::new(),
-            is_held: false,
-            finished: Slab::new(),
+            dispatcher: Dispatcher::new(policy.arbiter(tuning), is_capped.then(CappedDevice::new), depth),
             scrubbing: None,
             is_scrub_to_be_told: false,
-            is_backlogged: false,
-            depth,
-            in_service: 0,
             requests_total: 0,
             service_ns_total: 0,
         };
@@ -245,10 +220,11 @@ impl Target {
     }
 
     /// What a request is charged that does `operations` and moves `bytes`; none are counted of a later part of a
-    /// transfer. At least [`COST_MIN`].
+    /// transfer. At least the nominal cost of an operation, whatever it says of itself: taking it in, deciding, and
+    /// answering take that long.
     pub fn cost(&self, operations: u64, bytes: Bytes) -> Nanos {
         let per_op = Nanos(self.cost.per_op.0.saturating_mul(operations));
-        (per_op + self.time_for(bytes)).max(COST_MIN)
+        (per_op + self.time_for(bytes)).max(CostModel::nominal().per_op)
     }
 
     /// What `bytes` are charged.
@@ -261,17 +237,21 @@ impl Target {
     }
 
     /// Queues a request; gives it back if the queue is full.
-    pub fn enqueue(&self, now: Nanos, pending: Pending) -> Result<(), Box<Pending>> {
+    pub fn enqueue(&self, now: Nanos, pending: Pending) -> Result<(), Box<Work>> {
+        let submission = Submission {
+            job: pending.connection.job.id,
+            cost: pending.cost,
+            owed: pending.owed,
+            is_counted: Kind::of(pending.op) != Kind::Flush,
+        };
+        // Its name and when the device is done with it are filled in when its turn comes.
+        let work = Box::new(Work { pending, id: RequestId(0), finish_at: None });
         let mut queue = self.queue();
-        let (job, cost) = (pending.connection.job.id, pending.cost);
-        let key = queue.pending.insert(pending);
-        match queue.arbiter.enqueue(now, Request { id: RequestId(key as u64), job, cost }) {
-            Ok(()) => {
-                self.waiting.fetch_add(1, Ordering::Release);
-                Ok(())
-            }
-            Err(_) => Err(Box::new(queue.pending.remove(key))),
+        if let Err(Queued::Request(work)) = queue.dispatcher.enqueue(now, submission, Queued::Request(work)) {
+            return Err(work);
         }
+        self.waiting.fetch_add(1, Ordering::Release);
+        Ok(())
     }
 
     /// Whether a worker need not ask.
@@ -287,92 +267,56 @@ impl Target {
     /// What to do next.
     pub fn next_action(&self, now: Nanos) -> Action {
         let mut queue = self.queue();
-        if let Some(Reverse(due)) = queue.due.peek()
-            && due.at <= now
-        {
-            let key = due.key;
-            queue.due.pop();
-            self.waiting.fetch_sub(1, Ordering::Release);
-            let Some(key) = key else {
-                return queue.end_scrub(now).map_or(Action::Idle, |scrubbing| Action::Scrubbed(Box::new(scrubbing)));
-            };
-            let served = queue.finished.remove(key);
-            queue.ended(now, &served.pending, served.id);
-            return Action::Answer(Box::new(served));
-        }
-        let due_at = queue.due.peek().map(|Reverse(due)| due.at);
-        let earliest = |at: Nanos| Action::WaitUntil(due_at.map_or(at, |due| due.min(at)));
-        if let Some(device) = &queue.device {
-            // A busy device has nothing to be asked.
-            if device.free_at() > now {
-                let free_at = device.free_at();
-                return if queue.arbiter.queued() == 0 && due_at.is_none() { Action::Idle } else { earliest(free_at) };
-            }
-        }
-        if queue.in_service >= queue.depth.limit() {
-            queue.is_backlogged = queue.arbiter.queued() > 0;
-            // Whoever completes one asks again.
-            return due_at.map_or(Action::Idle, Action::WaitUntil);
-        }
-        match queue.arbiter.next(now) {
-            Next::Dispatch(request) => {
-                let is_scrub = request.id == scrub::REQUEST;
-                let mut pending = (!is_scrub).then(|| queue.pending.remove(request.id.0 as usize));
-                if let Some(pending) = &mut pending
-                    && Kind::of(pending.op) != Kind::Flush
-                {
-                    pending.is_in_service = true;
-                    queue.in_service += 1;
-                }
+        match queue.dispatcher.next(now) {
+            policy::Action::Serve(Dispatch { id, request, finish_at }) => {
                 self.waiting.fetch_sub(1, Ordering::Release);
-                let is_held = std::mem::take(&mut queue.is_held);
-                let others_wait = queue.arbiter.queued() > 0;
-                let (arrived, owed) = match (&pending, &queue.scrubbing) {
-                    (Some(pending), _) => (pending.arrived, pending.owed),
-                    (None, Some(scrubbing)) => (scrubbing.arrived, Nanos::ZERO),
-                    (None, None) => (now, Nanos::ZERO),
-                };
-                let finish_at = queue.device.as_mut().map(|device| {
-                    // A gap is this machine's late wake-up if something was waiting, and the policy's if it held.
-                    let was_waiting = !is_held && (others_wait || arrived <= device.free_at());
-                    // What is settled here did not wait for this device.
-                    device.start(now, request.cost.since(owed), was_waiting)
-                });
-                match pending {
-                    Some(pending) => Action::Serve(Box::new(Work { pending, id: request.id, finish_at })),
-                    None => Action::Scrub(finish_at),
+                match request {
+                    Queued::Request(mut work) => {
+                        (work.id, work.finish_at) = (id, finish_at);
+                        Action::Serve(work)
+                    }
+                    Queued::Scrub => Action::Scrub(finish_at),
                 }
             }
-            Next::WaitUntil(at) => {
-                queue.is_backlogged = false;
-                queue.is_held = true;
-                earliest(at)
+            policy::Action::Answer(due) => {
+                self.waiting.fetch_sub(1, Ordering::Release);
+                match due {
+                    Due::Reply(served) => {
+                        queue.count(served.pending.cost);
+                        Action::Answer(served)
+                    }
+                    Due::Scrub => {
+                        queue.end_scrub().map_or(Action::Idle, |scrubbing| Action::Scrubbed(Box::new(scrubbing)))
+                    }
+                }
             }
-            Next::Idle => {
-                queue.is_backlogged = false;
-                due_at.map_or(Action::Idle, Action::WaitUntil)
-            }
+            policy::Action::WaitUntil(at) => Action::WaitUntil(at),
+            policy::Action::Idle => Action::Idle,
         }
     }
 
     /// Keeps a reply until the emulated device is done.
     pub fn answer_at(&self, at: Nanos, served: Served) {
+        let (id, due) = (served.id, Due::Reply(Box::new(served)));
         let mut queue = self.queue();
-        self.waiting.fetch_add(1, Ordering::Release);
-        let key = queue.finished.insert(served);
-        queue.due.push(Reverse(Due { at, key: Some(key) }));
+        if queue.dispatcher.answer_at(at, id, due) {
+            self.waiting.fetch_add(1, Ordering::Release);
+        }
     }
 
     /// Queues a range of the scrub, of which there is none yet; false if the queue is full.
     pub fn enqueue_scrub(&self, now: Nanos, scrubbing: Scrubbing) -> bool {
         let mut queue = self.queue();
-        let request = Request { id: scrub::REQUEST, job: scrubbing.job.id, cost: scrubbing.cost };
-        let is_queued = queue.scrubbing.is_none() && queue.arbiter.enqueue(now, request).is_ok();
-        if is_queued {
-            queue.scrubbing = Some(scrubbing);
-            self.waiting.fetch_add(1, Ordering::Release);
+        if queue.scrubbing.is_some() {
+            return false;
         }
-        is_queued
+        let Scrubbing { job, cost, .. } = &scrubbing;
+        // It is looked at beside what is read and written, one at a time.
+        let submission = Submission { job: job.id, cost: *cost, owed: Nanos::ZERO, is_counted: false };
+        let Ok(id) = queue.dispatcher.enqueue(now, submission, Queued::Scrub) else { return false };
+        queue.scrubbing = Some((id, scrubbing));
+        self.waiting.fetch_add(1, Ordering::Release);
+        true
     }
 
     /// Whether a range of the scrub is queued or being looked at, or was and is not accounted for.
@@ -390,55 +334,59 @@ impl Target {
     /// `finish_at`.
     pub fn end_scrub(&self, now: Nanos, finish_at: Option<Nanos>, bytes: u64) -> Option<Scrubbing> {
         let mut queue = self.queue();
-        queue.scrubbing.as_mut()?.bytes = bytes;
-        let Some(at) = finish_at.filter(|at| *at > now) else { return queue.end_scrub(now) };
-        self.waiting.fetch_add(1, Ordering::Release);
-        queue.due.push(Reverse(Due { at, key: None }));
-        None
+        let (id, scrubbing) = queue.scrubbing.as_mut()?;
+        scrubbing.bytes = bytes;
+        let id = *id;
+        if let Some(at) = finish_at.filter(|at| *at > now) {
+            if queue.dispatcher.answer_at(at, id, Due::Scrub) {
+                self.waiting.fetch_add(1, Ordering::Release);
+            }
+            return None;
+        }
+        queue.dispatcher.complete(now, id, ServedBy::Device);
+        queue.end_scrub()
     }
 
     /// A request that was dispatched does not keep the device busy for now: another one may.
-    pub fn set_aside(&self, pending: &mut Pending) {
-        if std::mem::take(&mut pending.is_in_service) {
-            self.queue().in_service -= 1;
-        }
+    pub fn set_aside(&self, id: RequestId) {
+        self.queue().dispatcher.set_aside(id);
     }
 
     /// A request that was served is about to be answered.
     pub fn complete(&self, now: Nanos, pending: &Pending, id: RequestId) {
-        self.queue().ended(now, pending, id);
+        let by = if pending.is_for_device { ServedBy::Device } else { ServedBy::Memory };
+        let mut queue = self.queue();
+        queue.dispatcher.complete(now, id, by);
+        queue.count(pending.cost);
     }
 
     /// Announces a job, or what has changed of it.
     pub fn set_job(&self, now: Nanos, job: JobId, info: &JobInfo) {
-        self.queue().arbiter.set_job(now, job, info);
+        self.queue().dispatcher.set_job(now, job, info);
     }
 
     /// Forgets a job, which has no connections left.
     pub fn remove_job(&self, now: Nanos, job: JobId) {
         let mut queue = self.queue();
-        let dropped = queue.arbiter.remove_job(now, job);
-        self.waiting.fetch_sub(dropped.len(), Ordering::Release);
-        dropped.into_iter().for_each(|request| queue.forget(request.id));
+        let dropped = queue.dispatcher.remove_job(now, job);
+        self.forget(&mut queue, dropped);
     }
 
     /// Drops what a closed connection still has queued. Linear in what is queued.
     pub fn cancel(&self, now: Nanos, connection: u64) {
+        let is_gone = |queued: &Queued| match queued {
+            Queued::Request(work) => work.pending.connection.id == connection,
+            Queued::Scrub => false,
+        };
         let mut queue = self.queue();
-        let gone: Vec<(usize, JobId)> = queue
-            .pending
-            .iter()
-            .filter(|(_, p)| p.connection.id == connection)
-            .map(|(key, p)| (key, p.connection.job.id))
-            .collect();
-        for (key, job) in gone {
-            if queue.arbiter.cancel(now, RequestId(key as u64), job) {
+        let cancelled = queue.dispatcher.cancel(now, is_gone);
+        for queued in &cancelled {
+            if let Queued::Request(work) = queued {
                 // Whoever hangs up before it is served still owes what it would have settled.
-                let pending = queue.pending.remove(key);
-                pending.connection.job.debts.put_back(self.is_metadata(), pending.owed);
-                self.waiting.fetch_sub(1, Ordering::Release);
+                work.pending.connection.job.debts.put_back(self.is_metadata(), work.pending.owed);
             }
         }
+        self.forget(&mut queue, cancelled);
     }
 
     /// Changes the policy at once; what is queued stays queued, in its order.
@@ -448,24 +396,26 @@ impl Target {
         for (job, info) in jobs {
             arbiter.set_job(now, *job, info);
         }
-        for request in queue.arbiter.drain() {
-            // A queue that held these takes them again.
-            if arbiter.enqueue(now, request).is_err() {
-                queue.forget(request.id);
-                self.waiting.fetch_sub(1, Ordering::Release);
-            }
+        let refused = queue.dispatcher.replace_arbiter(now, arbiter);
+        self.forget(&mut queue, refused);
+    }
+
+    /// Requests are queued no more, and will not be served.
+    fn forget(&self, queue: &mut Queue, dropped: Vec<Queued>) {
+        self.waiting.fetch_sub(dropped.len(), Ordering::Release);
+        if dropped.iter().any(|queued| matches!(queued, Queued::Scrub)) {
+            queue.scrubbing = None;
         }
-        queue.arbiter = arbiter;
     }
 
     /// Shares due among the jobs that are active here.
     pub fn shares(&self, now: Nanos) -> Vec<(JobId, f64)> {
-        self.queue().arbiter.shares(now)
+        self.queue().dispatcher.shares(now)
     }
 
     /// Requests of `job` that wait here.
     pub fn queued_of(&self, job: JobId) -> u64 {
-        self.queue().arbiter.queued_of(job) as u64
+        self.queue().dispatcher.queued_of(job) as u64
     }
 
     /// State for operators.
@@ -476,9 +426,9 @@ impl Target {
             dir: self.dir.clone(),
             bandwidth_bytes_per_s: self.bandwidth.map(Rate::bytes_per_s),
             per_op_ns: if self.is_capped { self.cost.per_op.0 } else { 0 },
-            queued: queue.arbiter.queued() as u64,
-            in_service: queue.in_service as u64,
-            depth: (!self.is_capped).then_some(queue.depth.settled() as u64),
+            queued: queue.dispatcher.queued() as u64,
+            in_service: queue.dispatcher.in_service() as u64,
+            depth: (!self.is_capped).then_some(queue.dispatcher.depth().settled() as u64),
             requests_total: queue.requests_total,
             service_ns_total: queue.service_ns_total,
         }
@@ -486,35 +436,17 @@ impl Target {
 }
 
 impl Queue {
-    fn ended(&mut self, now: Nanos, pending: &Pending, id: RequestId) {
-        self.in_service -= usize::from(pending.is_in_service);
-        if pending.is_for_device && pending.is_in_service {
-            // What is settled with it was done before.
-            self.depth.completed(now, pending.cost.since(pending.owed), self.is_backlogged);
-        }
-        self.count(now, id, pending.connection.job.id, pending.cost);
-    }
-
-    fn end_scrub(&mut self, now: Nanos) -> Option<Scrubbing> {
-        let scrubbing = self.scrubbing.take()?;
+    /// A range of the scrub was completed.
+    fn end_scrub(&mut self) -> Option<Scrubbing> {
+        let (_, scrubbing) = self.scrubbing.take()?;
         self.is_scrub_to_be_told = true;
-        self.count(now, scrub::REQUEST, scrubbing.job.id, scrubbing.cost);
+        self.count(scrubbing.cost);
         Some(scrubbing)
     }
 
-    fn count(&mut self, now: Nanos, id: RequestId, job: JobId, cost: Nanos) {
+    fn count(&mut self, cost: Nanos) {
         self.requests_total += 1;
         self.service_ns_total += cost.0;
-        self.arbiter.complete(now, id, job);
-    }
-
-    /// A request that the arbiter has no more.
-    fn forget(&mut self, id: RequestId) {
-        if id == scrub::REQUEST {
-            self.scrubbing = None;
-        } else {
-            self.pending.try_remove(id.0 as usize);
-        }
     }
 }
 

@@ -1,9 +1,11 @@
-//! Request level: closed-loop client processes, targets with devices, and an arbiter for each target.
+//! Request level: closed-loop client processes, targets with devices, and a dispatcher for each target, as in a live
+//! server.
 //!
 //! A process issues a request, waits until it is served, thinks, and issues the next one. A job's processes go
 //! through the same phases, with or without a barrier at the end of each. What is not modelled: the network, the
 //! servers' own processors, and where in a file a request falls.
 
+mod channels;
 mod engine;
 mod exchange;
 mod measure;
@@ -12,8 +14,9 @@ mod ranks;
 pub use engine::{OBSERVED_EVERY, run, run_recorded};
 pub use measure::{JobOutcome, Latency, Outcome, TargetOutcome};
 
-use isonomia_policy::{CostModel, Draw, PolicySpec, QUEUED_MAX, Tuning};
+use isonomia_policy::{CostModel, Depth, DepthSpec, Draw, PolicySpec, QUEUED_MAX, Tuning};
 use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
+use std::num::NonZeroU32;
 
 /// The most client streams (processes times requests that each has outstanding) in one scenario: an arbiter can
 /// queue them all.
@@ -47,7 +50,7 @@ pub struct Scenario {
     pub jobs: Vec<Job>,
 }
 
-/// A target: a device, and the arbiter in front of it.
+/// A target: a device, and the dispatcher in front of it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
     /// Its name.
@@ -64,10 +67,20 @@ pub struct Target {
     pub tuning: Tuning,
 }
 
-/// A device of `workers` lanes. Each serves one request at a time, in the time for an operation and for its bytes
-/// at an equal part of the bandwidth.
+/// What serves the requests of a target.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Device {
+pub enum Device {
+    /// One whose speed the server was told: a capped target.
+    Lanes(Lanes),
+    /// One that serves in parallel, and of which the server knows nothing: a disk, flash, an array, a parallel file
+    /// system.
+    Channels(Channels),
+}
+
+/// A device of `workers` lanes. Each serves one request at a time, in the time for an operation and for its bytes
+/// at an equal part of the bandwidth. The server gives it as many requests as it has lanes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lanes {
     /// Of all lanes together.
     pub bandwidth: Rate,
     /// Time of an operation without bytes.
@@ -78,11 +91,52 @@ pub struct Device {
     pub jitter: f64,
 }
 
+/// A device whose latencies overlap. A request takes one of the channels, spends the latency there, and then its bytes
+/// pass, one request's after the other's. What finds no channel free waits in the device, in the order it came.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Channels {
+    /// Channels, or `None` for as many as there are requests.
+    pub count: Option<NonZeroU32>,
+    /// Time of an operation without bytes, more than 0.
+    pub latency: Nanos,
+    /// Of the bytes of all channels.
+    pub bandwidth: Rate,
+    /// A latency is up to this fraction more or less, 0 to 1 exclusive.
+    pub jitter: f64,
+    /// How many requests the server gives it at once.
+    pub depth: DepthSpec,
+}
+
+/// How many requests a server takes a device to serve at full speed that it knows nothing of: its workers. This is the
+/// least that a live server has.
+const WORKERS_OF_A_SERVER: u32 = 2;
+
 impl Device {
-    /// What a request costs: the lane's time.
+    /// What a request is charged: of lanes the lane's time, of channels what a server charges that knows nothing of them.
     pub fn cost_model(&self) -> CostModel {
-        let lane = self.bandwidth.bytes_per_s() / u64::from(self.workers.max(1));
-        CostModel { per_op: self.per_op, bandwidth: Rate::new(lane.max(1)).unwrap_or(self.bandwidth) }
+        match self {
+            Self::Lanes(lanes) => {
+                let lane = lanes.bandwidth.bytes_per_s() / u64::from(lanes.workers.max(1));
+                CostModel { per_op: lanes.per_op, bandwidth: Rate::new(lane.max(1)).unwrap_or(lanes.bandwidth) }
+            }
+            Self::Channels(_) => CostModel::nominal(),
+        }
+    }
+
+    /// [`Tuning::parallel`] of its target.
+    fn parallel(&self) -> u32 {
+        match self {
+            Self::Lanes(lanes) => lanes.workers,
+            Self::Channels(_) => WORKERS_OF_A_SERVER,
+        }
+    }
+
+    /// How many requests its target has in service.
+    fn depth(&self) -> Depth {
+        match self {
+            Self::Lanes(lanes) => Depth::Fixed(lanes.workers as usize),
+            Self::Channels(channels) => Depth::new(channels.depth),
+        }
     }
 }
 
@@ -152,6 +206,13 @@ pub struct Phase {
     pub think_jitter: f64,
     /// No stream goes on before all streams of the job are here.
     pub barrier: bool,
+}
+
+impl Phase {
+    /// Bytes that one of its requests moves.
+    fn bytes(&self) -> Bytes {
+        if self.op == Op::Metadata { Bytes(0) } else { self.request }
+    }
 }
 
 impl Scenario {

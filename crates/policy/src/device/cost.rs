@@ -17,7 +17,18 @@ pub struct CostModel {
     pub bandwidth: Rate,
 }
 
+/// Rate of [`CostModel::nominal`].
+const NOMINAL_BANDWIDTH: u64 = 8 << 30;
+/// Time of an operation in [`CostModel::nominal`].
+const NOMINAL_PER_OP: Nanos = Nanos(1_907);
+
 impl CostModel {
+    /// Of a device of which nothing is known. Shares depend on the ratio of the two parts only: here an operation weighs as
+    /// much as 16 KiB.
+    pub fn nominal() -> Self {
+        Self { per_op: NOMINAL_PER_OP, bandwidth: Rate::new(NOMINAL_BANDWIDTH).expect("constant") }
+    }
+
     /// Target time of one operation that moves `bytes`, at least 1 ns; saturates.
     pub fn cost(&self, bytes: Bytes) -> Nanos {
         let cost = self.per_op + self.bandwidth.time_for(bytes);

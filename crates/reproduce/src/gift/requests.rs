@@ -12,7 +12,7 @@ use crate::interval::Interval;
 use crate::run::{Context, Finding, Stopped};
 use crate::simulate::simulate;
 use isonomia_policy::{Draw, Tuning};
-use isonomia_sim::request::{Device, Job, Layout, Op, Phase, Scenario, Target};
+use isonomia_sim::request::{Device, Job, Lanes, Layout, Op, Phase, Scenario, Target};
 use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -110,12 +110,12 @@ fn scenario(setting: &Setting, jobs: Vec<Job>, length: Nanos) -> Scenario {
     let target = |server: usize| Target {
         name: format!("target-{server}"),
         server,
-        device: Device {
+        device: Device::Lanes(Lanes {
             bandwidth: Rate::new(BANDWIDTH).expect("not zero"),
             per_op: Nanos::ZERO,
             workers: 1,
             jitter: 0.1,
-        },
+        }),
         policy: setting.policy.parse().expect("a policy"),
         draw: Draw::VirtualTime,
         tuning: Tuning::default(),

@@ -1,7 +1,7 @@
 //! What the experiments have in common: the server, and its benchmark's clients.
 
 use isonomia_policy::{Draw, Tuning};
-use isonomia_sim::request::{Device, Job, Layout, Op, Outcome, Phase, Scenario, Target};
+use isonomia_sim::request::{Device, Job, Lanes, Layout, Op, Outcome, Phase, Scenario, Target};
 use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
 
 /// What the paper measures of one server without competition, read and write together (§5.3.1), bytes per second.
@@ -16,12 +16,12 @@ pub fn target(server: usize, policy: &str, draw: Draw) -> Target {
     Target {
         name: format!("server-{server}"),
         server,
-        device: Device {
+        device: Device::Lanes(Lanes {
             bandwidth: Rate::new(BANDWIDTH).expect("not zero"),
             per_op: Nanos::ZERO,
             workers: 1,
             jitter: 0.0,
-        },
+        }),
         policy: policy.parse().expect("a policy"),
         draw,
         tuning: Tuning::default(),

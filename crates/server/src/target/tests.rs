@@ -1,7 +1,6 @@
 //! A target in virtual time.
 
 use super::*;
-use crate::depth::DepthSpec;
 use crate::jobs::Jobs;
 use crate::limits::{Limits, LimitsConfig};
 use crate::sessions::Sessions;
@@ -31,7 +30,6 @@ fn a_reply_waits_until_the_emulated_device_is_done() {
             cost: target.cost(1, Bytes(10 << 20)),
             owed: Nanos::ZERO,
             took: Nanos::ZERO,
-            is_in_service: false,
             is_for_device: false,
         };
         target.enqueue(Nanos::ZERO, pending).unwrap();

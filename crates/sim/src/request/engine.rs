@@ -1,11 +1,14 @@
 //! The events of a run, one after the other.
 
+use super::channels::State as ChannelsState;
 use super::exchange::{Exchange, Weights};
 use super::measure::{Completion, Measure, Outcome};
 use super::ranks::Ranks;
-use super::{Layout, Op, Scenario};
+use super::{Channels, Device, Layout, Phase, Scenario};
 use isonomia_policy::trace::Journal;
-use isonomia_policy::{Arbiter, Draw, Next, PolicySpec, Request, RequestId, Scheme, Tuning, build};
+use isonomia_policy::{
+    Action, Arbiter, Dispatch, Dispatcher, Draw, PolicySpec, RequestId, Scheme, ServedBy, Submission, Tuning, build,
+};
 use isonomia_units::{Bytes, JobId, Nanos};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
@@ -25,15 +28,17 @@ enum Event {
     Start { job: u32 },
     /// A stream issues its next request.
     Issue { stream: u32 },
-    /// A lane of a target has served a stream's request.
-    Finish { target: u32, stream: u32, begun: Nanos },
+    /// The latency of a stream's request is over, at a device of channels.
+    Transfer { target: u32, stream: u32 },
+    /// A target's device has served a stream's request.
+    Finish { target: u32, stream: u32 },
     /// The policy of a target held the turn until now.
     Ask { target: u32 },
     /// Servers exchange what they know of their jobs.
     Exchange,
 }
 
-/// One process, or one of several requests that it has outstanding.
+/// One process, or one of several requests that it has outstanding: a stream has one at a time.
 struct Stream {
     job: u32,
     phase: u32,
@@ -42,13 +47,20 @@ struct Stream {
     issued: u64,
     /// Requests issued in all.
     total: u64,
+    /// The dispatcher's name for its request, once its turn has come.
+    id: RequestId,
+    /// What its request is charged, and when it was issued, its turn came, and a lane or a channel took it.
+    cost: Nanos,
     issued_at: Nanos,
+    begun_at: Nanos,
+    taken_at: Nanos,
     random: Pcg32,
 }
 
 struct TargetState {
-    arbiter: Box<dyn Arbiter>,
-    idle: u32,
+    dispatcher: Dispatcher<u32>,
+    /// Of a device of channels.
+    channels: ChannelsState,
     /// When it is asked again because of a hold.
     ask_at: Option<Nanos>,
     random: Pcg32,
@@ -129,10 +141,11 @@ impl<'a> Engine<'a> {
         let target = |(at, target): (usize, &super::Target)| {
             let policy = if exchange.is_some() { &Exchange::local_policy() } else { &target.policy };
             let bandwidth = target.device.cost_model().bandwidth;
-            let tuning = Tuning { parallel: target.device.workers, bandwidth, ..target.tuning };
+            let tuning = Tuning { parallel: target.device.parallel(), bandwidth, ..target.tuning };
+            let arbiter = build(policy, target.draw, scenario.seed.wrapping_add(at as u64), tuning);
             TargetState {
-                arbiter: build(policy, target.draw, scenario.seed.wrapping_add(at as u64), tuning),
-                idle: target.device.workers,
+                dispatcher: Dispatcher::new(arbiter, None, target.device.depth()),
+                channels: ChannelsState::default(),
                 ask_at: None,
                 random: Pcg32::seed_from_u64(scenario.seed.wrapping_mul(0x9e37_79b9).wrapping_add(at as u64)),
             }
@@ -170,7 +183,11 @@ impl<'a> Engine<'a> {
                     iteration: 0,
                     issued: 0,
                     total: 0,
+                    id: RequestId(0),
+                    cost: Nanos::ZERO,
                     issued_at: Nanos::ZERO,
+                    begun_at: Nanos::ZERO,
+                    taken_at: Nanos::ZERO,
                     random: Pcg32::seed_from_u64(seed),
                 });
             }
@@ -178,8 +195,7 @@ impl<'a> Engine<'a> {
                 let cost = |target: &usize| self.scenario.targets[*target].device.cost_model().cost(bytes);
                 job.targets.iter().map(cost).collect()
             };
-            let bytes_of = |phase: &super::Phase| if phase.op == Op::Metadata { Bytes(0) } else { phase.request };
-            let costs = job.phases.iter().map(|phase| cost_of(bytes_of(phase))).collect();
+            let costs = job.phases.iter().map(|phase| cost_of(phase.bytes())).collect();
             self.jobs.push(JobState { streams, first_stream, at_barrier: 0, done: 0, costs });
         }
     }
@@ -193,7 +209,8 @@ impl<'a> Engine<'a> {
         match event {
             Event::Start { job } => self.start(now, job),
             Event::Issue { stream } => self.issue(now, stream),
-            Event::Finish { target, stream, begun } => self.finish(now, target, stream, begun),
+            Event::Transfer { target, stream } => self.transfer(now, target, stream),
+            Event::Finish { target, stream } => self.finish(now, target, stream),
             Event::Ask { target } => {
                 // Another request may have come meanwhile, and the time of asking have changed.
                 if self.targets[target as usize].ask_at == Some(now) {
@@ -207,7 +224,7 @@ impl<'a> Engine<'a> {
                     self.set_weights(now, server, weights);
                 }
                 for told in self.ranks.as_mut().map(|ranks| ranks.join(now)).unwrap_or_default() {
-                    self.targets[told.target].arbiter.set_rank(now, told.job, Some(told.rank));
+                    self.targets[told.target].dispatcher.set_rank(now, told.job, Some(told.rank));
                 }
                 if let Some(interval) = self.scenario.exchange
                     && !self.events.is_empty()
@@ -222,7 +239,7 @@ impl<'a> Engine<'a> {
         for (at, target) in self.scenario.targets.iter().enumerate().filter(|(_, target)| target.server == server) {
             debug_assert_eq!(target.server, server);
             for (job, info) in weights {
-                self.targets[at].arbiter.set_job(now, *job, info);
+                self.targets[at].dispatcher.set_job(now, *job, info);
             }
         }
     }
@@ -230,7 +247,7 @@ impl<'a> Engine<'a> {
     fn start(&mut self, now: Nanos, job: u32) {
         let spec = &self.scenario.jobs[job as usize];
         for target in &spec.targets {
-            self.targets[*target].arbiter.set_job(now, JobId(job), &spec.info);
+            self.targets[*target].dispatcher.set_job(now, JobId(job), &spec.info);
         }
         let state = &self.jobs[job as usize];
         for stream in state.first_stream..state.first_stream + state.streams {
@@ -259,6 +276,7 @@ impl<'a> Engine<'a> {
         state.issued += 1;
         state.total += 1;
         state.issued_at = now;
+        state.cost = cost;
         let job = JobId(state.job);
         let server = self.scenario.targets[target].server;
         if let Some(weights) = self.exchange.as_mut().and_then(|exchange| exchange.arrive(server, job)) {
@@ -267,28 +285,26 @@ impl<'a> Engine<'a> {
         if let Some(ranks) = &mut self.ranks {
             ranks.arrive(now, target, job);
         }
-        let request = Request { id: RequestId(u64::from(stream)), job, cost };
-        let queued = self.targets[target].arbiter.enqueue(now, request);
+        let submission = Submission { job, cost, owed: Nanos::ZERO, is_counted: true };
+        let queued = self.targets[target].dispatcher.enqueue(now, submission, stream);
         // The job was announced, and no arbiter can be given more than all streams.
-        debug_assert_eq!(queued, Ok(()));
+        debug_assert!(queued.is_ok());
         self.employ(now, target as u32);
     }
 
-    /// Gives idle lanes what the policy wants served.
+    /// Gives the device what the policy wants served.
     fn employ(&mut self, now: Nanos, target: u32) {
-        let device = &self.scenario.targets[target as usize].device;
-        while self.targets[target as usize].idle > 0 {
+        loop {
             let state = &mut self.targets[target as usize];
-            match state.arbiter.next(now) {
-                Next::Dispatch(request) => {
+            match state.dispatcher.next(now) {
+                Action::Serve(Dispatch { id, request: stream, .. }) => {
                     self.decisions += 1;
-                    state.idle -= 1;
                     state.ask_at = None;
-                    let service = jittered(request.cost, device.jitter, &mut state.random);
-                    let stream = request.id.0 as u32;
-                    self.schedule(now + service, Event::Finish { target, stream, begun: now });
+                    let state = &mut self.streams[stream as usize];
+                    (state.id, state.begun_at) = (id, now);
+                    self.begin(now, target, stream);
                 }
-                Next::WaitUntil(at) => {
+                Action::WaitUntil(at) => {
                     let at = at.max(now + Nanos(1));
                     if state.ask_at != Some(at) {
                         state.ask_at = Some(at);
@@ -296,29 +312,75 @@ impl<'a> Engine<'a> {
                     }
                     return;
                 }
-                Next::Idle => return,
+                Action::Idle => return,
+                Action::Answer(never) => match never {},
             }
         }
     }
 
-    fn finish(&mut self, now: Nanos, target: u32, stream: u32, begun: Nanos) {
+    /// The device is given a request.
+    fn begin(&mut self, now: Nanos, target: u32, stream: u32) {
+        let state = &mut self.targets[target as usize];
+        match &self.scenario.targets[target as usize].device {
+            Device::Lanes(lanes) => {
+                let service = jittered(self.streams[stream as usize].cost, lanes.jitter, &mut state.random);
+                self.schedule(now + service, Event::Finish { target, stream });
+            }
+            Device::Channels(channels) => {
+                if state.channels.take(channels, stream) {
+                    self.wait_in_channel(now, channels, target, stream);
+                }
+            }
+        }
+    }
+
+    fn wait_in_channel(&mut self, now: Nanos, channels: &Channels, target: u32, stream: u32) {
+        self.streams[stream as usize].taken_at = now;
+        let random = &mut self.targets[target as usize].random;
+        let latency = jittered(channels.latency, channels.jitter, random).max(Nanos(1));
+        self.schedule(now + latency, Event::Transfer { target, stream });
+    }
+
+    fn transfer(&mut self, now: Nanos, target: u32, stream: u32) {
+        let bytes = self.phase_of(stream).bytes();
+        if let Device::Channels(channels) = &self.scenario.targets[target as usize].device {
+            let at = self.targets[target as usize].channels.transfer(channels, now, bytes);
+            self.schedule(at, Event::Finish { target, stream });
+        }
+    }
+
+    fn phase_of(&self, stream: u32) -> &'a Phase {
         let state = &self.streams[stream as usize];
-        let job = state.job;
-        let phase = &self.scenario.jobs[job as usize].phases[state.phase as usize];
+        &self.scenario.jobs[state.job as usize].phases[state.phase as usize]
+    }
+
+    fn finish(&mut self, now: Nanos, target: u32, stream: u32) {
+        let phase = self.phase_of(stream);
+        let state = &self.streams[stream as usize];
+        let (job, id) = (state.job, state.id);
+        let (service, busy) = match &self.scenario.targets[target as usize].device {
+            Device::Lanes(_) => (now.since(state.begun_at), now.since(state.begun_at)),
+            Device::Channels(Channels { count: Some(_), .. }) => (state.cost, now.since(state.taken_at)),
+            Device::Channels(channels) => (state.cost, channels.bandwidth.time_for(phase.bytes())),
+        };
         self.measure.complete(&Completion {
             job: job as usize,
             target: target as usize,
-            op: phase.op,
-            bytes: phase.request,
+            bytes: phase.bytes(),
             issued: state.issued_at,
-            begun,
+            service,
+            busy,
             at: now,
         });
-        let lanes = &mut self.targets[target as usize];
-        lanes.idle += 1;
-        lanes.arbiter.complete(now, RequestId(u64::from(stream)), JobId(job));
+        let at = &mut self.targets[target as usize];
+        at.dispatcher.complete(now, id, ServedBy::Device);
         if let Some(ranks) = &mut self.ranks {
-            ranks.complete(now, target as usize, JobId(job), now.since(begun));
+            ranks.complete(now, target as usize, JobId(job), service);
+        }
+        if let Device::Channels(channels) = &self.scenario.targets[target as usize].device
+            && let Some(next) = at.channels.release()
+        {
+            self.wait_in_channel(now, channels, target, next);
         }
         self.go_on(now, stream);
         self.employ(now, target);

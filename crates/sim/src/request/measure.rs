@@ -1,9 +1,10 @@
 //! What a run gives: figures per job and target, and throughput over time.
 
-use super::{Op, Scenario};
+use super::{Device, Scenario};
 use hdrhistogram::Histogram;
 use isonomia_units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
+use std::num::NonZeroU32;
 
 /// Latencies are told apart to three digits.
 const LATENCY_DIGITS: u8 = 3;
@@ -40,7 +41,8 @@ pub struct JobOutcome {
     pub bytes: u64,
     /// Requests served in the measured span.
     pub requests: u64,
-    /// Its part of the service of all jobs in the measured span, 0 to 1; 0 when there was none.
+    /// Its part of the service of all jobs in the measured span, 0 to 1; 0 when there was none. Service is the time of lanes,
+    /// and of a device of channels what requests are charged.
     pub share: f64,
     /// Bytes over the part of the measured span in which the job was there.
     pub throughput_bytes_per_s: f64,
@@ -86,7 +88,8 @@ pub struct TargetOutcome {
     pub requests: u64,
     /// Bytes moved.
     pub bytes: u64,
-    /// Part of its lanes' time until the end that was service, 0 to 1.
+    /// Part of the time until the end in which its lanes or channels were busy, 0 to 1; where channels are without number,
+    /// in which bytes passed.
     pub utilization: f64,
 }
 
@@ -95,10 +98,12 @@ pub struct TargetOutcome {
 pub(super) struct Completion {
     pub job: usize,
     pub target: usize,
-    pub op: Op,
     pub bytes: Bytes,
     pub issued: Nanos,
-    pub begun: Nanos,
+    /// What the job had of the target.
+    pub service: Nanos,
+    /// How long it kept a lane or a channel, or where those are without number, the bandwidth.
+    pub busy: Nanos,
     pub at: Nanos,
 }
 
@@ -142,10 +147,9 @@ impl<'a> Measure<'a> {
 
     pub(super) fn complete(&mut self, done: &Completion) {
         let job = &mut self.jobs[done.job];
-        let bytes = if done.op == Op::Metadata { 0 } else { done.bytes.0 };
-        let service = done.at.since(done.begun).0;
+        let (bytes, service) = (done.bytes.0, done.service.0);
         let target = &mut self.targets[done.target];
-        *target = (target.0 + 1, target.1 + bytes, target.2 + service);
+        *target = (target.0 + 1, target.1 + bytes, target.2 + done.busy.0);
         job.outcome.requests_total += 1;
         job.last = done.at;
         // A completion on the border belongs to the slice that it ends.
@@ -194,13 +198,17 @@ impl<'a> Measure<'a> {
             }
             outcome
         });
-        let targets = self.targets.iter().zip(&scenario.targets).map(|((requests, bytes, service), target)| {
-            let lanes_ns = ended.0 as f64 * f64::from(target.device.workers);
+        let targets = self.targets.iter().zip(&scenario.targets).map(|((requests, bytes, busy), target)| {
+            let lanes = match &target.device {
+                Device::Lanes(lanes) => lanes.workers,
+                Device::Channels(channels) => channels.count.map_or(1, NonZeroU32::get),
+            };
+            let lanes_ns = ended.0 as f64 * f64::from(lanes);
             TargetOutcome {
                 target: target.name.clone(),
                 requests: *requests,
                 bytes: *bytes,
-                utilization: if lanes_ns > 0.0 { *service as f64 / lanes_ns } else { 0.0 },
+                utilization: if lanes_ns > 0.0 { *busy as f64 / lanes_ns } else { 0.0 },
             }
         });
         Outcome {

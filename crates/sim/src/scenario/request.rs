@@ -2,18 +2,21 @@
 
 use super::quantity::{Quantity, Word};
 use crate::io_profile;
-use crate::request::{Device, Job, Layout, Op, Phase, SLICES_MAX, STREAMS_MAX, Scenario, TARGETS_MAX, Target};
+use crate::request::{
+    Channels, Device, Job, Lanes, Layout, Op, Phase, SLICES_MAX, STREAMS_MAX, Scenario, TARGETS_MAX, Target,
+};
 use crate::source::{Document, SourceError};
-use isonomia_policy::{Draw, PolicySpec, Scheme, Tuning};
+use isonomia_policy::{DepthSpec, Draw, PolicySpec, Scheme, Tuning};
 use isonomia_units::{Bytes, JobInfo, NAME_LEN_MAX, Nanos, Rate};
 use serde::Deserialize;
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 use std::path::Path;
 
 /// The longest run, ten years.
 const DURATION_MAX: Nanos = Nanos::from_secs(10 * 366 * 86_400);
 const SLICE_DEFAULT: Nanos = Nanos::from_millis(100);
-/// The most lanes of one device.
+/// The most lanes or channels of one device.
 const WORKERS_MAX: u32 = 4096;
 
 #[derive(Deserialize)]
@@ -56,6 +59,9 @@ struct TargetText {
     bandwidth: Quantity<Rate>,
     per_op: Option<Quantity<Nanos>>,
     workers: Option<u32>,
+    latency: Option<Quantity<Nanos>>,
+    channels: Option<u32>,
+    depth: Option<DepthSpec>,
     jitter: Option<f64>,
     policy: Option<PolicySpec>,
     draw: Option<Word<Draw>>,
@@ -157,14 +163,7 @@ fn read_targets(document: &Document<'_>, root: &Root) -> Result<(Vec<String>, Ve
     let mut targets: Vec<Target> = Vec::new();
     for (at, text) in root.target.iter().enumerate() {
         let field = |name: &str| format!("target[{at}].{name}");
-        let workers = text.workers.unwrap_or(1);
-        if !(1..=WORKERS_MAX).contains(&workers) {
-            return Err(document.error(&field("workers"), format!("{workers} workers (allowed: 1 to {WORKERS_MAX})")));
-        }
-        let jitter = text.jitter.unwrap_or(0.0);
-        if !(0.0..1.0).contains(&jitter) {
-            return Err(document.error(&field("jitter"), format!("{jitter} is no part (allowed: 0 to below 1)")));
-        }
+        let device = read_device(document, at, text)?;
         let server = text.server.clone().unwrap_or_else(|| "server".to_owned());
         let server = servers.iter().position(|known| *known == server).unwrap_or_else(|| {
             servers.push(server);
@@ -177,12 +176,7 @@ fn read_targets(document: &Document<'_>, root: &Root) -> Result<(Vec<String>, Ve
             targets.push(Target {
                 name,
                 server,
-                device: Device {
-                    bandwidth: text.bandwidth.0,
-                    per_op: text.per_op.map_or(Nanos::ZERO, |per_op| per_op.0),
-                    workers,
-                    jitter,
-                },
+                device,
                 policy: text.policy.clone().or_else(|| root.policy.clone()).unwrap_or_else(job_fair),
                 draw: text.draw.or(root.draw).map_or(Draw::default(), |draw| draw.0),
                 tuning,
@@ -193,6 +187,42 @@ fn read_targets(document: &Document<'_>, root: &Root) -> Result<(Vec<String>, Ve
         return Err(document.error("target", format!("{} targets (allowed: 1 to {TARGETS_MAX})", targets.len())));
     }
     Ok((servers, targets))
+}
+
+fn read_device(document: &Document<'_>, at: usize, text: &TargetText) -> Result<Device, SourceError> {
+    let error = |name: &str, what: String| Err(document.error(&format!("target[{at}].{name}"), what));
+    let bandwidth = text.bandwidth.0;
+    let jitter = text.jitter.unwrap_or(0.0);
+    if !(0.0..1.0).contains(&jitter) {
+        return error("jitter", format!("{jitter} is no part (allowed: 0 to below 1)"));
+    }
+    let Some(Quantity(latency)) = text.latency else {
+        let workers = text.workers.unwrap_or(1);
+        if !(1..=WORKERS_MAX).contains(&workers) {
+            return error("workers", format!("{workers} workers (allowed: 1 to {WORKERS_MAX})"));
+        }
+        for (name, is_given) in [("channels", text.channels.is_some()), ("depth", text.depth.is_some())] {
+            if is_given {
+                return error(name, "is of a device with a latency, which is not given (allowed: workers)".to_owned());
+            }
+        }
+        let per_op = text.per_op.map_or(Nanos::ZERO, |per_op| per_op.0);
+        return Ok(Device::Lanes(Lanes { bandwidth, per_op, workers, jitter }));
+    };
+    for (name, is_given) in [("per_op", text.per_op.is_some()), ("workers", text.workers.is_some())] {
+        if is_given {
+            return error(name, "is of a device without a latency (allowed: channels and depth)".to_owned());
+        }
+    }
+    if latency == Nanos::ZERO {
+        return error("latency", "0 is no latency (allowed: more than 0)".to_owned());
+    }
+    let channels = text.channels.unwrap_or(0);
+    if channels > WORKERS_MAX {
+        return error("channels", format!("{channels} channels (allowed: 1 to {WORKERS_MAX}, or 0 for any number)"));
+    }
+    let depth = text.depth.unwrap_or_default();
+    Ok(Device::Channels(Channels { count: NonZeroU32::new(channels), latency, bandwidth, jitter, depth }))
 }
 
 fn job_fair() -> PolicySpec {

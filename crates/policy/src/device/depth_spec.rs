@@ -1,6 +1,6 @@
-//! How many requests a target has in service at once.
+//! How many requests a target has in service at once: a number that an operator states, or one that is found.
 
-use isonomia_policy::DepthControl;
+use super::DepthControl;
 use isonomia_units::Nanos;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -53,6 +53,10 @@ impl Visitor<'_> for DepthVisitor {
 
     fn expecting(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "\"auto\" or a number from 1 to {DEPTH_MAX}")
+    }
+
+    fn visit_u64<E: de::Error>(self, number: u64) -> Result<DepthSpec, E> {
+        self.visit_str(&number.to_string())
     }
 
     fn visit_i64<E: de::Error>(self, number: i64) -> Result<DepthSpec, E> {
@@ -116,11 +120,11 @@ mod tests {
         struct Settings {
             depth: DepthSpec,
         }
-        let read = |text: &str| toml::from_str::<Settings>(text).map(|settings| settings.depth);
-        assert_eq!(read("depth = 32"), Ok(DepthSpec::Fixed(32)));
-        assert_eq!(read("depth = \"auto\""), Ok(DepthSpec::Auto));
+        let read = |text: &str| serde_json::from_str::<Settings>(text).map(|settings| settings.depth);
+        assert_eq!(read("{\"depth\": 32}").unwrap(), DepthSpec::Fixed(32));
+        assert_eq!(read("{\"depth\": \"auto\"}").unwrap(), DepthSpec::Auto);
         for bad in ["0", "257", "-1", "\"many\"", "1.5"] {
-            let error = read(&format!("depth = {bad}")).unwrap_err().to_string();
+            let error = read(&format!("{{\"depth\": {bad}}}")).unwrap_err().to_string();
             assert!(error.contains("auto") && error.contains("256"), "{error}");
         }
     }

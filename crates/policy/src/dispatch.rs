@@ -1,0 +1,310 @@
+//! One target's requests, from when they are queued until they are completed.
+//!
+//! ```text
+//! enqueue ──▶ queued ──Serve──▶ in service ──complete──▶ gone
+//!               │                   └─answer_at─▶ reply due ──Answer──▶ gone
+//!               └─cancel, remove_job─▶ given back
+//! ```
+//!
+//! A dispatcher puts an [`Arbiter`] before a device and answers one question, "what now?" ([`Dispatcher::next`]). It adds
+//! to the arbiter what a device needs: no more requests are in service than its [`Depth`], an emulated device has one at a
+//! time and its replies wait until it would be done, and a hold of the policy ends in a time at which to ask again.
+//!
+//! Every request that [`Dispatcher::enqueue`] took comes back exactly once: to be served, or from
+//! [`cancel`](Dispatcher::cancel), [`remove_job`](Dispatcher::remove_job), or
+//! [`replace_arbiter`](Dispatcher::replace_arbiter). Its id is its own until it is completed.
+//!
+//! It does no I/O, has no clock, and knows nothing of what it carries: the live server's targets and those of the
+//! simulator are this type. How long a request takes is decided outside, by a real device or a model of one, except
+//! where a [`CappedDevice`] is emulated.
+
+use crate::{Arbiter, CappedDevice, Depth, Next, Request, RequestId};
+use isonomia_units::{JobId, JobInfo, Nanos};
+use slab::Slab;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::convert::Infallible;
+
+/// What is told of a request that is to be queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Submission {
+    /// Whom it is charged to.
+    pub job: JobId,
+    /// What it is charged.
+    pub cost: Nanos,
+    /// The part of the cost that settles what earlier requests turned out to cost: it takes this device no time.
+    pub owed: Nanos,
+    /// Whether it counts as in service once its turn has come. What the device has to do for long, and does beside
+    /// requests that read and write, such as a flush, does not.
+    pub is_counted: bool,
+}
+
+/// A request whose turn has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Dispatch<R> {
+    /// Its name until it is completed.
+    pub id: RequestId,
+    /// What was enqueued.
+    pub request: R,
+    /// When the emulated device is done with it, if there is one: nobody is answered before.
+    pub finish_at: Option<Nanos>,
+}
+
+/// What to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action<R, A = Infallible> {
+    /// Serve this, and then call [`Dispatcher::complete`] or [`Dispatcher::answer_at`].
+    Serve(Dispatch<R>),
+    /// Answer this request: the emulated device is done with it, and it is completed.
+    Answer(A),
+    /// Nothing before this time, unless a request is enqueued or completed.
+    WaitUntil(Nanos),
+    /// Nothing until a request is enqueued or completed.
+    Idle,
+}
+
+/// Who has served a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServedBy {
+    /// The device, or at least somebody who would have waited for it.
+    Device,
+    /// Memory: it says nothing of the device.
+    Memory,
+}
+
+/// The requests of one target; `R` is what a request carries, `A` an answer that waits for an emulated device.
+pub struct Dispatcher<R, A = Infallible> {
+    arbiter: Box<dyn Arbiter>,
+    device: Option<CappedDevice>,
+    /// The most that are in service: the queue belongs in the arbiter, where the policy holds, not in the device.
+    depth: Depth,
+    /// By number of the request.
+    entries: Slab<Entry<R, A>>,
+    /// Replies by the time they are due; the smaller number breaks ties.
+    due: BinaryHeap<Reverse<(Nanos, usize)>>,
+    /// Counted requests that were dispatched and are not completed.
+    in_service: usize,
+    /// The policy let the target idle since the last request was dispatched.
+    is_held: bool,
+    /// When it was last asked, some had to wait because enough are in service, and not because the policy wants it so.
+    is_backlogged: bool,
+}
+
+struct Entry<R, A> {
+    state: State<R, A>,
+    cost: Nanos,
+    owed: Nanos,
+    enqueued_at: Nanos,
+    job: JobId,
+    is_counted: bool,
+}
+
+enum State<R, A> {
+    Queued(R),
+    InService,
+    Due(A),
+}
+
+impl<R, A> Dispatcher<R, A> {
+    /// With an empty queue. `device` is there if the target is emulated.
+    pub fn new(arbiter: Box<dyn Arbiter>, device: Option<CappedDevice>, depth: Depth) -> Self {
+        Self {
+            arbiter,
+            device,
+            depth,
+            entries: Slab::new(),
+            due: BinaryHeap::new(),
+            in_service: 0,
+            is_held: false,
+            is_backlogged: false,
+        }
+    }
+
+    /// Queues a request, and gives its name.
+    ///
+    /// # Errors
+    /// The request itself: its job is unknown, or [`QUEUED_MAX`](crate::QUEUED_MAX) requests wait already.
+    pub fn enqueue(&mut self, now: Nanos, submission: Submission, request: R) -> Result<RequestId, R> {
+        let Submission { job, cost, owed, is_counted } = submission;
+        let entry = self.entries.vacant_entry();
+        let id = RequestId(entry.key() as u64);
+        if self.arbiter.enqueue(now, Request { id, job, cost }).is_err() {
+            return Err(request);
+        }
+        entry.insert(Entry { state: State::Queued(request), cost, owed, enqueued_at: now, job, is_counted });
+        Ok(id)
+    }
+
+    /// What to do now. Whoever is told to do something asks again afterwards.
+    pub fn next(&mut self, now: Nanos) -> Action<R, A> {
+        let due_at = self.due.peek().map(|Reverse((at, _))| *at);
+        if due_at.is_some_and(|at| at <= now) {
+            return Action::Answer(self.answer_due(now));
+        }
+        let earliest = |at: Nanos| Action::WaitUntil(due_at.map_or(at, |due| due.min(at)));
+        if let Some(device) = &self.device {
+            // A busy device has nothing to be asked.
+            let free_at = device.free_at();
+            if free_at > now {
+                return if self.arbiter.queued() == 0 && due_at.is_none() { Action::Idle } else { earliest(free_at) };
+            }
+        }
+        if self.in_service >= self.depth.limit() {
+            self.is_backlogged = self.arbiter.queued() > 0;
+            // Whoever completes one asks again.
+            return due_at.map_or(Action::Idle, Action::WaitUntil);
+        }
+        match self.arbiter.next(now) {
+            Next::Dispatch(request) => Action::Serve(self.dispatch(now, request)),
+            Next::WaitUntil(at) => {
+                self.is_backlogged = false;
+                self.is_held = true;
+                earliest(at)
+            }
+            Next::Idle => {
+                self.is_backlogged = false;
+                due_at.map_or(Action::Idle, Action::WaitUntil)
+            }
+        }
+    }
+
+    fn dispatch(&mut self, now: Nanos, chosen: Request) -> Dispatch<R> {
+        // An arbiter names nothing that it was not given.
+        let entry = &mut self.entries[chosen.id.0 as usize];
+        let State::Queued(request) = std::mem::replace(&mut entry.state, State::InService) else {
+            unreachable!("an arbiter gives each request once");
+        };
+        self.in_service += usize::from(entry.is_counted);
+        let is_held = std::mem::take(&mut self.is_held);
+        let finish_at = self.device.as_mut().map(|device| {
+            // A gap is this machine's late wake-up if something was waiting, and the policy's if it held.
+            let others_wait = self.arbiter.queued() > 0;
+            let was_waiting = !is_held && (others_wait || entry.enqueued_at <= device.free_at());
+            // What is settled here did not wait for this device.
+            device.start(now, chosen.cost.since(entry.owed), was_waiting)
+        });
+        Dispatch { id: chosen.id, request, finish_at }
+    }
+
+    fn answer_due(&mut self, now: Nanos) -> A {
+        let ended = self.due.pop().and_then(|Reverse((_, key))| self.end(now, key, ServedBy::Device));
+        // What is due is completed here and nowhere else.
+        let Some(Entry { state: State::Due(answer), .. }) = ended else { unreachable!("a reply is due") };
+        answer
+    }
+
+    fn end(&mut self, now: Nanos, key: usize, by: ServedBy) -> Option<Entry<R, A>> {
+        let entry = self.entries.try_remove(key)?;
+        if entry.is_counted {
+            self.in_service -= 1;
+            if by == ServedBy::Device {
+                // What is settled with it was done before.
+                self.depth.completed(now, entry.cost.since(entry.owed), self.is_backlogged);
+            }
+        }
+        self.arbiter.complete(now, RequestId(key as u64), entry.job);
+        Some(entry)
+    }
+
+    fn is_in_service(&self, id: RequestId) -> bool {
+        self.entries.get(id.0 as usize).is_some_and(|entry| matches!(entry.state, State::InService))
+    }
+
+    /// A request in service was served, well or badly, and is answered now. Ignored if it is not in service.
+    pub fn complete(&mut self, now: Nanos, id: RequestId, by: ServedBy) {
+        if self.is_in_service(id) {
+            self.end(now, id.0 as usize, by);
+        }
+    }
+
+    /// A request in service was served; [`Action::Answer`] brings `answer` back at `at`, when the emulated device is
+    /// done with it. False if it is not in service: then it was answered before.
+    pub fn answer_at(&mut self, at: Nanos, id: RequestId, answer: A) -> bool {
+        let is_in_service = self.is_in_service(id);
+        if is_in_service {
+            let key = id.0 as usize;
+            self.entries[key].state = State::Due(answer);
+            self.due.push(Reverse((at, key)));
+        }
+        is_in_service
+    }
+
+    /// A request in service does not keep the device busy for now: another one may. It is completed as any other.
+    pub fn set_aside(&mut self, id: RequestId) {
+        if self.is_in_service(id) && std::mem::take(&mut self.entries[id.0 as usize].is_counted) {
+            self.in_service -= 1;
+        }
+    }
+
+    /// Takes out of the queue what `is_gone` says, in no order. Linear in the requests that are here.
+    pub fn cancel(&mut self, now: Nanos, mut is_gone: impl FnMut(&R) -> bool) -> Vec<R> {
+        let mut gone = Vec::new();
+        for (key, entry) in &self.entries {
+            if matches!(&entry.state, State::Queued(request) if is_gone(request)) {
+                gone.push((key, entry.job));
+            }
+        }
+        gone.retain(|(key, job)| self.arbiter.cancel(now, RequestId(*key as u64), *job));
+        gone.into_iter().filter_map(|(key, _)| self.give_back(key)).collect()
+    }
+
+    /// Announces a job, or what has changed of it.
+    pub fn set_job(&mut self, now: Nanos, job: JobId, info: &JobInfo) {
+        self.arbiter.set_job(now, job, info);
+    }
+
+    /// Places a job in the order of a policy that has one: see [`Arbiter::set_rank`].
+    pub fn set_rank(&mut self, now: Nanos, job: JobId, rank: Option<u32>) {
+        self.arbiter.set_rank(now, job, rank);
+    }
+
+    /// Forgets a job, and gives back what it has queued, in arrival order. What is in service is completed as any other.
+    pub fn remove_job(&mut self, now: Nanos, job: JobId) -> Vec<R> {
+        let dropped = self.arbiter.remove_job(now, job);
+        dropped.into_iter().filter_map(|request| self.give_back(request.id.0 as usize)).collect()
+    }
+
+    /// Changes the policy at once: `arbiter`, which knows the jobs already, gets what is queued, in its order. Gives back
+    /// what it does not take: requests of jobs that it does not know.
+    pub fn replace_arbiter(&mut self, now: Nanos, arbiter: Box<dyn Arbiter>) -> Vec<R> {
+        let mut queued = std::mem::replace(&mut self.arbiter, arbiter).drain();
+        queued.retain(|request| self.arbiter.enqueue(now, *request).is_err());
+        queued.into_iter().filter_map(|request| self.give_back(request.id.0 as usize)).collect()
+    }
+
+    /// A request that the arbiter has no more, and that was not dispatched.
+    fn give_back(&mut self, key: usize) -> Option<R> {
+        match self.entries.try_remove(key)?.state {
+            State::Queued(request) => Some(request),
+            State::InService | State::Due(_) => None,
+        }
+    }
+
+    /// Requests queued.
+    pub fn queued(&self) -> usize {
+        self.arbiter.queued()
+    }
+
+    /// Requests of `job` queued.
+    pub fn queued_of(&self, job: JobId) -> usize {
+        self.arbiter.queued_of(job)
+    }
+
+    /// Counted requests that were dispatched and are not completed, without those that were set aside.
+    pub fn in_service(&self) -> usize {
+        self.in_service
+    }
+
+    /// How many may be in service.
+    pub fn depth(&self) -> &Depth {
+        &self.depth
+    }
+
+    /// The share due to every job that is active: see [`Arbiter::shares`].
+    pub fn shares(&self, now: Nanos) -> Vec<(JobId, f64)> {
+        self.arbiter.shares(now)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,203 @@
+//! Worked examples; what holds for every order of calls is in `tests/dispatch.rs`.
+
+use super::*;
+use crate::{Draw, LATE_MAX, Tuning, build};
+
+const JOB: JobId = JobId(1);
+const OTHER: JobId = JobId(2);
+
+fn ms(ms: u64) -> Nanos {
+    Nanos::from_millis(ms)
+}
+
+fn arbiter(policy: &str) -> Box<dyn Arbiter> {
+    let mut arbiter = build(&policy.parse().unwrap(), Draw::default(), 0, Tuning::default());
+    for job in [JOB, OTHER] {
+        arbiter.set_job(Nanos::ZERO, job, &JobInfo::new(&job.to_string(), "u", "g"));
+    }
+    arbiter
+}
+
+fn emulated() -> Dispatcher<&'static str, &'static str> {
+    Dispatcher::new(arbiter("fifo"), Some(CappedDevice::new()), Depth::Fixed(usize::MAX))
+}
+
+fn real(policy: &str, depth: usize) -> Dispatcher<&'static str> {
+    Dispatcher::new(arbiter(policy), None, Depth::Fixed(depth))
+}
+
+fn of(job: JobId, cost_ms: u64) -> Submission {
+    Submission { job, cost: ms(cost_ms), owed: Nanos::ZERO, is_counted: true }
+}
+
+fn served<R, A>(action: Action<R, A>) -> Dispatch<R> {
+    match action {
+        Action::Serve(dispatch) => dispatch,
+        _ => panic!("a request's turn has come"),
+    }
+}
+
+#[test]
+fn a_reply_waits_until_the_emulated_device_is_done() {
+    let mut target = emulated();
+    for request in ["first", "second"] {
+        target.enqueue(Nanos::ZERO, of(JOB, 100), request).unwrap();
+    }
+    let first = served(target.next(Nanos::ZERO));
+    assert_eq!((first.request, first.finish_at), ("first", Some(ms(100))));
+    assert_eq!(target.next(ms(1)), Action::WaitUntil(ms(100)), "the device is busy");
+    assert!(target.answer_at(ms(100), first.id, "reply"));
+    assert_eq!(target.next(Nanos(ms(100).0 - 1)), Action::WaitUntil(ms(100)));
+    assert_eq!((target.in_service(), target.queued()), (1, 1));
+    assert_eq!(target.next(ms(100)), Action::Answer("reply"));
+    let second = served(target.next(ms(100)));
+    assert_eq!((second.request, second.finish_at), ("second", Some(ms(200))));
+    assert!(!target.answer_at(ms(100), first.id, "again") || first.id == second.id);
+}
+
+#[test]
+fn a_late_wake_up_takes_nothing_from_an_emulated_device_and_idleness_is_not_saved_up() {
+    let mut target = emulated();
+    for request in ["first", "second"] {
+        target.enqueue(Nanos::ZERO, of(JOB, 10), request).unwrap();
+    }
+    let first = served(target.next(Nanos::ZERO));
+    target.complete(ms(10), first.id, ServedBy::Device);
+    // It waited since before the device was free: the second begins where the first ended.
+    let late = ms(10) + LATE_MAX;
+    let second = served(target.next(late));
+    assert_eq!(second.finish_at, Some(ms(20)));
+    target.complete(ms(20), second.id, ServedBy::Device);
+    // Nothing waited when the device became free: the third begins when it came.
+    let came = ms(20) + Nanos(1);
+    target.enqueue(came, of(JOB, 10), "third").unwrap();
+    assert_eq!(served(target.next(came)).finish_at, Some(came + ms(10)));
+}
+
+#[test]
+fn a_gap_that_the_policy_wanted_is_not_made_up_for() {
+    let limit = "mclock{job:*=limit:1MB/s}";
+    let mut target: Dispatcher<u32, u32> =
+        Dispatcher::new(arbiter(limit), Some(CappedDevice::new()), Depth::Fixed(usize::MAX));
+    for request in 0..2 {
+        target.enqueue(Nanos::ZERO, of(JOB, 1), request).unwrap();
+    }
+    let first = served(target.next(Nanos::ZERO));
+    assert!(target.answer_at(ms(1), first.id, first.request));
+    assert_eq!(target.next(ms(1)), Action::Answer(0));
+    let Action::WaitUntil(at) = target.next(ms(1)) else { panic!("the job has reached its limit") };
+    assert!(at > ms(1));
+    assert_eq!(served(target.next(at)).finish_at, Some(at + ms(1)));
+}
+
+#[test]
+fn what_is_settled_takes_the_emulated_device_no_time() {
+    let mut target = emulated();
+    let submission = Submission { owed: ms(60), ..of(JOB, 100) };
+    target.enqueue(ms(5), submission, "request").unwrap();
+    assert_eq!(served(target.next(ms(5))).finish_at, Some(ms(45)));
+}
+
+#[test]
+fn no_more_are_in_service_than_the_depth() {
+    let mut target = real("fifo", 2);
+    for request in ["a", "b", "c", "d"] {
+        target.enqueue(Nanos::ZERO, of(JOB, 1), request).unwrap();
+    }
+    let (a, b) = (served(target.next(Nanos::ZERO)), served(target.next(Nanos::ZERO)));
+    assert_eq!(target.next(Nanos::ZERO), Action::Idle, "both places are taken");
+    target.complete(ms(1), b.id, ServedBy::Device);
+    let c = served(target.next(ms(1)));
+    assert_eq!((c.request, target.in_service(), target.queued()), ("c", 2, 1));
+    // A client that stalls does not keep the device busy, and is set aside once.
+    target.set_aside(a.id);
+    target.set_aside(a.id);
+    assert_eq!(target.in_service(), 1);
+    let d = served(target.next(ms(1)));
+    assert_eq!(target.in_service(), 2);
+    for id in [a.id, a.id, c.id, d.id] {
+        target.complete(ms(2), id, ServedBy::Memory);
+    }
+    assert_eq!((target.in_service(), target.next(ms(2))), (0, Action::Idle));
+}
+
+#[test]
+fn a_flush_takes_no_place_of_those_that_read_and_write() {
+    let mut target = real("fifo", 1);
+    let flush = Submission { is_counted: false, ..of(JOB, 1) };
+    target.enqueue(Nanos::ZERO, flush, "flush").unwrap();
+    target.enqueue(Nanos::ZERO, of(JOB, 1), "read").unwrap();
+    let flush = served(target.next(Nanos::ZERO));
+    assert_eq!((flush.request, target.in_service()), ("flush", 0));
+    assert_eq!(served(target.next(Nanos::ZERO)).request, "read");
+    target.complete(ms(1), flush.id, ServedBy::Device);
+    assert_eq!(target.in_service(), 1);
+}
+
+#[test]
+fn a_name_is_not_used_again_before_the_request_is_completed() {
+    let mut target = real("fifo", 8);
+    let first = target.enqueue(Nanos::ZERO, of(JOB, 1), "first").unwrap();
+    assert_eq!(served(target.next(Nanos::ZERO)).id, first);
+    assert_ne!(target.enqueue(Nanos::ZERO, of(JOB, 1), "second").unwrap(), first);
+}
+
+#[test]
+fn an_unknown_job_gets_its_request_back() {
+    let mut target = real("job-fair", 1);
+    assert_eq!(target.enqueue(Nanos::ZERO, of(JobId(7), 1), "stranger"), Err("stranger"));
+    assert_eq!((target.queued(), target.next(Nanos::ZERO)), (0, Action::Idle));
+}
+
+#[test]
+fn a_new_policy_gets_what_is_queued_and_gives_back_what_it_does_not_know() {
+    let mut target = real("fifo", 1);
+    for (job, request) in [(JOB, "a"), (OTHER, "b"), (JOB, "c")] {
+        target.enqueue(Nanos::ZERO, of(job, 1), request).unwrap();
+    }
+    let a = served(target.next(Nanos::ZERO));
+    let mut knows_one = build(&"job-fair".parse().unwrap(), Draw::default(), 0, Tuning::default());
+    knows_one.set_job(Nanos::ZERO, JOB, &JobInfo::new("one", "u", "g"));
+    assert_eq!(target.replace_arbiter(ms(1), knows_one), ["b"]);
+    assert_eq!((target.queued(), target.in_service()), (1, 1));
+    target.complete(ms(2), a.id, ServedBy::Device);
+    assert_eq!(served(target.next(ms(2))).request, "c");
+}
+
+#[test]
+fn what_hung_up_or_left_is_given_back() {
+    let mut target = real("fifo", 1);
+    for (job, request) in [(JOB, "a1"), (JOB, "a2"), (OTHER, "b1"), (OTHER, "b2")] {
+        target.enqueue(Nanos::ZERO, of(job, 1), request).unwrap();
+    }
+    let a1 = served(target.next(Nanos::ZERO));
+    let mut gone =
+        target.cancel(Nanos::ZERO, |request| request.ends_with('1') || request.ends_with('2') && *request < "b");
+    gone.sort_unstable();
+    assert_eq!(gone, ["a2", "b1"], "a1 is in service");
+    assert_eq!(target.remove_job(Nanos::ZERO, OTHER), ["b2"]);
+    assert_eq!(target.queued(), 0);
+    target.complete(ms(1), a1.id, ServedBy::Device);
+    assert_eq!(target.next(ms(1)), Action::Idle);
+}
+
+/// 32 requests of 5 ms each, always: as many as come are let in, and no device is told of here but by completions.
+#[test]
+fn the_depth_is_found_from_completions() {
+    let mut target: Dispatcher<u32> = Dispatcher::new(arbiter("fifo"), None, Depth::new(crate::DepthSpec::Auto));
+    let mut device: BinaryHeap<Reverse<(Nanos, RequestId)>> = BinaryHeap::new();
+    for request in 0..32 {
+        target.enqueue(Nanos::ZERO, of(JOB, 1), request).unwrap();
+    }
+    let mut now = Nanos::ZERO;
+    while now < Nanos::from_secs(5) {
+        while let Action::Serve(dispatch) = target.next(now) {
+            device.push(Reverse((now + ms(5), dispatch.id)));
+        }
+        let Reverse((at, id)) = device.pop().unwrap();
+        now = at;
+        target.complete(now, id, ServedBy::Device);
+        target.enqueue(now, of(JOB, 1), 0).unwrap();
+    }
+    assert_eq!(target.depth().settled(), 32);
+}

@@ -8,5 +8,5 @@ mod depth_spec;
 
 pub use capped::{CappedDevice, LATE_MAX};
 pub use cost::{COST_MAX, CostModel};
-pub use depth::DepthControl;
+pub use depth::{Completion, DepthControl};
 pub use depth_spec::{DEPTH_MAX, Depth, DepthSpec, ParseDepthError};

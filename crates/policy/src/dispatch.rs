@@ -18,7 +18,7 @@
 //! simulator are this type. How long a request takes is decided outside, by a real device or a model of one, except
 //! where a [`CappedDevice`] is emulated.
 
-use crate::{Arbiter, CappedDevice, Depth, Next, Request, RequestId};
+use crate::{Arbiter, CappedDevice, Completion, Depth, Next, Request, RequestId};
 use isonomia_units::{JobId, JobInfo, Nanos};
 use slab::Slab;
 use std::cmp::Reverse;
@@ -196,10 +196,13 @@ impl<R, A> Dispatcher<R, A> {
     fn end(&mut self, now: Nanos, key: usize, by: ServedBy) -> Option<Entry<R, A>> {
         let entry = self.entries.try_remove(key)?;
         if entry.is_counted {
+            let in_service = self.in_service;
             self.in_service -= 1;
             if by == ServedBy::Device {
                 // What is settled with it was done before.
-                self.depth.completed(now, entry.cost.since(entry.owed), self.is_backlogged);
+                let work = entry.cost.since(entry.owed);
+                let is_backlogged = self.is_backlogged;
+                self.depth.completed(now, Completion { job: entry.job, work, in_service, is_backlogged });
             }
         }
         self.arbiter.complete(now, RequestId(key as u64), entry.job);

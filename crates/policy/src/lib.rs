@@ -56,7 +56,7 @@ pub mod trace;
 
 pub use arbiter::{Arbiter, EnqueueError, Next, Request};
 pub use device::{
-    COST_MAX, CappedDevice, CostModel, DEPTH_MAX, Depth, DepthControl, DepthSpec, LATE_MAX, ParseDepthError,
+    COST_MAX, CappedDevice, Completion, CostModel, DEPTH_MAX, Depth, DepthControl, DepthSpec, LATE_MAX, ParseDepthError,
 };
 pub use dispatch::{Action, Dispatch, Dispatcher, ServedBy, Submission};
 pub use queueing::activity::Tuning;

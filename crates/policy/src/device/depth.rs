@@ -10,11 +10,17 @@
 //! A trial says something only while requests wait for the shallower depth of the two: a window in which the device was
 //! not given what it could take does not count. Work is measured as the policy charges it.
 //!
+//! Where nobody waits the depth may still be too large: five processes at a disk are all in service, the disk serves them
+//! in turn, and a job of four has four times what a job of one has, whatever the policy says. So if requests of several
+//! jobs are in service and none waits, half as many as there are is tried. A device that is parallel does half the work
+//! then, which a pair of windows shows, and the next such trial waits longer; one that is not does as much, and from then
+//! on the others wait in the arbiter. One job alone has nobody to share with, and is left alone.
+//!
 //! Kyber (Linux, `block/kyber-iosched.c`) sets depths by target latencies, which somebody has to know; Vegas and BBR (TCP)
 //! by the least round trip, which says little of a disk whose seeks differ and which orders what it is given. The throughput
 //! is what users have bought. No clock and no I/O here.
 
-use isonomia_units::Nanos;
+use isonomia_units::{JobId, Nanos};
 
 /// Twice the depth is worth it from this much more work.
 const GAIN_MIN: f64 = 1.05;
@@ -32,7 +38,8 @@ const REQUESTS_MIN: usize = 32;
 const ROUNDS_MIN: usize = 8;
 /// Part of the requests of a window that may find nobody waiting.
 const IDLE_MAX: f64 = 0.2;
-/// So many windows in a row with more of them end a trial. A single one may be the processor's fault.
+/// So many windows in a row with more of them end a trial, or begin one of fewer than there are. A single one may be the
+/// processor's fault.
 const IDLE_WINDOWS: u32 = 4;
 /// Between two trials that changed nothing, at first and at last.
 const REST_MIN: Nanos = Nanos::from_secs(1);
@@ -61,12 +68,30 @@ pub struct DepthControl {
     last: (Nanos, bool),
 }
 
+/// A request that the device has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// Whose it was.
+    pub job: JobId,
+    /// What it is worth.
+    pub work: Nanos,
+    /// How many were in service, itself among them.
+    pub in_service: usize,
+    /// Whether others wait because enough are in service.
+    pub is_backlogged: bool,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Window {
     began_at: Nanos,
     work: Nanos,
     requests: usize,
     idle: usize,
+    /// The most that were in service at once.
+    most: usize,
+    /// The job of the request before, and whether there were several.
+    job: JobId,
+    is_shared: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -106,8 +131,9 @@ impl DepthControl {
         self.depth
     }
 
-    /// The device has done a request that is worth `work`; others wait for their turn if `is_backlogged`.
-    pub fn completed(&mut self, now: Nanos, work: Nanos, is_backlogged: bool) {
+    /// The device has done a request.
+    pub fn completed(&mut self, now: Nanos, done: Completion) {
+        let Completion { job, work, in_service, is_backlogged } = done;
         let (last_at, was_backlogged) = std::mem::replace(&mut self.last, (now, is_backlogged));
         if !was_backlogged && now.since(last_at) > WINDOW_MIN {
             // Nobody wanted anything for a while: that says nothing of the device.
@@ -120,12 +146,15 @@ impl DepthControl {
         let limit = self.limit;
         let Some(window) = &mut self.window else {
             // The time of this request was outside.
-            self.window = Some(Window { began_at: now, work: Nanos::ZERO, requests: 0, idle: 0 });
+            let (work, most) = (Nanos::ZERO, 0);
+            self.window = Some(Window { began_at: now, work, requests: 0, idle: 0, most, job, is_shared: false });
             return;
         };
         window.work += work;
         window.requests += 1;
         window.idle += usize::from(!is_backlogged);
+        window.most = window.most.max(in_service);
+        window.is_shared |= job != std::mem::replace(&mut window.job, job);
         let lasted = now.since(window.began_at);
         if lasted < WINDOW_MIN || window.requests < REQUESTS_MIN.max(ROUNDS_MIN * limit) {
             return;
@@ -134,14 +163,26 @@ impl DepthControl {
         let is_deeper = matches!(self.state, State::Trying { other, .. } if limit == other.max(self.depth));
         let is_idle = !is_deeper && window.idle as f64 > window.requests as f64 * IDLE_MAX;
         let rate = window.work.0 as f64 / lasted.0 as f64;
+        let fewer = Some(window.most.div_ceil(2)).filter(|fewer| window.is_shared && *fewer < window.most);
         self.window = None;
         self.idle_windows = if is_idle { self.idle_windows + 1 } else { 0 };
         if !is_idle {
             self.learn(now, rate);
-        } else if self.idle_windows == IDLE_WINDOWS {
-            // There is nothing to be learnt, and no harm in the depth that there is.
-            self.set_limit(self.depth);
-            self.state = State::Resting { until: now, rate: 0.0, changed: 0 };
+        } else if self.idle_windows >= IDLE_WINDOWS {
+            self.idle_windows = 0;
+            self.nobody_waits(now, fewer);
+        }
+    }
+
+    /// Nothing can be learnt at the present depth. `fewer` is half of what is in service, if several jobs share that.
+    fn nobody_waits(&mut self, now: Nanos, fewer: Option<usize>) {
+        match (self.state, fewer) {
+            (State::Trying { .. }, _) => {
+                self.set_limit(self.depth);
+                self.state = State::Resting { until: now, rate: 0.0, changed: 0 };
+            }
+            (State::Resting { until, .. }, Some(fewer)) if now >= until => self.begin_trial(now, fewer),
+            (State::Resting { .. }, _) => {}
         }
     }
 
@@ -242,11 +283,23 @@ mod tests {
         now: Nanos,
         done: u64,
         random: Pcg64,
+        is_shared: bool,
+    }
+
+    /// A request of the only job.
+    fn completion(is_backlogged: bool) -> Completion {
+        Completion { job: JobId(0), work: Nanos::from_micros(2), in_service: 1, is_backlogged }
     }
 
     impl Run {
         fn new(depth: usize) -> Self {
-            Self { control: DepthControl::new(depth, 128), now: Nanos::ZERO, done: 0, random: Pcg64::seed_from_u64(1) }
+            let random = Pcg64::seed_from_u64(1);
+            Self { control: DepthControl::new(depth, 128), now: Nanos::ZERO, done: 0, random, is_shared: false }
+        }
+
+        /// Of two jobs.
+        fn shared(depth: usize) -> Self {
+            Self { is_shared: true, ..Self::new(depth) }
         }
 
         /// Requests per second over `seconds`.
@@ -271,7 +324,11 @@ mod tests {
                 self.now = in_device.pop().unwrap().0;
                 self.done += 1;
                 let is_backlogged = clients > in_device.len() + 1;
-                self.control.completed(self.now, Nanos::from_micros(2), is_backlogged);
+                let in_service = in_device.len() + 1;
+                // Of five requests one is the first job's.
+                let job = JobId(u32::from(self.is_shared && self.done % 5 > 0));
+                let work = Nanos::from_micros(2);
+                self.control.completed(self.now, Completion { job, work, in_service, is_backlogged });
             }
             (self.done - before) as f64 / self.now.since(began).as_secs_f64()
         }
@@ -349,12 +406,42 @@ mod tests {
     }
 
     #[test]
+    fn jobs_that_share_a_disk_wait_where_the_policy_holds() {
+        // Five processes of two jobs: none would ever wait at the depth that there is at first.
+        for service in [(|_, _| 1.0) as Service, |_, random| jittery(1.0, random)] {
+            let mut run = Run::shared(8);
+            run.go(4, 5, 1, service);
+            assert!(run.control.depth() <= 2, "{}", run.control.depth());
+        }
+    }
+
+    #[test]
+    fn jobs_that_share_a_parallel_device_lose_little_by_trials() {
+        for (clients, channels) in [(5, 1000), (16, 1000), (8, 8)] {
+            let mut run = Run::shared(16);
+            let rate = run.go(60, clients, channels, |_, random| 4.5 + random);
+            let most = clients as f64 / 0.005;
+            assert!(rate > 0.97 * most, "{clients} clients: {rate} of {most}");
+            assert!(run.control.depth() >= clients, "{}", run.control.depth());
+        }
+    }
+
+    #[test]
+    fn who_comes_later_to_a_parallel_device_is_let_in() {
+        let mut run = Run::shared(8);
+        run.go(20, 5, 1000, |_, random| 4.5 + random);
+        run.go(3, 64, 1000, |_, random| 4.5 + random);
+        let rate = run.go(20, 64, 1000, |_, random| 4.5 + random);
+        assert!(rate > 0.95 * 64.0 / 0.005, "{rate}");
+    }
+
+    #[test]
     fn pauses_of_the_programs_do_not_lead_astray() {
         let mut run = Run::new(8);
         for _ in 0..400 {
             run.go_for(Nanos::from_millis(170), 256, 32, |_, random| jittery(1.0, random));
             for _ in 0..32 {
-                run.control.completed(run.now, Nanos::from_micros(2), false);
+                run.control.completed(run.now, completion(false));
             }
             run.now += Nanos::from_secs(10);
         }
@@ -377,7 +464,7 @@ mod tests {
         for (depth, max) in [(0, 0), (1, 1), (200, 3)] {
             let mut control = DepthControl::new(depth, max);
             for i in 0..100_000 {
-                control.completed(Nanos::from_micros(i * 50), Nanos::from_micros(2), true);
+                control.completed(Nanos::from_micros(i * 50), completion(true));
                 assert!((1..=max.max(1)).contains(&control.limit()));
             }
         }

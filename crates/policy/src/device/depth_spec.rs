@@ -1,6 +1,6 @@
 //! How many requests a target has in service at once: a number that an operator states, or one that is found.
 
-use super::DepthControl;
+use super::{Completion, DepthControl};
 use isonomia_units::Nanos;
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -103,9 +103,9 @@ impl Depth {
     }
 
     /// See [`DepthControl::completed`].
-    pub fn completed(&mut self, now: Nanos, work: Nanos, is_backlogged: bool) {
+    pub fn completed(&mut self, now: Nanos, done: Completion) {
         if let Self::Found(control) = self {
-            control.completed(now, work, is_backlogged);
+            control.completed(now, done);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! Size and times of a written file live in memory, behind a dirty record in the database ([`crate::dirty_inodes`]). The record's size is a
 //! lower bound: whatever makes a file shorter brings the new size to the database first.
 
-use crate::blocks::{BlockFault, Blocks, read_or_zero};
+use crate::blocks::{BlockFault, Blocks, PIECE_BYTES, read_or_zero};
 use crate::database::DirtyRecord;
 use crate::edit::Gone;
 use crate::inode::{DIRTY, Inode, OBJECTS, Objects, RECLAIMED, SET_ID, UNFLUSHED, UNLINKED, UNSETTLED};
@@ -100,7 +100,12 @@ impl Store {
             let run = at.run.min((len - done) as u64) as usize;
             let part = sink.part(done..done + run);
             let read = match self.checked_blocks(inode, layout, objects, at.index)? {
-                Some(blocks) => Blocks { may_wait, ..blocks }.read(at.offset, part),
+                Some(blocks) => {
+                    if may_wait && run > PIECE_BYTES && !self.is_volatile() {
+                        blocks.fetch(at.offset, run as u64);
+                    }
+                    Blocks { may_wait, ..blocks }.read(at.offset, part)
+                }
                 None => {
                     read_or_zero(objects.open[at.index].as_ref(), at.offset, part, may_wait).map_err(BlockFault::Host)
                 }

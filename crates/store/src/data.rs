@@ -256,14 +256,25 @@ impl Store {
 
     /// Puts the inode's size and times, and everything that was done to the namespace before, on stable storage, once its
     /// bytes are there. With `data_only` the database's journal is synced as `fdatasync` would: all of it, apart from what
-    /// the host itself keeps of the journal's file.
+    /// the host itself keeps of the journal's file; and not at all where a program overwrites what it has synced before: the
+    /// size is on stable storage then, and a dirty record may stay.
     pub fn fsync_attributes(&self, ino: Ino, data_only: bool) -> Result<(), StoreError> {
         let inode = self.inode(ino.0)?;
         if let Some(layout) = &inode.layout {
-            self.targets.sync_entries(&inode, layout, &mut inode.own_data())?;
+            let is_done = {
+                let mut objects = inode.own_data();
+                self.targets.sync_entries(&inode, layout, &mut objects)?;
+                data_only && inode.is_size_synced() && objects.synced_size() >= inode.size()
+            };
+            if is_done {
+                return Ok(());
+            }
             self.flush_inode(&inode)?;
         }
-        self.db.sync(data_only)
+        let records = inode.records();
+        self.db.sync(data_only)?;
+        inode.note_synced(records);
+        Ok(())
     }
 
     /// Brings everything to stable storage and ends; what needs no recovery at the next open.

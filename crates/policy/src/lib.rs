@@ -61,7 +61,7 @@ pub use device::{
     Access, COST_MAX, CappedDevice, Completion, CostLearner, CostModel, DEPTH_MAX, Depth, DepthControl, DepthSpec,
     LATE_MAX, ParseDepthError,
 };
-pub use dispatch::{Action, Dispatch, Dispatcher, ServedBy, Submission};
+pub use dispatch::{Action, Dispatch, Dispatcher, Served, ServedBy, Submission};
 pub use queueing::activity::Tuning;
 pub use queueing::roster::QUEUED_MAX;
 pub use queueing::shares;

@@ -36,6 +36,9 @@ pub fn status(status: &Status) -> String {
         let _ = writeln!(text, "{line}\n");
     }
     let _ = writeln!(text, "{}\n", lines(&targets(&status.targets)));
+    if status.targets.iter().any(|target| !target.costs.is_empty()) {
+        let _ = writeln!(text, "{}\n", lines(&costs(&status.targets)));
+    }
     if status.jobs.is_empty() {
         text.push_str("no job is connected or was in the last minute\n");
     } else {
@@ -70,6 +73,21 @@ fn targets(targets: &[TargetStatus]) -> Table {
             target.requests_total.to_string(),
             Nanos(target.service_ns_total).to_string(),
             if target.dir.is_empty() { "-".to_owned() } else { target.dir.clone() },
+        ]);
+    }
+    table
+}
+
+/// What was learnt of the devices of targets.
+fn costs(targets: &[TargetStatus]) -> Table {
+    let mut table = plain(&["target", "access", "device time per op", "bytes at", "predictions off by"], &[0, 1]);
+    for (target, cost) in targets.iter().flat_map(|target| target.costs.iter().map(move |cost| (target, cost))) {
+        table.add_row([
+            target.target.clone(),
+            cost.access.clone(),
+            Nanos(cost.per_op_ns).to_string(),
+            throughput(cost.bandwidth_bytes_per_s as f64),
+            cost.error.map_or("-".to_owned(), percent),
         ]);
     }
     table

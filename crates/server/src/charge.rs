@@ -2,9 +2,9 @@
 //!
 //! Whatever moves bytes is charged for them, in either direction, and nothing is for free: a request costs at least
 //! what serving it costs this server. Most of it is known when the request comes ([`ahead`]). What a real device takes for
-//! reads and writes is a prediction ([`crate::prices`]), and corrected when they end. The length of a reply, what
-//! an fsync finds to flush, and that somebody connected is owed, and charged with the next request ([`crate::debts`]). An
-//! fsync is charged for all the time that it took, whoever else was in service.
+//! reads and writes is a prediction ([`crate::prices`]), and corrected when they end, and so is what it takes to flush. The
+//! length of a reply, that somebody connected, and, where the policy does not divide the device's time, what an fsync finds
+//! to flush, and how long that took, is owed, and charged with the next request ([`crate::debts`]).
 
 use crate::connection::Connection;
 use crate::core::Core;
@@ -86,9 +86,18 @@ fn is_timed(op: Op, took: Nanos) -> bool {
     is_slow(op) || matches!(op, Op::Rename | Op::PathOf) || took > SHORT_MAX
 }
 
+/// What a request was charged in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Charged {
+    /// Without what it settled.
+    pub service: Nanos,
+    /// It is the time that it had of a real device.
+    pub is_by_time: bool,
+}
+
 impl Core {
-    /// The job owes what only now is known of a request, for which it was charged `service`.
-    pub fn settle(&self, pending: &Pending, reply: &ReplyHeader, service: Nanos) {
+    /// The job owes what only now is known of a request, and is not charged yet.
+    pub fn settle(&self, pending: &Pending, reply: &ReplyHeader, charged: Charged) {
         let is_flush = pending.op == Op::Fsync && reply.errno == 0;
         let is_long = !reads_or_writes(pending.op) && reply.payload_len > REPLY_LEN_FREE;
         let is_timed = is_timed(pending.op, pending.took);
@@ -102,10 +111,11 @@ impl Core {
             (_, true) => Bytes(u64::from(reply.payload_len)),
             (_, false) => Bytes(0),
         };
-        // A write to a capped target has taken the device's time.
-        let for_bytes = if is_flush && target.is_capped() { Nanos::ZERO } else { target.time_for(bytes) };
-        let took = if is_timed { pending.took } else { Nanos::ZERO };
-        let for_time = took.since(service + for_bytes);
+        // A write to a capped target has taken the device's time, and a flush of a real one was charged for it.
+        let is_charged = is_flush && (target.is_capped() || charged.is_by_time);
+        let for_bytes = if is_charged { Nanos::ZERO } else { target.time_for(bytes) };
+        let took = if is_timed && !charged.is_by_time { pending.took } else { Nanos::ZERO };
+        let for_time = took.since(charged.service + for_bytes);
         pending.connection.job.owe(target.is_metadata(), for_bytes + for_time);
     }
 

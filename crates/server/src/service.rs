@@ -3,12 +3,13 @@
 //! A worker *begins* a request: what does not wait for a device it serves at once, the rest it leaves to the target's
 //! engine ([`crate::engine`]), whose threads may wait. Either *completes* it: accounts for it, and answers.
 
-use crate::charge::is_for_data;
+use crate::charge::{Charged, is_for_data};
 use crate::connection::{Connection, Way};
 use crate::core::{Core, REPLY_LEN_MAX};
 use crate::engine::{Kind, Task};
 use crate::execute::Tried;
 use crate::jobs::Served as Account;
+use crate::prices::Prices;
 use crate::stream::{self, Head, Moved, Stalled, StreamState};
 use crate::target::{Action, Pending, Served, Target, Work};
 use crate::{charge, clock, execute, mapping};
@@ -253,13 +254,13 @@ impl Core {
         match finish_at.filter(|at| *at > now) {
             Some(at) => target.answer_at(at, Served { pending, id, reply, payload }),
             None => {
-                let service = self.account_for_device(target, now, &pending, id, &reply);
-                self.account_and_answer(&pending, &reply, &payload, service, now);
+                let charged = self.account_for_device(target, now, &pending, id, &reply);
+                self.account_and_answer(&pending, &reply, &payload, charged, now);
             }
         }
     }
 
-    /// Completes a request, and learns from it what the device takes. Gives what it is charged without what was owed.
+    /// Completes a request, and learns from it what the device takes. Gives what it is charged.
     fn account_for_device(
         &self,
         target: &Target,
@@ -267,7 +268,7 @@ impl Core {
         pending: &Pending,
         id: RequestId,
         reply: &ReplyHeader,
-    ) -> Nanos {
+    ) -> Charged {
         let served = target.complete(now, pending, id);
         if let Some(prices) = target.prices.as_ref().filter(|_| charge::reads_or_writes(pending.op)) {
             if pending.op == Op::Read {
@@ -277,24 +278,28 @@ impl Core {
                 prices.learn(now, pending.access, Bytes(u64::from(pending.header.len)), attributed);
             }
         }
-        served.map_or(pending.cost.since(pending.owed), |served| served.service)
+        Charged {
+            service: served.map_or(pending.cost.since(pending.owed), |served| served.service),
+            is_by_time: target.prices.as_ref().is_some_and(Prices::is_by_time)
+                && served.is_some_and(|served| served.attributed.is_some()),
+        }
     }
 
     /// Answers a request whose device is done.
     pub fn answer_served(&self, served: &Served, now: Nanos) {
         // What was owed is in the account already.
-        let service = served.pending.cost.since(served.pending.owed);
-        self.account_and_answer(&served.pending, &served.reply, &served.payload, service, now);
+        let charged = Charged { service: served.pending.cost.since(served.pending.owed), is_by_time: false };
+        self.account_and_answer(&served.pending, &served.reply, &served.payload, charged, now);
     }
 
-    fn account_and_answer(&self, pending: &Pending, reply: &ReplyHeader, payload: &[u8], service: Nanos, now: Nanos) {
+    fn account_and_answer(&self, pending: &Pending, reply: &ReplyHeader, payload: &[u8], charged: Charged, now: Nanos) {
         let moved = |op| if pending.op == op && reply.errno == 0 { u64::from(pending.header.len) } else { 0 };
         let read_bytes = if pending.op == Op::Read { u64::from(reply.payload_len) } else { 0 };
-        self.settle(pending, reply, service);
+        self.settle(pending, reply, charged);
         pending.connection.job.record(&Account {
             read_bytes,
             written_bytes: moved(Op::Write),
-            cost: service,
+            cost: charged.service,
             is_metadata: !is_for_data(pending.op),
             latency: now.since(pending.arrived),
         });

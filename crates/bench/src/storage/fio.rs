@@ -85,7 +85,7 @@ impl Load {
         let each = files.len() / self.processes as usize;
         let size = self.bytes_max.unwrap_or(u64::MAX).min(each as u64 * pool.file_bytes);
         let mut text = format!(
-            "[global]\nioengine=psync\ndirectory={}\nrw={}\nbs={}\nfilesize={}\nsize={size}\ndirect={}\nallow_file_create=0\ninvalidate=0\n\
+            "[global]\nioengine=psync\ndirectory={}\nrw={}\nbs={}\nfilesize={}\nsize={size}\ndirect={}\nallow_file_create=0\ninvalidate=0\nfadvise_hint=0\n\
              group_reporting=1\nfile_service_type=sequential\n",
             dir.display().to_string().replace(':', "\\:"),
             self.access.word(),

@@ -3,6 +3,7 @@
 
 use crate::report::Must;
 use crate::storage::fio::{Access, Done, Load, Sync};
+use crate::storage::pool::Pool;
 use crate::storage::{Bench, KIB, MIB, THROUGH_US, WITHOUT_US};
 use anyhow::Result;
 use isonomia_units::Nanos;
@@ -11,8 +12,10 @@ use std::time::Duration;
 /// So many times shorter.
 const LEAST: f64 = 10.0;
 const WRITERS: u32 = 4;
-/// Writes between two flushes of a writer.
-const WRITES: u32 = 64;
+/// A writer flushes each file before it goes on to the next: `fdatasync` is of one file.
+fn writes(pool: &Pool) -> u32 {
+    (pool.file_bytes / MIB) as u32
+}
 
 pub fn run(bench: &mut Bench, repeat: u32) -> Result<()> {
     let turn = bench.configuration.turn();
@@ -32,7 +35,7 @@ pub fn run(bench: &mut Bench, repeat: u32) -> Result<()> {
         access: Access::SequentialWrite,
         block_bytes: MIB,
         processes: WRITERS,
-        sync: Sync::Every(WRITES),
+        sync: Sync::Every(writes(&bench.pool)),
         runs_for: Some(Nanos(turn.0 + 3 * around.0)),
         is_endless: true,
         ..reader.clone()

@@ -89,12 +89,12 @@ mod tests {
             p50: Nanos::from_micros(80),
             p99: Nanos::from_micros(200),
         };
-        let points = vec![point(Bytes::kib(4), 1, 12_000.0), point(Bytes::kib(4), 8, 90_000.0)];
+        let points = vec![point(Bytes::kib(4), 1, 11_250.0), point(Bytes::kib(4), 8, 90_000.0)];
         let text = text(&DeviceProfile::new("/scratch".into(), true, points));
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         assert_eq!(lines[0], "/scratch (direct I/O)");
         let words = |line: usize| lines[line].split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(words(3), "read-random 4 KiB 8 90000 352 MiB/s 80 us 200 us 12000 80 us 200 us", "{text}");
+        assert_eq!(words(3), "read-random 4 KiB 8 90000 352 MiB/s 80 us 200 us 11250 80 us 200 us", "{text}");
         assert!(words(6).starts_with("read-random ") && words(6).ends_with(" 8"), "{text}");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! The cost of a request is the time for which a device that has as many in service as it needs could have served something
 //! else: one over the requests that it does in a second. For each access it is fitted over all sizes with a time for the
-//! operation and a time for each byte, as in [`learning`](super::learning).
+//! operation and a time for each byte, as live servers learn it ([`CostLearner`]).
 
 use super::cost::CostModel;
 use super::learning::{Access, CostLearner};

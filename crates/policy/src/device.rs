@@ -7,6 +7,7 @@ mod cost;
 mod depth;
 mod depth_spec;
 mod learning;
+pub mod profile;
 
 pub use capped::{CappedDevice, LATE_MAX};
 pub use cost::{COST_MAX, CostModel};

@@ -87,6 +87,8 @@ pub struct Core {
     /// Requests that were ever queued: whoever sleeps last makes sure that this is what it was before it looked
     /// whose turn it is.
     pub arrivals: AtomicU64,
+    /// A worker waits for a device.
+    pub is_worker_waiting: AtomicBool,
     /// When a long piece of work was last begun, in nanoseconds of the monotonic clock.
     long_at: AtomicU64,
     /// All workers.
@@ -138,6 +140,7 @@ impl Core {
             awake: AtomicUsize::new(workers),
             asleep: AtomicUsize::new(0),
             arrivals: AtomicU64::new(0),
+            is_worker_waiting: AtomicBool::new(false),
             long_at: AtomicU64::new(0),
             workers,
             serving: Serving::new(workers),

@@ -36,6 +36,8 @@ const NOBODY: JobId = JobId(u32::MAX);
 const IDLE_MAX: Duration = Duration::from_secs(5);
 /// A worker may wait this long for a request: less than the cost of handing it to another thread, and of its coming back.
 const WAIT_MAX: Nanos = Nanos::from_micros(60);
+/// And this long where another worker looks after the connections meanwhile.
+const SOON_MAX: Nanos = Nanos(3 * WAIT_MAX.0);
 /// Bytes at this rate may take their time besides.
 const BYTES_PER_NS: u64 = 1;
 /// Out of so many requests one that takes long is not enough to change a guess: it may have been the processor.
@@ -109,6 +111,11 @@ impl Pace {
     /// Whether a worker should not wait for such a request.
     pub fn is_slow(&self) -> bool {
         self.is_slow.load(Ordering::Relaxed)
+    }
+
+    /// Whether such a request is known to take no longer than handing it to another thread and back does, a few times over.
+    fn is_soon(&self) -> bool {
+        (1..=SOON_MAX.0).contains(&self.average_ns.load(Ordering::Relaxed))
     }
 
     /// A request that moved `bytes` took so long.
@@ -237,6 +244,11 @@ impl Engine {
     /// Whether a worker leaves such a request to this.
     pub fn takes(&self, kind: Kind) -> bool {
         kind == Kind::Flush || self.pace(kind).is_some_and(Pace::is_slow)
+    }
+
+    /// Whether such a request is done soon enough that one worker may wait for it itself.
+    pub fn is_soon(&self, kind: Kind) -> bool {
+        self.pace(kind).is_some_and(Pace::is_soon)
     }
 
     /// Has a thread serve `task`, of the target number `target` of `core`, which is this engine's. Gives it back where
@@ -376,6 +388,20 @@ mod tests {
             pace.note(Nanos::from_micros(3), 4096);
         }
         assert!(!pace.is_slow(), "and it changes back");
+    }
+
+    #[test]
+    fn a_device_is_waited_for_by_a_worker_only_once_it_is_known_to_be_fast() {
+        let pace = Pace::default();
+        assert!(!pace.is_soon());
+        for _ in 0..100 {
+            pace.note(Nanos::from_micros(100), 4096);
+        }
+        assert!(pace.is_slow() && pace.is_soon());
+        for _ in 0..100 {
+            pace.note(Nanos::from_millis(1), 4096);
+        }
+        assert!(!pace.is_soon());
     }
 
     #[test]

@@ -39,14 +39,17 @@ impl Core {
         if kind == Kind::Read && target.engine.may_tell() {
             match self.read_cached(&work, scratch) {
                 Tried::Done(reply, payload) => return self.complete(target, *work, reply, payload),
-                Tried::WouldWait => return self.leave(target, Task::Serve(work), scratch),
+                Tried::WouldWait => return self.wait_or_leave(target, work, scratch),
                 Tried::Unknown => target.engine.cannot_tell(),
             }
         }
         // Who writes to a mapped file waits for whoever reads or writes back all of it.
         let may_wait = kind == Kind::Write && self.segments.has(Ino(work.pending.header.ino));
-        if target.engine.takes(kind) || may_wait {
+        if may_wait {
             return self.leave(target, Task::Serve(work), scratch);
+        }
+        if target.engine.takes(kind) {
+            return self.wait_or_leave(target, work, scratch);
         }
         if work.pending.header.len >= LONG_LEN && !target.is_capped() {
             self.take_long(|| self.serve(target, *work, scratch));
@@ -68,6 +71,20 @@ impl Core {
     /// Begins with the range of the scrub whose turn has come.
     pub fn begin_scrub(&self, target: &Target, finish_at: Option<Nanos>, scratch: &mut Vec<u8>) {
         self.leave(target, Task::Scrub(finish_at), scratch);
+    }
+
+    /// Serves a request that waits for the device, if that is soon and no other worker does the same; else leaves it to the
+    /// target's engine. Two threads that wake each other take as long as a flash drive or a file system on a network does.
+    fn wait_or_leave(&self, target: &Target, mut work: Box<Work>, scratch: &mut Vec<u8>) {
+        let is_soon = self.workers > 1 && target.engine.is_soon(Kind::of(work.pending.op));
+        if is_soon && !self.is_worker_waiting.swap(true, Ordering::AcqRel) {
+            let id = work.id;
+            target.enter(clock::now(), &mut work.pending, id);
+            self.take_long(|| self.serve(target, *work, scratch));
+            self.is_worker_waiting.store(false, Ordering::Release);
+        } else {
+            self.leave(target, Task::Serve(work), scratch);
+        }
     }
 
     /// Leaves something to the target's engine.

@@ -13,7 +13,7 @@ use isonomia_policy::{
 use isonomia_units::{Bytes, JobId, Nanos};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::ops::ControlFlow;
 
@@ -23,7 +23,7 @@ pub const OBSERVED_EVERY: u64 = 1 << 16;
 /// How arbiters are made.
 type Build<'b> = dyn Fn(&PolicySpec, Draw, u64, Tuning) -> Box<dyn Arbiter> + 'b;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug)]
 enum Event {
     /// A job is announced to its targets.
     Start { job: u32 },
@@ -37,6 +37,40 @@ enum Event {
     Ask { target: u32 },
     /// Servers exchange what they know of their jobs.
     Exchange,
+}
+
+/// An event by its time; of those at one time the one that was scheduled first.
+struct Scheduled {
+    at: Nanos,
+    number: u64,
+    event: Event,
+}
+
+impl Scheduled {
+    /// One comparison decides: most of a simulation's time goes into the order of its events.
+    fn key(&self) -> u128 {
+        u128::from(self.at.0) << 64 | u128::from(self.number)
+    }
+}
+
+impl PartialEq for Scheduled {
+    fn eq(&self, other: &Self) -> bool {
+        self.key() == other.key()
+    }
+}
+
+impl Eq for Scheduled {}
+
+impl PartialOrd for Scheduled {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Scheduled {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.key().cmp(&other.key())
+    }
 }
 
 /// One process, or one of several requests that it has outstanding: a stream has one at a time.
@@ -81,7 +115,7 @@ struct JobState {
 
 struct Engine<'a> {
     scenario: &'a Scenario,
-    events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
+    events: BinaryHeap<Reverse<Scheduled>>,
     sequence: u64,
     streams: Vec<Stream>,
     targets: Vec<TargetState>,
@@ -112,7 +146,7 @@ fn run_with(scenario: &Scenario, build: &Build, observe: &mut dyn FnMut(Nanos) -
     let mut now = Nanos::ZERO;
     let mut events = 0u64;
     let mut interrupted = false;
-    while let Some(Reverse((at, _, event))) = engine.events.pop() {
+    while let Some(Reverse(Scheduled { at, event, .. })) = engine.events.pop() {
         if at > scenario.duration {
             now = scenario.duration;
             break;
@@ -207,7 +241,7 @@ impl<'a> Engine<'a> {
 
     fn schedule(&mut self, at: Nanos, event: Event) {
         self.sequence += 1;
-        self.events.push(Reverse((at, self.sequence, event)));
+        self.events.push(Reverse(Scheduled { at, number: self.sequence, event }));
     }
 
     fn handle(&mut self, now: Nanos, event: Event) {

@@ -19,7 +19,7 @@
 //! where a [`CappedDevice`] is emulated. Of those that the caller says are at a device ([`Dispatcher::enter`]) it finds
 //! whose time it was, and corrects the accounts: see [`attribution`](crate::device::attribution).
 
-use crate::{Arbiter, Attribution, CappedDevice, Completion, Depth, Entered, Next, Request, RequestId};
+use crate::{Arbiter, Attribution, CappedDevice, Completion, Depth, Entered, Next, Request, RequestId, Worth};
 use isonomia_units::{JobId, JobInfo, Nanos};
 use slab::Slab;
 use std::cmp::Reverse;
@@ -93,6 +93,8 @@ pub struct Dispatcher<R, A = Infallible> {
     device: Option<CappedDevice>,
     /// Whose the device's time is.
     attribution: Attribution,
+    /// What that time is worth, by reads and writes.
+    worth: Worth,
     /// The most that are in service: the queue belongs in the arbiter, where the policy holds, not in the device.
     depth: Depth,
     /// By number of the request.
@@ -134,6 +136,7 @@ impl<R, A> Dispatcher<R, A> {
             arbiter,
             device,
             attribution: Attribution::new(),
+            worth: Worth::default(),
             depth,
             entries: Slab::new(),
             due: BinaryHeap::new(),
@@ -238,7 +241,11 @@ impl<R, A> Dispatcher<R, A> {
                 self.depth.completed(now, Completion { job, work, in_service, is_backlogged });
             }
         }
-        let (charged, service) = (entry.charged(), entry.service(by));
+        let is_usual = entry.is_counted && entry.work > Nanos::ZERO;
+        if let Some(attributed) = entry.attributed.filter(|_| is_usual) {
+            self.worth.note(entry.work, attributed);
+        }
+        let (charged, service) = (entry.charged(), entry.service(by, &self.worth));
         if charged != service {
             self.arbiter.correct(now, entry.job, charged, service);
         }
@@ -267,7 +274,8 @@ impl<R, A> Dispatcher<R, A> {
     pub fn complete(&mut self, now: Nanos, id: RequestId, by: ServedBy) -> Option<Served> {
         let is_in_service = self.is_in_service(id);
         let entry = is_in_service.then(|| self.end(now, id.0 as usize, by))??;
-        Some(Served { service: entry.service(by), attributed: entry.attributed, predicted: entry.charged() })
+        let service = entry.service(by, &self.worth);
+        Some(Served { service, attributed: entry.attributed, predicted: entry.charged() })
     }
 
     /// A request in service was served; [`Action::Answer`] brings `answer` back at `at`, when the emulated device is
@@ -357,6 +365,11 @@ impl<R, A> Dispatcher<R, A> {
         &self.attribution
     }
 
+    /// What the device's time is worth in work: predictions of it are charged at this rate.
+    pub fn worth(&self) -> Worth {
+        self.worth
+    }
+
     /// How many may be in service.
     pub fn depth(&self) -> &Depth {
         &self.depth
@@ -382,9 +395,9 @@ impl<R, A> Entry<R, A> {
     }
 
     /// What it is charged in the end.
-    fn service(&self, by: ServedBy) -> Nanos {
+    fn service(&self, by: ServedBy, worth: &Worth) -> Nanos {
         match (self.attributed, by) {
-            (Some(attributed), _) => attributed,
+            (Some(attributed), _) => worth.of(attributed),
             (None, ServedBy::Memory) => self.work,
             (None, ServedBy::Device) => self.charged(),
         }

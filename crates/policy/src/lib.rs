@@ -56,7 +56,7 @@ mod spec;
 pub mod trace;
 
 pub use arbiter::{Arbiter, EnqueueError, Next, Request};
-pub use device::attribution::{Attribution, Entered};
+pub use device::attribution::{Attribution, Entered, Worth};
 pub use device::{
     Access, COST_MAX, CappedDevice, Completion, CostLearner, CostModel, DEPTH_MAX, Depth, DepthControl, DepthSpec,
     LATE_MAX, ParseDepthError,

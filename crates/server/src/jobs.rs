@@ -139,7 +139,8 @@ impl Job {
         t.service(served.is_metadata).fetch_add(served.cost.0, Ordering::Relaxed);
         let us = served.latency.0 / 1_000;
         let mut recent = self.recent();
-        recent.latency_us[0].get_or_insert_with(histogram).saturating_record(us.clamp(1, LATENCY_MAX_US));
+        // Not the saturating kind, which does not grow. What there is no room for is left out.
+        let _ = recent.latency_us[0].get_or_insert_with(histogram).record(us.clamp(1, LATENCY_MAX_US));
         recent.latency_max_us = recent.latency_max_us.max(us);
     }
 
@@ -410,6 +411,16 @@ impl Core {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn latencies_of_any_length_are_told() {
+        let job = Jobs::new(1, 1).join(JobInfo::new("1", "ada", "g")).unwrap().job;
+        for latency in [Nanos::from_micros(3), Nanos::from_millis(5), Nanos::from_millis(5), Nanos::from_secs(100)] {
+            job.record(&Served { read_bytes: 0, written_bytes: 0, cost: Nanos(1), is_metadata: false, latency });
+        }
+        let Latency { p50_us, p99_us, .. } = job.latency();
+        assert!((p50_us / 5e3 - 1.0).abs() < 0.02 && (p99_us / 60e6 - 1.0).abs() < 0.02, "{p50_us}, {p99_us}");
+    }
 
     #[test]
     fn the_same_name_of_another_user_is_another_job() {

@@ -8,7 +8,7 @@
 
 use crate::{StartError, TargetConfig};
 use isonomia_policy::device::profile::{DeviceProfile, PROFILE_NAME};
-use isonomia_policy::{Access, CostLearner, CostModel};
+use isonomia_policy::{Access, CostLearner, CostModel, Worth};
 use isonomia_proto::control::CostStatus;
 use isonomia_units::{Bytes, Nanos, Rate};
 use std::fmt::Display;
@@ -24,6 +24,8 @@ pub struct Prices {
     is_by_time: AtomicBool,
     /// By access; what was learnt last, for those who ask without the lock.
     published: [Price; 4],
+    /// [`Worth::rate`] of the device's time, as the bits of a number.
+    worth: AtomicU64,
     learners: Mutex<[CostLearner; 4]>,
 }
 
@@ -56,6 +58,7 @@ impl Prices {
         Self {
             is_by_time: AtomicBool::new(false),
             published: guesses.map(Price::new),
+            worth: AtomicU64::new(Worth::default().rate().to_bits()),
             learners: Mutex::new(guesses.map(CostLearner::new)),
         }
     }
@@ -77,13 +80,15 @@ impl Prices {
         self.is_by_time.store(is_by_time, Ordering::Relaxed);
     }
 
-    /// What a request is likely to cost the device.
+    /// What a request is likely to be charged for the device.
     pub fn predict(&self, access: Access, bytes: Bytes) -> Nanos {
-        self.published[access.index()].model().cost(bytes)
+        let time = self.published[access.index()].model().cost(bytes);
+        Nanos((time.0 as f64 * f64::from_bits(self.worth.load(Ordering::Relaxed))) as u64)
     }
 
-    /// What one was attributed.
-    pub fn learn(&self, now: Nanos, access: Access, bytes: Bytes, attributed: Nanos) {
+    /// What one was attributed, and what time is worth.
+    pub fn learn(&self, now: Nanos, access: Access, bytes: Bytes, attributed: Nanos, worth: Worth) {
+        self.worth.store(worth.rate().to_bits(), Ordering::Relaxed);
         let mut learners = self.learners.lock().unwrap_or_else(PoisonError::into_inner);
         let learner = &mut learners[access.index()];
         learner.learn(now, bytes, attributed);
@@ -170,7 +175,13 @@ mod tests {
         let prices = Prices::new([GUESS; 4]);
         assert!(prices.status().is_empty(), "nothing is known yet");
         for at in 1..100 {
-            prices.learn(Nanos::from_millis(5 * at), Access::ReadRandom, Bytes(4096), Nanos::from_millis(5));
+            prices.learn(
+                Nanos::from_millis(5 * at),
+                Access::ReadRandom,
+                Bytes(4096),
+                Nanos::from_millis(5),
+                Worth::default(),
+            );
         }
         let learnt = prices.predict(Access::ReadRandom, Bytes(4096)).0;
         assert!(learnt.abs_diff(5_000_000) < 5_000, "{learnt}");

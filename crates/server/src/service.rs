@@ -291,14 +291,16 @@ impl Core {
             if pending.op == Op::Read {
                 pending.connection.job.misses.note(pending.is_for_device);
             }
-            if let Some(attributed) = served.and_then(|served| served.attributed).filter(|_| reply.errno == 0) {
-                prices.learn(now, pending.access, Bytes(u64::from(pending.header.len)), attributed);
+            if let Some((served, worth)) = served.filter(|_| reply.errno == 0)
+                && let Some(attributed) = served.attributed
+            {
+                prices.learn(now, pending.access, Bytes(u64::from(pending.header.len)), attributed, worth);
             }
         }
         Charged {
-            service: served.map_or(pending.cost.since(pending.owed), |served| served.service),
+            service: served.map_or(pending.cost.since(pending.owed), |(served, _)| served.service),
             is_by_time: target.prices.as_ref().is_some_and(Prices::is_by_time)
-                && served.is_some_and(|served| served.attributed.is_some()),
+                && served.is_some_and(|(served, _)| served.attributed.is_some()),
         }
     }
 

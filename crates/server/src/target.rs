@@ -12,7 +12,7 @@ use isonomia_policy::device::profile::{DeviceProfile, FittedCost};
 use isonomia_policy::trace::Journal;
 use isonomia_policy::{
     self as policy, Access, Arbiter, CappedDevice, CostModel, DEPTH_MAX, Depth, DepthSpec, Dispatch, Dispatcher, Draw,
-    PolicySpec, RequestId, ServedBy, Submission, Tuning, build,
+    PolicySpec, RequestId, ServedBy, Submission, Tuning, Worth, build,
 };
 use isonomia_proto::control::TargetStatus;
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
@@ -394,13 +394,14 @@ impl Target {
         self.queue().dispatcher.set_aside(now, id);
     }
 
-    /// A request that was served is about to be answered. Gives what it came to.
-    pub fn complete(&self, now: Nanos, pending: &Pending, id: RequestId) -> Option<policy::Served> {
+    /// A request that was served is about to be answered. Gives what it came to, and what the device's time is
+    /// worth.
+    pub fn complete(&self, now: Nanos, pending: &Pending, id: RequestId) -> Option<(policy::Served, Worth)> {
         let by = if pending.is_for_device { ServedBy::Device } else { ServedBy::Memory };
         let mut queue = self.queue();
         let served = queue.dispatcher.complete(now, id, by);
         queue.count(served.map_or(pending.cost, |served| served.service + pending.owed));
-        served
+        served.map(|served| (served, queue.dispatcher.worth()))
     }
 
     /// A request that was dispatched is answered in another way, or not at all.

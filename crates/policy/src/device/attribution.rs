@@ -28,6 +28,12 @@
 //! other's T only grows. Errors do not add up over time: however wrong the model, what is off is off by what is in
 //! service. A model that is right makes the second term vanish, which is all that it is good for.
 //!
+//! **What time is worth.** Requests of a target that memory serves are charged the work of serving them, which is not the
+//! device's time: a millisecond of a device that is otherwise idle must not cost a job a thousand reads from memory. So
+//! attributed time is charged at a rate, the [`Worth`] of the device's time, which is the same for all: the work of the
+//! requests that the device did lately over the time that they were attributed. Together they are charged their work, and
+//! among themselves they divide it by time: what is said above holds of time at that rate.
+//!
 //! What is *not* promised: that attributed time is what a request would have taken alone. On a device that queues what it
 //! is given, the small request behind a large one has as long a time in service. That is one more reason for a depth
 //! that is no greater than the device needs ([`DepthControl`](crate::DepthControl)). Nor is a job that has nothing queued
@@ -104,6 +110,35 @@ impl Attribution {
     }
 }
 
+/// A request changes the rate by one part in so many.
+const WORTH_MEMORY: f64 = 256.0;
+
+/// What the device's time is worth in work: see the module.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Worth {
+    work_ns: f64,
+    attributed_ns: f64,
+}
+
+impl Worth {
+    /// A request that is worth `work` was attributed so much.
+    pub fn note(&mut self, work: Nanos, attributed: Nanos) {
+        let fade = 1.0 - 1.0 / WORTH_MEMORY;
+        self.work_ns = self.work_ns * fade + work.0 as f64;
+        self.attributed_ns = self.attributed_ns * fade + attributed.0 as f64;
+    }
+
+    /// Of a nanosecond; 1 before anything is known.
+    pub fn rate(&self) -> f64 {
+        if self.work_ns > 0.0 && self.attributed_ns > 0.0 { self.work_ns / self.attributed_ns } else { 1.0 }
+    }
+
+    /// Of this much time.
+    pub fn of(&self, time: Nanos) -> Nanos {
+        Nanos((time.0 as f64 * self.rate()) as u64)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,6 +155,23 @@ mod tests {
         let third = device.enter(Nanos(1_000));
         assert_eq!(device.leave(Nanos(1_007), third), Nanos(7));
         assert_eq!((device.busy(), device.in_service()), (Nanos(117), 0));
+    }
+
+    #[test]
+    fn all_together_are_charged_their_work_and_divide_it_by_time() {
+        let mut worth = Worth::default();
+        assert_eq!(worth.of(Nanos(7)), Nanos(7));
+        let (mut work, mut charged) = ([0; 2], [0; 2]);
+        for at in 0..20_000 {
+            // Both are taken for the same; the device takes three times as long for one of them.
+            let (kind, attributed) = if at % 2 == 0 { (0, Nanos(1_000_000)) } else { (1, Nanos(3_000_000)) };
+            worth.note(Nanos(2_000), attributed);
+            work[kind] += 2_000;
+            charged[kind] += worth.of(attributed).0;
+        }
+        let [total, all] = [work, charged].map(|of| of.iter().sum::<u64>() as f64);
+        assert!((all / total - 1.0).abs() < 0.01, "{all} of {total}");
+        assert!((charged[1] as f64 / charged[0] as f64 / 3.0 - 1.0).abs() < 0.02, "{charged:?}");
     }
 
     #[test]

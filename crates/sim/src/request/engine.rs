@@ -314,7 +314,10 @@ impl<'a> Engine<'a> {
         let target = job.targets[position];
         let phase = &job.phases[state.phase as usize];
         let cost = match &self.targets[target].learners {
-            Some(learners) => learners[usize::from(phase.op == Op::Write)].model().cost(phase.bytes()),
+            Some(learners) => {
+                let time = learners[usize::from(phase.op == Op::Write)].model().cost(phase.bytes());
+                self.targets[target].dispatcher.worth().of(time)
+            }
             None => work,
         };
         state.issued += 1;

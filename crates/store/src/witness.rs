@@ -23,7 +23,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 pub(crate) const NAME: &str = "synced";
 pub(crate) const NAME_IN_TARGET: &str = "target.synced";
@@ -35,6 +35,8 @@ pub(crate) struct Witness {
     highest: (u64, PathBuf),
     signer: CapabilitySigner,
     numbers: Mutex<Numbers>,
+    /// Held while the copies are written: a target that hangs keeps nobody from telling.
+    keeping: Mutex<()>,
 }
 
 struct Numbers {
@@ -74,6 +76,7 @@ impl Witness {
             copies,
             highest,
             numbers: Mutex::new(Numbers { told, kept: told }),
+            keeping: Mutex::new(()),
         })
     }
 
@@ -93,7 +96,11 @@ impl Witness {
 
     /// The number that the database must have reached, from the store's own file.
     pub fn number(&self) -> u64 {
-        self.numbers.lock().unwrap_or_else(PoisonError::into_inner).told
+        self.numbers().told
+    }
+
+    fn numbers(&self) -> MutexGuard<'_, Numbers> {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The highest number that any of the files had when they were opened, and which.
@@ -102,22 +109,27 @@ impl Witness {
     }
 
     /// Says that the database has `number` on stable storage. A failure leaves the witness behind, which does no harm.
+    /// Every sync ends here, so this waits for no target.
     pub fn tell(&self, number: u64) {
-        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut numbers = self.numbers();
         if number > numbers.told && write(&self.file, number).is_ok() {
             numbers.told = number;
         }
     }
 
-    /// Puts what was told on stable storage, and into the copies: one that fails stays behind.
+    /// Puts what was told on stable storage, and into the copies: one that fails stays behind. Waits for every target.
     pub fn keep(&self) -> Result<(), Errno> {
-        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
-        if numbers.told != numbers.kept {
+        let _keeping = self.keeping.lock().unwrap_or_else(PoisonError::into_inner);
+        let (told, kept) = {
+            let numbers = self.numbers();
+            (numbers.told, numbers.kept)
+        };
+        if told != kept {
             rustix::fs::fdatasync(&self.file)?;
             for copy in &self.copies {
-                let _ = write(copy, numbers.told).and_then(|()| rustix::fs::fdatasync(copy));
+                let _ = write(copy, told).and_then(|()| rustix::fs::fdatasync(copy));
             }
-            numbers.kept = numbers.told;
+            self.numbers().kept = told;
         }
         Ok(())
     }
@@ -151,4 +163,22 @@ fn write(file: &OwnedFd, number: u64) -> Result<(), Errno> {
 /// What the file has in it.
 pub(crate) fn text(number: u64) -> Vec<u8> {
     format!("{number:020}\n").into_bytes()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn telling_waits_for_no_target() {
+        let dir = tempfile::tempdir().unwrap();
+        let witness = Witness::open(dir.path(), &[], true, &[7; 16]).unwrap();
+        // As while a copy is being written on a target that hangs.
+        let keeping = witness.keeping.lock().unwrap();
+        witness.tell(5);
+        assert_eq!(witness.number(), 5);
+        drop(keeping);
+        witness.keep().unwrap();
+        assert_eq!(witness.numbers().kept, 5);
+    }
 }

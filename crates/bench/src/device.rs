@@ -319,11 +319,17 @@ impl Mounted {
 impl Drop for Mounted {
     fn drop(&mut self) {
         for words in self.undo.iter().rev() {
-            let mut tries = 0;
-            while tries < DETACH_TRIES && !Command::new(&words[0]).args(&words[1..]).status().is_ok_and(|s| s.success())
-            {
-                tries += 1;
+            let arguments: Vec<&str> = words[1..].iter().map(String::as_str).collect();
+            let mut undone = command(&words[0], &arguments);
+            for _ in 1..DETACH_TRIES {
+                if undone.is_ok() {
+                    break;
+                }
                 std::thread::sleep(Duration::from_millis(50));
+                undone = command(&words[0], &arguments);
+            }
+            if let Err(error) = undone {
+                eprintln!("isonomia-bench: {error:#}");
             }
         }
     }

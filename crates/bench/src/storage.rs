@@ -24,7 +24,7 @@ use crate::report::{Must, Report, Row};
 use crate::server::{ServerOptions, ServerProcess};
 use crate::session::Session;
 use crate::way::Identity;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use fio::{Done, Fio, Load};
 use isonomia_units::Nanos;
 use place::{Emulated, Place};
@@ -166,6 +166,12 @@ pub fn run(options: &StorageOptions) -> Result<()> {
         only: options.only.clone(),
         is_quick: common.quick,
     };
+    let names = [throughput::NAME, sharing::NAME, tail::NAME, hang::NAME];
+    ensure!(
+        names.iter().any(|name| configuration.wants(name)),
+        "no contest is called like that; there are: {}",
+        names.join(", ")
+    );
     let mut report = Report::new("storage", common, configuration)?;
     let below = options.dir.clone().unwrap_or_else(|| report.dir().to_owned());
     let mut figures = Figures::default();
@@ -207,8 +213,8 @@ fn measure(
 }
 
 fn experiments(device: Device) -> Vec<(&'static str, Experiment)> {
-    let shared: [(&str, Experiment); 2] = [("sharing", sharing::run), ("tail", tail::run)];
-    let throughput: (&str, Experiment) = ("throughput", throughput::run);
+    let shared: [(&str, Experiment); 2] = [(sharing::NAME, sharing::run), (tail::NAME, tail::run)];
+    let throughput: (&str, Experiment) = (throughput::NAME, throughput::run);
     match device {
         Device::Parallel => vec![throughput],
         Device::Serial | Device::Channels => shared.to_vec(),

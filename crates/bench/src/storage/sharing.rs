@@ -15,6 +15,7 @@ use isonomia_units::Nanos;
 use std::time::Duration;
 
 const POLL: Duration = Duration::from_millis(20);
+pub const NAME: &str = "sharing";
 /// Jobs that are not at work by then never will be.
 const START_NS_MAX: u64 = 60_000_000_000;
 /// Of the service, in percent.

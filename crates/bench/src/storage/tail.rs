@@ -9,6 +9,7 @@ use anyhow::Result;
 use isonomia_units::Nanos;
 use std::time::Duration;
 
+pub const NAME: &str = "tail";
 /// So many times shorter.
 const LEAST: f64 = 10.0;
 const WRITERS: u32 = 4;

@@ -5,6 +5,7 @@ use crate::storage::fio::{Access, Load, Sync};
 use crate::storage::{Bench, Device, KIB, MIB, THROUGH_US, WITHOUT_US};
 use anyhow::Result;
 
+pub const NAME: &str = "throughput";
 /// What is asked of the throughput through us.
 const LEAST: f64 = 0.90;
 /// Bytes that all processes write between them where what counts is their last flush.

@@ -4,7 +4,7 @@
 //! earlier time is taken as the latest one seen) and asks [`Arbiter::next`] whenever a worker is free.
 
 use crate::{RequestId, queueing::roster::QUEUED_MAX};
-use isonomia_units::{JobId, JobInfo, Nanos};
+use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 
 /// A request that waits for its turn. Its payload is elsewhere; the arbiter sees only what it costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub struct Request {
     /// Target time it takes, from [`CostModel::cost`](crate::CostModel::cost). Charged as at least 1 ns and at
     /// most [`COST_MAX`](crate::COST_MAX).
     pub cost: Nanos,
+    /// What it reads or writes; zero if it does neither. Only a latency class looks at it.
+    pub bytes: Bytes,
 }
 
 /// The answer to "whose request goes next?".

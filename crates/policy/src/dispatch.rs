@@ -19,7 +19,7 @@
 //! where a [`CappedDevice`] is emulated.
 
 use crate::{Arbiter, CappedDevice, Completion, Depth, Next, Request, RequestId};
-use isonomia_units::{JobId, JobInfo, Nanos};
+use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use slab::Slab;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -34,6 +34,8 @@ pub struct Submission {
     pub cost: Nanos,
     /// The part of the cost that settles what earlier requests turned out to cost: it takes this device no time.
     pub owed: Nanos,
+    /// What it reads or writes; zero if it does neither. See [`Request::bytes`].
+    pub bytes: Bytes,
     /// Whether it counts as in service once its turn has come. What the device has to do for long, and does beside
     /// requests that read and write, such as a flush, does not.
     pub is_counted: bool,
@@ -125,10 +127,10 @@ impl<R, A> Dispatcher<R, A> {
     /// # Errors
     /// The request itself: its job is unknown, or [`QUEUED_MAX`](crate::QUEUED_MAX) requests wait already.
     pub fn enqueue(&mut self, now: Nanos, submission: Submission, request: R) -> Result<RequestId, R> {
-        let Submission { job, cost, owed, is_counted } = submission;
+        let Submission { job, cost, owed, bytes, is_counted } = submission;
         let entry = self.entries.vacant_entry();
         let id = RequestId(entry.key() as u64);
-        if self.arbiter.enqueue(now, Request { id, job, cost }).is_err() {
+        if self.arbiter.enqueue(now, Request { id, job, cost, bytes }).is_err() {
             return Err(request);
         }
         entry.insert(Entry { state: State::Queued(request), cost, owed, enqueued_at: now, job, is_counted });

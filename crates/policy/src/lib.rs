@@ -24,7 +24,7 @@
 //!
 //! ```
 //! use isonomia_policy::{Draw, Next, Request, RequestId, Tuning, build};
-//! use isonomia_units::{JobId, JobInfo, Nanos};
+//! use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 //!
 //! let mut arbiter = build(&"size-fair".parse()?, Draw::VirtualTime, 0, Tuning::default());
 //! let now = Nanos::ZERO;
@@ -33,7 +33,7 @@
 //! arbiter.set_job(now, JobId(2), &JobInfo::new("small", "bob", "bio"));
 //! for id in 0..4 {
 //!     for job in [JobId(1), JobId(2)] {
-//!         arbiter.enqueue(now, Request { id: RequestId(id), job, cost: Nanos::from_micros(100) })?;
+//!         arbiter.enqueue(now, Request { id: RequestId(id), job, cost: Nanos::from_micros(100), bytes: Bytes(0) })?;
 //!     }
 //! }
 //! assert_eq!(arbiter.shares(now), [(JobId(1), 0.75), (JobId(2), 0.25)]);
@@ -63,6 +63,7 @@ pub use queueing::activity::Tuning;
 pub use queueing::roster::QUEUED_MAX;
 pub use queueing::shares;
 pub use queueing::surplus::Progress;
+pub use spec::latency::LatencyClass;
 pub use spec::scheme::{Allowance, Coflow, Order, Qos, Rule, Scheme, Selector, Spare, TokenBucket};
 pub use spec::text::{ParsePolicyError, TEXT_LEN_MAX, WEIGHTS_MAX};
 pub use spec::{Draw, Entity, Level, ParseDrawError, PolicySpec, Weight};

@@ -5,7 +5,7 @@
 //! calls (`queued`, `shares`) change nothing and are left out.
 
 use crate::{Arbiter, Draw, EnqueueError, Next, PolicySpec, Request, RequestId, Tuning, build};
-use isonomia_units::{JobId, JobInfo, Nanos, Rate};
+use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -75,6 +75,9 @@ pub enum Call {
         job: JobId,
         /// Its cost.
         cost: u64,
+        /// What it moves.
+        #[serde(default)]
+        bytes: u64,
         /// Whether it was queued.
         gave: bool,
     },
@@ -212,8 +215,8 @@ impl Arbiter for Recorded {
 
     fn enqueue(&mut self, now: Nanos, request: Request) -> Result<(), EnqueueError> {
         let gave = self.inner.enqueue(now, request);
-        let Request { id, job, cost } = request;
-        self.note(Call::Enqueue { now: now.0, request: id.0, job, cost: cost.0, gave: gave.is_ok() });
+        let Request { id, job, cost, bytes } = request;
+        self.note(Call::Enqueue { now: now.0, request: id.0, job, cost: cost.0, bytes: bytes.0, gave: gave.is_ok() });
         gave
     }
 
@@ -305,8 +308,9 @@ impl Player {
             Call::Build { .. } => {}
             Call::SetJob { now, job, info } => player.set_job(Nanos(*now), *job, info),
             Call::RemoveJob { now, job, gave } => *gave = ids(&player.remove_job(Nanos(*now), *job)),
-            Call::Enqueue { now, request, job, cost, gave } => {
-                let request = Request { id: RequestId(*request), job: *job, cost: Nanos(*cost) };
+            Call::Enqueue { now, request, job, cost, bytes, gave } => {
+                let (id, bytes) = (RequestId(*request), Bytes(*bytes));
+                let request = Request { id, job: *job, cost: Nanos(*cost), bytes };
                 *gave = player.enqueue(Nanos(*now), request).is_ok();
             }
             Call::Next { now, gave } => *gave = player.next(Nanos(*now)).into(),
@@ -338,7 +342,9 @@ mod tests {
             }
             for id in 0..40u64 {
                 let job = JobId(1 + (id % 2) as u32);
-                arbiter.enqueue(Nanos(id), Request { id: RequestId(id), job, cost: Nanos(1000) }).unwrap();
+                arbiter
+                    .enqueue(Nanos(id), Request { id: RequestId(id), job, cost: Nanos(1000), bytes: Bytes(0) })
+                    .unwrap();
             }
             arbiter.cancel(Nanos(40), RequestId(39), JobId(2));
             for at in 0..20 {

@@ -5,7 +5,7 @@
 use isonomia_policy::{
     Action, Arbiter, CappedDevice, Depth, Dispatcher, Draw, RequestId, ServedBy, Submission, Tuning, build,
 };
-use isonomia_units::{JobId, JobInfo, Nanos};
+use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -108,7 +108,8 @@ impl Run {
             Call::Pass { us } => self.now = now + Nanos::from_micros(us),
             Call::Enqueue { job, cost_us, is_counted } => {
                 let cost = Nanos::from_micros(cost_us);
-                let submission = Submission { job: JobId(job), cost, owed: Nanos(cost.0 / 3), is_counted };
+                let submission =
+                    Submission { job: JobId(job), cost, owed: Nanos(cost.0 / 3), bytes: Bytes(cost.0), is_counted };
                 let queued = self.dispatcher.enqueue(now, submission, self.issued << 1 | u32::from(is_counted));
                 prop_assert_eq!(queued.is_ok(), self.known.contains(&job));
                 if queued.is_ok() {
@@ -243,7 +244,7 @@ proptest! {
             let mut target: Dispatcher<usize, ()> = Dispatcher::new(arbiter(POLICIES[policy]), device, depth);
             for (request, (job, us)) in costs_us.iter().enumerate() {
                 let cost = Nanos::from_micros(*us);
-                let submission = Submission { job: JobId(*job), cost, owed: Nanos::ZERO, is_counted: true };
+                let submission = Submission { job: JobId(*job), cost, owed: Nanos::ZERO, bytes: Bytes(0), is_counted: true };
                 target.enqueue(Nanos::ZERO, submission, request).unwrap();
             }
             let (mut now, mut ending, mut order) = (Nanos::ZERO, None, Vec::new());

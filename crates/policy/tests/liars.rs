@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use isonomia_policy::{Draw, Entity, Next, PolicySpec, Request, RequestId, Tuning, build, shares};
-use isonomia_units::{JobId, JobInfo, Nanos};
+use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -95,7 +95,7 @@ proptest! {
                 let mut arbiter = build(&spec, draw, 1, Tuning::default());
                 for (id, info) in &jobs {
                     arbiter.set_job(Nanos::ZERO, *id, info);
-                    let request = Request { id: RequestId(u64::from(id.0)), job: *id, cost: Nanos(1_000) };
+                    let request = Request { id: RequestId(u64::from(id.0)), job: *id, cost: Nanos(1_000), bytes: Bytes(0) };
                     arbiter.enqueue(Nanos::ZERO, request).unwrap();
                 }
                 let due = shares::due(&spec, &jobs);
@@ -117,7 +117,9 @@ fn victims_part(policy: &str, liars: &[JobInfo]) -> f64 {
         arbiter.set_job(now, JobId(id as u32), info);
         for place in 0..2 {
             let id = JobId(id as u32);
-            arbiter.enqueue(now, Request { id: RequestId(place), job: id, cost: Nanos(10_000) }).unwrap();
+            arbiter
+                .enqueue(now, Request { id: RequestId(place), job: id, cost: Nanos(10_000), bytes: Bytes(0) })
+                .unwrap();
         }
     }
     let mut victims = 0;
@@ -175,7 +177,7 @@ fn victims_part_against_fresh_jobs(policy: &str, liar: &JobInfo) -> f64 {
     let victim = JobId(0);
     let mut now = Nanos::ZERO;
     arbiter.set_job(now, victim, &JobInfo::new("v", "victim", "g").claimed_within(""));
-    let request = |job, id| Request { id: RequestId(id), job, cost: Nanos::from_micros(100) };
+    let request = |job, id| Request { id: RequestId(id), job, cost: Nanos::from_micros(100), bytes: Bytes(0) };
     (0..2).for_each(|id| arbiter.enqueue(now, request(victim, id)).unwrap());
     let mut fresh = 1;
     let mut bring = |arbiter: &mut dyn isonomia_policy::Arbiter, now| {

@@ -3,7 +3,7 @@
 use isonomia_policy::{
     Arbiter, Draw, EnqueueError, Next, PolicySpec, Request, RequestId, Scheme, Tuning, build, shares,
 };
-use isonomia_units::{JobId, JobInfo, Nanos};
+use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -103,7 +103,7 @@ fn play(policy: &str, draw: Draw, steps: &[Step]) -> Vec<String> {
             }
             Step::Enqueue { job, cost_us } => {
                 let id = RequestId(sequence as u64);
-                let request = Request { id, job: JobId(job), cost: Nanos::from_micros(cost_us) };
+                let request = Request { id, job: JobId(job), cost: Nanos::from_micros(cost_us), bytes: Bytes(0) };
                 let result = arbiter.enqueue(now, request);
                 if known.contains_key(&request.job) {
                     assert_eq!(result, Ok(()));
@@ -222,7 +222,7 @@ proptest! {
         }
         for &job in jobs.keys() {
             for count in 0..2 {
-                let request = Request { id: RequestId(count as u64), job, cost: cost(job, count) };
+                let request = Request { id: RequestId(count as u64), job, cost: cost(job, count), bytes: Bytes(0) };
                 arbiter.enqueue(now, request).expect("the job is known");
             }
         }
@@ -234,7 +234,7 @@ proptest! {
             let at = request.job.0 as usize;
             service[at] += request.cost.0 as f64;
             counts[at] += 1;
-            let following = Request { id: RequestId(2 + round as u64), job: request.job, cost: cost(request.job, counts[at] + 1) };
+            let following = Request { id: RequestId(2 + round as u64), job: request.job, cost: cost(request.job, counts[at] + 1), bytes: Bytes(0) };
             arbiter.enqueue(now, following).expect("the job is known");
         }
         let due = shares::due(&spec, &jobs);
@@ -255,11 +255,11 @@ proptest! {
         let mut now = Nanos::ZERO;
         let cost = Nanos::from_micros(cost_us);
         arbiter.set_job(now, JobId(0), &info(0, 0));
-        let patient = Request { id: RequestId(0), job: JobId(0), cost };
+        let patient = Request { id: RequestId(0), job: JobId(0), cost, bytes: Bytes(0) };
         arbiter.enqueue(now, patient).expect("the job is known");
         for job in 1..=newcomers {
             arbiter.set_job(now, JobId(job), &info(job, 0));
-            arbiter.enqueue(now, Request { id: RequestId(u64::from(job)), job: JobId(job), cost }).expect("the job is known");
+            arbiter.enqueue(now, Request { id: RequestId(u64::from(job)), job: JobId(job), cost, bytes: Bytes(0) }).expect("the job is known");
             if dispatch(arbiter.as_mut(), &mut now) == patient {
                 return Ok(());
             }
@@ -274,7 +274,7 @@ fn ties_go_to_the_lowest_job() {
     let mut arbiter = arbiter("job-fair", Draw::VirtualTime);
     for job in [3, 1, 2] {
         arbiter.set_job(Nanos::ZERO, JobId(job), &info(job, 0));
-        let request = Request { id: RequestId(0), job: JobId(job), cost: Nanos(5) };
+        let request = Request { id: RequestId(0), job: JobId(job), cost: Nanos(5), bytes: Bytes(0) };
         arbiter.enqueue(Nanos::ZERO, request).expect("the job is known");
     }
     let mut now = Nanos::ZERO;
@@ -287,7 +287,7 @@ fn queues_are_bounded() {
     for policy in ["fifo", "job-fair"] {
         let mut arbiter = arbiter(policy, Draw::VirtualTime);
         arbiter.set_job(Nanos::ZERO, JobId(0), &info(0, 0));
-        let request = |id| Request { id: RequestId(id), job: JobId(0), cost: Nanos(1) };
+        let request = |id| Request { id: RequestId(id), job: JobId(0), cost: Nanos(1), bytes: Bytes(0) };
         for id in 0..isonomia_policy::QUEUED_MAX as u64 {
             arbiter.enqueue(Nanos::ZERO, request(id)).expect("the job is known");
         }
@@ -308,7 +308,7 @@ fn extreme_weights_and_costs_do_not_overflow() {
         arbiter.set_job(now, JobId(job), &info);
         for id in 0..3 {
             arbiter
-                .enqueue(now, Request { id: RequestId(id), job: JobId(job), cost: Nanos::MAX })
+                .enqueue(now, Request { id: RequestId(id), job: JobId(job), cost: Nanos::MAX, bytes: Bytes(0) })
                 .expect("the job is known");
         }
     }

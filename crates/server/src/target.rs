@@ -3,6 +3,7 @@
 //! Here are the lock around the dispatcher, the count by which workers pass by an empty target, what requests cost, and
 //! totals for operators. The metadata service is arbitrated by a target of the same kind.
 
+use crate::charge;
 use crate::connection::Connection;
 use crate::engine::{Engine, Kind};
 use crate::jobs::Job;
@@ -242,6 +243,7 @@ impl Target {
             job: pending.connection.job.id,
             cost: pending.cost,
             owed: pending.owed,
+            bytes: if charge::reads_or_writes(pending.op) { Bytes(pending.header.len.into()) } else { Bytes(0) },
             is_counted: Kind::of(pending.op) != Kind::Flush,
         };
         // Its name and when the device is done with it are filled in when its turn comes.
@@ -312,7 +314,7 @@ impl Target {
         }
         let Scrubbing { job, cost, .. } = &scrubbing;
         // It is looked at beside what is read and written, one at a time.
-        let submission = Submission { job: job.id, cost: *cost, owed: Nanos::ZERO, is_counted: false };
+        let submission = Submission { job: job.id, cost: *cost, owed: Nanos::ZERO, bytes: Bytes(0), is_counted: false };
         let Ok(id) = queue.dispatcher.enqueue(now, submission, Queued::Scrub) else { return false };
         queue.scrubbing = Some((id, scrubbing));
         self.waiting.fetch_add(1, Ordering::Release);

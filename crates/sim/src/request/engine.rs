@@ -139,7 +139,9 @@ impl<'a> Engine<'a> {
             }
         }
         let target = |(at, target): (usize, &super::Target)| {
-            let policy = if exchange.is_some() { &Exchange::local_policy() } else { &target.policy };
+            let local =
+                exchange.as_ref().map(|_| Exchange::local_policy().with_latency(target.policy.latency().cloned()));
+            let policy = local.as_ref().unwrap_or(&target.policy);
             let bandwidth = target.device.cost_model().bandwidth;
             let tuning = Tuning { parallel: target.device.parallel(), bandwidth, ..target.tuning };
             let arbiter = build(policy, target.draw, scenario.seed.wrapping_add(at as u64), tuning);
@@ -273,6 +275,7 @@ impl<'a> Engine<'a> {
         let position = position(job.layout, stream - self.jobs[state.job as usize].first_stream, state.total, job);
         let cost = self.jobs[state.job as usize].costs[state.phase as usize][position];
         let target = job.targets[position];
+        let bytes = job.phases[state.phase as usize].bytes();
         state.issued += 1;
         state.total += 1;
         state.issued_at = now;
@@ -285,7 +288,7 @@ impl<'a> Engine<'a> {
         if let Some(ranks) = &mut self.ranks {
             ranks.arrive(now, target, job);
         }
-        let submission = Submission { job, cost, owed: Nanos::ZERO, is_counted: true };
+        let submission = Submission { job, cost, owed: Nanos::ZERO, bytes, is_counted: true };
         let queued = self.targets[target].dispatcher.enqueue(now, submission, stream);
         // The job was announced, and no arbiter can be given more than all streams.
         debug_assert!(queued.is_ok());

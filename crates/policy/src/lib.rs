@@ -56,7 +56,8 @@ pub mod trace;
 
 pub use arbiter::{Arbiter, EnqueueError, Next, Request};
 pub use device::{
-    COST_MAX, CappedDevice, Completion, CostModel, DEPTH_MAX, Depth, DepthControl, DepthSpec, LATE_MAX, ParseDepthError,
+    COST_MAX, CappedDevice, Completion, CostModel, DEPTH_MAX, Depth, DepthControl, DepthSpec, LATE_MAX, LatencyReport,
+    ParseDepthError, Unreachable,
 };
 pub use dispatch::{Action, Dispatch, Dispatcher, ServedBy, Submission};
 pub use queueing::activity::Tuning;
@@ -69,6 +70,7 @@ pub use spec::text::{ParsePolicyError, TEXT_LEN_MAX, WEIGHTS_MAX};
 pub use spec::{Draw, Entity, Level, ParseDrawError, PolicySpec, Weight};
 
 use limits::{mclock::MClock, token_bucket::TokenBuckets};
+use queueing::urgent::Urgent;
 use queueing::{fifo::Fifo, io_sets::IoSets, lottery::Lottery, surplus::Surplus, virtual_time::VirtualTime};
 
 /// The caller's name for a request.
@@ -78,7 +80,7 @@ pub struct RequestId(pub u64);
 /// Makes the arbiter of `spec`. `draw` matters to chains of levels only, `seed` to [`Draw::Lottery`] only, and
 /// `tuning` not to `fifo`.
 pub fn build(spec: &PolicySpec, draw: Draw, seed: u64, tuning: Tuning) -> Box<dyn Arbiter> {
-    match spec.scheme() {
+    let arbiter: Box<dyn Arbiter> = match spec.scheme() {
         Scheme::Fifo => Box::new(Fifo::default()),
         Scheme::Fair(levels) => match draw {
             Draw::VirtualTime => Box::new(VirtualTime::new(levels, tuning)),
@@ -91,5 +93,9 @@ pub fn build(spec: &PolicySpec, draw: Draw, seed: u64, tuning: Tuning) -> Box<dy
         Scheme::TokenBucket(spec) => Box::new(TokenBuckets::new(spec, tuning)),
         Scheme::MClock(rules) => Box::new(MClock::new(rules, tuning)),
         Scheme::IoSets(rules) => Box::new(IoSets::new(rules, tuning)),
+    };
+    match spec.latency() {
+        Some(class) => Box::new(Urgent::new(spec, class, arbiter)),
+        None => arbiter,
     }
 }

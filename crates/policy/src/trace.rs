@@ -2,9 +2,9 @@
 //!
 //! [`Recorded`] hands every call on and notes it. [`Player`] makes the same arbiters, puts the same calls, and finds
 //! the first answer that differs: that a simulation decides as a live server did is so a matter of record. Reading
-//! calls (`queued`, `shares`) change nothing and are left out.
+//! calls (`queued`, `shares`, `latency`) change nothing and are left out.
 
-use crate::{Arbiter, Draw, EnqueueError, Next, PolicySpec, Request, RequestId, Tuning, build};
+use crate::{Arbiter, Draw, EnqueueError, LatencyReport, Next, PolicySpec, Request, RequestId, Tuning, build};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -90,6 +90,15 @@ pub enum Call {
     },
     /// [`Arbiter::complete`].
     Complete {
+        /// When.
+        now: u64,
+        /// The request.
+        request: u64,
+        /// Its job.
+        job: JobId,
+    },
+    /// [`Arbiter::set_aside`].
+    SetAside {
         /// When.
         now: u64,
         /// The request.
@@ -231,6 +240,15 @@ impl Arbiter for Recorded {
         self.note(Call::Complete { now: now.0, request: request.0, job });
     }
 
+    fn set_aside(&mut self, now: Nanos, request: RequestId, job: JobId) {
+        self.inner.set_aside(now, request, job);
+        self.note(Call::SetAside { now: now.0, request: request.0, job });
+    }
+
+    fn latency(&self, now: Nanos) -> Option<LatencyReport> {
+        self.inner.latency(now)
+    }
+
     fn cancel(&mut self, now: Nanos, request: RequestId, job: JobId) -> bool {
         let gave = self.inner.cancel(now, request, job);
         self.note(Call::Cancel { now: now.0, request: request.0, job, gave });
@@ -315,6 +333,7 @@ impl Player {
             }
             Call::Next { now, gave } => *gave = player.next(Nanos(*now)).into(),
             Call::Complete { now, request, job } => player.complete(Nanos(*now), RequestId(*request), *job),
+            Call::SetAside { now, request, job } => player.set_aside(Nanos(*now), RequestId(*request), *job),
             Call::Cancel { now, request, job, gave } => {
                 *gave = player.cancel(Nanos(*now), RequestId(*request), *job);
             }

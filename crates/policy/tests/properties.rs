@@ -19,7 +19,7 @@ const POLICIES: [&str; 8] = [
 ];
 
 /// Those with settings.
-const SPECIAL: [&str; 10] = [
+const SPECIAL: [&str; 16] = [
     "coflow",
     "coflow{guarantee=0.5,order=slowdown,tree=user-then-size-fair}",
     "coflow{guarantee=1,order=bottleneck,tree=group-fair{g1=3}}",
@@ -30,6 +30,12 @@ const SPECIAL: [&str; 10] = [
     "tbf{user:u1=300MB/s,group:*=2GB/s+realtime,spare=proportional}",
     "mclock{user:u1=reservation:100MB/s+limit:200MB/s,group:g0=weight:3,job:*=limit:50MB/s}",
     "mclock{user:*=reservation:400MB/s+weight:0.000001}",
+    "fifo+latency{p99=2ms,user:u1}",
+    "user-fair+latency{p99=1ms,job:j2,size<=4KiB}",
+    "size-fair+latency{p99=100us,group:g1}",
+    "coflow+latency{p99=10ms,user:u0,user:u1,user:u2}",
+    "tbf{user:u1=300MB/s,job:*=100MB/s+realtime,burst=1MB}+latency{p99=2ms,size<=4KiB}",
+    "mclock{user:u1=reservation:100MB/s+limit:200MB/s,group:g0=weight:3}+latency{p99=2ms,user:u1,job:j3}",
 ];
 
 fn arbiter(policy: &str, draw: Draw) -> Box<dyn Arbiter> {
@@ -80,6 +86,8 @@ fn play(policy: &str, draw: Draw, steps: &[Step]) -> Vec<String> {
     let mut known: BTreeMap<JobId, JobInfo> = BTreeMap::new();
     let mut queued: Vec<Request> = Vec::new();
     let mut in_flight: Vec<Request> = Vec::new();
+    // Those that the latency class has precedence for.
+    let mut urgent: BTreeSet<RequestId> = BTreeSet::new();
     let mut used: BTreeMap<JobId, Nanos> = BTreeMap::new();
     let mut refused_since: Option<Nanos> = None;
     // The last time that the arbiter was told.
@@ -88,7 +96,11 @@ fn play(policy: &str, draw: Draw, steps: &[Step]) -> Vec<String> {
     for (sequence, step) in steps.iter().enumerate() {
         match *step {
             Step::Set { job, variant } => {
-                let (job, info) = (JobId(job), info(job, variant));
+                let (user, job, mut info) = (info(job, 0).user, JobId(job), info(job, variant));
+                if spec.latency().is_some() {
+                    // What was queued for one user does not go before or after what is queued for another.
+                    info.user = user;
+                }
                 arbiter.set_job(now, job, &info);
                 known.insert(job, info);
             }
@@ -103,18 +115,26 @@ fn play(policy: &str, draw: Draw, steps: &[Step]) -> Vec<String> {
             }
             Step::Enqueue { job, cost_us } => {
                 let id = RequestId(sequence as u64);
-                let request = Request { id, job: JobId(job), cost: Nanos::from_micros(cost_us), bytes: Bytes(0) };
+                let request =
+                    Request { id, job: JobId(job), cost: Nanos::from_micros(cost_us), bytes: Bytes(cost_us * 8) };
                 let result = arbiter.enqueue(now, request);
                 if known.contains_key(&request.job) {
                     assert_eq!(result, Ok(()));
                     queued.push(request);
+                    let info = &known[&request.job];
+                    if spec.latency().is_some_and(|class| class.has_job(info) || class.has_size(request.bytes)) {
+                        urgent.insert(id);
+                    }
                 } else {
                     assert_eq!(result, Err(EnqueueError::UnknownJob { job: request.job, request: id }));
                 }
             }
             Step::Next => match arbiter.next(now) {
                 Next::Dispatch(request) => {
-                    let first_of_job = queued.iter().position(|other| other.job == request.job);
+                    let is_urgent = urgent.contains(&request.id);
+                    let goes_before =
+                        |other: &Request| other.job == request.job && urgent.contains(&other.id) == is_urgent;
+                    let first_of_job = queued.iter().position(goes_before);
                     assert_eq!(first_of_job.map(|at| queued.remove(at)), Some(request), "in order, within a job");
                     in_flight.push(request);
                     refused_since = None;
@@ -125,6 +145,7 @@ fn play(policy: &str, draw: Draw, steps: &[Step]) -> Vec<String> {
                     let since = *refused_since.get_or_insert(now);
                     assert!(now < until, "{now:?} {until:?}");
                     let limits = matches!(spec.scheme(), Scheme::TokenBucket(_) | Scheme::MClock(_));
+                    let limits = limits || spec.latency().is_some();
                     assert!(limits || until <= since + hold_max, "{now:?} {until:?} since {since:?}");
                     log.push(format!("{until:?}"));
                 }
@@ -167,9 +188,15 @@ fn play(policy: &str, draw: Draw, steps: &[Step]) -> Vec<String> {
         }
         let busy: BTreeSet<JobId> = queued.iter().chain(&in_flight).map(|request| request.job).collect();
         let lately = |job: &JobId| used.get(job).is_some_and(|&at| at + window > now);
-        let active = known.iter().filter(|(job, _)| busy.contains(job) || lately(job));
-        let due = shares::due(&spec, &active.map(|(&job, info)| (job, info.clone())).collect());
         let shares = arbiter.shares(now);
+        // With a class a job is active until its turns have come that it had already, or were taken back.
+        let is_active = |job: &JobId| match spec.latency() {
+            Some(_) => shares.iter().any(|(other, _)| other == job),
+            None => busy.contains(job) || lately(job),
+        };
+        let active = known.iter().filter(|(job, _)| is_active(job));
+        let due = shares::due(&spec, &active.map(|(&job, info)| (job, info.clone())).collect());
+        let due = if matches!(spec.scheme(), Scheme::Fair(_) | Scheme::Coflow(_)) { due } else { Vec::new() };
         assert_eq!(shares.len(), due.len(), "{shares:?}, due {due:?}");
         for (share, due) in shares.iter().zip(&due) {
             assert!(share.0 == due.0 && (share.1 - due.1).abs() < 1e-12, "{shares:?}, due {due:?}");

@@ -1,7 +1,7 @@
 //! The latency class of a policy: `+latency{p99=2ms,job:viz,user:ada,size<=16KiB}` behind any policy.
 //!
-//! The policy says what is fair; the class says whose requests are answered soon. What it promises and what it costs is told
-//! by [`Urgent`](crate::queueing::urgent) and by [`LatencyControl`](crate::LatencyControl).
+//! The policy says what is fair; the class says whose requests are answered soon. What it promises is told by
+//! [`urgent`](crate::queueing::urgent), what it costs by [`latency`](crate::device::latency).
 
 use crate::spec::scheme::Selector;
 use crate::spec::settings::{SIZES, Settings, TIMES, exact};

@@ -14,8 +14,9 @@
 //! what it was given turns for. Each request is given one turn, and served then or before (or not at all, if it is
 //! cancelled), so S − I is the service that is ahead, which lies between 0 and A. Hence S(t) − S(s) ≤ I(t) − I(s) + A for
 //! all s < t. Of others at most one request was given its turn and waits to be begun. That names of jobs cannot be used to be ahead
-//! more than once is why owners are users; and what is ahead when a job leaves is owed by its owner, and charged with the
-//! owner's next request: leaving and coming back, or cancelling, forgives nothing. [`OWING_MAX`](accounts::OWING_MAX) owners that left
+//! more than once is why owners are users. What is ahead when a job leaves is owed by its owner: turns that the owner is
+//! given from then on pay for it first, each with what its request costs, and the request is queued anew. So leaving and
+//! coming back, or cancelling, forgives nothing. [`OWING_MAX`](accounts::OWING_MAX) owners that left
 //! are remembered. What the policy promises (`virtual_time`, `token_bucket`, `mclock`) holds up to A for each owner.
 //!
 //! A bulk job that is named in the class gets no more than its share, but runs A ahead of it. It is the requests
@@ -38,6 +39,9 @@ use crate::{COST_MAX, RequestId};
 use accounts::{Accounts, Owner};
 use isonomia_units::{JobId, JobInfo, Nanos};
 use std::collections::BTreeMap;
+
+/// Turns in one call of [`Arbiter::next`] that nobody is served in. After so many the caller is to ask again at once.
+const TURNS_MAX: usize = 1024;
 
 pub(crate) struct Urgent {
     inner: Box<dyn Arbiter>,
@@ -75,8 +79,6 @@ struct Entry {
     account: u32,
     /// `None` if it is not of the class.
     urgent: Option<Waiting>,
-    /// What its owner owed before and is charged with it.
-    owed: Nanos,
     place: Place,
     /// It is one of those that [`LatencyControl`] counts.
     is_counted: bool,
@@ -199,12 +201,9 @@ impl Urgent {
     fn take_turn(&mut self, now: Nanos, number: u32) -> Option<Request> {
         let entry = self.entry(number);
         let (request, account, place) = (entry.request, entry.account, entry.place);
-        let owed = std::mem::replace(&mut entry.owed, Nanos::ZERO);
         let is_urgent = entry.urgent.is_some();
-        if owed > Nanos::ZERO {
-            self.accounts.repay(account, owed, 0);
-        }
         match place {
+            Place::Queued if self.accounts.pay_off(account, charged(&request)) && self.queue_anew(now, number) => None,
             Place::Queued if is_urgent => {
                 self.unqueue(number);
                 self.entry(number).place = Place::InService;
@@ -217,12 +216,12 @@ impl Urgent {
             }
             Place::Ahead => {
                 self.entry(number).place = Place::InService;
-                self.accounts.repay(account, charged(&request), 1);
+                self.accounts.repay(account, charged(&request));
                 None
             }
             Place::Served => {
                 self.inner.complete(now, RequestId(number.into()), request.job);
-                self.accounts.repay(account, charged(&request), 1);
+                self.accounts.repay(account, charged(&request));
                 self.free(number);
                 None
             }
@@ -230,13 +229,18 @@ impl Urgent {
         }
     }
 
+    /// Queues a request whose turn has paid for something else. The arbiter has room for what has just left it.
+    fn queue_anew(&mut self, now: Nanos, number: u32) -> bool {
+        let turn = Request { id: RequestId(number.into()), ..self.entry(number).request };
+        self.inner.complete(now, turn.id, turn.job);
+        self.inner.enqueue(now, turn).is_ok()
+    }
+
     /// Takes a request back from the inner arbiter's queue. Returns it if it was queued here too; otherwise its
     /// owner owes what it is ahead.
     fn take_back(&mut self, now: Nanos, number: u32) -> Option<(u64, Request)> {
         let entry = self.entry(number);
         let (request, arrival, account, place) = (entry.request, entry.arrival, entry.account, entry.place);
-        let owed = std::mem::replace(&mut entry.owed, Nanos::ZERO);
-        self.accounts.owe(account, owed, 0);
         match place {
             Place::Queued => {
                 self.unqueue(number);
@@ -245,11 +249,11 @@ impl Urgent {
                 return Some((arrival, request));
             }
             Place::Ahead => {
-                self.accounts.owe(account, charged(&request), 1);
+                self.accounts.owe(account, charged(&request));
                 self.entry(number).place = Place::Forgotten;
             }
             Place::Served => {
-                self.accounts.owe(account, charged(&request), 1);
+                self.accounts.owe(account, charged(&request));
                 self.free(number);
             }
             Place::Drawn | Place::InService | Place::Forgotten => {}
@@ -318,14 +322,11 @@ impl Arbiter for Urgent {
         let Some(member) = self.jobs.get_mut(&job) else { return Err(EnqueueError::UnknownJob { job, request: id }) };
         let account = member.account;
         let is_urgent = member.is_named || self.class.has_size(bytes);
-        let owed = self.accounts.take_owed(account);
         self.accounts.refer(account);
         let arrival = self.arrivals;
-        let entry = Entry { request, arrival, account, urgent: None, owed, place: Place::Queued, is_counted: false };
+        let entry = Entry { request, arrival, account, urgent: None, place: Place::Queued, is_counted: false };
         let number = self.insert(entry);
-        let cost = charged(&request) + owed;
-        if let Err(error) = self.inner.enqueue(now, Request { id: RequestId(number.into()), cost, ..request }) {
-            self.accounts.owe(account, owed, 0);
+        if let Err(error) = self.inner.enqueue(now, Request { id: RequestId(number.into()), ..request }) {
             self.free(number);
             return Err(match error {
                 EnqueueError::UnknownJob { .. } => EnqueueError::UnknownJob { job, request: id },
@@ -351,7 +352,7 @@ impl Arbiter for Urgent {
 
     fn next(&mut self, now: Nanos) -> Next {
         let now = self.advance(now);
-        loop {
+        for _ in 0..TURNS_MAX {
             if let Some(request) = self.go_ahead() {
                 return Next::Dispatch(request);
             }
@@ -377,6 +378,7 @@ impl Arbiter for Urgent {
                 _ => return Next::Idle,
             }
         }
+        Next::WaitUntil(now + Nanos(1))
     }
 
     fn complete(&mut self, now: Nanos, request: RequestId, job: JobId) {

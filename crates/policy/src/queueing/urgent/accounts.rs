@@ -28,7 +28,7 @@ struct Account {
     references: usize,
     /// Service that was had and whose turns are to come, and what is owed.
     ahead: Nanos,
-    /// The part of it for which no turn is going to come by itself: it is charged with the next request.
+    /// The part of it for which no turn is going to come by itself: others of the owner's pay for it.
     owed: Nanos,
     /// Requests that were served, or are, and whose turns are to come.
     ahead_requests: u32,
@@ -150,24 +150,32 @@ impl Accounts {
         self.settle(account);
     }
 
-    /// The turns of so many requests have come that were had already; or what was owed is charged.
-    pub(super) fn repay(&mut self, account: u32, cost: Nanos, requests: u32) {
+    /// The turn of a request has come that was had already.
+    pub(super) fn repay(&mut self, account: u32, cost: Nanos) {
         let state = self.of(account);
         state.ahead = state.ahead.since(cost);
-        state.ahead_requests -= requests;
+        state.ahead_requests -= 1;
         self.settle(account);
     }
 
-    /// No turn is going to come for what is ahead of so many requests, or was to be charged with one that is gone.
-    pub(super) fn owe(&mut self, account: u32, cost: Nanos, requests: u32) {
+    /// No turn is going to come for a request that is ahead.
+    pub(super) fn owe(&mut self, account: u32, cost: Nanos) {
         let state = self.of(account);
         state.owed += cost;
-        state.ahead_requests -= requests;
+        state.ahead_requests -= 1;
+        self.settle(account);
     }
 
-    /// Takes all that is owed, to charge it.
-    pub(super) fn take_owed(&mut self, account: u32) -> Nanos {
-        std::mem::replace(&mut self.of(account).owed, Nanos::ZERO)
+    /// Pays with a turn that is worth `cost`, if so much is owed.
+    pub(super) fn pay_off(&mut self, account: u32, cost: Nanos) -> bool {
+        let state = self.of(account);
+        let pays = state.owed >= cost;
+        if pays {
+            state.owed = state.owed.since(cost);
+            state.ahead = state.ahead.since(cost);
+            self.settle(account);
+        }
+        pays
     }
 
     /// Whose request goes ahead next, and its number.

@@ -57,7 +57,8 @@ pub enum EnqueueError {
 
 /// Decides, request by request, whose I/O a target serves next.
 ///
-/// Requests of one job leave in the order they came, but those of a latency class before the others. Every request that `enqueue` accepted comes back exactly
+/// Requests of one job leave in the order they came, but those of a latency class before the others, and those whose
+/// turns pay for what their user owes (`queueing::urgent`) later. Every request that `enqueue` accepted comes back exactly
 /// once: from `next`, `cancel`, `remove_job`, or `drain`.
 pub trait Arbiter: Send {
     /// Announces `job`, or changes who it is; its queued requests stay, and its weight changes at once.

@@ -88,6 +88,7 @@ fn play(policy: &str, draw: Draw, steps: &[Step]) -> Vec<String> {
     let mut in_flight: Vec<Request> = Vec::new();
     // Those that the latency class has precedence for.
     let mut urgent: BTreeSet<RequestId> = BTreeSet::new();
+    let mut owes = false;
     let mut used: BTreeMap<JobId, Nanos> = BTreeMap::new();
     let mut refused_since: Option<Nanos> = None;
     // The last time that the arbiter was told.
@@ -106,6 +107,7 @@ fn play(policy: &str, draw: Draw, steps: &[Step]) -> Vec<String> {
             }
             Step::Remove { job } => {
                 let job = JobId(job);
+                owes |= spec.latency().is_some();
                 let (own, others) = queued.iter().partition(|request| request.job == job);
                 assert_eq!(arbiter.remove_job(now, job), own);
                 queued = others;
@@ -132,8 +134,11 @@ fn play(policy: &str, draw: Draw, steps: &[Step]) -> Vec<String> {
             Step::Next => match arbiter.next(now) {
                 Next::Dispatch(request) => {
                     let is_urgent = urgent.contains(&request.id);
-                    let goes_before =
-                        |other: &Request| other.job == request.job && urgent.contains(&other.id) == is_urgent;
+                    // Whoever left and owes something pays with the turns of what he queued first.
+                    let goes_before = |other: &Request| match owes {
+                        true => other.id == request.id,
+                        false => other.job == request.job && urgent.contains(&other.id) == is_urgent,
+                    };
                     let first_of_job = queued.iter().position(goes_before);
                     assert_eq!(first_of_job.map(|at| queued.remove(at)), Some(request), "in order, within a job");
                     in_flight.push(request);
@@ -169,6 +174,7 @@ fn play(policy: &str, draw: Draw, steps: &[Step]) -> Vec<String> {
                 }
             }
             Step::Drain => {
+                owes |= spec.latency().is_some();
                 assert_eq!(arbiter.drain(), queued);
                 queued.drain(..).for_each(|request| {
                     used.insert(request.job, told);

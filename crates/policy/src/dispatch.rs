@@ -18,7 +18,7 @@
 //! simulator are this type. How long a request takes is decided outside, by a real device or a model of one, except
 //! where a [`CappedDevice`] is emulated.
 
-use crate::{Arbiter, CappedDevice, Completion, Depth, Next, Request, RequestId};
+use crate::{Arbiter, CappedDevice, Completion, Depth, LatencyReport, Next, Request, RequestId};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use slab::Slab;
 use std::cmp::Reverse;
@@ -177,6 +177,9 @@ impl<R, A> Dispatcher<R, A> {
             unreachable!("an arbiter gives each request once");
         };
         self.in_service += usize::from(entry.is_counted);
+        if !entry.is_counted {
+            self.arbiter.set_aside(now, chosen.id, entry.job);
+        }
         let is_held = std::mem::take(&mut self.is_held);
         let finish_at = self.device.as_mut().map(|device| {
             // A gap is this machine's late wake-up if something was waiting, and the policy's if it held.
@@ -235,9 +238,13 @@ impl<R, A> Dispatcher<R, A> {
     }
 
     /// A request in service does not keep the device busy for now: another one may. It is completed as any other.
-    pub fn set_aside(&mut self, id: RequestId) {
-        if self.is_in_service(id) && std::mem::take(&mut self.entries[id.0 as usize].is_counted) {
-            self.in_service -= 1;
+    pub fn set_aside(&mut self, now: Nanos, id: RequestId) {
+        if self.is_in_service(id) {
+            let entry = &mut self.entries[id.0 as usize];
+            if std::mem::take(&mut entry.is_counted) {
+                self.in_service -= 1;
+                self.arbiter.set_aside(now, id, entry.job);
+            }
         }
     }
 
@@ -303,6 +310,11 @@ impl<R, A> Dispatcher<R, A> {
     /// How many may be in service.
     pub fn depth(&self) -> &Depth {
         &self.depth
+    }
+
+    /// How the policy's latency class fares, if it has one.
+    pub fn latency(&self, now: Nanos) -> Option<LatencyReport> {
+        self.arbiter.latency(now)
     }
 
     /// The share due to every job that is active: see [`Arbiter::shares`].

@@ -17,7 +17,8 @@
 //! The modules: [`spec`] reads and writes policies; [`queueing`] has the arbiters that divide service by shares,
 //! and what shares, order, and activity are; [`limits`] those that give rates; [`device`] says what a request
 //! costs, and how many a device is given at once; a [`Dispatcher`] puts an arbiter before a device, and is all of a
-//! target that a live server and a simulation have in common. [`trace`] records and replays an arbiter's calls.
+//! target that a live server and a simulation have in common. A latency class stands beside any policy: an arbiter
+//! around the policy's own (`queueing::urgent`) and a controller (`device::latency`). [`trace`] records and replays an arbiter's calls.
 //!
 //! There is no clock, thread, global, log, or hidden randomness in here. Time and seeds are passed in, and the
 //! same calls give the same decisions.

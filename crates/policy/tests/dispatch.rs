@@ -10,8 +10,16 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 const JOBS: u32 = 4;
-const POLICIES: [&str; 6] =
-    ["fifo", "job-fair", "size-fair", "tbf{job:*=1GB/s}", "mclock{job:*=limit:2GB/s}", "coflow{order=attained}"];
+const POLICIES: [&str; 8] = [
+    "fifo",
+    "job-fair",
+    "size-fair",
+    "tbf{job:*=1GB/s}",
+    "mclock{job:*=limit:2GB/s}",
+    "coflow{order=attained}",
+    "job-fair+latency{p99=1ms,job:j1}",
+    "tbf{job:*=1GB/s}+latency{p99=1ms,size<=1KiB}",
+];
 
 #[derive(Clone, Debug)]
 enum Call {
@@ -138,7 +146,7 @@ impl Run {
                 let Some(request) = self.nth_in_service(which) else { return Ok(()) };
                 let (id, is_counted, _) = self.in_service.get_mut(&request).unwrap();
                 *is_counted = false;
-                self.dispatcher.set_aside(*id);
+                self.dispatcher.set_aside(self.now, *id);
             }
             Call::Cancel { job } => {
                 let of_job: BTreeSet<u32> = self.queued.iter().filter(|(_, of)| **of == job).map(|(r, _)| *r).collect();

@@ -220,7 +220,7 @@ impl Core {
             Ok(Moved::Part) if self.stall() => {
                 let Work { pending, id, finish_at } = work;
                 // The client keeps it waiting, not the device.
-                target.set_aside(id);
+                target.set_aside(clock::now(), id);
                 let payload = payload.to_vec();
                 let since = clock::now();
                 let stalled = Stalled { pending, id, finish_at, payload, filled, since };

@@ -10,9 +10,9 @@ use crate::jobs::Job;
 use isonomia_policy::trace::Journal;
 use isonomia_policy::{
     self as policy, Arbiter, CappedDevice, CostModel, DEPTH_MAX, Depth, DepthSpec, Dispatch, Dispatcher, Draw,
-    PolicySpec, RequestId, ServedBy, Submission, Tuning, build,
+    LatencyReport, PolicySpec, RequestId, ServedBy, Submission, Tuning, build,
 };
-use isonomia_proto::control::TargetStatus;
+use isonomia_proto::control::{LatencyStatus, TargetStatus, UnreachableStatus};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate, TargetId};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -350,8 +350,8 @@ impl Target {
     }
 
     /// A request that was dispatched does not keep the device busy for now: another one may.
-    pub fn set_aside(&self, id: RequestId) {
-        self.queue().dispatcher.set_aside(id);
+    pub fn set_aside(&self, now: Nanos, id: RequestId) {
+        self.queue().dispatcher.set_aside(now, id);
     }
 
     /// A request that was served is about to be answered.
@@ -421,7 +421,7 @@ impl Target {
     }
 
     /// State for operators.
-    pub fn status(&self) -> TargetStatus {
+    pub fn status(&self, now: Nanos) -> TargetStatus {
         let queue = self.queue();
         TargetStatus {
             target: self.id.map_or_else(|| "metadata".to_owned(), |id| id.to_string()),
@@ -430,10 +430,27 @@ impl Target {
             per_op_ns: if self.is_capped { self.cost.per_op.0 } else { 0 },
             queued: queue.dispatcher.queued() as u64,
             in_service: queue.dispatcher.in_service() as u64,
+            latency: queue.dispatcher.latency(now).map(|report| latency_status(&report)),
             depth: (!self.is_capped).then_some(queue.dispatcher.depth().settled() as u64),
             requests_total: queue.requests_total,
             service_ns_total: queue.service_ns_total,
         }
+    }
+}
+
+/// What an operator hears of a latency class.
+fn latency_status(report: &LatencyReport) -> LatencyStatus {
+    LatencyStatus {
+        target_ns: report.target.0,
+        p99_ns: report.p99.map(|p99| p99.0),
+        requests_total: report.requests_total,
+        over_share_total: report.over_share_total,
+        others_max: report.others_max.map(|max| max as u64),
+        lost: report.lost,
+        unreachable: report.unreachable.map(|reason| UnreachableStatus {
+            alone_ns: reason.alone.map(|alone| alone.0),
+            beside_one_ns: reason.beside_one.0,
+        }),
     }
 }
 

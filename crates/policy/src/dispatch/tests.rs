@@ -110,8 +110,8 @@ fn no_more_are_in_service_than_the_depth() {
     let c = served(target.next(ms(1)));
     assert_eq!((c.request, target.in_service(), target.queued()), ("c", 2, 1));
     // A client that stalls does not keep the device busy, and is set aside once.
-    target.set_aside(a.id);
-    target.set_aside(a.id);
+    target.set_aside(ms(0), a.id);
+    target.set_aside(ms(0), a.id);
     assert_eq!(target.in_service(), 1);
     let d = served(target.next(ms(1)));
     assert_eq!(target.in_service(), 2);

@@ -4,7 +4,7 @@
 //! [`JOBS_MAX`] jobs with the most service have series of their own, all others are summed up under
 //! `job="other"`. `docs/reference/metrics.md` is made from the table.
 
-use isonomia_proto::control::{JobStatus, Status, TargetStatus};
+use isonomia_proto::control::{CostStatus, JobStatus, Status, TargetStatus};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -43,6 +43,8 @@ enum Values {
     /// Counts by reason.
     Reason(fn(&Status) -> &BTreeMap<String, u64>),
     Target(fn(&TargetStatus) -> Option<f64>),
+    /// Of each access whose cost was learnt.
+    Cost(fn(&CostStatus) -> Option<f64>),
     /// How one job's value is had, and how those of several jobs become one.
     Job(fn(&JobStatus) -> f64, fn(f64, f64) -> f64),
 }
@@ -73,7 +75,7 @@ static METRICS: &[Metric] = {
     use Kind::{Counter, Gauge};
     use Stability::{Experimental, Stable};
     use Unit::{Bytes, Seconds};
-    use Values::{Info, Job, Reason, Server, Target};
+    use Values::{Cost, Info, Job, Reason, Server, Target};
     const fn sum(a: f64, b: f64) -> f64 { a + b }
     const fn max(a: f64, b: f64) -> f64 { a.max(b) }
     &[
@@ -144,6 +146,16 @@ static METRICS: &[Metric] = {
             "Requests served", Target(|t| Some(t.requests_total as f64))),
         metric("isonomia_target_service", Some(Seconds), Counter, Stable,
             "Service that was given, as the policy counts it", Target(|t| Some(t.service_ns_total as f64 / NANOS_PER_S))),
+        metric("isonomia_target_busy", Some(Seconds), Counter, Experimental,
+            "Time that the device had anything to do; absent of memory and of emulated devices",
+            Target(|t| t.busy_ns_total.map(|ns| ns as f64 / NANOS_PER_S))),
+        metric("isonomia_target_cost_per_operation", Some(Seconds), Gauge, Experimental,
+            "Device's time for a request without its bytes, as learnt; absent where nothing was learnt",
+            Cost(|c| Some(c.per_op_ns as f64 / NANOS_PER_S))),
+        metric("isonomia_target_cost_bandwidth_bytes_per_second", None, Gauge, Experimental,
+            "Rate at which the bytes of a request pass, as learnt", Cost(|c| Some(c.bandwidth_bytes_per_s as f64))),
+        metric("isonomia_target_cost_error_ratio", None, Gauge, Experimental,
+            "How far predictions of the device's time were off lately, as a part of it", Cost(|c| c.error)),
         metric("isonomia_job_nodes", None, Gauge, Stable,
             "Compute nodes of the job", Job(|j| f64::from(j.nodes), sum)),
         metric("isonomia_job_believed", None, Gauge, Stable,
@@ -206,6 +218,13 @@ impl Snapshot {
             Values::Target(value) => {
                 let of = |t: &TargetStatus| value(t).map(|value| (vec![("target", t.target.clone())], value));
                 status.targets.iter().filter_map(of).collect()
+            }
+            Values::Cost(value) => {
+                let of = |t: &TargetStatus, c: &CostStatus| {
+                    let labels = vec![("target", t.target.clone()), ("access", c.access.clone())];
+                    value(c).map(|value| (labels, value))
+                };
+                status.targets.iter().flat_map(|t| t.costs.iter().filter_map(move |c| of(t, c))).collect()
             }
             Values::Job(value, fold) => {
                 let (named, others) = status.jobs.split_at(JOBS_MAX.min(status.jobs.len()));
@@ -288,6 +307,10 @@ pub mod tests {
         }
     }
 
+    fn cost(access: &str, per_op_ns: u64, bandwidth_bytes_per_s: u64, error: Option<f64>) -> CostStatus {
+        CostStatus { access: access.into(), per_op_ns, bandwidth_bytes_per_s, error }
+    }
+
     pub fn sample_status() -> Status {
         let target = |target: &str, dir: &str, bandwidth, per_op_ns| TargetStatus {
             target: target.into(),
@@ -300,6 +323,18 @@ pub mod tests {
             latency: None,
             requests_total: 12_345,
             service_ns_total: 12_000_000_000,
+            busy_ns_total: None,
+            costs: Vec::new(),
+        };
+        let learnt = TargetStatus {
+            bandwidth_bytes_per_s: None,
+            per_op_ns: 0,
+            busy_ns_total: Some(11_500_000_000),
+            costs: vec![
+                cost("read-random", 85_300, 1_230 << 20, Some(0.125)),
+                cost("write-sequential", 12_000, 410 << 20, None),
+            ],
+            ..target("1", "/scratch/isonomia", None, 0)
         };
         Status {
             version: "0.1.0".into(),
@@ -328,6 +363,7 @@ pub mod tests {
             targets: vec![
                 target("metadata", "", None, 0),
                 target("0", "/dev/shm/isonomia-x/target-0", Some(1 << 30), 10_000),
+                learnt,
             ],
             jobs: vec![sample_job("large", 4, 0.8, 9_600), sample_job("small", 1, 0.2, 2_400)],
         }
@@ -346,6 +382,8 @@ pub mod tests {
             text.contains("isonomia_job_share_due_ratio{job=\"large\",user=\"ada\",group=\"astro\",within=\"\"} 0.8\n")
         );
         assert_eq!(lines(&text, "isonomia_target_bandwidth_bytes_per_second").len(), 1);
+        let error = lines(&text, "isonomia_target_cost_error_ratio");
+        assert_eq!(error, ["isonomia_target_cost_error_ratio{target=\"1\",access=\"read-random\"} 0.125"]);
         assert!(text.ends_with("# EOF\n"));
     }
 
@@ -402,6 +440,7 @@ pub mod tests {
                 Values::Server(_) => "",
                 Values::Reason(_) => "reason",
                 Values::Target(_) => "target",
+                Values::Cost(_) => "target, access",
                 Values::Job(..) => "job, user, group, within",
             };
             let stability = format!("{:?}", metric.stability).to_lowercase();

@@ -36,6 +36,9 @@ pub fn status(status: &Status) -> String {
         let _ = writeln!(text, "{line}\n");
     }
     let _ = writeln!(text, "{}\n", lines(&targets(&status.targets)));
+    if status.targets.iter().any(|target| !target.costs.is_empty()) {
+        let _ = writeln!(text, "{}\n", lines(&costs(&status.targets)));
+    }
     for line in latency_lines(&status.targets) {
         let _ = writeln!(text, "{line}\n");
     }
@@ -110,6 +113,21 @@ fn latency_line(target: &TargetStatus, class: &LatencyStatus) -> String {
         class.over_share_total,
         reason.map_or(String::new(), |reason| format!("; NOT REACHABLE: {reason}")),
     )
+}
+
+/// What was learnt of the devices of targets.
+fn costs(targets: &[TargetStatus]) -> Table {
+    let mut table = plain(&["target", "access", "device time per op", "bytes at", "predictions off by"], &[0, 1]);
+    for (target, cost) in targets.iter().flat_map(|target| target.costs.iter().map(move |cost| (target, cost))) {
+        table.add_row([
+            target.target.clone(),
+            cost.access.clone(),
+            Nanos(cost.per_op_ns).to_string(),
+            throughput(cost.bandwidth_bytes_per_s as f64),
+            cost.error.map_or("-".to_owned(), percent),
+        ]);
+    }
+    table
 }
 
 /// Whether a policy owes jobs shares, and does not serve in an order or by rates. True for a policy that this program does

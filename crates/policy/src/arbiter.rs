@@ -77,6 +77,12 @@ pub trait Arbiter: Send {
     /// The request to serve now. Never [`Next::Idle`] while a request is queued.
     fn next(&mut self, now: Nanos) -> Next;
 
+    /// A dispatched request of `job` was charged `charged` and turned out to take `took`: the account of the job, and of
+    /// those above it, is what it would be if that had been charged. To be called before [`Self::complete`]. Ignored if the
+    /// job is unknown, and under policies that count something else than the device's time or serve in an order: `fifo`,
+    /// `tbf`, `mclock`, `set10`, `coflow`. See [`PolicySpec::divides_time`](crate::PolicySpec::divides_time).
+    fn correct(&mut self, _now: Nanos, _job: JobId, _charged: Nanos, _took: Nanos) {}
+
     /// The service of a dispatched request has ended, well or badly. Ignored if the job is unknown.
     fn complete(&mut self, now: Nanos, request: RequestId, job: JobId);
 

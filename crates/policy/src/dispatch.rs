@@ -16,9 +16,10 @@
 //!
 //! It does no I/O, has no clock, and knows nothing of what it carries: the live server's targets and those of the
 //! simulator are this type. How long a request takes is decided outside, by a real device or a model of one, except
-//! where a [`CappedDevice`] is emulated.
+//! where a [`CappedDevice`] is emulated. Of those that the caller says are at a device ([`Dispatcher::enter`]) it finds
+//! whose time it was, and corrects the accounts: see [`attribution`](crate::device::attribution).
 
-use crate::{Arbiter, CappedDevice, Completion, Depth, LatencyReport, Next, Request, RequestId};
+use crate::{Arbiter, Attribution, CappedDevice, Completion, Depth, Entered, LatencyReport, Next, Request, RequestId};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use slab::Slab;
 use std::cmp::Reverse;
@@ -34,6 +35,9 @@ pub struct Submission {
     pub cost: Nanos,
     /// The part of the cost that settles what earlier requests turned out to cost: it takes this device no time.
     pub owed: Nanos,
+    /// What it is worth whatever the device makes of it, and what it costs if memory serves it: the depth is found by how
+    /// much of this the device does in a second. As much as the rest of the cost, unless that is a prediction.
+    pub work: Nanos,
     /// What it reads or writes; zero if it does neither. See [`Request::bytes`].
     pub bytes: Bytes,
     /// Whether it counts as in service once its turn has come. What the device has to do for long, and does beside
@@ -74,10 +78,23 @@ pub enum ServedBy {
     Memory,
 }
 
+/// What a request came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Served {
+    /// What it is charged in the end, without what it settled.
+    pub service: Nanos,
+    /// What it was attributed of the device's time, if it was there.
+    pub attributed: Option<Nanos>,
+    /// What it was charged ahead, without what it settled.
+    pub predicted: Nanos,
+}
+
 /// The requests of one target; `R` is what a request carries, `A` an answer that waits for an emulated device.
 pub struct Dispatcher<R, A = Infallible> {
     arbiter: Box<dyn Arbiter>,
     device: Option<CappedDevice>,
+    /// Whose the device's time is.
+    attribution: Attribution,
     /// The most that are in service: the queue belongs in the arbiter, where the policy holds, not in the device.
     depth: Depth,
     /// By number of the request.
@@ -96,6 +113,11 @@ struct Entry<R, A> {
     state: State<R, A>,
     cost: Nanos,
     owed: Nanos,
+    work: Nanos,
+    /// While it is at the device.
+    entered: Option<Entered>,
+    /// What it was attributed, if it was there.
+    attributed: Option<Nanos>,
     enqueued_at: Nanos,
     job: JobId,
     is_counted: bool,
@@ -113,6 +135,7 @@ impl<R, A> Dispatcher<R, A> {
         Self {
             arbiter,
             device,
+            attribution: Attribution::new(),
             depth,
             entries: Slab::new(),
             due: BinaryHeap::new(),
@@ -127,13 +150,23 @@ impl<R, A> Dispatcher<R, A> {
     /// # Errors
     /// The request itself: its job is unknown, or [`QUEUED_MAX`](crate::QUEUED_MAX) requests wait already.
     pub fn enqueue(&mut self, now: Nanos, submission: Submission, request: R) -> Result<RequestId, R> {
-        let Submission { job, cost, owed, bytes, is_counted } = submission;
+        let Submission { job, cost, owed, work, bytes, is_counted } = submission;
         let entry = self.entries.vacant_entry();
         let id = RequestId(entry.key() as u64);
         if self.arbiter.enqueue(now, Request { id, job, cost, bytes }).is_err() {
             return Err(request);
         }
-        entry.insert(Entry { state: State::Queued(request), cost, owed, enqueued_at: now, job, is_counted });
+        entry.insert(Entry {
+            state: State::Queued(request),
+            cost,
+            owed,
+            work,
+            entered: None,
+            attributed: None,
+            enqueued_at: now,
+            job,
+            is_counted,
+        });
         Ok(id)
     }
 
@@ -199,16 +232,20 @@ impl<R, A> Dispatcher<R, A> {
     }
 
     fn end(&mut self, now: Nanos, key: usize, by: ServedBy) -> Option<Entry<R, A>> {
-        let entry = self.entries.try_remove(key)?;
+        let mut entry = self.entries.try_remove(key)?;
+        entry.leave(now, &mut self.attribution);
         if entry.is_counted {
             let in_service = self.in_service;
             self.in_service -= 1;
             if by == ServedBy::Device {
-                // What is settled with it was done before.
-                let work = entry.cost.since(entry.owed);
+                let Entry { job, work, .. } = entry;
                 let is_backlogged = self.is_backlogged;
-                self.depth.completed(now, Completion { job: entry.job, work, in_service, is_backlogged });
+                self.depth.completed(now, Completion { job, work, in_service, is_backlogged });
             }
+        }
+        let (charged, service) = (entry.charged(), entry.service(by));
+        if charged != service {
+            self.arbiter.correct(now, entry.job, charged, service);
         }
         self.arbiter.complete(now, RequestId(key as u64), entry.job);
         Some(entry)
@@ -218,11 +255,24 @@ impl<R, A> Dispatcher<R, A> {
         self.entries.get(id.0 as usize).is_some_and(|entry| matches!(entry.state, State::InService))
     }
 
-    /// A request in service was served, well or badly, and is answered now. Ignored if it is not in service.
-    pub fn complete(&mut self, now: Nanos, id: RequestId, by: ServedBy) {
-        if self.is_in_service(id) {
-            self.end(now, id.0 as usize, by);
+    /// A request in service is at the device from now on. Ignored if it is not in service, or is there already, or the
+    /// device is emulated: what that takes is known.
+    pub fn enter(&mut self, now: Nanos, id: RequestId) {
+        if self.device.is_none()
+            && let Some(entry) = self.entries.get_mut(id.0 as usize)
+            && matches!(entry.state, State::InService)
+            && entry.entered.is_none()
+        {
+            entry.entered = Some(self.attribution.enter(now));
         }
+    }
+
+    /// A request in service was served, well or badly, and is answered now. Gives what it did cost, without what it
+    /// settled; `None` if it is not in service.
+    pub fn complete(&mut self, now: Nanos, id: RequestId, by: ServedBy) -> Option<Served> {
+        let is_in_service = self.is_in_service(id);
+        let entry = is_in_service.then(|| self.end(now, id.0 as usize, by))??;
+        Some(Served { service: entry.service(by), attributed: entry.attributed, predicted: entry.charged() })
     }
 
     /// A request in service was served; [`Action::Answer`] brings `answer` back at `at`, when the emulated device is
@@ -241,6 +291,7 @@ impl<R, A> Dispatcher<R, A> {
     pub fn set_aside(&mut self, now: Nanos, id: RequestId) {
         if self.is_in_service(id) {
             let entry = &mut self.entries[id.0 as usize];
+            entry.leave(now, &mut self.attribution);
             if std::mem::take(&mut entry.is_counted) {
                 self.in_service -= 1;
                 self.arbiter.set_aside(now, id, entry.job);
@@ -307,6 +358,11 @@ impl<R, A> Dispatcher<R, A> {
         self.in_service
     }
 
+    /// Whose the device's time was.
+    pub fn attribution(&self) -> &Attribution {
+        &self.attribution
+    }
+
     /// How many may be in service.
     pub fn depth(&self) -> &Depth {
         &self.depth
@@ -320,6 +376,29 @@ impl<R, A> Dispatcher<R, A> {
     /// The share due to every job that is active: see [`Arbiter::shares`].
     pub fn shares(&self, now: Nanos) -> Vec<(JobId, f64)> {
         self.arbiter.shares(now)
+    }
+}
+
+impl<R, A> Entry<R, A> {
+    fn leave(&mut self, now: Nanos, attribution: &mut Attribution) {
+        if let Some(entered) = self.entered.take() {
+            let took = attribution.leave(now, entered);
+            self.attributed = Some(self.attributed.unwrap_or(Nanos::ZERO) + took);
+        }
+    }
+
+    /// What it was charged ahead.
+    fn charged(&self) -> Nanos {
+        self.cost.since(self.owed)
+    }
+
+    /// What it is charged in the end.
+    fn service(&self, by: ServedBy) -> Nanos {
+        match (self.attributed, by) {
+            (Some(attributed), _) => attributed,
+            (None, ServedBy::Memory) => self.work,
+            (None, ServedBy::Device) => self.charged(),
+        }
     }
 }
 

@@ -16,9 +16,10 @@
 //!
 //! The modules: [`spec`] reads and writes policies; [`queueing`] has the arbiters that divide service by shares,
 //! and what shares, order, and activity are; [`limits`] those that give rates; [`device`] says what a request
-//! costs, and how many a device is given at once; a [`Dispatcher`] puts an arbiter before a device, and is all of a
-//! target that a live server and a simulation have in common. A latency class stands beside any policy: an arbiter
-//! around the policy's own (`queueing::urgent`) and a controller (`device::latency`). [`trace`] records and replays an arbiter's calls.
+//! costs, [what it did cost](device::attribution), and how many a device is given at once; a [`Dispatcher`] puts an
+//! arbiter before a device, and is all of a target that a live server and a simulation have in common. A latency class
+//! stands beside any policy: an arbiter around the policy's own (`queueing::urgent`) and a controller (`device::latency`).
+//! [`trace`] records and replays an arbiter's calls.
 //!
 //! There is no clock, thread, global, log, or hidden randomness in here. Time and seeds are passed in, and the
 //! same calls give the same decisions.
@@ -48,7 +49,7 @@
 //! ```
 
 mod arbiter;
-mod device;
+pub mod device;
 mod dispatch;
 mod limits;
 mod queueing;
@@ -56,11 +57,12 @@ mod spec;
 pub mod trace;
 
 pub use arbiter::{Arbiter, EnqueueError, Next, Request};
+pub use device::attribution::{Attribution, Entered};
 pub use device::{
-    COST_MAX, CappedDevice, Completion, CostModel, DEPTH_MAX, Depth, DepthControl, DepthSpec, LATE_MAX, LatencyReport,
-    ParseDepthError, Unreachable,
+    Access, COST_MAX, CappedDevice, Completion, CostLearner, CostModel, DEPTH_MAX, Depth, DepthControl, DepthSpec,
+    LATE_MAX, LatencyReport, ParseDepthError, Unreachable,
 };
-pub use dispatch::{Action, Dispatch, Dispatcher, ServedBy, Submission};
+pub use dispatch::{Action, Dispatch, Dispatcher, Served, ServedBy, Submission};
 pub use queueing::activity::Tuning;
 pub use queueing::roster::QUEUED_MAX;
 pub use queueing::shares;

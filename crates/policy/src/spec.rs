@@ -201,6 +201,13 @@ impl PolicySpec {
         }
     }
 
+    /// Whether it divides the time that a device works for each job, so that what requests are charged is to follow the
+    /// device. The others count in a unit of their own (bytes, for rates and for progress), which must not change, or serve
+    /// in an order.
+    pub const fn divides_time(&self) -> bool {
+        matches!(self.scheme, Scheme::Fair(_))
+    }
+
     /// The caller has checked that the scheme is one that can be read: see [`Scheme`].
     pub(crate) const fn from_scheme(scheme: Scheme) -> Self {
         Self { scheme, latency: None }

@@ -88,6 +88,17 @@ pub enum Call {
         /// The answer.
         gave: Decision,
     },
+    /// [`Arbiter::correct`].
+    Correct {
+        /// When.
+        now: u64,
+        /// The job.
+        job: JobId,
+        /// What was charged.
+        charged: u64,
+        /// What it took.
+        took: u64,
+    },
     /// [`Arbiter::complete`].
     Complete {
         /// When.
@@ -235,6 +246,11 @@ impl Arbiter for Recorded {
         gave
     }
 
+    fn correct(&mut self, now: Nanos, job: JobId, charged: Nanos, took: Nanos) {
+        self.inner.correct(now, job, charged, took);
+        self.note(Call::Correct { now: now.0, job, charged: charged.0, took: took.0 });
+    }
+
     fn complete(&mut self, now: Nanos, request: RequestId, job: JobId) {
         self.inner.complete(now, request, job);
         self.note(Call::Complete { now: now.0, request: request.0, job });
@@ -332,6 +348,9 @@ impl Player {
                 *gave = player.enqueue(Nanos(*now), request).is_ok();
             }
             Call::Next { now, gave } => *gave = player.next(Nanos(*now)).into(),
+            Call::Correct { now, job, charged, took } => {
+                player.correct(Nanos(*now), *job, Nanos(*charged), Nanos(*took));
+            }
             Call::Complete { now, request, job } => player.complete(Nanos(*now), RequestId(*request), *job),
             Call::SetAside { now, request, job } => player.set_aside(Nanos(*now), RequestId(*request), *job),
             Call::Cancel { now, request, job, gave } => {
@@ -368,6 +387,7 @@ mod tests {
             arbiter.cancel(Nanos(40), RequestId(39), JobId(2));
             for at in 0..20 {
                 if let Next::Dispatch(request) = arbiter.next(Nanos(50 + at)) {
+                    arbiter.correct(Nanos(51 + at), request.job, request.cost, Nanos(at * 300));
                     arbiter.complete(Nanos(51 + at), request.id, request.job);
                 }
             }

@@ -26,6 +26,7 @@ enum Call {
     Enqueue { job: u32, cost_us: u64, is_counted: bool },
     Next,
     Complete { which: usize, by: ServedBy },
+    Enter { which: usize },
     SetAside { which: usize },
     Pass { us: u64 },
     Cancel { job: u32 },
@@ -40,6 +41,7 @@ fn call() -> impl Strategy<Value = Call> {
         8 => Just(Call::Next),
         6 => (any::<usize>(), prop::sample::select(vec![ServedBy::Device, ServedBy::Memory]))
             .prop_map(|(which, by)| Call::Complete { which, by }),
+        4 => any::<usize>().prop_map(|which| Call::Enter { which }),
         1 => any::<usize>().prop_map(|which| Call::SetAside { which }),
         4 => (1u64..3_000).prop_map(|us| Call::Pass { us }),
         1 => (0..JOBS).prop_map(|job| Call::Cancel { job }),
@@ -116,8 +118,8 @@ impl Run {
             Call::Pass { us } => self.now = now + Nanos::from_micros(us),
             Call::Enqueue { job, cost_us, is_counted } => {
                 let cost = Nanos::from_micros(cost_us);
-                let submission =
-                    Submission { job: JobId(job), cost, owed: Nanos(cost.0 / 3), bytes: Bytes(cost.0), is_counted };
+                let (owed, bytes) = (Nanos(cost.0 / 3), Bytes(cost.0));
+                let submission = Submission { job: JobId(job), cost, owed, work: cost, bytes, is_counted };
                 let queued = self.dispatcher.enqueue(now, submission, self.issued << 1 | u32::from(is_counted));
                 prop_assert_eq!(queued.is_ok(), self.known.contains(&job));
                 if queued.is_ok() {
@@ -142,11 +144,17 @@ impl Run {
                 // Once is enough.
                 self.dispatcher.complete(now, id, by);
             }
+            Call::Enter { which } => {
+                if let Some(request) = self.nth_in_service(which) {
+                    self.dispatcher.enter(now, self.in_service[&request].0);
+                }
+                prop_assert!(self.dispatcher.attribution().in_service() as usize <= self.in_service.len());
+            }
             Call::SetAside { which } => {
                 let Some(request) = self.nth_in_service(which) else { return Ok(()) };
                 let (id, is_counted, _) = self.in_service.get_mut(&request).unwrap();
                 *is_counted = false;
-                self.dispatcher.set_aside(self.now, *id);
+                self.dispatcher.set_aside(now, *id);
             }
             Call::Cancel { job } => {
                 let of_job: BTreeSet<u32> = self.queued.iter().filter(|(_, of)| **of == job).map(|(r, _)| *r).collect();
@@ -252,7 +260,8 @@ proptest! {
             let mut target: Dispatcher<usize, ()> = Dispatcher::new(arbiter(POLICIES[policy]), device, depth);
             for (request, (job, us)) in costs_us.iter().enumerate() {
                 let cost = Nanos::from_micros(*us);
-                let submission = Submission { job: JobId(*job), cost, owed: Nanos::ZERO, bytes: Bytes(0), is_counted: true };
+                let (job, owed, bytes) = (JobId(*job), Nanos::ZERO, Bytes(0));
+                let submission = Submission { job, cost, owed, work: cost, bytes, is_counted: true };
                 target.enqueue(Nanos::ZERO, submission, request).unwrap();
             }
             let (mut now, mut ending, mut order) = (Nanos::ZERO, None, Vec::new());

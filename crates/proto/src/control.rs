@@ -163,6 +163,27 @@ pub struct TargetStatus {
     pub requests_total: u64,
     /// Service cost since the start.
     pub service_ns_total: u64,
+    /// How long its device had anything to do since the start; `None` where that is not measured: of memory, of an
+    /// emulated device and of the metadata service.
+    #[serde(default)]
+    pub busy_ns_total: Option<u64>,
+    /// What was learnt of what its device takes, for each kind of access that there was lately.
+    #[serde(default)]
+    pub costs: Vec<CostStatus>,
+}
+
+/// What requests of one kind cost a device: a time for each, and for its bytes. It is the time that the device gives to one
+/// of those that it serves at once, so of n that are served together each costs an n-th of the time that it takes.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CostStatus {
+    /// `read-random`, `read-sequential`, `write-random` or `write-sequential`.
+    pub access: String,
+    /// For a request.
+    pub per_op_ns: u64,
+    /// At which its bytes pass.
+    pub bandwidth_bytes_per_s: u64,
+    /// How far predictions were off lately: the sum of the differences over the sum of what it was.
+    pub error: Option<f64>,
 }
 
 /// A latency class at one target, since the policy was set.

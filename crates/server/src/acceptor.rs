@@ -7,7 +7,7 @@
 //! work is. How many connections a user may have is for [`crate::usage`] to say.
 
 use crate::clock;
-use crate::connection::{Connection, Progress, Shared, Way};
+use crate::connection::{Connection, Cursors, Progress, Shared, Way};
 use crate::control::Control;
 use crate::core::Core;
 use crate::identity::{self, Admission, Credentials, Peer};
@@ -367,6 +367,7 @@ impl Acceptor {
             session: self.core.sessions.join(session_key),
             session_key,
             way,
+            cursors: Cursors::default(),
             permit,
             is_closed: AtomicBool::new(false),
         });

@@ -1,12 +1,17 @@
 //! What requests are charged.
 //!
 //! Whatever moves bytes is charged for them, in either direction, and nothing is for free: a request costs at least
-//! what serving it costs this server. Most of it is known when the request comes ([`ahead`]). The length of a reply, what
-//! an fsync finds to flush, and that somebody connected is owed, and charged with the next request ([`crate::debts`]).
+//! what serving it costs this server. Most of it is known when the request comes ([`ahead`]). What a real device takes for
+//! reads and writes is a prediction ([`crate::prices`]), and corrected when they end, and so is what it takes to flush. The
+//! length of a reply, that somebody connected, and, where the policy does not divide the device's time, what an fsync finds
+//! to flush, and how long that took, is owed, and charged with the next request ([`crate::debts`]).
 
+use crate::connection::Connection;
 use crate::core::Core;
+use crate::engine::Kind;
 use crate::jobs::Job;
 use crate::target::{Pending, Target};
+use isonomia_policy::{Access, CostModel};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_units::{Bytes, Ino, Nanos};
 
@@ -17,13 +22,45 @@ const SHORT_MAX: Nanos = Nanos::from_micros(20);
 /// What a connection is charged as: operations of the metadata service that take as long as its set-up.
 const CONNECT_OPERATIONS: u64 = 32;
 
-/// What a request is charged before it is served, and how much of that settles what the job owed. A read is charged what
-/// it asks for; a later part of a transfer, its bytes only.
-pub fn ahead(target: &Target, job: &Job, op: Op, header: &RequestHeader, is_continued: bool) -> (Nanos, Nanos) {
+/// What a request is charged before it is served.
+#[derive(Clone, Copy, Debug)]
+pub struct Charge {
+    /// In all.
+    pub cost: Nanos,
+    /// The part of it that settles what the job owed.
+    pub owed: Nanos,
+    /// What it would be charged for without `owed` if no device had to do anything.
+    pub work: Nanos,
+    /// What it does to a device.
+    pub access: Access,
+}
+
+/// What a request is charged before it is served. A read is charged what it asks for; a later part of a transfer, its bytes
+/// only. Where a device has to be waited for it is what the device is likely to take.
+pub fn ahead(target: &Target, connection: &Connection, op: Op, header: &RequestHeader, is_continued: bool) -> Charge {
+    let job = &connection.job;
     let bytes = if reads_or_writes(op) { header.len as usize } else { header.names_len() };
     let operations = if is_continued { 0 } else { header.operations(op).max(1) };
+    let bytes = Bytes(bytes as u64);
     let owed = job.debts.take(target.is_metadata());
-    (target.cost(operations, Bytes(bytes as u64)) + owed, owed)
+    let work = target.cost(operations, bytes);
+    let mut charge = Charge { cost: work + owed, owed, work, access: Access::ReadRandom };
+    let Some(prices) = target.prices.as_ref().filter(|_| reads_or_writes(op)) else { return charge };
+    let is_write = op == Op::Write;
+    charge.access = Access::new(is_write, connection.cursors.advance(is_write, header));
+    if prices.is_by_time() {
+        let engine = &target.engine;
+        let device = || prices.predict(charge.access, bytes);
+        let predicted = if op == Op::Read && engine.may_tell() {
+            job.misses.between(device(), work)
+        } else if engine.takes(Kind::of(op)) {
+            device()
+        } else {
+            work
+        };
+        charge.cost = predicted.max(CostModel::nominal().per_op) + owed;
+    }
+    charge
 }
 
 /// Whether an operation is for the target with the data, and not for the metadata service.
@@ -49,9 +86,18 @@ fn is_timed(op: Op, took: Nanos) -> bool {
     is_slow(op) || matches!(op, Op::Rename | Op::PathOf) || took > SHORT_MAX
 }
 
+/// What a request was charged in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Charged {
+    /// Without what it settled.
+    pub service: Nanos,
+    /// It is the time that it had of a real device.
+    pub is_by_time: bool,
+}
+
 impl Core {
-    /// The job owes what only now is known of a request.
-    pub fn settle(&self, pending: &Pending, reply: &ReplyHeader) {
+    /// The job owes what only now is known of a request, and is not charged yet.
+    pub fn settle(&self, pending: &Pending, reply: &ReplyHeader, charged: Charged) {
         let is_flush = pending.op == Op::Fsync && reply.errno == 0;
         let is_long = !reads_or_writes(pending.op) && reply.payload_len > REPLY_LEN_FREE;
         let is_timed = is_timed(pending.op, pending.took);
@@ -65,10 +111,11 @@ impl Core {
             (_, true) => Bytes(u64::from(reply.payload_len)),
             (_, false) => Bytes(0),
         };
-        // A write to a capped target has taken the device's time.
-        let for_bytes = if is_flush && target.is_capped() { Nanos::ZERO } else { target.time_for(bytes) };
-        let took = if is_timed { pending.took } else { Nanos::ZERO };
-        let for_time = took.since(pending.cost.since(pending.owed) + for_bytes);
+        // A write to a capped target has taken the device's time, and a flush of a real one was charged for it.
+        let is_charged = is_flush && (target.is_capped() || charged.is_by_time);
+        let for_bytes = if is_charged { Nanos::ZERO } else { target.time_for(bytes) };
+        let took = if is_timed && !charged.is_by_time { pending.took } else { Nanos::ZERO };
+        let for_time = took.since(charged.service + for_bytes);
         pending.connection.job.owe(target.is_metadata(), for_bytes + for_time);
     }
 

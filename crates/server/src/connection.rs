@@ -8,13 +8,36 @@ use crate::usage::Permit;
 use isonomia_proto::request::{Op, RequestHeader, flag};
 use isonomia_transport::region::{SLOT_LEN, ServerRegion};
 use rustix::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Bytes of one transfer that are charged the cost of one operation, however many requests carry them.
 const CONTINUED_LEN_MAX: u64 = 1 << 20;
 /// A part of a transfer ends at a multiple of this, or is as long as a part can be, if another one follows.
 const PART_ALIGN: u64 = 64 << 10;
+
+/// Where the latest request of a connection ended, of those that read and of those that wrote.
+#[derive(Debug, Default)]
+pub struct Cursors([Cursor; 2]);
+
+#[derive(Debug, Default)]
+struct Cursor {
+    ino: AtomicU64,
+    end: AtomicU64,
+}
+
+impl Cursors {
+    /// Moves on to the end of `request`; whether it begins where the one before it ended, or appends. Requests of one
+    /// connection are taken in one after the other.
+    pub fn advance(&self, is_write: bool, request: &RequestHeader) -> bool {
+        let cursor = &self.0[usize::from(is_write)];
+        let (ino, begin) = (request.ino, request.offset);
+        let is_next = cursor.ino.load(Ordering::Relaxed) == ino && cursor.end.load(Ordering::Relaxed) == begin;
+        cursor.ino.store(ino, Ordering::Relaxed);
+        cursor.end.store(begin.saturating_add(u64::from(request.len)), Ordering::Relaxed);
+        is_next || request.flags & flag::APPEND != 0
+    }
+}
 
 /// One connection.
 #[derive(Debug)]
@@ -37,6 +60,8 @@ pub struct Connection {
     pub session_key: SessionKey,
     /// How requests travel.
     pub way: Way,
+    /// Tells sequential requests from others.
+    pub cursors: Cursors,
     /// Its permit among those of its user, given back with the last reference to this.
     #[allow(dead_code, reason = "held, not looked at")]
     pub permit: Permit,
@@ -132,6 +157,7 @@ impl Connection {
             session,
             session_key,
             way: Way::Stream(Mutex::new(StreamState::Queued)),
+            cursors: Cursors::default(),
             permit,
             is_closed: AtomicBool::new(false),
         }
@@ -175,5 +201,19 @@ mod tests {
         assert!(turn.is_continued(Op::Write, &part(1 << 20, 256 << 10)));
         assert!(turn.is_continued(Op::Write, &part((1 << 20) + (256 << 10), 3)), "the last may be short");
         assert!(!turn.is_continued(Op::Write, &part((1 << 20) + (256 << 10) + 3, 3)), "and is the last");
+    }
+
+    #[test]
+    fn what_begins_where_the_last_one_ended_is_sequential_also_beside_writes_of_another_file() {
+        let cursors = Cursors::default();
+        let at = |ino, offset| RequestHeader { offset, len: 4096, ..RequestHeader::new(Op::Read, Ino(ino)) };
+        assert!(!cursors.advance(false, &at(9, 4096)));
+        assert!(!cursors.advance(true, &at(7, 8192)));
+        assert!(cursors.advance(false, &at(9, 8192)));
+        assert!(cursors.advance(true, &at(7, 12_288)));
+        assert!(!cursors.advance(false, &at(9, 8192)), "again");
+        assert!(!cursors.advance(false, &at(8, 12_288)), "another file");
+        let append = RequestHeader { flags: flag::APPEND, ..at(8, 0) };
+        assert!(cursors.advance(true, &append));
     }
 }

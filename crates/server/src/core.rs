@@ -2,7 +2,7 @@
 //! them: taken in, queued at its target, served when its turn has come, answered.
 
 use crate::backup::Backups;
-use crate::charge::{is_for_data, reads_or_writes};
+use crate::charge::{Charge, is_for_data, reads_or_writes};
 use crate::connection::{Connection, Progress, Way};
 use crate::departed::Departed;
 use crate::intake::{BELL, Intake};
@@ -252,11 +252,23 @@ impl Core {
         let (slot, header, op, names) = arrived;
         let target = self.target_of(op, &header).ok_or(Unqueued::UnknownTarget(header.target))?;
         let is_continued = reads_or_writes(op) && progress.is_continued(op, &header);
-        let (cost, owed) = charge::ahead(target, &connection.job, op, &header, is_continued);
+        let Charge { cost, owed, work, access } = charge::ahead(target, connection, op, &header, is_continued);
         let connection = connection.clone();
         let took = Nanos::ZERO;
-        let pending =
-            Pending { connection, slot, header, op, names, arrived: now, cost, owed, took, is_for_device: false };
+        let pending = Pending {
+            connection,
+            slot,
+            header,
+            op,
+            names,
+            arrived: now,
+            cost,
+            owed,
+            work,
+            access,
+            took,
+            is_for_device: false,
+        };
         target.enqueue(now, pending).map_err(|refused| {
             let refused = &refused.pending;
             refused.connection.job.debts.put_back(target.is_metadata(), refused.owed);
@@ -340,7 +352,7 @@ impl Core {
             StreamState::Reply { .. } => {}
             StreamState::Payload(stalled) => {
                 if let Some(target) = self.target_of(stalled.pending.op, &stalled.pending.header) {
-                    target.complete(clock::now(), &stalled.pending, stalled.id);
+                    target.give_up(&stalled.pending, stalled.id);
                 }
             }
         }

@@ -8,6 +8,7 @@
 use crate::clock;
 use crate::core::Core;
 use crate::debts::Debts;
+use crate::prices::Misses;
 use hdrhistogram::Histogram;
 use isonomia_units::{JobId, JobInfo, Nanos};
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
@@ -33,6 +34,8 @@ pub struct Job {
     connections: AtomicU64,
     /// What its next requests settle.
     pub debts: Arc<Debts>,
+    /// How much of what it reads comes from a device.
+    pub misses: Misses,
     totals: Totals,
     recent: Mutex<Recent>,
 }
@@ -112,6 +115,7 @@ impl Job {
             info: Mutex::new(Arc::new(info)),
             connections: AtomicU64::new(0),
             debts,
+            misses: Misses::default(),
             totals: Totals::default(),
             recent: Mutex::new(recent),
         }

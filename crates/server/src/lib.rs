@@ -42,6 +42,7 @@ mod names;
 mod operator;
 mod pending;
 mod pools;
+mod prices;
 mod proof;
 mod recorder;
 mod references;

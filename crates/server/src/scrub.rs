@@ -256,6 +256,7 @@ impl Core {
     pub fn serve_scrub(&self, target: &Target, finish_at: Option<Nanos>) {
         let Some(pass) = self.scrub.pass_of(target) else { return };
         let mut bytes = 0;
+        target.begin_scrub(clock::now());
         let mut state = pass.state();
         match self.store.scrub(&mut state.pass) {
             Ok(scrubbed) => {

@@ -3,18 +3,20 @@
 //! A worker *begins* a request: what does not wait for a device it serves at once, the rest it leaves to the target's
 //! engine ([`crate::engine`]), whose threads may wait. Either *completes* it: accounts for it, and answers.
 
-use crate::charge::is_for_data;
+use crate::charge::{Charged, is_for_data};
 use crate::connection::{Connection, Way};
 use crate::core::{Core, REPLY_LEN_MAX};
 use crate::engine::{Kind, Task};
 use crate::execute::Tried;
 use crate::jobs::Served as Account;
+use crate::prices::Prices;
 use crate::stream::{self, Head, Moved, Stalled, StreamState};
 use crate::target::{Action, Pending, Served, Target, Work};
 use crate::{charge, clock, execute, mapping};
+use isonomia_policy::RequestId;
 use isonomia_proto::PAYLOAD_LEN_MAX;
 use isonomia_proto::request::{Op, ReplyHeader};
-use isonomia_units::{Ino, Nanos};
+use isonomia_units::{Bytes, Ino, Nanos};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use zerocopy::IntoBytes;
@@ -27,10 +29,10 @@ impl Core {
     pub fn begin(&self, target: &Target, work: Box<Work>, scratch: &mut Vec<u8>) {
         let op = work.pending.op;
         if work.pending.connection.is_closed() {
-            return target.complete(clock::now(), &work.pending, work.id);
+            return target.give_up(&work.pending, work.id);
         }
         if op == Op::AwaitMappings {
-            target.complete(clock::now(), &work.pending, work.id);
+            target.give_up(&work.pending, work.id);
             return mapping::listen(self, work.pending);
         }
         let kind = Kind::of(op);
@@ -79,10 +81,15 @@ impl Core {
     pub fn serve_task(&self, target: &Target, task: Task, scratch: &mut Vec<u8>) {
         match task {
             Task::Serve(mut work) => {
-                work.pending.is_for_device = true;
+                let id = work.id;
+                target.enter(clock::now(), &mut work.pending, id);
                 self.serve(target, *work, scratch);
             }
-            Task::Stalled(stalled) => self.serve_stalled(target, *stalled),
+            Task::Stalled(mut stalled) => {
+                let id = stalled.id;
+                target.enter(clock::now(), &mut stalled.pending, id);
+                self.serve_stalled(target, *stalled);
+            }
             Task::Scrub(finish_at) => self.serve_scrub(target, finish_at),
         }
     }
@@ -95,7 +102,8 @@ impl Core {
             match target.next_action(now) {
                 Action::Serve(mut work) => match Kind::of(work.pending.op) {
                     Kind::Read | Kind::Write => {
-                        work.pending.is_for_device = true;
+                        let id = work.id;
+                        target.enter(now, &mut work.pending, id);
                         self.serve(target, *work, scratch);
                     }
                     Kind::Other | Kind::Flush => self.begin(target, work, scratch),
@@ -127,7 +135,7 @@ impl Core {
     fn serve(&self, target: &Target, work: Work, scratch: &mut Vec<u8>) {
         // It may have waited for a thread.
         if work.pending.connection.is_closed() {
-            return target.complete(clock::now(), &work.pending, work.id);
+            return target.give_up(&work.pending, work.id);
         }
         let Pending { op, header, .. } = &work.pending;
         let bytes = u64::from(header.len);
@@ -230,11 +238,11 @@ impl Core {
             }
             Ok(Moved::Part) => {
                 self.close(&connection, Some(&"too many clients stall"));
-                target.complete(clock::now(), &work.pending, work.id);
+                target.give_up(&work.pending, work.id);
             }
             Err(end) => {
                 self.end_stream(&connection, &end);
-                target.complete(clock::now(), &work.pending, work.id);
+                target.give_up(&work.pending, work.id);
             }
         }
     }
@@ -246,26 +254,52 @@ impl Core {
         match finish_at.filter(|at| *at > now) {
             Some(at) => target.answer_at(at, Served { pending, id, reply, payload }),
             None => {
-                target.complete(now, &pending, id);
-                self.account_and_answer(&pending, &reply, &payload, now);
+                let charged = self.account_for_device(target, now, &pending, id, &reply);
+                self.account_and_answer(&pending, &reply, &payload, charged, now);
             }
+        }
+    }
+
+    /// Completes a request, and learns from it what the device takes. Gives what it is charged.
+    fn account_for_device(
+        &self,
+        target: &Target,
+        now: Nanos,
+        pending: &Pending,
+        id: RequestId,
+        reply: &ReplyHeader,
+    ) -> Charged {
+        let served = target.complete(now, pending, id);
+        if let Some(prices) = target.prices.as_ref().filter(|_| charge::reads_or_writes(pending.op)) {
+            if pending.op == Op::Read {
+                pending.connection.job.misses.note(pending.is_for_device);
+            }
+            if let Some(attributed) = served.and_then(|served| served.attributed).filter(|_| reply.errno == 0) {
+                prices.learn(now, pending.access, Bytes(u64::from(pending.header.len)), attributed);
+            }
+        }
+        Charged {
+            service: served.map_or(pending.cost.since(pending.owed), |served| served.service),
+            is_by_time: target.prices.as_ref().is_some_and(Prices::is_by_time)
+                && served.is_some_and(|served| served.attributed.is_some()),
         }
     }
 
     /// Answers a request whose device is done.
     pub fn answer_served(&self, served: &Served, now: Nanos) {
-        self.account_and_answer(&served.pending, &served.reply, &served.payload, now);
+        // What was owed is in the account already.
+        let charged = Charged { service: served.pending.cost.since(served.pending.owed), is_by_time: false };
+        self.account_and_answer(&served.pending, &served.reply, &served.payload, charged, now);
     }
 
-    fn account_and_answer(&self, pending: &Pending, reply: &ReplyHeader, payload: &[u8], now: Nanos) {
+    fn account_and_answer(&self, pending: &Pending, reply: &ReplyHeader, payload: &[u8], charged: Charged, now: Nanos) {
         let moved = |op| if pending.op == op && reply.errno == 0 { u64::from(pending.header.len) } else { 0 };
         let read_bytes = if pending.op == Op::Read { u64::from(reply.payload_len) } else { 0 };
-        self.settle(pending, reply);
+        self.settle(pending, reply, charged);
         pending.connection.job.record(&Account {
             read_bytes,
             written_bytes: moved(Op::Write),
-            // What was owed is in the account already.
-            cost: pending.cost.since(pending.owed),
+            cost: charged.service,
             is_metadata: !is_for_data(pending.op),
             latency: now.since(pending.arrived),
         });
@@ -312,7 +346,7 @@ impl Core {
     fn serve_stalled(&self, target: &Target, stalled: Stalled) {
         let Stalled { pending, id, finish_at, payload, .. } = stalled;
         if pending.connection.is_closed() {
-            return target.complete(clock::now(), &pending, id);
+            return target.give_up(&pending, id);
         }
         let mut small = [0; size_of::<u64>()];
         let reply = execute::write(self, &pending.connection, &pending.header, (&payload).into(), &mut small);

@@ -4,12 +4,14 @@
 //! totals for operators. The metadata service is arbitrated by a target of the same kind.
 
 use crate::charge;
+use crate::clock;
 use crate::connection::Connection;
 use crate::engine::{Engine, Kind};
 use crate::jobs::Job;
+use crate::prices::Prices;
 use isonomia_policy::trace::Journal;
 use isonomia_policy::{
-    self as policy, Arbiter, CappedDevice, CostModel, DEPTH_MAX, Depth, DepthSpec, Dispatch, Dispatcher, Draw,
+    self as policy, Access, Arbiter, CappedDevice, CostModel, DEPTH_MAX, Depth, DepthSpec, Dispatch, Dispatcher, Draw,
     LatencyReport, PolicySpec, RequestId, ServedBy, Submission, Tuning, build,
 };
 use isonomia_proto::control::{LatencyStatus, TargetStatus, UnreachableStatus};
@@ -37,6 +39,10 @@ pub struct Pending {
     pub cost: Nanos,
     /// The part of it that settles what earlier requests turned out to cost: see [`crate::debts`].
     pub owed: Nanos,
+    /// What it is worth whatever a device makes of it: see [`Submission::work`].
+    pub work: Nanos,
+    /// What it does to a device.
+    pub access: Access,
     /// How long serving it took; nothing of reads and writes, which are charged for their bytes.
     pub took: Nanos,
     /// It is served by a thread that may wait for the device.
@@ -106,6 +112,8 @@ pub struct Target {
     is_capped: bool,
     bandwidth: Option<Rate>,
     tuning: Tuning,
+    /// What its device takes; of memory, of an emulated device and of the metadata service it is known.
+    pub prices: Option<Prices>,
     /// Who serves what would keep a worker waiting.
     pub engine: Engine,
     /// Requests queued or waiting for the device, so that workers pass by an empty target without its lock.
@@ -192,6 +200,9 @@ impl Target {
             requests_total: 0,
             service_ns_total: 0,
         };
+        let is_learnt = id.is_some() && !is_capped && !is_memory;
+        let prices = is_learnt.then(|| Prices::new([cost; 4]));
+        prices.iter().for_each(|prices| prices.set_by_time(policy.spec.divides_time()));
         Self {
             id,
             dir,
@@ -199,6 +210,7 @@ impl Target {
             is_capped,
             bandwidth,
             tuning,
+            prices,
             engine: Engine::new(DEPTH_MAX, is_memory),
             waiting: AtomicUsize::new(0),
             queue: Mutex::new(queue),
@@ -243,6 +255,7 @@ impl Target {
             job: pending.connection.job.id,
             cost: pending.cost,
             owed: pending.owed,
+            work: pending.work,
             bytes: if charge::reads_or_writes(pending.op) { Bytes(pending.header.len.into()) } else { Bytes(0) },
             is_counted: Kind::of(pending.op) != Kind::Flush,
         };
@@ -314,7 +327,8 @@ impl Target {
         }
         let Scrubbing { job, cost, .. } = &scrubbing;
         // It is looked at beside what is read and written, one at a time.
-        let submission = Submission { job: job.id, cost: *cost, owed: Nanos::ZERO, bytes: Bytes(0), is_counted: false };
+        let (cost, owed, bytes) = (*cost, Nanos::ZERO, Bytes(0));
+        let submission = Submission { job: job.id, cost, owed, work: cost, bytes, is_counted: false };
         let Ok(id) = queue.dispatcher.enqueue(now, submission, Queued::Scrub) else { return false };
         queue.scrubbing = Some((id, scrubbing));
         self.waiting.fetch_add(1, Ordering::Release);
@@ -345,8 +359,28 @@ impl Target {
             }
             return None;
         }
-        queue.dispatcher.complete(now, id, ServedBy::Device);
+        let served = queue.dispatcher.complete(now, id, ServedBy::Device);
+        if let (Some(served), Some((_, scrubbing))) = (served, &mut queue.scrubbing) {
+            scrubbing.cost = served.service;
+        }
         queue.end_scrub()
+    }
+
+    /// The range of the scrub is being looked at from now on.
+    pub fn begin_scrub(&self, now: Nanos) {
+        let mut queue = self.queue();
+        if let Some((id, _)) = queue.scrubbing.as_ref().filter(|_| self.prices.is_some()) {
+            let id = *id;
+            queue.dispatcher.enter(now, id);
+        }
+    }
+
+    /// A request whose turn has come is served by a thread that may wait for the device, from now on.
+    pub fn enter(&self, now: Nanos, pending: &mut Pending, id: RequestId) {
+        pending.is_for_device = true;
+        if self.prices.is_some() {
+            self.queue().dispatcher.enter(now, id);
+        }
     }
 
     /// A request that was dispatched does not keep the device busy for now: another one may.
@@ -354,12 +388,18 @@ impl Target {
         self.queue().dispatcher.set_aside(now, id);
     }
 
-    /// A request that was served is about to be answered.
-    pub fn complete(&self, now: Nanos, pending: &Pending, id: RequestId) {
+    /// A request that was served is about to be answered. Gives what it came to.
+    pub fn complete(&self, now: Nanos, pending: &Pending, id: RequestId) -> Option<policy::Served> {
         let by = if pending.is_for_device { ServedBy::Device } else { ServedBy::Memory };
         let mut queue = self.queue();
-        queue.dispatcher.complete(now, id, by);
-        queue.count(pending.cost);
+        let served = queue.dispatcher.complete(now, id, by);
+        queue.count(served.map_or(pending.cost, |served| served.service + pending.owed));
+        served
+    }
+
+    /// A request that was dispatched is answered in another way, or not at all.
+    pub fn give_up(&self, pending: &Pending, id: RequestId) {
+        self.complete(clock::now(), pending, id);
     }
 
     /// Announces a job, or what has changed of it.
@@ -395,6 +435,7 @@ impl Target {
     pub fn set_policy(&self, now: Nanos, policy: &Policy, jobs: &[(JobId, Arc<JobInfo>)]) {
         let mut queue = self.queue();
         let mut arbiter = policy.arbiter(self.tuning);
+        self.prices.iter().for_each(|prices| prices.set_by_time(policy.spec.divides_time()));
         for (job, info) in jobs {
             arbiter.set_job(now, *job, info);
         }
@@ -434,6 +475,8 @@ impl Target {
             depth: (!self.is_capped).then_some(queue.dispatcher.depth().settled() as u64),
             requests_total: queue.requests_total,
             service_ns_total: queue.service_ns_total,
+            busy_ns_total: self.prices.is_some().then_some(queue.dispatcher.attribution().busy().0),
+            costs: self.prices.as_ref().map(Prices::status).unwrap_or_default(),
         }
     }
 }

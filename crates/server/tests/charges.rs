@@ -6,11 +6,13 @@ mod running;
 
 use isonomia_client::{Claims, Ino, XattrHow};
 use isonomia_proto::request::{Op, RequestHeader, flag};
+use isonomia_server::TargetConfig;
 use isonomia_transport::channel::{Channel, Manner};
 use isonomia_transport::handshake::Identity;
 use isonomia_transport::socket::Deadline;
 use isonomia_units::Nanos;
 use running::{Running, create, start};
+use std::path::Path;
 
 const PATIENCE: Nanos = Nanos::from_secs(20);
 /// What an operation costs on a target that is not capped, and a byte: 8 GiB/s.
@@ -130,4 +132,49 @@ fn connections_are_charged_to_the_job_that_connects() {
     (0..100).for_each(|_| connect());
     let cost = charged_ns(&running) - before;
     assert!(cost >= 100 * 32 * OPERATION_NS, "{cost} ns");
+}
+
+/// Lets the kernel forget what it has in memory of the objects below `dir`.
+fn forget_pages(dir: &Path) {
+    for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+        if entry.file_type().unwrap().is_dir() {
+            forget_pages(&entry.path());
+        } else {
+            let file = std::fs::File::open(entry.path()).unwrap();
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_a_device_had_to_do_is_charged_as_the_time_that_it_took() {
+    let disk = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let dir = disk.path().to_owned();
+    let running = start(|config| config.targets = vec![TargetConfig { dir: Some(dir), ..TargetConfig::default() }]);
+    let target = || running.server().status().targets.into_iter().find(|target| target.target == "0").unwrap();
+    let metadata = running.server().status().targets.into_iter().find(|target| target.target == "metadata").unwrap();
+    assert_eq!(metadata.busy_ns_total, None, "what it takes is known");
+    if target().busy_ns_total.is_none() {
+        return isonomia_testbed::skip("the directory of the build is in memory");
+    }
+    assert!(target().costs.is_empty(), "nothing was learnt yet");
+    let client = running.client(&running.addresses[0], "", 20);
+    let file = client.open(Ino::ROOT, b"file", &create()).unwrap();
+    client.write_at(&file, 0, &vec![1; 8 << 20]).unwrap();
+    client.sync(&file, false).unwrap();
+    let (before, busy) = (charged_ns(&running), target().busy_ns_total.unwrap());
+    assert!(busy > 0 && before >= busy, "a flush: {before} of {busy} ns");
+    forget_pages(disk.path());
+    let mut block = [0; 4096];
+    for at in (0..64).rev() {
+        assert_eq!(client.read_at(&file, at << 17, &mut block[..]).unwrap(), 4096);
+    }
+    let after = target();
+    let (charged, busy) = (charged_ns(&running) - before, after.busy_ns_total.unwrap() - busy);
+    assert!(charged >= busy, "{charged} of {busy} ns");
+    if busy == 0 {
+        return isonomia_testbed::skip("the host does not forget what it has read");
+    }
+    let learnt = after.costs.iter().find(|cost| cost.access == "read-random").expect("it was learnt");
+    assert!(learnt.per_op_ns > 0 && learnt.bandwidth_bytes_per_s > 0, "{learnt:?}");
 }

@@ -112,7 +112,8 @@ pub struct Channels {
 const WORKERS_OF_A_SERVER: u32 = 2;
 
 impl Device {
-    /// What a request is charged: of lanes the lane's time, of channels what a server charges that knows nothing of them.
+    /// What a request is charged: of lanes the lane's time, of channels what a server charges that knows nothing of them,
+    /// where it does not find out.
     pub fn cost_model(&self) -> CostModel {
         match self {
             Self::Lanes(lanes) => {
@@ -121,6 +122,11 @@ impl Device {
             }
             Self::Channels(_) => CostModel::nominal(),
         }
+    }
+
+    /// Whether the server has to find out what it takes.
+    fn is_unknown(&self) -> bool {
+        matches!(self, Self::Channels(_))
     }
 
     /// [`Tuning::parallel`] of its target.

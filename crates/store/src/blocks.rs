@@ -23,13 +23,14 @@ use crate::sums::{Meter, Place, SidecarFault, Sums, Writing, next_data, read_at,
 use isonomia_memory::{Sink, Source};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Bytes that are read or written at once: they stay in the processor's cache from being copied to being summed.
-const PIECE_BYTES: usize = 64 << 10;
+pub(crate) const PIECE_BYTES: usize = 64 << 10;
 const PIECE_BLOCKS: usize = PIECE_BYTES / BLOCK_BYTES;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -95,6 +96,15 @@ impl Blocks<'_> {
         Ok(())
     }
 
+    /// Has the host bring `len` bytes from `offset` on to memory, without waiting for them: what is then read in pieces costs
+    /// the device's latency once.
+    pub fn fetch(&self, offset: u64, len: u64) {
+        if let (Some(object), Some(len)) = (self.object, NonZeroU64::new(len)) {
+            // Where it cannot, the read does.
+            let _ = rustix::fs::fadvise(object, offset, Some(len), rustix::fs::Advice::WillNeed);
+        }
+    }
+
     /// Reads whole blocks, [`PIECE_BYTES`] at most.
     fn read_whole(&self, summer: Summer, first: u64, mut sink: Sink<'_>) -> Result<(), BlockFault> {
         let mut entries = [0; PIECE_BLOCKS];
@@ -103,6 +113,8 @@ impl Blocks<'_> {
             if !self.may_wait {
                 return Err(BlockFault::Host(Errno::AGAIN));
             }
+            // The device is to look for the blocks while it looks for their checksums.
+            self.fetch(first * BLOCK, sink.len() as u64);
             let mut writing = self.sums.lock();
             self.load(&mut writing, first, entries.len())?;
             self.sums.copy(first, entries);

@@ -4,7 +4,7 @@
 //! Size and times of a written file live in memory, behind a dirty record in the database ([`crate::dirty_inodes`]). The record's size is a
 //! lower bound: whatever makes a file shorter brings the new size to the database first.
 
-use crate::blocks::{BlockFault, Blocks, read_or_zero};
+use crate::blocks::{BlockFault, Blocks, PIECE_BYTES, read_or_zero};
 use crate::database::DirtyRecord;
 use crate::edit::Gone;
 use crate::inode::{DIRTY, Inode, OBJECTS, Objects, RECLAIMED, SET_ID, UNFLUSHED, UNLINKED, UNSETTLED};
@@ -100,7 +100,12 @@ impl Store {
             let run = at.run.min((len - done) as u64) as usize;
             let part = sink.part(done..done + run);
             let read = match self.checked_blocks(inode, layout, objects, at.index)? {
-                Some(blocks) => Blocks { may_wait, ..blocks }.read(at.offset, part),
+                Some(blocks) => {
+                    if may_wait && run > PIECE_BYTES && !self.is_volatile() {
+                        blocks.fetch(at.offset, run as u64);
+                    }
+                    Blocks { may_wait, ..blocks }.read(at.offset, part)
+                }
                 None => {
                     read_or_zero(objects.open[at.index].as_ref(), at.offset, part, may_wait).map_err(BlockFault::Host)
                 }
@@ -251,14 +256,25 @@ impl Store {
 
     /// Puts the inode's size and times, and everything that was done to the namespace before, on stable storage, once its
     /// bytes are there. With `data_only` the database's journal is synced as `fdatasync` would: all of it, apart from what
-    /// the host itself keeps of the journal's file.
+    /// the host itself keeps of the journal's file; and not at all where a program overwrites what it has synced before: the
+    /// size is on stable storage then, and a dirty record may stay.
     pub fn fsync_attributes(&self, ino: Ino, data_only: bool) -> Result<(), StoreError> {
         let inode = self.inode(ino.0)?;
         if let Some(layout) = &inode.layout {
-            self.targets.sync_entries(&inode, layout, &mut inode.own_data())?;
+            let is_done = {
+                let mut objects = inode.own_data();
+                self.targets.sync_entries(&inode, layout, &mut objects)?;
+                data_only && inode.is_size_synced() && objects.synced_size() >= inode.size()
+            };
+            if is_done {
+                return Ok(());
+            }
             self.flush_inode(&inode)?;
         }
-        self.db.sync(data_only)
+        let records = inode.records();
+        self.db.sync(data_only)?;
+        inode.note_synced(records);
+        Ok(())
     }
 
     /// Brings everything to stable storage and ends; what needs no recovery at the next open.

@@ -23,6 +23,7 @@
 
 use crate::emergency_space::EmergencySpace;
 use crate::engine::{Engine, Table, Write};
+use crate::group_commit::GroupCommit;
 use crate::journal::{self, Part};
 use crate::object::ObjectsId;
 use crate::record::Record;
@@ -44,6 +45,7 @@ pub(crate) struct Database {
     witness: Witness,
     /// Since the last sync.
     has_changed: AtomicBool,
+    group: GroupCommit,
     /// Of the last sync, in the database.
     number: Mutex<u64>,
     /// The database says that the stop was a clean one.
@@ -112,6 +114,7 @@ impl Database {
             engine,
             witness,
             has_changed: AtomicBool::new(true),
+            group: GroupCommit::default(),
             number: Mutex::new(number),
             is_closed: AtomicBool::new(false),
             #[cfg(test)]
@@ -157,6 +160,10 @@ impl Database {
 
     /// Everything that was committed is on stable storage when this returns; `data_only` as in `fdatasync`.
     pub fn sync(&self, data_only: bool) -> Result<(), StoreError> {
+        self.group.sync(data_only, |data_only| self.sync_now(data_only))
+    }
+
+    fn sync_now(&self, data_only: bool) -> Result<(), StoreError> {
         self.has_changed.store(false, Relaxed);
         let number = {
             // One after the other, so that the number in the database grows.

@@ -52,6 +52,10 @@ pub(crate) struct Inode {
     /// What a record may say is the size: bytes are on stable storage up to there, or it was set by `truncate`. Changes
     /// under the owned namespace lock only.
     stable_size: AtomicU64,
+    /// Records that it had since it was loaded.
+    records: AtomicU64,
+    /// How many of those a sync of the database covered.
+    synced_records: AtomicU64,
     /// What the objects take.
     pub space: Space,
     /// Time of the last write since the record was last changed, ns since the epoch; [`UNTOUCHED`] for none.
@@ -137,6 +141,8 @@ impl Inode {
             data: RwLock::new(objects),
             size: AtomicU64::new(record.size),
             stable_size: AtomicU64::new(record.size),
+            records: AtomicU64::new(1),
+            synced_records: AtomicU64::new(0),
             space: Space::of(record.blocks),
             touched: AtomicI64::new(UNTOUCHED),
             flags: AtomicU16::new(flags),
@@ -272,7 +278,23 @@ impl Inode {
         let mut slot = self.record.write().unwrap_or_else(PoisonError::into_inner);
         *slot = record;
         drop(slot);
+        self.records.fetch_add(1, AcqRel);
         self.note_set_id();
+    }
+
+    /// Records that it had, for [`Inode::note_synced`]: taken before a sync of the database begins.
+    pub fn records(&self) -> u64 {
+        self.records.load(Acquire)
+    }
+
+    /// A sync of the database covered the first `records` of its records.
+    pub fn note_synced(&self, records: u64) {
+        self.synced_records.fetch_max(records, AcqRel);
+    }
+
+    /// Whether its record is on stable storage, and has the size that the file has.
+    pub fn is_size_synced(&self) -> bool {
+        self.synced_records.load(Acquire) == self.records() && self.stable_size() == self.size()
     }
 
     /// The time of the last write, to be handed to [`Inode::forget_touch`] after a record with it was stored.

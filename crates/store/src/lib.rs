@@ -83,6 +83,7 @@ mod edit;
 mod emergency_space;
 mod engine;
 mod error;
+mod group_commit;
 mod inode;
 pub mod journal;
 mod namespace;

@@ -27,7 +27,7 @@ fn real(policy: &str, depth: usize) -> Dispatcher<&'static str> {
 }
 
 fn of(job: JobId, cost_ms: u64) -> Submission {
-    Submission { job, cost: ms(cost_ms), owed: Nanos::ZERO, bytes: Bytes(0), is_counted: true }
+    Submission { job, cost: ms(cost_ms), owed: Nanos::ZERO, work: ms(cost_ms), bytes: Bytes(0), is_counted: true }
 }
 
 fn served<R, A>(action: Action<R, A>) -> Dispatch<R> {
@@ -110,8 +110,8 @@ fn no_more_are_in_service_than_the_depth() {
     let c = served(target.next(ms(1)));
     assert_eq!((c.request, target.in_service(), target.queued()), ("c", 2, 1));
     // A client that stalls does not keep the device busy, and is set aside once.
-    target.set_aside(ms(0), a.id);
-    target.set_aside(ms(0), a.id);
+    target.set_aside(ms(1), a.id);
+    target.set_aside(ms(1), a.id);
     assert_eq!(target.in_service(), 1);
     let d = served(target.next(ms(1)));
     assert_eq!(target.in_service(), 2);
@@ -200,4 +200,58 @@ fn the_depth_is_found_from_completions() {
         target.enqueue(now, of(JOB, 1), 0).unwrap();
     }
     assert_eq!(target.depth().settled(), 32);
+}
+
+#[test]
+fn what_was_charged_ahead_is_corrected_by_the_time_at_the_device() {
+    let mut target = real("job-fair", 2);
+    // The policy is told 1 ms for either; the device takes 30 ms for those of one job.
+    for request in ["a1", "a2", "a3", "a4", "a5"] {
+        target.enqueue(Nanos::ZERO, of(JOB, 1), request).unwrap();
+        target.enqueue(Nanos::ZERO, of(OTHER, 1), request).unwrap();
+    }
+    let (slow, quick) = (served(target.next(Nanos::ZERO)), served(target.next(Nanos::ZERO)));
+    for one in [&slow, &quick] {
+        target.enter(Nanos::ZERO, one.id);
+        target.enter(ms(1), one.id);
+    }
+    let done = target.complete(ms(2), quick.id, ServedBy::Device).unwrap();
+    assert_eq!(
+        (done.attributed, done.service, done.predicted),
+        (Some(ms(1)), ms(1), ms(1)),
+        "half of two milliseconds"
+    );
+    let done = target.complete(ms(31), slow.id, ServedBy::Device).unwrap();
+    assert_eq!((done.service, done.predicted), (ms(30), ms(1)));
+    assert_eq!((target.attribution().busy(), target.attribution().in_service()), (ms(31), 0));
+    // The other job has all turns until it has had as much.
+    for _ in 0..4 {
+        let next = served(target.next(ms(31)));
+        target.enter(ms(31), next.id);
+        assert_eq!(target.complete(ms(31), next.id, ServedBy::Device).unwrap().service, Nanos::ZERO);
+    }
+    assert_eq!((target.queued_of(JOB), target.queued_of(OTHER)), (4, 0));
+}
+
+#[test]
+fn what_memory_served_costs_its_work_and_not_what_was_foreseen() {
+    let mut target = real("job-fair", 1);
+    let foreseen = Submission { cost: ms(50), work: Nanos(2_000), owed: ms(9), ..of(JOB, 1) };
+    target.enqueue(Nanos::ZERO, foreseen, "read").unwrap();
+    let read = served(target.next(Nanos::ZERO));
+    let done = target.complete(ms(1), read.id, ServedBy::Memory).unwrap();
+    assert_eq!((done.service, done.predicted, done.attributed), (Nanos(2_000), ms(41), None));
+    assert_eq!(target.complete(ms(1), read.id, ServedBy::Memory), None, "it is completed");
+}
+
+#[test]
+fn the_time_for_which_a_client_keeps_a_request_waiting_is_nobodys() {
+    let mut target = real("fifo", 2);
+    target.enqueue(Nanos::ZERO, of(JOB, 1), "write").unwrap();
+    let write = served(target.next(Nanos::ZERO));
+    target.enter(Nanos::ZERO, write.id);
+    target.set_aside(ms(3), write.id);
+    target.enter(ms(500), write.id);
+    let done = target.complete(ms(504), write.id, ServedBy::Device).unwrap();
+    assert_eq!((done.service, target.attribution().busy()), (ms(7), ms(7)));
 }

@@ -18,7 +18,7 @@ use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
 use crate::queueing::roster::Roster;
 use crate::queueing::tree::{Leaf, ShareTree};
 use crate::spec::Level;
-use crate::{RequestId, Tuning};
+use crate::{COST_MAX, RequestId, Tuning};
 use isonomia_units::{JobId, JobInfo, Nanos};
 use rand::RngExt;
 use rand_pcg::Pcg64;
@@ -148,6 +148,15 @@ impl Arbiter for Lottery {
         self.accounts[slot as usize].balance -= cost.0 as i64;
         self.settle(slot);
         Next::Dispatch(request)
+    }
+
+    fn correct(&mut self, now: Nanos, job: JobId, charged: Nanos, took: Nanos) {
+        self.advance(now);
+        let Some(slot) = self.roster.slot(job) else { return };
+        let [charged, took] = [charged, took].map(|cost| cost.clamp(Nanos(1), COST_MAX));
+        self.quantum = self.quantum.max(took);
+        self.accounts[slot as usize].balance += charged.0 as i64 - took.0 as i64;
+        self.settle(slot);
     }
 
     fn complete(&mut self, now: Nanos, _request: RequestId, job: JobId) {

@@ -16,6 +16,9 @@ use std::collections::VecDeque;
 /// The most requests that one arbiter queues.
 pub const QUEUED_MAX: usize = 1 << 20;
 
+/// A share that leaves nothing worth mentioning to others.
+const SHARE_ALONE: f64 = 1.0 - 1e-12;
+
 /// No slot.
 const NOBODY: u32 = u32::MAX;
 
@@ -227,6 +230,16 @@ impl Roster {
     /// See [`ShareTree::charge`].
     pub(crate) fn charge(&mut self, slot: u32, start: u128, span: impl Fn(f64) -> u128) {
         self.tree.charge(self.jobs[slot as usize].leaf, start, span);
+    }
+
+    /// See [`ShareTree::correct`].
+    pub(crate) fn correct(&mut self, slot: u32, is_more: bool, span: impl Fn(f64) -> u128) {
+        self.tree.correct(self.jobs[slot as usize].leaf, is_more, span);
+    }
+
+    /// Whether no other job is active.
+    pub(crate) fn is_alone(&self, slot: u32) -> bool {
+        self.tree.share(self.jobs[slot as usize].leaf) > SHARE_ALONE
     }
 
     /// See [`ShareTree::start`].

@@ -191,11 +191,26 @@ impl ShareTree {
     /// Charges the nodes above a leaf for service that it begins at the tag `start`: each tag moves on by what `span`
     /// makes of the node's pace. Where the leaves of a node are always queued, its tag is the mean of theirs.
     pub(crate) fn charge(&mut self, leaf: Leaf, start: u128, span: impl Fn(f64) -> u128) {
+        self.move_tags(leaf, |tag, pace| tag.max(start).saturating_add(span(pace)));
+    }
+
+    /// Charges the nodes above a leaf more than was known, or less, than [`Self::charge`] did.
+    pub(crate) fn correct(&mut self, leaf: Leaf, is_more: bool, span: impl Fn(f64) -> u128) {
+        self.move_tags(
+            leaf,
+            |tag, pace| {
+                if is_more { tag.saturating_add(span(pace)) } else { tag.saturating_sub(span(pace)) }
+            },
+        );
+    }
+
+    /// `moved` makes a new tag of a node's tag and pace.
+    fn move_tags(&mut self, leaf: Leaf, moved: impl Fn(u128, f64) -> u128) {
         let mut pace = 1.0;
         for node in self.above(leaf).into_iter().rev().filter(|node| *node != ROOT) {
             let Step { factor, weight, .. } = self.steps[node as usize];
             let tag = &mut self.tags[node as usize];
-            *tag = (*tag).max(start).saturating_add(span(pace * weight));
+            *tag = moved(*tag, pace * weight);
             pace *= factor;
         }
     }

@@ -17,7 +17,8 @@
 //! more than once is why owners are users. What is ahead when a job leaves is owed by its owner: turns that the owner is
 //! given from then on pay for it first, each with what its request costs, and the request is queued anew. So leaving and
 //! coming back, or cancelling, forgives nothing. [`OWING_MAX`](accounts::OWING_MAX) owners that left
-//! are remembered. What the policy promises (`virtual_time`, `token_bucket`, `mclock`) holds up to A for each owner.
+//! are remembered. Service is counted as it is charged; where that was a prediction, [`Arbiter::correct`] settles the
+//! difference with the policy's arbiter at once, whether the turn has come or not. What the policy promises (`virtual_time`, `token_bucket`, `mclock`) holds up to A for each owner.
 //!
 //! A bulk job that is named in the class gets no more than its share, but runs A ahead of it. It is the requests
 //! of those who use less than their share that find A unused, and are served at once.
@@ -379,6 +380,11 @@ impl Arbiter for Urgent {
             }
         }
         Next::WaitUntil(now + Nanos(1))
+    }
+
+    fn correct(&mut self, now: Nanos, job: JobId, charged: Nanos, took: Nanos) {
+        let now = self.advance(now);
+        self.inner.correct(now, job, charged, took);
     }
 
     fn complete(&mut self, now: Nanos, request: RequestId, job: JobId) {

@@ -12,6 +12,9 @@
 //!   becomes active does not start before those above it. So whoever brings a new job with each request has his
 //!   share and no more: the debt is his, not the job's.
 //! * While jobs stay queued, two of them differ in service / share by at most one request each.
+//! * What a request was charged is corrected when it turns out to have taken another time; the two jobs of the sentence
+//!   before then differ by as much as the charges in service are wrong, besides: see
+//!   [`attribution`](crate::device::attribution).
 //! * A job that is behind by more than [`Tuning::lag_free`], has nothing queued, and is due back soon is waited for; see
 //!   [`activity`](super::activity) for when and for what it may cost. With several workers this also keeps a
 //!   job with many processes from running ahead of one whose only request is in service.
@@ -48,7 +51,7 @@ use crate::queueing::roster::Roster;
 use crate::queueing::surplus::Surplus;
 use crate::queueing::tag_heap::{SMALLEST_MAX, Tag, TagHeap};
 use crate::spec::{Level, Weight};
-use crate::{RequestId, Tuning};
+use crate::{COST_MAX, RequestId, Tuning};
 use isonomia_units::{JobId, JobInfo, Nanos};
 
 const TAG_UNITS_PER_NS: f64 = 65_536.0;
@@ -304,6 +307,33 @@ impl Arbiter for VirtualTime {
             return Next::WaitUntil(until);
         }
         self.dispatch(now, surplus.unwrap_or(slot), surplus.is_some())
+    }
+
+    fn correct(&mut self, now: Nanos, job: JobId, charged: Nanos, took: Nanos) {
+        self.advance(now);
+        let Some(slot) = self.roster.slot(job).filter(|_| self.coflow.is_none()) else { return };
+        let [charged, took] = [charged, took].map(|cost| cost.clamp(Nanos(1), COST_MAX));
+        let is_more = took > charged;
+        let difference = if is_more { took - charged } else { charged - took };
+        self.roster.correct(slot, is_more, |pace| span_at(pace, difference));
+        let span = self.span(slot, difference);
+        let account = &mut self.accounts[slot as usize];
+        if is_more {
+            account.tag = account.tag.saturating_add(span);
+            // It may be so much in debt.
+            account.last_cost = account.last_cost.max(took);
+        } else {
+            account.tag = account.tag.saturating_sub(span);
+            if self.roster.is_alone(slot) {
+                // What it was charged for nothing, nobody else has to make up for when he comes.
+                self.virtual_time = self.virtual_time.min(account.tag);
+            }
+        }
+        for turns in [&mut self.turns, &mut self.awaited] {
+            if turns.contains(slot) {
+                turns.set(slot, (account.tag, job));
+            }
+        }
     }
 
     fn complete(&mut self, now: Nanos, _request: RequestId, job: JobId) {

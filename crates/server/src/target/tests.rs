@@ -29,6 +29,8 @@ fn a_reply_waits_until_the_emulated_device_is_done() {
             arrived: Nanos::ZERO,
             cost: target.cost(1, Bytes(10 << 20)),
             owed: Nanos::ZERO,
+            work: target.cost(1, Bytes(10 << 20)),
+            access: Access::WriteSequential,
             took: Nanos::ZERO,
             is_for_device: false,
         };

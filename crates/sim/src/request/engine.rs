@@ -4,10 +4,11 @@ use super::channels::State as ChannelsState;
 use super::exchange::{Exchange, Weights};
 use super::measure::{Completion, Measure, Outcome};
 use super::ranks::Ranks;
-use super::{Channels, Device, Layout, Phase, Scenario};
+use super::{Channels, Device, Layout, Op, Phase, Scenario};
 use isonomia_policy::trace::Journal;
 use isonomia_policy::{
-    Action, Arbiter, Dispatch, Dispatcher, Draw, PolicySpec, RequestId, Scheme, ServedBy, Submission, Tuning, build,
+    Action, Arbiter, CostLearner, CostModel, Dispatch, Dispatcher, Draw, PolicySpec, RequestId, Scheme, ServedBy,
+    Submission, Tuning, build,
 };
 use isonomia_units::{Bytes, JobId, Nanos};
 use rand::{RngExt, SeedableRng};
@@ -61,6 +62,8 @@ struct TargetState {
     dispatcher: Dispatcher<u32>,
     /// Of a device of channels.
     channels: ChannelsState,
+    /// What was learnt of such a device, of what reads and of what writes, if the policy divides its time.
+    learners: Option<[CostLearner; 2]>,
     /// When it is asked again because of a hold.
     ask_at: Option<Nanos>,
     random: Pcg32,
@@ -148,6 +151,8 @@ impl<'a> Engine<'a> {
             TargetState {
                 dispatcher: Dispatcher::new(arbiter, None, target.device.depth()),
                 channels: ChannelsState::default(),
+                learners: (target.device.is_unknown() && target.policy.divides_time())
+                    .then(|| [CostModel::nominal(); 2].map(CostLearner::new)),
                 ask_at: None,
                 random: Pcg32::seed_from_u64(scenario.seed.wrapping_mul(0x9e37_79b9).wrapping_add(at as u64)),
             }
@@ -273,9 +278,14 @@ impl<'a> Engine<'a> {
             return;
         }
         let position = position(job.layout, stream - self.jobs[state.job as usize].first_stream, state.total, job);
-        let cost = self.jobs[state.job as usize].costs[state.phase as usize][position];
+        let work = self.jobs[state.job as usize].costs[state.phase as usize][position];
         let target = job.targets[position];
-        let bytes = job.phases[state.phase as usize].bytes();
+        let phase = &job.phases[state.phase as usize];
+        let bytes = phase.bytes();
+        let cost = match &self.targets[target].learners {
+            Some(learners) => learners[usize::from(phase.op == Op::Write)].model().cost(bytes),
+            None => work,
+        };
         state.issued += 1;
         state.total += 1;
         state.issued_at = now;
@@ -288,7 +298,7 @@ impl<'a> Engine<'a> {
         if let Some(ranks) = &mut self.ranks {
             ranks.arrive(now, target, job);
         }
-        let submission = Submission { job, cost, owed: Nanos::ZERO, bytes, is_counted: true };
+        let submission = Submission { job, cost, owed: Nanos::ZERO, work, bytes, is_counted: true };
         let queued = self.targets[target].dispatcher.enqueue(now, submission, stream);
         // The job was announced, and no arbiter can be given more than all streams.
         debug_assert!(queued.is_ok());
@@ -330,6 +340,9 @@ impl<'a> Engine<'a> {
                 self.schedule(now + service, Event::Finish { target, stream });
             }
             Device::Channels(channels) => {
+                if state.learners.is_some() {
+                    state.dispatcher.enter(now, self.streams[stream as usize].id);
+                }
                 if state.channels.take(channels, stream) {
                     self.wait_in_channel(now, channels, target, stream);
                 }
@@ -361,10 +374,16 @@ impl<'a> Engine<'a> {
         let phase = self.phase_of(stream);
         let state = &self.streams[stream as usize];
         let (job, id) = (state.job, state.id);
+        let at = &mut self.targets[target as usize];
+        let served = at.dispatcher.complete(now, id, ServedBy::Device);
+        let cost = served.map_or(state.cost, |served| served.service);
+        if let (Some(learners), Some(attributed)) = (&mut at.learners, served.and_then(|served| served.attributed)) {
+            learners[usize::from(phase.op == Op::Write)].learn(now, phase.bytes(), attributed);
+        }
         let (service, busy) = match &self.scenario.targets[target as usize].device {
             Device::Lanes(_) => (now.since(state.begun_at), now.since(state.begun_at)),
-            Device::Channels(Channels { count: Some(_), .. }) => (state.cost, now.since(state.taken_at)),
-            Device::Channels(channels) => (state.cost, channels.bandwidth.time_for(phase.bytes())),
+            Device::Channels(Channels { count: Some(_), .. }) => (cost, now.since(state.taken_at)),
+            Device::Channels(channels) => (cost, channels.bandwidth.time_for(phase.bytes())),
         };
         self.measure.complete(&Completion {
             job: job as usize,
@@ -375,13 +394,11 @@ impl<'a> Engine<'a> {
             busy,
             at: now,
         });
-        let at = &mut self.targets[target as usize];
-        at.dispatcher.complete(now, id, ServedBy::Device);
         if let Some(ranks) = &mut self.ranks {
             ranks.complete(now, target as usize, JobId(job), service);
         }
         if let Device::Channels(channels) = &self.scenario.targets[target as usize].device
-            && let Some(next) = at.channels.release()
+            && let Some(next) = self.targets[target as usize].channels.release()
         {
             self.wait_in_channel(now, channels, target, next);
         }

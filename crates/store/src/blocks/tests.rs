@@ -277,7 +277,7 @@ fn writers_and_readers_of_one_block_see_no_damage() {
             });
             scope.spawn(move || {
                 for i in 0..2000u64 {
-                    scratch.read(i * 41 % 8000, 150).unwrap();
+                    scratch.blocks().read(i * 41 % 8000, &mut [0; 150]).unwrap();
                 }
             });
         }

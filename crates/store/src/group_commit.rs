@@ -1,0 +1,140 @@
+//! One sync for all who wait for one: those who come while a sync is under way wait for it to end, and then one of them
+//! syncs for all.
+//!
+//! A sync that began before a change was committed may not cover it, so nobody is content with the one that he finds under
+//! way. On a device that takes 5 ms for a sync a thread then waits 10 ms at most, however many wait; one after the other
+//! they would wait 5 ms for each of those before them.
+
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+/// Syncs of one journal.
+#[derive(Debug, Default)]
+pub(crate) struct GroupCommit {
+    state: Mutex<State>,
+    has_ended: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Syncs that began.
+    begun: u64,
+    /// The last of those that succeeded.
+    done: u64,
+    is_running: bool,
+    /// Threads that wait for one to end.
+    waiting: u32,
+    /// Somebody who waits for the next one needs more than the data.
+    needs_all: bool,
+}
+
+impl GroupCommit {
+    /// Returns once a `sync` that began after this was called has succeeded, or with the error of one that this thread
+    /// itself did. `sync` is told whether the data are enough for all who wait.
+    pub fn sync<E>(&self, data_only: bool, sync: impl FnOnce(bool) -> Result<(), E>) -> Result<(), E> {
+        let mut state = self.state();
+        let wanted = state.begun + 1;
+        state.needs_all |= !data_only;
+        while state.is_running && state.done < wanted {
+            state.waiting += 1;
+            state = self.has_ended.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.waiting -= 1;
+        }
+        if state.done >= wanted {
+            return Ok(());
+        }
+        state.begun += 1;
+        state.is_running = true;
+        let number = state.begun;
+        let needs_all = std::mem::take(&mut state.needs_all) || !data_only;
+        drop(state);
+        let synced = sync(!needs_all);
+        let mut state = self.state();
+        state.is_running = false;
+        match &synced {
+            Ok(()) => state.done = number,
+            // Those who waited for this one sync themselves, and nobody knows any more what they need.
+            Err(_) => state.needs_all = true,
+        }
+        if state.waiting > 0 {
+            self.has_ended.notify_all();
+        }
+        synced
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+    use std::sync::mpsc;
+
+    const WAITING: u32 = 8;
+
+    /// One sync that lasts until all others wait, of which the first `fails` fail; syncs that were done, and errors.
+    fn run(fails: u32) -> (u32, u32) {
+        let group = GroupCommit::default();
+        let (syncs, errors) = (AtomicU32::new(0), AtomicU32::new(0));
+        let (began, has_begun) = mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let sync = |_| {
+                    began.send(()).unwrap();
+                    while group.state().waiting < WAITING {
+                        std::thread::yield_now();
+                    }
+                    Ok::<(), ()>(())
+                };
+                group.sync(true, sync).unwrap();
+            });
+            has_begun.recv().unwrap();
+            for _ in 0..WAITING {
+                scope.spawn(|| {
+                    let sync = |_| if syncs.fetch_add(1, SeqCst) < fails { Err(()) } else { Ok(()) };
+                    errors.fetch_add(group.sync(true, sync).is_err().into(), SeqCst);
+                });
+            }
+        });
+        (syncs.load(SeqCst), errors.load(SeqCst))
+    }
+
+    #[test]
+    fn those_who_wait_share_the_next_sync() {
+        assert_eq!(run(0), (1, 0));
+    }
+
+    #[test]
+    fn a_failure_is_told_to_who_saw_it_and_nobody_else_relies_on_it() {
+        assert_eq!(run(3), (4, 3));
+    }
+
+    /// A sync that succeeds, and what it was told.
+    fn told(group: &GroupCommit, data_only: bool) -> bool {
+        let mut told = None;
+        let synced: Result<(), ()> = group.sync(data_only, |data_only| {
+            told = Some(data_only);
+            Ok(())
+        });
+        synced.unwrap();
+        told.expect("nobody else syncs")
+    }
+
+    #[test]
+    fn nobody_is_content_with_a_sync_that_began_before() {
+        let group = GroupCommit::default();
+        (0..3).for_each(|_| assert!(told(&group, true)));
+    }
+
+    #[test]
+    fn what_one_needs_is_done_for_all() {
+        let group = GroupCommit::default();
+        assert!(!told(&group, false));
+        assert!(told(&group, true));
+        let failed: Result<(), ()> = group.sync(true, |_| Err(()));
+        assert!(failed.is_err());
+        assert!(!told(&group, true), "somebody may have needed it");
+    }
+}

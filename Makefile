@@ -8,6 +8,9 @@ FUZZ_SECONDS ?= 30
 # Power cuts that `make powercut` makes, and the first seed of their runs.
 POWERCUT_POINTS ?= 5000
 POWERCUT_SEED ?= 1000
+# What `make bench` measures storage on; GlusterFS where it is installed.
+BENCH_DEVICES ?= parallel,serial,channels,disk$(if $(shell command -v glusterfsd),$(comma)glusterfs)
+comma := ,
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 CARGO := scripts/cargo
 
@@ -40,8 +43,11 @@ acceptance: build ## Run real programs against a real server, and break things
 	@tests/acceptance/run --bin-dir $(TARGET_DIR)/release
 
 .PHONY: bench
-bench: build ## Measure speed, with tmpfs beside it, and fairness; results in out/bench
+bench: build ## Measure speed, with tmpfs beside it, fairness, and storage (as root); results in out/bench
 	$(CARGO) run --release --locked -p isonomia-bench
+	if [ "$$(id -u)" = 0 ] && command -v fio >/dev/null; then \
+		$(CARGO) run --release --locked -p isonomia-bench -- storage --device $(BENCH_DEVICES); \
+	else echo "bench: contests on storage are left out: they take root and fio"; fi
 	scripts/bench
 
 .PHONY: fuzz

@@ -1,6 +1,7 @@
 //! Every subcommand and option, once.
 
 use crate::device::DeviceOptions;
+use crate::storage::Device;
 use crate::way::Way;
 use clap::{Args, Parser, Subcommand};
 use isonomia_client::Address;
@@ -24,6 +25,7 @@ pub enum Command {
     Speed(SpeedOptions),
     Fairness(FairnessOptions),
     Overhead(OverheadOptions),
+    Storage(StorageOptions),
     /// Mount an emulated device whose latencies overlap, until standard input ends
     Device(DeviceOptions),
     #[command(hide = true)]
@@ -92,6 +94,27 @@ pub struct FairnessOptions {
     #[arg(long, default_value = "preload")]
     pub way: Way,
     /// Only rows whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+}
+
+/// What fio gets of storage that takes its time, through us and without us; takes root
+#[derive(Args, Debug)]
+pub struct StorageOptions {
+    #[command(flatten)]
+    pub common: CommonOptions,
+    /// What to measure on
+    #[arg(
+        long = "device",
+        value_name = "DEVICE,..",
+        value_delimiter = ',',
+        default_value = "parallel,serial,channels,disk,glusterfs"
+    )]
+    pub devices: Vec<Device>,
+    /// Directory for files on a disk, removed at the end [default: that for results]
+    #[arg(long)]
+    pub dir: Option<PathBuf>,
+    /// Only contests whose name contains this: throughput, sharing, tail, hang
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
 }

@@ -332,6 +332,8 @@ impl Drop for Mounted {
 /// Makes the device, tells `ready` on standard output, and serves until standard input ends.
 pub fn run(options: &DeviceOptions) -> Result<()> {
     ensure!(rustix::process::geteuid().is_root(), "a device takes root: it is a loop device with a file system on it");
+    // From here on a signal ends it in order.
+    let signals = Signals::new([SIGINT, SIGTERM])?;
     let place = tempfile::tempdir().context("no place for the disk")?;
     let device = Arc::new(Device::new(options)?);
     let answering = device.clone();
@@ -349,17 +351,16 @@ pub fn run(options: &DeviceOptions) -> Result<()> {
     mounted.add(&["umount", &dir]);
     println!("ready");
     std::io::stdout().flush()?;
-    wait_for_end()?;
+    wait_for_end(signals)?;
     drop(mounted);
     drop(session);
     Ok(())
 }
 
 /// Returns when standard input ends, or at SIGINT or SIGTERM.
-fn wait_for_end() -> Result<()> {
+fn wait_for_end(mut signals: Signals) -> Result<()> {
     let (ended, end) = mpsc::channel();
     let by_signal = ended.clone();
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
     std::thread::spawn(move || signals.forever().next().map(|_| by_signal.send(())));
     std::thread::spawn(move || {
         std::io::stdin().lock().lines().take_while(Result::is_ok).for_each(drop);

@@ -87,7 +87,12 @@ pub fn run(options: &FairnessOptions) -> Result<()> {
         ServerProcess::start(
             &session,
             name,
-            &ServerOptions { cap, workers: common.workers, mount: options.way == Way::Mount },
+            &ServerOptions {
+                cap,
+                workers: common.workers,
+                mount: options.way == Way::Mount,
+                ..ServerOptions::default()
+            },
             &log(name),
         )
     };

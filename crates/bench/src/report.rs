@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// Everything that came out of one run.
 #[derive(Debug, Serialize)]
 pub struct Report<C: Serialize> {
-    /// `speed` or `fairness`.
+    /// The subcommand.
     pub bench: &'static str,
     started: String,
     host: Host,
@@ -43,20 +43,21 @@ pub struct Row {
     pub unit: &'static str,
     /// One for each repeat.
     pub values: Vec<f64>,
-    /// To the value of tmpfs of the same repeat; empty where there is none.
-    pub ratios_to_tmpfs: Vec<f64>,
+    /// To the value of the baseline of the same repeat, which is tmpfs, or the same program without us; empty where there is
+    /// none.
+    pub ratios: Vec<f64>,
     /// What is asked for.
     pub must: Option<Must>,
     /// Of `values`.
     pub summary: Option<Summary>,
-    /// Of `ratios_to_tmpfs`.
+    /// Of `ratios`.
     pub ratio_summary: Option<Summary>,
 }
 
 /// A target.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Must {
-    /// Whether it is the ratio to tmpfs that is asked for.
+    /// Whether it is the ratio to the baseline that is asked for.
     pub is_ratio: bool,
     /// At least.
     pub least: f64,
@@ -80,7 +81,7 @@ impl Must {
         Self { is_ratio: false, least: middle - by, most: middle + by }
     }
 
-    /// A ratio to tmpfs of at least `least`.
+    /// A ratio to the baseline of at least `least`.
     pub fn ratio(least: f64) -> Self {
         Self { is_ratio: true, ..Self::at_least(least) }
     }
@@ -105,17 +106,17 @@ impl Row {
             processes: None,
             unit,
             values,
-            ratios_to_tmpfs: Vec::new(),
+            ratios: Vec::new(),
             must: None,
             summary,
             ratio_summary: None,
         }
     }
 
-    /// With the values of tmpfs in the same repeats beside it.
-    pub fn beside(mut self, tmpfs: &[f64]) -> Self {
-        self.ratios_to_tmpfs = self.values.iter().zip(tmpfs).map(|(value, tmpfs)| value / tmpfs).collect();
-        self.ratio_summary = Summary::of(&self.ratios_to_tmpfs);
+    /// With the values of the baseline in the same repeats beside it.
+    pub fn beside(mut self, baseline: &[f64]) -> Self {
+        self.ratios = self.values.iter().zip(baseline).map(|(value, baseline)| value / baseline).collect();
+        self.ratio_summary = Summary::of(&self.ratios);
         self
     }
 
@@ -165,7 +166,7 @@ impl<C: Serialize> Report<C> {
 
     fn write_csv(&self, to: impl Write) -> Result<()> {
         let mut csv = csv::Writer::from_writer(to);
-        csv.write_record(["bench", "row", "way", "processes", "unit", "repeat", "value", "ratio_to_tmpfs"])?;
+        csv.write_record(["bench", "row", "way", "processes", "unit", "repeat", "value", "ratio"])?;
         for row in &self.rows {
             for (repeat, value) in row.values.iter().enumerate() {
                 csv.write_record([
@@ -176,7 +177,7 @@ impl<C: Serialize> Report<C> {
                     row.unit,
                     &repeat.to_string(),
                     &value.to_string(),
-                    &row.ratios_to_tmpfs.get(repeat).map_or(String::new(), f64::to_string),
+                    &row.ratios.get(repeat).map_or(String::new(), f64::to_string),
                 ])?;
             }
         }
@@ -186,7 +187,7 @@ impl<C: Serialize> Report<C> {
     fn table(&self) -> String {
         let mut table = Table::new();
         table.load_style(presets::NOTHING);
-        table.set_header(["row", "way", "procs", "median", "min .. max", "unit", "x tmpfs", "must", ""]);
+        table.set_header(["row", "way", "procs", "median", "min .. max", "unit", "x base", "must", ""]);
         for (index, column) in table.column_iter_mut().enumerate() {
             column.set_padding((0, 2));
             if [2, 3, 4, 6, 7].contains(&index) {

@@ -36,6 +36,10 @@ pub struct ServerOptions {
     pub workers: Option<u32>,
     /// Whether its files are mounted too.
     pub mount: bool,
+    /// Where its files are; in the session's directory if absent. It is made, and removed at the end.
+    pub files: Option<PathBuf>,
+    /// Directories of its targets, made and removed in the same way; one target beside its metadata if empty.
+    pub targets: Vec<PathBuf>,
 }
 
 /// An emulated device.
@@ -52,6 +56,8 @@ pub struct ServerProcess {
     child: Child,
     mount: Option<Child>,
     dir: PathBuf,
+    /// Directories elsewhere.
+    files: Vec<PathBuf>,
     endpoints: Endpoints,
     control: Option<ControlConnection>,
 }
@@ -73,7 +79,13 @@ impl ServerProcess {
         let unix: Address = format!("unix:{}", dir.join("socket").display()).parse()?;
         let mut command = std::process::Command::new(&session.programs.isonomia);
         command.args(["serve", "--trust-clients", "--listen", &unix.to_string(), "--listen", "tcp:127.0.0.1:0"]);
-        command.arg("--dir").arg(dir.join("data")).arg("--key-file").arg(&key_file);
+        let data = options.files.clone().unwrap_or_else(|| dir.join("data"));
+        command.arg("--dir").arg(&data).arg("--key-file").arg(&key_file);
+        if !options.targets.is_empty() {
+            let config = dir.join("config.toml");
+            std::fs::write(&config, targets(&options.targets))?;
+            command.arg("--config").arg(&config);
+        }
         if let Some(cap) = options.cap {
             command.args(["--bandwidth", cap.bandwidth, "--per-op", cap.per_op]);
         }
@@ -85,7 +97,8 @@ impl ServerProcess {
         let child = start(&mut command, Signal::TERM)?;
         let endpoints = Endpoints { tcp: unix.clone(), unix, key_file, mount: None };
         // From here on the child is ended whatever happens.
-        let mut server = Self { child, mount: None, dir, endpoints, control: None };
+        let files = options.files.iter().chain(&options.targets).cloned().collect();
+        let mut server = Self { child, mount: None, dir, files, endpoints, control: None };
         let line = first_line(&mut server.child, session)
             .with_context(|| format!("the server did not start; its log is {}", log.display()))?;
         let announcement: Announcement = serde_json::from_str(&line)?;
@@ -142,8 +155,14 @@ impl ServerProcess {
     }
 }
 
+/// The part of a configuration that names targets.
+fn targets(dirs: &[PathBuf]) -> String {
+    // A basic string of TOML is quoted as Rust quotes one.
+    dirs.iter().map(|dir| format!("[[targets]]\ndir = {:?}\n", dir.display().to_string())).collect()
+}
+
 /// The line by which a program says that it is ready.
-fn first_line(child: &mut Child, session: &Session) -> Result<String> {
+pub fn first_line(child: &mut Child, session: &Session) -> Result<String> {
     let stdout = child.stdout.take().context("it has no standard output")?;
     let (sender, receiver) = mpsc::channel();
     // Ends with the program at the latest, for then the pipe is closed.
@@ -165,7 +184,8 @@ fn first_line(child: &mut Child, session: &Session) -> Result<String> {
     bail!("it says nothing")
 }
 
-fn stop(name: &str, child: &mut Child) -> Result<()> {
+/// Ends a program by SIGTERM, or by SIGKILL if it does not obey.
+pub fn stop(name: &str, child: &mut Child) -> Result<()> {
     let deadline_ns = now_ns() + STOP_NS_MAX;
     // Not waited for yet, so the number is the child's.
     let _ = kill_process(Pid::from_child(child), Signal::TERM);
@@ -182,7 +202,9 @@ fn stop(name: &str, child: &mut Child) -> Result<()> {
 
 impl Drop for ServerProcess {
     fn drop(&mut self) {
-        if let Err(error) = self.stop_all().and_then(|()| Ok(std::fs::remove_dir_all(&self.dir)?)) {
+        let stopped = self.stop_all();
+        let removed = self.files.iter().chain([&self.dir]).try_for_each(std::fs::remove_dir_all);
+        if let Err(error) = stopped.and_then(|()| Ok(removed?)) {
             eprintln!("isonomia-bench: cannot clean up after the server: {error:#}");
         }
     }

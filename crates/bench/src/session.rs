@@ -1,5 +1,6 @@
 //! What one run of the benchmark stands on: its programs, its directory in memory, and the wish to stop.
 
+use crate::clock::now_ns;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -7,10 +8,15 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 /// The directory in memory that a run works in.
 const MEMORY_DIR: &str = "/dev/shm";
+/// A sleep that is so much too long was none: somebody stopped this program, and probably others with it.
+const LATE_NS_MAX: u64 = 500_000_000;
+/// So often a turn is taken again at most.
+const TURNS_MAX: u32 = 10;
 
 /// The programs that are run.
 #[derive(Clone, Debug)]
@@ -27,6 +33,8 @@ pub struct Session {
     pub programs: Programs,
     scratch: tempfile::TempDir,
     is_interrupted: Arc<AtomicBool>,
+    /// Time for which this program was stopped, or not let run.
+    stopped_ns: AtomicU64,
 }
 
 impl Session {
@@ -43,7 +51,7 @@ impl Session {
         }
         ensure!(Path::new(MEMORY_DIR).is_dir(), "{MEMORY_DIR} is not there: the comparison needs a tmpfs");
         let scratch = tempfile::Builder::new().prefix("isonomia-bench-").tempdir_in(MEMORY_DIR)?;
-        Ok(Self { programs: Programs { isonomia, bench }, scratch, is_interrupted })
+        Ok(Self { programs: Programs { isonomia, bench }, scratch, is_interrupted, stopped_ns: AtomicU64::new(0) })
     }
 
     /// The directory in memory.
@@ -57,6 +65,32 @@ impl Session {
             bail!("interrupted");
         }
         Ok(())
+    }
+
+    /// Sleeps for `time`; an error once a signal has come.
+    pub fn nap(&self, time: Duration) -> Result<()> {
+        let before = now_ns();
+        std::thread::sleep(time);
+        let late_ns = (now_ns() - before).saturating_sub(time.as_nanos() as u64);
+        if late_ns > LATE_NS_MAX {
+            self.stopped_ns.fetch_add(late_ns, Ordering::Relaxed);
+        }
+        self.check()
+    }
+
+    /// Takes a turn again in which this program was stopped, as somebody may do who measures beside: what it gave says
+    /// nothing.
+    pub fn undisturbed<T>(&self, mut turn: impl FnMut() -> Result<T>) -> Result<T> {
+        for _ in 0..TURNS_MAX {
+            let before = self.stopped_ns.load(Ordering::Relaxed);
+            let done = turn();
+            self.check()?;
+            if self.stopped_ns.load(Ordering::Relaxed) == before {
+                return done;
+            }
+            eprintln!("isonomia-bench: stopped meanwhile; once more");
+        }
+        bail!("this program was stopped again and again")
     }
 }
 

@@ -129,6 +129,7 @@ fn measure(
         cap: None,
         workers: configuration.server_workers,
         mount: configuration.ways.contains(&Way::Mount),
+        ..ServerOptions::default()
     };
     let server = ServerProcess::start(session, "server", &server_options, log)?;
     let identity = Identity { job: "speed".to_owned(), user: "bench".to_owned(), group: "bench".to_owned(), nodes: 1 };
@@ -359,8 +360,8 @@ mod tests {
         let of = |name: &str, way: &str, n| {
             rows.iter().find(|r| r.name == name && r.way == way && r.processes == Some(n)).unwrap()
         };
-        assert_eq!(of("write 1 MiB sequential", "preload", 2).ratios_to_tmpfs, [0.5, 0.3]);
-        assert!(of("write 1 MiB sequential", "preload", 8).ratios_to_tmpfs.is_empty());
+        assert_eq!(of("write 1 MiB sequential", "preload", 2).ratios, [0.5, 0.3]);
+        assert!(of("write 1 MiB sequential", "preload", 8).ratios.is_empty());
         assert!(of("write 1 MiB sequential", "tmpfs", 2).must.is_none());
         assert_eq!(of("write 1 MiB sequential, 8 processes / 2", "preload", 8).values, [0.4, 0.75]);
         assert_eq!(rows.len(), 4);

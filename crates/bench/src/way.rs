@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Where served files appear to a preloaded client.
-const PREFIX: &str = "/isonomia-bench";
+pub const PREFIX: &str = "/isonomia-bench";
 
 /// How clients reach a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -77,11 +77,7 @@ impl Way {
             return command;
         }
         let number = number.to_string();
-        let mut options = vec!["--server".to_owned(), address.to_string()];
-        for (name, value) in [("--job", &identity.job), ("--user", &identity.user), ("--group", &identity.group)] {
-            options.extend([name.to_owned(), value.clone()]);
-        }
-        options.extend(["--nodes".to_owned(), identity.nodes.to_string()]);
+        let options = options(address, identity);
         let mut command;
         if self.is_preload() {
             command = Command::new(&programs.isonomia);
@@ -99,6 +95,23 @@ impl Way {
         }
         command
     }
+}
+
+/// What says to a program of ours where the server is and who asks.
+fn options(address: &Address, identity: &Identity) -> Vec<String> {
+    let mut options = vec!["--server".to_owned(), address.to_string()];
+    for (name, value) in [("--job", &identity.job), ("--user", &identity.user), ("--group", &identity.group)] {
+        options.extend([name.to_owned(), value.clone()]);
+    }
+    options.extend(["--nodes".to_owned(), identity.nodes.to_string()]);
+    options
+}
+
+/// The command line of another program whose files below [`PREFIX`] are served through shared memory.
+pub fn preloaded(programs: &Programs, endpoints: &Endpoints, identity: &Identity, program: &str) -> Command {
+    let mut command = Command::new(&programs.isonomia);
+    command.arg("run").args(options(&endpoints.unix, identity)).args(["--prefix", PREFIX, "--", program]);
+    command
 }
 
 /// The command line of worker `number` on plain files below `dir`.

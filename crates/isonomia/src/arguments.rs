@@ -2,12 +2,14 @@
 
 mod allocate;
 mod backup;
+mod device;
 mod fsck;
 mod plan;
 mod reproduce;
 
 pub use allocate::AllocateOptions;
 pub use backup::BackupOptions;
+pub use device::{DeviceCommand, DeviceOptions, ProfileOptions};
 pub use fsck::FsckOptions;
 pub use plan::{PackOptions, PlanCommand, PlanOptions, ScheduleOptions};
 pub use reproduce::ReproduceOptions;
@@ -59,6 +61,7 @@ pub enum Command {
     Reproduce(ReproduceOptions),
     Demo(DemoOptions),
     Sim(SimOptions),
+    Device(DeviceOptions),
     Allocate(AllocateOptions),
 }
 

@@ -9,6 +9,7 @@ mod arguments;
 mod backup;
 mod control;
 mod demo;
+mod device;
 mod fsck;
 mod link_flags;
 mod log;
@@ -69,6 +70,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Reproduce(options) => reproduce::reproduce(&options)?,
         Command::Plan(options) => plan::plan(&options)?,
         Command::Demo(options) => demo::demo(&options)?,
+        Command::Device(options) => device::device(&options)?,
         Command::Sim(options) => sim::sim(&options)?,
         Command::Allocate(options) => allocate::allocate(&options)?,
     }

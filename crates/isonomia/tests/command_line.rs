@@ -22,7 +22,7 @@ fn stderr_of(arguments: &[&str], code: i32) -> String {
     String::from_utf8(assert.get_output().stderr.clone()).unwrap()
 }
 
-const COMMANDS: [&[&str]; 19] = [
+const COMMANDS: [&[&str]; 21] = [
     &[],
     &["serve"],
     &["run"],
@@ -41,6 +41,8 @@ const COMMANDS: [&[&str]; 19] = [
     &["reproduce"],
     &["demo"],
     &["sim"],
+    &["device"],
+    &["device", "profile"],
     &["allocate"],
 ];
 

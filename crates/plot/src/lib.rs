@@ -80,6 +80,20 @@ impl Plot {
         self.draw_on(&SVGBackend::new(svg, SIZE).into_drawing_area()).map_err(|e| failed(e.to_string()))
     }
 
+    /// Draws into one file: as SVG if its name ends so, otherwise as PNG.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn save_as(&self, path: &Path) -> Result<(), PlotError> {
+        register_fonts();
+        let drawn = if path.extension().is_some_and(|ending| ending == "svg") {
+            self.draw_on(&SVGBackend::new(path, SIZE).into_drawing_area()).map_err(|e| e.to_string())
+        } else {
+            self.draw_on(&BitMapBackend::new(path, SIZE).into_drawing_area()).map_err(|e| e.to_string())
+        };
+        drawn.map_err(|reason| PlotError { caption: self.caption.clone(), reason })
+    }
+
     fn draw_on<'a, B: DrawingBackend + 'a>(
         &self,
         area: &DrawingArea<B, Shift>,

@@ -8,6 +8,7 @@ mod depth;
 mod depth_spec;
 pub(crate) mod latency;
 mod learning;
+pub mod profile;
 
 pub use capped::{CappedDevice, LATE_MAX};
 pub use cost::{COST_MAX, CostModel};

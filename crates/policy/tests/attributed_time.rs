@@ -1,6 +1,8 @@
 //! Shares hold in the time that a device works for each job, however wrong what requests were charged: see
 //! `device::attribution`.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use isonomia_policy::{
     Access, Attribution, CostLearner, CostModel, Draw, Entered, Next, Request, RequestId, Tuning, build,
 };

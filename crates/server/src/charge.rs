@@ -52,7 +52,7 @@ pub fn ahead(target: &Target, connection: &Connection, op: Op, header: &RequestH
         let engine = &target.engine;
         let device = || prices.predict(charge.access, bytes);
         let predicted = if op == Op::Read && engine.may_tell() {
-            job.misses.between(device(), work)
+            if job.misses.are_none() { work } else { job.misses.between(device(), work) }
         } else if engine.takes(Kind::of(op)) {
             device()
         } else {

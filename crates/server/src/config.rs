@@ -68,6 +68,9 @@ pub struct TargetConfig {
     pub per_op: Option<Nanos>,
     /// Requests that its device has in service at once at most.
     pub depth: DepthSpec,
+    /// What `isonomia device profile` found of the device; the file of that name in the directory, if there is one, if
+    /// absent.
+    pub profile: Option<PathBuf>,
 }
 
 /// A configuration that cannot be used.

@@ -7,14 +7,16 @@
 //!
 //! A thread that has served a request asks its target for the next one, so no thread is woken while there is work. Threads
 //! are started when they are needed and end when they are not; there are never more than the target may have requests in
-//! service, and [`FLUSHES_MAX`].
+//! service, and [`FLUSHES_MAX`]. How many flushes a device has at once is found by trial, as the depth is for requests that
+//! read and write: a disk does one after the other, an array or a parallel file system all that it is given.
 //!
 //! [`Cached`]: isonomia_store::Cached
 
-use crate::charge;
 use crate::core::Core;
 use crate::stream::Stalled;
 use crate::target::Work;
+use crate::{charge, clock};
+use isonomia_policy::{Completion, DepthControl};
 use isonomia_proto::request::Op;
 use isonomia_units::{JobId, Nanos};
 use std::collections::VecDeque;
@@ -22,8 +24,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-/// Flushes and the like that are served at once, besides requests that read and write.
-pub const FLUSHES_MAX: usize = 16;
+/// Flushes and the like that are served at once at most, besides requests that read and write.
+pub const FLUSHES_MAX: usize = 128;
+/// As many at first.
+const FLUSHES_FIRST: usize = 16;
+/// What a flush is worth to whoever looks for the best number of them: it is not known how much it brought to the device.
+const FLUSH_WORK: Nanos = Nanos::from_micros(1);
+/// Stands for the job of the scrub, which has none.
+const NOBODY: JobId = JobId(u32::MAX);
 /// A thread without work for this long ends.
 const IDLE_MAX: Duration = Duration::from_secs(5);
 /// A worker may wait this long for a request: less than the cost of handing it to another thread, and of its coming back.
@@ -135,7 +143,7 @@ pub struct Engine {
     threads_max: usize,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     requests: VecDeque<Task>,
     flushes: VecDeque<Task>,
@@ -143,15 +151,34 @@ struct State {
     idle: usize,
     /// Whose flushes are being served; the scrub's is nobody's.
     flushing: Vec<Option<JobId>>,
+    /// How many there are to be at most.
+    flush_depth: DepthControl,
     is_stopping: bool,
 }
 
 impl State {
+    fn new() -> Self {
+        Self {
+            requests: VecDeque::new(),
+            flushes: VecDeque::new(),
+            threads: 0,
+            idle: 0,
+            flushing: Vec::new(),
+            flush_depth: DepthControl::new(FLUSHES_FIRST, FLUSHES_MAX),
+            is_stopping: false,
+        }
+    }
+
+    /// Flushes that may be begun now.
+    fn flushes_to_spare(&self) -> usize {
+        self.flush_depth.limit().saturating_sub(self.flushing.len())
+    }
+
     fn take(&mut self) -> Option<Task> {
         if let Some(task) = self.requests.pop_front() {
             return Some(task);
         }
-        if self.flushing.len() == FLUSHES_MAX {
+        if self.flushes_to_spare() == 0 {
             return None;
         }
         // The one whose job has fewest of them in service, the earliest of those.
@@ -164,7 +191,7 @@ impl State {
 
     /// Tasks that a thread would find.
     fn waiting(&self) -> usize {
-        self.requests.len() + self.flushes.len().min(FLUSHES_MAX - self.flushing.len())
+        self.requests.len() + self.flushes.len().min(self.flushes_to_spare())
     }
 }
 
@@ -172,7 +199,7 @@ impl Engine {
     /// Of a target that may have `depth_max` requests in service.
     pub fn new(depth_max: usize, is_memory: bool) -> Self {
         Self {
-            state: Mutex::default(),
+            state: Mutex::new(State::new()),
             is_wanted: Condvar::new(),
             has_ended: Condvar::new(),
             is_memory,
@@ -280,12 +307,15 @@ impl Engine {
         self.state().waiting() > 0
     }
 
-    fn end_flush(&self, job: Option<JobId>) {
+    fn end_flush(&self, now: Nanos, job: Option<JobId>) {
         let mut state = self.state();
+        let (in_service, is_backlogged) = (state.flushing.len(), !state.flushes.is_empty());
+        let done = Completion { job: job.unwrap_or(NOBODY), work: FLUSH_WORK, in_service, is_backlogged };
+        state.flush_depth.completed(now, done);
         if let Some(at) = state.flushing.iter().position(|one| *one == job) {
             state.flushing.swap_remove(at);
         }
-        if !state.flushes.is_empty() {
+        for _ in 0..state.flushes.len().min(state.flushes_to_spare()) {
             self.is_wanted.notify_one();
         }
     }
@@ -310,7 +340,7 @@ fn run(core: &Weak<Core>, target: usize) {
         let flush = task.is_flush().then(|| task.job());
         core.serve_task(target, task, &mut scratch);
         if let Some(job) = flush {
-            target.engine.end_flush(job);
+            target.engine.end_flush(clock::now(), job);
         }
         core.go_on(target, &mut scratch);
     }

@@ -344,7 +344,11 @@ fn open_store(
         let shown = target_dir(target, dir, index).display().to_string();
         let is_memory = directory_check::is_memory(&target_dir(target, dir, index));
         let device = (is_memory, target.depth);
-        targets.push(Target::new(Some(id), shown, target.bandwidth, target.per_op, policy, workers, device));
+        let mut made = Target::new(Some(id), shown, target.bandwidth, target.per_op, policy, workers, device);
+        if let Some(profile) = prices::read_profile(target, &target_dir(target, dir, index))? {
+            made.expect(&profile);
+        }
+        targets.push(made);
     }
     let own: Vec<String> = (0..wanted.len()).map(|index| format!("target-{index}")).collect();
     let own: Vec<&str> = own.iter().map(String::as_str).chain([METADATA]).collect();

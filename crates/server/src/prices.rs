@@ -6,9 +6,14 @@
 //! that may wait for the device. What is in memory costs what serving it costs the server, and a request of which nobody
 //! knows yet is charged for the part of its job's latest ones that went to the device.
 
+use crate::{StartError, TargetConfig};
+use isonomia_policy::device::profile::{DeviceProfile, PROFILE_NAME};
 use isonomia_policy::{Access, CostLearner, CostModel};
 use isonomia_proto::control::CostStatus;
 use isonomia_units::{Bytes, Nanos, Rate};
+use std::fmt::Display;
+use std::io::ErrorKind;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -55,6 +60,13 @@ impl Prices {
         }
     }
 
+    /// The same with other guesses.
+    pub fn beginning_with(&self, guesses: [CostModel; 4]) -> Self {
+        let prices = Self::new(guesses);
+        prices.set_by_time(self.is_by_time());
+        prices
+    }
+
     /// Whether requests are charged for the device's time.
     pub fn is_by_time(&self) -> bool {
         self.is_by_time.load(Ordering::Relaxed)
@@ -94,6 +106,17 @@ impl Prices {
     }
 }
 
+/// What was measured of the device of `target`, whose objects lie in `dir`, if anything was.
+pub fn read_profile(target: &TargetConfig, dir: &Path) -> Result<Option<DeviceProfile>, StartError> {
+    let path = target.profile.clone().unwrap_or_else(|| dir.join(PROFILE_NAME));
+    let fail = |error: &dyn Display| StartError::Config(format!("the device's profile {}: {error}", path.display()));
+    match std::fs::read_to_string(&path) {
+        Ok(text) => toml::from_str(&text).map(Some).map_err(|error| fail(&error)),
+        Err(error) if error.kind() == ErrorKind::NotFound && target.profile.is_none() => Ok(None),
+        Err(error) => Err(fail(&error)),
+    }
+}
+
 /// The part of a job's latest reads that was not in memory.
 #[derive(Debug)]
 pub struct Misses(AtomicU32);
@@ -112,6 +135,11 @@ impl Misses {
         if after != before {
             self.0.store(after, Ordering::Relaxed);
         }
+    }
+
+    /// Whether all were in memory.
+    pub fn are_none(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == 0
     }
 
     /// Of what the device would take and of what memory does.
@@ -158,7 +186,7 @@ mod tests {
         let between = |misses: &Misses| misses.between(Nanos(1_000_000), Nanos(10)).0;
         assert_eq!(between(&misses), 1_000_000);
         (0..400).for_each(|_| misses.note(false));
-        assert_eq!(between(&misses), 10);
+        assert!(misses.are_none() && between(&misses) == 10);
         (0..400).for_each(|at| misses.note(at % 2 == 0));
         assert!((300_000..700_000).contains(&between(&misses)), "{}", between(&misses));
         (0..400).for_each(|_| misses.note(true));

@@ -9,6 +9,7 @@ use crate::connection::Connection;
 use crate::engine::{Engine, Kind};
 use crate::jobs::Job;
 use crate::prices::Prices;
+use isonomia_policy::device::profile::{DeviceProfile, FittedCost};
 use isonomia_policy::trace::Journal;
 use isonomia_policy::{
     self as policy, Access, Arbiter, CappedDevice, CostModel, DEPTH_MAX, Depth, DepthSpec, Dispatch, Dispatcher, Draw,
@@ -214,6 +215,14 @@ impl Target {
             engine: Engine::new(DEPTH_MAX, is_memory),
             waiting: AtomicUsize::new(0),
             queue: Mutex::new(queue),
+        }
+    }
+
+    /// Begins with what was measured of its device, where that has to be learnt.
+    pub fn expect(&mut self, profile: &DeviceProfile) {
+        if let Some(prices) = &mut self.prices {
+            let measured = |access| profile.costs.get(&access).map_or(self.cost, FittedCost::model);
+            *prices = prices.beginning_with(Access::ALL.map(measured));
         }
     }
 

@@ -109,3 +109,31 @@ fn no_more_bytes_pass_than_the_bandwidth_and_shares_are_of_what_is_charged() {
     assert!(is_near(outcome.targets[0].utilization, 1.0, 0.02), "{}", outcome.targets[0].utilization);
     assert!((outcome.jobs[0].share - 0.5).abs() < 0.01, "{}", outcome.jobs[0].share);
 }
+
+/// Sixteen at once, each in 1.6 ms: an operation takes 100 us of the device's time.
+#[test]
+fn a_device_that_was_measured_is_simulated_from_its_profile() {
+    let dir = tempfile::tempdir().unwrap();
+    let profile = "dir = \"/d\"\nis_direct = true\n\
+                   [costs.read-random]\nper_op = 100000\nbandwidth = 1000000000000\nerror = 0.01\nparallel = 16\n";
+    std::fs::write(dir.path().join("d.toml"), profile).unwrap();
+    let path = dir.path().join("scenario.toml");
+    let read = |target: &str| {
+        let text = format!(
+            "duration = \"10s\"\nmeasure_from = \"2s\"\n[[target]]\nname = \"t\"\nprofile = \"d.toml\"\n{target}\
+             [[job]]\nname = \"a\"\nprocesses = 32\nop = \"read\"\nrequest = \"4KiB\"\n"
+        );
+        parse(&path, &text, None).map(|parsed| parsed.points)
+    };
+    let points = read("depth = 16\n").unwrap();
+    let [scenario::Point { scenario: scenario::Scenario::Request { scenario, .. }, .. }] = &points[..] else {
+        panic!("one scenario at request level")
+    };
+    let outcome = run(scenario, &mut |_| ControlFlow::Continue(()));
+    let per_s = outcome.jobs[0].requests as f64 / 8.0;
+    assert!(is_near(per_s, 10_000.0, 0.01), "{per_s}");
+    for (target, named) in [("access = \"write-random\"\n", "read-random"), ("latency = \"1ms\"\n", "latency")] {
+        let error = read(target).map(drop).unwrap_err().to_string();
+        assert!(error.contains(named), "{error}");
+    }
+}

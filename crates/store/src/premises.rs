@@ -35,8 +35,16 @@ pub(crate) const SECRET: &str = "secret";
 /// What a store's directory has in it, besides files that are being written.
 const OURS: [&str; 8] = ["lock", IDENTITY, "identity.new", SECRET, "secret.new", witness::NAME, "reserve", "db"];
 /// What a target has in it.
-const OURS_IN_TARGET: [&str; 6] =
-    ["target.lock", "target.identity", "target.identity.new", witness::NAME_IN_TARGET, "objects", "lost+found"];
+const OURS_IN_TARGET: [&str; 7] = [
+    "target.lock",
+    "target.identity",
+    "target.identity.new",
+    witness::NAME_IN_TARGET,
+    "objects",
+    "lost+found",
+    // Measured before, and read by the server.
+    "device-profile.toml",
+];
 /// Mode bits of everybody but the owner.
 const OTHERS: u32 = 0o077;
 const LOCK_TRIES: u32 = 20;

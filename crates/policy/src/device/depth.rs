@@ -326,7 +326,7 @@ mod tests {
                 let is_backlogged = clients > in_device.len() + 1;
                 let in_service = in_device.len() + 1;
                 // Of five requests one is the first job's.
-                let job = JobId(u32::from(self.is_shared && self.done % 5 > 0));
+                let job = JobId(u32::from(self.is_shared && !self.done.is_multiple_of(5)));
                 let work = Nanos::from_micros(2);
                 self.control.completed(self.now, Completion { job, work, in_service, is_backlogged });
             }

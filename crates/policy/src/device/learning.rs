@@ -17,6 +17,7 @@
 
 use super::cost::CostModel;
 use isonomia_units::{Bytes, Nanos, Rate};
+use serde::{Deserialize, Serialize};
 
 /// A sample that is so old counts e times less than a new one.
 const MEMORY: Nanos = Nanos::from_millis(150);
@@ -38,7 +39,8 @@ const BYTES_PER_S_MAX: f64 = i64::MAX as f64;
 const SPREAD_MIN: f64 = 0.25;
 
 /// What a request does to a device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Access {
     /// A read that does not begin where the one before it ended.
     ReadRandom,

@@ -5,8 +5,9 @@ use crate::io_profile;
 use crate::request::{
     Channels, Device, Job, Lanes, Layout, Op, Phase, SLICES_MAX, STREAMS_MAX, Scenario, TARGETS_MAX, Target,
 };
-use crate::source::{Document, SourceError};
-use isonomia_policy::{DepthSpec, Draw, PolicySpec, Scheme, Tuning};
+use crate::source::{self, Document, SourceError};
+use isonomia_policy::device::profile::DeviceProfile;
+use isonomia_policy::{Access, DepthSpec, Draw, PolicySpec, Scheme, Tuning};
 use isonomia_units::{Bytes, JobInfo, NAME_LEN_MAX, Nanos, Rate};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -56,9 +57,11 @@ struct TargetText {
     name: String,
     count: Option<u32>,
     server: Option<String>,
-    bandwidth: Quantity<Rate>,
+    bandwidth: Option<Quantity<Rate>>,
     per_op: Option<Quantity<Nanos>>,
     workers: Option<u32>,
+    profile: Option<String>,
+    access: Option<Access>,
     latency: Option<Quantity<Nanos>>,
     channels: Option<u32>,
     depth: Option<DepthSpec>,
@@ -126,7 +129,7 @@ pub(super) fn read(path: &Path, document: &Document<'_>, seed: Option<u64>) -> R
     if exchange == Some(Nanos::ZERO) {
         return Err(document.error("exchange", "is no interval (allowed: more than 0)"));
     }
-    let (servers, targets) = read_targets(document, &root)?;
+    let (servers, targets) = read_targets(path, document, &root)?;
     let can_exchange = |target: &Target| matches!(target.policy.scheme(), Scheme::Fair(_) | Scheme::Coflow(_));
     if exchange.is_some() && !targets.iter().all(can_exchange) {
         return Err(document.error("exchange", "needs a policy of shares, such as size-fair, or coflow"));
@@ -149,7 +152,7 @@ pub(super) fn read(path: &Path, document: &Document<'_>, seed: Option<u64>) -> R
     Ok((scenario, root.slowdown.unwrap_or(true)))
 }
 
-fn read_targets(document: &Document<'_>, root: &Root) -> Result<(Vec<String>, Vec<Target>), SourceError> {
+fn read_targets(path: &Path, document: &Document<'_>, root: &Root) -> Result<(Vec<String>, Vec<Target>), SourceError> {
     let defaults = Tuning::default();
     let or = |text: &Option<Quantity<Nanos>>, default: Nanos| text.map_or(default, |text| text.0);
     let tuning = Tuning {
@@ -163,7 +166,10 @@ fn read_targets(document: &Document<'_>, root: &Root) -> Result<(Vec<String>, Ve
     let mut targets: Vec<Target> = Vec::new();
     for (at, text) in root.target.iter().enumerate() {
         let field = |name: &str| format!("target[{at}].{name}");
-        let device = read_device(document, at, text)?;
+        let device = match &text.profile {
+            Some(profile) => read_profile(path, document, at, text, profile)?,
+            None => read_device(document, at, text)?,
+        };
         let server = text.server.clone().unwrap_or_else(|| "server".to_owned());
         let server = servers.iter().position(|known| *known == server).unwrap_or_else(|| {
             servers.push(server);
@@ -191,7 +197,12 @@ fn read_targets(document: &Document<'_>, root: &Root) -> Result<(Vec<String>, Ve
 
 fn read_device(document: &Document<'_>, at: usize, text: &TargetText) -> Result<Device, SourceError> {
     let error = |name: &str, what: String| Err(document.error(&format!("target[{at}].{name}"), what));
-    let bandwidth = text.bandwidth.0;
+    let Some(Quantity(bandwidth)) = text.bandwidth else {
+        return error("bandwidth", "is missing: the bytes of all requests in a second, or a profile".to_owned());
+    };
+    if text.access.is_some() {
+        return error("access", "is of a profile, which is not given".to_owned());
+    }
     let jitter = text.jitter.unwrap_or(0.0);
     if !(0.0..1.0).contains(&jitter) {
         return error("jitter", format!("{jitter} is no part (allowed: 0 to below 1)"));
@@ -223,6 +234,43 @@ fn read_device(document: &Document<'_>, at: usize, text: &TargetText) -> Result<
     }
     let depth = text.depth.unwrap_or_default();
     Ok(Device::Channels(Channels { count: NonZeroU32::new(channels), latency, bandwidth, jitter, depth }))
+}
+
+/// The device that `isonomia device profile` measured: as many channels as it served at once.
+fn read_profile(
+    path: &Path,
+    document: &Document<'_>,
+    at: usize,
+    text: &TargetText,
+    profile: &str,
+) -> Result<Device, SourceError> {
+    let error = |name: &str, what: String| document.error(&format!("target[{at}].{name}"), what);
+    let stated = [
+        ("bandwidth", text.bandwidth.is_some()),
+        ("per_op", text.per_op.is_some()),
+        ("workers", text.workers.is_some()),
+        ("latency", text.latency.is_some()),
+        ("channels", text.channels.is_some()),
+    ];
+    if let Some((name, _)) = stated.into_iter().find(|(_, is_stated)| *is_stated) {
+        return Err(error(name, "is in the profile (allowed: access, depth and jitter)".to_owned()));
+    }
+    let jitter = text.jitter.unwrap_or(0.0);
+    if !(0.0..1.0).contains(&jitter) {
+        return Err(error("jitter", format!("{jitter} is no part (allowed: 0 to below 1)")));
+    }
+    let file = path.parent().unwrap_or(Path::new("")).join(profile);
+    let found: DeviceProfile = Document::parse(&file, &source::read(&file)?)?.deserialize()?;
+    let access = text.access.unwrap_or(Access::ReadRandom);
+    let Some(cost) = found.costs.get(&access) else {
+        let measured: Vec<&str> = found.costs.keys().map(|access| access.name()).collect();
+        let what = format!("{} was not measured (allowed: {})", access.name(), measured.join(", "));
+        return Err(error("access", what));
+    };
+    let count = NonZeroU32::new(cost.parallel.clamp(1, WORKERS_MAX));
+    let latency = Nanos(cost.per_op.0.saturating_mul(u64::from(cost.parallel))).max(Nanos(1));
+    let depth = text.depth.unwrap_or_default();
+    Ok(Device::Channels(Channels { count, latency, bandwidth: cost.bandwidth, jitter, depth }))
 }
 
 fn job_fair() -> PolicySpec {

@@ -1,0 +1,310 @@
+//! `isonomia-bench storage`: what programs get of storage that takes its time, through us and without us.
+//!
+//! The programs are fio's, with plain calls. Both sets of files lie side by side in one file system, and the two take
+//! turns, repeat by repeat, in an order that alternates. Before each turn everything written is brought to stable storage
+//! and the kernel forgets its pages, so that what is read comes from the device, and no block is read twice within a turn.
+//!
+//! * [`place`]: an emulated device, a disk of this machine, a GlusterFS.
+//! * [`throughput`]: one job, through us and without us.
+//! * [`sharing`]: two jobs under `job-fair`, and one alone under it and under `fifo`.
+//! * [`tail`]: small reads beside a bulk writer.
+//! * [`hang`]: two targets, one of which answers nothing for a while.
+
+mod fio;
+mod hang;
+mod place;
+mod pool;
+mod sharing;
+mod tail;
+mod throughput;
+
+use crate::arguments::{CommonOptions, StorageOptions};
+use crate::host::ProcessorTimes;
+use crate::report::{Must, Report, Row};
+use crate::server::{ServerOptions, ServerProcess};
+use crate::session::Session;
+use crate::way::Identity;
+use anyhow::{Context, Result};
+use fio::{Done, Fio, Load};
+use isonomia_units::Nanos;
+use place::{Emulated, Place};
+use pool::Pool;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub const KIB: u64 = 1 << 10;
+pub const MIB: u64 = 1 << 20;
+const WITHOUT_US: &str = "without us";
+const THROUGH_US: &str = "through us";
+/// How much longer than its time a program may take: to start, and to bring what it wrote to stable storage.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// What is measured on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Device {
+    /// Emulated: 5 ms, as many requests at once as come
+    Parallel,
+    /// Emulated: 1 ms and 200 MiB/s, one request at a time
+    Serial,
+    /// Emulated: 2 ms and 100 MiB/s each, four at a time
+    Channels,
+    /// The disk that `--dir` is on
+    Disk,
+    /// Two replicated bricks on that disk
+    Glusterfs,
+}
+
+impl Device {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Parallel => "5 ms, any number at once",
+            Self::Serial => "1 ms, one at a time",
+            Self::Channels => "2 ms, four at a time",
+            Self::Disk => "disk",
+            Self::Glusterfs => "GlusterFS",
+        }
+    }
+
+    /// How it is emulated, if it is. The size is taken of the memory as far as it is written.
+    fn emulated(self) -> Option<Emulated> {
+        let size = "6GiB";
+        match self {
+            Self::Parallel => Some(Emulated { latency: "5ms", channels: 0, bandwidth: None, size }),
+            Self::Serial => Some(Emulated { latency: "1ms", channels: 1, bandwidth: Some("200MiB/s"), size }),
+            Self::Channels => Some(Emulated { latency: "2ms", channels: 4, bandwidth: Some("100MiB/s"), size }),
+            Self::Disk | Self::Glusterfs => None,
+        }
+    }
+}
+
+#[derive(Debug, Serialize)]
+struct Configuration {
+    repeats: u32,
+    devices: Vec<Device>,
+    /// Of one turn.
+    turn_ns: u64,
+    /// How long a device hangs.
+    hang_ns: u64,
+    files: usize,
+    file_bytes: u64,
+    server_workers: Option<u32>,
+    only: Option<String>,
+    is_quick: bool,
+}
+
+/// A figure of each repeat, and that of the baseline beside it.
+#[derive(Clone, Debug)]
+struct Figure {
+    row: Row,
+    values: Vec<f64>,
+    baseline: Vec<f64>,
+}
+
+/// Figures in the order in which they first came.
+#[derive(Debug, Default)]
+struct Figures(Vec<Figure>);
+
+impl Figures {
+    /// Adds one repeat to the row that is called so.
+    fn keep(
+        &mut self,
+        name: String,
+        way: &str,
+        unit: &'static str,
+        value: f64,
+        beside: Option<f64>,
+        must: Option<Must>,
+    ) {
+        let at = self.0.iter().position(|one| one.row.name == name && one.row.way == way).unwrap_or_else(|| {
+            let row = Row { must, ..Row::new(name, way, unit, Vec::new()) };
+            self.0.push(Figure { row, values: Vec::new(), baseline: Vec::new() });
+            self.0.len() - 1
+        });
+        self.0[at].values.push(value);
+        self.0[at].baseline.extend(beside);
+    }
+
+    fn rows(self) -> Vec<Row> {
+        let finish = |one: Figure| {
+            let row = Row { must: one.row.must, ..Row::new(one.row.name, one.row.way, one.row.unit, one.values) };
+            if one.baseline.is_empty() { row } else { row.beside(&one.baseline) }
+        };
+        self.0.into_iter().map(finish).collect()
+    }
+}
+
+/// What contests on one device stand on.
+struct Bench<'a> {
+    session: &'a Session,
+    configuration: &'a Configuration,
+    device: Device,
+    // The server ends before the place does.
+    server: ServerProcess,
+    pool: Pool,
+    place: Place,
+    figures: &'a mut Figures,
+}
+
+type Experiment = fn(&mut Bench, u32) -> Result<()>;
+
+/// Measures, and writes the report even of a run that failed halfway.
+pub fn run(options: &StorageOptions) -> Result<()> {
+    let common = &options.common;
+    fio::check()?;
+    let session = Session::new(common.isonomia.as_deref())?;
+    let (files, file_bytes) = if common.quick { (16, 4 * MIB) } else { (128, 16 * MIB) };
+    let configuration = Configuration {
+        repeats: common.repeat,
+        devices: options.devices.clone(),
+        turn_ns: if common.quick { 500_000_000 } else { 4_000_000_000 },
+        hang_ns: if common.quick { 2_000_000_000 } else { 30_000_000_000 },
+        files,
+        file_bytes,
+        server_workers: common.workers,
+        only: options.only.clone(),
+        is_quick: common.quick,
+    };
+    let mut report = Report::new("storage", common, configuration)?;
+    let below = options.dir.clone().unwrap_or_else(|| report.dir().to_owned());
+    let mut figures = Figures::default();
+    let done = measure(&session, &report.configuration, common, &below, report.dir(), &mut figures);
+    report.error = done.as_ref().err().map(|error| format!("{error:#}"));
+    report.rows = figures.rows();
+    report.publish(common.json)?;
+    done
+}
+
+fn measure(
+    session: &Session,
+    configuration: &Configuration,
+    common: &CommonOptions,
+    below: &Path,
+    logs: &Path,
+    figures: &mut Figures,
+) -> Result<()> {
+    for &device in &configuration.devices {
+        let experiments: Vec<_> =
+            experiments(device).into_iter().filter(|(name, _)| configuration.wants(name)).collect();
+        if experiments.is_empty() {
+            continue;
+        }
+        let mut bench = Bench::new(session, configuration, device, common, below, logs, figures)?;
+        for repeat in 1..=configuration.repeats {
+            for (name, experiment) in &experiments {
+                eprintln!("isonomia-bench: repeat {repeat} of {}, {}: {name}", configuration.repeats, device.name());
+                let before = ProcessorTimes::now();
+                experiment(&mut bench, repeat).with_context(|| format!("{}: {name}", device.name()))?;
+                bench.keep_stolen(name, before);
+            }
+        }
+    }
+    if configuration.devices.contains(&Device::Parallel) && configuration.wants(hang::NAME) {
+        hang::run(session, configuration, logs, figures).context(hang::NAME)?;
+    }
+    Ok(())
+}
+
+fn experiments(device: Device) -> Vec<(&'static str, Experiment)> {
+    let shared: [(&str, Experiment); 2] = [("sharing", sharing::run), ("tail", tail::run)];
+    let throughput: (&str, Experiment) = ("throughput", throughput::run);
+    match device {
+        Device::Parallel => vec![throughput],
+        Device::Serial | Device::Channels => shared.to_vec(),
+        Device::Disk | Device::Glusterfs => [throughput].into_iter().chain(shared).collect(),
+    }
+}
+
+impl Configuration {
+    fn wants(&self, name: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| name.contains(only.as_str()))
+    }
+
+    /// The time of one turn.
+    fn turn(&self) -> Nanos {
+        Nanos(self.turn_ns)
+    }
+}
+
+/// Who jobs say they are.
+fn identity(job: &str) -> Identity {
+    Identity { job: job.to_owned(), user: job.to_owned(), group: "bench".to_owned(), nodes: 1 }
+}
+
+impl<'a> Bench<'a> {
+    fn new(
+        session: &'a Session,
+        configuration: &'a Configuration,
+        device: Device,
+        common: &CommonOptions,
+        below: &Path,
+        logs: &Path,
+        figures: &'a mut Figures,
+    ) -> Result<Self> {
+        let place = match (device.emulated(), device) {
+            (Some(emulated), _) => Place::emulated(session, &emulated)?,
+            (None, Device::Glusterfs) => Place::gluster(session, below, logs)?,
+            (None, _) => Place::disk(below)?,
+        };
+        let pool = Pool::new(&place, configuration.files, configuration.file_bytes);
+        let files = Some(place.dir().join("served"));
+        let options = ServerOptions { workers: common.workers, files, ..ServerOptions::default() };
+        let word = serde_json::to_value(device)?;
+        let name = format!("server-{}", word.as_str().unwrap_or_default());
+        let mut server = ServerProcess::start(session, &name, &options, &logs.join(format!("{name}.log")))?;
+        server.set_policy("job-fair")?;
+        eprintln!("isonomia-bench: filling {} files on {}, twice", pool.files, device.name());
+        pool.fill_plain(session)?;
+        pool.fill_served(session, &server)?;
+        Ok(Self { session, configuration, device, server, pool, place, figures })
+    }
+
+    /// A row's name on this device.
+    fn row(&self, what: &str) -> String {
+        format!("{}: {what}", self.device.name())
+    }
+
+    fn keep(&mut self, what: &str, way: &str, unit: &'static str, value: f64, beside: Option<f64>, must: Option<Must>) {
+        let name = self.row(what);
+        self.figures.keep(name, way, unit, value, beside, must);
+    }
+
+    fn keep_stolen(&mut self, name: &str, before: ProcessorTimes) {
+        let stolen = 100.0 * ProcessorTimes::now().stolen_since(before);
+        self.keep(&format!("{name}: processor time taken by the host"), "", "%", stolen, None, None);
+    }
+
+    /// Everything is on stable storage, and nothing of it in the kernel's memory.
+    fn forget(&self) -> Result<()> {
+        pool::forget(self.place.cached())
+    }
+
+    /// Nothing that was read is in the kernel's memory.
+    fn forget_read(&self) -> Result<()> {
+        pool::forget_clean(self.place.cached())
+    }
+
+    /// Starts a load on the files `from..` of the pool.
+    fn start(&self, what: &str, load: &Load, job: Option<&str>, from: usize) -> Result<Fio> {
+        let job = job.map(|job| (&self.server, job));
+        Fio::start(self.session, what, load, job, &self.pool, &self.pool.names()[from..])
+    }
+
+    /// What a load does alone.
+    fn alone(&self, load: &Load, job: Option<&str>) -> Result<Done> {
+        self.session.undisturbed(|| {
+            self.forget()?;
+            self.start("alone", load, job, 0)?.finish(self.session, self.patience())
+        })
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_nanos(self.configuration.turn_ns) + PATIENCE
+    }
+}
+
+/// Directories that a server on two devices has.
+fn targets(places: [&Place; 2]) -> Vec<PathBuf> {
+    places.map(|place| place.dir().join("target")).to_vec()
+}

@@ -1,0 +1,192 @@
+//! Two jobs under `job-fair`, and one alone under it and under `fifo`.
+//!
+//! What a job can take is bounded by its processes, each of which has one request under way: where the device serves many
+//! at once, one process cannot take half of it. So what is due to a job is half of what both get, or what it gets alone,
+//! whichever is less.
+
+use crate::clock::now_ns;
+use crate::report::Must;
+use crate::statistics::share;
+use crate::storage::fio::{Access, Load, Sync};
+use crate::storage::{Bench, KIB, MIB, THROUGH_US};
+use anyhow::{Context, Result, ensure};
+use isonomia_proto::control::{JobStatus, Status};
+use isonomia_units::Nanos;
+use std::time::Duration;
+
+const POLL: Duration = Duration::from_millis(20);
+/// Jobs that are not at work by then never will be.
+const START_NS_MAX: u64 = 60_000_000_000;
+/// Of the service, in percent.
+const OFF_MAX: f64 = 1.5;
+/// Of what is due.
+const LEAST: f64 = 0.97;
+/// A contest takes so many turns.
+const TURNS: u64 = 2;
+/// How often the kernel is made to forget what was read: jobs go through their files again and again.
+const FORGET_NS: u64 = 400_000_000;
+const JOBS: [&str; 2] = ["first", "second"];
+
+/// What a job received between two looks.
+#[derive(Clone, Copy, Debug)]
+struct Received {
+    service_ns: u64,
+    bytes: u64,
+    operations: u64,
+    seconds: f64,
+}
+
+fn load(access: Access, block_bytes: u64, processes: u32, turn: Nanos) -> Load {
+    let sync = if access.is_write() { Sync::Every(16) } else { Sync::Never };
+    Load {
+        access,
+        block_bytes,
+        processes,
+        sync,
+        is_direct: false,
+        runs_for: Some(turn),
+        is_endless: false,
+        bytes_max: None,
+    }
+}
+
+pub fn run(bench: &mut Bench, _repeat: u32) -> Result<()> {
+    let turn = bench.configuration.turn();
+    let of = |access, block_bytes, processes| load(access, block_bytes, processes, turn);
+    let many = if bench.configuration.is_quick { 8 } else { 32 };
+    let small = |processes| of(Access::RandomRead, 4 * KIB, processes);
+    for processes in [4, many] {
+        few_against_many(bench, &format!("1 : {processes} processes reading 4 KiB"), &small(1), &small(processes))?;
+    }
+    let medium = of(Access::RandomRead, 64 * KIB, 8);
+    let large = of(Access::RandomRead, MIB, 8);
+    even(bench, "8 processes each, reading 4 KiB : 1 MiB", &of(Access::RandomRead, 4 * KIB, 8), &large)?;
+    even(bench, "8 processes each, reading : writing 64 KiB", &medium, &of(Access::RandomWrite, 64 * KIB, 8))?;
+    even(
+        bench,
+        "8 processes each, reading 64 KiB sequentially : at random",
+        &of(Access::SequentialRead, 64 * KIB, 8),
+        &medium,
+    )?;
+    lone(bench, "8 processes reading 4 KiB", &of(Access::RandomRead, 4 * KIB, 8))?;
+    lone(bench, "4 processes reading 256 KiB", &of(Access::RandomRead, 256 * KIB, 4))
+}
+
+fn lone(bench: &mut Bench, name: &str, load: &Load) -> Result<()> {
+    bench.server.set_policy("fifo")?;
+    let fifo = bench.alone(load, Some("lone"));
+    bench.server.set_policy("job-fair")?;
+    let (fifo, fair) = (fifo?.iops, bench.alone(load, Some("lone"))?.iops);
+    bench.keep(
+        &format!("{name} alone: job-fair / fifo"),
+        THROUGH_US,
+        "x",
+        fair / fifo,
+        None,
+        Some(Must::at_least(LEAST)),
+    );
+    Ok(())
+}
+
+fn few_against_many(bench: &mut Bench, name: &str, few: &Load, many: &Load) -> Result<()> {
+    let alone = bench.alone(few, Some(JOBS[0]))?.iops;
+    let received = together(bench, few, many)?;
+    let rates = received.map(|one| one.operations as f64 / one.seconds);
+    let due = alone.min((rates[0] + rates[1]) / 2.0);
+    keep(bench, name, received, None);
+    let what = format!("{name}: what the one gets of what is due");
+    bench.keep(&what, THROUGH_US, "x", rates[0] / due, None, Some(Must::at_least(LEAST)));
+    Ok(())
+}
+
+fn even(bench: &mut Bench, name: &str, one: &Load, other: &Load) -> Result<()> {
+    let received = together(bench, one, other)?;
+    keep(bench, name, received, Some(Must::near(50.0, OFF_MAX)));
+    Ok(())
+}
+
+fn keep(bench: &mut Bench, name: &str, received: [Received; 2], must: Option<Must>) {
+    let share_of = |of: fn(&Received) -> u64| 100.0 * share(of(&received[0]), of(&received[0]) + of(&received[1]));
+    let service = share_of(|one| one.service_ns);
+    bench.keep(&format!("{name}: share of service"), THROUGH_US, "%", service, None, must);
+    bench.keep(&format!("{name}: share of the bytes"), THROUGH_US, "%", share_of(|one| one.bytes), None, None);
+    let device = bench.device.emulated().map(|device| received.map(|one| device.time_ns(one.operations, one.bytes)));
+    if let Some([first, second]) = device {
+        let share = 100.0 * share(first, first + second);
+        bench.keep(&format!("{name}: share of the device's time"), THROUGH_US, "%", share, None, None);
+    }
+    for (which, one) in ["the first", "the second"].into_iter().zip(received) {
+        let rate = one.operations as f64 / one.seconds;
+        bench.keep(&format!("{name}: {which}"), THROUGH_US, "op/s", rate, None, None);
+    }
+}
+
+/// Two jobs at once in a turn that nobody disturbed.
+fn together(bench: &mut Bench, one: &Load, other: &Load) -> Result<[Received; 2]> {
+    // As long as it takes until the depth of the target is found, and to look at what comes of it.
+    let runs_for = Some(Nanos(TURNS * bench.configuration.turn_ns));
+    let [one, other] = [one, other].map(|load| Load { runs_for, is_endless: true, ..load.clone() });
+    let session = bench.session;
+    session.undisturbed(|| compete(bench, &one, &other))
+}
+
+/// Two jobs at once, on files of their own; what each received in the steady part.
+fn compete(bench: &mut Bench, one: &Load, other: &Load) -> Result<[Received; 2]> {
+    bench.forget()?;
+    let before = bench.server.status()?;
+    let half = bench.pool.files / 2;
+    let mut programs =
+        [bench.start(JOBS[0], one, Some(JOBS[0]), 0)?, bench.start(JOBS[1], other, Some(JOBS[1]), half)?];
+    let deadline_ns = now_ns() + START_NS_MAX;
+    // Each has moved something: not only opened its files.
+    let moves = |status: &Status| JOBS.iter().all(|job| bytes(status, job) > bytes(&before, job));
+    while !moves(&bench.server.status()?) {
+        ensure!(now_ns() < deadline_ns, "the jobs do not begin");
+        bench.session.nap(POLL)?;
+    }
+    let turn_ns = TURNS * bench.configuration.turn_ns;
+    let looks = [turn_ns * 2 / 5, turn_ns * 4 / 5].map(|after| now_ns() + after);
+    let (mut statuses, mut times) = (Vec::new(), Vec::new());
+    let mut forgotten_ns = now_ns();
+    for at in looks {
+        while now_ns() < at {
+            bench.session.nap(POLL.min(Duration::from_nanos(at.saturating_sub(now_ns()))))?;
+            if now_ns() > forgotten_ns + FORGET_NS {
+                bench.forget_read()?;
+                forgotten_ns = now_ns();
+            }
+        }
+        statuses.push(bench.server.status()?);
+        times.push(now_ns());
+    }
+    for program in &mut programs {
+        ensure!(program.is_running()?, "a job ended before it was looked at");
+    }
+    for program in programs {
+        program.finish(bench.session, bench.patience())?;
+    }
+    let seconds = (times[1] - times[0]) as f64 / 1e9;
+    let [first, second] = JOBS.map(|job| -> Result<Received> {
+        let [before, after] = [0, 1].map(|at: usize| status_of(&statuses[at], job));
+        let (before, after) = (before.context("a job is not known")?, after.context("a job is not known")?);
+        Ok(Received {
+            service_ns: after.service_ns_total - before.service_ns_total,
+            bytes: moved(after) - moved(before),
+            operations: after.requests_total - before.requests_total,
+            seconds,
+        })
+    });
+    Ok([first?, second?])
+}
+
+fn status_of<'a>(status: &'a Status, job: &str) -> Option<&'a JobStatus> {
+    status.jobs.iter().find(|one| one.job == job)
+}
+
+fn moved(job: &JobStatus) -> u64 {
+    job.read_bytes_total + job.written_bytes_total
+}
+
+fn bytes(status: &Status, job: &str) -> u64 {
+    status_of(status, job).map_or(0, moved)
+}

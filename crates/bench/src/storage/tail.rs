@@ -1,0 +1,78 @@
+//! A job of small reads beside a bulk writer: what one of a hundred reads waits, through us under `job-fair`, and without
+//! anybody between the programs and the device.
+
+use crate::report::Must;
+use crate::storage::fio::{Access, Done, Load, Sync};
+use crate::storage::pool::Pool;
+use crate::storage::{Bench, KIB, MIB, THROUGH_US, WITHOUT_US};
+use anyhow::Result;
+use isonomia_units::Nanos;
+use std::time::Duration;
+
+/// So many times shorter.
+const LEAST: f64 = 10.0;
+const WRITERS: u32 = 4;
+/// A writer flushes each file before it goes on to the next: `fdatasync` is of one file.
+fn writes(pool: &Pool) -> u32 {
+    (pool.file_bytes / MIB) as u32
+}
+
+pub fn run(bench: &mut Bench, repeat: u32) -> Result<()> {
+    let turn = bench.configuration.turn();
+    // The writers begin before the reader and end after it.
+    let around = Nanos(turn.0 / 4);
+    let reader = Load {
+        access: Access::RandomRead,
+        block_bytes: 4 * KIB,
+        processes: 1,
+        sync: Sync::Never,
+        is_direct: false,
+        runs_for: Some(turn),
+        is_endless: false,
+        bytes_max: None,
+    };
+    let writer = Load {
+        access: Access::SequentialWrite,
+        block_bytes: MIB,
+        processes: WRITERS,
+        sync: Sync::Every(writes(&bench.pool)),
+        runs_for: Some(Nanos(turn.0 + 3 * around.0)),
+        is_endless: true,
+        ..reader.clone()
+    };
+    let mut done = [None; 2];
+    let lanes = if repeat.is_multiple_of(2) { [1, 0] } else { [0, 1] };
+    for lane in lanes {
+        let session = bench.session;
+        let turn = || beside(bench, (lane == 1).then_some(["reader", "writer"]), &reader, &writer, around);
+        done[lane] = Some(session.undisturbed(turn)?);
+    }
+    let [Some(without), Some(through)] = done else { unreachable!("both lanes were measured") };
+    let what = format!("4 KiB reads of 1 process beside {WRITERS} writing 1 MiB");
+    for (way, (read, written)) in [(WITHOUT_US, without), (THROUGH_US, through)] {
+        bench.keep(&format!("{what}: median"), way, "us", read.p50_us, None, None);
+        bench.keep(&format!("{what}: 99th percentile"), way, "us", read.p99_us, None, None);
+        bench.keep(&format!("{what}: the writers"), way, "MiB/s", written.mib_per_s, None, None);
+    }
+    let better = without.0.p99_us / through.0.p99_us;
+    bench.keep(
+        &format!("{what}: 99th percentile, times shorter"),
+        THROUGH_US,
+        "x",
+        better,
+        None,
+        Some(Must::at_least(LEAST)),
+    );
+    Ok(())
+}
+
+/// What the reader and the writers did.
+fn beside(bench: &Bench, jobs: Option<[&str; 2]>, reader: &Load, writer: &Load, around: Nanos) -> Result<(Done, Done)> {
+    bench.forget()?;
+    let half = bench.pool.files / 2;
+    let writing = bench.start("writer", writer, jobs.map(|jobs| jobs[1]), half)?;
+    bench.session.nap(Duration::from_nanos(around.0))?;
+    let reading = bench.start("reader", reader, jobs.map(|jobs| jobs[0]), 0)?;
+    let read = reading.finish(bench.session, bench.patience())?;
+    Ok((read, writing.finish(bench.session, bench.patience())?))
+}

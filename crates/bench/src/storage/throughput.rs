@@ -1,0 +1,69 @@
+//! One job, through us and without us.
+
+use crate::report::Must;
+use crate::storage::fio::{Access, Load, Sync};
+use crate::storage::{Bench, Device, KIB, MIB, THROUGH_US, WITHOUT_US};
+use anyhow::Result;
+
+/// What is asked of the throughput through us.
+const LEAST: f64 = 0.90;
+/// Bytes that all processes write between them where what counts is their last flush.
+const BULK_BYTES: u64 = 512 * MIB;
+
+pub fn run(bench: &mut Bench, repeat: u32) -> Result<()> {
+    let is_quick = bench.configuration.is_quick;
+    let processes: &[u32] = match bench.device {
+        _ if is_quick => &[4],
+        Device::Parallel => &[16, 128],
+        Device::Glusterfs => &[1, 16],
+        _ => &[1, 8, 32],
+    };
+    for &processes in processes {
+        for (name, load) in loads(bench, processes) {
+            let mut done = [None; 2];
+            let lanes = if repeat.is_multiple_of(2) { [1, 0] } else { [0, 1] };
+            for lane in lanes {
+                done[lane] = Some(bench.alone(&load, (lane == 1).then_some("speed"))?);
+            }
+            let [Some(without), Some(through)] = done else { unreachable!("both lanes were measured") };
+            let what = format!("{name}, {processes} processes");
+            let (unit, of) = if load.block_bytes < 64 * KIB { ("op/s", 0) } else { ("MiB/s", 1) };
+            let value = |done: super::fio::Done| [done.iops, done.mib_per_s][of];
+            bench.keep(&what, WITHOUT_US, unit, value(without), None, None);
+            bench.keep(&what, THROUGH_US, unit, value(through), Some(value(without)), Some(Must::ratio(LEAST)));
+        }
+    }
+    Ok(())
+}
+
+fn loads(bench: &Bench, processes: u32) -> Vec<(String, Load)> {
+    // What the disk itself does is told with O_DIRECT; elsewhere the programs are as most are.
+    let is_direct = bench.device == Device::Disk;
+    let large = if is_direct { MIB } else { 256 * KIB };
+    let mut loads = Vec::new();
+    for (size, block_bytes) in [("4 KiB", 4 * KIB), (if is_direct { "1 MiB" } else { "256 KiB" }, large)] {
+        let (read, write) = match (is_direct, block_bytes) {
+            (true, MIB) => (Access::SequentialRead, Access::SequentialWrite),
+            _ => (Access::RandomRead, Access::RandomWrite),
+        };
+        let order = if read == Access::SequentialRead { "sequential" } else { "random" };
+        let runs_for = Some(bench.configuration.turn());
+        let load = Load {
+            access: read,
+            block_bytes,
+            processes,
+            sync: Sync::Never,
+            is_direct,
+            runs_for,
+            is_endless: false,
+            bytes_max: None,
+        };
+        loads.push((format!("read {size} {order}"), load.clone()));
+        let each = Load { access: write, sync: Sync::Every(1), is_direct: false, ..load };
+        loads.push((format!("write {size} {order}, fdatasync after each"), each.clone()));
+        let bytes_max = Some(BULK_BYTES / u64::from(processes) / block_bytes * block_bytes);
+        let bulk = Load { sync: Sync::AtEnd, runs_for: None, bytes_max, ..each };
+        loads.push((format!("write {size} {order}, fsync at the end"), bulk));
+    }
+    loads
+}

@@ -1,0 +1,53 @@
+//! `isonomia device profile`: what a device can do, measured before it serves anybody.
+
+mod measure;
+mod report;
+
+use crate::arguments::{DeviceCommand, DeviceOptions, ProfileOptions};
+use anyhow::{Context, Result};
+use isonomia_policy::device::profile::{DeviceProfile, PROFILE_NAME};
+use measure::Measurement;
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+pub fn device(options: &DeviceOptions) -> Result<()> {
+    match &options.command {
+        DeviceCommand::Profile(options) => profile(options),
+    }
+}
+
+fn profile(options: &ProfileOptions) -> Result<()> {
+    let measurement = Measurement::new(&options.dir, Duration::from_secs(options.seconds))
+        .with_context(|| format!("cannot measure {}", options.dir.display()))?;
+    let is_direct = measurement.is_direct();
+    let points = measurement.run().with_context(|| format!("cannot measure {}", options.dir.display()))?;
+    let dir = std::path::absolute(&options.dir).unwrap_or_else(|_| options.dir.clone());
+    let profile = DeviceProfile::new(dir.display().to_string(), is_direct, points);
+    let out = options.out.clone().unwrap_or_else(|| options.dir.join(PROFILE_NAME));
+    save(&profile, &out).with_context(|| format!("cannot write {}", out.display()))?;
+    if let Some(path) = &options.plot {
+        report::plot(&profile).save_as(path)?;
+    }
+    let mut stdout = std::io::stdout().lock();
+    if options.json {
+        serde_json::to_writer_pretty(&mut stdout, &profile).map_err(std::io::Error::from)?;
+        writeln!(stdout)?;
+    } else {
+        writeln!(stdout, "{}\n\nSaved in {}", report::text(&profile), out.display())?;
+    }
+    Ok(())
+}
+
+/// Writes the file as a whole or not at all.
+fn save(profile: &DeviceProfile, path: &Path) -> Result<()> {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::NamedTempFile::new_in(parent)?;
+    writeln!(
+        file,
+        "# Written by `isonomia device profile`. Times are in nanoseconds, bandwidths in bytes per second."
+    )?;
+    file.write_all(toml::to_string(profile)?.as_bytes())?;
+    file.persist(path)?;
+    Ok(())
+}

@@ -1,0 +1,67 @@
+//! `isonomia device profile` on a directory, for a moment; and a server that begins with what it found.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use assert_cmd::Command;
+use std::path::Path;
+
+fn isonomia(arguments: &[&str]) -> assert_cmd::assert::Assert {
+    Command::new(env!("CARGO_BIN_EXE_isonomia")).args(arguments).assert()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+#[test]
+fn a_profile_is_printed_drawn_and_kept_where_a_server_finds_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let plot = dir.path().join("plot.svg");
+    let target = dir.path().join("target");
+    std::fs::create_dir(&target).unwrap();
+    let arguments = ["device", "profile", text(&target), "--seconds", "1", "--json", "--plot", text(&plot)];
+    let printed = isonomia(&arguments).success().get_output().stdout.clone();
+    let profile: serde_json::Value = serde_json::from_slice(&printed).unwrap();
+    let costs = profile["costs"].as_object().unwrap();
+    let names: Vec<&str> = costs.keys().map(String::as_str).collect();
+    assert_eq!(names, ["read-random", "read-sequential", "write-random", "write-sequential"]);
+    assert!(costs.values().all(|cost| cost["bandwidth"].as_u64() > Some(0) && cost["parallel"].as_u64() > Some(0)));
+    assert!(profile["points"].as_array().unwrap().len() >= 20, "each access and size one at a time, at least");
+    assert!(std::fs::read_to_string(&plot).unwrap().contains("read-random"));
+    let left: Vec<_> = std::fs::read_dir(&target).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["device-profile.toml"], "nothing else is left behind");
+    let kept = target.join("device-profile.toml");
+    let read: isonomia_policy::device::profile::DeviceProfile =
+        toml::from_str(&std::fs::read_to_string(&kept).unwrap()).unwrap();
+    assert_eq!(read.costs.len(), 4);
+    // A server reads it; one that is no profile, it does not start with.
+    let config = dir.path().join("isonomia.toml");
+    let socket = dir.path().join("s");
+    let serve = |profile: &Path| {
+        let settings = format!(
+            "dir = {:?}\nlisten = [\"unix:{}\"]\n[[targets]]\ndir = {:?}\nprofile = {:?}\n",
+            dir.path().join("data"),
+            socket.display(),
+            target,
+            profile
+        );
+        std::fs::write(&config, settings).unwrap();
+        isonomia_server::Config::read(&config).map(isonomia_server::Server::start).unwrap()
+    };
+    serve(&kept).unwrap().shutdown();
+    let Err(error) = serve(&plot) else { panic!("a picture is no profile") };
+    assert!(error.to_string().contains("plot.svg"), "{error}");
+}
+
+#[test]
+fn what_cannot_be_measured_is_named() {
+    for (dir, why) in
+        [("/nonexistent/x", "No such file"), ("/dev/null", "no directory"), ("/proc", "cannot measure /proc")]
+    {
+        let output = isonomia(&["device", "profile", dir, "--seconds", "1"]).code(1).stdout("");
+        let error = String::from_utf8(output.get_output().stderr.clone()).unwrap();
+        assert!(error.contains(dir) && error.contains(why), "{error}");
+    }
+    isonomia(&["device", "profile", "/", "--plot", "x.pdf"]).code(2);
+    isonomia(&["device", "profile", "/", "--seconds", "0"]).code(2);
+}

@@ -1,9 +1,10 @@
-//! Policies: what parses prints as a text that parses to the same, and an arbiter can be made of it and used.
+//! Policies: what parses prints as a text that parses to the same, and an arbiter can be made of it and gives back what it
+//! was given.
 
 #![no_main]
 
-use isonomia_policy::{Draw, PolicySpec, Request, RequestId, Tuning, build};
-use isonomia_units::{JobId, JobInfo, Nanos};
+use isonomia_policy::{Draw, Next, PolicySpec, Request, RequestId, Tuning, build};
+use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
@@ -13,11 +14,23 @@ fuzz_target!(|text: &str| {
         let mut arbiter = build(&spec, draw, 1, Tuning::default());
         for (id, group) in [(1, "astro"), (2, "bio")] {
             arbiter.set_job(Nanos::ZERO, JobId(id), &JobInfo::new("j", "ada", group));
-            let request = Request { id: RequestId(id.into()), job: JobId(id), cost: Nanos(1_000) };
+            let request = Request { id: RequestId(id.into()), job: JobId(id), cost: Nanos(1_000), bytes: Bytes(4096) };
             arbiter.enqueue(Nanos::ZERO, request).expect("there is room for two");
         }
         let shares = arbiter.shares(Nanos::ZERO);
         let sum: f64 = shares.iter().map(|(_, share)| share).sum();
         assert!(shares.is_empty() || (sum - 1.0).abs() < 1e-9, "{spec}: {shares:?}");
+        let mut now = Nanos::ZERO;
+        for _ in 0..2 {
+            let request = loop {
+                match arbiter.next(now) {
+                    Next::Dispatch(request) => break request,
+                    Next::WaitUntil(at) => now = at,
+                    Next::Idle => unreachable!("a request is queued"),
+                }
+            };
+            arbiter.complete(now, request.id, request.job);
+        }
+        assert_eq!((arbiter.next(now), arbiter.queued()), (Next::Idle, 0), "{spec}");
     }
 });

@@ -372,6 +372,7 @@ Examples:
   isonomia policy set 'group{astro=3,bio=1}-then-job-fair'
   isonomia policy set 'coflow{guarantee=0.8,order=attained,tree=user-then-size-fair}'
   isonomia policy set 'tbf{user:ada=500MiB/s,job:backup=50MiB/s}'
+  isonomia policy set 'user-then-size-fair+latency{p99=2ms,job:viz,size<=16KiB}'
   isonomia policy set job-fair --draw lottery")]
     Set {
         #[command(flatten)]

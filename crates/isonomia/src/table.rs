@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 use isonomia_policy::{PolicySpec, Scheme};
-use isonomia_proto::control::{JobStatus, ScrubStatus, Status, TargetStatus};
+use isonomia_proto::control::{JobStatus, LatencyStatus, ScrubStatus, Status, TargetStatus};
 use isonomia_units::{Bytes, Nanos};
 use std::fmt::Write;
 
@@ -38,6 +38,9 @@ pub fn status(status: &Status) -> String {
     let _ = writeln!(text, "{}\n", lines(&targets(&status.targets)));
     if status.targets.iter().any(|target| !target.costs.is_empty()) {
         let _ = writeln!(text, "{}\n", lines(&costs(&status.targets)));
+    }
+    for line in latency_lines(&status.targets) {
+        let _ = writeln!(text, "{line}\n");
     }
     if status.jobs.is_empty() {
         text.push_str("no job is connected or was in the last minute\n");
@@ -76,6 +79,40 @@ fn targets(targets: &[TargetStatus]) -> Table {
         ]);
     }
     table
+}
+
+/// A latency class: a line for each target that served requests of it.
+fn latency_lines(targets: &[TargetStatus]) -> Vec<String> {
+    let classes: Vec<_> = targets.iter().filter_map(|target| Some((target, target.latency.as_ref()?))).collect();
+    let used = || classes.iter().filter(|(_, class)| class.requests_total > 0);
+    if !classes.is_empty() && used().next().is_none() {
+        return vec!["latency class: no requests yet".to_owned()];
+    }
+    used().map(|(target, class)| latency_line(target, class)).collect()
+}
+
+fn latency_line(target: &TargetStatus, class: &LatencyStatus) -> String {
+    let time = |ns: u64| Nanos(ns).to_string();
+    let p99 = class.p99_ns.map_or("no requests lately".to_owned(), |p99| format!("p99 {}", time(p99)));
+    let others = match (class.others_max, class.lost) {
+        (None, _) => "others are not held back".to_owned(),
+        (Some(max), Some(lost)) => {
+            format!("others at most {max} in service, which costs about {} of the work", percent(lost))
+        }
+        (Some(max), None) => format!("others at most {max} in service, at a cost not known yet"),
+    };
+    let reason = class.unreachable.as_ref().map(|reason| match reason.alone_ns {
+        Some(alone) if alone > class.target_ns => format!("the device alone takes {}", time(alone)),
+        _ => format!("beside a single request of others it takes {}", time(reason.beside_one_ns)),
+    });
+    format!(
+        "latency class on {}: {p99}, target {}; {} requests, {} of them beyond their job's share; {others}{}",
+        target.target,
+        time(class.target_ns),
+        class.requests_total,
+        class.over_share_total,
+        reason.map_or(String::new(), |reason| format!("; NOT REACHABLE: {reason}")),
+    )
 }
 
 /// What was learnt of the devices of targets.
@@ -183,10 +220,45 @@ fn seconds(s: f64) -> String {
 mod tests {
     use super::*;
     use crate::metrics::tests::sample_status;
+    use isonomia_proto::control::UnreachableStatus;
 
     #[test]
     fn a_status_reads_like_this() {
         assert_eq!(status(&sample_status()), include_str!("../tests/status.txt"));
+    }
+
+    #[test]
+    fn a_latency_class_says_what_it_has_and_what_it_costs() {
+        let met = LatencyStatus {
+            target_ns: 2_000_000,
+            p99_ns: Some(1_200_000),
+            requests_total: 1234,
+            over_share_total: 5,
+            others_max: Some(4),
+            lost: Some(0.123),
+            unreachable: None,
+        };
+        let with = |class: LatencyStatus| {
+            let mut status = sample_status();
+            status.targets[1].latency = Some(class);
+            super::status(&status)
+        };
+        let text = with(met.clone());
+        let line = "latency class on 0: p99 1.2 ms, target 2 ms; 1234 requests, 5 of them beyond their job's share; others at \
+                    most 4 in service, which costs about 12.3 % of the work\n";
+        assert!(text.contains(line), "{text}");
+        let beside_one_ns = 9_000_000;
+        for (alone_ns, reason) in [
+            (Some(5_000_000), "NOT REACHABLE: the device alone takes 5 ms\n"),
+            (Some(1_000_000), "NOT REACHABLE: beside a single request of others it takes 9 ms\n"),
+            (None, "NOT REACHABLE: beside a single request of others it takes 9 ms\n"),
+        ] {
+            let unreachable = Some(UnreachableStatus { alone_ns, beside_one_ns });
+            let text = with(LatencyStatus { others_max: None, unreachable, ..met.clone() });
+            assert!(text.contains("others are not held back; ") && text.contains(reason), "{text}");
+        }
+        let text = with(LatencyStatus { requests_total: 0, ..met });
+        assert!(text.contains("latency class: no requests yet\n"), "{text}");
     }
 
     #[test]

@@ -12,10 +12,10 @@ use std::process::{Child, Stdio};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_isonomia");
 
-fn serve(dir: &Path, record: &str, draw: &str) -> (Child, String) {
+fn serve(dir: &Path, record: &str, draw: &str, policy: &str) -> (Child, String) {
     let socket = format!("unix:{}/s.sock", dir.display());
     let mut child = std::process::Command::new(PROGRAM)
-        .args(["serve", "--listen", &socket, "--trust-clients", "--policy", "size-fair", "--draw", draw])
+        .args(["serve", "--listen", &socket, "--trust-clients", "--policy", policy, "--draw", draw])
         .args(["--bandwidth", "200MiB/s", "--per-op", "10us", "--record-decisions", record])
         .env("ISONOMIA_LOG", "error")
         .stdout(Stdio::piped())
@@ -64,14 +64,15 @@ fn compete(socket: &str) {
 
 #[test]
 fn a_live_servers_decisions_are_decided_the_same_in_virtual_time() {
-    for draw in ["virtual-time", "lottery"] {
+    let class = "size-fair+latency{p99=1ms,job:small,size<=4KiB}";
+    for (draw, policy) in [("virtual-time", "size-fair"), ("lottery", "size-fair"), ("virtual-time", class)] {
         let dir = tempfile::tempdir().unwrap();
         let record = dir.path().join("decisions.jsonl");
-        let (child, socket) = serve(dir.path(), record.to_str().unwrap(), draw);
+        let (child, socket) = serve(dir.path(), record.to_str().unwrap(), draw, policy);
         compete(&socket);
         terminate(child);
         let found = replay(&record).unwrap();
-        assert_eq!(found.difference, None);
+        assert_eq!(found.difference, None, "{draw} {policy}");
         assert!(found.decisions >= 400, "{} decisions of {} calls", found.decisions, found.calls);
     }
 }

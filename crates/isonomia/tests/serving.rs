@@ -117,6 +117,42 @@ fn status_and_top_show_the_targets() {
 }
 
 #[test]
+fn status_shows_how_a_latency_class_fares() {
+    let server = Server::start(&["--trust-clients", "--policy", "job-fair + latency{size<=4KiB, p99=60s, job:quick}"]);
+    assert_eq!(server.ask(&["policy", "get"]), "job-fair+latency{p99=60s,job:quick,size<=4KiB} (virtual-time)\n");
+    assert!(server.ask(&["status"]).contains("latency class: no requests yet\n"));
+    let class = || {
+        let status: serde_json::Value = serde_json::from_str(&server.ask(&["status", "--json"])).unwrap();
+        status["targets"][1]["latency"].clone()
+    };
+    let write = |job: &str, block: &[u8]| {
+        let claims = Claims { job: Some(job.to_owned()), ..Claims::default() };
+        let address: Address = server.address(0).parse().unwrap();
+        let client = Client::new(ClientConfig { address, timeout: Nanos::from_secs(20), claims, key_file: None });
+        let access = access::READ | access::WRITE;
+        let how = OpenHow { access, create: true, mode: 0o644, ..OpenHow::default() };
+        let file = client.open(Ino::ROOT, job.as_bytes(), &how).unwrap();
+        for at in 0..50 {
+            assert_eq!(client.write_at(&file, at * block.len() as u64, block).unwrap(), block.len());
+        }
+    };
+    // All of a job that is named, of another one what is small, and nothing else.
+    write("quick", &[1; 64 << 10]);
+    assert_eq!(class()["requests_total"], 50);
+    write("bulk", &[2; 64 << 10]);
+    assert_eq!(class()["requests_total"], 50);
+    write("small", &[3; 4 << 10]);
+    let last = class();
+    assert_eq!(last["requests_total"], 100);
+    assert_eq!(last["target_ns"], 60_000_000_000u64);
+    assert!(last["p99_ns"].as_u64().is_some_and(|p99| p99 > 0) && last["unreachable"].is_null(), "{last}");
+    let text = server.ask(&["status"]);
+    assert!(text.contains("\nlatency class on 0: p99 "), "{text}");
+    server.ask(&["policy", "set", "job-fair"]);
+    assert!(class().is_null());
+}
+
+#[test]
 fn a_server_on_tcp_wants_to_see_the_key() {
     let keys = tempfile::tempdir().unwrap();
     let key = |name: &str, content: &[u8]| {

@@ -3,8 +3,8 @@
 //! An arbiter has no clock and no thread. The caller passes `now` (any origin, never running backwards; an
 //! earlier time is taken as the latest one seen) and asks [`Arbiter::next`] whenever a worker is free.
 
-use crate::{RequestId, queueing::roster::QUEUED_MAX};
-use isonomia_units::{JobId, JobInfo, Nanos};
+use crate::{LatencyReport, RequestId, queueing::roster::QUEUED_MAX};
+use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 
 /// A request that waits for its turn. Its payload is elsewhere; the arbiter sees only what it costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +16,8 @@ pub struct Request {
     /// Target time it takes, from [`CostModel::cost`](crate::CostModel::cost). Charged as at least 1 ns and at
     /// most [`COST_MAX`](crate::COST_MAX).
     pub cost: Nanos,
+    /// What it reads or writes; zero if it does neither. Only a latency class looks at it.
+    pub bytes: Bytes,
 }
 
 /// The answer to "whose request goes next?".
@@ -24,7 +26,7 @@ pub enum Next {
     /// Serve this request now, and report its end by [`Arbiter::complete`].
     Dispatch(Request),
     /// Requests are queued, but the turn is held for a job that is behind and expected back, or those that are
-    /// queued have reached their limits. Ask again at this
+    /// queued have reached their limits, or a latency class lets no more of them be in service. Ask again at this
     /// time, or as soon as a request is enqueued or completed, whichever comes first.
     WaitUntil(Nanos),
     /// Nothing is queued.
@@ -55,7 +57,8 @@ pub enum EnqueueError {
 
 /// Decides, request by request, whose I/O a target serves next.
 ///
-/// Requests of one job leave in the order they came. Every request that `enqueue` accepted comes back exactly
+/// Requests of one job leave in the order they came, but those of a latency class before the others, and those whose
+/// turns pay for what their user owes (`queueing::urgent`) later. Every request that `enqueue` accepted comes back exactly
 /// once: from `next`, `cancel`, `remove_job`, or `drain`.
 pub trait Arbiter: Send {
     /// Announces `job`, or changes who it is; its queued requests stay, and its weight changes at once.
@@ -83,6 +86,11 @@ pub trait Arbiter: Send {
     /// The service of a dispatched request has ended, well or badly. Ignored if the job is unknown.
     fn complete(&mut self, now: Nanos, request: RequestId, job: JobId);
 
+    /// A dispatched request does not keep the target busy for now, for its client keeps it waiting, or it is one that takes
+    /// long by itself. [`Arbiter::complete`] follows. Only a latency class, which looks at what is in service, takes
+    /// notice.
+    fn set_aside(&mut self, _now: Nanos, _request: RequestId, _job: JobId) {}
+
     /// Drops a queued request (its client died). False if it is not queued: it was dispatched, or never came.
     /// Linear in the job's queue.
     fn cancel(&mut self, now: Nanos, request: RequestId, job: JobId) -> bool;
@@ -101,6 +109,11 @@ pub trait Arbiter: Send {
     /// first. `None` lets the target rank it by itself. No effect under other policies, or if the job is unknown. Whoever
     /// sees all targets of a job gives each the same rank, [`Order::rank`](crate::Order::rank), when it changes.
     fn set_rank(&mut self, _now: Nanos, _job: JobId, _rank: Option<u32>) {}
+
+    /// How the policy's latency class fares; `None` if the policy has none.
+    fn latency(&self, _now: Nanos) -> Option<LatencyReport> {
+        None
+    }
 
     /// Takes out every queued request, in arrival order over all jobs. The jobs stay; one left without requests
     /// counts as idle from the latest time that was passed in. With `set_job` and

@@ -19,8 +19,10 @@
 //! where a [`CappedDevice`] is emulated. Of those that the caller says are at a device ([`Dispatcher::enter`]) it finds
 //! whose time it was, and corrects the accounts: see [`attribution`](crate::device::attribution).
 
-use crate::{Arbiter, Attribution, CappedDevice, Completion, Depth, Entered, Next, Request, RequestId, Worth};
-use isonomia_units::{JobId, JobInfo, Nanos};
+use crate::{
+    Arbiter, Attribution, CappedDevice, Completion, Depth, Entered, LatencyReport, Next, Request, RequestId, Worth,
+};
+use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use slab::Slab;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -38,6 +40,8 @@ pub struct Submission {
     /// What it is worth whatever the device makes of it, and what it costs if memory serves it: the depth is found by how
     /// much of this the device does in a second. As much as the rest of the cost, unless that is a prediction.
     pub work: Nanos,
+    /// What it reads or writes; zero if it does neither. See [`Request::bytes`].
+    pub bytes: Bytes,
     /// Whether it counts as in service once its turn has come. What the device has to do for long, and does beside
     /// requests that read and write, such as a flush, does not.
     pub is_counted: bool,
@@ -151,10 +155,10 @@ impl<R, A> Dispatcher<R, A> {
     /// # Errors
     /// The request itself: its job is unknown, or [`QUEUED_MAX`](crate::QUEUED_MAX) requests wait already.
     pub fn enqueue(&mut self, now: Nanos, submission: Submission, request: R) -> Result<RequestId, R> {
-        let Submission { job, cost, owed, work, is_counted } = submission;
+        let Submission { job, cost, owed, work, bytes, is_counted } = submission;
         let entry = self.entries.vacant_entry();
         let id = RequestId(entry.key() as u64);
-        if self.arbiter.enqueue(now, Request { id, job, cost }).is_err() {
+        if self.arbiter.enqueue(now, Request { id, job, cost, bytes }).is_err() {
             return Err(request);
         }
         entry.insert(Entry {
@@ -211,6 +215,9 @@ impl<R, A> Dispatcher<R, A> {
             unreachable!("an arbiter gives each request once");
         };
         self.in_service += usize::from(entry.is_counted);
+        if !entry.is_counted {
+            self.arbiter.set_aside(now, chosen.id, entry.job);
+        }
         let is_held = std::mem::take(&mut self.is_held);
         let finish_at = self.device.as_mut().map(|device| {
             // A gap is this machine's late wake-up if something was waiting, and the policy's if it held.
@@ -297,6 +304,7 @@ impl<R, A> Dispatcher<R, A> {
             entry.leave(now, &mut self.attribution);
             if std::mem::take(&mut entry.is_counted) {
                 self.in_service -= 1;
+                self.arbiter.set_aside(now, id, entry.job);
             }
         }
     }
@@ -373,6 +381,11 @@ impl<R, A> Dispatcher<R, A> {
     /// How many may be in service.
     pub fn depth(&self) -> &Depth {
         &self.depth
+    }
+
+    /// How the policy's latency class fares, if it has one.
+    pub fn latency(&self, now: Nanos) -> Option<LatencyReport> {
+        self.arbiter.latency(now)
     }
 
     /// The share due to every job that is active: see [`Arbiter::shares`].

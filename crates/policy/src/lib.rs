@@ -17,15 +17,16 @@
 //! The modules: [`spec`] reads and writes policies; [`queueing`] has the arbiters that divide service by shares,
 //! and what shares, order, and activity are; [`limits`] those that give rates; [`device`] says what a request
 //! costs, [what it did cost](device::attribution), and how many a device is given at once; a [`Dispatcher`] puts an
-//! arbiter before a device, and is all of a target that a live server and a simulation have in common. [`trace`] records
-//! and replays an arbiter's calls.
+//! arbiter before a device, and is all of a target that a live server and a simulation have in common. A latency class
+//! stands beside any policy: an arbiter around the policy's own (`queueing::urgent`) and a controller (`device::latency`).
+//! [`trace`] records and replays an arbiter's calls.
 //!
 //! There is no clock, thread, global, log, or hidden randomness in here. Time and seeds are passed in, and the
 //! same calls give the same decisions.
 //!
 //! ```
 //! use isonomia_policy::{Draw, Next, Request, RequestId, Tuning, build};
-//! use isonomia_units::{JobId, JobInfo, Nanos};
+//! use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 //!
 //! let mut arbiter = build(&"size-fair".parse()?, Draw::VirtualTime, 0, Tuning::default());
 //! let now = Nanos::ZERO;
@@ -34,7 +35,7 @@
 //! arbiter.set_job(now, JobId(2), &JobInfo::new("small", "bob", "bio"));
 //! for id in 0..4 {
 //!     for job in [JobId(1), JobId(2)] {
-//!         arbiter.enqueue(now, Request { id: RequestId(id), job, cost: Nanos::from_micros(100) })?;
+//!         arbiter.enqueue(now, Request { id: RequestId(id), job, cost: Nanos::from_micros(100), bytes: Bytes(0) })?;
 //!     }
 //! }
 //! assert_eq!(arbiter.shares(now), [(JobId(1), 0.75), (JobId(2), 0.25)]);
@@ -59,18 +60,20 @@ pub use arbiter::{Arbiter, EnqueueError, Next, Request};
 pub use device::attribution::{Attribution, Entered, Worth};
 pub use device::{
     Access, COST_MAX, CappedDevice, Completion, CostLearner, CostModel, DEPTH_MAX, Depth, DepthControl, DepthSpec,
-    LATE_MAX, ParseDepthError,
+    LATE_MAX, LatencyReport, ParseDepthError, Unreachable,
 };
 pub use dispatch::{Action, Dispatch, Dispatcher, Served, ServedBy, Submission};
 pub use queueing::activity::Tuning;
 pub use queueing::roster::QUEUED_MAX;
 pub use queueing::shares;
 pub use queueing::surplus::Progress;
+pub use spec::latency::LatencyClass;
 pub use spec::scheme::{Allowance, Coflow, Order, Qos, Rule, Scheme, Selector, Spare, TokenBucket};
 pub use spec::text::{ParsePolicyError, TEXT_LEN_MAX, WEIGHTS_MAX};
 pub use spec::{Draw, Entity, Level, ParseDrawError, PolicySpec, Weight};
 
 use limits::{mclock::MClock, token_bucket::TokenBuckets};
+use queueing::urgent::Urgent;
 use queueing::{fifo::Fifo, io_sets::IoSets, lottery::Lottery, surplus::Surplus, virtual_time::VirtualTime};
 
 /// The caller's name for a request.
@@ -80,7 +83,7 @@ pub struct RequestId(pub u64);
 /// Makes the arbiter of `spec`. `draw` matters to chains of levels only, `seed` to [`Draw::Lottery`] only, and
 /// `tuning` not to `fifo`.
 pub fn build(spec: &PolicySpec, draw: Draw, seed: u64, tuning: Tuning) -> Box<dyn Arbiter> {
-    match spec.scheme() {
+    let arbiter: Box<dyn Arbiter> = match spec.scheme() {
         Scheme::Fifo => Box::new(Fifo::default()),
         Scheme::Fair(levels) => match draw {
             Draw::VirtualTime => Box::new(VirtualTime::new(levels, tuning)),
@@ -93,5 +96,9 @@ pub fn build(spec: &PolicySpec, draw: Draw, seed: u64, tuning: Tuning) -> Box<dy
         Scheme::TokenBucket(spec) => Box::new(TokenBuckets::new(spec, tuning)),
         Scheme::MClock(rules) => Box::new(MClock::new(rules, tuning)),
         Scheme::IoSets(rules) => Box::new(IoSets::new(rules, tuning)),
+    };
+    match spec.latency() {
+        Some(class) => Box::new(Urgent::new(spec, class, arbiter)),
+        None => arbiter,
     }
 }

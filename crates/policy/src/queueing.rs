@@ -3,6 +3,7 @@
 //! [`virtual_time`], [`lottery`], [`io_sets`], and [`fifo`] are arbiters. [`roster`] keeps the jobs and their queues,
 //! [`tree`] and [`shares`] compute what is due to them, [`activity`] and [`holds`] decide for how long a job that has
 //! nothing queued keeps its share, [`tag_heap`] is the ordered set of jobs, and [`surplus`] orders the phases of coflow.
+//! [`urgent`] is an arbiter around any other one, for policies with a latency class.
 
 pub(crate) mod activity;
 pub(crate) mod fifo;
@@ -15,4 +16,5 @@ mod slots;
 pub(crate) mod surplus;
 pub(crate) mod tag_heap;
 pub(crate) mod tree;
+pub(crate) mod urgent;
 pub(crate) mod virtual_time;

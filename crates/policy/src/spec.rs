@@ -9,10 +9,12 @@
 //!   one, split as the last one splits. So whatever a user invents, everybody else has what they would have if he had
 //!   said nothing (`tests/liars.rs`).
 
+pub(crate) mod latency;
 pub(crate) mod scheme;
 mod settings;
 pub(crate) mod text;
 
+use crate::spec::latency::LatencyClass;
 use crate::spec::scheme::{Coflow, Scheme};
 use isonomia_units::JobInfo;
 use serde::{Deserialize, Serialize};
@@ -50,17 +52,20 @@ pub struct Level {
     pub weights: BTreeMap<Arc<str>, Weight>,
 }
 
-/// A policy: `fifo`, a chain of levels from the outside in, or one of the policies with settings.
+/// A policy: `fifo`, a chain of levels from the outside in, or one of the policies with settings; and, beside it, a latency
+/// class.
 ///
 /// Read and written as text, also by serde. The canonical text, which `Display` gives, names every level once,
 /// joined by `-then-`, with one `-fair` at the end: `user-fair` prints as `user-then-job-fair`, because that is
 /// what it means here, and weights follow the word they belong to: `group{astro=3,bio=1}-then-job-fair`,
 /// `job-fair{urgent=10}`. Reading also accepts `-fair` at each level and ThemisIO's spelling without `then`.
-/// Settings stand in braces: `coflow{guarantee=0.8,order=attained,tree=user-then-size-fair}`.
+/// Settings stand in braces: `coflow{guarantee=0.8,order=attained,tree=user-then-size-fair}`. A latency class
+/// stands behind all of it: `user-then-job-fair+latency{p99=2ms,job:viz}`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct PolicySpec {
     scheme: Scheme,
+    latency: Option<LatencyClass>,
 }
 
 /// How shares become turns.
@@ -170,12 +175,22 @@ pub(crate) fn proof_of(info: &JobInfo) -> Option<Arc<str>> {
 impl PolicySpec {
     /// The policy that owes nobody anything: arrival order.
     pub const fn fifo() -> Self {
-        Self { scheme: Scheme::Fifo }
+        Self { scheme: Scheme::Fifo, latency: None }
     }
 
     /// What it does.
     pub const fn scheme(&self) -> &Scheme {
         &self.scheme
+    }
+
+    /// Whose requests are answered soon, if anybody's are.
+    pub const fn latency(&self) -> Option<&LatencyClass> {
+        self.latency.as_ref()
+    }
+
+    /// The same policy with another latency class, or none.
+    pub fn with_latency(self, latency: Option<LatencyClass>) -> Self {
+        Self { latency, ..self }
     }
 
     /// The levels of its sharing tree from the outside in; empty for a policy that has none.
@@ -195,7 +210,7 @@ impl PolicySpec {
 
     /// The caller has checked that the scheme is one that can be read: see [`Scheme`].
     pub(crate) const fn from_scheme(scheme: Scheme) -> Self {
-        Self { scheme }
+        Self { scheme, latency: None }
     }
 }
 

@@ -2,10 +2,10 @@
 //!
 //! [`Recorded`] hands every call on and notes it. [`Player`] makes the same arbiters, puts the same calls, and finds
 //! the first answer that differs: that a simulation decides as a live server did is so a matter of record. Reading
-//! calls (`queued`, `shares`) change nothing and are left out.
+//! calls (`queued`, `shares`, `latency`) change nothing and are left out.
 
-use crate::{Arbiter, Draw, EnqueueError, Next, PolicySpec, Request, RequestId, Tuning, build};
-use isonomia_units::{JobId, JobInfo, Nanos, Rate};
+use crate::{Arbiter, Draw, EnqueueError, LatencyReport, Next, PolicySpec, Request, RequestId, Tuning, build};
+use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -75,6 +75,9 @@ pub enum Call {
         job: JobId,
         /// Its cost.
         cost: u64,
+        /// What it moves.
+        #[serde(default)]
+        bytes: u64,
         /// Whether it was queued.
         gave: bool,
     },
@@ -98,6 +101,15 @@ pub enum Call {
     },
     /// [`Arbiter::complete`].
     Complete {
+        /// When.
+        now: u64,
+        /// The request.
+        request: u64,
+        /// Its job.
+        job: JobId,
+    },
+    /// [`Arbiter::set_aside`].
+    SetAside {
         /// When.
         now: u64,
         /// The request.
@@ -223,8 +235,8 @@ impl Arbiter for Recorded {
 
     fn enqueue(&mut self, now: Nanos, request: Request) -> Result<(), EnqueueError> {
         let gave = self.inner.enqueue(now, request);
-        let Request { id, job, cost } = request;
-        self.note(Call::Enqueue { now: now.0, request: id.0, job, cost: cost.0, gave: gave.is_ok() });
+        let Request { id, job, cost, bytes } = request;
+        self.note(Call::Enqueue { now: now.0, request: id.0, job, cost: cost.0, bytes: bytes.0, gave: gave.is_ok() });
         gave
     }
 
@@ -242,6 +254,15 @@ impl Arbiter for Recorded {
     fn complete(&mut self, now: Nanos, request: RequestId, job: JobId) {
         self.inner.complete(now, request, job);
         self.note(Call::Complete { now: now.0, request: request.0, job });
+    }
+
+    fn set_aside(&mut self, now: Nanos, request: RequestId, job: JobId) {
+        self.inner.set_aside(now, request, job);
+        self.note(Call::SetAside { now: now.0, request: request.0, job });
+    }
+
+    fn latency(&self, now: Nanos) -> Option<LatencyReport> {
+        self.inner.latency(now)
     }
 
     fn cancel(&mut self, now: Nanos, request: RequestId, job: JobId) -> bool {
@@ -321,8 +342,9 @@ impl Player {
             Call::Build { .. } => {}
             Call::SetJob { now, job, info } => player.set_job(Nanos(*now), *job, info),
             Call::RemoveJob { now, job, gave } => *gave = ids(&player.remove_job(Nanos(*now), *job)),
-            Call::Enqueue { now, request, job, cost, gave } => {
-                let request = Request { id: RequestId(*request), job: *job, cost: Nanos(*cost) };
+            Call::Enqueue { now, request, job, cost, bytes, gave } => {
+                let (id, bytes) = (RequestId(*request), Bytes(*bytes));
+                let request = Request { id, job: *job, cost: Nanos(*cost), bytes };
                 *gave = player.enqueue(Nanos(*now), request).is_ok();
             }
             Call::Next { now, gave } => *gave = player.next(Nanos(*now)).into(),
@@ -330,6 +352,7 @@ impl Player {
                 player.correct(Nanos(*now), *job, Nanos(*charged), Nanos(*took));
             }
             Call::Complete { now, request, job } => player.complete(Nanos(*now), RequestId(*request), *job),
+            Call::SetAside { now, request, job } => player.set_aside(Nanos(*now), RequestId(*request), *job),
             Call::Cancel { now, request, job, gave } => {
                 *gave = player.cancel(Nanos(*now), RequestId(*request), *job);
             }
@@ -357,7 +380,9 @@ mod tests {
             }
             for id in 0..40u64 {
                 let job = JobId(1 + (id % 2) as u32);
-                arbiter.enqueue(Nanos(id), Request { id: RequestId(id), job, cost: Nanos(1000) }).unwrap();
+                arbiter
+                    .enqueue(Nanos(id), Request { id: RequestId(id), job, cost: Nanos(1000), bytes: Bytes(0) })
+                    .unwrap();
             }
             arbiter.cancel(Nanos(40), RequestId(39), JobId(2));
             for at in 0..20 {

@@ -99,7 +99,8 @@ impl Contest {
                         }
                         Model::Learnt => learner.model().cost(Bytes(*bytes)),
                     };
-                    let request = Request { id: RequestId(next_id), job: JobId(job as u32), cost: charged };
+                    let request =
+                        Request { id: RequestId(next_id), job: JobId(job as u32), cost: charged, bytes: Bytes(0) };
                     arbiter.enqueue(now, request).unwrap();
                     next_id += 1;
                 }

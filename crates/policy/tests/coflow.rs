@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use isonomia_policy::{Arbiter, Draw, Next, Order, Progress, Request, RequestId, Tuning, build, shares};
-use isonomia_units::{JobId, JobInfo, Nanos};
+use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -33,7 +33,9 @@ impl Bench {
     fn issue(&mut self, job: u32, requests: u32, cost: Nanos) {
         for _ in 0..requests {
             self.id += 1;
-            self.arbiter.enqueue(self.now, Request { id: RequestId(self.id), job: JobId(job), cost }).unwrap();
+            self.arbiter
+                .enqueue(self.now, Request { id: RequestId(self.id), job: JobId(job), cost, bytes: Bytes(0) })
+                .unwrap();
         }
     }
 

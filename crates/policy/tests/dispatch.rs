@@ -5,13 +5,21 @@
 use isonomia_policy::{
     Action, Arbiter, CappedDevice, Depth, Dispatcher, Draw, RequestId, ServedBy, Submission, Tuning, build,
 };
-use isonomia_units::{JobId, JobInfo, Nanos};
+use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 const JOBS: u32 = 4;
-const POLICIES: [&str; 6] =
-    ["fifo", "job-fair", "size-fair", "tbf{job:*=1GB/s}", "mclock{job:*=limit:2GB/s}", "coflow{order=attained}"];
+const POLICIES: [&str; 8] = [
+    "fifo",
+    "job-fair",
+    "size-fair",
+    "tbf{job:*=1GB/s}",
+    "mclock{job:*=limit:2GB/s}",
+    "coflow{order=attained}",
+    "job-fair+latency{p99=1ms,job:j1}",
+    "tbf{job:*=1GB/s}+latency{p99=1ms,size<=1KiB}",
+];
 
 #[derive(Clone, Debug)]
 enum Call {
@@ -110,7 +118,8 @@ impl Run {
             Call::Pass { us } => self.now = now + Nanos::from_micros(us),
             Call::Enqueue { job, cost_us, is_counted } => {
                 let cost = Nanos::from_micros(cost_us);
-                let submission = Submission { job: JobId(job), cost, owed: Nanos(cost.0 / 3), work: cost, is_counted };
+                let (owed, bytes) = (Nanos(cost.0 / 3), Bytes(cost.0));
+                let submission = Submission { job: JobId(job), cost, owed, work: cost, bytes, is_counted };
                 let queued = self.dispatcher.enqueue(now, submission, self.issued << 1 | u32::from(is_counted));
                 prop_assert_eq!(queued.is_ok(), self.known.contains(&job));
                 if queued.is_ok() {
@@ -251,7 +260,8 @@ proptest! {
             let mut target: Dispatcher<usize, ()> = Dispatcher::new(arbiter(POLICIES[policy]), device, depth);
             for (request, (job, us)) in costs_us.iter().enumerate() {
                 let cost = Nanos::from_micros(*us);
-                let submission = Submission { job: JobId(*job), cost, owed: Nanos::ZERO, work: cost, is_counted: true };
+                let (job, owed, bytes) = (JobId(*job), Nanos::ZERO, Bytes(0));
+                let submission = Submission { job, cost, owed, work: cost, bytes, is_counted: true };
                 target.enqueue(Nanos::ZERO, submission, request).unwrap();
             }
             let (mut now, mut ending, mut order) = (Nanos::ZERO, None, Vec::new());

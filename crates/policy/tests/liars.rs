@@ -7,7 +7,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use isonomia_policy::{Draw, Entity, Next, PolicySpec, Request, RequestId, Tuning, build, shares};
-use isonomia_units::{JobId, JobInfo, Nanos};
+use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -95,7 +95,7 @@ proptest! {
                 let mut arbiter = build(&spec, draw, 1, Tuning::default());
                 for (id, info) in &jobs {
                     arbiter.set_job(Nanos::ZERO, *id, info);
-                    let request = Request { id: RequestId(u64::from(id.0)), job: *id, cost: Nanos(1_000) };
+                    let request = Request { id: RequestId(u64::from(id.0)), job: *id, cost: Nanos(1_000), bytes: Bytes(0) };
                     arbiter.enqueue(Nanos::ZERO, request).unwrap();
                 }
                 let due = shares::due(&spec, &jobs);
@@ -117,7 +117,9 @@ fn victims_part(policy: &str, liars: &[JobInfo]) -> f64 {
         arbiter.set_job(now, JobId(id as u32), info);
         for place in 0..2 {
             let id = JobId(id as u32);
-            arbiter.enqueue(now, Request { id: RequestId(place), job: id, cost: Nanos(10_000) }).unwrap();
+            arbiter
+                .enqueue(now, Request { id: RequestId(place), job: id, cost: Nanos(10_000), bytes: Bytes(0) })
+                .unwrap();
         }
     }
     let mut victims = 0;
@@ -128,8 +130,8 @@ fn victims_part(policy: &str, liars: &[JobInfo]) -> f64 {
                 served += 1;
                 victims += u32::from(request.job == JobId(0));
                 now += request.cost;
-                arbiter.enqueue(now, request).unwrap();
                 arbiter.complete(now, request.id, request.job);
+                arbiter.enqueue(now, request).unwrap();
             }
             Next::WaitUntil(at) => now = at,
             Next::Idle => unreachable!("requests are queued"),
@@ -153,6 +155,9 @@ fn a_hundred_invented_jobs_leave_the_victim_its_half() {
         ("mclock{job:*=weight:2}", &many[..]),
         ("tbf{job:*=1GB/s,spare=proportional}", &many[..]),
         ("coflow{guarantee=1,tree=job-fair}", &many[..]),
+        ("job-fair+latency{p99=1ms,user:liar}", &many[..]),
+        ("size-fair+latency{p99=1ms,group:g}", &large[..]),
+        ("mclock+latency{p99=1ms,user:liar}", &many[..]),
     ] {
         let part = victims_part(policy, liars);
         assert!((part - 0.5).abs() < 0.01, "{policy}: {part}");
@@ -175,7 +180,7 @@ fn victims_part_against_fresh_jobs(policy: &str, liar: &JobInfo) -> f64 {
     let victim = JobId(0);
     let mut now = Nanos::ZERO;
     arbiter.set_job(now, victim, &JobInfo::new("v", "victim", "g").claimed_within(""));
-    let request = |job, id| Request { id: RequestId(id), job, cost: Nanos::from_micros(100) };
+    let request = |job, id| Request { id: RequestId(id), job, cost: Nanos::from_micros(100), bytes: Bytes(0) };
     (0..2).for_each(|id| arbiter.enqueue(now, request(victim, id)).unwrap());
     let mut fresh = 1;
     let mut bring = |arbiter: &mut dyn isonomia_policy::Arbiter, now| {
@@ -192,13 +197,13 @@ fn victims_part_against_fresh_jobs(policy: &str, liar: &JobInfo) -> f64 {
             Next::Dispatch(request) => {
                 served += 1;
                 now += request.cost;
+                arbiter.complete(now, request.id, request.job);
                 if request.job == victim {
                     victims += 1;
                     arbiter.enqueue(now, request).unwrap();
                 } else {
                     bring(arbiter.as_mut(), now);
                 }
-                arbiter.complete(now, request.id, request.job);
             }
             Next::WaitUntil(at) => now = at,
             Next::Idle => unreachable!("requests are queued"),
@@ -220,8 +225,118 @@ fn a_new_job_with_each_request_leaves_the_victim_its_half() {
         ("group-then-user-then-size-fair", &believed),
         ("mclock", &claimed),
         ("coflow{guarantee=1,tree=user-then-job-fair}", &believed),
+        ("job-fair+latency{p99=1ms,user:liar}", &claimed),
+        ("user-then-size-fair+latency{p99=1ms,user:liar}", &claimed),
+        ("user-then-size-fair+latency{p99=1ms,user:liar}", &believed),
+        ("group-then-user-then-size-fair+latency{p99=1ms,user:liar}", &believed),
     ] {
         let part = victims_part_against_fresh_jobs(policy, liar);
         assert!((part - 0.5).abs() < 0.02, "{policy}: {part}");
+    }
+}
+
+/// How a job of a latency class that wants all there is tries to have more than its share.
+#[derive(Clone, Copy, Debug)]
+enum Trick {
+    /// It does not.
+    None,
+    /// It leaves as soon as nothing of it is in service, and comes back at once.
+    Leave,
+    /// It cancels all that is queued whenever one of its requests was served, and queues it again.
+    Cancel,
+    /// It stays away for longer than it is remembered as active, and comes back with much.
+    Rest,
+}
+
+/// What the liar and the victim are served, request after request: (the liar's, everybody's) in ns.
+fn service_of_a_liar(policy: &str, trick: Trick, costs: (u64, u64), rounds: usize) -> Vec<(u64, u64)> {
+    let mut arbiter = build(&policy.parse().unwrap(), Draw::VirtualTime, 1, Tuning::default());
+    let (liar, victim) = (JobId(0), JobId(1));
+    let liars_info = JobInfo::new("l", "liar", "g");
+    let mut now = Nanos::ZERO;
+    let mut last = 0;
+    let bring = |arbiter: &mut dyn isonomia_policy::Arbiter, now, job, last: &mut u64, many| {
+        for _ in 0..many {
+            *last += 1;
+            let cost = Nanos(if job == liar { costs.0 } else { costs.1 });
+            arbiter.enqueue(now, Request { id: RequestId(*last), job, cost, bytes: Bytes(1) }).unwrap();
+        }
+    };
+    arbiter.set_job(now, liar, &liars_info);
+    arbiter.set_job(now, victim, &JobInfo::new("v", "victim", "g"));
+    bring(arbiter.as_mut(), now, victim, &mut last, 2);
+    bring(arbiter.as_mut(), now, liar, &mut last, 40);
+    let (mut served, mut rests_until) = (vec![(0, 0)], Nanos::ZERO);
+    while served.len() <= rounds {
+        match arbiter.next(now) {
+            Next::Dispatch(request) => {
+                let (own, all) = served[served.len() - 1];
+                served.push((own + if request.job == liar { request.cost.0 } else { 0 }, all + request.cost.0));
+                now += request.cost;
+                arbiter.complete(now, request.id, request.job);
+                if request.job == victim {
+                    bring(arbiter.as_mut(), now, victim, &mut last, 1);
+                }
+            }
+            Next::WaitUntil(at) => now = at,
+            Next::Idle => unreachable!("the victim has requests queued"),
+        }
+        match trick {
+            Trick::Leave => {
+                arbiter.remove_job(now, liar);
+                arbiter.set_job(now, liar, &liars_info);
+            }
+            Trick::Cancel => {
+                (last.saturating_sub(80)..=last).for_each(|id| {
+                    arbiter.cancel(now, RequestId(id), liar);
+                });
+            }
+            Trick::Rest if arbiter.queued_of(liar) == 0 && now >= rests_until => {
+                rests_until = now + Nanos::from_millis(30)
+            }
+            Trick::None | Trick::Rest => {}
+        }
+        if now >= rests_until {
+            let missing = 40 - arbiter.queued_of(liar).min(40);
+            bring(arbiter.as_mut(), now, liar, &mut last, missing);
+        }
+    }
+    served
+}
+
+/// The most that the liar was served beyond his half over any span of time, in ns.
+fn largest_lead(served: &[(u64, u64)]) -> f64 {
+    let (mut least, mut most) = (0.0f64, 0.0f64);
+    for &(own, all) in served {
+        let lead = own as f64 - all as f64 / 2.0;
+        least = least.min(lead);
+        most = most.max(lead - least);
+    }
+    most
+}
+
+proptest! {
+    /// Whatever a user of a latency class does, over no span of time is he served more than without the class, the target,
+    /// and some requests.
+    #[test]
+    fn a_class_gives_nobody_more_than_the_share_and_a_constant(
+        policy in 0usize..6,
+        trick in prop_oneof![Just(Trick::None), Just(Trick::Leave), Just(Trick::Cancel), Just(Trick::Rest)],
+        costs in (10_000u64..900_000, 10_000u64..900_000),
+    ) {
+        let policy = [
+            "job-fair+latency{p99=2ms,job:l}",
+            "user-fair+latency{p99=2ms,user:liar}",
+            "user-then-size-fair+latency{p99=2ms,size<=4KiB}",
+            "mclock{user:*=weight:1}+latency{p99=2ms,user:liar}",
+            "tbf{user:*=500MB/s,spare=proportional}+latency{p99=2ms,user:liar}",
+            "coflow{guarantee=1,tree=user-fair}+latency{p99=2ms,group:g}",
+        ][policy];
+        let (plain, _) = policy.split_once('+').expect("it has a class");
+        // What the policy itself lets him have: a job that leaves does not owe its last request.
+        let [plain, most] = [plain, policy].map(|policy| largest_lead(&service_of_a_liar(policy, trick, costs, 300)));
+        let ahead = 2_000_000.max(costs.0) as f64;
+        let requests = 2.0 * (costs.0 + costs.1) as f64;
+        prop_assert!(most <= plain + ahead + requests, "{policy}: {most} ns more than a half by {trick:?}, costs {costs:?}");
     }
 }

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 use isonomia_policy::{Arbiter, Draw, Next, Request, RequestId, Tuning, build};
-use isonomia_units::{JobId, JobInfo, Nanos};
+use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use proptest::prelude::*;
 
 const MS: Nanos = Nanos::from_millis(1);
@@ -39,7 +39,9 @@ impl Bench {
     fn issue(&mut self, job: u32, count: u32, cost: Nanos) {
         for _ in 0..count {
             self.id += 1;
-            self.arbiter.enqueue(self.now, Request { id: RequestId(self.id), job: JobId(job), cost }).unwrap();
+            self.arbiter
+                .enqueue(self.now, Request { id: RequestId(self.id), job: JobId(job), cost, bytes: Bytes(0) })
+                .unwrap();
         }
     }
 

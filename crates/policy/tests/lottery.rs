@@ -1,7 +1,7 @@
 //! The lottery is right in expectation: with a fixed seed, service is within a few standard deviations of due.
 
 use isonomia_policy::{Draw, Next, Request, RequestId, Tuning, build, shares};
-use isonomia_units::{JobId, JobInfo, Nanos};
+use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use std::collections::BTreeMap;
 
 const REQUEST_MAX: Nanos = Nanos::from_micros(980);
@@ -14,7 +14,9 @@ fn parts(policy: &str, seed: u64, tokens: u64, jobs: &[(JobInfo, Nanos)]) -> Vec
         let job = JobId(job as u32);
         arbiter.set_job(now, job, info);
         for id in 0..8 {
-            arbiter.enqueue(now, Request { id: RequestId(id), job, cost: *cost }).expect("the job is known");
+            arbiter
+                .enqueue(now, Request { id: RequestId(id), job, cost: *cost, bytes: Bytes(0) })
+                .expect("the job is known");
         }
     }
     let mut service = vec![0; jobs.len()];

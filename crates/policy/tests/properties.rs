@@ -3,7 +3,7 @@
 use isonomia_policy::{
     Arbiter, Draw, EnqueueError, Next, PolicySpec, Request, RequestId, Scheme, Tuning, build, shares,
 };
-use isonomia_units::{JobId, JobInfo, Nanos};
+use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ const POLICIES: [&str; 8] = [
 ];
 
 /// Those with settings.
-const SPECIAL: [&str; 10] = [
+const SPECIAL: [&str; 16] = [
     "coflow",
     "coflow{guarantee=0.5,order=slowdown,tree=user-then-size-fair}",
     "coflow{guarantee=1,order=bottleneck,tree=group-fair{g1=3}}",
@@ -30,6 +30,12 @@ const SPECIAL: [&str; 10] = [
     "tbf{user:u1=300MB/s,group:*=2GB/s+realtime,spare=proportional}",
     "mclock{user:u1=reservation:100MB/s+limit:200MB/s,group:g0=weight:3,job:*=limit:50MB/s}",
     "mclock{user:*=reservation:400MB/s+weight:0.000001}",
+    "fifo+latency{p99=2ms,user:u1}",
+    "user-fair+latency{p99=1ms,job:j2,size<=4KiB}",
+    "size-fair+latency{p99=100us,group:g1}",
+    "coflow+latency{p99=10ms,user:u0,user:u1,user:u2}",
+    "tbf{user:u1=300MB/s,job:*=100MB/s+realtime,burst=1MB}+latency{p99=2ms,size<=4KiB}",
+    "mclock{user:u1=reservation:100MB/s+limit:200MB/s,group:g0=weight:3}+latency{p99=2ms,user:u1,job:j3}",
 ];
 
 fn arbiter(policy: &str, draw: Draw) -> Box<dyn Arbiter> {
@@ -80,6 +86,9 @@ fn play(policy: &str, draw: Draw, steps: &[Step]) -> Vec<String> {
     let mut known: BTreeMap<JobId, JobInfo> = BTreeMap::new();
     let mut queued: Vec<Request> = Vec::new();
     let mut in_flight: Vec<Request> = Vec::new();
+    // Those that the latency class has precedence for.
+    let mut urgent: BTreeSet<RequestId> = BTreeSet::new();
+    let mut owes = false;
     let mut used: BTreeMap<JobId, Nanos> = BTreeMap::new();
     let mut refused_since: Option<Nanos> = None;
     // The last time that the arbiter was told.
@@ -88,12 +97,17 @@ fn play(policy: &str, draw: Draw, steps: &[Step]) -> Vec<String> {
     for (sequence, step) in steps.iter().enumerate() {
         match *step {
             Step::Set { job, variant } => {
-                let (job, info) = (JobId(job), info(job, variant));
+                let (user, job, mut info) = (info(job, 0).user, JobId(job), info(job, variant));
+                if spec.latency().is_some() {
+                    // What was queued for one user does not go before or after what is queued for another.
+                    info.user = user;
+                }
                 arbiter.set_job(now, job, &info);
                 known.insert(job, info);
             }
             Step::Remove { job } => {
                 let job = JobId(job);
+                owes |= spec.latency().is_some();
                 let (own, others) = queued.iter().partition(|request| request.job == job);
                 assert_eq!(arbiter.remove_job(now, job), own);
                 queued = others;
@@ -103,18 +117,29 @@ fn play(policy: &str, draw: Draw, steps: &[Step]) -> Vec<String> {
             }
             Step::Enqueue { job, cost_us } => {
                 let id = RequestId(sequence as u64);
-                let request = Request { id, job: JobId(job), cost: Nanos::from_micros(cost_us) };
+                let request =
+                    Request { id, job: JobId(job), cost: Nanos::from_micros(cost_us), bytes: Bytes(cost_us * 8) };
                 let result = arbiter.enqueue(now, request);
                 if known.contains_key(&request.job) {
                     assert_eq!(result, Ok(()));
                     queued.push(request);
+                    let info = &known[&request.job];
+                    if spec.latency().is_some_and(|class| class.has_job(info) || class.has_size(request.bytes)) {
+                        urgent.insert(id);
+                    }
                 } else {
                     assert_eq!(result, Err(EnqueueError::UnknownJob { job: request.job, request: id }));
                 }
             }
             Step::Next => match arbiter.next(now) {
                 Next::Dispatch(request) => {
-                    let first_of_job = queued.iter().position(|other| other.job == request.job);
+                    let is_urgent = urgent.contains(&request.id);
+                    // Whoever left and owes something pays with the turns of what he queued first.
+                    let goes_before = |other: &Request| match owes {
+                        true => other.id == request.id,
+                        false => other.job == request.job && urgent.contains(&other.id) == is_urgent,
+                    };
+                    let first_of_job = queued.iter().position(goes_before);
                     assert_eq!(first_of_job.map(|at| queued.remove(at)), Some(request), "in order, within a job");
                     in_flight.push(request);
                     refused_since = None;
@@ -125,6 +150,7 @@ fn play(policy: &str, draw: Draw, steps: &[Step]) -> Vec<String> {
                     let since = *refused_since.get_or_insert(now);
                     assert!(now < until, "{now:?} {until:?}");
                     let limits = matches!(spec.scheme(), Scheme::TokenBucket(_) | Scheme::MClock(_));
+                    let limits = limits || spec.latency().is_some();
                     assert!(limits || until <= since + hold_max, "{now:?} {until:?} since {since:?}");
                     log.push(format!("{until:?}"));
                 }
@@ -148,6 +174,7 @@ fn play(policy: &str, draw: Draw, steps: &[Step]) -> Vec<String> {
                 }
             }
             Step::Drain => {
+                owes |= spec.latency().is_some();
                 assert_eq!(arbiter.drain(), queued);
                 queued.drain(..).for_each(|request| {
                     used.insert(request.job, told);
@@ -167,9 +194,15 @@ fn play(policy: &str, draw: Draw, steps: &[Step]) -> Vec<String> {
         }
         let busy: BTreeSet<JobId> = queued.iter().chain(&in_flight).map(|request| request.job).collect();
         let lately = |job: &JobId| used.get(job).is_some_and(|&at| at + window > now);
-        let active = known.iter().filter(|(job, _)| busy.contains(job) || lately(job));
-        let due = shares::due(&spec, &active.map(|(&job, info)| (job, info.clone())).collect());
         let shares = arbiter.shares(now);
+        // With a class a job is active until its turns have come that it had already, or were taken back.
+        let is_active = |job: &JobId| match spec.latency() {
+            Some(_) => shares.iter().any(|(other, _)| other == job),
+            None => busy.contains(job) || lately(job),
+        };
+        let active = known.iter().filter(|(job, _)| is_active(job));
+        let due = shares::due(&spec, &active.map(|(&job, info)| (job, info.clone())).collect());
+        let due = if matches!(spec.scheme(), Scheme::Fair(_) | Scheme::Coflow(_)) { due } else { Vec::new() };
         assert_eq!(shares.len(), due.len(), "{shares:?}, due {due:?}");
         for (share, due) in shares.iter().zip(&due) {
             assert!(share.0 == due.0 && (share.1 - due.1).abs() < 1e-12, "{shares:?}, due {due:?}");
@@ -222,7 +255,7 @@ proptest! {
         }
         for &job in jobs.keys() {
             for count in 0..2 {
-                let request = Request { id: RequestId(count as u64), job, cost: cost(job, count) };
+                let request = Request { id: RequestId(count as u64), job, cost: cost(job, count), bytes: Bytes(0) };
                 arbiter.enqueue(now, request).expect("the job is known");
             }
         }
@@ -234,7 +267,7 @@ proptest! {
             let at = request.job.0 as usize;
             service[at] += request.cost.0 as f64;
             counts[at] += 1;
-            let following = Request { id: RequestId(2 + round as u64), job: request.job, cost: cost(request.job, counts[at] + 1) };
+            let following = Request { id: RequestId(2 + round as u64), job: request.job, cost: cost(request.job, counts[at] + 1), bytes: Bytes(0) };
             arbiter.enqueue(now, following).expect("the job is known");
         }
         let due = shares::due(&spec, &jobs);
@@ -255,11 +288,11 @@ proptest! {
         let mut now = Nanos::ZERO;
         let cost = Nanos::from_micros(cost_us);
         arbiter.set_job(now, JobId(0), &info(0, 0));
-        let patient = Request { id: RequestId(0), job: JobId(0), cost };
+        let patient = Request { id: RequestId(0), job: JobId(0), cost, bytes: Bytes(0) };
         arbiter.enqueue(now, patient).expect("the job is known");
         for job in 1..=newcomers {
             arbiter.set_job(now, JobId(job), &info(job, 0));
-            arbiter.enqueue(now, Request { id: RequestId(u64::from(job)), job: JobId(job), cost }).expect("the job is known");
+            arbiter.enqueue(now, Request { id: RequestId(u64::from(job)), job: JobId(job), cost, bytes: Bytes(0) }).expect("the job is known");
             if dispatch(arbiter.as_mut(), &mut now) == patient {
                 return Ok(());
             }
@@ -274,7 +307,7 @@ fn ties_go_to_the_lowest_job() {
     let mut arbiter = arbiter("job-fair", Draw::VirtualTime);
     for job in [3, 1, 2] {
         arbiter.set_job(Nanos::ZERO, JobId(job), &info(job, 0));
-        let request = Request { id: RequestId(0), job: JobId(job), cost: Nanos(5) };
+        let request = Request { id: RequestId(0), job: JobId(job), cost: Nanos(5), bytes: Bytes(0) };
         arbiter.enqueue(Nanos::ZERO, request).expect("the job is known");
     }
     let mut now = Nanos::ZERO;
@@ -287,7 +320,7 @@ fn queues_are_bounded() {
     for policy in ["fifo", "job-fair"] {
         let mut arbiter = arbiter(policy, Draw::VirtualTime);
         arbiter.set_job(Nanos::ZERO, JobId(0), &info(0, 0));
-        let request = |id| Request { id: RequestId(id), job: JobId(0), cost: Nanos(1) };
+        let request = |id| Request { id: RequestId(id), job: JobId(0), cost: Nanos(1), bytes: Bytes(0) };
         for id in 0..isonomia_policy::QUEUED_MAX as u64 {
             arbiter.enqueue(Nanos::ZERO, request(id)).expect("the job is known");
         }
@@ -308,7 +341,7 @@ fn extreme_weights_and_costs_do_not_overflow() {
         arbiter.set_job(now, JobId(job), &info);
         for id in 0..3 {
             arbiter
-                .enqueue(now, Request { id: RequestId(id), job: JobId(job), cost: Nanos::MAX })
+                .enqueue(now, Request { id: RequestId(id), job: JobId(job), cost: Nanos::MAX, bytes: Bytes(0) })
                 .expect("the job is known");
         }
     }

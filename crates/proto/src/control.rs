@@ -156,6 +156,9 @@ pub struct TargetStatus {
     pub in_service: u64,
     /// How many those may be at most; `None` for an emulated device.
     pub depth: Option<u64>,
+    /// How the policy's latency class fares; `None` if the policy has none.
+    #[serde(default)]
+    pub latency: Option<LatencyStatus>,
     /// Requests served since the start.
     pub requests_total: u64,
     /// Service cost since the start.
@@ -181,6 +184,35 @@ pub struct CostStatus {
     pub bandwidth_bytes_per_s: u64,
     /// How far predictions were off lately: the sum of the differences over the sum of what it was.
     pub error: Option<f64>,
+}
+
+/// A latency class at one target, since the policy was set.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct LatencyStatus {
+    /// What 99 of 100 requests are to take at most, from arrival to reply.
+    pub target_ns: u64,
+    /// What they took: of the last requests that came within their job's share, 1024 of the last ten seconds at most.
+    pub p99_ns: Option<u64>,
+    /// Requests of the class that were served.
+    pub requests_total: u64,
+    /// Those of them that had to wait because their job was ahead of its share as far as the class allows.
+    pub over_share_total: u64,
+    /// How many requests of others may be in service; `None` if as many as the target has.
+    pub others_max: Option<u64>,
+    /// Part of the target's work that this costs, 0 to 1: what was done last with such a limit, against what was done last
+    /// without. `None` if there is nothing to compare.
+    pub lost: Option<f64>,
+    /// Why the target is given up for now.
+    pub unreachable: Option<UnreachableStatus>,
+}
+
+/// What keeps a latency class from its target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnreachableStatus {
+    /// The longest that requests took while nobody else was in service; `None` if too few came to say.
+    pub alone_ns: Option<u64>,
+    /// Their median beside one request of others at a time.
+    pub beside_one_ns: u64,
 }
 
 /// One job's state; rates and shares are those of the last [`Status::window_s`].

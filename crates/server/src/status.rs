@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::core::Core;
 use crate::jobs::{Job, Received};
-use isonomia_proto::control::{JobStatus, Status, TargetStatus};
+use isonomia_proto::control::{JobStatus, Status};
 use isonomia_units::{JobId, JobInfo, Nanos};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -81,13 +81,9 @@ pub fn snapshot(core: &Core, about: &About) -> Status {
         scrub: core.scrub.status(now),
         refused_total: core.refused_total.load(Ordering::Relaxed),
         refused: core.rejections.by_reason(),
-        targets: targets(core),
+        targets: core.targets.iter().map(|target| target.status(now)).collect(),
         jobs: windows.iter().map(|w| job_status(core, w, &due, data_total, metadata_total)).collect(),
     }
-}
-
-fn targets(core: &Core) -> Vec<TargetStatus> {
-    core.targets.iter().map(|target| target.status()).collect()
 }
 
 /// The share due to each job: the mean over the data targets on which it is active, or, for a job that is active

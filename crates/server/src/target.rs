@@ -3,6 +3,7 @@
 //! Here are the lock around the dispatcher, the count by which workers pass by an empty target, what requests cost, and
 //! totals for operators. The metadata service is arbitrated by a target of the same kind.
 
+use crate::charge;
 use crate::clock;
 use crate::connection::Connection;
 use crate::engine::{Engine, Kind};
@@ -12,9 +13,9 @@ use isonomia_policy::device::profile::{DeviceProfile, FittedCost};
 use isonomia_policy::trace::Journal;
 use isonomia_policy::{
     self as policy, Access, Arbiter, CappedDevice, CostModel, DEPTH_MAX, Depth, DepthSpec, Dispatch, Dispatcher, Draw,
-    PolicySpec, RequestId, ServedBy, Submission, Tuning, Worth, build,
+    LatencyReport, PolicySpec, RequestId, ServedBy, Submission, Tuning, Worth, build,
 };
-use isonomia_proto::control::TargetStatus;
+use isonomia_proto::control::{LatencyStatus, TargetStatus, UnreachableStatus};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate, TargetId};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -264,6 +265,7 @@ impl Target {
             cost: pending.cost,
             owed: pending.owed,
             work: pending.work,
+            bytes: if charge::reads_or_writes(pending.op) { Bytes(pending.header.len.into()) } else { Bytes(0) },
             is_counted: Kind::of(pending.op) != Kind::Flush,
         };
         // Its name and when the device is done with it are filled in when its turn comes.
@@ -334,7 +336,8 @@ impl Target {
         }
         let Scrubbing { job, cost, .. } = &scrubbing;
         // It is looked at beside what is read and written, one at a time.
-        let submission = Submission { job: job.id, cost: *cost, owed: Nanos::ZERO, work: *cost, is_counted: false };
+        let (cost, owed, bytes) = (*cost, Nanos::ZERO, Bytes(0));
+        let submission = Submission { job: job.id, cost, owed, work: cost, bytes, is_counted: false };
         let Ok(id) = queue.dispatcher.enqueue(now, submission, Queued::Scrub) else { return false };
         queue.scrubbing = Some((id, scrubbing));
         self.waiting.fetch_add(1, Ordering::Release);
@@ -469,7 +472,7 @@ impl Target {
     }
 
     /// State for operators.
-    pub fn status(&self) -> TargetStatus {
+    pub fn status(&self, now: Nanos) -> TargetStatus {
         let queue = self.queue();
         TargetStatus {
             target: self.id.map_or_else(|| "metadata".to_owned(), |id| id.to_string()),
@@ -478,12 +481,29 @@ impl Target {
             per_op_ns: if self.is_capped { self.cost.per_op.0 } else { 0 },
             queued: queue.dispatcher.queued() as u64,
             in_service: queue.dispatcher.in_service() as u64,
+            latency: queue.dispatcher.latency(now).map(|report| latency_status(&report)),
             depth: (!self.is_capped).then_some(queue.dispatcher.depth().settled() as u64),
             requests_total: queue.requests_total,
             service_ns_total: queue.service_ns_total,
             busy_ns_total: self.prices.is_some().then_some(queue.dispatcher.attribution().busy().0),
             costs: self.prices.as_ref().map(Prices::status).unwrap_or_default(),
         }
+    }
+}
+
+/// What an operator hears of a latency class.
+fn latency_status(report: &LatencyReport) -> LatencyStatus {
+    LatencyStatus {
+        target_ns: report.target.0,
+        p99_ns: report.p99.map(|p99| p99.0),
+        requests_total: report.requests_total,
+        over_share_total: report.over_share_total,
+        others_max: report.others_max.map(|max| max as u64),
+        lost: report.lost,
+        unreachable: report.unreachable.map(|reason| UnreachableStatus {
+            alone_ns: reason.alone.map(|alone| alone.0),
+            beside_one_ns: reason.beside_one.0,
+        }),
     }
 }
 

@@ -26,10 +26,10 @@ const MCLOCK_ALLOWED: &str = "job:NAME=…, user:NAME=…, group:NAME=… with N
 const SET10_ALLOWED: &str = "job:NAME=TIME, user:NAME=TIME, group:NAME=TIME with NAME or * and a time such as 90s";
 
 /// One policy's settings as they are read.
-struct Settings<'a> {
+pub(crate) struct Settings<'a> {
     policy: &'static str,
     allowed: &'static str,
-    items: Vec<&'a str>,
+    pub(crate) items: Vec<&'a str>,
 }
 
 /// Reads a policy with settings; `None` if `text` does not begin with the word of one.
@@ -53,7 +53,7 @@ pub(crate) fn read(text: &str) -> Option<Result<Scheme, ParsePolicyError>> {
 }
 
 impl<'a> Settings<'a> {
-    fn new(policy: &'static str, allowed: &'static str, braces: &'a str) -> Result<Self, ParsePolicyError> {
+    pub(crate) fn new(policy: &'static str, allowed: &'static str, braces: &'a str) -> Result<Self, ParsePolicyError> {
         let mut settings = Self { policy, allowed, items: Vec::new() };
         if braces.is_empty() {
             return Ok(settings);
@@ -86,7 +86,7 @@ impl<'a> Settings<'a> {
         Ok(settings)
     }
 
-    fn bad(&self, text: &str, reason: impl fmt::Display) -> ParsePolicyError {
+    pub(crate) fn bad(&self, text: &str, reason: impl fmt::Display) -> ParsePolicyError {
         let (policy, allowed) = (self.policy, self.allowed);
         ParsePolicyError::BadSetting { policy, text: text.to_owned(), reason: reason.to_string(), allowed }
     }
@@ -96,16 +96,16 @@ impl<'a> Settings<'a> {
         Ok((key.trim(), value.trim()))
     }
 
-    fn quantity<T: FromStr<Err: fmt::Display>>(&self, text: &str) -> Result<T, ParsePolicyError> {
+    pub(crate) fn quantity<T: FromStr<Err: fmt::Display>>(&self, text: &str) -> Result<T, ParsePolicyError> {
         text.parse().map_err(|error| self.bad(text, error))
     }
 
     /// Stores the value of a setting that may stand once.
-    fn once<T>(&self, place: &mut Option<T>, item: &str, value: T) -> Result<(), ParsePolicyError> {
+    pub(crate) fn once<T>(&self, place: &mut Option<T>, item: &str, value: T) -> Result<(), ParsePolicyError> {
         if place.replace(value).is_some() { Err(self.bad(item, "it is set twice")) } else { Ok(()) }
     }
 
-    fn selector(&self, key: &str) -> Result<Selector, ParsePolicyError> {
+    pub(crate) fn selector(&self, key: &str) -> Result<Selector, ParsePolicyError> {
         let (word, name) = key.split_once(':').ok_or_else(|| self.bad(key, "no setting has this name"))?;
         let entity = [Entity::Group, Entity::User, Entity::Job].into_iter().find(|entity| entity.word() == word);
         let entity = entity.ok_or_else(|| self.bad(key, "rules are for a group, user, or job"))?;
@@ -264,7 +264,7 @@ fn write_rules<T>(
     Ok(())
 }
 
-const SIZES: [(u64, &str); 9] = [
+pub(crate) const SIZES: [(u64, &str); 9] = [
     (1 << 40, "TiB"),
     (1_000_000_000_000, "TB"),
     (1 << 30, "GiB"),
@@ -275,10 +275,10 @@ const SIZES: [(u64, &str); 9] = [
     (1_000, "kB"),
     (1, "B"),
 ];
-const TIMES: [(u64, &str); 4] = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
+pub(crate) const TIMES: [(u64, &str); 4] = [(1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "us"), (1, "ns")];
 
 /// `value` in the largest unit that gives a whole number: what is printed reads back as the same.
-fn exact(value: u64, units: &[(u64, &str)]) -> String {
+pub(crate) fn exact(value: u64, units: &[(u64, &str)]) -> String {
     let fitting = units.iter().find(|(factor, _)| value >= *factor && value.is_multiple_of(*factor));
     fitting.map_or_else(|| value.to_string(), |(factor, unit)| format!("{}{unit}", value / factor))
 }

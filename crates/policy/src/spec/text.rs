@@ -1,7 +1,8 @@
 //! Reading and printing a policy's text.
 //!
 //! ```text
-//! policy  = "fifo" | chain | one of those in `settings.rs`
+//! policy  = scheme [ "+" "latency{" … "}" ]                what is in the braces: see `latency.rs`
+//! scheme  = "fifo" | chain | one of those in `settings.rs`
 //! chain   = level { "-" [ "then-" ] level }              the last level must carry "-fair"
 //! level   = entity [ "-fair" ] [ weights ] [ "-fair" ]     "-fair" once at most
 //! entity  = "group" | "user" | "job" | "size" | "priority"
@@ -10,6 +11,7 @@
 //! A name is 1 to 255 bytes without braces, commas, equals signs, blanks, and control characters. A number is
 //! decimal with at most six places, 0.000001 to 1000000.
 
+use crate::spec::latency::LatencyClass;
 use crate::spec::scheme::Scheme;
 use crate::spec::settings;
 use crate::spec::{Entity, Level, PolicySpec, Weight};
@@ -26,7 +28,8 @@ pub const WEIGHTS_MAX: usize = 256;
 
 const ALLOWED: &str = "fifo, or group, user, job, size, priority joined by -then- and ending in -fair, \
                        such as user-then-size-fair or group{astro=3,bio=1}-then-job-fair, \
-                       or coflow{…}, tbf{…}, mclock{…}, set10{…}";
+                       or coflow{…}, tbf{…}, mclock{…}, set10{…}; any of them with a class such as \
+                       +latency{p99=2ms,user:ada} behind it";
 
 /// Why a policy's text could not be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -49,6 +52,20 @@ pub enum ParsePolicyError {
     AfterFifo {
         /// What follows.
         rest: String,
+    },
+    /// Something behind a `+` that is no latency class.
+    #[error(
+        "{text:?} cannot be added to a policy (allowed: +latency{{p99=TIME,…}}, such as +latency{{p99=2ms,user:ada}})"
+    )]
+    UnknownAddition {
+        /// What stands there.
+        text: String,
+    },
+    /// More than one latency class.
+    #[error("{text:?} follows a latency class (allowed: one latency class, behind everything else)")]
+    AfterLatency {
+        /// What follows.
+        text: String,
     },
     /// A level that appears twice.
     #[error("{word:?} appears twice (allowed: each of group and user at most once, then one of job, size, priority)")]
@@ -116,6 +133,14 @@ impl FromStr for PolicySpec {
             return Err(ParsePolicyError::TooLong { len: s.len() });
         }
         let text = s.trim();
+        if let Some(at) = addition(text) {
+            let (policy, class) = (text[..at].trim_end(), text[at + 1..].trim_start());
+            if let Some(again) = addition(class) {
+                return Err(ParsePolicyError::AfterLatency { text: class[again..].to_owned() });
+            }
+            let spec: Self = policy.parse()?;
+            return Ok(spec.with_latency(Some(LatencyClass::read(class)?)));
+        }
         if let Some(rest) = text.strip_prefix("fifo") {
             return match rest {
                 "" => Ok(Self::fifo()),
@@ -137,8 +162,22 @@ impl TryFrom<String> for PolicySpec {
 
 impl fmt::Display for PolicySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        settings::write(f, self.scheme())
+        settings::write(f, self.scheme())?;
+        self.latency().map_or(Ok(()), |class| write!(f, "+{class}"))
     }
+}
+
+/// Where something is added to a policy: the first plus outside all braces.
+fn addition(text: &str) -> Option<usize> {
+    let mut depth = 0;
+    text.bytes().position(|byte| {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth -= 1,
+            _ => {}
+        }
+        byte == b'+' && depth <= 0
+    })
 }
 
 /// Prints the levels of a sharing tree.

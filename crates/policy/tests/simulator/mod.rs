@@ -1,7 +1,7 @@
 //! A closed-loop simulation in virtual time: processes that think and ask, workers that ask the arbiter.
 
 use isonomia_policy::{Arbiter, CappedDevice, Draw, Next, PolicySpec, Request, RequestId, Tuning, build};
-use isonomia_units::{JobId, JobInfo, Nanos};
+use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use std::cmp::Reverse;
@@ -139,8 +139,12 @@ impl Scenario {
             }
             match event {
                 Event::Issue { load } if self.loads[load].active.contains(&now) => {
-                    let request =
-                        Request { id: RequestId(sequence), job: JobId(load as u32), cost: self.loads[load].cost };
+                    let request = Request {
+                        id: RequestId(sequence),
+                        job: JobId(load as u32),
+                        cost: self.loads[load].cost,
+                        bytes: Bytes(0),
+                    };
                     run.arbiter.enqueue(now, request).expect("the job is known");
                 }
                 Event::Issue { .. } | Event::Ask => {}

@@ -176,7 +176,9 @@ impl<'a> Engine<'a> {
             }
         }
         let target = |(at, target): (usize, &super::Target)| {
-            let policy = if exchange.is_some() { &Exchange::local_policy() } else { &target.policy };
+            let local =
+                exchange.as_ref().map(|_| Exchange::local_policy().with_latency(target.policy.latency().cloned()));
+            let policy = local.as_ref().unwrap_or(&target.policy);
             let bandwidth = target.device.cost_model().bandwidth;
             let tuning = Tuning { parallel: target.device.parallel(), bandwidth, ..target.tuning };
             let arbiter = build(policy, target.draw, scenario.seed.wrapping_add(at as u64), tuning);
@@ -313,9 +315,10 @@ impl<'a> Engine<'a> {
         let work = self.jobs[state.job as usize].costs[state.phase as usize][position];
         let target = job.targets[position];
         let phase = &job.phases[state.phase as usize];
+        let bytes = phase.bytes();
         let cost = match &self.targets[target].learners {
             Some(learners) => {
-                let time = learners[usize::from(phase.op == Op::Write)].model().cost(phase.bytes());
+                let time = learners[usize::from(phase.op == Op::Write)].model().cost(bytes);
                 self.targets[target].dispatcher.worth().of(time)
             }
             None => work,
@@ -332,7 +335,7 @@ impl<'a> Engine<'a> {
         if let Some(ranks) = &mut self.ranks {
             ranks.arrive(now, target, job);
         }
-        let submission = Submission { job, cost, owed: Nanos::ZERO, work, is_counted: true };
+        let submission = Submission { job, cost, owed: Nanos::ZERO, work, bytes, is_counted: true };
         let queued = self.targets[target].dispatcher.enqueue(now, submission, stream);
         // The job was announced, and no arbiter can be given more than all streams.
         debug_assert!(queued.is_ok());

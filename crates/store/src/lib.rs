@@ -86,11 +86,11 @@ mod error;
 mod group_commit;
 mod inode;
 pub mod journal;
+mod layouts;
 mod namespace;
 mod object;
 mod open;
 mod permission;
-mod placement;
 #[cfg(test)]
 mod power_cut;
 mod premises;
@@ -134,8 +134,8 @@ use directory::CachedEntry;
 use dirty_inodes::DirtyInodes;
 use emergency_space::EmergencySpace;
 use inode::{Inode, SUSPECT, UNSETTLED};
+use layouts::Layouts;
 use object::Targets;
-use placement::Placement;
 use premises::Premises;
 use protect::Protection;
 use removal::Removal;
@@ -159,7 +159,7 @@ pub struct Store {
     generation: u32,
     names: SipHasher13,
     signer: CapabilitySigner,
-    placement: Placement,
+    layouts: Layouts,
     targets: Targets,
     emergency_space: Arc<EmergencySpace>,
     removal: Removal,
@@ -191,7 +191,7 @@ impl Store {
             return Ok(inode);
         }
         let mut record = self.db.record(ino)?.ok_or(StoreError::Stale)?;
-        self.placement.intern(&mut record);
+        self.layouts.intern(&mut record);
         let inode = Inode::new(ino, record);
         if let Some(size) = self.dirty_inodes().size(ino) {
             inode.set_flushed(size);

@@ -13,8 +13,8 @@ use crate::capability::CapabilitySigner;
 use crate::database::{Database, DirtyRecord};
 use crate::emergency_space::EmergencySpace;
 use crate::inode::Inode;
+use crate::layouts::Layouts;
 use crate::object::{DIRECTORIES, ObjectsId, Targets, file_size, is_volatile};
-use crate::placement::Placement;
 use crate::premises::Premises;
 use crate::protect::{Protection, Unsettled};
 use crate::record::{BLOCKS_UNKNOWN, Body, Record};
@@ -80,7 +80,7 @@ impl Store {
             namespace: RwLock::new(Numbers { next, reserved: next }),
             names: SipHasher13::new_with_key(&premises.secret.names),
             signer: CapabilitySigner::new(&premises.secret.capability),
-            placement: Placement::new(&config.targets, config.default_layout),
+            layouts: Layouts::new(&config.targets, config.default_layout),
             removal: Removal::new(targets.are_volatile()? && is_volatile(&premises.dir, &config.dir)?),
             targets,
             emergency_space: space,

@@ -121,6 +121,9 @@ static METRICS: &[Metric] = {
             "Requests whose turn has come and that are not answered yet, without flushes", Target(|t| Some(t.in_service as f64))),
         metric("isonomia_target_depth", None, Gauge, Experimental,
             "How many those may be at most; absent for an emulated device", Target(|t| t.depth.map(|depth| depth as f64))),
+        metric("isonomia_target_dirty", Some(Bytes), Gauge, Experimental,
+            "Bytes that were acknowledged and are not known to be on the device; absent where the server does not see to that",
+            Target(|t| t.dirty_bytes.map(|bytes| bytes as f64))),
         metric("isonomia_target_requests", None, Counter, Stable,
             "Requests served", Target(|t| Some(t.requests_total as f64))),
         metric("isonomia_target_service", Some(Seconds), Counter, Stable,
@@ -303,6 +306,8 @@ pub mod tests {
             service_ns_total: 12_000_000_000,
             busy_ns_total: None,
             costs: Vec::new(),
+            dirty_bytes: Some(24 << 20),
+            dirty_bytes_max: Some(512 << 20),
         };
         let learnt = TargetStatus {
             bandwidth_bytes_per_s: None,

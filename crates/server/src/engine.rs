@@ -50,6 +50,8 @@ pub enum Task {
     Stalled(Box<Stalled>),
     /// A range of the scrub; the emulated device is done with it at this time.
     Scrub(Option<Nanos>),
+    /// Pages that were written are to be brought to the device.
+    WriteBack,
 }
 
 impl Task {
@@ -58,7 +60,7 @@ impl Task {
         match self {
             Self::Serve(work) => Kind::of(work.pending.op) == Kind::Flush,
             Self::Stalled(_) => false,
-            Self::Scrub(_) => true,
+            Self::Scrub(_) | Self::WriteBack => true,
         }
     }
 
@@ -67,7 +69,7 @@ impl Task {
         match self {
             Self::Serve(work) => Some(work.pending.connection.job.id),
             Self::Stalled(stalled) => Some(stalled.pending.connection.job.id),
-            Self::Scrub(_) => None,
+            Self::Scrub(_) | Self::WriteBack => None,
         }
     }
 }

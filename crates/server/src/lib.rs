@@ -2,7 +2,8 @@
 //!
 //! * [`acceptor`] accepts connections and decides who they are ([`identity`]) and whether they may ([`usage`]).
 //! * [`intake`] takes requests in from connections; [`target`] queues them, one arbiter a target.
-//! * [`charge`] says what a request costs.
+//! * [`charge`] says what a request costs. [`write_back`] sees to it that what is acknowledged is soon on the device, and
+//!   [`pacing`] acts on that.
 //! * [`worker`] threads ask whose turn it is and serve ([`execute`]) from the store. The payload of a write
 //!   stays with the client until then.
 //! * [`segments`] are the memory that stands for files that programs of this host have mapped.
@@ -40,6 +41,8 @@ mod mapping;
 mod mappings;
 mod names;
 mod operator;
+mod pacing;
+mod page_cache;
 mod pending;
 mod pools;
 mod prices;
@@ -61,11 +64,13 @@ mod target;
 mod unsynced;
 mod usage;
 mod worker;
+mod write_back;
 
 pub use config::{Config, ConfigError, TargetConfig};
 pub use directory_check::BadPlace;
 pub use limits::LimitsConfig;
 pub use listen::ListenError;
+pub use page_cache::{PageCache, ParsePageCacheError};
 pub use scrub::{ParseScrubPeriodError, ScrubPeriod};
 
 use crate::acceptor::Acceptor;
@@ -77,6 +82,7 @@ use crate::names::LookUp;
 use crate::scrub::Scrub;
 use crate::status::About;
 use crate::target::{Policy, Target};
+use crate::write_back::WriteBack;
 use isonomia_policy::DepthSpec;
 use isonomia_proto::control::Status;
 use isonomia_store::{DefaultLayout, OpenError, Store, StoreConfig, TargetDir};
@@ -272,6 +278,7 @@ impl Server {
                 tracing::error!("a thread of the server panicked");
             }
         }
+        self.core.hold_no_more();
         self.core.targets.iter().for_each(|target| target.engine.stop());
         while self.core.serving.has_substitutes() {
             std::thread::park_timeout(std::time::Duration::from_millis(1));
@@ -339,6 +346,7 @@ fn open_store(
         (false, DepthSpec::Auto),
     );
     let mut targets = vec![metadata];
+    let memory_bytes = limits::usable_memory_bytes();
     for (index, target) in wanted.iter().enumerate() {
         let id = TargetId(index as u16);
         let shown = target_dir(target, dir, index).display().to_string();
@@ -348,6 +356,8 @@ fn open_store(
         if let Some(profile) = prices::read_profile(target, &target_dir(target, dir, index))? {
             made.expect(&profile);
         }
+        // What is in memory is nowhere else.
+        made.write_back = (!is_memory && target.cache != PageCache::Always).then(|| WriteBack::new(memory_bytes));
         targets.push(made);
     }
     let own: Vec<String> = (0..wanted.len()).map(|index| format!("target-{index}")).collect();
@@ -363,7 +373,7 @@ fn open_store(
     let objects = limits::open_objects(&config.limits, descriptors, store_config.bounds.objects);
     store_config.bounds.objects = objects.map_err(StartError::Config)?;
     let kept = limits::descriptors_of_store(store_config.bounds.objects, wanted.len(), workers);
-    let limits = Limits::settle(&config.limits, descriptors, kept, limits::usable_memory_bytes());
+    let limits = Limits::settle(&config.limits, descriptors, kept, memory_bytes);
     let limits = limits.map_err(StartError::Config)?;
     Ok((Store::open(&store_config)?, targets, limits))
 }

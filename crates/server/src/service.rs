@@ -12,6 +12,7 @@ use crate::jobs::Served as Account;
 use crate::prices::Prices;
 use crate::stream::{self, Head, Moved, Stalled, StreamState};
 use crate::target::{Action, Pending, Served, Target, Work};
+use crate::write_back::Paid;
 use crate::{charge, clock, execute, mapping};
 use isonomia_policy::RequestId;
 use isonomia_proto::PAYLOAD_LEN_MAX;
@@ -91,6 +92,7 @@ impl Core {
                 self.serve_stalled(target, *stalled);
             }
             Task::Scrub(finish_at) => self.serve_scrub(target, finish_at),
+            Task::WriteBack => self.write_back(target),
         }
     }
 
@@ -255,7 +257,10 @@ impl Core {
             Some(at) => target.answer_at(at, Served { pending, id, reply, payload }),
             None => {
                 let charged = self.account_for_device(target, now, &pending, id, &reply);
-                self.account_and_answer(&pending, &reply, &payload, charged, now);
+                let paid = Paid { served: Served { pending, id, reply, payload }, charged };
+                if let Some(paid) = self.pace(target, now, paid) {
+                    self.answer_paid(&paid, now);
+                }
             }
         }
     }
@@ -290,6 +295,12 @@ impl Core {
         // What was owed is in the account already.
         let charged = Charged { service: served.pending.cost.since(served.pending.owed), is_by_time: false };
         self.account_and_answer(&served.pending, &served.reply, &served.payload, charged, now);
+    }
+
+    /// Answers a request of which is known what it is charged.
+    pub fn answer_paid(&self, paid: &Paid, now: Nanos) {
+        let Served { pending, reply, payload, .. } = &paid.served;
+        self.account_and_answer(pending, reply, payload, paid.charged, now);
     }
 
     fn account_and_answer(&self, pending: &Pending, reply: &ReplyHeader, payload: &[u8], charged: Charged, now: Nanos) {

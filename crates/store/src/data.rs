@@ -7,7 +7,7 @@
 use crate::blocks::{BlockFault, Blocks, PIECE_BYTES, read_or_zero};
 use crate::database::DirtyRecord;
 use crate::edit::Gone;
-use crate::inode::{DIRTY, Inode, OBJECTS, Objects, RECLAIMED, SET_ID, UNFLUSHED, UNLINKED, UNSETTLED};
+use crate::inode::{DIRTY, Inode, LOST_WRITES, OBJECTS, Objects, RECLAIMED, SET_ID, UNFLUSHED, UNLINKED, UNSETTLED};
 use crate::object::{ObjectsId, spot};
 use crate::permission::after_write;
 use crate::removal::Unused;
@@ -245,6 +245,10 @@ impl Store {
             if let Some(fd) = object {
                 let synced = fd.and_then(rustix::fs::fdatasync);
                 synced.map_err(|e| self.object_error(id, layout, index, e))?;
+            }
+            // Whoever had it written back before has taken what the host had to say.
+            if inode.clear(LOST_WRITES) {
+                return Err(self.object_error(id, layout, index, Errno::IO));
             }
             let mut objects = inode.own_data();
             if objects.resizes == resizes {

@@ -36,6 +36,8 @@ pub(crate) const SUSPECT: u16 = 256;
 pub(crate) const UNFLUSHED: u16 = 512;
 /// It was created without a name, and may be given one.
 pub(crate) const MAY_BE_NAMED: u16 = 32;
+/// The host could not write bytes that were acknowledged, and nobody who asked for an `fsync` knows it yet.
+pub(crate) const LOST_WRITES: u16 = 1024;
 
 pub(crate) struct Inode {
     pub ino: u64,
@@ -176,8 +178,9 @@ impl Inode {
         self.flags.fetch_or(flag, AcqRel) & flag == 0
     }
 
-    pub fn clear(&self, flag: u16) {
-        self.flags.fetch_and(!flag, AcqRel);
+    /// Clears a flag; true if it was set.
+    pub fn clear(&self, flag: u16) -> bool {
+        self.flags.fetch_and(!flag, AcqRel) & flag != 0
     }
 
     /// Whether object `index` was created: if there is no such file, it is lost.

@@ -83,6 +83,7 @@ mod edit;
 mod emergency_space;
 mod engine;
 mod error;
+mod extent;
 mod group_commit;
 mod inode;
 pub mod journal;
@@ -118,6 +119,7 @@ pub use config::{
 pub use data::Cached;
 pub use engine::DATABASE_FILES_MAX;
 pub use error::{OpenError, StoreError};
+pub use extent::Extent;
 pub use namespace::LINKS_MAX;
 pub use open::{OpenHow, Opened};
 pub use permission::{Caller, MAY_EXECUTE, MAY_READ, MAY_WRITE};

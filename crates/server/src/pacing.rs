@@ -1,0 +1,107 @@
+//! What the threads of a server do for paced write-back: see [`crate::write_back`].
+
+use crate::clock;
+use crate::core::Core;
+use crate::engine::Task;
+use crate::target::Target;
+use crate::write_back::{Paid, WriteBack};
+use isonomia_proto::request::{Op, flag};
+use isonomia_store::StoreError;
+use isonomia_units::{Ino, Nanos, TargetId};
+
+impl Core {
+    /// Counts what a write that was served has left for the device; gives the request back unless its reply is held.
+    pub fn pace(&self, target: &Target, now: Nanos, paid: Paid) -> Option<Paid> {
+        let Some(pages) = &target.write_back else { return Some(paid) };
+        let (pending, reply) = (&paid.served.pending, &paid.served.reply);
+        if pending.op != Op::Write || reply.errno != 0 {
+            return Some(paid);
+        }
+        let header = &pending.header;
+        // What an append wrote begins where its reply says, and a reply to any other write says how much it was.
+        let (offset, len) = match header.flags & flag::APPEND {
+            0 => (header.offset, reply.value),
+            _ => (reply.value, u64::from(header.len)),
+        };
+        let range = offset..offset.saturating_add(len);
+        let (wants_thread, is_ahead) = pages.wrote(now, pending.connection.job.id, Ino(header.ino), range);
+        if wants_thread {
+            self.start_write_back(target, pages);
+        }
+        if is_ahead { pages.hold(paid) } else { Some(paid) }
+    }
+
+    /// Brings pages of `target` to the device as long as some are due.
+    pub fn write_back(&self, target: &Target) {
+        let (Some(pages), Some(id)) = (&target.write_back, target.id) else { return };
+        while let Some(window) = pages.next(clock::now()) {
+            let extent = self.store.extent(window.ino, id, window.range.clone());
+            let written = extent.and_then(|extent| {
+                let Some(extent) = extent else { return Ok(()) };
+                extent.write_out()?;
+                if window.is_large {
+                    extent.forget();
+                }
+                Ok(())
+            });
+            match written {
+                Ok(()) => self.unsynced.written_back(window.ino, window.bytes),
+                // It was removed meanwhile.
+                Err(StoreError::Stale) => {}
+                Err(error) => {
+                    tracing::error!(ino = %window.ino, %error, "written pages cannot be brought to the device")
+                }
+            }
+            let now = clock::now();
+            let (released, took) = pages.finished(now, &window);
+            // On a capped target the write has taken the emulated device's time.
+            if !target.is_capped()
+                && let Some(job) = self.jobs.find(window.job)
+            {
+                job.owe(false, took);
+            }
+            self.answer_all(&released, now);
+        }
+    }
+
+    /// Syncs a file on `target` by `sync`, of which nothing needs to be written back any more then.
+    pub fn with_pages_of<T>(&self, ino: Ino, target: Option<TargetId>, sync: impl FnOnce() -> T) -> T {
+        let target = target.and_then(|id| self.targets.get(usize::from(id.0) + 1));
+        let Some(pages) = target.and_then(|target| target.write_back.as_ref()) else { return sync() };
+        let window = pages.take(ino);
+        let synced = sync();
+        if let Some(window) = window {
+            self.answer_all(&pages.synced(&window), clock::now());
+        }
+        synced
+    }
+
+    /// Has old pages of all targets written back: to be called ten times a second or so.
+    pub fn pace_all(&self, now: Nanos) {
+        for target in &self.targets {
+            let Some(pages) = &target.write_back else { continue };
+            let (threads, released) = pages.look(now, &target.shares(now));
+            for _ in 0..threads {
+                self.start_write_back(target, pages);
+            }
+            self.answer_all(&released, now);
+        }
+    }
+
+    /// Answers what is held, and holds no reply any more: the server stops.
+    pub fn hold_no_more(&self) {
+        for pages in self.targets.iter().filter_map(|target| target.write_back.as_ref()) {
+            self.answer_all(&pages.stop(), clock::now());
+        }
+    }
+
+    fn start_write_back(&self, target: &Target, pages: &WriteBack) {
+        if target.engine.submit(self, target.index(), Task::WriteBack).is_err() {
+            pages.has_no_thread();
+        }
+    }
+
+    fn answer_all(&self, released: &[Paid], now: Nanos) {
+        released.iter().for_each(|paid| self.answer_paid(paid, now));
+    }
+}

@@ -317,6 +317,8 @@ pub fn store_config(config: &Config, dir: &Path) -> StoreConfig {
         .map(|(id, target)| TargetDir { id: TargetId(id), dir: target_dir(target, dir, usize::from(id)) });
     let mut store = StoreConfig::new(dir.join(METADATA), config.server, targets.collect());
     store.checksums = config.checksums;
+    let is_direct = |(_, target): &(u16, &TargetConfig)| target.cache == PageCache::Never;
+    store.direct = (0..).zip(wanted).filter(is_direct).map(|(id, _)| TargetId(id)).collect();
     store
 }
 
@@ -357,7 +359,8 @@ fn open_store(
             made.expect(&profile);
         }
         // What is in memory is nowhere else.
-        made.write_back = (!is_memory && target.cache != PageCache::Always).then(|| WriteBack::new(memory_bytes));
+        made.write_back = (!is_memory && target.cache != PageCache::Always)
+            .then(|| WriteBack::new(memory_bytes, target.cache != PageCache::Never));
         targets.push(made);
     }
     let own: Vec<String> = (0..wanted.len()).map(|index| format!("target-{index}")).collect();
@@ -372,6 +375,10 @@ fn open_store(
     store_config.root_owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let objects = limits::open_objects(&config.limits, descriptors, store_config.bounds.objects);
     store_config.bounds.objects = objects.map_err(StartError::Config)?;
+    if !store_config.direct.is_empty() {
+        // They have two descriptors each.
+        store_config.bounds.objects /= 2;
+    }
     let kept = limits::descriptors_of_store(store_config.bounds.objects, wanted.len(), workers);
     let limits = Limits::settle(&config.limits, descriptors, kept, memory_bytes);
     let limits = limits.map_err(StartError::Config)?;

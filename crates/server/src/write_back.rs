@@ -82,6 +82,8 @@ pub struct Paid {
 pub struct WriteBack {
     state: Mutex<State>,
     memory_bytes: u64,
+    /// Files of which more was written lose their pages once they are on the device.
+    large_bytes: u64,
 }
 
 #[derive(Debug)]
@@ -186,8 +188,8 @@ impl State {
 }
 
 impl WriteBack {
-    /// Of a target on a host with so much memory for the server.
-    pub fn new(memory_bytes: u64) -> Self {
+    /// Of a target on a host with so much memory for the server; whether it keeps pages of files that are not large.
+    pub fn new(memory_bytes: u64, keeps_pages: bool) -> Self {
         let state = State {
             files: HashMap::new(),
             due: VecDeque::new(),
@@ -200,7 +202,8 @@ impl WriteBack {
             busy_since: Nanos::ZERO,
             is_stopping: false,
         };
-        Self { state: Mutex::new(state), memory_bytes }
+        let large_bytes = if keeps_pages { memory_bytes / LARGE_PART } else { 0 };
+        Self { state: Mutex::new(state), memory_bytes, large_bytes }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -257,14 +260,13 @@ impl WriteBack {
             state.hurry();
         }
         while let Some(ino) = state.due.pop_front() {
-            let large_bytes = self.memory_bytes / LARGE_PART;
             let Some(file) = state.files.get_mut(&ino) else { continue };
             file.is_due = false;
             let bytes = std::mem::take(&mut file.bytes);
             if bytes == 0 {
                 continue;
             }
-            let is_large = file.total_bytes > large_bytes;
+            let is_large = file.total_bytes > self.large_bytes;
             let window = Window { ino, range: file.range.clone(), bytes: Bytes(bytes), is_large, job: file.job };
             if state.writing == 0 {
                 state.busy_since = now;
@@ -379,7 +381,7 @@ mod tests {
 
     #[test]
     fn a_stream_is_written_back_window_by_window() {
-        let pages = WriteBack::new(MEMORY);
+        let pages = WriteBack::new(MEMORY, true);
         assert_eq!(pages.wrote(Nanos(1), A, Ino(5), 0..WINDOW_BYTES - 1), (false, false));
         assert_eq!(pages.wrote(Nanos(2), A, Ino(5), WINDOW_BYTES - 1..WINDOW_BYTES), (true, false));
         let window = pages.next(Nanos(1)).unwrap();
@@ -399,7 +401,7 @@ mod tests {
 
     #[test]
     fn a_sync_takes_what_is_waiting() {
-        let pages = WriteBack::new(MEMORY);
+        let pages = WriteBack::new(MEMORY, true);
         pages.wrote(Nanos(1), A, Ino(5), 100..200);
         let window = pages.take(Ino(5)).unwrap();
         assert_eq!((window.bytes, pages.dirty().0, pages.take(Ino(5))), (Bytes(100), Bytes(100), None));
@@ -409,7 +411,7 @@ mod tests {
 
     #[test]
     fn only_who_is_ahead_by_more_than_his_part_waits() {
-        let pages = WriteBack::new(MEMORY);
+        let pages = WriteBack::new(MEMORY, true);
         let bound = pages.dirty().1.0;
         assert!(!write(&pages, Nanos(1), A, 5, 0, bound));
         assert!(write(&pages, Nanos(1), A, 5, bound, 1 << 20), "beyond the bound");
@@ -429,7 +431,7 @@ mod tests {
 
     #[test]
     fn the_bound_follows_the_device() {
-        let pages = WriteBack::new(MEMORY);
+        let pages = WriteBack::new(MEMORY, true);
         let mut now = Nanos(0);
         let mut run = |per_window: Nanos| {
             for i in 0..100 {
@@ -448,7 +450,7 @@ mod tests {
 
     #[test]
     fn what_is_large_is_dropped_and_many_files_take_a_bounded_room() {
-        let pages = WriteBack::new(64 << 20);
+        let pages = WriteBack::new(64 << 20, true);
         write(&pages, Nanos(1), A, 5, 0, WINDOW_BYTES);
         assert!(!drain(&pages, Nanos(2), Nanos(1))[0].is_large);
         write(&pages, Nanos(3), A, 5, WINDOW_BYTES, WINDOW_BYTES);

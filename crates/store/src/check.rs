@@ -123,7 +123,7 @@ impl Check<'_> {
         let premises = Premises::enter_existing(config)?;
         let witness = Witness::open(&config.dir, &config.targets, false, &premises.secret.capability)?;
         let space = Arc::new(EmergencySpace::open(&config.dir)?);
-        let targets = Targets::open(&config.targets, config.bounds.objects, config.checksums)?;
+        let targets = Targets::open(config)?;
         let db = Database::open(config, space, witness)?;
         let fail = |source| OpenError::Recovery { server: config.server, source };
         let repair = self.repair;

@@ -6,11 +6,11 @@
 
 use crate::StoreError;
 use crate::object::ObjectsId;
+use crate::object_file::ObjectFile;
 use crate::record::{BLOCKS_UNKNOWN, Body, Record};
 use crate::sparse::Space;
 use crate::sums::Sums;
 use isonomia_proto::fs::{Attr, Layout, Timestamp};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -75,7 +75,7 @@ pub(crate) struct Inode {
 /// The open object files of an inode, by index in the layout.
 pub(crate) struct Objects {
     pub id: ObjectsId,
-    pub open: Vec<Option<OwnedFd>>,
+    pub open: Vec<Option<ObjectFile>>,
     /// Which of them are known to have a directory entry on stable storage, if they exist.
     pub entry_synced: Vec<bool>,
     /// They are known to have nothing beyond the end of the file.

@@ -90,6 +90,7 @@ pub mod journal;
 mod layouts;
 mod namespace;
 mod object;
+mod object_file;
 mod open;
 mod permission;
 #[cfg(test)]

@@ -43,7 +43,7 @@ impl Store {
         let mut premises = Premises::enter(config)?;
         let witness = Witness::open(&config.dir, &config.targets, premises.is_new, &premises.secret.capability)?;
         let space = Arc::new(EmergencySpace::open(&config.dir)?);
-        let targets = Targets::open(&config.targets, config.bounds.objects, config.checksums)?;
+        let targets = Targets::open(config)?;
         let fail = |source| OpenError::Recovery { server: config.server, source };
         let db = Database::open(config, space.clone(), witness)?;
         db.refuse_older(&config.dir)?;

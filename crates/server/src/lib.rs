@@ -2,8 +2,8 @@
 //!
 //! * [`acceptor`] accepts connections and decides who they are ([`identity`]) and whether they may ([`usage`]).
 //! * [`intake`] takes requests in from connections; [`target`] queues them, one arbiter a target.
-//! * [`charge`] says what a request costs. [`write_back`] sees to it that what is acknowledged is soon on the device, and
-//!   [`pacing`] acts on that.
+//! * [`charge`] says what a request costs. [`write_back`] sees to it that what is acknowledged is soon on the device,
+//!   [`read_ahead`] finds streams of reads, and [`pacing`] acts on both.
 //! * [`worker`] threads ask whose turn it is and serve ([`execute`]) from the store. The payload of a write
 //!   stays with the client until then.
 //! * [`segments`] are the memory that stands for files that programs of this host have mapped.
@@ -47,6 +47,7 @@ mod pending;
 mod pools;
 mod prices;
 mod proof;
+mod read_ahead;
 mod recorder;
 mod references;
 mod refusal;
@@ -79,6 +80,7 @@ use crate::core::Core;
 use crate::jobs::Jobs;
 use crate::limits::Limits;
 use crate::names::LookUp;
+use crate::read_ahead::ReadAhead;
 use crate::scrub::Scrub;
 use crate::status::About;
 use crate::target::{Policy, Target};
@@ -317,7 +319,10 @@ pub fn store_config(config: &Config, dir: &Path) -> StoreConfig {
         .map(|(id, target)| TargetDir { id: TargetId(id), dir: target_dir(target, dir, usize::from(id)) });
     let mut store = StoreConfig::new(dir.join(METADATA), config.server, targets.collect());
     store.checksums = config.checksums;
-    let is_direct = |(_, target): &(u16, &TargetConfig)| target.cache == PageCache::Never;
+    // What is in memory has nothing to go past.
+    let is_direct = |(id, target): &(u16, &TargetConfig)| {
+        target.cache == PageCache::Never && !directory_check::is_memory(&target_dir(target, dir, usize::from(*id)))
+    };
     store.direct = (0..).zip(wanted).filter(is_direct).map(|(id, _)| TargetId(id)).collect();
     store
 }
@@ -361,6 +366,7 @@ fn open_store(
         // What is in memory is nowhere else.
         made.write_back = (!is_memory && target.cache != PageCache::Always)
             .then(|| WriteBack::new(memory_bytes, target.cache != PageCache::Never));
+        made.read_ahead = (!is_memory && target.cache == PageCache::Auto).then(ReadAhead::default);
         targets.push(made);
     }
     let own: Vec<String> = (0..wanted.len()).map(|index| format!("target-{index}")).collect();

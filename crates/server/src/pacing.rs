@@ -1,13 +1,15 @@
-//! What the threads of a server do for paced write-back: see [`crate::write_back`].
+//! What the threads of a server do for paced write-back and for read-ahead: see [`crate::write_back`] and
+//! [`crate::read_ahead`].
 
 use crate::clock;
 use crate::core::Core;
 use crate::engine::Task;
 use crate::target::Target;
 use crate::write_back::{Paid, WriteBack};
-use isonomia_proto::request::{Op, flag};
+use isonomia_proto::request::{Op, RequestHeader, flag};
 use isonomia_store::StoreError;
 use isonomia_units::{Ino, Nanos, TargetId};
+use std::ops::Range;
 
 impl Core {
     /// Counts what a write that was served has left for the device; gives the request back unless its reply is held.
@@ -92,6 +94,25 @@ impl Core {
     pub fn hold_no_more(&self) {
         for pages in self.targets.iter().filter_map(|target| target.write_back.as_ref()) {
             self.answer_all(&pages.stop(), clock::now());
+        }
+    }
+
+    /// Has the host read ahead of a stream that a read belongs to.
+    pub fn look_for_stream(&self, target: &Target, header: &RequestHeader) {
+        let Some(streams) = &target.read_ahead else { return };
+        let range = header.offset..header.offset.saturating_add(u64::from(header.len));
+        if let Some(range) = streams.reads(Ino(header.ino), range) {
+            // Without a thread to be had the reader waits for the device, as he would anyway.
+            let _ = target.engine.submit(self, target.index(), Task::ReadAhead(Ino(header.ino), range));
+        }
+    }
+
+    /// Has the host read a range of a file.
+    pub fn read_ahead(&self, target: &Target, ino: Ino, range: Range<u64>) {
+        let Some(id) = target.id else { return };
+        // Whoever reads what cannot be read finds out.
+        if let Ok(Some(extent)) = self.store.extent(ino, id, range) {
+            extent.read_ahead();
         }
     }
 

@@ -37,6 +37,9 @@ impl Core {
             return mapping::listen(self, work.pending);
         }
         let kind = Kind::of(op);
+        if kind == Kind::Read {
+            self.look_for_stream(target, &work.pending.header);
+        }
         if kind == Kind::Read && target.engine.may_tell() {
             match self.read_cached(&work, scratch) {
                 Tried::Done(reply, payload) => return self.complete(target, *work, reply, payload),
@@ -93,6 +96,7 @@ impl Core {
             }
             Task::Scrub(finish_at) => self.serve_scrub(target, finish_at),
             Task::WriteBack => self.write_back(target),
+            Task::ReadAhead(ino, range) => self.read_ahead(target, ino, range),
         }
     }
 

@@ -8,6 +8,7 @@ use crate::connection::Connection;
 use crate::engine::{Engine, Kind};
 use crate::jobs::Job;
 use crate::prices::Prices;
+use crate::read_ahead::ReadAhead;
 use crate::write_back::WriteBack;
 use isonomia_policy::device::profile::{DeviceProfile, FittedCost};
 use isonomia_policy::trace::Journal;
@@ -119,6 +120,8 @@ pub struct Target {
     pub engine: Engine,
     /// What was written and is not on the device, where the server sees to that.
     pub write_back: Option<WriteBack>,
+    /// Streams of reads, where the server reads ahead of them.
+    pub read_ahead: Option<ReadAhead>,
     /// Requests queued or waiting for the device, so that workers pass by an empty target without its lock.
     waiting: AtomicUsize,
     queue: Mutex<Queue>,
@@ -216,6 +219,7 @@ impl Target {
             prices,
             engine: Engine::new(DEPTH_MAX, is_memory),
             write_back: None,
+            read_ahead: None,
             waiting: AtomicUsize::new(0),
             queue: Mutex::new(queue),
         }

@@ -93,6 +93,7 @@ mod object;
 mod object_file;
 mod open;
 mod permission;
+mod places;
 #[cfg(test)]
 mod power_cut;
 mod premises;

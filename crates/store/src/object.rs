@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+/// The directory of a target that has them.
+pub(crate) const DIRECTORIES_NAME: &str = "objects";
 /// Directories of objects in a target.
 pub(crate) const DIRECTORIES: usize = 256;
 /// Looks for an object to close at most, when one more is opened than there should be.
@@ -375,7 +377,7 @@ impl Targets {
 
 impl Target {
     fn open(target: &TargetDir, is_direct: bool) -> Result<Self, OpenError> {
-        let path = target.dir.join("objects");
+        let path = target.dir.join(DIRECTORIES_NAME);
         let missing = |path: &Path, e: Errno| match e {
             Errno::NOENT => OpenError::damaged(path, "is missing"),
             e => OpenError::io(path, e),
@@ -397,13 +399,13 @@ impl Target {
 
 /// Whether the directories of objects are all there.
 pub(crate) fn has_directories(target: &Path) -> bool {
-    let path = target.join("objects");
+    let path = target.join(DIRECTORIES_NAME);
     (0..DIRECTORIES).all(|directory| path.join(directory_name(directory)).is_dir())
 }
 
 /// Creates the directories of objects in a target.
 pub(crate) fn create_directories(target: &Path) -> Result<(), OpenError> {
-    let path = target.join("objects");
+    let path = target.join(DIRECTORIES_NAME);
     let fail = |e: Errno| OpenError::io(&path, e);
     let make = |made: Result<(), Errno>| match made {
         Ok(()) | Err(Errno::EXIST) => Ok(()),

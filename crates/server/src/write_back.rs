@@ -49,7 +49,7 @@ const FORGET_AFTER: Nanos = Nanos::from_secs(10);
 /// Less than this says nothing about the rate of the device.
 const TELLING_BYTES: u64 = 1 << 20;
 /// The rate that a device is taken to have until it is measured, in bytes per second.
-const RATE_FIRST: u64 = 256 << 20;
+const RATE_FIRST: u64 = 64 << 20;
 /// One measurement changes the rate by a part only.
 const WEIGHT: u64 = 8;
 
@@ -354,6 +354,16 @@ impl WriteBack {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection::Connection;
+    use crate::jobs::{Job, Jobs};
+    use crate::limits::{Limits, LimitsConfig};
+    use crate::sessions::Sessions;
+    use crate::target::Pending;
+    use crate::usage::Usage;
+    use isonomia_policy::{Access, RequestId};
+    use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
+    use isonomia_units::JobInfo;
+    use std::sync::Arc;
 
     const MEMORY: u64 = 16 << 30;
     const A: JobId = JobId(1);
@@ -427,6 +437,48 @@ mod tests {
         write(&pages, Nanos(4), B, 6, 0, 256 << 10);
         pages.look(Nanos(4), &[(A, 0.75), (B, 0.25)]);
         assert!(write(&pages, Nanos(4), B, 6, 0, bound / 2));
+    }
+
+    /// The reply of a write of a job.
+    fn paid(job: &Arc<Job>) -> Paid {
+        let usage = Arc::new(Usage::new(Limits::settle(&LimitsConfig::default(), 20_000, 0, 8 << 30).unwrap()));
+        let (key, place) = ((0, 7), usage.take(0, false, 0).unwrap());
+        let connection = Connection::of_root(job.clone(), Sessions::default().join(key), key, place);
+        let pending = Pending {
+            connection: Arc::new(connection),
+            slot: 0,
+            header: RequestHeader::new(Op::Write, Ino::ROOT),
+            op: Op::Write,
+            names: Vec::new(),
+            arrived: Nanos::ZERO,
+            cost: Nanos(1),
+            owed: Nanos::ZERO,
+            work: Nanos(1),
+            access: Access::WriteSequential,
+            took: Nanos::ZERO,
+            is_for_device: false,
+        };
+        let served = Served { pending, id: RequestId(0), reply: ReplyHeader::ok(0, 1, 0), payload: Vec::new() };
+        Paid { served, service: Nanos(1) }
+    }
+
+    #[test]
+    fn a_reply_is_held_until_the_device_has_caught_up() {
+        let pages = WriteBack::new(MEMORY, true);
+        let job = Jobs::new(8, 8).join(JobInfo::new("j", "u", "g")).unwrap().job;
+        assert!(pages.hold(paid(&job)).is_some(), "nobody is ahead");
+        let bound = pages.dirty().1.0;
+        assert!(write(&pages, Nanos(1), job.id, 5, 0, bound + WINDOW_BYTES));
+        assert!(pages.hold(paid(&job)).is_none());
+        // One range is enough, or a little time; and the next one is held again.
+        let window = pages.next(Nanos(2)).unwrap();
+        let (released, took) = pages.finished(Nanos(2) + Nanos::from_secs(1), &window);
+        assert_eq!((released.len(), took), (1, Nanos::from_secs(1)));
+        let bound = pages.dirty().1.0;
+        write(&pages, Nanos(3), job.id, 5, 0, bound + WINDOW_BYTES);
+        assert!(pages.hold(paid(&job)).is_none());
+        assert_eq!(pages.stop().len(), 1);
+        assert!(pages.hold(paid(&job)).is_some(), "nothing is held while the server stops");
     }
 
     #[test]

@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 
 const SPACE_BYTES_MAX: u64 = 64 << 20;
-const APART_BYTES_MAX: u64 = 256 << 20;
+const APART_BYTES_MAX: u64 = 1 << 30;
 const NAME: &str = "reserve";
 
 pub(crate) struct EmergencySpace {

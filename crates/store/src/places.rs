@@ -8,7 +8,8 @@
 //! * where the metadata are by themselves and much is kept back: nothing but they themselves can give room there, and the
 //!   database writes what was removed before it can drop what that was, to journals of 128 MiB and tables beside them.
 //!   So on its own a file system of less than [`APART_BYTES_MIN`] is refused. (Of one of 128 MiB that kept a
-//!   thirty-second back and was full of names, three in a hundred could be removed.)
+//!   thirty-second back and was full of names, three in a hundred could be removed; of one of 256 MiB that kept a quarter back,
+//!   nine in ten.)
 //! * where no directory lies in another: else one could not be emptied, moved, or put back without the other.
 //!
 //! A store that lies so already is opened, with a warning: to refuse it would help nobody.
@@ -19,7 +20,7 @@ use rustix::fs::Stat;
 use std::path::{Path, PathBuf};
 
 /// The least file system for metadata alone.
-const APART_BYTES_MIN: u64 = 256 << 20;
+const APART_BYTES_MIN: u64 = 512 << 20;
 
 /// Refuses what a new store, or a new target of a store, may not have; creates nothing.
 pub(crate) fn check(config: &StoreConfig) -> Result<(), OpenError> {

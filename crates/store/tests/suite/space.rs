@@ -7,6 +7,7 @@ use isonomia_units::Ino;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 /// A small file system, where the kernel lets this process mount one.
 struct SmallDisk(tempfile::TempDir);
@@ -185,15 +186,16 @@ fn metadata_by_themselves_need_room_to_be_removed() {
     let config = apart(&disk, elsewhere.path());
     let error = Store::open(&config).map(|_| ()).unwrap_err();
     let OpenError::Cramped { total_bytes, least_bytes, .. } = &error else { panic!("{error}") };
-    assert_eq!((*total_bytes, *least_bytes), (128 << 20, 256 << 20), "{error}");
+    assert_eq!((*total_bytes, *least_bytes), (128 << 20, 512 << 20), "{error}");
     assert!(!config.targets[0].dir.exists() && !config.dir.exists(), "nothing was created");
     // With a target beside them they may be there.
     drop(Store::open(&self::config(disk.0.path(), 2)).unwrap());
 }
 
 #[test]
+#[ignore = "run by hand, for changes of the database or of what is kept back for it: takes a minute"]
 fn a_disk_full_of_metadata_alone_can_be_emptied() {
-    let Some(disk) = SmallDisk::of_mib(256) else { return };
+    let Some(disk) = SmallDisk::of_mib(512) else { return };
     let elsewhere = scratch_dir();
     let store = Store::open(&apart(&disk, elsewhere.path())).unwrap();
     let name = |number: u32| format!("{number:0240}").into_bytes();
@@ -205,8 +207,16 @@ fn a_disk_full_of_metadata_alone_can_be_emptied() {
         }
     };
     assert!(matches!(error, StoreError::NoSpace), "{error}");
+    let give_up_at = Instant::now() + Duration::from_secs(60);
     for number in 0..names {
-        store.rmdir(&ROOT, Ino::ROOT, &name(number), at(5)).unwrap();
+        // Now and then the database has to drop something first, which is somebody else's thread to do.
+        while let Err(error) = store.rmdir(&ROOT, Ino::ROOT, &name(number), at(5)) {
+            assert!(
+                matches!(error, StoreError::NoSpace) && Instant::now() < give_up_at,
+                "{number} of {names}: {error}"
+            );
+            store.heal().unwrap();
+        }
     }
     store.sync().unwrap();
 }

@@ -4,6 +4,7 @@
 use crate::clock;
 use crate::core::Core;
 use crate::engine::Task;
+use crate::prices::Prices;
 use crate::target::Target;
 use crate::write_back::{Paid, WriteBack};
 use isonomia_proto::request::{Op, RequestHeader, flag};
@@ -56,8 +57,8 @@ impl Core {
             }
             let now = clock::now();
             let (released, took) = pages.finished(now, &window);
-            // On a capped target the write has taken the emulated device's time.
-            if !target.is_capped()
+            // Where the policy does not divide the device's time, the write was charged for its bytes.
+            if target.prices.as_ref().is_some_and(Prices::is_by_time)
                 && let Some(job) = self.jobs.find(window.job)
             {
                 job.owe(false, took);

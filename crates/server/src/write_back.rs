@@ -18,8 +18,9 @@
 //! It is no `fsync`: what the file system needs to find the bytes after a power cut is not waited for. Bytes that are
 //! overwritten before they get to the device count each time. What programs store to mapped memory is not counted.
 //!
-//! A write is charged for being served when its turn comes, which is no more than copying it. The time that the device takes
-//! for its pages is owed by its job when they are written back; an `fsync` pays for what it finds still to be done.
+//! Where the policy divides the device's time, a write is charged for being served when its turn comes, which is no more than
+//! copying it; the time that the device takes for its pages is owed by its job when they are written back. Where it counts
+//! bytes, the write was charged for them. An `fsync` pays for what it finds still to be done.
 
 use crate::charge::Charged;
 use crate::target::Served;
@@ -459,7 +460,7 @@ mod tests {
             is_for_device: false,
         };
         let served = Served { pending, id: RequestId(0), reply: ReplyHeader::ok(0, 1, 0), payload: Vec::new() };
-        Paid { served, service: Nanos(1) }
+        Paid { served, charged: Charged { service: Nanos(1), is_by_time: false } }
     }
 
     #[test]

@@ -363,8 +363,8 @@ fn open_store(
         if let Some(profile) = prices::read_profile(target, &target_dir(target, dir, index))? {
             made.expect(&profile);
         }
-        // What is in memory is nowhere else.
-        made.write_back = (!is_memory && target.cache != PageCache::Always)
+        // What is in memory is nowhere else, and a write to an emulated device takes that one's time.
+        made.write_back = (!is_memory && !made.is_capped() && target.cache != PageCache::Always)
             .then(|| WriteBack::new(memory_bytes, target.cache != PageCache::Never));
         made.read_ahead = (!is_memory && target.cache == PageCache::Auto).then(ReadAhead::default);
         targets.push(made);

@@ -9,7 +9,7 @@ use crate::target::Target;
 use crate::write_back::{Paid, WriteBack};
 use isonomia_proto::request::{Op, RequestHeader, flag};
 use isonomia_store::StoreError;
-use isonomia_units::{Ino, Nanos, TargetId};
+use isonomia_units::{Bytes, Ino, Nanos, TargetId};
 use std::ops::Range;
 
 impl Core {
@@ -83,7 +83,8 @@ impl Core {
     pub fn pace_all(&self, now: Nanos) {
         for target in &self.targets {
             let Some(pages) = &target.write_back else { continue };
-            let (threads, released) = pages.look(now, &target.shares(now));
+            let shares = if pages.dirty().0 > Bytes(0) { target.shares(now) } else { Vec::new() };
+            let (threads, released) = pages.look(now, &shares);
             for _ in 0..threads {
                 self.start_write_back(target, pages);
             }

@@ -261,6 +261,9 @@ impl Core {
             Some(at) => target.answer_at(at, Served { pending, id, reply, payload }),
             None => {
                 let charged = self.account_for_device(target, now, &pending, id, &reply);
+                if target.write_back.is_none() {
+                    return self.account_and_answer(&pending, &reply, &payload, charged, now);
+                }
                 let paid = Paid { served: Served { pending, id, reply, payload }, charged };
                 if let Some(paid) = self.pace(target, now, paid) {
                     self.answer_paid(&paid, now);

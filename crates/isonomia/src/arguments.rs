@@ -16,7 +16,7 @@ pub use reproduce::ReproduceOptions;
 
 use clap::{Args, Parser, Subcommand};
 use isonomia_policy::{DepthSpec, Draw, PolicySpec};
-use isonomia_server::ScrubPeriod;
+use isonomia_server::{PageCache, ScrubPeriod};
 use isonomia_sim::study::Slice;
 use isonomia_transport::address::Address;
 use isonomia_transport::owner;
@@ -127,6 +127,10 @@ pub struct ServeOptions {
     /// Requests that a target's device has in service at once at most: auto, or a number up to 256 [default: auto]
     #[arg(long, value_name = "N")]
     pub depth: Option<DepthSpec>,
+    /// Files and the host's page cache: auto brings what is written to the device all the time, always leaves that to the
+    /// host, never goes past it [default: auto]
+    #[arg(long, value_name = "WHEN")]
+    pub cache: Option<PageCache>,
     /// Number of targets below the directory [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=256))]
     pub targets: Option<u16>,

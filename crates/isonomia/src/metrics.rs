@@ -142,6 +142,9 @@ static METRICS: &[Metric] = {
         metric("isonomia_target_latency_unreachable", None, Gauge, Experimental,
             "1 if the class cannot be served within its target, 0 if it can",
             Target(|t| t.latency.as_ref().map(|class| f64::from(u8::from(class.unreachable.is_some()))))),
+        metric("isonomia_target_dirty", Some(Bytes), Gauge, Experimental,
+            "Bytes that were acknowledged and are not known to be on the device; absent where the server does not see to that",
+            Target(|t| t.dirty_bytes.map(|bytes| bytes as f64))),
         metric("isonomia_target_requests", None, Counter, Stable,
             "Requests served", Target(|t| Some(t.requests_total as f64))),
         metric("isonomia_target_service", Some(Seconds), Counter, Stable,
@@ -325,6 +328,8 @@ pub mod tests {
             service_ns_total: 12_000_000_000,
             busy_ns_total: None,
             costs: Vec::new(),
+            dirty_bytes: Some(24 << 20),
+            dirty_bytes_max: Some(512 << 20),
         };
         let learnt = TargetStatus {
             bandwidth_bytes_per_s: None,

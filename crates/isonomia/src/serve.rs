@@ -88,6 +88,7 @@ fn configuration(options: &ServeOptions) -> Result<Config> {
         override_with(&mut target.bandwidth, options.bandwidth.map(Some));
         override_with(&mut target.per_op, options.per_op.map(Some));
         override_with(&mut target.depth, options.depth);
+        override_with(&mut target.cache, options.cache);
     }
     Ok(config)
 }

@@ -62,8 +62,8 @@ fn scrub(scrub: &ScrubStatus) -> Option<String> {
 
 fn targets(targets: &[TargetStatus]) -> Table {
     let mut table = plain(
-        &["target", "bandwidth", "per op", "queued", "in service", "depth", "requests", "busy", "directory"],
-        &[0, 8],
+        &["target", "bandwidth", "per op", "queued", "in service", "depth", "dirty", "requests", "busy", "directory"],
+        &[0, 9],
     );
     for target in targets {
         table.add_row([
@@ -73,6 +73,7 @@ fn targets(targets: &[TargetStatus]) -> Table {
             target.queued.to_string(),
             target.in_service.to_string(),
             target.depth.map_or("-".to_owned(), |depth| depth.to_string()),
+            target.dirty_bytes.map_or("-".to_owned(), |dirty| Bytes(dirty).to_string()),
             target.requests_total.to_string(),
             Nanos(target.service_ns_total).to_string(),
             if target.dir.is_empty() { "-".to_owned() } else { target.dir.clone() },

@@ -126,6 +126,21 @@ impl<'a> Source<'a> {
         }
     }
 
+    /// Copies the first bytes into all of `own`.
+    ///
+    /// # Panics
+    /// If there are fewer.
+    pub fn copy_to(&self, own: &mut [u8]) {
+        check_range(&(0..own.len()), self.len);
+        // SAFETY: as many bytes are readable for `'a`, and `own` is exclusively borrowed, and so no part of them.
+        unsafe { copy_unseen(self.start.as_ptr(), own.as_mut_ptr(), own.len()) };
+    }
+
+    /// Whether the first byte is at a multiple of `align`, a power of two.
+    pub fn is_aligned_to(&self, align: usize) -> bool {
+        self.start.as_ptr().addr() & (align - 1) == 0
+    }
+
     /// Writes to a file at `offset` what the host takes of the bytes; tells how many those were.
     pub fn pwrite(&self, file: impl AsFd, offset: u64) -> Result<usize, Errno> {
         let offset = libc::off_t::try_from(offset).map_err(|_| Errno::FBIG)?;
@@ -220,6 +235,11 @@ impl Sink<'_> {
     /// If `room` is too small for a copy.
     pub fn stable<'r>(&'r self, room: &'r mut [MaybeUninit<u8>]) -> &'r [u8] {
         Source { start: self.start, len: self.len, is_own: self.is_own, memory: PhantomData }.stable(room)
+    }
+
+    /// Whether the first byte is at a multiple of `align`, a power of two.
+    pub fn is_aligned_to(&self, align: usize) -> bool {
+        self.start.as_ptr().addr() & (align - 1) == 0
     }
 
     /// Reads from a file at `offset` what the host gives; tells how many bytes those were.
@@ -329,6 +349,9 @@ mod tests {
         let stable = Source::from(shared).stable(&mut room);
         shared.copy_from(&[2; 8]);
         assert_eq!(stable, [1; 8]);
+        let mut copy = [0; 5];
+        Source::from(shared).copy_to(&mut copy);
+        assert_eq!(copy, [2; 5]);
         let own = [3; 8];
         assert_eq!(Source::from(&own).stable(&mut []).as_ptr(), own.as_ptr(), "own memory is not copied");
     }

@@ -9,9 +9,10 @@
 //! * [`Balancer`]: the balanced choice, for a file of each process and for one shared file (§III.A, Algorithm 1,
 //!   Eq. 1), with [`Weights`].
 //! * [`SharedLayout`]: stripe count and stripe size of a shared file (§III.A, Fig. 1, layout 1).
-//! * [`random_targets`] and [`RoundRobin`]: what file systems do by default, to compare with.
+//! * [`random_targets`] and [`RoundRobin`]: what file systems do by default. A server's new files are placed by the latter
+//!   ([`Turn::File`]), and the paper's comparisons as well ([`Turn::Stripe`]).
 //!
-//! There is no clock, thread, global, or hidden randomness in here: generators and where to begin are arguments, and
+//! There is no clock, global, or hidden randomness in here: generators and where to begin are arguments, and
 //! the same calls give the same placements. What is used is what this job used; other jobs' load is unknown to the
 //! paper's algorithm, and so it is here.
 //!
@@ -52,4 +53,4 @@ mod unbalanced;
 pub use balancer::{Balancer, PlacementError, Weights};
 pub use layout::SharedLayout;
 pub use topology::{Path, RouterId, Topology, TopologyError, Zone};
-pub use unbalanced::{RoundRobin, random_targets};
+pub use unbalanced::{RoundRobin, Turn, random_targets, stripes_from};

@@ -9,6 +9,7 @@ use crate::topology::Topology;
 use isonomia_units::TargetId;
 use rand::Rng;
 use rand::seq::index;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Targets of a new file with `stripes` stripes, uniformly at random, no two the same. O(stripes), in expectation.
 ///
@@ -24,35 +25,58 @@ pub fn random_targets(
     Ok(index::sample(generator, all.len(), stripes).iter().map(|place| all[place]).collect())
 }
 
-/// Targets in turn, in the order of [`Topology::targets`], whoever asks.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What takes a turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// Each stripe of a file: the next file begins where this one ended, as Lustre's do.
+    Stripe,
+    /// Each file, however many stripes it has: so every target is the first one of as many files. It is the first that
+    /// has the bytes of files of less than a stripe.
+    File,
+}
+
+/// Targets in turn, whoever asks; any number of threads may.
+#[derive(Debug)]
 pub struct RoundRobin {
-    next: usize,
+    next: AtomicUsize,
+    turn: Turn,
 }
 
 impl RoundRobin {
     /// The first stripe goes to position `start` of the round (modulo its length).
-    pub fn starting_at(start: usize) -> Self {
-        Self { next: start }
+    pub fn starting_at(start: usize, turn: Turn) -> Self {
+        Self { next: AtomicUsize::new(start), turn }
     }
 
-    /// Targets of a new file with `stripes` stripes. O(stripes).
+    /// The position of the first stripe of a new file with `stripes` stripes in a round of `targets` targets, of which
+    /// there is at least one, and as many at each call. O(1).
+    pub fn first(&self, targets: usize, stripes: usize) -> usize {
+        let taken = match self.turn {
+            Turn::Stripe => stripes,
+            Turn::File => 1,
+        };
+        self.next.fetch_add(taken % targets, Ordering::Relaxed) % targets
+    }
+
+    /// Targets of a new file with `stripes` stripes, in the order of [`Topology::targets`]. O(stripes).
     ///
     /// # Errors
     /// There are more stripes than targets.
-    pub fn place(&mut self, topology: &Topology, stripes: usize) -> Result<Vec<TargetId>, PlacementError> {
+    pub fn place(&self, topology: &Topology, stripes: usize) -> Result<Vec<TargetId>, PlacementError> {
         let all = topology.targets();
         check(stripes, all)?;
-        let begin = self.next % all.len();
-        self.next = (begin + stripes) % all.len();
-        Ok((begin..begin + stripes).map(|place| all[place % all.len()]).collect())
+        Ok(stripes_from(all, self.first(all.len(), stripes), stripes).collect())
     }
 
     /// Others take the next `stripes` turns.
-    pub fn skip(&mut self, topology: &Topology, stripes: usize) {
-        let length = topology.targets().len();
-        self.next = (self.next % length + stripes % length) % length;
+    pub fn skip(&self, topology: &Topology, stripes: usize) {
+        self.next.fetch_add(stripes % topology.targets().len(), Ordering::Relaxed);
     }
+}
+
+/// The targets of `stripes` stripes, the first of which is at position `first` of the round.
+pub fn stripes_from(targets: &[TargetId], first: usize, stripes: usize) -> impl Iterator<Item = TargetId> {
+    (first..first + stripes).map(|place| targets[place % targets.len()])
 }
 
 fn check(stripes: usize, all: &[TargetId]) -> Result<(), PlacementError> {

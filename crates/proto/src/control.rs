@@ -170,6 +170,12 @@ pub struct TargetStatus {
     /// What was learnt of what its device takes, for each kind of access that there was lately.
     #[serde(default)]
     pub costs: Vec<CostStatus>,
+    /// Bytes that were acknowledged and are not known to be on the device; `None` where the server does not see to that.
+    #[serde(default)]
+    pub dirty_bytes: Option<u64>,
+    /// About how many there may be: beyond that, replies of writes wait.
+    #[serde(default)]
+    pub dirty_bytes_max: Option<u64>,
 }
 
 /// What requests of one kind cost a device: a time for each, and for its bytes. It is the time that the device gives to one

@@ -1,7 +1,7 @@
 //! Two threads for what may wait for the storage, and so is not for the keeper.
 //!
-//! The caretaker writes down what changed in memory, removes what is not used any more, and puts the metadata on stable
-//! storage now and then, whether a program asks for it or not. The settler brings files that were written to stable storage,
+//! The caretaker writes down what changed in memory, removes what is not used any more, has old pages written back, and puts
+//! the metadata on stable storage now and then, whether a program asks for it or not. The settler brings files that were written to stable storage,
 //! with their checksums ([`Store::settle`]): that can take long, and is a thread of its own.
 //!
 //! [`Store::settle`]: isonomia_store::Store::settle
@@ -36,6 +36,7 @@ pub fn run(core: &Core) {
             continue;
         }
         round_at = now;
+        core.pace_all(now);
         rounds = rounds.wrapping_add(1);
         if rounds.is_multiple_of(FLUSH_EVERY_ROUNDS) {
             if let Err(error) = core.store.heal() {

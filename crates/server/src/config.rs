@@ -1,6 +1,7 @@
 //! What an operator sets: one TOML file, unknown keys refused, units in values.
 
 use crate::limits::LimitsConfig;
+use crate::page_cache::PageCache;
 use crate::scrub::ScrubPeriod;
 use isonomia_policy::{DepthSpec, Draw, PolicySpec};
 use isonomia_transport::address::Address;
@@ -71,6 +72,8 @@ pub struct TargetConfig {
     /// What `isonomia device profile` found of the device; the file of that name in the directory, if there is one, if
     /// absent.
     pub profile: Option<PathBuf>,
+    /// Whether its files go through the page cache of the host.
+    pub cache: PageCache,
 }
 
 /// A configuration that cannot be used.

@@ -18,8 +18,9 @@ use crate::target::Work;
 use crate::{charge, clock};
 use isonomia_policy::{Completion, DepthControl};
 use isonomia_proto::request::Op;
-use isonomia_units::{JobId, Nanos};
+use isonomia_units::{Ino, JobId, Nanos};
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -52,6 +53,10 @@ pub enum Task {
     Stalled(Box<Stalled>),
     /// A range of the scrub; the emulated device is done with it at this time.
     Scrub(Option<Nanos>),
+    /// Pages that were written are to be brought to the device.
+    WriteBack,
+    /// A range of a file is going to be read.
+    ReadAhead(Ino, Range<u64>),
 }
 
 impl Task {
@@ -59,8 +64,8 @@ impl Task {
     fn is_flush(&self) -> bool {
         match self {
             Self::Serve(work) => Kind::of(work.pending.op) == Kind::Flush,
-            Self::Stalled(_) => false,
-            Self::Scrub(_) => true,
+            Self::Stalled(_) | Self::ReadAhead(..) => false,
+            Self::Scrub(_) | Self::WriteBack => true,
         }
     }
 
@@ -69,7 +74,7 @@ impl Task {
         match self {
             Self::Serve(work) => Some(work.pending.connection.job.id),
             Self::Stalled(stalled) => Some(stalled.pending.connection.job.id),
-            Self::Scrub(_) => None,
+            Self::Scrub(_) | Self::WriteBack | Self::ReadAhead(..) => None,
         }
     }
 }

@@ -405,7 +405,8 @@ fn sync(core: &Core, connection: &Connection, header: &RequestHeader) -> Result<
     proof::check_opened(core, connection, header)?;
     core.write_back_segment(ino, &connection.job)?;
     let target = (header.target != NO_TARGET).then_some(TargetId(header.target));
-    store.fsync_target(ino, target)?;
+    let synced = core.with_pages_of(ino, target, || store.fsync_target(ino, target));
+    synced?;
     if header.flags & flag::CONTINUED != 0 {
         return Ok(());
     }

@@ -378,6 +378,11 @@ impl Jobs {
     pub fn all(&self) -> Vec<Arc<Job>> {
         self.known().by_name.values().cloned().collect()
     }
+
+    /// The job of this number, if it is known still.
+    pub fn find(&self, id: JobId) -> Option<Arc<Job>> {
+        self.known().by_name.values().find(|job| job.id == id).cloned()
+    }
 }
 
 impl Core {

@@ -2,7 +2,8 @@
 //!
 //! * [`acceptor`] accepts connections and decides who they are ([`identity`]) and whether they may ([`usage`]).
 //! * [`intake`] takes requests in from connections; [`target`] queues them, one arbiter a target.
-//! * [`charge`] says what a request costs.
+//! * [`charge`] says what a request costs. [`write_back`] sees to it that what is acknowledged is soon on the device,
+//!   [`read_ahead`] finds streams of reads, and [`pacing`] acts on both.
 //! * [`worker`] threads ask whose turn it is and serve ([`execute`]) from the store. The payload of a write
 //!   stays with the client until then.
 //! * [`segments`] are the memory that stands for files that programs of this host have mapped.
@@ -40,10 +41,13 @@ mod mapping;
 mod mappings;
 mod names;
 mod operator;
+mod pacing;
+mod page_cache;
 mod pending;
 mod pools;
 mod prices;
 mod proof;
+mod read_ahead;
 mod recorder;
 mod references;
 mod refusal;
@@ -61,11 +65,13 @@ mod target;
 mod unsynced;
 mod usage;
 mod worker;
+mod write_back;
 
 pub use config::{Config, ConfigError, TargetConfig};
 pub use directory_check::BadPlace;
 pub use limits::LimitsConfig;
 pub use listen::ListenError;
+pub use page_cache::{PageCache, ParsePageCacheError};
 pub use scrub::{ParseScrubPeriodError, ScrubPeriod};
 
 use crate::acceptor::Acceptor;
@@ -74,9 +80,11 @@ use crate::core::Core;
 use crate::jobs::Jobs;
 use crate::limits::Limits;
 use crate::names::LookUp;
+use crate::read_ahead::ReadAhead;
 use crate::scrub::Scrub;
 use crate::status::About;
 use crate::target::{Policy, Target};
+use crate::write_back::WriteBack;
 use isonomia_policy::DepthSpec;
 use isonomia_proto::control::Status;
 use isonomia_store::{DefaultLayout, OpenError, Store, StoreConfig, TargetDir};
@@ -272,6 +280,7 @@ impl Server {
                 tracing::error!("a thread of the server panicked");
             }
         }
+        self.core.hold_no_more();
         self.core.targets.iter().for_each(|target| target.engine.stop());
         while self.core.serving.has_substitutes() {
             std::thread::park_timeout(std::time::Duration::from_millis(1));
@@ -310,6 +319,11 @@ pub fn store_config(config: &Config, dir: &Path) -> StoreConfig {
         .map(|(id, target)| TargetDir { id: TargetId(id), dir: target_dir(target, dir, usize::from(id)) });
     let mut store = StoreConfig::new(dir.join(METADATA), config.server, targets.collect());
     store.checksums = config.checksums;
+    // What is in memory has nothing to go past.
+    let is_direct = |(id, target): &(u16, &TargetConfig)| {
+        target.cache == PageCache::Never && !directory_check::is_memory(&target_dir(target, dir, usize::from(*id)))
+    };
+    store.direct = (0..).zip(wanted).filter(is_direct).map(|(id, _)| TargetId(id)).collect();
     store
 }
 
@@ -339,6 +353,7 @@ fn open_store(
         (false, DepthSpec::Auto),
     );
     let mut targets = vec![metadata];
+    let memory_bytes = limits::usable_memory_bytes();
     for (index, target) in wanted.iter().enumerate() {
         let id = TargetId(index as u16);
         let shown = target_dir(target, dir, index).display().to_string();
@@ -348,6 +363,10 @@ fn open_store(
         if let Some(profile) = prices::read_profile(target, &target_dir(target, dir, index))? {
             made.expect(&profile);
         }
+        // What is in memory is nowhere else, and a write to an emulated device takes that one's time.
+        made.write_back = (!is_memory && !made.is_capped() && target.cache != PageCache::Always)
+            .then(|| WriteBack::new(memory_bytes, target.cache != PageCache::Never));
+        made.read_ahead = (!is_memory && target.cache == PageCache::Auto).then(ReadAhead::default);
         targets.push(made);
     }
     let own: Vec<String> = (0..wanted.len()).map(|index| format!("target-{index}")).collect();
@@ -362,8 +381,12 @@ fn open_store(
     store_config.root_owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let objects = limits::open_objects(&config.limits, descriptors, store_config.bounds.objects);
     store_config.bounds.objects = objects.map_err(StartError::Config)?;
+    if !store_config.direct.is_empty() {
+        // They have two descriptors each.
+        store_config.bounds.objects /= 2;
+    }
     let kept = limits::descriptors_of_store(store_config.bounds.objects, wanted.len(), workers);
-    let limits = Limits::settle(&config.limits, descriptors, kept, limits::usable_memory_bytes());
+    let limits = Limits::settle(&config.limits, descriptors, kept, memory_bytes);
     let limits = limits.map_err(StartError::Config)?;
     Ok((Store::open(&store_config)?, targets, limits))
 }

@@ -12,6 +12,7 @@ use crate::jobs::Served as Account;
 use crate::prices::Prices;
 use crate::stream::{self, Head, Moved, Stalled, StreamState};
 use crate::target::{Action, Pending, Served, Target, Work};
+use crate::write_back::Paid;
 use crate::{charge, clock, execute, mapping};
 use isonomia_policy::RequestId;
 use isonomia_proto::PAYLOAD_LEN_MAX;
@@ -36,6 +37,9 @@ impl Core {
             return mapping::listen(self, work.pending);
         }
         let kind = Kind::of(op);
+        if kind == Kind::Read {
+            self.look_for_stream(target, &work.pending.header);
+        }
         if kind == Kind::Read && target.engine.may_tell() {
             match self.read_cached(&work, scratch) {
                 Tried::Done(reply, payload) => return self.complete(target, *work, reply, payload),
@@ -108,6 +112,8 @@ impl Core {
                 self.serve_stalled(target, *stalled);
             }
             Task::Scrub(finish_at) => self.serve_scrub(target, finish_at),
+            Task::WriteBack => self.write_back(target),
+            Task::ReadAhead(ino, range) => self.read_ahead(target, ino, range),
         }
     }
 
@@ -272,7 +278,13 @@ impl Core {
             Some(at) => target.answer_at(at, Served { pending, id, reply, payload }),
             None => {
                 let charged = self.account_for_device(target, now, &pending, id, &reply);
-                self.account_and_answer(&pending, &reply, &payload, charged, now);
+                if target.write_back.is_none() {
+                    return self.account_and_answer(&pending, &reply, &payload, charged, now);
+                }
+                let paid = Paid { served: Served { pending, id, reply, payload }, charged };
+                if let Some(paid) = self.pace(target, now, paid) {
+                    self.answer_paid(&paid, now);
+                }
             }
         }
     }
@@ -309,6 +321,12 @@ impl Core {
         // What was owed is in the account already.
         let charged = Charged { service: served.pending.cost.since(served.pending.owed), is_by_time: false };
         self.account_and_answer(&served.pending, &served.reply, &served.payload, charged, now);
+    }
+
+    /// Answers a request of which is known what it is charged.
+    pub fn answer_paid(&self, paid: &Paid, now: Nanos) {
+        let Served { pending, reply, payload, .. } = &paid.served;
+        self.account_and_answer(pending, reply, payload, paid.charged, now);
     }
 
     fn account_and_answer(&self, pending: &Pending, reply: &ReplyHeader, payload: &[u8], charged: Charged, now: Nanos) {

@@ -9,6 +9,8 @@ use crate::connection::Connection;
 use crate::engine::{Engine, Kind};
 use crate::jobs::Job;
 use crate::prices::Prices;
+use crate::read_ahead::ReadAhead;
+use crate::write_back::WriteBack;
 use isonomia_policy::device::profile::{DeviceProfile, FittedCost};
 use isonomia_policy::trace::Journal;
 use isonomia_policy::{
@@ -117,6 +119,10 @@ pub struct Target {
     pub prices: Option<Prices>,
     /// Who serves what would keep a worker waiting.
     pub engine: Engine,
+    /// What was written and is not on the device, where the server sees to that.
+    pub write_back: Option<WriteBack>,
+    /// Streams of reads, where the server reads ahead of them.
+    pub read_ahead: Option<ReadAhead>,
     /// Requests queued or waiting for the device, so that workers pass by an empty target without its lock.
     waiting: AtomicUsize,
     queue: Mutex<Queue>,
@@ -213,6 +219,8 @@ impl Target {
             tuning,
             prices,
             engine: Engine::new(DEPTH_MAX, is_memory),
+            write_back: None,
+            read_ahead: None,
             waiting: AtomicUsize::new(0),
             queue: Mutex::new(queue),
         }
@@ -473,6 +481,7 @@ impl Target {
 
     /// State for operators.
     pub fn status(&self, now: Nanos) -> TargetStatus {
+        let dirty = self.write_back.as_ref().map(WriteBack::dirty);
         let queue = self.queue();
         TargetStatus {
             target: self.id.map_or_else(|| "metadata".to_owned(), |id| id.to_string()),
@@ -487,6 +496,8 @@ impl Target {
             service_ns_total: queue.service_ns_total,
             busy_ns_total: self.prices.is_some().then_some(queue.dispatcher.attribution().busy().0),
             costs: self.prices.as_ref().map(Prices::status).unwrap_or_default(),
+            dirty_bytes: dirty.map(|(dirty, _)| dirty.0),
+            dirty_bytes_max: dirty.map(|(_, most)| most.0),
         }
     }
 }

@@ -1,9 +1,9 @@
 //! How much was written to each file since it was last put on stable storage: what an fsync of it has to flush.
 //!
 //! Whoever wrote it has been charged for bringing the bytes into memory. Flushing them is another piece of work, and is
-//! charged to whoever asks for it; written bytes that nobody asks for go to the disk at the kernel's own pace and
-//! are charged to nobody. On a capped target a write takes the emulated device's time, and nothing is left to flush; and
-//! nothing ever is where the files are in memory.
+//! charged to whoever asks for it; what was written back before ([`crate::write_back`]) is no part of it: its writer has
+//! paid for that. On a capped target a write takes the emulated device's time, and
+//! nothing is left to flush; and nothing ever is where the files are in memory.
 
 use isonomia_units::{Bytes, Ino};
 use std::collections::HashMap;
@@ -47,6 +47,13 @@ impl Unsynced {
         *unsynced = unsynced.saturating_add(bytes.0);
     }
 
+    /// So many bytes of `ino` were brought to the device, as far as it is known.
+    pub fn written_back(&self, ino: Ino, bytes: Bytes) {
+        if let Some(unsynced) = self.part(ino).get_mut(&ino) {
+            *unsynced = unsynced.saturating_sub(bytes.0);
+        }
+    }
+
     /// `ino` was put on stable storage: what that is charged for.
     pub fn synced(&self, ino: Ino) -> Bytes {
         Bytes(self.part(ino).remove(&ino).unwrap_or(0)).min(FLUSH_MAX)
@@ -63,6 +70,8 @@ mod tests {
         unsynced.wrote(Ino(1), Bytes(3));
         unsynced.wrote(Ino(1), Bytes(4));
         unsynced.wrote(Ino(17), Bytes(5));
+        unsynced.wrote(Ino(17), Bytes(9));
+        unsynced.written_back(Ino(17), Bytes(9));
         assert_eq!([1, 1, 17].map(|ino| unsynced.synced(Ino(ino))), [Bytes(7), Bytes(0), Bytes(5)]);
         unsynced.wrote(Ino(1), Bytes(u64::MAX));
         unsynced.wrote(Ino(1), Bytes(1));

@@ -19,12 +19,12 @@
 //! does not agree with its checksum is read once more into memory that nobody else has, before it counts as damaged.
 
 use crate::checksum::{BLOCK_BYTES, PAGE_BYTES, Summer, blocks_in};
-use crate::sums::{Meter, Place, SidecarFault, Sums, Writing, next_data, read_at, read_cached_at, write_until};
+use crate::object_file::ObjectFile;
+use crate::sums::{Meter, Place, SidecarFault, Sums, Writing, next_data};
 use isonomia_memory::{Sink, Source};
 use rustix::io::Errno;
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -60,7 +60,7 @@ pub(crate) struct Watch {
 /// One object with its checksums. The caller sees to it that the object is not cut meanwhile.
 pub(crate) struct Blocks<'a> {
     /// The object; `None` if there is no such file.
-    pub object: Option<&'a OwnedFd>,
+    pub object: Option<&'a ObjectFile>,
     pub sums: &'a Sums,
     pub place: Place<'a>,
     pub watch: &'a Watch,
@@ -100,8 +100,7 @@ impl Blocks<'_> {
     /// the device's latency once.
     pub fn fetch(&self, offset: u64, len: u64) {
         if let (Some(object), Some(len)) = (self.object, NonZeroU64::new(len)) {
-            // Where it cannot, the read does.
-            let _ = rustix::fs::fadvise(object, offset, Some(len), rustix::fs::Advice::WillNeed);
+            object.fetch(offset, len);
         }
     }
 
@@ -249,7 +248,7 @@ impl Blocks<'_> {
             }
         }
         let claim = writing.claim(blocks);
-        let (written, errno) = write_until(object, offset, buf);
+        let (written, errno) = object.write(offset, Source::from(buf));
         let mut writing = claim.lock();
         let Some(errno) = errno else {
             writing.store(first, entries);
@@ -449,15 +448,14 @@ pub(crate) fn sidecar_fault(fault: SidecarFault, offset: u64) -> BlockFault {
 /// Fills `sink` from `offset` of the object on, with zeros where it has nothing. With `may_wait` false it ends with an
 /// error where it would have to wait: see [`Blocks::may_wait`].
 pub(crate) fn read_or_zero(
-    object: Option<&OwnedFd>,
+    object: Option<&ObjectFile>,
     offset: u64,
     mut sink: Sink<'_>,
     may_wait: bool,
 ) -> Result<(), Errno> {
     let len = sink.len();
     let got = match object {
-        Some(object) if may_wait => read_at(object, offset, sink.part(0..len))?,
-        Some(object) => read_cached_at(object, offset, sink.part(0..len))?,
+        Some(object) => object.read(offset, sink.part(0..len), may_wait)?,
         None => 0,
     };
     sink.part(got..len).zero();

@@ -31,6 +31,8 @@ pub struct StoreConfig {
     pub root_owner: (u32, u32),
     /// Whether blocks of objects are summed when they are written, and verified when they are read.
     pub checksums: bool,
+    /// Targets whose objects are read and written past the page cache of the host, as far as its file system can do that.
+    pub direct: Vec<TargetId>,
     /// Bounds of the caches.
     pub bounds: Bounds,
 }
@@ -60,7 +62,8 @@ pub struct Bounds {
     pub inodes: usize,
     /// Directory entries.
     pub entries: usize,
-    /// Open object files, apart from those being opened at the same moment.
+    /// Open object files, apart from those being opened at the same moment; those of a target in [`StoreConfig::direct`]
+    /// have two descriptors each.
     pub objects: usize,
     /// Memory for checksums of blocks.
     pub sums_bytes: u64,
@@ -78,6 +81,7 @@ impl StoreConfig {
             root_mode: 0o1777,
             root_owner: (0, 0),
             checksums: true,
+            direct: Vec::new(),
             bounds: Bounds::default(),
         }
     }

@@ -7,19 +7,18 @@
 use crate::blocks::{BlockFault, Blocks, PIECE_BYTES, read_or_zero};
 use crate::database::DirtyRecord;
 use crate::edit::Gone;
-use crate::inode::{DIRTY, Inode, OBJECTS, Objects, RECLAIMED, SET_ID, UNFLUSHED, UNLINKED, UNSETTLED};
+use crate::inode::{DIRTY, Inode, LOST_WRITES, OBJECTS, Objects, RECLAIMED, SET_ID, UNFLUSHED, UNLINKED, UNSETTLED};
 use crate::object::{ObjectsId, spot};
+use crate::object_file::ObjectFile;
 use crate::permission::after_write;
 use crate::removal::Unused;
 use crate::resize::check_alive;
-use crate::sums::write_until;
 use crate::{FILE_SIZE_MAX, Store, StoreError};
 use isonomia_memory::{Sink, Source};
 use isonomia_proto::fs::{Attr, Layout, Timestamp};
 use isonomia_units::{Ino, TargetId};
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
@@ -246,6 +245,10 @@ impl Store {
                 let synced = fd.and_then(rustix::fs::fdatasync);
                 synced.map_err(|e| self.object_error(id, layout, index, e))?;
             }
+            // Whoever had it written back before has taken what the host had to say.
+            if inode.clear(LOST_WRITES) {
+                return Err(self.object_error(id, layout, index, Errno::IO));
+            }
             let mut objects = inode.own_data();
             if objects.resizes == resizes {
                 objects.synced(index, size);
@@ -386,9 +389,9 @@ impl Store {
             let at = spot(layout, offset + done as u64);
             let run = at.run.min((source.len() - done) as u64) as usize;
             let part = source.part(done..done + run);
-            let fd = objects.open[at.index].as_ref().ok_or(StoreError::Stale)?;
+            let file = objects.open[at.index].as_ref().ok_or(StoreError::Stale)?;
             if self.emergency_space.is_spent()
-                && !is_allocated(fd, at.offset, run as u64)
+                && !is_allocated(file, at.offset, run as u64)
                 && let Err(full) = self.admit()
             {
                 failure = Some(full);
@@ -397,7 +400,7 @@ impl Store {
             let (written, fault) = match self.checked_blocks(inode, layout, objects, at.index)? {
                 Some(blocks) => blocks.write(at.offset, part),
                 None => {
-                    let (written, errno) = write_until(fd, at.offset, part);
+                    let (written, errno) = file.write(at.offset, part);
                     (written, errno.map(BlockFault::Host))
                 }
             };
@@ -509,6 +512,6 @@ fn range_is_open(layout: &Layout, objects: &Objects, offset: u64, len: u64) -> b
 }
 
 /// Whether `len` bytes at `offset` can be written without more blocks; false also where that cannot be told.
-fn is_allocated(fd: &OwnedFd, offset: u64, len: u64) -> bool {
-    rustix::fs::seek(fd, SeekFrom::Hole(offset)).is_ok_and(|hole| hole >= offset + len)
+fn is_allocated(file: &ObjectFile, offset: u64, len: u64) -> bool {
+    rustix::fs::seek(file, SeekFrom::Hole(offset)).is_ok_and(|hole| hole >= offset + len)
 }

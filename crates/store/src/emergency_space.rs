@@ -2,7 +2,8 @@
 //!
 //! A database whose journal cannot be written refuses every change from then on, also those that would free space. So
 //! `<dir>/reserve` holds blocks that nobody else can take, a thirty-second of the file system and at most
-//! [`SPACE_BYTES_MAX`]. When little else is left ([`EmergencySpace::grow`] looks now and then) or a target says that it is
+//! [`SPACE_BYTES_MAX`]. Where no target is on that file system, and so no object that is removed gives room there, it is a
+//! quarter, and at most [`APART_BYTES_MAX`]: as much as the database needs to remove what fills it. When little else is left ([`EmergencySpace::grow`] looks now and then) or a target says that it is
 //! full, the file goes, and until there is room again whatever would grow the store fails with `ENOSPC`; removing,
 //! renaming, and overwriting go on.
 //!
@@ -23,6 +24,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, PoisonError};
 
 const SPACE_BYTES_MAX: u64 = 64 << 20;
+const APART_BYTES_MAX: u64 = 1 << 30;
 const NAME: &str = "reserve";
 
 pub(crate) struct EmergencySpace {
@@ -36,13 +38,15 @@ pub(crate) struct EmergencySpace {
 }
 
 impl EmergencySpace {
-    /// Lets go what an earlier run reserved in `dir`, so that opening the store has room.
-    pub fn open(dir: &Path) -> Result<Self, OpenError> {
+    /// Lets go what an earlier run reserved in `dir`, so that opening the store has room; `is_apart` where no target is on the
+    /// same file system.
+    pub fn open(dir: &Path, is_apart: bool) -> Result<Self, OpenError> {
         let fail = |e| OpenError::io(dir, e);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(dir, flags, Mode::empty()).map_err(fail)?;
         let host = rustix::fs::fstatvfs(&fd).map_err(fail)?;
-        let bytes = (host.f_blocks * host.f_frsize / 32).min(SPACE_BYTES_MAX);
+        let total = host.f_blocks * host.f_frsize;
+        let bytes = if is_apart { (total / 4).min(APART_BYTES_MAX) } else { (total / 32).min(SPACE_BYTES_MAX) };
         let space =
             Self { dir: fd, bytes, grown: AtomicU64::new(0), spent: AtomicBool::new(true), changing: Mutex::new(()) };
         space.let_go();

@@ -176,6 +176,36 @@ pub enum OpenError {
     /// multiple of 4096.
     #[error("configuration: {0}")]
     Config(&'static str),
+    /// The directory of a target lies in another one of the store, or another one in it, or is it.
+    #[error(
+        "target {target} cannot be added: {} lies in {} (allowed: for metadata and each target a directory beside those of \
+         the others)",
+        inner.display(),
+        outer.display()
+    )]
+    Nested {
+        /// The target.
+        target: TargetId,
+        /// The directory inside, without symbolic links.
+        inner: PathBuf,
+        /// The one around it.
+        outer: PathBuf,
+    },
+    /// No target is on the file system of the metadata, and that is so small that it could be full for good: removing files
+    /// would give no room there.
+    #[error(
+        "{} is on a file system of {total_bytes} bytes with metadata alone: once full, it could not be emptied (allowed: at \
+         least {least_bytes} bytes, or a target on the same file system)",
+        dir.display()
+    )]
+    Cramped {
+        /// The directory of the metadata.
+        dir: PathBuf,
+        /// Size of its file system.
+        total_bytes: u64,
+        /// What it must have.
+        least_bytes: u64,
+    },
     /// A target that this store was created with is not configured.
     #[error("{} was created with target {target}, which is not configured", dir.display())]
     TargetMissing {

@@ -6,11 +6,11 @@
 
 use crate::StoreError;
 use crate::object::ObjectsId;
+use crate::object_file::ObjectFile;
 use crate::record::{BLOCKS_UNKNOWN, Body, Record};
 use crate::sparse::Space;
 use crate::sums::Sums;
 use isonomia_proto::fs::{Attr, Layout, Timestamp};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -36,6 +36,8 @@ pub(crate) const SUSPECT: u16 = 256;
 pub(crate) const UNFLUSHED: u16 = 512;
 /// It was created without a name, and may be given one.
 pub(crate) const MAY_BE_NAMED: u16 = 32;
+/// The host could not write bytes that were acknowledged, and nobody who asked for an `fsync` knows it yet.
+pub(crate) const LOST_WRITES: u16 = 1024;
 
 pub(crate) struct Inode {
     pub ino: u64,
@@ -73,7 +75,7 @@ pub(crate) struct Inode {
 /// The open object files of an inode, by index in the layout.
 pub(crate) struct Objects {
     pub id: ObjectsId,
-    pub open: Vec<Option<OwnedFd>>,
+    pub open: Vec<Option<ObjectFile>>,
     /// Which of them are known to have a directory entry on stable storage, if they exist.
     pub entry_synced: Vec<bool>,
     /// They are known to have nothing beyond the end of the file.
@@ -176,8 +178,9 @@ impl Inode {
         self.flags.fetch_or(flag, AcqRel) & flag == 0
     }
 
-    pub fn clear(&self, flag: u16) {
-        self.flags.fetch_and(!flag, AcqRel);
+    /// Clears a flag; true if it was set.
+    pub fn clear(&self, flag: u16) -> bool {
+        self.flags.fetch_and(!flag, AcqRel) & flag != 0
     }
 
     /// Whether object `index` was created: if there is no such file, it is lost.

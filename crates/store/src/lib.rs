@@ -83,14 +83,17 @@ mod edit;
 mod emergency_space;
 mod engine;
 mod error;
+mod extent;
 mod group_commit;
 mod inode;
 pub mod journal;
+mod layouts;
 mod namespace;
 mod object;
+mod object_file;
 mod open;
 mod permission;
-mod placement;
+mod places;
 #[cfg(test)]
 mod power_cut;
 mod premises;
@@ -118,6 +121,7 @@ pub use config::{
 pub use data::Cached;
 pub use engine::DATABASE_FILES_MAX;
 pub use error::{OpenError, StoreError};
+pub use extent::Extent;
 pub use namespace::LINKS_MAX;
 pub use open::{OpenHow, Opened};
 pub use permission::{Caller, MAY_EXECUTE, MAY_READ, MAY_WRITE};
@@ -134,8 +138,8 @@ use directory::CachedEntry;
 use dirty_inodes::DirtyInodes;
 use emergency_space::EmergencySpace;
 use inode::{Inode, SUSPECT, UNSETTLED};
+use layouts::Layouts;
 use object::Targets;
-use placement::Placement;
 use premises::Premises;
 use protect::Protection;
 use removal::Removal;
@@ -159,7 +163,7 @@ pub struct Store {
     generation: u32,
     names: SipHasher13,
     signer: CapabilitySigner,
-    placement: Placement,
+    layouts: Layouts,
     targets: Targets,
     emergency_space: Arc<EmergencySpace>,
     removal: Removal,
@@ -191,7 +195,7 @@ impl Store {
             return Ok(inode);
         }
         let mut record = self.db.record(ino)?.ok_or(StoreError::Stale)?;
-        self.placement.intern(&mut record);
+        self.layouts.intern(&mut record);
         let inode = Inode::new(ino, record);
         if let Some(size) = self.dirty_inodes().size(ino) {
             inode.set_flushed(size);

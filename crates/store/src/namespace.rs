@@ -141,7 +141,7 @@ impl Store {
             has_sums: false,
             has_xattrs: false,
             body: match new.kind {
-                FileKind::Regular => Body::Regular(self.placement.choose()),
+                FileKind::Regular => Body::Regular(self.layouts.of_new_file()),
                 FileKind::Directory => Body::Directory { parent: dir.ino, name: name.unwrap_or_default().into() },
                 FileKind::Symlink => Body::Symlink(new.text),
                 FileKind::Fifo | FileKind::CharDevice | FileKind::BlockDevice | FileKind::Socket => Body::Node,

@@ -7,8 +7,9 @@
 //! with one target an object is the file. What an object lacks below the size of the file reads as zeros.
 
 use crate::checksum::{ObjectId, SIDECAR_SUFFIX};
-use crate::config::TargetDir;
+use crate::config::{StoreConfig, TargetDir};
 use crate::inode::{Inode, OBJECTS, Objects, SUMS};
+use crate::object_file::{ObjectFile, probe};
 use crate::{OpenError, StoreError};
 use isonomia_proto::fs::{FsStat, Layout};
 use isonomia_units::TargetId;
@@ -20,6 +21,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
+/// The directory of a target that has them.
+pub(crate) const DIRECTORIES_NAME: &str = "objects";
 /// Directories of objects in a target.
 pub(crate) const DIRECTORIES: usize = 256;
 /// Looks for an object to close at most, when one more is opened than there should be.
@@ -101,6 +104,8 @@ struct Target {
     id: TargetId,
     path: PathBuf,
     objects: OwnedFd,
+    /// Objects are read and written past the page cache.
+    is_direct: bool,
 }
 
 /// The open objects in the order of opening. When there are too many the first is closed, unless its inode was used since it
@@ -112,9 +117,11 @@ struct OpenObjects {
 
 impl Targets {
     /// Opens the targets, with all their directories.
-    pub fn open(targets: &[TargetDir], open_max: usize, with_sums: bool) -> Result<Self, OpenError> {
-        let all = targets.iter().map(Target::open).collect::<Result<_, _>>()?;
-        Ok(Self { all, open: OpenObjects { ring: Mutex::new(VecDeque::new()), max: open_max.max(1) }, with_sums })
+    pub fn open(config: &StoreConfig) -> Result<Self, OpenError> {
+        let open = |target: &TargetDir| Target::open(target, config.direct.contains(&target.id));
+        let all = config.targets.iter().map(open).collect::<Result<_, _>>()?;
+        let open = OpenObjects { ring: Mutex::new(VecDeque::new()), max: config.bounds.objects.max(1) };
+        Ok(Self { all, open, with_sums: config.checksums })
     }
 
     /// Opens the object `index` of `inode`, whose objects the caller owns. Without `create` an object that was never
@@ -166,7 +173,9 @@ impl Targets {
             }
             other => other,
         };
-        objects.open[index] = Some(fd.map_err(fail)?);
+        let pages = fd.map_err(fail)?;
+        let direct = if target.is_direct { Some(open(OFlags::DIRECT).map_err(fail)?) } else { None };
+        objects.open[index] = Some(ObjectFile::new(pages, direct));
         self.open.admit(inode, index);
         Ok(())
     }
@@ -367,8 +376,8 @@ impl Targets {
 }
 
 impl Target {
-    fn open(target: &TargetDir) -> Result<Self, OpenError> {
-        let path = target.dir.join("objects");
+    fn open(target: &TargetDir, is_direct: bool) -> Result<Self, OpenError> {
+        let path = target.dir.join(DIRECTORIES_NAME);
         let missing = |path: &Path, e: Errno| match e {
             Errno::NOENT => OpenError::damaged(path, "is missing"),
             e => OpenError::io(path, e),
@@ -379,19 +388,24 @@ impl Target {
             rustix::fs::statat(&objects, &name, AtFlags::SYMLINK_NOFOLLOW)
                 .map_err(|e| missing(&path.join(&name), e))?;
         }
-        Ok(Self { id: target.id, path, objects })
+        let refused = if is_direct { probe(&target.dir).err() } else { None };
+        if let Some(reason) = refused {
+            tracing::warn!(target = %target.id, dir = %target.dir.display(), %reason,
+                "files go through the page cache: this file system cannot do without");
+        }
+        Ok(Self { id: target.id, path, objects, is_direct: is_direct && refused.is_none() })
     }
 }
 
 /// Whether the directories of objects are all there.
 pub(crate) fn has_directories(target: &Path) -> bool {
-    let path = target.join("objects");
+    let path = target.join(DIRECTORIES_NAME);
     (0..DIRECTORIES).all(|directory| path.join(directory_name(directory)).is_dir())
 }
 
 /// Creates the directories of objects in a target.
 pub(crate) fn create_directories(target: &Path) -> Result<(), OpenError> {
-    let path = target.join("objects");
+    let path = target.join(DIRECTORIES_NAME);
     let fail = |e: Errno| OpenError::io(&path, e);
     let make = |made: Result<(), Errno>| match made {
         Ok(()) | Err(Errno::EXIST) => Ok(()),

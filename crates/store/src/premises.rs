@@ -17,7 +17,7 @@
 //! Directories have mode 0700 and files 0600, so that no other user of the host reads them or takes a lock. `<dir>/secret`
 //! holds 32 random bytes: the key of capabilities, then the key that orders directories.
 
-use crate::{FORMAT_VERSION, OpenError, StoreConfig, TargetDir, object, witness};
+use crate::{FORMAT_VERSION, OpenError, StoreConfig, TargetDir, object, object_file, witness};
 use isonomia_units::{ServerId, TargetId};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -35,13 +35,14 @@ pub(crate) const SECRET: &str = "secret";
 /// What a store's directory has in it, besides files that are being written.
 const OURS: [&str; 8] = ["lock", IDENTITY, "identity.new", SECRET, "secret.new", witness::NAME, "reserve", "db"];
 /// What a target has in it.
-const OURS_IN_TARGET: [&str; 7] = [
+const OURS_IN_TARGET: [&str; 8] = [
     "target.lock",
     "target.identity",
     "target.identity.new",
     witness::NAME_IN_TARGET,
     "objects",
     "lost+found",
+    object_file::PROBE,
     // Measured before, and read by the server.
     "device-profile.toml",
 ];

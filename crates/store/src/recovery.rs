@@ -13,14 +13,14 @@ use crate::capability::CapabilitySigner;
 use crate::database::{Database, DirtyRecord};
 use crate::emergency_space::EmergencySpace;
 use crate::inode::Inode;
+use crate::layouts::Layouts;
 use crate::object::{DIRECTORIES, ObjectsId, Targets, file_size, is_volatile};
-use crate::placement::Placement;
 use crate::premises::Premises;
 use crate::protect::{Protection, Unsettled};
 use crate::record::{BLOCKS_UNKNOWN, Body, Record};
 use crate::removal::Removal;
 use crate::witness::Witness;
-use crate::{Numbers, OpenError, Store, StoreConfig, StoreError};
+use crate::{Numbers, OpenError, Store, StoreConfig, StoreError, places};
 use isonomia_proto::fs::{FileKind, MODE_PERMISSION_MASK, Timestamp};
 use isonomia_units::Ino;
 use siphasher::sip::SipHasher13;
@@ -40,10 +40,11 @@ impl Store {
     /// Dropping a store without [`Store::close`] is an unclean stop.
     pub fn open(config: &StoreConfig) -> Result<Self, OpenError> {
         config.check()?;
+        places::check(config)?;
         let mut premises = Premises::enter(config)?;
         let witness = Witness::open(&config.dir, &config.targets, premises.is_new, &premises.secret.capability)?;
-        let space = Arc::new(EmergencySpace::open(&config.dir)?);
-        let targets = Targets::open(&config.targets, config.bounds.objects, config.checksums)?;
+        let space = Arc::new(EmergencySpace::open(&config.dir, places::is_apart(config))?);
+        let targets = Targets::open(config)?;
         let fail = |source| OpenError::Recovery { server: config.server, source };
         let db = Database::open(config, space.clone(), witness)?;
         db.refuse_older(&config.dir)?;
@@ -80,7 +81,7 @@ impl Store {
             namespace: RwLock::new(Numbers { next, reserved: next }),
             names: SipHasher13::new_with_key(&premises.secret.names),
             signer: CapabilitySigner::new(&premises.secret.capability),
-            placement: Placement::new(&config.targets, config.default_layout),
+            layouts: Layouts::new(&config.targets, config.default_layout),
             removal: Removal::new(targets.are_volatile()? && is_volatile(&premises.dir, &config.dir)?),
             targets,
             emergency_space: space,

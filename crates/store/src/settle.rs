@@ -43,7 +43,7 @@
 
 use crate::blocks::sidecar_fault;
 use crate::edit::Gone;
-use crate::inode::{DIRTY, Inode, OBJECTS, SUMS, SUSPECT, UNLINKED, UNSETTLED};
+use crate::inode::{DIRTY, Inode, LOST_WRITES, OBJECTS, SUMS, SUSPECT, UNLINKED, UNSETTLED};
 use crate::protect::Unsettled;
 use crate::{Store, StoreError};
 use std::collections::HashMap;
@@ -169,7 +169,7 @@ impl Store {
         let mut objects = inode.own_data();
         let _namespace = self.own_namespace();
         let is_busy = inode.written.load(Relaxed) || inode.sums.iter().any(|sums| sums.is_dirty());
-        if is_busy || inode.has(UNLINKED) {
+        if is_busy || inode.has(UNLINKED | LOST_WRITES) {
             return Ok(false);
         }
         objects.all_synced(inode.size());
@@ -239,7 +239,10 @@ impl Store {
             // Writers go on while the disk works.
             drop(objects);
             let synced = [sidecar, object].into_iter().flatten().try_for_each(|fd: OwnedFd| rustix::fs::fdatasync(fd));
-            synced.map_err(|e| self.object_error(id, &layout, index, e))?;
+            synced.map_err(|e| {
+                inode.set(LOST_WRITES);
+                self.object_error(id, &layout, index, e)
+            })?;
             self.targets.sync_directory(id, &layout, index)?;
         }
         Ok(())

@@ -11,7 +11,7 @@ use isonomia_memory::{Sink, Source};
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -472,7 +472,7 @@ fn open_sidecar(place: &Place<'_>) -> Result<OwnedFd, SidecarFault> {
 }
 
 /// Where the first byte from `offset` on is that is in no hole, if any; `offset` where the host does not tell.
-pub(crate) fn next_data(fd: &OwnedFd, offset: u64) -> Result<Option<u64>, Errno> {
+pub(crate) fn next_data(fd: impl AsFd, offset: u64) -> Result<Option<u64>, Errno> {
     match rustix::fs::seek(fd, SeekFrom::Data(offset)) {
         Ok(at) => Ok(Some(at)),
         Err(Errno::NXIO) => Ok(None),

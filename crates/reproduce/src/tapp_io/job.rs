@@ -2,7 +2,7 @@
 
 use super::machine::{Machine, TARGET_BANDWIDTH, TARGETS};
 use super::phase::{Stream, duration_s};
-use isonomia_placement::{Balancer, RoundRobin, SharedLayout, Topology, Zone, random_targets};
+use isonomia_placement::{Balancer, RoundRobin, SharedLayout, Topology, Turn, Zone, random_targets};
 use isonomia_units::{Bytes, TargetId};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -148,7 +148,7 @@ enum Chooser {
 impl Chooser {
     fn new(placement: Placement, machine: &Machine, mut random: Pcg64) -> Self {
         let start = random.random_range(0..usize::from(TARGETS));
-        let turns = RoundRobin::starting_at(start);
+        let turns = RoundRobin::starting_at(start, Turn::Stripe);
         match placement {
             Placement::Random => Self::Random(random),
             Placement::InTurn => Self::InTurn(turns),

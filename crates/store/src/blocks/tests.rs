@@ -5,7 +5,7 @@ use crate::checksum::{ObjectId, entry_offset};
 use isonomia_memory::SharedBytes;
 use proptest::prelude::*;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::ptr::NonNull;
 
@@ -15,7 +15,7 @@ const OBJECT: ObjectId = ObjectId { number: 7, generation: 1, index: 0 };
 struct Scratch {
     dir: tempfile::TempDir,
     place: OwnedFd,
-    object: OwnedFd,
+    object: ObjectFile,
     sums: Sums,
     watch: Watch,
     is_suspect: bool,
@@ -31,7 +31,7 @@ impl Scratch {
         let object = rustix::fs::openat(&place, "object", flags, Mode::from_raw_mode(0o600)).unwrap();
         let sums = Sums::default();
         sums.lock().start_anew();
-        Self { dir, place, object, sums, watch: Watch::default(), is_suspect: false }
+        Self { dir, place, object: object.into(), sums, watch: Watch::default(), is_suspect: false }
     }
 
     fn place(&self) -> Place<'_> {

@@ -4,6 +4,7 @@ use super::Checker;
 use crate::StoreError;
 use crate::blocks::{BlockFault, Blocks, Watch};
 use crate::object::{DIRECTORIES, ObjectsId};
+use crate::object_file::ObjectFile;
 use crate::record::{Body, Record};
 use crate::sums::{Place, SidecarFault, Sums};
 use isonomia_proto::fs::Layout;
@@ -59,7 +60,7 @@ impl Checker<'_, '_> {
     ) -> Result<(), StoreError> {
         let path = self.targets.path(record.objects, layout, index);
         let about = format!("inode {ino}, {}", path.display());
-        let object = self.targets.open_to_read(record.objects, layout, index)?;
+        let object = self.targets.open_to_read(record.objects, layout, index)?.map(ObjectFile::from);
         if object.is_none() && !record.has_sums {
             self.found("object", Some(ino), format!("{about} is missing"), None);
         }

@@ -63,6 +63,7 @@ impl World {
         let mut config = StoreConfig::new(dir.path().join("store"), ServerId(0), targets);
         config.default_layout.stripe_bytes = 4096;
         config.default_layout.stripe_count = 2;
+        config.direct = vec![TargetId(1)];
         config.bounds = Bounds { inodes: 32, entries: 32, objects: 2, sums_bytes: 4096 };
         config.root_mode = 0o777;
         let owner = std::fs::metadata(&reference).unwrap();

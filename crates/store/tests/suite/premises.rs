@@ -307,3 +307,36 @@ fn a_directory_that_another_user_could_exchange_is_refused() {
         assert!(matches!(&refused, OpenError::Owner { owner: 12_345, .. }), "{refused}");
     }
 }
+
+#[test]
+fn no_directory_of_a_store_lies_in_another() {
+    let dir = scratch_dir();
+    let path = dir.path();
+    std::os::unix::fs::symlink("store", path.join("link")).unwrap();
+    std::os::unix::fs::symlink("target0", path.join("link0")).unwrap();
+    for (targets, inner, outer) in [
+        (["store/target", "target1"], "store/target", "store"),
+        (["link/target", "target1"], "store/target", "store"),
+        (["target0", "target0/target1"], "target0/target1", "target0"),
+        (["target1/target0", "target1"], "target1/target0", "target1"),
+        (["target0", "link0"], "target0", "target0"),
+    ] {
+        std::fs::create_dir_all(path.join("store")).unwrap();
+        std::fs::create_dir_all(path.join("target0")).unwrap();
+        let mut config = config(path, 2);
+        for (target, at) in config.targets.iter_mut().zip(targets) {
+            target.dir = path.join(at);
+        }
+        let error = Store::open(&config).map(|_| ()).unwrap_err();
+        let OpenError::Nested { inner: found, outer: around, .. } = &error else { panic!("{targets:?}: {error}") };
+        let real = path.canonicalize().unwrap();
+        assert_eq!((found, around), (&real.join(inner), &real.join(outer)), "{error}");
+        assert_eq!(std::fs::read_dir(path.join("store")).unwrap().count(), 0, "nothing was created");
+    }
+    // One that lies so already is opened.
+    let mut config = config(path, 1);
+    drop(Store::open(&config).unwrap());
+    std::fs::rename(path.join("target0"), path.join("store/target0")).unwrap();
+    config.targets[0].dir = path.join("store/target0");
+    drop(Store::open(&config).unwrap());
+}

@@ -1,14 +1,15 @@
 //! A full disk: an error, and nothing lost. Needs root, to mount a small file system; otherwise it is skipped.
 
 use crate::scratch::{ROOT, at, config, content, open, scratch_dir};
-use isonomia_store::{Store, StoreError};
+use isonomia_store::{OpenError, Store, StoreConfig, StoreError};
 use isonomia_testbed::skip;
 use isonomia_units::Ino;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
-/// A file system of 32 MiB, where the kernel lets this process mount one.
+/// A small file system, where the kernel lets this process mount one.
 struct SmallDisk(tempfile::TempDir);
 
 /// Writes twos to the end of a file until there is no space left; gives how long it is then.
@@ -50,8 +51,13 @@ impl SmallDisk {
     }
 
     fn mount() -> Option<Self> {
+        Self::of_mib(32)
+    }
+
+    fn of_mib(size: u32) -> Option<Self> {
         let dir = scratch_dir();
-        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", "size=32m", "tmpfs"]).arg(dir.path()).output();
+        let size = format!("size={size}m");
+        let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(dir.path()).output();
         if mount.is_ok_and(|out| out.status.success()) {
             return Some(Self(dir));
         }
@@ -162,4 +168,55 @@ fn the_metadata_come_back_when_there_is_room_again() {
     for name in (0..names).map(|i| format!("d{i}")).chain((0..3).map(|round| format!("after{round}"))) {
         store.get_attr(&ROOT, Ino::ROOT, name.as_bytes(), true).unwrap();
     }
+}
+
+/// A store with metadata on `disk` and its target elsewhere.
+fn apart(disk: &SmallDisk, elsewhere: &Path) -> StoreConfig {
+    let mut config = config(disk.0.path(), 1);
+    config.targets[0].dir = elsewhere.join("target");
+    config.bounds.inodes = 1000;
+    config.bounds.entries = 1000;
+    config
+}
+
+#[test]
+fn metadata_by_themselves_need_room_to_be_removed() {
+    let Some(disk) = SmallDisk::of_mib(128) else { return };
+    let elsewhere = scratch_dir();
+    let config = apart(&disk, elsewhere.path());
+    let error = Store::open(&config).map(|_| ()).unwrap_err();
+    let OpenError::Cramped { total_bytes, least_bytes, .. } = &error else { panic!("{error}") };
+    assert_eq!((*total_bytes, *least_bytes), (128 << 20, 512 << 20), "{error}");
+    assert!(!config.targets[0].dir.exists() && !config.dir.exists(), "nothing was created");
+    // With a target beside them they may be there.
+    drop(Store::open(&self::config(disk.0.path(), 2)).unwrap());
+}
+
+#[test]
+#[ignore = "run by hand, for changes of the database or of what is kept back for it: takes a minute"]
+fn a_disk_full_of_metadata_alone_can_be_emptied() {
+    let Some(disk) = SmallDisk::of_mib(512) else { return };
+    let elsewhere = scratch_dir();
+    let store = Store::open(&apart(&disk, elsewhere.path())).unwrap();
+    let name = |number: u32| format!("{number:0240}").into_bytes();
+    let mut names = 0;
+    let error = loop {
+        match store.mkdir(&ROOT, Ino::ROOT, &name(names), 0o700, at(4)) {
+            Ok(_) => names += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, StoreError::NoSpace), "{error}");
+    let give_up_at = Instant::now() + Duration::from_secs(60);
+    for number in 0..names {
+        // Now and then the database has to drop something first, which is somebody else's thread to do.
+        while let Err(error) = store.rmdir(&ROOT, Ino::ROOT, &name(number), at(5)) {
+            assert!(
+                matches!(error, StoreError::NoSpace) && Instant::now() < give_up_at,
+                "{number} of {names}: {error}"
+            );
+            store.heal().unwrap();
+        }
+    }
+    store.sync().unwrap();
 }

@@ -1,0 +1,520 @@
+//! Paced write-back: what was written is brought to the device all the time, and not much later at once.
+//!
+//! Left to itself the host keeps written pages for half a minute and up to a fifth of its memory; an `fsync` then has
+//! minutes of work before it, and reads wait behind that. So each target counts what was written to each file. After
+//! every [`WINDOW_BYTES`], or [`AGE_MAX`] after the first byte, the target's engine has the host write the range that was
+//! written to, and waits for it; there are [`THREADS_MAX`] of these at once. Of a file of which very much was written
+//! the pages are dropped then, so that one large stream does not take the memory of the host from everybody's reads.
+//!
+//! # What is guaranteed
+//! What is acknowledged and not on the device is at most what the device wrote lately in [`AHEAD`], within
+//! [`DIRTY_BYTES_MIN`] and a fraction of the memory, and beyond it one round of requests. Above that the *replies* of
+//! writes are held until the device has caught up: their clients have no more than a few requests each, and the target
+//! goes on with others'. They are held of jobs only that have more than their part of the bound. That is divided as the policy
+//! divides the target, and pages are written in the order in which they came: so the device's time for written pages, of which
+//! each job has as much as it has pages waiting, goes by the policy as well.
+//!
+//! # What it does not do
+//! It is no `fsync`: what the file system needs to find the bytes after a power cut is not waited for. Bytes that are
+//! overwritten before they get to the device count each time. What programs store to mapped memory is not counted.
+//!
+//! Where the policy divides the device's time, a write is charged for being served when its turn comes, which is no more than
+//! copying it; the time that the device takes for its pages is owed by its job when they are written back. Where it counts
+//! bytes, the write was charged for them. An `fsync` pays for what it finds still to be done.
+
+use crate::charge::Charged;
+use crate::target::Served;
+use isonomia_units::{Bytes, Ino, JobId, Nanos};
+use std::collections::{HashMap, VecDeque};
+use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Bytes of one file that are written back at a time.
+const WINDOW_BYTES: u64 = 8 << 20;
+/// What was written is written back after so long in any case.
+const AGE_MAX: Nanos = Nanos::from_secs(2);
+/// How far what is acknowledged may be ahead of the device, by the rate at which that writes.
+const AHEAD: Nanos = Nanos::from_secs(2);
+/// However slow the device is, so much may be in memory.
+const DIRTY_BYTES_MIN: u64 = 64 << 20;
+/// However fast it is, no more than this part of the memory.
+const DIRTY_PART: u64 = 8;
+/// A file of which more than this part of the memory was written loses its pages once they are on the device.
+const LARGE_PART: u64 = 8;
+/// Ranges of a target that are written back at once at most.
+const THREADS_MAX: usize = 4;
+/// Files that are counted at once at most; the host writes the pages of others at its own pace.
+const FILES_MAX: usize = 1 << 16;
+/// A file that was not written for this long is forgotten.
+const FORGET_AFTER: Nanos = Nanos::from_secs(10);
+/// Less than this says nothing about the rate of the device.
+const TELLING_BYTES: u64 = 1 << 20;
+/// The rate that a device is taken to have until it is measured, in bytes per second.
+const RATE_FIRST: u64 = 64 << 20;
+/// One measurement changes the rate by a part only.
+const WEIGHT: u64 = 8;
+
+/// A range to be written back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// The file.
+    pub ino: Ino,
+    /// From the first byte that was written to behind the last one.
+    pub range: Range<u64>,
+    /// Bytes that were written in it.
+    pub bytes: Bytes,
+    /// The pages are to be dropped afterwards.
+    pub is_large: bool,
+    /// Whose they are: the job that wrote the first of them.
+    pub job: JobId,
+}
+
+/// A request that was served and charged.
+#[derive(Debug)]
+pub struct Paid {
+    /// The request, and its reply.
+    pub served: Served,
+    /// What it was charged, without what was owed.
+    pub charged: Charged,
+}
+
+/// Written pages of one target.
+#[derive(Debug)]
+pub struct WriteBack {
+    state: Mutex<State>,
+    memory_bytes: u64,
+    /// Files of which more was written lose their pages once they are on the device.
+    large_bytes: u64,
+}
+
+#[derive(Debug)]
+struct State {
+    files: HashMap<Ino, File>,
+    /// Files with a window that is to be written back, the earliest first.
+    due: VecDeque<Ino>,
+    jobs: HashMap<JobId, Pages>,
+    dirty_bytes: u64,
+    held: VecDeque<Paid>,
+    threads: usize,
+    rate: u64,
+    /// Ranges that are being written back.
+    writing: usize,
+    /// Since when the device has been writing what no measurement of its rate has counted.
+    busy_since: Nanos,
+    is_stopping: bool,
+}
+
+/// What was written to one file and is not being written back yet.
+#[derive(Debug)]
+struct File {
+    range: Range<u64>,
+    bytes: u64,
+    since: Nanos,
+    job: JobId,
+    is_due: bool,
+    written_at: Nanos,
+    /// All that was ever written.
+    total_bytes: u64,
+}
+
+/// A job's.
+#[derive(Debug)]
+struct Pages {
+    dirty_bytes: u64,
+    share: f64,
+}
+
+impl State {
+    fn bound(&self, memory_bytes: u64) -> u64 {
+        let ahead = (u128::from(self.rate) * u128::from(AHEAD.0) / 1_000_000_000) as u64;
+        ahead.min(memory_bytes / DIRTY_PART).max(DIRTY_BYTES_MIN)
+    }
+
+    /// Whether so much of `job` waits for the device that its replies are held.
+    fn is_ahead(&self, job: JobId, memory_bytes: u64) -> bool {
+        let bound = self.bound(memory_bytes);
+        if self.is_stopping || self.dirty_bytes <= bound {
+            return false;
+        }
+        let Some(pages) = self.jobs.get(&job) else { return false };
+        let shares: f64 = self.jobs.values().map(|pages| pages.share).sum();
+        pages.dirty_bytes as f64 * shares > bound as f64 * pages.share
+    }
+
+    /// Makes the file with the oldest bytes due.
+    fn hurry(&mut self) {
+        let oldest = self.files.iter().filter(|(_, file)| file.bytes > 0 && !file.is_due);
+        if let Some(ino) = oldest.min_by_key(|(_, file)| file.since).map(|(ino, _)| *ino) {
+            self.make_due(ino);
+        }
+    }
+
+    fn make_due(&mut self, ino: Ino) {
+        if let Some(file) = self.files.get_mut(&ino)
+            && !std::mem::replace(&mut file.is_due, true)
+        {
+            self.due.push_back(ino);
+        }
+    }
+
+    /// Whether a thread more is wanted, which is counted then.
+    fn wants_thread(&mut self) -> bool {
+        // Those that are not writing are about to look for something.
+        let is_wanted = self.threads < (self.writing + self.due.len()).min(THREADS_MAX);
+        self.threads += usize::from(is_wanted);
+        is_wanted
+    }
+
+    /// So many bytes of `job` are on the device, or it is not known that they are not.
+    fn written(&mut self, job: JobId, bytes: u64) {
+        self.dirty_bytes -= bytes;
+        if let Some(pages) = self.jobs.get_mut(&job) {
+            pages.dirty_bytes -= bytes;
+            if pages.dirty_bytes == 0 {
+                self.jobs.remove(&job);
+            }
+        }
+    }
+
+    fn release(&mut self, memory_bytes: u64) -> Vec<Paid> {
+        if self.held.is_empty() {
+            return Vec::new();
+        }
+        let held = std::mem::take(&mut self.held);
+        let (held, released): (Vec<Paid>, Vec<Paid>) =
+            held.into_iter().partition(|paid| self.is_ahead(paid.served.pending.connection.job.id, memory_bytes));
+        self.held = held.into();
+        released
+    }
+}
+
+impl WriteBack {
+    /// Of a target on a host with so much memory for the server; whether it keeps pages of files that are not large.
+    pub fn new(memory_bytes: u64, keeps_pages: bool) -> Self {
+        let state = State {
+            files: HashMap::new(),
+            due: VecDeque::new(),
+            jobs: HashMap::new(),
+            dirty_bytes: 0,
+            held: VecDeque::new(),
+            threads: 0,
+            rate: RATE_FIRST,
+            writing: 0,
+            busy_since: Nanos::ZERO,
+            is_stopping: false,
+        };
+        let large_bytes = if keeps_pages { memory_bytes / LARGE_PART } else { 0 };
+        Self { state: Mutex::new(state), memory_bytes, large_bytes }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// `job` wrote a range of a file. Whether a thread is to be found for [`Self::next`], and whether the reply is to be
+    /// held.
+    pub fn wrote(&self, now: Nanos, job: JobId, ino: Ino, range: Range<u64>) -> (bool, bool) {
+        let bytes = range.end.saturating_sub(range.start);
+        let mut state = self.state();
+        if bytes == 0 || state.files.len() >= FILES_MAX && !state.files.contains_key(&ino) {
+            return (false, false);
+        }
+        let new =
+            || File { range: range.clone(), bytes: 0, since: now, job, is_due: false, written_at: now, total_bytes: 0 };
+        let file = state.files.entry(ino).or_insert_with(new);
+        if file.bytes == 0 {
+            (file.range, file.since, file.job) = (range, now, job);
+        } else {
+            file.range = file.range.start.min(range.start)..file.range.end.max(range.end);
+        }
+        file.bytes += bytes;
+        file.total_bytes = file.total_bytes.saturating_add(bytes);
+        file.written_at = now;
+        let (owner, is_full) = (file.job, file.bytes >= WINDOW_BYTES);
+        state.jobs.entry(owner).or_insert(Pages { dirty_bytes: 0, share: 1.0 }).dirty_bytes += bytes;
+        state.dirty_bytes += bytes;
+        if is_full {
+            state.make_due(ino);
+        }
+        let is_ahead = state.is_ahead(job, self.memory_bytes);
+        if is_ahead && state.due.is_empty() && state.threads == 0 {
+            state.hurry();
+        }
+        (state.wants_thread(), is_ahead)
+    }
+
+    /// Keeps the reply of a write until the device has caught up; gives it back if it has.
+    pub fn hold(&self, paid: Paid) -> Option<Paid> {
+        let mut state = self.state();
+        if !state.is_ahead(paid.served.pending.connection.job.id, self.memory_bytes) {
+            return Some(paid);
+        }
+        state.held.push_back(paid);
+        None
+    }
+
+    /// The next range to be written back, for a thread that then calls [`Self::finished`]; `None` if the thread is to do
+    /// something else.
+    pub fn next(&self, now: Nanos) -> Option<Window> {
+        let mut state = self.state();
+        if state.due.is_empty() && state.dirty_bytes > state.bound(self.memory_bytes) / 2 {
+            state.hurry();
+        }
+        while let Some(ino) = state.due.pop_front() {
+            let Some(file) = state.files.get_mut(&ino) else { continue };
+            file.is_due = false;
+            let bytes = std::mem::take(&mut file.bytes);
+            if bytes == 0 {
+                continue;
+            }
+            let is_large = file.total_bytes > self.large_bytes;
+            let window = Window { ino, range: file.range.clone(), bytes: Bytes(bytes), is_large, job: file.job };
+            if state.writing == 0 {
+                state.busy_since = now;
+            }
+            state.writing += 1;
+            return Some(window);
+        }
+        state.threads -= 1;
+        None
+    }
+
+    /// There is no thread to be had: [`Self::look`] asks for one again.
+    pub fn has_no_thread(&self) {
+        self.state().threads -= 1;
+    }
+
+    /// A range was written back. The replies that need not be held any more, and how long the device had this to write and
+    /// nothing before it.
+    pub fn finished(&self, now: Nanos, window: &Window) -> (Vec<Paid>, Nanos) {
+        let mut state = self.state();
+        state.writing -= 1;
+        let took = now.since(state.busy_since);
+        state.busy_since = now;
+        if window.bytes.0 >= TELLING_BYTES {
+            let rate = u128::from(window.bytes.0) * 1_000_000_000 / u128::from(took.0.max(1));
+            state.rate = state.rate - state.rate / WEIGHT + rate.min(u128::from(u64::MAX / 2)) as u64 / WEIGHT;
+        }
+        state.written(window.job, window.bytes.0);
+        (state.release(self.memory_bytes), took)
+    }
+
+    /// A file was put on stable storage, with what [`Self::take`] gave. The replies that need not be held any more.
+    pub fn synced(&self, window: &Window) -> Vec<Paid> {
+        let mut state = self.state();
+        state.written(window.job, window.bytes.0);
+        state.release(self.memory_bytes)
+    }
+
+    /// A file is about to be put on stable storage: what is waiting of it is no more to be written back, and counts until
+    /// [`Self::synced`].
+    pub fn take(&self, ino: Ino) -> Option<Window> {
+        let mut state = self.state();
+        let file = state.files.get_mut(&ino)?;
+        let bytes = std::mem::take(&mut file.bytes);
+        let (range, job) = (file.range.clone(), file.job);
+        (bytes > 0).then_some(Window { ino, range, bytes: Bytes(bytes), is_large: false, job })
+    }
+
+    /// Makes due what is old, and forgets files that are not written any more; `shares` are those of the policy. Tells how many
+    /// threads are to be found for [`Self::next`], and which replies need not be held any more.
+    pub fn look(&self, now: Nanos, shares: &[(JobId, f64)]) -> (usize, Vec<Paid>) {
+        let mut state = self.state();
+        for (job, pages) in &mut state.jobs {
+            let share = shares.iter().find(|(other, _)| other == job).map(|(_, share)| *share);
+            // A job all of whose replies are held asks for nothing, and has no share at the moment.
+            pages.share = share.filter(|share| *share > 0.0).unwrap_or(pages.share);
+        }
+        state.files.retain(|_, file| file.bytes > 0 || now.since(file.written_at) < FORGET_AFTER);
+        let mut old: Vec<(Nanos, Ino)> = state
+            .files
+            .iter()
+            .filter(|(_, file)| file.bytes > 0 && !file.is_due && now.since(file.since) >= AGE_MAX)
+            .map(|(ino, file)| (file.since, *ino))
+            .collect();
+        old.sort_unstable();
+        old.into_iter().for_each(|(_, ino)| state.make_due(ino));
+        let threads = std::iter::from_fn(|| state.wants_thread().then_some(())).take(THREADS_MAX).count();
+        (threads, state.release(self.memory_bytes))
+    }
+
+    /// Holds nothing any more. The replies that were held.
+    pub fn stop(&self) -> Vec<Paid> {
+        let mut state = self.state();
+        state.is_stopping = true;
+        state.held.drain(..).collect()
+    }
+
+    /// Bytes that were acknowledged and are not known to be on the device, and how many there may be about.
+    pub fn dirty(&self) -> (Bytes, Bytes) {
+        let state = self.state();
+        (Bytes(state.dirty_bytes), Bytes(state.bound(self.memory_bytes)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::Connection;
+    use crate::jobs::{Job, Jobs};
+    use crate::limits::{Limits, LimitsConfig};
+    use crate::sessions::Sessions;
+    use crate::target::Pending;
+    use crate::usage::Usage;
+    use isonomia_policy::{Access, RequestId};
+    use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
+    use isonomia_units::JobInfo;
+    use std::sync::Arc;
+
+    const MEMORY: u64 = 16 << 30;
+    const A: JobId = JobId(1);
+    const B: JobId = JobId(2);
+
+    /// Writes `bytes` to the end of a file in requests of 256 KiB; whether the last reply was to be held.
+    fn write(pages: &WriteBack, now: Nanos, job: JobId, ino: u64, from: u64, bytes: u64) -> bool {
+        (0..bytes / (256 << 10)).fold(false, |_, i| {
+            let at = from + i * (256 << 10);
+            pages.wrote(now, job, Ino(ino), at..at + (256 << 10)).1
+        })
+    }
+
+    /// Has everything that is due written, each range in so much time.
+    fn drain(pages: &WriteBack, mut now: Nanos, each: Nanos) -> Vec<Window> {
+        let mut windows = Vec::new();
+        while pages.state().threads > 0 {
+            let Some(window) = pages.next(now) else { continue };
+            now += each;
+            assert!(pages.finished(now, &window).0.is_empty());
+            windows.push(window);
+        }
+        windows
+    }
+
+    #[test]
+    fn a_stream_is_written_back_window_by_window() {
+        let pages = WriteBack::new(MEMORY, true);
+        assert_eq!(pages.wrote(Nanos(1), A, Ino(5), 0..WINDOW_BYTES - 1), (false, false));
+        assert_eq!(pages.wrote(Nanos(2), A, Ino(5), WINDOW_BYTES - 1..WINDOW_BYTES), (true, false));
+        let window = pages.next(Nanos(1)).unwrap();
+        assert_eq!(
+            (window.range.clone(), window.bytes, window.is_large),
+            (0..WINDOW_BYTES, Bytes(WINDOW_BYTES), false)
+        );
+        // What comes meanwhile is another window.
+        assert_eq!(pages.wrote(Nanos(3), A, Ino(5), WINDOW_BYTES..WINDOW_BYTES + 7), (false, false));
+        pages.finished(Nanos(4), &window);
+        assert_eq!((pages.next(Nanos(1)), pages.dirty().0), (None, Bytes(7)));
+        // What nobody goes on with is written back after a while.
+        assert_eq!(pages.look(Nanos(3) + AGE_MAX, &[]).0, 1);
+        assert_eq!(drain(&pages, Nanos(9), Nanos(1)).len(), 1);
+        assert_eq!(pages.dirty().0, Bytes(0));
+    }
+
+    #[test]
+    fn a_sync_takes_what_is_waiting() {
+        let pages = WriteBack::new(MEMORY, true);
+        pages.wrote(Nanos(1), A, Ino(5), 100..200);
+        let window = pages.take(Ino(5)).unwrap();
+        assert_eq!((window.bytes, pages.dirty().0, pages.take(Ino(5))), (Bytes(100), Bytes(100), None));
+        pages.synced(&window);
+        assert_eq!((pages.dirty().0, pages.take(Ino(6))), (Bytes(0), None));
+    }
+
+    #[test]
+    fn only_who_is_ahead_by_more_than_his_part_waits() {
+        let pages = WriteBack::new(MEMORY, true);
+        let bound = pages.dirty().1.0;
+        assert!(!write(&pages, Nanos(1), A, 5, 0, bound));
+        assert!(write(&pages, Nanos(1), A, 5, bound, 1 << 20), "beyond the bound");
+        assert!(!write(&pages, Nanos(1), B, 6, 0, bound / 4), "less than a half");
+        assert!(write(&pages, Nanos(1), B, 6, bound / 4, bound / 2));
+        // With one part of four it is.
+        pages.look(Nanos(2), &[(A, 0.75), (B, 0.25)]);
+        drain(&pages, Nanos(3), Nanos::from_secs(9));
+        assert_eq!(pages.dirty().0, Bytes(0));
+        let bound = pages.dirty().1.0;
+        write(&pages, Nanos(4), A, 5, 0, bound);
+        pages.look(Nanos(4), &[(A, 0.75), (B, 0.25)]);
+        write(&pages, Nanos(4), B, 6, 0, 256 << 10);
+        pages.look(Nanos(4), &[(A, 0.75), (B, 0.25)]);
+        assert!(write(&pages, Nanos(4), B, 6, 0, bound / 2));
+    }
+
+    /// The reply of a write of a job.
+    fn paid(job: &Arc<Job>) -> Paid {
+        let usage = Arc::new(Usage::new(Limits::settle(&LimitsConfig::default(), 20_000, 0, 8 << 30).unwrap()));
+        let (key, place) = ((0, 7), usage.take(0, false, 0).unwrap());
+        let connection = Connection::of_root(job.clone(), Sessions::default().join(key), key, place);
+        let pending = Pending {
+            connection: Arc::new(connection),
+            slot: 0,
+            header: RequestHeader::new(Op::Write, Ino::ROOT),
+            op: Op::Write,
+            names: Vec::new(),
+            arrived: Nanos::ZERO,
+            cost: Nanos(1),
+            owed: Nanos::ZERO,
+            work: Nanos(1),
+            access: Access::WriteSequential,
+            took: Nanos::ZERO,
+            is_for_device: false,
+        };
+        let served = Served { pending, id: RequestId(0), reply: ReplyHeader::ok(0, 1, 0), payload: Vec::new() };
+        Paid { served, charged: Charged { service: Nanos(1), is_by_time: false } }
+    }
+
+    #[test]
+    fn a_reply_is_held_until_the_device_has_caught_up() {
+        let pages = WriteBack::new(MEMORY, true);
+        let job = Jobs::new(8, 8).join(JobInfo::new("j", "u", "g")).unwrap().job;
+        assert!(pages.hold(paid(&job)).is_some(), "nobody is ahead");
+        let bound = pages.dirty().1.0;
+        assert!(write(&pages, Nanos(1), job.id, 5, 0, bound + WINDOW_BYTES));
+        assert!(pages.hold(paid(&job)).is_none());
+        // One range is enough, or a little time; and the next one is held again.
+        let window = pages.next(Nanos(2)).unwrap();
+        let (released, took) = pages.finished(Nanos(2) + Nanos::from_secs(1), &window);
+        assert_eq!((released.len(), took), (1, Nanos::from_secs(1)));
+        let bound = pages.dirty().1.0;
+        write(&pages, Nanos(3), job.id, 5, 0, bound + WINDOW_BYTES);
+        assert!(pages.hold(paid(&job)).is_none());
+        assert_eq!(pages.stop().len(), 1);
+        assert!(pages.hold(paid(&job)).is_some(), "nothing is held while the server stops");
+    }
+
+    #[test]
+    fn the_bound_follows_the_device() {
+        let pages = WriteBack::new(MEMORY, true);
+        let mut now = Nanos(0);
+        let mut run = |per_window: Nanos| {
+            for i in 0..100 {
+                write(&pages, now, A, 5, i * WINDOW_BYTES, WINDOW_BYTES);
+                drain(&pages, now, per_window);
+                now += per_window;
+            }
+            pages.dirty().1.0
+        };
+        let of_slow = run(Nanos::from_millis(800));
+        assert_eq!(of_slow, DIRTY_BYTES_MIN);
+        let of_middling = run(Nanos::from_millis(80));
+        assert!((190 << 20..=220 << 20).contains(&of_middling), "2 s of 100 MiB/s: {of_middling}");
+        assert_eq!(run(Nanos(1)), MEMORY / DIRTY_PART);
+    }
+
+    #[test]
+    fn what_is_large_is_dropped_and_many_files_take_a_bounded_room() {
+        let pages = WriteBack::new(64 << 20, true);
+        write(&pages, Nanos(1), A, 5, 0, WINDOW_BYTES);
+        assert!(!drain(&pages, Nanos(2), Nanos(1))[0].is_large);
+        write(&pages, Nanos(3), A, 5, WINDOW_BYTES, WINDOW_BYTES);
+        assert!(drain(&pages, Nanos(4), Nanos(1))[0].is_large);
+        for file in 0..2 * FILES_MAX as u64 {
+            pages.wrote(Nanos(5), A, Ino(file), 0..1);
+        }
+        assert!(pages.state().files.len() <= FILES_MAX);
+        assert_eq!(pages.look(Nanos(5) + AGE_MAX, &[]).0, THREADS_MAX);
+        drain(&pages, Nanos(6) + AGE_MAX, Nanos(1));
+        pages.look(Nanos(5) + FORGET_AFTER, &[]);
+        assert!(pages.state().files.is_empty());
+    }
+}

@@ -96,7 +96,8 @@ struct State {
     dirty_bytes: u64,
     held: VecDeque<Paid>,
     threads: usize,
-    rate: u64,
+    /// Moving averages of how many bytes a range has, and of how long the device takes for it, in nanoseconds.
+    lately: (u64, u64),
     /// Ranges that are being written back.
     writing: usize,
     /// Since when the device has been writing what no measurement of its rate has counted.
@@ -126,8 +127,9 @@ struct Pages {
 
 impl State {
     fn bound(&self, memory_bytes: u64) -> u64 {
-        let ahead = (u128::from(self.rate) * u128::from(AHEAD.0) / 1_000_000_000) as u64;
-        ahead.min(memory_bytes / DIRTY_PART).max(DIRTY_BYTES_MIN)
+        let (bytes, took_ns) = self.lately;
+        let ahead = u128::from(bytes) * u128::from(AHEAD.0) / u128::from(took_ns.max(1));
+        ahead.min(u128::from(memory_bytes / DIRTY_PART)).max(u128::from(DIRTY_BYTES_MIN)) as u64
     }
 
     /// Whether so much of `job` waits for the device that its replies are held.
@@ -198,7 +200,7 @@ impl WriteBack {
             dirty_bytes: 0,
             held: VecDeque::new(),
             threads: 0,
-            rate: RATE_FIRST,
+            lately: (WINDOW_BYTES, WINDOW_BYTES * 1_000_000_000 / RATE_FIRST),
             writing: 0,
             busy_since: Nanos::ZERO,
             is_stopping: false,
@@ -292,8 +294,9 @@ impl WriteBack {
         let took = now.since(state.busy_since);
         state.busy_since = now;
         if window.bytes.0 >= TELLING_BYTES {
-            let rate = u128::from(window.bytes.0) * 1_000_000_000 / u128::from(took.0.max(1));
-            state.rate = state.rate - state.rate / WEIGHT + rate.min(u128::from(u64::MAX / 2)) as u64 / WEIGHT;
+            // Not the mean of rates: of ranges that were written together only the first to end seems to take any time.
+            let mean = |before: u64, now: u64| before - before / WEIGHT + now / WEIGHT;
+            state.lately = (mean(state.lately.0, window.bytes.0), mean(state.lately.1, took.0));
         }
         state.written(window.job, window.bytes.0);
         (state.release(self.memory_bytes), took)
@@ -499,6 +502,22 @@ mod tests {
         let of_middling = run(Nanos::from_millis(80));
         assert!((190 << 20..=220 << 20).contains(&of_middling), "2 s of 100 MiB/s: {of_middling}");
         assert_eq!(run(Nanos(1)), MEMORY / DIRTY_PART);
+    }
+
+    #[test]
+    fn ranges_that_end_together_are_no_faster_device() {
+        let pages = WriteBack::new(MEMORY, true);
+        let mut now = Nanos(0);
+        for i in 0..50 {
+            (0..4).for_each(|file| _ = write(&pages, now, A, file, i * WINDOW_BYTES, WINDOW_BYTES));
+            let windows: Vec<Window> = std::iter::from_fn(|| pages.next(now)).collect();
+            // 40 MiB/s.
+            now = now + Nanos::from_millis(800);
+            windows.iter().for_each(|window| _ = pages.finished(now, window));
+            drain(&pages, now, Nanos(1));
+        }
+        let bound = pages.dirty().1.0;
+        assert!((64 << 20..=110 << 20).contains(&bound), "2 s of 40 MiB/s, about: {bound}");
     }
 
     #[test]

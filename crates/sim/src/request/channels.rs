@@ -1,4 +1,4 @@
-//! A device of channels in virtual time: see [`Channels`](super::Channels).
+//! A device of channels in virtual time: see [`Channels`].
 
 use super::Channels;
 use isonomia_units::{Bytes, Nanos};

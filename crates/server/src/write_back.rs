@@ -512,7 +512,7 @@ mod tests {
             (0..4).for_each(|file| _ = write(&pages, now, A, file, i * WINDOW_BYTES, WINDOW_BYTES));
             let windows: Vec<Window> = std::iter::from_fn(|| pages.next(now)).collect();
             // 40 MiB/s.
-            now = now + Nanos::from_millis(800);
+            now += Nanos::from_millis(800);
             windows.iter().for_each(|window| _ = pages.finished(now, window));
             drain(&pages, now, Nanos(1));
         }

@@ -309,11 +309,11 @@ impl Core {
                 prices.learn(now, pending.access, Bytes(u64::from(pending.header.len)), attributed, worth);
             }
         }
-        Charged {
-            service: served.map_or(pending.cost.since(pending.owed), |(served, _)| served.service),
-            is_by_time: target.prices.as_ref().is_some_and(Prices::is_by_time)
-                && served.is_some_and(|(served, _)| served.attributed.is_some()),
-        }
+        let ahead = pending.cost.since(pending.owed);
+        let is_divided = target.prices.as_ref().is_some_and(Prices::is_by_time);
+        // Other policies do not correct what they charged.
+        let service = served.filter(|_| is_divided).map_or(ahead, |(served, _)| served.service);
+        Charged { service, is_by_time: is_divided && served.is_some_and(|(served, _)| served.attributed.is_some()) }
     }
 
     /// Answers a request whose device is done.

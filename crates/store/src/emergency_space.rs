@@ -65,7 +65,7 @@ impl EmergencySpace {
         }
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         if self.spent.load(Relaxed) {
-            if self.free_bytes() < 3 * self.bytes {
+            if self.free_bytes() < self.bytes + 2 * self.low_bytes() {
                 return Err(StoreError::NoSpace);
             }
             self.take().map_err(|_| StoreError::NoSpace)?;
@@ -76,16 +76,21 @@ impl EmergencySpace {
 
     /// Notes that the store is about to grow by `bytes` at most, and looks now and then how much is left.
     pub fn grow(&self, bytes: u64) {
-        let step = (self.bytes / 8).max(1);
+        let step = (self.low_bytes() / 4).max(1);
         let before = self.grown.fetch_add(bytes, Relaxed);
         if before / step != before.wrapping_add(bytes) / step {
             self.look();
         }
     }
 
+    /// With less than this left beside the blocks, they are let go; they are taken again when there is twice as much.
+    fn low_bytes(&self) -> u64 {
+        self.bytes.min(SPACE_BYTES_MAX) / 2
+    }
+
     /// Lets the blocks go if there is next to nothing else left.
     pub fn look(&self) {
-        if self.spent.load(Relaxed) || self.free_bytes() >= self.bytes / 2 {
+        if self.spent.load(Relaxed) || self.free_bytes() >= self.low_bytes() {
             return;
         }
         let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);

@@ -54,7 +54,7 @@ pub(crate) struct Inode {
     /// What a record may say is the size: bytes are on stable storage up to there, or it was set by `truncate`. Changes
     /// under the owned namespace lock only.
     stable_size: AtomicU64,
-    /// Records that it had since it was loaded.
+    /// Records that it had, or ought to have had, since it was loaded.
     records: AtomicU64,
     /// How many of those a sync of the database covered.
     synced_records: AtomicU64,
@@ -161,7 +161,7 @@ impl Inode {
     pub fn evictable(inode: &Arc<Self>) -> bool {
         Arc::strong_count(inode) == 1
             && inode.refs.load(Relaxed) == 0
-            && !inode.has(UNFLUSHED)
+            && !inode.has(UNFLUSHED | LOST_WRITES)
             && !inode.sums.iter().any(Sums::is_dirty)
     }
 
@@ -283,6 +283,11 @@ impl Inode {
         drop(slot);
         self.records.fetch_add(1, AcqRel);
         self.note_set_id();
+    }
+
+    /// Something has changed that the record on stable storage must say, or recovery takes an object for a stranger's.
+    pub fn note_unrecorded(&self) {
+        self.records.fetch_add(1, AcqRel);
     }
 
     /// Records that it had, for [`Inode::note_synced`]: taken before a sync of the database begins.

@@ -167,6 +167,7 @@ impl Targets {
                         inode.set_created(index);
                     }
                     inode.set(OBJECTS);
+                    inode.note_unrecorded();
                     objects.entry_synced[index] = false;
                 }
                 fd

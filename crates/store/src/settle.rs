@@ -211,7 +211,10 @@ impl Store {
             && let Err(error) = self.targets.sync_all()
         {
             tracing::error!(%error, "cannot sync what was written");
-            done.clear();
+            // The host tells of it once, and this was the time.
+            for inode in done.drain(..) {
+                inode.set(LOST_WRITES);
+            }
         }
         done
     }

@@ -44,6 +44,8 @@ const CUT_MIN: f64 = 0.5;
 const LIMIT_MAX: usize = 1024;
 /// Nobody else is begun for no longer than this and four times the target, to learn what the device takes alone.
 const PROBE_MAX: Nanos = Nanos::from_millis(250);
+/// And never longer than this.
+const PROBE_LONGEST: Nanos = Nanos::from_secs(1);
 /// And for no more requests of the class than this.
 const PROBE_SAMPLES: usize = 16;
 /// Fewer say nothing.
@@ -380,7 +382,7 @@ impl LatencyControl {
         if self.limit == Some(1) {
             let beside_one = median;
             self.unreachable = Some(Unreachable { alone: None, beside_one });
-            let until = now + PROBE_MAX + Nanos(4 * self.target.0);
+            let until = now + (PROBE_MAX + Nanos(4 * self.target.0)).min(PROBE_LONGEST);
             return self.begin(now, State::Probing(until), self.limit);
         }
         let from = self.limit.unwrap_or(usize::MAX).min(self.trial.others_max).max(1);

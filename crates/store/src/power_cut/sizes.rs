@@ -90,6 +90,23 @@ fn a_size_is_there_with_bytes_that_were_synced() {
 }
 
 #[test]
+fn what_is_synced_into_room_that_was_made_before_is_there() {
+    for targets in [1, 3] {
+        let mut machine = Machine::new(targets);
+        let ino = machine.open("file");
+        let store = machine.store();
+        store.set_size(ino, 8_192, at(2)).unwrap();
+        store.fsync(ino, false).unwrap();
+        // The size is on stable storage; that there is an object is not.
+        store.write(ino, 0, &[7; 4_096], at(3)).unwrap();
+        store.fsync(ino, true).unwrap();
+        machine.cut_power();
+        let ino = machine.find("file").unwrap();
+        assert!(machine.content(ino)[..4_096] == [7; 4_096], "{targets} targets");
+    }
+}
+
+#[test]
 fn an_append_during_a_sync_is_not_taken_for_synced() {
     for targets in [1, 3] {
         let mut machine = Machine::new(targets);

@@ -7,7 +7,7 @@
 //!
 //! A thread that has served a request asks its target for the next one, so no thread is woken while there is work. Threads
 //! are started when they are needed and end when they are not; there are never more than the target may have requests in
-//! service, and [`FLUSHES_MAX`]. How many flushes a device has at once is found by trial, as the depth is for requests that
+//! service, [`FLUSHES_MAX`], and those that write back, so that these never take a request's. How many flushes a device has at once is found by trial, as the depth is for requests that
 //! read and write: a disk does one after the other, an array or a parallel file system all that it is given.
 //!
 //! [`Cached`]: isonomia_store::Cached
@@ -15,7 +15,7 @@
 use crate::core::Core;
 use crate::stream::Stalled;
 use crate::target::Work;
-use crate::{charge, clock};
+use crate::{charge, clock, write_back};
 use isonomia_policy::{Completion, DepthControl};
 use isonomia_proto::request::Op;
 use isonomia_units::{Ino, JobId, Nanos};
@@ -60,12 +60,14 @@ pub enum Task {
 }
 
 impl Task {
-    /// Whether it may take the device long by itself, and must not keep reads and writes waiting.
+    /// Whether it may take the device long by itself, must not keep reads and writes waiting, and counts among the flushes
+    /// of which there is a best number. Write-back is none of these: it ends when nothing is due, which under a steady
+    /// writer is never, and would keep the place of a flush for as long; [`write_back::THREADS_MAX`] bounds it.
     fn is_flush(&self) -> bool {
         match self {
             Self::Serve(work) => Kind::of(work.pending.op) == Kind::Flush,
-            Self::Stalled(_) | Self::ReadAhead(..) => false,
-            Self::Scrub(_) | Self::WriteBack => true,
+            Self::Stalled(_) | Self::ReadAhead(..) | Self::WriteBack => false,
+            Self::Scrub(_) => true,
         }
     }
 
@@ -181,6 +183,10 @@ impl State {
         }
     }
 
+    fn put(&mut self, task: Task) {
+        if task.is_flush() { self.flushes.push_back(task) } else { self.requests.push_back(task) }
+    }
+
     /// Flushes that may be begun now.
     fn flushes_to_spare(&self) -> usize {
         self.flush_depth.limit().saturating_sub(self.flushing.len())
@@ -217,7 +223,7 @@ impl Engine {
             is_memory,
             is_opaque: AtomicBool::new(false),
             paces: Default::default(),
-            threads_max: depth_max + FLUSHES_MAX,
+            threads_max: depth_max + FLUSHES_MAX + write_back::THREADS_MAX,
         }
     }
 
@@ -280,11 +286,7 @@ impl Engine {
         if state.threads == 0 {
             return Err(task);
         }
-        if task.is_flush() {
-            state.flushes.push_back(task)
-        } else {
-            state.requests.push_back(task)
-        }
+        state.put(task);
         if state.idle > 0 {
             self.is_wanted.notify_one();
         }
@@ -407,6 +409,18 @@ mod tests {
             pace.note(Nanos::from_millis(1), 4096);
         }
         assert!(!pace.is_soon());
+    }
+
+    #[test]
+    fn write_back_takes_no_place_of_a_flush() {
+        let mut state = State::new();
+        state.flush_depth = DepthControl::new(1, 1);
+        (0..write_back::THREADS_MAX).for_each(|_| state.put(Task::WriteBack));
+        state.put(Task::Scrub(None));
+        assert_eq!(state.waiting(), write_back::THREADS_MAX + 1);
+        let taken: Vec<Task> = std::iter::from_fn(|| state.take()).collect();
+        assert!(matches!(taken.last(), Some(Task::Scrub(_))), "{taken:?}");
+        assert_eq!(taken.len(), write_back::THREADS_MAX + 1);
     }
 
     #[test]

@@ -42,7 +42,7 @@ const DIRTY_PART: u64 = 8;
 /// A file of which more than this part of the memory was written loses its pages once they are on the device.
 const LARGE_PART: u64 = 8;
 /// Ranges of a target that are written back at once at most.
-const THREADS_MAX: usize = 4;
+pub const THREADS_MAX: usize = 4;
 /// Files that are counted at once at most; the host writes the pages of others at its own pace.
 const FILES_MAX: usize = 1 << 16;
 /// A file that was not written for this long is forgotten.

@@ -4,7 +4,6 @@
 use crate::clock;
 use crate::core::Core;
 use crate::engine::Task;
-use crate::prices::Prices;
 use crate::target::Target;
 use crate::write_back::{Paid, WriteBack};
 use isonomia_proto::request::{Op, RequestHeader, flag};
@@ -58,10 +57,10 @@ impl Core {
             let now = clock::now();
             let (released, took) = pages.finished(now, &window);
             // Where the policy does not divide the device's time, the write was charged for its bytes.
-            if target.prices.as_ref().is_some_and(Prices::is_by_time)
+            if let Some(prices) = target.prices.as_ref().filter(|prices| prices.is_by_time())
                 && let Some(job) = self.jobs.find(window.job)
             {
-                job.owe(false, took);
+                job.owe(false, window.owed(prices, took));
             }
             self.answer_all(&released, now);
         }

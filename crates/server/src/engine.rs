@@ -19,7 +19,7 @@ use crate::{charge, clock, write_back};
 use isonomia_policy::{Completion, DepthControl};
 use isonomia_proto::request::Op;
 use isonomia_units::{Ino, JobId, Nanos};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -31,6 +31,8 @@ pub const FLUSHES_MAX: usize = 128;
 const FLUSHES_FIRST: usize = 16;
 /// What a flush is worth to whoever looks for the best number of them: it is not known how much it brought to the device.
 const FLUSH_WORK: Nanos = Nanos::from_micros(1);
+/// Jobs of which is known when they had a flush served.
+const TURNS_MAX: usize = 1_024;
 /// Stands for the job of the scrub, which has none.
 const NOBODY: JobId = JobId(u32::MAX);
 /// A thread without work for this long ends.
@@ -165,9 +167,41 @@ struct State {
     idle: usize,
     /// Whose flushes are being served; the scrub's is nobody's.
     flushing: Vec<Option<JobId>>,
+    turns: Turns,
     /// How many there are to be at most.
     flush_depth: DepthControl,
     is_stopping: bool,
+}
+
+/// Whose flush is next: however many a job has waiting, the others' come in between.
+#[derive(Debug, Default)]
+struct Turns {
+    /// The number of the latest flush that was begun.
+    count: u64,
+    /// That of each job, of the latest [`TURNS_MAX`] jobs.
+    latest: HashMap<Option<JobId>, u64>,
+}
+
+impl Turns {
+    /// Which of those that wait: one whose job has fewest in service, of these jobs the one that was served longest ago, and
+    /// of its flushes the earliest.
+    fn next(&self, waiting: impl Iterator<Item = Option<JobId>>, serving: &[Option<JobId>]) -> Option<usize> {
+        let others = |job| serving.iter().filter(|one| **one == job).count();
+        // Who was forgotten was served before all who are remembered.
+        let latest = |job| self.latest.get(&job).copied().unwrap_or(0);
+        waiting.enumerate().min_by_key(|(_, job)| (others(*job), latest(*job))).map(|(next, _)| next)
+    }
+
+    /// A flush of `job` is begun.
+    fn begun(&mut self, job: Option<JobId>) {
+        self.count += 1;
+        self.latest.insert(job, self.count);
+        if self.latest.len() > TURNS_MAX
+            && let Some(oldest) = self.latest.iter().min_by_key(|(_, at)| **at).map(|(job, _)| *job)
+        {
+            self.latest.remove(&oldest);
+        }
+    }
 }
 
 impl State {
@@ -178,6 +212,7 @@ impl State {
             threads: 0,
             idle: 0,
             flushing: Vec::new(),
+            turns: Turns::default(),
             flush_depth: DepthControl::new(FLUSHES_FIRST, FLUSHES_MAX),
             is_stopping: false,
         }
@@ -199,10 +234,9 @@ impl State {
         if self.flushes_to_spare() == 0 {
             return None;
         }
-        // The one whose job has fewest of them in service, the earliest of those.
-        let others = |task: &Task| self.flushing.iter().filter(|job| **job == task.job()).count();
-        let (next, _) = self.flushes.iter().enumerate().min_by_key(|(_, task)| others(task))?;
+        let next = self.turns.next(self.flushes.iter().map(Task::job), &self.flushing)?;
         let task = self.flushes.remove(next)?;
+        self.turns.begun(task.job());
         self.flushing.push(task.job());
         Some(task)
     }
@@ -421,6 +455,28 @@ mod tests {
         let taken: Vec<Task> = std::iter::from_fn(|| state.take()).collect();
         assert!(matches!(taken.last(), Some(Task::Scrub(_))), "{taken:?}");
         assert_eq!(taken.len(), write_back::THREADS_MAX + 1);
+    }
+
+    #[test]
+    fn many_flushes_of_one_job_delay_those_of_others_by_one_each() {
+        let (a, b, c) = (Some(JobId(1)), Some(JobId(2)), None);
+        let mut waiting = vec![a, a, a, a, a, b, b, c];
+        let mut turns = Turns::default();
+        let mut order = Vec::new();
+        // One at a time, so that none is in service when the next is looked for.
+        while let Some(next) = turns.next(waiting.iter().copied(), &[]) {
+            let job = waiting.remove(next);
+            turns.begun(job);
+            order.push(job);
+        }
+        assert_eq!(order, [a, b, c, a, b, a, a, a]);
+        // Who comes again and again does not get ahead of who waits.
+        assert_eq!(turns.next([a, b].into_iter(), &[]), Some(1));
+        turns.begun(b);
+        assert_eq!(turns.next([b, a].into_iter(), &[]), Some(1));
+        assert_eq!(turns.next([b, a].into_iter(), &[a]), Some(0), "which has one in service already");
+        (0..2 * TURNS_MAX as u32).for_each(|job| turns.begun(Some(JobId(job))));
+        assert_eq!(turns.latest.len(), TURNS_MAX);
     }
 
     #[test]

@@ -98,10 +98,10 @@ impl Core {
         }
     }
 
-    /// Has the host read ahead of a stream that a read belongs to.
-    pub fn look_for_stream(&self, target: &Target, header: &RequestHeader) {
+    /// Has the host read ahead of a stream that a read belongs to, by which the client was given so many bytes.
+    pub fn look_for_stream(&self, target: &Target, header: &RequestHeader, len: u32) {
         let Some(streams) = &target.read_ahead else { return };
-        let range = header.offset..header.offset.saturating_add(u64::from(header.len));
+        let range = header.offset..header.offset.saturating_add(u64::from(len));
         if let Some(range) = streams.reads(Ino(header.ino), range) {
             // Without a thread to be had the reader waits for the device, as he would anyway.
             let _ = target.engine.submit(self, target.index(), Task::ReadAhead(Ino(header.ino), range));

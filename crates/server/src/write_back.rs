@@ -334,9 +334,11 @@ impl WriteBack {
     /// Makes due what is old, and forgets files that are not written any more; `shares` are those of the policy. Tells how many
     /// threads are to be found for [`Self::next`], and which replies need not be held any more.
     pub fn look(&self, now: Nanos, shares: &[(JobId, f64)]) -> (usize, Vec<Paid>) {
+        // Every write takes the lock: what can be done without it is.
+        let shares: HashMap<JobId, f64> = shares.iter().copied().collect();
         let mut state = self.state();
         for (job, pages) in &mut state.jobs {
-            let share = shares.iter().find(|(other, _)| other == job).map(|(_, share)| *share);
+            let share = shares.get(job).copied();
             // A job all of whose replies are held asks for nothing, and has no share at the moment.
             pages.share = share.filter(|share| *share > 0.0).unwrap_or(pages.share);
         }

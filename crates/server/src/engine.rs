@@ -7,7 +7,7 @@
 //!
 //! A thread that has served a request asks its target for the next one, so no thread is woken while there is work. Threads
 //! are started when they are needed and end when they are not; there are never more than the target may have requests in
-//! service, and [`FLUSHES_MAX`]. How many flushes a device has at once is found by trial, as the depth is for requests that
+//! service, [`FLUSHES_MAX`], and those that write back, so that these never take a request's. How many flushes a device has at once is found by trial, as the depth is for requests that
 //! read and write: a disk does one after the other, an array or a parallel file system all that it is given.
 //!
 //! [`Cached`]: isonomia_store::Cached
@@ -15,11 +15,11 @@
 use crate::core::Core;
 use crate::stream::Stalled;
 use crate::target::Work;
-use crate::{charge, clock};
+use crate::{charge, clock, write_back};
 use isonomia_policy::{Completion, DepthControl};
 use isonomia_proto::request::Op;
 use isonomia_units::{Ino, JobId, Nanos};
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -31,6 +31,8 @@ pub const FLUSHES_MAX: usize = 128;
 const FLUSHES_FIRST: usize = 16;
 /// What a flush is worth to whoever looks for the best number of them: it is not known how much it brought to the device.
 const FLUSH_WORK: Nanos = Nanos::from_micros(1);
+/// Jobs of which is known when they had a flush served.
+const TURNS_MAX: usize = 1_024;
 /// Stands for the job of the scrub, which has none.
 const NOBODY: JobId = JobId(u32::MAX);
 /// A thread without work for this long ends.
@@ -60,12 +62,14 @@ pub enum Task {
 }
 
 impl Task {
-    /// Whether it may take the device long by itself, and must not keep reads and writes waiting.
+    /// Whether it may take the device long by itself, must not keep reads and writes waiting, and counts among the flushes
+    /// of which there is a best number. Write-back is none of these: it ends when nothing is due, which under a steady
+    /// writer is never, and would keep the place of a flush for as long; [`write_back::THREADS_MAX`] bounds it.
     fn is_flush(&self) -> bool {
         match self {
             Self::Serve(work) => Kind::of(work.pending.op) == Kind::Flush,
-            Self::Stalled(_) | Self::ReadAhead(..) => false,
-            Self::Scrub(_) | Self::WriteBack => true,
+            Self::Stalled(_) | Self::ReadAhead(..) | Self::WriteBack => false,
+            Self::Scrub(_) => true,
         }
     }
 
@@ -163,9 +167,41 @@ struct State {
     idle: usize,
     /// Whose flushes are being served; the scrub's is nobody's.
     flushing: Vec<Option<JobId>>,
+    turns: Turns,
     /// How many there are to be at most.
     flush_depth: DepthControl,
     is_stopping: bool,
+}
+
+/// Whose flush is next: however many a job has waiting, the others' come in between.
+#[derive(Debug, Default)]
+struct Turns {
+    /// The number of the latest flush that was begun.
+    count: u64,
+    /// That of each job, of the latest [`TURNS_MAX`] jobs.
+    latest: HashMap<Option<JobId>, u64>,
+}
+
+impl Turns {
+    /// Which of those that wait: one whose job has fewest in service, of these jobs the one that was served longest ago, and
+    /// of its flushes the earliest.
+    fn next(&self, waiting: impl Iterator<Item = Option<JobId>>, serving: &[Option<JobId>]) -> Option<usize> {
+        let others = |job| serving.iter().filter(|one| **one == job).count();
+        // Who was forgotten was served before all who are remembered.
+        let latest = |job| self.latest.get(&job).copied().unwrap_or(0);
+        waiting.enumerate().min_by_key(|(_, job)| (others(*job), latest(*job))).map(|(next, _)| next)
+    }
+
+    /// A flush of `job` is begun.
+    fn begun(&mut self, job: Option<JobId>) {
+        self.count += 1;
+        self.latest.insert(job, self.count);
+        if self.latest.len() > TURNS_MAX
+            && let Some(oldest) = self.latest.iter().min_by_key(|(_, at)| **at).map(|(job, _)| *job)
+        {
+            self.latest.remove(&oldest);
+        }
+    }
 }
 
 impl State {
@@ -176,9 +212,14 @@ impl State {
             threads: 0,
             idle: 0,
             flushing: Vec::new(),
+            turns: Turns::default(),
             flush_depth: DepthControl::new(FLUSHES_FIRST, FLUSHES_MAX),
             is_stopping: false,
         }
+    }
+
+    fn put(&mut self, task: Task) {
+        if task.is_flush() { self.flushes.push_back(task) } else { self.requests.push_back(task) }
     }
 
     /// Flushes that may be begun now.
@@ -193,10 +234,9 @@ impl State {
         if self.flushes_to_spare() == 0 {
             return None;
         }
-        // The one whose job has fewest of them in service, the earliest of those.
-        let others = |task: &Task| self.flushing.iter().filter(|job| **job == task.job()).count();
-        let (next, _) = self.flushes.iter().enumerate().min_by_key(|(_, task)| others(task))?;
+        let next = self.turns.next(self.flushes.iter().map(Task::job), &self.flushing)?;
         let task = self.flushes.remove(next)?;
+        self.turns.begun(task.job());
         self.flushing.push(task.job());
         Some(task)
     }
@@ -217,7 +257,7 @@ impl Engine {
             is_memory,
             is_opaque: AtomicBool::new(false),
             paces: Default::default(),
-            threads_max: depth_max + FLUSHES_MAX,
+            threads_max: depth_max + FLUSHES_MAX + write_back::THREADS_MAX,
         }
     }
 
@@ -280,11 +320,7 @@ impl Engine {
         if state.threads == 0 {
             return Err(task);
         }
-        if task.is_flush() {
-            state.flushes.push_back(task)
-        } else {
-            state.requests.push_back(task)
-        }
+        state.put(task);
         if state.idle > 0 {
             self.is_wanted.notify_one();
         }
@@ -407,6 +443,40 @@ mod tests {
             pace.note(Nanos::from_millis(1), 4096);
         }
         assert!(!pace.is_soon());
+    }
+
+    #[test]
+    fn write_back_takes_no_place_of_a_flush() {
+        let mut state = State::new();
+        state.flush_depth = DepthControl::new(1, 1);
+        (0..write_back::THREADS_MAX).for_each(|_| state.put(Task::WriteBack));
+        state.put(Task::Scrub(None));
+        assert_eq!(state.waiting(), write_back::THREADS_MAX + 1);
+        let taken: Vec<Task> = std::iter::from_fn(|| state.take()).collect();
+        assert!(matches!(taken.last(), Some(Task::Scrub(_))), "{taken:?}");
+        assert_eq!(taken.len(), write_back::THREADS_MAX + 1);
+    }
+
+    #[test]
+    fn many_flushes_of_one_job_delay_those_of_others_by_one_each() {
+        let (a, b, c) = (Some(JobId(1)), Some(JobId(2)), None);
+        let mut waiting = vec![a, a, a, a, a, b, b, c];
+        let mut turns = Turns::default();
+        let mut order = Vec::new();
+        // One at a time, so that none is in service when the next is looked for.
+        while let Some(next) = turns.next(waiting.iter().copied(), &[]) {
+            let job = waiting.remove(next);
+            turns.begun(job);
+            order.push(job);
+        }
+        assert_eq!(order, [a, b, c, a, b, a, a, a]);
+        // Who comes again and again does not get ahead of who waits.
+        assert_eq!(turns.next([a, b].into_iter(), &[]), Some(1));
+        turns.begun(b);
+        assert_eq!(turns.next([b, a].into_iter(), &[]), Some(1));
+        assert_eq!(turns.next([b, a].into_iter(), &[a]), Some(0), "which has one in service already");
+        (0..2 * TURNS_MAX as u32).for_each(|job| turns.begun(Some(JobId(job))));
+        assert_eq!(turns.latest.len(), TURNS_MAX);
     }
 
     #[test]

@@ -4,7 +4,6 @@
 use crate::clock;
 use crate::core::Core;
 use crate::engine::Task;
-use crate::prices::Prices;
 use crate::target::Target;
 use crate::write_back::{Paid, WriteBack};
 use isonomia_proto::request::{Op, RequestHeader, flag};
@@ -58,10 +57,10 @@ impl Core {
             let now = clock::now();
             let (released, took) = pages.finished(now, &window);
             // Where the policy does not divide the device's time, the write was charged for its bytes.
-            if target.prices.as_ref().is_some_and(Prices::is_by_time)
+            if let Some(prices) = target.prices.as_ref().filter(|prices| prices.is_by_time())
                 && let Some(job) = self.jobs.find(window.job)
             {
-                job.owe(false, took);
+                job.owe(false, window.owed(prices, took));
             }
             self.answer_all(&released, now);
         }
@@ -99,10 +98,10 @@ impl Core {
         }
     }
 
-    /// Has the host read ahead of a stream that a read belongs to.
-    pub fn look_for_stream(&self, target: &Target, header: &RequestHeader) {
+    /// Has the host read ahead of a stream that a read belongs to, by which the client was given so many bytes.
+    pub fn look_for_stream(&self, target: &Target, header: &RequestHeader, len: u32) {
         let Some(streams) = &target.read_ahead else { return };
-        let range = header.offset..header.offset.saturating_add(u64::from(header.len));
+        let range = header.offset..header.offset.saturating_add(u64::from(len));
         if let Some(range) = streams.reads(Ino(header.ino), range) {
             // Without a thread to be had the reader waits for the device, as he would anyway.
             let _ = target.engine.submit(self, target.index(), Task::ReadAhead(Ino(header.ino), range));

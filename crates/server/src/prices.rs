@@ -82,7 +82,11 @@ impl Prices {
 
     /// What a request is likely to be charged for the device.
     pub fn predict(&self, access: Access, bytes: Bytes) -> Nanos {
-        let time = self.published[access.index()].model().cost(bytes);
+        self.worth_of(self.published[access.index()].model().cost(bytes))
+    }
+
+    /// What so much of the device's time is worth: what a request that was attributed as much is charged.
+    pub fn worth_of(&self, time: Nanos) -> Nanos {
         Nanos((time.0 as f64 * f64::from_bits(self.worth.load(Ordering::Relaxed))) as u64)
     }
 

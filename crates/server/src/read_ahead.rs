@@ -7,8 +7,8 @@
 //! goes on.
 //!
 //! # What is guaranteed
-//! What is read ahead is at most one window more than what the reader was served, whatever he does: so his turns, which the
-//! policy gives, bound it, and nobody is charged. Reads of pieces of a file in any order within [`NEAR_BYTES`] are one stream;
+//! Only reads that were served count. What is read ahead is at most [`AHEAD_PER_BYTE`] times the bytes that the reader was
+//! served, whatever he does: so his turns, which the policy gives, bound it, and nobody is charged. Reads of pieces of a file in any order within [`NEAR_BYTES`] are one stream;
 //! there are [`STREAMS_MAX`] of one file at most.
 
 use isonomia_units::Ino;
@@ -20,6 +20,9 @@ use std::sync::{Mutex, PoisonError};
 const WINDOW_BYTES_MIN: u64 = 512 << 10;
 /// The largest.
 const WINDOW_BYTES_MAX: u64 = 8 << 20;
+/// So many bytes are read ahead for each that was read, at most: some of them may be skipped, but reads of single bytes far
+/// apart do not keep the device busy.
+const AHEAD_PER_BYTE: u64 = 4;
 /// A client has several requests under way, which may come in any order.
 const NEAR_BYTES: u64 = 1 << 20;
 /// Streams of one file.
@@ -43,11 +46,21 @@ struct Stream {
     ahead: u64,
     /// Nothing before the stream was seen again.
     window_bytes: u64,
+    /// What may be read ahead for what was read, of which no more than one window is kept for later.
+    credit_bytes: u64,
+}
+
+impl Stream {
+    fn earn(&mut self, bytes: u64) {
+        self.credit_bytes =
+            self.credit_bytes.saturating_add(bytes.saturating_mul(AHEAD_PER_BYTE)).min(WINDOW_BYTES_MAX);
+    }
 }
 
 impl ReadAhead {
-    /// A range of a file is about to be read. What is to be read ahead now.
+    /// A range of a file was read. What is to be read ahead now.
     pub fn reads(&self, ino: Ino, range: Range<u64>) -> Option<Range<u64>> {
+        let bytes = range.end.saturating_sub(range.start);
         let mut part = self.parts[ino.0 as usize % PARTS].lock().unwrap_or_else(PoisonError::into_inner);
         if part.len() >= FILES_MAX && !part.contains_key(&ino) {
             part.clear();
@@ -56,11 +69,14 @@ impl ReadAhead {
         let Some(at) = streams.iter().position(|stream| stream.next.abs_diff(range.start) <= NEAR_BYTES) else {
             // The one that was used least recently goes.
             streams.truncate(STREAMS_MAX - 1);
-            streams.insert(0, Stream { next: range.end, ahead: 0, window_bytes: 0 });
+            let mut stream = Stream { next: range.end, ahead: 0, window_bytes: 0, credit_bytes: 0 };
+            stream.earn(bytes);
+            streams.insert(0, stream);
             return None;
         };
         streams[..=at].rotate_right(1);
         let stream = &mut streams[0];
+        stream.earn(bytes);
         let goes_on = range.end > stream.next;
         stream.next = stream.next.max(range.end);
         if !goes_on {
@@ -70,13 +86,16 @@ impl ReadAhead {
             stream.window_bytes = WINDOW_BYTES_MIN;
             return None;
         }
-        if stream.ahead.saturating_sub(stream.next) > stream.window_bytes / 2 {
+        let is_far_ahead = stream.ahead.saturating_sub(stream.next) > stream.window_bytes / 2;
+        if is_far_ahead || stream.credit_bytes < WINDOW_BYTES_MIN {
             return None;
         }
         let from = stream.ahead.max(stream.next);
         stream.window_bytes = (stream.window_bytes * 2).min(WINDOW_BYTES_MAX);
-        stream.ahead = stream.next.saturating_add(stream.window_bytes);
-        Some(from..stream.ahead)
+        let end = stream.next.saturating_add(stream.window_bytes).min(from.saturating_add(stream.credit_bytes));
+        stream.credit_bytes -= end - from;
+        stream.ahead = end;
+        Some(from..end)
     }
 }
 
@@ -114,6 +133,16 @@ mod tests {
         // Nor is what is read again and again.
         for _ in 0..100 {
             assert_eq!(ahead.reads(Ino(4), 4096..8192), None);
+        }
+    }
+
+    #[test]
+    fn small_reads_far_apart_have_little_read_ahead() {
+        for len in [1, 4096, PIECE] {
+            let ahead = ReadAhead::default();
+            let ranges = (0..1_000).filter_map(|i| ahead.reads(Ino(3), i * NEAR_BYTES..i * NEAR_BYTES + len));
+            let bytes: u64 = ranges.map(|range| range.end - range.start).sum();
+            assert!(bytes <= 1_000 * len * AHEAD_PER_BYTE, "{bytes} for 1000 times {len}");
         }
     }
 

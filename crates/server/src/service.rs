@@ -37,9 +37,6 @@ impl Core {
             return mapping::listen(self, work.pending);
         }
         let kind = Kind::of(op);
-        if kind == Kind::Read {
-            self.look_for_stream(target, &work.pending.header);
-        }
         if kind == Kind::Read && target.engine.may_tell() {
             match self.read_cached(&work, scratch) {
                 Tried::Done(reply, payload) => return self.complete(target, *work, reply, payload),
@@ -274,6 +271,10 @@ impl Core {
     fn complete(&self, target: &Target, work: Work, reply: ReplyHeader, payload: Vec<u8>) {
         let now = clock::now();
         let Work { pending, id, finish_at } = work;
+        // Not before it was found that the client may read this, and how much there is.
+        if pending.op == Op::Read && reply.errno == 0 {
+            self.look_for_stream(target, &pending.header, reply.payload_len);
+        }
         match finish_at.filter(|at| *at > now) {
             Some(at) => target.answer_at(at, Served { pending, id, reply, payload }),
             None => {

@@ -19,10 +19,11 @@
 //! overwritten before they get to the device count each time. What programs store to mapped memory is not counted.
 //!
 //! Where the policy divides the device's time, a write is charged for being served when its turn comes, which is no more than
-//! copying it; the time that the device takes for its pages is owed by its job when they are written back. Where it counts
+//! copying it; what the time is worth that the device takes for its pages is owed by its job when they are written back. Where it counts
 //! bytes, the write was charged for them. An `fsync` pays for what it finds still to be done.
 
 use crate::charge::Charged;
+use crate::prices::Prices;
 use crate::target::Served;
 use isonomia_units::{Bytes, Ino, JobId, Nanos};
 use std::collections::{HashMap, VecDeque};
@@ -31,6 +32,8 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes of one file that are written back at a time.
 const WINDOW_BYTES: u64 = 8 << 20;
+/// For each [`WINDOW_BYTES`] no more of the device's time is owed: that it hung is not the fault of one job.
+const TIME_MAX: Nanos = Nanos::from_secs(1);
 /// What was written is written back after so long in any case.
 const AGE_MAX: Nanos = Nanos::from_secs(2);
 /// How far what is acknowledged may be ahead of the device, by the rate at which that writes.
@@ -42,7 +45,7 @@ const DIRTY_PART: u64 = 8;
 /// A file of which more than this part of the memory was written loses its pages once they are on the device.
 const LARGE_PART: u64 = 8;
 /// Ranges of a target that are written back at once at most.
-const THREADS_MAX: usize = 4;
+pub const THREADS_MAX: usize = 4;
 /// Files that are counted at once at most; the host writes the pages of others at its own pace.
 const FILES_MAX: usize = 1 << 16;
 /// A file that was not written for this long is forgotten.
@@ -67,6 +70,15 @@ pub struct Window {
     pub is_large: bool,
     /// Whose they are: the job that wrote the first of them.
     pub job: JobId,
+}
+
+impl Window {
+    /// What is owed for it if the device took so long: what that time is worth, as for everything that is charged by time.
+    pub fn owed(&self, prices: &Prices, took: Nanos) -> Nanos {
+        // One that was written to for long while the device was busy has more bytes, and may take as much longer.
+        let max = TIME_MAX.0.saturating_mul((self.bytes.0 / WINDOW_BYTES).max(1));
+        prices.worth_of(took.min(Nanos(max)))
+    }
 }
 
 /// A request that was served and charged.
@@ -322,9 +334,11 @@ impl WriteBack {
     /// Makes due what is old, and forgets files that are not written any more; `shares` are those of the policy. Tells how many
     /// threads are to be found for [`Self::next`], and which replies need not be held any more.
     pub fn look(&self, now: Nanos, shares: &[(JobId, f64)]) -> (usize, Vec<Paid>) {
+        // Every write takes the lock: what can be done without it is.
+        let shares: HashMap<JobId, f64> = shares.iter().copied().collect();
         let mut state = self.state();
         for (job, pages) in &mut state.jobs {
-            let share = shares.iter().find(|(other, _)| other == job).map(|(_, share)| *share);
+            let share = shares.get(job).copied();
             // A job all of whose replies are held asks for nothing, and has no share at the moment.
             pages.share = share.filter(|share| *share > 0.0).unwrap_or(pages.share);
         }
@@ -364,9 +378,9 @@ mod tests {
     use crate::sessions::Sessions;
     use crate::target::Pending;
     use crate::usage::Usage;
-    use isonomia_policy::{Access, RequestId};
+    use isonomia_policy::{Access, CostModel, RequestId, Worth};
     use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
-    use isonomia_units::JobInfo;
+    use isonomia_units::{JobInfo, Rate};
     use std::sync::Arc;
 
     const MEMORY: u64 = 16 << 30;
@@ -411,6 +425,21 @@ mod tests {
         assert_eq!(pages.look(Nanos(3) + AGE_MAX, &[]).0, 1);
         assert_eq!(drain(&pages, Nanos(9), Nanos(1)).len(), 1);
         assert_eq!(pages.dirty().0, Bytes(0));
+    }
+
+    #[test]
+    fn the_device_s_time_is_owed_at_what_it_is_worth() {
+        let mut worth = Worth::default();
+        worth.note(Nanos::from_micros(1), Nanos::from_millis(1));
+        let model = CostModel { per_op: Nanos(1), bandwidth: Rate::new(1 << 30).unwrap() };
+        let prices = Prices::new([model; 4]);
+        let mut window = Window { ino: Ino(5), range: 0..7, bytes: Bytes(7), is_large: false, job: A };
+        assert_eq!(window.owed(&prices, Nanos::from_millis(1)), Nanos::from_millis(1), "nothing is known yet");
+        prices.learn(Nanos(1), Access::ReadRandom, Bytes(4096), Nanos::from_millis(1), worth);
+        assert_eq!(window.owed(&prices, Nanos::from_millis(100)), Nanos::from_micros(100));
+        assert_eq!(window.owed(&prices, Nanos::from_secs(60)), Nanos::from_millis(1), "a device that hung");
+        window.bytes = Bytes(2 * WINDOW_BYTES);
+        assert_eq!(window.owed(&prices, Nanos::from_secs(60)), Nanos::from_millis(2));
     }
 
     #[test]

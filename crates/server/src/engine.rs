@@ -7,8 +7,9 @@
 //!
 //! A thread that has served a request asks its target for the next one, so no thread is woken while there is work. Threads
 //! are started when they are needed and end when they are not; there are never more than the target may have requests in
-//! service, [`FLUSHES_MAX`], and those that write back, so that these never take a request's. How many flushes a device has at once is found by trial, as the depth is for requests that
-//! read and write: a disk does one after the other, an array or a parallel file system all that it is given.
+//! service, [`FLUSHES_MAX`], and those that write back, so that these never take a request's. How many flushes a device has
+//! at once is found by trial, as the depth is for requests that read and write: a disk does one after the other, an array
+//! or a parallel file system all that it is given.
 //!
 //! [`Cached`]: isonomia_store::Cached
 

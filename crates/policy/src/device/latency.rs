@@ -16,7 +16,8 @@
 //! *A target that cannot be met.* Is a limit of one still too much, nobody else is begun for [`PROBE_MAX`] or
 //! [`PROBE_SAMPLES`] requests of the class, to learn what the device takes alone. Of the limits that were
 //! tried, then the largest that does about as well as the best ([`GAIN_MIN`]) is taken; and it is doubled as often as the
-//! device is found to do less than [`KEPT_MIN`] of the work that it does without it. On a device that serves any number at once no limit helps, and none is set. After a while, longer each time, all is tried anew from no limit on.
+//! device is found to do less than [`KEPT_MIN`] of the work that it does without it. On a device that serves any number at
+//! once no limit helps, and none is set. After a while, longer each time, all is tried anew from no limit on.
 //!
 //! *The price* is an estimate: the work that the device does, the class's included, in windows in which the limit kept
 //! others waiting, against the last windows in which others waited and no limit kept them. Work is measured as the policy

@@ -1,3 +1,5 @@
+//! Tests of paced write-back, in a file of their own for its length.
+
 use super::*;
 use crate::connection::Connection;
 use crate::jobs::{Job, Jobs};

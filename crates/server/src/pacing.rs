@@ -57,10 +57,12 @@ impl Core {
             let now = clock::now();
             let (released, took) = pages.finished(now, &window);
             // Where the policy does not divide the device's time, the write was charged for its bytes.
-            if let Some(prices) = target.prices.as_ref().filter(|prices| prices.is_by_time())
-                && let Some(job) = self.jobs.find(window.job)
-            {
-                job.owe(false, window.owed(prices, took));
+            if let Some(prices) = target.prices.as_ref().filter(|prices| prices.is_by_time()) {
+                for (job, owed) in window.owed(prices, took) {
+                    if let Some(job) = self.jobs.find(job) {
+                        job.owe(false, owed);
+                    }
+                }
             }
             self.answer_all(&released, now);
         }

@@ -46,7 +46,8 @@ const DIRTY_PART: u64 = 8;
 const LARGE_PART: u64 = 8;
 /// Ranges of a target that are written back at once at most.
 pub const THREADS_MAX: usize = 4;
-/// Files that are counted at once at most; the host writes the pages of others at its own pace.
+/// Files that are counted at once at most. For one more, the job that has most of them loses its first one, whose pages the
+/// host then writes at its own pace.
 const FILES_MAX: usize = 1 << 16;
 /// A file that was not written for this long is forgotten.
 const FORGET_AFTER: Nanos = Nanos::from_secs(10);
@@ -68,16 +69,19 @@ pub struct Window {
     pub bytes: Bytes,
     /// The pages are to be dropped afterwards.
     pub is_large: bool,
-    /// Whose they are: the job that wrote the first of them.
-    pub job: JobId,
+    /// Who wrote how many of them.
+    pub writers: Vec<(JobId, u64)>,
 }
 
 impl Window {
-    /// What is owed for it if the device took so long: what that time is worth, as for everything that is charged by time.
-    pub fn owed(&self, prices: &Prices, took: Nanos) -> Nanos {
+    /// What each of its writers owes if the device took so long: by bytes a part of what that time is worth, as for
+    /// everything that is charged by time.
+    pub fn owed(&self, prices: &Prices, took: Nanos) -> impl Iterator<Item = (JobId, Nanos)> {
         // One that was written to for long while the device was busy has more bytes, and may take as much longer.
         let max = TIME_MAX.0.saturating_mul((self.bytes.0 / WINDOW_BYTES).max(1));
-        prices.worth_of(took.min(Nanos(max)))
+        let owed = u128::from(prices.worth_of(took.min(Nanos(max))).0);
+        let part = move |bytes: u64| Nanos((owed * u128::from(bytes) / u128::from(self.bytes.0.max(1))) as u64);
+        self.writers.iter().map(move |(job, bytes)| (*job, part(*bytes)))
     }
 }
 
@@ -102,6 +106,8 @@ pub struct WriteBack {
 #[derive(Debug)]
 struct State {
     files: HashMap<Ino, File>,
+    /// The same by who was the first to write to them, in that order.
+    firsts: HashMap<JobId, VecDeque<Ino>>,
     /// Files with a window that is to be written back, the earliest first.
     due: VecDeque<Ino>,
     jobs: HashMap<JobId, Pages>,
@@ -118,12 +124,12 @@ struct State {
 }
 
 /// What was written to one file and is not being written back yet.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct File {
     range: Range<u64>,
     bytes: u64,
+    writers: Vec<(JobId, u64)>,
     since: Nanos,
-    job: JobId,
     is_due: bool,
     written_at: Nanos,
     /// All that was ever written.
@@ -179,14 +185,24 @@ impl State {
         is_wanted
     }
 
-    /// So many bytes of `job` are on the device, or it is not known that they are not.
-    fn written(&mut self, job: JobId, bytes: u64) {
-        self.dirty_bytes -= bytes;
-        if let Some(pages) = self.jobs.get_mut(&job) {
-            pages.dirty_bytes -= bytes;
-            if pages.dirty_bytes == 0 {
-                self.jobs.remove(&job);
+    /// What these wrote is on the device, or it is not known that it is not.
+    fn written(&mut self, writers: &[(JobId, u64)]) {
+        for (job, bytes) in writers {
+            self.dirty_bytes -= bytes;
+            if let Some(pages) = self.jobs.get_mut(job) {
+                pages.dirty_bytes -= bytes;
+                if pages.dirty_bytes == 0 {
+                    self.jobs.remove(job);
+                }
             }
+        }
+    }
+
+    /// Makes room for a file.
+    fn forget_one(&mut self) {
+        let most = self.firsts.values_mut().max_by_key(|files| files.len());
+        if let Some(file) = most.and_then(VecDeque::pop_front).and_then(|ino| self.files.remove(&ino)) {
+            self.written(&file.writers);
         }
     }
 
@@ -207,6 +223,7 @@ impl WriteBack {
     pub fn new(memory_bytes: u64, keeps_pages: bool) -> Self {
         let state = State {
             files: HashMap::new(),
+            firsts: HashMap::new(),
             due: VecDeque::new(),
             jobs: HashMap::new(),
             dirty_bytes: 0,
@@ -230,22 +247,30 @@ impl WriteBack {
     pub fn wrote(&self, now: Nanos, job: JobId, ino: Ino, range: Range<u64>) -> (bool, bool) {
         let bytes = range.end.saturating_sub(range.start);
         let mut state = self.state();
-        if bytes == 0 || state.files.len() >= FILES_MAX && !state.files.contains_key(&ino) {
+        if bytes == 0 {
             return (false, false);
         }
-        let new =
-            || File { range: range.clone(), bytes: 0, since: now, job, is_due: false, written_at: now, total_bytes: 0 };
-        let file = state.files.entry(ino).or_insert_with(new);
+        if !state.files.contains_key(&ino) {
+            if state.files.len() >= FILES_MAX {
+                state.forget_one();
+            }
+            state.firsts.entry(job).or_default().push_back(ino);
+        }
+        let file = state.files.entry(ino).or_default();
         if file.bytes == 0 {
-            (file.range, file.since, file.job) = (range, now, job);
+            (file.range, file.since) = (range, now);
         } else {
             file.range = file.range.start.min(range.start)..file.range.end.max(range.end);
         }
         file.bytes += bytes;
         file.total_bytes = file.total_bytes.saturating_add(bytes);
         file.written_at = now;
-        let (owner, is_full) = (file.job, file.bytes >= WINDOW_BYTES);
-        state.jobs.entry(owner).or_insert(Pages { dirty_bytes: 0, share: 1.0 }).dirty_bytes += bytes;
+        match file.writers.iter_mut().find(|(writer, _)| *writer == job) {
+            Some((_, own)) => *own += bytes,
+            None => file.writers.push((job, bytes)),
+        }
+        let is_full = file.bytes >= WINDOW_BYTES;
+        state.jobs.entry(job).or_insert(Pages { dirty_bytes: 0, share: 1.0 }).dirty_bytes += bytes;
         state.dirty_bytes += bytes;
         if is_full {
             state.make_due(ino);
@@ -282,7 +307,8 @@ impl WriteBack {
                 continue;
             }
             let is_large = file.total_bytes > self.large_bytes;
-            let window = Window { ino, range: file.range.clone(), bytes: Bytes(bytes), is_large, job: file.job };
+            let writers = std::mem::take(&mut file.writers);
+            let window = Window { ino, range: file.range.clone(), bytes: Bytes(bytes), is_large, writers };
             if state.writing == 0 {
                 state.busy_since = now;
             }
@@ -310,14 +336,14 @@ impl WriteBack {
             let mean = |before: u64, now: u64| before - before / WEIGHT + now / WEIGHT;
             state.lately = (mean(state.lately.0, window.bytes.0), mean(state.lately.1, took.0));
         }
-        state.written(window.job, window.bytes.0);
+        state.written(&window.writers);
         (state.release(self.memory_bytes), took)
     }
 
     /// A file was put on stable storage, with what [`Self::take`] gave. The replies that need not be held any more.
     pub fn synced(&self, window: &Window) -> Vec<Paid> {
         let mut state = self.state();
-        state.written(window.job, window.bytes.0);
+        state.written(&window.writers);
         state.release(self.memory_bytes)
     }
 
@@ -327,8 +353,8 @@ impl WriteBack {
         let mut state = self.state();
         let file = state.files.get_mut(&ino)?;
         let bytes = std::mem::take(&mut file.bytes);
-        let (range, job) = (file.range.clone(), file.job);
-        (bytes > 0).then_some(Window { ino, range, bytes: Bytes(bytes), is_large: false, job })
+        let (range, writers) = (file.range.clone(), std::mem::take(&mut file.writers));
+        (bytes > 0).then_some(Window { ino, range, bytes: Bytes(bytes), is_large: false, writers })
     }
 
     /// Makes due what is old, and forgets files that are not written any more; `shares` are those of the policy. Tells how many
@@ -342,7 +368,11 @@ impl WriteBack {
             // A job all of whose replies are held asks for nothing, and has no share at the moment.
             pages.share = share.filter(|share| *share > 0.0).unwrap_or(pages.share);
         }
-        state.files.retain(|_, file| file.bytes > 0 || now.since(file.written_at) < FORGET_AFTER);
+        let State { files, firsts, due, .. } = &mut *state;
+        files.retain(|_, file| file.bytes > 0 || now.since(file.written_at) < FORGET_AFTER);
+        due.retain(|ino| files.contains_key(ino));
+        firsts.values_mut().for_each(|of_job| of_job.retain(|ino| files.contains_key(ino)));
+        firsts.retain(|_, of_job| !of_job.is_empty());
         let mut old: Vec<(Nanos, Ino)> = state
             .files
             .iter()
@@ -370,199 +400,4 @@ impl WriteBack {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::connection::Connection;
-    use crate::jobs::{Job, Jobs};
-    use crate::limits::{Limits, LimitsConfig};
-    use crate::sessions::Sessions;
-    use crate::target::Pending;
-    use crate::usage::Usage;
-    use isonomia_policy::{Access, CostModel, RequestId, Worth};
-    use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
-    use isonomia_units::{JobInfo, Rate};
-    use std::sync::Arc;
-
-    const MEMORY: u64 = 16 << 30;
-    const A: JobId = JobId(1);
-    const B: JobId = JobId(2);
-
-    /// Writes `bytes` to the end of a file in requests of 256 KiB; whether the last reply was to be held.
-    fn write(pages: &WriteBack, now: Nanos, job: JobId, ino: u64, from: u64, bytes: u64) -> bool {
-        (0..bytes / (256 << 10)).fold(false, |_, i| {
-            let at = from + i * (256 << 10);
-            pages.wrote(now, job, Ino(ino), at..at + (256 << 10)).1
-        })
-    }
-
-    /// Has everything that is due written, each range in so much time.
-    fn drain(pages: &WriteBack, mut now: Nanos, each: Nanos) -> Vec<Window> {
-        let mut windows = Vec::new();
-        while pages.state().threads > 0 {
-            let Some(window) = pages.next(now) else { continue };
-            now += each;
-            assert!(pages.finished(now, &window).0.is_empty());
-            windows.push(window);
-        }
-        windows
-    }
-
-    #[test]
-    fn a_stream_is_written_back_window_by_window() {
-        let pages = WriteBack::new(MEMORY, true);
-        assert_eq!(pages.wrote(Nanos(1), A, Ino(5), 0..WINDOW_BYTES - 1), (false, false));
-        assert_eq!(pages.wrote(Nanos(2), A, Ino(5), WINDOW_BYTES - 1..WINDOW_BYTES), (true, false));
-        let window = pages.next(Nanos(1)).unwrap();
-        assert_eq!(
-            (window.range.clone(), window.bytes, window.is_large),
-            (0..WINDOW_BYTES, Bytes(WINDOW_BYTES), false)
-        );
-        // What comes meanwhile is another window.
-        assert_eq!(pages.wrote(Nanos(3), A, Ino(5), WINDOW_BYTES..WINDOW_BYTES + 7), (false, false));
-        pages.finished(Nanos(4), &window);
-        assert_eq!((pages.next(Nanos(1)), pages.dirty().0), (None, Bytes(7)));
-        // What nobody goes on with is written back after a while.
-        assert_eq!(pages.look(Nanos(3) + AGE_MAX, &[]).0, 1);
-        assert_eq!(drain(&pages, Nanos(9), Nanos(1)).len(), 1);
-        assert_eq!(pages.dirty().0, Bytes(0));
-    }
-
-    #[test]
-    fn the_device_s_time_is_owed_at_what_it_is_worth() {
-        let mut worth = Worth::default();
-        worth.note(Nanos::from_micros(1), Nanos::from_millis(1));
-        let model = CostModel { per_op: Nanos(1), bandwidth: Rate::new(1 << 30).unwrap() };
-        let prices = Prices::new([model; 4]);
-        let mut window = Window { ino: Ino(5), range: 0..7, bytes: Bytes(7), is_large: false, job: A };
-        assert_eq!(window.owed(&prices, Nanos::from_millis(1)), Nanos::from_millis(1), "nothing is known yet");
-        prices.learn(Nanos(1), Access::ReadRandom, Bytes(4096), Nanos::from_millis(1), worth);
-        assert_eq!(window.owed(&prices, Nanos::from_millis(100)), Nanos::from_micros(100));
-        assert_eq!(window.owed(&prices, Nanos::from_secs(60)), Nanos::from_millis(1), "a device that hung");
-        window.bytes = Bytes(2 * WINDOW_BYTES);
-        assert_eq!(window.owed(&prices, Nanos::from_secs(60)), Nanos::from_millis(2));
-    }
-
-    #[test]
-    fn a_sync_takes_what_is_waiting() {
-        let pages = WriteBack::new(MEMORY, true);
-        pages.wrote(Nanos(1), A, Ino(5), 100..200);
-        let window = pages.take(Ino(5)).unwrap();
-        assert_eq!((window.bytes, pages.dirty().0, pages.take(Ino(5))), (Bytes(100), Bytes(100), None));
-        pages.synced(&window);
-        assert_eq!((pages.dirty().0, pages.take(Ino(6))), (Bytes(0), None));
-    }
-
-    #[test]
-    fn only_who_is_ahead_by_more_than_his_part_waits() {
-        let pages = WriteBack::new(MEMORY, true);
-        let bound = pages.dirty().1.0;
-        assert!(!write(&pages, Nanos(1), A, 5, 0, bound));
-        assert!(write(&pages, Nanos(1), A, 5, bound, 1 << 20), "beyond the bound");
-        assert!(!write(&pages, Nanos(1), B, 6, 0, bound / 4), "less than a half");
-        assert!(write(&pages, Nanos(1), B, 6, bound / 4, bound / 2));
-        // With one part of four it is.
-        pages.look(Nanos(2), &[(A, 0.75), (B, 0.25)]);
-        drain(&pages, Nanos(3), Nanos::from_secs(9));
-        assert_eq!(pages.dirty().0, Bytes(0));
-        let bound = pages.dirty().1.0;
-        write(&pages, Nanos(4), A, 5, 0, bound);
-        pages.look(Nanos(4), &[(A, 0.75), (B, 0.25)]);
-        write(&pages, Nanos(4), B, 6, 0, 256 << 10);
-        pages.look(Nanos(4), &[(A, 0.75), (B, 0.25)]);
-        assert!(write(&pages, Nanos(4), B, 6, 0, bound / 2));
-    }
-
-    /// The reply of a write of a job.
-    fn paid(job: &Arc<Job>) -> Paid {
-        let usage = Arc::new(Usage::new(Limits::settle(&LimitsConfig::default(), 20_000, 0, 8 << 30).unwrap()));
-        let (key, place) = ((0, 7), usage.take(0, false, 0).unwrap());
-        let connection = Connection::of_root(job.clone(), Sessions::default().join(key), key, place);
-        let pending = Pending {
-            connection: Arc::new(connection),
-            slot: 0,
-            header: RequestHeader::new(Op::Write, Ino::ROOT),
-            op: Op::Write,
-            names: Vec::new(),
-            arrived: Nanos::ZERO,
-            cost: Nanos(1),
-            owed: Nanos::ZERO,
-            work: Nanos(1),
-            access: Access::WriteSequential,
-            took: Nanos::ZERO,
-            is_for_device: false,
-        };
-        let served = Served { pending, id: RequestId(0), reply: ReplyHeader::ok(0, 1, 0), payload: Vec::new() };
-        Paid { served, charged: Charged { service: Nanos(1), is_by_time: false } }
-    }
-
-    #[test]
-    fn a_reply_is_held_until_the_device_has_caught_up() {
-        let pages = WriteBack::new(MEMORY, true);
-        let job = Jobs::new(8, 8).join(JobInfo::new("j", "u", "g")).unwrap().job;
-        assert!(pages.hold(paid(&job)).is_some(), "nobody is ahead");
-        let bound = pages.dirty().1.0;
-        assert!(write(&pages, Nanos(1), job.id, 5, 0, bound + WINDOW_BYTES));
-        assert!(pages.hold(paid(&job)).is_none());
-        // One range is enough, or a little time; and the next one is held again.
-        let window = pages.next(Nanos(2)).unwrap();
-        let (released, took) = pages.finished(Nanos(2) + Nanos::from_secs(1), &window);
-        assert_eq!((released.len(), took), (1, Nanos::from_secs(1)));
-        let bound = pages.dirty().1.0;
-        write(&pages, Nanos(3), job.id, 5, 0, bound + WINDOW_BYTES);
-        assert!(pages.hold(paid(&job)).is_none());
-        assert_eq!(pages.stop().len(), 1);
-        assert!(pages.hold(paid(&job)).is_some(), "nothing is held while the server stops");
-    }
-
-    #[test]
-    fn the_bound_follows_the_device() {
-        let pages = WriteBack::new(MEMORY, true);
-        let mut now = Nanos(0);
-        let mut run = |per_window: Nanos| {
-            for i in 0..100 {
-                write(&pages, now, A, 5, i * WINDOW_BYTES, WINDOW_BYTES);
-                drain(&pages, now, per_window);
-                now += per_window;
-            }
-            pages.dirty().1.0
-        };
-        let of_slow = run(Nanos::from_millis(800));
-        assert_eq!(of_slow, DIRTY_BYTES_MIN);
-        let of_middling = run(Nanos::from_millis(80));
-        assert!((190 << 20..=220 << 20).contains(&of_middling), "2 s of 100 MiB/s: {of_middling}");
-        assert_eq!(run(Nanos(1)), MEMORY / DIRTY_PART);
-    }
-
-    #[test]
-    fn ranges_that_end_together_are_no_faster_device() {
-        let pages = WriteBack::new(MEMORY, true);
-        let mut now = Nanos(0);
-        for i in 0..50 {
-            (0..4).for_each(|file| _ = write(&pages, now, A, file, i * WINDOW_BYTES, WINDOW_BYTES));
-            let windows: Vec<Window> = std::iter::from_fn(|| pages.next(now)).collect();
-            // 40 MiB/s.
-            now += Nanos::from_millis(800);
-            windows.iter().for_each(|window| _ = pages.finished(now, window));
-            drain(&pages, now, Nanos(1));
-        }
-        let bound = pages.dirty().1.0;
-        assert!((64 << 20..=110 << 20).contains(&bound), "2 s of 40 MiB/s, about: {bound}");
-    }
-
-    #[test]
-    fn what_is_large_is_dropped_and_many_files_take_a_bounded_room() {
-        let pages = WriteBack::new(64 << 20, true);
-        write(&pages, Nanos(1), A, 5, 0, WINDOW_BYTES);
-        assert!(!drain(&pages, Nanos(2), Nanos(1))[0].is_large);
-        write(&pages, Nanos(3), A, 5, WINDOW_BYTES, WINDOW_BYTES);
-        assert!(drain(&pages, Nanos(4), Nanos(1))[0].is_large);
-        for file in 0..2 * FILES_MAX as u64 {
-            pages.wrote(Nanos(5), A, Ino(file), 0..1);
-        }
-        assert!(pages.state().files.len() <= FILES_MAX);
-        assert_eq!(pages.look(Nanos(5) + AGE_MAX, &[]).0, THREADS_MAX);
-        drain(&pages, Nanos(6) + AGE_MAX, Nanos(1));
-        pages.look(Nanos(5) + FORGET_AFTER, &[]);
-        assert!(pages.state().files.is_empty());
-    }
-}
+mod tests;

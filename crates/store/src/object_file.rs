@@ -220,11 +220,12 @@ mod tests {
             let Some((_dir, file)) = scratch() else { return Ok(()) };
             let mut model = Vec::new();
             for (number, (offset, len, shift, is_even)) in ranges.into_iter().enumerate() {
-                let (offset, len) = if is_even { (offset / 4096 * 4096, len / 4096 * 4096) } else { (offset, len) };
+                let (offset, len) =
+                    if is_even { (offset / 4096 * 4096, len.div_ceil(4096) * 4096) } else { (offset, len) };
                 let bytes: Vec<u8> = (0..len + shift).map(|i| (i * 7 + number) as u8).collect();
                 prop_assert_eq!(file.write(offset, Source::from(&bytes[shift..])), (len, None));
                 let end = offset as usize + len;
-                if model.len() < end && len > 0 {
+                if model.len() < end {
                     model.resize(end, 0);
                 }
                 model[offset as usize..][..len].copy_from_slice(&bytes[shift..]);

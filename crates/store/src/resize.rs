@@ -19,9 +19,6 @@ use isonomia_proto::fs::{Layout, Timestamp};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Blocks of the hosts that are met, or a multiple of them.
-const HOST_BLOCK_BYTES: u64 = 4096;
-
 impl Store {
     pub(crate) fn set_inode_size(&self, inode: &Arc<Inode>, size: u64, now: Timestamp) -> Result<(), StoreError> {
         let layout = inode.regular()?;
@@ -146,10 +143,9 @@ impl Store {
         let fail = |fault| self.block_error(inode, layout, objects, index, fault);
         let stat = rustix::fs::fstat(object).map_err(|e| fail(BlockFault::Host(e)))?;
         if stat.st_size as u64 <= wanted {
-            let has_room_beyond =
-                stat.st_blocks as u64 * 512 > (stat.st_size as u64).next_multiple_of(HOST_BLOCK_BYTES);
-            // Hosts free what was set aside behind the end when they are asked to cut to the length that there is.
-            let times = if has_room_beyond { 2 } else { 0 };
+            // Hosts free what was set aside behind the end when they are asked to cut to the length that there is. Whether
+            // there is any cannot be told from how much there is in all: an object may have holes.
+            let times = if stat.st_blocks > 0 { 2 } else { 0 };
             return (0..times)
                 .try_for_each(|_| rustix::fs::ftruncate(object, wanted))
                 .map_err(|e| fail(BlockFault::Host(e)));

@@ -155,6 +155,20 @@ fn change_local(file: &std::fs::File, offset: u64, len: u64, how: SpaceChange) {
     }
 }
 
+#[test]
+fn room_behind_a_hole_is_given_back_by_a_cut() {
+    let dir = scratch_dir();
+    let store = Store::open(&config(dir.path(), 1)).unwrap();
+    let file = open(&store, "f").ino;
+    store.write(file, 12_288, &[1], at(2)).unwrap();
+    let before = blocks(&store, file);
+    store.set_size(file, 80 * KIB, at(2)).unwrap();
+    store.change_space(file, 68 * KIB, 8_193, SpaceChange::Allocate { keep_size: false }, at(2)).unwrap();
+    assert!(blocks(&store, file) > before);
+    store.set_size(file, 12_289, at(2)).unwrap();
+    assert_eq!(blocks(&store, file), before);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 

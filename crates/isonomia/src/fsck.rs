@@ -1,6 +1,7 @@
 //! `isonomia fsck`: a stopped server's directory is checked, and repaired if asked for.
 
 use crate::arguments::FsckOptions;
+use crate::log;
 use anyhow::{Context, Result, bail};
 use isonomia_server::{Config, METADATA, TargetConfig, store_config};
 use isonomia_store::{Check, Checked, Finding, OpenError, known_targets};
@@ -20,11 +21,11 @@ pub fn fsck(options: &FsckOptions) -> ExitCode {
         Ok(Checked { left: 0, .. }) if options.repair => REPAIRED.into(),
         Ok(_) => LEFT.into(),
         Err(error) => {
-            eprintln!("isonomia: {error:#}");
+            log::say(format_args!("{error:#}"));
             if let Some(OpenError::Recovery { .. } | OpenError::Damaged { .. }) = error.downcast_ref() {
-                eprintln!(
-                    "isonomia: what cannot be opened is not repaired: put back a copy of the metadata, then --repair"
-                );
+                log::say(format_args!(
+                    "what cannot be opened is not repaired: put back a copy of the metadata, then --repair"
+                ));
             }
             FAILED.into()
         }

@@ -9,7 +9,7 @@ use isonomia_units::Nanos;
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
@@ -32,13 +32,21 @@ const WINDOW: Nanos = Nanos::from_secs(10);
 /// Users whose lines are counted apart; those of more users count for the place alone.
 const USERS_MAX: usize = 1_024;
 
-/// Logs to standard error what `ISONOMIA_LOG` asks for.
+/// Tells whoever started the program. What cannot be told is lost, and ends nothing: the disk with the log may be full, or
+/// its reader gone.
+pub fn say(line: fmt::Arguments<'_>) {
+    let _ = writeln!(std::io::stderr(), "isonomia: {line}");
+}
+
+/// Logs to standard error what `ISONOMIA_LOG` asks for. Lines that cannot be written are lost, as with [`say`].
 pub fn to_stderr() {
     let wanted = std::env::var("ISONOMIA_LOG").unwrap_or_else(|_| DEFAULT.to_owned());
     tracing_subscriber::fmt()
         .with_env_filter(EnvFilter::builder().parse_lossy(wanted))
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
+        // It would tell of a line that could not be written on standard error, where it fails again, by a panic.
+        .log_internal_errors(false)
         .event_format(Bounded { format: Format::default(), limiter: Mutex::new(Limiter::new()) })
         .init();
 }

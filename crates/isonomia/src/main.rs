@@ -48,7 +48,7 @@ fn main() -> ExitCode {
         // Whoever read our output has seen enough, as in `isonomia status | head -1`.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("isonomia: {error:#}");
+            log::say(format_args!("{error:#}"));
             ExitCode::FAILURE
         }
     }

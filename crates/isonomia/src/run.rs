@@ -2,6 +2,7 @@
 
 use crate::arguments::RunOptions;
 use crate::control;
+use crate::log;
 use crate::program::{self, Reach};
 use anyhow::{Context, Result, bail};
 use std::env;
@@ -27,7 +28,7 @@ const NOT_EXECUTABLE: u8 = 126;
 pub fn run(options: &RunOptions) -> Result<ExitCode> {
     let [name, arguments @ ..] = options.command.as_slice() else { bail!("no command is given") };
     let Ok(path) = which::which(name) else {
-        eprintln!("isonomia: {}: command not found", name.display());
+        log::say(format_args!("{}: command not found", name.display()));
         return Ok(ExitCode::from(NOT_FOUND));
     };
     let prefix = options.prefix.clone().or_else(|| env::var("ISONOMIA_PREFIX").ok());
@@ -38,7 +39,7 @@ pub fn run(options: &RunOptions) -> Result<ExitCode> {
     // preloaded.
     let reach = program::reach(&path).unwrap_or(Reach::Program);
     if let Reach::ChildrenOnly(reason) | Reach::Harmful(reason) = reach {
-        eprintln!("isonomia: {} {reason}: it runs, but without the files of {prefix}", path.display());
+        log::say(format_args!("{} {reason}: it runs, but without the files of {prefix}", path.display()));
     }
     if !matches!(reach, Reach::Harmful(_)) {
         let library = library(options.preload.as_deref())?;
@@ -49,7 +50,7 @@ pub fn run(options: &RunOptions) -> Result<ExitCode> {
         command.envs(environment(options));
     }
     let error = command.exec();
-    eprintln!("isonomia: cannot run {}: {error}", path.display());
+    log::say(format_args!("cannot run {}: {error}", path.display()));
     Ok(ExitCode::from(if error.kind() == ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE }))
 }
 

@@ -33,10 +33,12 @@ impl Server {
     fn spawn(mut command: std::process::Command, options: &[&str], log: Stdio) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let socket = format!("unix:{}/s.sock", dir.path().display());
+        if command.get_envs().all(|(name, _)| name != "ISONOMIA_LOG") {
+            command.env("ISONOMIA_LOG", "error");
+        }
         let mut child = command
             .args(["serve", "--listen", &socket])
             .args(options)
-            .env("ISONOMIA_LOG", "error")
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()
@@ -88,6 +90,18 @@ fn a_server_says_where_it_is_and_cleans_up_when_terminated() {
     assert!(server.terminate().success());
     assert!(!std::path::Path::new(&dir).exists(), "the directory in memory is still there");
     assert!(!server.dir.path().join("s.sock").exists(), "the socket is still there");
+}
+
+#[test]
+fn a_log_that_cannot_be_written_ends_nothing() {
+    let full = || Stdio::from(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
+    let mut command = std::process::Command::new(PROGRAM);
+    command.env("ISONOMIA_LOG", "debug");
+    let server = Server::spawn(command, &[], full());
+    assert!(server.ask(&["status"]).contains("metadata"));
+    let mut refused = std::process::Command::new(PROGRAM);
+    refused.args(["policy", "get"]).env("ISONOMIA_SERVER", "unix:/nowhere").stderr(full());
+    assert_eq!(refused.status().unwrap().code(), Some(1));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Whether a directory can keep files at all: said before anything is tried there, in words and not as an errno.
 
-use rustix::fs::{FileType, Stat, statfs};
+use isonomia_store::first_there;
+use rustix::fs::{FileType, statfs};
 use std::path::{Path, PathBuf};
 
 /// File systems of the kernel's own, by the numbers of statfs(2). What is in them are no files.
@@ -65,14 +66,6 @@ pub fn check(dir: &Path) -> Result<(), BadPlace> {
 /// Whether the files in a directory, or in one that is made below it, are in memory and nowhere else.
 pub fn is_memory(dir: &Path) -> bool {
     first_there(dir).is_some_and(|(path, _)| IN_MEMORY.contains(&kind_number(path)))
-}
-
-/// What there is of the way to `dir`.
-fn first_there(dir: &Path) -> Option<(&Path, Stat)> {
-    dir.ancestors().find_map(|path| {
-        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        Some((path, rustix::fs::stat(path).ok()?))
-    })
 }
 
 fn kind_number(path: &Path) -> u64 {

@@ -33,7 +33,7 @@ const FLUSHES_FIRST: usize = 16;
 /// What a flush is worth to whoever looks for the best number of them: it is not known how much it brought to the device.
 const FLUSH_WORK: Nanos = Nanos::from_micros(1);
 /// Jobs of which is known when they had a flush served.
-const TURNS_MAX: usize = 1_024;
+const REMEMBERED_JOBS_MAX: usize = 1_024;
 /// Stands for the job of the scrub, which has none.
 const NOBODY: JobId = JobId(u32::MAX);
 /// A thread without work for this long ends.
@@ -168,7 +168,7 @@ struct State {
     idle: usize,
     /// Whose flushes are being served; the scrub's is nobody's.
     flushing: Vec<Option<JobId>>,
-    turns: Turns,
+    flush_order: FlushOrder,
     /// How many there are to be at most.
     flush_depth: DepthControl,
     is_stopping: bool,
@@ -176,14 +176,14 @@ struct State {
 
 /// Whose flush is next: however many a job has waiting, the others' come in between.
 #[derive(Debug, Default)]
-struct Turns {
+struct FlushOrder {
     /// The number of the latest flush that was begun.
     count: u64,
-    /// That of each job, of the latest [`TURNS_MAX`] jobs.
+    /// That of each job, of the latest [`REMEMBERED_JOBS_MAX`] jobs.
     latest: HashMap<Option<JobId>, u64>,
 }
 
-impl Turns {
+impl FlushOrder {
     /// Which of those that wait: one whose job has fewest in service, of these jobs the one that was served longest ago, and
     /// of its flushes the earliest.
     fn next(&self, waiting: impl Iterator<Item = Option<JobId>>, serving: &[Option<JobId>]) -> Option<usize> {
@@ -197,7 +197,7 @@ impl Turns {
     fn begun(&mut self, job: Option<JobId>) {
         self.count += 1;
         self.latest.insert(job, self.count);
-        if self.latest.len() > TURNS_MAX
+        if self.latest.len() > REMEMBERED_JOBS_MAX
             && let Some(oldest) = self.latest.iter().min_by_key(|(_, at)| **at).map(|(job, _)| *job)
         {
             self.latest.remove(&oldest);
@@ -213,7 +213,7 @@ impl State {
             threads: 0,
             idle: 0,
             flushing: Vec::new(),
-            turns: Turns::default(),
+            flush_order: FlushOrder::default(),
             flush_depth: DepthControl::new(FLUSHES_FIRST, FLUSHES_MAX),
             is_stopping: false,
         }
@@ -235,9 +235,9 @@ impl State {
         if self.flushes_to_spare() == 0 {
             return None;
         }
-        let next = self.turns.next(self.flushes.iter().map(Task::job), &self.flushing)?;
+        let next = self.flush_order.next(self.flushes.iter().map(Task::job), &self.flushing)?;
         let task = self.flushes.remove(next)?;
-        self.turns.begun(task.job());
+        self.flush_order.begun(task.job());
         self.flushing.push(task.job());
         Some(task)
     }
@@ -462,22 +462,22 @@ mod tests {
     fn many_flushes_of_one_job_delay_those_of_others_by_one_each() {
         let (a, b, c) = (Some(JobId(1)), Some(JobId(2)), None);
         let mut waiting = vec![a, a, a, a, a, b, b, c];
-        let mut turns = Turns::default();
+        let mut order_of_jobs = FlushOrder::default();
         let mut order = Vec::new();
         // One at a time, so that none is in service when the next is looked for.
-        while let Some(next) = turns.next(waiting.iter().copied(), &[]) {
+        while let Some(next) = order_of_jobs.next(waiting.iter().copied(), &[]) {
             let job = waiting.remove(next);
-            turns.begun(job);
+            order_of_jobs.begun(job);
             order.push(job);
         }
         assert_eq!(order, [a, b, c, a, b, a, a, a]);
         // Who comes again and again does not get ahead of who waits.
-        assert_eq!(turns.next([a, b].into_iter(), &[]), Some(1));
-        turns.begun(b);
-        assert_eq!(turns.next([b, a].into_iter(), &[]), Some(1));
-        assert_eq!(turns.next([b, a].into_iter(), &[a]), Some(0), "which has one in service already");
-        (0..2 * TURNS_MAX as u32).for_each(|job| turns.begun(Some(JobId(job))));
-        assert_eq!(turns.latest.len(), TURNS_MAX);
+        assert_eq!(order_of_jobs.next([a, b].into_iter(), &[]), Some(1));
+        order_of_jobs.begun(b);
+        assert_eq!(order_of_jobs.next([b, a].into_iter(), &[]), Some(1));
+        assert_eq!(order_of_jobs.next([b, a].into_iter(), &[a]), Some(0), "which has one in service already");
+        (0..2 * REMEMBERED_JOBS_MAX as u32).for_each(|job| order_of_jobs.begun(Some(JobId(job))));
+        assert_eq!(order_of_jobs.latest.len(), REMEMBERED_JOBS_MAX);
     }
 
     #[test]

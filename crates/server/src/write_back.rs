@@ -19,8 +19,9 @@
 //! overwritten before they get to the device count each time. What programs store to mapped memory is not counted.
 //!
 //! Where the policy divides the device's time, a write is charged for being served when its turn comes, which is no more than
-//! copying it; what the time is worth that the device takes for its pages is owed by its job when they are written back. Where it counts
-//! bytes, the write was charged for them. An `fsync` pays for what it finds still to be done.
+//! copying it. The device takes its time later, when the pages are written back, and the jobs that wrote them then owe what
+//! that time is worth. Where the policy counts bytes, the write was charged for them. An `fsync` pays for what it finds still
+//! to be done.
 
 use crate::charge::Charged;
 use crate::prices::Prices;
@@ -110,6 +111,9 @@ struct State {
     firsts: HashMap<JobId, VecDeque<Ino>>,
     /// Files with a window that is to be written back, the earliest first.
     due: VecDeque<Ino>,
+    /// Files that were written to and are not due, by when that began, the earliest first. An entry whose file has been due
+    /// since says nothing; none stays for longer than [`AGE_MAX`] and the time between two looks.
+    waiting: VecDeque<(Nanos, Ino)>,
     jobs: HashMap<JobId, Pages>,
     dirty_bytes: u64,
     held: VecDeque<Paid>,
@@ -161,12 +165,19 @@ impl State {
         pages.dirty_bytes as f64 * shares > bound as f64 * pages.share
     }
 
-    /// Makes the file with the oldest bytes due.
-    fn hurry(&mut self) {
-        let oldest = self.files.iter().filter(|(_, file)| file.bytes > 0 && !file.is_due);
-        if let Some(ino) = oldest.min_by_key(|(_, file)| file.since).map(|(ino, _)| *ino) {
-            self.make_due(ino);
+    /// Makes the file with the oldest bytes due, if these are from `latest` at the latest; false if there is none.
+    fn make_oldest_due(&mut self, latest: Nanos) -> bool {
+        while let Some((since, ino)) = self.waiting.front().copied() {
+            if since > latest {
+                return false;
+            }
+            self.waiting.pop_front();
+            if self.files.get(&ino).is_some_and(|file| file.bytes > 0 && !file.is_due && file.since == since) {
+                self.make_due(ino);
+                return true;
+            }
         }
+        false
     }
 
     fn make_due(&mut self, ino: Ino) {
@@ -225,6 +236,7 @@ impl WriteBack {
             files: HashMap::new(),
             firsts: HashMap::new(),
             due: VecDeque::new(),
+            waiting: VecDeque::new(),
             jobs: HashMap::new(),
             dirty_bytes: 0,
             held: VecDeque::new(),
@@ -257,7 +269,8 @@ impl WriteBack {
             state.firsts.entry(job).or_default().push_back(ino);
         }
         let file = state.files.entry(ino).or_default();
-        if file.bytes == 0 {
+        let is_first = file.bytes == 0;
+        if is_first {
             (file.range, file.since) = (range, now);
         } else {
             file.range = file.range.start.min(range.start)..file.range.end.max(range.end);
@@ -270,6 +283,9 @@ impl WriteBack {
             None => file.writers.push((job, bytes)),
         }
         let is_full = file.bytes >= WINDOW_BYTES;
+        if is_first {
+            state.waiting.push_back((now, ino));
+        }
         state.jobs.entry(job).or_insert(Pages { dirty_bytes: 0, share: 1.0 }).dirty_bytes += bytes;
         state.dirty_bytes += bytes;
         if is_full {
@@ -277,7 +293,7 @@ impl WriteBack {
         }
         let is_ahead = state.is_ahead(job, self.memory_bytes);
         if is_ahead && state.due.is_empty() && state.threads == 0 {
-            state.hurry();
+            state.make_oldest_due(now);
         }
         (state.wants_thread(), is_ahead)
     }
@@ -297,7 +313,7 @@ impl WriteBack {
     pub fn next(&self, now: Nanos) -> Option<Window> {
         let mut state = self.state();
         if state.due.is_empty() && state.dirty_bytes > state.bound(self.memory_bytes) / 2 {
-            state.hurry();
+            state.make_oldest_due(Nanos::MAX);
         }
         while let Some(ino) = state.due.pop_front() {
             let Some(file) = state.files.get_mut(&ino) else { continue };
@@ -373,14 +389,9 @@ impl WriteBack {
         due.retain(|ino| files.contains_key(ino));
         firsts.values_mut().for_each(|of_job| of_job.retain(|ino| files.contains_key(ino)));
         firsts.retain(|_, of_job| !of_job.is_empty());
-        let mut old: Vec<(Nanos, Ino)> = state
-            .files
-            .iter()
-            .filter(|(_, file)| file.bytes > 0 && !file.is_due && now.since(file.since) >= AGE_MAX)
-            .map(|(ino, file)| (file.since, *ino))
-            .collect();
-        old.sort_unstable();
-        old.into_iter().for_each(|(_, ino)| state.make_due(ino));
+        if now >= AGE_MAX {
+            while state.make_oldest_due(now - AGE_MAX) {}
+        }
         let threads = std::iter::from_fn(|| state.wants_thread().then_some(())).take(THREADS_MAX).count();
         (threads, state.release(self.memory_bytes))
     }

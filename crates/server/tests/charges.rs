@@ -6,7 +6,7 @@ mod running;
 
 use isonomia_client::{Claims, Ino, XattrHow};
 use isonomia_proto::request::{Op, RequestHeader, flag};
-use isonomia_server::TargetConfig;
+use isonomia_server::{PageCache, TargetConfig};
 use isonomia_transport::channel::{Channel, Manner};
 use isonomia_transport::handshake::Identity;
 use isonomia_transport::socket::Deadline;
@@ -113,7 +113,11 @@ fn whoever_asks_for_a_flush_pays_for_what_there_is_to_flush() {
     if rustix::fs::statfs(storage.path()).unwrap().f_type == TMPFS_MAGIC {
         return isonomia_testbed::skip("all directories at hand are in memory");
     }
-    let running = start(|config| config.dir = Some(storage.path().join("data")));
+    let running = start(|config| {
+        config.dir = Some(storage.path().join("data"));
+        // Otherwise much of it may be on the device before the flush is asked for.
+        config.targets = vec![TargetConfig { cache: PageCache::Always, ..TargetConfig::default() }];
+    });
     let client = running.client(&running.addresses[0], "", 20);
     let file = client.open(Ino::ROOT, b"file", &create()).unwrap();
     client.write_at(&file, 0, &vec![1; 8 << 20]).unwrap();

@@ -28,7 +28,7 @@ use crate::object::Targets;
 use crate::premises::Premises;
 use crate::record::{Body, Record};
 use crate::witness::Witness;
-use crate::{OpenError, StoreConfig, StoreError, places};
+use crate::{OpenError, StoreConfig, StoreError, directories};
 use isonomia_proto::fs::FileKind;
 use isonomia_units::{Ino, ServerId};
 use siphasher::sip::SipHasher13;
@@ -122,7 +122,7 @@ impl Check<'_> {
         let config = &StoreConfig { server: found.server, ..config.clone() };
         let premises = Premises::enter_existing(config)?;
         let witness = Witness::open(&config.dir, &config.targets, false, &premises.secret.capability)?;
-        let space = Arc::new(EmergencySpace::open(&config.dir, places::is_apart(config))?);
+        let space = Arc::new(EmergencySpace::open(&config.dir, directories::is_apart(config))?);
         let targets = Targets::open(config)?;
         let db = Database::open(config, space, witness)?;
         let fail = |source| OpenError::Recovery { server: config.server, source };

@@ -77,6 +77,7 @@ pub mod checksum;
 mod config;
 mod data;
 mod database;
+mod directories;
 mod directory;
 mod dirty_inodes;
 mod edit;
@@ -93,7 +94,6 @@ mod object;
 mod object_file;
 mod open;
 mod permission;
-mod places;
 #[cfg(test)]
 mod power_cut;
 mod premises;
@@ -119,6 +119,7 @@ pub use config::{
     TargetDir,
 };
 pub use data::Cached;
+pub use directories::first_there;
 pub use engine::DATABASE_FILES_MAX;
 pub use error::{OpenError, StoreError};
 pub use extent::Extent;

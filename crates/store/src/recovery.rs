@@ -20,7 +20,7 @@ use crate::protect::{Protection, Unsettled};
 use crate::record::{BLOCKS_UNKNOWN, Body, Record};
 use crate::removal::Removal;
 use crate::witness::Witness;
-use crate::{Numbers, OpenError, Store, StoreConfig, StoreError, places};
+use crate::{Numbers, OpenError, Store, StoreConfig, StoreError, directories};
 use isonomia_proto::fs::{FileKind, MODE_PERMISSION_MASK, Timestamp};
 use isonomia_units::Ino;
 use siphasher::sip::SipHasher13;
@@ -40,10 +40,10 @@ impl Store {
     /// Dropping a store without [`Store::close`] is an unclean stop.
     pub fn open(config: &StoreConfig) -> Result<Self, OpenError> {
         config.check()?;
-        places::check(config)?;
+        directories::check(config)?;
         let mut premises = Premises::enter(config)?;
         let witness = Witness::open(&config.dir, &config.targets, premises.is_new, &premises.secret.capability)?;
-        let space = Arc::new(EmergencySpace::open(&config.dir, places::is_apart(config))?);
+        let space = Arc::new(EmergencySpace::open(&config.dir, directories::is_apart(config))?);
         let targets = Targets::open(config)?;
         let fail = |source| OpenError::Recovery { server: config.server, source };
         let db = Database::open(config, space.clone(), witness)?;

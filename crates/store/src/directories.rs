@@ -31,18 +31,18 @@ pub(crate) fn check(config: &StoreConfig) -> Result<(), OpenError> {
     let mut all = vec![(None, metadata.clone())];
     for target in &config.targets {
         let dir = resolve(&target.dir);
-        for (other, place) in &all {
+        for (other, earlier) in &all {
             // Objects may lie beside the metadata, but not around them.
             let around = if other.is_some() { dir.clone() } else { dir.join(DIRECTORIES_NAME) };
-            let (inner, outer) = if dir.starts_with(place) {
-                (dir.clone(), place.clone())
-            } else if place.starts_with(around) {
-                (place.clone(), dir.clone())
+            let (inner, outer) = if dir.starts_with(earlier) {
+                (dir.clone(), earlier.clone())
+            } else if earlier.starts_with(around) {
+                (earlier.clone(), dir.clone())
             } else {
                 continue;
             };
             let refused = OpenError::Nested { target: target.id, inner, outer };
-            if is_new(target.id) || other.is_some() && dir == *place {
+            if is_new(target.id) || other.is_some() && dir == *earlier {
                 return Err(refused);
             }
             tracing::warn!(reason = %refused, "the store is opened because it lies so already");
@@ -72,8 +72,8 @@ fn size_bytes(dir: &Path) -> Option<u64> {
     rustix::fs::statvfs(path).ok().map(|host| host.f_blocks * host.f_frsize)
 }
 
-/// What there is of the way to `dir`.
-fn first_there(dir: &Path) -> Option<(&Path, Stat)> {
+/// What there is of the way to `dir`: itself, or the nearest directory above it.
+pub fn first_there(dir: &Path) -> Option<(&Path, Stat)> {
     dir.ancestors().find_map(|path| {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         Some((path, rustix::fs::stat(path).ok()?))

@@ -367,7 +367,7 @@ impl RequestHeader {
 
     /// An empty request for `op` on `ino`.
     pub fn new(op: Op, ino: Ino) -> Self {
-        Self { magic: REQUEST_MAGIC, op: op as u16, ino: ino.0, server: ino.server().0, ..Self::new_zeroed() }
+        Self { magic: REQUEST_MAGIC, op: op as u16, ino: ino.0, ..Self::new_zeroed() }
     }
 
     /// A request on the strength of `capability`.

@@ -12,7 +12,7 @@
 //! | `numbers` | `closed` | empty, and there only while the store is closed: the last stop was a clean one |
 //! | `numbers` | `synced` | number of the last sync (8, little-endian), and its seal (8): [`crate::witness`] |
 //! | `unsettled` | inode (8) | empty: checksums of its objects may be older than the objects ([`crate::settle`]) |
-//! | `numbers` | `next` | lowest number of inodes and objects (without the server) that was never reserved (8, little-endian) |
+//! | `numbers` | `next` | lowest number of inodes and objects (without the volume) that was never reserved (8, little-endian) |
 //!
 //! The cookie of an entry is a keyed hash of directory and name ([`crate::directory`]), so one key serves
 //! look-ups and listings, and a listing goes on where it was whatever is created or removed meanwhile.

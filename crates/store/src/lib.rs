@@ -155,7 +155,6 @@ pub const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 
 /// One server's file system. See the [crate] for what it guarantees.
 pub struct Store {
-    server: isonomia_units::ServerId,
     db: Database,
     inodes: Cache<Arc<Inode>>,
     entries: Cache<CachedEntry>,

@@ -121,7 +121,7 @@ impl Store {
             return Err(StoreError::NotPermitted);
         }
         self.admit()?;
-        let ino = self.new_number(numbers)?;
+        let ino = self.new_number(numbers, Ino(dir.ino).volume())?;
         let is_dir = new.kind == FileKind::Directory;
         let record = Record {
             mode: new.kind.mode_bits() | bits,

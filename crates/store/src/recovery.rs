@@ -73,7 +73,6 @@ impl Store {
         }
         let next = db.next_number().map_err(fail)?.unwrap_or(Ino::ROOT.0 + 1);
         Ok(Self {
-            server: config.server,
             inodes: Cache::new(config.bounds.inodes, Inode::evictable),
             entries: Cache::new(config.bounds.entries, |_| true),
             // What is left of the last reservation may have been used: a new one is made at the first creation.

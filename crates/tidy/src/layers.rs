@@ -5,7 +5,7 @@ use crate::Finding;
 /// Every crate, lowest layer first; crates of one layer do not know each other.
 const LAYERS: [&[&str]; 6] = [
     &["detect", "testbed", "hints", "memory", "units"],
-    &["allocation", "placement", "planning", "plot", "policy", "proto"],
+    &["allocation", "cluster", "placement", "planning", "plot", "policy", "proto"],
     &["sim", "store", "transport", "whatif"],
     &["client", "reproduce", "server"],
     &["conformance", "mount"],

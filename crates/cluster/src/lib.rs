@@ -1,0 +1,4 @@
+//! Several servers as one file system: who they are, which of them has what, and what they say to each other.
+//!
+//! There is no clock, thread, socket, file, or hidden randomness in here: time and what peers say are passed in, and what is
+//! to be stored or sent comes out.

@@ -60,7 +60,12 @@ fn access(options: &WorkerOptions) -> Result<Access> {
     };
     let address = options.server.clone().context("neither a path nor a server is given")?;
     let key_file = options.key_file.clone();
-    Ok(Access::Library(Box::new(Client::new(ClientConfig { address, timeout: TIMEOUT, claims, key_file }))))
+    Ok(Access::Library(Box::new(Client::new(ClientConfig {
+        addresses: vec![address],
+        timeout: TIMEOUT,
+        claims,
+        key_file,
+    }))))
 }
 
 fn answer(answer: &Answer) -> Result<()> {

@@ -179,7 +179,7 @@ fn configuration() -> Result<ClientConfig, Error> {
         }
     };
     Ok(ClientConfig {
-        address,
+        addresses: vec![address],
         timeout: Nanos::from_secs(environment::timeout_s()),
         claims: identity::from_environment(environment::variable),
         key_file: environment::key_file(),

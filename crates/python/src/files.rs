@@ -81,7 +81,8 @@ impl Files {
         let server_user = variable("ISONOMIA_SERVER_USER").filter(|text| !text.is_empty());
         let server_user = server_user.map(|text| owner::user(&text)).transpose();
         let server_user = server_user.map_err(|reason| crate::refuse(format!("ISONOMIA_SERVER_USER: {reason}")))?;
-        let client = Client::new(ClientConfig { address, timeout, claims, key_file }).trusting(server_user);
+        let client =
+            Client::new(ClientConfig { addresses: vec![address], timeout, claims, key_file }).trusting(server_user);
         Ok(Self { client: Arc::new(client) })
     }
 

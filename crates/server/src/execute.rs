@@ -55,6 +55,9 @@ pub fn serve(
     names: &[u8],
     room: &mut [u8],
 ) -> ReplyHeader {
+    if let Err(elsewhere) = core.store.check_is_here(Ino(header.ino)) {
+        return finish(header, op, Err(elsewhere.into()), Reply::new(room));
+    }
     if op == Op::Lock {
         return lock::serve(core, connection, header, room);
     }
@@ -108,6 +111,7 @@ pub fn read_cached(core: &Core, connection: &Connection, header: &RequestHeader,
 }
 
 fn may_read(core: &Core, connection: &Connection, header: &RequestHeader, sink: &Sink<'_>) -> Result<(), Refusal> {
+    core.store.check_is_here(Ino(header.ino))?;
     proof::check_access(core, connection, header, access::READ)?;
     check_place(core, header)?;
     if header.len as usize > sink.len() {
@@ -132,6 +136,9 @@ pub fn write(
 ) -> ReplyHeader {
     let store = &core.store;
     let mut reply = Reply::new(room);
+    if let Err(elsewhere) = store.check_is_here(Ino(header.ino)) {
+        return finish(header, Op::Write, Err(elsewhere.into()), reply);
+    }
     // Held to the end of the write: until then nobody else gets the mapping.
     let _held = match mapping::hold_to_write_back(core, header) {
         Ok(held) => held,
@@ -183,10 +190,16 @@ fn finish(header: &RequestHeader, op: Op, outcome: Result<(), Refusal>, mut repl
         if reply.put(path).is_err() {
             return ReplyHeader::error(header.seq, StoreError::NameTooLong.errno());
         }
+    } else if let StoreError::Elsewhere { server, rest } = error {
+        if reply.put(rest).is_err() {
+            return ReplyHeader::error(header.seq, StoreError::NameTooLong.errno());
+        }
+        reply.value = u64::from(server.0);
     } else if matches!(error, StoreError::Io { .. } | StoreError::Meta(_) | StoreError::Damaged(_)) {
         tracing::error!(op = op.name(), ino = header.ino, %error, "storage failed");
     }
-    ReplyHeader { payload_len: reply.len as u32, ..ReplyHeader::error(header.seq, error.errno()) }
+    let (value, payload_len) = (reply.value, reply.len as u32);
+    ReplyHeader { value, payload_len, ..ReplyHeader::error(header.seq, error.errno()) }
 }
 
 fn operate(
@@ -312,6 +325,7 @@ fn operate(
             return Ok(store.set_xattr(caller, at, path, follow, path2, value, xattr_how(header), now)?);
         }
         Op::RemoveXattr => return Ok(store.remove_xattr(caller, at, path, follow, path2, now)?),
+        Op::FindServer | Op::Peer => return Err(StoreError::NotFound.into()),
         // These have their own functions.
         Op::Read | Op::Write | Op::Lock | Op::TakeMapping | Op::GiveMapping | Op::AwaitMappings | Op::MapFile => {
             return Err(StoreError::Invalid.into());
@@ -362,7 +376,9 @@ const fn begins_somewhere(op: Op) -> bool {
         | Op::TakeMapping
         | Op::GiveMapping
         | Op::AwaitMappings
-        | Op::MapFile => false,
+        | Op::MapFile
+        | Op::FindServer
+        | Op::Peer => false,
     }
 }
 

@@ -18,6 +18,7 @@ pub mod control_group;
 pub mod descriptor;
 pub mod handshake;
 pub mod key;
+pub mod line;
 pub mod owner;
 pub mod region;
 pub mod socket;

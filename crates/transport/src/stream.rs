@@ -6,7 +6,7 @@ use crate::handshake::{self, HandshakeError, Identity};
 use crate::socket::{self, Deadline, SocketError};
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
 use isonomia_proto::setup::Role;
-use isonomia_units::Nanos;
+use isonomia_units::{Nanos, ServerId};
 use rustix::fd::AsFd;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -14,13 +14,19 @@ use zerocopy::{FromBytes, IntoBytes};
 #[derive(Debug)]
 pub struct Stream {
     socket: Parked,
+    server: ServerId,
 }
 
 impl Stream {
     /// Opens a session; proves knowledge of the key and asks the server to do the same.
     pub fn open(address: &Address, identity: &Identity, deadline: Deadline) -> Result<Self, HandshakeError> {
         let session = handshake::open_stream(address, Role::Stream, identity, deadline)?;
-        Ok(Self { socket: session.socket })
+        Ok(Self { socket: session.socket, server: ServerId(session.welcome.server) })
+    }
+
+    /// The number of the server.
+    pub fn server(&self) -> ServerId {
+        self.server
     }
 
     /// Sends a request with its names and payload, and receives the reply's payload into `reply`. The server

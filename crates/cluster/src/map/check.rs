@@ -28,6 +28,7 @@ pub(super) fn build(description: Description, findings: &mut Findings) -> Option
     }
     let mut servers = servers(&description, findings);
     unique(&servers, findings);
+    apart(&servers, findings);
     one_network(&servers, findings);
     servers.sort_by_key(|(server, _)| server.number);
     let root = root(&description, &servers, findings);
@@ -289,51 +290,101 @@ fn hosts_of(server: &Server) -> BTreeSet<String> {
     hosts
 }
 
-/// No two servers have the same name, number, address, or, on one host, the same directory or socket.
+/// No two servers have the same name, number, or address; on one host, neither the same socket.
 fn unique(servers: &[(Server, &Group)], findings: &mut Findings) {
-    let mut names = BTreeMap::new();
+    let mut names = BTreeSet::new();
     let mut numbers = BTreeMap::new();
     let mut addresses = BTreeMap::new();
-    let mut places: BTreeMap<(String, &str, PathBuf), &str> = BTreeMap::new();
+    let mut sockets = BTreeMap::new();
     for (server, group) in servers {
         let name = &*server.name;
-        let mut twice = |what: String, other: &str| {
-            let whose = if other == name { format!("{name}, twice") } else { format!("{other} and of {name}") };
-            findings.error(group.line, format!("{what} is that of {whose}"));
-        };
-        if names.insert(name, ()).is_some() {
+        let mut twice = |what: String, other: &str| findings.error(group.line, is_that_of(&what, other, name));
+        if !names.insert(name) {
             twice(format!("name {name:?}"), name);
         }
         if let (Some(other), 1..) = (numbers.insert(server.number, name), server.number.0) {
             twice(format!("number {}", server.number), other);
         }
         for address in &server.listen {
-            if let Address::Tcp(place) = address
-                && let Some(other) = addresses.insert(place.to_ascii_lowercase(), name)
-            {
-                twice(format!("address {address}"), other);
-            }
-        }
-        for (kind, path) in paths_of(server) {
-            let hosts = hosts_of(server).into_iter();
-            let others: BTreeSet<&str> =
-                hosts.filter_map(|host| places.insert((host, kind, path.clone()), name)).collect();
+            let others: BTreeSet<&str> = match address {
+                Address::Tcp(place) => addresses.insert(place.to_ascii_lowercase(), name).into_iter().collect(),
+                Address::Unix(path) => {
+                    let path: PathBuf = Path::new(path).components().collect();
+                    hosts_of(server).into_iter().filter_map(|host| sockets.insert((host, path.clone()), name)).collect()
+                }
+            };
             if let Some(other) = others.first() {
-                twice(format!("{kind} {}", path.display()), other);
+                twice(format!("address {address}"), other);
             }
         }
     }
 }
 
-/// What of a server's host it must have for itself.
-fn paths_of(server: &Server) -> Vec<(&'static str, PathBuf)> {
-    let sockets = server.listen.iter().filter_map(|address| match address {
-        Address::Unix(path) => Some(("socket", Path::new(path).components().collect())),
-        Address::Tcp(_) => None,
-    });
-    let metadata = server.dir.clone().map(|dir| ("dir", dir));
-    let targets = server.targets.iter().filter_map(|target| target.dir.clone()).map(|dir| ("target's dir", dir));
-    sockets.chain(metadata).chain(targets).collect()
+fn is_that_of(what: &str, one: &str, other: &str) -> String {
+    match one == other {
+        true => format!("{what} is that of {one}, twice"),
+        false => format!("{what} is that of {one} and of {other}"),
+    }
+}
+
+/// A directory that a server must have for itself on its host.
+struct Place<'a> {
+    host: String,
+    path: PathBuf,
+    /// As the file has it.
+    what: String,
+    is_metadata: bool,
+    server: &'a str,
+    line: Option<usize>,
+}
+
+impl Place<'_> {
+    /// Whether this may not be where it is if `other` is there, and is above it or the same.
+    fn is_inside(&self, other: &Self) -> bool {
+        // Beside a target's objects there is room.
+        let is_beside = self.is_metadata && !other.is_metadata && !self.path.starts_with(other.path.join("objects"));
+        self.host == other.host && self.path.starts_with(&other.path) && !is_beside
+    }
+}
+
+/// On one host no target lies in another or among metadata, and metadata not among objects: a server would refuse that of
+/// its own, and know nothing of others.
+fn apart(servers: &[(Server, &Group)], findings: &mut Findings) {
+    let mut places = Vec::new();
+    for (server, group) in servers {
+        for host in hosts_of(server) {
+            let place = |path, what: &str, shown: &Path, is_metadata| Place {
+                host: host.clone(),
+                path,
+                what: format!("{what} {}", shown.display()),
+                is_metadata,
+                server: &server.name,
+                line: group.line,
+            };
+            places.extend(server.dir.as_ref().map(|dir| place(dir.join("metadata"), "dir", dir, true)));
+            let targets = server.targets.iter().filter_map(|target| target.dir.as_ref());
+            places.extend(targets.map(|dir| place(dir.clone(), "target's dir", dir, false)));
+        }
+    }
+    // Whatever is in a directory follows it.
+    places.sort_by(|one, other| (&one.host, &one.path, one.line).cmp(&(&other.host, &other.path, other.line)));
+    let mut above: Vec<&Place<'_>> = Vec::new();
+    let mut found = BTreeSet::new();
+    for place in &places {
+        while above.last().is_some_and(|top| top.host != place.host || !place.path.starts_with(&top.path)) {
+            above.pop();
+        }
+        if let Some(top) = above.iter().rev().find(|top| place.is_inside(top)) {
+            let text = if place.path == top.path {
+                is_that_of(&place.what, top.server, place.server)
+            } else {
+                format!("{} of {} lies in {} of {}", place.what, place.server, top.what, top.server)
+            };
+            found.insert((place.line, text));
+        }
+        above.push(place);
+    }
+    found.into_iter().for_each(|(line, text)| findings.error(line, text));
 }
 
 /// Either all servers are on one host, or each is reached from others.

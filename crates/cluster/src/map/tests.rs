@@ -177,7 +177,7 @@ fn two_servers_do_not_share_what_is_of_one() {
         (
             "listen = [\"unix:/s\"]",
             "name = \"b\"\nnumber = 2\nlisten = [\"unix:/s\"]",
-            "line 7: socket /s is that of a and of b",
+            "line 7: address unix:/s is that of a and of b",
         ),
         (
             tcp,
@@ -187,6 +187,24 @@ fn two_servers_do_not_share_what_is_of_one() {
     ] {
         let found = two(first, second);
         assert!(found.contains(words), "{words}: {found}");
+    }
+    let host = |number: u16, dirs: &str| format!("listen = [\"tcp:a:{number}\"]\n{dirs}");
+    for (first, second, words) in [
+        (
+            "targets = [{ dir = \"/d\" }]",
+            "targets = [{ dir = \"/d/x\" }]",
+            "target's dir /d/x of b lies in target's dir /d of a",
+        ),
+        ("dir = \"/d\"", "targets = [{ dir = \"/d/metadata/x\" }]", "lies in dir /d of a"),
+        (
+            "dir = \"/d/objects/x\"",
+            "targets = [{ dir = \"/d\" }]",
+            "dir /d/objects/x of a lies in target's dir /d of b",
+        ),
+        ("dir = \"/d\"\ntargets = [{ dir = \"/d\" }]", "dir = \"/e\"\ntargets = [{ dir = \"/d-x\" }]", ""),
+    ] {
+        let found = two(&host(1, first), &format!("name = \"b\"\nnumber = 2\n{}", host(2, second)));
+        assert!(found.contains(words) && found.is_empty() == words.is_empty(), "{words}: {found}");
     }
     // Other hosts have files of the same name.
     let same = "dir = \"/d\"\ntargets = [{ dir = \"/d/0\" }]";

@@ -31,7 +31,7 @@ pub use isonomia_proto::hint::OpenHint;
 pub use isonomia_proto::mapping::LeaseEvents;
 pub use isonomia_proto::setup::{Claims, PRINCIPAL_GROUPS_MAX, Principal, SchedulerJob};
 pub use isonomia_proto::space::{Extent, SpaceChange};
-pub use isonomia_transport::address::Address;
+pub use isonomia_transport::address::{Address, default_address};
 pub use isonomia_transport::channel::Manner;
 pub use isonomia_transport::control_group::Process;
 pub use isonomia_transport::descriptor::{Parked, is_parked as owns_descriptor};

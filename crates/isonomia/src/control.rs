@@ -4,7 +4,7 @@ use crate::arguments::ServerOptions;
 use anyhow::{Context, Result, bail};
 use isonomia_policy::{Draw, PolicySpec};
 use isonomia_proto::control::{ControlReply, ControlRequest, Status};
-use isonomia_transport::address::Address;
+use isonomia_transport::address::{self, Address};
 use isonomia_transport::control::{ControlConnection, ControlError};
 use isonomia_transport::handshake::{HandshakeError, Identity};
 use isonomia_transport::socket::SocketError;
@@ -28,7 +28,7 @@ pub fn address(options: &ServerOptions) -> Address {
 /// Where a server of this user listens when nothing else is said.
 pub fn default_address() -> Address {
     let runtime_dir = std::env::var("XDG_RUNTIME_DIR").ok();
-    Address::default_for(rustix::process::geteuid().as_raw(), runtime_dir.as_deref())
+    address::default_address(rustix::process::geteuid().as_raw(), runtime_dir.as_deref())
 }
 
 impl Control {

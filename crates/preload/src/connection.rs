@@ -10,7 +10,7 @@
 
 use crate::spin::Spin;
 use crate::{environment, lock, table};
-use isonomia_client::{Address, Client, ClientConfig, Error, identity, owner};
+use isonomia_client::{Address, Client, ClientConfig, Error, default_address, identity, owner};
 use isonomia_units::Nanos;
 use rustix::io::Errno;
 use std::str::FromStr;
@@ -175,7 +175,7 @@ fn configuration() -> Result<ClientConfig, Error> {
         })?,
         None => {
             let runtime_dir = environment::variable("XDG_RUNTIME_DIR");
-            Address::default_for(rustix::process::geteuid().as_raw(), runtime_dir.as_deref())
+            default_address(rustix::process::geteuid().as_raw(), runtime_dir.as_deref())
         }
     };
     Ok(ClientConfig {

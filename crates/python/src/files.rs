@@ -2,7 +2,7 @@
 //! errno. Python can go on in other threads during every operation.
 
 use isonomia_client::{
-    Address, Attr, Change, Client, ClientConfig, Error, Ino, OpenFile, OpenHow, RenameHow, TimeChange, access,
+    Attr, Change, Client, ClientConfig, Error, Ino, OpenFile, OpenHow, RenameHow, TimeChange, access, default_address,
     identity, owner,
 };
 use isonomia_units::Nanos;
@@ -67,7 +67,7 @@ impl Files {
             Some(text) => text.parse().map_err(|reason| crate::refuse(format!("{text}: {reason}")))?,
             None => {
                 let uid = rustix::process::geteuid().as_raw();
-                Address::default_for(uid, variable("XDG_RUNTIME_DIR").as_deref())
+                default_address(uid, variable("XDG_RUNTIME_DIR").as_deref())
             }
         };
         let mut claims = identity::from_environment(variable);

@@ -1,8 +1,10 @@
 //! What an operator sets: one TOML file, unknown keys refused, units in values.
 
+use crate::cluster_config::ClusterConfig;
 use crate::limits::LimitsConfig;
 use crate::page_cache::PageCache;
 use crate::scrub::ScrubPeriod;
+use isonomia_cluster::map::BadMap;
 use isonomia_policy::{DepthSpec, Draw, PolicySpec};
 use isonomia_transport::address::Address;
 use isonomia_units::{Bytes, Nanos, Rate, ServerId};
@@ -55,6 +57,9 @@ pub struct Config {
     pub limits: LimitsConfig,
     /// File to record every decision in, for a replay; none if absent. For trials only.
     pub record_decisions: Option<PathBuf>,
+    /// The cluster that this is a server of; set by [`Self::join`].
+    #[serde(skip)]
+    pub cluster: Option<ClusterConfig>,
 }
 
 /// One target.
@@ -96,6 +101,44 @@ pub enum ConfigError {
         /// What and where.
         error: Box<toml::de::Error>,
     },
+    /// The cluster file contradicts itself.
+    #[error("{path}: {error}")]
+    Cluster {
+        /// The file.
+        path: PathBuf,
+        /// Everything that is wrong.
+        error: BadMap,
+    },
+    /// The cluster file has no such server.
+    #[error("{path} has no server {name:?} (allowed: {known})")]
+    UnknownServer {
+        /// The file.
+        path: PathBuf,
+        /// Who is missing.
+        name: String,
+        /// Some that it has.
+        known: String,
+    },
+    /// Two places say the same thing.
+    #[error("{path} says what {name} is, and the configuration has {what} as well (allowed: one of them)")]
+    Contradiction {
+        /// The cluster file.
+        path: PathBuf,
+        /// The server.
+        name: String,
+        /// The key of the configuration.
+        what: &'static str,
+    },
+    /// The cluster file says of a target what none has.
+    #[error("target {target} of {server}: {error}")]
+    Target {
+        /// Its number.
+        target: u16,
+        /// Whose it is.
+        server: String,
+        /// What is wrong, and what is allowed.
+        error: String,
+    },
 }
 
 fn draw_from_text<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Draw, D::Error> {
@@ -123,6 +166,7 @@ impl Default for Config {
             metrics: None,
             limits: LimitsConfig::default(),
             record_decisions: None,
+            cluster: None,
         }
     }
 }

@@ -20,6 +20,7 @@ mod backup;
 mod caretaker;
 mod charge;
 mod clock;
+mod cluster_config;
 mod config;
 mod connection;
 mod control;
@@ -67,6 +68,7 @@ mod usage;
 mod worker;
 mod write_back;
 
+pub use cluster_config::{ClusterConfig, cluster_targets, read_cluster_file};
 pub use config::{Config, ConfigError, TargetConfig};
 pub use directory_check::BadPlace;
 pub use limits::LimitsConfig;

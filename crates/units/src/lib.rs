@@ -7,10 +7,12 @@
 //!
 //! Nothing here reads a clock or does I/O. Arithmetic that could overflow saturates; each method says so.
 
+pub mod address;
 mod identity;
 mod quantity;
 pub mod text;
 
+pub use address::{Address, BadAddress};
 pub use identity::{GroupId, Ino, JobId, JobInfo, NAME_LEN_MAX, ServerId, TargetId, UserId, VolumeId};
 pub use quantity::{Bytes, Nanos, Rate};
 pub use text::ParseQuantityError;

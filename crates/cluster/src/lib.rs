@@ -2,3 +2,13 @@
 //!
 //! There is no clock, thread, socket, file, or hidden randomness in here: time and what peers say are passed in, and what is
 //! to be stored or sent comes out.
+//!
+//! * [`node`]: what one server does: the one place where inputs come in and effects come out.
+//! * [`volumes`]: the directories below the root, which of them each server has, and how they come and go.
+//! * [`peer`]: messages between servers. [`request`]: what clients ask. [`records`]: what is kept on stable storage.
+
+pub mod node;
+pub mod peer;
+pub mod records;
+pub mod request;
+pub mod volumes;

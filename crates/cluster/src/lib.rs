@@ -6,9 +6,17 @@
 //! * [`hosts`] reads lists of names as Slurm writes them.
 //! * [`map`] is the cluster file: its servers, its contradictions, and what a newer one changes.
 //! * [`hash`] chooses the server of a new volume.
+//! * [`node`]: what one server does: the one place where inputs come in and effects come out.
+//! * [`volumes`]: the directories below the root, which of them each server has, and how they come and go.
+//! * [`peer`]: messages between servers. [`request`]: what clients ask. [`records`]: what is kept on stable storage.
 
 pub mod hash;
 pub mod hosts;
 pub mod map;
+pub mod node;
+pub mod peer;
+pub mod records;
+pub mod request;
+pub mod volumes;
 
 pub use map::{Epoch, Map};

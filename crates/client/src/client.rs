@@ -17,8 +17,9 @@ use isonomia_units::{Ino, Nanos, ServerId};
 use rustix::io::Errno;
 use std::sync::Arc;
 
-/// Referrals that one operation follows at most: they lead in a circle, or volumes move faster than they can be followed.
-const REFERRALS_MAX: usize = 8;
+/// Referrals that one operation follows at most: for each of as many symbolic links as a path may have, to the root server
+/// and from there to the right one. More lead in a circle.
+const REFERRALS_MAX: usize = 80;
 
 /// What a client must know.
 #[derive(Clone, Debug)]

@@ -40,10 +40,14 @@ impl Routes {
         self.has_any.load(Ordering::Relaxed).then(|| find(&self.by_name, key(path)?))?
     }
 
+    /// A path that stays at the root is that of the root volume.
     pub fn learn_path(&self, path: &[u8], server: ServerId) {
-        if let Some(key) = key(path) {
-            learn(&self.by_name, key, server);
-            self.has_any.store(true, Ordering::Relaxed);
+        match key(path) {
+            None => self.learn_volume(VolumeId::ROOT, server),
+            Some(key) => {
+                learn(&self.by_name, key, server);
+                self.has_any.store(true, Ordering::Relaxed);
+            }
         }
     }
 }
@@ -90,7 +94,8 @@ mod tests {
         assert_eq!(routes.of_path(b"users"), Some(ServerId(9)));
         assert_eq!(routes.of_path(b"//users/y/.."), Some(ServerId(9)));
         assert_eq!((routes.of_path(b"userss"), routes.of_path(b".."), routes.of_path(b"")), (None, None, None));
-        routes.learn_path(b"../..", ServerId(1));
+        routes.learn_path(b"./..", ServerId(1));
+        assert_eq!(routes.of_volume(VolumeId::ROOT), Some(ServerId(1)));
         routes.learn_volume(VolumeId(u16::MAX), ServerId(u16::MAX));
         assert_eq!(routes.of_volume(VolumeId(u16::MAX)), Some(ServerId(u16::MAX)));
         routes.learn_volume(VolumeId(3), ServerId(8));

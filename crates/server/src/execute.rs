@@ -1,6 +1,7 @@
 //! From a checked request to the store and back: what each operation does, and where errors become errnos.
 
 use crate::clock;
+use crate::cluster::Passed;
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::refusal::Refusal;
@@ -10,7 +11,9 @@ use isonomia_proto::fs::{Attr, Capability, Layout, access};
 use isonomia_proto::hint::OpenHint;
 use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
 use isonomia_proto::space::{Extent, SpaceChange};
-use isonomia_store::{Cached, Caller, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange, XattrHow};
+use isonomia_store::{
+    Cached, Caller, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange, VolumeChange, XattrHow,
+};
 use isonomia_units::{Bytes, Ino, TargetId};
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
@@ -46,6 +49,14 @@ impl<'a> Reply<'a> {
     }
 }
 
+/// What became of a request.
+pub enum Outcome {
+    /// It is served: the reply.
+    Served(ReplyHeader),
+    /// It is for the cluster, which answers it later.
+    Passed(Passed),
+}
+
 /// Serves every operation but reads and writes.
 pub fn serve(
     core: &Core,
@@ -54,22 +65,41 @@ pub fn serve(
     op: Op,
     names: &[u8],
     room: &mut [u8],
-) -> ReplyHeader {
+) -> Outcome {
+    if op == Op::Peer && connection.is_trusted && core.cluster.get().is_some() {
+        return Outcome::Passed(Passed::FromPeer(names.to_vec()));
+    }
+    Outcome::Served(match serve_here(core, connection, header, op, names, room) {
+        Ok(reply) => reply,
+        Err(change) => return Outcome::Passed(Passed::Change(change)),
+    })
+}
+
+fn serve_here(
+    core: &Core,
+    connection: &Connection,
+    header: &RequestHeader,
+    op: Op,
+    names: &[u8],
+    room: &mut [u8],
+) -> Result<ReplyHeader, VolumeChange> {
     if let Err(elsewhere) = core.store.check_is_here(Ino(header.ino)) {
-        return finish(header, op, Err(elsewhere.into()), Reply::new(room));
+        return Ok(finish(header, op, Err(elsewhere.into()), Reply::new(room)));
     }
     if op == Op::Lock {
-        return lock::serve(core, connection, header, room);
+        return Ok(lock::serve(core, connection, header, room));
     }
     if matches!(op, Op::TakeMapping | Op::GiveMapping) {
-        return mapping::serve(core, connection, header, room);
+        return Ok(mapping::serve(core, connection, header, room));
     }
     if op == Op::MapFile {
-        return segments::serve(core, connection, header);
+        return Ok(segments::serve(core, connection, header));
     }
     let mut reply = Reply::new(room);
-    let outcome = operate(core, connection, header, op, names, &mut reply);
-    finish(header, op, outcome, reply)
+    match operate(core, connection, header, op, names, &mut reply) {
+        Err(Refusal::Store(StoreError::OfVolume(change))) => Err(change),
+        outcome => Ok(finish(header, op, outcome, reply)),
+    }
 }
 
 /// Serves a read into `sink`, which is where the client finds the payload of the reply.
@@ -167,7 +197,7 @@ pub fn write(
 /// Checks that the target in a request for data, by which it was queued and charged, is where the data lie. A server
 /// with one target for data has nothing to look up: its number was checked when the request was queued.
 fn check_place(core: &Core, header: &RequestHeader) -> Result<(), StoreError> {
-    if core.data_targets() == 1 {
+    if core.data_targets() == 1 && core.cluster.get().is_none() {
         return Ok(());
     }
     let (ino, target) = (Ino(header.ino), TargetId(header.target));
@@ -325,7 +355,11 @@ fn operate(
             return Ok(store.set_xattr(caller, at, path, follow, path2, value, xattr_how(header), now)?);
         }
         Op::RemoveXattr => return Ok(store.remove_xattr(caller, at, path, follow, path2, now)?),
-        Op::FindServer | Op::Peer => return Err(StoreError::NotFound.into()),
+        Op::FindServer => {
+            let addresses = core.cluster.get().and_then(|cluster| cluster.addresses_of(header.offset));
+            return Ok(reply.put(addresses.ok_or(StoreError::NotFound)?.as_bytes())?);
+        }
+        Op::Peer => return Err(StoreError::PermissionDenied.into()),
         // These have their own functions.
         Op::Read | Op::Write | Op::Lock | Op::TakeMapping | Op::GiveMapping | Op::AwaitMappings | Op::MapFile => {
             return Err(StoreError::Invalid.into());

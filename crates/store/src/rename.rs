@@ -49,10 +49,7 @@ impl Store {
         let namespace = self.own_namespace();
         let place = self.place(caller, at.0, path)?;
         if let Some(volume) = self.volume_named(&place)? {
-            if how == RenameHow::Exchange {
-                return Err(StoreError::CrossDevice);
-            }
-            let change = self.renamed_volume(caller, volume, &place, at2.0, path2)?;
+            let change = self.renamed_volume(caller, volume, &place, (at2.0, path2), how)?;
             return change.map_or(Ok(()), |change| Err(StoreError::OfVolume(change)));
         }
         let place2 = self.place_beside(caller, at2.0, path2)?;

@@ -16,7 +16,7 @@ use crate::object::ObjectsId;
 use crate::permission::{self, STICKY};
 use crate::record::{Body, Record};
 use crate::walk::{Last, Place};
-use crate::{Caller, Store, StoreError};
+use crate::{Caller, RenameHow, Store, StoreError};
 use isonomia_proto::NAME_LEN_MAX;
 use isonomia_proto::fs::{Attr, FileKind, Timestamp};
 use isonomia_units::{Ino, ServerId, VolumeId};
@@ -77,20 +77,46 @@ pub enum VolumeChange {
         /// Which.
         volume: VolumeId,
     },
-    /// One gets a name that is free.
+    /// One gets another name.
     Rename {
         /// Which.
         volume: VolumeId,
         /// The new name.
         name: Box<[u8]>,
+        /// What becomes of a volume that has it already.
+        how: RenameHow,
     },
 }
+
+/// Key and value of something that the server keeps of its cluster.
+pub type ClusterRecord = (Vec<u8>, Vec<u8>);
 
 impl Store {
     /// Makes the store a part of a file system of several servers, or tells it where things are now.
     pub fn set_whereabouts(&self, whereabouts: Arc<Whereabouts>) {
         let known = self.whereabouts.get_or_init(RwLock::default);
         *known.write().unwrap_or_else(PoisonError::into_inner) = whereabouts;
+    }
+
+    /// What the server keeps of its cluster: keys and values of which the store knows nothing.
+    pub fn cluster_records(&self) -> Result<Vec<ClusterRecord>, StoreError> {
+        self.db.cluster_records()
+    }
+
+    /// Puts these changes of what is kept of the cluster on stable storage, all or none; without a value a record goes.
+    pub fn keep_cluster_records<'r>(
+        &self,
+        changes: impl IntoIterator<Item = (&'r [u8], Option<&'r [u8]>)>,
+    ) -> Result<(), StoreError> {
+        let mut change = self.db.change();
+        for (key, value) in changes {
+            match value {
+                Some(value) => change.put_cluster_record(key, value),
+                None => change.remove_cluster_record(key),
+            }
+        }
+        change.commit()?;
+        self.db.sync(true)
     }
 
     /// Where things are, if there are several servers.
@@ -228,8 +254,8 @@ impl Store {
         caller: &Caller<'_>,
         volume: VolumeId,
         place: &Place,
-        at2: u64,
-        path2: &[u8],
+        (at2, path2): (u64, &[u8]),
+        how: RenameHow,
     ) -> Result<Option<VolumeChange>, StoreError> {
         let (inode, root) = (self.load(root_of(volume).0)?, &place.dir);
         caller.may_remove(&root.record(), &inode.record())?;
@@ -245,7 +271,7 @@ impl Store {
             name if name.len() > NAME_LEN_MAX => Err(StoreError::NameTooLong),
             name if name.contains(&0) => Err(StoreError::Invalid),
             name if matches!(&place.last, Last::Name(old) if old[..] == *name) => Ok(None),
-            name => Ok(Some(VolumeChange::Rename { volume, name: name.into() })),
+            name => Ok(Some(VolumeChange::Rename { volume, name: name.into(), how })),
         }
     }
 

@@ -68,7 +68,7 @@ mod usage;
 mod worker;
 mod write_back;
 
-pub use cluster_config::{ClusterConfig, cluster_targets, read_cluster_file};
+pub use cluster_config::{ClusterConfig, read_cluster_file, usable_cluster_file};
 pub use config::{Config, ConfigError, TargetConfig};
 pub use directory_check::BadPlace;
 pub use limits::LimitsConfig;
@@ -196,6 +196,7 @@ impl Server {
         segments::adopt(&core);
         let about = Arc::new(About {
             server: config.server.0,
+            cluster: config.cluster.clone(),
             started_at: clock::now(),
             dir: dir.display().to_string(),
             listen: addresses.iter().map(Address::to_string).collect(),

@@ -1,6 +1,7 @@
 //! A server's state as operators see it.
 
 use crate::clock;
+use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
 use crate::jobs::{Job, Received};
 use isonomia_proto::control::{JobStatus, Status};
@@ -14,6 +15,8 @@ use std::sync::{Arc, PoisonError};
 pub struct About {
     /// Number of the server.
     pub server: u16,
+    /// The cluster that it is a server of.
+    pub cluster: Option<ClusterConfig>,
     /// When it started.
     pub started_at: Nanos,
     /// Directory of the metadata.
@@ -77,6 +80,7 @@ pub fn snapshot(core: &Core, about: &About) -> Status {
         window_s: windows.iter().map(Window::span_s).fold(0.0, f64::max),
         workers: core.workers as u32,
         connections: core.connections().len() as u64,
+        cluster: about.cluster.as_ref().map(ClusterConfig::status),
         checksums: core.store.checksum_status(),
         scrub: core.scrub.status(now),
         refused_total: core.refused_total.load(Ordering::Relaxed),

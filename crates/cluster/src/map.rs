@@ -43,6 +43,9 @@ pub const TARGETS_PER_SERVER_DEFAULT: u16 = 16;
 /// The longest path of a directory, in bytes.
 pub const PATH_LEN_MAX: usize = 4096;
 
+/// What is wrong with the settings of a target, and what is allowed: whoever has targets knows.
+pub type SettingsCheck<'a> = &'a dyn Fn(&toml::Table) -> Result<(), String>;
+
 /// Which version of the cluster file this is: 1 or more, and more with each change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Epoch(pub u32);
@@ -147,9 +150,16 @@ struct TargetDescription {
 
 impl Map {
     /// Reads the text of a cluster file: the map, unless one of the findings is an error, and all that was found.
+    /// Settings of targets are not looked at: see [`Self::read_with`].
     pub fn read(text: &str) -> (Option<Self>, Vec<Finding>) {
+        Self::read_with(text, &|_| Ok(()))
+    }
+
+    /// The same; `settings` says what is wrong with [`Target::settings`].
+    pub fn read_with(text: &str, settings: SettingsCheck<'_>) -> (Option<Self>, Vec<Finding>) {
         let mut findings = Findings::default();
-        let map = file::read(text, &mut findings).and_then(|description| check::build(description, &mut findings));
+        let map =
+            file::read(text, settings, &mut findings).and_then(|description| check::build(description, &mut findings));
         (map, findings.sorted())
     }
 

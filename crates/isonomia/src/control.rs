@@ -41,7 +41,7 @@ impl Control {
             .transpose()?;
         let identity =
             Identity { key_file: key_file.map(str::to_owned), server_user: options.server_user, ..Identity::default() };
-        Self::open(&address(options), &identity).map_err(|error| {
+        Self::open(&address(options), &identity, TIMEOUT).map_err(|error| {
             // Of a key that cannot be read, or a server that is somebody else's, the error says all.
             let is_away = matches!(
                 error.downcast_ref(),
@@ -53,11 +53,12 @@ impl Control {
 
     /// Connects to the server of this user's at `address`.
     pub fn connect_to(address: &Address) -> Result<Self> {
-        Self::open(address, &Identity::default())
+        Self::open(address, &Identity::default(), TIMEOUT)
     }
 
-    fn open(address: &Address, identity: &Identity) -> Result<Self> {
-        Ok(Self { connection: ControlConnection::open(address, identity, TIMEOUT)? })
+    /// Connects to the server at `address`, which has `timeout` for that and for each answer.
+    pub fn open(address: &Address, identity: &Identity, timeout: Nanos) -> Result<Self> {
+        Ok(Self { connection: ControlConnection::open(address, identity, timeout)? })
     }
 
     /// The server's state.

@@ -75,7 +75,10 @@ pub struct ClusterStatus {
     pub epoch: u32,
     /// Servers in that file.
     pub servers: u32,
+    /// Tells files of one epoch apart, in hexadecimal digits.
+    pub fingerprint: String,
     /// The volumes that this server has, by name.
+    #[serde(default)]
     pub volumes: Vec<VolumeStatus>,
 }
 

@@ -108,7 +108,6 @@ impl Cluster {
 
     /// What operators are told.
     pub fn status(&self, store: &Store) -> ClusterStatus {
-        let map = &self.config.map;
         let known = store.whereabouts().unwrap_or_default();
         let is_here = |volume: &VolumeId| known.servers.get(volume) == Some(&self.config.number);
         let here = known.names.iter().filter(|(_, volume)| is_here(volume));
@@ -116,14 +115,7 @@ impl Cluster {
             .map(|(name, volume)| VolumeStatus { name: String::from_utf8_lossy(name).into_owned(), number: volume.0 })
             .collect();
         volumes.sort_unstable();
-        ClusterStatus {
-            name: map.name().to_owned(),
-            server: map.server(self.config.number).map_or_else(String::new, |server| server.name.to_string()),
-            root: map.root().name.to_string(),
-            epoch: map.epoch().0,
-            servers: map.servers().len() as u32,
-            volumes,
-        }
+        ClusterStatus { volumes, ..self.config.status() }
     }
 
     /// Passes a request on that is answered later.

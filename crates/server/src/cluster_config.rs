@@ -2,7 +2,8 @@
 
 use crate::config::{Config, ConfigError, TargetConfig};
 use isonomia_cluster::Map;
-use isonomia_cluster::map::{FILE_LEN_MAX, Server};
+use isonomia_cluster::map::{BadMap, FILE_LEN_MAX, Finding, Target};
+use isonomia_proto::control::ClusterStatus;
 use isonomia_units::ServerId;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -19,33 +20,46 @@ pub struct ClusterConfig {
     pub path: PathBuf,
 }
 
-/// The text of the cluster file at `path`.
+impl ClusterConfig {
+    /// What operators are told of it, without volumes.
+    pub(crate) fn status(&self) -> ClusterStatus {
+        let server = self.map.server(self.number);
+        ClusterStatus {
+            name: self.map.name().to_owned(),
+            server: server.map_or_else(String::new, |server| server.name.to_string()),
+            root: self.map.root().name.to_string(),
+            epoch: self.map.epoch().0,
+            servers: self.map.servers().len() as u32,
+            fingerprint: format!("{:016x}", self.map.fingerprint()),
+            volumes: Vec::new(),
+        }
+    }
+}
+
+/// Reads the cluster file at `path`: the map, unless one of the findings is an error, and all that was found.
 ///
 /// # Errors
-/// If it cannot be read, or has more than [`FILE_LEN_MAX`] bytes.
-pub fn read_cluster_file(path: &Path) -> Result<String, ConfigError> {
+/// If the file cannot be read.
+pub fn read_cluster_file(path: &Path) -> Result<(Option<Map>, Vec<Finding>), ConfigError> {
     let mut text = String::new();
     std::fs::File::open(path)
         .and_then(|file| file.take(FILE_LEN_MAX as u64 + 1).read_to_string(&mut text))
         .map_err(|error| ConfigError::Read { path: path.to_owned(), error })?;
-    Ok(text)
+    Ok(Map::read_with(&text, &|settings| target_config(settings).map(drop)))
 }
 
-/// The targets of a server in its cluster file.
+/// The same without contradictions.
 ///
 /// # Errors
-/// If the file says of one what no target has.
-pub fn cluster_targets(server: &Server) -> Result<Vec<TargetConfig>, ConfigError> {
-    let target = |target: &isonomia_cluster::map::Target| {
-        let settings = toml::Table::clone(&target.settings);
-        let settings = settings.try_into::<TargetConfig>().map_err(|error| ConfigError::Target {
-            target: target.id.0,
-            server: server.name.to_string(),
-            error: error.message().to_owned(),
-        })?;
-        Ok(TargetConfig { dir: target.dir.clone(), ..settings })
-    };
-    server.targets.iter().map(target).collect()
+/// If the file cannot be read, or contradicts itself.
+pub fn usable_cluster_file(path: &Path) -> Result<Map, ConfigError> {
+    let (map, findings) = read_cluster_file(path)?;
+    map.ok_or_else(|| ConfigError::Cluster { path: path.to_owned(), error: BadMap::new(findings) })
+}
+
+/// What a cluster file says of a target besides its directory; otherwise what no target has.
+fn target_config(settings: &toml::Table) -> Result<TargetConfig, String> {
+    settings.clone().try_into().map_err(|error: toml::de::Error| error.message().to_owned())
 }
 
 impl Config {
@@ -55,8 +69,7 @@ impl Config {
     /// # Errors
     /// If the file cannot be used, knows no such server, or this configuration says something else already.
     pub fn join(&mut self, path: &Path, name: &str) -> Result<(), ConfigError> {
-        let map = Map::parse(&read_cluster_file(path)?);
-        let map = map.map_err(|error| ConfigError::Cluster { path: path.to_owned(), error })?;
+        let map = usable_cluster_file(path)?;
         let server = map.named(name).ok_or_else(|| {
             let known = map.servers().iter().take(8).map(|server| &*server.name);
             let known = isonomia_cluster::hosts::compress(known);
@@ -78,7 +91,10 @@ impl Config {
         }
         self.server = server.number;
         self.listen.clone_from(&server.listen);
-        self.targets = cluster_targets(server)?;
+        // They were looked at when the file was read.
+        let of = |target: &Target| target_config(&target.settings).map(|config| (target.dir.clone(), config)).ok();
+        let targets = server.targets.iter().filter_map(of);
+        self.targets = targets.map(|(dir, config)| TargetConfig { dir, ..config }).collect();
         self.dir = server.dir.clone().or_else(|| self.dir.take());
         let number = server.number;
         self.cluster = Some(ClusterConfig { map: Arc::new(map), number, path: path.to_owned() });
@@ -140,9 +156,9 @@ mod tests {
         let error = joined(FILE, "", "io3").unwrap_err();
         assert!(error.contains("cluster.toml has no server \"io3\" (allowed: io[1-2])"), "{error}");
         let error = joined(&FILE.replace("depth = 7", "dept = 7"), "", "io1").unwrap_err();
-        assert!(error.contains("target 65 of io1: unknown field `dept`, expected one of"), "{error}");
+        assert!(error.contains("line 8: target 1: unknown field `dept`, expected one of"), "{error}");
         let error = joined(&FILE.replace("epoch = 2", "epoch = 0").replace("number = 5", "number = 0"), "", "io1");
         let error = error.unwrap_err();
-        assert!(error.contains("cluster.toml: line 3: number: 0") && error.contains("epoch: 0"), "{error}");
+        assert!(error.contains("cluster.toml: epoch: 0") && error.contains("line 3: number: 0"), "{error}");
     }
 }

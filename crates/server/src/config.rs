@@ -129,16 +129,6 @@ pub enum ConfigError {
         /// The key of the configuration.
         what: &'static str,
     },
-    /// The cluster file says of a target what none has.
-    #[error("target {target} of {server}: {error}")]
-    Target {
-        /// Its number.
-        target: u16,
-        /// Whose it is.
-        server: String,
-        /// What is wrong, and what is allowed.
-        error: String,
-    },
 }
 
 fn draw_from_text<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Draw, D::Error> {

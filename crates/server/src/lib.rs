@@ -69,7 +69,7 @@ mod usage;
 mod worker;
 mod write_back;
 
-pub use cluster_config::{ClusterConfig, cluster_targets, read_cluster_file};
+pub use cluster_config::{ClusterConfig, read_cluster_file, usable_cluster_file};
 pub use config::{Config, ConfigError, TargetConfig};
 pub use directory_check::BadPlace;
 pub use limits::LimitsConfig;

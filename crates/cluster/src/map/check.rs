@@ -15,6 +15,8 @@ use std::sync::Arc;
 const NAME: &str = "{name}";
 /// The most that all texts of all servers may have together, in bytes: what a stranger's description can cost.
 const TEXTS_LEN_MAX: usize = 64 << 20;
+/// Targets have numbers of 16 bits.
+const TARGET_NUMBERS: usize = 1 << 16;
 
 /// The map, unless there is an error.
 pub(super) fn build(description: Description, findings: &mut Findings) -> Option<Map> {
@@ -74,7 +76,7 @@ fn some_names(servers: &[(Server, &Group)]) -> String {
 /// All servers that can be made out, with the group that describes each.
 fn servers<'d>(description: &'d Description, findings: &mut Findings) -> Vec<(Server, &'d Group)> {
     let mut servers = Vec::new();
-    let mut texts_len = 0;
+    let (mut texts_len, mut targets) = (0, 0);
     if description.groups.is_empty() && !findings.has_errors() {
         findings.error(None, "there is no server (allowed: one [[server]] or more)");
     }
@@ -91,11 +93,15 @@ fn servers<'d>(description: &'d Description, findings: &mut Findings) -> Vec<(Se
             }
         };
         texts_len += names.len() * text_len(group, &names);
-        if texts_len > TEXTS_LEN_MAX || servers.len() + names.len() > SERVERS_MAX {
+        targets += names.len() * group.targets.len();
+        if texts_len > TEXTS_LEN_MAX || servers.len() + names.len() > SERVERS_MAX || targets > TARGET_NUMBERS {
             findings.error(
                 group.line,
-                format!("too large (allowed: {SERVERS_MAX} servers, with {} MiB of text", TEXTS_LEN_MAX >> 20)
-                    + " in names, addresses and directories)",
+                format!(
+                    "too large (allowed: {SERVERS_MAX} servers with {TARGET_NUMBERS} targets, and {} MiB of text in names, \
+                     addresses and directories)",
+                    TEXTS_LEN_MAX >> 20
+                ),
             );
             break;
         }
@@ -127,13 +133,15 @@ fn check_group(description: &Description, group: &Group, names: &[String], findi
     let ends = if first == last { String::new() } else { format!(", and the last one is {last}") };
     if first == 0 || last > u64::from(u16::MAX) {
         findings.error(line, format!("number: {first}{ends} (allowed: 1 to {})", u16::MAX));
-    } else if (last - 1) * u64::from(description.targets_per_server) + group.targets.len() as u64 > 1 << 16 {
+    } else if (last - 1) * u64::from(description.targets_per_server) + group.targets.len() as u64
+        > TARGET_NUMBERS as u64
+    {
         findings.error(
             line,
             format!(
                 "number: {last} has no numbers left for its targets: with targets_per_server = {}, servers up to {} have",
                 description.targets_per_server,
-                (1u32 << 16) / u32::from(description.targets_per_server.max(1)),
+                TARGET_NUMBERS / usize::from(description.targets_per_server.max(1)),
             ),
         );
     }

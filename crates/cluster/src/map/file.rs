@@ -2,7 +2,10 @@
 //!
 //! Read key by key, so that one mistake does not hide the next.
 
-use super::{Description, FILE_LEN_MAX, Findings, Group, TARGETS_MAX, TARGETS_PER_SERVER_DEFAULT, TargetDescription};
+use super::{
+    Description, FILE_LEN_MAX, Findings, Group, SettingsCheck, TARGETS_MAX, TARGETS_PER_SERVER_DEFAULT,
+    TargetDescription,
+};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::ops::Range;
@@ -11,7 +14,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue, ValueDeserializer};
 
 /// What `text` describes, as far as it can be told. `None` only if it is no TOML, or the cluster has no name or epoch.
-pub(super) fn read(text: &str, findings: &mut Findings) -> Option<Description> {
+pub(super) fn read(text: &str, settings: SettingsCheck<'_>, findings: &mut Findings) -> Option<Description> {
     if text.len() > FILE_LEN_MAX {
         findings.error(None, format!("{} bytes are more than a cluster file may have, {FILE_LEN_MAX}", text.len()));
         return None;
@@ -31,7 +34,7 @@ pub(super) fn read(text: &str, findings: &mut Findings) -> Option<Description> {
     let targets_per_server = keys.optional("targets_per_server", "1 to 256");
     let servers = keys.take("server");
     keys.end("name, epoch, root, targets_per_server, server");
-    let groups = servers.map_or_else(Vec::new, |servers| groups(servers, &lines, findings));
+    let groups = servers.map_or_else(Vec::new, |servers| groups(servers, settings, &lines, findings));
     Some(Description {
         name: name?,
         epoch: epoch?,
@@ -41,10 +44,17 @@ pub(super) fn read(text: &str, findings: &mut Findings) -> Option<Description> {
     })
 }
 
-fn groups(servers: Spanned<DeValue<'_>>, lines: &Lines, findings: &mut Findings) -> Vec<Group> {
+fn groups(
+    servers: Spanned<DeValue<'_>>,
+    settings: SettingsCheck<'_>,
+    lines: &Lines,
+    findings: &mut Findings,
+) -> Vec<Group> {
     let line = lines.at(&servers.span());
     match servers.into_inner() {
-        DeValue::Array(servers) => servers.into_iter().filter_map(|server| group(server, lines, findings)).collect(),
+        DeValue::Array(servers) => {
+            servers.into_iter().filter_map(|server| group(server, settings, lines, findings)).collect()
+        }
         _ => {
             findings.error(Some(line), "server: it is no list of tables (allowed: [[server]] before each)");
             Vec::new()
@@ -52,7 +62,12 @@ fn groups(servers: Spanned<DeValue<'_>>, lines: &Lines, findings: &mut Findings)
     }
 }
 
-fn group(server: Spanned<DeValue<'_>>, lines: &Lines, findings: &mut Findings) -> Option<Group> {
+fn group(
+    server: Spanned<DeValue<'_>>,
+    settings: SettingsCheck<'_>,
+    lines: &Lines,
+    findings: &mut Findings,
+) -> Option<Group> {
     let line = lines.at(&server.span());
     let DeValue::Table(table) = server.into_inner() else {
         findings.error(Some(line), "server: it is no table (allowed: [[server]] before each)");
@@ -70,7 +85,7 @@ fn group(server: Spanned<DeValue<'_>>, lines: &Lines, findings: &mut Findings) -
     let targets = keys.take("targets");
     keys.end("name, number, listen, dir, targets, router, rack, weight, retired");
     let targets = match targets {
-        Some(listed) => targets_of(listed, lines, findings)?,
+        Some(listed) => targets_of(listed, settings, lines, findings)?,
         None => vec![TargetDescription::default()],
     };
     Some(Group {
@@ -87,7 +102,12 @@ fn group(server: Spanned<DeValue<'_>>, lines: &Lines, findings: &mut Findings) -
     })
 }
 
-fn targets_of(listed: Spanned<DeValue<'_>>, lines: &Lines, findings: &mut Findings) -> Option<Vec<TargetDescription>> {
+fn targets_of(
+    listed: Spanned<DeValue<'_>>,
+    settings: SettingsCheck<'_>,
+    lines: &Lines,
+    findings: &mut Findings,
+) -> Option<Vec<TargetDescription>> {
     const ALLOWED: &str = "a number from 1 to 256, or a list such as [{ dir = \"/data/{name}/0\" }]";
     let line = Some(lines.at(&listed.span()));
     match listed.into_inner() {
@@ -100,7 +120,7 @@ fn targets_of(listed: Spanned<DeValue<'_>>, lines: &Lines, findings: &mut Findin
         },
         DeValue::Array(targets) => {
             let all = targets.into_iter().enumerate();
-            all.map(|(place, target)| target_of(place, target, lines, findings)).collect()
+            all.map(|(place, target)| target_of(place, target, settings, lines, findings)).collect()
         }
         other => {
             findings.error(line, format!("targets: {} is not allowed (allowed: {ALLOWED})", other.type_str()));
@@ -112,6 +132,7 @@ fn targets_of(listed: Spanned<DeValue<'_>>, lines: &Lines, findings: &mut Findin
 fn target_of(
     place: usize,
     target: Spanned<DeValue<'_>>,
+    settings: SettingsCheck<'_>,
     lines: &Lines,
     findings: &mut Findings,
 ) -> Option<TargetDescription> {
@@ -127,8 +148,9 @@ fn target_of(
     let retired = keys.optional("retired", "true, false");
     let rest = Spanned::new(span, DeValue::Table(keys.table));
     // A table of any values can be read from a table of any values.
-    let settings = toml::Table::deserialize(ValueDeserializer::from(rest)).unwrap_or_default();
-    Some(TargetDescription { dir, retired: retired.unwrap_or(false), settings: Arc::new(settings) })
+    let table = toml::Table::deserialize(ValueDeserializer::from(rest)).unwrap_or_default();
+    settings(&table).unwrap_or_else(|why| findings.error(Some(line), format!("target {place}: {why}")));
+    Some(TargetDescription { dir, retired: retired.unwrap_or(false), settings: Arc::new(table) })
 }
 
 /// The keys of one table, each taken out as it is read.

@@ -54,7 +54,8 @@ pub struct BadMap {
 }
 
 impl BadMap {
-    pub(super) fn new(mut findings: Vec<Finding>) -> Self {
+    /// Of what was found when a file was read, the errors.
+    pub fn new(mut findings: Vec<Finding>) -> Self {
         findings.retain(|finding| finding.severity == Severity::Error);
         Self { findings }
     }
@@ -99,9 +100,9 @@ impl Findings {
         self.errors > 0
     }
 
-    /// In the order of lines, and for one line as they were found.
+    /// What is of no line first, then in the order of lines, and for one line as they were found.
     pub(super) fn sorted(mut self) -> Vec<Finding> {
-        self.kept.sort_by_key(|finding| finding.line.unwrap_or(usize::MAX));
+        self.kept.sort_by_key(|finding| finding.line.unwrap_or(0));
         if self.more > 0 {
             let severity = if self.errors > 0 { Severity::Error } else { Severity::Note };
             self.kept.push(Finding { severity, line: None, what: format!("and {} more", self.more) });

@@ -81,6 +81,12 @@ fn the_root_is_the_server_of_the_lowest_number_unless_named() {
     assert_eq!(&*parsed(&text).root().name, "io01");
 }
 
+#[test]
+fn the_example_for_operators_is_a_cluster() {
+    let map = parsed(include_str!("../../../../examples/cluster.toml"));
+    assert_eq!((map.servers().len(), &*map.root().name), (18, "io01"));
+}
+
 /// The largest clusters that the numbers allow.
 #[test]
 fn as_many_servers_as_there_are_numbers() {
@@ -251,6 +257,8 @@ fn what_a_stranger_describes_costs_little() {
     let text =
         one(&format!("dir = \"/{path}\"")).replace("\"a\"", "\"a[10000-60000]\"").replace("tcp:a:1", "tcp:{name}:1");
     assert!(errors(&text).iter().any(|error| error.contains("too large")), "{:?}", errors(&text));
+    let text = one("targets = 256").replace("\"a\"", "\"a[1-257]\"").replace("tcp:a:1", "tcp:{name}:1");
+    assert!(errors(&text).iter().any(|error| error.contains("with 65536 targets")), "{:?}", errors(&text));
     let groups: String = (0..3)
         .map(|n| format!("[[server]]\nname = \"a{n}x[1-30000]\"\nnumber = 1\nlisten = [\"tcp:{{name}}:1\"]\n"))
         .collect();

@@ -33,7 +33,7 @@ use crate::volumes::copy::{Copy, Taken};
 use crate::volumes::hosted::{Host, Hosted, Todo};
 use crate::volumes::root::{Decisions, Root, page_of};
 use crate::volumes::{Outcome, Slot, Table, Version, VolumeKey, VolumeName};
-use isonomia_units::{Nanos, ServerId, VolumeId};
+use isonomia_units::{Nanos, ServerId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How often a server asks for news and looks at what it has to do.

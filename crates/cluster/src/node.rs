@@ -22,14 +22,18 @@
 //! [`Node::start`] takes all records that were ever stored; what was being done goes on. There is no other recovery: the
 //! same events that repeat what a lost message said repeat what a stop cut off.
 
+mod interface;
+
+pub use interface::{BadView, Effect, Input, Process, StartError, StoreId, View};
+
 use crate::peer::{Envelope, Message};
-use crate::records::{self, BadRecord, Change, Record, Stored};
+use crate::records::{self, Change, Record, Stored};
 use crate::request::{Answer, Refusal, Request, RequestId};
 use crate::volumes::copy::{Copy, Taken};
-use crate::volumes::hosted::{Host, Hosted, Todo, Work};
+use crate::volumes::hosted::{Host, Hosted, Todo};
 use crate::volumes::root::{Decisions, Root, page_of};
 use crate::volumes::{Outcome, Slot, Table, Version, VolumeKey, VolumeName};
-use isonomia_units::{Nanos, ServerId, VolumeId};
+use isonomia_units::{Nanos, ServerId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// How often a server asks for news and looks at what it has to do.
@@ -38,158 +42,6 @@ pub const LOOK_EVERY: Nanos = crate::volumes::copy::PULL_EVERY;
 pub const REQUESTS_MAX: usize = 4096;
 /// Effects that are held back; further messages are dropped, and said again at the next look.
 pub const HELD_MAX: usize = 2 * REQUESTS_MAX;
-
-/// The process that a node is the mind of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Process {
-    /// Its server, by the number in the cluster file.
-    pub server: ServerId,
-    /// Higher than that of every process that had the directory before.
-    pub instance: u64,
-}
-
-/// What a node has to know of the cluster file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct View {
-    /// The file's epoch.
-    pub epoch: u64,
-    /// The server that decides the table of volumes; the same in all epochs.
-    pub root: ServerId,
-    /// All servers.
-    pub servers: BTreeSet<ServerId>,
-}
-
-/// What happens.
-#[derive(Clone, Debug)]
-pub enum Input {
-    /// Time has passed.
-    Time,
-    /// A message of `from`, who has proven to be that server.
-    Message {
-        /// Who brought it.
-        from: ServerId,
-        /// What it says.
-        envelope: Envelope,
-    },
-    /// A client asks.
-    Request {
-        /// The number of the request.
-        id: RequestId,
-        /// When it has to have an answer, on this server's clock.
-        deadline: Nanos,
-        /// What it asks.
-        request: Request,
-    },
-    /// This [`Effect::Store`] and all before it are on stable storage.
-    Stored(StoreId),
-    /// The file system has done what [`Effect::Work`] asked of it, durably, or could not.
-    Worked {
-        /// The volume that it was about.
-        number: VolumeId,
-        /// The errno if it could not.
-        result: Result<(), i32>,
-    },
-    /// There is a newer cluster file. One that [`Node::accepts`] does not allow is ignored.
-    View(View),
-    /// This process has made sure that nobody has taken over its directory, and nobody will before `until`.
-    Owned {
-        /// On this server's clock.
-        until: Nanos,
-    },
-}
-
-/// Which [`Effect::Store`] of a process: from 1 on, each one higher.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct StoreId(pub u64);
-
-/// What the server has to do.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Effect {
-    /// Bring these changes to stable storage, together and after all earlier ones, and report it. A store that fails has to be
-    /// tried again, or the process to be ended: it never goes on without.
-    Store {
-        /// What is reported.
-        id: StoreId,
-        /// [`records`] says what they are.
-        changes: Vec<Change>,
-    },
-    /// Send this to `envelope.to`, or drop it if there is no way.
-    Send(Envelope),
-    /// Let the file system do this, and report it as [`Input::Worked`].
-    Work(Work),
-    /// The answer of a request.
-    Answer {
-        /// Which request.
-        id: RequestId,
-        /// Its answer.
-        result: Result<Answer, Refusal>,
-    },
-    /// There is a cluster file of this epoch, and `from` has it: get it. Repeated until it is there.
-    FetchView {
-        /// Its epoch.
-        epoch: u64,
-        /// Who has it.
-        from: ServerId,
-    },
-    /// Another process has taken over the directory: end this one.
-    Stop {
-        /// That one's instance.
-        by: u64,
-    },
-}
-
-/// Why a server cannot start.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum StartError {
-    /// A record cannot be read.
-    #[error(transparent)]
-    Record(#[from] BadRecord),
-    /// It had a newer cluster file before.
-    #[error("the cluster file is of epoch {given}, and this server has had epoch {stored}")]
-    OlderEpoch {
-        /// The file's.
-        given: u64,
-        /// The one that it had.
-        stored: u64,
-    },
-    /// It is not in the file.
-    #[error("the cluster file of epoch {epoch} has no server {server}")]
-    NotMember {
-        /// This server.
-        server: ServerId,
-        /// The file's epoch.
-        epoch: u64,
-    },
-}
-
-/// Why a newer cluster file cannot be taken by servers that run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum BadView {
-    /// It is not newer.
-    #[error("epoch {given} is not newer than epoch {own}")]
-    NotNewer {
-        /// The file's epoch.
-        given: u64,
-        /// The one that this server has.
-        own: u64,
-    },
-    /// The root server is another one: the table of volumes is in that server's directory.
-    #[error("the root server is {own} and cannot become {given}: let another host serve its directory instead")]
-    OtherRoot {
-        /// The file's.
-        given: ServerId,
-        /// The one that this server knows.
-        own: ServerId,
-    },
-    /// A server is missing that has volumes.
-    #[error("server {server} is missing and has volume {volume}")]
-    HasVolume {
-        /// The server.
-        server: ServerId,
-        /// One of its volumes.
-        volume: VolumeId,
-    },
-}
 
 /// Whether this server decides the table or keeps a copy.
 #[derive(Debug)]
@@ -244,7 +96,7 @@ impl Node {
         let role = if process.server == view.root {
             Role::Root(Root::new(stored.table, stored.last_number))
         } else {
-            Role::Other(Copy::new(stored.copy))
+            Role::Other(Copy::new(stored.copy, process.instance))
         };
         let mut node = Self {
             process,
@@ -266,6 +118,11 @@ impl Node {
         };
         if node.view.epoch > stored.epoch {
             node.store(vec![Record::Epoch(node.view.epoch).put()], effects);
+        }
+        if let Role::Root(root) = &mut node.role {
+            let mut decisions = Decisions::default();
+            root.let_go(&mut decisions);
+            node.decide(decisions, effects);
         }
         node.look(now, effects);
         Ok(node)
@@ -360,8 +217,8 @@ impl Node {
             }
             Input::Owned { until } => self.owned_until = until,
         }
-        self.do_own(effects);
         self.expire(now, effects);
+        self.do_own(effects);
         if now >= self.next_look && !self.is_superseded {
             self.look(now, effects);
         }
@@ -371,10 +228,12 @@ impl Node {
         while let Some(&(deadline, id)) = self.by_deadline.first()
             && deadline <= now
         {
-            if let Role::Root(root) = &mut self.role {
-                root.forget(id);
-            }
             self.release(Effect::Answer { id, result: Err(Refusal::TimedOut) }, effects);
+            if let Role::Root(root) = &mut self.role {
+                let mut decisions = Decisions::default();
+                root.forget(id, &mut decisions);
+                self.decide(decisions, effects);
+            }
         }
     }
 
@@ -426,12 +285,16 @@ impl Node {
     fn hosted_or_known(&self, request: &Request) -> Result<Answer, Refusal> {
         let table = self.table();
         let (own, slot, referred) = match request {
-            Request::List { since } => return Ok(Answer::Listed(page_of(table, 0, *since))),
+            Request::List { since } => return Ok(Answer::Listed(page_of(table, None, *since))),
             Request::LookUp { name, referred } => (self.hosted.named(name), table.named(name), *referred),
             Request::WhereIs { number, referred } => (self.hosted.get(*number), table.slot(*number), *referred),
             Request::Make { .. } | Request::Remove { .. } | Request::Rename { .. } => (None, None, true),
         };
-        if let Some(host) = own {
+        // A volume that was made is nobody's to see before the root server has said so.
+        let is_seen = |host: &&Host| {
+            table.slot(host.key.number).is_some_and(|slot| slot.key == host.key && slot.visible().is_some())
+        };
+        if let Some(host) = own.filter(is_seen) {
             return Ok(Answer::Volume { key: host.key, server: self.process.server });
         }
         let guess = slot.and_then(Slot::visible).map(|volume| volume.server);
@@ -441,6 +304,7 @@ impl Node {
     }
 
     fn message(&mut self, from: ServerId, envelope: Envelope, effects: &mut Vec<Effect>) {
+        let is_refusal = envelope.is_refusal();
         let Envelope { from: claimed, to, instance, epoch, message } = envelope;
         if claimed != from || to != self.process.server {
             return;
@@ -462,7 +326,7 @@ impl Node {
             return self.send(from, Message::Superseded { by: highest }, effects);
         }
         if epoch < self.view.epoch {
-            if message != Message::Outdated {
+            if !is_refusal {
                 self.send(from, Message::Outdated, effects);
             }
             return;
@@ -481,7 +345,7 @@ impl Node {
         match (message, &mut self.role) {
             (Message::Pull { ask, known }, Role::Root(root)) => {
                 self.known.insert(from, known);
-                let page = root.page(ask, known);
+                let page = root.page(Some(ask), known);
                 self.send(from, Message::News(page), effects);
             }
             (Message::Outcome { key, instruction, outcome, known }, Role::Root(root)) => {
@@ -561,7 +425,7 @@ impl Node {
                 decisions.changed.iter().filter_map(|slot| Some(slot.intent()?.server)).collect();
             let pages: Vec<_> = (concerned.iter().filter(|server| **server != self.process.server))
                 .map(|server| {
-                    (*server, root.page(0, self.known.get(server).map_or(before, |known| before.min(*known))))
+                    (*server, root.page(None, self.known.get(server).map_or(before, |known| before.min(*known))))
                 })
                 .collect();
             self.store(changes, effects);

@@ -8,7 +8,7 @@
 //! zigzag), sequences with their length before them, one varint for which variant of an `enum` follows. A change of any
 //! type in here raises the format.
 
-use crate::volumes::copy::Page;
+use crate::volumes::copy::{Ask, Page};
 use crate::volumes::root::PAGE_SLOTS_MAX;
 use crate::volumes::{Outcome, Slot, Version, VolumeKey};
 use isonomia_units::{ServerId, VolumeId};
@@ -39,8 +39,8 @@ pub struct Envelope {
 pub enum Message {
     /// To the root server: what changed in the table after `known`?
     Pull {
-        /// The number of this question, from 1 on in each process.
-        ask: u64,
+        /// Which question this is.
+        ask: Ask,
         /// The last version that the sender knows.
         known: Version,
     },
@@ -81,6 +81,11 @@ pub enum BadMessage {
 }
 
 impl Envelope {
+    /// Whether nothing is said but that the receiver was not listened to.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self.message, Message::Outdated | Message::Superseded { .. })
+    }
+
     /// The bytes, [`MESSAGE_BYTES_MAX`] at most.
     pub fn encode(&self) -> Vec<u8> {
         let bytes = postcard::to_extend(self, vec![FORMAT]).unwrap_or_default();
@@ -148,7 +153,8 @@ mod tests {
         };
         let slots = (u64::MAX - PAGE_SLOTS_MAX as u64..u64::MAX).map(slot).collect();
         let (since, upto) = (Version(u64::MAX - PAGE_SLOTS_MAX as u64 - 1), Version(u64::MAX - 1));
-        Page { ask: u64::MAX, since, upto, complete: false, slots }
+        let ask = Some(Ask { instance: u64::MAX, number: u64::MAX });
+        Page { ask, since, upto, complete: false, slots }
     }
 
     #[test]

@@ -160,8 +160,17 @@ pub enum Phase {
     Active,
     /// The volume server shall remove the directory if it is empty. The name stands for it until it has.
     Removing {
-        /// The volume that takes over the name at the moment at which this one goes: `rename` onto an empty directory.
+        /// The volume, in [`Phase::Held`], that gets the name at the moment at which this one goes: `rename` onto an empty
+        /// directory.
         successor: Option<VolumeId>,
+    },
+    /// Its server shall not answer for its name any more, because it is about to get that of another one: several
+    /// servers take part in that, and nobody may see the one half of it without the other.
+    Held {
+        /// The volume that has the name that it will get.
+        with: VolumeId,
+        /// That one gets this one's name; else it is removed.
+        exchange: bool,
     },
     /// It has its name already, and the volume server shall know it by that. Until it does, neither name is answered for.
     Renaming {
@@ -181,6 +190,8 @@ pub enum Outcome {
     Removed,
     /// It stays: the errno of the file system, such as ENOTEMPTY.
     NotRemoved(i32),
+    /// Its name is not answered for any more.
+    Held,
     /// It is known by its new name.
     Renamed,
 }
@@ -214,6 +225,6 @@ impl Slot {
 impl Outcome {
     /// Whether the directory is there.
     pub const fn is_there(self) -> bool {
-        matches!(self, Self::Made | Self::NotRemoved(_) | Self::Renamed)
+        matches!(self, Self::Made | Self::NotRemoved(_) | Self::Held | Self::Renamed)
     }
 }

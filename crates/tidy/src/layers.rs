@@ -6,7 +6,7 @@ use crate::Finding;
 const LAYERS: [&[&str]; 6] = [
     &["detect", "testbed", "hints", "memory", "units"],
     &["allocation", "cluster", "placement", "planning", "plot", "policy", "proto"],
-    &["sim", "store", "transport", "whatif"],
+    &["cluster-sim", "sim", "store", "transport", "whatif"],
     &["client", "reproduce", "server"],
     &["conformance", "mount"],
     &["isonomia", "preload", "bench", "python", "tidy"],

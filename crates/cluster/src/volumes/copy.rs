@@ -14,11 +14,20 @@ use isonomia_units::Nanos;
 /// How often a server asks what is new.
 pub const PULL_EVERY: Nanos = Nanos::from_secs(1);
 
+/// Which question of which process: each is asked once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Ask {
+    /// The process.
+    pub instance: u64,
+    /// The question, from 1 on.
+    pub number: u64,
+}
+
 /// Part of the news: the slots that changed after `since` and up to `upto`, in the order of their changes.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Page {
-    /// The number of the question that this answers; 0 if nobody asked.
-    pub ask: u64,
+    /// The question that this answers, if somebody asked.
+    pub ask: Option<Ask>,
     /// Whoever knows everything up to here can use the page.
     pub since: Version,
     /// Whoever took it in knows everything up to here.
@@ -41,19 +50,21 @@ pub struct Taken {
 }
 
 /// What is known of the table, and what is being heard.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Copy {
     table: Table,
     /// What the table will be when the last page has come.
     coming: Option<Table>,
-    /// The number of the last question.
-    asked: u64,
+    /// The last question.
+    asked: Ask,
+    /// What was known when it was asked.
+    asked_since: Version,
 }
 
 impl Copy {
-    /// The copy that is in the store.
-    pub fn new(table: Table) -> Self {
-        Self { table, ..Self::default() }
+    /// The copy that is in the store, for a process that starts.
+    pub fn new(table: Table, instance: u64) -> Self {
+        Self { table, coming: None, asked: Ask { instance, number: 0 }, asked_since: Version::NONE }
     }
 
     /// What is known.
@@ -61,10 +72,11 @@ impl Copy {
         &self.table
     }
 
-    /// The next question: its number, and the version after which everything is news.
-    pub fn ask(&mut self) -> (u64, Version) {
-        self.asked += 1;
-        (self.asked, self.known())
+    /// The next question, and the version after which everything is news.
+    pub fn ask(&mut self) -> (Ask, Version) {
+        self.asked.number += 1;
+        self.asked_since = self.known();
+        (self.asked, self.asked_since)
     }
 
     /// Everything up to here is known, or held until the last page has come.
@@ -78,22 +90,18 @@ impl Copy {
         if page.since > known {
             return Taken { ask_again: true, ..Taken::default() };
         }
-        if page.ask == self.asked && page.ask > 0 && page.since < known && page.upto < known {
-            // An answer to what is known up to now that knows less: another table. An incomplete page of the same table
-            // would begin at `known`.
+        if page.ask == Some(self.asked) && page.since < self.asked_since {
+            // Whoever has less than what the question said to be known has another table.
             self.coming = Some(Table::default());
-            return self.take_into(page, Version::NONE);
+            return self.take_into(page);
         }
         if page.upto <= known {
             return Taken::default();
         }
-        self.take_into(page, known)
+        self.take_into(page)
     }
 
-    fn take_into(&mut self, page: Page, known: Version) -> Taken {
-        if page.since > known {
-            return Taken { ask_again: true, ..Taken::default() };
-        }
+    fn take_into(&mut self, page: Page) -> Taken {
         let mut next = self.coming.take().unwrap_or_else(|| self.table.clone());
         for slot in page.slots {
             next.put(slot);
@@ -112,7 +120,7 @@ impl Copy {
 
 /// The page of `table` for whoever knows it up to `since`, of `slots_max` slots at most. Whoever knows more than there is has
 /// to begin anew.
-pub fn page(table: &Table, ask: u64, since: Version, slots_max: usize) -> Page {
+pub fn page(table: &Table, ask: Option<Ask>, since: Version, slots_max: usize) -> Page {
     let since = if since > table.version() { Version::NONE } else { since };
     let slots: Vec<Slot> = table.since(since).take(slots_max).cloned().collect();
     let upto = slots.last().map_or(since, |slot| slot.changed);
@@ -144,7 +152,7 @@ mod tests {
     fn pull(copy: &mut Copy, table: &Table, slots_max: usize) -> usize {
         for pages in 1..100 {
             let (ask, since) = copy.ask();
-            if !copy.take(page(table, ask, since, slots_max)).ask_again {
+            if !copy.take(page(table, Some(ask), since, slots_max)).ask_again {
                 return pages;
             }
         }
@@ -154,9 +162,9 @@ mod tests {
     #[test]
     fn several_pages_are_seen_at_once() {
         let table = table(&[(1, 1, "a"), (2, 2, "b"), (3, 3, "c")]);
-        let mut copy = Copy::default();
+        let mut copy = Copy::new(Table::default(), 1);
         let (ask, since) = copy.ask();
-        assert!(copy.take(page(&table, ask, since, 2)).ask_again);
+        assert!(copy.take(page(&table, Some(ask), since, 2)).ask_again);
         assert_eq!(*copy.table(), Table::default());
         assert_eq!(pull(&mut copy, &table, 2), 1);
         assert_eq!(*copy.table(), table);
@@ -166,26 +174,40 @@ mod tests {
     #[test]
     fn late_pages_change_nothing_and_a_gap_is_asked_for() {
         let (old, new) = (table(&[(1, 1, "a")]), table(&[(1, 1, "a"), (2, 2, "b"), (3, 7, "c")]));
-        let mut copy = Copy::default();
+        let mut copy = Copy::new(Table::default(), 1);
         let (ask, since) = copy.ask();
-        let late = page(&old, ask, since, 9);
+        let late = page(&old, Some(ask), since, 9);
         pull(&mut copy, &new, 9);
         assert_eq!(copy.take(late), Taken::default());
         assert_eq!(*copy.table(), new);
         let newer = table(&[(1, 1, "a"), (2, 2, "b"), (3, 7, "c"), (4, 8, "d"), (5, 9, "e")]);
-        assert!(copy.take(page(&newer, 0, Version(8), 9)).ask_again);
-        assert_eq!(copy.take(page(&newer, 0, Version(7), 9)).stored.len(), 2);
+        assert!(copy.take(page(&newer, None, Version(8), 9)).ask_again);
+        assert_eq!(copy.take(page(&newer, None, Version(7), 9)).stored.len(), 2);
+    }
+
+    #[test]
+    fn an_answer_that_a_push_has_overtaken_changes_nothing() {
+        let (old, new) = (table(&[(1, 1, "a")]), table(&[(1, 1, "a"), (2, 2, "b"), (3, 7, "c")]));
+        let mut copy = Copy::new(Table::default(), 1);
+        pull(&mut copy, &old, 9);
+        let (ask, since) = copy.ask();
+        let answer = page(&old, Some(ask), since, 9);
+        assert_eq!(copy.take(page(&new, None, Version(1), 9)).stored.len(), 2);
+        assert_eq!(copy.take(answer), Taken::default());
+        assert_eq!(*copy.table(), new);
     }
 
     #[test]
     fn a_table_that_was_restored_is_taken_over_whole() {
         let lost = table(&[(1, 1, "a"), (2, 2, "b"), (3, 9, "c")]);
         let restored = table(&[(1, 1, "a"), (2, 4, "other")]);
-        let mut copy = Copy::new(lost);
-        // A push of the restored one cannot be told from a late page.
-        assert_eq!(copy.take(page(&restored, 0, Version::NONE, 9)), Taken::default());
+        let mut copy = Copy::new(lost, 2);
+        // A page that nobody asked for, or that answers another process's question, cannot be told from a late one.
+        let before = Ask { instance: 1, number: 1 };
+        assert_eq!(copy.take(page(&restored, Some(before), Version::NONE, 9)), Taken::default());
+        assert_eq!(copy.take(page(&restored, None, Version::NONE, 9)), Taken::default());
         let (ask, since) = copy.ask();
-        let taken = copy.take(page(&restored, ask, since, 1));
+        let taken = copy.take(page(&restored, Some(ask), since, 1));
         assert!(taken.ask_again);
         pull(&mut copy, &restored, 1);
         assert_eq!(*copy.table(), restored);

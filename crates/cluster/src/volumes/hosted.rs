@@ -7,7 +7,7 @@
 //! | what is known of the number | an instruction comes | what is done |
 //! |---|---|---|
 //! | nothing, an earlier generation, or an earlier instruction | to create or remove | the file system is asked; what it says is recorded, and then told |
-//! | nothing, an earlier generation, or an earlier instruction | to rename | recorded, and then told |
+//! | nothing, an earlier generation, or an earlier instruction | to hold or rename | recorded, and then told |
 //! | this instruction | the same again | what came of it is told again |
 //! | a later instruction or generation | one from before | nothing: it was under way for long |
 //!
@@ -17,7 +17,7 @@
 //!
 //! This server also *answers for the names* of its volumes: who was sent here because some copy of the table said so, and
 //! finds that the volume has another name now, is sent on to the root server. Of a volume that is being removed
-//! nothing is said here: the root server has it answered when it is known what came of it.
+//! nothing is said here, nor for the name of one that is held: the root server has it answered when it is known what came of it.
 
 use super::{Attributes, Outcome, Phase, Slot, Version, VolumeKey, VolumeName};
 use isonomia_units::VolumeId;
@@ -122,6 +122,7 @@ impl Hosted {
         let work = match &volume.phase {
             Phase::Creating => Work::Make { key: slot.key, attributes: volume.attributes },
             Phase::Removing { .. } => Work::Remove { key: slot.key },
+            Phase::Held { .. } => return Todo::Carried(self.carried(slot, volume.name.clone(), Outcome::Held)),
             Phase::Renaming { .. } => return Todo::Carried(self.carried(slot, volume.name.clone(), Outcome::Renamed)),
             Phase::Active => return Todo::Nothing,
         };
@@ -157,7 +158,7 @@ impl Hosted {
         {
             self.names.remove(&before.name);
         }
-        if host.outcome.is_there() {
+        if host.outcome.is_there() && host.outcome != Outcome::Held {
             self.names.insert(host.name.clone(), number);
         }
         self.hosts.insert(number, host);

@@ -1,27 +1,29 @@
 //! What the root server does: it decides the table of volumes.
 //!
 //! # States and events
-//! A slot of the table is *free* (no volume, or never used), or its volume is *creating*, *active*, *removing*, or *renaming*.
+//! A slot of the table is *free* (no volume, or never used), or its volume is *creating*, *active*, *removing*, *held*, or
+//! *renaming*.
 //! Each arrow is a new version of the table, and on stable storage before anybody hears of it.
 //!
-//! | event | free | creating | active | removing | renaming |
+//! | event | free | creating | active | removing | held, renaming |
 //! |---|---|---|---|---|---|
 //! | make this name | → creating; the volume server is told | waits | EEXIST | waits | waits |
 //! | remove this name | ENOENT | waits | → removing; the volume server is told | waits | waits |
-//! | rename this name | ENOENT | waits | the new name is free: → renaming, the volume server is told; it is a volume's: that one → removing, with this one as successor | waits | waits |
-//! | exchange with this name | ENOENT | waits | both → renaming | waits | waits |
+//! | rename this name | ENOENT | waits | the new name is free: → renaming, the volume server is told; it is a volume's: → held, to replace that one | waits | waits |
+//! | exchange with this name | ENOENT | waits | both → held | waits | waits |
 //! | look up this name | ENOENT | ENOENT | this volume | waits | waits |
 //! | where is this number | ENOENT | ENOENT | this server | waits | this server |
 //! | *made* | – | → active; answered | – | – | – |
 //! | *not made* | – | → free; answered with its errno | – | – | – |
 //! | *removed* | – | – | – | → free; answered. If there is a successor it gets the name, → renaming, and the answer comes then | – |
-//! | *not removed* | – | – | – | → active; answered with its errno | – |
+//! | *not removed* | – | – | – | → active; answered with its errno. A successor keeps its name, → renaming | – |
+//! | *held* | – | – | – | – | to replace: the other one → removing; exchange: when both are, both → renaming |
 //! | *renamed* | – | – | – | – | → active; answered (an exchange: when both are) |
-//! | deadline of who waits | – | ETIMEDOUT, and the intent stays | – | the same | the same |
-//! | start of the server | – | the volume server is told (it asks for what is new) | – | the same | the same |
+//! | deadline of who waits | – | ETIMEDOUT, and the intent stays | – | the same | ETIMEDOUT; held, and the other one is not in removing: → renaming to the name that it has |
+//! | start of the server | – | the volume server is told (it asks for what is new) | – | the same | the same; held: as at a deadline |
 //!
 //! A name that a volume in *renaming* had before counts as that volume's: whoever asks for it waits. A volume
-//! that is to be a successor cannot be renamed or removed meanwhile. Whoever waits is looked at again whenever a volume server
+//! that another one is held for cannot be changed otherwise meanwhile. Whoever waits is looked at again whenever a volume server
 //! has said something, in the order in which they came. Nobody waits for a request, only for volume servers, so no two
 //! can wait for each other.
 //!
@@ -37,10 +39,11 @@
 //!
 //! # Why a copy that is old gives no wrong answer
 //! A copy only says whom to ask: the volume server, which answers for the names of its volumes, or the root server. A name that
-//! was taken from a volume is answered for by nobody but the root server from the moment at which the volume server knows: and
-//! nobody is told that it was renamed or removed before that.
+//! was taken from a volume is answered for by nobody but the root server from the moment at which the volume server knows, and
+//! nobody is told that it was renamed or removed before that. Where two servers take part, both know before the first name
+//! is another one's: otherwise a client could see that the one has changed and after that that the other one has not.
 
-use super::copy::{Page, page};
+use super::copy::{Ask, Page, page};
 use super::{Outcome, Phase, Slot, Table, Version, Volume, VolumeKey, VolumeName};
 use crate::request::{Answer, Refusal, RenameHow, Request, RequestId};
 use isonomia_units::{ServerId, VolumeId};
@@ -83,8 +86,10 @@ pub struct Root {
     table: Table,
     /// The number that was given out last.
     last: VolumeId,
-    /// The volumes whose servers have to say something, each with its successor.
+    /// The volumes whose servers have to say something, each with the other one that it is about.
     intents: BTreeMap<VolumeId, Option<VolumeId>>,
+    /// Volumes in an exchange whose servers have said that they are held.
+    held: BTreeSet<VolumeId>,
     waiting: VecDeque<Waiting>,
     /// [`INTENTS_MAX`] at most.
     asking: Vec<Asking>,
@@ -102,8 +107,8 @@ enum Verdict {
 impl Root {
     /// The table that is in the store, and the number that was given out last.
     pub fn new(table: Table, last: VolumeId) -> Self {
-        let intents = table.slots().filter_map(|slot| Some((slot.key.number, successor(slot.intent()?)))).collect();
-        Self { table, last, intents, waiting: VecDeque::new(), asking: Vec::new() }
+        let intents = table.slots().filter_map(|slot| Some((slot.key.number, partner(slot.intent()?)))).collect();
+        Self { table, last, intents, held: BTreeSet::new(), waiting: VecDeque::new(), asking: Vec::new() }
     }
 
     /// The table as it will be when everything that was decided is stored.
@@ -127,7 +132,7 @@ impl Root {
     }
 
     /// The news for whoever knows the table up to `since`.
-    pub fn page(&self, ask: u64, since: Version) -> Page {
+    pub fn page(&self, ask: Option<Ask>, since: Version) -> Page {
         page_of(&self.table, ask, since)
     }
 
@@ -160,6 +165,9 @@ impl Root {
             return;
         }
         let Some(volume) = slot.intent().filter(|volume| volume.server == from).cloned() else { return };
+        if let (Phase::Held { with, exchange }, Outcome::Held) = (&volume.phase, outcome) {
+            return self.is_held(key.number, *with, *exchange, decisions);
+        }
         let active = Some(Volume { phase: Phase::Active, ..volume.clone() });
         let (left, result) = match (&volume.phase, outcome) {
             (Phase::Creating, Outcome::Made) => (active, Ok(Answer::Volume { key, server: from })),
@@ -169,14 +177,16 @@ impl Root {
             (Phase::Renaming { .. }, Outcome::Renamed) => (active, Ok(Answer::Done)),
             _ => return,
         };
-        let heir = successor(&volume).filter(|_| left.is_none()).and_then(|heir| self.table.slot(heir));
-        let heir = heir.and_then(|slot| Some((slot.key, slot.volume.clone()?)));
+        let is_gone = left.is_none();
         self.intents.remove(&key.number);
         self.set(key, left, decisions);
         let mut next = None;
-        if let Some((heir_key, heir)) = heir {
-            self.rename_to(heir_key, heir, volume.name, decisions);
-            next = Some(heir_key.number);
+        if let Phase::Removing { successor: Some(successor) } = volume.phase
+            && let Some((heir_key, heir)) = self.of_number(successor)
+        {
+            let name = if is_gone { volume.name } else { heir.name.clone() };
+            self.rename_to(heir_key, heir, name, decisions);
+            next = is_gone.then_some(successor);
         }
         if let Some(at) = self.asking.iter().position(|asking| asking.of.contains(&key.number)) {
             let asking = &mut self.asking[at];
@@ -191,10 +201,57 @@ impl Root {
         }
     }
 
-    /// Nobody waits for the answer of `id` any more. What it has begun goes on.
-    pub fn forget(&mut self, id: RequestId) {
-        self.asking.retain(|asking| asking.id != id);
+    /// Nobody answers for the name of `number` any more.
+    fn is_held(&mut self, number: VolumeId, with: VolumeId, exchange: bool, decisions: &mut Decisions) {
+        let (Some((key, volume)), Some((other_key, other))) = (self.of_number(number), self.of_number(with)) else {
+            return;
+        };
+        if exchange {
+            self.held.insert(number);
+            if self.held.contains(&with) {
+                let (name, other_name) = (volume.name.clone(), other.name.clone());
+                self.rename_to(key, volume, other_name, decisions);
+                self.rename_to(other_key, other, name, decisions);
+            }
+        } else if other.phase == Phase::Active {
+            self.intend(other_key, Volume { phase: Phase::Removing { successor: Some(number) }, ..other }, decisions);
+            if let Some(asking) = self.asking.iter_mut().find(|asking| asking.of.contains(&number)) {
+                asking.of = BTreeSet::from([with]);
+            }
+        }
+    }
+
+    /// Lets go what a process before this one had held, and nobody waits for any more.
+    pub fn let_go(&mut self, decisions: &mut Decisions) {
+        let is_removing = |number: &VolumeId| {
+            self.table
+                .slot(*number)
+                .is_some_and(|slot| matches!(slot.intent(), Some(Volume { phase: Phase::Removing { .. }, .. })))
+        };
+        let heirs: BTreeSet<VolumeId> =
+            (self.intents.iter()).filter(|(number, _)| is_removing(number)).filter_map(|(_, heir)| *heir).collect();
+        let numbers: Vec<VolumeId> = self.intents.keys().copied().filter(|number| !heirs.contains(number)).collect();
+        for number in numbers {
+            self.release(number, decisions);
+        }
+    }
+
+    fn release(&mut self, number: VolumeId, decisions: &mut Decisions) {
+        if let Some((key, volume)) = self.of_number(number)
+            && let Phase::Held { .. } = volume.phase
+        {
+            let name = volume.name.clone();
+            self.rename_to(key, volume, name, decisions);
+        }
+    }
+
+    /// Nobody waits for the answer of `id` any more. What it has begun goes on; what is only held is let go.
+    pub fn forget(&mut self, id: RequestId, decisions: &mut Decisions) {
         self.waiting.retain(|waiting| waiting.id != id);
+        let Some(at) = self.asking.iter().position(|asking| asking.id == id) else { return };
+        for number in self.asking.remove(at).of {
+            self.release(number, decisions);
+        }
     }
 
     fn try_it(&mut self, waiting: Waiting, decisions: &mut Decisions) {
@@ -225,7 +282,7 @@ impl Root {
                     }
                 }
             }
-            Request::List { since } => Verdict::Answer(Ok(Answer::Listed(self.page(0, *since)))),
+            Request::List { since } => Verdict::Answer(Ok(Answer::Listed(self.page(None, *since)))),
             Request::Make { name, server, attributes } => {
                 if self.is_in_doubt(name) {
                     return Verdict::Wait;
@@ -282,14 +339,15 @@ impl Root {
             RenameHow::NoReplace => refuse(Refusal::Exists),
             _ if other_key == key => Verdict::Answer(Ok(Answer::Done)),
             RenameHow::Exchange => {
-                self.rename_to(key, volume, to.clone(), decisions);
-                self.rename_to(other_key, other, from.clone(), decisions);
+                let hold = |with: VolumeKey| Phase::Held { with: with.number, exchange: true };
+                self.intend(key, Volume { phase: hold(other_key), ..volume }, decisions);
+                self.intend(other_key, Volume { phase: hold(key), ..other }, decisions);
                 Verdict::Begun(BTreeSet::from([key.number, other_key.number]))
             }
             RenameHow::Replace => {
-                let phase = Phase::Removing { successor: Some(key.number) };
-                self.intend(other_key, Volume { phase, ..other }, decisions);
-                Verdict::Begun(BTreeSet::from([other_key.number]))
+                let phase = Phase::Held { with: other_key.number, exchange: false };
+                self.intend(key, Volume { phase, ..volume }, decisions);
+                Verdict::Begun(BTreeSet::from([key.number]))
             }
         }
     }
@@ -306,17 +364,23 @@ impl Root {
         }
         let found = self.table.named(name).and_then(|slot| Some((slot.key, slot.volume.clone()?)));
         let (key, volume) = found.ok_or(Verdict::Answer(Err(Refusal::NotFound)))?;
-        let is_successor = self.intents.values().any(|successor| *successor == Some(key.number));
-        if is_successor { Err(Verdict::Wait) } else { Ok((key, volume)) }
+        let is_waited_for = self.intents.values().any(|other| *other == Some(key.number));
+        if is_waited_for { Err(Verdict::Wait) } else { Ok((key, volume)) }
     }
 
+    fn of_number(&self, number: VolumeId) -> Option<(VolumeKey, Volume)> {
+        self.table.slot(number).and_then(|slot| Some((slot.key, slot.volume.clone()?)))
+    }
+
+    /// Has the volume server told that the volume is called `name`, which may be the name that it has.
     fn rename_to(&mut self, key: VolumeKey, volume: Volume, name: VolumeName, decisions: &mut Decisions) {
         let old = volume.name;
         self.intend(key, Volume { name, phase: Phase::Renaming { old }, ..volume }, decisions);
     }
 
     fn intend(&mut self, key: VolumeKey, volume: Volume, decisions: &mut Decisions) {
-        self.intents.insert(key.number, successor(&volume));
+        self.held.remove(&key.number);
+        self.intents.insert(key.number, partner(&volume));
         self.set(key, Some(volume), decisions);
     }
 
@@ -339,11 +403,15 @@ impl Root {
 }
 
 /// The news in `table` for whoever knows it up to `since`.
-pub fn page_of(table: &Table, ask: u64, since: Version) -> Page {
+pub fn page_of(table: &Table, ask: Option<Ask>, since: Version) -> Page {
     page(table, ask, since, PAGE_SLOTS_MAX)
 }
 
-/// The volume that takes over the name when this one is gone.
-fn successor(volume: &Volume) -> Option<VolumeId> {
-    if let Phase::Removing { successor } = volume.phase { successor } else { None }
+/// The other volume that what is being done with this one is about.
+fn partner(volume: &Volume) -> Option<VolumeId> {
+    match volume.phase {
+        Phase::Removing { successor } => successor,
+        Phase::Held { with, .. } => Some(with),
+        Phase::Creating | Phase::Active | Phase::Renaming { .. } => None,
+    }
 }

@@ -3,24 +3,29 @@
 use crate::address::Address;
 use crate::descriptor::Parked;
 use crate::handshake::{self, HandshakeError, Identity};
+use crate::seal::{Direction, Seals, TAG_LEN};
 use crate::socket::{self, Deadline, SocketError};
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
 use isonomia_proto::setup::Role;
 use isonomia_units::Nanos;
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, BorrowedFd};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// A connection over TCP.
 #[derive(Debug)]
 pub struct Stream {
     socket: Parked,
+    seals: Option<Seals>,
+    /// A frame with its tags. It is a copy: the program may change its own memory between the two looks at it that making a
+    /// tag and sending take.
+    sealed: Vec<u8>,
 }
 
 impl Stream {
-    /// Opens a session; proves knowledge of the key and asks the server to do the same.
+    /// Opens a session; proves who this is and asks the server to do the same.
     pub fn open(address: &Address, identity: &Identity, deadline: Deadline) -> Result<Self, HandshakeError> {
         let session = handshake::open_stream(address, Role::Stream, identity, deadline)?;
-        Ok(Self { socket: session.socket })
+        Ok(Self { socket: session.socket, seals: session.seals, sealed: Vec::new() })
     }
 
     /// Sends a request with its names and payload, and receives the reply's payload into `reply`. The server
@@ -35,15 +40,41 @@ impl Stream {
     ) -> Result<ReplyHeader, SocketError> {
         let socket = self.socket.as_fd();
         let deadline = Deadline::after(timeout);
-        socket::send_all(socket, &[request.as_bytes(), names[0], names[1], payload], deadline)?;
+        let mut opener = None;
+        match &mut self.seals {
+            None => socket::send_all(socket, &[request.as_bytes(), names[0], names[1], payload], deadline)?,
+            Some(Seals { sealer, opener: own }) => {
+                self.sealed.clear();
+                sealer.seal(&mut self.sealed, &[request.as_bytes()]);
+                // What follows a header is names or a payload, and one part.
+                sealer.seal(&mut self.sealed, &[names[0], names[1], payload]);
+                socket::send_all(socket, &[&self.sealed], deadline)?;
+                opener = Some(own);
+            }
+        }
         let mut header = [0; ReplyHeader::LEN];
-        socket::receive_all(socket, &mut header, deadline)?;
+        receive_part(socket, &mut opener, &mut header, deadline)?;
         let header = ReplyHeader::read_from_bytes(&header).map_err(|_| SocketError::Closed)?;
         let Some(room) = reply.get_mut(..header.payload_len as usize) else {
             // A reply larger than what was asked for: nothing after it could be understood.
             return Err(SocketError::Closed);
         };
-        socket::receive_all(socket, room, deadline)?;
+        receive_part(socket, &mut opener, room, deadline)?;
         Ok(header)
     }
+}
+
+/// Receives a part, and its tag if it has one. A part of nothing is none.
+fn receive_part(
+    socket: BorrowedFd<'_>,
+    opener: &mut Option<&mut Direction>,
+    part: &mut [u8],
+    deadline: Deadline,
+) -> Result<(), SocketError> {
+    let Some(opener) = opener.as_mut().filter(|_| !part.is_empty()) else {
+        return socket::receive_all(socket, part, deadline);
+    };
+    let mut tag = [0; TAG_LEN];
+    socket::receive_both(socket, [part, &mut tag], deadline)?;
+    Ok(opener.open(part, &tag)?)
 }

@@ -9,7 +9,7 @@ use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};
 use isonomia_proto::setup::Claims;
 use isonomia_transport::address::Address;
 use isonomia_transport::channel::{Channel, Manner};
-use isonomia_transport::handshake::{HandshakeError, Identity};
+use isonomia_transport::handshake::{HandshakeError, Identity, Protection};
 use isonomia_transport::key::fresh_nonce;
 use isonomia_transport::monotonic_now;
 use isonomia_transport::socket::{Deadline, SocketError};
@@ -43,8 +43,9 @@ pub struct ClientConfig {
 pub struct Client {
     config: ClientConfig,
     manner: Manner,
-    /// Who may run the server on a Unix socket, besides this user and root.
+    /// Who may run the server, besides this user and root.
     server_user: Option<u32>,
+    protection: Protection,
     notice: fn(&str),
     /// A notice was given, and the same one is not given again.
     has_noticed: AtomicBool,
@@ -115,6 +116,7 @@ impl Client {
             config,
             manner: Manner::default(),
             server_user: None,
+            protection: Protection::default(),
             notice: |_| {},
             has_noticed: AtomicBool::new(false),
             number: AtomicU64::new(0),
@@ -126,10 +128,14 @@ impl Client {
         }
     }
 
-    /// The same client, that takes a server on a Unix socket also from the user `server_user`, and not only from its own
-    /// and root.
+    /// The same client, that takes a server also from the user `server_user`, and not only from its own and root.
     pub fn trusting(self, server_user: Option<u32>) -> Self {
         Self { server_user, ..self }
+    }
+
+    /// The same client, whose sessions on TCP are protected like this.
+    pub fn protected(self, protection: Protection) -> Self {
+        Self { protection, ..self }
     }
 
     /// The same client, that says once, in one line, what it waits for or why it has no session.
@@ -319,6 +325,7 @@ impl Client {
             claims: self.config.claims.clone(),
             key_file: self.config.key_file.clone(),
             server_user: self.server_user,
+            protection: self.protection.clone(),
         };
         let start = monotonic_now();
         loop {

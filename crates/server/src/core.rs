@@ -353,13 +353,15 @@ impl Core {
         match state {
             StreamState::Head(_) | StreamState::Queued => return,
             StreamState::Reply { .. } => {}
-            StreamState::Payload(stalled) => {
-                if let Some(target) = self.target_of(stalled.pending.op, &stalled.pending.header) {
-                    target.give_up(&stalled.pending, stalled.id);
-                }
-            }
+            StreamState::Payload(stalled) => self.give_up_request(&stalled),
         }
         self.stalled.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn give_up_request(&self, stalled: &Stalled) {
+        if let Some(target) = self.target_of(stalled.pending.op, &stalled.pending.header) {
+            target.give_up(&stalled.pending, stalled.id);
+        }
     }
 
     pub(crate) fn end_stream(&self, connection: &Arc<Connection>, end: &StreamEnd) {
@@ -374,7 +376,7 @@ impl Core {
         loop {
             match &mut *guard {
                 StreamState::Queued => return,
-                StreamState::Head(head) => match stream::receive_head(&connection.socket, head, now) {
+                StreamState::Head(head) => match receive_head(connection, head, now) {
                     Ok(None) => return,
                     Ok(Some((header, op, names))) => {
                         *guard = StreamState::Queued;
@@ -423,6 +425,12 @@ impl Core {
                             };
                             drop(guard);
                             self.stalled.fetch_sub(1, Ordering::Relaxed);
+                            let mut stalled = stalled;
+                            if let Err(forged) = connection.open(&mut stalled.payload) {
+                                self.give_up_request(&stalled);
+                                return self.end_stream(connection, &forged.into());
+                            }
+                            stalled.payload.truncate(stalled.pending.header.len as usize);
                             let Some(target) = self.target_of(stalled.pending.op, &stalled.pending.header) else {
                                 return;
                             };
@@ -437,6 +445,15 @@ impl Core {
             }
         }
     }
+}
+
+fn receive_head(
+    connection: &Connection,
+    head: &mut Head,
+    now: Nanos,
+) -> Result<Option<(RequestHeader, Op, Vec<u8>)>, StreamEnd> {
+    let open = |part: &mut [u8]| connection.open(part).map(|_| ());
+    stream::receive_head(&connection.socket, head, now, (connection.tag_len(), &open))
 }
 
 /// A request that is not queued; its connection is closed.

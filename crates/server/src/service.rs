@@ -225,21 +225,30 @@ impl Core {
     }
 
     fn serve_stream(&self, target: &Target, mut work: Work, state: &Mutex<StreamState>, scratch: &mut Vec<u8>) {
-        scratch.resize(PAYLOAD_LEN_MAX, 0);
+        let tag_len = work.pending.connection.tag_len();
+        scratch.resize(PAYLOAD_LEN_MAX + tag_len, 0);
         let (header, op) = (work.pending.header, work.pending.op);
         let connection = work.pending.connection.clone();
         if op != Op::Write {
             let reply = match op {
-                Op::Read => execute::read(self, &connection, &header, scratch.into()),
+                Op::Read => execute::read(self, &connection, &header, (&mut scratch[..PAYLOAD_LEN_MAX]).into()),
                 _ => self.execute(target, &mut work.pending, &mut scratch[..REPLY_LEN_MAX]),
             };
             let payload = scratch[..reply.payload_len as usize].to_vec();
             return self.complete(target, work, reply, payload);
         }
-        let payload = &mut scratch[..header.len as usize];
+        let len = if header.len > 0 { header.len as usize + tag_len } else { 0 };
+        let payload = &mut scratch[..len];
         let mut filled = 0;
         match stream::receive(&connection.socket, payload, &mut filled, true) {
             Ok(Moved::All) => {
+                let payload = match connection.open(payload) {
+                    Ok(payload) => payload,
+                    Err(forged) => {
+                        self.end_stream(&connection, &forged.into());
+                        return target.give_up(&work.pending, work.id);
+                    }
+                };
                 let mut small = [0; size_of::<u64>()];
                 let reply = execute::write(self, &connection, &header, (&*payload).into(), &mut small);
                 let payload = small[..reply.payload_len as usize].to_vec();
@@ -363,7 +372,7 @@ impl Core {
                 shared.region.finish(pending.slot, reply);
             }
             Way::Stream(state) => {
-                let bytes = [reply.as_bytes(), payload].concat();
+                let bytes = connection.frame([reply.as_bytes(), payload]);
                 match stream::send(&connection.socket, &bytes) {
                     Ok(sent) if sent == bytes.len() => {
                         *lock(state) = StreamState::Head(Head::default());

@@ -59,7 +59,11 @@ fn configuration(options: &ServeOptions) -> Result<Config> {
         None => Config::default(),
     };
     override_with(&mut config.dir, options.dir.clone().map(Some));
+    override_with(&mut config.name, options.name.clone().map(Some));
+    override_with(&mut config.auth, options.auth);
     override_with(&mut config.key_file, options.key_file.clone().map(Some));
+    override_with(&mut config.munge_socket, options.munge_socket.clone().map(Some));
+    override_with(&mut config.integrity, options.integrity.map(Some));
     override_with(&mut config.policy, options.policy.clone());
     override_with(&mut config.draw, options.draw);
     override_with(&mut config.workers, options.workers.map(Some));

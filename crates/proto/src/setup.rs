@@ -503,13 +503,8 @@ mod tests {
     #[test]
     fn names_and_credentials_have_bounds() {
         let nonce = [7; 32];
-        let challenge = |len| Challenge {
-            version: PROTOCOL_VERSION,
-            nonce,
-            auth: Auth::Munge,
-            uid: 0,
-            name: "n".repeat(len),
-        };
+        let challenge =
+            |len| Challenge { version: PROTOCOL_VERSION, nonce, auth: Auth::Munge, uid: 0, name: "n".repeat(len) };
         let opening = |len| Opening { version: PROTOCOL_VERSION, nonce, credential: vec![7; len], message: vec![] };
         for more in [0, 1] {
             let bytes = encode(&challenge(SERVER_NAME_LEN_MAX + more));

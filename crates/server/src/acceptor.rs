@@ -11,9 +11,9 @@ use crate::connection::{Connection, Cursors, Progress, Shared, Way};
 use crate::control::Control;
 use crate::core::Core;
 use crate::identity::{self, Admission, Credentials, Peer};
+use crate::inquiries::{self, Found};
 use crate::jobs::Job;
 use crate::limits::Limits;
-use crate::inquiries::{self, Found};
 use crate::munge::{self, Decoder, Library, NotVouched};
 use crate::names::{self, Groups, LookUp, Names, Who};
 use crate::pending::{Pending, Proof, Ready, Tcp, TurnedAway, uid_of};
@@ -122,7 +122,9 @@ impl Acceptor {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&poll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
         let decoder = match terms.munge {
-            Some(library) => Some(Decoder::new(move |credential: &[u8]| library.decode(credential), bell.try_clone()?)?),
+            Some(library) => {
+                Some(Decoder::new(move |credential: &[u8]| library.decode(credential), bell.try_clone()?)?)
+            }
             None => None,
         };
         let owner = Credentials {

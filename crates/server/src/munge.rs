@@ -118,12 +118,7 @@ impl Decoder {
     }
 }
 
-fn work(
-    asked: &Receiver<(u64, Vec<u8>, Nanos)>,
-    answers: &SyncSender<Answer>,
-    decode: impl Decode,
-    bell: &OwnedFd,
-) {
+fn work(asked: &Receiver<(u64, Vec<u8>, Nanos)>, answers: &SyncSender<Answer>, decode: impl Decode, bell: &OwnedFd) {
     for (id, credential, deadline) in asked {
         // Whoever waited for it has been refused.
         if clock::now() >= deadline {

@@ -11,7 +11,8 @@ use crate::seal::Seals;
 use crate::socket::{self, Deadline, SocketError};
 use isonomia_proto::PROTOCOL_VERSION;
 use isonomia_proto::setup::{
-    self, Answer, Auth, BOUND_LABEL, Bound, Challenge, Claims, Hello, Integrity, Opening, Role, SETUP_LEN_MAX, Welcome,
+    self, Answer, Auth, BOUND_LABEL, Bound, Challenge, Claims, Hello, Integrity, Opening, ParseIntegrityError, Role,
+    SETUP_LEN_MAX, Welcome,
 };
 use rustix::fd::AsFd;
 use rustix::process::{getegid, geteuid, getpid};
@@ -40,7 +41,9 @@ pub enum HandshakeError {
     #[error("a server on TCP asks for a key, and no key file is set")]
     KeyMissing,
     /// The server asks for another proof than a key.
-    #[error("the server asks for a munge credential, and a key file is set: leave out --key-file and ISONOMIA_KEY_FILE")]
+    #[error(
+        "the server asks for a munge credential, and a key file is set: leave out --key-file and ISONOMIA_KEY_FILE"
+    )]
     KeyUnwanted,
     /// There is no credential for the server.
     #[error(transparent)]
@@ -84,6 +87,25 @@ pub struct Protection {
     /// Where the munge daemon of this host listens, if not at [`munge::SOCKET_DEFAULT`].
     pub munge_socket: Option<String>,
 }
+
+impl Protection {
+    /// What the environment asks for; `get` gives a variable's value. Empty variables count as absent.
+    pub fn from_environment(get: impl Fn(&str) -> Option<String>) -> Result<Self, ParseIntegrityError> {
+        let text = |name| get(name).filter(|value| !value.is_empty());
+        Ok(Self {
+            integrity: text(INTEGRITY).map(|value| value.parse()).transpose()?,
+            server_name: text(SERVER_NAME),
+            munge_socket: text(MUNGE_SOCKET),
+        })
+    }
+}
+
+/// The variable that says what becomes of frames on TCP at least.
+pub const INTEGRITY: &str = "ISONOMIA_INTEGRITY";
+/// The variable that says how the server is called.
+pub const SERVER_NAME: &str = "ISONOMIA_SERVER_NAME";
+/// The variable that says where the munge daemon of this host listens.
+pub const MUNGE_SOCKET: &str = "ISONOMIA_MUNGE_SOCKET";
 
 /// An open session.
 #[derive(Debug)]

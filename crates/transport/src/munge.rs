@@ -98,8 +98,7 @@ fn request(wish: Wish<'_>) -> Vec<u8> {
 pub fn body_len(header: &[u8; HEADER_LEN]) -> Result<usize, MungeError> {
     let [m0, m1, m2, m3, version, kind, _, l0, l1, l2, l3] = *header;
     let len = u32::from_be_bytes([l0, l1, l2, l3]) as usize;
-    let is_known =
-        u32::from_be_bytes([m0, m1, m2, m3]) == MAGIC && (version, kind) == (VERSION, ENCODE_RESPONSE);
+    let is_known = u32::from_be_bytes([m0, m1, m2, m3]) == MAGIC && (version, kind) == (VERSION, ENCODE_RESPONSE);
     if is_known && len <= BODY_LEN_MAX { Ok(len) } else { Err(MungeError::Nonsense) }
 }
 
@@ -145,7 +144,9 @@ mod tests {
         assert_eq!(credential(b"\x00\x00\x00\x00\x00\x08MUNGE:x\x00"), Ok(b"MUNGE:x".to_vec()));
         let refused = MungeError::Refused { number: 3, text: "no".to_owned() };
         assert_eq!(credential(b"\x03\x03no\x00\x00\x00\x00\x00"), Err(refused));
-        for nonsense in [&b""[..], b"\x00", b"\x00\x05no", b"\x00\x00\x00\x00\x00\x09MUNGE:x\x00", b"\x00\x00\x00\x00\x00\x00"] {
+        for nonsense in
+            [&b""[..], b"\x00", b"\x00\x05no", b"\x00\x00\x00\x00\x00\x09MUNGE:x\x00", b"\x00\x00\x00\x00\x00\x00"]
+        {
             assert_eq!(credential(nonsense), Err(MungeError::Nonsense), "{nonsense:?}");
         }
     }
@@ -154,7 +155,8 @@ mod tests {
     fn a_daemon_that_is_not_there_or_says_nothing_is_named() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("socket").display().to_string();
-        let ask = |deadline| encode(&path, Wish { payload: b"", reader: 0, ttl_s: 0 }, deadline).unwrap_err().to_string();
+        let ask =
+            |deadline| encode(&path, Wish { payload: b"", reader: 0, ttl_s: 0 }, deadline).unwrap_err().to_string();
         let error = ask(Deadline::after(Nanos::from_secs(20)));
         assert!(error.contains(&path) && error.contains("No such file"), "{error}");
         let _listener = std::os::unix::net::UnixListener::bind(&path).unwrap();

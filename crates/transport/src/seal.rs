@@ -37,7 +37,10 @@ pub struct Direction {
 
 impl std::fmt::Debug for Direction {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Direction").field("encrypts", &self.encrypts).field("parts", &self.parts).finish_non_exhaustive()
+        f.debug_struct("Direction")
+            .field("encrypts", &self.encrypts)
+            .field("parts", &self.parts)
+            .finish_non_exhaustive()
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::identity::Credentials;
 use crate::jobs::Job;
 use crate::sessions::{Session, SessionKey};
-use crate::stream::StreamState;
+use crate::stream::{self, StreamEnd, StreamState};
 use crate::usage::Permit;
 use isonomia_proto::request::{Op, RequestHeader, flag};
 use isonomia_transport::region::{SLOT_LEN, ServerRegion};
@@ -162,12 +162,19 @@ impl Connection {
         }
     }
 
-    /// A frame of these parts as it goes on its way.
-    pub fn frame(&self, parts: [&[u8]; 2]) -> Vec<u8> {
-        let Some(mut seals) = self.seals() else { return parts.concat() };
-        let mut frame = Vec::with_capacity(parts.iter().map(|part| part.len() + TAG_LEN).sum());
-        parts.iter().for_each(|part| seals.sealer.seal(&mut frame, &[part]));
-        frame
+    /// Sends a frame, as much of it as the socket takes; gives what is left.
+    pub fn send(&self, header: &[u8], payload: &[u8]) -> Result<Vec<u8>, StreamEnd> {
+        let mut rest = Vec::new();
+        let mut send = |bytes: &[u8]| {
+            let sent = if rest.is_empty() { stream::send(&self.socket, bytes)? } else { 0 };
+            rest.extend_from_slice(&bytes[sent..]);
+            Ok::<(), StreamEnd>(())
+        };
+        match self.seals() {
+            None => send(&[header, payload].concat())?,
+            Some(mut seals) => seals.sealer.seal_frame(&mut Vec::new(), header, &[payload], send)?,
+        }
+        Ok(rest)
     }
 
     /// A stream of root's with nobody at its other end.

@@ -353,15 +353,13 @@ impl Core {
         match state {
             StreamState::Head(_) | StreamState::Queued => return,
             StreamState::Reply { .. } => {}
-            StreamState::Payload(stalled) => self.give_up_request(&stalled),
+            StreamState::Payload(stalled) => {
+                if let Some(target) = self.target_of(stalled.pending.op, &stalled.pending.header) {
+                    target.give_up(&stalled.pending, stalled.id);
+                }
+            }
         }
         self.stalled.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    fn give_up_request(&self, stalled: &Stalled) {
-        if let Some(target) = self.target_of(stalled.pending.op, &stalled.pending.header) {
-            target.give_up(&stalled.pending, stalled.id);
-        }
     }
 
     pub(crate) fn end_stream(&self, connection: &Arc<Connection>, end: &StreamEnd) {
@@ -409,11 +407,11 @@ impl Core {
                     }
                 },
                 StreamState::Payload(stalled) => {
-                    let before = stalled.filled;
-                    let Stalled { payload, filled, .. } = &mut **stalled;
-                    match stream::receive(&connection.socket, payload, filled, false) {
+                    let before = stalled.arrival;
+                    let Stalled { payload, arrival, .. } = &mut **stalled;
+                    match arrival.go_on(connection, payload, false) {
                         Ok(Moved::Part) => {
-                            if stalled.filled > before {
+                            if stalled.arrival != before {
                                 stalled.since = now;
                             }
                             return;
@@ -425,12 +423,6 @@ impl Core {
                             };
                             drop(guard);
                             self.stalled.fetch_sub(1, Ordering::Relaxed);
-                            let mut stalled = stalled;
-                            if let Err(forged) = connection.open(&mut stalled.payload) {
-                                self.give_up_request(&stalled);
-                                return self.end_stream(connection, &forged.into());
-                            }
-                            stalled.payload.truncate(stalled.pending.header.len as usize);
                             let Some(target) = self.target_of(stalled.pending.op, &stalled.pending.header) else {
                                 return;
                             };

@@ -10,7 +10,7 @@ use crate::engine::{Kind, Task};
 use crate::execute::Tried;
 use crate::jobs::Served as Account;
 use crate::prices::Prices;
-use crate::stream::{self, Head, Moved, Stalled, StreamState};
+use crate::stream::{Arrival, Head, Moved, Stalled, StreamState};
 use crate::target::{Action, Pending, Served, Target, Work};
 use crate::write_back::Paid;
 use crate::{charge, clock, execute, mapping};
@@ -237,20 +237,13 @@ impl Core {
             let payload = scratch[..reply.payload_len as usize].to_vec();
             return self.complete(target, work, reply, payload);
         }
-        let len = if header.len > 0 { header.len as usize + tag_len } else { 0 };
-        let payload = &mut scratch[..len];
-        let mut filled = 0;
-        match stream::receive(&connection.socket, payload, &mut filled, true) {
+        let payload = &mut scratch[..header.len as usize + tag_len];
+        let mut arrival = Arrival::default();
+        match arrival.go_on(&connection, payload, true) {
             Ok(Moved::All) => {
-                let payload = match connection.open(payload) {
-                    Ok(payload) => payload,
-                    Err(forged) => {
-                        self.end_stream(&connection, &forged.into());
-                        return target.give_up(&work.pending, work.id);
-                    }
-                };
+                let payload = &scratch[..header.len as usize];
                 let mut small = [0; size_of::<u64>()];
-                let reply = execute::write(self, &connection, &header, (&*payload).into(), &mut small);
+                let reply = execute::write(self, &connection, &header, payload.into(), &mut small);
                 let payload = small[..reply.payload_len as usize].to_vec();
                 self.complete(target, work, reply, payload);
             }
@@ -260,7 +253,7 @@ impl Core {
                 target.set_aside(clock::now(), id);
                 let payload = payload.to_vec();
                 let since = clock::now();
-                let stalled = Stalled { pending, id, finish_at, payload, filled, since };
+                let stalled = Stalled { pending, id, finish_at, payload, arrival, since };
                 self.set_stalled(&connection, state, StreamState::Payload(Box::new(stalled)));
                 // What came between the last attempt and now rings no more.
                 self.advance_stream(&connection, since);
@@ -372,13 +365,11 @@ impl Core {
                 shared.region.finish(pending.slot, reply);
             }
             Way::Stream(state) => {
-                let bytes = connection.frame([reply.as_bytes(), payload]);
-                match stream::send(&connection.socket, &bytes) {
-                    Ok(sent) if sent == bytes.len() => {
+                match connection.send(reply.as_bytes(), payload) {
+                    Ok(rest) if rest.is_empty() => {
                         *lock(state) = StreamState::Head(Head::default());
                     }
-                    Ok(sent) if self.stall() => {
-                        let rest = bytes[sent..].to_vec();
+                    Ok(rest) if self.stall() => {
                         self.set_stalled(connection, state, StreamState::Reply { rest, since: clock::now() });
                     }
                     Ok(_) => return self.close(connection, Some(&"too many clients stall")),
@@ -391,7 +382,9 @@ impl Core {
     }
 
     fn serve_stalled(&self, target: &Target, stalled: Stalled) {
-        let Stalled { pending, id, finish_at, payload, .. } = stalled;
+        let Stalled { pending, id, finish_at, mut payload, .. } = stalled;
+        // Without the room for a tag.
+        payload.truncate(pending.header.len as usize);
         if pending.connection.is_closed() {
             return target.give_up(&pending, id);
         }

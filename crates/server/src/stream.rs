@@ -5,11 +5,12 @@
 //! that stalls in the middle of a payload or does not take its reply is put aside with what it has, and gone on
 //! with when its socket is ready. Set-up frames, of either transport, come in here as well.
 
+use crate::connection::Connection;
 use crate::target::Pending;
 use isonomia_policy::RequestId;
 use isonomia_proto::request::{BadRequest, Op, RequestHeader};
 use isonomia_proto::setup::{self, BadFrame, SETUP_HEADER_LEN, SETUP_LEN_MAX};
-use isonomia_transport::seal::Forged;
+use isonomia_transport::seal::{Forged, PART_LEN_MAX};
 use isonomia_units::Nanos;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -58,10 +59,10 @@ pub struct Stalled {
     pub id: RequestId,
     /// When the emulated device is done.
     pub finish_at: Option<Nanos>,
-    /// Its payload so far, and room for the rest.
+    /// Its payload so far, and room for the rest and a tag.
     pub payload: Vec<u8>,
-    /// Bytes of `payload` that are there.
-    pub filled: usize,
+    /// How far that has come.
+    pub arrival: Arrival,
     /// When something last moved.
     pub since: Nanos,
 }
@@ -104,6 +105,34 @@ pub enum Moved {
     All,
     /// The socket has no more, or takes no more, for now.
     Part,
+}
+
+/// How far a payload has come, if in parts with tags.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrival {
+    /// Bytes that are there and have been checked.
+    opened: usize,
+    /// With those of the part that is on its way, and of its tag. The next part takes the tag's place.
+    filled: usize,
+}
+
+impl Arrival {
+    /// Goes on receiving a payload from `connection`, into a buffer of its length and that of a tag.
+    pub fn go_on(&mut self, connection: &Connection, buffer: &mut [u8], spin: bool) -> Result<Moved, StreamEnd> {
+        let tag_len = connection.tag_len();
+        let len = buffer.len() - tag_len;
+        while self.opened < len {
+            let part_len = if tag_len > 0 { PART_LEN_MAX.min(len - self.opened) } else { len };
+            let end = self.opened + part_len + tag_len;
+            if receive(&connection.socket, &mut buffer[..end], &mut self.filled, spin)? == Moved::Part {
+                return Ok(Moved::Part);
+            }
+            connection.open(&mut buffer[self.opened..end])?;
+            self.opened += part_len;
+            self.filled = self.opened;
+        }
+        Ok(Moved::All)
+    }
 }
 
 /// Receives into `buffer[*filled..]`, as much as is there, with a short spin for what is on its way.
@@ -277,8 +306,8 @@ mod tests {
             let seals = || Seals::new(&keys, integrity).unwrap();
             let mut bytes = Vec::new();
             let mut sealer = seals().sealer;
-            sealer.seal(&mut bytes, &[header.as_bytes()]);
-            sealer.seal(&mut bytes, &[b"abc", b"de"]);
+            sealer.seal(&mut bytes, header.as_bytes());
+            sealer.seal(&mut bytes, b"abcde");
             for (changed, step) in [(None, 1), (None, 100), (None, 400), (Some(20), 400), (Some(150), 400)] {
                 let mut bytes = bytes.clone();
                 changed.into_iter().for_each(|at: usize| bytes[at] ^= 1);

@@ -35,7 +35,7 @@ pub enum ControlError {
 /// A frame around `body` and its tag.
 pub fn seal_frame(sealer: &mut Direction, body: &[u8]) -> Vec<u8> {
     let mut sealed = Vec::with_capacity(body.len() + TAG_LEN);
-    sealer.seal(&mut sealed, &[body]);
+    sealer.seal(&mut sealed, body);
     setup::frame(&sealed)
 }
 

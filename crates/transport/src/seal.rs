@@ -1,8 +1,9 @@
 //! Frames that nobody can change, repeat, swap or leave out on their way and, if they are encrypted, read.
 //!
-//! A frame goes in one or more *parts* (its header, its names, its payload), each followed by a tag: what is read from a
-//! header is proven before anything else is believed. Both sides count the parts of each direction, and the count is what a
-//! tag is made with, so a part that comes at another place than it was sent is refused like one that was changed.
+//! A frame goes in *parts*, each followed by a tag: its header, then its names or its payload, cut into parts of
+//! [`PART_LEN_MAX`] bytes. So what is read from a header is proven before anything else is believed, and one side makes tags
+//! while the other one checks those before. Both sides count the parts of each direction, and the count is what a tag is made
+//! with, so a part that comes at another place than it was sent is refused like one that was changed.
 //!
 //! It is AES-256-GCM with a key for each direction (NIST SP 800-38D). Where frames are not encrypted, they are what that
 //! authenticates besides an empty message (GMAC). No I/O.
@@ -10,9 +11,14 @@
 use crate::noise::Keys;
 use aes_gcm::{AeadInOut, Aes256Gcm, KeyInit, Nonce, Tag};
 use isonomia_proto::setup::Integrity;
+use isonomia_proto::{PATH_LEN_MAX, XATTR_NAME_LEN_MAX, XATTR_VALUE_LEN_MAX};
 
 /// Bytes of a tag.
 pub const TAG_LEN: usize = 16;
+
+/// The longest part; whatever is longer is cut into parts of this length, and a last one. Names are never longer.
+pub const PART_LEN_MAX: usize = 128 << 10;
+const _: () = assert!(PART_LEN_MAX > 2 * PATH_LEN_MAX + XATTR_NAME_LEN_MAX + XATTR_VALUE_LEN_MAX);
 
 /// A part is not what was sent, or not where it was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,13 +73,47 @@ impl Direction {
         nonce
     }
 
-    /// Adds a part and its tag to `out`. A part of nothing is none.
-    pub fn seal(&mut self, out: &mut Vec<u8>, part: &[&[u8]]) {
-        let begin = out.len();
-        part.iter().for_each(|piece| out.extend_from_slice(piece));
-        if out.len() == begin {
-            return;
+    /// Gives a frame of `header`, and of what follows it in pieces, to `send`, some at a time. It is put together in
+    /// `room`. Nothing is sent after an error.
+    pub fn seal_frame<E>(
+        &mut self,
+        room: &mut Vec<u8>,
+        header: &[u8],
+        pieces: &[&[u8]],
+        mut send: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        room.clear();
+        self.seal(room, header);
+        let mut begin = room.len();
+        for piece in pieces {
+            let mut piece = *piece;
+            while !piece.is_empty() {
+                let (fits, more) = piece.split_at(piece.len().min(PART_LEN_MAX - (room.len() - begin)));
+                room.extend_from_slice(fits);
+                piece = more;
+                if room.len() - begin == PART_LEN_MAX {
+                    self.seal_tail(room, begin);
+                    send(room)?;
+                    room.clear();
+                    begin = 0;
+                }
+            }
         }
+        if room.len() > begin {
+            self.seal_tail(room, begin);
+        }
+        if room.is_empty() { Ok(()) } else { send(room) }
+    }
+
+    /// Adds a part and its tag to `out`.
+    pub fn seal(&mut self, out: &mut Vec<u8>, part: &[u8]) {
+        let begin = out.len();
+        out.extend_from_slice(part);
+        self.seal_tail(out, begin);
+    }
+
+    /// Makes a part of what `out` has from `begin` on, and adds its tag.
+    fn seal_tail(&mut self, out: &mut Vec<u8>, begin: usize) {
         let nonce = Nonce::from(self.next());
         let part = &mut out[begin..];
         let sealed = if self.encrypts {
@@ -117,7 +157,7 @@ mod tests {
 
     fn seal(direction: &mut Direction, part: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
-        direction.seal(&mut out, &[part]);
+        direction.seal(&mut out, part);
         out
     }
 
@@ -132,7 +172,6 @@ mod tests {
                 let mut sealed = seal(&mut server.sealer, part);
                 assert_eq!(client.opener.open_whole(&mut sealed).map(|part| part.to_vec()), Ok(part.to_vec()));
             }
-            assert!(seal(&mut client.sealer, b"").is_empty());
         }
         assert!(Seals::new(&Keys { send: [1; 32], receive: [2; 32] }, Integrity::None).is_none());
     }
@@ -165,6 +204,41 @@ mod tests {
             let (mut client, _) = pair(integrity);
             assert_eq!(client.opener.open_whole(&mut sent[0].clone()).err(), Some(Forged));
         }
+    }
+
+    #[test]
+    fn a_frame_is_cut_into_parts_wherever_its_pieces_end() {
+        for (first, second) in [(0, 0), (3, 2), (PART_LEN_MAX, 0), (PART_LEN_MAX - 1, 2), (2 * PART_LEN_MAX, 1)] {
+            let (mut client, mut server) = pair(Integrity::Encrypted);
+            let pieces = [vec![1; first], vec![2; second]];
+            let mut sent = Vec::new();
+            let send = |bytes: &[u8]| {
+                sent.extend_from_slice(bytes);
+                Ok::<(), ()>(())
+            };
+            client.sealer.seal_frame(&mut Vec::new(), b"header", &[&pieces[0], &pieces[1]], send).unwrap();
+            let (header, mut rest) = sent.split_at_mut(b"header".len() + TAG_LEN);
+            assert_eq!(server.opener.open_whole(header).unwrap(), b"header");
+            let mut got = Vec::new();
+            while !rest.is_empty() {
+                let (part, more) = rest.split_at_mut(rest.len().min(PART_LEN_MAX + TAG_LEN));
+                got.extend_from_slice(server.opener.open_whole(part).unwrap());
+                rest = more;
+            }
+            assert_eq!(got, pieces.concat(), "{first} {second}");
+        }
+        let mut left = 1;
+        let mut send = |_: &[u8]| {
+            if left > 0 {
+                left -= 1;
+                Ok(())
+            } else {
+                Err("full")
+            }
+        };
+        let long = vec![7; 5 * PART_LEN_MAX];
+        let sealed = pair(Integrity::Mac).0.sealer.seal_frame(&mut Vec::new(), b"header", &[&long], &mut send);
+        assert_eq!(sealed, Err("full"));
     }
 
     #[test]

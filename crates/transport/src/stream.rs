@@ -3,7 +3,7 @@
 use crate::address::Address;
 use crate::descriptor::Parked;
 use crate::handshake::{self, HandshakeError, Identity};
-use crate::seal::{Direction, Seals, TAG_LEN};
+use crate::seal::{Direction, PART_LEN_MAX, Seals, TAG_LEN};
 use crate::socket::{self, Deadline, SocketError};
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
 use isonomia_proto::setup::Role;
@@ -16,8 +16,8 @@ use zerocopy::{FromBytes, IntoBytes};
 pub struct Stream {
     socket: Parked,
     seals: Option<Seals>,
-    /// A frame with its tags. It is a copy: the program may change its own memory between the two looks at it that making a
-    /// tag and sending take.
+    /// Parts of a frame with their tags. They are a copy: the program may change its own memory between the two looks at it
+    /// that making a tag and sending take.
     sealed: Vec<u8>,
 }
 
@@ -44,37 +44,36 @@ impl Stream {
         match &mut self.seals {
             None => socket::send_all(socket, &[request.as_bytes(), names[0], names[1], payload], deadline)?,
             Some(Seals { sealer, opener: own }) => {
-                self.sealed.clear();
-                sealer.seal(&mut self.sealed, &[request.as_bytes()]);
-                // What follows a header is names or a payload, and one part.
-                sealer.seal(&mut self.sealed, &[names[0], names[1], payload]);
-                socket::send_all(socket, &[&self.sealed], deadline)?;
+                let send = |bytes: &[u8]| socket::send_all(socket, &[bytes], deadline);
+                // What follows a header is names or a payload.
+                sealer.seal_frame(&mut self.sealed, request.as_bytes(), &[names[0], names[1], payload], send)?;
                 opener = Some(own);
             }
         }
         let mut header = [0; ReplyHeader::LEN];
-        receive_part(socket, &mut opener, &mut header, deadline)?;
+        receive(socket, &mut opener, &mut header, deadline)?;
         let header = ReplyHeader::read_from_bytes(&header).map_err(|_| SocketError::Closed)?;
         let Some(room) = reply.get_mut(..header.payload_len as usize) else {
             // A reply larger than what was asked for: nothing after it could be understood.
             return Err(SocketError::Closed);
         };
-        receive_part(socket, &mut opener, room, deadline)?;
+        receive(socket, &mut opener, room, deadline)?;
         Ok(header)
     }
 }
 
-/// Receives a part, and its tag if it has one. A part of nothing is none.
-fn receive_part(
+/// Receives as many bytes as fill `buffer`, in parts with their tags if they have any.
+fn receive(
     socket: BorrowedFd<'_>,
     opener: &mut Option<&mut Direction>,
-    part: &mut [u8],
+    buffer: &mut [u8],
     deadline: Deadline,
 ) -> Result<(), SocketError> {
-    let Some(opener) = opener.as_mut().filter(|_| !part.is_empty()) else {
-        return socket::receive_all(socket, part, deadline);
-    };
-    let mut tag = [0; TAG_LEN];
-    socket::receive_both(socket, [part, &mut tag], deadline)?;
-    Ok(opener.open(part, &tag)?)
+    let Some(opener) = opener else { return socket::receive_all(socket, buffer, deadline) };
+    for part in buffer.chunks_mut(PART_LEN_MAX) {
+        let mut tag = [0; TAG_LEN];
+        socket::receive_both(socket, [&mut *part, &mut tag], deadline)?;
+        opener.open(part, &tag)?;
+    }
+    Ok(())
 }

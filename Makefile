@@ -8,6 +8,9 @@ FUZZ_SECONDS ?= 30
 # Power cuts that `make powercut` makes, and the first seed of their runs.
 POWERCUT_POINTS ?= 5000
 POWERCUT_SEED ?= 1000
+# Clusters that `make soak` simulates, and the first seed.
+SOAK_SEEDS ?= 100000
+SOAK_SEED ?= 1000000
 # What `make bench` measures storage on; GlusterFS where it is installed.
 BENCH_DEVICES ?= parallel,serial,channels,disk$(if $(shell command -v glusterfsd),$(comma)glusterfs)
 comma := ,
@@ -58,6 +61,11 @@ fuzz: setup ## Fuzz every decoder, and a server, for FUZZ_SECONDS each (needs a 
 powercut: setup ## Cut the power of a store POWERCUT_POINTS times (needs root)
 	ISONOMIA_POWERCUT_POINTS=$(POWERCUT_POINTS) ISONOMIA_POWERCUT_SEED=$(POWERCUT_SEED) \
 		$(CARGO) test --locked -p isonomia-store --test powercut soak -- --ignored --nocapture
+
+.PHONY: soak
+soak: setup ## Simulate clusters with faults from SOAK_SEEDS seeds
+	ISONOMIA_SEEDS=$(SOAK_SEEDS) ISONOMIA_SEED=$(SOAK_SEED) \
+		$(CARGO) test --locked -p isonomia-cluster-sim --test seeds promises -- --nocapture
 
 .PHONY: install
 install: build ## Install below PREFIX (default /usr/local)

@@ -61,7 +61,7 @@ fn access(options: &WorkerOptions) -> Result<Access> {
     let address = options.server.clone().context("neither a path nor a server is given")?;
     let key_file = options.key_file.clone();
     let protection = Protection::from_environment(|name| std::env::var(name).ok())?;
-    let client = Client::new(ClientConfig { address, timeout: TIMEOUT, claims, key_file });
+    let client = Client::new(ClientConfig { addresses: vec![address], timeout: TIMEOUT, claims, key_file });
     Ok(Access::Library(Box::new(client.protected(protection))))
 }
 

@@ -1,5 +1,6 @@
 //! What can go wrong between a program and its files, and the errno that each becomes.
 
+use isonomia_units::ServerId;
 use rustix::io::Errno;
 
 /// Why an operation failed.
@@ -13,6 +14,14 @@ pub enum Error {
     /// from the file system's root.
     #[error("leads to {}", String::from_utf8_lossy(.0))]
     Outside(Box<[u8]>),
+    /// Another server is to be asked; with a path from the root, for what is left of it.
+    #[error("on server {server}")]
+    Elsewhere {
+        /// Its number.
+        server: ServerId,
+        /// The path; empty if the same request is to be sent there.
+        rest: Box<[u8]>,
+    },
     /// An argument that no server could serve.
     #[error("{0}")]
     Argument(Errno),
@@ -48,7 +57,8 @@ impl Error {
             Self::Outside(_) => Errno::REMOTE,
             Self::TimedOut { .. } => Errno::TIMEDOUT,
             Self::Refused { .. } => Errno::ACCESS,
-            Self::Lost(_) | Self::Protocol(_) => Errno::IO,
+            // Clients follow such a reply, and do not tell it.
+            Self::Elsewhere { .. } | Self::Lost(_) | Self::Protocol(_) => Errno::IO,
         }
     }
 }

@@ -3,8 +3,7 @@
 //! `at` is where a path begins: the root ([`Ino::ROOT`]), or an inode that this user came to before, by its capability.
 //! Other inodes may be named by their number alone if the server trusts the session ([`Capability::unproven`]).
 
-use crate::Error;
-use crate::session::Client;
+use crate::{Client, Error};
 use isonomia_proto::PATH_LEN_MAX;
 use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layout, Node, Timestamp};
 use isonomia_proto::hint::OpenHint;
@@ -160,8 +159,8 @@ impl Client {
         let mut reply = vec![0; REPLY_LEN_MAX];
         let header = self.with_paths(request, path, b"", &mut reply)?;
         let reply = &reply[..header.payload_len as usize];
-        let (fixed, layout) = OpenReply::read_from_prefix(reply).map_err(|_| self.malformed())?;
-        let layout = Layout::decode(layout).map_err(|_| self.malformed())?;
+        let (fixed, layout) = OpenReply::read_from_prefix(reply).map_err(|_| self.malformed(Ino(request.ino)))?;
+        let layout = Layout::decode(layout).map_err(|_| self.malformed(Ino(request.ino)))?;
         Ok(OpenFile { capability: fixed.capability, layout, attr: fixed.attr, created: fixed.created != 0 })
     }
 
@@ -171,10 +170,20 @@ impl Client {
         self.without_reply(RequestHeader { owner: number, ..RequestHeader::new(Op::Release, ino) }, b"", b"")
     }
 
-    /// Gives back one reference to each of `inos`, [`RELEASE_MAX`] at most, as the open file 0. Each is tried.
+    /// Gives back one reference to each of `inos`, [`RELEASE_MAX`] at most, as the open file 0. Each is tried; the error is
+    /// the first one.
     pub fn release_many(&self, inos: &[Ino]) -> Result<(), Error> {
-        let numbers: Vec<u8> = inos.iter().flat_map(|ino| ino.0.to_le_bytes()).collect();
-        self.without_reply(RequestHeader::new(Op::ReleaseMany, Ino::ROOT), &numbers, b"")
+        let mut outcome = Ok(());
+        let mut left = inos.to_vec();
+        while let Some(first) = left.first() {
+            let session = self.session_of(*first)?;
+            let is_there = |ino: &mut Ino| self.session_of(*ino).is_ok_and(|other| std::ptr::eq(other, session));
+            let numbers: Vec<u8> = left.extract_if(.., is_there).flat_map(|ino| ino.0.to_le_bytes()).collect();
+            let path_len = numbers.len() as u16;
+            let request = RequestHeader { path_len, ..RequestHeader::new(Op::ReleaseMany, Ino::ROOT) };
+            outcome = outcome.and(session.transact(request, [&numbers, b""], &mut []).map(drop));
+        }
+        outcome
     }
 
     /// Takes one more reference for this process to an open file of another: after `fork` or `exec`.
@@ -183,10 +192,14 @@ impl Client {
         self.without_reply(request, b"", b"")
     }
 
-    /// To be called before the process executes another program that inherits open files: the server keeps their
-    /// references for a moment after this process's connections have ended with it.
+    /// To be called before the process executes another program that inherits open files: the servers keep their
+    /// references for a moment after this process's connections have ended with it. Each is told; the error is the first one.
     pub fn hand_over(&self) -> Result<(), Error> {
-        self.without_reply(RequestHeader::new(Op::HandOver, Ino::ROOT), b"", b"")
+        let known = self.sessions().filter(|session| session.is_known());
+        let told = known.map(|session| {
+            session.transact(RequestHeader::new(Op::HandOver, Ino::ROOT), [b"", b""], &mut []).map(drop)
+        });
+        told.fold(Ok(()), Result::and)
     }
 
     /// Reads into `buffer` from `offset`; fewer bytes only at the end of the file.
@@ -325,7 +338,7 @@ impl Client {
         request.offset = cookie;
         request.len = READ_DIR_LEN;
         let bytes = self.for_bytes(request, b"")?;
-        DirEntry::decode_all(&bytes).map_err(|_| self.malformed())
+        DirEntry::decode_all(&bytes).map_err(|_| self.malformed(Ino(request.ino)))
     }
 
     /// Checks `mask` (bits 4, 2, 1 as in `access(2)`; 0: existence) for `path`.
@@ -338,8 +351,9 @@ impl Client {
 
     /// Capacity of the file system.
     pub fn stat_fs(&self) -> Result<FsStat, Error> {
-        let bytes = self.for_bytes(RequestHeader::new(Op::StatFs, Ino::ROOT), b"")?;
-        FsStat::read_from_bytes(&bytes).map_err(|_| self.malformed())
+        let request = RequestHeader::new(Op::StatFs, Ino::ROOT);
+        let bytes = self.for_bytes(request, b"")?;
+        FsStat::read_from_bytes(&bytes).map_err(|_| self.malformed(Ino(request.ino)))
     }
 
     /// Path of directory `at` from the root, beginning with `/`.
@@ -351,13 +365,13 @@ impl Client {
     pub fn delegate(&self, capability: &Capability, uid: u32) -> Result<Capability, Error> {
         let request = RequestHeader { uid, ..RequestHeader::with_capability(Op::Delegate, capability) };
         let bytes = self.for_bytes(request, b"")?;
-        Capability::read_from_bytes(&bytes).map_err(|_| self.malformed())
+        Capability::read_from_bytes(&bytes).map_err(|_| self.malformed(Ino(request.ino)))
     }
 
     fn for_node(&self, request: RequestHeader, path: &[u8], path2: &[u8]) -> Result<Node, Error> {
         let mut reply = vec![0; PATH_LEN_MAX + size_of::<Node>()];
         let header = self.with_paths(request, path, path2, &mut reply)?;
-        Node::read_from_bytes(&reply[..header.payload_len as usize]).map_err(|_| self.malformed())
+        Node::read_from_bytes(&reply[..header.payload_len as usize]).map_err(|_| self.malformed(Ino(request.ino)))
     }
 
     fn for_bytes(&self, request: RequestHeader, path: &[u8]) -> Result<Vec<u8>, Error> {

@@ -1,7 +1,8 @@
 //! File operations on an Isonomia server, from inside any process.
 //!
 //! [`Client`] is what every way into the file system stands on: the preload library, the mount, and language
-//! bindings. It connects at the first operation, not before; it may be shared by all threads; after a `fork`
+//! bindings. It connects at the first operation, not before, and to further servers when
+//! it is referred to them; it may be shared by all threads; after a `fork`
 //! the child calls [`Client::after_fork_in_child`] and goes on.
 //!
 //! It runs *inside* other people's programs, under their interposed C library. Therefore: system calls are
@@ -10,15 +11,19 @@
 //!
 //! Data are not cached: a read sees every write that was acknowledged before it, from any client.
 
+mod client;
 mod error;
 mod files;
 pub mod identity;
 mod lock;
 mod mapping;
+mod routes;
 mod session;
+mod sessions;
 mod transfer;
 mod xattr;
 
+pub use client::{Client, ClientConfig};
 pub use error::Error;
 pub use files::{Change, OpenFile, OpenHow, RELEASE_MAX, RenameHow, TimeChange};
 pub use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layout, Node, Timestamp, access};
@@ -26,7 +31,7 @@ pub use isonomia_proto::hint::OpenHint;
 pub use isonomia_proto::mapping::LeaseEvents;
 pub use isonomia_proto::setup::{Claims, Integrity, PRINCIPAL_GROUPS_MAX, Principal, SchedulerJob};
 pub use isonomia_proto::space::{Extent, SpaceChange};
-pub use isonomia_transport::address::Address;
+pub use isonomia_transport::address::{Address, default_address};
 pub use isonomia_transport::channel::Manner;
 pub use isonomia_transport::control_group::Process;
 pub use isonomia_transport::descriptor::{Parked, is_parked as owns_descriptor};
@@ -34,5 +39,4 @@ pub use isonomia_transport::handshake::Protection;
 pub use isonomia_transport::owner;
 pub use isonomia_units::Ino;
 pub use lock::{LockHolder, LockKind, LockOwner, LockRange};
-pub use session::{Client, ClientConfig};
 pub use xattr::XattrHow;

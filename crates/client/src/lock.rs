@@ -3,6 +3,7 @@
 use crate::{Client, Error};
 use isonomia_proto::fs::Capability;
 use isonomia_proto::request::{LockReply, Op, RequestHeader, lock};
+use isonomia_units::Ino;
 use zerocopy::FromBytes;
 
 /// Who owns a lock.
@@ -96,7 +97,7 @@ impl Client {
         request.valid |= lock::TEST;
         let mut reply = [0; size_of::<LockReply>()];
         self.transact(request, [b"", b""], &mut reply)?;
-        let found = LockReply::read_from_bytes(&reply).map_err(|_| self.malformed())?;
+        let found = LockReply::read_from_bytes(&reply).map_err(|_| self.malformed(Ino(request.ino)))?;
         let kind = match found.kind {
             lock::SHARED => LockKind::Shared,
             lock::EXCLUSIVE => LockKind::Exclusive,

@@ -4,54 +4,65 @@
 //! operations ever ran at once, and a thread that ends leaves nothing behind. A line that breaks is thrown away;
 //! what may safely be repeated is sent again on a new one until the time-out.
 
-use crate::Error;
+use crate::{ClientConfig, Error};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};
-use isonomia_proto::setup::Claims;
 use isonomia_transport::address::Address;
-use isonomia_transport::channel::{Channel, Manner};
+use isonomia_transport::channel::Manner;
 use isonomia_transport::handshake::{HandshakeError, Identity, Protection};
 use isonomia_transport::key::fresh_nonce;
+use isonomia_transport::line::Line;
 use isonomia_transport::monotonic_now;
 use isonomia_transport::socket::{Deadline, SocketError};
-use isonomia_transport::stream::Stream;
-use isonomia_units::Nanos;
+use isonomia_units::{Nanos, ServerId};
 use rustix::io::Errno;
 use std::cell::{Cell, UnsafeCell};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Connections of one process at most; further threads wait for one to be free.
 const LINES_MAX: usize = 64;
 /// After this long without a server it is said that one is waited for.
 const NOTICE_AFTER: Nanos = Nanos::from_secs(1);
+/// Stands for the place of an address while none has answered.
+const NONE_CHOSEN: usize = usize::MAX;
+/// Stands for the number of a server that is not known.
+const SERVER_UNKNOWN: u32 = u32::MAX;
 /// Between attempts to reach a server that is away.
 const RECONNECT_PAUSE: Nanos = Nanos::from_millis(20);
 
-/// What a client must know.
-#[derive(Clone, Debug)]
-pub struct ClientConfig {
-    /// Where the server listens.
-    pub address: Address,
-    /// After this long without a sign of life from the server an operation fails.
-    pub timeout: Nanos,
-    /// Who the job is.
-    pub claims: Claims,
-    /// The key for servers on TCP.
-    pub key_file: Option<String>,
+/// How a process behaves towards servers, besides what is in its [`ClientConfig`].
+#[derive(Clone)]
+pub(crate) struct Conduct {
+    /// How its threads wait.
+    pub manner: Manner,
+    /// Who may run the server, besides this user and root.
+    pub server_user: Option<u32>,
+    /// How sessions on TCP are protected.
+    pub protection: Protection,
+    /// Says, in one line, what is waited for or why there is no session.
+    pub notice: fn(&str),
 }
 
-/// The file system, as one process sees it. See the crate's documentation.
-pub struct Client {
-    config: ClientConfig,
-    manner: Manner,
-    /// Who may run the server, besides this user and root.
-    server_user: Option<u32>,
-    protection: Protection,
-    notice: fn(&str),
+impl Default for Conduct {
+    fn default() -> Self {
+        Self { manner: Manner::default(), server_user: None, protection: Protection::default(), notice: |_| {} }
+    }
+}
+
+/// The connections of this process to one server.
+pub(crate) struct Session {
+    /// Where the server may listen: the first of these that answers is the one, from then on.
+    addresses: Box<[Address]>,
+    chosen: AtomicUsize,
+    /// The server's number: which it must have, or which it has.
+    server: AtomicU32,
+    config: Arc<ClientConfig>,
+    conduct: Conduct,
     /// A notice was given, and the same one is not given again.
     has_noticed: AtomicBool,
     /// This process among all clients; drawn at the first connection.
     number: AtomicU64,
-    /// How often [`Client::begin_anew`] was called: lines that were connected before are not used any more.
+    /// How often [`Session::begin_anew`] was called: lines that were connected before are not used any more.
     beginnings: AtomicU64,
     /// The server has refused one more line than there are, and none was lost since: asking again is of no use.
     is_full: AtomicBool,
@@ -67,20 +78,14 @@ struct PoolEntry {
     busy: AtomicBool,
     /// Whether `line` is there: a hint, for choosing.
     connected: AtomicBool,
-    /// [`Client::beginnings`] as it was when `line` was connected. As `line`, it belongs to the thread that took the place.
+    /// [`Session::beginnings`] as it was when `line` was connected. As `line`, it belongs to the thread that took the place.
     beginnings: AtomicU64,
     line: UnsafeCell<Option<Line>>,
 }
 
-// SAFETY: `line` is touched only by the thread that changed `busy` from false to true (see `Client::take`), or by
+// SAFETY: `line` is touched only by the thread that changed `busy` from false to true (see `Session::take`), or by
 // the only thread of a forked child.
 unsafe impl Sync for PoolEntry {}
-
-/// One connection.
-pub(crate) enum Line {
-    Shared(Channel),
-    Tcp(Stream),
-}
 
 thread_local! {
     /// Where this thread found a line last. Plain data without a destructor, so it may be touched at any time.
@@ -89,7 +94,7 @@ thread_local! {
 
 /// A place taken by this thread, given back when dropped.
 pub(crate) struct Taken<'a> {
-    client: &'a Client,
+    session: &'a Session,
     place: &'a PoolEntry,
 }
 
@@ -102,9 +107,15 @@ impl Drop for Taken<'_> {
     }
 }
 
-impl Client {
-    /// A client that connects at its first operation.
-    pub fn new(config: ClientConfig) -> Self {
+impl Session {
+    /// A session with the server at the first of `addresses` that answers, and which must have this number if one is given. It
+    /// connects at its first operation.
+    pub fn new(
+        addresses: impl Into<Box<[Address]>>,
+        server: Option<ServerId>,
+        config: Arc<ClientConfig>,
+        conduct: Conduct,
+    ) -> Self {
         let place = || PoolEntry {
             busy: AtomicBool::new(false),
             connected: AtomicBool::new(false),
@@ -113,11 +124,11 @@ impl Client {
         };
         let lines = (0..LINES_MAX).map(|_| place()).collect();
         Self {
+            addresses: addresses.into(),
+            chosen: AtomicUsize::new(NONE_CHOSEN),
+            server: AtomicU32::new(server.map_or(SERVER_UNKNOWN, |server| u32::from(server.0))),
             config,
-            manner: Manner::default(),
-            server_user: None,
-            protection: Protection::default(),
-            notice: |_| {},
+            conduct,
             has_noticed: AtomicBool::new(false),
             number: AtomicU64::new(0),
             beginnings: AtomicU64::new(0),
@@ -128,33 +139,21 @@ impl Client {
         }
     }
 
-    /// The same client, that takes a server also from the user `server_user`, and not only from its own and root.
-    pub fn trusting(self, server_user: Option<u32>) -> Self {
-        Self { server_user, ..self }
+    /// The same session, that has not connected yet, with another conduct.
+    pub fn conducted(self, conduct: Conduct) -> Self {
+        Self { conduct, ..self }
     }
 
-    /// The same client, whose sessions on TCP are protected like this.
-    pub fn protected(self, protection: Protection) -> Self {
-        Self { protection, ..self }
+    pub fn conduct(&self) -> Conduct {
+        self.conduct.clone()
     }
 
-    /// The same client, that says once, in one line, what it waits for or why it has no session.
-    pub fn telling(self, notice: fn(&str)) -> Self {
-        Self { notice, ..self }
+    pub fn manner(&self) -> Manner {
+        self.conduct.manner
     }
 
-    /// The same client, whose threads wait like this.
-    pub fn waiting(self, manner: Manner) -> Self {
-        Self { manner, ..self }
-    }
-
-    pub(crate) fn manner(&self) -> Manner {
-        self.manner
-    }
-
-    /// The configuration.
-    pub fn config(&self) -> &ClientConfig {
-        &self.config
+    pub fn timeout(&self) -> Nanos {
+        self.config.timeout
     }
 
     /// Must be called in the child of a `fork` before any other operation: the parent's connections are the
@@ -178,23 +177,18 @@ impl Client {
         self.beginnings.fetch_add(1, Ordering::Release);
         for place in &self.lines {
             if !place.busy.swap(true, Ordering::Acquire) {
-                drop(Taken { client: self, place });
+                drop(Taken { session: self, place });
             }
         }
     }
 
     /// One request with names and without payload. An errno in the reply is an error here.
-    pub(crate) fn transact(
-        &self,
-        request: RequestHeader,
-        names: [&[u8]; 2],
-        reply: &mut [u8],
-    ) -> Result<ReplyHeader, Error> {
+    pub fn transact(&self, request: RequestHeader, names: [&[u8]; 2], reply: &mut [u8]) -> Result<ReplyHeader, Error> {
         let deadline = Deadline::after(self.config.timeout);
         let mut taken = self.take_line(deadline)?;
         loop {
             let line = taken.line(deadline)?;
-            match line.exchange(&request, names, reply, self.config.timeout, self.manner) {
+            match line.exchange(&request, names, reply, self.config.timeout, self.conduct.manner) {
                 Ok(header) => return self.checked(header, reply),
                 Err(error) => {
                     taken.hang_up();
@@ -211,14 +205,14 @@ impl Client {
     }
 
     /// Notes that the server has answered.
-    pub(crate) fn note_answer(&self) {
+    pub fn note_answer(&self) {
         if self.is_away() {
             self.is_away.store(false, Ordering::Relaxed);
         }
     }
 
     /// An error reply becomes an error.
-    pub(crate) fn checked(&self, header: ReplyHeader, reply: &[u8]) -> Result<ReplyHeader, Error> {
+    pub fn checked(&self, header: ReplyHeader, reply: &[u8]) -> Result<ReplyHeader, Error> {
         self.note_answer();
         if header.errno == 0 {
             return Ok(header);
@@ -228,36 +222,41 @@ impl Client {
             return Err(self.malformed());
         }
         let errno = Errno::from_raw_os_error(header.errno as i32);
-        match reply.get(..header.payload_len as usize) {
+        let payload = reply.get(..header.payload_len as usize);
+        if errno == Errno::REMCHG {
+            let server = u16::try_from(header.value).map_err(|_| self.malformed())?;
+            return Err(Error::Elsewhere { server: ServerId(server), rest: payload.unwrap_or_default().into() });
+        }
+        match payload {
             Some(path) if errno == Errno::REMOTE && !path.is_empty() => Err(Error::Outside(path.into())),
             _ => Err(Error::Server(errno)),
         }
     }
 
     /// Whether to send a request again after its line broke: `Ok` if so, else the error of the operation.
-    pub(crate) fn after_loss(&self, error: SocketError, may_repeat: bool, deadline: Deadline) -> Result<(), Error> {
+    pub fn after_loss(&self, error: SocketError, may_repeat: bool, deadline: Deadline) -> Result<(), Error> {
         match error {
             SocketError::TimedOut => Err(self.timed_out()),
             SocketError::Frame(_) => Err(self.malformed()),
             _ if may_repeat && deadline.left().is_some() => Ok(()),
             _ if may_repeat => Err(self.timed_out()),
-            _ => Err(Error::Lost(self.config.address.to_string())),
+            _ => Err(Error::Lost(self.place())),
         }
     }
 
-    pub(crate) fn malformed(&self) -> Error {
-        Error::Protocol(self.config.address.to_string())
+    pub fn malformed(&self) -> Error {
+        Error::Protocol(self.place())
     }
 
     fn timed_out(&self) -> Error {
         self.is_away.store(true, Ordering::Relaxed);
         let seconds = self.config.timeout.0.div_ceil(1_000_000_000);
-        Error::TimedOut { address: self.config.address.to_string(), seconds }
+        Error::TimedOut { address: self.place(), seconds }
     }
 
     /// Takes a place and connects it. Where the server lets its user have no more lines, its threads share those that
     /// there are.
-    pub(crate) fn take_line(&self, deadline: Deadline) -> Result<Taken<'_>, Error> {
+    pub fn take_line(&self, deadline: Deadline) -> Result<Taken<'_>, Error> {
         loop {
             let mut taken = self.take(deadline)?;
             match taken.line(deadline) {
@@ -281,7 +280,7 @@ impl Client {
             if !is_connecting || deadline.left().is_none() {
                 return false;
             }
-            (self.manner.before_sleep)();
+            (self.conduct.manner.before_sleep)();
             rustix::thread::sched_yield();
         }
     }
@@ -291,7 +290,7 @@ impl Client {
     }
 
     /// Takes a place: the one this thread had last if it is free, else one that is connected, else any.
-    pub(crate) fn take(&self, deadline: Deadline) -> Result<Taken<'_>, Error> {
+    pub fn take(&self, deadline: Deadline) -> Result<Taken<'_>, Error> {
         let last = LAST_PLACE.get();
         loop {
             // The thread may have used another client of this process last, so the place may have no line in this one.
@@ -303,11 +302,11 @@ impl Client {
                 let is_chosen = !must_be_connected || place.connected.load(Ordering::Relaxed);
                 if is_chosen && !place.busy.load(Ordering::Relaxed) && !place.busy.swap(true, Ordering::Acquire) {
                     LAST_PLACE.set(index);
-                    return Ok(Taken { client: self, place });
+                    return Ok(Taken { session: self, place });
                 }
             }
             deadline.left().ok_or_else(|| self.timed_out())?;
-            (self.manner.before_sleep)();
+            (self.conduct.manner.before_sleep)();
             rustix::thread::sched_yield();
         }
     }
@@ -318,22 +317,17 @@ impl Client {
     }
 
     fn connect(&self, deadline: Deadline) -> Result<Line, Error> {
-        (self.manner.before_sleep)();
-        let address = &self.config.address;
+        (self.conduct.manner.before_sleep)();
         let identity = Identity {
             client: self.number().map_err(Error::Argument)?,
             claims: self.config.claims.clone(),
             key_file: self.config.key_file.clone(),
-            server_user: self.server_user,
-            protection: self.protection.clone(),
+            server_user: self.conduct.server_user,
+            protection: self.conduct.protection.clone(),
         };
         let start = monotonic_now();
         loop {
-            let opened = match address {
-                Address::Unix(_) => Channel::open(address, &identity, deadline).map(Line::Shared),
-                Address::Tcp(_) => Stream::open(address, &identity, deadline).map(Line::Tcp),
-            };
-            let trouble = match opened {
+            let trouble = match self.connect_once(&identity, deadline) {
                 Ok(line) => {
                     self.note_answer();
                     return Ok(line);
@@ -346,13 +340,13 @@ impl Client {
                 _ => false,
             };
             if !may_pass {
-                let error = Error::Refused { address: address.to_string(), reason: trouble.to_string() };
+                let error = Error::Refused { address: self.place(), reason: trouble.to_string() };
                 self.notice(|| error.to_string());
                 return Err(error);
             }
             if monotonic_now().since(start) >= NOTICE_AFTER {
-                let seconds = self.config.timeout.0.div_ceil(1_000_000_000);
-                self.notice(|| format!("waiting for a server at {address}, {seconds} s at most: {trouble}"));
+                let (place, seconds) = (self.place(), self.config.timeout.0.div_ceil(1_000_000_000));
+                self.notice(|| format!("waiting for a server at {place}, {seconds} s at most: {trouble}"));
             }
             let Some(left) = deadline.left() else { return Err(self.timed_out()) };
             let pause = left.min(RECONNECT_PAUSE);
@@ -361,9 +355,52 @@ impl Client {
         }
     }
 
+    /// Tries the address that answered before, or each in turn; the trouble is that with the last of them.
+    fn connect_once(&self, identity: &Identity, deadline: Deadline) -> Result<Line, HandshakeError> {
+        let chosen = self.chosen.load(Ordering::Relaxed);
+        let tried = self.addresses.get(chosen).map_or(0..self.addresses.len(), |_| chosen..chosen + 1);
+        let mut trouble = HandshakeError::Socket(SocketError::Closed);
+        for at in tried {
+            let address = &self.addresses[at];
+            match Line::open(address, identity, deadline).and_then(|line| self.known(line)) {
+                Ok(line) => {
+                    self.chosen.store(at, Ordering::Relaxed);
+                    return Ok(line);
+                }
+                Err(error) => trouble = error,
+            }
+        }
+        Err(trouble)
+    }
+
+    /// The line, if it leads to the server that it is to lead to.
+    fn known(&self, line: Line) -> Result<Line, HandshakeError> {
+        let found = line.server();
+        let number = u32::from(found.0);
+        match self.server.compare_exchange(SERVER_UNKNOWN, number, Ordering::Relaxed, Ordering::Relaxed) {
+            Err(expected) if expected != number => {
+                Err(HandshakeError::Refused(format!("it is server {found}, not server {expected}")))
+            }
+            _ => Ok(line),
+        }
+    }
+
+    /// The number of the server, once it is known.
+    pub fn server(&self) -> Option<ServerId> {
+        u16::try_from(self.server.load(Ordering::Relaxed)).ok().map(ServerId)
+    }
+
+    /// The address that answered, or all of them.
+    fn place(&self) -> String {
+        match self.addresses.get(self.chosen.load(Ordering::Relaxed)) {
+            Some(address) => address.to_string(),
+            None => self.addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(","),
+        }
+    }
+
     fn notice(&self, text: impl FnOnce() -> String) {
         if !self.has_noticed.swap(true, Ordering::Relaxed) {
-            (self.notice)(&text());
+            (self.conduct.notice)(&text());
         }
     }
 
@@ -384,11 +421,11 @@ impl Client {
 impl Taken<'_> {
     /// Whether the client began anew since the line was connected.
     fn is_of_before(&self) -> bool {
-        self.place.beginnings.load(Ordering::Relaxed) != self.client.beginnings.load(Ordering::Relaxed)
+        self.place.beginnings.load(Ordering::Relaxed) != self.session.beginnings.load(Ordering::Relaxed)
     }
 
     /// The line of this place, connected if need be.
-    pub(crate) fn line(&mut self, deadline: Deadline) -> Result<&mut Line, Error> {
+    pub fn line(&mut self, deadline: Deadline) -> Result<&mut Line, Error> {
         if self.is_of_before() {
             self.hang_up();
         }
@@ -397,51 +434,22 @@ impl Taken<'_> {
         match line {
             Some(line) => Ok(line),
             None => {
-                self.place.beginnings.store(self.client.beginnings.load(Ordering::Acquire), Ordering::Relaxed);
-                self.client.connecting.fetch_add(1, Ordering::Relaxed);
-                let connected = self.client.connect(deadline);
+                self.place.beginnings.store(self.session.beginnings.load(Ordering::Acquire), Ordering::Relaxed);
+                self.session.connecting.fetch_add(1, Ordering::Relaxed);
+                let connected = self.session.connect(deadline);
                 self.place.connected.store(connected.is_ok(), Ordering::Relaxed);
-                self.client.connecting.fetch_sub(1, Ordering::Release);
+                self.session.connecting.fetch_sub(1, Ordering::Release);
                 Ok(line.insert(connected?))
             }
         }
     }
 
     /// Throws the line away: after an error nothing on it could be told apart from what was before.
-    pub(crate) fn hang_up(&mut self) {
+    pub fn hang_up(&mut self) {
         self.place.connected.store(false, Ordering::Relaxed);
-        self.client.is_full.store(false, Ordering::Relaxed);
+        self.session.is_full.store(false, Ordering::Relaxed);
         // SAFETY: as in `line`.
         unsafe { *self.place.line.get() = None };
-    }
-}
-
-impl Line {
-    pub(crate) fn exchange(
-        &mut self,
-        request: &RequestHeader,
-        names: [&[u8]; 2],
-        reply: &mut [u8],
-        timeout: Nanos,
-        manner: Manner,
-    ) -> Result<ReplyHeader, SocketError> {
-        let channel = match self {
-            Self::Shared(channel) => channel,
-            Self::Tcp(stream) => {
-                (manner.before_sleep)();
-                return stream.exchange(request, names, &[], reply, timeout);
-            }
-        };
-        let stage = channel.stage();
-        let (first, second) = stage.split_at_mut(names[0].len());
-        first.copy_from_slice(names[0]);
-        second[..names[1].len()].copy_from_slice(names[1]);
-        let slot = channel.send(request)?;
-        let header = channel.wait(slot, timeout, manner)?;
-        let len = header.payload_len as usize;
-        let room = reply.get_mut(..len).ok_or(SocketError::Closed)?;
-        room.copy_from_slice(channel.payload(slot, len).ok_or(SocketError::Closed)?);
-        Ok(header)
     }
 }
 
@@ -503,15 +511,18 @@ fn may_repeat(request: &RequestHeader) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Claims, Client};
     use isonomia_units::Ino;
 
-    fn client_of_nobody() -> Client {
-        Client::new(ClientConfig {
-            address: "unix:/nonexistent/isonomia.sock".parse().unwrap(),
-            timeout: Nanos::from_millis(50),
-            claims: Claims::default(),
-            key_file: None,
-        })
+    fn config(timeout: Nanos) -> ClientConfig {
+        let addresses = vec!["unix:/nonexistent/isonomia.sock".parse().unwrap()];
+        ClientConfig { addresses, timeout, claims: Claims::default(), key_file: None }
+    }
+
+    fn session_with_nobody() -> Session {
+        let config = config(Nanos::from_millis(50));
+        let conduct = Conduct::default();
+        Session::new(config.addresses.clone(), None, Arc::new(config), conduct)
     }
 
     #[test]
@@ -528,41 +539,40 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_comes_from_another_client_takes_a_line_that_is_connected() {
-        let client = client_of_nobody();
-        client.lines[3].connected.store(true, Ordering::Relaxed);
+    fn a_thread_that_comes_from_another_session_takes_a_line_that_is_connected() {
+        let session = session_with_nobody();
+        session.lines[3].connected.store(true, Ordering::Relaxed);
         LAST_PLACE.set(5);
         let deadline = Deadline::after(Nanos::from_secs(1));
-        let first = client.take(deadline).unwrap();
+        let first = session.take(deadline).unwrap();
         assert_eq!(LAST_PLACE.get(), 3);
-        let second = client.take(deadline).unwrap();
+        let second = session.take(deadline).unwrap();
         assert_eq!(LAST_PLACE.get(), 0, "the connected one is busy");
         drop((first, second));
-        client.take(deadline).unwrap();
+        session.take(deadline).unwrap();
         assert_eq!(LAST_PLACE.get(), 3);
     }
 
     #[test]
-    fn a_client_that_begins_anew_is_another_to_the_server() {
-        let client = client_of_nobody();
+    fn a_session_that_begins_anew_is_another_to_the_server() {
+        let session = session_with_nobody();
         let deadline = Deadline::after(Nanos::from_secs(1));
-        let before = client.number().unwrap();
-        client.lines[3].connected.store(true, Ordering::Relaxed);
-        let taken = client.take(deadline).unwrap();
-        client.begin_anew();
-        assert!(!client.is_known() && taken.is_of_before());
-        assert!(client.lines[3].connected.load(Ordering::Relaxed), "in use until it is given back");
+        let before = session.number().unwrap();
+        session.lines[3].connected.store(true, Ordering::Relaxed);
+        let taken = session.take(deadline).unwrap();
+        session.begin_anew();
+        assert!(!session.is_known() && taken.is_of_before());
+        assert!(session.lines[3].connected.load(Ordering::Relaxed), "in use until it is given back");
         drop(taken);
-        assert!(!client.lines.iter().any(|place| place.connected.load(Ordering::Relaxed)));
-        assert_ne!(client.number().unwrap(), before);
+        assert!(!session.lines.iter().any(|place| place.connected.load(Ordering::Relaxed)));
+        assert_ne!(session.number().unwrap(), before);
     }
 
     #[test]
     fn a_wait_is_told_once() {
         static TOLD: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
-        let client = client_of_nobody();
-        let config = ClientConfig { timeout: Nanos::from_millis(1_100), ..client.config };
-        let client = Client::new(config).telling(|text| TOLD.lock().unwrap().push(text.to_owned()));
+        let client =
+            Client::new(config(Nanos::from_millis(1_100))).telling(|text| TOLD.lock().unwrap().push(text.to_owned()));
         (0..2).for_each(|_| drop(client.get_attr(Ino::ROOT, b"", true)));
         let told = TOLD.lock().unwrap();
         assert_eq!(told.len(), 1);
@@ -573,12 +583,12 @@ mod tests {
 
     #[test]
     fn a_server_that_never_comes_ends_in_a_timeout() {
-        let client = client_of_nobody();
-        let error = client.get_attr(Ino::ROOT, b"", true).unwrap_err();
+        let session = session_with_nobody();
+        let error = session.transact(RequestHeader::new(Op::GetAttr, Ino::ROOT), [b"", b""], &mut []).unwrap_err();
         assert_eq!(error.errno(), Errno::TIMEDOUT);
-        assert!(client.is_away());
-        client.note_answer();
-        assert!(!client.is_away());
+        assert!(session.is_away());
+        session.note_answer();
+        assert!(!session.is_away());
         assert!(error.to_string().contains("unix:/nonexistent/isonomia.sock"));
     }
 }

@@ -2,15 +2,16 @@
 //!
 //! While the server works on one piece, this side copies the next into (or the last out of) the shared memory.
 
-use crate::Error;
 use crate::files::OpenFile;
-use crate::session::{Client, Line};
+use crate::session::Session;
+use crate::{Client, Error};
 use isonomia_proto::PAYLOAD_LEN_MAX;
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};
 use isonomia_transport::channel::{Channel, Manner};
+use isonomia_transport::line::Line;
 use isonomia_transport::socket::{Deadline, SocketError};
 use isonomia_transport::stream::Stream;
-use isonomia_units::Nanos;
+use isonomia_units::{Ino, Nanos};
 use rustix::io::Errno;
 
 /// What moved before a transfer ended, and why it ended.
@@ -131,18 +132,22 @@ impl Client {
             return if side.op() == Op::Read { Ok(0) } else { Err(Error::Argument(Errno::FBIG)) };
         };
         let total = total.min(usize::try_from(room).unwrap_or(usize::MAX));
-        let timeout = self.config().timeout;
+        self.at_server(Ino(file.capability.ino), |session| session.transfer(file, offset, &mut side, total))
+    }
+}
+
+impl Session {
+    fn transfer(&self, file: &OpenFile, offset: u64, side: &mut Side<'_>, total: usize) -> Result<usize, Error> {
+        let timeout = self.timeout();
         let mut taken = self.take_line(Deadline::after(timeout))?;
         let mut done = 0;
         loop {
             let deadline = Deadline::after(timeout);
             let progress = match taken.line(deadline)? {
-                Line::Shared(channel) => {
-                    pipeline(channel, file, offset, &mut side, done..total, (timeout, self.manner()))
-                }
+                Line::Shared(channel) => pipeline(channel, file, offset, side, done..total, (timeout, self.manner())),
                 Line::Tcp(stream) => {
                     (self.manner().before_sleep)();
-                    in_turn(stream, file, offset, &mut side, done..total, timeout)
+                    in_turn(stream, file, offset, side, done..total, timeout)
                 }
             };
             done += progress.bytes;

@@ -7,6 +7,7 @@ use crate::{Client, Error};
 use isonomia_proto::fs::Capability;
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};
 use isonomia_proto::{PATH_LEN_MAX, XATTR_LIST_LEN_MAX, XATTR_NAME_LEN_MAX, XATTR_VALUE_LEN_MAX};
+use isonomia_units::Ino;
 use rustix::io::Errno;
 
 /// What is served.
@@ -98,7 +99,7 @@ impl Client {
         let header = self.with_name(request, path, name, &[], &mut room[..len])?;
         let payload_len = if len == 0 { 0 } else { header.value };
         if u64::from(header.payload_len) != payload_len {
-            return Err(self.malformed());
+            return Err(self.malformed(Ino(request.ino)));
         }
         Ok(header.value as usize)
     }

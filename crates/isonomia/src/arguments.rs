@@ -2,6 +2,7 @@
 
 mod allocate;
 mod backup;
+mod cluster;
 mod device;
 mod fsck;
 mod plan;
@@ -9,6 +10,7 @@ mod reproduce;
 
 pub use allocate::AllocateOptions;
 pub use backup::BackupOptions;
+pub use cluster::{CheckOptions, ClusterCommand, ClusterOptions, ClusterStatusOptions, DownOptions, UpOptions};
 pub use device::{DeviceCommand, DeviceOptions, ProfileOptions};
 pub use fsck::FsckOptions;
 pub use plan::{PackOptions, PlanCommand, PlanOptions, ScheduleOptions};
@@ -59,6 +61,7 @@ pub enum Command {
     Status(StatusOptions),
     Top(TopOptions),
     Policy(PolicyOptions),
+    Cluster(ClusterOptions),
     Plan(PlanOptions),
     Reproduce(ReproduceOptions),
     Demo(DemoOptions),
@@ -118,11 +121,20 @@ Examples:
   isonomia serve --config /etc/isonomia.toml
   isonomia serve --listen tcp:0.0.0.0:7788 --key-file ~/.isonomia-key
   isonomia serve --listen tcp:0.0.0.0:7788 --auth munge      all users of a cluster, each as himself
+  isonomia serve --cluster /etc/isonomia/cluster.toml --name io01
   isonomia serve --bandwidth 2GiB/s --per-op 20us   a device of that speed, emulated")]
 pub struct ServeOptions {
     /// Configuration file (TOML); docs/reference/configuration.md lists its keys
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
+    /// Cluster file (TOML) that says this server's number, addresses, directory and targets; docs/guides/cluster.md
+    /// tells more
+    #[arg(long, env = "ISONOMIA_CLUSTER", hide_env_values = true, value_name = "FILE", conflicts_with_all = ["listen", "targets"])]
+    pub cluster: Option<PathBuf>,
+    /// Name of this server: which one of the cluster file it is, and what munge credentials are bound to [default: that
+    /// of the host, without its domain]
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
     /// Where files are kept; a directory in memory that is removed at the end if not given
     #[arg(long)]
     pub dir: Option<PathBuf>,
@@ -150,9 +162,6 @@ pub struct ServeOptions {
     /// [default: none for clients on this host, else mac]
     #[arg(long, value_name = "HOW")]
     pub integrity: Option<Integrity>,
-    /// Name of this server, to which munge credentials are bound [default: that of the host]
-    #[arg(long, value_name = "NAME")]
-    pub name: Option<String>,
     /// Believe what clients say of user, group, job, nodes and priority: for trials only
     #[arg(long)]
     pub trust_clients: bool,

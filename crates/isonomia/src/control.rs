@@ -4,7 +4,7 @@ use crate::arguments::ServerOptions;
 use anyhow::{Context, Result, bail};
 use isonomia_policy::{Draw, PolicySpec};
 use isonomia_proto::control::{ControlReply, ControlRequest, Status};
-use isonomia_transport::address::Address;
+use isonomia_transport::address::{self, Address};
 use isonomia_transport::control::{ControlConnection, ControlError};
 use isonomia_transport::handshake::{HandshakeError, Identity};
 use isonomia_transport::socket::SocketError;
@@ -28,7 +28,7 @@ pub fn address(options: &ServerOptions) -> Address {
 /// Where a server of this user listens when nothing else is said.
 pub fn default_address() -> Address {
     let runtime_dir = std::env::var("XDG_RUNTIME_DIR").ok();
-    Address::default_for(rustix::process::geteuid().as_raw(), runtime_dir.as_deref())
+    address::default_address(rustix::process::geteuid().as_raw(), runtime_dir.as_deref())
 }
 
 impl Control {
@@ -45,7 +45,7 @@ impl Control {
             protection: options.protection.protection(),
             ..Identity::default()
         };
-        Self::open(&address(options), &identity).map_err(|error| {
+        Self::open(&address(options), &identity, TIMEOUT).map_err(|error| {
             // Of a key that cannot be read, or a server that is somebody else's, the error says all.
             let is_away = matches!(
                 error.downcast_ref(),
@@ -57,11 +57,12 @@ impl Control {
 
     /// Connects to the server of this user's at `address`.
     pub fn connect_to(address: &Address) -> Result<Self> {
-        Self::open(address, &Identity::default())
+        Self::open(address, &Identity::default(), TIMEOUT)
     }
 
-    fn open(address: &Address, identity: &Identity) -> Result<Self> {
-        Ok(Self { connection: ControlConnection::open(address, identity, TIMEOUT)? })
+    /// Connects to the server at `address`, which has `timeout` for that and for each answer.
+    pub fn open(address: &Address, identity: &Identity, timeout: Nanos) -> Result<Self> {
+        Ok(Self { connection: ControlConnection::open(address, identity, timeout)? })
     }
 
     /// The server's state.

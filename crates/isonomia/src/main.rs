@@ -7,6 +7,7 @@
 mod allocate;
 mod arguments;
 mod backup;
+mod cluster;
 mod control;
 mod demo;
 mod device;
@@ -18,6 +19,7 @@ mod mount;
 mod plan;
 mod policy;
 mod program;
+mod ready;
 mod reproduce;
 mod run;
 mod scrape;
@@ -67,6 +69,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Status(options) => status::status(&options)?,
         Command::Top(options) => top::top(&options)?,
         Command::Policy(options) => policy::policy(&options)?,
+        Command::Cluster(options) => return cluster::cluster(&options),
         Command::Reproduce(options) => reproduce::reproduce(&options)?,
         Command::Plan(options) => plan::plan(&options)?,
         Command::Demo(options) => demo::demo(&options)?,

@@ -354,6 +354,7 @@ pub mod tests {
             window_s: 1.0,
             workers: 2,
             connections: 5,
+            cluster: None,
             refused_total: 1,
             refused: BTreeMap::from([("connections".to_owned(), 4), ("protocol".to_owned(), 1)]),
             checksums: Default::default(),

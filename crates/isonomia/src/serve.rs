@@ -46,6 +46,7 @@ fn announce(server: &Server, metrics: Option<&Endpoint>) -> Result<()> {
         "listen": listen,
         "dir": server.dir(),
         "pid": std::process::id(),
+        "cluster": server.status().cluster,
         "metrics": metrics.map(|endpoint| format!("http://{}/metrics", endpoint.address())),
     });
     let mut out = std::io::stdout().lock();
@@ -58,8 +59,13 @@ fn configuration(options: &ServeOptions) -> Result<Config> {
         Some(path) => Config::read(path)?,
         None => Config::default(),
     };
+    if let Some(path) = &options.cluster {
+        let path = std::path::absolute(path).with_context(|| format!("{}", path.display()))?;
+        config.join(&path, &options.name.clone().unwrap_or_else(host_name))?;
+    }
     override_with(&mut config.dir, options.dir.clone().map(Some));
     override_with(&mut config.name, options.name.clone().map(Some));
+    config.name.get_or_insert_with(host_name);
     override_with(&mut config.auth, options.auth);
     override_with(&mut config.key_file, options.key_file.clone().map(Some));
     override_with(&mut config.munge_socket, options.munge_socket.clone().map(Some));
@@ -79,7 +85,7 @@ fn configuration(options: &ServeOptions) -> Result<Config> {
     if config.listen.is_empty() {
         let address = control::default_address();
         if let Address::Unix(path) = &address {
-            prepare_directory(Path::new(path).parent().unwrap_or(Path::new("/")))?;
+            prepare_directory(Path::new(path).parent().unwrap_or(Path::new("/")), "--listen")?;
         }
         config.listen.push(address);
     }
@@ -97,9 +103,15 @@ fn configuration(options: &ServeOptions) -> Result<Config> {
     Ok(config)
 }
 
+/// As clusters call their hosts: without the domain.
+fn host_name() -> String {
+    let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    name.split('.').next().unwrap_or_default().to_owned()
+}
+
 /// Makes the directory of the default socket, or makes sure that nobody else can put a socket there: a client finds who
-/// listens, but not who should.
-fn prepare_directory(dir: &Path) -> Result<()> {
+/// listens, but not who should. `option` names another place.
+pub fn prepare_directory(dir: &Path, option: &str) -> Result<()> {
     let uid = rustix::process::geteuid().as_raw();
     // Users of the system's own server pass through.
     let mode = if uid == 0 { 0o755 } else { 0o700 };
@@ -109,7 +121,7 @@ fn prepare_directory(dir: &Path) -> Result<()> {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
         Err(error) => {
             return Err(error)
-                .with_context(|| format!("cannot make {shown} for the socket; --listen names another place"));
+                .with_context(|| format!("cannot make {shown} for the socket; {option} names another place"));
         }
     }
     let found = std::fs::symlink_metadata(dir).with_context(|| format!("cannot look at {shown}"))?;
@@ -118,7 +130,7 @@ fn prepare_directory(dir: &Path) -> Result<()> {
         let kind = if found.is_dir() { "directory" } else { "file" };
         bail!(
             "{shown} is a {kind} of user {owner} with mode {mode:04o}, and the socket would be in it: it must be a directory \
-             of this user that nobody else can write to; remove it, or name another place with --listen"
+             of this user that nobody else can write to; remove it, or name another place with {option}"
         );
     }
     Ok(())
@@ -149,17 +161,17 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let home = tempfile::tempdir().unwrap();
         let dir = home.path().join("isonomia");
-        prepare_directory(&dir).unwrap();
+        prepare_directory(&dir, "--listen").unwrap();
         let mode = |bits| std::fs::set_permissions(&dir, std::fs::Permissions::from_mode(bits)).unwrap();
         assert_eq!(std::fs::metadata(&dir).unwrap().mode() & 0o022, 0);
-        prepare_directory(&dir).unwrap();
+        prepare_directory(&dir, "--listen").unwrap();
         mode(0o777);
-        let error = prepare_directory(&dir).unwrap_err().to_string();
+        let error = prepare_directory(&dir, "--listen").unwrap_err().to_string();
         assert!(error.contains("mode 0777") && error.contains("--listen"), "{error}");
         mode(0o700);
         let link = home.path().join("link");
         std::os::unix::fs::symlink(&dir, &link).unwrap();
-        assert!(prepare_directory(&link).unwrap_err().to_string().contains("is a file of user"));
+        assert!(prepare_directory(&link, "--listen").unwrap_err().to_string().contains("is a file of user"));
     }
 
     #[test]
@@ -194,6 +206,35 @@ mod tests {
         std::fs::write(&path, "polcy = \"fifo\"\n").unwrap();
         let error = configuration_of(&["--config", path.to_str().unwrap()]).unwrap_err().to_string();
         assert!(error.contains("polcy") && error.contains("policy") && error.contains("isonomia.toml"), "{error}");
+    }
+
+    #[test]
+    fn a_cluster_file_says_what_the_server_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("cluster.toml");
+        std::fs::write(
+            &path,
+            "name = \"s\"\nepoch = 1\n[[server]]\nname = \"io[1-2]\"\nnumber = 1\nlisten = [\"tcp:{name}:7411\"]\n\
+             dir = \"/var/{name}\"\ntargets = 2\n",
+        )
+        .unwrap();
+        let path = path.to_str().unwrap();
+        let config = configuration_of(&["--cluster", path, "--name", "io2", "--dir", "/other"]).unwrap();
+        assert_eq!((config.server.0, config.listen.len(), config.targets.len()), (2, 1, 2));
+        assert_eq!(config.dir.as_deref(), Some(Path::new("/other")));
+        assert!(config.cluster.is_some_and(|cluster| cluster.map.name() == "s"));
+        for (more, words) in [
+            (&["--listen", "unix:/s"][..], "cannot be used with"),
+            (&["--targets", "2"], "cannot be used with"),
+            (&["--name", "io3"], "no server \"io3\" (allowed: io[1-2])"),
+        ] {
+            let error = configuration_of(&[&["--cluster", path], more].concat()).unwrap_err().to_string();
+            assert!(error.contains(words), "{error}");
+        }
+        assert_eq!(configuration_of(&["--name", "io1"]).unwrap().name.as_deref(), Some("io1"));
+        assert_eq!(configuration_of(&[]).unwrap().name, Some(host_name()));
+        let error = configuration_of(&["--cluster", path]).unwrap_err().to_string();
+        assert!(error.contains(&format!("no server {:?}", host_name())), "{error}");
     }
 
     #[test]

@@ -22,7 +22,7 @@ fn stderr_of(arguments: &[&str], code: i32) -> String {
     String::from_utf8(assert.get_output().stderr.clone()).unwrap()
 }
 
-const COMMANDS: [&[&str]; 21] = [
+const COMMANDS: [&[&str]; 26] = [
     &[],
     &["serve"],
     &["run"],
@@ -35,6 +35,11 @@ const COMMANDS: [&[&str]; 21] = [
     &["policy"],
     &["policy", "get"],
     &["policy", "set"],
+    &["cluster"],
+    &["cluster", "check"],
+    &["cluster", "status"],
+    &["cluster", "up"],
+    &["cluster", "down"],
     &["plan"],
     &["plan", "schedule"],
     &["plan", "pack"],

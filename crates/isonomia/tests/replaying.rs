@@ -51,7 +51,8 @@ fn compete(socket: &str) {
     let address: Address = socket.parse().unwrap();
     let job = |name: &str, nodes: u32| {
         let claims = Claims { job: Some(name.to_owned()), nodes: Some(nodes), ..Claims::default() };
-        let config = ClientConfig { address: address.clone(), timeout: Nanos::from_secs(20), claims, key_file: None };
+        let config =
+            ClientConfig { addresses: vec![address.clone()], timeout: Nanos::from_secs(20), claims, key_file: None };
         let name = name.to_owned();
         std::thread::spawn(move || write_files(&Client::new(config), &name))
     };

@@ -142,7 +142,12 @@ fn status_shows_how_a_latency_class_fares() {
     let write = |job: &str, block: &[u8]| {
         let claims = Claims { job: Some(job.to_owned()), ..Claims::default() };
         let address: Address = server.address(0).parse().unwrap();
-        let client = Client::new(ClientConfig { address, timeout: Nanos::from_secs(20), claims, key_file: None });
+        let client = Client::new(ClientConfig {
+            addresses: vec![address],
+            timeout: Nanos::from_secs(20),
+            claims,
+            key_file: None,
+        });
         let access = access::READ | access::WRITE;
         let how = OpenHow { access, create: true, mode: 0o644, ..OpenHow::default() };
         let file = client.open(Ino::ROOT, job.as_bytes(), &how).unwrap();
@@ -236,7 +241,7 @@ fn whoever_is_served_has_descriptors_whoever_takes_the_rest() {
     let address: Address = server.address(0).parse().unwrap();
     let timeout = Nanos::from_secs(20);
     let claims = Claims { job: Some("victim".to_owned()), ..Claims::default() };
-    let client = Client::new(ClientConfig { address: address.clone(), timeout, claims, key_file: None });
+    let client = Client::new(ClientConfig { addresses: vec![address.clone()], timeout, claims, key_file: None });
     let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
     let first = client.open(Ino::ROOT, b"first", &how).unwrap();
     let mut taken = Vec::new();

@@ -199,7 +199,7 @@ impl Sessions {
             return Err(Errno::NFILE);
         }
         let Reach { address, timeout, key_file, server_user, protection } = self.reach.clone();
-        let client = Client::new(ClientConfig { address, timeout, claims: claims.clone(), key_file });
+        let client = Client::new(ClientConfig { addresses: vec![address], timeout, claims: claims.clone(), key_file });
         let client = client.trusting(server_user).protected(protection).telling(|notice| tracing::warn!("{notice}"));
         // The program that asked waits for the thread that asks, often on the same core.
         let client = Arc::new(client.waiting(Manner { shares_cores: true, before_sleep: poller::leave }));

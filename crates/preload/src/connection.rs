@@ -10,7 +10,7 @@
 
 use crate::spin::Spin;
 use crate::{environment, lock, table};
-use isonomia_client::{Address, Client, ClientConfig, Error, Protection, identity, owner};
+use isonomia_client::{Address, Client, ClientConfig, Error, Protection, default_address, identity, owner};
 use isonomia_units::Nanos;
 use rustix::io::Errno;
 use std::str::FromStr;
@@ -183,11 +183,11 @@ fn configuration() -> Result<ClientConfig, Error> {
         })?,
         None => {
             let runtime_dir = environment::variable("XDG_RUNTIME_DIR");
-            Address::default_for(rustix::process::geteuid().as_raw(), runtime_dir.as_deref())
+            default_address(rustix::process::geteuid().as_raw(), runtime_dir.as_deref())
         }
     };
     Ok(ClientConfig {
-        address,
+        addresses: vec![address],
         timeout: Nanos::from_secs(environment::timeout_s()),
         claims: identity::from_environment(environment::variable),
         key_file: environment::key_file(),

@@ -62,6 +62,35 @@ fn claim() -> String {
     "claim".to_owned()
 }
 
+/// A server's part in a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClusterStatus {
+    /// Name of the file system.
+    pub name: String,
+    /// Name of this server.
+    pub server: String,
+    /// Name of the root server.
+    pub root: String,
+    /// Epoch of the cluster file that the server has.
+    pub epoch: u32,
+    /// Servers in that file.
+    pub servers: u32,
+    /// Tells files of one epoch apart, in hexadecimal digits.
+    pub fingerprint: String,
+    /// The volumes that this server has, by name.
+    #[serde(default)]
+    pub volumes: Vec<VolumeStatus>,
+}
+
+/// A volume.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct VolumeStatus {
+    /// Its name in the root directory, in which bytes that are no UTF-8 are replaced.
+    pub name: String,
+    /// Its number.
+    pub number: u16,
+}
+
 /// A server's state at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
@@ -94,6 +123,9 @@ pub struct Status {
     /// Connections that were refused or cut, by reason, since the start.
     #[serde(default)]
     pub refused: BTreeMap<String, u64>,
+    /// The part in a cluster, if the server is in one.
+    #[serde(default)]
+    pub cluster: Option<ClusterStatus>,
     /// What is known of the blocks of files.
     #[serde(default)]
     pub checksums: ChecksumStatus,

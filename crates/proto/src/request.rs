@@ -159,6 +159,10 @@ ops! {
     /// is how many bytes were read for it. ENODEV if there is none for this session; ENOMEM with too much of it; EAGAIN
     /// while a mount has the mapping.
     MapFile = 36,
+    /// Where the server of number `offset` listens. Reply: its addresses, each in a line of its own; ENOENT if there is none.
+    FindServer = 37,
+    /// A message of `len` bytes from the server of number `offset` of the same cluster. EACCES from anybody else.
+    Peer = 38,
 }
 
 /// Bits of [`RequestHeader::flags`].
@@ -367,7 +371,7 @@ impl RequestHeader {
 
     /// An empty request for `op` on `ino`.
     pub fn new(op: Op, ino: Ino) -> Self {
-        Self { magic: REQUEST_MAGIC, op: op as u16, ino: ino.0, server: ino.server().0, ..Self::new_zeroed() }
+        Self { magic: REQUEST_MAGIC, op: op as u16, ino: ino.0, ..Self::new_zeroed() }
     }
 
     /// A request on the strength of `capability`.
@@ -391,6 +395,12 @@ impl RequestHeader {
             uid: second.holder,
             ..self
         }
+    }
+
+    /// The same request, whose path of this place (0: the first) is `len` bytes from the root.
+    pub fn from_root(self, path_at: usize, len: u16) -> Self {
+        let (path_len, path2_len) = if path_at == 0 { (len, self.path2_len) } else { (self.path_len, len) };
+        Self { ino: Ino::ROOT.0, mac: 0, access: 0, generation: 0, holder: 0, path_len, path2_len, ..self }
     }
 
     /// The capability that the request carries.
@@ -439,7 +449,8 @@ impl RequestHeader {
 
     /// Bytes of names that follow the header, and of the value that follows the name of an attribute that is set.
     pub fn names_len(&self) -> usize {
-        let value_len = if self.op == Op::SetXattr as u16 { self.len as usize } else { 0 };
+        let has_value = self.op == Op::SetXattr as u16 || self.op == Op::Peer as u16;
+        let value_len = if has_value { self.len as usize } else { 0 };
         usize::from(self.path_len) + usize::from(self.path2_len) + value_len
     }
 
@@ -478,7 +489,7 @@ impl ReplyHeader {
 const fn len_max(op: Op) -> usize {
     match op {
         Op::ReserveAppend => u32::MAX as usize,
-        Op::SetXattr => XATTR_VALUE_LEN_MAX,
+        Op::SetXattr | Op::Peer => XATTR_VALUE_LEN_MAX,
         _ => PAYLOAD_LEN_MAX,
     }
 }

@@ -2,8 +2,8 @@
 //! errno. Python can go on in other threads during every operation.
 
 use isonomia_client::{
-    Address, Attr, Change, Client, ClientConfig, Error, Ino, OpenFile, OpenHow, Protection, RenameHow, TimeChange,
-    access, identity, owner,
+    Attr, Change, Client, ClientConfig, Error, Ino, OpenFile, OpenHow, Protection, RenameHow, TimeChange, access,
+    default_address, identity, owner,
 };
 use isonomia_units::Nanos;
 use pyo3::exceptions::PyOSError;
@@ -67,7 +67,7 @@ impl Files {
             Some(text) => text.parse().map_err(|reason| crate::refuse(format!("{text}: {reason}")))?,
             None => {
                 let uid = rustix::process::geteuid().as_raw();
-                Address::default_for(uid, variable("XDG_RUNTIME_DIR").as_deref())
+                default_address(uid, variable("XDG_RUNTIME_DIR").as_deref())
             }
         };
         let mut claims = identity::from_environment(variable);
@@ -83,7 +83,7 @@ impl Files {
         let server_user = server_user.map_err(|reason| crate::refuse(format!("ISONOMIA_SERVER_USER: {reason}")))?;
         let protection = Protection::from_environment(variable);
         let protection = protection.map_err(|reason| crate::refuse(format!("ISONOMIA_INTEGRITY: {reason}")))?;
-        let client = Client::new(ClientConfig { address, timeout, claims, key_file });
+        let client = Client::new(ClientConfig { addresses: vec![address], timeout, claims, key_file });
         let client = client.trusting(server_user).protected(protection);
         Ok(Self { client: Arc::new(client) })
     }

@@ -1,8 +1,10 @@
 //! What an operator sets: one TOML file, unknown keys refused, units in values.
 
+use crate::cluster_config::ClusterConfig;
 use crate::limits::LimitsConfig;
 use crate::page_cache::PageCache;
 use crate::scrub::ScrubPeriod;
+use isonomia_cluster::map::BadMap;
 use isonomia_policy::{DepthSpec, Draw, PolicySpec};
 use isonomia_proto::setup::{Auth, Integrity};
 use isonomia_transport::address::Address;
@@ -64,6 +66,9 @@ pub struct Config {
     pub limits: LimitsConfig,
     /// File to record every decision in, for a replay; none if absent. For trials only.
     pub record_decisions: Option<PathBuf>,
+    /// The cluster that this is a server of; set by [`Self::join`].
+    #[serde(skip)]
+    pub cluster: Option<ClusterConfig>,
 }
 
 /// One target.
@@ -105,6 +110,34 @@ pub enum ConfigError {
         /// What and where.
         error: Box<toml::de::Error>,
     },
+    /// The cluster file contradicts itself.
+    #[error("{path}: {error}")]
+    Cluster {
+        /// The file.
+        path: PathBuf,
+        /// Everything that is wrong.
+        error: BadMap,
+    },
+    /// The cluster file has no such server.
+    #[error("{path} has no server {name:?} (allowed: {known})")]
+    UnknownServer {
+        /// The file.
+        path: PathBuf,
+        /// Who is missing.
+        name: String,
+        /// Some that it has.
+        known: String,
+    },
+    /// Two places say the same thing.
+    #[error("{path} says what {name} is, and the configuration has {what} as well (allowed: one of them)")]
+    Contradiction {
+        /// The cluster file.
+        path: PathBuf,
+        /// The server.
+        name: String,
+        /// The key of the configuration.
+        what: &'static str,
+    },
 }
 
 fn draw_from_text<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Draw, D::Error> {
@@ -136,6 +169,7 @@ impl Default for Config {
             metrics: None,
             limits: LimitsConfig::default(),
             record_decisions: None,
+            cluster: None,
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::backup::Backups;
 use crate::charge::{Charge, is_for_data, reads_or_writes};
+use crate::cluster::Cluster;
 use crate::connection::{Connection, Progress, Way};
 use crate::departed::Departed;
 use crate::intake::{BELL, Intake};
@@ -69,6 +70,8 @@ pub struct Core {
     pub caretaker: OnceLock<Thread>,
     /// Who looks through the objects in the background.
     pub scrub: Scrub,
+    /// The part in a cluster, if this server is in one.
+    pub cluster: OnceLock<Cluster>,
     /// Who copies the metadata.
     pub backups: Backups,
     /// What an fsync would have to flush.
@@ -131,6 +134,7 @@ impl Core {
             departed: Departed::default(),
             caretaker: OnceLock::new(),
             scrub,
+            cluster: OnceLock::new(),
             backups: Backups::default(),
             unsynced,
             locks: Locks::default(),
@@ -290,7 +294,9 @@ impl Core {
             Op::Fsync if header.target == NO_TARGET => self.targets.first(),
             op if is_for_data(op) => {
                 let wanted = TargetId(header.target);
-                self.targets.iter().find(|t| t.id == Some(wanted))
+                let found = self.targets.iter().find(|target| target.id == Some(wanted));
+                // Of another server, which the client is told of then.
+                found.or_else(|| self.cluster.get().and(self.targets.first()))
             }
             _ => self.targets.first(),
         }

@@ -1,6 +1,7 @@
 //! From a checked request to the store and back: what each operation does, and where errors become errnos.
 
 use crate::clock;
+use crate::cluster::Passed;
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::refusal::Refusal;
@@ -10,7 +11,9 @@ use isonomia_proto::fs::{Attr, Capability, Layout, access};
 use isonomia_proto::hint::OpenHint;
 use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
 use isonomia_proto::space::{Extent, SpaceChange};
-use isonomia_store::{Cached, Caller, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange, XattrHow};
+use isonomia_store::{
+    Cached, Caller, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange, VolumeChange, XattrHow,
+};
 use isonomia_units::{Bytes, Ino, TargetId};
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
@@ -46,6 +49,14 @@ impl<'a> Reply<'a> {
     }
 }
 
+/// What became of a request.
+pub enum Outcome {
+    /// It is served: the reply.
+    Served(ReplyHeader),
+    /// It is for the cluster, which answers it later.
+    Passed(Passed),
+}
+
 /// Serves every operation but reads and writes.
 pub fn serve(
     core: &Core,
@@ -54,19 +65,41 @@ pub fn serve(
     op: Op,
     names: &[u8],
     room: &mut [u8],
-) -> ReplyHeader {
+) -> Outcome {
+    if op == Op::Peer && connection.is_trusted && core.cluster.get().is_some() {
+        return Outcome::Passed(Passed::FromPeer(names.to_vec()));
+    }
+    Outcome::Served(match serve_here(core, connection, header, op, names, room) {
+        Ok(reply) => reply,
+        Err(change) => return Outcome::Passed(Passed::Change(change)),
+    })
+}
+
+fn serve_here(
+    core: &Core,
+    connection: &Connection,
+    header: &RequestHeader,
+    op: Op,
+    names: &[u8],
+    room: &mut [u8],
+) -> Result<ReplyHeader, VolumeChange> {
+    if let Err(elsewhere) = core.store.check_is_here(Ino(header.ino)) {
+        return Ok(finish(header, op, Err(elsewhere.into()), Reply::new(room)));
+    }
     if op == Op::Lock {
-        return lock::serve(core, connection, header, room);
+        return Ok(lock::serve(core, connection, header, room));
     }
     if matches!(op, Op::TakeMapping | Op::GiveMapping) {
-        return mapping::serve(core, connection, header, room);
+        return Ok(mapping::serve(core, connection, header, room));
     }
     if op == Op::MapFile {
-        return segments::serve(core, connection, header);
+        return Ok(segments::serve(core, connection, header));
     }
     let mut reply = Reply::new(room);
-    let outcome = operate(core, connection, header, op, names, &mut reply);
-    finish(header, op, outcome, reply)
+    match operate(core, connection, header, op, names, &mut reply) {
+        Err(Refusal::Store(StoreError::OfVolume(change))) => Err(change),
+        outcome => Ok(finish(header, op, outcome, reply)),
+    }
 }
 
 /// Serves a read into `sink`, which is where the client finds the payload of the reply.
@@ -108,6 +141,7 @@ pub fn read_cached(core: &Core, connection: &Connection, header: &RequestHeader,
 }
 
 fn may_read(core: &Core, connection: &Connection, header: &RequestHeader, sink: &Sink<'_>) -> Result<(), Refusal> {
+    core.store.check_is_here(Ino(header.ino))?;
     proof::check_access(core, connection, header, access::READ)?;
     check_place(core, header)?;
     if header.len as usize > sink.len() {
@@ -132,6 +166,9 @@ pub fn write(
 ) -> ReplyHeader {
     let store = &core.store;
     let mut reply = Reply::new(room);
+    if let Err(elsewhere) = store.check_is_here(Ino(header.ino)) {
+        return finish(header, Op::Write, Err(elsewhere.into()), reply);
+    }
     // Held to the end of the write: until then nobody else gets the mapping.
     let _held = match mapping::hold_to_write_back(core, header) {
         Ok(held) => held,
@@ -160,7 +197,7 @@ pub fn write(
 /// Checks that the target in a request for data, by which it was queued and charged, is where the data lie. A server
 /// with one target for data has nothing to look up: its number was checked when the request was queued.
 fn check_place(core: &Core, header: &RequestHeader) -> Result<(), StoreError> {
-    if core.data_targets() == 1 {
+    if core.data_targets() == 1 && core.cluster.get().is_none() {
         return Ok(());
     }
     let (ino, target) = (Ino(header.ino), TargetId(header.target));
@@ -183,10 +220,16 @@ fn finish(header: &RequestHeader, op: Op, outcome: Result<(), Refusal>, mut repl
         if reply.put(path).is_err() {
             return ReplyHeader::error(header.seq, StoreError::NameTooLong.errno());
         }
+    } else if let StoreError::Elsewhere { server, rest } = error {
+        if reply.put(rest).is_err() {
+            return ReplyHeader::error(header.seq, StoreError::NameTooLong.errno());
+        }
+        reply.value = u64::from(server.0);
     } else if matches!(error, StoreError::Io { .. } | StoreError::Meta(_) | StoreError::Damaged(_)) {
         tracing::error!(op = op.name(), ino = header.ino, %error, "storage failed");
     }
-    ReplyHeader { payload_len: reply.len as u32, ..ReplyHeader::error(header.seq, error.errno()) }
+    let (value, payload_len) = (reply.value, reply.len as u32);
+    ReplyHeader { value, payload_len, ..ReplyHeader::error(header.seq, error.errno()) }
 }
 
 fn operate(
@@ -312,6 +355,11 @@ fn operate(
             return Ok(store.set_xattr(caller, at, path, follow, path2, value, xattr_how(header), now)?);
         }
         Op::RemoveXattr => return Ok(store.remove_xattr(caller, at, path, follow, path2, now)?),
+        Op::FindServer => {
+            let addresses = core.cluster.get().and_then(|cluster| cluster.addresses_of(header.offset));
+            return Ok(reply.put(addresses.ok_or(StoreError::NotFound)?.as_bytes())?);
+        }
+        Op::Peer => return Err(StoreError::PermissionDenied.into()),
         // These have their own functions.
         Op::Read | Op::Write | Op::Lock | Op::TakeMapping | Op::GiveMapping | Op::AwaitMappings | Op::MapFile => {
             return Err(StoreError::Invalid.into());
@@ -362,7 +410,9 @@ const fn begins_somewhere(op: Op) -> bool {
         | Op::TakeMapping
         | Op::GiveMapping
         | Op::AwaitMappings
-        | Op::MapFile => false,
+        | Op::MapFile
+        | Op::FindServer
+        | Op::Peer => false,
     }
 }
 

@@ -20,6 +20,8 @@ mod backup;
 mod caretaker;
 mod charge;
 mod clock;
+mod cluster;
+mod cluster_config;
 mod config;
 mod connection;
 mod control;
@@ -69,6 +71,7 @@ mod usage;
 mod worker;
 mod write_back;
 
+pub use cluster_config::{ClusterConfig, read_cluster_file, usable_cluster_file};
 pub use config::{Config, ConfigError, TargetConfig};
 pub use directory_check::BadPlace;
 pub use limits::LimitsConfig;
@@ -77,6 +80,7 @@ pub use page_cache::{PageCache, ParsePageCacheError};
 pub use scrub::{ParseScrubPeriodError, ScrubPeriod};
 
 use crate::acceptor::{Acceptor, Terms};
+use crate::cluster::{Cluster, Driver};
 use crate::control::Control;
 use crate::core::Core;
 use crate::jobs::Jobs;
@@ -94,6 +98,7 @@ use isonomia_proto::control::Status;
 use isonomia_proto::setup::{Auth, SERVER_NAME_LEN_MAX};
 use isonomia_store::{DefaultLayout, OpenError, Store, StoreConfig, TargetDir};
 use isonomia_transport::address::Address;
+use isonomia_transport::handshake::Protection;
 use isonomia_transport::key::{Key, KeyError};
 use isonomia_units::{Nanos, TargetId};
 use std::io;
@@ -195,7 +200,8 @@ impl Server {
         }
         let system = |what| move |errno: rustix::io::Errno| StartError::System { what, error: errno.into() };
         let jobs = Jobs::new(limits.jobs, limits.jobs_per_user);
-        let scrub = Scrub::new(config.scrub, targets.len() as u16 - 1, clock::now());
+        let scrub =
+            Scrub::new(config.scrub, &targets.iter().filter_map(|target| target.id).collect::<Vec<_>>(), clock::now());
         let core = Core::new(store, targets, policy, workers, jobs, scrub);
         let core = core.map_err(system("cannot prepare to wait"))?;
         core.segments.lie_beside(&dir.join(METADATA));
@@ -210,6 +216,22 @@ impl Server {
         if config.trust_clients {
             tracing::warn!("clients are trusted: what they claim of user, group, size and priority is believed");
         }
+        let driver = match &config.cluster {
+            None => None,
+            Some(cluster) => {
+                let (own, events) = Cluster::new(cluster.clone());
+                // It is set once, before anybody can ask for it.
+                let _ = core.cluster.set(own);
+                let key_file = config.key_file.as_ref().map(|path| path.display().to_string());
+                let protection = Protection {
+                    integrity: config.integrity,
+                    munge_socket: config.munge_socket.clone(),
+                    server_name: None,
+                };
+                let driver = Driver::new(core.clone(), cluster.clone(), events, (key_file, protection));
+                Some(driver.map_err(|error| StartError::Config(error.to_string()))?)
+            }
+        };
         let control = Control::new(core.clone(), about.clone(), limits.control);
         let control = Arc::new(control.map_err(system("cannot prepare for operators"))?);
         let acceptor = Acceptor::new(core.clone(), about.clone(), control.clone(), limits, (listeners, terms), look_up);
@@ -231,6 +253,9 @@ impl Server {
         server.spawn("segments".to_owned(), move || segments::run(&core))?;
         let core = server.core.clone();
         server.spawn("backup".to_owned(), move || backup::run(&core))?;
+        if let Some(mut driver) = driver {
+            server.spawn("cluster".to_owned(), move || driver.run())?;
+        }
         if server.core.scrub.is_on() {
             let core = server.core.clone();
             server.spawn("scrub".to_owned(), move || scrub::run(&core))?;
@@ -322,17 +347,24 @@ impl Drop for Server {
 pub fn store_config(config: &Config, dir: &Path) -> StoreConfig {
     let defaults = [TargetConfig::default()];
     let wanted = if config.targets.is_empty() { &defaults[..] } else { &config.targets[..] };
-    let targets = (0..)
-        .zip(wanted)
-        .map(|(id, target)| TargetDir { id: TargetId(id), dir: target_dir(target, dir, usize::from(id)) });
+    let ids = target_ids(config, wanted.len());
+    let dir_of = |(index, target)| TargetDir { id: ids[index], dir: target_dir(target, dir, index) };
+    let targets = wanted.iter().enumerate().map(dir_of);
     let mut store = StoreConfig::new(dir.join(METADATA), config.server, targets.collect());
     store.checksums = config.checksums;
     // What is in memory has nothing to go past.
-    let is_direct = |(id, target): &(u16, &TargetConfig)| {
-        target.cache == PageCache::Never && !directory_check::is_memory(&target_dir(target, dir, usize::from(*id)))
+    let is_direct = |(index, target): &(usize, &TargetConfig)| {
+        target.cache == PageCache::Never && !directory_check::is_memory(&target_dir(target, dir, *index))
     };
-    store.direct = (0..).zip(wanted).filter(is_direct).map(|(id, _)| TargetId(id)).collect();
+    store.direct = wanted.iter().enumerate().filter(is_direct).map(|(index, _)| ids[index]).collect();
     store
+}
+
+/// The numbers of a server's targets: those of the cluster file, or from 0 on.
+fn target_ids(config: &Config, count: usize) -> Vec<TargetId> {
+    let in_cluster = config.cluster.as_ref().and_then(|cluster| cluster.map.server(cluster.number));
+    let ids = in_cluster.map(|server| server.targets.iter().map(|target| target.id).collect::<Vec<_>>());
+    ids.filter(|ids| ids.len() == count).unwrap_or_else(|| (0..count as u16).map(TargetId).collect())
 }
 
 fn target_dir(target: &TargetConfig, dir: &Path, index: usize) -> PathBuf {
@@ -361,13 +393,15 @@ fn open_store(
         (false, DepthSpec::Auto),
     );
     let mut targets = vec![metadata];
+    let ids = target_ids(config, wanted.len());
     let memory_bytes = limits::usable_memory_bytes();
     for (index, target) in wanted.iter().enumerate() {
-        let id = TargetId(index as u16);
+        let id = ids[index];
         let shown = target_dir(target, dir, index).display().to_string();
         let is_memory = directory_check::is_memory(&target_dir(target, dir, index));
         let device = (is_memory, target.depth);
         let mut made = Target::new(Some(id), shown, target.bandwidth, target.per_op, policy, workers, device);
+        made.index = targets.len();
         if let Some(profile) = prices::read_profile(target, &target_dir(target, dir, index))? {
             made.expect(&profile);
         }

@@ -70,7 +70,7 @@ impl Core {
 
     /// Syncs a file on `target` by `sync`, of which nothing needs to be written back any more then.
     pub fn with_pages_of<T>(&self, ino: Ino, target: Option<TargetId>, sync: impl FnOnce() -> T) -> T {
-        let target = target.and_then(|id| self.targets.get(usize::from(id.0) + 1));
+        let target = target.and_then(|id| self.targets.iter().find(|target| target.id == Some(id)));
         let Some(pages) = target.and_then(|target| target.write_back.as_ref()) else { return sync() };
         let window = pages.take(ino);
         let synced = sync();
@@ -106,7 +106,7 @@ impl Core {
         let range = header.offset..header.offset.saturating_add(u64::from(len));
         if let Some(range) = streams.reads(Ino(header.ino), range) {
             // Without a thread to be had the reader waits for the device, as he would anyway.
-            let _ = target.engine.submit(self, target.index(), Task::ReadAhead(Ino(header.ino), range));
+            let _ = target.engine.submit(self, target.index, Task::ReadAhead(Ino(header.ino), range));
         }
     }
 
@@ -120,7 +120,7 @@ impl Core {
     }
 
     fn start_write_back(&self, target: &Target, pages: &WriteBack) {
-        if target.engine.submit(self, target.index(), Task::WriteBack).is_err() {
+        if target.engine.submit(self, target.index, Task::WriteBack).is_err() {
             pages.has_no_thread();
         }
     }

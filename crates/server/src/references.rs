@@ -139,7 +139,8 @@ mod tests {
             let mut room = vec![0; 16 << 10];
             let header = RequestHeader { path_len: names.len() as u16, ..header };
             let op = header.check().unwrap();
-            let reply = execute::serve(&self.core, connection, &header, op, names, &mut room);
+            let outcome = execute::serve(&self.core, connection, &header, op, names, &mut room);
+            let execute::Outcome::Served(reply) = outcome else { panic!("there is no cluster") };
             room.truncate(reply.payload_len as usize);
             (reply, room)
         }

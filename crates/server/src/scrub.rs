@@ -104,9 +104,9 @@ struct State {
 
 impl Scrub {
     /// Passes over `targets` data targets that begin at `now`; none without a period.
-    pub fn new(ScrubPeriod(period): ScrubPeriod, targets: u16, now: Nanos) -> Self {
-        let count = if period.is_some() { targets } else { 0 };
-        let passes = (0..count).map(|target| Pass::new(TargetId(target), now)).collect();
+    pub fn new(ScrubPeriod(period): ScrubPeriod, targets: &[TargetId], now: Nanos) -> Self {
+        let targets = if period.is_some() { targets } else { &[] };
+        let passes = targets.iter().map(|target| Pass::new(*target, now)).collect();
         Self { period, passes, ..Self::default() }
     }
 
@@ -137,7 +137,7 @@ impl Scrub {
     }
 
     fn pass_of(&self, target: &Target) -> Option<&Pass> {
-        self.passes.get(usize::from(target.id?.0))
+        self.passes.get(target.index.checked_sub(1)?)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::charge::{Charged, is_for_data};
 use crate::connection::{Connection, Way};
 use crate::core::{Core, REPLY_LEN_MAX};
 use crate::engine::{Kind, Task};
-use crate::execute::Tried;
+use crate::execute::{Outcome, Tried};
 use crate::jobs::Served as Account;
 use crate::prices::Prices;
 use crate::stream::{Arrival, Head, Moved, Stalled, StreamState};
@@ -90,7 +90,7 @@ impl Core {
 
     /// Leaves something to the target's engine.
     fn leave(&self, target: &Target, task: Task, scratch: &mut Vec<u8>) {
-        if let Err(task) = target.engine.submit(self, target.index(), task) {
+        if let Err(task) = target.engine.submit(self, target.index, task) {
             self.take_long(|| self.serve_task(target, task, scratch));
         }
     }
@@ -200,7 +200,10 @@ impl Core {
                     _ => {
                         work.pending.names = shared.region.copy_names(slot, header.names_len());
                         scratch.resize(scratch.len().max(REPLY_LEN_MAX), 0);
-                        let reply = self.execute(target, &mut work.pending, &mut scratch[..REPLY_LEN_MAX]);
+                        let Some((served, reply)) = self.execute(target, work, &mut scratch[..REPLY_LEN_MAX]) else {
+                            return;
+                        };
+                        work = served;
                         (reply, &scratch[..reply.payload_len as usize])
                     }
                 };
@@ -211,17 +214,28 @@ impl Core {
         }
     }
 
-    /// Does what is neither a read nor a write, and notes how long it took.
-    fn execute(&self, target: &Target, pending: &mut Pending, room: &mut [u8]) -> ReplyHeader {
-        let Pending { connection, header, op, names, .. } = &*pending;
+    /// Does what is neither a read nor a write, and notes how long it took. Nothing if the cluster answers the request.
+    fn execute(&self, target: &Target, mut work: Work, room: &mut [u8]) -> Option<(Work, ReplyHeader)> {
+        let Pending { connection, header, op, names, .. } = &work.pending;
         let begun = clock::now();
-        let reply = execute::serve(self, connection, header, *op, names, room);
+        let outcome = execute::serve(self, connection, header, *op, names, room);
         let took = clock::now().since(begun);
         if let Some(pace) = target.engine.pace(Kind::of(*op)) {
             pace.note(took, 0);
         }
-        pending.took = took;
-        reply
+        match (outcome, self.cluster.get()) {
+            (Outcome::Served(reply), _) => {
+                work.pending.took = took;
+                Some((work, reply))
+            }
+            (Outcome::Passed(what), cluster) => {
+                target.give_up(&work.pending, work.id);
+                if let Some(cluster) = cluster {
+                    cluster.pass(self, work.pending, what);
+                }
+                None
+            }
+        }
     }
 
     fn serve_stream(&self, target: &Target, mut work: Work, state: &Mutex<StreamState>, scratch: &mut Vec<u8>) {
@@ -232,7 +246,13 @@ impl Core {
         if op != Op::Write {
             let reply = match op {
                 Op::Read => execute::read(self, &connection, &header, (&mut scratch[..PAYLOAD_LEN_MAX]).into()),
-                _ => self.execute(target, &mut work.pending, &mut scratch[..REPLY_LEN_MAX]),
+                _ => {
+                    let Some((served, reply)) = self.execute(target, work, &mut scratch[..REPLY_LEN_MAX]) else {
+                        return;
+                    };
+                    work = served;
+                    reply
+                }
             };
             let payload = scratch[..reply.payload_len as usize].to_vec();
             return self.complete(target, work, reply, payload);

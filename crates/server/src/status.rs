@@ -77,6 +77,7 @@ pub fn snapshot(core: &Core, about: &About) -> Status {
         window_s: windows.iter().map(Window::span_s).fold(0.0, f64::max),
         workers: core.workers as u32,
         connections: core.connections().len() as u64,
+        cluster: core.cluster.get().map(|cluster| cluster.status(&core.store)),
         checksums: core.store.checksum_status(),
         scrub: core.scrub.status(now),
         refused_total: core.refused_total.load(Ordering::Relaxed),

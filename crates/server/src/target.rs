@@ -108,8 +108,10 @@ pub enum Action {
 
 /// A target.
 pub struct Target {
-    /// Its number; `None` is the metadata service.
+    /// Its number, unique in the whole system; `None` is the metadata service.
     pub id: Option<TargetId>,
+    /// Its place among all targets of the server.
+    pub index: usize,
     dir: String,
     cost: CostModel,
     is_capped: bool,
@@ -212,6 +214,7 @@ impl Target {
         prices.iter().for_each(|prices| prices.set_by_time(policy.spec.divides_time()));
         Self {
             id,
+            index: 0,
             dir,
             cost,
             is_capped,
@@ -232,11 +235,6 @@ impl Target {
             let measured = |access| profile.costs.get(&access).map_or(self.cost, FittedCost::model);
             *prices = prices.beginning_with(Access::ALL.map(measured));
         }
-    }
-
-    /// Its place among all targets of the server.
-    pub fn index(&self) -> usize {
-        self.id.map_or(0, |id| usize::from(id.0) + 1)
     }
 
     /// Whether it is the metadata service.

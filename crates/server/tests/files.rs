@@ -28,7 +28,7 @@ fn bytes_come_back_whatever_the_size_the_offset_and_the_transport() {
             assert_eq!(client.write_at(&file, offset, &data).unwrap(), len);
             let mut back = vec![0xee; len + 100];
             assert_eq!(client.read_at(&file, offset, &mut back).unwrap(), len);
-            assert!(back[..len] == data[..], "{len} bytes over {}", client.config().address);
+            assert!(back[..len] == data[..], "{len} bytes over {}", client.config().addresses[0]);
             let attr = client.get_attr(Ino::ROOT, name.as_bytes(), true).unwrap();
             assert_eq!(attr.size_bytes, if len == 0 { 0 } else { offset + len as u64 });
             client.sync(&file, false).unwrap();

@@ -39,7 +39,7 @@ fn due_to_the_victim(config: impl FnOnce(&mut Config), jobs: u32, nodes: u32) ->
     });
     let address = running.addresses[0].clone();
     let owner = Client::new(ClientConfig {
-        address: address.clone(),
+        addresses: vec![address.clone()],
         timeout: PATIENCE,
         claims: Claims::default(),
         key_file: None,

@@ -46,8 +46,8 @@ fn protection(munged: &Munged) -> Protection {
 }
 
 fn client(address: &Address, munged: &Munged, claims: Claims) -> Client {
-    let (address, timeout) = (address.clone(), PATIENCE);
-    Client::new(ClientConfig { address, timeout, claims, key_file: None }).protected(protection(munged))
+    let (addresses, timeout) = (vec![address.clone()], PATIENCE);
+    Client::new(ClientConfig { addresses, timeout, claims, key_file: None }).protected(protection(munged))
 }
 
 /// The client of a user on another host, whose daemon is `munged`.

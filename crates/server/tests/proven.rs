@@ -66,7 +66,8 @@ fn job_of(running: &Running, claims: Claims) -> JobStatus {
     let known = |job: &JobStatus| (job.job.clone(), job.proof.clone());
     let before: Vec<_> = running.server().status().jobs.iter().map(known).collect();
     let address = running.addresses[0].clone();
-    let client = Client::new(ClientConfig { address, timeout: Nanos::from_secs(20), claims, key_file: None });
+    let client =
+        Client::new(ClientConfig { addresses: vec![address], timeout: Nanos::from_secs(20), claims, key_file: None });
     client.stat_fs().unwrap();
     let jobs = running.server().status().jobs;
     jobs.into_iter().find(|job| !before.contains(&known(job))).unwrap()

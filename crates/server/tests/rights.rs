@@ -145,7 +145,7 @@ fn one_begins_wherever_one_came_to() {
 fn trusted_sessions_begin_anywhere() {
     let running = start(|_| {});
     for client in running.clients() {
-        let name = if matches!(client.config().address, isonomia_client::Address::Tcp(_)) { b"t" } else { b"u" };
+        let name = if matches!(client.config().addresses[0], isonomia_client::Address::Tcp(_)) { b"t" } else { b"u" };
         let dir = client.mkdir(Ino::ROOT, name, 0o700).unwrap();
         assert_eq!(dir.capability, Capability::unproven(Ino(dir.attr.ino)));
         client.open(Ino(dir.attr.ino), b"f", &create()).unwrap();

@@ -161,7 +161,7 @@ fn the_stricter_side_decides_and_what_is_encrypted_cannot_be_read() {
         let session = open_stream(&between.address, Role::Stream, &identity(&running, client), soon()).unwrap();
         assert_eq!(session.welcome.integrity, expected);
         let files = Client::new(ClientConfig {
-            address: between.address.clone(),
+            addresses: vec![between.address.clone()],
             timeout: PATIENCE,
             claims: Claims::default(),
             key_file: Some(running.key_file.clone()),

@@ -37,7 +37,9 @@ impl Store {
     /// The attributes of the inode at `path`.
     pub fn get_attr(&self, caller: &Caller<'_>, at: Ino, path: &[u8], follow: bool) -> Result<Attr, StoreError> {
         if path.is_empty() {
-            return self.attr(&*self.inode(at.0)?);
+            let inode = self.inode(at.0)?;
+            self.check_root_itself(&inode)?;
+            return self.attr(&inode);
         }
         let inode = {
             let _namespace = self.share_namespace();

@@ -30,7 +30,7 @@ use crate::record::{Body, Record};
 use crate::witness::Witness;
 use crate::{OpenError, StoreConfig, StoreError, directories};
 use isonomia_proto::fs::FileKind;
-use isonomia_units::{Ino, ServerId};
+use isonomia_units::Ino;
 use siphasher::sip::SipHasher13;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -93,7 +93,6 @@ struct Seen {
 struct Checker<'a, 'c> {
     db: &'a Database,
     targets: &'a Targets,
-    server: ServerId,
     names: SipHasher13,
     lost_and_found: Option<lost::LostAndFound>,
     change: Change<'a>,
@@ -130,7 +129,6 @@ impl Check<'_> {
         let mut checker = Checker {
             db: &db,
             targets: &targets,
-            server: config.server,
             names: SipHasher13::new_with_key(&premises.secret.names),
             lost_and_found: None,
             change: db.change(),

@@ -1,4 +1,4 @@
-//! The metadata on disk: a fjall database in `<dir>/db` with eight keyspaces. Numbers in keys are big-endian, so
+//! The metadata on disk: a fjall database in `<dir>/db` with nine keyspaces. Numbers in keys are big-endian, so
 //! that keys sort by them.
 //!
 //! | keyspace | key | value |
@@ -12,7 +12,8 @@
 //! | `numbers` | `closed` | empty, and there only while the store is closed: the last stop was a clean one |
 //! | `numbers` | `synced` | number of the last sync (8, little-endian), and its seal (8): [`crate::witness`] |
 //! | `unsettled` | inode (8) | empty: checksums of its objects may be older than the objects ([`crate::settle`]) |
-//! | `numbers` | `next` | lowest number of inodes and objects (without the server) that was never reserved (8, little-endian) |
+//! | `numbers` | `next` | lowest number of inodes and objects (without the volume) that was never reserved (8, little-endian) |
+//! | `cluster` | as `isonomia_cluster::records` says | likewise: what the server keeps of the cluster that it is in |
 //!
 //! The cookie of an entry is a keyed hash of directory and name ([`crate::directory`]), so one key serves
 //! look-ups and listings, and a listing goes on where it was whatever is created or removed meanwhile.
@@ -27,6 +28,7 @@ use crate::group_commit::GroupCommit;
 use crate::journal::{self, Part};
 use crate::object::ObjectsId;
 use crate::record::Record;
+use crate::volumes::ClusterRecord;
 use crate::witness::{self, Witness};
 use crate::{OpenError, StoreConfig, StoreError};
 use isonomia_proto::fs::{FileKind, Layout};
@@ -365,6 +367,16 @@ impl Database {
         Ok(nameless)
     }
 
+    /// Everything that is kept of the cluster.
+    pub fn cluster_records(&self) -> Result<Vec<ClusterRecord>, StoreError> {
+        let mut records = Vec::new();
+        self.engine.scan(Table::Cluster, .., |key, value| {
+            records.push((key.to_vec(), value.to_vec()));
+            Ok(true)
+        })?;
+        Ok(records)
+    }
+
     /// The lowest number that was never reserved.
     pub fn next_number(&self) -> Result<Option<u64>, StoreError> {
         let Some(bytes) = self.engine.get(Table::Numbers, "next")? else { return Ok(None) };
@@ -496,6 +508,14 @@ impl Change<'_> {
 
     pub fn remove_nameless(&mut self, ino: u64) {
         self.remove(Table::Nameless, ino.to_be_bytes());
+    }
+
+    pub fn put_cluster_record(&mut self, key: &[u8], value: &[u8]) {
+        self.put(Table::Cluster, key, value);
+    }
+
+    pub fn remove_cluster_record(&mut self, key: &[u8]) {
+        self.remove(Table::Cluster, key);
     }
 
     pub fn put_xattr(&mut self, ino: u64, name: &[u8], value: &[u8]) {

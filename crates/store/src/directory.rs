@@ -89,6 +89,7 @@ impl Store {
     ) -> Result<Vec<DirEntry>, StoreError> {
         let namespace = self.share_namespace();
         let dir = self.load(ino.0)?;
+        self.check_root_itself(&dir)?;
         let record = dir.record().clone();
         let Body::Directory { parent, .. } = record.body else { return Err(StoreError::NotDirectory) };
         caller.check(&record, MAY_READ)?;

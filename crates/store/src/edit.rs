@@ -6,6 +6,7 @@ use crate::object::ObjectsId;
 use crate::record::{Body, Record};
 use crate::{Numbers, Store, StoreError};
 use isonomia_proto::fs::{FileKind, Layout, Timestamp};
+use isonomia_units::{Ino, VolumeId};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -60,8 +61,8 @@ impl Store {
         }
     }
 
-    /// A number that no inode and no object of this store ever had.
-    pub(crate) fn new_number(&self, numbers: &mut Numbers) -> Result<u64, StoreError> {
+    /// A number in `volume` that no inode and no object of this store ever had.
+    pub(crate) fn new_number(&self, numbers: &mut Numbers, volume: VolumeId) -> Result<u64, StoreError> {
         if numbers.next == numbers.reserved {
             let reserved = numbers.reserved + NUMBERS_RESERVED;
             let mut change = self.db.change();
@@ -74,7 +75,7 @@ impl Store {
         }
         let number = numbers.next;
         numbers.next += 1;
-        Ok(isonomia_units::Ino::new(self.server, number).0)
+        Ok(Ino::new(volume, number).0)
     }
 }
 

@@ -43,6 +43,7 @@ pub(crate) enum Table {
     Xattrs,
     Unsettled,
     Numbers,
+    Cluster,
 }
 
 const TABLES: [Table; NAMES.len()] = [
@@ -54,10 +55,12 @@ const TABLES: [Table; NAMES.len()] = [
     Table::Xattrs,
     Table::Unsettled,
     Table::Numbers,
+    Table::Cluster,
 ];
 
 /// In the order of [`Table`].
-const NAMES: [&str; 8] = ["inodes", "entries", "marks", "orphans", "nameless", "xattrs", "unsettled", "numbers"];
+const NAMES: [&str; 9] =
+    ["inodes", "entries", "marks", "orphans", "nameless", "xattrs", "unsettled", "numbers", "cluster"];
 
 /// One change of a batch; without a value the key is removed.
 pub(crate) struct Write {

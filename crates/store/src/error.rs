@@ -1,5 +1,6 @@
 //! What can go wrong, and the one place where it becomes an errno.
 
+use crate::volumes::VolumeChange;
 use isonomia_units::{Ino, ServerId, TargetId};
 use rustix::io::Errno;
 use std::io;
@@ -41,6 +42,18 @@ pub enum StoreError {
     /// first.
     #[error("the path leaves the file system at a symbolic link")]
     Outside(Vec<u8>),
+    /// Another server has it, or knows who has: what is left of the path there, from the root on; empty if what was asked for
+    /// was no path.
+    #[error("on server {server}")]
+    Elsewhere {
+        /// The server.
+        server: ServerId,
+        /// The path.
+        rest: Box<[u8]>,
+    },
+    /// A change of a volume's name, which all servers make together.
+    #[error("concerns a volume: {0:?}")]
+    OfVolume(VolumeChange),
     /// An argument that no state of the file system would accept.
     #[error("invalid argument")]
     Invalid,
@@ -123,6 +136,8 @@ impl StoreError {
             Self::NameTooLong => Errno::NAMETOOLONG,
             Self::TooManyLinks => Errno::LOOP,
             Self::Outside(_) => Errno::REMOTE,
+            Self::Elsewhere { .. } => Errno::REMCHG,
+            Self::OfVolume(_) => Errno::XDEV,
             Self::Invalid => Errno::INVAL,
             Self::Stale => Errno::STALE,
             Self::NoSpace => Errno::NOSPC,
@@ -140,6 +155,10 @@ impl StoreError {
             Self::Meta(_) | Self::Damaged(_) | Self::Corrupt { .. } => Errno::IO,
         };
         errno.raw_os_error().unsigned_abs()
+    }
+
+    pub(crate) fn elsewhere(server: ServerId, rest: &[u8]) -> Self {
+        Self::Elsewhere { server, rest: rest.into() }
     }
 
     pub(crate) fn host(path: &Path, errno: Errno) -> Self {

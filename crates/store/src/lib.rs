@@ -59,7 +59,7 @@
 //! was written. Recovery syncs them before it believes their sizes, as power may fail next.
 //!
 //! # Where what is
-//! `walk` goes from paths to inodes; `namespace`, `rename`, `open`, `attr`, and `xattr` change metadata through `edit`,
+//! `walk` goes from paths to inodes, `volumes` knows which of them are on other servers; `namespace`, `rename`, `open`, `attr`, and `xattr` change metadata through `edit`,
 //! one atomic change of database and memory; `data` moves bytes through `object`, `sparse` knows of holes, `resize` cuts
 //! and extends, `dirty_inodes` knows what the database does not know yet, `removal` removes; `blocks` reads and writes with
 //! checksums, whose bytes `checksum` documents, which `sums` keeps, `settle` brings to stable storage, and `scrub` looks
@@ -108,6 +108,7 @@ mod settle;
 mod sparse;
 mod sums;
 mod target_check;
+mod volumes;
 mod walk;
 mod witness;
 mod xattr;
@@ -129,6 +130,7 @@ pub use permission::{Caller, MAY_EXECUTE, MAY_READ, MAY_WRITE};
 pub use premises::{known_targets, own_directory};
 pub use rename::{MOVE_DEPTH_MAX, RenameHow};
 pub use scrub::{SCRUB_BYTES_MAX, ScrubNext, ScrubPass, Scrubbed};
+pub use volumes::{ClusterRecord, VolumeChange, Whereabouts, root_of};
 pub use walk::SYMLINKS_MAX;
 pub use xattr::{XATTRS_BYTES_MAX, XattrHow};
 
@@ -145,8 +147,9 @@ use premises::Premises;
 use protect::Protection;
 use removal::Removal;
 use siphasher::sip::SipHasher13;
+use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The version of everything on disk; see `database` and `premises`.
 pub const FORMAT_VERSION: u32 = 2;
@@ -155,11 +158,14 @@ pub const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 
 /// One server's file system. See the [crate] for what it guarantees.
 pub struct Store {
-    server: isonomia_units::ServerId,
     db: Database,
     inodes: Cache<Arc<Inode>>,
     entries: Cache<CachedEntry>,
     namespace: RwLock<Numbers>,
+    /// Which server has which volume; nothing if this is the only one.
+    whereabouts: OnceLock<RwLock<Arc<Whereabouts>>>,
+    /// Names in the root that all servers are about to give to a volume.
+    names_in_the_making: Mutex<HashSet<Box<[u8]>>>,
     /// Of every inode and object that is created until the store is closed.
     generation: u32,
     names: SipHasher13,

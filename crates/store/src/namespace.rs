@@ -6,6 +6,7 @@ use crate::inode::{Inode, MAY_BE_NAMED, UNLINKED};
 use crate::object::ObjectsId;
 use crate::permission::{self, STICKY};
 use crate::record::{Body, Record};
+use crate::volumes::VolumeChange;
 use crate::walk::{Last, Place};
 use crate::{Caller, Numbers, Store, StoreError};
 use isonomia_proto::PATH_LEN_MAX;
@@ -96,6 +97,9 @@ impl Store {
         if place.slash && new.kind != FileKind::Directory {
             return Err(StoreError::NotFound);
         }
+        if new.kind == FileKind::Directory {
+            self.check_new_volume(caller, &place.dir, name, new.bits)?;
+        }
         Ok(self.create(&mut namespace, caller, &place.dir, Some(name), new, now)?.attr())
     }
 
@@ -120,8 +124,11 @@ impl Store {
         if matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice) && !caller.is_root() {
             return Err(StoreError::NotPermitted);
         }
+        if let Some(name) = name {
+            self.check_not_in_the_making(dir, name)?;
+        }
         self.admit()?;
-        let ino = self.new_number(numbers)?;
+        let ino = self.new_number(numbers, Ino(dir.ino).volume())?;
         let is_dir = new.kind == FileKind::Directory;
         let record = Record {
             mode: new.kind.mode_bits() | bits,
@@ -185,11 +192,14 @@ impl Store {
         let objects = unnamed.as_ref().map(|inode| inode.own_data());
         let namespace = self.own_namespace();
         let inode = self.resolve(caller, at.0, path, follow)?;
-        let place = self.place(caller, at2.0, path2)?;
+        let place = self.place_beside(caller, at2.0, path2)?;
         let (Last::Name(name), None) = (&place.last, self.entry_at(&place)?) else { return Err(StoreError::Exists) };
         let is_named = !inode.has(UNLINKED) || inode.has(MAY_BE_NAMED);
         if place.slash || place.dir.has(UNLINKED) || !is_named {
             return Err(StoreError::NotFound);
+        }
+        if Ino(inode.ino).volume() != Ino(place.dir.ino).volume() {
+            return Err(StoreError::CrossDevice);
         }
         caller.may_link(&inode.record())?;
         caller.may_add(&place.dir.record())?;
@@ -258,6 +268,9 @@ impl Store {
         }
         if !self.is_empty(inode.ino)? {
             return Err(StoreError::NotEmpty);
+        }
+        if let Some(volume) = self.volume_named(&place)? {
+            return Err(StoreError::OfVolume(VolumeChange::Remove { volume }));
         }
         let mut edit = self.edit();
         edit.leave(&place.dir, name);

@@ -26,7 +26,7 @@ use isonomia_units::Ino;
 use siphasher::sip::SipHasher13;
 use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 /// Files whose objects are known at a time at most, when those that nobody knows are looked for.
 const KNOWN_MAX: usize = 4 << 20;
@@ -73,12 +73,13 @@ impl Store {
         }
         let next = db.next_number().map_err(fail)?.unwrap_or(Ino::ROOT.0 + 1);
         Ok(Self {
-            server: config.server,
             inodes: Cache::new(config.bounds.inodes, Inode::evictable),
             entries: Cache::new(config.bounds.entries, |_| true),
             // What is left of the last reservation may have been used: a new one is made at the first creation.
             generation: premises.generation,
             namespace: RwLock::new(Numbers { next, reserved: next }),
+            whereabouts: OnceLock::new(),
+            names_in_the_making: Mutex::default(),
             names: SipHasher13::new_with_key(&premises.secret.names),
             signer: CapabilitySigner::new(&premises.secret.capability),
             layouts: Layouts::new(&config.targets, config.default_layout),

@@ -47,12 +47,21 @@ impl Store {
         now: Timestamp,
     ) -> Result<(), StoreError> {
         let namespace = self.own_namespace();
-        let (place, place2) = (self.place(caller, at.0, path)?, self.place(caller, at2.0, path2)?);
+        let place = self.place(caller, at.0, path)?;
+        if let Some(volume) = self.volume_named(&place)? {
+            let change = self.renamed_volume(caller, volume, &place, (at2.0, path2), how)?;
+            return change.map_or(Ok(()), |change| Err(StoreError::OfVolume(change)));
+        }
+        let place2 = self.place_beside(caller, at2.0, path2)?;
         let name = name_of(&place, StoreError::Busy)?;
         let taken = if how == RenameHow::NoReplace { StoreError::Exists } else { StoreError::Busy };
         let name2 = name_of(&place2, taken)?;
         let old = self.end(&place, name)?;
         let source = old.inode.as_ref().ok_or(StoreError::NotFound)?;
+        if Ino(place.dir.ino).volume() != Ino(place2.dir.ino).volume() || self.volume_named(&place2)?.is_some() {
+            return Err(StoreError::CrossDevice);
+        }
+        self.check_not_in_the_making(&place2.dir, name2)?;
         let new = self.end(&place2, name2)?;
         self.check_kinds(&old, source, &new, how)?;
         if new.inode.as_ref().is_some_and(|target| target.ino == source.ino) {

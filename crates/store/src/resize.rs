@@ -16,6 +16,7 @@ use crate::record::Record;
 use crate::removal::Unused;
 use crate::{Store, StoreError};
 use isonomia_proto::fs::{Layout, Timestamp};
+use isonomia_units::Ino;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -51,7 +52,8 @@ impl Store {
         inode.space.forget();
         let mut numbers = self.own_namespace();
         check_alive(inode)?;
-        let new = ObjectsId { number: self.new_number(&mut numbers)?, generation: self.generation };
+        let number = self.new_number(&mut numbers, Ino(inode.ino).volume())?;
+        let new = ObjectsId { number, generation: self.generation };
         let unused = Unused { id: objects.id, layout: layout.clone(), size: inode.size() };
         let mut edit = self.edit();
         edit.orphan(unused.id, layout);

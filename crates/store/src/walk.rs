@@ -63,6 +63,7 @@ impl Store {
     ) -> Result<Arc<Inode>, StoreError> {
         let start = self.load(at)?;
         if path.is_empty() {
+            self.check_root_itself(&start)?;
             return Ok(start);
         }
         let place = self.place_from(caller, start, path, if follow { Follow::Always } else { Follow::Slash })?;
@@ -123,13 +124,18 @@ impl Store {
                     continue;
                 }
             };
-            let Step { dir: here, last, slash } = step;
-            let last = match last {
+            let Step { dir: here, last: step_last, slash } = step;
+            let last = match step_last {
                 b"" => Last::Itself,
                 b"." => Last::Dot,
                 b".." => Last::DotDot,
                 name => Last::Name(name.to_vec()),
             };
+            if here.ino == Ino::ROOT.0 {
+                self.check_in_root(&last, &from_root(step_last, slash))?;
+            } else if last == Last::DotDot && self.parent(&here)?.ino == Ino::ROOT.0 {
+                self.check_in_root(&last, b".")?;
+            }
             let follow_here = match follow {
                 Follow::Always => true,
                 Follow::Slash => slash,
@@ -187,6 +193,9 @@ impl Walk<'_, '_> {
                 b"." => dir,
                 b".." => self.store.parent(&dir)?,
                 name => {
+                    if dir.ino == Ino::ROOT.0 {
+                        self.store.check_in_root(&Last::Name(name.to_vec()), rest)?;
+                    }
                     let entry = self.store.look_up(&dir, name)?.ok_or(StoreError::NotFound)?;
                     let next = self.store.load(entry.ino)?;
                     if let Body::Symlink(text) = &next.record().body {
@@ -225,6 +234,11 @@ impl Walk<'_, '_> {
         let rest = [text, after].concat();
         if text.first() == Some(&b'/') { Err(StoreError::Outside(rest)) } else { Ok(rest) }
     }
+}
+
+/// What a place in the root directory is called in a path from the root: nothing if it is the root itself.
+fn from_root(last: &[u8], slash: bool) -> Vec<u8> {
+    [last, if slash && !last.is_empty() { b"/" } else { b"" }].concat()
 }
 
 fn trim_slashes(path: &[u8]) -> &[u8] {

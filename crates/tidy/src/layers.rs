@@ -5,8 +5,8 @@ use crate::Finding;
 /// Every crate, lowest layer first; crates of one layer do not know each other.
 const LAYERS: [&[&str]; 6] = [
     &["detect", "testbed", "hints", "memory", "units"],
-    &["allocation", "placement", "planning", "plot", "policy", "proto"],
-    &["sim", "store", "transport", "whatif"],
+    &["allocation", "cluster", "placement", "planning", "plot", "policy", "proto"],
+    &["cluster-sim", "sim", "store", "transport", "whatif"],
     &["client", "reproduce", "server"],
     &["conformance", "mount"],
     &["isonomia", "preload", "bench", "python", "tidy"],

@@ -31,8 +31,9 @@ const HIDDEN_INPUTS: [&str; 12] = [
 ];
 
 /// The crates whose decisions the server and a simulation must share.
-const SANS_IO: [&str; 5] = [
+const SANS_IO: [&str; 6] = [
     "crates/allocation/src/",
+    "crates/cluster/src/",
     "crates/planning/src/",
     "crates/policy/src/",
     "crates/placement/src/",

@@ -7,7 +7,7 @@ use crate::monotonic_now;
 use crate::region::{ClientRegion, SLOT_LEN, SLOTS};
 use crate::socket::{self, Deadline, SocketError};
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
-use isonomia_units::Nanos;
+use isonomia_units::{Nanos, ServerId};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::net::SendFlags;
@@ -41,6 +41,7 @@ impl Default for Manner {
 pub struct Channel {
     region: ClientRegion,
     socket: Parked,
+    server: ServerId,
     under_way: usize,
 }
 
@@ -53,7 +54,12 @@ impl Channel {
     /// Opens a session and its memory.
     pub fn open(address: &Address, identity: &Identity, deadline: Deadline) -> Result<Self, HandshakeError> {
         let (session, region) = handshake::open_shared(address, identity, deadline)?;
-        Ok(Self { region, socket: session.socket, under_way: 0 })
+        Ok(Self { region, socket: session.socket, server: ServerId(session.welcome.server), under_way: 0 })
+    }
+
+    /// The number of the server.
+    pub fn server(&self) -> ServerId {
+        self.server
     }
 
     /// The buffer for the names or payload of the next request. At most [`Self::DEPTH`] may be under way.

@@ -19,6 +19,7 @@ pub mod control_group;
 pub mod descriptor;
 pub mod handshake;
 pub mod key;
+pub mod line;
 pub mod munge;
 pub mod noise;
 pub mod owner;

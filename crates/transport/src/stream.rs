@@ -7,7 +7,7 @@ use crate::seal::{Direction, PART_LEN_MAX, Seals, TAG_LEN};
 use crate::socket::{self, Deadline, SocketError};
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
 use isonomia_proto::setup::Role;
-use isonomia_units::Nanos;
+use isonomia_units::{Nanos, ServerId};
 use rustix::fd::{AsFd, BorrowedFd};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -15,6 +15,7 @@ use zerocopy::{FromBytes, IntoBytes};
 #[derive(Debug)]
 pub struct Stream {
     socket: Parked,
+    server: ServerId,
     seals: Option<Seals>,
     /// Parts of a frame with their tags. They are a copy: the program may change its own memory between the two looks at it
     /// that making a tag and sending take.
@@ -25,7 +26,13 @@ impl Stream {
     /// Opens a session; proves who this is and asks the server to do the same.
     pub fn open(address: &Address, identity: &Identity, deadline: Deadline) -> Result<Self, HandshakeError> {
         let session = handshake::open_stream(address, Role::Stream, identity, deadline)?;
-        Ok(Self { socket: session.socket, seals: session.seals, sealed: Vec::new() })
+        let server = ServerId(session.welcome.server);
+        Ok(Self { socket: session.socket, server, seals: session.seals, sealed: Vec::new() })
+    }
+
+    /// The number of the server.
+    pub fn server(&self) -> ServerId {
+        self.server
     }
 
     /// Sends a request with its names and payload, and receives the reply's payload into `reply`. The server

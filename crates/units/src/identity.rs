@@ -29,7 +29,12 @@ pub struct TargetId(pub u16);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct ServerId(pub u16);
 
-/// An inode number. Its upper 16 bits name the server that owns the inode.
+/// A volume: a directory directly below the root, with everything in it, unique in the whole system. [`Self::ROOT`] is what
+/// is in no such directory, and on a server without others it is everything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct VolumeId(pub u16);
+
+/// An inode number. Its upper 16 bits name the volume that the inode is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Ino(pub u64);
 
@@ -57,16 +62,21 @@ impl Ino {
     /// The root directory of the file system.
     pub const ROOT: Self = Self(1);
 
-    /// The inode `number` of `server`; `number` must fit 48 bits.
-    pub const fn new(server: ServerId, number: u64) -> Self {
+    /// The inode `number` of `volume`; `number` must fit 48 bits.
+    pub const fn new(volume: VolumeId, number: u64) -> Self {
         debug_assert!(number < 1 << 48);
-        Self((server.0 as u64) << 48 | number)
+        Self((volume.0 as u64) << 48 | number)
     }
 
-    /// The server that owns this inode.
-    pub const fn server(self) -> ServerId {
-        ServerId((self.0 >> 48) as u16)
+    /// The volume that this inode is in.
+    pub const fn volume(self) -> VolumeId {
+        VolumeId((self.0 >> 48) as u16)
     }
+}
+
+impl VolumeId {
+    /// What is in no directory below the root.
+    pub const ROOT: Self = Self(0);
 }
 
 impl JobInfo {
@@ -95,4 +105,4 @@ macro_rules! display_inner {
         }
     )*};
 }
-display_inner!(JobId, UserId, GroupId, TargetId, ServerId, Ino);
+display_inner!(JobId, UserId, GroupId, TargetId, ServerId, VolumeId, Ino);

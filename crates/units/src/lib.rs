@@ -2,15 +2,17 @@
 //!
 //! * [`Bytes`], [`Nanos`], [`Rate`]: integer quantities with their unit in the type; [`text`] reads and prints
 //!   them the way operators write them (`"2GiB/s"`, `"20us"`).
-//! * [`JobId`], [`UserId`], [`GroupId`], [`TargetId`], [`ServerId`], [`Ino`]: identities that cannot be
+//! * [`JobId`], [`UserId`], [`GroupId`], [`TargetId`], [`ServerId`], [`VolumeId`], [`Ino`]: identities that cannot be
 //!   mixed up. [`JobInfo`] says who a job is and how large.
 //!
 //! Nothing here reads a clock or does I/O. Arithmetic that could overflow saturates; each method says so.
 
+pub mod address;
 mod identity;
 mod quantity;
 pub mod text;
 
-pub use identity::{GroupId, Ino, JobId, JobInfo, NAME_LEN_MAX, ServerId, TargetId, UserId};
+pub use address::{Address, BadAddress};
+pub use identity::{GroupId, Ino, JobId, JobInfo, NAME_LEN_MAX, ServerId, TargetId, UserId, VolumeId};
 pub use quantity::{Bytes, Nanos, Rate};
 pub use text::ParseQuantityError;

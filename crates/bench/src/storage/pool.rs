@@ -62,7 +62,7 @@ impl Pool {
     pub fn fill_served(&self, session: &Session, server: &ServerProcess) -> Result<Vec<Ino>> {
         let claims = Claims { job: Some("fill".to_owned()), ..Claims::default() };
         let address = server.endpoints().unix.clone();
-        let client = Client::new(ClientConfig { address, timeout: TIMEOUT, claims, key_file: None });
+        let client = Client::new(ClientConfig { addresses: vec![address], timeout: TIMEOUT, claims, key_file: None });
         let how =
             OpenHow { access: access::WRITE, create: true, exclusive: true, mode: FILE_MODE, ..OpenHow::default() };
         let block = block();

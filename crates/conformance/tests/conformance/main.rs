@@ -96,8 +96,12 @@ fn library(address: &str, who: &Person) -> Box<dyn Actor> {
     let principal = Principal { uid: who.uid, gid: who.gid, groups: who.groups.to_vec() };
     let is_another = who.uid != geteuid().as_raw();
     let claims = Claims { on_behalf_of: is_another.then_some(principal), ..Claims::default() };
-    let config =
-        ClientConfig { address: address.parse().unwrap(), timeout: Nanos::from_secs(60), claims, key_file: None };
+    let config = ClientConfig {
+        addresses: vec![address.parse().unwrap()],
+        timeout: Nanos::from_secs(60),
+        claims,
+        key_file: None,
+    };
     Box::new(Library::new(Arc::new(Client::new(config)), UMASK))
 }
 

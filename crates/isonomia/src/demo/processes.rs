@@ -1,15 +1,15 @@
 //! The processes of the demo: each ends when its guard is dropped, and with the demo however that ends.
 
 use super::DemoJob;
+use crate::ready;
 use anyhow::{Context, Result, bail, ensure};
 use isonomia_transport::address::Address;
 use rustix::process::{Pid, Signal};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 /// From SIGTERM to SIGKILL.
@@ -42,17 +42,7 @@ impl ServerProcess {
         command.args(["--bandwidth", bandwidth, "--per-op", per_op]);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log);
         let mut group = ProcessGroup::start(&mut command)?;
-        let stdout = group.child.stdout.take().context("the server has no standard output")?;
-        let (first_line, ready) = mpsc::channel();
-        // Ends with the server at the latest, for then the pipe is closed.
-        std::thread::spawn(move || {
-            let mut line = String::new();
-            let read = BufReader::new(stdout).read_line(&mut line);
-            // Nobody receives if the server took too long.
-            let _ = first_line.send(read.map(|_| line));
-        });
-        let line = ready.recv_timeout(patience);
-        let is_ready = matches!(&line, Ok(Ok(line)) if line.contains("\"ready\":true"));
+        let is_ready = ready::wait(&mut group.child, patience);
         ensure!(is_ready, "the server did not start; its log is {}", log_path.display());
         Ok(Self { group, address, _dir: dir })
     }

@@ -95,7 +95,7 @@ impl Running {
     /// A client that gives up after `timeout_s`.
     pub fn client(&self, address: &Address, key_file: &str, timeout_s: u64) -> Client {
         Client::new(ClientConfig {
-            address: address.clone(),
+            addresses: vec![address.clone()],
             timeout: Nanos::from_secs(timeout_s),
             claims: Claims { job: Some("test".to_owned()), ..Claims::default() },
             key_file: Some(key_file.to_owned()),

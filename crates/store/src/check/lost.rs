@@ -6,7 +6,7 @@ use crate::database::Entry;
 use crate::directory::entry_key;
 use crate::record::Body;
 use isonomia_proto::fs::FileKind;
-use isonomia_units::Ino;
+use isonomia_units::{Ino, VolumeId};
 use std::collections::{HashMap, HashSet};
 
 /// The directory for what has no name, in the root.
@@ -104,7 +104,7 @@ impl Checker<'_, '_> {
             free.push(b'~');
         }
         let number = self.db.next_number()?.unwrap_or(root + 1);
-        let new = Ino::new(self.server, number).0;
+        let new = Ino::new(VolumeId::ROOT, number).0;
         let mut record = self.record(root)?.clone();
         self.record(root)?.nlink += 1;
         record.mode = FileKind::Directory.mode_bits() | LOST_AND_FOUND_MODE;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::{Caller, OpenHow, Store, TargetDir};
 use isonomia_proto::fs::{Timestamp, access};
-use isonomia_units::TargetId;
+use isonomia_units::{ServerId, TargetId};
 use std::path::{Path, PathBuf};
 
 const ROOT: Caller<'static> = Caller::ROOT;

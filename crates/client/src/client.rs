@@ -1,0 +1,209 @@
+//! The file system as one process sees it: a session with each server that it needs, and which of them is asked.
+//!
+//! A process is given the address of one server. Every other that it comes to need is named by a *referral*: the reply of
+//! a server that has not what was asked for, and knows, or presumes to know, who has. Where a volume was found is remembered,
+//! as a hint: a wrong one costs one more referral.
+
+use crate::Error;
+use crate::routes::Routes;
+use crate::session::{Conduct, Session};
+use crate::sessions::Sessions;
+use isonomia_proto::PATH_LEN_MAX;
+use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
+use isonomia_proto::setup::Claims;
+use isonomia_transport::address::Address;
+use isonomia_transport::channel::Manner;
+use isonomia_transport::handshake::Protection;
+use isonomia_units::{Ino, Nanos, ServerId};
+use rustix::io::Errno;
+use std::sync::Arc;
+
+/// Referrals that one operation follows at most: for each of as many symbolic links as a path may have, to the root server
+/// and from there to the right one. More lead in a circle.
+const REFERRALS_MAX: usize = 80;
+
+/// What a client must know.
+#[derive(Clone, Debug)]
+pub struct ClientConfig {
+    /// Where a server listens; of several, the first that answers.
+    pub addresses: Vec<Address>,
+    /// After this long without a sign of life from the server an operation fails.
+    pub timeout: Nanos,
+    /// Who the job is.
+    pub claims: Claims,
+    /// The key for servers on TCP.
+    pub key_file: Option<String>,
+}
+
+/// The file system, as one process sees it. See the crate's documentation.
+pub struct Client {
+    config: Arc<ClientConfig>,
+    /// With the server that was named.
+    home: Session,
+    /// With servers that were found by referrals.
+    others: Sessions,
+    routes: Routes,
+}
+
+impl Client {
+    /// A client that connects at its first operation.
+    pub fn new(config: ClientConfig) -> Self {
+        let config = Arc::new(config);
+        let conduct = Conduct::default();
+        let home = Session::new(config.addresses.as_slice(), None, config.clone(), conduct);
+        Self { config, home, others: Sessions::default(), routes: Routes::default() }
+    }
+
+    /// The same client, that takes a server also from the user `server_user`, and not only from its own and root.
+    pub fn trusting(self, server_user: Option<u32>) -> Self {
+        let conduct = Conduct { server_user, ..self.home.conduct() };
+        Self { home: self.home.conducted(conduct), ..self }
+    }
+
+    /// The same client, whose sessions on TCP are protected like this.
+    pub fn protected(self, protection: Protection) -> Self {
+        let conduct = Conduct { protection, ..self.home.conduct() };
+        Self { home: self.home.conducted(conduct), ..self }
+    }
+
+    /// The same client, that says once for each server, in one line, what it waits for or why it has no session.
+    pub fn telling(self, notice: fn(&str)) -> Self {
+        let conduct = Conduct { notice, ..self.home.conduct() };
+        Self { home: self.home.conducted(conduct), ..self }
+    }
+
+    /// The same client, whose threads wait like this.
+    pub fn waiting(self, manner: Manner) -> Self {
+        let conduct = Conduct { manner, ..self.home.conduct() };
+        Self { home: self.home.conducted(conduct), ..self }
+    }
+
+    /// The configuration.
+    pub fn config(&self) -> &ClientConfig {
+        &self.config
+    }
+
+    /// Must be called in the child of a `fork` before any other operation: the parent's connections are the
+    /// parent's. The child has one thread, so nothing else uses the client meanwhile.
+    pub fn after_fork_in_child(&self) {
+        self.sessions().for_each(Session::after_fork_in_child);
+    }
+
+    /// Ends all connections, and with them what the servers keep for this process. To them, connections that are made
+    /// afterwards are those of another process. An operation that is under way ends normally, and its connection after it.
+    pub fn begin_anew(&self) {
+        self.sessions().for_each(Session::begin_anew);
+    }
+
+    /// Whether the last request to one of the servers ran into the time-out. Requests whose outcome nobody waits for had
+    /// better be left out then: each could take the whole time-out again.
+    pub fn is_away(&self) -> bool {
+        self.sessions().any(Session::is_away)
+    }
+
+    /// Whether this process ever connected.
+    pub fn is_known(&self) -> bool {
+        self.sessions().any(Session::is_known)
+    }
+
+    pub(crate) fn sessions(&self) -> impl Iterator<Item = &Session> {
+        std::iter::once(&self.home).chain(self.others.iter())
+    }
+
+    /// The session in which an inode is asked for.
+    pub(crate) fn session_of(&self, ino: Ino) -> Result<&Session, Error> {
+        match self.routes.of_volume(ino.volume()) {
+            None => Ok(&self.home),
+            Some(server) => self.session_with(server),
+        }
+    }
+
+    /// One request with names and without payload, sent to whom it concerns. An errno in the reply is an error here.
+    pub(crate) fn transact(
+        &self,
+        mut request: RequestHeader,
+        names: [&[u8]; 2],
+        reply: &mut [u8],
+    ) -> Result<ReplyHeader, Error> {
+        // `Symlink` has the text of the link first, and the path of its place second.
+        let path_at = usize::from(request.op == Op::Symlink as u16);
+        // What a referral left of the path.
+        let mut rest: Option<Box<[u8]>> = None;
+        for _ in 0..=REFERRALS_MAX {
+            let mut names = names;
+            names[path_at] = rest.as_deref().unwrap_or(names[path_at]);
+            let is_from_root = Ino(request.ino) == Ino::ROOT;
+            let known = if is_from_root { self.routes.of_path(names[path_at]) } else { None };
+            let session = match known {
+                Some(server) => self.session_with(server)?,
+                None => self.session_of(Ino(request.ino))?,
+            };
+            match session.transact(request, names, reply) {
+                Err(Error::Elsewhere { server, rest }) if rest.is_empty() => self.note_route(Ino(request.ino), server),
+                Err(Error::Elsewhere { server, rest: left }) if left.len() < PATH_LEN_MAX => {
+                    self.routes.learn_path(&left, server);
+                    request = request.from_root(path_at, left.len() as u16);
+                    rest = Some(left);
+                }
+                outcome => return outcome,
+            }
+        }
+        Err(Error::Server(Errno::LOOP))
+    }
+
+    /// Does what concerns an inode in the session with its server, wherever that is found to be.
+    pub(crate) fn at_server<T>(
+        &self,
+        ino: Ino,
+        mut operation: impl FnMut(&Session) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        for _ in 0..=REFERRALS_MAX {
+            match operation(self.session_of(ino)?) {
+                Err(Error::Elsewhere { server, .. }) => self.note_route(ino, server),
+                outcome => return outcome,
+            }
+        }
+        Err(Error::Server(Errno::LOOP))
+    }
+
+    /// Remembers that `server` is to be asked for `ino`.
+    pub(crate) fn note_route(&self, ino: Ino, server: ServerId) {
+        self.routes.learn_volume(ino.volume(), server);
+    }
+
+    /// The session with the server of this number, whose address another one knows.
+    fn session_with(&self, server: ServerId) -> Result<&Session, Error> {
+        if self.home.server() == Some(server) {
+            return Ok(&self.home);
+        }
+        if let Some(session) = self.others.get(server) {
+            return Ok(session);
+        }
+        let addresses = self.addresses_of(server)?;
+        let mut conduct = self.home.conduct();
+        // Of the server that was named, and of no other.
+        conduct.protection.server_name = None;
+        let session = Session::new(addresses, Some(server), self.config.clone(), conduct);
+        Ok(self.others.put(server, session))
+    }
+
+    fn addresses_of(&self, server: ServerId) -> Result<Vec<Address>, Error> {
+        let request = RequestHeader { offset: u64::from(server.0), ..RequestHeader::new(Op::FindServer, Ino::ROOT) };
+        let mut reply = vec![0; PATH_LEN_MAX];
+        let header = self.home.transact(request, [b"", b""], &mut reply)?;
+        let text = reply.get(..header.payload_len as usize).and_then(|text| std::str::from_utf8(text).ok());
+        let addresses = text.map(|text| text.lines().map(str::parse).collect::<Result<Vec<Address>, _>>());
+        match addresses {
+            Some(Ok(addresses)) if !addresses.is_empty() => Ok(addresses),
+            _ => Err(self.home.malformed()),
+        }
+    }
+
+    /// A reply about `at` that cannot be understood.
+    pub(crate) fn malformed(&self, at: Ino) -> Error {
+        match self.session_of(at) {
+            Ok(session) => session.malformed(),
+            Err(error) => error,
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Clusters with a fault of construction: what the checkers have to find.
+//!
+//! The state machines have no such knobs. A double changes what goes in and out of them, as a program around them would that got
+//! it wrong.
+
+use isonomia_cluster::node::{Effect, Input, Node};
+use isonomia_cluster::peer::Message;
+use isonomia_cluster::records::Change;
+use isonomia_cluster::volumes::Outcome;
+use isonomia_units::Nanos;
+
+/// What is wrong with a cluster.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Double {
+    /// Nothing.
+    #[default]
+    Sound,
+    /// What is being stored is reported as stored at once: things are said that a stop undoes.
+    SpeaksBeforeStoring,
+    /// What volume servers did is not stored: after a stop they do it again, whatever came since.
+    ForgetsInstructions,
+    /// A message that came before counts as a new one: what came of one instruction is taken for what came of another.
+    MixesUpOutcomes,
+    /// A volume that is not empty is reported as removed.
+    RemovesWhatIsFull,
+    /// A volume that could not be removed stays in removal.
+    LeavesIntents,
+    /// Messages of an older epoch count.
+    TakesOldEpochs,
+    /// A process that was replaced answers clients.
+    NeverLosesOwnership,
+    /// A process that was replaced goes on writing.
+    HasNoFence,
+    /// Numbers of volumes that are gone are given out at once, by a root server that starts.
+    ForgetsNumbers,
+    /// Some requests are never answered.
+    LosesAnswers,
+    /// Servers answer for names from their copies of the table.
+    BelievesCopies,
+}
+
+impl Double {
+    /// All that is wrong somewhere.
+    pub const BROKEN: [Self; 11] = [
+        Self::SpeaksBeforeStoring,
+        Self::ForgetsInstructions,
+        Self::MixesUpOutcomes,
+        Self::RemovesWhatIsFull,
+        Self::LeavesIntents,
+        Self::TakesOldEpochs,
+        Self::NeverLosesOwnership,
+        Self::HasNoFence,
+        Self::ForgetsNumbers,
+        Self::LosesAnswers,
+        Self::BelievesCopies,
+    ];
+
+    /// Whether `change` reaches stable storage.
+    pub fn keeps(self, change: &Change) -> bool {
+        let kind = change.key.first();
+        match self {
+            Self::ForgetsInstructions => kind != Some(&b'h'),
+            Self::ForgetsNumbers => kind != Some(&b'l'),
+            _ => true,
+        }
+    }
+
+    /// When a process that owns its directory until `until` stops to answer.
+    pub fn owned_until(self, until: Nanos) -> Nanos {
+        if self == Self::NeverLosesOwnership { Nanos::MAX } else { until }
+    }
+
+    /// Changes what `node` hears.
+    pub fn hears(self, node: &Node, input: &mut Input) {
+        let Input::Message { envelope, .. } = input else { return };
+        match (self, &mut envelope.message) {
+            (Self::TakesOldEpochs, _) => envelope.epoch = envelope.epoch.max(node.epoch()),
+            (Self::RemovesWhatIsFull, Message::Outcome { outcome, .. }) => {
+                if let Outcome::NotRemoved(_) = outcome {
+                    *outcome = Outcome::Removed;
+                }
+            }
+            (Self::MixesUpOutcomes, Message::Outcome { key, instruction, .. }) => {
+                if let Some(slot) = node.table().slot(key.number) {
+                    *instruction = slot.changed;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Whether this effect is lost.
+    pub fn loses(self, effect: &Effect) -> bool {
+        match (self, effect) {
+            (Self::LosesAnswers, Effect::Answer { id, .. }) => id.0 % 8 == 7,
+            (Self::LeavesIntents, Effect::Send(envelope)) => {
+                matches!(envelope.message, Message::Outcome { outcome: Outcome::NotRemoved(_), .. })
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Whole clusters from a seed, in virtual time.
+//!
+//! The servers are the state machines of [`isonomia_cluster`], as a live server drives them; directories, disks, network,
+//! clocks and clients are simulated. Whatever is left to chance comes from the seed, so a seed is a story that can be told again:
+//! clients do operations on a few names while things break (`faults`); then everything is put right, and after
+//! ten seconds the cluster has to have come to rest.
+//!
+//! What is checked, in `checks` and `linear`:
+//! * the answers that clients got are those of one file system that does one operation after the other (`model`), whatever was
+//!   cut off: nothing acknowledged is lost or undone;
+//! * at each moment, no name on stable storage points to a volume that is not there;
+//! * no volume has the number of another one, none comes twice, no number is used again before its time;
+//! * every request that a process gets is answered in time, once;
+//! * nothing is done because of a message of an older epoch;
+//! * in the end all know the same, nothing is left to do, and every directory has its entry.
+//!
+//! That these checks find what they are for is shown with clusters that are built wrong ([`doubles`]).
+
+mod checks;
+mod client;
+pub mod doubles;
+mod driving;
+mod faults;
+mod host;
+mod linear;
+mod model;
+mod network;
+mod world;
+
+use crate::client::{Client, NAMES};
+use crate::doubles::Double;
+use crate::linear::Verdict;
+use crate::model::Asked;
+use crate::world::{Event, ROOT, World};
+use isonomia_cluster::node::View;
+use isonomia_units::{Nanos, ServerId};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+
+/// How long things break.
+const TROUBLE: Nanos = Nanos::from_secs(20);
+/// How long a cluster may take to come to rest after everything was put right.
+const REST: Nanos = Nanos::from_secs(10);
+/// Operations of one client.
+const OPERATIONS_EACH: u32 = 14;
+
+/// What came of one seed.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// What must not be, and was.
+    pub violations: Vec<String>,
+    /// Whether the history was too much to search.
+    pub is_undecided: bool,
+    /// Operations of clients, and how many of them had no answer.
+    pub operations: (usize, usize),
+    /// What happened, if that was wanted.
+    pub trace: Vec<String>,
+}
+
+/// Runs the story of `seed` for a cluster that is built as `double` says.
+pub fn run(seed: u64, double: Double, trace: bool) -> Report {
+    let mut world = World::new(Pcg64::seed_from_u64(seed), double, trace);
+    let servers = (1..=world.rng.random_range(1..=4)).map(ServerId).collect();
+    world.views.insert(1, View { epoch: 1, root: ROOT, servers });
+    for server in world.servers() {
+        world.directories.insert(server, crate::host::Directory { epoch: 1, ..Default::default() });
+        world.start(server);
+    }
+    world.names = world.rng.random_range(1..=NAMES);
+    let end = world.now + TROUBLE;
+    world.clients_end = end;
+    for client in 0..world.rng.random_range(1..=4) {
+        world.clients.push(Client { left: OPERATIONS_EACH, ..Client::default() });
+        let at = world.now + Nanos::from_millis(1);
+        world.at(at, Event::Client(client));
+    }
+    world.plan(end);
+    world.run_until(end);
+    world.heal();
+    world.run_until(end + REST);
+    if world.violations.is_empty() {
+        world.check_rest();
+    }
+    look_at_everything(&mut world);
+    let mut report = Report {
+        operations: (
+            world.history.len(),
+            world.history.iter().filter(|operation| operation.returned.is_none()).count(),
+        ),
+        ..Report::default()
+    };
+    if world.violations.is_empty() {
+        // What has no answer and changes nothing says nothing.
+        world.history.retain(|operation| operation.returned.is_some() || !client::may_repeat(&operation.asked));
+        match linear::check(model::Root::default(), &world.history) {
+            Verdict::Linearizable => {}
+            Verdict::Undecided => report.is_undecided = true,
+            Verdict::Not(longest) => {
+                let all = world.history.len();
+                world.violate(format!("no order of the {all} operations gives these answers; {longest} fit at most"));
+                for operation in world.history.clone() {
+                    world.note(|| format!("{operation:?}"));
+                }
+            }
+        }
+    }
+    report.violations = world.violations;
+    report.trace = world.trace.unwrap_or_default();
+    report
+}
+
+/// Looks up each name at each server, one after the other: part of the history.
+fn look_at_everything(world: &mut World) {
+    world.clients.push(Client::default());
+    let observer = world.clients.len() - 1;
+    for server in world.servers() {
+        for name in 0..NAMES {
+            world.begin(observer, Asked::LookUp(name), server);
+            let mut looks = 0;
+            while world.clients[observer].current.is_some() && world.violations.is_empty() && looks < 100 {
+                let next = world.now + Nanos::from_millis(50);
+                world.run_until(next);
+                looks += 1;
+            }
+            let returned = world.history.last().is_some_and(|operation| operation.returned.is_some());
+            if !returned && world.violations.is_empty() {
+                world.violate(format!("server {server} does not answer though everything was put right"));
+            }
+        }
+    }
+}

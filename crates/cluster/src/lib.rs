@@ -1,0 +1,22 @@
+//! Several servers as one file system: who they are, which of them has what, and what they say to each other.
+//!
+//! There is no clock, thread, socket, file, or hidden randomness in here: time and what peers say are passed in, and what is
+//! to be stored or sent comes out.
+//!
+//! * [`hosts`] reads lists of names as Slurm writes them.
+//! * [`map`] is the cluster file: its servers, its contradictions, and what a newer one changes.
+//! * [`hash`] chooses the server of a new volume.
+//! * [`node`]: what one server does: the one place where inputs come in and effects come out.
+//! * [`volumes`]: the directories below the root, which of them each server has, and how they come and go.
+//! * [`peer`]: messages between servers. [`request`]: what clients ask. [`records`]: what is kept on stable storage.
+
+pub mod hash;
+pub mod hosts;
+pub mod map;
+pub mod node;
+pub mod peer;
+pub mod records;
+pub mod request;
+pub mod volumes;
+
+pub use map::{Epoch, Map};

@@ -1,0 +1,160 @@
+//! What goes into a node and what comes out of it.
+
+use crate::peer::Envelope;
+use crate::records::{BadRecord, Change};
+use crate::request::{Answer, Refusal, Request, RequestId};
+use crate::volumes::hosted::Work;
+use isonomia_units::{Nanos, ServerId, VolumeId};
+use std::collections::BTreeSet;
+
+/// The process that a node is the mind of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its server, by the number in the cluster file.
+    pub server: ServerId,
+    /// Higher than that of every process that had the directory before.
+    pub instance: u64,
+}
+
+/// What a node has to know of the cluster file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct View {
+    /// The file's epoch.
+    pub epoch: u64,
+    /// The server that decides the table of volumes; the same in all epochs.
+    pub root: ServerId,
+    /// All servers.
+    pub servers: BTreeSet<ServerId>,
+}
+
+/// What happens.
+#[derive(Clone, Debug)]
+pub enum Input {
+    /// Time has passed.
+    Time,
+    /// A message of `from`, who has proven to be that server.
+    Message {
+        /// Who brought it.
+        from: ServerId,
+        /// What it says.
+        envelope: Envelope,
+    },
+    /// A client asks.
+    Request {
+        /// The number of the request.
+        id: RequestId,
+        /// When it has to have an answer, on this server's clock.
+        deadline: Nanos,
+        /// What it asks.
+        request: Request,
+    },
+    /// This [`Effect::Store`] and all before it are on stable storage.
+    Stored(StoreId),
+    /// The file system has done what [`Effect::Work`] asked of it, durably, or could not.
+    Worked {
+        /// The volume that it was about.
+        number: VolumeId,
+        /// The errno if it could not.
+        result: Result<(), i32>,
+    },
+    /// There is a newer cluster file. One that [`super::Node::accepts`] does not allow is ignored.
+    View(View),
+    /// This process has made sure that nobody has taken over its directory, and nobody will before `until`.
+    Owned {
+        /// On this server's clock.
+        until: Nanos,
+    },
+}
+
+/// Which [`Effect::Store`] of a process: from 1 on, each one higher.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StoreId(pub u64);
+
+/// What the server has to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Bring these changes to stable storage, together and after all earlier ones, and report it. A store that fails has to be
+    /// tried again, or the process to be ended: it never goes on without.
+    Store {
+        /// What is reported.
+        id: StoreId,
+        /// [`crate::records`] says what they are.
+        changes: Vec<Change>,
+    },
+    /// Send this to `envelope.to`, or drop it if there is no way.
+    Send(Envelope),
+    /// Let the file system do this, and report it as [`Input::Worked`].
+    Work(Work),
+    /// The answer of a request.
+    Answer {
+        /// Which request.
+        id: RequestId,
+        /// Its answer.
+        result: Result<Answer, Refusal>,
+    },
+    /// There is a cluster file of this epoch, and `from` has it: get it. Repeated until it is there.
+    FetchView {
+        /// Its epoch.
+        epoch: u64,
+        /// Who has it.
+        from: ServerId,
+    },
+    /// Another process has taken over the directory: end this one.
+    Stop {
+        /// That one's instance.
+        by: u64,
+    },
+}
+
+/// Why a server cannot start.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StartError {
+    /// A record cannot be read.
+    #[error(transparent)]
+    Record(#[from] BadRecord),
+    /// It had a newer cluster file before.
+    #[error("the cluster file is of epoch {given}, and this server has had epoch {stored}")]
+    OlderEpoch {
+        /// The file's.
+        given: u64,
+        /// The one that it had.
+        stored: u64,
+    },
+    /// It is not in the file.
+    #[error("the cluster file of epoch {epoch} has no server {server}")]
+    NotMember {
+        /// This server.
+        server: ServerId,
+        /// The file's epoch.
+        epoch: u64,
+    },
+}
+
+/// Why a newer cluster file cannot be taken by servers that run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadView {
+    /// It is not newer.
+    #[error("epoch {given} is not newer than epoch {own}")]
+    NotNewer {
+        /// The file's epoch.
+        given: u64,
+        /// The one that this server has.
+        own: u64,
+    },
+    /// The root server is another one: the table of volumes is in that server's directory.
+    #[error("the root server is {own} and cannot become {given}: let another host serve its directory instead")]
+    OtherRoot {
+        /// The file's.
+        given: ServerId,
+        /// The one that this server knows.
+        own: ServerId,
+    },
+    /// A server is missing that has volumes.
+    #[error("server {server} is missing and has volume {volume}")]
+    HasVolume {
+        /// The server.
+        server: ServerId,
+        /// One of its volumes.
+        volume: VolumeId,
+    },
+}

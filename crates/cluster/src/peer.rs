@@ -1,0 +1,195 @@
+//! What servers say to each other, and its bytes.
+//!
+//! The network may lose, repeat, delay, and reorder messages; whoever sends one sends it again as long as it matters, and
+//! whoever receives it a second time does no harm. Each is in an [`Envelope`] that says who speaks: a server that hears one of an older
+//! epoch, or of a process whose directory another one has taken over, does not act on it, and tells the sender.
+//!
+//! The bytes are one of format ([`FORMAT`]) and then the envelope as `postcard` writes it: integers as varints (signed ones in
+//! zigzag), sequences with their length before them, one varint for which variant of an `enum` follows. A change of any
+//! type in here raises the format.
+
+use crate::volumes::copy::{Ask, Page};
+use crate::volumes::root::PAGE_SLOTS_MAX;
+use crate::volumes::{Outcome, Slot, Version, VolumeKey};
+use isonomia_units::{ServerId, VolumeId};
+use serde::{Deserialize, Serialize};
+
+/// The first byte of every message.
+pub const FORMAT: u8 = 1;
+/// A longer message is none.
+pub const MESSAGE_BYTES_MAX: usize = 1 << 16;
+
+/// A message with its sender and receiver.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Envelope {
+    /// Who speaks. Whoever brings the message has made sure of it.
+    pub from: ServerId,
+    /// Who is meant.
+    pub to: ServerId,
+    /// Which process of that server speaks: a later one has a higher number.
+    pub instance: u64,
+    /// The epoch of the cluster file that the sender has.
+    pub epoch: u64,
+    /// What is said.
+    pub message: Message,
+}
+
+/// What is said.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Message {
+    /// To the root server: what changed in the table after `known`?
+    Pull {
+        /// Which question this is.
+        ask: Ask,
+        /// The last version that the sender knows.
+        known: Version,
+    },
+    /// From the root server: news of the table.
+    News(Page),
+    /// From a volume server to the root server: what came of an instruction.
+    Outcome {
+        /// The volume.
+        key: VolumeKey,
+        /// The version in which the instruction came into the table.
+        instruction: Version,
+        /// What came of it.
+        outcome: Outcome,
+        /// The last version that the sender knows.
+        known: Version,
+    },
+    /// The envelope that came was of an epoch older than this one's: it was not acted upon.
+    Outdated,
+    /// The envelope that came was of a process whose directory another one has taken over.
+    Superseded {
+        /// The instance that has it.
+        by: u64,
+    },
+}
+
+/// Why bytes are no message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadMessage {
+    /// Longer than [`MESSAGE_BYTES_MAX`].
+    #[error("a message of {0} bytes: {MESSAGE_BYTES_MAX} at most")]
+    TooLong(usize),
+    /// Another format, that is another version of the program.
+    #[error("a message of format {0:?}: this program knows {FORMAT}")]
+    Format(Option<u8>),
+    /// Not what the format says.
+    #[error("a message that breaks its format")]
+    Malformed,
+}
+
+impl Envelope {
+    /// Whether nothing is said but that the receiver was not listened to.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self.message, Message::Outdated | Message::Superseded { .. })
+    }
+
+    /// The bytes, [`MESSAGE_BYTES_MAX`] at most.
+    pub fn encode(&self) -> Vec<u8> {
+        let bytes = postcard::to_extend(self, vec![FORMAT]).unwrap_or_default();
+        debug_assert!((1..=MESSAGE_BYTES_MAX).contains(&bytes.len()));
+        bytes
+    }
+
+    /// The message in `bytes`, all of them.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
+        if bytes.len() > MESSAGE_BYTES_MAX {
+            return Err(BadMessage::TooLong(bytes.len()));
+        }
+        let body = match bytes.split_first() {
+            Some((&FORMAT, body)) => body,
+            other => return Err(BadMessage::Format(other.map(|(format, _)| *format))),
+        };
+        match postcard::take_from_bytes::<Self>(body) {
+            Ok((envelope, [])) if envelope.message.is_sound() => Ok(envelope),
+            _ => Err(BadMessage::Malformed),
+        }
+    }
+}
+
+impl Message {
+    /// Whether what the types alone do not say holds.
+    fn is_sound(&self) -> bool {
+        let is_key = |key: &VolumeKey| key.number != VolumeId::ROOT && key.generation > 0;
+        match self {
+            Self::News(page) => {
+                let is_within =
+                    |slot: &Slot| slot.changed > page.since && slot.changed <= page.upto && is_key(&slot.key);
+                page.slots.len() <= PAGE_SLOTS_MAX
+                    && page.upto >= page.since
+                    && page.slots.iter().all(is_within)
+                    && page.slots.is_sorted_by_key(|slot| slot.changed)
+            }
+            Self::Outcome { key, .. } => is_key(key),
+            Self::Pull { .. } | Self::Outdated | Self::Superseded { .. } => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::volumes::{Attributes, NAME_LEN_MAX, Phase, Volume};
+    use proptest::prelude::*;
+
+    fn envelope(message: Message) -> Envelope {
+        Envelope { from: ServerId(u16::MAX), to: ServerId(1), instance: u64::MAX, epoch: u64::MAX, message }
+    }
+
+    /// The longest page that there can be.
+    fn long_page() -> Page {
+        let volume = Volume {
+            name: vec![b'n'; NAME_LEN_MAX].try_into().unwrap(),
+            server: ServerId(u16::MAX),
+            attributes: Attributes::new(u32::MAX, u32::MAX, u32::MAX),
+            phase: Phase::Renaming { old: vec![b'o'; NAME_LEN_MAX].try_into().unwrap() },
+        };
+        let slot = |changed| Slot {
+            key: VolumeKey { number: VolumeId(u16::MAX), generation: u32::MAX },
+            changed: Version(changed),
+            volume: Some(volume.clone()),
+        };
+        let slots = (u64::MAX - PAGE_SLOTS_MAX as u64..u64::MAX).map(slot).collect();
+        let (since, upto) = (Version(u64::MAX - PAGE_SLOTS_MAX as u64 - 1), Version(u64::MAX - 1));
+        let ask = Some(Ask { instance: u64::MAX, number: u64::MAX });
+        Page { ask, since, upto, complete: false, slots }
+    }
+
+    #[test]
+    fn the_longest_message_fits() {
+        let long = envelope(Message::News(long_page()));
+        let bytes = long.encode();
+        assert!(bytes.len() <= MESSAGE_BYTES_MAX, "{}", bytes.len());
+        assert_eq!(Envelope::decode(&bytes), Ok(long));
+    }
+
+    #[test]
+    fn what_is_no_message_is_refused_by_name() {
+        let bytes = envelope(Message::Outdated).encode();
+        assert_eq!(Envelope::decode(&[]), Err(BadMessage::Format(None)));
+        assert_eq!(Envelope::decode(&[2, 0]), Err(BadMessage::Format(Some(2))));
+        assert_eq!(Envelope::decode(&bytes[..bytes.len() - 1]), Err(BadMessage::Malformed));
+        assert_eq!(Envelope::decode(&[&bytes[..], &[0]].concat()), Err(BadMessage::Malformed));
+        assert_eq!(Envelope::decode(&vec![1; MESSAGE_BYTES_MAX + 1]), Err(BadMessage::TooLong(MESSAGE_BYTES_MAX + 1)));
+        let root = VolumeKey { number: VolumeId::ROOT, generation: 1 };
+        let outcome =
+            Message::Outcome { key: root, instruction: Version(1), outcome: Outcome::Made, known: Version(1) };
+        assert_eq!(Envelope::decode(&envelope(outcome).encode()), Err(BadMessage::Malformed));
+        let backwards = Page { slots: long_page().slots.into_iter().rev().collect(), ..long_page() };
+        assert_eq!(Envelope::decode(&envelope(Message::News(backwards)).encode()), Err(BadMessage::Malformed));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_decode_to_what_encodes_to_a_message(mut bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            if let Some(first) = bytes.first_mut() {
+                *first = FORMAT;
+            }
+            if let Ok(envelope) = Envelope::decode(&bytes) {
+                prop_assert_eq!(Envelope::decode(&envelope.encode()), Ok(envelope));
+            }
+        }
+    }
+}

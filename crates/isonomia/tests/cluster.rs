@@ -1,0 +1,162 @@
+//! `isonomia cluster`: files that are checked, and clusters for trials.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const FILE: &str = "name = \"s\"\nepoch = 2\n[[server]]\nname = \"io[01-02]\"\nnumber = 1\n\
+                    listen = [\"tcp:{name}:7411\"]\ntargets = [{ depth = 4 }, { cache = \"never\" }]\nrack = \"k1\"\n";
+
+/// Exit code, standard output, standard error.
+fn isonomia(arguments: &[&str], runtime_dir: &Path) -> (i32, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_isonomia"));
+    for name in ["ISONOMIA_CLUSTER", "ISONOMIA_SERVER", "ISONOMIA_SERVER_USER", "ISONOMIA_KEY_FILE", "LD_PRELOAD"] {
+        command.env_remove(name);
+    }
+    let output = command.env("XDG_RUNTIME_DIR", runtime_dir).args(arguments).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
+}
+
+fn written(dir: &tempfile::TempDir, name: &str, text: &str) -> String {
+    let path = dir.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_file_without_contradictions_is_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = written(&dir, "cluster.toml", FILE);
+    let (code, out, _) = isonomia(&["cluster", "check", &path], dir.path());
+    assert_eq!(code, 0, "{out}");
+    assert!(out.starts_with("s epoch 2: 2 servers, 4 targets, root on io01\n"), "{out}");
+    assert!(out.contains("\nio02         2  16-17         1  -       k1    in memory  tcp:io02:7411\n"), "{out}");
+    let (code, out, _) = isonomia(&["cluster", "check", &path, "--json"], dir.path());
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &report["ok"], &report["cluster"]["root"]), (0, &true.into(), &"io01".into()));
+    assert_eq!(report["cluster"]["servers"][1]["targets"][0]["number"], 16);
+}
+
+#[test]
+fn all_contradictions_are_named_with_their_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let bad = FILE.replace("depth = 4", "dept = 4").replace("rack", "rak").replace("number = 1", "number = 0");
+    let path = written(&dir, "cluster.toml", &bad);
+    let (code, out, _) = isonomia(&["cluster", "check", &path], dir.path());
+    assert_eq!(code, 1);
+    for words in [
+        "cluster.toml:7: error: target 0: unknown field `dept`, expected one of `dir`, `bandwidth`",
+        "cluster.toml:8: error: unknown key \"rak\" of [[server]] (allowed: name, number",
+        "cluster.toml:3: error: number: 0, and the last one is 1 (allowed: 1 to 65535)",
+    ] {
+        assert!(out.contains(words), "{words}: {out}");
+    }
+    let old = written(&dir, "old.toml", FILE);
+    let new = written(&dir, "new.toml", &FILE.replace("01-02", "01,03").replace("epoch = 2", "epoch = 1"));
+    let (code, out, _) = isonomia(&["cluster", "check", &new, "--against", &old, "--json"], dir.path());
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let what: Vec<&str> =
+        report["findings"].as_array().unwrap().iter().map(|finding| finding["what"].as_str().unwrap()).collect();
+    assert_eq!((code, &report["ok"]), (1, &false.into()));
+    assert!(what[0].contains("epoch 1 is older than 2") && what[1].contains("number 2 was that of io02"), "{what:?}");
+    let none = isonomia(&["cluster", "check", "/nonexistent/c.toml"], dir.path());
+    assert!(
+        none.0 == 1 && none.2.contains("/nonexistent/c.toml") && none.2.matches("os error").count() == 1,
+        "{none:?}"
+    );
+}
+
+/// A cluster of one test; ended when dropped, by its own record of processes.
+struct Trial {
+    dir: tempfile::TempDir,
+}
+
+impl Trial {
+    fn run(&self, arguments: &[&str]) -> (i32, String, String) {
+        isonomia(&[&["cluster"], arguments].concat(), self.dir.path())
+    }
+
+    fn state(&self, file: &Path) -> (i32, Vec<String>) {
+        let (code, out, _) = self.run(&["status", file.to_str().unwrap(), "--json"]);
+        let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let servers = report["servers"].as_array().unwrap();
+        (code, servers.iter().map(|server| server["state"].as_str().unwrap().to_owned()).collect())
+    }
+
+    fn kept(&self) -> PathBuf {
+        self.dir.path().join("kept")
+    }
+}
+
+impl Drop for Trial {
+    fn drop(&mut self) {
+        self.run(&["down"]);
+        self.run(&["down", "--dir", self.kept().to_str().unwrap()]);
+    }
+}
+
+#[test]
+fn a_cluster_for_trials_comes_up_and_goes_down() {
+    let trial = Trial { dir: tempfile::tempdir().unwrap() };
+    let place = trial.dir.path().join("isonomia-cluster");
+    let file = place.join("cluster.toml");
+    let (code, out, error) = trial.run(&["up", "--servers", "2", "--", "--policy", "fifo"]);
+    assert_eq!(code, 0, "{error}");
+    let server = out.lines().find_map(|line| line.strip_prefix("export ISONOMIA_SERVER=")).unwrap();
+    let (_, policy, _) = isonomia(&["policy", "get", "--server", server], trial.dir.path());
+    assert_eq!(policy, "fifo (virtual-time)\n");
+    assert_eq!(trial.state(&file), (0, vec!["answers".to_owned(); 2]));
+    let (code, _, error) = trial.run(&["up", "--servers", "2"]);
+    assert!(code == 1 && error.contains("io[01-02] run in") && error.contains("cluster down"), "{error}");
+
+    // A newer file, one of the same epoch that says something else, and addresses at which others listen.
+    let text = std::fs::read_to_string(&file).unwrap();
+    let other = |name: &str, from: &str, to: &str| {
+        let path = trial.dir.path().join(name);
+        std::fs::write(&path, text.replace(from, to)).unwrap();
+        trial.state(&path)
+    };
+    assert_eq!(other("newer", "epoch = 1", "epoch = 2"), (1, vec!["other-epoch".to_owned(); 2]));
+    assert_eq!(other("else", "number = 1\n", "number = 1\nrack = \"k\"\n"), (1, vec!["other-file".to_owned(); 2]));
+    assert_eq!(other("renamed", "\"io0", "\"nfs0"), (1, vec!["other-server".to_owned(); 2]));
+
+    let record: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(place.join("processes.json")).unwrap()).unwrap();
+    let pid = record["servers"][1]["pid"].as_i64().unwrap();
+    let pid = rustix::process::Pid::from_raw(pid as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    let (code, states) = trial.state(&file);
+    assert_eq!((code, states[0].as_str(), states[1].as_str()), (1, "answers", "no-answer"));
+    let (code, out, _) = trial.run(&["down"]);
+    assert_eq!((code, out.as_str()), (0, "io01 ended\nio02 was not running any more\n"));
+    assert!(!place.exists());
+    let (code, _, error) = trial.run(&["down"]);
+    assert!(code == 1 && error.contains("no cluster was started in"), "{error}");
+}
+
+#[test]
+fn a_cluster_in_a_directory_is_kept_and_served_again() {
+    let trial = Trial { dir: tempfile::tempdir().unwrap() };
+    let (kept, place) = (trial.kept(), trial.kept().display().to_string());
+    let (code, out, error) = trial.run(&["up", "--servers", "2", "--targets", "2", "--dir", &place]);
+    assert_eq!(code, 0, "{error}");
+    assert!(out.contains(&format!("isonomia cluster down --dir {place}")), "{out}");
+    let first = std::fs::read(kept.join("cluster.toml")).unwrap();
+    assert!(kept.join("io02/target-1").is_dir());
+    assert_eq!(trial.run(&["down", "--dir", &place]).0, 0);
+    let (code, _, error) = trial.run(&["up", "--servers", "3", "--dir", &place]);
+    assert!(code == 1 && error.contains("has 2 servers (allowed: as many"), "{error}");
+    // A server that cannot start takes the others with it.
+    let in_the_way = kept.join("io02.sock");
+    std::fs::create_dir(&in_the_way).unwrap();
+    let (code, _, error) = trial.run(&["up", "--dir", &place]);
+    assert!(code == 1 && error.contains("io02 did not start; its log"), "{error}");
+    assert_eq!(trial.state(&kept.join("cluster.toml")), (1, vec!["no-answer".to_owned(); 2]));
+    std::fs::remove_dir(&in_the_way).unwrap();
+    let (code, _, error) = trial.run(&["up", "--dir", &place]);
+    assert_eq!(code, 0, "{error}");
+    assert_eq!(std::fs::read(kept.join("cluster.toml")).unwrap(), first);
+    assert_eq!(trial.state(&kept.join("cluster.toml")), (0, vec!["answers".to_owned(); 2]));
+}

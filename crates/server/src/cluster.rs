@@ -1,0 +1,444 @@
+//! A server's part in a cluster: drives [`isonomia_cluster::node`] with the store, connections to other servers, and the clock.
+//!
+//! One thread, `cluster`, has the node. Workers bring it what concerns volumes and what other servers send ([`Cluster::pass`]);
+//! it may wait for the storage, and nobody waits for it: a request that it has is answered when the node says so. What the
+//! store has to know of who has which volume it tells it after every step.
+//!
+//! A change of a volume that is checked where the volume is, as its removal is, is decided by the root server: the volume's
+//! server asks it as a client would ([`links::Links::ask`]), and passes the answer on.
+
+mod links;
+mod wire;
+
+use crate::clock;
+use crate::cluster_config::ClusterConfig;
+use crate::core::Core;
+use crate::target::Pending;
+use isonomia_cluster::node::{Effect, Input, Node, Process, View};
+use isonomia_cluster::peer::Envelope;
+use isonomia_cluster::request::{Answer, Refusal, RenameHow, Request, RequestId};
+use isonomia_cluster::volumes::hosted::Work;
+use isonomia_cluster::volumes::{Attributes, Phase, VolumeName};
+use isonomia_proto::control::{ClusterStatus, VolumeStatus};
+use isonomia_proto::fs::{Attr, Capability, FileKind};
+use isonomia_proto::request::ReplyHeader;
+use isonomia_store::{Store, StoreError, VolumeChange, Whereabouts, root_of};
+use isonomia_transport::handshake::Protection;
+use isonomia_units::{Nanos, ServerId, VolumeId};
+use links::Links;
+use rustix::io::Errno;
+use std::collections::{HashMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+use wire::{Forwarded, Verdict};
+use zerocopy::IntoBytes;
+
+/// What waits for the thread at most; requests beyond it are told to come again, and messages are dropped.
+const EVENTS_MAX: usize = 4_096;
+/// A change of a volume is answered within this time. Less than clients wait without a sign of life.
+const DECIDED_WITHIN: Nanos = Nanos::from_secs(15);
+/// The longest wait for an event, so that the end of the server is noticed.
+const WAIT_MAX: Nanos = Nanos::from_millis(200);
+/// The record of how many processes had the directory. It is none of the node's, whose keys are lower-case letters.
+const INSTANCE: &[u8] = b"INSTANCE";
+
+/// What workers bring.
+pub enum Passed {
+    /// A change of a volume that a user wants and may make.
+    Change(VolumeChange),
+    /// What another server sent.
+    FromPeer(Vec<u8>),
+}
+
+enum Event {
+    Passed(Pending, Passed),
+    /// What the root server says to what it was asked for `Pending`.
+    Decided(Pending, Verdict),
+}
+
+/// See the module.
+pub struct Cluster {
+    config: ClusterConfig,
+    events: SyncSender<Event>,
+}
+
+/// The thread of [`Cluster`].
+pub struct Driver {
+    core: Arc<Core>,
+    config: ClusterConfig,
+    events: Receiver<Event>,
+    links: Links,
+    node: Node,
+    effects: VecDeque<Effect>,
+    waiting: HashMap<RequestId, Waiting>,
+    next_request: u64,
+    /// The epoch whose file is missing, if that was told.
+    told_epoch: u64,
+}
+
+/// For whom a request is.
+struct Waiting {
+    pending: Pending,
+    is_peer: bool,
+    change: Change,
+}
+
+/// What is remembered of a change that was asked for.
+enum Change {
+    Make { name: VolumeName, attributes: Attributes },
+    Other,
+}
+
+impl Cluster {
+    /// The part of the server that `config` names, and what its thread gets.
+    pub fn new(config: ClusterConfig) -> (Self, Events) {
+        let (events, received) = sync_channel(EVENTS_MAX);
+        let sender = events.clone();
+        (Self { config, events }, Events { received, sender })
+    }
+
+    /// Where a server listens, each address in a line of its own.
+    pub fn addresses_of(&self, server: u64) -> Option<String> {
+        let server = self.config.map.server(ServerId(u16::try_from(server).ok()?))?;
+        let lines: Vec<String> = server.listen.iter().map(ToString::to_string).collect();
+        Some(lines.join("\n"))
+    }
+
+    /// What operators are told.
+    pub fn status(&self, store: &Store) -> ClusterStatus {
+        let known = store.whereabouts().unwrap_or_default();
+        let is_here = |volume: &VolumeId| known.servers.get(volume) == Some(&self.config.number);
+        let here = known.names.iter().filter(|(_, volume)| is_here(volume));
+        let mut volumes: Vec<VolumeStatus> = here
+            .map(|(name, volume)| VolumeStatus { name: String::from_utf8_lossy(name).into_owned(), number: volume.0 })
+            .collect();
+        volumes.sort_unstable();
+        ClusterStatus { volumes, ..self.config.status() }
+    }
+
+    /// Passes a request on that is answered later.
+    pub fn pass(&self, core: &Core, pending: Pending, what: Passed) {
+        use std::sync::mpsc::TrySendError::{Disconnected, Full};
+        if let Err(Full(event) | Disconnected(event)) = self.events.try_send(Event::Passed(pending, what))
+            && let Event::Passed(pending, what) = event
+        {
+            if let Passed::Change(VolumeChange::Make { name, .. }) = &what {
+                core.store.forget_new_name(name);
+            }
+            fail(core, &pending, Errno::AGAIN);
+        }
+    }
+}
+
+/// What [`Driver::new`] takes its events from.
+pub struct Events {
+    received: Receiver<Event>,
+    sender: SyncSender<Event>,
+}
+
+/// Why a server cannot be a part of its cluster.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What is kept of the cluster does not fit its file, or cannot be read.
+    #[error("{}: {error}", path.display())]
+    Node {
+        /// The cluster file.
+        path: PathBuf,
+        /// Why not.
+        error: isonomia_cluster::node::StartError,
+    },
+}
+
+impl Driver {
+    /// The part of the cluster that `core`'s server is.
+    pub fn new(
+        core: Arc<Core>,
+        config: ClusterConfig,
+        events: Events,
+        (key_file, protection): (Option<String>, Protection),
+    ) -> Result<Self, JoinError> {
+        let mut records = core.store.cluster_records()?;
+        let before = records.extract_if(.., |(key, _)| key == INSTANCE).next();
+        let before = before.and_then(|(_, value)| Some(u64::from_le_bytes(value.try_into().ok()?))).unwrap_or(0);
+        let process = Process { server: config.number, instance: before + 1 };
+        core.store.keep_cluster_records([(INSTANCE, Some(&process.instance.to_le_bytes()[..]))])?;
+        let view = View {
+            epoch: u64::from(config.map.epoch().0),
+            root: config.map.root().number,
+            servers: config.map.servers().iter().map(|server| server.number).collect(),
+        };
+        let mut effects = Vec::new();
+        let node = Node::start(process, view, records, clock::now(), &mut effects);
+        let node = node.map_err(|error| JoinError::Node { path: config.path.clone(), error })?;
+        let links = Links::new(config.clone(), (key_file, protection), events.sender);
+        let mut driver = Self {
+            core,
+            config,
+            events: events.received,
+            links,
+            node,
+            effects: effects.into(),
+            waiting: HashMap::new(),
+            next_request: 0,
+            told_epoch: 0,
+        };
+        // Nobody else has the directory as long as this process has its lock.
+        driver.give(Input::Owned { until: Nanos::MAX });
+        driver.tell_store()?;
+        Ok(driver)
+    }
+
+    /// Does its part until the server stops.
+    pub fn run(&mut self) {
+        while !self.core.is_stopping.load(Ordering::Relaxed) {
+            let wait = self.node.wake_at().since(clock::now()).min(WAIT_MAX);
+            match self.events.recv_timeout(Duration::from_nanos(wait.0)) {
+                Ok(event) => self.take(event),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            self.give(Input::Time);
+        }
+    }
+
+    /// Gives the node an input, and does what it says.
+    fn give(&mut self, input: Input) {
+        let mut effects = Vec::new();
+        self.node.handle(clock::now(), input, &mut effects);
+        self.effects.extend(effects);
+        while let Some(effect) = self.effects.pop_front() {
+            let Some(input) = self.act(effect) else { continue };
+            let mut effects = Vec::new();
+            self.node.handle(clock::now(), input, &mut effects);
+            self.effects.extend(effects);
+        }
+    }
+
+    /// Does one thing, which may be an input again.
+    fn act(&mut self, effect: Effect) -> Option<Input> {
+        match effect {
+            Effect::Store { id, changes } => {
+                let changes = || changes.iter().map(|change| (&change.key[..], change.value.as_deref()));
+                while let Err(error) = self.core.store.keep_cluster_records(changes()) {
+                    tracing::error!(%error, "what is decided of volumes cannot be stored");
+                    if self.core.is_stopping.load(Ordering::Relaxed) {
+                        return None;
+                    }
+                    std::thread::park_timeout(Duration::from_nanos(WAIT_MAX.0));
+                }
+                // Before anybody hears of it.
+                if let Err(error) = self.tell_store() {
+                    tracing::error!(%error, "the names of volumes cannot be stored");
+                }
+                Some(Input::Stored(id))
+            }
+            Effect::Send(envelope) => {
+                self.links.send(envelope.to, &wire::ToPeer::Message(envelope));
+                None
+            }
+            Effect::Work(work) => {
+                let (Work::Make { key, .. } | Work::Remove { key }) = &work;
+                let number = key.number;
+                Some(Input::Worked { number, result: self.work(&work).map_err(|error| error.errno() as i32) })
+            }
+            Effect::Answer { id, result } => {
+                if let Some(waiting) = self.waiting.remove(&id) {
+                    self.answer(waiting, result);
+                }
+                None
+            }
+            Effect::FetchView { epoch, from } => {
+                if self.told_epoch < epoch {
+                    self.told_epoch = epoch;
+                    tracing::warn!(epoch, %from, "there is a newer cluster file: this server changes no volumes before it has that");
+                }
+                None
+            }
+            Effect::Stop { by } => {
+                tracing::error!(instance = by, "another process has this server's directory");
+                None
+            }
+        }
+    }
+
+    fn work(&self, work: &Work) -> Result<(), StoreError> {
+        let (store, now) = (&self.core.store, clock::wall());
+        match work {
+            Work::Make { key, attributes: Attributes { mode, uid, gid } } => {
+                let slot = self.node.table().slot(key.number).and_then(|slot| slot.volume.as_ref());
+                let name = slot.map(|volume| volume.name.as_bytes().to_vec()).ok_or(StoreError::Stale)?;
+                store.make_volume(key.number, &name, (*mode, *uid, *gid), now)?;
+            }
+            Work::Remove { key } => store.remove_volume(key.number, now)?,
+        }
+        store.sync()
+    }
+
+    /// Tells the store who has which volume, and under which name.
+    fn tell_store(&self) -> Result<(), StoreError> {
+        let (store, table) = (&self.core.store, self.node.table());
+        let (own, root) = (self.config.number, self.config.map.root().number);
+        let mut known = Whereabouts { own, root, ..Whereabouts::default() };
+        for slot in table.slots() {
+            let Some(volume) = &slot.volume else { continue };
+            known.servers.insert(slot.key.number, volume.server);
+            known.names.insert(volume.name.as_bytes().into(), slot.key.number);
+            if volume.server == own && volume.phase != Phase::Creating && store.has_volume(slot.key.number)? {
+                store.rename_volume(slot.key.number, volume.name.as_bytes(), clock::wall())?;
+            }
+        }
+        if own == root {
+            store.set_volume_names(&known.names, clock::wall())?;
+        }
+        if store.whereabouts().is_none_or(|before| *before != known) {
+            store.set_whereabouts(Arc::new(known));
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, event: Event) {
+        match event {
+            Event::Passed(pending, Passed::Change(change)) => self.change(pending, change),
+            Event::Passed(pending, Passed::FromPeer(bytes)) => match wire::decode(&bytes) {
+                Ok(wire::ToPeer::Message(envelope)) => self.hear(&pending, envelope),
+                Ok(wire::ToPeer::Change(change)) => self.forwarded(pending, change),
+                Err(error) => {
+                    tracing::warn!(%error, "a server sent what this one does not understand");
+                    fail(&self.core, &pending, Errno::PROTO);
+                }
+            },
+            Event::Decided(pending, verdict) => self.tell(&pending, &verdict),
+        }
+    }
+
+    fn hear(&mut self, pending: &Pending, envelope: Envelope) {
+        let from = ServerId(pending.header.offset as u16);
+        self.core.answer_late(pending, &ReplyHeader::ok(pending.header.seq, 0, 0), &[]);
+        self.give(Input::Message { from, envelope });
+    }
+
+    /// A change that a user of this server wants.
+    fn change(&mut self, pending: Pending, change: VolumeChange) {
+        let name_of = |volume: VolumeId| {
+            let slot = self.node.table().slot(volume).and_then(|slot| slot.volume.as_ref());
+            slot.map(|volume| volume.name.clone()).ok_or(Errno::NOENT)
+        };
+        let named = |name: &[u8]| VolumeName::try_from(name).map_err(|_| Errno::INVAL);
+        let forwarded = (|| match &change {
+            VolumeChange::Make { name, mode, uid, gid } => {
+                let attributes = Attributes { mode: *mode, uid: *uid, gid: *gid };
+                Ok(Forwarded::Make { name: named(name)?, attributes })
+            }
+            VolumeChange::Remove { volume } => Ok(Forwarded::Remove { name: name_of(*volume)? }),
+            VolumeChange::Rename { volume, name, how } => Ok(Forwarded::Rename {
+                from: name_of(*volume)?,
+                to: named(name)?,
+                how: match how {
+                    isonomia_store::RenameHow::Replace => wire::How::Replace,
+                    isonomia_store::RenameHow::NoReplace => wire::How::NoReplace,
+                    isonomia_store::RenameHow::Exchange => wire::How::Exchange,
+                },
+            }),
+        })();
+        let root = self.config.map.root().number;
+        match forwarded {
+            Ok(forwarded) if self.config.number == root => self.request(pending, forwarded, false),
+            Ok(forwarded) => {
+                if let Err(pending) = self.links.ask(root, forwarded, Box::new(pending), DECIDED_WITHIN) {
+                    fail(&self.core, &pending, Errno::AGAIN);
+                }
+            }
+            Err(errno) => fail(&self.core, &pending, errno),
+        }
+    }
+
+    /// A change that another server asks for, whose user may make it.
+    fn forwarded(&mut self, pending: Pending, change: Forwarded) {
+        self.request(pending, change, true);
+    }
+
+    fn request(&mut self, pending: Pending, change: Forwarded, is_peer: bool) {
+        let mut remembered = Change::Other;
+        let request = match change {
+            Forwarded::Make { name, attributes } => {
+                let Some(home) = self.config.map.home(name.as_bytes()) else {
+                    self.core.store.forget_new_name(name.as_bytes());
+                    return fail(&self.core, &pending, Errno::NOSPC);
+                };
+                remembered = Change::Make { name: name.clone(), attributes };
+                Request::Make { name, server: home.number, attributes }
+            }
+            Forwarded::Remove { name } => Request::Remove { name },
+            Forwarded::Rename { from, to, how } => {
+                let how = match how {
+                    wire::How::Replace => RenameHow::Replace,
+                    wire::How::NoReplace => RenameHow::NoReplace,
+                    wire::How::Exchange => RenameHow::Exchange,
+                };
+                Request::Rename { from, to, how }
+            }
+        };
+        self.next_request += 1;
+        let id = RequestId(self.next_request);
+        self.waiting.insert(id, Waiting { pending, is_peer, change: remembered });
+        self.give(Input::Request { id, deadline: clock::now() + DECIDED_WITHIN, request });
+    }
+
+    fn answer(&self, waiting: Waiting, result: Result<Answer, Refusal>) {
+        let Waiting { pending, is_peer, change } = waiting;
+        if let Change::Make { name, .. } = &change {
+            self.core.store.forget_new_name(name.as_bytes());
+        }
+        let verdict = Verdict::of(result);
+        if is_peer {
+            let payload = verdict.encode();
+            let reply = ReplyHeader::ok(pending.header.seq, 0, payload.len());
+            return self.core.answer_late(&pending, &reply, &payload);
+        }
+        if let (Verdict::Volume(volume), Change::Make { attributes, .. }) = (&verdict, &change) {
+            let payload = node_of(*volume, attributes);
+            let reply = ReplyHeader::ok(pending.header.seq, 0, payload.len());
+            return self.core.answer_late(&pending, &reply, &payload);
+        }
+        self.tell(&pending, &verdict);
+    }
+
+    /// Answers a user's request that has no payload.
+    fn tell(&self, pending: &Pending, verdict: &Verdict) {
+        let seq = pending.header.seq;
+        let reply = match verdict {
+            Verdict::Done | Verdict::Volume(_) => ReplyHeader::ok(seq, 0, 0),
+            Verdict::Failed(errno) => ReplyHeader::error(seq, *errno),
+        };
+        self.core.answer_late(pending, &reply, &[]);
+    }
+}
+
+/// What a client is told of a volume that was made.
+fn node_of(volume: VolumeId, attributes: &Attributes) -> Vec<u8> {
+    let (ino, now) = (root_of(volume), clock::wall());
+    let attr = Attr {
+        ino: ino.0,
+        mode: FileKind::Directory.mode_bits() | attributes.mode,
+        uid: attributes.uid,
+        gid: attributes.gid,
+        nlink: 2,
+        atime: now,
+        mtime: now,
+        ctime: now,
+        ..Attr::default()
+    };
+    // Its own server makes out the proof to who comes there.
+    [attr.as_bytes(), Capability::unproven(ino).as_bytes()].concat()
+}
+
+fn fail(core: &Core, pending: &Pending, errno: Errno) {
+    let number = errno.raw_os_error().unsigned_abs();
+    core.answer_late(pending, &ReplyHeader::error(pending.header.seq, number), &[]);
+}

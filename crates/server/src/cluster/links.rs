@@ -1,0 +1,198 @@
+//! Connections to other servers. Each has a thread for messages, which may be lost, and each question to one a thread of its
+//! own for as long as it takes: its answer may depend on messages that come and go meanwhile.
+
+use super::Event;
+use super::wire::{self, Forwarded, ToPeer, Verdict};
+use crate::cluster_config::ClusterConfig;
+use crate::target::Pending;
+use isonomia_proto::request::{Op, RequestHeader};
+use isonomia_proto::setup::Claims;
+use isonomia_transport::address::Address;
+use isonomia_transport::channel::Manner;
+use isonomia_transport::handshake::{HandshakeError, Identity, Protection};
+use isonomia_transport::key::fresh_nonce;
+use isonomia_transport::line::Line;
+use isonomia_transport::socket::{Deadline, SocketError};
+use isonomia_units::{Ino, Nanos, ServerId};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+/// Messages that wait for one server at most; further ones are dropped.
+const WAITING_MAX: usize = 256;
+/// Questions that are asked at once at most.
+const QUESTIONS_MAX: usize = 256;
+/// How long a server may take to accept a connection, and to confirm a message.
+const PATIENCE: Nanos = Nanos::from_secs(2);
+/// The job that a server's messages to others count for.
+const JOB: &str = "isonomia-cluster";
+/// Room for a verdict.
+const REPLY_LEN_MAX: usize = 64;
+
+/// The ways to other servers.
+pub struct Links {
+    reach: Arc<Reach>,
+    to: HashMap<ServerId, SyncSender<Vec<u8>>>,
+    questions: Arc<AtomicUsize>,
+    events: SyncSender<Event>,
+}
+
+/// What is needed to connect.
+struct Reach {
+    config: ClusterConfig,
+    identity: Identity,
+}
+
+impl Links {
+    /// No connection yet; answers to questions go to `events`.
+    pub(super) fn new(
+        config: ClusterConfig,
+        (key_file, protection): (Option<String>, Protection),
+        events: SyncSender<Event>,
+    ) -> Self {
+        let claims = Claims { job: Some(JOB.to_owned()), ..Claims::default() };
+        // All connections of this process are one client's; without randomness each server's number is as good.
+        let client = fresh_nonce()
+            .map_or(u64::from(config.number.0), |nonce| u64::from_le_bytes(std::array::from_fn(|at| nonce[at])));
+        let identity = Identity { client, claims, key_file, server_user: None, protection };
+        let reach = Arc::new(Reach { config, identity });
+        Self { reach, to: HashMap::new(), questions: Arc::default(), events }
+    }
+
+    /// Sends a message if it can.
+    pub fn send(&mut self, to: ServerId, message: &ToPeer) {
+        let reach = &self.reach;
+        let queue = self.to.entry(to).or_insert_with(|| {
+            let (queue, messages) = sync_channel(WAITING_MAX);
+            let reach = reach.clone();
+            // Without a thread nothing is received, and messages are lost as on a network that is down.
+            let _ =
+                std::thread::Builder::new().name(format!("peer {to}")).spawn(move || deliver(&reach, to, &messages));
+            queue
+        });
+        // What is dropped is said again.
+        let _ = queue.try_send(wire::encode(message));
+    }
+
+    /// Asks a server for a change on behalf of `pending`; gives that back if too much is being asked.
+    pub(super) fn ask(
+        &self,
+        server: ServerId,
+        change: Forwarded,
+        pending: Box<Pending>,
+        patience: Nanos,
+    ) -> Result<(), Box<Pending>> {
+        if self.questions.fetch_add(1, Ordering::AcqRel) >= QUESTIONS_MAX {
+            self.questions.fetch_sub(1, Ordering::AcqRel);
+            return Err(pending);
+        }
+        let (reach, questions, events) = (self.reach.clone(), self.questions.clone(), self.events.clone());
+        // Kept here as well until the thread is there.
+        let handed_over = Arc::new(std::sync::Mutex::new(Some(pending)));
+        let taken = handed_over.clone();
+        let spawned = std::thread::Builder::new().name(format!("question {server}")).spawn(move || {
+            let pending = taken.lock().ok().and_then(|mut pending| pending.take());
+            let Some(pending) = pending else { return };
+            let verdict = question(&reach, server, change, patience);
+            questions.fetch_sub(1, Ordering::AcqRel);
+            // Without the other end the server stops, and whoever asked sees the connection close.
+            let _ = events.send(Event::Decided(*pending, verdict));
+        });
+        match spawned {
+            Ok(_) => Ok(()),
+            Err(_) => {
+                self.questions.fetch_sub(1, Ordering::AcqRel);
+                let pending = handed_over.lock().ok().and_then(|mut pending| pending.take());
+                pending.map_or(Ok(()), Err)
+            }
+        }
+    }
+}
+
+/// Delivers messages to a server until there are no more.
+fn deliver(reach: &Reach, to: ServerId, messages: &Receiver<Vec<u8>>) {
+    let mut line = None;
+    while let Ok(message) = messages.recv() {
+        let delivered = reach.exchange(&mut line, to, &message, &mut [], PATIENCE);
+        if let Err(error) = delivered {
+            line = None;
+            tracing::debug!(server = %to, %error, "a message to a server is lost");
+            // They are as old as this one: what matters will be said again.
+            while messages.try_recv().is_ok() {}
+        }
+    }
+}
+
+fn question(reach: &Reach, server: ServerId, change: Forwarded, patience: Nanos) -> Verdict {
+    let (mut line, mut reply) = (None, [0; REPLY_LEN_MAX]);
+    let message = wire::encode(&ToPeer::Change(change));
+    match reach.exchange(&mut line, server, &message, &mut reply, patience) {
+        Ok(len) => Verdict::decode(&reply[..len]),
+        Err(error) => {
+            tracing::warn!(%server, %error, "the root server does not decide");
+            Verdict::failed(Errno::TIMEDOUT)
+        }
+    }
+}
+
+/// Why something did not get to a server.
+#[derive(Debug, thiserror::Error)]
+enum LinkError {
+    #[error("it is not in the cluster file")]
+    Unknown,
+    #[error(transparent)]
+    Connect(#[from] HandshakeError),
+    #[error("it is server {0}")]
+    Another(ServerId),
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    #[error("it answers errno {0}")]
+    Refused(u32),
+}
+
+impl Reach {
+    /// Sends `message` over `line`, connected if need be; how long the reply is.
+    fn exchange(
+        &self,
+        line: &mut Option<Line>,
+        server: ServerId,
+        message: &[u8],
+        reply: &mut [u8],
+        patience: Nanos,
+    ) -> Result<usize, LinkError> {
+        let line = match line {
+            Some(line) => line,
+            None => line.insert(self.connect(server)?),
+        };
+        let request = RequestHeader {
+            offset: u64::from(self.config.number.0),
+            len: message.len() as u32,
+            ..RequestHeader::new(Op::Peer, Ino::ROOT)
+        };
+        let header = line.exchange(&request, [message, b""], reply, patience, Manner::default())?;
+        match header.errno {
+            0 => Ok(header.payload_len as usize),
+            errno => Err(LinkError::Refused(errno)),
+        }
+    }
+
+    /// By shared memory where the server is on this host, else over TCP.
+    fn connect(&self, server: ServerId) -> Result<Line, LinkError> {
+        let known = self.config.map.server(server).ok_or(LinkError::Unknown)?;
+        let mut addresses: Vec<&Address> = known.listen.iter().collect();
+        addresses.sort_by_key(|address| matches!(address, Address::Tcp(_)));
+        let mut identity = self.identity.clone();
+        identity.protection.server_name = Some(known.name.to_string());
+        let mut trouble = LinkError::Unknown;
+        for address in addresses {
+            match Line::open(address, &identity, Deadline::after(PATIENCE)) {
+                Ok(line) if line.server() == server => return Ok(line),
+                Ok(line) => trouble = LinkError::Another(line.server()),
+                Err(error) => trouble = error.into(),
+            }
+        }
+        Err(trouble)
+    }
+}

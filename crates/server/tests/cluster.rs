@@ -1,0 +1,212 @@
+//! Several servers as one file system.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use isonomia_client::{Claims, Client, ClientConfig, Error, Ino, OpenHow, RenameHow, access};
+use isonomia_server::{Config, Server};
+use isonomia_units::{Nanos, VolumeId};
+use std::fmt::Write as _;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// Servers `io1`, `io2`, … of which the first is the root server, each on a socket and on TCP.
+struct Cluster {
+    servers: Vec<Option<Server>>,
+    configs: Vec<Config>,
+    dir: tempfile::TempDir,
+}
+
+/// A port of the loopback device that is free at the moment.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Cluster {
+    fn start(count: usize) -> Self {
+        let memory = Path::new("/dev/shm");
+        let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let dir = tempfile::tempdir_in(base).unwrap();
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let at = dir.path().display();
+        let key = dir.path().join("key");
+        std::fs::write(&key, [7; 32]).unwrap();
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let mut text = "name = \"scratch\"\nepoch = 1\n".to_owned();
+        for number in 1..=count {
+            let port = free_port();
+            write!(
+                text,
+                "[[server]]\nname = \"io{number}\"\nnumber = {number}\ndir = \"{at}/io{number}\"\n\
+                 listen = [\"unix:{at}/io{number}.sock\", \"tcp:127.0.0.1:{port}\"]\ntargets = 2\n"
+            )
+            .unwrap();
+        }
+        let file = dir.path().join("cluster.toml");
+        std::fs::write(&file, text).unwrap();
+        let configs = (1..=count).map(|number| {
+            let mut config = Config { key_file: Some(key.clone()), ..Config::default() };
+            config.join(&file, &format!("io{number}")).unwrap();
+            config
+        });
+        let configs: Vec<Config> = configs.collect();
+        let servers = configs.iter().map(|config| Some(Server::start(config.clone()).unwrap())).collect();
+        Self { servers, configs, dir }
+    }
+
+    fn restart(&mut self, index: usize) {
+        self.servers[index] = None;
+        self.servers[index] = Some(Server::start(self.configs[index].clone()).unwrap());
+    }
+
+    /// A client that knows the address of one server only.
+    fn client(&self, index: usize, is_tcp: bool) -> Client {
+        let address = self.configs[index].listen[usize::from(is_tcp)].clone();
+        Client::new(ClientConfig {
+            addresses: vec![address],
+            timeout: Nanos::from_secs(20),
+            claims: Claims { job: Some("test".to_owned()), ..Claims::default() },
+            key_file: Some(self.dir.path().join("key").display().to_string()),
+        })
+    }
+
+    /// The server that has a volume.
+    fn has(&self, volume: VolumeId) -> usize {
+        let volumes = |server: &Server| server.status().cluster.unwrap().volumes;
+        let has = |server: &Server| volumes(server).iter().any(|known| known.number == volume.0);
+        self.servers.iter().position(|server| server.as_ref().is_some_and(has)).unwrap()
+    }
+}
+
+fn create() -> OpenHow {
+    OpenHow { access: access::READ | access::WRITE, create: true, mode: 0o644, ..OpenHow::default() }
+}
+
+fn errno(outcome: Result<impl std::fmt::Debug, Error>) -> rustix::io::Errno {
+    outcome.unwrap_err().errno()
+}
+
+fn names(client: &Client, dir: Ino) -> Vec<String> {
+    let entries = client.read_dir(dir, 0).unwrap();
+    let mut names: Vec<String> = entries.into_iter().map(|entry| String::from_utf8(entry.name).unwrap()).collect();
+    names.retain(|name| !name.starts_with('.'));
+    names.sort();
+    names
+}
+
+#[test]
+fn one_address_leads_to_all_volumes() {
+    let cluster = Cluster::start(3);
+    let volumes: Vec<String> = (0..12).map(|number| format!("v{number:02}")).collect();
+    let first = cluster.client(0, false);
+    for name in &volumes {
+        let made = first.mkdir(Ino::ROOT, name.as_bytes(), 0o755).unwrap();
+        assert_ne!(Ino(made.attr.ino).volume(), VolumeId::ROOT);
+    }
+    assert_eq!(errno(first.mkdir(Ino::ROOT, b"v00", 0o755)), rustix::io::Errno::EXIST);
+    let data: Vec<u8> = (0..3_000_000u32).map(|at| at as u8).collect();
+    for index in 0..3 {
+        for is_tcp in [false, true] {
+            let client = cluster.client(index, is_tcp);
+            assert_eq!(names(&client, Ino::ROOT), volumes);
+            for name in &volumes {
+                let path = format!("{name}/of-{index}-{is_tcp}");
+                let file = client.open(Ino::ROOT, path.as_bytes(), &create()).unwrap();
+                assert_eq!(client.write_at(&file, 5, &data).unwrap(), data.len());
+                client.sync(&file, false).unwrap();
+                let mut back = vec![0; data.len() + 10];
+                assert_eq!(client.read_at(&file, 5, &mut back).unwrap(), data.len());
+                assert_eq!(back[..data.len()], data);
+                client.release(Ino(file.attr.ino), 0).unwrap();
+            }
+        }
+    }
+    // They are on several servers, and all servers agree where.
+    let volume_of = |name: &String| Ino(first.get_attr(Ino::ROOT, name.as_bytes(), true).unwrap().ino).volume();
+    let mut servers: Vec<usize> = volumes.iter().map(|name| cluster.has(volume_of(name))).collect();
+    servers.sort_unstable();
+    servers.dedup();
+    assert!(servers.len() > 1, "all volumes on server {servers:?}");
+    for name in &volumes {
+        assert_eq!(names(&first, Ino(first.get_attr(Ino::ROOT, name.as_bytes(), true).unwrap().ino)).len(), 6);
+    }
+}
+
+#[test]
+fn volumes_are_renamed_and_removed_from_anywhere() {
+    let cluster = Cluster::start(3);
+    let (a, b) = (cluster.client(0, false), cluster.client(2, true));
+    for name in ["one", "two", "three", "four"] {
+        a.mkdir(Ino::ROOT, name.as_bytes(), 0o755).unwrap();
+        b.mkdir(Ino::ROOT, format!("{name}/sub").as_bytes(), 0o755).unwrap();
+    }
+    let rename = |client: &Client, from: &str, to: &str, how| {
+        client.rename(Ino::ROOT, from.as_bytes(), Ino::ROOT, to.as_bytes(), how)
+    };
+    rename(&b, "one", "uno", RenameHow::Replace).unwrap();
+    assert_eq!(names(&a, Ino::ROOT), ["four", "three", "two", "uno"]);
+    a.get_attr(Ino::ROOT, b"uno/sub", true).unwrap();
+    assert_eq!(errno(b.get_attr(Ino::ROOT, b"one/sub", true)), rustix::io::Errno::NOENT);
+    assert_eq!(errno(rename(&a, "two", "three", RenameHow::Replace)), rustix::io::Errno::NOTEMPTY);
+    assert_eq!(errno(rename(&a, "two", "three", RenameHow::NoReplace)), rustix::io::Errno::EXIST);
+    assert_eq!(errno(rename(&a, "two/sub", "three/sub2", RenameHow::Replace)), rustix::io::Errno::XDEV);
+    for name in ["uno", "two", "three", "four"] {
+        assert_eq!(errno(b.rmdir(Ino::ROOT, name.as_bytes())), rustix::io::Errno::NOTEMPTY);
+        a.rmdir(Ino::ROOT, format!("{name}/sub").as_bytes()).unwrap();
+        b.rmdir(Ino::ROOT, name.as_bytes()).unwrap();
+        assert_eq!(errno(a.get_attr(Ino::ROOT, name.as_bytes(), true)), rustix::io::Errno::NOENT);
+    }
+    assert!(names(&b, Ino::ROOT).is_empty());
+    // The name is free again, for a file as well.
+    b.open(Ino::ROOT, b"uno", &create()).unwrap();
+    assert_eq!(errno(a.mkdir(Ino::ROOT, b"uno", 0o755)), rustix::io::Errno::EXIST);
+    assert_eq!(names(&a, Ino::ROOT), ["uno"]);
+}
+
+#[test]
+fn a_path_is_walked_over_several_servers() {
+    let cluster = Cluster::start(3);
+    let client = cluster.client(1, false);
+    let volumes: Vec<String> = (0..9).map(|number| format!("w{number}")).collect();
+    for name in &volumes {
+        client.mkdir(Ino::ROOT, name.as_bytes(), 0o755).unwrap();
+    }
+    // Each has a link to the next one.
+    for pair in volumes.windows(2) {
+        client
+            .symlink(format!("../{}/next", pair[1]).as_bytes(), Ino::ROOT, format!("{}/next", pair[0]).as_bytes())
+            .unwrap();
+    }
+    let last = volumes.last().unwrap();
+    client.open(Ino::ROOT, format!("{last}/next").as_bytes(), &create()).unwrap();
+    let there = client.get_attr(Ino::ROOT, format!("{last}/../{}/next", volumes[0]).as_bytes(), true).unwrap();
+    assert_eq!(there.ino, client.get_attr(Ino::ROOT, format!("{last}/next").as_bytes(), true).unwrap().ino);
+    let (up, root) =
+        (client.get_attr(Ino::ROOT, b"w3/..", true).unwrap(), client.get_attr(Ino::ROOT, b"", true).unwrap());
+    assert_eq!((up.ino, up.nlink), (root.ino, root.nlink));
+}
+
+#[test]
+fn all_is_there_after_all_servers_stopped() {
+    let mut cluster = Cluster::start(2);
+    let client = cluster.client(0, false);
+    for name in ["a", "b", "c", "d"] {
+        client.mkdir(Ino::ROOT, name.as_bytes(), 0o755).unwrap();
+        let file = client.open(Ino::ROOT, format!("{name}/f").as_bytes(), &create()).unwrap();
+        client.write_at(&file, 0, name.as_bytes()).unwrap();
+    }
+    client.rename(Ino::ROOT, b"d", Ino::ROOT, b"e", RenameHow::Replace).unwrap();
+    cluster.restart(1);
+    cluster.restart(0);
+    for client in [client, cluster.client(1, true)] {
+        assert_eq!(names(&client, Ino::ROOT), ["a", "b", "c", "e"]);
+        for (name, content) in [("a", b"a"), ("b", b"b"), ("c", b"c"), ("e", b"d")] {
+            let how = OpenHow { access: access::READ, ..OpenHow::default() };
+            let file = client.open(Ino::ROOT, format!("{name}/f").as_bytes(), &how).unwrap();
+            let mut back = [0; 4];
+            assert_eq!(client.read_at(&file, 0, &mut back).unwrap(), 1);
+            assert_eq!(back[..1], content[..]);
+        }
+        client.mkdir(Ino::ROOT, b"new", 0o755).unwrap();
+        client.rmdir(Ino::ROOT, b"new").unwrap();
+    }
+}

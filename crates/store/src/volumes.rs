@@ -1,0 +1,409 @@
+//! The part of a store in a file system of several servers: which volumes it has, and who has what it has not.
+//!
+//! A volume is a directory below the root with all that is in it, and is on one server. Its number is in the numbers of all
+//! its inodes; that of its directory is [`root_of`]. Every server has a root directory, with the names of its own volumes. On
+//! the *root server* this is the root that users see: the names of others' volumes stand in it as well, without an inode, and
+//! so do files and what else is in no volume.
+//!
+//! A walk that comes to what another server has ends with [`StoreError::Elsewhere`]. A change of a name that stands for a volume is no
+//! matter of this store alone: it ends with [`StoreError::OfVolume`], after permissions have been checked as for any directory.
+//! The server sees to it that all agree, and then calls [`Store::make_volume`] and its like, which check nothing of that.
+
+use crate::database::Entry;
+use crate::edit::Gone;
+use crate::inode::Inode;
+use crate::object::ObjectsId;
+use crate::permission::{self, STICKY};
+use crate::record::{Body, Record};
+use crate::walk::{Last, Place};
+use crate::{Caller, RenameHow, Store, StoreError};
+use isonomia_proto::NAME_LEN_MAX;
+use isonomia_proto::fs::{Attr, FileKind, Timestamp};
+use isonomia_units::{Ino, ServerId, VolumeId};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, MutexGuard, PoisonError, RwLock};
+
+/// The number of a volume's directory within the volume.
+const ROOT_NUMBER: u64 = Ino::ROOT.0;
+
+/// The directory of a volume.
+pub const fn root_of(volume: VolumeId) -> Ino {
+    Ino::new(volume, ROOT_NUMBER)
+}
+
+/// Which server has which volume, as far as this one knows: it may be old.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Whereabouts {
+    /// This server.
+    pub own: ServerId,
+    /// The root server, who knows for certain.
+    pub root: ServerId,
+    /// The server of each volume that is known.
+    pub servers: HashMap<VolumeId, ServerId>,
+    /// The volumes by name.
+    pub names: HashMap<Box<[u8]>, VolumeId>,
+}
+
+impl Whereabouts {
+    /// Who has a volume, or knows who has.
+    fn of(&self, volume: VolumeId) -> ServerId {
+        match volume {
+            VolumeId::ROOT => self.root,
+            volume => self.servers.get(&volume).copied().filter(|server| *server != self.own).unwrap_or(self.root),
+        }
+    }
+
+    fn is_root(&self) -> bool {
+        self.own == self.root
+    }
+}
+
+/// A change of a volume's name that a user wants and may make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum VolumeChange {
+    /// A new one.
+    Make {
+        /// Its name.
+        name: Box<[u8]>,
+        /// Permission bits.
+        mode: u32,
+        /// Owner.
+        uid: u32,
+        /// Group.
+        gid: u32,
+    },
+    /// An empty one is to go.
+    Remove {
+        /// Which.
+        volume: VolumeId,
+    },
+    /// One gets another name.
+    Rename {
+        /// Which.
+        volume: VolumeId,
+        /// The new name.
+        name: Box<[u8]>,
+        /// What becomes of a volume that has it already.
+        how: RenameHow,
+    },
+}
+
+/// Key and value of something that the server keeps of its cluster.
+pub type ClusterRecord = (Vec<u8>, Vec<u8>);
+
+impl Store {
+    /// Makes the store a part of a file system of several servers, or tells it where things are now.
+    pub fn set_whereabouts(&self, whereabouts: Arc<Whereabouts>) {
+        let known = self.whereabouts.get_or_init(RwLock::default);
+        *known.write().unwrap_or_else(PoisonError::into_inner) = whereabouts;
+    }
+
+    /// What the server keeps of its cluster: keys and values of which the store knows nothing.
+    pub fn cluster_records(&self) -> Result<Vec<ClusterRecord>, StoreError> {
+        self.db.cluster_records()
+    }
+
+    /// Puts these changes of what is kept of the cluster on stable storage, all or none; without a value a record goes.
+    pub fn keep_cluster_records<'r>(
+        &self,
+        changes: impl IntoIterator<Item = (&'r [u8], Option<&'r [u8]>)>,
+    ) -> Result<(), StoreError> {
+        let mut change = self.db.change();
+        for (key, value) in changes {
+            match value {
+                Some(value) => change.put_cluster_record(key, value),
+                None => change.remove_cluster_record(key),
+            }
+        }
+        change.commit()?;
+        self.db.sync(true)
+    }
+
+    /// Where things are, if there are several servers.
+    pub fn whereabouts(&self) -> Option<Arc<Whereabouts>> {
+        let known = self.whereabouts.get()?;
+        Some(known.read().unwrap_or_else(PoisonError::into_inner).clone())
+    }
+
+    /// Checks that the volume of `ino` is here: [`StoreError::Elsewhere`] otherwise. The root directory is everywhere.
+    pub fn check_is_here(&self, ino: Ino) -> Result<(), StoreError> {
+        if ino == Ino::ROOT {
+            return Ok(());
+        }
+        let Some(whereabouts) = self.whereabouts() else { return Ok(()) };
+        match ino.volume() {
+            VolumeId::ROOT if whereabouts.is_root() => Ok(()),
+            VolumeId::ROOT => Err(StoreError::elsewhere(whereabouts.root, b"")),
+            volume if self.has_volume(volume)? => Ok(()),
+            // Whoever knows for certain says that there is none.
+            volume => match whereabouts.of(volume) {
+                server if server == whereabouts.own => Err(StoreError::Stale),
+                server => Err(StoreError::elsewhere(server, b"")),
+            },
+        }
+    }
+
+    /// Whether a volume is on this server.
+    pub fn has_volume(&self, volume: VolumeId) -> Result<bool, StoreError> {
+        let ino = root_of(volume);
+        if self.inodes.get(ino.0).is_some() {
+            return Ok(true);
+        }
+        let _namespace = self.share_namespace();
+        self.loads(ino)
+    }
+
+    /// Whether there is such an inode here. The caller holds the namespace lock.
+    fn loads(&self, ino: Ino) -> Result<bool, StoreError> {
+        match self.load(ino.0) {
+            Ok(_) => Ok(true),
+            Err(StoreError::Stale) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Checks that a place whose directory is the root is for this server to look at; `rest` is what is left of the path from the root
+    /// on, the place's own name first.
+    pub(crate) fn check_in_root(&self, last: &Last, rest: &[u8]) -> Result<(), StoreError> {
+        let Some(whereabouts) = self.whereabouts() else { return Ok(()) };
+        let Last::Name(name) = last else {
+            let is_here = whereabouts.is_root();
+            return if is_here { Ok(()) } else { Err(StoreError::elsewhere(whereabouts.root, rest)) };
+        };
+        let root = self.load(Ino::ROOT.0)?;
+        let volume = match self.look_up(&root, name)?.map(|entry| Ino(entry.ino).volume()) {
+            Some(VolumeId::ROOT) => return Ok(()),
+            Some(volume) if self.loads(root_of(volume))? => return Ok(()),
+            Some(volume) => Some(volume),
+            None if whereabouts.is_root() => return Ok(()),
+            None => whereabouts.names.get(&name[..]).copied(),
+        };
+        match volume.map_or(whereabouts.root, |volume| whereabouts.of(volume)) {
+            // The name of a volume that nobody has at the moment: it is being made, or being removed.
+            server if server == whereabouts.own => Err(StoreError::NotFound),
+            server => Err(StoreError::elsewhere(server, rest)),
+        }
+    }
+
+    /// Checks that an inode that is asked for itself, if it is the root directory, is the one that users see.
+    pub(crate) fn check_root_itself(&self, inode: &Inode) -> Result<(), StoreError> {
+        if inode.ino == Ino::ROOT.0 { self.check_in_root(&Last::Itself, b"") } else { Ok(()) }
+    }
+
+    /// Says that a directory in the root is to be made by all servers together, after the checks of `mkdir`.
+    pub(crate) fn check_new_volume(
+        &self,
+        caller: &Caller<'_>,
+        dir: &Inode,
+        name: &[u8],
+        bits: u32,
+    ) -> Result<(), StoreError> {
+        if dir.ino != Ino::ROOT.0 || self.whereabouts().is_none() {
+            return Ok(());
+        }
+        let (uid, gid, mode) = {
+            let root = dir.record();
+            caller.may_add(&root)?;
+            permission::of_new(caller, &root, FileKind::Directory, bits & (0o777 | STICKY))
+        };
+        if !self.names_in_the_making().insert(name.into()) {
+            return Err(StoreError::Exists);
+        }
+        Err(StoreError::OfVolume(VolumeChange::Make { name: name.into(), mode, uid, gid }))
+    }
+
+    /// The volume whose name this place is, if it is one's.
+    pub(crate) fn volume_named(&self, place: &Place) -> Result<Option<VolumeId>, StoreError> {
+        if place.dir.ino != Ino::ROOT.0 || self.whereabouts().is_none() {
+            return Ok(None);
+        }
+        let volume = self.entry_at(place)?.map(|entry| Ino(entry.ino).volume());
+        Ok(volume.filter(|volume| *volume != VolumeId::ROOT))
+    }
+
+    /// Checks that nobody is about to give `name` to a volume, if `dir` is the root.
+    pub(crate) fn check_not_in_the_making(&self, dir: &Inode, name: &[u8]) -> Result<(), StoreError> {
+        if dir.ino == Ino::ROOT.0 && self.names_in_the_making().contains(name) {
+            return Err(StoreError::Exists);
+        }
+        Ok(())
+    }
+
+    /// Says that a name, which [`VolumeChange`] told of, is not about to be given to a volume any more: it has been, or will
+    /// not be.
+    pub fn forget_new_name(&self, name: &[u8]) {
+        self.names_in_the_making().remove(name);
+    }
+
+    fn names_in_the_making(&self) -> MutexGuard<'_, HashSet<Box<[u8]>>> {
+        self.names_in_the_making.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The second place of an operation that has two: what is elsewhere is on another file system.
+    pub(crate) fn place_beside(&self, caller: &Caller<'_>, at: u64, path: &[u8]) -> Result<Place, StoreError> {
+        self.place(caller, at, path).map_err(|error| match error {
+            StoreError::Elsewhere { .. } => StoreError::CrossDevice,
+            error => error,
+        })
+    }
+
+    /// What becomes of the wish that a volume, whose place that is, be called `path2`: a change that all servers make
+    /// together, if it is allowed and the name is not its own already.
+    pub(crate) fn renamed_volume(
+        &self,
+        caller: &Caller<'_>,
+        volume: VolumeId,
+        place: &Place,
+        (at2, path2): (u64, &[u8]),
+        how: RenameHow,
+    ) -> Result<Option<VolumeChange>, StoreError> {
+        let (inode, root) = (self.load(root_of(volume).0)?, &place.dir);
+        caller.may_remove(&root.record(), &inode.record())?;
+        // Whether the new name is free is known to the root server: nothing but a name in the root will do.
+        let name = match path2.iter().position(|byte| *byte == b'/') {
+            _ if at2 != Ino::ROOT.0 => return Err(StoreError::CrossDevice),
+            None => path2,
+            Some(slash) if path2[slash..].iter().all(|byte| *byte == b'/') => &path2[..slash],
+            Some(_) => return Err(StoreError::CrossDevice),
+        };
+        match name {
+            b"" | b"." | b".." => Err(StoreError::Busy),
+            name if name.len() > NAME_LEN_MAX => Err(StoreError::NameTooLong),
+            name if name.contains(&0) => Err(StoreError::Invalid),
+            name if matches!(&place.last, Last::Name(old) if old[..] == *name) => Ok(None),
+            name => Ok(Some(VolumeChange::Rename { volume, name: name.into(), how })),
+        }
+    }
+
+    /// Makes the directory of a volume here, and gives its attributes. One that is there already stays as it is.
+    pub fn make_volume(
+        &self,
+        volume: VolumeId,
+        name: &[u8],
+        (mode, uid, gid): (u32, u32, u32),
+        now: Timestamp,
+    ) -> Result<Attr, StoreError> {
+        let namespace = self.own_namespace();
+        let (root, ino) = (self.load(Ino::ROOT.0)?, root_of(volume).0);
+        let inode = match self.load(ino) {
+            Ok(inode) => inode,
+            Err(StoreError::Stale) => {
+                self.admit()?;
+                let record = Record {
+                    mode: FileKind::Directory.mode_bits() | mode,
+                    nlink: 2,
+                    uid,
+                    gid,
+                    size: 0,
+                    rdev: 0,
+                    atime: now,
+                    mtime: now,
+                    ctime: now,
+                    generation: self.generation,
+                    objects: ObjectsId { number: ino, generation: self.generation },
+                    blocks: 0,
+                    has_objects: false,
+                    created: [].into(),
+                    has_sums: false,
+                    has_xattrs: false,
+                    body: Body::Directory { parent: root.ino, name: name.into() },
+                };
+                let mut edit = self.edit();
+                let inode = edit.create(ino, record);
+                if self.look_up(&root, name)?.is_none() {
+                    edit.record(&root).nlink += 1;
+                }
+                edit.enter(&root, name, ino, FileKind::Directory);
+                edit.touch_dir(&root, now);
+                let Gone(_) = edit.commit()?;
+                inode
+            }
+            Err(error) => return Err(error),
+        };
+        drop(namespace);
+        self.attr(&inode)
+    }
+
+    /// Removes the directory of a volume that is empty. One that is gone already is no error.
+    pub fn remove_volume(&self, volume: VolumeId, now: Timestamp) -> Result<(), StoreError> {
+        let namespace = self.own_namespace();
+        let root = self.load(Ino::ROOT.0)?;
+        let inode = match self.load(root_of(volume).0) {
+            Ok(inode) => inode,
+            Err(StoreError::Stale) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        if !self.is_empty(inode.ino)? {
+            return Err(StoreError::NotEmpty);
+        }
+        let Body::Directory { name, .. } = inode.record().body.clone() else { return Err(StoreError::NotDirectory) };
+        let mut edit = self.edit();
+        edit.leave(&root, &name);
+        edit.drop_link(&inode, now);
+        edit.touch_dir(&root, now);
+        edit.record(&root).nlink -= 1;
+        let gone = edit.commit()?;
+        drop(namespace);
+        self.reclaim_all(gone)
+    }
+
+    /// Gives the directory of a volume that is here another name.
+    pub fn rename_volume(&self, volume: VolumeId, name: &[u8], now: Timestamp) -> Result<(), StoreError> {
+        let _namespace = self.own_namespace();
+        let (root, inode) = (self.load(Ino::ROOT.0)?, self.load(root_of(volume).0)?);
+        let Body::Directory { name: before, .. } = inode.record().body.clone() else {
+            return Err(StoreError::NotDirectory);
+        };
+        if before[..] == *name {
+            return Ok(());
+        }
+        let mut edit = self.edit();
+        edit.leave(&root, &before);
+        edit.enter(&root, name, inode.ino, FileKind::Directory);
+        let record = edit.record(&inode);
+        record.ctime = now;
+        record.body = Body::Directory { parent: root.ino, name: name.into() };
+        edit.touch_dir(&root, now);
+        let Gone(_) = edit.commit()?;
+        Ok(())
+    }
+
+    /// Has the root directory name exactly these volumes, besides what is in no volume and volumes that are here.
+    pub fn set_volume_names(&self, names: &HashMap<Box<[u8]>, VolumeId>, now: Timestamp) -> Result<(), StoreError> {
+        let _namespace = self.own_namespace();
+        let root = self.load(Ino::ROOT.0)?;
+        let mut there: HashMap<Box<[u8]>, Entry> = HashMap::new();
+        self.db.entries(root.ino, 0, |key, entry| {
+            if Ino(entry.ino).volume() != VolumeId::ROOT {
+                there.insert(key.name.into(), entry);
+            }
+            true
+        })?;
+        let mut edit = self.edit();
+        let mut has_changed = false;
+        for (name, entry) in &there {
+            let is_wanted = names.get(name).is_some_and(|volume| root_of(*volume).0 == entry.ino);
+            if !is_wanted && !self.loads(Ino(entry.ino))? {
+                edit.leave(&root, name);
+                edit.record(&root).nlink -= 1;
+                has_changed = true;
+            }
+        }
+        for (name, volume) in names {
+            let ino = root_of(*volume).0;
+            if there.get(name).is_none_or(|entry| entry.ino != ino) && !self.loads(Ino(ino))? {
+                edit.enter(&root, name, ino, FileKind::Directory);
+                edit.record(&root).nlink += 1;
+                has_changed = true;
+            }
+        }
+        if has_changed {
+            edit.touch_dir(&root, now);
+            let Gone(_) = edit.commit()?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

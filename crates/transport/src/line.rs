@@ -1,0 +1,65 @@
+//! A connection to a server, whichever way its address asks for.
+
+use crate::address::Address;
+use crate::channel::{Channel, Manner};
+use crate::handshake::{HandshakeError, Identity};
+use crate::socket::{Deadline, SocketError};
+use crate::stream::Stream;
+use isonomia_proto::request::{ReplyHeader, RequestHeader};
+use isonomia_units::{Nanos, ServerId};
+
+/// One connection.
+#[derive(Debug)]
+pub enum Line {
+    /// Through shared memory.
+    Shared(Channel),
+    /// On TCP.
+    Tcp(Stream),
+}
+
+impl Line {
+    /// Opens a session at `address`.
+    pub fn open(address: &Address, identity: &Identity, deadline: Deadline) -> Result<Self, HandshakeError> {
+        match address {
+            Address::Unix(_) => Channel::open(address, identity, deadline).map(Self::Shared),
+            Address::Tcp(_) => Stream::open(address, identity, deadline).map(Self::Tcp),
+        }
+    }
+
+    /// The number of the server.
+    pub fn server(&self) -> ServerId {
+        match self {
+            Self::Shared(channel) => channel.server(),
+            Self::Tcp(stream) => stream.server(),
+        }
+    }
+
+    /// Sends a request with its names, and receives the reply's payload into `reply`. [`SocketError::Closed`] also if that is
+    /// longer than there is room for.
+    pub fn exchange(
+        &mut self,
+        request: &RequestHeader,
+        names: [&[u8]; 2],
+        reply: &mut [u8],
+        timeout: Nanos,
+        manner: Manner,
+    ) -> Result<ReplyHeader, SocketError> {
+        let channel = match self {
+            Self::Shared(channel) => channel,
+            Self::Tcp(stream) => {
+                (manner.before_sleep)();
+                return stream.exchange(request, names, &[], reply, timeout);
+            }
+        };
+        let stage = channel.stage();
+        let (first, second) = stage.split_at_mut(names[0].len());
+        first.copy_from_slice(names[0]);
+        second[..names[1].len()].copy_from_slice(names[1]);
+        let slot = channel.send(request)?;
+        let header = channel.wait(slot, timeout, manner)?;
+        let len = header.payload_len as usize;
+        let room = reply.get_mut(..len).ok_or(SocketError::Closed)?;
+        room.copy_from_slice(channel.payload(slot, len).ok_or(SocketError::Closed)?);
+        Ok(header)
+    }
+}

@@ -11,6 +11,7 @@ use isonomia_proto::setup::Claims;
 use isonomia_server::{Config, Server};
 use isonomia_transport::address::Address;
 use isonomia_transport::handshake::Identity;
+use isonomia_transport::key::{Key, Secret};
 use isonomia_transport::socket::{Deadline, wait};
 use isonomia_units::{Ino, Nanos};
 use rustix::event::PollFlags;
@@ -119,6 +120,11 @@ impl Running {
     /// Somebody who knows the key.
     pub fn identity(&self) -> Identity {
         Identity { client: 7, key_file: Some(self.key_file.display().to_string()), ..Identity::default() }
+    }
+
+    /// What the handshake of those who know the key begins with.
+    pub fn secret_of_key(&self) -> Secret {
+        Key::read(&self.key_file.display().to_string()).expect("the key").secret()
     }
 
     /// The next request in `bytes`, and what may follow its header: names and payload. The first byte says what is put

@@ -22,6 +22,7 @@ fuzz_target!(|bytes: &[u8]| {
         let address = if is_remote { &running.remote } else { &running.local };
         let identity = if is_remote { running.identity() } else { Identity::default() };
         let open = || match is_welcome {
+            // Frames of a session on this host have no tags.
             true => open_stream(address, Role::Control, &identity, soon()).expect("welcome").socket,
             false => connect(address, soon()).expect("connected"),
         };

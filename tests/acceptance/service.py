@@ -61,8 +61,10 @@ def wait_for(condition, seconds=10):
 class Server:
     """`isonomia serve` as a child of this process."""
 
-    def __init__(self, *options, transport="unix", directory=None, env=None):
+    def __init__(self, *options, transport="unix", directory=None, env=None, within=()):
         self.options = options
+        # What the server is started by, such as `ip netns exec NAME`.
+        self.within = within
         self.env = env or {}
         self.transport = transport
         self.temporary = Path(tempfile.mkdtemp(prefix="isonomia-acceptance-"))
@@ -79,7 +81,7 @@ class Server:
             self.key_file.write_bytes(os.urandom(32))
             self.key_file.chmod(0o600)
             listen += ["--listen", "tcp:127.0.0.1:0", "--key-file", str(self.key_file)]
-        command = [isonomia(), "serve", "--dir", str(self.directory), *listen, *self.options]
+        command = [*self.within, isonomia(), "serve", "--dir", str(self.directory), *listen, *self.options]
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=clean_environment() | self.env

@@ -1,14 +1,14 @@
 """The protocol as a stranger speaks it: by hand, so that it can be broken anywhere."""
 
-import hashlib
-import hmac
 import mmap
 import os
 import socket
 import struct
 
+import noise
+
 MAGIC = b"ISON"
-VERSION = 7
+VERSION = 8
 ROLE_SHARED_MEMORY, ROLE_STREAM, ROLE_CONTROL = range(3)
 SETUP_LEN_MAX = 64 << 10
 
@@ -38,11 +38,16 @@ def frame(body):
     return MAGIC + struct.pack("<I", len(body)) + body
 
 
-def hello(role, nonce=bytes(32), proof=bytes(32), job="stranger", version=VERSION, client=7):
+def hello_body(role, job="stranger", version=VERSION, client=7):
     # Neither nodes, priority, a scheduler, nor another user to ask for and his job.
     claims = text(job) + text(None) + text(None) + b"\0\0\0\0\0"
     process = varint(os.getpid()) + varint(os.geteuid()) + varint(os.getegid())
-    return frame(varint(version) + varint(role) + varint(client) + claims + nonce + proof + process)
+    # The least integrity: none.
+    return varint(version) + varint(role) + varint(client) + claims + b"\0" + process
+
+
+def hello(role, **more):
+    return frame(hello_body(role, **more))
 
 
 def request(op=OP_GET_ATTR, *, magic=REQUEST_MAGIC, flags=0, seq=1, ino=ROOT, offset=0, len=0, access=0, path_len=0, path2_len=0,
@@ -102,16 +107,16 @@ def connect(address, seconds=20):
 
 
 def proven_hello(connection, key, role):
-    """The hello of a client on TCP that knows the key."""
+    """The first word of a client on TCP that knows the key."""
     challenge = receive_frame(connection)
-    server_nonce = challenge[-32:]
     nonce = os.urandom(32)
-    proof = hmac.new(key, b"isonomia client 1" + nonce + server_nonce, hashlib.sha256).digest()
-    return hello(role, nonce, proof)
+    prologue = b"isonomia tcp 1" + b"".join(struct.pack("<I", len(part)) + part for part in [challenge, nonce, b""])
+    message = noise.first_message(noise.secret_of(key), prologue, hello_body(role))
+    return frame(varint(VERSION) + nonce + varint(0) + varint(len(message)) + message)
 
 
 def is_welcome(connection):
-    return receive_frame(connection)[:1] == b"\0"
+    return receive_frame(connection)[:1] == b"\2"
 
 
 class SharedMemory:

@@ -8,7 +8,7 @@ use crate::slices::Slices;
 use crate::statistics::percentile;
 use crate::task::{Answer, Direction, FileState, Go, Latency, Log, Operation, Outcome, Task, Transfer};
 use anyhow::{Context, Result, ensure};
-use isonomia_client::{Claims, Client, ClientConfig};
+use isonomia_client::{Claims, Client, ClientConfig, Protection};
 use isonomia_units::Nanos;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::io::{BufRead, Write};
@@ -60,12 +60,9 @@ fn access(options: &WorkerOptions) -> Result<Access> {
     };
     let address = options.server.clone().context("neither a path nor a server is given")?;
     let key_file = options.key_file.clone();
-    Ok(Access::Library(Box::new(Client::new(ClientConfig {
-        addresses: vec![address],
-        timeout: TIMEOUT,
-        claims,
-        key_file,
-    }))))
+    let protection = Protection::from_environment(|name| std::env::var(name).ok())?;
+    let client = Client::new(ClientConfig { addresses: vec![address], timeout: TIMEOUT, claims, key_file });
+    Ok(Access::Library(Box::new(client.protected(protection))))
 }
 
 fn answer(answer: &Answer) -> Result<()> {

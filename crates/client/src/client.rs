@@ -13,6 +13,7 @@ use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_proto::setup::Claims;
 use isonomia_transport::address::Address;
 use isonomia_transport::channel::Manner;
+use isonomia_transport::handshake::Protection;
 use isonomia_units::{Ino, Nanos, ServerId};
 use rustix::io::Errno;
 use std::sync::Arc;
@@ -48,15 +49,20 @@ impl Client {
     /// A client that connects at its first operation.
     pub fn new(config: ClientConfig) -> Self {
         let config = Arc::new(config);
-        let conduct = Conduct { manner: Manner::default(), server_user: None, notice: |_| {} };
+        let conduct = Conduct::default();
         let home = Session::new(config.addresses.as_slice(), None, config.clone(), conduct);
         Self { config, home, others: Sessions::default(), routes: Routes::default() }
     }
 
-    /// The same client, that takes a server on a Unix socket also from the user `server_user`, and not only from its own
-    /// and root.
+    /// The same client, that takes a server also from the user `server_user`, and not only from its own and root.
     pub fn trusting(self, server_user: Option<u32>) -> Self {
         let conduct = Conduct { server_user, ..self.home.conduct() };
+        Self { home: self.home.conducted(conduct), ..self }
+    }
+
+    /// The same client, whose sessions on TCP are protected like this.
+    pub fn protected(self, protection: Protection) -> Self {
+        let conduct = Conduct { protection, ..self.home.conduct() };
         Self { home: self.home.conducted(conduct), ..self }
     }
 
@@ -184,7 +190,10 @@ impl Client {
             return Ok(session);
         }
         let addresses = self.addresses_of(server)?;
-        let session = Session::new(addresses, Some(server), self.config.clone(), self.home.conduct());
+        let mut conduct = self.home.conduct();
+        // Of the server that was named, and of no other.
+        conduct.protection.server_name = None;
+        let session = Session::new(addresses, Some(server), self.config.clone(), conduct);
         Ok(self.others.put(server, session))
     }
 

@@ -8,7 +8,7 @@ use crate::{ClientConfig, Error};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};
 use isonomia_transport::address::Address;
 use isonomia_transport::channel::Manner;
-use isonomia_transport::handshake::{HandshakeError, Identity};
+use isonomia_transport::handshake::{HandshakeError, Identity, Protection};
 use isonomia_transport::key::fresh_nonce;
 use isonomia_transport::line::Line;
 use isonomia_transport::monotonic_now;
@@ -31,14 +31,22 @@ const SERVER_UNKNOWN: u32 = u32::MAX;
 const RECONNECT_PAUSE: Nanos = Nanos::from_millis(20);
 
 /// How a process behaves towards servers, besides what is in its [`ClientConfig`].
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct Conduct {
     /// How its threads wait.
     pub manner: Manner,
-    /// Who may run the server on a Unix socket, besides this user and root.
+    /// Who may run the server, besides this user and root.
     pub server_user: Option<u32>,
+    /// How sessions on TCP are protected.
+    pub protection: Protection,
     /// Says, in one line, what is waited for or why there is no session.
     pub notice: fn(&str),
+}
+
+impl Default for Conduct {
+    fn default() -> Self {
+        Self { manner: Manner::default(), server_user: None, protection: Protection::default(), notice: |_| {} }
+    }
 }
 
 /// The connections of this process to one server.
@@ -137,7 +145,7 @@ impl Session {
     }
 
     pub fn conduct(&self) -> Conduct {
-        self.conduct
+        self.conduct.clone()
     }
 
     pub fn manner(&self) -> Manner {
@@ -315,6 +323,7 @@ impl Session {
             claims: self.config.claims.clone(),
             key_file: self.config.key_file.clone(),
             server_user: self.conduct.server_user,
+            protection: self.conduct.protection.clone(),
         };
         let start = monotonic_now();
         loop {
@@ -512,7 +521,7 @@ mod tests {
 
     fn session_with_nobody() -> Session {
         let config = config(Nanos::from_millis(50));
-        let conduct = Conduct { manner: Manner::default(), server_user: None, notice: |_| {} };
+        let conduct = Conduct::default();
         Session::new(config.addresses.clone(), None, Arc::new(config), conduct)
     }
 

@@ -76,7 +76,7 @@ impl Drop for Sessions {
 mod tests {
     use super::*;
     use crate::session::Conduct;
-    use crate::{Claims, ClientConfig, Manner};
+    use crate::{Claims, ClientConfig};
     use isonomia_units::Nanos;
     use std::sync::Arc;
 
@@ -87,7 +87,7 @@ mod tests {
             claims: Claims::default(),
             key_file: None,
         };
-        let conduct = Conduct { manner: Manner::default(), server_user: None, notice: |_| {} };
+        let conduct = Conduct::default();
         Session::new(config.addresses.clone(), Some(ServerId(number)), Arc::new(config), conduct)
     }
 

@@ -18,9 +18,11 @@ pub use reproduce::ReproduceOptions;
 
 use clap::{Args, Parser, Subcommand};
 use isonomia_policy::{DepthSpec, Draw, PolicySpec};
+use isonomia_proto::setup::{Auth, Integrity};
 use isonomia_server::{PageCache, ScrubPeriod};
 use isonomia_sim::study::Slice;
 use isonomia_transport::address::Address;
+use isonomia_transport::handshake::Protection;
 use isonomia_transport::owner;
 use isonomia_units::{Bytes, Nanos, Rate};
 use std::ffi::OsString;
@@ -77,9 +79,34 @@ pub struct ServerOptions {
     /// File with the key that a server on TCP asks for; only its owner may be able to read it
     #[arg(long, env = "ISONOMIA_KEY_FILE", hide_env_values = true, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
-    /// User, by name or number, who may run the server on a Unix socket, besides this user and root
+    /// User, by name or number, who may run the server, besides this user and root
     #[arg(long, env = "ISONOMIA_SERVER_USER", hide_env_values = true, value_name = "USER", value_parser = owner::user)]
     pub server_user: Option<u32>,
+    #[command(flatten)]
+    pub protection: ProtectionOptions,
+}
+
+/// How sessions on TCP are protected.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ProtectionOptions {
+    /// Name of the server on TCP; any other one is refused [default: any]
+    #[arg(long, env = "ISONOMIA_SERVER_NAME", hide_env_values = true, value_name = "NAME")]
+    pub server_name: Option<String>,
+    /// What becomes of frames on TCP at least: none, mac (nobody can change them on their way), or encrypted
+    /// [default: none on this host, else mac]
+    #[arg(long, env = "ISONOMIA_INTEGRITY", hide_env_values = true, value_name = "HOW")]
+    pub integrity: Option<Integrity>,
+    /// Where the munge daemon of this host listens [default: /run/munge/munge.socket.2]
+    #[arg(long, env = "ISONOMIA_MUNGE_SOCKET", hide_env_values = true, value_name = "PATH")]
+    pub munge_socket: Option<String>,
+}
+
+impl ProtectionOptions {
+    /// The same for a client.
+    pub fn protection(&self) -> Protection {
+        let Self { server_name, integrity, munge_socket } = self.clone();
+        Protection { integrity, server_name, munge_socket }
+    }
 }
 
 /// Serve files, and share the server among jobs by a policy
@@ -93,6 +120,7 @@ Examples:
   isonomia serve --dir /scratch/isonomia --policy user-then-size-fair
   isonomia serve --config /etc/isonomia.toml
   isonomia serve --listen tcp:0.0.0.0:7788 --key-file ~/.isonomia-key
+  isonomia serve --listen tcp:0.0.0.0:7788 --auth munge      all users of a cluster, each as himself
   isonomia serve --cluster /etc/isonomia/cluster.toml --name io01
   isonomia serve --bandwidth 2GiB/s --per-op 20us   a device of that speed, emulated")]
 pub struct ServeOptions {
@@ -103,8 +131,9 @@ pub struct ServeOptions {
     /// tells more
     #[arg(long, env = "ISONOMIA_CLUSTER", hide_env_values = true, value_name = "FILE", conflicts_with_all = ["listen", "targets"])]
     pub cluster: Option<PathBuf>,
-    /// Which server of the cluster file this is [default: the one that is called as this host, without its domain]
-    #[arg(long, value_name = "NAME", requires = "cluster")]
+    /// Name of this server: which one of the cluster file it is, and what munge credentials are bound to [default: that
+    /// of the host, without its domain]
+    #[arg(long, value_name = "NAME")]
     pub name: Option<String>,
     /// Where files are kept; a directory in memory that is removed at the end if not given
     #[arg(long)]
@@ -120,9 +149,19 @@ pub struct ServeOptions {
     /// How the next request is drawn: virtual-time or lottery [default: virtual-time]
     #[arg(long)]
     pub draw: Option<Draw>,
-    /// Key that clients on TCP must know: a file of mode 0600
+    /// How clients on TCP prove who they are: key (of the server's user) or munge (each is himself) [default: key]
+    #[arg(long, value_name = "HOW")]
+    pub auth: Option<Auth>,
+    /// Key that clients on TCP must know with --auth key: a file of mode 0600
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
+    /// Where the munge daemon of this host listens [default: where libmunge looks for it]
+    #[arg(long, value_name = "PATH")]
+    pub munge_socket: Option<String>,
+    /// What becomes of frames on TCP at least: none, mac (nobody can change them on their way), or encrypted
+    /// [default: none for clients on this host, else mac]
+    #[arg(long, value_name = "HOW")]
+    pub integrity: Option<Integrity>,
     /// Believe what clients say of user, group, job, nodes and priority: for trials only
     #[arg(long)]
     pub trust_clients: bool,

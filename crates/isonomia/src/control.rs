@@ -39,8 +39,12 @@ impl Control {
             .as_deref()
             .map(|path| path.to_str().with_context(|| format!("the path of key file {path:?} is not UTF-8")))
             .transpose()?;
-        let identity =
-            Identity { key_file: key_file.map(str::to_owned), server_user: options.server_user, ..Identity::default() };
+        let identity = Identity {
+            key_file: key_file.map(str::to_owned),
+            server_user: options.server_user,
+            protection: options.protection.protection(),
+            ..Identity::default()
+        };
         Self::open(&address(options), &identity, TIMEOUT).map_err(|error| {
             // Of a key that cannot be read, or a server that is somebody else's, the error says all.
             let is_away = matches!(

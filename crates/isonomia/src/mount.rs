@@ -1,9 +1,10 @@
 //! `isonomia mount`, and the helper `mount.fuse.isonomia` of mount(8), which is this program by another name.
 
-use crate::arguments::{GuardOptions, HelperArguments, MountOptions, ServerOptions};
+use crate::arguments::{GuardOptions, HelperArguments, MountOptions, ProtectionOptions, ServerOptions};
 use crate::control;
 use anyhow::{Context, Result, bail};
 use isonomia_mount::{Guard, Mounted, Options};
+use isonomia_transport::handshake::Protection;
 use isonomia_units::Nanos;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -54,7 +55,7 @@ pub fn help(arguments: &HelperArguments) -> Result<()> {
         words = format!("fsname={},{words}", arguments.source);
     }
     let options = MountOptions {
-        server: ServerOptions { server, key_file: None, server_user: None },
+        server: ServerOptions { server, key_file: None, server_user: None, protection: ProtectionOptions::default() },
         options: vec![words],
         timeout: None,
         foreground: false,
@@ -130,6 +131,7 @@ fn translate(options: &MountOptions) -> Result<Options> {
     let key_file = options.server.key_file.as_ref();
     translated.key_file = key_file.map(|path| path.to_str().map(str::to_owned).context("not UTF-8")).transpose()?;
     translated.server_user = options.server.server_user;
+    translated.protection = options.server.protection.protection();
     options.options.iter().try_for_each(|words| translated.apply(words))?;
     if let Some(seconds) = options.timeout {
         translated.timeout = Nanos::from_secs(seconds);
@@ -144,6 +146,10 @@ fn start_in_background(options: &MountOptions, translated: &Options) -> Result<(
     command.args(["--server", &translated.server.to_string()]);
     command.args(translated.key_file.iter().flat_map(|path| ["--key-file", path]));
     command.args(translated.server_user.iter().flat_map(|uid| ["--server-user".to_owned(), uid.to_string()]));
+    let Protection { integrity, server_name, munge_socket } = &translated.protection;
+    command.args(integrity.iter().flat_map(|how| ["--integrity".to_owned(), how.to_string()]));
+    command.args(server_name.iter().flat_map(|name| ["--server-name", name]));
+    command.args(munge_socket.iter().flat_map(|path| ["--munge-socket", path]));
     command.args(options.options.iter().flat_map(|words| ["-o", words]));
     command.args(options.timeout.iter().flat_map(|seconds| ["--timeout".to_owned(), format!("{seconds}s")]));
     if let Some(log) = &options.log {

@@ -5,6 +5,7 @@ use crate::control;
 use crate::log;
 use crate::program::{self, Reach};
 use anyhow::{Context, Result, bail};
+use isonomia_transport::handshake;
 use std::env;
 use std::ffi::{OsStr, OsString};
 use std::io::ErrorKind;
@@ -64,6 +65,9 @@ fn environment(options: &RunOptions) -> Vec<(&'static str, OsString)> {
         ("ISONOMIA_SERVER", Some(server.into())),
         ("ISONOMIA_SERVER_USER", number(options.server.server_user)),
         ("ISONOMIA_KEY_FILE", options.server.key_file.as_ref().map(OsString::from)),
+        (handshake::SERVER_NAME, text(&options.server.protection.server_name)),
+        (handshake::INTEGRITY, options.server.protection.integrity.map(|how| how.to_string().into())),
+        (handshake::MUNGE_SOCKET, text(&options.server.protection.munge_socket)),
         ("ISONOMIA_PREFIX", text(&options.prefix)),
         ("ISONOMIA_TIMEOUT_S", options.timeout.map(|s| s.to_string().into())),
         ("ISONOMIA_JOB", text(&options.job)),

@@ -64,7 +64,12 @@ fn configuration(options: &ServeOptions) -> Result<Config> {
         config.join(&path, &options.name.clone().unwrap_or_else(host_name))?;
     }
     override_with(&mut config.dir, options.dir.clone().map(Some));
+    override_with(&mut config.name, options.name.clone().map(Some));
+    config.name.get_or_insert_with(host_name);
+    override_with(&mut config.auth, options.auth);
     override_with(&mut config.key_file, options.key_file.clone().map(Some));
+    override_with(&mut config.munge_socket, options.munge_socket.clone().map(Some));
+    override_with(&mut config.integrity, options.integrity.map(Some));
     override_with(&mut config.policy, options.policy.clone());
     override_with(&mut config.draw, options.draw);
     override_with(&mut config.workers, options.workers.map(Some));
@@ -226,7 +231,8 @@ mod tests {
             let error = configuration_of(&[&["--cluster", path], more].concat()).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
-        assert!(configuration_of(&["--name", "io1"]).unwrap_err().to_string().contains("--cluster <FILE>"));
+        assert_eq!(configuration_of(&["--name", "io1"]).unwrap().name.as_deref(), Some("io1"));
+        assert_eq!(configuration_of(&[]).unwrap().name, Some(host_name()));
         let error = configuration_of(&["--cluster", path]).unwrap_err().to_string();
         assert!(error.contains(&format!("no server {:?}", host_name())), "{error}");
     }

@@ -1,6 +1,6 @@
 //! Mount options: the words after `-o`, one definition for the command line and fstab.
 
-use isonomia_client::{Address, owner};
+use isonomia_client::{Address, Protection, owner};
 use isonomia_units::Nanos;
 use std::time::Duration;
 
@@ -41,8 +41,10 @@ pub struct Options {
     pub source: Option<String>,
     /// The key for servers on TCP.
     pub key_file: Option<String>,
-    /// Who may run the server on a Unix socket, besides this user and root.
+    /// Who may run the server, besides this user and root.
     pub server_user: Option<u32>,
+    /// How sessions on TCP are protected.
+    pub protection: Protection,
     /// The longest wait for the server.
     pub timeout: Nanos,
     /// Other users than the mounter may use the mount.
@@ -71,7 +73,8 @@ pub struct Options {
 pub enum OptionError {
     /// Nothing known.
     #[error(
-        "unknown mount option `{0}` (known: server=ADDR, fsname=NAME, key_file=FILE, server_user=USER, timeout=TIME, allow_other, \
+        "unknown mount option `{0}` (known: server=ADDR, fsname=NAME, key_file=FILE, server_user=USER, \
+         server_name=NAME, integrity=HOW, munge_socket=PATH, timeout=TIME, allow_other, \
          default_permissions, \
          ro, dev, suid, \
          noexec, attr_timeout=S, entry_timeout=S, threads=N, and the words of fstab)"
@@ -98,6 +101,7 @@ impl Options {
             source: None,
             key_file: None,
             server_user: None,
+            protection: Protection::default(),
             timeout: Nanos::from_secs(30),
             allow_other: false,
             default_permissions: false,
@@ -127,6 +131,12 @@ impl Options {
             ("server_user", Some(value)) => {
                 let user = owner::user(value).map_err(|_| bad("server_user=NUMBER or a name in /etc/passwd"))?;
                 self.server_user = Some(user);
+            }
+            ("server_name", Some(value)) => self.protection.server_name = Some(value.to_owned()),
+            ("munge_socket", Some(value)) => self.protection.munge_socket = Some(value.to_owned()),
+            ("integrity", Some(value)) => {
+                let how = value.parse().map_err(|_| bad("integrity=none, integrity=mac or integrity=encrypted"))?;
+                self.protection.integrity = Some(how);
             }
             ("timeout", Some(value)) => {
                 let time = value.parse().ok().filter(|time| (Nanos(1)..=TIMEOUT_MAX).contains(time));

@@ -86,6 +86,7 @@ pub fn mount(path: &Path, options: &Options) -> Result<Mounted, MountError> {
         timeout: options.timeout,
         key_file: options.key_file.clone(),
         server_user: options.server_user,
+        protection: options.protection.clone(),
     };
     let sessions = Arc::new(Sessions::new(reach, own));
     let own = sessions.own().map_err(|errno| MountError::System { path: place.clone(), error: errno.into() })?;

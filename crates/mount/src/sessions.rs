@@ -12,7 +12,9 @@
 //! anew.
 
 use crate::{caller, poller};
-use isonomia_client::{Address, Claims, Client, ClientConfig, Error, Manner, PRINCIPAL_GROUPS_MAX, Principal};
+use isonomia_client::{
+    Address, Claims, Client, ClientConfig, Error, Manner, PRINCIPAL_GROUPS_MAX, Principal, Protection,
+};
 use isonomia_units::Nanos;
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -39,8 +41,10 @@ pub struct Reach {
     pub timeout: Nanos,
     /// The key for servers on TCP.
     pub key_file: Option<String>,
-    /// Who may run the server on a Unix socket, besides this user and root.
+    /// Who may run the server, besides this user and root.
     pub server_user: Option<u32>,
+    /// How sessions on TCP are protected.
+    pub protection: Protection,
 }
 
 /// Who a request comes from, in the kernel's words.
@@ -194,9 +198,9 @@ impl Sessions {
             tracing::warn!("{CLIENTS_MAX} users and jobs are using the mount: no more at once");
             return Err(Errno::NFILE);
         }
-        let Reach { address, timeout, key_file, server_user } = self.reach.clone();
+        let Reach { address, timeout, key_file, server_user, protection } = self.reach.clone();
         let client = Client::new(ClientConfig { addresses: vec![address], timeout, claims: claims.clone(), key_file });
-        let client = client.trusting(server_user).telling(|notice| tracing::warn!("{notice}"));
+        let client = client.trusting(server_user).protected(protection).telling(|notice| tracing::warn!("{notice}"));
         // The program that asked waits for the thread that asks, often on the same core.
         let client = Arc::new(client.waiting(Manner { shares_cores: true, before_sleep: poller::leave }));
         clients.insert(claims, Open { client: client.clone(), last_used: now });
@@ -223,7 +227,8 @@ mod tests {
 
     fn sessions(uid: u32, speaks_for_others: bool) -> Sessions {
         let address = "unix:/nonexistent/socket".parse().unwrap();
-        let reach = Reach { address, timeout: Nanos(1), key_file: None, server_user: None };
+        let protection = Protection::default();
+        let reach = Reach { address, timeout: Nanos(1), key_file: None, server_user: None, protection };
         Sessions::new(reach, Own { uid, gid: 7, speaks_for_others, claims: Claims::default() })
     }
 

@@ -10,7 +10,7 @@
 
 use crate::spin::Spin;
 use crate::{environment, lock, table};
-use isonomia_client::{Address, Client, ClientConfig, Error, default_address, identity, owner};
+use isonomia_client::{Address, Client, ClientConfig, Error, Protection, default_address, identity, owner};
 use isonomia_units::Nanos;
 use rustix::io::Errno;
 use std::str::FromStr;
@@ -120,7 +120,7 @@ fn create() -> Result<&'static Client, Error> {
         let client = match free {
             Some(client) => client,
             None => {
-                let client = Client::new(config).trusting(server_user()?).telling(notice);
+                let client = Client::new(config).trusting(server_user()?).protected(protection()?).telling(notice);
                 let client: &'static Client = Box::leak(Box::new(client));
                 clients.all.push((client, 0));
                 client
@@ -152,6 +152,14 @@ fn server_user() -> Result<Option<u32>, Error> {
     let Some(text) = environment::server_user() else { return Ok(None) };
     owner::user(&text).map(Some).map_err(|reason| {
         environment::complain(&format!("ISONOMIA_SERVER_USER: {reason}"));
+        Error::Argument(Errno::INVAL)
+    })
+}
+
+/// How sessions on TCP are protected.
+fn protection() -> Result<Protection, Error> {
+    Protection::from_environment(environment::variable).map_err(|reason| {
+        environment::complain(&format!("ISONOMIA_INTEGRITY: {reason}"));
         Error::Argument(Errno::INVAL)
     })
 }

@@ -8,10 +8,13 @@
 //! | `ISONOMIA_QUIET` | if set, nothing is said of waiting for a server | |
 //! | `ISONOMIA_TIMEOUT_S` | seconds that an operation may wait for the server | 30 |
 //! | `ISONOMIA_KEY_FILE` | file with the key that a server on TCP asks for | none |
+//! | `ISONOMIA_SERVER_NAME` | name of the server on TCP | any |
+//! | `ISONOMIA_INTEGRITY` | `none`, `mac`, `encrypted`: what becomes of frames on TCP at least | `mac` off this host |
+//! | `ISONOMIA_MUNGE_SOCKET` | where this host's munge daemon listens | `/run/munge/munge.socket.2` |
 //! | `ISONOMIA_JOB`, `_USER`, `_GROUP`, `_NODES`, `_PRIORITY` | who the job is | see [`isonomia_client::identity`] |
 //!
 //! A variable that cannot be understood is reported in one line on standard error. With a bad prefix nothing is
-//! served; with a bad address or key file operations under the prefix fail with EINVAL.
+//! served; with a bad address, key file or integrity operations under the prefix fail with EINVAL.
 
 use crate::exec::environment_list;
 use crate::route::Prefix;

@@ -1,11 +1,17 @@
 //! The frames that open a session.
 //!
-//! On TCP the server speaks first: [`Challenge`]; on a Unix socket the kernel vouches for the peer and the
-//! client speaks first. Then the client's [`Hello`], and the server's [`Answer`], on a Unix socket with the shared memory's
-//! descriptor attached to a welcome.
+//! On a Unix socket the kernel vouches for the peer: the client says [`Hello`], and the server gives its [`Answer`], with the
+//! shared memory's descriptor attached to a welcome.
+//!
+//! On TCP the server speaks first: [`Challenge`]. The client's [`Opening`] has its hello in the first message of a Noise
+//! handshake, with a secret that both sides know or come to know: the key's, or that in the client's [`Bound`], which munge
+//! made into a credential. The server's welcome comes in the second message. What else was said in clear is what the
+//! handshake is about ([`prologue`]), so whoever changes any of it ends the handshake.
 
 use crate::PROTOCOL_VERSION;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use std::fmt;
+use std::str::FromStr;
 
 /// First bytes of every set-up frame.
 pub const SETUP_MAGIC: [u8; 4] = *b"ISON";
@@ -83,9 +89,151 @@ pub struct Challenge {
     pub version: u16,
     /// Fresh random bytes.
     pub nonce: [u8; 32],
+    /// How clients prove who they are.
+    pub auth: Auth,
+    /// The user that the server runs as: nobody else is to be able to read a credential.
+    pub uid: u32,
+    /// The server's name, [`SERVER_NAME_LEN_MAX`] bytes at most.
+    pub name: String,
 }
 
-/// The client's first word.
+/// How a client on TCP proves who it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Auth {
+    /// It knows the key, which stands for the server's own user.
+    #[default]
+    Key,
+    /// The munge daemon of its host vouches for its user and group.
+    Munge,
+}
+
+/// What becomes of frames on their way over TCP; the later ones include the earlier ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Integrity {
+    /// They go as they are.
+    #[default]
+    None,
+    /// A message authentication code with each: nobody can change, repeat, swap or leave out any.
+    Mac,
+    /// Encrypted as well: nobody can read them.
+    Encrypted,
+}
+
+/// A text that is no [`Auth`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no way to prove who one is (allowed: key, munge)")]
+pub struct ParseAuthError(String);
+
+impl FromStr for Auth {
+    type Err = ParseAuthError;
+
+    fn from_str(text: &str) -> Result<Self, ParseAuthError> {
+        match text {
+            "key" => Ok(Self::Key),
+            "munge" => Ok(Self::Munge),
+            _ => Err(ParseAuthError(text.chars().take(32).collect())),
+        }
+    }
+}
+
+impl fmt::Display for Auth {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Key => "key",
+            Self::Munge => "munge",
+        })
+    }
+}
+
+/// A text that is no [`Integrity`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no integrity (allowed: none, mac, encrypted)")]
+pub struct ParseIntegrityError(String);
+
+impl FromStr for Integrity {
+    type Err = ParseIntegrityError;
+
+    fn from_str(text: &str) -> Result<Self, ParseIntegrityError> {
+        match text {
+            "none" => Ok(Self::None),
+            "mac" => Ok(Self::Mac),
+            "encrypted" => Ok(Self::Encrypted),
+            _ => Err(ParseIntegrityError(text.chars().take(32).collect())),
+        }
+    }
+}
+
+impl fmt::Display for Integrity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Mac => "mac",
+            Self::Encrypted => "encrypted",
+        })
+    }
+}
+
+impl Integrity {
+    /// What is used with a peer at an address: `wanted`, or if nothing is wanted, a code for whoever is not on this host.
+    pub fn settle(wanted: Option<Self>, is_loopback: bool) -> Self {
+        wanted.unwrap_or(if is_loopback { Self::None } else { Self::Mac })
+    }
+}
+
+/// The client's first word on TCP.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Opening {
+    /// [`PROTOCOL_VERSION`].
+    pub version: u16,
+    /// Fresh random bytes.
+    pub nonce: [u8; 32],
+    /// What munge made of the client's [`Bound`]; nothing with a key. [`CREDENTIAL_LEN_MAX`] bytes at most.
+    pub credential: Vec<u8>,
+    /// The first message of the handshake, with the [`Hello`] in it.
+    pub message: Vec<u8>,
+}
+
+/// What a munge credential is about, besides the user and group that munge puts there: this one attempt to open a session
+/// with this one server. Only the server's user can have it from munge.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bound {
+    /// [`BOUND_LABEL`]: it was made for this, and not for another program.
+    pub label: [u8; 16],
+    /// [`PROTOCOL_VERSION`].
+    pub version: u16,
+    /// The name of the server that it is for.
+    pub name: String,
+    /// Of the [`Challenge`].
+    pub server_nonce: [u8; 32],
+    /// Of the [`Opening`].
+    pub client_nonce: [u8; 32],
+    /// SHA-256 of the encoded [`Hello`].
+    pub hello: [u8; 32],
+    /// Fresh random bytes, for the handshake: a server that knows them is one that munge takes for the server's user.
+    pub secret: [u8; 32],
+}
+
+/// First bytes of a [`Bound`].
+pub const BOUND_LABEL: [u8; 16] = *b"isonomia munge 1";
+/// The longest name of a server.
+pub const SERVER_NAME_LEN_MAX: usize = 255;
+/// The longest credential: a [`Bound`] of the longest name, as munge encrypts and writes it, is some 900 bytes.
+pub const CREDENTIAL_LEN_MAX: usize = 2 << 10;
+
+/// What the two sides said in clear before the first message of the handshake: the body of the challenge, and what the
+/// opening has besides the message. The handshake ends with an error if the sides do not agree on it.
+pub fn prologue(challenge: &[u8], nonce: &[u8; 32], credential: &[u8]) -> Vec<u8> {
+    let mut bytes = b"isonomia tcp 1".to_vec();
+    for part in [challenge, nonce, credential] {
+        bytes.extend_from_slice(&(part.len() as u32).to_le_bytes());
+        bytes.extend_from_slice(part);
+    }
+    bytes
+}
+
+/// Who the client is and what it wants: its first word on a Unix socket, and on TCP in the first message of the handshake.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`PROTOCOL_VERSION`].
@@ -96,10 +244,8 @@ pub struct Hello {
     pub client: u64,
     /// Who the job is.
     pub claims: Claims,
-    /// The client's nonce, for the server's proof; zeros on a Unix socket.
-    pub nonce: [u8; 32],
-    /// HMAC-SHA256 of the key over both nonces; zeros on a Unix socket.
-    pub proof: [u8; 32],
+    /// The least integrity that the client takes; on a Unix socket it means nothing.
+    pub integrity: Integrity,
     /// Process id and user id as the client sees them: for the log, and used on TCP with `--trust-clients` only.
     pub pid: u32,
     /// See `pid`.
@@ -116,8 +262,7 @@ impl Hello {
             role,
             client,
             claims: Claims::default(),
-            nonce: [0; 32],
-            proof: [0; 32],
+            integrity: Integrity::None,
             pid: 0,
             uid: 0,
             gid: 0,
@@ -134,17 +279,19 @@ pub struct Welcome {
     pub job: String,
     /// Largest payload of a request on this connection.
     pub payload_len_max: u32,
-    /// Proof that the server knows the key as well; zeros on a Unix socket.
-    pub proof: [u8; 32],
+    /// What becomes of frames after this one: the greater of what the client and the server want.
+    pub integrity: Integrity,
 }
 
 /// The server's answer to a hello.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
-    /// Go on.
+    /// Go on. On a Unix socket.
     Welcome(Welcome),
     /// The connection is closed after this, for the reason given.
     Refused(String),
+    /// Go on, on TCP: the second message of the handshake, with the [`Welcome`] in it.
+    Sealed(Vec<u8>),
 }
 
 /// A set-up frame that cannot be read.
@@ -189,7 +336,12 @@ pub fn frame(body: &[u8]) -> Vec<u8> {
 
 /// A whole frame with `message` as its body.
 pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
-    frame(&postcard::to_stdvec(message).expect("set-up messages serialize into memory"))
+    frame(&body(message))
+}
+
+/// `message` as the body of a frame, or as what a message of the handshake or a credential carries.
+pub fn body<T: Serialize>(message: &T) -> Vec<u8> {
+    postcard::to_stdvec(message).expect("set-up messages serialize into memory")
 }
 
 /// Length of the body that follows `header`: 1 to `len_max`.
@@ -219,11 +371,36 @@ pub fn decode_hello(body: &[u8]) -> Result<Hello, BadFrame> {
     }
 }
 
+/// The opening in a frame's body. Of a client that speaks another version nothing but that is read.
+pub fn decode_opening(body: &[u8]) -> Result<Opening, BadFrame> {
+    let opening: Opening = match version(body)? {
+        PROTOCOL_VERSION => decode(body)?,
+        client => return Err(BadFrame::Version { client, server: PROTOCOL_VERSION }),
+    };
+    match opening.credential.len() {
+        len if len > CREDENTIAL_LEN_MAX => Err(BadFrame::TooLong { len, max: CREDENTIAL_LEN_MAX }),
+        _ => Ok(opening),
+    }
+}
+
+/// What a credential was made of.
+pub fn decode_bound(bytes: &[u8]) -> Result<Bound, BadFrame> {
+    let bound: Bound = decode(bytes)?;
+    if bound.label != BOUND_LABEL {
+        return Err(BadFrame::Body("the credential was made for something else".to_owned()));
+    }
+    Ok(bound)
+}
+
 /// The challenge in a frame's body. Of a server that speaks another version nothing but that is read.
 pub fn decode_challenge(body: &[u8]) -> Result<Challenge, BadFrame> {
-    match version(body)? {
-        PROTOCOL_VERSION => decode(body),
-        server => Err(BadFrame::Version { client: PROTOCOL_VERSION, server }),
+    let challenge: Challenge = match version(body)? {
+        PROTOCOL_VERSION => decode(body)?,
+        server => return Err(BadFrame::Version { client: PROTOCOL_VERSION, server }),
+    };
+    match challenge.name.len() {
+        len if len > SERVER_NAME_LEN_MAX => Err(BadFrame::TooLong { len, max: SERVER_NAME_LEN_MAX }),
+        _ => Ok(challenge),
     }
 }
 
@@ -243,8 +420,7 @@ mod tests {
             role: Role::SharedMemory,
             client: 42,
             claims: Claims { job: Some("j".into()), nodes: Some(4), ..Claims::default() },
-            nonce: [1; 32],
-            proof: [2; 32],
+            integrity: Integrity::Mac,
             pid: 3,
             uid: 4,
             gid: 5,
@@ -310,14 +486,60 @@ mod tests {
             }),
             proven_job: longest(),
         };
-        let bytes = encode(&Hello { claims, ..hello() });
-        assert!(body_len(bytes[..8].try_into().unwrap(), SETUP_LEN_MAX).is_ok(), "{} bytes", bytes.len());
+        let hello = Hello { claims, ..hello() };
+        let message = postcard::to_stdvec(&hello).unwrap();
+        let opening = Opening {
+            version: PROTOCOL_VERSION,
+            nonce: [7; 32],
+            credential: vec![7; CREDENTIAL_LEN_MAX],
+            // A public key of 32 bytes, and a code of 16.
+            message: vec![7; message.len() + 48],
+        };
+        for bytes in [encode(&hello), encode(&opening)] {
+            assert!(body_len(bytes[..8].try_into().unwrap(), SETUP_LEN_MAX).is_ok(), "{} bytes", bytes.len());
+        }
+    }
+
+    #[test]
+    fn names_and_credentials_have_bounds() {
+        let nonce = [7; 32];
+        let challenge =
+            |len| Challenge { version: PROTOCOL_VERSION, nonce, auth: Auth::Munge, uid: 0, name: "n".repeat(len) };
+        let opening = |len| Opening { version: PROTOCOL_VERSION, nonce, credential: vec![7; len], message: vec![] };
+        for more in [0, 1] {
+            let bytes = encode(&challenge(SERVER_NAME_LEN_MAX + more));
+            assert_eq!(decode_challenge(&bytes[8..]).is_ok(), more == 0);
+            let bytes = encode(&opening(CREDENTIAL_LEN_MAX + more));
+            assert_eq!(decode_opening(&bytes[8..]).is_ok(), more == 0);
+        }
+    }
+
+    #[test]
+    fn what_was_said_in_clear_is_told_apart_however_it_is_divided() {
+        let (one, other) = (prologue(b"ab", &[7; 32], b"c"), prologue(b"a", &[7; 32], b"bc"));
+        assert_ne!(one, other);
+    }
+
+    #[test]
+    fn integrity_is_wanted_off_this_host_unless_something_is_said() {
+        assert_eq!(Integrity::settle(None, true), Integrity::None);
+        assert_eq!(Integrity::settle(None, false), Integrity::Mac);
+        for integrity in [Integrity::None, Integrity::Mac, Integrity::Encrypted] {
+            assert_eq!(Integrity::settle(Some(integrity), false), integrity);
+            assert_eq!(integrity.to_string().parse(), Ok(integrity));
+        }
+        assert!(Integrity::None < Integrity::Mac && Integrity::Mac < Integrity::Encrypted);
+        for auth in [Auth::Key, Auth::Munge] {
+            assert_eq!(auth.to_string().parse(), Ok(auth));
+        }
+        assert!("tls".parse::<Integrity>().unwrap_err().to_string().contains("none, mac, encrypted"));
     }
 
     proptest! {
         #[test]
         fn decoding_is_total(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-            let _ = (decode::<Hello>(&bytes), decode::<Answer>(&bytes), decode::<Challenge>(&bytes));
+            let _ = (decode::<Hello>(&bytes), decode::<Answer>(&bytes), decode_challenge(&bytes));
+            let _ = (decode_opening(&bytes), decode_bound(&bytes));
         }
     }
 }

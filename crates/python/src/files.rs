@@ -2,8 +2,8 @@
 //! errno. Python can go on in other threads during every operation.
 
 use isonomia_client::{
-    Attr, Change, Client, ClientConfig, Error, Ino, OpenFile, OpenHow, RenameHow, TimeChange, access, default_address,
-    identity, owner,
+    Attr, Change, Client, ClientConfig, Error, Ino, OpenFile, OpenHow, Protection, RenameHow, TimeChange, access,
+    default_address, identity, owner,
 };
 use isonomia_units::Nanos;
 use pyo3::exceptions::PyOSError;
@@ -81,8 +81,10 @@ impl Files {
         let server_user = variable("ISONOMIA_SERVER_USER").filter(|text| !text.is_empty());
         let server_user = server_user.map(|text| owner::user(&text)).transpose();
         let server_user = server_user.map_err(|reason| crate::refuse(format!("ISONOMIA_SERVER_USER: {reason}")))?;
-        let client =
-            Client::new(ClientConfig { addresses: vec![address], timeout, claims, key_file }).trusting(server_user);
+        let protection = Protection::from_environment(variable);
+        let protection = protection.map_err(|reason| crate::refuse(format!("ISONOMIA_INTEGRITY: {reason}")))?;
+        let client = Client::new(ClientConfig { addresses: vec![address], timeout, claims, key_file });
+        let client = client.trusting(server_user).protected(protection);
         Ok(Self { client: Arc::new(client) })
     }
 

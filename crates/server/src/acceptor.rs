@@ -1,8 +1,8 @@
 //! The acceptor: one thread that accepts connections, hears who they are, and hands them to the workers or, if they are
 //! operators', to [`crate::control`].
 //!
-//! It waits for nobody: what a pending connection has said so far is all that is kept of it, and names are looked up on
-//! another thread ([`crate::names`]). It is fair: each origin has a bounded share of the places for pending connections
+//! It waits for nobody: what a pending connection has said so far is all that is kept of it, and names are looked up and
+//! credentials decoded on other threads ([`crate::names`], [`crate::munge`]). It is fair: each origin has a bounded share of the places for pending connections
 //! ([`crate::pools`]), and of those that have said hello one of each origin is admitted in turn, since that is where the
 //! work is. How many connections a user may have is for [`crate::usage`] to say.
 
@@ -11,19 +11,22 @@ use crate::connection::{Connection, Cursors, Progress, Shared, Way};
 use crate::control::Control;
 use crate::core::Core;
 use crate::identity::{self, Admission, Credentials, Peer};
+use crate::inquiries::{self, Found};
 use crate::jobs::Job;
 use crate::limits::Limits;
-use crate::names::{self, LookUp, Names, Who};
-use crate::pending::{Pending, Ready, TurnedAway, uid_of};
+use crate::munge::{self, Decoder, Library, NotVouched};
+use crate::names::{self, Groups, LookUp, Names, Who};
+use crate::pending::{Pending, Proof, Ready, Tcp, TurnedAway, uid_of};
 use crate::pools::{Origin, Pools};
 use crate::rejections::Rejection;
 use crate::status::About;
 use crate::stream::{self, Frame, FrameError, Head, StreamState};
 use crate::usage::{Permit, Usage};
-use isonomia_proto::setup::{self, Answer, Challenge, Role, Welcome};
+use isonomia_proto::setup::{self, Answer, Auth, Challenge, Integrity, Role, Welcome};
 use isonomia_proto::{PAYLOAD_LEN_MAX, PROTOCOL_VERSION};
-use isonomia_transport::key::{Key, fresh_nonce};
+use isonomia_transport::key::fresh_nonce;
 use isonomia_transport::region::{REGION_LEN, SLOT_LEN, ServerRegion};
+use isonomia_transport::seal::Seals;
 use isonomia_transport::socket::{Deadline, send_all, send_with_descriptor};
 use isonomia_units::Nanos;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
@@ -58,8 +61,19 @@ const BELL: u64 = u64::MAX;
 pub struct Listener {
     /// The socket.
     pub socket: OwnedFd,
-    /// The key that its clients must know; none on a Unix socket, where the kernel vouches for them.
-    pub key: Option<Key>,
+    /// How its clients prove who they are; nothing on a Unix socket, where the kernel vouches for them.
+    pub proof: Option<Proof>,
+}
+
+/// What is asked of clients on TCP.
+#[derive(Debug)]
+pub struct Terms {
+    /// The name of this server.
+    pub name: String,
+    /// The least integrity, if the operator has said something.
+    pub integrity: Option<Integrity>,
+    /// Munge's library, if it vouches for clients.
+    pub munge: Option<Library>,
 }
 
 /// See the module.
@@ -69,6 +83,12 @@ pub struct Acceptor {
     control: Arc<Control>,
     usage: Arc<Usage>,
     names: Names,
+    /// Of users whom munge vouches for.
+    groups: Groups,
+    /// If munge vouches for clients.
+    decoder: Option<Decoder>,
+    name: String,
+    integrity: Option<Integrity>,
     listeners: Vec<Listener>,
     /// Whom a key stands for: the owner of this process.
     owner: Credentials,
@@ -77,8 +97,8 @@ pub struct Acceptor {
     pools: Pools,
     pending: HashMap<u64, Pending>,
     ready: Ready,
-    /// Connections that wait for a name.
-    unnamed: Vec<u64>,
+    /// Connections that said hello and wait for a name or for groups, or have a credential and find the thread busy.
+    waiting: Vec<u64>,
     next_id: u64,
     /// When listeners are looked at again, if they are not.
     paused_until: Option<Nanos>,
@@ -92,7 +112,7 @@ impl Acceptor {
         about: Arc<About>,
         control: Arc<Control>,
         limits: Limits,
-        listeners: Vec<Listener>,
+        (listeners, terms): (Vec<Listener>, Terms),
         look_up: impl LookUp,
     ) -> std::io::Result<Self> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -101,6 +121,12 @@ impl Acceptor {
         }
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&poll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN)?;
+        let decoder = match terms.munge {
+            Some(library) => {
+                Some(Decoder::new(move |credential: &[u8]| library.decode(credential), bell.try_clone()?)?)
+            }
+            None => None,
+        };
         let owner = Credentials {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
@@ -111,6 +137,10 @@ impl Acceptor {
             about,
             control,
             names: Names::new(look_up, bell.try_clone()?)?,
+            groups: names::groups(bell.try_clone()?)?,
+            decoder,
+            name: terms.name,
+            integrity: terms.integrity,
             listeners,
             owner,
             epoll: poll,
@@ -119,7 +149,7 @@ impl Acceptor {
             usage: Arc::new(Usage::new(limits)),
             pending: HashMap::new(),
             ready: Ready::default(),
-            unnamed: Vec::new(),
+            waiting: Vec::new(),
             next_id: LISTENERS_MAX,
             paused_until: None,
             look_at: Nanos::ZERO,
@@ -138,7 +168,8 @@ impl Acceptor {
                 match event.data.u64() {
                     BELL => {
                         let _ = rustix::io::read(&self.bell, &mut [0; 8]);
-                        self.try_unnamed();
+                        self.hear_munge();
+                        self.try_waiting();
                     }
                     listener if listener < LISTENERS_MAX => self.accept_some(listener as usize),
                     id => self.hear(id),
@@ -158,7 +189,7 @@ impl Acceptor {
 
     fn accept_some(&mut self, listener: usize) {
         for _ in 0..ACCEPT_BATCH {
-            let Some(Listener { socket, key }) = self.listeners.get(listener) else { return };
+            let Some(Listener { socket, proof }) = self.listeners.get(listener) else { return };
             let (socket, address) = match acceptfrom_with(socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(accepted) => accepted,
                 Err(Errno::AGAIN) => return,
@@ -167,7 +198,7 @@ impl Acceptor {
                 Err(errno) => return self.pause(errno),
             };
             let address = address.and_then(|address| SocketAddr::try_from(address).ok());
-            match self.begin(socket, address, key.clone()) {
+            match self.begin(socket, address, proof.clone()) {
                 Ok(pending) => self.enter(pending),
                 Err(errno) => {
                     self.core.rejections.count(Rejection::System);
@@ -192,27 +223,36 @@ impl Acceptor {
         }
     }
 
-    fn begin(&self, socket: OwnedFd, address: Option<SocketAddr>, key: Option<Key>) -> Result<Pending, Errno> {
-        let (peer, origin, key) = match key {
+    fn begin(&self, socket: OwnedFd, address: Option<SocketAddr>, proof: Option<Proof>) -> Result<Pending, Errno> {
+        let (peer, origin, tcp) = match proof {
             None => {
                 let credentials =
                     identity::peer_credentials(&socket).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
-                let is_operator = self.is_operator(credentials.uid);
-                let origin = if is_operator { Origin::Operator } else { Origin::User(credentials.uid) };
-                (Peer::Local(credentials), origin, None)
+                let origin = self.origin_of(credentials.uid);
+                (Some(Peer::Local(credentials)), origin, None)
             }
-            Some(key) => {
+            Some(proof) => {
                 sockopt::set_tcp_nodelay(&socket, true)?;
                 let nonce = fresh_nonce()?;
-                let challenge = setup::encode(&Challenge { version: PROTOCOL_VERSION, nonce });
+                let auth = if matches!(proof, Proof::Key(_)) { Auth::Key } else { Auth::Munge };
+                let (version, uid, name) = (PROTOCOL_VERSION, self.owner.uid, self.name.clone());
+                let challenge = setup::body(&Challenge { version, nonce, auth, uid, name });
                 // A fresh socket takes these few bytes at once.
-                stream::send(&socket, &challenge).map_err(|_| Errno::PIPE)?;
-                let origin = address.map_or(Origin::Address(0), |address| Origin::from_address(address.ip()));
-                (Peer::Keyed(self.owner.clone()), origin, Some((key, nonce)))
+                stream::send(&socket, &setup::frame(&challenge)).map_err(|_| Errno::PIPE)?;
+                let ip = address.map(|address| address.ip());
+                let is_loopback = ip.is_some_and(|ip| ip.to_canonical().is_loopback());
+                let integrity = Integrity::settle(self.integrity, is_loopback);
+                let origin = ip.map_or(Origin::Address(0), Origin::from_address);
+                let peer = matches!(proof, Proof::Key(_)).then(|| Peer::Keyed(self.owner.clone()));
+                (peer, origin, Some(Tcp { proof, challenge, nonce, integrity }))
             }
         };
         let deadline = clock::now() + HELLO_WITHIN;
-        Ok(Pending { socket, peer, origin, key, heard: Vec::new(), hello: None, deadline })
+        Ok(Pending { socket, peer, origin, tcp, heard: Vec::new(), opening: None, hello: None, deadline })
+    }
+
+    fn origin_of(&self, uid: u32) -> Origin {
+        if self.is_operator(uid) { Origin::Operator } else { Origin::User(uid) }
     }
 
     fn is_operator(&self, uid: u32) -> bool {
@@ -233,10 +273,10 @@ impl Acceptor {
             && let Some(displaced) = self.pending.remove(&gone)
         {
             self.ready.remove(displaced.origin, gone);
-            self.unnamed.retain(|id| *id != gone);
+            self.waiting.retain(|id| *id != gone);
             self.core.rejections.count(Rejection::Displaced);
             // Without a word to the client: one that means well connects again.
-            tracing::warn!(uid = uid_of(&displaced.peer), from = ?displaced.origin, "too many connections in set-up");
+            tracing::warn!(uid = uid_of(displaced.peer.as_ref()), from = ?displaced.origin, "too many connections in set-up");
         }
         self.pending.insert(id, pending);
     }
@@ -246,19 +286,38 @@ impl Acceptor {
         let outcome = match stream::receive_frame(&pending.socket, &mut pending.heard) {
             Ok(Frame::Part) => return,
             Ok(Frame::End) => return self.leave(id),
-            Ok(Frame::Whole(body)) => pending.check(&body),
+            Ok(Frame::Whole(body)) => pending.take(&body),
             Err(FrameError::Bad(bad)) => Err(bad.into()),
             Err(FrameError::System(errno)) => Err(errno.into()),
         };
-        match outcome {
-            Ok(hello) => {
-                pending.deadline = clock::now() + if hello.0.role == Role::Control { Nanos::ZERO } else { names::WAIT };
-                pending.hello = Some(hello);
-                // What the client sends from now on is read by the workers, or by the thread of the sessions of control.
-                let _ = epoll::delete(&self.epoll, &pending.socket);
-                self.ready.push(pending.origin, id);
+        if let Err(reason) = outcome {
+            return self.refuse(id, &reason);
+        }
+        // What the client sends from now on is read by the workers, or by the thread of the sessions of control.
+        let _ = epoll::delete(&self.epoll, &pending.socket);
+        self.has_spoken(id);
+    }
+
+    /// A connection waits from now on for its turn, and for no longer than it may.
+    fn has_spoken(&mut self, id: u64) {
+        let Some(pending) = self.pending.get_mut(&id) else { return };
+        let wait = match &pending.hello {
+            None => munge::WAIT,
+            Some((hello, _)) if hello.role == Role::Control => Nanos::ZERO,
+            Some(_) => inquiries::WAIT,
+        };
+        pending.deadline = clock::now() + wait;
+        self.ready.push(pending.origin, id);
+    }
+
+    /// Takes what was found out about credentials.
+    fn hear_munge(&mut self) {
+        while let Some(Ok((id, vouched))) = self.decoder.as_ref().map(Decoder::answer) {
+            let Some(pending) = self.pending.get_mut(&id) else { continue };
+            match pending.take_vouched(&self.name, vouched) {
+                Ok(()) => self.has_spoken(id),
+                Err(reason) => self.refuse(id, &reason),
             }
-            Err(reason) => self.refuse(id, &reason),
         }
     }
 
@@ -270,22 +329,44 @@ impl Acceptor {
     fn refuse(&mut self, id: u64, reason: &TurnedAway) {
         if let Some(pending) = self.pending.remove(&id) {
             self.pools.leave(id);
-            self.turn_away(&pending.socket, &pending.peer, reason);
+            self.turn_away(&pending.socket, pending.peer.as_ref(), reason);
         }
     }
 
-    fn turn_away(&self, socket: &OwnedFd, peer: &Peer, reason: &TurnedAway) {
+    fn turn_away(&self, socket: &OwnedFd, peer: Option<&Peer>, reason: &TurnedAway) {
         self.core.refused_total.fetch_add(1, Ordering::Relaxed);
         self.core.rejections.count(reason.rejection());
         tracing::warn!(uid = uid_of(peer), %reason, "connection refused");
         let _ = stream::send(socket, &setup::encode(&Answer::Refused(reason.to_string())));
     }
 
+    /// Has a credential decoded; if too many others wait for that, later.
+    fn ask_munge(&mut self, id: u64) {
+        let (Some(pending), Some(decoder)) = (self.pending.get(&id), &self.decoder) else { return };
+        let Some(opening) = &pending.opening else { return };
+        if !decoder.ask(id, &opening.credential, pending.deadline) {
+            self.waiting.push(id);
+        }
+    }
+
     /// Admits a connection that said hello, or leaves it to wait for a name.
     fn admit(&mut self, id: u64) {
-        let Some(pending) = self.pending.get(&id) else { return };
-        let Some((hello, _)) = &pending.hello else { return };
+        let Some(pending) = self.pending.get_mut(&id) else { return };
+        let Some((hello, _)) = &pending.hello else { return self.ask_munge(id) };
         let now = clock::now();
+        let Some(peer) = &mut pending.peer else { return };
+        if let Peer::Munged(credentials) = &mut *peer
+            && hello.role != Role::Control
+        {
+            match self.groups.get(credentials.uid, now) {
+                Found::Known(groups) => credentials.groups = groups.to_vec(),
+                Found::Asked if now < pending.deadline => return self.waiting.push(id),
+                Found::Asked | Found::Failed | Found::Overloaded => {
+                    let reason = TurnedAway::NoGroups(credentials.uid);
+                    return self.refuse(id, &reason);
+                }
+            }
+        }
         let is_unnamed = Cell::new(false);
         let name = |who: Who| {
             self.names.get(who, now).unwrap_or_else(|| {
@@ -295,9 +376,9 @@ impl Acceptor {
         };
         let proven_job = |uid| identity::proven_job(&pending.socket, uid);
         let trust = self.about.trust_clients;
-        let admission = identity::admit(&pending.peer, hello, trust, self.owner.uid, &name, proven_job);
+        let admission = identity::admit(peer, hello, trust, self.owner.uid, &name, proven_job);
         match admission {
-            Ok(_) if is_unnamed.get() && now < pending.deadline => self.unnamed.push(id),
+            Ok(_) if is_unnamed.get() && now < pending.deadline => self.waiting.push(id),
             Ok(admission) => {
                 let Some(pending) = self.pending.remove(&id) else { return };
                 self.pools.leave(id);
@@ -307,9 +388,9 @@ impl Acceptor {
         }
     }
 
-    /// Connections that wait for names try again.
-    fn try_unnamed(&mut self) {
-        for id in std::mem::take(&mut self.unnamed) {
+    /// Connections that wait for names, groups, or the thread that decodes try again.
+    fn try_waiting(&mut self) {
+        for id in std::mem::take(&mut self.waiting) {
             if let Some(pending) = self.pending.get(&id) {
                 self.ready.push(pending.origin, id);
             }
@@ -321,10 +402,14 @@ impl Acceptor {
         let is_silent = |pending: &Pending| pending.hello.is_none() && pending.deadline <= now;
         let silent: Vec<u64> = self.pending.iter().filter(|(_, p)| is_silent(p)).map(|(id, _)| *id).collect();
         for id in silent {
-            self.core.rejections.count(Rejection::Silence);
-            self.leave(id);
+            if self.pending.get(&id).is_some_and(|pending| pending.opening.is_some()) {
+                self.refuse(id, &NotVouched::Away("no answer in time".to_owned()).into());
+            } else {
+                self.core.rejections.count(Rejection::Silence);
+                self.leave(id);
+            }
         }
-        self.try_unnamed();
+        self.try_waiting();
         if self.paused_until.is_some_and(|until| until <= now) {
             self.paused_until = None;
             self.look_at_listeners(epoll::EventFlags::IN);
@@ -335,25 +420,35 @@ impl Acceptor {
 impl Acceptor {
     /// Welcomes a connection, and hands it to the workers or to the thread of the sessions of control.
     fn welcome(&mut self, mut pending: Pending, admission: Admission) {
-        let Some((hello, proof)) = pending.hello.take() else { return };
+        let (Some((hello, responder)), Some(peer)) = (pending.hello.take(), pending.peer.take()) else { return };
         let payload_len_max = if hello.role == Role::SharedMemory { SLOT_LEN } else { PAYLOAD_LEN_MAX };
-        let welcome = setup::encode(&Answer::Welcome(Welcome {
+        let integrity = pending.tcp.as_ref().map_or(Integrity::None, |tcp| tcp.integrity.max(hello.integrity));
+        let welcome = Welcome {
             server: self.about.server,
             job: admission.job.name.to_string(),
             payload_len_max: payload_len_max as u32,
-            proof,
-        }));
+            integrity,
+        };
+        let (welcome, seals) = match responder.map(|responder| responder.finish(&setup::body(&welcome))) {
+            None => (setup::encode(&Answer::Welcome(welcome)), None),
+            Some(Ok((message, keys))) => (setup::encode(&Answer::Sealed(message)), Seals::new(&keys, integrity)),
+            Some(Err(failed)) => return self.turn_away(&pending.socket, Some(&peer), &failed.into()),
+        };
         if hello.role == Role::Control {
             // A client that does not take these few bytes has gone.
             if stream::send(&pending.socket, &welcome).is_ok() {
-                let origin = if pending.key.is_some() { Origin::Keyed } else { pending.origin };
-                self.control.enter(pending.socket, pending.peer, origin);
+                let origin = match &peer {
+                    Peer::Local(_) => pending.origin,
+                    Peer::Keyed(_) => Origin::Keyed,
+                    Peer::Munged(credentials) => self.origin_of(credentials.uid),
+                };
+                self.control.enter(pending.socket, peer, origin, seals);
             }
             return;
         }
-        let (way, memory, permit, job) = match self.prepare(&mut pending, hello.role, &admission) {
+        let (way, memory, permit, job) = match self.prepare(&pending, &peer, hello.role, &admission) {
             Ok(prepared) => prepared,
-            Err(reason) => return self.turn_away(&pending.socket, &pending.peer, &reason),
+            Err(reason) => return self.turn_away(&pending.socket, Some(&peer), &reason),
         };
         self.next_id += 1;
         let session_key = (admission.credentials.uid, hello.client);
@@ -367,6 +462,7 @@ impl Acceptor {
             session: self.core.sessions.join(session_key),
             session_key,
             way,
+            seals: seals.map(Mutex::new),
             cursors: Cursors::default(),
             permit,
             is_closed: AtomicBool::new(false),
@@ -389,18 +485,19 @@ impl Acceptor {
     /// Everything that may be refused.
     fn prepare(
         &self,
-        pending: &mut Pending,
+        pending: &Pending,
+        peer: &Peer,
         role: Role,
         admission: &Admission,
     ) -> Result<(Way, Option<OwnedFd>, Permit, Arc<Job>), TurnedAway> {
         // Whose it is by what was proved: with `trust_clients` a client on TCP may call itself anybody.
-        let uid = match &pending.peer {
-            Peer::Local(_) => admission.credentials.uid,
+        let uid = match peer {
+            Peer::Local(_) | Peer::Munged(_) => admission.credentials.uid,
             Peer::Keyed(owner) => owner.uid,
         };
         let take = |memory_bytes: usize| self.usage.take(uid, self.is_operator(uid), memory_bytes as u64);
         let (way, memory, permit) = match role {
-            Role::SharedMemory if pending.key.is_some() => {
+            Role::SharedMemory if pending.tcp.is_some() => {
                 return Err(TurnedAway::Misuse("shared memory is for Unix sockets; on TCP use a stream"));
             }
             Role::SharedMemory => {
@@ -409,7 +506,7 @@ impl Acceptor {
                 let shared = Shared { region, serving: AtomicU32::new(0), progress: Mutex::new(Progress::default()) };
                 (Way::Shared(shared), Some(memory), permit)
             }
-            _ if pending.key.is_none() => {
+            _ if pending.tcp.is_none() => {
                 return Err(TurnedAway::Misuse("streams are for TCP; on a Unix socket use shared memory"));
             }
             _ => {

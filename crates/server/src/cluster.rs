@@ -23,6 +23,7 @@ use isonomia_proto::control::{ClusterStatus, VolumeStatus};
 use isonomia_proto::fs::{Attr, Capability, FileKind};
 use isonomia_proto::request::ReplyHeader;
 use isonomia_store::{Store, StoreError, VolumeChange, Whereabouts, root_of};
+use isonomia_transport::handshake::Protection;
 use isonomia_units::{Nanos, ServerId, VolumeId};
 use links::Links;
 use rustix::io::Errno;
@@ -163,7 +164,7 @@ impl Driver {
         core: Arc<Core>,
         config: ClusterConfig,
         events: Events,
-        key_file: Option<String>,
+        (key_file, protection): (Option<String>, Protection),
     ) -> Result<Self, JoinError> {
         let mut records = core.store.cluster_records()?;
         let before = records.extract_if(.., |(key, _)| key == INSTANCE).next();
@@ -178,7 +179,7 @@ impl Driver {
         let mut effects = Vec::new();
         let node = Node::start(process, view, records, clock::now(), &mut effects);
         let node = node.map_err(|error| JoinError::Node { path: config.path.clone(), error })?;
-        let links = Links::new(config.clone(), key_file, events.sender);
+        let links = Links::new(config.clone(), (key_file, protection), events.sender);
         let mut driver = Self {
             core,
             config,

@@ -90,6 +90,7 @@ impl Config {
             return Err(twice("dir"));
         }
         self.server = server.number;
+        self.name = Some(name.to_owned());
         self.listen.clone_from(&server.listen);
         // They were looked at when the file was read.
         let of = |target: &Target| target_config(&target.settings).map(|config| (target.dir.clone(), config)).ok();

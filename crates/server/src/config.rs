@@ -6,6 +6,7 @@ use crate::page_cache::PageCache;
 use crate::scrub::ScrubPeriod;
 use isonomia_cluster::map::BadMap;
 use isonomia_policy::{DepthSpec, Draw, PolicySpec};
+use isonomia_proto::setup::{Auth, Integrity};
 use isonomia_transport::address::Address;
 use isonomia_units::{Bytes, Nanos, Rate, ServerId};
 use serde::Deserialize;
@@ -26,8 +27,16 @@ pub struct Config {
     pub dir: Option<PathBuf>,
     /// Addresses to listen on: `unix:PATH` or `tcp:HOST:PORT`.
     pub listen: Vec<Address>,
-    /// Key that clients on TCP must know: a file of mode 0600. Required to listen on TCP.
+    /// The server's name, to which munge credentials are bound; that of the host if absent.
+    pub name: Option<String>,
+    /// How clients on TCP prove who they are.
+    pub auth: Auth,
+    /// Key that clients on TCP must know: a file of mode 0600. Required to listen on TCP with `auth = "key"`.
     pub key_file: Option<PathBuf>,
+    /// Where the munge daemon listens, if not where its library looks for it.
+    pub munge_socket: Option<String>,
+    /// What becomes of frames on TCP at least; if absent, codes for clients that are not on this host.
+    pub integrity: Option<Integrity>,
     /// The sharing policy.
     pub policy: PolicySpec,
     /// How the next request is drawn.
@@ -141,7 +150,11 @@ impl Default for Config {
             server: ServerId(0),
             dir: None,
             listen: Vec::new(),
+            name: None,
+            auth: Auth::default(),
             key_file: None,
+            munge_socket: None,
+            integrity: None,
             policy: POLICY_DEFAULT.parse().expect("a policy"),
             draw: Draw::default(),
             seed: 1,

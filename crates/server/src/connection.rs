@@ -3,13 +3,14 @@
 use crate::identity::Credentials;
 use crate::jobs::Job;
 use crate::sessions::{Session, SessionKey};
-use crate::stream::StreamState;
+use crate::stream::{self, StreamEnd, StreamState};
 use crate::usage::Permit;
 use isonomia_proto::request::{Op, RequestHeader, flag};
 use isonomia_transport::region::{SLOT_LEN, ServerRegion};
+use isonomia_transport::seal::{Forged, Seals, TAG_LEN};
 use rustix::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Bytes of one transfer that are charged the cost of one operation, however many requests carry them.
 const CONTINUED_LEN_MAX: u64 = 1 << 20;
@@ -60,6 +61,8 @@ pub struct Connection {
     pub session_key: SessionKey,
     /// How requests travel.
     pub way: Way,
+    /// Of a stream whose frames have tags: what they are made and checked with, by whoever has the stream's turn.
+    pub seals: Option<Mutex<Seals>>,
     /// Tells sequential requests from others.
     pub cursors: Cursors,
     /// Its permit among those of its user, given back with the last reference to this.
@@ -142,6 +145,38 @@ impl Connection {
         self.is_closed.load(Ordering::Acquire)
     }
 
+    fn seals(&self) -> Option<MutexGuard<'_, Seals>> {
+        self.seals.as_ref().map(|seals| seals.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Bytes that follow each part of a frame.
+    pub fn tag_len(&self) -> usize {
+        self.seals.as_ref().map_or(0, |_| TAG_LEN)
+    }
+
+    /// Checks a part of a frame that came with its tag, if it has one, and decrypts it; gives the part.
+    pub fn open<'a>(&self, bytes: &'a mut [u8]) -> Result<&'a mut [u8], Forged> {
+        match self.seals() {
+            Some(mut seals) if !bytes.is_empty() => seals.opener.open_whole(bytes),
+            _ => Ok(bytes),
+        }
+    }
+
+    /// Sends a frame, as much of it as the socket takes; gives what is left.
+    pub fn send(&self, header: &[u8], payload: &[u8]) -> Result<Vec<u8>, StreamEnd> {
+        let mut rest = Vec::new();
+        let mut send = |bytes: &[u8]| {
+            let sent = if rest.is_empty() { stream::send(&self.socket, bytes)? } else { 0 };
+            rest.extend_from_slice(&bytes[sent..]);
+            Ok::<(), StreamEnd>(())
+        };
+        match self.seals() {
+            None => send(&[header, payload].concat())?,
+            Some(mut seals) => seals.sealer.seal_frame(&mut Vec::new(), header, &[payload], send)?,
+        }
+        Ok(rest)
+    }
+
     /// A stream of root's with nobody at its other end.
     #[cfg(test)]
     pub fn of_root(job: Arc<Job>, session: Arc<Session>, session_key: SessionKey, permit: Permit) -> Self {
@@ -157,6 +192,7 @@ impl Connection {
             session,
             session_key,
             way: Way::Stream(Mutex::new(StreamState::Queued)),
+            seals: None,
             cursors: Cursors::default(),
             permit,
             is_closed: AtomicBool::new(false),

@@ -13,6 +13,9 @@ use crate::rejections::Rejection;
 use crate::status::About;
 use crate::stream::{self, Frame};
 use isonomia_proto::control::ControlReply;
+use isonomia_proto::setup::{self, CONTROL_REPLY_LEN_MAX, SETUP_HEADER_LEN};
+use isonomia_transport::control::seal_frame;
+use isonomia_transport::seal::Seals;
 use isonomia_units::Nanos;
 use rustix::event::{Timespec, epoll};
 use rustix::fd::OwnedFd;
@@ -51,6 +54,8 @@ struct Sessions {
 struct Session {
     socket: OwnedFd,
     peer: Peer,
+    /// Its frames have tags.
+    seals: Option<Seals>,
     heard: Vec<u8>,
     /// What it is answered, and how much of that has gone.
     answer: Option<(Arc<Vec<u8>>, usize)>,
@@ -62,6 +67,21 @@ struct Session {
 struct Answers {
     status: Option<(Nanos, Arc<Vec<u8>>)>,
     untaken: Vec<Weak<Vec<u8>>>,
+}
+
+/// The same frames, each with its tag.
+fn seal_frames(seals: &mut Seals, frames: &[u8]) -> Vec<u8> {
+    let mut sealed = Vec::with_capacity(frames.len());
+    let mut rest = frames;
+    // They are the server's own, so that none is cut.
+    while let Some((header, more)) = rest.split_first_chunk::<SETUP_HEADER_LEN>()
+        && let Ok(len) = setup::body_len(header, CONTROL_REPLY_LEN_MAX)
+        && let Some((body, more)) = more.split_at_checked(len)
+    {
+        sealed.extend_from_slice(&seal_frame(&mut seals.sealer, body));
+        rest = more;
+    }
+    sealed
 }
 
 impl Control {
@@ -76,8 +96,8 @@ impl Control {
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes over a connection that was welcomed.
-    pub fn enter(&self, socket: OwnedFd, peer: Peer, origin: Origin) {
+    /// Takes over a connection that was welcomed, whose frames have tags if there are `seals`.
+    pub fn enter(&self, socket: OwnedFd, peer: Peer, origin: Origin, seals: Option<Seals>) {
         let mut sessions = self.sessions();
         sessions.next_id += 1;
         let id = sessions.next_id;
@@ -89,7 +109,7 @@ impl Control {
             sessions.open.remove(&gone);
         }
         let deadline = clock::now() + IDLE_MAX;
-        sessions.open.insert(id, Session { socket, peer, heard: Vec::new(), answer: None, deadline });
+        sessions.open.insert(id, Session { socket, peer, seals, heard: Vec::new(), answer: None, deadline });
     }
 
     /// Answers until the server stops.
@@ -135,7 +155,7 @@ impl Control {
     /// Goes on with one session; false at its end.
     fn advance(&self, id: u64, session: &mut Session, answers: &mut Answers) -> bool {
         if session.answer.is_none() {
-            let question = match stream::receive_frame(&session.socket, &mut session.heard) {
+            let mut question = match stream::receive_frame(&session.socket, &mut session.heard) {
                 Ok(Frame::Part) => return true,
                 Ok(Frame::Whole(question)) => question,
                 Ok(Frame::End) => return false,
@@ -147,7 +167,21 @@ impl Control {
                 }
             };
             self.sessions().pools.touch(id);
-            session.answer = Some((self.answer(&session.peer, &question, answers), 0));
+            let question = match session.seals.as_mut().map(|seals| seals.opener.open_whole(&mut question)) {
+                None => &question,
+                Some(Ok(question)) => &*question,
+                Some(Err(error)) => {
+                    self.core.refused_total.fetch_add(1, Ordering::Relaxed);
+                    self.core.rejections.count(Rejection::Protocol);
+                    tracing::warn!(%error, "session of control closed");
+                    return false;
+                }
+            };
+            let mut answer = self.answer(&session.peer, question, answers);
+            if let Some(seals) = &mut session.seals {
+                answer = Arc::new(seal_frames(seals, &answer));
+            }
+            session.answer = Some((answer, 0));
             session.deadline = clock::now() + ANSWER_WITHIN;
         }
         let Some((bytes, sent)) = &mut session.answer else { return true };

@@ -380,7 +380,7 @@ impl Core {
         loop {
             match &mut *guard {
                 StreamState::Queued => return,
-                StreamState::Head(head) => match stream::receive_head(&connection.socket, head, now) {
+                StreamState::Head(head) => match receive_head(connection, head, now) {
                     Ok(None) => return,
                     Ok(Some((header, op, names))) => {
                         *guard = StreamState::Queued;
@@ -413,11 +413,11 @@ impl Core {
                     }
                 },
                 StreamState::Payload(stalled) => {
-                    let before = stalled.filled;
-                    let Stalled { payload, filled, .. } = &mut **stalled;
-                    match stream::receive(&connection.socket, payload, filled, false) {
+                    let before = stalled.arrival;
+                    let Stalled { payload, arrival, .. } = &mut **stalled;
+                    match arrival.go_on(connection, payload, false) {
                         Ok(Moved::Part) => {
-                            if stalled.filled > before {
+                            if stalled.arrival != before {
                                 stalled.since = now;
                             }
                             return;
@@ -443,6 +443,15 @@ impl Core {
             }
         }
     }
+}
+
+fn receive_head(
+    connection: &Connection,
+    head: &mut Head,
+    now: Nanos,
+) -> Result<Option<(RequestHeader, Op, Vec<u8>)>, StreamEnd> {
+    let open = |part: &mut [u8]| connection.open(part).map(|_| ());
+    stream::receive_head(&connection.socket, head, now, (connection.tag_len(), &open))
 }
 
 /// A request that is not queued; its connection is closed.

@@ -1,8 +1,9 @@
 //! Who a client is, for permissions and for sharing: what the kernel or a key proves, and which claims count.
 //!
 //! On a Unix socket the kernel names user and groups, and the control group of the process its job, if root put it into
-//! one. On TCP the key proves that the peer may act for the owner of the server. Root, and the server's own user, may ask
-//! for others on a Unix socket: that is how a mount serves all users of a host.
+//! one. On TCP the key proves that the peer may act for the owner of the server, or munge names user and group, and the
+//! server's own name service the other groups. Root, and the server's own user, may ask for others where the kernel or munge
+//! names them: that is how a mount serves all users of a host.
 //!
 //! Everything else is a claim. The scheduler's environment names job and nodes, and the `--job` option a job: they divide
 //! what is proven among the parts of it ([`JobInfo::within`]), and take nothing from others. An account counts if the user
@@ -40,6 +41,8 @@ pub enum Peer {
     Local(Credentials),
     /// Through TCP, with a proof of the key that belongs to this user.
     Keyed(Credentials),
+    /// Through TCP, with a credential: munge vouches for user and group, the name service for the other groups.
+    Munged(Credentials),
 }
 
 /// What a client is taken for.
@@ -62,7 +65,7 @@ pub enum Inadmissible {
     #[error("the {0} name is longer than {NAME_LEN_MAX} bytes, empty, or has control characters")]
     Name(&'static str),
     /// A peer that may not ask for others does.
-    #[error("user {0} may not ask for others: root and the server's user may, on a Unix socket")]
+    #[error("user {0} may not ask for others: root and the server's user may, on a Unix socket or by munge")]
     OnBehalf(String),
     /// More supplementary groups than a server keeps.
     #[error("more than {PRINCIPAL_GROUPS_MAX} supplementary groups")]
@@ -87,12 +90,12 @@ pub fn admit(
     let claims = &hello.claims;
     check_claims(claims)?;
     let credentials = match peer {
-        Peer::Local(credentials) => credentials.clone(),
+        Peer::Local(credentials) | Peer::Munged(credentials) => credentials.clone(),
         Peer::Keyed(_) if trust => Credentials { uid: hello.uid, gid: hello.gid, groups: Vec::new() },
         Peer::Keyed(owner) => owner.clone(),
     };
     let may_ask_for_others = match peer {
-        Peer::Local(vouched) => vouched.uid == 0 || vouched.uid == server_uid,
+        Peer::Local(vouched) | Peer::Munged(vouched) => vouched.uid == 0 || vouched.uid == server_uid,
         Peer::Keyed(_) => trust,
     };
     // Whoever has the key is the server's own user.
@@ -107,7 +110,7 @@ pub fn admit(
         _ if trust => None,
         (Some(_), _) => claims.proven_job.clone(),
         (None, Peer::Local(vouched)) => proven_job(vouched.uid),
-        (None, Peer::Keyed(_)) => None,
+        (None, Peer::Keyed(_) | Peer::Munged(_)) => None,
     };
     let scheduler = claims.scheduler.as_ref();
     let user = trusted(&claims.user).unwrap_or_else(|| name(Who::User(credentials.uid)));

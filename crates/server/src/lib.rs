@@ -32,6 +32,7 @@ mod directory_check;
 mod engine;
 mod execute;
 mod identity;
+mod inquiries;
 mod intake;
 mod jobs;
 mod keeper;
@@ -41,6 +42,7 @@ mod lock;
 mod locks;
 mod mapping;
 mod mappings;
+mod munge;
 mod names;
 mod operator;
 mod pacing;
@@ -77,13 +79,15 @@ pub use listen::ListenError;
 pub use page_cache::{PageCache, ParsePageCacheError};
 pub use scrub::{ParseScrubPeriodError, ScrubPeriod};
 
-use crate::acceptor::Acceptor;
+use crate::acceptor::{Acceptor, Terms};
 use crate::cluster::{Cluster, Driver};
 use crate::control::Control;
 use crate::core::Core;
 use crate::jobs::Jobs;
 use crate::limits::Limits;
+use crate::munge::{Library, NoLibrary};
 use crate::names::LookUp;
+use crate::pending::Proof;
 use crate::read_ahead::ReadAhead;
 use crate::scrub::Scrub;
 use crate::status::About;
@@ -91,8 +95,10 @@ use crate::target::{Policy, Target};
 use crate::write_back::WriteBack;
 use isonomia_policy::DepthSpec;
 use isonomia_proto::control::Status;
+use isonomia_proto::setup::{Auth, SERVER_NAME_LEN_MAX};
 use isonomia_store::{DefaultLayout, OpenError, Store, StoreConfig, TargetDir};
 use isonomia_transport::address::Address;
+use isonomia_transport::handshake::Protection;
 use isonomia_transport::key::{Key, KeyError};
 use isonomia_units::{Nanos, TargetId};
 use std::io;
@@ -124,6 +130,9 @@ pub enum StartError {
     /// The key file cannot be used.
     #[error(transparent)]
     Key(#[from] KeyError),
+    /// Munge cannot be used.
+    #[error(transparent)]
+    Munge(#[from] NoLibrary),
     /// The configuration contradicts itself.
     #[error("{0}")]
     Config(String),
@@ -173,7 +182,7 @@ impl Server {
         let workers = config.workers.map_or_else(default_workers, |n| n as usize).clamp(1, WORKERS_MAX);
         let descriptors = limits::raise_descriptors();
         let (store, targets, limits) = open_store(config, dir, &policy, workers, descriptors)?;
-        let key = config.key_file.as_ref().map(|path| Key::read(&path.to_string_lossy())).transpose()?;
+        let (proof, terms) = proof(config)?;
         if config.listen.is_empty() {
             return Err(StartError::Config("no address to listen on".to_owned()));
         }
@@ -185,7 +194,7 @@ impl Server {
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
         for address in &config.listen {
-            let (listener, address) = listen::open(address, key.as_ref())?;
+            let (listener, address) = listen::open(address, proof.as_ref())?;
             listeners.push(listener);
             addresses.push(address);
         }
@@ -214,13 +223,18 @@ impl Server {
                 // It is set once, before anybody can ask for it.
                 let _ = core.cluster.set(own);
                 let key_file = config.key_file.as_ref().map(|path| path.display().to_string());
-                let driver = Driver::new(core.clone(), cluster.clone(), events, key_file);
+                let protection = Protection {
+                    integrity: config.integrity,
+                    munge_socket: config.munge_socket.clone(),
+                    server_name: None,
+                };
+                let driver = Driver::new(core.clone(), cluster.clone(), events, (key_file, protection));
                 Some(driver.map_err(|error| StartError::Config(error.to_string()))?)
             }
         };
         let control = Control::new(core.clone(), about.clone(), limits.control);
         let control = Arc::new(control.map_err(system("cannot prepare for operators"))?);
-        let acceptor = Acceptor::new(core.clone(), about.clone(), control.clone(), limits, listeners, look_up);
+        let acceptor = Acceptor::new(core.clone(), about.clone(), control.clone(), limits, (listeners, terms), look_up);
         let mut acceptor = acceptor.map_err(|error| StartError::System { what: "cannot listen", error })?;
         let mut server = Self { core, about, addresses, dir: dir.to_owned(), is_temporary, threads: Vec::new() };
         for number in 0..workers {
@@ -417,6 +431,30 @@ fn open_store(
     let limits = Limits::settle(&config.limits, descriptors, kept, memory_bytes);
     let limits = limits.map_err(StartError::Config)?;
     Ok((Store::open(&store_config)?, targets, limits))
+}
+
+/// How clients on TCP prove who they are, and what else is asked of them.
+fn proof(config: &Config) -> Result<(Option<Proof>, Terms), StartError> {
+    let host = || rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let name = config.name.clone().unwrap_or_else(host);
+    if name.is_empty() || name.len() > SERVER_NAME_LEN_MAX || name.chars().any(char::is_control) {
+        let text = format!("the server's name {name:?}: 1 to {SERVER_NAME_LEN_MAX} bytes, no control characters");
+        return Err(StartError::Config(text));
+    }
+    let is_on_tcp = config.listen.iter().any(|address| matches!(address, Address::Tcp(_)));
+    let (proof, munge) = match (config.auth, &config.key_file) {
+        (Auth::Key, path) => {
+            let key = path.as_ref().map(|path| Key::read(&path.to_string_lossy())).transpose()?;
+            (key.map(|key| Proof::Key(key.secret())), None)
+        }
+        (Auth::Munge, Some(_)) => {
+            let text = "auth = \"munge\" uses no key file: leave key_file out, or set auth = \"key\"";
+            return Err(StartError::Config(text.to_owned()));
+        }
+        (Auth::Munge, None) if is_on_tcp => (Some(Proof::Munge), Some(Library::load(config.munge_socket.as_deref())?)),
+        (Auth::Munge, None) => (None, None),
+    };
+    Ok((proof, Terms { name, integrity: config.integrity, munge }))
 }
 
 fn default_workers() -> usize {

@@ -1,8 +1,8 @@
 //! Opening the addresses that a server listens on.
 
 use crate::acceptor::Listener;
+use crate::pending::Proof;
 use isonomia_transport::address::Address;
-use isonomia_transport::key::Key;
 use isonomia_transport::socket::{Deadline, SocketError, connect};
 use isonomia_units::Nanos;
 use nix::libc;
@@ -23,7 +23,7 @@ pub enum ListenError {
     #[error("{0} is in use by another server")]
     InUse(Address),
     /// TCP without a key.
-    #[error("{0} needs a key file (--key-file): clients on TCP prove that they know a key")]
+    #[error("{0} needs a key file (--key-file) or --auth munge: clients on TCP prove who they are")]
     KeyMissing(Address),
     /// The host's name means nothing.
     #[error("cannot resolve {0}")]
@@ -38,8 +38,8 @@ pub enum ListenError {
     },
 }
 
-/// Listens on `address`; gives the socket and the address with the port that was chosen if it asked for port 0.
-pub fn open(address: &Address, key: Option<&Key>) -> Result<(Listener, Address), ListenError> {
+/// Listens on `address`, on TCP for clients that give `proof` of who they are; gives the socket and the address with the port that was chosen if it asked for port 0.
+pub fn open(address: &Address, proof: Option<&Proof>) -> Result<(Listener, Address), ListenError> {
     let system = |errno| ListenError::System { address: address.clone(), errno };
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     match address {
@@ -51,10 +51,10 @@ pub fn open(address: &Address, key: Option<&Key>) -> Result<(Listener, Address),
             // Everybody may connect: the kernel says who it is, and the store checks permissions.
             rustix::fs::chmod(path.as_str(), Mode::from_raw_mode(0o666)).map_err(system)?;
             listen(&socket, BACKLOG).map_err(system)?;
-            Ok((Listener { socket, key: None }, address.clone()))
+            Ok((Listener { socket, proof: None }, address.clone()))
         }
         Address::Tcp(place) => {
-            let key = key.ok_or_else(|| ListenError::KeyMissing(address.clone()))?;
+            let proof = proof.ok_or_else(|| ListenError::KeyMissing(address.clone()))?;
             let target: SocketAddr = place
                 .to_socket_addrs()
                 .ok()
@@ -70,7 +70,7 @@ pub fn open(address: &Address, key: Option<&Key>) -> Result<(Listener, Address),
             listen(&socket, BACKLOG).map_err(system)?;
             let chosen = rustix::net::getsockname(&socket).map_err(system)?;
             let chosen = SocketAddr::try_from(chosen).map_err(|_| system(Errno::AFNOSUPPORT))?;
-            Ok((Listener { socket, key: Some(key.clone()) }, Address::Tcp(chosen.to_string())))
+            Ok((Listener { socket, proof: Some(proof.clone()) }, Address::Tcp(chosen.to_string())))
         }
     }
 }

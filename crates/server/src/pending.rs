@@ -1,53 +1,115 @@
 //! Connections that are being set up: what has come of their hello, whose turn it is to be admitted, and why some are
 //! turned away.
 
-use crate::identity::{Inadmissible, Peer};
+use crate::identity::{Credentials, Inadmissible, Peer};
 use crate::jobs::TooManyJobs;
+use crate::munge::{NotVouched, Vouched};
 use crate::pools::Origin;
 use crate::rejections::Rejection;
 use crate::usage::Exceeded;
-use isonomia_proto::setup::{self, BadFrame, Hello};
-use isonomia_transport::key::{Key, Nonce, Prover};
+use isonomia_proto::setup::{self, BadFrame, Hello, Integrity, Opening};
+use isonomia_transport::key::{Nonce, Secret};
+use isonomia_transport::noise::{Failed, Responder};
 use isonomia_units::Nanos;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
+use sha2::{Digest, Sha256};
 use std::collections::{BTreeMap, VecDeque};
+
+/// How clients that connect to a listener on TCP prove who they are.
+#[derive(Clone)]
+pub enum Proof {
+    /// They know the secret of a key.
+    Key(Secret),
+    /// Munge vouches for them.
+    Munge,
+}
+
+impl std::fmt::Debug for Proof {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Key(_) => "Key(..)",
+            Self::Munge => "Munge",
+        })
+    }
+}
 
 /// A connection that is being set up.
 pub struct Pending {
     /// Unix socket or TCP.
     pub socket: OwnedFd,
-    /// Who it is, if the kernel knows; on TCP, for whom the key would stand.
-    pub peer: Peer,
+    /// Who it is, as far as that is proven; with a key, for whom the key would stand.
+    pub peer: Option<Peer>,
     /// Whose share of the places it has.
     pub origin: Origin,
-    /// What it has to prove, and this server's part of that.
-    pub key: Option<(Key, Nonce)>,
-    /// What has come of its hello.
+    /// On TCP, what this server said.
+    pub tcp: Option<Tcp>,
+    /// What has come of its first word.
     pub heard: Vec<u8>,
-    /// What it said, and this server's proof for its answer.
-    pub hello: Option<(Box<Hello>, [u8; 32])>,
+    /// What it said, if somebody has yet to vouch for it.
+    pub opening: Option<Box<Opening>>,
+    /// Its hello, and on TCP the handshake that is to be ended with the answer.
+    pub hello: Option<(Box<Hello>, Option<Responder>)>,
     /// When it is closed if it has not said hello, and admitted by numbers if it has.
     pub deadline: Nanos,
 }
 
+/// What this server said to a client on TCP.
+pub struct Tcp {
+    /// What the client has to prove.
+    pub proof: Proof,
+    /// The encoded challenge.
+    pub challenge: Vec<u8>,
+    /// The random number in it.
+    pub nonce: Nonce,
+    /// The least integrity that this server takes from a client at that address.
+    pub integrity: Integrity,
+}
+
 impl Pending {
-    /// The hello in `body`, and the server's own proof.
-    pub fn check(&self, body: &[u8]) -> Result<(Box<Hello>, [u8; 32]), TurnedAway> {
-        let hello = setup::decode_hello(body)?;
-        let Some((key, nonce)) = &self.key else { return Ok((Box::new(hello), [0; 32])) };
-        if !key.check(Prover::Client, &hello.nonce, nonce, &hello.proof) {
-            return Err(TurnedAway::WrongKey);
+    /// Takes the client's first word, in the body of a frame. Either there is a hello then, or somebody has to vouch for it.
+    pub fn take(&mut self, body: &[u8]) -> Result<(), TurnedAway> {
+        match &self.tcp {
+            None => self.hello = Some((Box::new(setup::decode_hello(body)?), None)),
+            Some(Tcp { proof: Proof::Key(secret), challenge, .. }) => {
+                let opening = setup::decode_opening(body)?;
+                let begun = begin(secret, challenge, &opening).ok_or(TurnedAway::WrongKey)?;
+                self.hello = Some(hello_of(begun)?);
+            }
+            Some(Tcp { proof: Proof::Munge, .. }) => self.opening = Some(Box::new(setup::decode_opening(body)?)),
         }
-        let proof = key.prove(Prover::Server, &hello.nonce, nonce);
-        Ok((Box::new(hello), proof))
+        Ok(())
+    }
+
+    /// Takes what munge says of the client's credential; then there is a hello, and the peer has no other groups yet than
+    /// that which munge names.
+    pub fn take_vouched(&mut self, name: &str, vouched: Result<Vouched, NotVouched>) -> Result<(), TurnedAway> {
+        let (Some(opening), Some(tcp)) = (self.opening.take(), &self.tcp) else { return Ok(()) };
+        let vouched = vouched?;
+        let bound = vouched.check(name, &tcp.nonce, &opening.nonce)?;
+        let begun = begin(&bound.secret, &tcp.challenge, &opening).ok_or(NotVouched::OtherSession)?;
+        if <[u8; 32]>::from(Sha256::digest(&begun.1)) != bound.hello {
+            return Err(NotVouched::OtherSession.into());
+        }
+        self.hello = Some(hello_of(begun)?);
+        self.peer = Some(Peer::Munged(Credentials { uid: vouched.uid, gid: vouched.gid, groups: Vec::new() }));
+        Ok(())
     }
 }
 
-/// The user that the kernel vouches for.
-pub fn uid_of(peer: &Peer) -> Option<u32> {
-    match peer {
-        Peer::Local(credentials) => Some(credentials.uid),
+fn begin(secret: &Secret, challenge: &[u8], opening: &Opening) -> Option<(Responder, Vec<u8>)> {
+    let prologue = setup::prologue(challenge, &opening.nonce, &opening.credential);
+    Responder::begin(secret, &prologue, &opening.message).ok()
+}
+
+fn hello_of((responder, hello): (Responder, Vec<u8>)) -> Result<(Box<Hello>, Option<Responder>), BadFrame> {
+    Ok((Box::new(setup::decode_hello(&hello)?), Some(responder)))
+}
+
+/// The user that the kernel or munge vouches for.
+pub fn uid_of(peer: Option<&Peer>) -> Option<u32> {
+    match peer? {
+        Peer::Local(credentials) | Peer::Munged(credentials) => Some(credentials.uid),
         Peer::Keyed(_) => None,
     }
 }
@@ -116,6 +178,15 @@ pub enum TurnedAway {
     /// It does not know the key.
     #[error("the key is not the server's")]
     WrongKey,
+    /// Munge does not vouch for it.
+    #[error(transparent)]
+    NotVouched(#[from] NotVouched),
+    /// Nobody could say in time what its user may.
+    #[error("the name service does not say in which groups user {0} is: try again")]
+    NoGroups(u32),
+    /// It cannot be answered.
+    #[error(transparent)]
+    Handshake(#[from] Failed),
     /// It asks for what is not to be had in this way.
     #[error("{0}")]
     Misuse(&'static str),
@@ -134,7 +205,8 @@ impl TurnedAway {
             Self::Usage(_) => Rejection::Connections,
             Self::Jobs(_) => Rejection::Jobs,
             Self::WrongKey => Rejection::Key,
-            Self::System(_) => Rejection::System,
+            Self::NotVouched(_) => Rejection::Credential,
+            Self::System(_) | Self::NoGroups(_) | Self::Handshake(_) => Rejection::System,
         }
     }
 }

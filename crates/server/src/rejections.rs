@@ -10,6 +10,8 @@ pub enum Rejection {
     Protocol,
     /// It does not know the key.
     Key,
+    /// Munge does not vouch for it, or not to this server.
+    Credential,
     /// It says of itself what cannot be, or asks for a user it may not ask for.
     Identity,
     /// Its user has as many connections as he may have.
@@ -27,9 +29,10 @@ pub enum Rejection {
 }
 
 /// All reasons with their names, in the order of the counts.
-const REASONS: [(Rejection, &str); 9] = [
+const REASONS: [(Rejection, &str); 10] = [
     (Rejection::Protocol, "protocol"),
     (Rejection::Key, "key"),
+    (Rejection::Credential, "credential"),
     (Rejection::Identity, "identity"),
     (Rejection::Connections, "connections"),
     (Rejection::Memory, "memory"),

@@ -10,7 +10,7 @@ use crate::engine::{Kind, Task};
 use crate::execute::{Outcome, Tried};
 use crate::jobs::Served as Account;
 use crate::prices::Prices;
-use crate::stream::{self, Head, Moved, Stalled, StreamState};
+use crate::stream::{Arrival, Head, Moved, Stalled, StreamState};
 use crate::target::{Action, Pending, Served, Target, Work};
 use crate::write_back::Paid;
 use crate::{charge, clock, execute, mapping};
@@ -239,12 +239,13 @@ impl Core {
     }
 
     fn serve_stream(&self, target: &Target, mut work: Work, state: &Mutex<StreamState>, scratch: &mut Vec<u8>) {
-        scratch.resize(PAYLOAD_LEN_MAX, 0);
+        let tag_len = work.pending.connection.tag_len();
+        scratch.resize(PAYLOAD_LEN_MAX + tag_len, 0);
         let (header, op) = (work.pending.header, work.pending.op);
         let connection = work.pending.connection.clone();
         if op != Op::Write {
             let reply = match op {
-                Op::Read => execute::read(self, &connection, &header, scratch.into()),
+                Op::Read => execute::read(self, &connection, &header, (&mut scratch[..PAYLOAD_LEN_MAX]).into()),
                 _ => {
                     let Some((served, reply)) = self.execute(target, work, &mut scratch[..REPLY_LEN_MAX]) else {
                         return;
@@ -256,12 +257,13 @@ impl Core {
             let payload = scratch[..reply.payload_len as usize].to_vec();
             return self.complete(target, work, reply, payload);
         }
-        let payload = &mut scratch[..header.len as usize];
-        let mut filled = 0;
-        match stream::receive(&connection.socket, payload, &mut filled, true) {
+        let payload = &mut scratch[..header.len as usize + tag_len];
+        let mut arrival = Arrival::default();
+        match arrival.go_on(&connection, payload, true) {
             Ok(Moved::All) => {
+                let payload = &scratch[..header.len as usize];
                 let mut small = [0; size_of::<u64>()];
-                let reply = execute::write(self, &connection, &header, (&*payload).into(), &mut small);
+                let reply = execute::write(self, &connection, &header, payload.into(), &mut small);
                 let payload = small[..reply.payload_len as usize].to_vec();
                 self.complete(target, work, reply, payload);
             }
@@ -271,7 +273,7 @@ impl Core {
                 target.set_aside(clock::now(), id);
                 let payload = payload.to_vec();
                 let since = clock::now();
-                let stalled = Stalled { pending, id, finish_at, payload, filled, since };
+                let stalled = Stalled { pending, id, finish_at, payload, arrival, since };
                 self.set_stalled(&connection, state, StreamState::Payload(Box::new(stalled)));
                 // What came between the last attempt and now rings no more.
                 self.advance_stream(&connection, since);
@@ -383,13 +385,11 @@ impl Core {
                 shared.region.finish(pending.slot, reply);
             }
             Way::Stream(state) => {
-                let bytes = [reply.as_bytes(), payload].concat();
-                match stream::send(&connection.socket, &bytes) {
-                    Ok(sent) if sent == bytes.len() => {
+                match connection.send(reply.as_bytes(), payload) {
+                    Ok(rest) if rest.is_empty() => {
                         *lock(state) = StreamState::Head(Head::default());
                     }
-                    Ok(sent) if self.stall() => {
-                        let rest = bytes[sent..].to_vec();
+                    Ok(rest) if self.stall() => {
                         self.set_stalled(connection, state, StreamState::Reply { rest, since: clock::now() });
                     }
                     Ok(_) => return self.close(connection, Some(&"too many clients stall")),
@@ -402,7 +402,9 @@ impl Core {
     }
 
     fn serve_stalled(&self, target: &Target, stalled: Stalled) {
-        let Stalled { pending, id, finish_at, payload, .. } = stalled;
+        let Stalled { pending, id, finish_at, mut payload, .. } = stalled;
+        // Without the room for a tag.
+        payload.truncate(pending.header.len as usize);
         if pending.connection.is_closed() {
             return target.give_up(&pending, id);
         }

@@ -5,10 +5,12 @@
 //! that stalls in the middle of a payload or does not take its reply is put aside with what it has, and gone on
 //! with when its socket is ready. Set-up frames, of either transport, come in here as well.
 
+use crate::connection::Connection;
 use crate::target::Pending;
 use isonomia_policy::RequestId;
 use isonomia_proto::request::{BadRequest, Op, RequestHeader};
 use isonomia_proto::setup::{self, BadFrame, SETUP_HEADER_LEN, SETUP_LEN_MAX};
+use isonomia_transport::seal::{Forged, PART_LEN_MAX};
 use isonomia_units::Nanos;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
@@ -42,6 +44,8 @@ pub enum StreamState {
 #[derive(Debug, Default)]
 pub struct Head {
     bytes: Vec<u8>,
+    /// The header is among them, has been checked, and its tag is gone.
+    has_header: bool,
     /// When the first of it was taken in.
     begun_at: Option<Nanos>,
 }
@@ -55,10 +59,10 @@ pub struct Stalled {
     pub id: RequestId,
     /// When the emulated device is done.
     pub finish_at: Option<Nanos>,
-    /// Its payload so far, and room for the rest.
+    /// Its payload so far, and room for the rest and a tag.
     pub payload: Vec<u8>,
-    /// Bytes of `payload` that are there.
-    pub filled: usize,
+    /// How far that has come.
+    pub arrival: Arrival,
     /// When something last moved.
     pub since: Nanos,
 }
@@ -86,6 +90,9 @@ pub enum StreamEnd {
     /// What it sent is no request.
     #[error(transparent)]
     Bad(#[from] BadRequest),
+    /// What it sent was changed on its way, or is none of its doing.
+    #[error(transparent)]
+    Forged(#[from] Forged),
     /// The system says.
     #[error("{0}")]
     System(Errno),
@@ -98,6 +105,34 @@ pub enum Moved {
     All,
     /// The socket has no more, or takes no more, for now.
     Part,
+}
+
+/// How far a payload has come, if in parts with tags.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Arrival {
+    /// Bytes that are there and have been checked.
+    opened: usize,
+    /// With those of the part that is on its way, and of its tag. The next part takes the tag's place.
+    filled: usize,
+}
+
+impl Arrival {
+    /// Goes on receiving a payload from `connection`, into a buffer of its length and that of a tag.
+    pub fn go_on(&mut self, connection: &Connection, buffer: &mut [u8], spin: bool) -> Result<Moved, StreamEnd> {
+        let tag_len = connection.tag_len();
+        let len = buffer.len() - tag_len;
+        while self.opened < len {
+            let part_len = if tag_len > 0 { PART_LEN_MAX.min(len - self.opened) } else { len };
+            let end = self.opened + part_len + tag_len;
+            if receive(&connection.socket, &mut buffer[..end], &mut self.filled, spin)? == Moved::Part {
+                return Ok(Moved::Part);
+            }
+            connection.open(&mut buffer[self.opened..end])?;
+            self.opened += part_len;
+            self.filled = self.opened;
+        }
+        Ok(Moved::All)
+    }
 }
 
 /// Receives into `buffer[*filled..]`, as much as is there, with a short spin for what is on its way.
@@ -182,28 +217,38 @@ pub fn receive_frame(socket: &impl AsFd, heard: &mut Vec<u8>) -> Result<Frame, F
     }
 }
 
-/// Goes on taking in a head; the request when it is complete.
+/// Goes on taking in a head, each part of which is followed by a tag of `tag_len` bytes and checked by `open`; the request when
+/// it is complete.
 pub fn receive_head(
     socket: &impl AsFd,
     head: &mut Head,
     now: Nanos,
+    (tag_len, open): (usize, &dyn Fn(&mut [u8]) -> Result<(), Forged>),
 ) -> Result<Option<(RequestHeader, Op, Vec<u8>)>, StreamEnd> {
-    let Head { bytes: head, begun_at } = head;
+    let Head { bytes: head, has_header, begun_at } = head;
+    let with_tag = |len| if len > 0 { len + tag_len } else { 0 };
     loop {
-        let wanted = match RequestHeader::read_from_prefix(head.as_slice()) {
-            Ok((header, _)) => {
-                let op = header.check()?;
-                let wanted = RequestHeader::LEN + header.names_len();
-                if head.len() == wanted {
-                    let names = head.split_off(RequestHeader::LEN);
-                    head.clear();
-                    *begun_at = None;
-                    return Ok(Some((header, op, names)));
+        let mut wanted = with_tag(RequestHeader::LEN);
+        if !*has_header && head.len() == wanted {
+            open(head)?;
+            head.truncate(RequestHeader::LEN);
+            *has_header = true;
+        }
+        if *has_header && let Ok((header, _)) = RequestHeader::read_from_prefix(head.as_slice()) {
+            let op = header.check()?;
+            wanted = RequestHeader::LEN + with_tag(header.names_len());
+            if head.len() == wanted {
+                let mut names = head.split_off(RequestHeader::LEN);
+                *has_header = false;
+                head.clear();
+                *begun_at = None;
+                if !names.is_empty() {
+                    open(&mut names)?;
+                    names.truncate(header.names_len());
                 }
-                wanted
+                return Ok(Some((header, op, names)));
             }
-            Err(_) => RequestHeader::LEN,
-        };
+        }
         let mut filled = head.len();
         head.resize(wanted, 0);
         let moved = receive(socket, head, &mut filled, false);
@@ -220,10 +265,16 @@ pub fn receive_head(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isonomia_proto::setup::Integrity;
+    use isonomia_transport::noise::Keys;
+    use isonomia_transport::seal::{Seals, TAG_LEN};
     use isonomia_units::Ino;
     use proptest::prelude::*;
     use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+    use std::cell::RefCell;
     use zerocopy::IntoBytes;
+
+    const PLAIN: (usize, &dyn Fn(&mut [u8]) -> Result<(), Forged>) = (0, &|_| Ok(()));
 
     fn pair() -> (rustix::fd::OwnedFd, rustix::fd::OwnedFd) {
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap()
@@ -240,10 +291,42 @@ mod tests {
             for (at, piece) in (5..).zip(bytes.chunks(step)) {
                 assert!(got.is_none());
                 send(&client, piece).unwrap();
-                got = receive_head(&server, &mut head, Nanos(at)).unwrap();
+                got = receive_head(&server, &mut head, Nanos(at), PLAIN).unwrap();
                 assert_eq!(head.begun_at, got.is_none().then_some(Nanos(5)));
             }
             assert_eq!(got, Some((header, Op::Rename, b"abcde".to_vec())), "in steps of {step}");
+        }
+    }
+
+    #[test]
+    fn a_head_with_tags_is_believed_part_by_part() {
+        let keys = Keys { send: [1; 32], receive: [1; 32] };
+        let header = RequestHeader { path_len: 3, path2_len: 2, ..RequestHeader::new(Op::Rename, Ino::ROOT) };
+        for integrity in [Integrity::Mac, Integrity::Encrypted] {
+            let seals = || Seals::new(&keys, integrity).unwrap();
+            let mut bytes = Vec::new();
+            let mut sealer = seals().sealer;
+            sealer.seal(&mut bytes, header.as_bytes());
+            sealer.seal(&mut bytes, b"abcde");
+            for (changed, step) in [(None, 1), (None, 100), (None, 400), (Some(20), 400), (Some(150), 400)] {
+                let mut bytes = bytes.clone();
+                changed.into_iter().for_each(|at: usize| bytes[at] ^= 1);
+                let (client, server) = pair();
+                let opener = RefCell::new(seals().opener);
+                let open = |part: &mut [u8]| opener.borrow_mut().open_whole(part).map(|_| ());
+                let mut head = Head::default();
+                let mut got = Ok(None);
+                for piece in bytes.chunks(step) {
+                    assert_eq!(got, Ok(None));
+                    send(&client, piece).unwrap();
+                    got = receive_head(&server, &mut head, Nanos(5), (TAG_LEN, &open));
+                }
+                let expected = match changed {
+                    None => Ok(Some((header, Op::Rename, b"abcde".to_vec()))),
+                    Some(_) => Err(StreamEnd::Forged(Forged)),
+                };
+                assert_eq!(got, expected, "{integrity} in steps of {step}, changed at {changed:?}");
+            }
         }
     }
 
@@ -267,7 +350,7 @@ mod tests {
         let (client, server) = pair();
         let header = RequestHeader { len: 4, ..RequestHeader::new(Op::Write, Ino::ROOT) };
         send(&client, &[header.as_bytes(), b"data"].concat()).unwrap();
-        assert!(receive_head(&server, &mut Head::default(), Nanos::ZERO).unwrap().is_some());
+        assert!(receive_head(&server, &mut Head::default(), Nanos::ZERO, PLAIN).unwrap().is_some());
         let mut payload = [0; 4];
         assert_eq!(receive(&server, &mut payload, &mut 0, false), Ok(Moved::All));
         assert_eq!(&payload, b"data");
@@ -278,7 +361,7 @@ mod tests {
         fn random_bytes_end_the_stream_or_wait_for_more(bytes in proptest::collection::vec(any::<u8>(), 0..400)) {
             let (client, server) = pair();
             send(&client, &bytes).unwrap();
-            match receive_head(&server, &mut Head::default(), Nanos::ZERO) {
+            match receive_head(&server, &mut Head::default(), Nanos::ZERO, PLAIN) {
                 Ok(got) => prop_assert!(got.is_none() && bytes.len() < RequestHeader::LEN),
                 Err(StreamEnd::Bad(_)) => prop_assert!(bytes.len() >= RequestHeader::LEN),
                 Err(other) => prop_assert!(false, "{other}"),

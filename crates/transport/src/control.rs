@@ -2,6 +2,7 @@
 
 use crate::address::Address;
 use crate::handshake::{self, HandshakeError, Identity, Session};
+use crate::seal::{Direction, TAG_LEN};
 use crate::socket::{self, Deadline, SocketError};
 use isonomia_proto::control::{ControlReply, ControlRequest};
 use isonomia_proto::setup::{self, CONTROL_REPLY_LEN_MAX, Role};
@@ -31,6 +32,13 @@ pub enum ControlError {
     Json(#[from] serde_json::Error),
 }
 
+/// A frame around `body` and its tag.
+pub fn seal_frame(sealer: &mut Direction, body: &[u8]) -> Vec<u8> {
+    let mut sealed = Vec::with_capacity(body.len() + TAG_LEN);
+    sealer.seal(&mut sealed, body);
+    setup::frame(&sealed)
+}
+
 /// An open connection for control.
 #[derive(Debug)]
 pub struct ControlConnection {
@@ -54,10 +62,22 @@ impl ControlConnection {
     /// Asks, and waits for the answer; that to [`ControlRequest::Status`] is put together from all its frames.
     pub fn ask(&mut self, request: &ControlRequest) -> Result<ControlReply, ControlError> {
         let deadline = Deadline::after(self.timeout);
-        let socket = self.session.socket.as_fd();
-        socket::send_all(socket, &[&setup::frame(&serde_json::to_vec(request)?)], deadline)?;
-        let receive = || -> Result<ControlReply, ControlError> {
-            Ok(serde_json::from_slice(&socket::receive_frame(socket, CONTROL_REPLY_LEN_MAX, deadline)?)?)
+        let Session { socket, seals, .. } = &mut self.session;
+        let socket = socket.as_fd();
+        let question = serde_json::to_vec(request)?;
+        let frame = match seals {
+            Some(seals) => seal_frame(&mut seals.sealer, &question),
+            None => setup::frame(&question),
+        };
+        socket::send_all(socket, &[&frame], deadline)?;
+        let mut receive = || -> Result<ControlReply, ControlError> {
+            let len_max = CONTROL_REPLY_LEN_MAX + seals.as_ref().map_or(0, |_| TAG_LEN);
+            let mut body = socket::receive_frame(socket, len_max, deadline)?;
+            let text = match seals {
+                Some(seals) => seals.opener.open_whole(&mut body).map_err(SocketError::from)?,
+                None => &mut body,
+            };
+            Ok(serde_json::from_slice(text)?)
         };
         let mut status = match receive()? {
             ControlReply::Status(status) => status,

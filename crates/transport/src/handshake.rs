@@ -2,13 +2,21 @@
 
 use crate::address::Address;
 use crate::descriptor::Parked;
-use crate::key::{Key, KeyError, Prover, fresh_nonce};
+use crate::key::{Key, KeyError, Secret, fresh_nonce};
+use crate::munge::{self, MungeError};
+use crate::noise::{Failed, Initiator};
 use crate::owner::{self, Refusal, Stranger};
 use crate::region::{ClientRegion, RegionError};
+use crate::seal::Seals;
 use crate::socket::{self, Deadline, SocketError};
-use isonomia_proto::setup::{self, Answer, Claims, Hello, Role, SETUP_LEN_MAX, Welcome};
+use isonomia_proto::PROTOCOL_VERSION;
+use isonomia_proto::setup::{
+    self, Answer, Auth, BOUND_LABEL, Bound, Challenge, Claims, Hello, Integrity, Opening, ParseIntegrityError, Role,
+    SETUP_LEN_MAX, Welcome,
+};
 use rustix::fd::AsFd;
 use rustix::process::{getegid, geteuid, getpid};
+use sha2::{Digest, Sha256};
 
 /// Why no session was opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,8 +40,25 @@ pub enum HandshakeError {
     /// TCP needs a key, and none was named.
     #[error("a server on TCP asks for a key, and no key file is set")]
     KeyMissing,
-    /// The server does not know the key: it may not be the one it seems to be.
-    #[error("the server did not prove that it knows the key")]
+    /// The server asks for another proof than a key.
+    #[error(
+        "the server asks for a munge credential, and a key file is set: leave out --key-file and ISONOMIA_KEY_FILE"
+    )]
+    KeyUnwanted,
+    /// There is no credential for the server.
+    #[error(transparent)]
+    Munge(#[from] MungeError),
+    /// It is another server than the one that was asked for.
+    #[error("{found:?} listens there, and not {expected:?} (--server-name, ISONOMIA_SERVER_NAME)")]
+    OtherServer {
+        /// What it is called.
+        found: String,
+        /// What was asked for.
+        expected: String,
+    },
+    /// The server does not know the key or cannot read the credential, or somebody between it and us changes what is said: it
+    /// may not be the one it seems to be.
+    #[error("the server did not prove that it knows the key or may read the credential")]
     ServerUnproven,
 }
 
@@ -46,9 +71,41 @@ pub struct Identity {
     pub claims: Claims,
     /// Needed on TCP.
     pub key_file: Option<String>,
-    /// Who may run the server on a Unix socket, besides this user and root.
+    /// Who may run the server, besides this user and root; with a key, whoever knows it.
     pub server_user: Option<u32>,
+    /// How sessions on TCP are protected.
+    pub protection: Protection,
 }
+
+/// How sessions on TCP are protected.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Protection {
+    /// The least that is taken; if nothing is said, codes for a server that is not on this host.
+    pub integrity: Option<Integrity>,
+    /// The name of the server; any if nothing is said.
+    pub server_name: Option<String>,
+    /// Where the munge daemon of this host listens, if not at [`munge::SOCKET_DEFAULT`].
+    pub munge_socket: Option<String>,
+}
+
+impl Protection {
+    /// What the environment asks for; `get` gives a variable's value. Empty variables count as absent.
+    pub fn from_environment(get: impl Fn(&str) -> Option<String>) -> Result<Self, ParseIntegrityError> {
+        let text = |name| get(name).filter(|value| !value.is_empty());
+        Ok(Self {
+            integrity: text(INTEGRITY).map(|value| value.parse()).transpose()?,
+            server_name: text(SERVER_NAME),
+            munge_socket: text(MUNGE_SOCKET),
+        })
+    }
+}
+
+/// The variable that says what becomes of frames on TCP at least.
+pub const INTEGRITY: &str = "ISONOMIA_INTEGRITY";
+/// The variable that says how the server is called.
+pub const SERVER_NAME: &str = "ISONOMIA_SERVER_NAME";
+/// The variable that says where the munge daemon of this host listens.
+pub const MUNGE_SOCKET: &str = "ISONOMIA_MUNGE_SOCKET";
 
 /// An open session.
 #[derive(Debug)]
@@ -57,6 +114,8 @@ pub struct Session {
     pub socket: Parked,
     /// What the server answered.
     pub welcome: Welcome,
+    /// For frames after that; nothing if they go as they are.
+    pub seals: Option<Seals>,
 }
 
 /// Opens a session for requests in shared memory: the address must be a Unix socket's.
@@ -71,7 +130,7 @@ pub fn open_shared(
     let (body, memory) = socket::receive_frame_with_descriptor(socket.as_fd(), SETUP_LEN_MAX, deadline)?;
     let welcome = decode_answer(&body)?;
     let region = ClientRegion::map(memory.ok_or(RegionError::NotSealed)?)?;
-    Ok((Session { socket, welcome }, region))
+    Ok((Session { socket, welcome, seals: None }, region))
 }
 
 /// Opens a session for requests on the connection itself, or for control.
@@ -82,27 +141,79 @@ pub fn open_stream(
     deadline: Deadline,
 ) -> Result<Session, HandshakeError> {
     let socket = connect(address, identity, deadline)?;
-    let mut hello = hello(role, identity);
-    let key = match address {
-        Address::Unix(_) => None,
-        Address::Tcp(_) => Some(Key::read(identity.key_file.as_deref().ok_or(HandshakeError::KeyMissing)?)?),
-    };
-    let mut server_nonce = [0; 32];
-    if let Some(key) = &key {
-        let body = socket::receive_frame(socket.as_fd(), SETUP_LEN_MAX, deadline)?;
-        let challenge = setup::decode_challenge(&body).map_err(SocketError::Frame)?;
-        server_nonce = challenge.nonce;
-        hello.nonce = fresh_nonce().map_err(SocketError::System)?;
-        hello.proof = key.prove(Prover::Client, &hello.nonce, &server_nonce);
-    }
-    socket::send_all(socket.as_fd(), &[&setup::encode(&hello)], deadline)?;
-    let welcome = receive_answer(&socket, deadline)?;
-    match &key {
-        Some(key) if !key.check(Prover::Server, &hello.nonce, &server_nonce, &welcome.proof) => {
-            Err(HandshakeError::ServerUnproven)
+    let hello = hello(role, identity);
+    match address {
+        Address::Unix(_) => {
+            socket::send_all(socket.as_fd(), &[&setup::encode(&hello)], deadline)?;
+            let welcome = decode_answer(&socket::receive_frame(socket.as_fd(), SETUP_LEN_MAX, deadline)?)?;
+            Ok(Session { socket, welcome, seals: None })
         }
-        _ => Ok(Session { socket, welcome }),
+        Address::Tcp(_) => open_tcp(socket, hello, identity, deadline),
     }
+}
+
+fn open_tcp(
+    socket: Parked,
+    mut hello: Hello,
+    identity: &Identity,
+    deadline: Deadline,
+) -> Result<Session, HandshakeError> {
+    let Protection { integrity, server_name, .. } = &identity.protection;
+    hello.integrity = Integrity::settle(*integrity, socket::is_loopback(socket.as_fd()));
+    let said = socket::receive_frame(socket.as_fd(), SETUP_LEN_MAX, deadline)?;
+    let challenge = setup::decode_challenge(&said).map_err(SocketError::Frame)?;
+    if let Some(expected) = server_name.as_ref().filter(|expected| **expected != challenge.name) {
+        return Err(HandshakeError::OtherServer { found: challenge.name, expected: expected.clone() });
+    }
+    let nonce = fresh_nonce().map_err(SocketError::System)?;
+    let hello_bytes = setup::body(&hello);
+    let (secret, credential) = match (challenge.auth, &identity.key_file) {
+        (Auth::Key, None) => return Err(HandshakeError::KeyMissing),
+        (Auth::Key, Some(path)) => (Key::read(path)?.secret(), Vec::new()),
+        (Auth::Munge, Some(_)) => return Err(HandshakeError::KeyUnwanted),
+        (Auth::Munge, None) => bind(&challenge, nonce, &hello_bytes, identity, deadline)?,
+    };
+    let unproven = |Failed| HandshakeError::ServerUnproven;
+    let prologue = setup::prologue(&said, &nonce, &credential);
+    let (noise, message) = Initiator::begin(&secret, &prologue, &hello_bytes).map_err(unproven)?;
+    let opening = setup::encode(&Opening { version: PROTOCOL_VERSION, nonce, credential, message });
+    socket::send_all(socket.as_fd(), &[&opening], deadline)?;
+    let answer = socket::receive_frame(socket.as_fd(), SETUP_LEN_MAX, deadline)?;
+    let sealed = match setup::decode(&answer).map_err(SocketError::Frame)? {
+        Answer::Sealed(message) => message,
+        Answer::Refused(reason) => return Err(HandshakeError::Refused(reason)),
+        Answer::Welcome(_) => return Err(HandshakeError::ServerUnproven),
+    };
+    let (welcome, keys) = noise.finish(&sealed).map_err(unproven)?;
+    let welcome: Welcome = setup::decode(&welcome).map_err(SocketError::Frame)?;
+    if welcome.integrity < hello.integrity {
+        return Err(HandshakeError::ServerUnproven);
+    }
+    Ok(Session { socket, seals: Seals::new(&keys, welcome.integrity), welcome })
+}
+
+/// Binds this user to the server by a credential: gives the secret that is in it, and the credential.
+fn bind(
+    challenge: &Challenge,
+    client_nonce: [u8; 32],
+    hello: &[u8],
+    identity: &Identity,
+    deadline: Deadline,
+) -> Result<(Secret, Vec<u8>), HandshakeError> {
+    // What the server says of its user is not proven. But nobody else can read the credential.
+    owner::check_user(challenge.uid, identity.server_user)?;
+    let bound = Bound {
+        label: BOUND_LABEL,
+        version: PROTOCOL_VERSION,
+        name: challenge.name.clone(),
+        server_nonce: challenge.nonce,
+        client_nonce,
+        hello: Sha256::digest(hello).into(),
+        secret: fresh_nonce().map_err(SocketError::System)?,
+    };
+    let socket = identity.protection.munge_socket.as_deref().unwrap_or(munge::SOCKET_DEFAULT);
+    let wish = munge::Wish { payload: &setup::body(&bound), reader: challenge.uid, ttl_s: 0 };
+    Ok((bound.secret, munge::encode(socket, wish, deadline)?))
 }
 
 /// Connects, and makes sure that it is a server to talk to: until then nothing is sent.
@@ -127,13 +238,10 @@ fn hello(role: Role, identity: &Identity) -> Hello {
     }
 }
 
-fn receive_answer(socket: &Parked, deadline: Deadline) -> Result<Welcome, HandshakeError> {
-    decode_answer(&socket::receive_frame(socket.as_fd(), SETUP_LEN_MAX, deadline)?)
-}
-
 fn decode_answer(body: &[u8]) -> Result<Welcome, HandshakeError> {
     match setup::decode(body).map_err(SocketError::Frame)? {
         Answer::Welcome(welcome) => Ok(welcome),
         Answer::Refused(reason) => Err(HandshakeError::Refused(reason)),
+        Answer::Sealed(_) => Err(HandshakeError::ServerUnproven),
     }
 }

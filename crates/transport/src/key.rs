@@ -1,7 +1,7 @@
-//! The proof of a shared key: both sides show that they know it, and it never travels.
+//! The shared key: both sides show by their handshake that they know it, and it never travels.
 //!
-//! The key is the content of a file of mode 0600 that belongs to the reader. A proof is HMAC-SHA256 of the key
-//! over a label (so that one side's proof is never the other's) and both nonces.
+//! The key is the content of a file of mode 0600 that belongs to the reader. What the handshake begins with is HMAC-SHA256 of
+//! the key over a label.
 
 use crate::descriptor::Parked;
 use hmac::{Hmac, KeyInit, Mac};
@@ -13,21 +13,14 @@ use sha2::Sha256;
 const KEY_LEN_MIN: usize = 16;
 const KEY_LEN_MAX: usize = 4096;
 
-/// A fresh random number that one proof is bound to.
+/// A fresh random number that one handshake is bound to.
 pub type Nonce = [u8; 32];
+/// What both sides of a handshake know before it, and nobody else.
+pub type Secret = [u8; 32];
 
 /// Knowledge that both sides share.
 #[derive(Clone)]
 pub struct Key(Vec<u8>);
-
-/// Whose proof it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Prover {
-    /// The side that connects.
-    Client,
-    /// The side that listens.
-    Server,
-}
 
 /// A key file that is not used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -98,26 +91,12 @@ impl Key {
         Ok(Self(bytes))
     }
 
-    /// The proof that `prover` knows this key.
-    pub fn prove(&self, prover: Prover, client: &Nonce, server: &Nonce) -> [u8; 32] {
-        self.mac(prover, client, server).finalize().into_bytes().into()
-    }
-
-    /// Checks a proof, in a time that does not depend on where it differs.
-    pub fn check(&self, prover: Prover, client: &Nonce, server: &Nonce, proof: &[u8; 32]) -> bool {
-        self.mac(prover, client, server).verify_slice(proof).is_ok()
-    }
-
-    fn mac(&self, prover: Prover, client: &Nonce, server: &Nonce) -> Hmac<Sha256> {
+    /// The secret that the handshake between those who know the key begins with.
+    pub fn secret(&self) -> Secret {
         // Keys of every length are valid for HMAC.
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
-        mac.update(match prover {
-            Prover::Client => b"isonomia client 1",
-            Prover::Server => b"isonomia server 1",
-        });
-        mac.update(client);
-        mac.update(server);
-        mac
+        mac.update(b"isonomia key 1");
+        mac.finalize().into_bytes().into()
     }
 }
 
@@ -144,17 +123,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_same_key_side_and_nonces_agree() {
-        let (key, other) = (Key(vec![7; 32]), Key(vec![8; 32]));
-        let (client, server) = (fresh_nonce().unwrap(), fresh_nonce().unwrap());
-        let proof = key.prove(Prover::Client, &client, &server);
-        assert!(key.check(Prover::Client, &client, &server, &proof));
-        assert!(!key.check(Prover::Server, &client, &server, &proof));
-        assert!(!key.check(Prover::Client, &server, &client, &proof));
-        assert!(!other.check(Prover::Client, &client, &server, &proof));
-        let mut wrong = proof;
-        wrong[31] ^= 1;
-        assert!(!key.check(Prover::Client, &client, &server, &wrong));
+    fn another_key_is_another_secret() {
+        let secret = |byte| Key(vec![byte; 32]).secret();
+        assert_eq!(secret(7), secret(7));
+        assert_ne!(secret(7), secret(8));
     }
 
     #[test]

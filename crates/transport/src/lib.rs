@@ -3,7 +3,8 @@
 //! * [`region`]: the shared memory of one client connection, and both sides' views of it.
 //! * [`channel`]: the client's end of shared memory. [`stream`]: the client's end of TCP.
 //! * [`socket`]: connecting, set-up frames, descriptors in ancillary data, all with deadlines.
-//! * [`handshake`]: the client's part of opening a session. [`key`]: the proof of a shared key.
+//! * [`handshake`]: the client's part of opening a session. [`key`]: the shared key. [`munge`]: credentials of a host's munge
+//!   daemon. [`noise`]: what both sides of TCP do with either. [`seal`]: frames that nobody can change or read on their way.
 //! * [`owner`]: who runs the server at the other end.
 //! * [`descriptor`]: keeping the library's descriptors out of the program's way.
 //! * [`control`]: an operator's connection. [`control_group`]: the job that the kernel says a process belongs to.
@@ -19,8 +20,11 @@ pub mod descriptor;
 pub mod handshake;
 pub mod key;
 pub mod line;
+pub mod munge;
+pub mod noise;
 pub mod owner;
 pub mod region;
+pub mod seal;
 pub mod socket;
 pub mod stream;
 

@@ -2,7 +2,8 @@
 //!
 //! A server gets the client's requests and data, and programs below the prefix are executed as it gives them. So a client
 //! talks to a server of its own user, of root, or of the one user that it was told of, and to no other. The kernel
-//! says who it is: whoever had the socket listen (`SO_PEERCRED`). On TCP the key answers the question.
+//! says who it is: whoever had the socket listen (`SO_PEERCRED`). On TCP the key answers the question, or munge, which lets
+//! only that user read the credential.
 
 use crate::descriptor::Parked;
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -68,10 +69,15 @@ pub fn user(text: &str) -> Result<u32, UnknownUser> {
 /// Refuses a server that is run by somebody else than this user, root, and `expected`.
 pub(crate) fn check(socket: BorrowedFd<'_>, expected: Option<u32>) -> Result<(), Refusal> {
     let found = peer_user(socket).map_err(Refusal::System)?;
+    check_user(found, expected).map_err(Refusal::Stranger)
+}
+
+/// The same of a server that user `found` runs.
+pub(crate) fn check_user(found: u32, expected: Option<u32>) -> Result<(), Stranger> {
     if found == 0 || found == geteuid().as_raw() || Some(found) == expected {
         Ok(())
     } else {
-        Err(Refusal::Stranger(Stranger { found, expected }))
+        Err(Stranger { found, expected })
     }
 }
 

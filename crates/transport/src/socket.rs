@@ -5,6 +5,7 @@
 use crate::address::Address;
 use crate::descriptor::Parked;
 use crate::monotonic_now;
+use crate::seal::Forged;
 use isonomia_proto::setup::{self, BadFrame, SETUP_HEADER_LEN};
 use isonomia_units::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,7 +16,7 @@ use rustix::net::{
     SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 use std::io::{IoSlice, IoSliceMut};
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 /// Why a conversation on a socket ended.
@@ -37,6 +38,9 @@ pub enum SocketError {
     /// The host's name means nothing.
     #[error("cannot resolve {0}")]
     Resolve(String),
+    /// Something between the peer and this side changes what is said.
+    #[error(transparent)]
+    Forged(#[from] Forged),
 }
 
 /// A point in time after which nobody waits any longer.
@@ -100,7 +104,7 @@ fn connect_unix(path: &SocketAddrUnix, deadline: Deadline) -> Result<Parked, Soc
     Ok(socket)
 }
 
-fn finish_connect(socket: &Parked, target: &std::net::SocketAddr, deadline: Deadline) -> Result<(), SocketError> {
+fn finish_connect(socket: &Parked, target: &SocketAddr, deadline: Deadline) -> Result<(), SocketError> {
     match rustix::net::connect(socket, target) {
         Ok(()) => return Ok(()),
         Err(Errno::INPROGRESS) => {}
@@ -121,6 +125,12 @@ pub fn wait(socket: BorrowedFd<'_>, what: PollFlags, deadline: Deadline) -> Resu
             Err(errno) => return Err(errno.into()),
         }
     }
+}
+
+/// Whether the peer of a TCP connection is on this host.
+pub fn is_loopback(socket: BorrowedFd<'_>) -> bool {
+    let peer = rustix::net::getpeername(socket).ok().flatten().and_then(|peer| SocketAddr::try_from(peer).ok());
+    peer.is_some_and(|peer| peer.ip().to_canonical().is_loopback())
 }
 
 /// Whether the peer has closed the connection.
@@ -201,12 +211,33 @@ const RECEIVE_SPINS: u32 = 50;
 
 /// Receives exactly `buffer.len()` bytes.
 pub fn receive_all(socket: BorrowedFd<'_>, buffer: &mut [u8], deadline: Deadline) -> Result<(), SocketError> {
+    receive_both(socket, [buffer, &mut []], deadline)
+}
+
+/// Receives as many bytes as fill both buffers, one after the other.
+pub fn receive_both(
+    socket: BorrowedFd<'_>,
+    [first, second]: [&mut [u8]; 2],
+    deadline: Deadline,
+) -> Result<(), SocketError> {
+    let total = first.len() + second.len();
     let mut received = 0;
     let mut idle = 0;
-    while received < buffer.len() {
-        match rustix::net::recv(socket, &mut buffer[received..], RecvFlags::DONTWAIT) {
-            Ok((0, _)) | Err(Errno::CONNRESET) => return Err(SocketError::Closed),
-            Ok((n, _)) => {
+    while received < total {
+        let outcome = match received.checked_sub(first.len()) {
+            Some(in_second) => rustix::net::recv(socket, &mut second[in_second..], RecvFlags::DONTWAIT).map(|(n, _)| n),
+            None if second.is_empty() => {
+                rustix::net::recv(socket, &mut first[received..], RecvFlags::DONTWAIT).map(|(n, _)| n)
+            }
+            None => {
+                let mut slices = [IoSliceMut::new(&mut first[received..]), IoSliceMut::new(second)];
+                let mut nothing_attached = RecvAncillaryBuffer::new(&mut []);
+                rustix::net::recvmsg(socket, &mut slices, &mut nothing_attached, RecvFlags::DONTWAIT).map(|m| m.bytes)
+            }
+        };
+        match outcome {
+            Ok(0) | Err(Errno::CONNRESET) => return Err(SocketError::Closed),
+            Ok(n) => {
                 received += n;
                 idle = 0;
             }

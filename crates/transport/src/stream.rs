@@ -3,11 +3,12 @@
 use crate::address::Address;
 use crate::descriptor::Parked;
 use crate::handshake::{self, HandshakeError, Identity};
+use crate::seal::{Direction, PART_LEN_MAX, Seals, TAG_LEN};
 use crate::socket::{self, Deadline, SocketError};
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
 use isonomia_proto::setup::Role;
 use isonomia_units::{Nanos, ServerId};
-use rustix::fd::AsFd;
+use rustix::fd::{AsFd, BorrowedFd};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// A connection over TCP.
@@ -15,13 +16,18 @@ use zerocopy::{FromBytes, IntoBytes};
 pub struct Stream {
     socket: Parked,
     server: ServerId,
+    seals: Option<Seals>,
+    /// Parts of a frame with their tags. They are a copy: the program may change its own memory between the two looks at it
+    /// that making a tag and sending take.
+    sealed: Vec<u8>,
 }
 
 impl Stream {
-    /// Opens a session; proves knowledge of the key and asks the server to do the same.
+    /// Opens a session; proves who this is and asks the server to do the same.
     pub fn open(address: &Address, identity: &Identity, deadline: Deadline) -> Result<Self, HandshakeError> {
         let session = handshake::open_stream(address, Role::Stream, identity, deadline)?;
-        Ok(Self { socket: session.socket, server: ServerId(session.welcome.server) })
+        let server = ServerId(session.welcome.server);
+        Ok(Self { socket: session.socket, server, seals: session.seals, sealed: Vec::new() })
     }
 
     /// The number of the server.
@@ -41,15 +47,40 @@ impl Stream {
     ) -> Result<ReplyHeader, SocketError> {
         let socket = self.socket.as_fd();
         let deadline = Deadline::after(timeout);
-        socket::send_all(socket, &[request.as_bytes(), names[0], names[1], payload], deadline)?;
+        let mut opener = None;
+        match &mut self.seals {
+            None => socket::send_all(socket, &[request.as_bytes(), names[0], names[1], payload], deadline)?,
+            Some(Seals { sealer, opener: own }) => {
+                let send = |bytes: &[u8]| socket::send_all(socket, &[bytes], deadline);
+                // What follows a header is names or a payload.
+                sealer.seal_frame(&mut self.sealed, request.as_bytes(), &[names[0], names[1], payload], send)?;
+                opener = Some(own);
+            }
+        }
         let mut header = [0; ReplyHeader::LEN];
-        socket::receive_all(socket, &mut header, deadline)?;
+        receive(socket, &mut opener, &mut header, deadline)?;
         let header = ReplyHeader::read_from_bytes(&header).map_err(|_| SocketError::Closed)?;
         let Some(room) = reply.get_mut(..header.payload_len as usize) else {
             // A reply larger than what was asked for: nothing after it could be understood.
             return Err(SocketError::Closed);
         };
-        socket::receive_all(socket, room, deadline)?;
+        receive(socket, &mut opener, room, deadline)?;
         Ok(header)
     }
+}
+
+/// Receives as many bytes as fill `buffer`, in parts with their tags if they have any.
+fn receive(
+    socket: BorrowedFd<'_>,
+    opener: &mut Option<&mut Direction>,
+    buffer: &mut [u8],
+    deadline: Deadline,
+) -> Result<(), SocketError> {
+    let Some(opener) = opener else { return socket::receive_all(socket, buffer, deadline) };
+    for part in buffer.chunks_mut(PART_LEN_MAX) {
+        let mut tag = [0; TAG_LEN];
+        socket::receive_both(socket, [&mut *part, &mut tag], deadline)?;
+        opener.open(part, &tag)?;
+    }
+    Ok(())
 }

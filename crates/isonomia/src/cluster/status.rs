@@ -8,7 +8,7 @@ use isonomia_cluster::Map;
 use isonomia_cluster::map::Server;
 use isonomia_proto::control::Status;
 use isonomia_server::usable_cluster_file;
-use isonomia_transport::handshake::Identity;
+use isonomia_transport::handshake::{Identity, Protection};
 use isonomia_units::Nanos;
 use serde::Serialize;
 use std::io::Write;
@@ -69,6 +69,7 @@ pub fn status(options: &ClusterStatusOptions) -> Result<ExitCode> {
     let identity = Identity {
         key_file: key_file.transpose()?.map(str::to_owned),
         server_user: options.server_user,
+        protection: Protection { server_name: None, ..Protection::from_environment(|name| std::env::var(name).ok())? },
         ..Identity::default()
     };
     let lines = ask_all(&map, &identity);

@@ -9,7 +9,7 @@ use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_proto::setup::Claims;
 use isonomia_transport::address::Address;
 use isonomia_transport::channel::Manner;
-use isonomia_transport::handshake::{HandshakeError, Identity};
+use isonomia_transport::handshake::{HandshakeError, Identity, Protection};
 use isonomia_transport::key::fresh_nonce;
 use isonomia_transport::line::Line;
 use isonomia_transport::socket::{Deadline, SocketError};
@@ -47,12 +47,16 @@ struct Reach {
 
 impl Links {
     /// No connection yet; answers to questions go to `events`.
-    pub(super) fn new(config: ClusterConfig, key_file: Option<String>, events: SyncSender<Event>) -> Self {
+    pub(super) fn new(
+        config: ClusterConfig,
+        (key_file, protection): (Option<String>, Protection),
+        events: SyncSender<Event>,
+    ) -> Self {
         let claims = Claims { job: Some(JOB.to_owned()), ..Claims::default() };
         // All connections of this process are one client's; without randomness each server's number is as good.
         let client = fresh_nonce()
             .map_or(u64::from(config.number.0), |nonce| u64::from_le_bytes(std::array::from_fn(|at| nonce[at])));
-        let identity = Identity { client, claims, key_file, server_user: None };
+        let identity = Identity { client, claims, key_file, server_user: None, protection };
         let reach = Arc::new(Reach { config, identity });
         Self { reach, to: HashMap::new(), questions: Arc::default(), events }
     }
@@ -179,9 +183,11 @@ impl Reach {
         let known = self.config.map.server(server).ok_or(LinkError::Unknown)?;
         let mut addresses: Vec<&Address> = known.listen.iter().collect();
         addresses.sort_by_key(|address| matches!(address, Address::Tcp(_)));
+        let mut identity = self.identity.clone();
+        identity.protection.server_name = Some(known.name.to_string());
         let mut trouble = LinkError::Unknown;
         for address in addresses {
-            match Line::open(address, &self.identity, Deadline::after(PATIENCE)) {
+            match Line::open(address, &identity, Deadline::after(PATIENCE)) {
                 Ok(line) if line.server() == server => return Ok(line),
                 Ok(line) => trouble = LinkError::Another(line.server()),
                 Err(error) => trouble = error.into(),

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod between;
+
 use isonomia_client::{Address, Claims, Client, ClientConfig, Ino, OpenHow, access};
 use isonomia_server::{Config, Server};
 use isonomia_units::Nanos;

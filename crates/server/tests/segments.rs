@@ -336,9 +336,9 @@ fn a_mount_and_programs_have_a_mapping_one_after_the_other() {
     std::thread::scope(|scope| {
         let program = scope.spawn(|| Mapped::new(&client, &file, 4, true).unwrap());
         // It is asked for the mapping, and gives it.
-        let mut events = mount.await_mappings(0, Nanos::from_secs(10)).unwrap();
+        let mut events = mount.await_mappings(None, 0, Nanos::from_secs(10)).unwrap();
         while events.wanted.is_empty() {
-            events = mount.await_mappings(events.version, Nanos::from_secs(10)).unwrap();
+            events = mount.await_mappings(None, events.version, Nanos::from_secs(10)).unwrap();
         }
         mount.give_mapping(Ino(file.capability.ino)).unwrap();
         let mapped = program.join().unwrap();

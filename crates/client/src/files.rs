@@ -9,7 +9,7 @@ use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layout, N
 use isonomia_proto::hint::OpenHint;
 use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
 use isonomia_proto::space::{Extent, SpaceChange};
-use isonomia_units::Ino;
+use isonomia_units::{Ino, ServerId};
 use rustix::io::Errno;
 use zerocopy::FromBytes;
 
@@ -261,6 +261,12 @@ impl Client {
         let mut request = RequestHeader::with_capability(Op::Mkdir, &at.into());
         request.mode = mode;
         self.for_node(request, path, b"")
+    }
+
+    /// Creates a directory in the root of a cluster, a volume, on this server. ENODEV if there is no such server.
+    pub fn make_volume(&self, name: &[u8], mode: u32, server: ServerId) -> Result<Node, Error> {
+        let request = RequestHeader { mode, server: server.0, ..RequestHeader::new(Op::Mkdir, Ino::ROOT) };
+        self.for_node(request, name, b"")
     }
 
     /// Removes an empty directory.

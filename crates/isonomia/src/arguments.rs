@@ -7,6 +7,7 @@ mod device;
 mod fsck;
 mod plan;
 mod reproduce;
+mod volume;
 
 pub use allocate::AllocateOptions;
 pub use backup::BackupOptions;
@@ -15,6 +16,7 @@ pub use device::{DeviceCommand, DeviceOptions, ProfileOptions};
 pub use fsck::FsckOptions;
 pub use plan::{PackOptions, PlanCommand, PlanOptions, ScheduleOptions};
 pub use reproduce::ReproduceOptions;
+pub use volume::{VolumeCommand, VolumeCreateOptions, VolumeListOptions, VolumeOptions};
 
 use clap::{Args, Parser, Subcommand};
 use isonomia_policy::{DepthSpec, Draw, PolicySpec};
@@ -62,6 +64,7 @@ pub enum Command {
     Top(TopOptions),
     Policy(PolicyOptions),
     Cluster(ClusterOptions),
+    Volume(VolumeOptions),
     Plan(PlanOptions),
     Reproduce(ReproduceOptions),
     Demo(DemoOptions),

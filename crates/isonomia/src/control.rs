@@ -3,7 +3,7 @@
 use crate::arguments::ServerOptions;
 use anyhow::{Context, Result, bail};
 use isonomia_policy::{Draw, PolicySpec};
-use isonomia_proto::control::{ControlReply, ControlRequest, Status};
+use isonomia_proto::control::{ControlReply, ControlRequest, Status, VolumeList};
 use isonomia_transport::address::{self, Address};
 use isonomia_transport::control::{ControlConnection, ControlError};
 use isonomia_transport::handshake::{HandshakeError, Identity};
@@ -78,6 +78,14 @@ impl Control {
         let request = ControlRequest::SetPolicy { policy: policy.to_string(), draw: draw.map(|draw| draw.to_string()) };
         match self.connection.ask(&request)? {
             ControlReply::Policy { policy, draw } => Ok((policy, draw)),
+            other => unexpected(other),
+        }
+    }
+
+    /// The volumes of the server's cluster, as it knows them.
+    pub fn volumes(&mut self) -> Result<VolumeList> {
+        match self.connection.ask(&ControlRequest::Volumes)? {
+            ControlReply::Volumes(volumes) => Ok(volumes),
             other => unexpected(other),
         }
     }

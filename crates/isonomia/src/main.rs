@@ -28,6 +28,7 @@ mod sim;
 mod status;
 mod table;
 mod top;
+mod volume;
 
 use anyhow::Result;
 use arguments::{Arguments, Command, HelperArguments};
@@ -70,6 +71,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Top(options) => top::top(&options)?,
         Command::Policy(options) => policy::policy(&options)?,
         Command::Cluster(options) => return cluster::cluster(&options),
+        Command::Volume(options) => volume::volume(&options)?,
         Command::Reproduce(options) => reproduce::reproduce(&options)?,
         Command::Plan(options) => plan::plan(&options)?,
         Command::Demo(options) => demo::demo(&options)?,

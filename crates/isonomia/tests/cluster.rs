@@ -160,3 +160,35 @@ fn a_cluster_in_a_directory_is_kept_and_served_again() {
     assert_eq!(std::fs::read(kept.join("cluster.toml")).unwrap(), first);
     assert_eq!(trial.state(&kept.join("cluster.toml")), (0, vec!["answers".to_owned(); 2]));
 }
+
+#[test]
+fn volumes_are_made_where_one_wants_them_and_listed() {
+    let trial = Trial::new();
+    let (code, out, err) = trial.run(&["up", "--servers", "3"]);
+    assert_eq!(code, 0, "{out}{err}");
+    let server = out.lines().find_map(|line| line.strip_prefix("export ISONOMIA_SERVER=")).unwrap();
+    let volume = |arguments: &[&str]| {
+        isonomia(&[&["volume"], arguments, &["--server", server]].concat(), trial.dir.path())
+    };
+    for name in ["a", "b", "c"] {
+        assert_eq!(volume(&["create", name, "--on", "io03", "--mode", "1777"]), (0, String::new(), String::new()));
+    }
+    assert_eq!(volume(&["create", "d", "--on", "io01"]).0, 0);
+    let (code, out, _) = volume(&["list"]);
+    let rows: Vec<Vec<&str>> = out.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(code, 0);
+    assert_eq!(rows[1..], [["a", "1", "io03"], ["b", "2", "io03"], ["c", "3", "io03"], ["d", "4", "io01"]], "{out}");
+    let (_, out, _) = volume(&["list", "--json"]);
+    let listed: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((&listed["volumes"][3]["server"], &listed["servers"][1]["name"]), (&"io01".into(), &"io02".into()));
+    for (arguments, words) in [
+        (&["create", "e", "--on", "io07"][..], "the cluster has no server \"io07\" (allowed: io[01-03])"),
+        (&["create", "a", "--on", "io02"], "cannot make volume \"a\" on io02"),
+        (&["create", "x/y", "--on", "io02"], "\"x/y\" is no name of a volume"),
+        (&["create", "f", "--on", "io02", "--mode", "9"], "octal digits"),
+    ] {
+        let (code, _, err) = volume(arguments);
+        assert!(code != 0 && err.contains(words), "{arguments:?}: {err}");
+    }
+    assert_eq!(trial.run(&["down"]).0, 0);
+}

@@ -19,6 +19,8 @@ pub enum ControlRequest {
         /// `virtual-time` or `lottery`; unchanged if absent.
         draw: Option<String>,
     },
+    /// Which volumes the cluster has, as far as this server knows: answered with [`ControlReply::Volumes`].
+    Volumes,
     /// Writes a copy of the metadata to a directory of the server's host, while everything goes on. Answered at once with
     /// [`ControlReply::Backup`]: to be asked again until it is done. Allowed to the server's user and to root.
     Backup {
@@ -54,8 +56,39 @@ pub enum ControlReply {
         /// Syncs that the copy has, once it is there and on stable storage.
         syncs: Option<u64>,
     },
+    /// The volumes of the cluster.
+    Volumes(VolumeList),
     /// Not done, for this reason.
     Error(String),
+}
+
+/// The volumes of a cluster, and its servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VolumeList {
+    /// By name.
+    pub volumes: Vec<VolumePlace>,
+    /// By number.
+    pub servers: Vec<ServerName>,
+}
+
+/// A volume, and the server that has it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct VolumePlace {
+    /// Its name in the root directory, in which bytes that are no UTF-8 are replaced.
+    pub name: String,
+    /// Its number.
+    pub number: u16,
+    /// The server's name.
+    pub server: String,
+}
+
+/// A server of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerName {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub number: u16,
 }
 
 fn claim() -> String {

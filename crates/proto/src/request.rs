@@ -293,7 +293,8 @@ pub struct RequestHeader {
     pub path_len: u16,
     /// Length of the second path.
     pub path2_len: u16,
-    /// The server that is addressed.
+    /// Of an [`Op::Mkdir`] in the root of a cluster: the server that is to have the new volume, 0 for the one that its name
+    /// leads to.
     pub server: u16,
     /// The target of a read, write, sync, or reservation: where the file's layout puts all of the bytes, or ESTALE. An
     /// append of one request is for files with one target.

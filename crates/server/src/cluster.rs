@@ -14,12 +14,13 @@ use crate::clock;
 use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
 use crate::target::Pending;
+use isonomia_cluster::map::Server;
 use isonomia_cluster::node::{Effect, Input, Node, Process, View};
 use isonomia_cluster::peer::Envelope;
 use isonomia_cluster::request::{Answer, Refusal, RenameHow, Request, RequestId};
 use isonomia_cluster::volumes::hosted::Work;
 use isonomia_cluster::volumes::{Attributes, Phase, VolumeName};
-use isonomia_proto::control::{ClusterStatus, VolumeStatus};
+use isonomia_proto::control::{ClusterStatus, ServerName, VolumeList, VolumePlace, VolumeStatus};
 use isonomia_proto::fs::{Attr, Capability, FileKind};
 use isonomia_proto::request::ReplyHeader;
 use isonomia_store::{Store, StoreError, VolumeChange, Whereabouts, root_of};
@@ -105,6 +106,22 @@ impl Cluster {
         let server = self.config.map.server(ServerId(u16::try_from(server).ok()?))?;
         let lines: Vec<String> = server.listen.iter().map(ToString::to_string).collect();
         Some(lines.join("\n"))
+    }
+
+    /// All volumes that are known of, and all servers.
+    pub fn volumes(&self, store: &Store) -> VolumeList {
+        let map = &self.config.map;
+        let known = store.whereabouts().unwrap_or_default();
+        let name_of = |server: ServerId| map.server(server).map_or_else(|| server.to_string(), |s| s.name.to_string());
+        let place = |name: &[u8], volume: VolumeId| VolumePlace {
+            name: String::from_utf8_lossy(name).into_owned(),
+            number: volume.0,
+            server: known.servers.get(&volume).copied().map_or_else(String::new, name_of),
+        };
+        let mut volumes: Vec<VolumePlace> = known.names.iter().map(|(name, volume)| place(name, *volume)).collect();
+        volumes.sort_unstable();
+        let server = |server: &Server| ServerName { name: server.name.to_string(), number: server.number.0 };
+        VolumeList { volumes, servers: map.servers().iter().map(server).collect() }
     }
 
     /// What operators are told.
@@ -370,12 +387,14 @@ impl Driver {
         let mut remembered = Change::Other;
         let request = match change {
             Forwarded::Make { name, attributes } => {
-                let Some(home) = self.config.map.home(name.as_bytes()) else {
+                let wanted = ServerId(pending.header.server);
+                let home = self.config.map.home(name.as_bytes()).map(|server| server.number);
+                let Some(server) = Some(wanted).filter(|wanted| wanted.0 != 0).or(home) else {
                     self.core.store.forget_new_name(name.as_bytes());
                     return fail(&self.core, &pending, Errno::NOSPC);
                 };
                 remembered = Change::Make { name: name.clone(), attributes };
-                Request::Make { name, server: home.number, attributes }
+                Request::Make { name, server, attributes }
             }
             Forwarded::Remove { name } => Request::Remove { name },
             Forwarded::Rename { from, to, how } => {

@@ -27,6 +27,10 @@ pub fn frame(reply: &ControlReply) -> Vec<u8> {
 pub fn answer(core: &Core, about: &About, peer: &Peer, question: ControlRequest) -> Vec<u8> {
     match question {
         ControlRequest::Status => frames_of(status::snapshot(core, about)),
+        ControlRequest::Volumes => frame(&match core.cluster.get() {
+            Some(cluster) => ControlReply::Volumes(cluster.volumes(&core.store)),
+            None => ControlReply::Error("this server is in no cluster, and has no volumes".to_owned()),
+        }),
         ControlRequest::SetPolicy { .. } if !is_operator(peer) => {
             frame(&ControlReply::Error("only the server's user and root may set the policy".to_owned()))
         }

@@ -1,0 +1,66 @@
+//! Options of `isonomia volume`.
+
+use super::ServerOptions;
+use clap::{Args, Subcommand};
+
+/// See which server has which volume, and make one on a server of your choice
+///
+/// A volume is a directory directly below the root of a cluster. `mkdir` makes one, too, on the server that its name leads to.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  isonomia volume list
+  isonomia volume create scratch --on io03")]
+pub struct VolumeOptions {
+    #[command(subcommand)]
+    pub command: VolumeCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum VolumeCommand {
+    List(VolumeListOptions),
+    Create(VolumeCreateOptions),
+}
+
+/// Print the volumes, and the server of each, as the server that is asked knows them
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  isonomia volume list
+  isonomia volume list --json | jq '.volumes[] | select(.server == \"io03\").name'")]
+pub struct VolumeListOptions {
+    #[command(flatten)]
+    pub server: ServerOptions,
+    /// Print volumes and servers as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Make a volume on a server of your choice
+///
+/// Whoever may make a directory in the root may do so; the volume is its maker's.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  isonomia volume create scratch --on io03
+  isonomia volume create shared --on io01 --mode 1777")]
+pub struct VolumeCreateOptions {
+    /// Name of the volume: that of a directory in the root
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Name of the server in the cluster file
+    #[arg(long, value_name = "SERVER")]
+    pub on: String,
+    /// Permissions in octal digits; the umask does not count
+    #[arg(long, default_value = "755", value_parser = octal)]
+    pub mode: u32,
+    #[command(flatten)]
+    pub server: ServerOptions,
+}
+
+fn octal(text: &str) -> Result<u32, String> {
+    match u32::from_str_radix(text, 8) {
+        Ok(mode) if mode <= 0o1777 => Ok(mode),
+        _ => Err("permissions are octal digits from 0 to 1777".to_owned()),
+    }
+}

@@ -17,10 +17,10 @@ impl Node {
         effects: &mut Vec<Effect>,
     ) {
         if let Some((id, deadline)) = request
-            && let Err(refusal) = self.admit(now, id, deadline)
+            && self.admit(now, id, deadline).is_err()
         {
-            // It is recorded all the same.
-            effects.push(Effect::Answer { id, result: Err(refusal) });
+            // It is recorded, and will be done: to be told to come again would have it done twice.
+            effects.push(Effect::Answer { id, result: Err(Refusal::TimedOut) });
         }
         let waits = request.map(|(id, _)| id).filter(|id| self.deadlines.contains_key(id));
         let is_for_nobody = intent.parts.is_empty();
@@ -36,7 +36,7 @@ impl Node {
             }
             None => {
                 if let Some(id) = waits {
-                    self.emit(Effect::Answer { id, result: Err(Refusal::Busy) }, effects);
+                    self.emit(Effect::Answer { id, result: Err(Refusal::TimedOut) }, effects);
                 }
             }
         }

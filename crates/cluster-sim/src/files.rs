@@ -3,6 +3,16 @@
 //!
 //! All files are in the root volume, so the root server has their names and sizes. Block `b` of a file is in the object of
 //! stripe `b % servers` of the server with that place in the cluster file of epoch 1.
+//!
+//! # What a client does
+//! * A *write* looks at the file (its size and the number of its last cut), writes to the object, and hears the number of the
+//!   object's last cut. Is that lower, the object has not done the file's last cut: what is behind the size will go with it,
+//!   and is written again later; what is before it stays. Is it the same and the end does not move, the write is done. Else the
+//!   volume server is told. That refuses growth while the file is being cut: the client tells it again. If a cut began after
+//!   what was written, the write came before the cut, and is done. It is never written a second time what might
+//!   have been seen.
+//! * A *read* looks at the file, reads from the object, and looks at the file again. The value counts if all three speak of the
+//!   same cut; what the object lacks is zeros if the file reached that far before the read as well.
 
 use crate::doubles::Double;
 use crate::file_model::{Block, FileAsked, FileGot};
@@ -15,6 +25,7 @@ use isonomia_cluster::objects::{Intent, ObjectsId, Order, Part, What};
 use isonomia_cluster::request::{Answer, Refusal, RequestId};
 use isonomia_units::{Nanos, ServerId, TargetId};
 use rand::RngExt;
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Files that clients use.
@@ -70,7 +81,7 @@ pub struct Objects {
 }
 
 /// What a client asks a server.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ask {
     /// The volume server.
     Open(u8),
@@ -93,8 +104,10 @@ pub enum Said {
     Written(u64),
     /// What the object has there, and the number of its last cut.
     Bytes(Option<u8>, u64),
-    /// A cut came between: all of it again.
+    /// Not while the file is being cut, or it is another file by now: ask again.
     Again,
+    /// What was written came before a cut, or a removal, that began meanwhile: it is as if the write had returned before.
+    Before,
     /// Not now.
     Refused(Refusal),
 }
@@ -288,14 +301,16 @@ impl World {
             Ask::Tell(file, objects, end, cuts) => match names.files.get_mut(&file) {
                 Some(record) if record.objects == objects => {
                     let is_late = cuts < record.cuts && self.double != Double::BelievesOldEnds;
-                    if is_late || end > record.size && record.is_cutting {
+                    if is_late {
+                        Said::Before
+                    } else if end > record.size && record.is_cutting {
                         Said::Again
                     } else {
                         record.size = record.size.max(end);
                         Said::File(*record)
                     }
                 }
-                _ => Said::Again,
+                _ => Said::Before,
             },
             Ask::Write(id, ..) | Ask::Read(id, ..) if objects.removed.contains(&id) => Said::Again,
             Ask::Write(id, index, block, value) => {
@@ -343,6 +358,9 @@ impl World {
             (Said::Got(got), _) => return self.file_finish(client, Some(got)),
             (Said::Refused(Refusal::TimedOut), _) => return self.file_finish(client, None),
             (Said::Refused(_), _) => current.ask,
+            (Said::Before, _) => return self.file_finish(client, Some(FileGot::Done)),
+            // What is written stays so: to write again would be to write twice.
+            (Said::Again, _) if matches!(current.ask, Ask::Tell(..)) => current.ask,
             (Said::Again, _) => begin_again,
             (Said::File(record), FileAsked::Size) => {
                 return self.file_finish(client, Some(FileGot::Size(record.size)));
@@ -356,11 +374,15 @@ impl World {
             }
             (Said::Written(cuts), FileAsked::Write(block, _)) => {
                 let Some(record) = current.record else { return };
-                let is_told = block < record.size && cuts == record.cuts || self.double == Double::TellsNobody;
-                if is_told {
-                    return self.file_finish(client, Some(FileGot::Done));
+                match cuts.cmp(&record.cuts) {
+                    // The object has not done the last cut yet, which will take away what is behind it.
+                    Ordering::Less if block >= record.size => begin_again,
+                    Ordering::Less => return self.file_finish(client, Some(FileGot::Done)),
+                    Ordering::Equal if block < record.size || self.double == Double::TellsNobody => {
+                        return self.file_finish(client, Some(FileGot::Done));
+                    }
+                    _ => return self.file_ask(client, Ask::Tell(current.file, record.objects, block + 1, cuts)),
                 }
-                return self.file_ask(client, Ask::Tell(current.file, record.objects, block + 1, cuts));
             }
             (Said::File(record), FileAsked::Read(block)) => match (current.record, current.read) {
                 _ if block >= record.size => return self.file_finish(client, Some(FileGot::End)),
@@ -385,7 +407,10 @@ impl World {
             _ => return,
         };
         if let Some(current) = &mut self.files.clients[client].current {
-            (current.ask, current.record, current.read) = (next, None, None);
+            current.ask = next;
+            if next == begin_again {
+                (current.record, current.read) = (None, None);
+            }
         }
         self.at(self.now + PAUSE, Event::FileRepeats(client, attempt));
     }

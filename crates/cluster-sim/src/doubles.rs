@@ -35,13 +35,21 @@ pub enum Double {
     ForgetsNumbers,
     /// Some requests are never answered.
     LosesAnswers,
+    /// A data server does a cut as often as it hears of it.
+    CutsTwice,
+    /// A writer's word on the end of a file is taken though the file was cut after the write.
+    BelievesOldEnds,
+    /// Writers tell nobody how far they wrote.
+    TellsNobody,
+    /// A server that starts does not go on with cuts.
+    ForgetsIntents,
     /// Servers answer for names from their copies of the table.
     BelievesCopies,
 }
 
 impl Double {
     /// All that is wrong somewhere.
-    pub const BROKEN: [Self; 11] = [
+    pub const BROKEN: [Self; 15] = [
         Self::SpeaksBeforeStoring,
         Self::ForgetsInstructions,
         Self::MixesUpOutcomes,
@@ -53,6 +61,10 @@ impl Double {
         Self::ForgetsNumbers,
         Self::LosesAnswers,
         Self::BelievesCopies,
+        Self::CutsTwice,
+        Self::BelievesOldEnds,
+        Self::TellsNobody,
+        Self::ForgetsIntents,
     ];
 
     /// Whether `change` reaches stable storage.

@@ -101,8 +101,10 @@ impl World {
                 let server = servers[self.rng.random_range(0..servers.len())];
                 Request::Make { name: volume_name(name), server, attributes: Attributes::new(0o755, 1, 1) }
             }
-            Asked::Remove(name) => Request::Remove { name: volume_name(name) },
-            Asked::Rename(from, to, how) => Request::Rename { from: volume_name(from), to: volume_name(to), how },
+            Asked::Remove(name) => Request::Remove { name: volume_name(name), found: None },
+            Asked::Rename(from, to, how) => {
+                Request::Rename { from: volume_name(from), found: None, to: volume_name(to), how }
+            }
             Asked::LookUp(name) => Request::LookUp { name: volume_name(name), referred },
             Asked::WhereIs(volume) => Request::WhereIs { number: volume.number, referred },
             Asked::Put(volume, file) | Asked::Delete(volume, file) => {

@@ -1,6 +1,7 @@
 //! What a simulated server runs on: its directory, with records and volumes, and the processes that have it.
 
 use crate::doubles::Double;
+use crate::files::{Names, Objects};
 use crate::model::FileName;
 use isonomia_cluster::node::{Node, StoreId};
 use isonomia_cluster::records::Change;
@@ -30,6 +31,10 @@ pub struct Directory {
     pub epoch: u64,
     /// Making a volume fails.
     pub is_full: bool,
+    /// Files.
+    pub names: Names,
+    /// Objects of files.
+    pub objects: Objects,
 }
 
 /// A process of a server.
@@ -48,6 +53,8 @@ pub struct Process {
     pub works: Vec<Work>,
     /// Requests without an answer: the client, its attempt, and the deadline in true time.
     pub requests: BTreeMap<RequestId, (usize, u64, Nanos)>,
+    /// Those of them that are about files.
+    pub file_requests: BTreeSet<RequestId>,
     /// Numbers of requests.
     pub next_request: u64,
     /// When it is going to be woken.

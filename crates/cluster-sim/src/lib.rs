@@ -21,6 +21,8 @@ mod client;
 pub mod doubles;
 mod driving;
 mod faults;
+mod file_model;
+mod files;
 mod host;
 mod linear;
 mod model;
@@ -29,10 +31,13 @@ mod world;
 
 use crate::client::{Client, NAMES};
 use crate::doubles::Double;
-use crate::linear::Verdict;
+use crate::file_model::{File, FileAsked};
+use crate::files::FileClient;
+use crate::linear::{Operation, Verdict};
 use crate::model::Asked;
 use crate::world::{Event, ROOT, World};
 use isonomia_cluster::node::View;
+use isonomia_cluster::objects::ObjectsId;
 use isonomia_units::{Nanos, ServerId};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -43,6 +48,8 @@ const TROUBLE: Nanos = Nanos::from_secs(20);
 const REST: Nanos = Nanos::from_secs(10);
 /// Operations of one client.
 const OPERATIONS_EACH: u32 = 14;
+/// Operations of one client of files.
+const FILE_OPERATIONS_EACH: u32 = 25;
 
 /// What came of one seed.
 #[derive(Clone, Debug, Default)]
@@ -69,7 +76,18 @@ pub fn run(seed: u64, double: Double, trace: bool) -> Report {
     world.names = world.rng.random_range(1..=NAMES);
     let end = world.now + TROUBLE;
     world.clients_end = end;
-    for client in 0..world.rng.random_range(1..=4) {
+    world.files.layout = world.servers().into_iter().collect();
+    let (volumes, files) = [(4, 0), (4, 0), (0, 3), (2, 2)][world.rng.random_range(0..4)];
+    // What a stop left behind between the first write and the record of the file.
+    let lost = ObjectsId { number: 1 << 40, generation: 9 };
+    for directory in world.directories.values_mut().take(files) {
+        directory.objects.objects.insert((lost, 0), Default::default());
+    }
+    for client in 0..files {
+        world.files.clients.push(FileClient::new(FILE_OPERATIONS_EACH));
+        world.at(world.now, Event::FileClient(client));
+    }
+    for client in 0..world.rng.random_range(0..=volumes) {
         world.clients.push(Client { left: OPERATIONS_EACH, ..Client::default() });
         let at = world.now + Nanos::from_millis(1);
         world.at(at, Event::Client(client));
@@ -80,8 +98,10 @@ pub fn run(seed: u64, double: Double, trace: bool) -> Report {
     world.run_until(end + REST);
     if world.violations.is_empty() {
         world.check_rest();
+        world.check_files_rest();
     }
     look_at_everything(&mut world);
+    look_at_files(&mut world);
     let mut report = Report {
         operations: (
             world.history.len(),
@@ -99,6 +119,29 @@ pub fn run(seed: u64, double: Double, trace: bool) -> Report {
                 let all = world.history.len();
                 world.violate(format!("no order of the {all} operations gives these answers; {longest} fit at most"));
                 for operation in world.history.clone() {
+                    world.note(|| format!("{operation:?}"));
+                }
+            }
+        }
+    }
+    for file in 0..files::FILES {
+        let of_file = |(name, operation): &(u8, _)| (*name == file).then(|| Operation::clone(operation));
+        let mut history: Vec<Operation<FileAsked, _>> = world.files.history.iter().filter_map(of_file).collect();
+        history.retain(|operation| {
+            operation.returned.is_some() || !matches!(operation.asked, FileAsked::Read(_) | FileAsked::Size)
+        });
+        if !world.violations.is_empty() {
+            continue;
+        }
+        match linear::check(File::default(), &history) {
+            Verdict::Linearizable => {}
+            Verdict::Undecided => report.is_undecided = true,
+            Verdict::Not(longest) => {
+                let all = history.len();
+                world.violate(format!(
+                    "no order of the {all} operations of file {file} gives these answers; {longest} fit"
+                ));
+                for operation in history {
                     world.note(|| format!("{operation:?}"));
                 }
             }
@@ -125,6 +168,29 @@ fn look_at_everything(world: &mut World) {
             let returned = world.history.last().is_some_and(|operation| operation.returned.is_some());
             if !returned && world.violations.is_empty() {
                 world.violate(format!("server {server} does not answer though everything was put right"));
+            }
+        }
+    }
+}
+
+/// Looks at each file's size and blocks: part of the history.
+fn look_at_files(world: &mut World) {
+    if world.files.clients.is_empty() {
+        return;
+    }
+    world.files.clients.push(FileClient::default());
+    let observer = world.files.clients.len() - 1;
+    for file in 0..files::FILES {
+        for asked in (0..files::BLOCKS).map(FileAsked::Read).chain([FileAsked::Size]) {
+            world.file_begin(observer, file, asked);
+            for _ in 0..100 {
+                if !world.file_client_rests(observer) && world.violations.is_empty() {
+                    let next = world.now + Nanos::from_millis(50);
+                    world.run_until(next);
+                }
+            }
+            if world.files.history.last().is_some_and(|(_, operation)| operation.returned.is_none()) {
+                world.violate(format!("file {file} is not answered for though everything was put right"));
             }
         }
     }

@@ -5,14 +5,34 @@
 //! (*Testing for linearizability*, 2017). Operations without an answer may have happened at any moment after their call, or never;
 //! no library that we know treats those.
 
-use crate::model::{Outcome, State};
 use isonomia_units::Nanos;
 use std::collections::HashSet;
+use std::fmt::Debug;
+use std::hash::Hash;
 
 /// More than these operations of one history are not searched.
 pub const OPERATIONS_MAX: usize = 128;
 /// After so many steps the search is given up.
 const STEPS_MAX: u64 = 300_000;
+
+/// A file system that does one operation after the other.
+pub trait State: Clone + Eq + Hash {
+    /// What is asked.
+    type Asked: Debug;
+    /// What is answered.
+    type Result: Debug;
+
+    /// The state after operation `index` of the history, if `result` is what it gives here; `None` for whatever it gives.
+    fn apply(&self, index: usize, asked: &Self::Asked, result: Option<&Self::Result>) -> Outcome<Self>;
+}
+
+/// What comes of an operation.
+pub enum Outcome<S> {
+    /// The answer fits, and this is the state afterwards.
+    Fits(S),
+    /// Another answer would be right.
+    Differs,
+}
 
 /// One operation of a client.
 #[derive(Clone, Debug)]

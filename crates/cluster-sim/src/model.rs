@@ -1,29 +1,9 @@
 //! The root directory as one process on one host would see it: what the answers of a cluster are compared with.
 
+use crate::linear::{Outcome, State};
 use isonomia_cluster::request::RenameHow;
 use isonomia_cluster::volumes::VolumeKey;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Debug;
-use std::hash::Hash;
-
-/// A file system that does one operation after the other.
-pub trait State: Clone + Eq + Hash {
-    /// What is asked.
-    type Asked: Debug;
-    /// What is answered.
-    type Result: Debug;
-
-    /// The state after operation `index` of the history, if `result` is what it gives here; `None` for whatever it gives.
-    fn apply(&self, index: usize, asked: &Self::Asked, result: Option<&Self::Result>) -> Outcome<Self>;
-}
-
-/// What comes of an operation.
-pub enum Outcome<S> {
-    /// The answer fits, and this is the state afterwards.
-    Fits(S),
-    /// Another answer would be right.
-    Differs,
-}
 
 /// A name in the root: few of them, so that operations meet.
 pub type Name = u8;

@@ -1,6 +1,7 @@
 //! What connects servers and clients: it delays, loses, repeats and reorders.
 
 use crate::client::Reply;
+use crate::files::{Ask, Said};
 use crate::model::Asked;
 use crate::world::{Event, World};
 use isonomia_cluster::node::Input;
@@ -49,6 +50,10 @@ pub enum Parcel {
     Message(usize, Vec<u8>),
     /// Of a client's attempt to this process, with its deadline; whether another server has sent it there.
     Request { process: usize, client: usize, attempt: u64, deadline: Nanos, asked: Asked, referred: bool },
+    /// Of a client's attempt that is about a file.
+    FileAsk { process: usize, client: usize, attempt: u64, deadline: Nanos, ask: Ask },
+    /// To a client, about a file.
+    FileSaid { client: usize, attempt: u64, said: Said },
     /// To a client.
     Reply { client: usize, attempt: u64, reply: Reply },
 }
@@ -57,8 +62,8 @@ impl Parcel {
     /// The process that it goes to.
     pub fn process(&self) -> Option<usize> {
         match self {
-            Self::Message(process, _) | Self::Request { process, .. } => Some(*process),
-            Self::Reply { .. } => None,
+            Self::Message(process, _) | Self::Request { process, .. } | Self::FileAsk { process, .. } => Some(*process),
+            Self::Reply { .. } | Self::FileSaid { .. } => None,
         }
     }
 }
@@ -116,6 +121,10 @@ impl World {
             Parcel::Request { process, client, attempt, deadline, asked, referred } => {
                 self.asked(process, (client, attempt), deadline, asked, referred);
             }
+            Parcel::FileAsk { process, client, attempt, deadline, ask } => {
+                self.file_asked(process, (client, attempt), deadline, ask);
+            }
+            Parcel::FileSaid { client, attempt, said } => self.file_hears(client, attempt, said),
             Parcel::Reply { client, attempt, reply } => self.client_hears(client, attempt, reply),
         }
     }

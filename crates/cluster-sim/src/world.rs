@@ -3,6 +3,7 @@
 use crate::client::{Client, NAMES};
 use crate::doubles::Double;
 use crate::faults::Fault;
+use crate::files::Files;
 use crate::host::{Directory, Process, State, local_time, number_of};
 use crate::linear::Operation;
 use crate::model::{Asked, Got, Name};
@@ -48,6 +49,14 @@ pub enum Event {
     Client(usize),
     /// A client sends an attempt once more.
     Repeats(usize, u64),
+    /// A process looks what there is to remove.
+    Tidies(usize),
+    /// A store has done something for a process.
+    Served(usize, Input),
+    /// A client of files looks at what it is doing.
+    FileClient(usize),
+    /// It sends an attempt once more.
+    FileRepeats(usize, u64),
     /// Something breaks, or is put right.
     Fault(Fault),
 }
@@ -72,7 +81,9 @@ pub struct World {
     pub fair: Network,
     /// Names that clients use.
     pub names: Name,
-    /// Who uses them.
+    /// Files, and who uses those.
+    pub files: Files,
+    /// Who uses volumes.
     pub clients: Vec<Client>,
     /// What clients did.
     pub history: Vec<Operation<Asked, Got>>,
@@ -104,6 +115,7 @@ impl World {
             network: Network::default(),
             fair: Network::default(),
             names: NAMES,
+            files: Files::default(),
             clients: Vec::new(),
             history: Vec::new(),
             made: BTreeMap::new(),
@@ -186,6 +198,10 @@ impl World {
             }
             Event::Client(client) => self.client_looks(client),
             Event::Repeats(client, attempt) => self.client_repeats(client, attempt),
+            Event::Tidies(process) => self.file_tidies(process),
+            Event::Served(process, input) => self.give(process, input),
+            Event::FileClient(client) => self.file_client(client),
+            Event::FileRepeats(client, attempt) => self.file_repeats(client, attempt),
             Event::Fault(fault) => self.fault(fault),
         }
     }
@@ -215,6 +231,7 @@ impl World {
                     pending: Default::default(),
                     works: Vec::new(),
                     requests: BTreeMap::new(),
+                    file_requests: BTreeSet::new(),
                     next_request: 0,
                     wakes_at: Nanos::MAX,
                     clock,
@@ -223,6 +240,7 @@ impl World {
                 self.do_effects(process, effects);
                 self.at(self.now, Event::Renews(process));
                 self.schedule(process);
+                self.file_start(process);
             }
         }
     }
@@ -346,8 +364,16 @@ impl World {
                         self.violate(format!("process {process} answers request {} twice", id.0));
                         continue;
                     };
-                    self.reply(process, (client, attempt), result);
+                    if self.processes[process].file_requests.remove(&id) {
+                        self.file_reply(process, (client, attempt), result);
+                    } else {
+                        self.reply(process, (client, attempt), result);
+                    }
                 }
+                Effect::CloseIntent { objects, what, .. } => self.file_closes(process, objects, what),
+                Effect::Serve { from, order } => self.file_serves(process, from, order),
+                Effect::LookWanted { asker, objects } => self.file_looks(process, asker, objects),
+                Effect::RemoveUnwanted { objects } => self.file_removes(process, &objects),
                 Effect::FetchView { epoch, from } => {
                     let server = self.processes[process].server;
                     if self.network.passes(from, server) && self.network.passes(server, from) {
@@ -462,8 +488,10 @@ fn process_of(event: &Event) -> Option<usize> {
         | Event::Worked(process, ..)
         | Event::Wakes(process)
         | Event::Renews(process)
+        | Event::Tidies(process)
+        | Event::Served(process, _)
         | Event::Fetched(process, _) => Some(*process),
         Event::Arrives(parcel) => parcel.process(),
-        Event::Client(_) | Event::Repeats(..) | Event::Fault(_) => None,
+        Event::Client(_) | Event::Repeats(..) | Event::FileClient(_) | Event::FileRepeats(..) | Event::Fault(_) => None,
     }
 }

@@ -8,12 +8,14 @@
 //! * [`hash`] chooses the server of a new volume.
 //! * [`node`]: what one server does: the one place where inputs come in and effects come out.
 //! * [`volumes`]: the directories below the root, which of them each server has, and how they come and go.
+//! * [`objects`]: what volume servers have data servers do with the bytes of files.
 //! * [`peer`]: messages between servers. [`request`]: what clients ask. [`records`]: what is kept on stable storage.
 
 pub mod hash;
 pub mod hosts;
 pub mod map;
 pub mod node;
+pub mod objects;
 pub mod peer;
 pub mod records;
 pub mod request;

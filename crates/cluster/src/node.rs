@@ -23,9 +23,11 @@
 //! same events that repeat what a lost message said repeat what a stop cut off.
 
 mod interface;
+mod objects;
 
 pub use interface::{BadView, Effect, Input, Process, StartError, StoreId, View};
 
+use crate::objects::{Errands, ObjectsId, What};
 use crate::peer::{Envelope, Message};
 use crate::records::{self, Change, Record, Stored};
 use crate::request::{Answer, Refusal, Request, RequestId};
@@ -61,6 +63,10 @@ pub struct Node {
     owned_until: Nanos,
     role: Role,
     hosted: Hosted,
+    /// What data servers have to do for this one.
+    errands: Errands,
+    /// What the store does for volume servers.
+    serving: BTreeSet<(ServerId, ObjectsId, What)>,
     /// The highest instance that was heard of each server.
     instances: BTreeMap<ServerId, u64>,
     /// Up to where each server knows the table, as far as the root server knows.
@@ -105,6 +111,8 @@ impl Node {
             owned_until: Nanos::ZERO,
             role,
             hosted: Hosted::new(stored.hosts),
+            errands: Errands::default(),
+            serving: BTreeSet::new(),
             instances: stored.instances,
             known: BTreeMap::new(),
             last_store: StoreId(0),
@@ -208,6 +216,11 @@ impl Node {
                     self.carried(&host, effects);
                 }
             }
+            Input::Intent { intent, request } => self.intend(now, intent, request, effects),
+            Input::IntentClosed { objects, what } => self.closed(objects, what, effects),
+            Input::Served { from, objects, what, result } => self.served(from, (objects, what), result, effects),
+            Input::AskWanted { objects } => self.ask_wanted(objects, effects),
+            Input::NotWanted { asker, objects } => self.looked_wanted(now, asker, objects, effects),
             Input::View(view) => {
                 if self.accepts(&view).is_ok() {
                     self.view = view;
@@ -229,6 +242,7 @@ impl Node {
             && deadline <= now
         {
             self.release(Effect::Answer { id, result: Err(Refusal::TimedOut) }, effects);
+            self.errands.forget(id);
             if let Role::Root(root) = &mut self.role {
                 let mut decisions = Decisions::default();
                 root.forget(id, &mut decisions);
@@ -248,6 +262,7 @@ impl Node {
         let own: Vec<Slot> = self.table().slots().filter(|slot| is_for(self.process.server, slot)).cloned().collect();
         self.own.extend(own);
         self.do_own(effects);
+        self.order_again(effects);
     }
 
     fn pull(&mut self, effects: &mut Vec<Effect>) {
@@ -258,16 +273,9 @@ impl Node {
     }
 
     fn request(&mut self, now: Nanos, (id, deadline): (RequestId, Nanos), request: Request, effects: &mut Vec<Effect>) {
-        let refusal = match self.may_serve(now) {
-            Err(refusal) => Some(refusal),
-            Ok(()) if self.deadlines.len() >= REQUESTS_MAX => Some(Refusal::Busy),
-            Ok(()) => None,
-        };
-        if let Some(refusal) = refusal {
+        if let Err(refusal) = self.admit(now, id, deadline) {
             return effects.push(Effect::Answer { id, result: Err(refusal) });
         }
-        self.deadlines.insert(id, deadline);
-        self.by_deadline.insert((deadline, id));
         match &mut self.role {
             Role::Root(root) => {
                 let mut decisions = Decisions::default();
@@ -279,6 +287,17 @@ impl Node {
                 self.emit(Effect::Answer { id, result }, effects);
             }
         }
+    }
+
+    /// Notes a request that will be answered later, if there may be one more.
+    fn admit(&mut self, now: Nanos, id: RequestId, deadline: Nanos) -> Result<(), Refusal> {
+        self.may_serve(now)?;
+        if self.deadlines.len() >= REQUESTS_MAX {
+            return Err(Refusal::Busy);
+        }
+        self.deadlines.insert(id, deadline);
+        self.by_deadline.insert((deadline, id));
+        Ok(())
     }
 
     /// The answer of a server that does not decide the table.
@@ -358,6 +377,10 @@ impl Node {
                 let taken = copy.take(page);
                 self.heard_news(taken, effects);
             }
+            (Message::Order(order), _) => self.ordered(from, order, effects),
+            (Message::Did { objects, what, result }, _) => self.did(from, (objects, what), result, effects),
+            (Message::AskWanted { objects }, _) => self.asked_wanted(from, objects, effects),
+            (Message::NotWanted { objects }, _) => self.emit(Effect::RemoveUnwanted { objects }, effects),
             // From a server that takes this one for another.
             _ => {}
         }

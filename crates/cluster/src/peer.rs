@@ -8,6 +8,7 @@
 //! zigzag), sequences with their length before them, one varint for which variant of an `enum` follows. A change of any
 //! type in here raises the format.
 
+use crate::objects::{ASKED_MAX, ObjectsId, Order, PARTS_MAX, What};
 use crate::volumes::copy::{Ask, Page};
 use crate::volumes::root::PAGE_SLOTS_MAX;
 use crate::volumes::{Outcome, Slot, Version, VolumeKey};
@@ -56,6 +57,27 @@ pub enum Message {
         outcome: Outcome,
         /// The last version that the sender knows.
         known: Version,
+    },
+    /// From a volume server to a data server: do this with objects.
+    Order(Order),
+    /// From a data server to a volume server: what came of an order.
+    Did {
+        /// The objects.
+        objects: ObjectsId,
+        /// What was done with them.
+        what: What,
+        /// The highest number of a last cut that they have now, or an errno.
+        result: Result<u64, i32>,
+    },
+    /// From a data server: does anybody want these objects?
+    AskWanted {
+        /// The objects, [`ASKED_MAX`] at most.
+        objects: Vec<ObjectsId>,
+    },
+    /// The answer, for those that nobody wants.
+    NotWanted {
+        /// The objects, [`ASKED_MAX`] at most.
+        objects: Vec<ObjectsId>,
     },
     /// The envelope that came was of an epoch older than this one's: it was not acted upon.
     Outdated,
@@ -123,7 +145,9 @@ impl Message {
                     && page.slots.is_sorted_by_key(|slot| slot.changed)
             }
             Self::Outcome { key, .. } => is_key(key),
-            Self::Pull { .. } | Self::Outdated | Self::Superseded { .. } => true,
+            Self::Order(order) => order.parts.len() <= PARTS_MAX,
+            Self::AskWanted { objects } | Self::NotWanted { objects } => objects.len() <= ASKED_MAX,
+            Self::Did { .. } | Self::Pull { .. } | Self::Outdated | Self::Superseded { .. } => true,
         }
     }
 }
@@ -131,7 +155,9 @@ impl Message {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::objects::Part;
     use crate::volumes::{Attributes, NAME_LEN_MAX, Phase, Volume};
+    use isonomia_units::TargetId;
     use proptest::prelude::*;
 
     fn envelope(message: Message) -> Envelope {
@@ -159,10 +185,15 @@ mod tests {
 
     #[test]
     fn the_longest_message_fits() {
-        let long = envelope(Message::News(long_page()));
-        let bytes = long.encode();
-        assert!(bytes.len() <= MESSAGE_BYTES_MAX, "{}", bytes.len());
-        assert_eq!(Envelope::decode(&bytes), Ok(long));
+        let objects = ObjectsId { number: u64::MAX, generation: u32::MAX };
+        let part = Part { index: u32::MAX, target: TargetId(u16::MAX), size_bytes: u64::MAX };
+        let order = Order { objects, what: What::Cut { number: u64::MAX }, parts: vec![part; PARTS_MAX] };
+        let asked = Message::AskWanted { objects: vec![objects; ASKED_MAX] };
+        for long in [Message::News(long_page()), Message::Order(order), asked].map(envelope) {
+            let bytes = long.encode();
+            assert!(bytes.len() <= MESSAGE_BYTES_MAX, "{}", bytes.len());
+            assert_eq!(Envelope::decode(&bytes), Ok(long));
+        }
     }
 
     #[test]

@@ -24,11 +24,15 @@ pub enum Request {
     Remove {
         /// Its name.
         name: VolumeName,
+        /// The volume that the client found by that name, if it has looked: it is that one or none.
+        found: Option<VolumeId>,
     },
     /// Rename a volume; the root server does. [`Answer::Done`].
     Rename {
         /// Its name.
         from: VolumeName,
+        /// As in [`Request::Remove`].
+        found: Option<VolumeId>,
         /// What it will be called.
         to: VolumeName,
         /// What becomes of a volume of that name.

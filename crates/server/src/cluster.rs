@@ -273,6 +273,11 @@ impl Driver {
                 }
                 None
             }
+            // No file has objects on another server yet.
+            Effect::CloseIntent { .. }
+            | Effect::Serve { .. }
+            | Effect::LookWanted { .. }
+            | Effect::RemoveUnwanted { .. } => None,
             Effect::FetchView { epoch, from } => {
                 if self.told_epoch < epoch {
                     self.told_epoch = epoch;
@@ -355,8 +360,9 @@ impl Driver {
                 let attributes = Attributes { mode: *mode, uid: *uid, gid: *gid };
                 Ok(Forwarded::Make { name: named(name)?, attributes })
             }
-            VolumeChange::Remove { volume } => Ok(Forwarded::Remove { name: name_of(*volume)? }),
+            VolumeChange::Remove { volume } => Ok(Forwarded::Remove { name: name_of(*volume)?, found: *volume }),
             VolumeChange::Rename { volume, name, how } => Ok(Forwarded::Rename {
+                found: *volume,
                 from: name_of(*volume)?,
                 to: named(name)?,
                 how: match how {
@@ -396,14 +402,14 @@ impl Driver {
                 remembered = Change::Make { name: name.clone(), attributes };
                 Request::Make { name, server, attributes }
             }
-            Forwarded::Remove { name } => Request::Remove { name },
-            Forwarded::Rename { from, to, how } => {
+            Forwarded::Remove { name, found } => Request::Remove { name, found: Some(found) },
+            Forwarded::Rename { from, found, to, how } => {
                 let how = match how {
                     wire::How::Replace => RenameHow::Replace,
                     wire::How::NoReplace => RenameHow::NoReplace,
                     wire::How::Exchange => RenameHow::Exchange,
                 };
-                Request::Rename { from, to, how }
+                Request::Rename { from, found: Some(found), to, how }
             }
         };
         self.next_request += 1;

@@ -1,5 +1,6 @@
 //! What goes into a node and what comes out of it.
 
+use crate::objects::{Intent, ObjectsId, Order, What};
 use crate::peer::Envelope;
 use crate::records::{BadRecord, Change};
 use crate::request::{Answer, Refusal, Request, RequestId};
@@ -57,6 +58,44 @@ pub enum Input {
         /// The errno if it could not.
         result: Result<(), i32>,
     },
+    /// The store has recorded on stable storage what is to be done with objects, or has been given it back at a start.
+    /// [`Effect::CloseIntent`] when it is done.
+    Intent {
+        /// What.
+        intent: Intent,
+        /// The request that waits for it, and its deadline.
+        request: Option<(RequestId, Nanos)>,
+    },
+    /// The store has closed this intent. If it has another one instead, [`Input::Intent`] says so, and not this.
+    IntentClosed {
+        /// The objects.
+        objects: ObjectsId,
+        /// What was done with them.
+        what: What,
+    },
+    /// The store has done what [`Effect::Serve`] asked of it, on stable storage, or could not.
+    Served {
+        /// For whom.
+        from: ServerId,
+        /// The objects.
+        objects: ObjectsId,
+        /// What was done.
+        what: What,
+        /// The highest number of a last cut that its objects have now, or an errno.
+        result: Result<u64, i32>,
+    },
+    /// These objects are here: does anybody want them? [`Effect::RemoveUnwanted`] may follow.
+    AskWanted {
+        /// The objects, of any files.
+        objects: Vec<ObjectsId>,
+    },
+    /// Of those that [`Effect::LookWanted`] asked about, these belong to no file.
+    NotWanted {
+        /// Who asked.
+        asker: ServerId,
+        /// The objects.
+        objects: Vec<ObjectsId>,
+    },
     /// There is a newer cluster file. One that [`super::Node::accepts`] does not allow is ignored.
     View(View),
     /// This process has made sure that nobody has taken over its directory, and nobody will before `until`.
@@ -91,6 +130,34 @@ pub enum Effect {
         id: RequestId,
         /// Its answer.
         result: Result<Answer, Refusal>,
+    },
+    /// All data servers have done what this intent says: close it. Repeated until [`Input::IntentClosed`] or a later intent.
+    CloseIntent {
+        /// The objects.
+        objects: ObjectsId,
+        /// What was done with them.
+        what: What,
+        /// The highest number of a last cut that a data server told.
+        highest: u64,
+    },
+    /// Do this with objects that are here.
+    Serve {
+        /// Who wants it.
+        from: ServerId,
+        /// What.
+        order: Order,
+    },
+    /// Look which of these objects belong to no file of this server's volumes.
+    LookWanted {
+        /// Who asks.
+        asker: ServerId,
+        /// The objects.
+        objects: Vec<ObjectsId>,
+    },
+    /// Nobody wants these objects: remove those of them that are here.
+    RemoveUnwanted {
+        /// The objects.
+        objects: Vec<ObjectsId>,
     },
     /// There is a cluster file of this epoch, and `from` has it: get it. Repeated until it is there.
     FetchView {

@@ -300,7 +300,7 @@ impl Root {
                 self.intend(key, volume, decisions);
                 Verdict::Begun(BTreeSet::from([key.number]))
             }
-            Request::Remove { name } => match self.free_to_change(name) {
+            Request::Remove { name, found } => match self.free_to_change(name, *found) {
                 Err(verdict) => verdict,
                 Ok(_) if self.intents.len() >= INTENTS_MAX => refuse(Refusal::Busy),
                 Ok((key, volume)) => {
@@ -308,16 +308,21 @@ impl Root {
                     Verdict::Begun(BTreeSet::from([key.number]))
                 }
             },
-            Request::Rename { from, to, how } => self.rename(from, to, *how, decisions),
+            Request::Rename { from, found, to, how } => match self.free_to_change(from, *found) {
+                Ok(volume) => self.rename(volume, to, *how, decisions),
+                Err(verdict) => verdict,
+            },
         }
     }
 
-    fn rename(&mut self, from: &VolumeName, to: &VolumeName, how: RenameHow, decisions: &mut Decisions) -> Verdict {
+    fn rename(
+        &mut self,
+        (key, volume): (VolumeKey, Volume),
+        to: &VolumeName,
+        how: RenameHow,
+        decisions: &mut Decisions,
+    ) -> Verdict {
         let refuse = |refusal| Verdict::Answer(Err(refusal));
-        let (key, volume) = match self.free_to_change(from) {
-            Ok(found) => found,
-            Err(verdict) => return verdict,
-        };
         if self.is_in_doubt(to) {
             return Verdict::Wait;
         }
@@ -331,7 +336,7 @@ impl Root {
             self.rename_to(key, volume, to.clone(), decisions);
             return Verdict::Begun(BTreeSet::from([key.number]));
         }
-        let (other_key, other) = match self.free_to_change(to) {
+        let (other_key, other) = match self.free_to_change(to, None) {
             Ok(found) => found,
             Err(verdict) => return verdict,
         };
@@ -357,13 +362,15 @@ impl Root {
         self.table.formerly_named(name).is_some() || self.table.named(name).is_some_and(|slot| slot.intent().is_some())
     }
 
-    /// The volume called `name`, if nothing is being done with it and nothing waits for it.
-    fn free_to_change(&self, name: &VolumeName) -> Result<(VolumeKey, Volume), Verdict> {
+    /// The volume called `name`, if nothing is being done with it and nothing waits for it; nothing but number `found` if
+    /// that is given.
+    fn free_to_change(&self, name: &VolumeName, found: Option<VolumeId>) -> Result<(VolumeKey, Volume), Verdict> {
         if self.is_in_doubt(name) {
             return Err(Verdict::Wait);
         }
-        let found = self.table.named(name).and_then(|slot| Some((slot.key, slot.volume.clone()?)));
-        let (key, volume) = found.ok_or(Verdict::Answer(Err(Refusal::NotFound)))?;
+        let slot = self.table.named(name).filter(|slot| found.is_none_or(|found| found == slot.key.number));
+        let volume = slot.and_then(|slot| Some((slot.key, slot.volume.clone()?)));
+        let (key, volume) = volume.ok_or(Verdict::Answer(Err(Refusal::NotFound)))?;
         let is_waited_for = self.intents.values().any(|other| *other == Some(key.number));
         if is_waited_for { Err(Verdict::Wait) } else { Ok((key, volume)) }
     }

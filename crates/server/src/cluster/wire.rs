@@ -31,11 +31,15 @@ pub enum Forwarded {
     Remove {
         /// Its name.
         name: VolumeName,
+        /// The volume that was found by that name.
+        found: VolumeId,
     },
     /// One gets another name.
     Rename {
         /// Its name.
         from: VolumeName,
+        /// The volume that was found by that name.
+        found: VolumeId,
         /// The new one.
         to: VolumeName,
         /// What becomes of a volume that has it already.
@@ -119,8 +123,8 @@ mod tests {
         let name = |text: &[u8]| VolumeName::try_from(text).unwrap();
         for change in [
             Forwarded::Make { name: name(b"a"), attributes: Attributes { mode: 0o755, uid: 1, gid: 2 } },
-            Forwarded::Remove { name: name(b"b") },
-            Forwarded::Rename { from: name(b"c"), to: name(b"d"), how: How::Exchange },
+            Forwarded::Remove { name: name(b"b"), found: VolumeId(7) },
+            Forwarded::Rename { from: name(b"c"), found: VolumeId(8), to: name(b"d"), how: How::Exchange },
         ] {
             let sent = ToPeer::Change(change);
             assert_eq!(decode(&encode(&sent)).unwrap(), sent);

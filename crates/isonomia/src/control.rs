@@ -2,6 +2,7 @@
 
 use crate::arguments::ServerOptions;
 use anyhow::{Context, Result, bail};
+use isonomia_cluster::Map;
 use isonomia_policy::{Draw, PolicySpec};
 use isonomia_proto::control::{ControlReply, ControlRequest, Status};
 use isonomia_transport::address::{self, Address};
@@ -74,6 +75,17 @@ impl Control {
         let request = ControlRequest::SetPolicy { policy: policy.to_string(), draw: draw.map(|draw| draw.to_string()) };
         match self.connection.ask(&request)? {
             ControlReply::Policy { policy, draw } => Ok((policy, draw)),
+            other => unexpected(other),
+        }
+    }
+
+    /// Has the server take the cluster file `map`, which it has to have on its host, or say whether it would. Whether it had
+    /// it already, and whether it has to be started again for all of it.
+    pub fn reload(&mut self, map: &Map, is_trial: bool) -> Result<(bool, bool)> {
+        let (epoch, fingerprint) = (map.epoch().0, format!("{:016x}", map.fingerprint()));
+        match self.connection.ask(&ControlRequest::Reload { epoch, fingerprint, is_trial })? {
+            ControlReply::Reloaded { is_known, needs_restart } => Ok((is_known, needs_restart)),
+            ControlReply::Error(reason) => bail!("{reason}"),
             other => unexpected(other),
         }
     }

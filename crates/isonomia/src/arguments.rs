@@ -11,7 +11,7 @@ mod volume;
 
 pub use allocate::AllocateOptions;
 pub use backup::BackupOptions;
-pub use cluster::{CheckOptions, ClusterCommand, ClusterOptions, ClusterStatusOptions, DownOptions, UpOptions};
+pub use cluster::{CheckOptions, ClusterCommand, ClusterOptions, DownOptions, MembersOptions, UpOptions};
 pub use device::{DeviceCommand, DeviceOptions, ProfileOptions};
 pub use fsck::FsckOptions;
 pub use plan::{PackOptions, PlanCommand, PlanOptions, ScheduleOptions};

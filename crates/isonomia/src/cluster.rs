@@ -1,6 +1,8 @@
 //! `isonomia cluster`: cluster files, who of their servers is there, and clusters for trials.
 
 mod check;
+mod members;
+mod reload;
 mod status;
 mod trial;
 
@@ -12,6 +14,7 @@ pub fn cluster(options: &ClusterOptions) -> Result<ExitCode> {
     match &options.command {
         ClusterCommand::Check(options) => check::check(options),
         ClusterCommand::Status(options) => status::status(options),
+        ClusterCommand::Reload(options) => reload::reload(options),
         ClusterCommand::Up(options) => trial::up(options),
         ClusterCommand::Down(options) => trial::down(options),
     }

@@ -2,6 +2,7 @@
 
 use crate::arguments::ServerOptions;
 use anyhow::{Context, Result, bail};
+use isonomia_cluster::Map;
 use isonomia_policy::{Draw, PolicySpec};
 use isonomia_proto::control::{ControlReply, ControlRequest, Status, VolumeList};
 use isonomia_transport::address::{self, Address};
@@ -86,6 +87,17 @@ impl Control {
     pub fn volumes(&mut self) -> Result<VolumeList> {
         match self.connection.ask(&ControlRequest::Volumes)? {
             ControlReply::Volumes(volumes) => Ok(volumes),
+            other => unexpected(other),
+        }
+    }
+
+    /// Has the server take the cluster file `map`, which it has to have on its host, or say whether it would. Whether it had
+    /// it already, and whether it has to be started again for all of it.
+    pub fn reload(&mut self, map: &Map, is_trial: bool) -> Result<(bool, bool)> {
+        let (epoch, fingerprint) = (map.epoch().0, format!("{:016x}", map.fingerprint()));
+        match self.connection.ask(&ControlRequest::Reload { epoch, fingerprint, is_trial })? {
+            ControlReply::Reloaded { is_known, needs_restart } => Ok((is_known, needs_restart)),
+            ControlReply::Error(reason) => bail!("{reason}"),
             other => unexpected(other),
         }
     }

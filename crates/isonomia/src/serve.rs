@@ -222,7 +222,7 @@ mod tests {
         let config = configuration_of(&["--cluster", path, "--name", "io2", "--dir", "/other"]).unwrap();
         assert_eq!((config.server.0, config.listen.len(), config.targets.len()), (2, 1, 2));
         assert_eq!(config.dir.as_deref(), Some(Path::new("/other")));
-        assert!(config.cluster.is_some_and(|cluster| cluster.map.name() == "s"));
+        assert!(config.cluster.is_some_and(|cluster| cluster.map().name() == "s"));
         for (more, words) in [
             (&["--listen", "unix:/s"][..], "cannot be used with"),
             (&["--targets", "2"], "cannot be used with"),

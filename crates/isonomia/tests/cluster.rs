@@ -163,13 +163,12 @@ fn a_cluster_in_a_directory_is_kept_and_served_again() {
 
 #[test]
 fn volumes_are_made_where_one_wants_them_and_listed() {
-    let trial = Trial::new();
+    let trial = Trial { dir: tempfile::tempdir().unwrap() };
     let (code, out, err) = trial.run(&["up", "--servers", "3"]);
     assert_eq!(code, 0, "{out}{err}");
     let server = out.lines().find_map(|line| line.strip_prefix("export ISONOMIA_SERVER=")).unwrap();
-    let volume = |arguments: &[&str]| {
-        isonomia(&[&["volume"], arguments, &["--server", server]].concat(), trial.dir.path())
-    };
+    let volume =
+        |arguments: &[&str]| isonomia(&[&["volume"], arguments, &["--server", server]].concat(), trial.dir.path());
     for name in ["a", "b", "c"] {
         assert_eq!(volume(&["create", name, "--on", "io03", "--mode", "1777"]), (0, String::new(), String::new()));
     }
@@ -191,4 +190,64 @@ fn volumes_are_made_where_one_wants_them_and_listed() {
         assert!(code != 0 && err.contains(words), "{arguments:?}: {err}");
     }
     assert_eq!(trial.run(&["down"]).0, 0);
+}
+
+#[test]
+fn a_newer_file_reaches_all_servers_or_none() {
+    let trial = Trial { dir: tempfile::tempdir().unwrap() };
+    let (kept, place) = (trial.kept(), trial.kept().display().to_string());
+    let file = kept.join("cluster.toml");
+    let (code, _, error) = trial.run(&["up", "--servers", "2", "--dir", &place]);
+    assert_eq!(code, 0, "{error}");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let bring = |text: &str| std::fs::write(&file, text).unwrap();
+    let reload = |path: &Path| {
+        let (code, out, _) = trial.run(&["reload", path.to_str().unwrap(), "--json"]);
+        let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+        let servers = report["servers"].as_array().unwrap().iter();
+        let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+        let outcomes: Vec<_> = servers.map(|server| (text(&server["outcome"]), text(&server["reason"]))).collect();
+        (code, outcomes)
+    };
+    let all = |outcome: &str, outcomes: &[(String, String)]| outcomes.iter().all(|(found, _)| found == outcome);
+
+    let newer = text.replace("epoch = 1", "epoch = 3").replace("number = 2\n", "number = 2\nrack = \"k\"\n");
+    let elsewhere = kept.join("elsewhere.toml");
+    std::fs::write(&elsewhere, &newer).unwrap();
+    let (code, outcomes) = reload(&elsewhere);
+    assert!(
+        code == 1 && all("refused", &outcomes) && outcomes[0].1.contains("another file, of epoch 1"),
+        "{outcomes:?}"
+    );
+    bring(&newer);
+    assert_eq!(trial.state(&file), (1, vec!["other-epoch".to_owned(); 2]));
+    let (code, outcomes) = reload(&file);
+    assert!(code == 0 && all("taken", &outcomes), "{outcomes:?}");
+    assert_eq!(trial.state(&file), (0, vec!["answers".to_owned(); 2]));
+    assert_eq!(reload(&file).0, 0, "again");
+
+    for (changed, words) in [
+        (text.clone(), "epoch 1 is older than 3"),
+        (newer.replace("\"k\"", "\"l\""), "epoch 3 says something else"),
+        (newer.replace("epoch = 3", "epoch = 4").replace("number = 2", "number = 5"), "io02 had number 2"),
+    ] {
+        bring(&changed);
+        let (code, outcomes) = reload(&file);
+        let reasons: String = outcomes.iter().map(|(_, reason)| reason.as_str()).collect();
+        assert!(code == 1 && reasons.contains(words), "{words}: {outcomes:?}");
+        bring(&newer);
+        assert_eq!(trial.state(&file), (0, vec!["answers".to_owned(); 2]), "{words}");
+    }
+
+    // What is a server's own counts when it starts again.
+    bring(&newer.replace("epoch = 3", "epoch = 4").replacen("targets = 1", "targets = 2", 1));
+    let (code, outcomes) = reload(&file);
+    assert!(code == 0 && all("taken", &outcomes), "{outcomes:?}");
+    assert!(outcomes[0].1.contains("start it again") && outcomes[1].1.is_empty(), "{outcomes:?}");
+
+    // Who had a newer file does not start with an older one.
+    assert_eq!(trial.run(&["down", "--dir", &place]).0, 0);
+    bring(&newer);
+    let (code, _, error) = trial.run(&["up", "--dir", &place]);
+    assert!(code == 1 && error.contains("io01 did not start") && error.contains("epoch"), "{error}");
 }

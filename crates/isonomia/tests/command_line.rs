@@ -22,7 +22,7 @@ fn stderr_of(arguments: &[&str], code: i32) -> String {
     String::from_utf8(assert.get_output().stderr.clone()).unwrap()
 }
 
-const COMMANDS: [&[&str]; 26] = [
+const COMMANDS: [&[&str]; 27] = [
     &[],
     &["serve"],
     &["run"],
@@ -38,6 +38,7 @@ const COMMANDS: [&[&str]; 26] = [
     &["cluster"],
     &["cluster", "check"],
     &["cluster", "status"],
+    &["cluster", "reload"],
     &["cluster", "up"],
     &["cluster", "down"],
     &["plan"],

@@ -29,6 +29,16 @@ pub enum ControlRequest {
         /// Drawn by who asks, and the same each time: it tells this copy from an earlier one of the same name.
         id: u64,
     },
+    /// Reads the cluster file again, which has to be this one, and takes it if it is newer. Answered with
+    /// [`ControlReply::Reloaded`]. Allowed to the server's user and to root.
+    Reload {
+        /// Its epoch.
+        epoch: u32,
+        /// Tells files of one epoch apart, in hexadecimal digits.
+        fingerprint: String,
+        /// Says whether it would be taken, and changes nothing.
+        is_trial: bool,
+    },
 }
 
 /// The answer to a [`ControlRequest`].
@@ -43,6 +53,13 @@ pub enum ControlReply {
         jobs: Vec<JobStatus>,
         /// None follow.
         is_last: bool,
+    },
+    /// The cluster file that was asked for is taken, or would be.
+    Reloaded {
+        /// The server had it before.
+        is_known: bool,
+        /// It changes the server's own addresses, directory or targets, which count from its next start on.
+        needs_restart: bool,
     },
     /// The policy is now this.
     Policy {

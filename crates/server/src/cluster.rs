@@ -14,13 +14,14 @@ use crate::clock;
 use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
 use crate::target::Pending;
+use isonomia_cluster::Map;
 use isonomia_cluster::map::Server;
 use isonomia_cluster::node::{Effect, Input, Node, Process, View};
 use isonomia_cluster::peer::Envelope;
 use isonomia_cluster::request::{Answer, Refusal, RenameHow, Request, RequestId};
 use isonomia_cluster::volumes::hosted::Work;
 use isonomia_cluster::volumes::{Attributes, Phase, VolumeName};
-use isonomia_proto::control::{ClusterStatus, ServerName, VolumeList, VolumePlace, VolumeStatus};
+use isonomia_proto::control::{ClusterStatus, ControlReply, ServerName, VolumeList, VolumePlace, VolumeStatus};
 use isonomia_proto::fs::{Attr, Capability, FileKind};
 use isonomia_proto::request::ReplyHeader;
 use isonomia_store::{Store, StoreError, VolumeChange, Whereabouts, root_of};
@@ -41,6 +42,8 @@ use zerocopy::IntoBytes;
 const EVENTS_MAX: usize = 4_096;
 /// A change of a volume is answered within this time. Less than clients wait without a sign of life.
 const DECIDED_WITHIN: Nanos = Nanos::from_secs(15);
+/// Reading the cluster file again is answered within this time.
+const RELOADED_WITHIN: Nanos = Nanos::from_secs(3);
 /// The longest wait for an event, so that the end of the server is noticed.
 const WAIT_MAX: Nanos = Nanos::from_millis(200);
 /// The record of how many processes had the directory. It is none of the node's, whose keys are lower-case letters.
@@ -58,6 +61,19 @@ enum Event {
     Passed(Pending, Passed),
     /// What the root server says to what it was asked for `Pending`.
     Decided(Pending, Verdict),
+    /// An operator wants the cluster file to be read again.
+    Reload(Reload, SyncSender<Result<ControlReply, String>>),
+}
+
+/// The cluster file that a server is to take.
+#[derive(Clone, Debug)]
+pub struct Reload {
+    /// Its epoch.
+    pub epoch: u32,
+    /// Of [`isonomia_cluster::Map::fingerprint`].
+    pub fingerprint: String,
+    /// Whether it would be taken is all that is asked.
+    pub is_trial: bool,
 }
 
 /// See the module.
@@ -103,14 +119,15 @@ impl Cluster {
 
     /// Where a server listens, each address in a line of its own.
     pub fn addresses_of(&self, server: u64) -> Option<String> {
-        let server = self.config.map.server(ServerId(u16::try_from(server).ok()?))?;
+        let map = self.config.map();
+        let server = map.server(ServerId(u16::try_from(server).ok()?))?;
         let lines: Vec<String> = server.listen.iter().map(ToString::to_string).collect();
         Some(lines.join("\n"))
     }
 
     /// All volumes that are known of, and all servers.
     pub fn volumes(&self, store: &Store) -> VolumeList {
-        let map = &self.config.map;
+        let map = &self.config.map();
         let known = store.whereabouts().unwrap_or_default();
         let name_of = |server: ServerId| map.server(server).map_or_else(|| server.to_string(), |s| s.name.to_string());
         let place = |name: &[u8], volume: VolumeId| VolumePlace {
@@ -137,6 +154,17 @@ impl Cluster {
             .collect();
         volumes.sort_unstable();
         ClusterStatus { volumes, ..self.config.status() }
+    }
+
+    /// Has the cluster file read again, and waits for what comes of it.
+    ///
+    /// # Errors
+    /// With the reason why it is not taken.
+    pub fn reload(&self, reload: Reload) -> Result<ControlReply, String> {
+        let (answer, answered) = sync_channel(1);
+        self.events.try_send(Event::Reload(reload, answer)).map_err(|_| "the server is overloaded: ask again")?;
+        let within = Duration::from_nanos(RELOADED_WITHIN.0);
+        answered.recv_timeout(within).map_err(|_| "the server waits for its storage: its status will tell")?
     }
 
     /// Passes a request on that is answered later.
@@ -188,11 +216,7 @@ impl Driver {
         let before = before.and_then(|(_, value)| Some(u64::from_le_bytes(value.try_into().ok()?))).unwrap_or(0);
         let process = Process { server: config.number, instance: before + 1 };
         core.store.keep_cluster_records([(INSTANCE, Some(&process.instance.to_le_bytes()[..]))])?;
-        let view = View {
-            epoch: u64::from(config.map.epoch().0),
-            root: config.map.root().number,
-            servers: config.map.servers().iter().map(|server| server.number).collect(),
-        };
+        let view = view_of(&config.map());
         let mut effects = Vec::new();
         let node = Node::start(process, view, records, clock::now(), &mut effects);
         let node = node.map_err(|error| JoinError::Node { path: config.path.clone(), error })?;
@@ -283,7 +307,13 @@ impl Driver {
                     self.told_epoch = epoch;
                     tracing::warn!(epoch, %from, "there is a newer cluster file: this server changes no volumes before it has that");
                 }
-                None
+                // It may have been brought here meanwhile.
+                let new = self.config.read_again().ok().filter(|new| u64::from(new.epoch().0) >= epoch)?;
+                let view = view_of(&new);
+                self.node.accepts(&view).ok()?;
+                self.config.replace(new);
+                tracing::info!(epoch = view.epoch, "the newer cluster file is taken");
+                Some(Input::View(view))
             }
             Effect::Stop { by } => {
                 tracing::error!(instance = by, "another process has this server's directory");
@@ -308,7 +338,7 @@ impl Driver {
     /// Tells the store who has which volume, and under which name.
     fn tell_store(&self) -> Result<(), StoreError> {
         let (store, table) = (&self.core.store, self.node.table());
-        let (own, root) = (self.config.number, self.config.map.root().number);
+        let (own, root) = (self.config.number, self.config.map().root().number);
         let mut known = Whereabouts { own, root, ..Whereabouts::default() };
         for slot in table.slots() {
             let Some(volume) = &slot.volume else { continue };
@@ -339,7 +369,35 @@ impl Driver {
                 }
             },
             Event::Decided(pending, verdict) => self.tell(&pending, &verdict),
+            Event::Reload(reload, answer) => {
+                let reply = self.reload(&reload);
+                // Nobody receives it if that took too long.
+                let _ = answer.try_send(reply);
+            }
         }
+    }
+
+    fn reload(&mut self, wanted: &Reload) -> Result<ControlReply, String> {
+        let is_wanted = |map: &Map| {
+            (map.epoch().0, format!("{:016x}", map.fingerprint())) == (wanted.epoch, wanted.fingerprint.clone())
+        };
+        if is_wanted(&self.config.map()) {
+            return Ok(ControlReply::Reloaded { is_known: true, needs_restart: false });
+        }
+        let new = self.config.read_again()?;
+        if !is_wanted(&new) {
+            let (path, epoch) = (self.config.path.display(), new.epoch());
+            return Err(format!("{path} on its host is another file, of epoch {epoch}"));
+        }
+        let view = view_of(&new);
+        self.node.accepts(&view).map_err(|error| error.to_string())?;
+        let needs_restart = self.config.needs_restart(&new);
+        if !wanted.is_trial {
+            tracing::info!(epoch = view.epoch, needs_restart, "a newer cluster file is taken");
+            self.config.replace(new);
+            self.give(Input::View(view));
+        }
+        Ok(ControlReply::Reloaded { is_known: false, needs_restart })
     }
 
     fn hear(&mut self, pending: &Pending, envelope: Envelope) {
@@ -372,7 +430,7 @@ impl Driver {
                 },
             }),
         })();
-        let root = self.config.map.root().number;
+        let root = self.config.map().root().number;
         match forwarded {
             Ok(forwarded) if self.config.number == root => self.request(pending, forwarded, false),
             Ok(forwarded) => {
@@ -394,7 +452,7 @@ impl Driver {
         let request = match change {
             Forwarded::Make { name, attributes } => {
                 let wanted = ServerId(pending.header.server);
-                let home = self.config.map.home(name.as_bytes()).map(|server| server.number);
+                let home = self.config.map().home(name.as_bytes()).map(|server| server.number);
                 let Some(server) = Some(wanted).filter(|wanted| wanted.0 != 0).or(home) else {
                     self.core.store.forget_new_name(name.as_bytes());
                     return fail(&self.core, &pending, Errno::NOSPC);
@@ -445,6 +503,14 @@ impl Driver {
             Verdict::Failed(errno) => ReplyHeader::error(seq, *errno),
         };
         self.core.answer_late(pending, &reply, &[]);
+    }
+}
+
+fn view_of(map: &Map) -> View {
+    View {
+        epoch: u64::from(map.epoch().0),
+        root: map.root().number,
+        servers: map.servers().iter().map(|server| server.number).collect(),
     }
 }
 

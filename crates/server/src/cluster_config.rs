@@ -2,18 +2,18 @@
 
 use crate::config::{Config, ConfigError, TargetConfig};
 use isonomia_cluster::Map;
-use isonomia_cluster::map::{BadMap, FILE_LEN_MAX, Finding, Target};
+use isonomia_cluster::map::{BadMap, FILE_LEN_MAX, Finding, Severity, Target};
 use isonomia_proto::control::ClusterStatus;
 use isonomia_units::ServerId;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// Which server of which cluster this is.
 #[derive(Clone, Debug)]
 pub struct ClusterConfig {
-    /// The cluster, as its file was when the server started.
-    pub map: Arc<Map>,
+    /// The same for all copies.
+    current: Arc<RwLock<Arc<Map>>>,
     /// This server.
     pub number: ServerId,
     /// The file.
@@ -21,16 +21,53 @@ pub struct ClusterConfig {
 }
 
 impl ClusterConfig {
+    /// The cluster, as the file is that the server has.
+    pub fn map(&self) -> Arc<Map> {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Has a newer file from now on.
+    pub(crate) fn replace(&self, map: Map) {
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(map);
+    }
+
+    /// Reads the file again: what it says now, if this server can go on with that.
+    ///
+    /// # Errors
+    /// With what is wrong.
+    pub(crate) fn read_again(&self) -> Result<Map, String> {
+        let new = usable_cluster_file(&self.path).map_err(|error| error.to_string())?;
+        let old = self.map();
+        let mut found = old.difference(&new);
+        found.retain(|finding| finding.severity == Severity::Error);
+        if !found.is_empty() {
+            return Err(format!("{}: {}", self.path.display(), BadMap::new(found)));
+        }
+        if new.server(self.number).is_none() {
+            return Err(format!("{} has server {} no more", self.path.display(), self.number));
+        }
+        Ok(new)
+    }
+
+    /// Whether this server would be another one after `new`.
+    pub(crate) fn needs_restart(&self, new: &Map) -> bool {
+        let own = |map: &Map| {
+            map.server(self.number).map(|server| (server.listen.clone(), server.dir.clone(), server.targets.clone()))
+        };
+        own(&self.map()) != own(new)
+    }
+
     /// What operators are told of it, without volumes.
     pub(crate) fn status(&self) -> ClusterStatus {
-        let server = self.map.server(self.number);
+        let map = self.map();
+        let server = map.server(self.number);
         ClusterStatus {
-            name: self.map.name().to_owned(),
+            name: map.name().to_owned(),
             server: server.map_or_else(String::new, |server| server.name.to_string()),
-            root: self.map.root().name.to_string(),
-            epoch: self.map.epoch().0,
-            servers: self.map.servers().len() as u32,
-            fingerprint: format!("{:016x}", self.map.fingerprint()),
+            root: map.root().name.to_string(),
+            epoch: map.epoch().0,
+            servers: map.servers().len() as u32,
+            fingerprint: format!("{:016x}", map.fingerprint()),
             volumes: Vec::new(),
         }
     }
@@ -98,7 +135,8 @@ impl Config {
         self.targets = targets.map(|(dir, config)| TargetConfig { dir, ..config }).collect();
         self.dir = server.dir.clone().or_else(|| self.dir.take());
         let number = server.number;
-        self.cluster = Some(ClusterConfig { map: Arc::new(map), number, path: path.to_owned() });
+        let current = Arc::new(RwLock::new(Arc::new(map)));
+        self.cluster = Some(ClusterConfig { current, number, path: path.to_owned() });
         Ok(())
     }
 }
@@ -133,7 +171,7 @@ mod tests {
         assert_eq!((config.targets.len(), config.targets[0].cache), (2, crate::PageCache::Never));
         assert_eq!(config.policy.to_string(), "fifo");
         let cluster = config.cluster.unwrap();
-        assert_eq!((cluster.number, cluster.map.servers().len()), (ServerId(6), 2));
+        assert_eq!((cluster.number, cluster.map().servers().len()), (ServerId(6), 2));
     }
 
     #[test]

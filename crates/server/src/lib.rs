@@ -362,8 +362,10 @@ pub fn store_config(config: &Config, dir: &Path) -> StoreConfig {
 
 /// The numbers of a server's targets: those of the cluster file, or from 0 on.
 fn target_ids(config: &Config, count: usize) -> Vec<TargetId> {
-    let in_cluster = config.cluster.as_ref().and_then(|cluster| cluster.map.server(cluster.number));
-    let ids = in_cluster.map(|server| server.targets.iter().map(|target| target.id).collect::<Vec<_>>());
+    let ids = config.cluster.as_ref().and_then(|cluster| {
+        let map = cluster.map();
+        Some(map.server(cluster.number)?.targets.iter().map(|target| target.id).collect::<Vec<_>>())
+    });
     ids.filter(|ids| ids.len() == count).unwrap_or_else(|| (0..count as u16).map(TargetId).collect())
 }
 

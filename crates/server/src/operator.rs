@@ -2,6 +2,7 @@
 
 use crate::backup::Wish;
 use crate::clock;
+use crate::cluster::{Cluster, Reload};
 use crate::core::Core;
 use crate::identity::Peer;
 use crate::status::{self, About};
@@ -38,6 +39,15 @@ pub fn answer(core: &Core, about: &About, peer: &Peer, question: ControlRequest)
             frame(&ControlReply::Error("only the server's user and root may copy the metadata".to_owned()))
         }
         ControlRequest::Backup { dir, id } => frame(&core.backups.ask(Wish { dir: dir.into(), id })),
+        ControlRequest::Reload { .. } if !is_operator(peer) => {
+            frame(&ControlReply::Error("only the server's user and root may change the cluster".to_owned()))
+        }
+        ControlRequest::Reload { epoch, fingerprint, is_trial } => {
+            let none = || ControlReply::Error("the server is in no cluster".to_owned());
+            let reload = |cluster: &Cluster| cluster.reload(Reload { epoch, fingerprint, is_trial });
+            let reply = core.cluster.get().map(|cluster| reload(cluster).unwrap_or_else(ControlReply::Error));
+            frame(&reply.unwrap_or_else(none))
+        }
         ControlRequest::SetPolicy { policy, draw } => {
             frame(&set_policy(core, &policy, draw.as_deref()).unwrap_or_else(ControlReply::Error))
         }

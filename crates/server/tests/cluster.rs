@@ -3,11 +3,14 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use isonomia_client::{Claims, Client, ClientConfig, Error, Ino, OpenHow, RenameHow, access};
+use isonomia_proto::control::{ControlReply, ControlRequest};
 use isonomia_server::{Config, Server};
+use isonomia_transport::control::ControlConnection;
 use isonomia_units::{Nanos, VolumeId};
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Servers `io1`, `io2`, … of which the first is the root server, each on a socket and on TCP.
 struct Cluster {
@@ -209,4 +212,30 @@ fn all_is_there_after_all_servers_stopped() {
         client.mkdir(Ino::ROOT, b"new", 0o755).unwrap();
         client.rmdir(Ino::ROOT, b"new").unwrap();
     }
+}
+
+#[test]
+fn who_hears_of_a_newer_file_takes_it() {
+    const PATIENCE: Duration = Duration::from_secs(30);
+    let cluster = Cluster::start(2);
+    let file = cluster.dir.path().join("cluster.toml");
+    let newer = std::fs::read_to_string(&file).unwrap().replace("epoch = 1", "epoch = 2");
+    std::fs::write(&file, &newer).unwrap();
+    let epochs = || cluster.servers.iter().flatten().map(|server| server.status().cluster.unwrap().epoch).collect();
+    let before: Vec<u32> = epochs();
+    assert_eq!(before, [1, 1], "nobody was asked");
+    let fingerprint = format!("{:016x}", isonomia_cluster::Map::parse(&newer).unwrap().fingerprint());
+    let address = &cluster.configs[0].listen[0];
+    let mut control = ControlConnection::connect(address, None, Nanos::from_secs(20)).unwrap();
+    for (is_trial, is_known) in [(true, false), (false, false), (false, true)] {
+        let question = ControlRequest::Reload { epoch: 2, fingerprint: fingerprint.clone(), is_trial };
+        let reply = control.ask(&question).unwrap();
+        assert_eq!(reply, ControlReply::Reloaded { is_known, needs_restart: false });
+    }
+    let end = Instant::now() + PATIENCE;
+    while epochs() != vec![2, 2] {
+        assert!(Instant::now() < end, "the other server does not take it");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    cluster.client(1, false).mkdir(Ino::ROOT, b"after", 0o755).unwrap();
 }

@@ -19,7 +19,24 @@ pub struct ClusterOptions {
 #[derive(Debug, Subcommand)]
 pub enum ClusterCommand {
     Check(CheckOptions),
-    Status(ClusterStatusOptions),
+    /// Ask every server of a cluster file whether it is there, and which epoch of the file it has
+    ///
+    /// Exit codes: 0 all answer and have the file's epoch, 1 otherwise.
+    #[command(after_help = "\
+Examples:
+  isonomia cluster status /etc/isonomia/cluster.toml
+  isonomia cluster status cluster.toml --key-file ~/.isonomia-key --json | jq '.servers[] | select(.state != \"answers\")'")]
+    Status(MembersOptions),
+    /// Have all running servers take a newer cluster file, or say which do not
+    ///
+    /// The file has to be on the servers' hosts already, where they were started with it. All servers that answer are
+    /// asked first whether they would take it; if one would not, none does. Those that do not answer have to be started with
+    /// it. Exit codes: 0 all servers of the file have it, 1 otherwise.
+    #[command(after_help = "\
+Examples:
+  isonomia cluster reload /etc/isonomia/cluster.toml
+  isonomia cluster reload /etc/isonomia/cluster.toml --key-file ~/.isonomia-key --json")]
+    Reload(MembersOptions),
     Up(UpOptions),
     Down(DownOptions),
 }
@@ -46,15 +63,9 @@ pub struct CheckOptions {
     pub json: bool,
 }
 
-/// Ask every server of a cluster file whether it is there, and which epoch of the file it has
-///
-/// Exit codes: 0 all answer and have the file's epoch, 1 otherwise.
+/// A cluster file, and how its servers are reached.
 #[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  isonomia cluster status /etc/isonomia/cluster.toml
-  isonomia cluster status cluster.toml --key-file ~/.isonomia-key --json | jq '.servers[] | select(.state != \"answers\")'")]
-pub struct ClusterStatusOptions {
+pub struct MembersOptions {
     /// The cluster file
     #[arg(env = "ISONOMIA_CLUSTER", hide_env_values = true, value_name = "FILE")]
     pub file: PathBuf,

@@ -1,24 +1,16 @@
 //! `isonomia cluster status`: which servers of a cluster file are there, and which epoch each has.
 
-use crate::arguments::ClusterStatusOptions;
-use crate::control::Control;
+use super::members::{self, Member};
+use crate::arguments::MembersOptions;
 use crate::table;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use isonomia_cluster::Map;
 use isonomia_cluster::map::Server;
-use isonomia_proto::control::Status;
+use isonomia_proto::control::ClusterStatus;
 use isonomia_server::usable_cluster_file;
-use isonomia_transport::handshake::{Identity, Protection};
-use isonomia_units::Nanos;
 use serde::Serialize;
 use std::io::Write;
 use std::process::ExitCode;
-use std::sync::{Mutex, PoisonError};
-
-/// One address has this long to answer.
-const TIMEOUT: Nanos = Nanos::from_secs(5);
-/// Servers that are asked at once.
-const ASKED_MAX: usize = 32;
 
 /// What became of asking one server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -61,18 +53,9 @@ struct Line<'a> {
     reason: Option<String>,
 }
 
-pub fn status(options: &ClusterStatusOptions) -> Result<ExitCode> {
+pub fn status(options: &MembersOptions) -> Result<ExitCode> {
     let map = usable_cluster_file(&options.file)?;
-    let key_file = options.key_file.as_deref();
-    let key_file =
-        key_file.map(|path| path.to_str().with_context(|| format!("the path of key file {path:?} is not UTF-8")));
-    let identity = Identity {
-        key_file: key_file.transpose()?.map(str::to_owned),
-        server_user: options.server_user,
-        protection: Protection { server_name: None, ..Protection::from_environment(|name| std::env::var(name).ok())? },
-        ..Identity::default()
-    };
-    let lines = ask_all(&map, &identity);
+    let lines = members::each(&map, &members::identity(options)?, |server, member| line(&map, server, member));
     let is_good = lines.iter().all(|line| line.state == State::Answers);
     let mut out = std::io::stdout().lock();
     if options.json {
@@ -84,72 +67,32 @@ pub fn status(options: &ClusterStatusOptions) -> Result<ExitCode> {
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// One line for each server, in the order of their numbers.
-fn ask_all<'a>(map: &'a Map, identity: &Identity) -> Vec<Line<'a>> {
-    let servers = Mutex::new(map.servers().iter());
-    let asked = Mutex::new(Vec::with_capacity(map.servers().len()));
-    std::thread::scope(|scope| {
-        for _ in 0..map.servers().len().min(ASKED_MAX) {
-            scope.spawn(|| {
-                loop {
-                    let next = servers.lock().unwrap_or_else(PoisonError::into_inner).next();
-                    let Some(server) = next else { return };
-                    let line = ask(map, server, identity);
-                    asked.lock().unwrap_or_else(PoisonError::into_inner).push(line);
-                }
-            });
+fn line<'m>(map: &Map, server: &'m Server, member: Member) -> Line<'m> {
+    let (state, epoch, address, reason) = match member {
+        Member::Absent(address, why) => (State::NoAnswer, None, address, Some(why)),
+        Member::Other(address, who) => (State::OtherServer, None, address, Some(who)),
+        Member::Present(_, status, address) => {
+            let judged = status.cluster.as_ref().map(|has| (judge(map, has), has.epoch));
+            let (judged, epoch) = judged.unzip();
+            let (state, reason) = judged.unwrap_or((State::OtherServer, None));
+            (state, epoch, address, reason.map(str::to_owned))
         }
-    });
-    let mut lines = asked.into_inner().unwrap_or_else(PoisonError::into_inner);
-    lines.sort_by_key(|line| line.number);
-    lines
+    };
+    Line { server: &server.name, number: server.number.0, state, epoch, address, reason }
 }
 
-/// Asks at each address until the server itself answers: a Unix socket may be that of another host's server.
-fn ask<'a>(map: &Map, server: &'a Server, identity: &Identity) -> Line<'a> {
-    let mut line = Line {
-        server: &server.name,
-        number: server.number.0,
-        state: State::NoAnswer,
-        epoch: None,
-        address: String::new(),
-        reason: None,
-    };
-    for address in &server.listen {
-        let answer = Control::open(address, identity, TIMEOUT).and_then(|mut control| control.status());
-        let (state, epoch, reason) = match answer {
-            Ok(status) => judge(map, server, &status),
-            // Who else answers says more than that nobody does.
-            Err(_) if line.state == State::OtherServer => continue,
-            Err(error) => (State::NoAnswer, None, Some(format!("{error:#}"))),
-        };
-        line = Line { state, epoch, reason, address: address.to_string(), ..line };
-        if !matches!(state, State::NoAnswer | State::OtherServer) {
-            break;
-        }
+/// What to think of a server's file.
+fn judge(map: &Map, has: &ClusterStatus) -> (State, Option<&'static str>) {
+    let own = map.epoch().0;
+    if has.epoch < own {
+        (State::OtherEpoch, Some("its file is older"))
+    } else if has.epoch > own {
+        (State::OtherEpoch, Some("its file is newer"))
+    } else if has.fingerprint != format!("{:016x}", map.fingerprint()) {
+        (State::OtherFile, Some("its file says something else under the same epoch"))
+    } else {
+        (State::Answers, None)
     }
-    line
-}
-
-/// What to think of a server that answers.
-fn judge(map: &Map, server: &Server, status: &Status) -> (State, Option<u32>, Option<String>) {
-    let Some(cluster) = &status.cluster else {
-        let reason = format!("server {} of no cluster answers there", status.server);
-        return (State::OtherServer, None, Some(reason));
-    };
-    let epoch = Some(cluster.epoch);
-    if (cluster.name.as_str(), cluster.server.as_str(), status.server) != (map.name(), &server.name, server.number.0) {
-        let reason = format!("{} (number {}) of {} answers there", cluster.server, status.server, cluster.name);
-        return (State::OtherServer, epoch, Some(reason));
-    }
-    if cluster.epoch != map.epoch().0 {
-        let age = if cluster.epoch < map.epoch().0 { "older" } else { "newer" };
-        return (State::OtherEpoch, epoch, Some(format!("its file is {age}")));
-    }
-    if cluster.fingerprint != format!("{:016x}", map.fingerprint()) {
-        return (State::OtherFile, epoch, Some("its file says something else under the same epoch".to_owned()));
-    }
-    (State::Answers, epoch, None)
 }
 
 fn shown(lines: &[Line<'_>]) -> String {

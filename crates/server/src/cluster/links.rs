@@ -180,7 +180,8 @@ impl Reach {
 
     /// By shared memory where the server is on this host, else over TCP.
     fn connect(&self, server: ServerId) -> Result<Line, LinkError> {
-        let known = self.config.map.server(server).ok_or(LinkError::Unknown)?;
+        let map = self.config.map();
+        let known = map.server(server).ok_or(LinkError::Unknown)?;
         let mut addresses: Vec<&Address> = known.listen.iter().collect();
         addresses.sort_by_key(|address| matches!(address, Address::Tcp(_)));
         let mut identity = self.identity.clone();

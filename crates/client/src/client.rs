@@ -118,6 +118,16 @@ impl Client {
         }
     }
 
+    /// The server that has an inode, as far as it is known; nothing before the first connection.
+    pub fn server_of(&self, ino: Ino) -> Option<ServerId> {
+        self.routes.of_volume(ino.volume()).or_else(|| self.home.server())
+    }
+
+    /// The session with a server that [`Self::server_of`] gave.
+    pub(crate) fn session_at(&self, server: Option<ServerId>) -> Result<&Session, Error> {
+        server.map_or(Ok(&self.home), |server| self.session_with(server))
+    }
+
     /// One request with names and without payload, sent to whom it concerns. An errno in the reply is an error here.
     pub(crate) fn transact(
         &self,

@@ -9,7 +9,7 @@ use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_transport::descriptor::Parked;
 use isonomia_transport::line::Line;
 use isonomia_transport::socket::Deadline;
-use isonomia_units::{Ino, Nanos};
+use isonomia_units::{Ino, Nanos, ServerId};
 use rustix::io::Errno;
 use rustix::thread::{Timespec, nanosleep};
 
@@ -63,13 +63,14 @@ impl Client {
         self.transfer_write_back(file, session, offset, data)
     }
 
-    /// How the session's mappings stand once they are no longer as they were at version `seen`, or after `most`, which is
-    /// to be shorter than the time-out.
-    pub fn await_mappings(&self, seen: u64, most: Nanos) -> Result<LeaseEvents, Error> {
+    /// How the mappings of the session with `server` (of [`Client::server_of`]) stand once they are no longer as they were at
+    /// version `seen`, or after `most`, which is to be shorter than the time-out.
+    pub fn await_mappings(&self, server: Option<ServerId>, seen: u64, most: Nanos) -> Result<LeaseEvents, Error> {
         let request = RequestHeader { offset: seen, ino2: most.0, ..RequestHeader::new(Op::AwaitMappings, Ino::ROOT) };
         let mut reply = [0; LEASE_EVENTS_LEN_MAX];
-        let header = self.transact(request, [b"", b""], &mut reply)?;
-        self.events(Ino::ROOT, &reply, header.payload_len)
+        let session = self.session_at(server)?;
+        let header = session.transact(request, [b"", b""], &mut reply)?;
+        reply.get(..header.payload_len as usize).and_then(LeaseEvents::decode).ok_or_else(|| session.malformed())
     }
 
     fn events(&self, at: Ino, reply: &[u8], len: u32) -> Result<LeaseEvents, Error> {

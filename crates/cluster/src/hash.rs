@@ -20,18 +20,10 @@ const KEY: &[u8; 16] = b"isonomia volumes";
 ///
 /// A weight of 0, or one that is no finite positive number, is no part of the choice. `None` if no server is left.
 pub fn choose(name: &[u8], servers: impl IntoIterator<Item = (ServerId, f64)>) -> Option<ServerId> {
-    let mut best: Option<(f64, ServerId)> = None;
-    for (server, weight) in servers {
-        if !(weight > 0.0 && weight.is_finite()) {
-            continue;
-        }
-        let distance = -libm::log(point(name, server)) / weight;
-        let is_nearer = |&(least, of): &(f64, ServerId)| distance < least || (distance == least && server < of);
-        if best.as_ref().is_none_or(is_nearer) {
-            best = Some((distance, server));
-        }
-    }
-    best.map(|(_, server)| server)
+    let has_weight = |(_, weight): &(ServerId, f64)| *weight > 0.0 && weight.is_finite();
+    let distance = |(server, weight)| (-libm::log(point(name, server)) / weight, server);
+    let nearest = servers.into_iter().filter(has_weight).map(distance);
+    nearest.min_by(|one, other| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1))).map(|(_, server)| server)
 }
 
 /// Strictly between 0 and 1: 52 bits of the hash, and half a step.

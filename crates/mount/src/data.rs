@@ -76,7 +76,7 @@ impl MountedFiles {
     fn keep(&self, file: OpenFile, client: Arc<Client>) -> FileHandle {
         let handle = Handle::new(file, client);
         if handle.may_write_pages() {
-            self.mappings.opened(&handle.file.capability);
+            self.mappings.opened(&handle);
         }
         self.handles.add(handle)
     }

@@ -21,6 +21,7 @@ mod holdings;
 mod lease;
 mod lock;
 mod mapping;
+mod mappings;
 mod mount_point;
 mod names;
 mod nodes;

@@ -16,7 +16,7 @@ use crate::lease::{BLOCK_LEN, Blocks, Next};
 use crate::sessions::{Sessions, errno};
 use fuser::{INodeNo, Notifier, ReplyData};
 use isonomia_client::{Capability, Client, Error, Ino, LeaseEvents};
-use isonomia_units::Nanos;
+use isonomia_units::{Nanos, ServerId};
 use rustix::io::Errno;
 use std::io;
 use std::sync::mpsc::{self, Receiver, SendError, Sender};
@@ -48,8 +48,8 @@ pub struct Fault {
     pub until: Instant,
 }
 
-/// See the module. Dropping it ends its threads.
-pub struct Mappings {
+/// The mappings of files of one server; see the module. Dropping it ends its threads.
+pub struct ServerMappings {
     shared: Arc<Shared>,
     /// The other end of [`Shared::answers`].
     to_answer: Arc<Mutex<Receiver<Fault>>>,
@@ -57,6 +57,7 @@ pub struct Mappings {
 
 struct Shared {
     sessions: Arc<Sessions>,
+    server: Option<ServerId>,
     timeout: Duration,
     client: OnceLock<Arc<Client>>,
     kernel: OnceLock<Notifier>,
@@ -69,14 +70,15 @@ struct Shared {
     answers: Sender<Fault>,
 }
 
-impl Mappings {
-    /// No mappings. A fault waits no longer than `timeout`.
-    pub fn new(sessions: Arc<Sessions>, timeout: Nanos) -> Self {
+impl ServerMappings {
+    /// No mappings of `server`, the one that was named if none is. A fault waits no longer than `timeout`.
+    pub fn new(sessions: Arc<Sessions>, server: Option<ServerId>, timeout: Duration) -> Self {
         let (answers, to_answer) = mpsc::channel();
         let shared = Shared {
             answers,
             sessions,
-            timeout: Duration::from_nanos(timeout.0),
+            server,
+            timeout,
             client: OnceLock::new(),
             kernel: OnceLock::new(),
             table: Mutex::default(),
@@ -86,7 +88,7 @@ impl Mappings {
         Self { shared: Arc::new(shared), to_answer: Arc::new(Mutex::new(to_answer)) }
     }
 
-    /// Starts the threads, before the first request; `kernel` is what drops pages.
+    /// Starts the threads, before anything else is asked; `kernel` is what drops pages.
     pub fn start(&self, kernel: Notifier) -> io::Result<()> {
         // There is one session for a mount.
         let _ = self.shared.kernel.set(kernel);
@@ -101,7 +103,7 @@ impl Mappings {
         Ok(())
     }
 
-    /// A file was opened for reading and writing.
+    /// A file of the server was opened for reading and writing.
     pub fn opened(&self, capability: &Capability) {
         self.shared.table().opened(capability);
     }
@@ -144,11 +146,6 @@ impl Mappings {
         self.shared.table().files.get(&ino).is_some_and(|file| file.lease.is_here())
     }
 
-    /// How long a fault may wait that comes now.
-    pub fn deadline(&self) -> Instant {
-        Instant::now() + self.shared.timeout
-    }
-
     /// Answers a fault, now or later.
     pub fn fault(&self, fault: Fault) {
         let ino = fault.handle.file.capability.ino;
@@ -178,7 +175,7 @@ impl Mappings {
     }
 }
 
-impl Drop for Mappings {
+impl Drop for ServerMappings {
     fn drop(&mut self) {
         self.shared.table().is_over = true;
         self.shared.listens.notify_one();
@@ -333,7 +330,8 @@ fn listen(shared: &Shared) {
             return;
         }
         drop(table);
-        let heard = shared.client().and_then(|client| client.await_mappings(seen, most).map_err(|e| errno(&e)));
+        let heard =
+            shared.client().and_then(|client| client.await_mappings(shared.server, seen, most).map_err(|e| errno(&e)));
         match heard {
             Ok(events) => {
                 seen = events.version;
@@ -412,7 +410,8 @@ fn answer_some(faults: &Mutex<Receiver<Fault>>) {
     }
 }
 
-fn answer(fault: Fault) {
+/// Answers a fault whose mapping is here, or is nobody's.
+pub fn answer(fault: Fault) {
     let Fault { handle, client, offset, size, reply, .. } = fault;
     data::with_buffer(size as usize, |buffer| match client.read_at(&handle.file, offset, buffer) {
         Ok(len) => reply.data(&buffer[..len]),

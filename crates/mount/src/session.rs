@@ -1,7 +1,7 @@
 //! A mount from its beginning to its end.
 
 use crate::filesystem::MountedFiles;
-use crate::mapping::Mappings;
+use crate::mappings::Mappings;
 use crate::mount_point::{self, FILE_SYSTEM_TYPE, MountPointError};
 use crate::options::Options;
 use crate::poller::Poller;
@@ -164,7 +164,7 @@ impl Mounted {
     /// Serves programs until the mount ends.
     pub fn serve(self) -> io::Result<()> {
         let Self { session, sessions, mappings, place } = self;
-        mappings.start(session.notifier())?;
+        mappings.start(session.notifier());
         let (end, ended) = mpsc::channel::<()>();
         let sweeper = std::thread::Builder::new().name("sweeper".to_owned()).spawn(move || {
             while ended.recv_timeout(SWEEP_EVERY) == Err(RecvTimeoutError::Timeout) {

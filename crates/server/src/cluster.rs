@@ -110,7 +110,10 @@ impl Cluster {
     /// What operators are told.
     pub fn status(&self, store: &Store) -> ClusterStatus {
         let known = store.whereabouts().unwrap_or_default();
-        let is_here = |volume: &VolumeId| known.servers.get(volume) == Some(&self.config.number);
+        // What is known of the table may still name one that was removed here.
+        let is_here = |volume: &VolumeId| {
+            known.servers.get(volume) == Some(&self.config.number) && store.has_volume(*volume).unwrap_or(false)
+        };
         let here = known.names.iter().filter(|(_, volume)| is_here(volume));
         let mut volumes: Vec<VolumeStatus> = here
             .map(|(name, volume)| VolumeStatus { name: String::from_utf8_lossy(name).into_owned(), number: volume.0 })

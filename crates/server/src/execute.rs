@@ -267,6 +267,7 @@ fn operate(
         Op::Mkdir => store.mkdir(caller, at, path, header.mode, now)?,
         Op::Mknod => store.mknod(caller, at, path, header.mode, header.offset, now)?,
         Op::Link => {
+            check_beside(core, at2)?;
             proof::check_start(core, connection, &header.second_capability())?;
             store.link(caller, at, path, follow, at2, path2, now)?
         }
@@ -294,6 +295,7 @@ fn operate(
         Op::Rmdir => return Ok(store.rmdir(caller, at, path, now)?),
         Op::Unlink => return Ok(store.unlink(caller, at, path, now)?),
         Op::Rename => {
+            check_beside(core, at2)?;
             proof::check_start(core, connection, &header.second_capability())?;
             return Ok(store.rename(caller, at, path, at2, path2, rename_how(header)?, now)?);
         }
@@ -369,6 +371,14 @@ fn operate(
     let is_asked_for = !matches!(op, Op::GetAttr | Op::SetAttr) || header.flags & flag::PATH_ONLY != 0;
     let capability = if is_asked_for { start_at(store, connection, Ino(attr.ino)) } else { Capability::default() };
     Ok(reply.put(capability.as_bytes())?)
+}
+
+/// Checks that the second of two places begins at what is here: what is on another server is on another file system.
+fn check_beside(core: &Core, at: Ino) -> Result<(), StoreError> {
+    core.store.check_is_here(at).map_err(|error| match error {
+        StoreError::Elsewhere { .. } => StoreError::CrossDevice,
+        error => error,
+    })
 }
 
 /// What a request names an inode for to begin there. The others name one that is open, which has its own checks, or is

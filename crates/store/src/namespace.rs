@@ -192,7 +192,7 @@ impl Store {
         let objects = unnamed.as_ref().map(|inode| inode.own_data());
         let namespace = self.own_namespace();
         let inode = self.resolve(caller, at.0, path, follow)?;
-        let place = self.place_beside(caller, at2.0, path2)?;
+        let place = self.place_beside(caller, Ino(inode.ino).volume(), at2.0, path2)?;
         let (Last::Name(name), None) = (&place.last, self.entry_at(&place)?) else { return Err(StoreError::Exists) };
         let is_named = !inode.has(UNLINKED) || inode.has(MAY_BE_NAMED);
         if place.slash || place.dir.has(UNLINKED) || !is_named {

@@ -52,7 +52,7 @@ impl Store {
             let change = self.renamed_volume(caller, volume, &place, (at2.0, path2), how)?;
             return change.map_or(Ok(()), |change| Err(StoreError::OfVolume(change)));
         }
-        let place2 = self.place_beside(caller, at2.0, path2)?;
+        let place2 = self.place_beside(caller, Ino(place.dir.ino).volume(), at2.0, path2)?;
         let name = name_of(&place, StoreError::Busy)?;
         let taken = if how == RenameHow::NoReplace { StoreError::Exists } else { StoreError::Busy };
         let name2 = name_of(&place2, taken)?;

@@ -239,8 +239,18 @@ impl Store {
         self.names_in_the_making.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The second place of an operation that has two: what is elsewhere is on another file system.
-    pub(crate) fn place_beside(&self, caller: &Caller<'_>, at: u64, path: &[u8]) -> Result<Place, StoreError> {
+    /// The second place of an operation that has two, the first of which is in `volume`: what is elsewhere is on another file
+    /// system.
+    pub(crate) fn place_beside(
+        &self,
+        caller: &Caller<'_>,
+        volume: VolumeId,
+        at: u64,
+        path: &[u8],
+    ) -> Result<Place, StoreError> {
+        if at != Ino::ROOT.0 && Ino(at).volume() != volume {
+            return Err(StoreError::CrossDevice);
+        }
         self.place(caller, at, path).map_err(|error| match error {
             StoreError::Elsewhere { .. } => StoreError::CrossDevice,
             error => error,

@@ -5,9 +5,9 @@ use super::{
     Target, TargetDescription,
 };
 use crate::hosts;
+use core::net::{Ipv4Addr, Ipv6Addr};
 use isonomia_units::{Address, NAME_LEN_MAX, ServerId, TargetId};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -347,11 +347,11 @@ struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Whether this may not be where it is if `other` is there, and is above it or the same.
+    /// Whether this may not be where it is if `other` is on the same host, and is above it or the same.
     fn is_inside(&self, other: &Self) -> bool {
         // Beside a target's objects there is room.
         let is_beside = self.is_metadata && !other.is_metadata && !self.path.starts_with(other.path.join("objects"));
-        self.host == other.host && self.path.starts_with(&other.path) && !is_beside
+        self.path.starts_with(&other.path) && !is_beside
     }
 }
 

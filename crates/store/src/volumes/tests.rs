@@ -191,6 +191,8 @@ fn names_do_not_lead_from_one_volume_to_another() {
     assert!(rename("f", "users").is_err());
     link("users/a", "users/b").unwrap();
     rename("f", "g").unwrap();
+    let from_dirs = root.rename(&me(), root_of(USERS), b"b", root_of(JOBS), b"b", RenameHow::Replace, NOW);
+    assert!(matches!(from_dirs, Err(StoreError::CrossDevice)), "{from_dirs:?}");
     // Objects have the number of the volume as well, also new ones.
     let ino = Ino(get(&root, "users/a").unwrap().ino);
     assert_eq!(ino.volume(), USERS);

@@ -88,7 +88,7 @@ fn start() -> Running {
     let (local, remote) = (local.clone(), remote.clone());
     let client = || {
         Client::new(ClientConfig {
-            address: local.clone(),
+            addresses: vec![local.clone()],
             timeout: PATIENCE,
             claims: Claims::default(),
             key_file: None,

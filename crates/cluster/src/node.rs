@@ -166,6 +166,22 @@ impl Node {
         matches!(&self.role, Role::Root(root) if root.is_taken(name))
     }
 
+    /// The names that this server may lead clients by without asking the node, each with its volume and who has that: of its own
+    /// volumes, and for the rest what it would tell a client to try first. For any other name, and for one of another
+    /// server's volumes that turns out to be called otherwise, the node is to be asked ([`Request::LookUp`]); on the
+    /// root server that may take until it is known what a name stands for.
+    pub fn names(&self) -> impl Iterator<Item = (&VolumeName, VolumeKey, ServerId)> {
+        let own = self.process.server;
+        let is_settled = move |name: &VolumeName, slot: &Slot, server: ServerId| match &self.role {
+            Role::Root(root) => !root.is_in_doubt(name),
+            Role::Other(_) if server == own => self.hosted.named(name).is_some_and(|host| host.key == slot.key),
+            Role::Other(_) => true,
+        };
+        let known = self.table().visible().filter_map(|(name, slot)| Some((name, slot, slot.volume.as_ref()?.server)));
+        let settled = known.filter(move |(name, slot, server)| is_settled(name, slot, *server));
+        settled.map(|(name, slot, server)| (name, slot.key, server))
+    }
+
     /// Whether clients may be answered: this process owns its directory, and has the newest cluster file that it heard of.
     pub fn may_serve(&self, now: Nanos) -> Result<(), Refusal> {
         if self.is_superseded || now >= self.owned_until {

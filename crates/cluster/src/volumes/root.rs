@@ -358,7 +358,7 @@ impl Root {
     }
 
     /// Whether it is not known yet what `name` will stand for.
-    fn is_in_doubt(&self, name: &VolumeName) -> bool {
+    pub fn is_in_doubt(&self, name: &VolumeName) -> bool {
         self.table.formerly_named(name).is_some() || self.table.named(name).is_some_and(|slot| slot.intent().is_some())
     }
 
@@ -422,3 +422,6 @@ fn partner(volume: &Volume) -> Option<VolumeId> {
         Phase::Creating | Phase::Active | Phase::Renaming { .. } => None,
     }
 }
+
+#[cfg(test)]
+mod tests;

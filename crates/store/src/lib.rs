@@ -121,6 +121,7 @@ mod witness;
 mod xattr;
 
 pub use attr::{SetAttr, TimeChange};
+pub use capability::{OBJECT_CAPABILITY_SECS_MAX, ObjectSigner};
 pub use check::{Check, Checked, Finding};
 pub use config::{
     Bounds, CACHED_ENTRIES_MAX, CACHED_INODES_MAX, DefaultLayout, OPEN_OBJECTS_MAX, SUMS_BYTES_MAX, StoreConfig,

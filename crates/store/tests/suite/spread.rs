@@ -304,6 +304,7 @@ impl Cluster {
             Step::Learn if self.write.is_none() => {
                 let Spread { size_bytes, cuts, .. } = self.volume().spread_of(self.ino).unwrap();
                 self.known = (size_bytes, cuts);
+                self.compare();
             }
             Step::Write { offset, len, fill } if self.write.is_none() => {
                 let limit = self.cut.as_ref().map_or(u64::MAX, |(cut, _)| cut.size_bytes);

@@ -19,6 +19,7 @@ pub mod control;
 pub mod fs;
 pub mod hint;
 pub mod mapping;
+pub mod object;
 pub mod request;
 pub mod setup;
 pub mod space;

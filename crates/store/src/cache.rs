@@ -1,11 +1,11 @@
-//! A bounded map from 64-bit keys, sharded so that threads that only look seldom meet.
+//! A bounded map from small keys, sharded so that threads that only look seldom meet.
 //!
 //! Replacement is the clock algorithm (second chance): a look-up sets a bit, the hand clears it and takes the first
 //! entry whose bit is clear and that `evictable` lets go. When nothing can go within [`PROBES_MAX`] steps the shard
 //! grows: what is in use is never thrown out.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::{BuildHasher, BuildHasherDefault, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{PoisonError, RwLock};
 
@@ -13,26 +13,26 @@ use std::sync::{PoisonError, RwLock};
 const SHARDS: usize = 32;
 const PROBES_MAX: usize = 64;
 
-pub(crate) struct Cache<V> {
-    shards: Box<[RwLock<Shard<V>>]>,
+pub(crate) struct Cache<K, V> {
+    shards: Box<[RwLock<Shard<K, V>>]>,
     per_shard_max: usize,
     evictable: fn(&V) -> bool,
 }
 
-struct Shard<V> {
-    index: HashMap<u64, usize, BuildHasherDefault<Mixer>>,
-    slots: Vec<Option<Slot<V>>>,
+struct Shard<K, V> {
+    index: HashMap<K, usize, BuildHasherDefault<Mixer>>,
+    slots: Vec<Option<Slot<K, V>>>,
     free: Vec<usize>,
     hand: usize,
 }
 
-struct Slot<V> {
-    key: u64,
+struct Slot<K, V> {
+    key: K,
     value: V,
     used: AtomicBool,
 }
 
-impl<V: Clone> Cache<V> {
+impl<K: Copy + Eq + Hash, V: Clone> Cache<K, V> {
     /// Keeps `max` entries, rounded up to a multiple of the shards.
     pub fn new(max: usize, evictable: fn(&V) -> bool) -> Self {
         let shard = || Shard { index: HashMap::default(), slots: Vec::new(), free: Vec::new(), hand: 0 };
@@ -41,7 +41,7 @@ impl<V: Clone> Cache<V> {
     }
 
     /// What `read` finds of interest in the entry; without anything, the entry does not count as used.
-    pub fn read<T>(&self, key: u64, read: impl FnOnce(&V) -> Option<T>) -> Option<T> {
+    pub fn read<T>(&self, key: K, read: impl FnOnce(&V) -> Option<T>) -> Option<T> {
         let shard = self.shard(key).read().unwrap_or_else(PoisonError::into_inner);
         let slot = shard.slots[*shard.index.get(&key)?].as_ref()?;
         let found = read(&slot.value)?;
@@ -52,12 +52,12 @@ impl<V: Clone> Cache<V> {
     }
 
     /// A copy of the entry.
-    pub fn get(&self, key: u64) -> Option<V> {
+    pub fn get(&self, key: K) -> Option<V> {
         self.read(key, |value| Some(value.clone()))
     }
 
     /// Keeps `value`, in place of an older one.
-    pub fn put(&self, key: u64, value: V) {
+    pub fn put(&self, key: K, value: V) {
         let mut shard = self.shard(key).write().unwrap_or_else(PoisonError::into_inner);
         match shard.find(key) {
             Some(slot) => slot.value = value,
@@ -66,7 +66,7 @@ impl<V: Clone> Cache<V> {
     }
 
     /// The entry that is there, or `value`, which is then kept.
-    pub fn get_or_put(&self, key: u64, value: V) -> V {
+    pub fn get_or_put(&self, key: K, value: V) -> V {
         let mut shard = self.shard(key).write().unwrap_or_else(PoisonError::into_inner);
         if let Some(slot) = shard.find(key) {
             return slot.value.clone();
@@ -75,7 +75,7 @@ impl<V: Clone> Cache<V> {
         value
     }
 
-    pub fn remove(&self, key: u64) {
+    pub fn remove(&self, key: K) {
         let mut shard = self.shard(key).write().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = shard.index.remove(&key) {
             shard.slots[at] = None;
@@ -83,17 +83,19 @@ impl<V: Clone> Cache<V> {
         }
     }
 
-    fn shard(&self, key: u64) -> &RwLock<Shard<V>> {
-        &self.shards[(mix(key) >> 59) as usize % SHARDS]
+    fn shard(&self, key: K) -> &RwLock<Shard<K, V>> {
+        // Bits that the map does not take for the place.
+        let hash = BuildHasherDefault::<Mixer>::default().hash_one(key);
+        &self.shards[(hash.rotate_right(32) >> 59) as usize % SHARDS]
     }
 }
 
-impl<V> Shard<V> {
-    fn find(&mut self, key: u64) -> Option<&mut Slot<V>> {
+impl<K: Copy + Eq + Hash, V> Shard<K, V> {
+    fn find(&mut self, key: K) -> Option<&mut Slot<K, V>> {
         self.slots[*self.index.get(&key)?].as_mut()
     }
 
-    fn insert(&mut self, key: u64, value: V, max: usize, evictable: fn(&V) -> bool) {
+    fn insert(&mut self, key: K, value: V, max: usize, evictable: fn(&V) -> bool) {
         if self.index.len() >= max {
             self.evict(evictable);
         }
@@ -127,7 +129,7 @@ impl<V> Shard<V> {
     }
 }
 
-/// Keys are inode numbers in sequence or hashes: one multiplication spreads both.
+/// Keys are inode numbers in sequence, hashes, or places of objects: one multiplication a number spreads them.
 #[derive(Default)]
 struct Mixer(u64);
 
@@ -156,7 +158,7 @@ impl Hasher for Mixer {
 mod tests {
     use super::*;
 
-    fn len<V>(cache: &Cache<V>) -> usize {
+    fn len<V>(cache: &Cache<u64, V>) -> usize {
         cache.shards.iter().map(|s| s.read().unwrap().index.len()).sum()
     }
 

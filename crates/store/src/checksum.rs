@@ -40,12 +40,12 @@ const VERSION: u32 = 1;
 const PAGE_ENTRIES: u64 = (PAGE_BYTES / ENTRY_LEN) as u64;
 const HEADER_ENTRIES: u64 = (HEADER_LEN / ENTRY_LEN) as u64;
 
-/// Which object a sidecar is of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What an object is called; its sidecar says so too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ObjectId {
-    /// Number in the name of the object.
+    /// Of all objects of the file.
     pub number: u64,
-    /// Generation in the name of the object.
+    /// Tells numbers apart that repeat where an older copy of the metadata was put back.
     pub generation: u32,
     /// Index in the layout of the file.
     pub index: u32,

@@ -5,7 +5,7 @@ use isonomia_proto::fs::Layout;
 use isonomia_units::{ServerId, TargetId};
 use std::path::PathBuf;
 
-/// Inodes kept in memory at most, apart from those in use.
+/// Inodes kept in memory at most, apart from those in use; detached objects as many again.
 pub const CACHED_INODES_MAX: usize = 1 << 17;
 /// Directory entries kept in memory at most.
 pub const CACHED_ENTRIES_MAX: usize = 1 << 18;
@@ -58,7 +58,7 @@ pub struct DefaultLayout {
 /// How much the caches keep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bounds {
-    /// Inodes, apart from those in use.
+    /// Inodes, apart from those in use; detached objects as many again.
     pub inodes: usize,
     /// Directory entries.
     pub entries: usize,

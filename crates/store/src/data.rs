@@ -5,10 +5,11 @@
 //! lower bound: whatever makes a file shorter brings the new size to the database first.
 
 use crate::blocks::{BlockFault, Blocks, PIECE_BYTES, read_or_zero};
+use crate::content::{Content, LOST_WRITES, OBJECTS, Objects, RECLAIMED, UNSETTLED};
 use crate::database::DirtyRecord;
 use crate::edit::Gone;
-use crate::inode::{DIRTY, Inode, LOST_WRITES, OBJECTS, Objects, RECLAIMED, SET_ID, UNFLUSHED, UNLINKED, UNSETTLED};
-use crate::object::{ObjectsId, spot};
+use crate::inode::{DIRTY, Inode, SET_ID, SPREAD, UNFLUSHED, UNLINKED};
+use crate::object::{ObjectPlace, spot};
 use crate::object_file::ObjectFile;
 use crate::permission::after_write;
 use crate::removal::Unused;
@@ -34,7 +35,7 @@ pub enum Cached {
 }
 
 /// Why objects cannot be read.
-enum ReadFault {
+pub(crate) enum ReadFault {
     Store(StoreError),
     /// In the object of this index.
     Block(usize, BlockFault),
@@ -54,10 +55,8 @@ impl Store {
         let layout = inode.regular()?;
         let sink = sink.into();
         let objects = self.share_objects(&inode, layout, offset, sink.len() as u64, None)?;
-        let read = self.read_objects(&inode, layout, &objects, offset, sink, true).map_err(|fault| match fault {
-            ReadFault::Store(error) => error,
-            ReadFault::Block(index, fault) => self.block_error(&inode, layout, &objects, index, fault),
-        });
+        let read = self.read_objects(&inode.content, layout, &objects, offset, sink, true);
+        let read = read.map_err(|fault| self.read_error(&inode.content, layout, &objects, fault));
         drop(objects);
         self.trim_sums();
         read
@@ -72,7 +71,7 @@ impl Store {
         if !range_is_open(layout, &objects, offset, sink.len() as u64) {
             return Ok(Cached::WouldWait);
         }
-        match self.read_objects(&inode, layout, &objects, offset, sink, false) {
+        match self.read_objects(&inode.content, layout, &objects, offset, sink, false) {
             Ok(len) => Ok(Cached::Read(len)),
             Err(ReadFault::Block(_, BlockFault::Host(Errno::OPNOTSUPP))) => Ok(Cached::Unknown),
             // Whoever may wait finds out what is wrong, and says so.
@@ -80,25 +79,39 @@ impl Store {
         }
     }
 
-    fn read_objects(
+    pub(crate) fn read_error(
         &self,
-        inode: &Arc<Inode>,
+        content: &Content,
+        layout: &Layout,
+        objects: &Objects,
+        fault: ReadFault,
+    ) -> StoreError {
+        match fault {
+            ReadFault::Store(error) => error,
+            ReadFault::Block(index, fault) => self.block_error(content, layout, objects, index, fault),
+        }
+    }
+
+    /// What there is at `offset`, up to the end.
+    pub(crate) fn read_objects(
+        &self,
+        content: &Arc<Content>,
         layout: &Layout,
         objects: &Objects,
         offset: u64,
         mut sink: Sink<'_>,
         may_wait: bool,
     ) -> Result<usize, ReadFault> {
-        if inode.has(RECLAIMED) {
+        if content.has(RECLAIMED) {
             return Err(StoreError::Stale.into());
         }
-        let len = inode.size().saturating_sub(offset).min(sink.len() as u64) as usize;
+        let len = content.size().saturating_sub(offset).min(sink.len() as u64) as usize;
         let mut done = 0;
         while done < len {
             let at = spot(layout, offset + done as u64);
             let run = at.run.min((len - done) as u64) as usize;
             let part = sink.part(done..done + run);
-            let read = match self.checked_blocks(inode, layout, objects, at.index)? {
+            let read = match self.checked_blocks(content, layout, objects, at.index)? {
                 Some(blocks) => {
                     if may_wait && run > PIECE_BYTES && !self.is_volatile() {
                         blocks.fetch(at.offset, run as u64);
@@ -135,7 +148,7 @@ impl Store {
         source: impl Into<Source<'b>>,
         now: Timestamp,
     ) -> Result<usize, StoreError> {
-        self.write_up_to(ino, offset, source.into(), now, Inode::size)
+        self.write_up_to(ino, offset, source.into(), now, |inode| inode.size())
     }
 
     /// Writes the part of `source` that lies before `end`, which is asked under the lock that keeps the file from being cut.
@@ -159,7 +172,8 @@ impl Store {
             return Ok(0);
         }
         self.before_write(&inode, now)?;
-        let written = self.write_objects(&inode, layout, &objects, offset, source.part(0..len), now)?;
+        let written = self.write_objects(&inode.content, layout, &objects, offset, source.part(0..len))?;
+        inode.touch(now);
         drop(objects);
         self.trim_sums();
         Ok(written)
@@ -183,7 +197,8 @@ impl Store {
         }
         self.before_write(&inode, now)?;
         self.open_range(&inode, layout, &mut objects, offset, source.len() as u64, Some(now))?;
-        let written = self.write_objects(&inode, layout, &objects, offset, source, now)?;
+        let written = self.write_objects(&inode.content, layout, &objects, offset, source)?;
+        inode.touch(now);
         drop(objects);
         self.trim_sums();
         Ok((offset, written))
@@ -214,9 +229,12 @@ impl Store {
     }
 
     /// Puts the file's bytes, size and times, and everything that was done to the namespace before, on stable
-    /// storage: [`Store::fsync_target`] of every target, and [`Store::fsync_attributes`].
+    /// storage, unless it is a spread one: [`Store::fsync_target`] of every target, and [`Store::fsync_attributes`].
     pub fn fsync(&self, ino: Ino, data_only: bool) -> Result<(), StoreError> {
         let inode = self.inode(ino.0)?;
+        if inode.has(SPREAD) {
+            return Err(StoreError::Spread);
+        }
         for target in inode.layout.iter().flat_map(|layout| &layout.targets) {
             self.fsync_target(ino, Some(*target))?;
         }
@@ -232,27 +250,36 @@ impl Store {
             (Some(layout), Some(target)) if layout.targets.contains(&target) => (layout, target),
             _ => return Err(StoreError::Stale),
         };
+        if inode.has(SPREAD) {
+            return Err(StoreError::Spread);
+        }
         for index in (0..layout.targets.len()).filter(|index| layout.targets[*index] == target) {
-            let (id, size, resizes, object) = {
-                let mut objects = inode.own_data();
-                self.check_objects(&inode, layout, &mut objects)?;
-                self.targets.open_object(&inode, layout, &mut objects, index, false)?;
-                // A descriptor of its own: writers go on while the disk works.
-                let object = objects.open[index].as_ref().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0));
-                (objects.id, inode.size(), objects.resizes, object)
-            };
-            if let Some(fd) = object {
-                let synced = fd.and_then(rustix::fs::fdatasync);
-                synced.map_err(|e| self.object_error(id, layout, index, e))?;
-            }
-            // Whoever had it written back before has taken what the host had to say.
-            if inode.clear(LOST_WRITES) {
-                return Err(self.object_error(id, layout, index, Errno::IO));
-            }
-            let mut objects = inode.own_data();
-            if objects.resizes == resizes {
-                objects.synced(index, size);
-            }
+            self.check_objects(&inode, layout, &mut inode.own_data())?;
+            self.sync_bytes(&inode.content, layout, index)?;
+        }
+        Ok(())
+    }
+
+    /// Puts the bytes of one object on stable storage.
+    pub(crate) fn sync_bytes(&self, content: &Arc<Content>, layout: &Layout, index: usize) -> Result<(), StoreError> {
+        let (place, size, resizes, object) = {
+            let mut objects = content.own_data();
+            self.targets.open_object(content, layout, &mut objects, index, false)?;
+            // A descriptor of its own: writers go on while the disk works.
+            let object = objects.open[index].as_ref().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0));
+            (content.place(objects.id, layout, index), content.size(), objects.resizes, object)
+        };
+        if let Some(fd) = object {
+            let synced = fd.and_then(rustix::fs::fdatasync);
+            synced.map_err(|e| self.object_error(place, e))?;
+        }
+        // Whoever had it written back before has taken what the host had to say.
+        if content.clear(LOST_WRITES) {
+            return Err(self.object_error(place, Errno::IO));
+        }
+        let mut objects = content.own_data();
+        if objects.resizes == resizes {
+            objects.synced(index, size);
         }
         Ok(())
     }
@@ -266,8 +293,8 @@ impl Store {
         if let Some(layout) = &inode.layout {
             let is_done = {
                 let mut objects = inode.own_data();
-                self.targets.sync_entries(&inode, layout, &mut objects)?;
-                data_only && inode.is_size_synced() && objects.synced_size() >= inode.size()
+                self.targets.sync_entries(&inode.content, layout, &mut objects)?;
+                data_only && inode.is_size_synced() && self.synced_size(&inode, &objects) >= inode.size()
             };
             if is_done {
                 return Ok(());
@@ -363,9 +390,10 @@ impl Store {
             return Err(StoreError::Stale);
         }
         self.check_objects(inode, layout, objects)?;
+        let content = &inode.content;
         let mut open = || {
             indices(layout, offset, len)
-                .try_for_each(|index| self.targets.open_object(inode, layout, objects, index, write.is_some()))
+                .try_for_each(|index| self.targets.open_object(content, layout, objects, index, write.is_some()))
         };
         match open() {
             Err(StoreError::NoSpace) if self.makes_room() => open(),
@@ -373,14 +401,14 @@ impl Store {
         }
     }
 
-    fn write_objects(
+    /// Writes to objects that are open, and lets the end follow.
+    pub(crate) fn write_objects(
         &self,
-        inode: &Arc<Inode>,
+        content: &Arc<Content>,
         layout: &Layout,
         objects: &Objects,
         offset: u64,
         source: Source<'_>,
-        now: Timestamp,
     ) -> Result<usize, StoreError> {
         self.emergency_space.grow(source.len() as u64);
         let mut done = 0;
@@ -397,7 +425,7 @@ impl Store {
                 failure = Some(full);
                 break;
             }
-            let (written, fault) = match self.checked_blocks(inode, layout, objects, at.index)? {
+            let (written, fault) = match self.checked_blocks(content, layout, objects, at.index)? {
                 Some(blocks) => blocks.write(at.offset, part),
                 None => {
                     let (written, errno) = file.write(at.offset, part);
@@ -408,12 +436,11 @@ impl Store {
             if fault == Some(BlockFault::Host(Errno::NOSPC)) && self.makes_room() {
                 continue;
             }
-            failure = fault.map(|fault| self.block_error(inode, layout, objects, at.index, fault));
+            failure = fault.map(|fault| self.block_error(content, layout, objects, at.index, fault));
         }
-        inode.space.forget();
+        content.space.forget();
         if done > 0 {
-            inode.grow(offset + done as u64);
-            inode.touch(now);
+            content.grow(offset + done as u64);
         }
         match failure {
             Some(e) if done == 0 => Err(e),
@@ -421,11 +448,11 @@ impl Store {
         }
     }
 
-    pub(crate) fn object_error(&self, id: ObjectsId, layout: &Layout, index: usize, errno: Errno) -> StoreError {
+    pub(crate) fn object_error(&self, place: ObjectPlace, errno: Errno) -> StoreError {
         if errno == Errno::NOSPC {
             self.emergency_space.look();
         }
-        StoreError::host(&self.targets.path(id, layout, index), errno)
+        StoreError::host(&self.targets.path(place), errno)
     }
 
     /// Makes the metadata changeable again if a change failed and there is room: to be called now and then.
@@ -449,7 +476,7 @@ impl Store {
     }
 
     /// Whether there were objects to remove.
-    fn makes_room(&self) -> bool {
+    pub(crate) fn makes_room(&self) -> bool {
         let removed = self.remove_some();
         removed.inspect_err(|error| tracing::error!(%error, "cannot make room")).is_ok_and(|count| count > 0)
     }
@@ -475,15 +502,16 @@ impl Store {
             change.remove_nameless(inode.ino);
         }
         if inode.has(UNSETTLED) {
-            change.remove_unsettled(inode.ino);
+            change.remove_unsettled(inode.owner);
         }
-        if inode.layout.is_some() && unused.is_none() {
+        if inode.layout.is_some() && unused.is_none() && !inode.has(SPREAD) {
             change.remove_orphan(id);
         }
         change.commit()?;
         self.inodes.remove(inode.ino);
         self.forget_dirty(inode.ino);
-        self.unsettled().remove(&inode.ino);
+        self.forget_cut(inode);
+        self.unsettled().remove(&inode.owner);
         if let Some(layout) = unused {
             self.remove_later(Unused { id, layout: layout.clone(), size: inode.size() });
         }
@@ -491,7 +519,7 @@ impl Store {
     }
 }
 
-fn check_end(offset: u64, len: u64) -> Result<u64, StoreError> {
+pub(crate) fn check_end(offset: u64, len: u64) -> Result<u64, StoreError> {
     offset.checked_add(len).filter(|end| *end <= FILE_SIZE_MAX).ok_or(StoreError::FileTooLarge)
 }
 

@@ -1,37 +1,43 @@
-//! The metadata on disk: a fjall database in `<dir>/db` with nine keyspaces. Numbers in keys are big-endian, so
+//! The metadata on disk: a fjall database in `<dir>/db` with 13 keyspaces. Numbers in keys are big-endian, so
 //! that keys sort by them.
 //!
 //! | keyspace | key | value |
 //! |---|---|---|
 //! | `inodes` | inode (8) | [`Record`] |
 //! | `entries` | directory (8), cookie (8), name | inode (8, little-endian), kind (1) |
-//! | `marks` | inode (8) | empty: the file may be longer than its record says, and its times newer; one byte, 1: its objects are to be cut to the size in the record; 2: it may be longer, and the times are right |
+//! | `marks` | inode (8) | empty: the file may be longer than its record says, and its times newer; one byte, 1: its objects are to be cut to the size in the record; 2: it may be longer, and the times are right; 3 and a size (8, little-endian): a spread file has that, its times may be newer |
 //! | `orphans` | number (8) and generation (4) of objects | layout of the file that they were of: no name leads to them, and they are still to be removed |
 //! | `nameless` | inode (8) | empty: it has no name, and extended attributes that are still to be removed |
 //! | `xattrs` | inode (8), name with its namespace | value of the extended attribute |
 //! | `numbers` | `closed` | empty, and there only while the store is closed: the last stop was a clean one |
 //! | `numbers` | `synced` | number of the last sync (8, little-endian), and its seal (8): [`crate::witness`] |
-//! | `unsettled` | inode (8) | empty: checksums of its objects may be older than the objects ([`crate::settle`]) |
+//! | `unsettled` | inode (8), or place of a detached object (16) | empty: checksums of the objects may be older than the objects ([`crate::settle`]) |
 //! | `numbers` | `next` | lowest number of inodes and objects (without the volume) that was never reserved (8, little-endian) |
 //! | `cluster` | as `isonomia_cluster::records` says | likewise: what the server keeps of the cluster that it is in |
+//! | `detached` | place of a detached object (16) | [`crate::detached::DetachedRecord`] |
+//! | `removed` | place of a detached object (16) | until when it is not to come back: seconds since the epoch (8, little-endian) |
+//! | `cuts` | inode (8) of a spread file | number of the cut (8, little-endian): its objects are still to be cut to the size in the record ([`crate::spread`]) |
+//! | `spread_orphans` | number (8) and generation (4) of objects | layout of the spread file that they were of: no name leads to them, and other servers are still to remove them |
 //!
-//! The cookie of an entry is a keyed hash of directory and name ([`crate::directory`]), so one key serves
+//! The place of a detached object is its number (8), generation (4), index (2), and target (2). The cookie of an entry is a keyed hash of directory and name ([`crate::directory`]), so one key serves
 //! look-ups and listings, and a listing goes on where it was whatever is created or removed meanwhile.
 //!
 //! A batch is atomic. When it returns, the journal has reached the operating system (fjall's `PersistMode::Buffer`,
 //! its default for batches): a killed server loses nothing that it acknowledged. A power failure loses what was not
 //! followed by [`Database::sync`].
 
+mod objects;
+
+use crate::content::Owner;
 use crate::emergency_space::EmergencySpace;
 use crate::engine::{Engine, Table, Write};
 use crate::group_commit::GroupCommit;
 use crate::journal::{self, Part};
-use crate::object::ObjectsId;
 use crate::record::Record;
 use crate::volumes::ClusterRecord;
 use crate::witness::{self, Witness};
 use crate::{OpenError, StoreConfig, StoreError};
-use isonomia_proto::fs::{FileKind, Layout};
+use isonomia_proto::fs::FileKind;
 use isonomia_units::Ino;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -80,6 +86,8 @@ pub(crate) enum DirtyRecord {
     Flushed,
     /// The objects are to be cut to the size in the record.
     Cut,
+    /// Of a spread file: it is as long as this, if that is more than the record says; the times may be newer.
+    Told(u64),
 }
 
 /// Changes that happen together or not at all.
@@ -267,6 +275,10 @@ impl Database {
                 [] => DirtyRecord::Written,
                 [1] => DirtyRecord::Cut,
                 [2] => DirtyRecord::Flushed,
+                [3, size @ ..] => {
+                    let size = size.try_into().map_err(|_| StoreError::Damaged(Ino(ino)))?;
+                    DirtyRecord::Told(u64::from_le_bytes(size))
+                }
                 _ => return Err(StoreError::Damaged(Ino(ino))),
             };
             records.push((ino, record));
@@ -319,13 +331,14 @@ impl Database {
         })
     }
 
-    /// Inodes whose checksums may be older than their objects.
-    pub fn unsettled(&self) -> Result<Vec<u64>, StoreError> {
+    /// Whose checksums may be older than their objects, in order.
+    pub fn unsettled(&self) -> Result<Vec<Owner>, StoreError> {
         let mut all = Vec::new();
         self.engine.scan(Table::Unsettled, .., |key, _| {
-            all.push(decode_ino(key)?);
+            all.push(objects::decode_owner(key)?);
             Ok(true)
         })?;
+        all.sort_unstable();
         Ok(all)
     }
 
@@ -341,20 +354,6 @@ impl Database {
             each(key.get(8..).ok_or(StoreError::Damaged(Ino(ino)))?, value.len());
             Ok(true)
         })
-    }
-
-    /// Objects that are still to be removed.
-    pub fn orphans(&self) -> Result<Vec<(ObjectsId, Layout)>, StoreError> {
-        let mut orphans = Vec::new();
-        self.engine.scan(Table::Orphans, .., |key, value| {
-            let number = decode_ino(key)?;
-            let damaged = || StoreError::Damaged(Ino(number));
-            let generation = key.get(8..).and_then(|rest| rest.try_into().ok()).map(u32::from_be_bytes);
-            let id = ObjectsId { number, generation: generation.ok_or_else(damaged)? };
-            orphans.push((id, Layout::decode(value).map_err(|_| damaged())?));
-            Ok(true)
-        })?;
-        Ok(orphans)
     }
 
     /// Inodes without a name whose extended attributes are still to be removed.
@@ -427,13 +426,6 @@ fn xattr_key(ino: u64, name: &[u8]) -> Vec<u8> {
     [&ino.to_be_bytes(), name].concat()
 }
 
-fn orphan_key(id: ObjectsId) -> [u8; 12] {
-    let mut key = [0; 12];
-    key[..8].copy_from_slice(&id.number.to_be_bytes());
-    key[8..].copy_from_slice(&id.generation.to_be_bytes());
-    key
-}
-
 fn decode_ino(key: &[u8]) -> Result<u64, StoreError> {
     key.first_chunk::<8>().map(|b| u64::from_be_bytes(*b)).ok_or(StoreError::Damaged(Ino(0)))
 }
@@ -472,34 +464,17 @@ impl Change<'_> {
     }
 
     pub fn put_dirty_record(&mut self, ino: u64, record: DirtyRecord) {
-        let value: &[u8] = match record {
-            DirtyRecord::Written => &[],
-            DirtyRecord::Cut => &[1],
-            DirtyRecord::Flushed => &[2],
+        let value = match record {
+            DirtyRecord::Written => vec![],
+            DirtyRecord::Cut => vec![1],
+            DirtyRecord::Flushed => vec![2],
+            DirtyRecord::Told(size) => [&[3], &size.to_le_bytes()[..]].concat(),
         };
         self.put(Table::DirtyInodes, ino.to_be_bytes(), value);
     }
 
     pub fn remove_dirty_record(&mut self, ino: u64) {
         self.remove(Table::DirtyInodes, ino.to_be_bytes());
-    }
-
-    pub fn put_unsettled(&mut self, ino: u64) {
-        self.put(Table::Unsettled, ino.to_be_bytes(), Vec::new());
-    }
-
-    pub fn remove_unsettled(&mut self, ino: u64) {
-        self.remove(Table::Unsettled, ino.to_be_bytes());
-    }
-
-    pub fn put_orphan(&mut self, id: ObjectsId, layout: &Layout) {
-        let mut bytes = Vec::new();
-        layout.encode(&mut bytes);
-        self.put(Table::Orphans, orphan_key(id), bytes);
-    }
-
-    pub fn remove_orphan(&mut self, id: ObjectsId) {
-        self.remove(Table::Orphans, orphan_key(id));
     }
 
     pub fn put_nameless(&mut self, ino: u64) {

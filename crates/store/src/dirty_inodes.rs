@@ -8,9 +8,10 @@
 //!
 //! A file with a record that says flushed may leave memory; its size is kept here.
 
+use crate::content::Objects;
 use crate::database::DirtyRecord;
 use crate::edit::Gone;
-use crate::inode::{DIRTY, Inode, Objects, UNFLUSHED, UNLINKED};
+use crate::inode::{DIRTY, Inode, SPREAD, UNFLUSHED, UNLINKED};
 use crate::{Store, StoreError};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, MutexGuard, PoisonError};
@@ -29,7 +30,7 @@ impl DirtyInodes {
         self.written.remove(&ino);
         self.flushed.remove(&ino);
         match record {
-            Some(DirtyRecord::Written) => drop(self.written.insert(ino)),
+            Some(DirtyRecord::Written | DirtyRecord::Told(_)) => drop(self.written.insert(ino)),
             Some(DirtyRecord::Flushed) => drop(self.flushed.insert(ino, size)),
             Some(DirtyRecord::Cut) | None => {}
         }
@@ -100,8 +101,8 @@ impl Store {
 
     /// Up to which size the file's bytes are on stable storage.
     pub(crate) fn synced_size(&self, inode: &Inode, objects: &Objects) -> u64 {
-        // Where nothing survives a power cut nothing needs to wait for it.
-        if self.is_volatile() { inode.size() } else { objects.synced_size() }
+        // Where nothing survives a power cut nothing needs to wait for it. And for the bytes of a spread file nobody here can.
+        if self.is_volatile() || inode.has(SPREAD) { inode.size() } else { objects.synced_size() }
     }
 
     pub(crate) fn forget_dirty(&self, ino: u64) {

@@ -1,7 +1,8 @@
 //! One atomic change of the namespace: first the database, then, if it accepted, memory.
 
+use crate::content::{RECLAIMED, SUSPECT, UNSETTLED};
 use crate::database::{Change, DirtyRecord, Entry};
-use crate::inode::{DIRTY, Inode, MAY_BE_NAMED, RECLAIMED, SUSPECT, UNFLUSHED, UNLINKED, UNSETTLED};
+use crate::inode::{CUTTING, DIRTY, Inode, MAY_BE_NAMED, SPREAD, UNFLUSHED, UNLINKED};
 use crate::object::ObjectsId;
 use crate::record::{Body, Record};
 use crate::{Numbers, Store, StoreError};
@@ -159,9 +160,18 @@ impl Edit<'_> {
         self.change.remove_xattr(inode.ino, name);
     }
 
-    /// Says that these objects are to be removed: no name leads to them after this.
-    pub fn orphan(&mut self, id: ObjectsId, layout: &Layout) {
-        self.change.put_orphan(id, layout);
+    /// Says that these objects of `inode` are to be removed: no name leads to them after this.
+    pub fn orphan(&mut self, inode: &Inode, id: ObjectsId, layout: &Layout) {
+        if inode.has(SPREAD) {
+            self.change.put_spread_orphan(id, layout);
+        } else {
+            self.change.put_orphan(id, layout);
+        }
+    }
+
+    /// Says that the objects of `inode`, a spread file, are to be cut to the size in its record, by the cut of this number.
+    pub fn put_cut(&mut self, inode: &Inode, number: u64) {
+        self.change.put_cut(inode.ino, number);
     }
 
     /// Says that the objects of `inode` are to be cut to the size in its record.
@@ -174,7 +184,7 @@ impl Edit<'_> {
         self.dirty_inodes.push((inode.clone(), None));
     }
 
-    /// Brings the times of `inode` to the record, and its size up to `synced`; the caller owns [`Inode::data`]. Without a
+    /// Brings the times of `inode` to the record, and its size up to `synced`; the caller owns [`crate::content::Content::data`]. Without a
     /// dirty record after that, if that is all of it.
     pub fn flush(&mut self, inode: &Arc<Inode>, synced: u64) {
         inode.raise_stable_size(synced);
@@ -183,9 +193,9 @@ impl Edit<'_> {
         self.dirty_inodes.push((inode.clone(), (size < inode.size()).then_some(DirtyRecord::Flushed)));
     }
 
-    /// Says that the checksums of `inode` are on stable storage with its objects; the caller owns [`Inode::data`].
+    /// Says that the checksums of `inode` are on stable storage with its objects; the caller owns [`crate::content::Content::data`].
     pub fn settle(&mut self, inode: &Arc<Inode>) {
-        self.change.remove_unsettled(inode.ino);
+        self.change.remove_unsettled(inode.owner);
         self.settled.push(inode.clone());
     }
 
@@ -200,11 +210,18 @@ impl Edit<'_> {
                     self.change.remove_dirty_record(inode.ino);
                 }
                 if inode.has(UNSETTLED) {
-                    self.change.remove_unsettled(inode.ino);
+                    self.change.remove_unsettled(inode.owner);
                 }
                 let is_held = inode.refs.load(Relaxed) > 0;
-                if let (true, Body::Regular(layout)) = (update.may_have_objects(), &record.body) {
-                    self.change.put_orphan(record.objects, layout);
+                match &record.body {
+                    Body::Regular(layout) if inode.has(SPREAD) => {
+                        self.change.put_spread_orphan(record.objects, layout);
+                        self.change.remove_cut(inode.ino);
+                    }
+                    Body::Regular(layout) if update.may_have_objects() => {
+                        self.change.put_orphan(record.objects, layout);
+                    }
+                    _ => {}
                 }
                 if record.has_xattrs && is_held {
                     self.change.put_nameless(inode.ino);
@@ -213,7 +230,14 @@ impl Edit<'_> {
                 }
             } else if update.named {
                 self.change.put_record(inode.ino, record);
-                self.change.remove_orphan(record.objects);
+                if inode.has(SPREAD) {
+                    self.change.remove_spread_orphan(record.objects);
+                } else {
+                    self.change.remove_orphan(record.objects);
+                }
+                if let (Some(number), true) = (record.spread, inode.has(CUTTING)) {
+                    self.change.put_cut(inode.ino, number);
+                }
                 if record.has_xattrs {
                     self.change.remove_nameless(inode.ino);
                 }
@@ -262,6 +286,7 @@ impl Edit<'_> {
                 inode.set(UNLINKED);
                 if inode.refs.load(Relaxed) == 0 {
                     store.inodes.remove(inode.ino);
+                    store.forget_cut(&inode);
                     if objects {
                         gone.push(inode);
                     } else {
@@ -276,7 +301,7 @@ impl Edit<'_> {
             store.dirty_inodes().set(inode.ino, record, inode.size());
         }
         for inode in self.settled {
-            store.unsettled().remove(&inode.ino);
+            store.unsettled().remove(&inode.owner);
             inode.clear(UNSETTLED | SUSPECT);
         }
         Ok(Gone(gone))
@@ -285,7 +310,7 @@ impl Edit<'_> {
 
 impl Update {
     fn may_have_objects(&self) -> bool {
-        let regular = self.inode.layout.is_some();
+        let regular = self.inode.layout.is_some() && !self.inode.has(SPREAD);
         regular && (self.record.has_objects || self.inode.has(DIRTY) || self.inode.refs.load(Relaxed) > 0)
     }
 }

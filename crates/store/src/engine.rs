@@ -44,6 +44,10 @@ pub(crate) enum Table {
     Unsettled,
     Numbers,
     Cluster,
+    Detached,
+    Removed,
+    Cuts,
+    SpreadOrphans,
 }
 
 const TABLES: [Table; NAMES.len()] = [
@@ -56,11 +60,28 @@ const TABLES: [Table; NAMES.len()] = [
     Table::Unsettled,
     Table::Numbers,
     Table::Cluster,
+    Table::Detached,
+    Table::Removed,
+    Table::Cuts,
+    Table::SpreadOrphans,
 ];
 
 /// In the order of [`Table`].
-const NAMES: [&str; 9] =
-    ["inodes", "entries", "marks", "orphans", "nameless", "xattrs", "unsettled", "numbers", "cluster"];
+const NAMES: [&str; 13] = [
+    "inodes",
+    "entries",
+    "marks",
+    "orphans",
+    "nameless",
+    "xattrs",
+    "unsettled",
+    "numbers",
+    "cluster",
+    "detached",
+    "removed",
+    "cuts",
+    "spread_orphans",
+];
 
 /// One change of a batch; without a value the key is removed.
 pub(crate) struct Write {

@@ -60,6 +60,23 @@ pub enum StoreError {
     /// The inode is gone, or the capability is not one of ours.
     #[error("stale handle")]
     Stale,
+    /// An object was asked for on this target, which is none of this server's.
+    #[error("target {0} is another server's")]
+    OtherTarget(TargetId),
+    /// Bytes were asked for by the inode of a file that has none here (`spread`).
+    #[error("the file's bytes are in objects that are asked for by their places")]
+    Spread,
+    /// A spread file is to be cut, as the server of its volume does with [`crate::Store::begin_cut`], and then this done again.
+    #[error("objects on other servers are to be cut first")]
+    MustCut {
+        /// The file.
+        ino: Ino,
+        /// The size that it is to have.
+        size_bytes: u64,
+    },
+    /// The bytes were written before a cut, or while one is under way: they are to be written again.
+    #[error("the file was cut meanwhile")]
+    CutMeanwhile,
     /// The storage is full.
     #[error("no space left")]
     NoSpace,
@@ -140,6 +157,8 @@ impl StoreError {
             Self::OfVolume(_) => Errno::XDEV,
             Self::Invalid => Errno::INVAL,
             Self::Stale => Errno::STALE,
+            Self::OtherTarget(_) | Self::Spread => Errno::STALE,
+            Self::MustCut { .. } | Self::CutMeanwhile => Errno::AGAIN,
             Self::NoSpace => Errno::NOSPC,
             Self::FileTooLarge => Errno::FBIG,
             Self::BadAccess => Errno::BADF,

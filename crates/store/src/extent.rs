@@ -1,10 +1,10 @@
 //! Extents: where a range of a file lies on a target, for an engine that brings pages of it to the device, or from there.
 //!
 //! An extent has a descriptor of its own, so that who waits for it keeps nobody from the file. Errors of write-back are
-//! remembered at the inode ([`LOST_WRITES`]): the host tells of each once, and whoever asks for an `fsync` next must hear it.
+//! remembered with the content ([`LOST_WRITES`]): the host tells of each once, and whoever asks for an `fsync` next must hear it.
 
-use crate::inode::{Inode, LOST_WRITES};
-use crate::object::object_size;
+use crate::content::{Content, LOST_WRITES};
+use crate::object::{ObjectPlace, object_size};
 use crate::{Store, StoreError};
 use isonomia_units::{Ino, TargetId};
 use rustix::fs::Advice;
@@ -15,9 +15,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A range of one object of a file.
+/// A range of one object, of a file or detached.
 pub struct Extent {
-    inode: Arc<Inode>,
+    content: Arc<Content>,
     path: PathBuf,
     object: OwnedFd,
     offset: u64,
@@ -33,10 +33,26 @@ impl Store {
         let Some(index) = layout.targets.iter().position(|id| *id == target) else { return Ok(None) };
         let (offset, end) = (object_size(layout, index, range.start), object_size(layout, index, range.end));
         let Some(len) = NonZeroU64::new(end.saturating_sub(offset)) else { return Ok(None) };
-        let id = inode.share_data().id;
-        let path = self.targets.path(id, layout, index);
-        let object = self.targets.open_to_read(id, layout, index)?;
-        Ok(object.map(|object| Extent { inode: inode.clone(), path, object, offset, len }))
+        let place = inode.place(inode.share_data().id, layout, index);
+        self.extent_at(&inode.content, place, offset, len)
+    }
+
+    /// `range` of a detached object, if there is anything of that and the object exists.
+    pub fn object_extent(&self, place: ObjectPlace, range: Range<u64>) -> Result<Option<Extent>, StoreError> {
+        let Some(len) = NonZeroU64::new(range.end.saturating_sub(range.start)) else { return Ok(None) };
+        self.extent_at(&self.detached(place)?.content, place, range.start, len)
+    }
+
+    fn extent_at(
+        &self,
+        content: &Arc<Content>,
+        place: ObjectPlace,
+        offset: u64,
+        len: NonZeroU64,
+    ) -> Result<Option<Extent>, StoreError> {
+        let path = self.targets.path(place);
+        let object = self.targets.open_to_read(place)?;
+        Ok(object.map(|object| Extent { content: content.clone(), path, object, offset, len }))
     }
 }
 
@@ -56,7 +72,7 @@ impl Extent {
                 // A file system without: it writes at its own pace.
                 Errno::NOSYS | Errno::INVAL | Errno::SPIPE => return Ok(()),
                 errno => {
-                    self.inode.set(LOST_WRITES);
+                    self.content.set(LOST_WRITES);
                     return Err(StoreError::host(&self.path, errno));
                 }
             }

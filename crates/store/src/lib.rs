@@ -58,9 +58,13 @@
 //! A kill of the server is a power cut that loses nothing: the same rules hold, and the objects of dirty files have all that
 //! was written. Recovery syncs them before it believes their sizes, as power may fail next.
 //!
+//! A file can have its bytes on other servers, and this one can have bytes of files of others: see `spread` and `detached`,
+//! which say what holds of those.
+//!
 //! # Where what is
-//! `walk` goes from paths to inodes, `volumes` knows which of them are on other servers; `namespace`, `rename`, `open`, `attr`, and `xattr` change metadata through `edit`,
-//! one atomic change of database and memory; `data` moves bytes through `object`, `sparse` knows of holes, `resize` cuts
+//! `walk` goes from paths to inodes, `volumes` knows which of them are on other servers; `namespace`, `rename`, `open`,
+//! `attr`, and `xattr` change metadata through `edit`, one atomic change of database and memory; `content` is what files and
+//! detached objects have in common; `data` moves bytes through `object`, `sparse` knows of holes, `resize` cuts
 //! and extends, `dirty_inodes` knows what the database does not know yet, `removal` removes; `blocks` reads and writes with
 //! checksums, whose bytes `checksum` documents, which `sums` keeps, `settle` brings to stable storage, and `scrub` looks
 //! through; `database` documents the bytes on disk, `engine` and `journal` deal with the database itself, `premises` and
@@ -75,8 +79,10 @@ mod capability;
 mod check;
 pub mod checksum;
 mod config;
+mod content;
 mod data;
 mod database;
+mod detached;
 mod directories;
 mod directory;
 mod dirty_inodes;
@@ -106,6 +112,7 @@ mod resize;
 mod scrub;
 mod settle;
 mod sparse;
+mod spread;
 mod sums;
 mod target_check;
 mod volumes;
@@ -114,53 +121,64 @@ mod witness;
 mod xattr;
 
 pub use attr::{SetAttr, TimeChange};
+pub use capability::{OBJECT_CAPABILITY_SECS_MAX, ObjectSigner};
 pub use check::{Check, Checked, Finding};
 pub use config::{
     Bounds, CACHED_ENTRIES_MAX, CACHED_INODES_MAX, DefaultLayout, OPEN_OBJECTS_MAX, SUMS_BYTES_MAX, StoreConfig,
     TargetDir,
 };
 pub use data::Cached;
+pub use detached::{ObjectStat, ObjectWritten};
 pub use directories::first_there;
 pub use engine::DATABASE_FILES_MAX;
 pub use error::{OpenError, StoreError};
 pub use extent::Extent;
 pub use namespace::LINKS_MAX;
+pub use object::ObjectPlace;
 pub use open::{OpenHow, Opened};
 pub use permission::{Caller, MAY_EXECUTE, MAY_READ, MAY_WRITE};
 pub use premises::{known_targets, own_directory};
 pub use rename::{MOVE_DEPTH_MAX, RenameHow};
 pub use scrub::{SCRUB_BYTES_MAX, ScrubNext, ScrubPass, Scrubbed};
+pub use spread::{Cut, Spread, SpreadObjects};
 pub use volumes::{ClusterRecord, VolumeChange, Whereabouts, root_of};
 pub use walk::SYMLINKS_MAX;
 pub use xattr::{XATTRS_BYTES_MAX, XattrHow};
 
 use cache::Cache;
 use capability::CapabilitySigner;
+use content::{Owner, SUSPECT, UNSETTLED};
 use database::Database;
+use detached::Detached;
 use directory::CachedEntry;
 use dirty_inodes::DirtyInodes;
 use emergency_space::EmergencySpace;
-use inode::{Inode, SUSPECT, UNSETTLED};
+use inode::{CUTTING, Inode};
 use layouts::Layouts;
 use object::Targets;
 use premises::Premises;
 use protect::Protection;
 use removal::Removal;
 use siphasher::sip::SipHasher13;
+use spread::Cuts;
 use std::collections::HashSet;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The version of everything on disk; see `database` and `premises`.
-pub const FORMAT_VERSION: u32 = 2;
+pub const FORMAT_VERSION: u32 = 3;
 /// The largest file, as everywhere under Linux.
 pub const FILE_SIZE_MAX: u64 = i64::MAX as u64;
 
 /// One server's file system. See the [crate] for what it guarantees.
 pub struct Store {
     db: Database,
-    inodes: Cache<Arc<Inode>>,
-    entries: Cache<CachedEntry>,
+    inodes: Cache<u64, Arc<Inode>>,
+    /// Detached ones.
+    objects: Cache<ObjectPlace, Arc<Detached>>,
+    /// Held by who removes detached objects, and shared by who loads one.
+    removals: RwLock<()>,
+    entries: Cache<u64, CachedEntry>,
     namespace: RwLock<Numbers>,
     /// Which server has which volume; nothing if this is the only one.
     whereabouts: OnceLock<RwLock<Arc<Whereabouts>>>,
@@ -178,6 +196,7 @@ pub struct Store {
     counts: AtomicU64,
     protection: Protection,
     dirty_inodes: Mutex<DirtyInodes>,
+    cuts: Mutex<Cuts>,
     premises: Premises,
 }
 
@@ -204,10 +223,13 @@ impl Store {
         let mut record = self.db.record(ino)?.ok_or(StoreError::Stale)?;
         self.layouts.intern(&mut record);
         let inode = Inode::new(ino, record);
+        if self.cuts().contains_key(&ino) {
+            inode.set(CUTTING);
+        }
         if let Some(size) = self.dirty_inodes().size(ino) {
             inode.set_flushed(size);
         }
-        if let Some(state) = self.unsettled().get(&ino) {
+        if let Some(state) = self.unsettled().get(&Owner::File(ino)) {
             inode.set(if state.suspect.is_some() { UNSETTLED | SUSPECT } else { UNSETTLED });
         }
         Ok(self.inodes.get_or_put(ino, Arc::new(inode)))

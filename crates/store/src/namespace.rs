@@ -10,7 +10,7 @@ use crate::volumes::VolumeChange;
 use crate::walk::{Last, Place};
 use crate::{Caller, Numbers, Store, StoreError};
 use isonomia_proto::PATH_LEN_MAX;
-use isonomia_proto::fs::{Attr, FileKind, MODE_PERMISSION_MASK, Timestamp};
+use isonomia_proto::fs::{Attr, FileKind, Layout, MODE_PERMISSION_MASK, Timestamp};
 use isonomia_units::Ino;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,6 +24,8 @@ pub(crate) struct NewInode {
     pub bits: u32,
     pub rdev: u64,
     pub text: Arc<[u8]>,
+    /// Of a spread file.
+    pub layout: Option<Arc<Layout>>,
 }
 
 impl Store {
@@ -37,7 +39,13 @@ impl Store {
         now: Timestamp,
     ) -> Result<Attr, StoreError> {
         let bits = mode & (0o777 | STICKY);
-        self.make(caller, at, path, NewInode { kind: FileKind::Directory, bits, rdev: 0, text: [].into() }, now)
+        self.make(
+            caller,
+            at,
+            path,
+            NewInode { kind: FileKind::Directory, bits, rdev: 0, text: [].into(), layout: None },
+            now,
+        )
     }
 
     /// Creates a node of the kind in `mode` (a regular file when it has none); device nodes are root's to create.
@@ -58,7 +66,13 @@ impl Store {
         };
         let device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
         let rdev = if device { rdev } else { 0 };
-        self.make(caller, at, path, NewInode { kind, bits: mode & MODE_PERMISSION_MASK, rdev, text: [].into() }, now)
+        self.make(
+            caller,
+            at,
+            path,
+            NewInode { kind, bits: mode & MODE_PERMISSION_MASK, rdev, text: [].into(), layout: None },
+            now,
+        )
     }
 
     /// Creates the symbolic link `path` with `text`.
@@ -79,7 +93,7 @@ impl Store {
         if text.contains(&0) {
             return Err(StoreError::Invalid);
         }
-        let new = NewInode { kind: FileKind::Symlink, bits: 0o777, rdev: 0, text: text.into() };
+        let new = NewInode { kind: FileKind::Symlink, bits: 0o777, rdev: 0, text: text.into(), layout: None };
         self.make(caller, at, path, new, now)
     }
 
@@ -146,9 +160,10 @@ impl Store {
             has_objects: false,
             created: [].into(),
             has_sums: false,
+            spread: new.layout.as_ref().map(|_| 0),
             has_xattrs: false,
             body: match new.kind {
-                FileKind::Regular => Body::Regular(self.layouts.of_new_file()),
+                FileKind::Regular => Body::Regular(new.layout.unwrap_or_else(|| self.layouts.of_new_file())),
                 FileKind::Directory => Body::Directory { parent: dir.ino, name: name.unwrap_or_default().into() },
                 FileKind::Symlink => Body::Symlink(new.text),
                 FileKind::Fifo | FileKind::CharDevice | FileKind::BlockDevice | FileKind::Socket => Body::Node,
@@ -160,7 +175,7 @@ impl Store {
             inode.refs.store(1, Relaxed);
             inode.set(UNLINKED);
             if let Some(layout) = &inode.layout {
-                edit.orphan(inode.record().objects, layout);
+                edit.orphan(&inode, inode.record().objects, layout);
             }
             let Gone(_) = edit.commit()?;
             return Ok(inode);

@@ -1,14 +1,14 @@
-//! Object files: the bytes of an inode on one target.
+//! Object files: the bytes of a file on one target.
 //!
 //! Object `i` of an inode, which lies on the `i`th target of its layout, is the file
 //! `<target dir>/objects/<2 hex digits>/<number in 16 hex digits>.<generation in 8>.<i>`, the first digits being the
 //! lowest of the number. Number and generation ([`ObjectsId`]) stand in the inode's record; no two files ever have the
-//! same. An object is created at the first write to it, and nothing may be there before. Stripe `s` of `n` targets is at `(s / n) · stripe_bytes` of object `s mod n`;
+//! same. Detached objects are called in the same way. An object is created at the first write to it, and nothing may be there before. Stripe `s` of `n` targets is at `(s / n) · stripe_bytes` of object `s mod n`;
 //! with one target an object is the file. What an object lacks below the size of the file reads as zeros.
 
 use crate::checksum::{ObjectId, SIDECAR_SUFFIX};
 use crate::config::{StoreConfig, TargetDir};
-use crate::inode::{Inode, OBJECTS, Objects, SUMS};
+use crate::content::{Content, OBJECTS, Objects, SUMS};
 use crate::object_file::{ObjectFile, probe};
 use crate::{OpenError, StoreError};
 use isonomia_proto::fs::{FsStat, Layout};
@@ -37,6 +37,15 @@ pub(crate) struct ObjectsId {
     pub number: u64,
     /// Drawn when the store was opened for the run that gave the number out.
     pub generation: u32,
+}
+
+/// One object: what it is called, and the target that it lies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectPlace {
+    /// What it is called.
+    pub object: ObjectId,
+    /// The target.
+    pub target: TargetId,
 }
 
 /// Where a byte of a file is.
@@ -108,10 +117,10 @@ struct Target {
     is_direct: bool,
 }
 
-/// The open objects in the order of opening. When there are too many the first is closed, unless its inode was used since it
+/// The open objects in the order of opening. When there are too many the first is closed, unless its content was used since it
 /// was last looked at: then it goes to the end once more (the *clock* algorithm).
 struct OpenObjects {
-    ring: Mutex<VecDeque<(Weak<Inode>, usize)>>,
+    ring: Mutex<VecDeque<(Weak<Content>, usize)>>,
     max: usize,
 }
 
@@ -124,25 +133,26 @@ impl Targets {
         Ok(Self { all, open, with_sums: config.checksums })
     }
 
-    /// Opens the object `index` of `inode`, whose objects the caller owns. Without `create` an object that was never
+    /// Opens the object `index` of `content`, whose objects the caller owns. Without `create` an object that was never
     /// written stays closed.
     pub fn open_object(
         &self,
-        inode: &Arc<Inode>,
+        content: &Arc<Content>,
         layout: &Layout,
         objects: &mut Objects,
         index: usize,
         create: bool,
     ) -> Result<(), StoreError> {
-        if objects.open[index].is_some() || (!create && !inode.has(OBJECTS)) {
+        if objects.open[index].is_some() || (!create && !content.has(OBJECTS)) {
             return Ok(());
         }
-        let target = self.target(inode.ino, layout, index)?;
-        let name = objects.id.object_name(index);
+        let place = content.place(objects.id, layout, index);
+        let target = self.target(place)?;
+        let name = place.object.object_name();
         let fail = |e| StoreError::host(&target.path.join(&name), e);
         let flags = OFlags::RDWR | OFlags::CLOEXEC;
         let open = |more: OFlags| rustix::fs::openat(&target.objects, &name, flags | more, Mode::from_raw_mode(0o600));
-        let existing = if inode.has(OBJECTS) { open(OFlags::empty()) } else { Err(Errno::NOENT) };
+        let existing = if content.has(OBJECTS) { open(OFlags::empty()) } else { Err(Errno::NOENT) };
         let fd = match existing {
             Err(Errno::NOENT) if !create => return Ok(()),
             Err(Errno::NOENT) => {
@@ -156,18 +166,18 @@ impl Targets {
                     other => other,
                 };
                 if fd.is_ok() {
-                    if !inode.has(OBJECTS) && self.with_sums {
-                        inode.set(SUMS);
+                    if !content.has(OBJECTS) && self.with_sums {
+                        content.set(SUMS);
                     }
                     // One that was lost keeps its checksums: what was in it is not to become a hole.
-                    if !inode.was_created(index) {
-                        if inode.has(SUMS) {
-                            inode.sums[index].lock().start_anew();
+                    if !content.was_created(index) {
+                        if content.has(SUMS) {
+                            content.sums[index].lock().start_anew();
                         }
-                        inode.set_created(index);
+                        content.set_created(index);
                     }
-                    inode.set(OBJECTS);
-                    inode.note_unrecorded();
+                    content.set(OBJECTS);
+                    content.note_unrecorded();
                     objects.entry_synced[index] = false;
                 }
                 fd
@@ -177,15 +187,15 @@ impl Targets {
         let pages = fd.map_err(fail)?;
         let direct = if target.is_direct { Some(open(OFlags::DIRECT).map_err(fail)?) } else { None };
         objects.open[index] = Some(ObjectFile::new(pages, direct));
-        self.open.admit(inode, index);
+        self.open.admit(content, index);
         Ok(())
     }
 
     /// Syncs the directories of the objects whose entries may not have been since they were created.
-    pub fn sync_entries(&self, inode: &Inode, layout: &Layout, objects: &mut Objects) -> Result<(), StoreError> {
+    pub fn sync_entries(&self, content: &Content, layout: &Layout, objects: &mut Objects) -> Result<(), StoreError> {
         for index in 0..layout.targets.len() {
-            if !objects.entry_synced[index] && inode.has(OBJECTS) {
-                self.sync_directory(objects.id, layout, index)?;
+            if !objects.entry_synced[index] && content.has(OBJECTS) {
+                self.sync_directory(content.place(objects.id, layout, index))?;
                 objects.entry_synced[index] = true;
             }
         }
@@ -193,14 +203,8 @@ impl Targets {
     }
 
     /// Size and modification time of an object, if it exists.
-    pub fn stat_object(
-        &self,
-        id: ObjectsId,
-        layout: &Layout,
-        index: usize,
-    ) -> Result<Option<rustix::fs::Stat>, StoreError> {
-        let target = self.target(id.number, layout, index)?;
-        let name = id.object_name(index);
+    pub fn stat_object(&self, place: ObjectPlace) -> Result<Option<rustix::fs::Stat>, StoreError> {
+        let (target, name) = (self.target(place)?, place.object.object_name());
         match rustix::fs::statat(&target.objects, &name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
             Err(Errno::NOENT) => Ok(None),
@@ -210,32 +214,39 @@ impl Targets {
 
     /// Whether all targets of `layout` are these.
     pub fn have(&self, layout: &Layout) -> bool {
-        layout.targets.iter().all(|id| self.all.iter().any(|target| target.id == *id))
+        layout.targets.iter().all(|id| self.has(*id))
+    }
+
+    /// Whether the target is one of these.
+    pub fn has(&self, target: TargetId) -> bool {
+        self.all.iter().any(|ours| ours.id == target)
     }
 
     /// Cuts every object to what a file of `size` bytes has of it at most, on stable storage.
     pub fn trim(&self, id: ObjectsId, layout: &Layout, size: u64) -> Result<(), StoreError> {
-        for index in 0..layout.targets.len() {
-            let wanted = object_size(layout, index, size);
-            let Some(stat) = self.stat_object(id, layout, index)? else { continue };
-            if stat.st_size as u64 > wanted {
-                let (target, name) = (self.target(id.number, layout, index)?, id.object_name(index));
-                rustix::fs::openat(&target.objects, &name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
-                    .and_then(|fd| {
-                        rustix::fs::ftruncate(&fd, wanted)?;
-                        rustix::fs::fdatasync(fd)
-                    })
-                    .map_err(|e| StoreError::host(&target.path.join(&name), e))?;
-            }
+        let mut places = id.places(layout).enumerate();
+        places.try_for_each(|(index, place)| self.trim_object(place, object_size(layout, index, size)))
+    }
+
+    /// Cuts an object to `wanted` bytes, on stable storage.
+    pub fn trim_object(&self, place: ObjectPlace, wanted: u64) -> Result<(), StoreError> {
+        if self.stat_object(place)?.is_none_or(|stat| stat.st_size as u64 <= wanted) {
+            return Ok(());
         }
-        Ok(())
+        let (target, name) = (self.target(place)?, place.object.object_name());
+        rustix::fs::openat(&target.objects, &name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
+            .and_then(|fd| {
+                rustix::fs::ftruncate(&fd, wanted)?;
+                rustix::fs::fdatasync(fd)
+            })
+            .map_err(|e| StoreError::host(&target.path.join(&name), e))
     }
 
     /// Removes all objects in one directory of each target but those that `keep`; tells how many.
     pub fn remove_others(
         &self,
         directory: usize,
-        mut keep: impl FnMut(ObjectsId) -> bool,
+        mut keep: impl FnMut(ObjectPlace) -> bool,
     ) -> Result<usize, StoreError> {
         let mut removed = 0;
         for target in &self.all {
@@ -247,8 +258,8 @@ impl Targets {
             for entry in rustix::fs::Dir::read_from(&fd).map_err(fail)? {
                 let entry = entry.map_err(fail)?;
                 // What is called otherwise is not ours.
-                let Some(id) = ObjectsId::of_object(entry.file_name().to_bytes()) else { continue };
-                if id.directory() != directory || keep(id) {
+                let Some(object) = object_called(entry.file_name().to_bytes()) else { continue };
+                if ObjectsId::of(object).directory() != directory || keep(ObjectPlace { object, target: target.id }) {
                     continue;
                 }
                 tracing::warn!(object = %path.join(entry.file_name().to_string_lossy().as_ref()).display(),
@@ -262,22 +273,24 @@ impl Targets {
 
     /// Removes all objects of a file.
     pub fn remove_objects(&self, id: ObjectsId, layout: &Layout) -> Result<(), StoreError> {
-        for index in 0..layout.targets.len() {
-            let target = self.target(id.number, layout, index)?;
-            let object = id.object(index);
-            for name in [object.object_name(), object.sidecar_name()] {
-                match rustix::fs::unlinkat(&target.objects, &name, AtFlags::empty()) {
-                    Ok(()) | Err(Errno::NOENT) => {}
-                    Err(e) => return Err(StoreError::host(&target.path.join(&name), e)),
-                }
+        id.places(layout).try_for_each(|place| self.remove_object(place))
+    }
+
+    /// Removes an object, if it exists, and its sidecar.
+    pub fn remove_object(&self, place: ObjectPlace) -> Result<(), StoreError> {
+        let target = self.target(place)?;
+        for name in [place.object.object_name(), place.object.sidecar_name()] {
+            match rustix::fs::unlinkat(&target.objects, &name, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(e) => return Err(StoreError::host(&target.path.join(&name), e)),
             }
         }
         Ok(())
     }
 
     /// An object for reading, if it exists.
-    pub fn open_to_read(&self, id: ObjectsId, layout: &Layout, index: usize) -> Result<Option<OwnedFd>, StoreError> {
-        let (target, name) = (self.target(id.number, layout, index)?, id.object_name(index));
+    pub fn open_to_read(&self, place: ObjectPlace) -> Result<Option<OwnedFd>, StoreError> {
+        let (target, name) = (self.target(place)?, place.object.object_name());
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         match rustix::fs::openat(&target.objects, &name, flags, Mode::empty()) {
             Ok(fd) => Ok(Some(fd)),
@@ -286,8 +299,8 @@ impl Targets {
         }
     }
 
-    /// Calls `each` with whose object or sidecar each file in a directory of every target is, and its path.
-    pub fn each_object(&self, directory: usize, mut each: impl FnMut(ObjectsId, PathBuf)) -> Result<(), StoreError> {
+    /// Calls `each` with the object that each file in a directory of every target is, or is the sidecar of, and its path.
+    pub fn each_object(&self, directory: usize, mut each: impl FnMut(ObjectPlace, PathBuf)) -> Result<(), StoreError> {
         for target in &self.all {
             let path = target.path.join(directory_name(directory));
             let fail = |e| StoreError::host(&path, e);
@@ -295,8 +308,9 @@ impl Targets {
             let fd = rustix::fs::openat(&target.objects, directory_name(directory), flags, Mode::empty());
             for entry in rustix::fs::Dir::read_from(fd.map_err(fail)?).map_err(fail)? {
                 let entry = entry.map_err(fail)?;
-                if let Some(id) = ObjectsId::of_object(entry.file_name().to_bytes()) {
-                    each(id, path.join(entry.file_name().to_string_lossy().as_ref()));
+                if let Some(object) = object_called(entry.file_name().to_bytes()) {
+                    let place = ObjectPlace { object, target: target.id };
+                    each(place, path.join(entry.file_name().to_string_lossy().as_ref()));
                 }
             }
         }
@@ -319,14 +333,14 @@ impl Targets {
     }
 
     /// The directory that names of objects start from.
-    pub fn directory(&self, id: ObjectsId, layout: &Layout, index: usize) -> Result<BorrowedFd<'_>, StoreError> {
-        Ok(self.target(id.number, layout, index)?.objects.as_fd())
+    pub fn directory(&self, place: ObjectPlace) -> Result<BorrowedFd<'_>, StoreError> {
+        Ok(self.target(place)?.objects.as_fd())
     }
 
     /// Syncs the directory of an object.
-    pub fn sync_directory(&self, id: ObjectsId, layout: &Layout, index: usize) -> Result<(), StoreError> {
-        let target = self.target(id.number, layout, index)?;
-        let dir = directory_name(id.directory());
+    pub fn sync_directory(&self, place: ObjectPlace) -> Result<(), StoreError> {
+        let target = self.target(place)?;
+        let dir = directory_name(ObjectsId::of(place.object).directory());
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         rustix::fs::openat(&target.objects, &dir, flags, Mode::empty())
             .and_then(rustix::fs::fsync)
@@ -341,9 +355,9 @@ impl Targets {
     }
 
     /// The path of an object, for messages.
-    pub fn path(&self, id: ObjectsId, layout: &Layout, index: usize) -> PathBuf {
-        let name = id.object_name(index);
-        self.target(id.number, layout, index).map_or_else(|_| name.clone().into(), |target| target.path.join(&name))
+    pub fn path(&self, place: ObjectPlace) -> PathBuf {
+        let name = place.object.object_name();
+        self.target(place).map_or_else(|_| name.clone().into(), |target| target.path.join(&name))
     }
 
     pub fn stat_fs(&self) -> Result<FsStat, StoreError> {
@@ -370,9 +384,9 @@ impl Targets {
         all.try_fold(true, |all, one| Ok(all && one?))
     }
 
-    fn target(&self, ino: u64, layout: &Layout, index: usize) -> Result<&Target, StoreError> {
-        let id = layout.targets[index];
-        self.all.iter().find(|t| t.id == id).ok_or(StoreError::Damaged(isonomia_units::Ino(ino)))
+    fn target(&self, place: ObjectPlace) -> Result<&Target, StoreError> {
+        let damaged = || StoreError::Damaged(isonomia_units::Ino(place.object.number));
+        self.all.iter().find(|target| target.id == place.target).ok_or_else(damaged)
     }
 }
 
@@ -431,19 +445,9 @@ pub(crate) fn is_volatile(fd: &OwnedFd, path: &Path) -> Result<bool, OpenError> 
 }
 
 impl ObjectsId {
-    /// The file of object `index` below a target's `objects`.
-    fn object_name(self, index: usize) -> String {
-        self.object(index).object_name()
-    }
-
-    /// Whose objects the file `name` belongs to; `None` if it is not called like an object or a sidecar.
-    fn of_object(name: &[u8]) -> Option<Self> {
-        let name = std::str::from_utf8(name).ok()?;
-        let mut parts = name.strip_suffix(SIDECAR_SUFFIX).unwrap_or(name).split('.');
-        let (number, generation, index) = (parts.next()?, parts.next()?, parts.next()?);
-        index.parse::<u16>().ok().filter(|_| parts.next().is_none())?;
-        let number = u64::from_str_radix(number, 16).ok()?;
-        Some(Self { number, generation: u32::from_str_radix(generation, 16).ok()? })
+    /// Whose the object is.
+    pub fn of(object: ObjectId) -> Self {
+        Self { number: object.number, generation: object.generation }
     }
 
     /// Which of the [`DIRECTORIES`] of a target they lie in.
@@ -451,10 +455,27 @@ impl ObjectsId {
         (self.number & 0xff) as usize
     }
 
-    /// One of them.
-    pub fn object(self, index: usize) -> ObjectId {
-        ObjectId { number: self.number, generation: self.generation, index: index as u32 }
+    /// Where object `index` of a layout is, the first of which is called by `first_index`.
+    pub fn place(self, layout: &Layout, index: usize, first_index: usize) -> ObjectPlace {
+        let called = (first_index + index) as u32;
+        let object = ObjectId { number: self.number, generation: self.generation, index: called };
+        ObjectPlace { object, target: layout.targets[index] }
     }
+
+    /// Where all objects of a file are.
+    pub fn places(self, layout: &Layout) -> impl Iterator<Item = ObjectPlace> {
+        (0..layout.targets.len()).map(move |index| self.place(layout, index, 0))
+    }
+}
+
+/// Which object the file `name` is, or is the sidecar of; `None` if it is not called like one.
+fn object_called(name: &[u8]) -> Option<ObjectId> {
+    let name = std::str::from_utf8(name).ok()?;
+    let mut parts = name.strip_suffix(SIDECAR_SUFFIX).unwrap_or(name).split('.');
+    let (number, generation, index) = (parts.next()?, parts.next()?, parts.next()?);
+    let index = index.parse::<u16>().ok().filter(|_| parts.next().is_none())?.into();
+    let number = u64::from_str_radix(number, 16).ok()?;
+    Some(ObjectId { number, generation: u32::from_str_radix(generation, 16).ok()?, index })
 }
 
 fn directory_name(directory: usize) -> String {
@@ -463,21 +484,21 @@ fn directory_name(directory: usize) -> String {
 
 impl OpenObjects {
     /// Counts an object that was just opened, and closes another one if there are too many.
-    fn admit(&self, inode: &Arc<Inode>, index: usize) {
+    fn admit(&self, content: &Arc<Content>, index: usize) {
         let mut ring = self.ring.lock().unwrap_or_else(PoisonError::into_inner);
-        ring.push_back((Arc::downgrade(inode), index));
+        ring.push_back((Arc::downgrade(content), index));
         let mut probes = 0;
         while ring.len() > self.max && probes < PROBES_MAX {
             probes += 1;
             let Some((weak, index)) = ring.pop_front() else { break };
             // Gone from memory, and its descriptors with it.
-            let Some(inode) = weak.upgrade() else { continue };
-            if inode.recent.swap(false, Relaxed) {
+            let Some(content) = weak.upgrade() else { continue };
+            if content.recent.swap(false, Relaxed) {
                 ring.push_back((weak, index));
                 continue;
             }
             // Objects that somebody uses are not closed: those of the caller, whose lock it has, and those of other threads.
-            match inode.data.try_write() {
+            match content.data.try_write() {
                 Ok(mut objects) => drop(objects.open[index].take()),
                 Err(_) => ring.push_back((weak, index)),
             }

@@ -37,8 +37,8 @@ pub struct OpenHow {
 }
 
 impl OpenHow {
-    fn new_file(&self) -> NewInode {
-        NewInode { kind: FileKind::Regular, bits: self.mode & MODE_PERMISSION_MASK, rdev: 0, text: [].into() }
+    fn new_file(&self, layout: Option<Arc<Layout>>) -> NewInode {
+        NewInode { kind: FileKind::Regular, bits: self.mode & MODE_PERMISSION_MASK, rdev: 0, text: [].into(), layout }
     }
 }
 
@@ -67,10 +67,23 @@ impl Store {
         how: &OpenHow,
         now: Timestamp,
     ) -> Result<Opened, StoreError> {
+        self.open_with(caller, at, path, how, None, now)
+    }
+
+    /// With the layout of a spread file, should it be created.
+    pub(crate) fn open_with(
+        &self,
+        caller: &Caller<'_>,
+        at: Ino,
+        path: &[u8],
+        how: &OpenHow,
+        layout: Option<Arc<Layout>>,
+        now: Timestamp,
+    ) -> Result<Opened, StoreError> {
         let (inode, created) = if how.unnamed {
-            (self.create_unnamed(caller, at, path, how, now)?, true)
+            (self.create_unnamed(caller, at, path, how, layout, now)?, true)
         } else if how.create {
-            self.open_or_create(caller, at, path, how, now)?
+            self.open_or_create(caller, at, path, how, layout, now)?
         } else {
             self.find(caller, at, path, how)?
         };
@@ -106,6 +119,7 @@ impl Store {
         at: Ino,
         path: &[u8],
         how: &OpenHow,
+        layout: Option<Arc<Layout>>,
         now: Timestamp,
     ) -> Result<(Arc<Inode>, bool), StoreError> {
         if how.directory {
@@ -122,7 +136,7 @@ impl Store {
         }
         let existing = self.inode_at(&place)?;
         if let (None, Last::Name(name)) = (&existing, &place.last) {
-            let inode = self.create(&mut namespace, caller, &place.dir, Some(name), how.new_file(), now)?;
+            let inode = self.create(&mut namespace, caller, &place.dir, Some(name), how.new_file(layout), now)?;
             take_reference(&inode)?;
             return Ok((inode, true));
         }
@@ -141,6 +155,7 @@ impl Store {
         at: Ino,
         path: &[u8],
         how: &OpenHow,
+        layout: Option<Arc<Layout>>,
         now: Timestamp,
     ) -> Result<Arc<Inode>, StoreError> {
         if how.access & access::WRITE == 0 || how.create || how.path_only {
@@ -151,7 +166,7 @@ impl Store {
         if !dir.record().is_dir() {
             return Err(StoreError::NotDirectory);
         }
-        let inode = self.create(&mut namespace, caller, &dir, None, how.new_file(), now)?;
+        let inode = self.create(&mut namespace, caller, &dir, None, how.new_file(layout), now)?;
         if !how.exclusive {
             inode.set(MAY_BE_NAMED);
         }
@@ -225,13 +240,13 @@ impl Store {
     /// The size of a regular file in bytes.
     pub fn size(&self, ino: Ino) -> Result<u64, StoreError> {
         let inode = self.inode(ino.0)?;
-        inode.regular()?;
+        inode.any_regular()?;
         Ok(inode.size())
     }
 
     /// The layout of a regular file.
     pub fn layout(&self, ino: Ino) -> Result<Arc<Layout>, StoreError> {
-        self.inode(ino.0)?.regular().cloned()
+        self.inode(ino.0)?.any_regular().cloned()
     }
 }
 

@@ -4,8 +4,7 @@
 //! neither made nor looked at, and a file that is written meanwhile loses them for good: they would be wrong.
 
 use crate::blocks::{BlockFault, Blocks, Watch};
-use crate::checksum::ObjectId;
-use crate::inode::{Inode, Objects, SUMS, SUSPECT};
+use crate::content::{Content, Objects, Owner, SUMS, SUSPECT};
 use crate::object::file_offset;
 use crate::sums::{Place, SidecarFault};
 use crate::{Store, StoreError};
@@ -28,9 +27,9 @@ pub(crate) struct Protection {
     pub is_on: bool,
     pub watch: Watch,
     /// Files that the database says are unsettled.
-    pub unsettled: Mutex<HashMap<u64, Unsettled>>,
+    pub unsettled: Mutex<HashMap<Owner, Unsettled>>,
     /// Objects whose checksums are in memory, in the order of a clock.
-    loaded: Mutex<VecDeque<(Weak<Inode>, usize)>>,
+    loaded: Mutex<VecDeque<(Weak<Content>, usize)>>,
     memory_bytes_max: u64,
     damaged_total: AtomicU64,
     /// Lines of damage since the last call of [`Protection::report`].
@@ -69,9 +68,9 @@ impl Protection {
         }
     }
 
-    fn list(&self, inode: &Arc<Inode>, index: usize) {
+    fn list(&self, content: &Arc<Content>, index: usize) {
         let mut ring = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        ring.push_back((Arc::downgrade(inode), index));
+        ring.push_back((Arc::downgrade(content), index));
         for _ in 0..RING_STEPS {
             let Some((weak, index)) = ring.pop_front() else { break };
             if weak.strong_count() > 0 {
@@ -97,36 +96,41 @@ impl Store {
     /// The blocks of object `index`, if they have checksums.
     pub(crate) fn checked_blocks<'a>(
         &'a self,
-        inode: &'a Arc<Inode>,
+        content: &'a Arc<Content>,
         layout: &Layout,
         objects: &'a Objects,
         index: usize,
     ) -> Result<Option<Blocks<'a>>, StoreError> {
-        let flags = inode.flags();
+        let flags = content.flags();
         // An object that was never created has no blocks.
-        if !self.protection.is_on || flags & SUMS == 0 || !inode.was_created(index) {
+        if !self.protection.is_on || flags & SUMS == 0 || !content.was_created(index) {
             return Ok(None);
         }
-        let sums = &inode.sums[index];
+        let sums = &content.sums[index];
         if sums.is_to_be_listed() {
-            self.protection.list(inode, index);
+            self.protection.list(content, index);
         }
-        let object = ObjectId { number: objects.id.number, generation: objects.id.generation, index: index as u32 };
-        let dir = self.targets.directory(objects.id, layout, index)?;
+        let place = content.place(objects.id, layout, index);
+        let dir = self.targets.directory(place)?;
         Ok(Some(Blocks {
             object: objects.open[index].as_ref(),
             sums,
-            place: Place { dir, object, is_suspect: flags & SUSPECT != 0 },
+            place: Place { dir, object: place.object, is_suspect: flags & SUSPECT != 0 },
             watch: &self.protection.watch,
             may_wait: true,
         }))
     }
 
     /// Whether an object lacks blocks that were written, or nobody can tell.
-    pub(crate) fn is_short(&self, inode: &Arc<Inode>, layout: &Layout, objects: &Objects) -> Result<bool, StoreError> {
+    pub(crate) fn is_short(
+        &self,
+        content: &Arc<Content>,
+        layout: &Layout,
+        objects: &Objects,
+    ) -> Result<bool, StoreError> {
         for index in 0..layout.targets.len() {
-            if let Some(blocks) = self.checked_blocks(inode, layout, objects, index)?
-                && blocks.is_short().map_err(|fault| self.block_error(inode, layout, objects, index, fault))?
+            if let Some(blocks) = self.checked_blocks(content, layout, objects, index)?
+                && blocks.is_short().map_err(|fault| self.block_error(content, layout, objects, index, fault))?
             {
                 return Ok(true);
             }
@@ -137,23 +141,28 @@ impl Store {
     /// What the program and the log hear of a fault.
     pub(crate) fn block_error(
         &self,
-        inode: &Inode,
+        content: &Content,
         layout: &Layout,
         objects: &Objects,
         index: usize,
         fault: BlockFault,
     ) -> StoreError {
-        let (offset, what) = match fault {
-            BlockFault::Host(errno) => return self.object_error(objects.id, layout, index, errno),
+        let place = content.place(objects.id, layout, index);
+        let (object_offset, what) = match fault {
+            BlockFault::Host(errno) => return self.object_error(place, errno),
             BlockFault::Damaged { offset, what } => (offset, what),
         };
-        let path = self.targets.path(objects.id, layout, index);
-        let (ino, file_offset) = (isonomia_units::Ino(inode.ino), file_offset(layout, index, offset));
+        let path = self.targets.path(place);
+        let ino = content.ino();
+        let offset = match content.owner {
+            Owner::File(_) => file_offset(layout, index, object_offset),
+            Owner::Detached(_) => object_offset,
+        };
         self.protection.count_damage();
         if self.protection.lines.fetch_add(1, Relaxed) < LINES_MAX {
-            tracing::error!(%ino, offset = file_offset, object = %path.display(), object_offset = offset, what, "damaged");
+            tracing::error!(%ino, offset, object = %path.display(), object_offset, what, "damaged");
         }
-        StoreError::Corrupt { ino, offset: file_offset, path, what }
+        StoreError::Corrupt { ino, offset, path, what }
     }
 
     /// Gives memory of checksums back when there is too much in use. The caller holds the lock of none.
@@ -171,8 +180,8 @@ impl Store {
             }
             let next = self.protection.loaded.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
             let Some((weak, index)) = next else { return };
-            let Some(inode) = weak.upgrade() else { continue };
-            let is_gone = !inode.sums[index].is_recent() && self.give_back(&inode, index);
+            let Some(content) = weak.upgrade() else { continue };
+            let is_gone = !content.sums[index].is_recent() && self.give_back(&content, index);
             if !is_gone {
                 self.protection.loaded.lock().unwrap_or_else(PoisonError::into_inner).push_back((weak, index));
             }
@@ -180,23 +189,23 @@ impl Store {
     }
 
     /// False if the object is in use.
-    fn give_back(&self, inode: &Arc<Inode>, index: usize) -> bool {
-        let (Some(layout), Ok(objects)) = (&inode.layout, inode.data.try_read()) else { return false };
-        let Ok(Some(blocks)) = self.checked_blocks(inode, layout, &objects, index) else { return false };
+    fn give_back(&self, content: &Arc<Content>, index: usize) -> bool {
+        let (Some(layout), Ok(objects)) = (&content.layout, content.data.try_read()) else { return false };
+        let Ok(Some(blocks)) = self.checked_blocks(content, layout, &objects, index) else { return false };
         let Some(mut writing) = blocks.sums.try_lock() else { return false };
         if blocks.sums.is_dirty()
             && let Err(fault) = writing.write_back(&blocks.place)
         {
             // The file is unsettled, so what is lost can be made anew: until then it is believed without a check.
-            let path = self.targets.path(objects.id, layout, index);
+            let path = self.targets.path(content.place(objects.id, layout, index));
             let reason = match fault {
                 SidecarFault::Host(errno) => errno.to_string(),
                 SidecarFault::Damaged(what) => what.to_owned(),
             };
             tracing::error!(object = %path.display(), %reason, "checksums are lost: they cannot be written");
-            inode.set(SUSPECT);
+            content.set(SUSPECT);
             let mut unsettled = self.protection.unsettled.lock().unwrap_or_else(PoisonError::into_inner);
-            unsettled.entry(inode.ino).or_default().suspect = Some(0);
+            unsettled.entry(content.owner).or_default().suspect = Some(0);
             drop(unsettled);
             writing.start_anew();
         }

@@ -10,12 +10,12 @@
 //! | 24 | 8 | device number |
 //! | 32 | 24 | seconds of atime, mtime, ctime |
 //! | 56 | 12 | nanoseconds of atime, mtime, ctime |
-//! | 68 | 4 | flags: 1 = object files may exist, 2 = it has extended attributes, 4 = blocks of objects have checksums |
+//! | 68 | 4 | flags: 1 = object files may exist, 2 = it has extended attributes, 4 = blocks of objects have checksums, 8 = a spread file ([`crate::spread`]) |
 //! | 72 | 4 | generation of the inode |
 //! | 76 | 4 | generation of the objects of a regular file |
 //! | 80 | 8 | number of the objects of a regular file |
 //! | 88 | 8 | blocks of 512 bytes that the objects of a regular file take, or all ones if that is not known |
-//! | 96 | … | regular file: layout ([`Layout::encode`]), then, if object files may exist, a bit for each that was created; directory: parent inode (8), own name; symbolic link: text |
+//! | 96 | … | regular file: layout ([`Layout::encode`]), then, if object files may exist, a bit for each that was created, and of a spread file the number of its last cut (8); directory: parent inode (8), own name; symbolic link: text |
 //!
 //! Integers are little-endian.
 
@@ -29,6 +29,7 @@ pub(crate) const BLOCKS_UNKNOWN: u64 = u64::MAX;
 const FLAG_OBJECTS: u32 = 1;
 const FLAG_XATTRS: u32 = 2;
 const FLAG_SUMS: u32 = 4;
+const FLAG_SPREAD: u32 = 8;
 /// Where the number of targets stands in a layout, and what each adds to its length.
 const LAYOUT_COUNT: std::ops::Range<usize> = 8..10;
 const LAYOUT_TARGET_LEN: usize = 2;
@@ -58,6 +59,8 @@ pub(crate) struct Record {
     pub created: Box<[u8]>,
     /// Every block of the objects has a checksum.
     pub has_sums: bool,
+    /// Of a spread file, which has no objects in here, the number of its last cut.
+    pub spread: Option<u64>,
     /// It has extended attributes; while this is false nothing looks for any.
     pub has_xattrs: bool,
     pub body: Body,
@@ -128,8 +131,10 @@ impl Record {
         times.iter().for_each(|t| out.extend_from_slice(&t.secs.to_le_bytes()));
         times.iter().for_each(|t| out.extend_from_slice(&t.nanos.to_le_bytes()));
         let flag = |set, flag| if set { flag } else { 0 };
-        let flags =
-            flag(self.has_objects, FLAG_OBJECTS) | flag(self.has_xattrs, FLAG_XATTRS) | flag(self.has_sums, FLAG_SUMS);
+        let flags = flag(self.has_objects, FLAG_OBJECTS)
+            | flag(self.has_xattrs, FLAG_XATTRS)
+            | flag(self.has_sums, FLAG_SUMS)
+            | flag(self.spread.is_some(), FLAG_SPREAD);
         for field in [flags, self.generation, self.objects.generation] {
             out.extend_from_slice(&field.to_le_bytes());
         }
@@ -140,6 +145,9 @@ impl Record {
                 layout.encode(&mut out);
                 if self.has_objects {
                     out.extend_from_slice(&self.created);
+                }
+                if let Some(cuts) = self.spread {
+                    out.extend_from_slice(&cuts.to_le_bytes());
                 }
             }
             Body::Directory { parent, name } => {
@@ -160,15 +168,17 @@ impl Record {
         let time = |i: usize| Timestamp::new(u64_at(32 + 8 * i) as i64, u32_at(56 + 4 * i));
         let mode = u32_at(0);
         let has_objects = u32_at(68) & FLAG_OBJECTS != 0;
-        let mut created = &[][..];
+        let is_spread = u32_at(68) & FLAG_SPREAD != 0;
+        let (mut created, mut spread) = (&[][..], None);
         let body = match FileKind::from_mode(mode)? {
             FileKind::Regular => {
                 let count = usize::from(u16::from_le_bytes(tail.get(LAYOUT_COUNT)?.try_into().ok()?));
                 let (layout, rest) = tail.split_at_checked(LAYOUT_COUNT.end + LAYOUT_TARGET_LEN * count)?;
-                if rest.len() != if has_objects { count.div_ceil(8) } else { 0 } {
+                let (bits, rest) = rest.split_at_checked(if has_objects { count.div_ceil(8) } else { 0 })?;
+                if rest.len() != if is_spread { 8 } else { 0 } {
                     return None;
                 }
-                created = rest;
+                (created, spread) = (bits, rest.first_chunk().map(|cuts| u64::from_le_bytes(*cuts)));
                 Body::Regular(Arc::new(Layout::decode(layout).ok()?))
             }
             FileKind::Directory => {
@@ -194,6 +204,7 @@ impl Record {
             has_objects,
             created: created.into(),
             has_sums: u32_at(68) & FLAG_SUMS != 0,
+            spread,
             has_xattrs: u32_at(68) & FLAG_XATTRS != 0,
             body,
         })
@@ -221,9 +232,13 @@ mod tests {
             Just((FileKind::Socket, Body::Node)),
         ];
         let time = (any::<i64>(), 0u32..1_000_000_000).prop_map(|(s, n)| Timestamp::new(s, n).unwrap());
-        let words = (any::<[u32; 5]>(), any::<[u64; 4]>(), any::<[bool; 3]>(), 0u32..0o10000);
+        let words = (any::<[u32; 5]>(), any::<[u64; 5]>(), any::<[bool; 4]>(), 0u32..0o10000);
         (words, [time.clone(), time.clone(), time], body).prop_map(
-            |((ids, wide, [has_objects, has_xattrs, has_sums], bits), [atime, mtime, ctime], (kind, body))| {
+            |(
+                (ids, wide, [has_objects, has_xattrs, has_sums, is_spread], bits),
+                [atime, mtime, ctime],
+                (kind, body),
+            )| {
                 let count = match &body {
                     Body::Regular(layout) if has_objects => layout.targets.len().div_ceil(8),
                     _ => 0,
@@ -244,6 +259,7 @@ mod tests {
                     has_objects,
                     created: vec![0x5a; count].into(),
                     has_sums,
+                    spread: (is_spread && kind == FileKind::Regular).then_some(wide[4]),
                     has_xattrs,
                     body,
                 }

@@ -3,18 +3,22 @@
 //! After an unclean stop these are left over, and dealt with in this order:
 //! * Files that were being written have dirty records (table `marks`). The size in the record is a lower bound; objects that reach further
 //!   were written after it, so the size becomes what they say, and the times become theirs. A file that was being cut
-//!   says so in its dirty record: its objects are cut to the size in the record.
+//!   says so in its dirty record: its objects are cut to the size in the record. A spread file has the size that was told
+//!   last, and its objects are to be cut to that ([`crate::spread`]).
 //! * Files without a name that were still open, or whose removal was under way, stand in `orphans` and `nameless`: their
 //!   objects and extended attributes are removed.
-//! * Objects that no file refers to are removed: those of files whose creation a power cut undid.
+//! * Objects that no file refers to, and that are not detached, are removed: those of files whose creation a power cut undid.
+//! * Detached objects are kept. One that was being cut is cut once more before it is used ([`crate::detached`]).
 
 use crate::cache::Cache;
 use crate::capability::CapabilitySigner;
+use crate::content::Owner;
 use crate::database::{Database, DirtyRecord};
+use crate::detached::Detached;
 use crate::emergency_space::EmergencySpace;
 use crate::inode::Inode;
 use crate::layouts::Layouts;
-use crate::object::{DIRECTORIES, ObjectsId, Targets, file_size, is_volatile};
+use crate::object::{DIRECTORIES, ObjectPlace, ObjectsId, Targets, file_size, is_volatile};
 use crate::premises::Premises;
 use crate::protect::{Protection, Unsettled};
 use crate::record::{BLOCKS_UNKNOWN, Body, Record};
@@ -71,9 +75,12 @@ impl Store {
         if space.admit().is_err() {
             tracing::warn!(server = config.server.0, "the storage is full: nothing may grow until there is room");
         }
+        let cuts = db.cuts().map_err(fail)?;
         let next = db.next_number().map_err(fail)?.unwrap_or(Ino::ROOT.0 + 1);
         Ok(Self {
             inodes: Cache::new(config.bounds.inodes, Inode::evictable),
+            objects: Cache::new(config.bounds.inodes, Detached::is_evictable),
+            removals: RwLock::new(()),
             entries: Cache::new(config.bounds.entries, |_| true),
             // What is left of the last reservation may have been used: a new one is made at the first creation.
             generation: premises.generation,
@@ -89,6 +96,7 @@ impl Store {
             counts: AtomicU64::new(0),
             protection,
             dirty_inodes: Mutex::default(),
+            cuts: Mutex::new(cuts.into_iter().collect()),
             db,
             premises,
         })
@@ -113,6 +121,7 @@ fn create_root(db: &Database, config: &StoreConfig, generation: u32, now: Timest
         has_objects: false,
         created: [].into(),
         has_sums: false,
+        spread: None,
         has_xattrs: false,
         body: Body::Directory { parent: Ino::ROOT.0, name: Arc::from([]) },
     };
@@ -123,7 +132,7 @@ fn create_root(db: &Database, config: &StoreConfig, generation: u32, now: Timest
 }
 
 /// Does what a stop left undone. A stop on the way leaves less of the same.
-fn recover(db: &Database, targets: &Targets, config: &StoreConfig, unsettled: &[u64]) -> Result<(), StoreError> {
+fn recover(db: &Database, targets: &Targets, config: &StoreConfig, unsettled: &[Owner]) -> Result<(), StoreError> {
     // After a kill of the server sizes are those of what the host has in memory: before the database has them for good,
     // storage must have the bytes.
     targets.sync_all()?;
@@ -154,16 +163,26 @@ fn remove_orphans(db: &Database, targets: &Targets) -> Result<usize, StoreError>
     Ok(orphans.len())
 }
 
-fn recover_dirty(db: &Database, targets: &Targets, unsettled: &[u64]) -> Result<usize, StoreError> {
+fn recover_dirty(db: &Database, targets: &Targets, unsettled: &[Owner]) -> Result<usize, StoreError> {
     let dirty = db.dirty_records()?;
     for (ino, dirty_record) in &dirty {
         let mut change = db.change();
-        if let Some(mut record) = db.record(*ino)? {
+        if let Some(mut record) = db.record(*ino)?
+            && let Some(cuts) = record.spread
+        {
+            if let DirtyRecord::Told(size) = dirty_record {
+                record.size = record.size.max(*size);
+            }
+            // Objects may have more than that, wherever they are.
+            record.spread = Some(cuts + 1);
+            change.put_cut(*ino, cuts + 1);
+            change.put_record(*ino, &record);
+        } else if let Some(mut record) = db.record(*ino)? {
             if let (DirtyRecord::Cut, Body::Regular(layout)) = (dirty_record, &record.body) {
                 targets.trim(record.objects, layout, record.size)?;
             }
             // The first objects of a file that was being written for the first time had checksums.
-            record.has_sums |= !record.has_objects && unsettled.binary_search(ino).is_ok();
+            record.has_sums |= !record.has_objects && unsettled.binary_search(&Owner::File(*ino)).is_ok();
             take_from_objects(&mut record, targets, *dirty_record == DirtyRecord::Flushed)?;
             change.put_record(*ino, &record);
         }
@@ -178,7 +197,8 @@ fn take_from_objects(record: &mut Record, targets: &Targets, has_times: bool) ->
     let Body::Regular(layout) = &record.body else { return Ok(()) };
     record.blocks = BLOCKS_UNKNOWN;
     for index in 0..layout.targets.len() {
-        let Some(stat) = targets.stat_object(record.objects, layout, index)? else { continue };
+        let place = record.objects.place(layout, index, 0);
+        let Some(stat) = targets.stat_object(place)? else { continue };
         if !record.has_objects {
             record.has_objects = true;
             record.created = vec![0; layout.targets.len().div_ceil(8)].into();
@@ -194,10 +214,14 @@ fn take_from_objects(record: &mut Record, targets: &Targets, has_times: bool) ->
     Ok(())
 }
 
-/// Removes objects that no file refers to: of files whose creation a power cut undid.
+/// Removes objects that no file refers to, and of which no record tells: a power cut undid their creation.
 fn remove_unknown(db: &Database, targets: &Targets) -> Result<usize, StoreError> {
     let mut files: usize = 0;
     db.each_record(|_, record| files += usize::from(record.has_objects))?;
+    db.detached_after(None, |_, _| {
+        files += 1;
+        true
+    })?;
     // Each pass looks at as many directories as there is memory for what belongs there.
     let directories = (DIRECTORIES * KNOWN_MAX / files.max(1)).clamp(1, DIRECTORIES);
     let (mut removed, mut seen) = (0, 0);
@@ -209,13 +233,20 @@ fn remove_unknown(db: &Database, targets: &Targets) -> Result<usize, StoreError>
                 known.insert(record.objects);
             }
         })?;
+        let mut detached: HashSet<ObjectPlace> = HashSet::new();
+        db.detached_after(None, |place, _| {
+            if pass.contains(&ObjectsId::of(place.object).directory()) {
+                detached.insert(place);
+            }
+            true
+        })?;
         for directory in pass.take_while(|directory| *directory < DIRECTORIES) {
-            removed += targets.remove_others(directory, |id| {
+            removed += targets.remove_others(directory, |place| {
                 seen += 1;
                 if seen % LOOKED_AT_LOGGED == 0 {
                     tracing::info!(objects = seen, "looking for objects of no file");
                 }
-                known.contains(&id)
+                known.contains(&ObjectsId::of(place.object)) || detached.contains(&place)
             })?;
         }
     }
@@ -223,13 +254,18 @@ fn remove_unknown(db: &Database, targets: &Targets) -> Result<usize, StoreError>
 }
 
 /// What was being written has checksums that need not agree.
-fn suspect(db: &Database, protection: &Protection, unsettled: &[u64]) -> Result<(), StoreError> {
+fn suspect(db: &Database, protection: &Protection, unsettled: &[Owner]) -> Result<(), StoreError> {
     let mut all = protection.unsettled.lock().unwrap_or_else(PoisonError::into_inner);
     let mut change = db.change();
-    for ino in unsettled {
-        match db.record(*ino)? {
-            Some(record) if record.has_sums => drop(all.insert(*ino, Unsettled { suspect: Some(0) })),
-            _ => change.remove_unsettled(*ino),
+    for owner in unsettled {
+        let has_sums = match owner {
+            Owner::File(ino) => db.record(*ino)?.is_some_and(|record| record.has_sums),
+            Owner::Detached(place) => db.detached(*place)?.is_some_and(|record| record.has_sums),
+        };
+        if has_sums {
+            all.insert(*owner, Unsettled { suspect: Some(0) });
+        } else {
+            change.remove_unsettled(*owner);
         }
     }
     change.commit()

@@ -4,12 +4,14 @@
 //!   later ([`crate::removal`]): after a power cut there is either all of the old content or none of it.
 //! * To less: the new size goes to stable storage, with a dirty record that says that objects are to be cut to it, before the
 //!   first object is cut. A stop in between leaves work that recovery does again.
+//! * A spread file is cut in steps, with the servers that have its objects: [`crate::spread`].
 //! * To more: the size in the record is all there is to it. What objects lack below the size reads as zeros, so none may
 //!   have bytes beyond it; see [`Store::check_objects`].
 
 use crate::blocks::BlockFault;
+use crate::content::{Content, OBJECTS, Objects, RECLAIMED, SUMS};
 use crate::edit::Gone;
-use crate::inode::{DIRTY, Inode, OBJECTS, Objects, RECLAIMED, SUMS, UNLINKED};
+use crate::inode::{CUTTING, DIRTY, Inode, SPREAD, UNLINKED};
 use crate::object::{ObjectsId, object_size};
 use crate::permission::after_write;
 use crate::record::Record;
@@ -22,8 +24,14 @@ use std::sync::atomic::Ordering::Relaxed;
 
 impl Store {
     pub(crate) fn set_inode_size(&self, inode: &Arc<Inode>, size: u64, now: Timestamp) -> Result<(), StoreError> {
-        let layout = inode.regular()?;
+        let layout = inode.any_regular()?;
         let mut objects = inode.own_data();
+        if inode.has(SPREAD) && size < inode.size() {
+            return Err(StoreError::MustCut { ino: Ino(inode.ino), size_bytes: size });
+        }
+        if inode.has(CUTTING) && size > inode.size() {
+            return Err(StoreError::CutMeanwhile);
+        }
         if inode.has(OBJECTS) && size == 0 {
             let unused = self.replace_objects(inode, layout, &mut objects, now)?;
             drop(objects);
@@ -56,9 +64,9 @@ impl Store {
         let new = ObjectsId { number, generation: self.generation };
         let unused = Unused { id: objects.id, layout: layout.clone(), size: inode.size() };
         let mut edit = self.edit();
-        edit.orphan(unused.id, layout);
+        edit.orphan(inode, unused.id, layout);
         if inode.has(UNLINKED) {
-            edit.orphan(new, layout);
+            edit.orphan(inode, new, layout);
         } else if inode.has(DIRTY) {
             edit.forget_dirty(inode);
         }
@@ -118,8 +126,9 @@ impl Store {
         objects: &mut Objects,
         size: u64,
     ) -> Result<(), StoreError> {
+        let is_synced = !self.is_volatile() && !inode.has(UNLINKED);
         for index in 0..layout.targets.len() {
-            self.cut_object(inode, layout, objects, index, object_size(layout, index, size))?;
+            self.cut_bytes(&inode.content, layout, objects, index, object_size(layout, index, size), is_synced)?;
         }
         objects.is_trimmed = true;
         if !inode.has(UNLINKED) {
@@ -130,19 +139,20 @@ impl Store {
         Ok(())
     }
 
-    /// Cuts one object to so many bytes. On stable storage: the dirty record of a later write says that the file is as long as its
-    /// objects, and a power cut is not to bring back what was cut off.
-    fn cut_object(
+    /// Cuts one object to so many bytes. On stable storage if it `is_synced`: the dirty record of a later write says that the
+    /// file is as long as its objects, and a power cut is not to bring back what was cut off.
+    pub(crate) fn cut_bytes(
         &self,
-        inode: &Arc<Inode>,
+        content: &Arc<Content>,
         layout: &Layout,
         objects: &mut Objects,
         index: usize,
         wanted: u64,
+        is_synced: bool,
     ) -> Result<(), StoreError> {
-        self.targets.open_object(inode, layout, objects, index, false)?;
+        self.targets.open_object(content, layout, objects, index, false)?;
         let Some(object) = &objects.open[index] else { return Ok(()) };
-        let fail = |fault| self.block_error(inode, layout, objects, index, fault);
+        let fail = |fault| self.block_error(content, layout, objects, index, fault);
         let stat = rustix::fs::fstat(object).map_err(|e| fail(BlockFault::Host(e)))?;
         if stat.st_size as u64 <= wanted {
             // Hosts free what was set aside behind the end when they are asked to cut to the length that there is. Whether
@@ -152,15 +162,12 @@ impl Store {
                 .try_for_each(|_| rustix::fs::ftruncate(object, wanted))
                 .map_err(|e| fail(BlockFault::Host(e)));
         }
-        let cut = match self.checked_blocks(inode, layout, objects, index)? {
+        let cut = match self.checked_blocks(content, layout, objects, index)? {
             Some(blocks) => blocks.resize(wanted),
             None => rustix::fs::ftruncate(object, wanted).map_err(BlockFault::Host),
         };
         cut.map_err(fail)?;
-        if self.is_volatile() || inode.has(UNLINKED) {
-            return Ok(());
-        }
-        rustix::fs::fdatasync(object).map_err(|e| fail(BlockFault::Host(e)))
+        if is_synced { rustix::fs::fdatasync(object).map_err(|e| fail(BlockFault::Host(e))) } else { Ok(()) }
     }
 
     /// Cuts what objects have beyond the end of the file, unless that is known to be nothing. There can be something
@@ -176,10 +183,11 @@ impl Store {
                 break;
             }
             let wanted = object_size(layout, index, inode.size());
-            let found = self.targets.stat_object(objects.id, layout, index)?;
+            let found = self.targets.stat_object(inode.place(objects.id, layout, index))?;
             if found.is_some_and(|stat| stat.st_size as u64 > wanted) {
                 self.before_change(inode)?;
-                self.cut_object(inode, layout, objects, index, wanted)?;
+                let is_synced = !self.is_volatile() && !inode.has(UNLINKED);
+                self.cut_bytes(&inode.content, layout, objects, index, wanted, is_synced)?;
                 inode.space.forget();
             }
         }
@@ -195,7 +203,7 @@ pub(crate) fn check_alive(inode: &Inode) -> Result<(), StoreError> {
 }
 
 /// What a write does to a record besides the size.
-fn note_write(record: &mut Record, now: Timestamp) {
+pub(crate) fn note_write(record: &mut Record, now: Timestamp) {
     record.mode = after_write(record.mode);
     (record.mtime, record.ctime) = (now, now);
 }

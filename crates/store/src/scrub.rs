@@ -1,8 +1,8 @@
 //! Looking through all objects of a target while the store is in use, a range at a time, so that damage is noticed while
 //! there is still a copy somewhere.
 //!
-//! A pass goes through the records of files in the order of inodes, and not through directories: an object that is gone is
-//! noticed as well. What a range is, when its turn comes and how fast a pass goes is the caller's to say; a [`ScrubPass`]
+//! A pass goes through the records of files in the order of inodes, then through those of detached objects, and not through
+//! directories: an object that is gone is noticed as well. What a range is, when its turn comes and how fast a pass goes is the caller's to say; a [`ScrubPass`]
 //! lives in memory only, and so a pass begins anew when the store is opened.
 //!
 //! A range is looked at as a read would look at it: its blocks are shared with readers and writers meanwhile, and bytes
@@ -11,8 +11,8 @@
 
 use crate::blocks::BlockFault;
 use crate::checksum::{BLOCK_BYTES, blocks_in};
-use crate::inode::{Inode, RECLAIMED};
-use crate::object::object_size;
+use crate::content::{Content, RECLAIMED};
+use crate::object::{ObjectPlace, object_size};
 use crate::record::{BLOCKS_UNKNOWN, Body, Record};
 use crate::{Store, StoreError};
 use isonomia_proto::fs::Layout;
@@ -30,10 +30,20 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 pub struct ScrubPass {
     target: TargetId,
     stage: Stage,
-    /// What comes next: the first object that is not before this inode and, of this inode, this index.
-    next: (u64, usize),
+    next: Next,
     total_bytes: u64,
     done_bytes: u64,
+}
+
+/// What comes next.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    /// The first object that is not before this inode and, of this inode, this index.
+    File(u64, usize),
+    /// The first detached object behind this one, or the first of all.
+    DetachedAfter(Option<ObjectPlace>),
+    /// This one.
+    Detached(ObjectPlace),
 }
 
 #[derive(Debug)]
@@ -71,7 +81,7 @@ pub struct Scrubbed {
 impl ScrubPass {
     /// A pass over `target` from the beginning.
     pub fn new(target: TargetId) -> Self {
-        Self { target, stage: Stage::Counting, next: (0, 0), total_bytes: 0, done_bytes: 0 }
+        Self { target, stage: Stage::Counting, next: Next::File(0, 0), total_bytes: 0, done_bytes: 0 }
     }
 
     /// Whose objects they are.
@@ -100,7 +110,11 @@ impl ScrubPass {
     }
 
     fn leave_object(&mut self) {
-        self.next.1 += 1;
+        self.next = match self.next {
+            Next::File(ino, index) => Next::File(ino, index + 1),
+            Next::Detached(place) | Next::DetachedAfter(Some(place)) => Next::DetachedAfter(Some(place)),
+            Next::DetachedAfter(None) => Next::DetachedAfter(None),
+        };
         self.stage = Stage::Searching;
     }
 }
@@ -111,16 +125,43 @@ impl Store {
         if let Stage::Within { block, blocks } = pass.stage {
             return Ok(ScrubNext::Range(run(block, blocks) * BLOCK));
         }
+        let (found, is_end) = match pass.next {
+            Next::File(ino, index) => self.find_file_to_scrub(pass, ino, index)?,
+            Next::DetachedAfter(after) => self.find_detached_to_scrub(pass, after)?,
+            Next::Detached(place) => self.find_detached_to_scrub(pass, Some(place))?,
+        };
+        if let Some(bytes) = found {
+            pass.stage = Stage::Within { block: 0, blocks: bytes / BLOCK };
+            return self.find_to_scrub(pass);
+        }
+        if !is_end {
+            return Ok(ScrubNext::Searching);
+        }
+        match (&pass.stage, pass.next) {
+            (_, Next::File(..)) => pass.next = Next::DetachedAfter(None),
+            (Stage::Counting, _) => (pass.stage, pass.next) = (Stage::Searching, Next::File(0, 0)),
+            _ => return Ok(ScrubNext::End),
+        }
+        Ok(ScrubNext::Searching)
+    }
+
+    /// Looks for an object of a file, in some records; how many bytes it has, if there is one, and whether these were the
+    /// last.
+    fn find_file_to_scrub(
+        &self,
+        pass: &mut ScrubPass,
+        from: u64,
+        first_index: usize,
+    ) -> Result<(Option<u64>, bool), StoreError> {
         let is_counting = matches!(pass.stage, Stage::Counting);
         let (mut looked_at, mut is_end, mut found) = (0, true, None);
-        let (from, first_index) = pass.next;
         self.db.records_from(from, |ino, record| {
             if looked_at == RECORDS_MAX {
                 is_end = false;
                 return false;
             }
             looked_at += 1;
-            pass.next = (ino + 1, 0);
+            pass.next = Next::File(ino + 1, 0);
             let Some(record) = record else { return true };
             let Body::Regular(layout) = &record.body else { return true };
             let first_index = if ino == from { first_index } else { 0 };
@@ -131,30 +172,64 @@ impl Store {
                     pass.total_bytes = pass.total_bytes.saturating_add(bytes);
                 } else {
                     found = Some(bytes);
-                    pass.next = (ino, index);
+                    pass.next = Next::File(ino, index);
                     return false;
                 }
             }
             true
         })?;
-        if let Some(bytes) = found {
-            pass.stage = Stage::Within { block: 0, blocks: bytes / BLOCK };
-            return self.find_to_scrub(pass);
+        Ok((found, is_end))
+    }
+
+    /// The same for detached objects. How long one is, its host has to be asked, which is done for one at a time.
+    fn find_detached_to_scrub(
+        &self,
+        pass: &mut ScrubPass,
+        after: Option<ObjectPlace>,
+    ) -> Result<(Option<u64>, bool), StoreError> {
+        let is_counting = matches!(pass.stage, Stage::Counting);
+        let (mut looked_at, mut is_end, mut found) = (0, true, Vec::new());
+        self.db.detached_after(after, |place, record| {
+            if looked_at == RECORDS_MAX || !is_counting && !found.is_empty() {
+                is_end = false;
+                return false;
+            }
+            looked_at += 1;
+            pass.next = Next::DetachedAfter(Some(place));
+            if place.target == pass.target && record.is_some_and(|record| record.is_created) {
+                found.push(place);
+            }
+            true
+        })?;
+        let mut next = None;
+        for place in found {
+            let size = self.targets.stat_object(place)?.map_or(0, |stat| stat.st_size as u64);
+            let bytes = blocks_in(size).max(1) * BLOCK;
+            if is_counting {
+                pass.total_bytes = pass.total_bytes.saturating_add(bytes);
+            } else {
+                (pass.next, next) = (Next::Detached(place), Some(bytes));
+            }
         }
-        if is_counting && is_end {
-            (pass.stage, pass.next) = (Stage::Searching, (0, 0));
-            return Ok(ScrubNext::Searching);
-        }
-        Ok(if is_end { ScrubNext::End } else { ScrubNext::Searching })
+        Ok((next, is_end && next.is_none()))
     }
 
     /// Looks at the range that [`Self::find_to_scrub`] found. Damage goes to the log, and is counted as that which readers
     /// meet. After an error the pass goes on with the next object.
     pub fn scrub(&self, pass: &mut ScrubPass) -> Result<Scrubbed, StoreError> {
         let Stage::Within { block, blocks } = pass.stage else { return Ok(Scrubbed::default()) };
-        let (ino, index) = pass.next;
-        let looked_at = match self.inode(ino) {
-            Ok(inode) => self.scrub_range(&inode, index, block, run(block, blocks)),
+        let run = run(block, blocks);
+        let looked_at = match pass.next {
+            Next::File(ino, index) => {
+                self.inode(ino).and_then(|inode| self.scrub_range(&inode.content, index, block, run))
+            }
+            Next::Detached(place) => {
+                self.detached(place).and_then(|object| self.scrub_range(&object.content, 0, block, run))
+            }
+            Next::DetachedAfter(_) => Ok((Scrubbed::default(), None)),
+        };
+        let looked_at = match looked_at {
+            Ok(looked_at) => Ok(looked_at),
             // Removed meanwhile.
             Err(StoreError::Stale) => Ok((Scrubbed::default(), None)),
             Err(error) => Err(error),
@@ -180,38 +255,38 @@ impl Store {
     /// is more of the object, the next block and how many it has.
     fn scrub_range(
         &self,
-        inode: &Arc<Inode>,
+        content: &Arc<Content>,
         index: usize,
         first: u64,
         run: u64,
     ) -> Result<(Scrubbed, Option<(u64, u64)>), StoreError> {
         let nothing = Ok((Scrubbed::default(), None));
-        let Some(layout) = inode.layout.clone() else { return nothing };
-        let mut objects = inode.share_data();
+        let Some(layout) = content.layout.clone() else { return nothing };
+        let mut objects = content.share_data();
         if objects.open[index].is_none() {
             drop(objects);
-            let mut owned = inode.own_data();
-            if !inode.has(RECLAIMED) {
-                self.targets.open_object(inode, &layout, &mut owned, index, false)?;
+            let mut owned = content.own_data();
+            if !content.has(RECLAIMED) {
+                self.targets.open_object(content, &layout, &mut owned, index, false)?;
             }
             objects = RwLockWriteGuard::downgrade(owned);
         }
         // Removed, or cut to nothing, meanwhile.
-        if inode.has(RECLAIMED) || !inode.was_created(index) {
+        if content.has(RECLAIMED) || !content.was_created(index) {
             return nothing;
         }
         let mut damaged = 0;
         let mut tell = |offset, what| {
             damaged += 1;
-            self.block_error(inode, &layout, &objects, index, BlockFault::Damaged { offset, what });
+            self.block_error(content, &layout, &objects, index, BlockFault::Damaged { offset, what });
         };
-        let Some(blocks) = self.checked_blocks(inode, &layout, &objects, index)? else {
+        let Some(blocks) = self.checked_blocks(content, &layout, &objects, index)? else {
             if objects.open[index].is_none() {
                 tell(0, "missing");
             }
             return Ok((Scrubbed { bytes: 0, damaged }, None));
         };
-        let fail = |fault| self.block_error(inode, &layout, &objects, index, fault);
+        let fail = |fault| self.block_error(content, &layout, &objects, index, fault);
         // Holes are passed over by asking the host where data begin: a hole can be so long that reading it would take years.
         let found = blocks.count().and_then(|count| Ok((count, blocks.next_written(first)?)));
         let (count, first) = match found {

@@ -6,6 +6,8 @@
 //! `unsettled`; after an unclean stop such a file is *suspect*: where a block and its checksum disagree the block is
 //! believed and gets a new checksum (`blocks`), which the log counts. Of any other file a disagreement is damage.
 //!
+//! All of this is so of detached objects as well ([`crate::detached`]): "file" stands here for what has content of its own.
+//!
 //! # The rule
 //! Whenever stable storage may hold a block that disagrees with the checksum that stable storage holds, it also holds
 //! the file's entry in `unsettled`, or a record that says that the file has no objects, or no record.
@@ -19,7 +21,7 @@
 //!   record finds the entry. The same holds of a file that got new objects when it was cut to nothing.
 //! * *The entry goes* ([`Store::settle`]) after the object, the sidecar, and the directory entries of both were synced,
 //!   if the file was not written since before that began. This is looked at once more where the entry is removed, with
-//!   no write under way ([`Inode::data`] is owned), and the removal stands in the journal after it.
+//!   no write under way ([`Content::data`] is owned), and the removal stands in the journal after it.
 //! * *fsync* leaves the entry. It syncs no sidecar, and the next write needs no sync of the journal: a database that
 //!   writes and syncs in turn pays as much as without checksums.
 //!
@@ -42,8 +44,10 @@
 //! whole one, as on other file systems.
 
 use crate::blocks::sidecar_fault;
+use crate::content::{Content, LOST_WRITES, OBJECTS, Owner, RECLAIMED, SUMS, SUSPECT, UNSETTLED};
+use crate::detached::Detached;
 use crate::edit::Gone;
-use crate::inode::{DIRTY, Inode, LOST_WRITES, OBJECTS, SUMS, SUSPECT, UNLINKED, UNSETTLED};
+use crate::inode::{DIRTY, Inode, SPREAD, UNLINKED};
 use crate::protect::Unsettled;
 use crate::{Store, StoreError};
 use std::collections::HashMap;
@@ -60,12 +64,30 @@ const SUSPECT_BLOCKS_MAX: u64 = 1 << 16;
 /// Blocks that are looked at in one go, while nobody can cut the file.
 const VERIFY_BLOCKS: u64 = 256;
 
+/// What is being settled. Who has it keeps it in memory.
+enum Settling {
+    File(Arc<Inode>),
+    Detached(Arc<Detached>),
+}
+
+impl Settling {
+    fn content(&self) -> &Arc<Content> {
+        match self {
+            Self::File(inode) => &inode.content,
+            Self::Detached(object) => &object.content,
+        }
+    }
+}
+
 impl Store {
     /// What must be on stable storage before the first byte of `inode` changes: that its checksums are about to, or that
-    /// it has none any more. The caller holds [`Inode::data`].
+    /// it has none any more. The caller holds [`Content::data`].
     pub(crate) fn before_change(&self, inode: &Arc<Inode>) -> Result<(), StoreError> {
         if !inode.written.load(Relaxed) {
             inode.written.store(true, Relaxed);
+        }
+        if inode.has(SPREAD) {
+            return Ok(());
         }
         if inode.has(SUMS) && !self.protection.is_on {
             return self.give_up_sums(inode);
@@ -85,20 +107,20 @@ impl Store {
         })
     }
 
-    fn unsettle(&self, inode: &Inode) -> Result<(), StoreError> {
-        let will_have_sums = self.protection.is_on && (inode.has(SUMS) || !inode.has(OBJECTS));
-        if !will_have_sums || inode.has(UNSETTLED) {
+    pub(crate) fn unsettle(&self, content: &Content) -> Result<(), StoreError> {
+        let will_have_sums = self.protection.is_on && (content.has(SUMS) || !content.has(OBJECTS));
+        if !will_have_sums || content.has(UNSETTLED) {
             return Ok(());
         }
-        // Before the database: an entry for an inode that is removed meanwhile is then found and removed.
-        self.unsettled().entry(inode.ino).or_default();
+        // Before the database: an entry for content that is removed meanwhile is then found and removed.
+        self.unsettled().entry(content.owner).or_default();
         let mut change = self.db.change();
-        change.put_unsettled(inode.ino);
+        change.put_unsettled(content.owner);
         change.commit()?;
-        if inode.has(OBJECTS) && !self.is_volatile() {
+        if content.has(OBJECTS) && !self.is_volatile() {
             self.db.sync(true)?;
         }
-        inode.set(UNSETTLED);
+        content.set(UNSETTLED);
         Ok(())
     }
 
@@ -106,46 +128,56 @@ impl Store {
     /// called every few seconds, by a thread that may wait for the storage.
     pub fn settle(&self) -> Result<(), StoreError> {
         self.protection.report();
-        self.settle_those(|inode| !inode.written.swap(false, Relaxed)).map(drop)
+        self.settle_those(|content| !content.written.swap(false, Relaxed)).map(drop)
     }
 
     /// The same for all files, when nobody writes any more.
     pub(crate) fn settle_all(&self) -> Result<(), StoreError> {
         // Each round settles some, or there is nothing that can be.
-        let every = |inode: &Inode| {
-            inode.written.store(false, Relaxed);
+        let every = |content: &Content| {
+            content.written.store(false, Relaxed);
             true
         };
         while self.settle_those(every)? > 0 {}
         Ok(())
     }
 
-    fn settle_those(&self, is_quiet: impl Fn(&Inode) -> bool) -> Result<usize, StoreError> {
-        let mut waiting: HashMap<u64, Unsettled> = HashMap::new();
+    fn settling(&self, owner: Owner) -> Result<Settling, StoreError> {
+        match owner {
+            Owner::File(ino) => self.inode(ino).map(Settling::File),
+            Owner::Detached(place) => self.detached(place).map(Settling::Detached),
+        }
+    }
+
+    fn settle_those(&self, is_quiet: impl Fn(&Content) -> bool) -> Result<usize, StoreError> {
+        let mut waiting: HashMap<Owner, Unsettled> = HashMap::new();
         if self.protection.is_on {
             waiting.clone_from(&self.unsettled());
         }
         for ino in self.dirty_inodes().all() {
-            waiting.entry(ino).or_default();
+            waiting.entry(Owner::File(ino)).or_default();
         }
         let mut budget = SUSPECT_BLOCKS_MAX;
         let mut quiet = Vec::new();
         let mut failed: Option<(u64, StoreError)> = None;
-        for (ino, state) in waiting {
-            let inode = match self.inode(ino) {
-                Ok(inode) => inode,
+        for (owner, state) in waiting {
+            let settling = match self.settling(owner) {
+                Ok(settling) => settling,
                 Err(StoreError::Stale) => {
-                    self.settled(ino)?;
-                    self.forget_dirty(ino);
+                    self.settled(owner)?;
+                    if let Owner::File(ino) = owner {
+                        self.forget_dirty(ino);
+                    }
                     continue;
                 }
                 Err(e) => return Err(e),
             };
-            if !is_quiet(&inode) || inode.has(UNLINKED) {
+            let content = settling.content();
+            if !is_quiet(content) || content.has(UNLINKED) {
                 continue;
             }
-            match state.suspect.map_or(Ok(true), |done| self.renew(&inode, done, &mut budget)) {
-                Ok(true) => quiet.push(ino),
+            match state.suspect.map_or(Ok(true), |done| self.renew(content, done, &mut budget)) {
+                Ok(true) => quiet.push(owner),
                 Ok(false) => {}
                 // The others are to settle all the same.
                 Err(error) => failed = Some((failed.map_or(0, |(count, _)| count) + 1, error)),
@@ -156,9 +188,13 @@ impl Store {
         }
         let mut count = 0;
         for some in quiet.chunks(FILES_MAX) {
-            let files = some.iter().filter_map(|ino| self.inode(*ino).ok()).collect();
-            for inode in self.write_back_and_sync(files) {
-                count += usize::from(self.end_settling(&inode)?);
+            let some = some.iter().filter_map(|owner| self.settling(*owner).ok()).collect();
+            for settling in self.write_back_and_sync(some) {
+                let has_ended = match &settling {
+                    Settling::File(inode) => self.end_settling(inode)?,
+                    Settling::Detached(object) => self.end_settling_detached(object)?,
+                };
+                count += usize::from(has_ended);
             }
         }
         Ok(count)
@@ -168,8 +204,7 @@ impl Store {
     fn end_settling(&self, inode: &Arc<Inode>) -> Result<bool, StoreError> {
         let mut objects = inode.own_data();
         let _namespace = self.own_namespace();
-        let is_busy = inode.written.load(Relaxed) || inode.sums.iter().any(|sums| sums.is_dirty());
-        if is_busy || inode.has(UNLINKED | LOST_WRITES) {
+        if is_busy(inode) || inode.has(UNLINKED) {
             return Ok(false);
         }
         objects.all_synced(inode.size());
@@ -184,22 +219,38 @@ impl Store {
         Ok(true)
     }
 
-    fn settled(&self, ino: u64) -> Result<(), StoreError> {
+    /// The same for a detached object.
+    fn end_settling_detached(&self, object: &Detached) -> Result<bool, StoreError> {
+        let content = &object.content;
+        let _objects = content.own_data();
+        if is_busy(content) || content.has(RECLAIMED) || !content.has(UNSETTLED) {
+            return Ok(false);
+        }
         let mut change = self.db.change();
-        change.remove_unsettled(ino);
+        object.put_into(&mut change);
+        change.remove_unsettled(content.owner);
         change.commit()?;
-        self.unsettled().remove(&ino);
+        self.unsettled().remove(&content.owner);
+        content.clear(UNSETTLED | SUSPECT);
+        Ok(true)
+    }
+
+    fn settled(&self, owner: Owner) -> Result<(), StoreError> {
+        let mut change = self.db.change();
+        change.remove_unsettled(owner);
+        change.commit()?;
+        self.unsettled().remove(&owner);
         Ok(())
     }
 
     /// Writes sidecars back and syncs them with their objects; the files for which that succeeded.
-    fn write_back_and_sync(&self, files: Vec<Arc<Inode>>) -> Vec<Arc<Inode>> {
+    fn write_back_and_sync(&self, files: Vec<Settling>) -> Vec<Settling> {
         let by_file = files.len() <= SYNC_FILES_MAX;
         let mut done = Vec::with_capacity(files.len());
         let mut failed: Option<(u64, StoreError)> = None;
-        for inode in files {
-            match self.write_back(&inode, by_file && !self.is_volatile()) {
-                Ok(()) => done.push(inode),
+        for settling in files {
+            match self.write_back(settling.content(), by_file && !self.is_volatile()) {
+                Ok(()) => done.push(settling),
                 Err(error) => failed = Some((failed.map_or(0, |(count, _)| count) + 1, error)),
             }
         }
@@ -212,66 +263,70 @@ impl Store {
         {
             tracing::error!(%error, "cannot sync what was written");
             // The host tells of it once, and this was the time.
-            for inode in done.drain(..) {
-                inode.set(LOST_WRITES);
+            for settling in done.drain(..) {
+                settling.content().set(LOST_WRITES);
             }
         }
         done
     }
 
-    fn write_back(&self, inode: &Arc<Inode>, sync: bool) -> Result<(), StoreError> {
-        let Some(layout) = inode.layout.clone() else { return Ok(()) };
+    fn write_back(&self, content: &Arc<Content>, sync: bool) -> Result<(), StoreError> {
+        let Some(layout) = content.layout.clone() else { return Ok(()) };
         for index in 0..layout.targets.len() {
             // Who is writing ends first, and may be creating it.
-            let mut objects = inode.own_data();
-            if !inode.was_created(index) {
+            let mut objects = content.own_data();
+            if !content.was_created(index) {
                 continue;
             }
-            self.targets.open_object(inode, &layout, &mut objects, index, false)?;
-            let sidecar = self.checked_blocks(inode, &layout, &objects, index)?.map(|blocks| {
+            self.targets.open_object(content, &layout, &mut objects, index, false)?;
+            let sidecar = self.checked_blocks(content, &layout, &objects, index)?.map(|blocks| {
                 let written_back = blocks.sums.lock().write_back(&blocks.place);
-                written_back.map_err(|fault| self.block_error(inode, &layout, &objects, index, sidecar_fault(fault, 0)))
+                written_back
+                    .map_err(|fault| self.block_error(content, &layout, &objects, index, sidecar_fault(fault, 0)))
             });
             let sidecar = sidecar.transpose()?;
             if !sync {
                 continue;
             }
             let object = objects.open[index].as_ref().map(|fd| rustix::io::fcntl_dupfd_cloexec(fd, 0)).transpose();
-            let id = objects.id;
-            let object = object.map_err(|e| self.object_error(id, &layout, index, e))?;
+            let place = content.place(objects.id, &layout, index);
+            let object = object.map_err(|e| self.object_error(place, e))?;
             // Writers go on while the disk works.
             drop(objects);
             let synced = [sidecar, object].into_iter().flatten().try_for_each(|fd: OwnedFd| rustix::fs::fdatasync(fd));
             synced.map_err(|e| {
-                inode.set(LOST_WRITES);
-                self.object_error(id, &layout, index, e)
+                content.set(LOST_WRITES);
+                self.object_error(place, e)
             })?;
-            self.targets.sync_directory(id, &layout, index)?;
+            self.targets.sync_directory(place)?;
         }
         Ok(())
     }
 
     /// Looks through a suspect file, `done` blocks of which were looked at before, and makes new checksums where they
     /// disagree; false if there is more of it than `budget` blocks.
-    fn renew(&self, inode: &Arc<Inode>, done: u64, budget: &mut u64) -> Result<bool, StoreError> {
-        let Some(layout) = inode.layout.clone() else { return Ok(true) };
-        inode.set(SUSPECT);
+    fn renew(&self, content: &Arc<Content>, done: u64, budget: &mut u64) -> Result<bool, StoreError> {
+        let Some(layout) = content.layout.clone() else { return Ok(true) };
+        content.set(SUSPECT);
         let mut seen = 0;
         let before = self.protection.watch.renewed.load(Relaxed);
         for index in 0..layout.targets.len() {
-            if !inode.was_created(index) {
+            if !content.was_created(index) {
                 continue;
             }
             let mut at = 0;
             loop {
-                let mut objects = inode.own_data();
-                self.targets.open_object(inode, &layout, &mut objects, index, false)?;
+                let mut objects = content.own_data();
+                self.targets.open_object(content, &layout, &mut objects, index, false)?;
                 let objects = std::sync::RwLockWriteGuard::downgrade(objects);
-                let Some(blocks) = self.checked_blocks(inode, &layout, &objects, index)? else { return Ok(true) };
+                let Some(blocks) = self.checked_blocks(content, &layout, &objects, index)? else { return Ok(true) };
                 if blocks.object.is_none() && at == 0 {
-                    tracing::warn!(ino = inode.ino, index, "an object is missing of a file that was being written");
+                    tracing::warn!(ino = %content.ino(), index, "an object is missing of a file that was being written");
                 }
-                let fail = |fault| self.block_error(inode, &layout, &objects, index, fault);
+                let fail = |fault| self.block_error(content, &layout, &objects, index, fault);
+                if at == 0 {
+                    blocks.believe_end().map_err(fail)?;
+                }
                 let end = blocks.count().map_err(fail)?;
                 let skipped = done.saturating_sub(seen).min(end - at.min(end));
                 (at, seen) = (at + skipped, seen + skipped);
@@ -279,7 +334,7 @@ impl Store {
                     break;
                 }
                 if *budget == 0 {
-                    self.unsettled().insert(inode.ino, Unsettled { suspect: Some(seen) });
+                    self.unsettled().insert(content.owner, Unsettled { suspect: Some(seen) });
                     return Ok(false);
                 }
                 let run = VERIFY_BLOCKS.min(end - at).min(*budget);
@@ -291,7 +346,7 @@ impl Store {
         }
         let renewed = self.protection.watch.renewed.load(Relaxed) - before;
         if renewed > 0 {
-            tracing::info!(ino = inode.ino, blocks = renewed, "new checksums: it was being written at an unclean stop");
+            tracing::info!(ino = %content.ino(), blocks = renewed, "new checksums: it was being written at an unclean stop");
         }
         Ok(true)
     }
@@ -301,7 +356,12 @@ impl Store {
         self.removal.is_volatile
     }
 
-    pub(crate) fn unsettled(&self) -> std::sync::MutexGuard<'_, std::collections::HashMap<u64, Unsettled>> {
+    pub(crate) fn unsettled(&self) -> std::sync::MutexGuard<'_, std::collections::HashMap<Owner, Unsettled>> {
         self.protection.unsettled.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether it was written since what it had was brought to stable storage, or not all of that could be.
+fn is_busy(content: &Content) -> bool {
+    content.written.load(Relaxed) || content.has(LOST_WRITES) || content.sums.iter().any(|sums| sums.is_dirty())
 }

@@ -3,11 +3,14 @@
 //! The host's file systems know, for objects are as sparse as what was written to them. What a host does not tell is taken
 //! to be data, as POSIX allows; what a host cannot do with the space of an object is refused.
 //!
+//! Of a spread file its servers know; here it is taken to have no holes.
+//!
 //! Asking the host at every `stat` would cost a call on each target. So an inode in memory remembers what was told
 //! ([`Space`]) until the file is written to again, and the record has what was true when it was flushed last.
 
 use crate::blocks::BlockFault;
-use crate::inode::{Inode, OBJECTS, Objects, RECLAIMED};
+use crate::content::{Content, OBJECTS, Objects, RECLAIMED};
+use crate::inode::{Inode, SPREAD};
 use crate::object::{file_size, object_size, spot};
 use crate::sums::next_data;
 use crate::{FILE_SIZE_MAX, Store, StoreError};
@@ -16,6 +19,8 @@ use isonomia_proto::space::{Extent, SpaceChange};
 use isonomia_units::Ino;
 use rustix::fs::{FallocateFlags, SeekFrom};
 use rustix::io::Errno;
+use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
@@ -70,16 +75,20 @@ impl Store {
     /// The caller holds neither the namespace lock nor the inode's data lock.
     pub(crate) fn attr(&self, inode: &Inode) -> Result<Attr, StoreError> {
         let mut attr = inode.attr();
-        if let Some(layout) = &inode.layout {
+        if inode.has(SPREAD) {
+            // Programs take a file without blocks for one hole.
+            attr.blocks = attr.size_bytes.div_ceil(BLOCK_BYTES);
+        } else if let Some(layout) = &inode.layout {
             attr.blocks = self.blocks(inode, layout)?;
         }
         Ok(attr)
     }
 
-    fn blocks(&self, inode: &Inode, layout: &Layout) -> Result<u64, StoreError> {
-        match inode.space.blocks() {
+    /// What the objects take, in blocks of 512 bytes.
+    pub(crate) fn blocks(&self, content: &Content, layout: &Layout) -> Result<u64, StoreError> {
+        match content.space.blocks() {
             Some(blocks) => Ok(blocks),
-            None => self.count_now(inode, layout, &inode.share_data()),
+            None => self.count_now(content, layout, &content.share_data()),
         }
     }
 
@@ -90,23 +99,24 @@ impl Store {
         }
     }
 
-    fn count_now(&self, inode: &Inode, layout: &Layout, objects: &Objects) -> Result<u64, StoreError> {
-        inode.space.count(&self.counts, || self.count_blocks(inode, layout, objects))
+    fn count_now(&self, content: &Content, layout: &Layout, objects: &Objects) -> Result<u64, StoreError> {
+        content.space.count(&self.counts, || self.count_blocks(content, layout, objects))
     }
 
     /// Asks the host for the space of all objects.
-    fn count_blocks(&self, inode: &Inode, layout: &Layout, objects: &Objects) -> Result<u64, StoreError> {
-        if !inode.has(OBJECTS) || inode.has(RECLAIMED) {
+    fn count_blocks(&self, content: &Content, layout: &Layout, objects: &Objects) -> Result<u64, StoreError> {
+        if !content.has(OBJECTS) || content.has(RECLAIMED) {
             return Ok(0);
         }
         let mut blocks = 0;
         for (index, open) in objects.open.iter().enumerate() {
+            let place = content.place(objects.id, layout, index);
             let stat = match open {
                 Some(fd) => {
                     let stat = rustix::fs::fstat(fd);
-                    Some(stat.map_err(|e| StoreError::host(&self.targets.path(objects.id, layout, index), e))?)
+                    Some(stat.map_err(|e| StoreError::host(&self.targets.path(place), e))?)
                 }
-                None => self.targets.stat_object(objects.id, layout, index)?,
+                None => self.targets.stat_object(place)?,
             };
             blocks += stat.map_or(0, |stat| stat.st_blocks.max(0) as u64 * 512 / BLOCK_BYTES);
         }
@@ -134,44 +144,15 @@ impl Store {
         let mut objects = inode.own_data();
         self.before_write(&inode, now)?;
         self.check_objects(&inode, layout, &mut objects)?;
-        let grows = match how {
-            SpaceChange::Allocate { keep_size } | SpaceChange::ZeroRange { keep_size } => {
-                self.admit()?;
-                self.emergency_space.grow(len);
-                !keep_size && end > inode.size()
-            }
-            SpaceChange::PunchHole => false,
-        };
+        let grows = self.admit_space(end, len, how, &inode)?;
         let changed = (0..layout.targets.len()).try_for_each(|index| {
             let start = object_size(layout, index, offset);
             let part_len = object_size(layout, index, end) - start;
             if part_len == 0 {
                 return Ok(());
             }
-            let creates = how != SpaceChange::PunchHole;
-            self.targets.open_object(&inode, layout, &mut objects, index, creates)?;
-            let Some(fd) = &objects.open[index] else { return Ok(()) };
-            let change = |flags| rustix::fs::fallocate(fd, flags, start, part_len);
-            let checked = self.checked_blocks(&inode, layout, &objects, index)?;
-            let zero = |change: &dyn Fn() -> Result<(), Errno>| match &checked {
-                Some(blocks) => blocks.zero(start, part_len, change),
-                None => change().map_err(BlockFault::Host),
-            };
-            let keep = if grows { FallocateFlags::empty() } else { FallocateFlags::KEEP_SIZE };
-            let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            let outcome = match how {
-                SpaceChange::Allocate { .. } => change(keep).map_err(BlockFault::Host),
-                SpaceChange::PunchHole => zero(&|| change(punch)),
-                // Not every host can do it at once. Nobody looks in between.
-                SpaceChange::ZeroRange { .. } => zero(&|| match change(FallocateFlags::ZERO_RANGE | keep) {
-                    Err(Errno::OPNOTSUPP) => change(punch).and_then(|()| change(keep)),
-                    other => other,
-                }),
-            };
-            outcome.map_err(|fault| match fault {
-                BlockFault::Host(Errno::OPNOTSUPP | Errno::NOSYS) => StoreError::NotSupported,
-                fault => self.block_error(&inode, layout, &objects, index, fault),
-            })
+            self.targets.open_object(&inode.content, layout, &mut objects, index, how != SpaceChange::PunchHole)?;
+            self.change_object(&inode.content, layout, &objects, index, start..start + part_len, how, grows)
         });
         inode.space.forget();
         if grows && changed.is_ok() {
@@ -183,36 +164,110 @@ impl Store {
         changed
     }
 
+    /// Lets the space below `len` bytes, which end at `end`, change; whether the end moves.
+    pub(crate) fn admit_space(
+        &self,
+        end: u64,
+        len: u64,
+        how: SpaceChange,
+        content: &Content,
+    ) -> Result<bool, StoreError> {
+        match how {
+            SpaceChange::Allocate { keep_size } | SpaceChange::ZeroRange { keep_size } => {
+                self.admit()?;
+                self.emergency_space.grow(len);
+                Ok(!keep_size && end > content.size())
+            }
+            SpaceChange::PunchHole => Ok(false),
+        }
+    }
+
+    /// Changes the space below `range` of one object, if it is open.
+    #[expect(clippy::too_many_arguments, reason = "an object, and what is to be done with it")]
+    pub(crate) fn change_object(
+        &self,
+        content: &Arc<Content>,
+        layout: &Layout,
+        objects: &Objects,
+        index: usize,
+        range: Range<u64>,
+        how: SpaceChange,
+        grows: bool,
+    ) -> Result<(), StoreError> {
+        let Some(fd) = &objects.open[index] else { return Ok(()) };
+        let (start, len) = (range.start, range.end - range.start);
+        let change = |flags| rustix::fs::fallocate(fd, flags, start, len);
+        let checked = self.checked_blocks(content, layout, objects, index)?;
+        let zero = |change: &dyn Fn() -> Result<(), Errno>| match &checked {
+            Some(blocks) => blocks.zero(start, len, change),
+            None => change().map_err(BlockFault::Host),
+        };
+        let keep = if grows { FallocateFlags::empty() } else { FallocateFlags::KEEP_SIZE };
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let outcome = match how {
+            SpaceChange::Allocate { .. } => change(keep).map_err(BlockFault::Host),
+            SpaceChange::PunchHole => zero(&|| change(punch)),
+            // Not every host can do it at once. Nobody looks in between.
+            SpaceChange::ZeroRange { .. } => zero(&|| match change(FallocateFlags::ZERO_RANGE | keep) {
+                Err(Errno::OPNOTSUPP) => change(punch).and_then(|()| change(keep)),
+                other => other,
+            }),
+        };
+        outcome.map_err(|fault| match fault {
+            BlockFault::Host(Errno::OPNOTSUPP | Errno::NOSYS) => StoreError::NotSupported,
+            fault => self.block_error(content, layout, objects, index, fault),
+        })
+    }
+
     /// Where the next `what` begins, at `offset` or behind it; [`StoreError::NoDevice`] (ENXIO, as `lseek(2)` has it) if
     /// `offset` is at the end of the file or beyond, or only a hole is left of it.
     pub fn seek(&self, ino: Ino, offset: u64, what: Extent) -> Result<u64, StoreError> {
         let inode = self.inode(ino.0)?;
         let layout = inode.regular()?.clone();
         let mut objects = inode.own_data();
-        let size = inode.size();
-        if offset >= size {
+        if offset >= inode.size() {
             return Err(StoreError::NoDevice);
         }
         self.check_objects(&inode, &layout, &mut objects)?;
-        (0..layout.targets.len())
-            .try_for_each(|i| self.targets.open_object(&inode, &layout, &mut objects, i, false))?;
-        if self.is_short(&inode, &layout, &objects)? {
+        self.seek_objects(&inode.content, &layout, &mut objects, offset, what)
+    }
+
+    /// As [`Self::seek`], in objects that have nothing beyond the end, which is behind `offset`.
+    pub(crate) fn seek_objects(
+        &self,
+        content: &Arc<Content>,
+        layout: &Layout,
+        objects: &mut Objects,
+        offset: u64,
+        what: Extent,
+    ) -> Result<u64, StoreError> {
+        let size = content.size();
+        (0..layout.targets.len()).try_for_each(|i| self.targets.open_object(content, layout, objects, i, false))?;
+        if self.is_short(content, layout, objects)? {
             // A lost object is not told as a hole, but as data: a read of it then fails with an error.
             return Ok(if what == Extent::Data { offset } else { size });
         }
         match what {
-            Extent::Data => self.next_data(&layout, &objects, offset, size),
-            Extent::Hole => self.next_hole(&layout, &objects, offset, size),
+            Extent::Data => self.next_data(content, layout, objects, offset, size),
+            Extent::Hole => self.next_hole(content, layout, objects, offset, size),
         }
     }
 
-    fn next_data(&self, layout: &Layout, objects: &Objects, offset: u64, size: u64) -> Result<u64, StoreError> {
+    fn next_data(
+        &self,
+        content: &Content,
+        layout: &Layout,
+        objects: &Objects,
+        offset: u64,
+        size: u64,
+    ) -> Result<u64, StoreError> {
+        let fail = |index, e| self.object_error(content.place(objects.id, layout, index), e);
         let mut nearest = None;
         for (index, open) in objects.open.iter().enumerate() {
             let Some(fd) = open else { continue };
             // Nothing of the object before this is at or behind `offset`.
             let from = object_size(layout, index, offset);
-            let at = next_data(fd, from).map_err(|e| self.object_error(objects.id, layout, index, e))?;
+            let at = next_data(fd, from).map_err(|e| fail(index, e))?;
             let Some(at) = at else { continue };
             let in_file = file_size(layout, index, at + 1) - 1;
             nearest = Some(nearest.map_or(in_file, |nearest: u64| nearest.min(in_file)));
@@ -220,7 +275,15 @@ impl Store {
         nearest.filter(|at| *at < size).ok_or(StoreError::NoDevice)
     }
 
-    fn next_hole(&self, layout: &Layout, objects: &Objects, offset: u64, size: u64) -> Result<u64, StoreError> {
+    fn next_hole(
+        &self,
+        content: &Content,
+        layout: &Layout,
+        objects: &Objects,
+        offset: u64,
+        size: u64,
+    ) -> Result<u64, StoreError> {
+        let fail = |index, e| self.object_error(content.place(objects.id, layout, index), e);
         // How far each object is known to be data without a break.
         let mut data_until: Vec<Option<u64>> = vec![None; objects.open.len()];
         let mut at = offset;
@@ -237,7 +300,7 @@ impl Store {
                     Ok(until) => until,
                     Err(Errno::NXIO) => here.offset,
                     Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(size),
-                    Err(e) => return Err(self.object_error(objects.id, layout, here.index, e)),
+                    Err(e) => return Err(fail(here.index, e)),
                 },
             };
             data_until[here.index] = Some(until);

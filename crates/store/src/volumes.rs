@@ -315,6 +315,7 @@ impl Store {
                     has_objects: false,
                     created: [].into(),
                     has_sums: false,
+                    spread: None,
                     has_xattrs: false,
                     body: Body::Directory { parent: root.ino, name: name.into() },
                 };

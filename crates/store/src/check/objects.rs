@@ -1,11 +1,12 @@
-//! Objects: those that records tell of, and those that none does.
+//! Objects: those that records tell of, of files and detached, and those that none does.
 
 use super::Checker;
 use crate::StoreError;
 use crate::blocks::{BlockFault, Blocks, Watch};
-use crate::object::{DIRECTORIES, ObjectsId};
+use crate::content::Owner;
+use crate::object::{DIRECTORIES, ObjectPlace, ObjectsId, file_offset};
 use crate::object_file::ObjectFile;
-use crate::record::{Body, Record};
+use crate::record::Body;
 use crate::sums::{Place, SidecarFault, Sums};
 use isonomia_proto::fs::Layout;
 use isonomia_units::Ino;
@@ -18,11 +19,21 @@ const BLOCKS_AT_ONCE: u64 = 256;
 const BLOCKS_TOLD_MAX: usize = 4;
 /// After so many objects each [`super::Check::progress`] is called.
 const TOLD_EVERY: u64 = 10_000;
+/// Records of detached objects that are read in one go.
+const DETACHED_AT_ONCE: usize = 1024;
+
+/// An object that is looked at.
+struct About<'a> {
+    owner: Owner,
+    place: ObjectPlace,
+    /// The layout that it is in, and where; without one it is detached.
+    in_file: Option<(&'a Layout, usize)>,
+}
 
 impl Checker<'_, '_> {
     /// Objects that records tell of.
     pub(super) fn objects(&mut self) -> Result<(), StoreError> {
-        let unsettled: HashSet<u64> = self.db.unsettled()?.into_iter().collect();
+        let unsettled: HashSet<Owner> = self.db.unsettled()?.into_iter().collect();
         let mut files = Vec::new();
         self.db.each_raw_record(|ino, record| {
             if record.is_some_and(|record| record.has_objects) {
@@ -40,52 +51,79 @@ impl Checker<'_, '_> {
                 self.found("target", Some(*ino), what, None);
                 continue;
             }
-            for index in 0..layout.targets.len() {
+            let owner = Owner::File(*ino);
+            for (index, place) in record.objects.places(layout).enumerate() {
                 if record.created.get(index / 8).is_some_and(|bits| bits & 1 << (index % 8) != 0) {
-                    self.checked.objects += 1;
-                    self.object(*ino, &record, layout, index, unsettled.contains(ino))?;
+                    let about = About { owner, place, in_file: Some((layout, index)) };
+                    self.object(&about, record.has_sums, unsettled.contains(&owner))?;
                 }
             }
         }
-        Ok(())
+        self.detached_objects(&unsettled)
     }
 
-    fn object(
-        &mut self,
-        ino: u64,
-        record: &Record,
-        layout: &Layout,
-        index: usize,
-        is_unsettled: bool,
-    ) -> Result<(), StoreError> {
-        let path = self.targets.path(record.objects, layout, index);
-        let about = format!("inode {ino}, {}", path.display());
-        let object = self.targets.open_to_read(record.objects, layout, index)?.map(ObjectFile::from);
-        if object.is_none() && !record.has_sums {
-            self.found("object", Some(ino), format!("{about} is missing"), None);
+    /// Those that are of files of other servers.
+    fn detached_objects(&mut self, unsettled: &HashSet<Owner>) -> Result<(), StoreError> {
+        let (mut after, mut found) = (None, Vec::new());
+        loop {
+            self.db.detached_after(after, |place, record| {
+                found.push((place, record));
+                found.len() < DETACHED_AT_ONCE
+            })?;
+            let Some((last, _)) = found.last() else { return Ok(()) };
+            after = Some(*last);
+            for (place, record) in found.drain(..) {
+                let about = About { owner: Owner::Detached(place), place, in_file: None };
+                let ino = Some(place.object.number);
+                match record {
+                    None => {
+                        let what = format!("the record of {} cannot be read", self.targets.path(place).display());
+                        self.found("record", ino, what, None);
+                    }
+                    Some(_) if !self.targets.has(place.target) => {
+                        let what =
+                            format!("a detached object lies on target {}, which the store does not have", place.target);
+                        self.found("target", ino, what, None);
+                    }
+                    Some(record) if record.is_created => {
+                        self.object(&about, record.has_sums, unsettled.contains(&about.owner))?;
+                    }
+                    Some(_) => {}
+                }
+            }
         }
-        if !record.has_sums || is_unsettled {
+    }
+
+    fn object(&mut self, about: &About<'_>, has_sums: bool, is_unsettled: bool) -> Result<(), StoreError> {
+        self.checked.objects += 1;
+        let place = about.place;
+        let path = self.targets.path(place);
+        let object = self.targets.open_to_read(place)?.map(ObjectFile::from);
+        let (ino, name) = match about.owner {
+            Owner::File(ino) => (ino, format!("inode {ino}, {}", path.display())),
+            Owner::Detached(_) => (place.object.number, format!("detached object {}", path.display())),
+        };
+        if object.is_none() && !has_sums {
+            self.found("object", Some(ino), format!("{name} is missing"), None);
+        }
+        if !has_sums || is_unsettled {
             return Ok(());
         }
         let (sums, watch) = (Sums::default(), Watch::default());
-        let place = Place {
-            dir: self.targets.directory(record.objects, layout, index)?,
-            object: record.objects.object(index),
-            is_suspect: false,
-        };
+        let place = Place { dir: self.targets.directory(place)?, object: place.object, is_suspect: false };
         let blocks = Blocks { object: object.as_ref(), sums: &sums, place, watch: &watch, may_wait: true };
         match sums.lock().blocks(&blocks.place) {
             Ok(_) => {}
             Err(SidecarFault::Host(errno)) => return Err(StoreError::host(&path, errno)),
             // Believed, they would read as zeros.
             Err(SidecarFault::Damaged(_)) if object.is_none() => {
-                self.found("object", Some(ino), format!("{about} is missing, and its checksums"), None);
+                self.found("object", Some(ino), format!("{name} is missing, and its checksums"), None);
                 return Ok(());
             }
             Err(SidecarFault::Damaged(what)) => {
                 let repair = "believe the object as it is, and sum it anew at the next start";
-                if self.found("checksums", Some(ino), format!("{about}: {what}"), Some(repair.to_owned())) {
-                    self.change.put_unsettled(ino);
+                if self.found("checksums", Some(ino), format!("{name}: {what}"), Some(repair.to_owned())) {
+                    self.change.put_unsettled(about.owner);
                 }
                 return Ok(());
             }
@@ -96,7 +134,7 @@ impl Checker<'_, '_> {
         };
         if blocks.is_short().map_err(fail)? && !self.check.data {
             let what = if object.is_some() { "is shorter than what was written" } else { "is missing" };
-            self.found("object", Some(ino), format!("{about} {what}"), None);
+            self.found("object", Some(ino), format!("{name} {what}"), None);
         }
         if self.check.data {
             let (mut at, count) = (0, blocks.count().map_err(fail)?);
@@ -109,11 +147,14 @@ impl Checker<'_, '_> {
                 sums.lock().forget();
             }
             for (offset, what) in damaged.iter().take(BLOCKS_TOLD_MAX) {
-                let offset = crate::object::file_offset(layout, index, *offset);
-                self.found("block", Some(ino), format!("{about}: {what} at {offset} of the file"), None);
+                let at = match about.in_file {
+                    Some((layout, index)) => format!("{} of the file", file_offset(layout, index, *offset)),
+                    None => format!("{offset} of the object"),
+                };
+                self.found("block", Some(ino), format!("{name}: {what} at {at}"), None);
             }
             if damaged.len() > BLOCKS_TOLD_MAX {
-                self.found("block", Some(ino), format!("{about}: {} damaged blocks in all", damaged.len()), None);
+                self.found("block", Some(ino), format!("{name}: {} damaged blocks in all", damaged.len()), None);
             }
         }
         Ok(())
@@ -129,10 +170,15 @@ impl Checker<'_, '_> {
         for (ino, _) in self.db.dirty_records()? {
             known.extend(self.db.record(ino)?.map(|record| record.objects));
         }
+        let mut detached: HashSet<ObjectPlace> = HashSet::new();
+        self.db.detached_after(None, |place, _| {
+            detached.insert(place);
+            true
+        })?;
         let mut unknown: Vec<PathBuf> = Vec::new();
         for directory in 0..DIRECTORIES {
-            self.targets.each_object(directory, |id, path| {
-                if !known.contains(&id) {
+            self.targets.each_object(directory, |place, path| {
+                if !known.contains(&ObjectsId::of(place.object)) && !detached.contains(&place) {
                     unknown.push(path);
                 }
             })?;

@@ -15,6 +15,7 @@ mod cut;
 mod disk;
 mod image;
 mod model;
+mod objects;
 mod pattern;
 mod run;
 mod verdict;

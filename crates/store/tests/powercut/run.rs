@@ -2,6 +2,7 @@
 
 use crate::bench::Bench;
 use crate::model::{Attributes, Change, History, Names, Step};
+use crate::objects::Objects;
 use crate::pattern;
 use crate::workload::{self, Operation, Present};
 use isonomia_proto::fs::{Timestamp, access};
@@ -50,6 +51,7 @@ pub struct Run {
     pub synced: Vec<Step>,
     /// Inode numbers with the operations that were told them.
     pub numbers: Vec<(Step, u64)>,
+    pub objects: Objects,
 }
 
 /// The time that operation `step` is done at: long before that of the host.
@@ -261,6 +263,12 @@ impl Worker<'_> {
                 store.remove_xattr(&ROOT, self.ino(name), b"", true, key.as_bytes(), time)?;
                 self.attributes(name).xattrs.remove(key);
             }
+            Operation::Object { slot, what } => {
+                let targets = self.bench.config().targets.len();
+                if self.run.objects.act(store, targets, *slot, *what, step)? {
+                    self.run.synced.push(step);
+                }
+            }
             Operation::Periodic => {
                 store.flush_dirty()?;
                 store.remove_unused()?;
@@ -337,6 +345,7 @@ impl Worker<'_> {
 
     fn all_synced(&mut self, step: Step) {
         self.run.synced.push(step);
+        self.run.objects.all_synced(step);
         for ino in self.now.attributes.keys() {
             self.run.histories.get_mut(ino).unwrap().synced.push(step);
         }
@@ -358,6 +367,7 @@ impl Worker<'_> {
             dirs: self.now.dirs.keys().cloned().collect(),
             held: self.held.len(),
             xattrs: self.now.files.iter().flat_map(xattrs).collect(),
+            objects: self.run.objects.sizes(),
         }
     }
 }

@@ -29,7 +29,7 @@ pub struct Violation {
 }
 
 impl Violation {
-    fn new(kind: &'static str, detail: impl Into<String>) -> Self {
+    pub fn new(kind: &'static str, detail: impl Into<String>) -> Self {
         Self { kind, detail: detail.into() }
     }
 }
@@ -59,6 +59,15 @@ pub fn judge(bench: &Bench, run: &Run, position: usize) -> Vec<Violation> {
     };
     check_names(run, position, &found, &mut violations);
     check_contents(run, position, &found, &host_sizes, &mut violations);
+    let (targets, begun) = (config.targets.len(), run.begun_at(position));
+    let objects = match run.objects.find(&store, targets, begun) {
+        Ok(objects) => objects,
+        Err(error) => return vec![Violation::new("read", format!("detached objects cannot be read: {error}"))],
+    };
+    run.objects.check(run, position, &objects, &host_sizes, &mut violations);
+    if let Err(error) = run.objects.use_them(&store, targets, &objects, &mut violations) {
+        violations.push(Violation::new("use", format!("detached objects cannot be used: {error}")));
+    }
     if let Err(error) = use_it(&store, run, position, &found, &mut violations) {
         violations.push(Violation::new("use", format!("the store cannot be used: {error}")));
     }
@@ -88,7 +97,13 @@ pub fn judge(bench: &Bench, run: &Run, position: usize) -> Vec<Violation> {
         }
         Err(error) => violations.push(Violation::new("reread", format!("the store cannot be read twice: {error}"))),
     }
-    let (objects, files) = (objects_of(&config), found.contents.len() + NEW_FILES);
+    match run.objects.find(&again, targets, begun) {
+        Ok(second) if second == objects => {}
+        Ok(_) => violations.push(Violation::new("drift", "detached objects are others at the second open")),
+        Err(error) => violations.push(Violation::new("reread", format!("detached objects, the second time: {error}"))),
+    }
+    let detached = again.detached_objects(None, usize::MAX).map_or(0, |all| all.len());
+    let (objects, files) = (objects_of(&config), found.contents.len() + NEW_FILES + detached);
     if objects.len() > files {
         violations.push(Violation::new("left-over", format!("{files} files have objects of more: {objects:?}")));
     }
@@ -108,8 +123,11 @@ fn host_sizes(config: &StoreConfig) -> BTreeSet<u64> {
     let size = |path: PathBuf| {
         // Sidecars end otherwise.
         let index: u64 = path.extension()?.to_str()?.parse().ok()?;
-        let last = path.metadata().ok()?.len().checked_sub(1)?;
-        Some((last / stripe * targets + index) * stripe + last % stripe + 1)
+        let len = path.metadata().ok()?.len();
+        let last = len.checked_sub(1)?;
+        // A detached object is so long itself.
+        let is_detached = path.file_name()?.to_str()?.starts_with("0007");
+        Some(if is_detached { len } else { (last / stripe * targets + index) * stripe + last % stripe + 1 })
     };
     object_paths(config).into_iter().filter_map(size).collect()
 }

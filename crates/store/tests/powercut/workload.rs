@@ -1,5 +1,6 @@
 //! What programs do to a store before its power is cut: operations from a seed, and the log of them.
 
+use crate::objects::SLOTS;
 use rand::seq::IndexedRandom;
 use rand::{Rng, RngExt};
 use serde::{Deserialize, Serialize};
@@ -84,6 +85,11 @@ pub enum Operation {
         name: String,
         key: String,
     },
+    /// Something is done to the detached object in this slot.
+    Object {
+        slot: usize,
+        what: ObjectOperation,
+    },
     /// What a server does every second.
     Periodic,
     /// What a server does every few seconds: it puts names and attributes on stable storage.
@@ -102,6 +108,15 @@ pub enum Operation {
     },
 }
 
+/// One operation on a detached object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ObjectOperation {
+    Write { offset: u64, size_bytes: u64 },
+    Sync,
+    Cut { size_bytes: u64 },
+    Remove,
+}
+
 /// What the choice of the next operations depends on.
 pub struct Present {
     /// Names of files that exist, with their sizes.
@@ -112,10 +127,15 @@ pub struct Present {
     pub held: usize,
     /// Extended attributes that exist: file and name.
     pub xattrs: Vec<(String, String)>,
+    /// Sizes of the detached objects.
+    pub objects: [u64; SLOTS],
 }
 
 /// The next few operations; each can be carried out if those before it were.
 pub fn next(present: &Present, chance: &mut impl Rng) -> Vec<Operation> {
+    if chance.random_bool(0.2) {
+        return on_object(present, chance);
+    }
     let free: Vec<&str> = FILES.into_iter().filter(|name| present.may_create(name)).collect();
     let Some((name, size)) = present.files.choose(chance).cloned() else {
         return create(free[0], chance);
@@ -193,6 +213,33 @@ pub fn next(present: &Present, chance: &mut impl Rng) -> Vec<Operation> {
     }
     if present.held > HELD_MAX || (present.held > 0 && chance.random_bool(0.4)) {
         plan.push(Operation::Close);
+    }
+    plan
+}
+
+fn on_object(present: &Present, chance: &mut impl Rng) -> Vec<Operation> {
+    let slot = chance.random_range(0..SLOTS);
+    let size = present.objects[slot];
+    let of_slot = |what| Operation::Object { slot, what };
+    let offset = if size < SIZE_MAX && chance.random_bool(0.6) { size } else { chance.random_range(0..=size) };
+    let write = ObjectOperation::Write { offset, size_bytes: some_size(chance) };
+    let cut = ObjectOperation::Cut { size_bytes: chance.random_range(0..=size) };
+    let mut plan = match chance.random_range(0..10) {
+        0..6 => vec![of_slot(write)],
+        6 => vec![of_slot(cut)],
+        7 => vec![of_slot(cut), of_slot(write)],
+        8 => vec![of_slot(ObjectOperation::Write { offset: size + chance.random_range(0..9000), size_bytes: 5000 })],
+        _ if size > 0 => vec![of_slot(ObjectOperation::Remove), of_slot(write)],
+        _ => vec![of_slot(write)],
+    };
+    if chance.random_bool(0.4) {
+        plan.push(writeback(chance));
+    }
+    if chance.random_bool(0.4) {
+        plan.push(of_slot(ObjectOperation::Sync));
+    }
+    if chance.random_bool(0.2) {
+        plan.push(Operation::Settle);
     }
     plan
 }

@@ -28,18 +28,18 @@ fn files(dir: &Path, suffix: &str) -> Vec<PathBuf> {
     found
 }
 
-fn objects(dir: &Path, index: usize) -> Vec<PathBuf> {
+pub fn objects(dir: &Path, index: usize) -> Vec<PathBuf> {
     files(dir, &format!(".{index}"))
 }
 
-fn flip(path: &Path, offset: usize) {
+pub fn flip(path: &Path, offset: usize) {
     let file = std::fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
     let mut byte = [0];
     file.read_exact_at(&mut byte, offset as u64).unwrap();
     file.write_all_at(&[byte[0] ^ 0x10], offset as u64).unwrap();
 }
 
-fn cut(path: &Path, len: usize) {
+pub fn cut(path: &Path, len: usize) {
     std::fs::OpenOptions::new().write(true).open(path).unwrap().set_len(len as u64).unwrap();
 }
 
@@ -60,7 +60,7 @@ fn read_block(store: &Store, ino: Ino, block: usize) -> Result<Vec<u8>, StoreErr
     Ok(bytes)
 }
 
-fn is_damage<T: std::fmt::Debug>(result: Result<T, StoreError>) -> bool {
+pub fn is_damage<T: std::fmt::Debug>(result: Result<T, StoreError>) -> bool {
     match result {
         Err(e @ StoreError::Corrupt { .. }) => e.errno() == EIO,
         other => panic!("{other:?}"),

@@ -1,17 +1,32 @@
 //! A server killed in the middle of its work has everything that it acknowledged.
 
+use crate::detached::place;
 use crate::scratch::{ROOT, at, config, content, open, scratch_dir};
-use isonomia_proto::fs::{Capability, access};
-use isonomia_store::{OpenHow, Store, StoreError};
-use isonomia_units::Ino;
+use isonomia_proto::fs::{Capability, Layout, access};
+use isonomia_store::checksum::ObjectId;
+use isonomia_store::{ObjectPlace, OpenHow, Store, StoreError};
+use isonomia_units::{Ino, TargetId};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 const DIR_VARIABLE: &str = "ISONOMIA_STORE_KILL_TEST";
 
 fn size_of(i: usize) -> usize {
     i * 977 % 30_000
+}
+
+fn object(i: usize) -> ObjectPlace {
+    ObjectPlace { object: ObjectId { number: place(0).object.number + i as u64, ..place(0).object }, ..place(0) }
+}
+
+fn layout() -> Arc<Layout> {
+    Arc::new(Layout { stripe_bytes: 4096, targets: vec![TargetId(70), TargetId(71)] })
+}
+
+fn how() -> OpenHow {
+    OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() }
 }
 
 /// The victim: works until it is killed, and says on standard output what has been done.
@@ -38,6 +53,16 @@ fn victim() {
                 store.set_size(file.ino, size_of(i) as u64, at(4)).unwrap();
             }
         }
+        // Of other servers' files, each is written, and some are cut or removed again.
+        let object = object(i);
+        store.write_object(object, 0, &vec![i as u8; size_of(i)]).unwrap();
+        match i % 7 {
+            5 => drop(store.cut_object(object, 1, size_of(i) as u64 / 2).unwrap()),
+            6 => store.remove_detached(&[object], 1000, 1).unwrap(),
+            _ => {}
+        }
+        let spread = store.open_spread(&ROOT, Ino::ROOT, format!("spread{i}").as_bytes(), &how(), layout(), at(6));
+        store.tell_size(spread.unwrap().ino, size_of(i) as u64, 0, at(7)).unwrap();
         if i >= 3 && i % 5 == 0 {
             store.unlink(&ROOT, Ino::ROOT, format!("done{}", i - 3).as_bytes(), at(6)).unwrap();
         }
@@ -75,6 +100,16 @@ fn what_was_acknowledged_survives_a_kill() {
             let capability =
                 Capability { ino, access: access::READ | access::WRITE, generation, mac, holder: 0, reserved: 0 };
             store.verify(&capability).unwrap();
+            let mut bytes = vec![0; 40_000];
+            match store.read_object(object(i), 0, &mut bytes) {
+                Ok(len) => {
+                    assert_eq!(len, if i % 7 == 5 { size_of(i) / 2 } else { size_of(i) }, "object {i}");
+                    assert!(bytes[..len].iter().all(|byte| *byte == i as u8), "object {i}");
+                }
+                Err(error) => assert!(matches!(error, StoreError::Stale) && i % 7 == 6, "object {i}: {error}"),
+            }
+            let spread = store.get_attr(&ROOT, Ino::ROOT, format!("spread{i}").as_bytes(), true).unwrap();
+            assert_eq!(spread.size_bytes, size_of(i) as u64, "size of spread file {i}");
             let name = format!("done{i}");
             // The victim may have gone on for a while after the last line that was read.
             let found = store.get_attr(&ROOT, Ino::ROOT, name.as_bytes(), true);

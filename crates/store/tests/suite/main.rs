@@ -4,6 +4,7 @@
 
 mod backup;
 mod damage;
+mod detached;
 mod files;
 mod kernel;
 mod kill;
@@ -13,4 +14,5 @@ mod premises;
 mod scratch;
 mod space;
 mod sparse;
+mod spread;
 mod xattrs;

@@ -1,5 +1,6 @@
 //! A full disk: an error, and nothing lost. Needs root, to mount a small file system; otherwise it is skipped.
 
+use crate::detached::place;
 use crate::scratch::{ROOT, at, config, content, open, scratch_dir};
 use isonomia_store::{OpenError, Store, StoreConfig, StoreError};
 use isonomia_testbed::skip;
@@ -129,6 +130,40 @@ fn holes_are_not_filled_with_what_the_metadata_need() {
     let more = open(&store, "more").ino;
     store.write(more, 0, &[4; 1 << 20], at(8)).unwrap();
     assert!(content(&store, kept).iter().all(|b| *b == 1));
+}
+
+#[test]
+fn a_disk_full_of_detached_objects_can_be_emptied_and_overwritten() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let config = config(disk.0.path(), 2);
+    let mut store = Store::open(&config).unwrap();
+    let mut end = 0;
+    let error = loop {
+        match store.write_object(place(1), end, &[2; 65_536]) {
+            Ok(written) => end += written.len as u64,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, StoreError::NoSpace) && end > 20 << 20, "{error} at {end}");
+    for round in 1..200 {
+        store.write_object(place(1), round * 4096, &[2; 4096]).unwrap();
+        assert!(matches!(store.write_object(place(2), 0, b"new"), Err(StoreError::NoSpace)));
+        assert!(matches!(store.write_object(place(1), end + (1 << 30), b"far"), Err(StoreError::NoSpace)));
+        store.cut_object(place(1), round, end).unwrap();
+    }
+    store.sync_object(place(1)).unwrap();
+    drop(store);
+    store = Store::open(&config).unwrap();
+    assert_eq!(store.stat_object(place(1)).unwrap().size_bytes, end);
+    assert_eq!(store.stat_object(place(2)).unwrap(), Default::default());
+    let mut bytes = vec![0; end as usize];
+    assert_eq!(store.read_object(place(1), 0, &mut bytes).unwrap() as u64, end);
+    assert!(bytes.iter().all(|byte| *byte == 2));
+    store.cut_object(place(1), 200, 4096).unwrap();
+    store.write_object(place(2), 0, &[3; 1 << 20]).unwrap();
+    store.remove_detached(&[place(1), place(2)], 0, 1).unwrap();
+    store.write_object(place(0), 0, &vec![4; 20 << 20]).unwrap();
+    store.close().unwrap();
 }
 
 #[test]

@@ -1,0 +1,462 @@
+//! Spread files: what their server keeps of them, and that what their servers do together loses nothing.
+
+use crate::scratch::{ROOT, at, config, open, scratch_dir};
+use isonomia_proto::fs::{Layout, access};
+use isonomia_store::{
+    Cut, ObjectPlace, ObjectWritten, OpenHow, SetAttr, Spread, SpreadObjects, Store, StoreConfig, StoreError, TargetDir,
+};
+use isonomia_units::{Ino, ServerId, TargetId};
+use proptest::prelude::*;
+use std::sync::Arc;
+
+const STRIPE: u64 = 4096;
+/// The target of the other server.
+const THERE: TargetId = TargetId(100);
+
+fn layout() -> Arc<Layout> {
+    Arc::new(Layout { stripe_bytes: STRIPE, targets: vec![TargetId(0), THERE, TargetId(1)] })
+}
+
+fn how() -> OpenHow {
+    OpenHow { access: access::READ | access::WRITE, create: true, mode: 0o4644, ..OpenHow::default() }
+}
+
+fn create(store: &Store, name: &str) -> Ino {
+    store.open_spread(&ROOT, Ino::ROOT, name.as_bytes(), &how(), layout(), at(1)).unwrap().ino
+}
+
+fn size(store: &Store, ino: Ino) -> u64 {
+    store.get_attr(&ROOT, ino, b"", true).unwrap().size_bytes
+}
+
+/// Tells the server of all targets that the cut is done.
+fn finish(store: &Store, cut: &Cut) {
+    assert_eq!(store.finish_cut(cut.ino, cut.number, cut.number, at(9)).unwrap(), None);
+}
+
+#[test]
+fn a_spread_file_has_a_size_and_no_bytes() {
+    let dir = scratch_dir();
+    let config = config(dir.path(), 2);
+    let store = Store::open(&config).unwrap();
+    let opened = store.open_spread(&ROOT, Ino::ROOT, b"file", &how(), layout(), at(1)).unwrap();
+    let ino = opened.ino;
+    assert_eq!(opened.layout, Some(layout()));
+    assert!(matches!(store.write(ino, 0, b"x", at(2)), Err(StoreError::Spread)));
+    assert!(matches!(store.read(ino, 0, &mut [0; 1]), Err(StoreError::Spread)));
+    assert!(matches!(store.append(ino, b"x", at(2)), Err(StoreError::Spread)));
+    assert!(matches!(store.fsync(ino, false), Err(StoreError::Spread)));
+    assert!(matches!(store.fsync_target(ino, Some(THERE)), Err(StoreError::Spread)));
+    assert_eq!(store.tell_size(ino, 10_000, 0, at(5)).unwrap(), 10_000);
+    assert_eq!(store.tell_size(ino, 9_000, 0, at(6)).unwrap(), 10_000);
+    let attr = store.get_attr(&ROOT, ino, b"", true).unwrap();
+    assert_eq!((attr.size_bytes, attr.blocks, attr.mtime), (10_000, 20, at(6)));
+    assert_eq!(attr.mode & 0o7777, 0o644, "who writes clears the set-id bits");
+    assert_eq!(store.set_size(ino, 20_000, at(7)).unwrap().size_bytes, 20_000);
+    store.fsync_attributes(ino, true).unwrap();
+    store.fsync_attributes(ino, true).unwrap();
+    let Spread { objects, size_bytes, cuts } = store.spread_of(ino).unwrap();
+    assert_eq!((objects.number, size_bytes, cuts), (ino.0, 20_000, 0));
+    assert!(store.is_wanted(objects.number, objects.generation).unwrap());
+    assert!(!store.is_wanted(objects.number, objects.generation ^ 1).unwrap());
+    let own = open(&store, "own").ino;
+    assert!(matches!(store.spread_of(own), Err(StoreError::Invalid)));
+    assert!(!store.is_wanted(own.0, opened.capability.generation).unwrap());
+    assert!(matches!(store.tell_size(own, 5, 0, at(7)), Err(StoreError::Invalid)));
+    for (stripe_bytes, count) in [(0, 1), (5000, 1), (STRIPE, 0), (STRIPE, 1025)] {
+        let layout = Arc::new(Layout { stripe_bytes, targets: vec![THERE; count] });
+        let refused = store.open_spread(&ROOT, Ino::ROOT, b"bad", &how(), layout, at(1));
+        assert!(matches!(refused, Err(StoreError::Invalid)));
+    }
+    store.close().unwrap();
+    drop(store);
+    let store = Store::open(&config).unwrap();
+    assert_eq!((size(&store, ino), store.layout(ino).unwrap()), (20_000, layout()));
+    assert_eq!(store.cuts_to_redo().unwrap(), [], "it was a clean stop");
+}
+
+#[test]
+fn a_size_that_was_told_survives_a_kill_and_objects_are_cut_to_it() {
+    let dir = scratch_dir();
+    let config = config(dir.path(), 2);
+    let mut store = Store::open(&config).unwrap();
+    let (told, flushed, cut) = (create(&store, "told"), create(&store, "flushed"), create(&store, "cut"));
+    store.tell_size(flushed, 5_000, 0, at(5)).unwrap();
+    store.flush_dirty().unwrap();
+    for end in [70_000, 60_000, 80_000] {
+        store.tell_size(told, end, 0, at(6)).unwrap();
+    }
+    store.tell_size(cut, 80_000, 0, at(6)).unwrap();
+    let begun = store.begin_cut(cut, 10_000, at(7)).unwrap();
+    assert_eq!((begun.number, begun.size_bytes), (1, 10_000));
+    for _ in 0..2 {
+        drop(store);
+        store = Store::open(&config).unwrap();
+        assert_eq!([told, flushed, cut].map(|ino| size(&store, ino)), [80_000, 5_000, 10_000]);
+        let mut redo = store.cuts_to_redo().unwrap();
+        redo.sort_by_key(|cut| cut.ino.0);
+        let redo: Vec<_> = redo.iter().map(|cut| (cut.ino, cut.number, cut.size_bytes)).collect();
+        assert_eq!(redo, [(told, 1, 80_000), (cut, 1, 10_000)]);
+        // What was written before it is to be written again, and nothing grows meanwhile.
+        assert!(matches!(store.tell_size(told, 5, 0, at(8)), Err(StoreError::CutMeanwhile)));
+        assert!(matches!(store.tell_size(told, 90_000, 1, at(8)), Err(StoreError::CutMeanwhile)));
+        assert!(matches!(store.set_size(told, 90_000, at(8)), Err(StoreError::CutMeanwhile)));
+        assert_eq!(store.get_attr(&ROOT, told, b"", true).unwrap().size_bytes, 80_000);
+    }
+    let redo = store.cuts_to_redo().unwrap();
+    redo.iter().for_each(|cut| finish(&store, cut));
+    assert_eq!(store.tell_size(told, 90_000, 1, at(8)).unwrap(), 90_000);
+    store.close().unwrap();
+    drop(store);
+    assert_eq!(Store::open(&config).unwrap().cuts_to_redo().unwrap(), []);
+}
+
+#[test]
+fn a_cut_is_begun_by_who_may_and_repeated_as_often_as_need_be() {
+    let dir = scratch_dir();
+    let store = Store::open(&config(dir.path(), 2)).unwrap();
+    let ino = create(&store, "file");
+    store.tell_size(ino, 5 * STRIPE + 77, 0, at(2)).unwrap();
+    // Programs' ways to cut: after the checks, and before anything was done.
+    let truncate = OpenHow { truncate: true, create: false, ..how() };
+    let refused = store.open_file(&ROOT, Ino::ROOT, b"file", &truncate, at(3)).unwrap_err();
+    assert!(matches!(refused, StoreError::MustCut { ino: named, size_bytes: 0 } if named == ino), "{refused}");
+    let change = SetAttr { size: Some(7), ..SetAttr::default() };
+    let refused = store.set_attr(&ROOT, Ino::ROOT, b"file", true, &change, at(3)).unwrap_err();
+    assert!(matches!(refused, StoreError::MustCut { size_bytes: 7, .. }), "{refused}");
+    let nobody = isonomia_store::Caller { uid: 5, gid: 5, groups: &[] };
+    let refused = store.set_attr(&nobody, Ino::ROOT, b"file", true, &change, at(3)).unwrap_err();
+    assert!(matches!(refused, StoreError::PermissionDenied), "{refused}");
+    assert!(matches!(store.begin_cut(ino, 6 * STRIPE, at(3)), Err(StoreError::Invalid)), "that is no cut");
+
+    let cut = store.begin_cut(ino, 4 * STRIPE + 1, at(3)).unwrap();
+    let cut = Cut { number: 2, ..cut };
+    assert_eq!(store.begin_cut(ino, 4 * STRIPE + 1, at(3)).unwrap(), cut);
+    let parts: Vec<(u32, TargetId, u64)> =
+        cut.parts().map(|(place, size)| (place.object.index, place.target, size)).collect();
+    assert_eq!(parts, [(0, TargetId(0), 2 * STRIPE), (1, THERE, STRIPE + 1), (2, TargetId(1), STRIPE)]);
+    // To less, before the first was done.
+    let less = store.begin_cut(ino, 7, at(4)).unwrap();
+    assert_eq!((less.number, store.cuts_to_redo().unwrap()), (3, vec![less.clone()]));
+    finish(&store, &cut);
+    assert_eq!(store.cuts_to_redo().unwrap().len(), 1, "that was an older one");
+    finish(&store, &less);
+    finish(&store, &less);
+    assert_eq!((size(&store, ino), store.cuts_to_redo().unwrap()), (7, vec![]));
+    store.set_attr(&ROOT, Ino::ROOT, b"file", true, &change, at(5)).unwrap();
+    store.tell_size(ino, 100, 3, at(6)).unwrap();
+    // To the size that it has: a writer did not live to tell.
+    let same = store.begin_cut(ino, 100, at(7)).unwrap();
+    assert_eq!((same.number, same.size_bytes), (4, 100));
+    // An object that was cut by newer metadata than these.
+    let again = store.finish_cut(ino, 4, 8, at(8)).unwrap().unwrap();
+    assert_eq!((again.number, again.size_bytes), (9, 100));
+    finish(&store, &again);
+    assert_eq!(store.spread_of(ino).unwrap().cuts, 9);
+}
+
+#[test]
+fn objects_of_removed_files_are_told_until_they_are_gone() {
+    let dir = scratch_dir();
+    let config = config(dir.path(), 2);
+    let mut store = Store::open(&config).unwrap();
+    let unnamed = OpenHow { unnamed: true, create: false, ..how() };
+    let [one, held, other] = ["one", "held", "other"].map(|name| create(&store, name));
+    let nameless = store.open_spread(&ROOT, Ino::ROOT, b"", &unnamed, layout(), at(1)).unwrap().ino;
+    let named = store.open_spread(&ROOT, Ino::ROOT, b"", &unnamed, layout(), at(1)).unwrap().ino;
+    store.tell_size(named, 70_000, 0, at(2)).unwrap();
+    store.link(&ROOT, named, b"", false, Ino::ROOT, b"named", at(2)).unwrap();
+    store.tell_size(one, 5, 0, at(2)).unwrap();
+    store.begin_cut(one, 0, at(2)).unwrap();
+    for (ino, name) in [(one, "one"), (other, "other")] {
+        store.release(ino).unwrap();
+        store.unlink(&ROOT, Ino::ROOT, name.as_bytes(), at(3)).unwrap();
+    }
+    store.unlink(&ROOT, Ino::ROOT, b"held", at(3)).unwrap();
+    let told = |store: &Store, after: Option<&SpreadObjects>| -> Vec<u64> {
+        let all = store.objects_to_remove(after, 9).unwrap();
+        assert!(all.iter().all(|objects| objects.layout == layout()));
+        all.iter().map(|objects| objects.number).collect()
+    };
+    assert_eq!(told(&store, None), [one.0, other.0]);
+    let first = store.objects_to_remove(None, 1).unwrap();
+    assert_eq!((first.len(), told(&store, first.first())), (1, vec![other.0]));
+    assert!(store.is_wanted(held.0, first[0].generation).unwrap());
+    assert!(!store.is_wanted(one.0, first[0].generation).unwrap());
+    assert_eq!(store.cuts_to_redo().unwrap(), [], "there is nothing to be cut any more");
+    // A file that is open without a name is cut like any other.
+    store.tell_size(held, 100, 0, at(4)).unwrap();
+    let cut = store.begin_cut(held, 50, at(4)).unwrap();
+    assert_eq!(store.cuts_to_redo().unwrap(), std::slice::from_ref(&cut));
+    finish(&store, &cut);
+    store.objects_removed(&first).unwrap();
+    assert_eq!(told(&store, None), [other.0]);
+    store.release(held).unwrap();
+    assert_eq!(told(&store, None), [held.0, other.0]);
+    drop(store);
+    // Nobody has it open any more.
+    store = Store::open(&config).unwrap();
+    assert_eq!(told(&store, None), [held.0, other.0, nameless.0]);
+    let [cut] = &store.cuts_to_redo().unwrap()[..] else { panic!("one was written and got its first name") };
+    assert_eq!((cut.ino, cut.size_bytes), (named, 70_000));
+    store.objects_removed(&store.objects_to_remove(None, 9).unwrap()).unwrap();
+    assert_eq!(told(&store, None), []);
+    assert!(store.is_wanted(named.0, store.spread_of(named).unwrap().objects.generation).unwrap());
+}
+
+/// Two servers, one file, a writer, and messages that are late, come twice, and are cut off by kills.
+struct Cluster {
+    configs: [StoreConfig; 2],
+    stores: [Option<Store>; 2],
+    ino: Ino,
+    objects: SpreadObjects,
+    /// Nothing where either is right.
+    model: Vec<Option<u8>>,
+    /// What the writer knows, or knew once.
+    known: (u64, u64),
+    write: Option<Write>,
+    cut: Option<(Cut, Vec<usize>)>,
+    /// Messages that may come once more.
+    sent: Vec<(ObjectPlace, u64, u64)>,
+    clock: i64,
+    _dir: tempfile::TempDir,
+}
+
+/// A write that has not returned.
+#[derive(Clone, Copy)]
+struct Write {
+    offset: u64,
+    len: u64,
+    fill: u8,
+    done: u64,
+    /// The lowest and the highest number of a cut that it met.
+    cuts: (u64, u64),
+    /// The least size that a cut beside it left.
+    limit: u64,
+}
+
+impl Write {
+    fn again(self) -> Self {
+        Self { done: 0, cuts: (u64::MAX, 0), ..self }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Learn,
+    Write { offset: u64, len: u64, fill: u8 },
+    GoOn,
+    Abandon,
+    Cut { size: u64 },
+    CutOne { which: usize },
+    Late { which: usize },
+    Extend { by: u64 },
+    Kill { server: usize },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        2 => Just(Step::Learn),
+        5 => (0..40_000u64, 1..20_000u64, 1u8..).prop_map(|(offset, len, fill)| Step::Write { offset, len, fill }),
+        20 => Just(Step::GoOn),
+        1 => Just(Step::Abandon),
+        3 => prop_oneof![Just(0), 0..60_000u64].prop_map(|size| Step::Cut { size }),
+        8 => (0..3usize).prop_map(|which| Step::CutOne { which }),
+        3 => any::<usize>().prop_map(|which| Step::Late { which }),
+        1 => (1..30_000u64).prop_map(|by| Step::Extend { by }),
+        1 => (0..2usize).prop_map(|server| Step::Kill { server }),
+    ]
+}
+
+impl Cluster {
+    fn new() -> Self {
+        let dir = scratch_dir();
+        let here = config(&dir.path().join("here"), 2);
+        let target = TargetDir { id: THERE, dir: dir.path().join("there/target") };
+        let there = StoreConfig::new(dir.path().join("there/store"), ServerId(1), vec![target]);
+        let configs = [here, there];
+        let stores = [0, 1].map(|server: usize| Some(Store::open(&configs[server]).unwrap()));
+        let ino = create(stores[0].as_ref().unwrap(), "file");
+        let objects = stores[0].as_ref().unwrap().spread_of(ino).unwrap().objects;
+        let (model, sent) = (Vec::new(), Vec::new());
+        Self { configs, stores, ino, objects, model, known: (0, 0), write: None, cut: None, sent, clock: 10, _dir: dir }
+    }
+
+    fn server(&self, place: ObjectPlace) -> &Store {
+        self.stores[usize::from(place.target == THERE)].as_ref().unwrap()
+    }
+
+    fn volume(&self) -> &Store {
+        self.stores[0].as_ref().unwrap()
+    }
+
+    /// Where the byte at `offset` is, and how many from there on.
+    fn place(&self, offset: u64) -> (ObjectPlace, u64, u64) {
+        let (stripe, within) = (offset / STRIPE, offset % STRIPE);
+        let place = self.objects.places().nth((stripe % 3) as usize).unwrap();
+        (place, stripe / 3 * STRIPE + within, STRIPE - within)
+    }
+
+    fn step(&mut self, step: &Step) {
+        self.clock += 1;
+        let now = at(self.clock);
+        match *step {
+            Step::Learn if self.write.is_none() => {
+                let Spread { size_bytes, cuts, .. } = self.volume().spread_of(self.ino).unwrap();
+                self.known = (size_bytes, cuts);
+                self.compare();
+            }
+            Step::Write { offset, len, fill } if self.write.is_none() => {
+                let limit = self.cut.as_ref().map_or(u64::MAX, |(cut, _)| cut.size_bytes);
+                self.write = Some(Write { offset, len, fill, done: 0, cuts: (0, 0), limit }.again());
+            }
+            Step::GoOn => self.go_on_writing(),
+            Step::Abandon => {
+                let Some(Write { offset, done, .. }) = self.write.take() else { return };
+                let end = (offset + done).min(self.model.len() as u64);
+                self.model.get_mut(offset as usize..end as usize).unwrap_or_default().fill(None);
+                let cut = self.volume().begin_cut(self.ino, self.model.len() as u64, now).unwrap();
+                self.begin(cut);
+            }
+            Step::Cut { size } if size <= self.model.len() as u64 => {
+                let cut = self.volume().begin_cut(self.ino, size, now).unwrap();
+                self.model.truncate(size as usize);
+                self.begin(cut);
+            }
+            Step::CutOne { which } => {
+                let Some((cut, left)) = &mut self.cut else { return };
+                if !left.is_empty() {
+                    let (place, size) = cut.parts().nth(left.remove(which % left.len())).unwrap();
+                    let number = cut.number;
+                    self.sent.push((place, number, size));
+                    assert_eq!(self.server(place).cut_object(place, number, size).unwrap(), number);
+                } else {
+                    finish(self.stores[0].as_ref().unwrap(), cut);
+                    self.cut = None;
+                }
+            }
+            Step::Late { which } if !self.sent.is_empty() => {
+                let (place, number, size) = self.sent[which % self.sent.len()];
+                assert!(self.server(place).cut_object(place, number, size).unwrap() >= number);
+            }
+            Step::Extend { by } => {
+                let size = self.model.len() as u64 + by;
+                match self.volume().set_size(self.ino, size, now) {
+                    // Not the byte that a write which has not returned put there: that one is in the way.
+                    Ok(_) => {
+                        self.model.resize(size as usize, Some(0));
+                        self.unsettle_write();
+                    }
+                    Err(error) => assert!(matches!(error, StoreError::CutMeanwhile) && self.cut.is_some(), "{error}"),
+                }
+            }
+            Step::Kill { server } => {
+                self.stores[server] = None;
+                self.stores[server] = Some(Store::open(&self.configs[server]).unwrap());
+                if server == 0 {
+                    self.cut = None;
+                    if let [cut] = &self.volume().cuts_to_redo().unwrap()[..] {
+                        self.begin(cut.clone());
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn begin(&mut self, cut: Cut) {
+        assert_eq!(cut.size_bytes, self.model.len() as u64);
+        if let Some(write) = &mut self.write {
+            write.limit = write.limit.min(cut.size_bytes);
+        }
+        self.cut = Some((cut, vec![0, 1, 2]));
+    }
+
+    /// What a write under way has put where the file ends by now, or ends further on by now, may be seen or not.
+    fn unsettle_write(&mut self) {
+        if let Some(Write { offset, done, .. }) = self.write {
+            let end = (offset + done).min(self.model.len() as u64);
+            self.model.get_mut(offset as usize..end as usize).unwrap_or_default().fill(None);
+        }
+    }
+
+    fn go_on_writing(&mut self) {
+        let Some(write) = self.write else { return };
+        let Write { offset, len, fill, done, cuts: (lowest, highest), limit } = write;
+        if done < len {
+            let (place, at, run) = self.place(offset + done);
+            let part = run.min(len - done);
+            let bytes = vec![fill; part as usize];
+            let ObjectWritten { len: written, cuts } = self.server(place).write_object(place, at, &bytes).unwrap();
+            assert_eq!(written as u64, part);
+            let cuts = (lowest.min(cuts), highest.max(cuts));
+            self.write = Some(Write { done: done + part, cuts, ..write });
+            return self.unsettle_write();
+        }
+        let end = offset + len;
+        let (known_size, known_cuts) = self.known;
+        // What it is sure to leave: a cut beside it may have come after it.
+        let mut kept = end.min(limit);
+        if end > known_size || (lowest, highest) != (known_cuts, known_cuts) {
+            match self.volume().tell_size(self.ino, end, lowest, at(self.clock)) {
+                Ok(size) => self.known = (size, lowest),
+                Err(StoreError::CutMeanwhile) => {
+                    self.write = Some(write.again());
+                    return;
+                }
+                Err(error) => panic!("{error}"),
+            }
+            let size = self.model.len().max(end as usize);
+            self.model.resize(size, Some(0));
+            kept = end;
+        }
+        assert!(kept <= self.model.len() as u64, "a write that nobody will see");
+        self.model.get_mut(offset as usize..kept as usize).unwrap_or_default().fill(Some(fill));
+        self.write = None;
+    }
+
+    fn content(&self) -> Vec<u8> {
+        let size = self.volume().spread_of(self.ino).unwrap().size_bytes;
+        let mut bytes = vec![0; size as usize];
+        let mut done = 0;
+        while done < size {
+            let (place, at, run) = self.place(done);
+            let part = &mut bytes[done as usize..(done + run).min(size) as usize];
+            self.server(place).read_object(place, at, part).unwrap();
+            done += run;
+        }
+        bytes
+    }
+
+    fn end(&mut self) {
+        while self.write.is_some() || self.cut.is_some() {
+            self.step(&Step::CutOne { which: 0 });
+            self.step(&Step::GoOn);
+        }
+    }
+
+    fn compare(&self) {
+        let found = self.content();
+        assert_eq!(found.len(), self.model.len());
+        let wrong = (0..found.len()).find(|at| self.model[*at].is_some_and(|byte| byte != found[*at]));
+        assert_eq!(wrong.map(|at| (at, found[at], self.model[at])), None);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+    #[test]
+    fn no_acknowledged_write_is_lost_and_no_old_byte_comes_back(steps in prop::collection::vec(step(), 1..200)) {
+        let mut cluster = Cluster::new();
+        for step in &steps {
+            cluster.step(step);
+        }
+        cluster.end();
+        cluster.compare();
+        // Nothing is hidden behind the end.
+        let size = cluster.model.len() as u64;
+        cluster.volume().set_size(cluster.ino, size + 50_000, at(9)).unwrap();
+        cluster.model.resize(cluster.model.len() + 50_000, Some(0));
+        cluster.compare();
+    }
+}

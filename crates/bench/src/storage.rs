@@ -31,7 +31,7 @@ use place::{Emulated, Place};
 use pool::Pool;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 pub const KIB: u64 = 1 << 10;
 pub const MIB: u64 = 1 << 20;
@@ -286,9 +286,9 @@ impl<'a> Bench<'a> {
         pool::forget(self.place.cached())
     }
 
-    /// Nothing that was read is in the kernel's memory.
-    fn forget_read(&self) -> Result<()> {
-        pool::forget_clean(self.place.cached())
+    /// Nothing of files that nobody has written to since is in the kernel's memory.
+    fn forget_read(&self, since: SystemTime) -> Result<()> {
+        pool::forget_unchanged(self.place.cached(), since)
     }
 
     /// Starts a load on the files `from..` of the pool.

@@ -67,6 +67,15 @@ impl Device {
         }
     }
 
+    /// What a latency class is to reach beside a bulk writer: some times what a small read takes alone.
+    fn latency_target(self) -> Nanos {
+        match self {
+            Self::Parallel => Nanos::from_millis(20),
+            Self::Serial | Self::Channels => Nanos::from_millis(5),
+            Self::Disk | Self::Glusterfs => Nanos::from_millis(2),
+        }
+    }
+
     /// How it is emulated, if it is. The size is taken of the memory as far as it is written.
     fn emulated(self) -> Option<Emulated> {
         let size = "6GiB";

@@ -14,10 +14,10 @@ const LATELY: Nanos = Nanos::from_secs(1);
 const CHUNK_PERCENT: u64 = 250;
 /// … but not less than this, …
 const CHUNK_TIME_MIN: Nanos = Nanos::from_micros(250);
-/// … and not more than this.
+/// … and not more than this, or half of what a latency class is to reach.
 const CHUNK_TIME_MAX: Nanos = Nanos::from_millis(3);
 /// While nobody does.
-const CHUNK_TIME_LONG: Nanos = Nanos::from_millis(10);
+const CHUNK_TIME_LONG: Nanos = Nanos::from_millis(16);
 /// And so many are under way of each job.
 const CHUNKS_LONG: usize = 4;
 /// What is read at once by those who wait for it.
@@ -31,13 +31,14 @@ impl Target {
         let queue = self.queue();
         let is_lately = |at: Nanos| at > Nanos::ZERO && now.since(at) < LATELY;
         let is_shared = queue.users.iter().any(|(user, at)| *user != job && *user != NOBODY && is_lately(*at));
-        let has_class = queue.dispatcher.latency(now).is_some();
+        let class = queue.dispatcher.latency(now).map(|report| report.target);
         drop(queue);
-        if has_class || is_lately(Nanos(self.read_at.load(Ordering::Relaxed))) {
+        if class.is_some() || is_lately(Nanos(self.read_at.load(Ordering::Relaxed))) {
             let read = self.prices.as_ref().map(|prices| prices.time_of(Access::ReadRandom, SMALL_READ));
             let time = Nanos(read.unwrap_or(CHUNK_TIME_MAX).0.saturating_mul(CHUNK_PERCENT) / 100);
-            let time_max = time.clamp(CHUNK_TIME_MIN, CHUNK_TIME_MAX);
-            return Manner { time_max, chunks_max: None, is_counted: is_shared || has_class };
+            let most = class.map_or(CHUNK_TIME_MAX, |target| CHUNK_TIME_MAX.min(Nanos(target.0 / 2)));
+            let time_max = time.clamp(CHUNK_TIME_MIN.min(most), most);
+            return Manner { time_max, chunks_max: None, is_counted: is_shared || class.is_some() };
         }
         Manner { time_max: CHUNK_TIME_LONG, chunks_max: Some(CHUNKS_LONG), is_counted: is_shared }
     }

@@ -13,6 +13,7 @@
 //! * **Nothing is lost with a message.** Every [`LOOK_EVERY`] a server asks the root server for news, and looks at
 //!   what the table tells it to do; what was done is told again. Both are done for as long as the table says so, and not a moment longer.
 //! * **An older epoch is refused**, and whoever hears of a newer one serves no requests until it has that file.
+//! * **A server that starts has the cluster's policy before it serves** ([`crate::policy`]), if the root server is there.
 //! * **A process that another one has replaced is refused**: by its instance, which every other server remembers on
 //!   stable storage. It says nothing to clients itself once its time as owner of its directory is over ([`Input::Owned`]); what it
 //!   decides before it notices is stored nowhere, and so is never said.
@@ -24,11 +25,13 @@
 
 mod interface;
 mod objects;
+mod policy;
 
 pub use interface::{BadView, Effect, Input, Process, StartError, StoreId, View};
 
 use crate::objects::{Errands, ObjectsId, What};
 use crate::peer::{Envelope, Message};
+use crate::policy::{HEARD_WITHIN, Known};
 use crate::records::{self, Change, Record, Stored};
 use crate::request::{Answer, Refusal, Request, RequestId};
 use crate::volumes::copy::{Copy, Taken};
@@ -67,6 +70,9 @@ pub struct Node {
     errands: Errands,
     /// What the store does for volume servers.
     serving: BTreeSet<(ServerId, ObjectsId, What)>,
+    policy: Known,
+    /// Until when a server that starts waits for the root server.
+    starting_until: Nanos,
     /// The highest instance that was heard of each server.
     instances: BTreeMap<ServerId, u64>,
     /// Up to where each server knows the table, as far as the root server knows.
@@ -113,6 +119,8 @@ impl Node {
             hosted: Hosted::new(stored.hosts),
             errands: Errands::default(),
             serving: BTreeSet::new(),
+            policy: Known::new(stored.policy),
+            starting_until: if process.server == view.root { now } else { now + HEARD_WITHIN },
             instances: stored.instances,
             known: BTreeMap::new(),
             last_store: StoreId(0),
@@ -132,6 +140,10 @@ impl Node {
             root.let_go(&mut decisions);
             node.decide(decisions, effects);
         }
+        if let Some(policy) = node.policy.policy().cloned() {
+            // It is on stable storage: at once, before anything is served.
+            effects.push(Effect::FollowPolicy(policy));
+        }
         node.look(now, effects);
         Ok(node)
     }
@@ -148,6 +160,11 @@ impl Node {
             Role::Root(root) => root.table(),
             Role::Other(copy) => copy.table(),
         }
+    }
+
+    /// What it knows of the policy.
+    pub fn policy(&self) -> &Known {
+        &self.policy
     }
 
     /// The volumes that this server has.
@@ -187,7 +204,10 @@ impl Node {
         if self.is_superseded || now >= self.owned_until {
             return Err(Refusal::NotOwner);
         }
-        if self.heard_of.0 > self.view.epoch { Err(Refusal::EpochBehind) } else { Ok(()) }
+        if self.heard_of.0 > self.view.epoch {
+            return Err(Refusal::EpochBehind);
+        }
+        if now < self.starting_until { Err(Refusal::Starting) } else { Ok(()) }
     }
 
     /// Whether a newer cluster file could be taken now.
@@ -284,7 +304,8 @@ impl Node {
     fn pull(&mut self, effects: &mut Vec<Effect>) {
         if let Role::Other(copy) = &mut self.role {
             let (ask, known) = copy.ask();
-            self.send(self.view.root, Message::Pull { ask, known }, effects);
+            let policy = self.policy.version();
+            self.send(self.view.root, Message::Pull { ask, known, policy }, effects);
         }
     }
 
@@ -293,6 +314,7 @@ impl Node {
             return effects.push(Effect::Answer { id, result: Err(refusal) });
         }
         match &mut self.role {
+            Role::Root(_) if matches!(request, Request::SetPolicy { .. }) => self.set_policy(id, request, effects),
             Role::Root(root) => {
                 let mut decisions = Decisions::default();
                 root.request(id, request, |server| self.view.servers.contains(&server), &mut decisions);
@@ -323,7 +345,9 @@ impl Node {
             Request::List { since } => return Ok(Answer::Listed(page_of(table, None, *since))),
             Request::LookUp { name, referred } => (self.hosted.named(name), table.named(name), *referred),
             Request::WhereIs { number, referred } => (self.hosted.get(*number), table.slot(*number), *referred),
-            Request::Make { .. } | Request::Remove { .. } | Request::Rename { .. } => (None, None, true),
+            Request::Make { .. } | Request::Remove { .. } | Request::Rename { .. } | Request::SetPolicy { .. } => {
+                (None, None, true)
+            }
         };
         // A volume that was made is nobody's to see before the root server has said so.
         let is_seen = |host: &&Host| {
@@ -378,10 +402,12 @@ impl Node {
             self.store(vec![Record::Instance(from, instance).put()], effects);
         }
         match (message, &mut self.role) {
-            (Message::Pull { ask, known }, Role::Root(root)) => {
+            (Message::Pull { ask, known, policy }, Role::Root(root)) => {
                 self.known.insert(from, known);
                 let page = root.page(Some(ask), known);
-                self.send(from, Message::News(page), effects);
+                self.policy_of(from, policy, effects);
+                let policy = self.policy.version();
+                self.send(from, Message::News { page, policy }, effects);
             }
             (Message::Outcome { key, instruction, outcome, known }, Role::Root(root)) => {
                 self.known.insert(from, known);
@@ -389,7 +415,12 @@ impl Node {
                 root.outcome(from, (key, instruction), outcome, &mut decisions);
                 self.decide(decisions, effects);
             }
-            (Message::News(page), Role::Other(copy)) if from == self.view.root => {
+            (Message::Policy(policy), Role::Other(_)) if from == self.view.root => self.take_policy(policy, effects),
+            (Message::News { page, policy }, Role::Other(copy)) if from == self.view.root => {
+                if policy <= self.policy.version() && page.ask.is_some_and(|ask| ask.instance == self.process.instance)
+                {
+                    self.starting_until = Nanos::ZERO;
+                }
                 let taken = copy.take(page);
                 self.heard_news(taken, effects);
             }
@@ -469,7 +500,8 @@ impl Node {
                 .collect();
             self.store(changes, effects);
             for (server, page) in pages {
-                self.send(server, Message::News(page), effects);
+                let policy = self.policy.version();
+                self.send(server, Message::News { page, policy }, effects);
             }
         }
         for (id, result) in decisions.answers {

@@ -71,6 +71,8 @@ pub struct Node {
     /// What the store does for volume servers.
     serving: BTreeSet<(ServerId, ObjectsId, What)>,
     policy: Known,
+    /// The version of the policy that the server was told to follow: it is on stable storage.
+    follows: u64,
     /// Until when a server that starts waits for the root server.
     starting_until: Nanos,
     /// The highest instance that was heard of each server.
@@ -120,6 +122,7 @@ impl Node {
             errands: Errands::default(),
             serving: BTreeSet::new(),
             policy: Known::new(stored.policy),
+            follows: 0,
             starting_until: if process.server == view.root { now } else { now + HEARD_WITHIN },
             instances: stored.instances,
             known: BTreeMap::new(),
@@ -142,7 +145,7 @@ impl Node {
         }
         if let Some(policy) = node.policy.policy().cloned() {
             // It is on stable storage: at once, before anything is served.
-            effects.push(Effect::FollowPolicy(policy));
+            node.release(Effect::FollowPolicy(policy), effects);
         }
         node.look(now, effects);
         Ok(node)
@@ -237,7 +240,7 @@ impl Node {
                 }
             }
             Input::Time => {}
-            Input::Message { from, envelope } => self.message(from, envelope, effects),
+            Input::Message { from, envelope } => self.message(now, from, envelope, effects),
             Input::Request { id, deadline, request } => self.request(now, (id, deadline), request, effects),
             Input::Stored(id) => {
                 self.stored = self.stored.max(id);
@@ -362,7 +365,7 @@ impl Node {
         ))
     }
 
-    fn message(&mut self, from: ServerId, envelope: Envelope, effects: &mut Vec<Effect>) {
+    fn message(&mut self, now: Nanos, from: ServerId, envelope: Envelope, effects: &mut Vec<Effect>) {
         let is_refusal = envelope.is_refusal();
         let Envelope { from: claimed, to, instance, epoch, message } = envelope;
         if claimed != from || to != self.process.server {
@@ -402,6 +405,8 @@ impl Node {
             self.store(vec![Record::Instance(from, instance).put()], effects);
         }
         match (message, &mut self.role) {
+            // Nobody is to take what a process says that was replaced for the latest.
+            (Message::Pull { .. }, Role::Root(_)) if now >= self.owned_until => {}
             (Message::Pull { ask, known, policy }, Role::Root(root)) => {
                 self.known.insert(from, known);
                 let page = root.page(Some(ask), known);
@@ -417,8 +422,7 @@ impl Node {
             }
             (Message::Policy(policy), Role::Other(_)) if from == self.view.root => self.take_policy(policy, effects),
             (Message::News { page, policy }, Role::Other(copy)) if from == self.view.root => {
-                if policy <= self.policy.version() && page.ask.is_some_and(|ask| ask.instance == self.process.instance)
-                {
+                if policy <= self.follows && page.ask.is_some_and(|ask| ask.instance == self.process.instance) {
                     self.starting_until = Nanos::ZERO;
                 }
                 let taken = copy.take(page);
@@ -537,6 +541,9 @@ impl Node {
             // It may have been answered when its time was over.
             let Some(deadline) = self.deadlines.remove(id) else { return };
             self.by_deadline.remove(&(deadline, *id));
+        }
+        if let Effect::FollowPolicy(policy) = &effect {
+            self.follows = policy.version;
         }
         effects.push(effect);
     }

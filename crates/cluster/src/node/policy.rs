@@ -45,8 +45,6 @@ impl Node {
         if self.policy.take(&policy) {
             self.store(vec![Record::Policy(policy.clone()).put()], effects);
             self.emit(Effect::FollowPolicy(policy), effects);
-            // Whether that is what it was waiting for is told with the answer.
-            self.pull(effects);
         }
     }
 }

@@ -10,13 +10,14 @@
 //! the pages are dropped then, so that one large stream does not take the memory of the host from everybody's reads.
 //!
 //! # Whose a page is
-//! Each job's pages of a file are kept apart, so a chunk has one owner and nobody pays for another's. Where two jobs wrote the same page,
-//! each has it, and the second to have it written finds nothing left to do and pays for that little.
+//! Each job's pages of a file are kept apart, so a chunk has one owner and nobody pays for another's. Where two jobs wrote the
+//! same page, each has it, and the second to have it written finds nothing left to do and pays for that little.
 //!
 //! # How long a chunk takes
-//! As long as [`Manner`] says, by what chunks took lately ([`CostLearner`]): short while somebody waits for the device,
-//! for whose request is next waits for at most the chunks in service. Bytes that are written by one job, and nobody else
-//! about, go in large chunks past the depth, so that writing to memory does not wait for the device.
+//! As long as [`Manner`] says, by what chunks took lately ([`CostLearner`]): short while somebody reads from the device, so
+//! that the request whose turn is next waits for no more than the short chunks in service. Of these a job has one at once, and
+//! more only while it is behind its share of the device's time. Where one job alone uses the target, its chunks are large and
+//! take no place in the depth, so that its writes to memory do not wait for the device.
 //!
 //! # What is charged
 //! Where the policy divides the device's time, a write to memory is charged for what of it overwrites pages that
@@ -31,8 +32,9 @@
 //! goes on with others'. They are held of jobs only that have more than their part of the bound. That is divided as the policy
 //! divides the target.
 //!
-//! An `fsync` waits until what was written to its file before has gone in chunks, without a thread, and is done then: what it finds
-//! left is what came meanwhile. A chunk whose job is not known any more goes to the device past the arbiter.
+//! An `fsync` that finds more than the device writes in the time of one chunk waits until what was written to its file before
+//! has gone in chunks, without keeping a thread; what it finds then is what came meanwhile. A chunk whose job is not known
+//! any more goes to the device past the arbiter.
 //!
 //! # What it does not do
 //! It is no `fsync`: what the file system needs to find the bytes after a power cut is not waited for. What programs store

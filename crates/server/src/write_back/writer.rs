@@ -5,9 +5,11 @@ use isonomia_units::{Ino, Nanos};
 use std::collections::VecDeque;
 
 /// A job that had less than this part of its share of the device's time has one chunk more at once, …
-const SHARE_LEAST: f64 = 0.95;
+const SHARE_LEAST: f64 = 0.92;
+/// … if that was so at so many looks in a row: a pause of its own is none of the device's, …
+pub(super) const LOOKS_MIN: u32 = 3;
 /// … and one that had more than this part, one less.
-const SHARE_MOST: f64 = 1.05;
+const SHARE_MOST: f64 = 1.02;
 
 /// What one job wrote to one file.
 #[derive(Debug, Default)]
@@ -49,22 +51,41 @@ pub(super) struct Writer {
     pub(super) chunks_needed: usize,
     /// [`Self::chunks`] is as much as is wanted of late.
     pub(super) is_enough: bool,
+    /// Looks in a row at which it was behind its share.
+    looks_behind: u32,
 }
 
 impl Writer {
     pub(super) fn new() -> Self {
         let (due, urgent, waiting, files) = Default::default();
-        Self { dirty_bytes: 0, share: 1.0, due, urgent, waiting, files, chunks: 0, chunks_needed: 1, is_enough: false }
+        Self {
+            dirty_bytes: 0,
+            share: 1.0,
+            due,
+            urgent,
+            waiting,
+            files,
+            chunks: 0,
+            chunks_needed: 1,
+            is_enough: false,
+            looks_behind: 0,
+        }
     }
 
     /// Finds how many chunks it takes, from what it had of the device's time and what all had.
     pub(super) fn adapt(&mut self, had_ns: u64, all_ns: u64) {
         let (had, due) = (had_ns as f64, all_ns as f64 * self.share);
         if had < due * SHARE_LEAST && self.has_due() {
-            self.chunks_needed = (self.chunks_needed + 1).min(CHUNKS_MAX);
-            self.is_enough = false;
-        } else if had > due * SHARE_MOST {
-            self.chunks_needed = (self.chunks_needed - 1).max(1);
+            self.looks_behind += 1;
+            if self.looks_behind >= LOOKS_MIN {
+                self.chunks_needed = (self.chunks_needed + 1).min(CHUNKS_MAX);
+                (self.is_enough, self.looks_behind) = (false, 0);
+            }
+        } else {
+            self.looks_behind = 0;
+            if had > due * SHARE_MOST {
+                self.chunks_needed = (self.chunks_needed - 1).max(1);
+            }
         }
     }
 

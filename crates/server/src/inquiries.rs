@@ -114,15 +114,13 @@ fn lock<Q, A>(known: &Mutex<HashMap<Q, Known<A>>>) -> MutexGuard<'_, HashMap<Q, 
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn answer<Q: Eq + Hash, A>(
+fn answer<Q: Copy + Eq + Hash, A>(
     name: &'static str,
     asked: &Receiver<Q>,
     found: &Mutex<HashMap<Q, Known<A>>>,
     ask: impl Fn(Q) -> Option<A>,
     bell: &OwnedFd,
-) where
-    Q: Copy,
-{
+) {
     for question in asked {
         let before = clock::now();
         let answer = ask(question);

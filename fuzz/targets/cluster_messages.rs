@@ -24,6 +24,7 @@ fuzz_target!(|input: Heard<'_>| {
         let _ = Node::start(process, view(), [(key.to_vec(), value.to_vec())], Nanos::ZERO, &mut effects);
         effects.clear();
         let mut node = Node::start(process, view(), [], Nanos::ZERO, &mut effects).expect("nothing is stored yet");
+        node.handle(Nanos::ZERO, Input::Owned { until: Nanos::MAX }, &mut effects);
         let mut records = BTreeMap::new();
         for (from, bytes) in &messages {
             let Ok(mut envelope) = Envelope::decode(bytes) else { continue };

@@ -31,7 +31,7 @@ use place::{Emulated, Place};
 use pool::Pool;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 pub const KIB: u64 = 1 << 10;
 pub const MIB: u64 = 1 << 20;
@@ -64,6 +64,15 @@ impl Device {
             Self::Channels => "2 ms, four at a time",
             Self::Disk => "disk",
             Self::Glusterfs => "GlusterFS",
+        }
+    }
+
+    /// What a latency class is to reach beside a bulk writer: some times what a small read takes alone.
+    fn latency_target(self) -> Nanos {
+        match self {
+            Self::Parallel => Nanos::from_millis(20),
+            Self::Serial | Self::Channels => Nanos::from_millis(5),
+            Self::Disk | Self::Glusterfs => Nanos::from_millis(2),
         }
     }
 
@@ -286,9 +295,9 @@ impl<'a> Bench<'a> {
         pool::forget(self.place.cached())
     }
 
-    /// Nothing that was read is in the kernel's memory.
-    fn forget_read(&self) -> Result<()> {
-        pool::forget_clean(self.place.cached())
+    /// Nothing of files that nobody has written to since is in the kernel's memory.
+    fn forget_read(&self, since: SystemTime) -> Result<()> {
+        pool::forget_unchanged(self.place.cached(), since)
     }
 
     /// Starts a load on the files `from..` of the pool.

@@ -4,7 +4,7 @@
 //! it wrong.
 
 use isonomia_cluster::node::{Effect, Input, Node};
-use isonomia_cluster::peer::Message;
+use isonomia_cluster::peer::{Envelope, Message};
 use isonomia_cluster::records::Change;
 use isonomia_cluster::volumes::Outcome;
 use isonomia_units::Nanos;
@@ -43,13 +43,15 @@ pub enum Double {
     TellsNobody,
     /// A server that starts does not go on with cuts.
     ForgetsIntents,
+    /// The policy reaches nobody by itself.
+    LosesPolicies,
     /// Servers answer for names from their copies of the table.
     BelievesCopies,
 }
 
 impl Double {
     /// All that is wrong somewhere.
-    pub const BROKEN: [Self; 15] = [
+    pub const BROKEN: [Self; 16] = [
         Self::SpeaksBeforeStoring,
         Self::ForgetsInstructions,
         Self::MixesUpOutcomes,
@@ -65,6 +67,7 @@ impl Double {
         Self::BelievesOldEnds,
         Self::TellsNobody,
         Self::ForgetsIntents,
+        Self::LosesPolicies,
     ];
 
     /// Whether `change` reaches stable storage.
@@ -101,10 +104,17 @@ impl Double {
         }
     }
 
+    /// How often the network repeats this message in the next seconds, so that what is wrong shows soon.
+    pub fn repeats(self, envelope: &Envelope) -> u32 {
+        let is_it = self == Self::MixesUpOutcomes && matches!(envelope.message, Message::Outcome { .. });
+        if is_it { 8 } else { 0 }
+    }
+
     /// Whether this effect is lost.
     pub fn loses(self, effect: &Effect) -> bool {
         match (self, effect) {
             (Self::LosesAnswers, Effect::Answer { id, .. }) => id.0 % 8 == 7,
+            (Self::LosesPolicies, Effect::Send(envelope)) => matches!(envelope.message, Message::Policy(_)),
             (Self::LeavesIntents, Effect::Send(envelope)) => {
                 matches!(envelope.message, Message::Outcome { outcome: Outcome::NotRemoved(_), .. })
             }

@@ -59,6 +59,12 @@ pub struct Process {
     pub next_request: u64,
     /// When it is going to be woken.
     pub wakes_at: Nanos,
+    /// When it started.
+    pub started: Nanos,
+    /// The highest version of a policy that an operator had been told of then.
+    pub acknowledged: u64,
+    /// The version of the policy that it follows.
+    pub follows: u64,
     /// What its clock shows at the beginning.
     pub clock: Nanos,
     /// How much its clock goes too fast, in millionths.

@@ -98,6 +98,11 @@ impl World {
     /// A server sends a message.
     pub fn send_message(&mut self, envelope: Envelope) {
         let (from, to) = (envelope.from, envelope.to);
+        for _ in 0..self.double.repeats(&envelope) {
+            let Some(process) = self.reached(to) else { break };
+            let after = self.between(Nanos::from_millis(1), Nanos::from_secs(2));
+            self.at(self.now + after, Event::Arrives(Parcel::Message(process, envelope.encode())));
+        }
         let copies = if self.rng.random_range(0..100) < self.network.doubled { 2 } else { 1 };
         for _ in 0..copies {
             if !self.network.passes(from, to) || self.rng.random_range(0..100) < self.network.lost {

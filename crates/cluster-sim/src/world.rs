@@ -8,6 +8,7 @@ use crate::host::{Directory, Process, State, local_time, number_of};
 use crate::linear::Operation;
 use crate::model::{Asked, Got, Name};
 use crate::network::{Network, Parcel};
+use crate::policies::{OPERATOR, Policies};
 use isonomia_cluster::node::{self, Effect, Input, Node, View};
 use isonomia_cluster::request::{Answer, Refusal, Request};
 use isonomia_cluster::volumes::VolumeKey;
@@ -49,6 +50,8 @@ pub enum Event {
     Client(usize),
     /// A client sends an attempt once more.
     Repeats(usize, u64),
+    /// The operator sets the policy.
+    SetsPolicy,
     /// A process looks what there is to remove.
     Tidies(usize),
     /// A store has done something for a process.
@@ -81,6 +84,8 @@ pub struct World {
     pub fair: Network,
     /// Names that clients use.
     pub names: Name,
+    /// What an operator did.
+    pub policies: Policies,
     /// Files, and who uses those.
     pub files: Files,
     /// Who uses volumes.
@@ -115,6 +120,7 @@ impl World {
             network: Network::default(),
             fair: Network::default(),
             names: NAMES,
+            policies: Policies::default(),
             files: Files::default(),
             clients: Vec::new(),
             history: Vec::new(),
@@ -198,6 +204,7 @@ impl World {
             }
             Event::Client(client) => self.client_looks(client),
             Event::Repeats(client, attempt) => self.client_repeats(client, attempt),
+            Event::SetsPolicy => self.sets_policy(),
             Event::Tidies(process) => self.file_tidies(process),
             Event::Served(process, input) => self.give(process, input),
             Event::FileClient(client) => self.file_client(client),
@@ -234,6 +241,9 @@ impl World {
                     file_requests: BTreeSet::new(),
                     next_request: 0,
                     wakes_at: Nanos::MAX,
+                    started: self.now,
+                    acknowledged: self.policies.acknowledged,
+                    follows: 0,
                     clock,
                     drift_ppm,
                 });
@@ -364,12 +374,15 @@ impl World {
                         self.violate(format!("process {process} answers request {} twice", id.0));
                         continue;
                     };
-                    if self.processes[process].file_requests.remove(&id) {
+                    if client == OPERATOR {
+                        self.policy_is_set(attempt, result.is_ok());
+                    } else if self.processes[process].file_requests.remove(&id) {
                         self.file_reply(process, (client, attempt), result);
                     } else {
                         self.reply(process, (client, attempt), result);
                     }
                 }
+                Effect::FollowPolicy(policy) => self.follows(process, &policy),
                 Effect::CloseIntent { objects, what, .. } => self.file_closes(process, objects, what),
                 Effect::Serve { from, order } => self.file_serves(process, from, order),
                 Effect::LookWanted { asker, objects } => self.file_looks(process, asker, objects),
@@ -451,6 +464,7 @@ impl World {
 
     /// A request of a client has come to `process`.
     pub fn request(&mut self, process: usize, (client, attempt): (usize, u64), deadline: Nanos, request: Request) {
+        self.check_policy(process);
         let running = &mut self.processes[process];
         running.next_request += 1;
         let id = isonomia_cluster::request::RequestId(running.next_request);
@@ -492,6 +506,11 @@ fn process_of(event: &Event) -> Option<usize> {
         | Event::Served(process, _)
         | Event::Fetched(process, _) => Some(*process),
         Event::Arrives(parcel) => parcel.process(),
-        Event::Client(_) | Event::Repeats(..) | Event::FileClient(_) | Event::FileRepeats(..) | Event::Fault(_) => None,
+        Event::SetsPolicy
+        | Event::Client(_)
+        | Event::Repeats(..)
+        | Event::FileClient(_)
+        | Event::FileRepeats(..)
+        | Event::Fault(_) => None,
     }
 }

@@ -9,6 +9,7 @@
 //! * [`node`]: what one server does: the one place where inputs come in and effects come out.
 //! * [`volumes`]: the directories below the root, which of them each server has, and how they come and go.
 //! * [`objects`]: what volume servers have data servers do with the bytes of files.
+//! * [`policy`]: the sharing policy of the cluster and its version.
 //! * [`peer`]: messages between servers. [`request`]: what clients ask. [`records`]: what is kept on stable storage.
 
 pub mod hash;
@@ -17,6 +18,7 @@ pub mod map;
 pub mod node;
 pub mod objects;
 pub mod peer;
+pub mod policy;
 pub mod records;
 pub mod request;
 pub mod volumes;

@@ -13,6 +13,7 @@
 //! * **Nothing is lost with a message.** Every [`LOOK_EVERY`] a server asks the root server for news, and looks at
 //!   what the table tells it to do; what was done is told again. Both are done for as long as the table says so, and not a moment longer.
 //! * **An older epoch is refused**, and whoever hears of a newer one serves no requests until it has that file.
+//! * **A server that starts has the cluster's policy before it serves** ([`crate::policy`]), if the root server is there.
 //! * **A process that another one has replaced is refused**: by its instance, which every other server remembers on
 //!   stable storage. It says nothing to clients itself once its time as owner of its directory is over ([`Input::Owned`]); what it
 //!   decides before it notices is stored nowhere, and so is never said.
@@ -24,11 +25,13 @@
 
 mod interface;
 mod objects;
+mod policy;
 
 pub use interface::{BadView, Effect, Input, Process, StartError, StoreId, View};
 
 use crate::objects::{Errands, ObjectsId, What};
 use crate::peer::{Envelope, Message};
+use crate::policy::{HEARD_WITHIN, Known};
 use crate::records::{self, Change, Record, Stored};
 use crate::request::{Answer, Refusal, Request, RequestId};
 use crate::volumes::copy::{Copy, Taken};
@@ -67,6 +70,11 @@ pub struct Node {
     errands: Errands,
     /// What the store does for volume servers.
     serving: BTreeSet<(ServerId, ObjectsId, What)>,
+    policy: Known,
+    /// The version of the policy that the server was told to follow: it is on stable storage.
+    follows: u64,
+    /// Until when a server that starts waits for the root server.
+    starting_until: Nanos,
     /// The highest instance that was heard of each server.
     instances: BTreeMap<ServerId, u64>,
     /// Up to where each server knows the table, as far as the root server knows.
@@ -113,6 +121,9 @@ impl Node {
             hosted: Hosted::new(stored.hosts),
             errands: Errands::default(),
             serving: BTreeSet::new(),
+            policy: Known::new(stored.policy),
+            follows: 0,
+            starting_until: if process.server == view.root { now } else { now + HEARD_WITHIN },
             instances: stored.instances,
             known: BTreeMap::new(),
             last_store: StoreId(0),
@@ -132,6 +143,10 @@ impl Node {
             root.let_go(&mut decisions);
             node.decide(decisions, effects);
         }
+        if let Some(policy) = node.policy.policy().cloned() {
+            // It is on stable storage: at once, before anything is served.
+            node.release(Effect::FollowPolicy(policy), effects);
+        }
         node.look(now, effects);
         Ok(node)
     }
@@ -148,6 +163,11 @@ impl Node {
             Role::Root(root) => root.table(),
             Role::Other(copy) => copy.table(),
         }
+    }
+
+    /// What it knows of the policy.
+    pub fn policy(&self) -> &Known {
+        &self.policy
     }
 
     /// The volumes that this server has.
@@ -187,7 +207,10 @@ impl Node {
         if self.is_superseded || now >= self.owned_until {
             return Err(Refusal::NotOwner);
         }
-        if self.heard_of.0 > self.view.epoch { Err(Refusal::EpochBehind) } else { Ok(()) }
+        if self.heard_of.0 > self.view.epoch {
+            return Err(Refusal::EpochBehind);
+        }
+        if now < self.starting_until { Err(Refusal::Starting) } else { Ok(()) }
     }
 
     /// Whether a newer cluster file could be taken now.
@@ -217,7 +240,7 @@ impl Node {
                 }
             }
             Input::Time => {}
-            Input::Message { from, envelope } => self.message(from, envelope, effects),
+            Input::Message { from, envelope } => self.message(now, from, envelope, effects),
             Input::Request { id, deadline, request } => self.request(now, (id, deadline), request, effects),
             Input::Stored(id) => {
                 self.stored = self.stored.max(id);
@@ -284,7 +307,8 @@ impl Node {
     fn pull(&mut self, effects: &mut Vec<Effect>) {
         if let Role::Other(copy) = &mut self.role {
             let (ask, known) = copy.ask();
-            self.send(self.view.root, Message::Pull { ask, known }, effects);
+            let policy = self.policy.version();
+            self.send(self.view.root, Message::Pull { ask, known, policy }, effects);
         }
     }
 
@@ -293,6 +317,7 @@ impl Node {
             return effects.push(Effect::Answer { id, result: Err(refusal) });
         }
         match &mut self.role {
+            Role::Root(_) if matches!(request, Request::SetPolicy { .. }) => self.set_policy(id, request, effects),
             Role::Root(root) => {
                 let mut decisions = Decisions::default();
                 root.request(id, request, |server| self.view.servers.contains(&server), &mut decisions);
@@ -323,7 +348,9 @@ impl Node {
             Request::List { since } => return Ok(Answer::Listed(page_of(table, None, *since))),
             Request::LookUp { name, referred } => (self.hosted.named(name), table.named(name), *referred),
             Request::WhereIs { number, referred } => (self.hosted.get(*number), table.slot(*number), *referred),
-            Request::Make { .. } | Request::Remove { .. } | Request::Rename { .. } => (None, None, true),
+            Request::Make { .. } | Request::Remove { .. } | Request::Rename { .. } | Request::SetPolicy { .. } => {
+                (None, None, true)
+            }
         };
         // A volume that was made is nobody's to see before the root server has said so.
         let is_seen = |host: &&Host| {
@@ -338,7 +365,7 @@ impl Node {
         ))
     }
 
-    fn message(&mut self, from: ServerId, envelope: Envelope, effects: &mut Vec<Effect>) {
+    fn message(&mut self, now: Nanos, from: ServerId, envelope: Envelope, effects: &mut Vec<Effect>) {
         let is_refusal = envelope.is_refusal();
         let Envelope { from: claimed, to, instance, epoch, message } = envelope;
         if claimed != from || to != self.process.server {
@@ -378,10 +405,14 @@ impl Node {
             self.store(vec![Record::Instance(from, instance).put()], effects);
         }
         match (message, &mut self.role) {
-            (Message::Pull { ask, known }, Role::Root(root)) => {
+            // Nobody is to take what a process says that was replaced for the latest.
+            (Message::Pull { .. }, Role::Root(_)) if now >= self.owned_until => {}
+            (Message::Pull { ask, known, policy }, Role::Root(root)) => {
                 self.known.insert(from, known);
                 let page = root.page(Some(ask), known);
-                self.send(from, Message::News(page), effects);
+                self.policy_of(from, policy, effects);
+                let policy = self.policy.version();
+                self.send(from, Message::News { page, policy }, effects);
             }
             (Message::Outcome { key, instruction, outcome, known }, Role::Root(root)) => {
                 self.known.insert(from, known);
@@ -389,7 +420,11 @@ impl Node {
                 root.outcome(from, (key, instruction), outcome, &mut decisions);
                 self.decide(decisions, effects);
             }
-            (Message::News(page), Role::Other(copy)) if from == self.view.root => {
+            (Message::Policy(policy), Role::Other(_)) if from == self.view.root => self.take_policy(policy, effects),
+            (Message::News { page, policy }, Role::Other(copy)) if from == self.view.root => {
+                if policy <= self.follows && page.ask.is_some_and(|ask| ask.instance == self.process.instance) {
+                    self.starting_until = Nanos::ZERO;
+                }
                 let taken = copy.take(page);
                 self.heard_news(taken, effects);
             }
@@ -469,7 +504,8 @@ impl Node {
                 .collect();
             self.store(changes, effects);
             for (server, page) in pages {
-                self.send(server, Message::News(page), effects);
+                let policy = self.policy.version();
+                self.send(server, Message::News { page, policy }, effects);
             }
         }
         for (id, result) in decisions.answers {
@@ -505,6 +541,9 @@ impl Node {
             // It may have been answered when its time was over.
             let Some(deadline) = self.deadlines.remove(id) else { return };
             self.by_deadline.remove(&(deadline, *id));
+        }
+        if let Effect::FollowPolicy(policy) = &effect {
+            self.follows = policy.version;
         }
         effects.push(effect);
     }

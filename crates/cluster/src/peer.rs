@@ -9,6 +9,7 @@
 //! type in here raises the format.
 
 use crate::objects::{ASKED_MAX, ObjectsId, Order, PARTS_MAX, What};
+use crate::policy::{Policy, TEXT_BYTES_MAX};
 use crate::volumes::copy::{Ask, Page};
 use crate::volumes::root::PAGE_SLOTS_MAX;
 use crate::volumes::{Outcome, Slot, Version, VolumeKey};
@@ -44,9 +45,18 @@ pub enum Message {
         ask: Ask,
         /// The last version that the sender knows.
         known: Version,
+        /// The version of the policy that it has.
+        policy: u64,
     },
     /// From the root server: news of the table.
-    News(Page),
+    News {
+        /// The news.
+        page: Page,
+        /// The version of the policy that the root server has.
+        policy: u64,
+    },
+    /// From the root server: the policy.
+    Policy(Policy),
     /// From a volume server to the root server: what came of an instruction.
     Outcome {
         /// The volume.
@@ -136,7 +146,7 @@ impl Message {
     fn is_sound(&self) -> bool {
         let is_key = |key: &VolumeKey| key.number != VolumeId::ROOT && key.generation > 0;
         match self {
-            Self::News(page) => {
+            Self::News { page, .. } => {
                 let is_within =
                     |slot: &Slot| slot.changed > page.since && slot.changed <= page.upto && is_key(&slot.key);
                 page.slots.len() <= PAGE_SLOTS_MAX
@@ -145,6 +155,7 @@ impl Message {
                     && page.slots.is_sorted_by_key(|slot| slot.changed)
             }
             Self::Outcome { key, .. } => is_key(key),
+            Self::Policy(policy) => policy.version > 0 && policy.text.len() <= TEXT_BYTES_MAX,
             Self::Order(order) => order.parts.len() <= PARTS_MAX,
             Self::AskWanted { objects } | Self::NotWanted { objects } => objects.len() <= ASKED_MAX,
             Self::Did { .. } | Self::Pull { .. } | Self::Outdated | Self::Superseded { .. } => true,
@@ -189,7 +200,8 @@ mod tests {
         let part = Part { index: u32::MAX, target: TargetId(u16::MAX), size_bytes: u64::MAX };
         let order = Order { objects, what: What::Cut { number: u64::MAX }, parts: vec![part; PARTS_MAX] };
         let asked = Message::AskWanted { objects: vec![objects; ASKED_MAX] };
-        for long in [Message::News(long_page()), Message::Order(order), asked].map(envelope) {
+        for long in [Message::News { page: long_page(), policy: u64::MAX }, Message::Order(order), asked].map(envelope)
+        {
             let bytes = long.encode();
             assert!(bytes.len() <= MESSAGE_BYTES_MAX, "{}", bytes.len());
             assert_eq!(Envelope::decode(&bytes), Ok(long));
@@ -209,7 +221,10 @@ mod tests {
             Message::Outcome { key: root, instruction: Version(1), outcome: Outcome::Made, known: Version(1) };
         assert_eq!(Envelope::decode(&envelope(outcome).encode()), Err(BadMessage::Malformed));
         let backwards = Page { slots: long_page().slots.into_iter().rev().collect(), ..long_page() };
-        assert_eq!(Envelope::decode(&envelope(Message::News(backwards)).encode()), Err(BadMessage::Malformed));
+        assert_eq!(
+            Envelope::decode(&envelope(Message::News { page: backwards, policy: 0 }).encode()),
+            Err(BadMessage::Malformed)
+        );
     }
 
     proptest! {

@@ -10,11 +10,13 @@
 //! | `t` volume | the root server | the slot of the table ([`Slot`]) |
 //! | `l` | the root server | the number of a volume that was given out last (`u16`) |
 //! | `c` volume | the others | the slot in the copy of the table ([`Slot`]) |
+//! | `p` | every server | the policy that it had last ([`Policy`]) |
 //! | `h` volume | every server | what the server did about that number last ([`Host`]) |
 //!
 //! Changes that are stored together become durable together, and none before those that were stored earlier: a stop may lose
 //! some from the end that were not reported as stored, and nothing else.
 
+use crate::policy::Policy;
 use crate::volumes::hosted::Host;
 use crate::volumes::{Slot, Table};
 use isonomia_units::{ServerId, VolumeId};
@@ -52,6 +54,7 @@ pub(crate) enum Record {
     LastNumber(VolumeId),
     Copy(Slot),
     Host(Host),
+    Policy(Policy),
 }
 
 /// All that was stored.
@@ -63,6 +66,7 @@ pub(crate) struct Stored {
     pub last_number: VolumeId,
     pub copy: Table,
     pub hosts: Vec<Host>,
+    pub policy: Option<Policy>,
 }
 
 impl Record {
@@ -74,6 +78,7 @@ impl Record {
             Self::Table(slot) => (numbered(b't', slot.key.number.0), value(slot)),
             Self::LastNumber(number) => (vec![b'l'], value(&number.0)),
             Self::Copy(slot) => (numbered(b'c', slot.key.number.0), value(slot)),
+            Self::Policy(policy) => (vec![b'p'], value(policy)),
             Self::Host(host) => (numbered(b'h', host.key.number.0), value(host)),
         };
         Change { key, value: Some(value) }
@@ -82,6 +87,7 @@ impl Record {
     fn read(key: &[u8], bytes: &[u8]) -> Result<Self, &'static str> {
         Ok(match *key {
             [b'e'] => Self::Epoch(content(bytes)?),
+            [b'p'] => Self::Policy(content(bytes)?),
             [b'l'] => Self::LastNumber(VolumeId(content(bytes)?)),
             [kind, high, low] => {
                 let number = u16::from_be_bytes([high, low]);
@@ -124,6 +130,7 @@ impl Stored {
                 Record::Table(slot) => _ = stored.table.put(slot),
                 Record::LastNumber(number) => stored.last_number = number,
                 Record::Copy(slot) => _ = stored.copy.put(slot),
+                Record::Policy(policy) => stored.policy = Some(policy),
                 Record::Host(host) => stored.hosts.push(host),
             }
         }

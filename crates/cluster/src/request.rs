@@ -52,6 +52,12 @@ pub enum Request {
         /// As in [`Request::LookUp`].
         referred: bool,
     },
+    /// Set the sharing policy of the cluster; the root server does. Whoever asks has made sure that the text is one.
+    /// [`Answer::Done`].
+    SetPolicy {
+        /// Its text, [`crate::policy::TEXT_BYTES_MAX`] at most.
+        text: Box<str>,
+    },
     /// What changed in the table after a version, as far as this server knows. [`Answer::Listed`].
     List {
         /// The version; [`Version::NONE`] for everything.
@@ -116,6 +122,12 @@ pub enum Refusal {
     /// There is a newer cluster file, which this server does not have yet (EAGAIN).
     #[error("this server waits for a newer cluster file")]
     EpochBehind,
+    /// This server has just started, and does not know yet whether its policy is the cluster's (EAGAIN).
+    #[error("this server has not heard of the root server yet")]
+    Starting,
+    /// The text of a policy is too long (EINVAL).
+    #[error("a policy of {0} bytes: {max} are allowed", max = crate::policy::TEXT_BYTES_MAX)]
+    PolicyTooLong(usize),
     /// This server cannot tell at the moment whether another process has taken over its directory (EAGAIN).
     #[error("this server is not sure to be the owner of its directory")]
     NotOwner,

@@ -83,6 +83,11 @@ pub trait Arbiter: Send {
     /// `tbf`, `mclock`, `set10`, `coflow`. See [`PolicySpec::divides_time`](crate::PolicySpec::divides_time).
     fn correct(&mut self, _now: Nanos, _job: JobId, _charged: Nanos, _took: Nanos) {}
 
+    /// A request that has ended had so much of the device's time, which is `worth` that much of what requests are charged. Times by
+    /// which an arbiter judges what was charged are times of the device, and what it lets the device idle is paid by what that
+    /// did. To be called before [`Self::complete`]. Ignored by whoever ignores [`Self::correct`].
+    fn device_served(&mut self, _time: Nanos, _worth: Nanos) {}
+
     /// The service of a dispatched request has ended, well or badly. Ignored if the job is unknown.
     fn complete(&mut self, now: Nanos, request: RequestId, job: JobId);
 

@@ -38,7 +38,8 @@ pub struct Submission {
     /// The part of the cost that settles what earlier requests turned out to cost: it takes this device no time.
     pub owed: Nanos,
     /// What it is worth whatever the device makes of it, and what it costs if memory serves it: the depth is found by how
-    /// much of this the device does in a second. As much as the rest of the cost, unless that is a prediction.
+    /// much of this the device does in a second, and what the device's time is worth. As much as the rest of the cost, unless
+    /// that is a prediction; zero if it says nothing of either, as with a flush.
     pub work: Nanos,
     /// What it reads or writes; zero if it does neither. See [`Request::bytes`].
     pub bytes: Bytes,
@@ -78,6 +79,9 @@ pub enum ServedBy {
     Device,
     /// Memory: it says nothing of the device.
     Memory,
+    /// Memory for now: this much of the work is charged, and the rest with the request of the same job that brings the
+    /// bytes to the device.
+    Partly(Nanos),
 }
 
 /// What a request came to.
@@ -248,9 +252,11 @@ impl<R, A> Dispatcher<R, A> {
                 self.depth.completed(now, Completion { job, work, in_service, is_backlogged });
             }
         }
-        let is_usual = entry.is_counted && entry.work > Nanos::ZERO;
-        if let Some(attributed) = entry.attributed.filter(|_| is_usual) {
-            self.worth.note(entry.work, attributed);
+        if let Some(attributed) = entry.attributed.filter(|_| by == ServedBy::Device) {
+            if entry.work > Nanos::ZERO {
+                self.worth.note(entry.work, attributed);
+            }
+            self.arbiter.device_served(attributed, self.worth.of(attributed));
         }
         let (charged, service) = (entry.charged(), entry.service(by, &self.worth));
         if charged != service {
@@ -409,10 +415,11 @@ impl<R, A> Entry<R, A> {
 
     /// What it is charged in the end.
     fn service(&self, by: ServedBy, worth: &Worth) -> Nanos {
-        match (self.attributed, by) {
-            (Some(attributed), _) => worth.of(attributed),
-            (None, ServedBy::Memory) => self.work,
-            (None, ServedBy::Device) => self.charged(),
+        match (by, self.attributed) {
+            (ServedBy::Device, Some(attributed)) => worth.of(attributed),
+            (ServedBy::Device, None) => self.charged(),
+            (ServedBy::Memory, _) => self.work,
+            (ServedBy::Partly(part), _) => part,
         }
     }
 }

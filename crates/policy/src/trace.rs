@@ -99,6 +99,13 @@ pub enum Call {
         /// What it took.
         took: u64,
     },
+    /// [`Arbiter::device_served`].
+    DeviceServed {
+        /// What the device took.
+        time: u64,
+        /// What that is worth.
+        worth: u64,
+    },
     /// [`Arbiter::complete`].
     Complete {
         /// When.
@@ -251,6 +258,11 @@ impl Arbiter for Recorded {
         self.note(Call::Correct { now: now.0, job, charged: charged.0, took: took.0 });
     }
 
+    fn device_served(&mut self, time: Nanos, worth: Nanos) {
+        self.inner.device_served(time, worth);
+        self.note(Call::DeviceServed { time: time.0, worth: worth.0 });
+    }
+
     fn complete(&mut self, now: Nanos, request: RequestId, job: JobId) {
         self.inner.complete(now, request, job);
         self.note(Call::Complete { now: now.0, request: request.0, job });
@@ -351,6 +363,7 @@ impl Player {
             Call::Correct { now, job, charged, took } => {
                 player.correct(Nanos(*now), *job, Nanos(*charged), Nanos(*took));
             }
+            Call::DeviceServed { time, worth } => player.device_served(Nanos(*time), Nanos(*worth)),
             Call::Complete { now, request, job } => player.complete(Nanos(*now), RequestId(*request), *job),
             Call::SetAside { now, request, job } => player.set_aside(Nanos(*now), RequestId(*request), *job),
             Call::Cancel { now, request, job, gave } => {

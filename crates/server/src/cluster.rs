@@ -297,8 +297,9 @@ impl Driver {
                 }
                 None
             }
-            // No file has objects on another server yet.
-            Effect::CloseIntent { .. }
+            // No file has objects on another server yet, and a policy is each server's own.
+            Effect::FollowPolicy(_)
+            | Effect::CloseIntent { .. }
             | Effect::Serve { .. }
             | Effect::LookWanted { .. }
             | Effect::RemoveUnwanted { .. } => None,

@@ -7,7 +7,7 @@
 //!
 //! A thread that has served a request asks its target for the next one, so no thread is woken while there is work. Threads
 //! are started when they are needed and end when they are not; there are never more than the target may have requests in
-//! service, [`FLUSHES_MAX`], and those that write back, so that these never take a request's. How many flushes a device has
+//! service, [`FLUSHES_MAX`], and [`CHUNKS_MAX`] for what is written back past the depth. How many flushes a device has
 //! at once is found by trial, as the depth is for requests that read and write: a disk does one after the other, an array
 //! or a parallel file system all that it is given.
 //!
@@ -16,8 +16,9 @@
 use crate::core::Core;
 use crate::stream::Stalled;
 use crate::target::Work;
-use crate::{charge, clock, write_back};
-use isonomia_policy::{Completion, DepthControl};
+use crate::write_back::{CHUNKS_MAX, Chunk};
+use crate::{charge, clock};
+use isonomia_policy::{Completion, DepthControl, RequestId};
 use isonomia_proto::request::Op;
 use isonomia_units::{Ino, JobId, Nanos};
 use std::collections::{HashMap, VecDeque};
@@ -56,20 +57,19 @@ pub enum Task {
     Stalled(Box<Stalled>),
     /// A range of the scrub; the emulated device is done with it at this time.
     Scrub(Option<Nanos>),
-    /// Pages that were written are to be brought to the device.
-    WriteBack,
+    /// A range that was written is to be brought to the device. It has no name where it goes past the arbiter.
+    WriteBack(Box<Chunk>, Option<RequestId>),
     /// A range of a file is going to be read.
     ReadAhead(Ino, Range<u64>),
 }
 
 impl Task {
     /// Whether it may take the device long by itself, must not keep reads and writes waiting, and counts among the flushes
-    /// of which there is a best number. Write-back is none of these: it ends when nothing is due, which under a steady
-    /// writer is never, and would keep the place of a flush for as long; [`write_back::THREADS_MAX`] bounds it.
+    /// of which there is a best number. Write-back is none of these: a chunk has its place among those that read and write.
     fn is_flush(&self) -> bool {
         match self {
             Self::Serve(work) => Kind::of(work.pending.op) == Kind::Flush,
-            Self::Stalled(_) | Self::ReadAhead(..) | Self::WriteBack => false,
+            Self::Stalled(_) | Self::ReadAhead(..) | Self::WriteBack(..) => false,
             Self::Scrub(_) => true,
         }
     }
@@ -79,7 +79,8 @@ impl Task {
         match self {
             Self::Serve(work) => Some(work.pending.connection.job.id),
             Self::Stalled(stalled) => Some(stalled.pending.connection.job.id),
-            Self::Scrub(_) | Self::WriteBack | Self::ReadAhead(..) => None,
+            Self::WriteBack(chunk, _) => Some(chunk.job),
+            Self::Scrub(_) | Self::ReadAhead(..) => None,
         }
     }
 }
@@ -258,7 +259,7 @@ impl Engine {
             is_memory,
             is_opaque: AtomicBool::new(false),
             paces: Default::default(),
-            threads_max: depth_max + FLUSHES_MAX + write_back::THREADS_MAX,
+            threads_max: depth_max + FLUSHES_MAX + CHUNKS_MAX,
         }
     }
 
@@ -413,6 +414,7 @@ impl Drop for Panicking<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isonomia_units::Bytes;
 
     #[test]
     fn a_single_slow_request_changes_no_guess() {
@@ -450,12 +452,22 @@ mod tests {
     fn write_back_takes_no_place_of_a_flush() {
         let mut state = State::new();
         state.flush_depth = DepthControl::new(1, 1);
-        (0..write_back::THREADS_MAX).for_each(|_| state.put(Task::WriteBack));
+        let chunk = Chunk {
+            ino: Ino(1),
+            job: JobId(1),
+            ranges: Vec::new(),
+            bytes: Bytes(0),
+            is_large: false,
+            predicted: Nanos::ZERO,
+            unpaid: Nanos::ZERO,
+            is_counted: true,
+        };
+        (0..CHUNKS_MAX).for_each(|_| state.put(Task::WriteBack(Box::new(chunk.clone()), None)));
         state.put(Task::Scrub(None));
-        assert_eq!(state.waiting(), write_back::THREADS_MAX + 1);
+        assert_eq!(state.waiting(), CHUNKS_MAX + 1);
         let taken: Vec<Task> = std::iter::from_fn(|| state.take()).collect();
         assert!(matches!(taken.last(), Some(Task::Scrub(_))), "{taken:?}");
-        assert_eq!(taken.len(), write_back::THREADS_MAX + 1);
+        assert_eq!(taken.len(), CHUNKS_MAX + 1);
     }
 
     #[test]

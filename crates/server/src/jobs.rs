@@ -144,6 +144,11 @@ impl Job {
         recent.latency_max_us = recent.latency_max_us.max(us);
     }
 
+    /// Counts service of what the server did by itself for the job.
+    pub fn charge(&self, cost: Nanos) {
+        self.totals.service(false).fetch_add(cost.0, Ordering::Relaxed);
+    }
+
     /// Counts service that is charged with a later request.
     pub fn owe(&self, is_metadata: bool, cost: Nanos) {
         self.totals.service(is_metadata).fetch_add(cost.0, Ordering::Relaxed);
@@ -400,7 +405,9 @@ impl Core {
 
     /// Tells every target that there is no such job any more.
     pub fn forget(&self, job: JobId, now: Nanos) {
-        self.targets.iter().for_each(|target| target.remove_job(now, job));
+        for target in &self.targets {
+            target.remove_job(now, job).into_iter().for_each(|chunk| self.write_past_arbiter(target, chunk));
+        }
     }
 
     /// Tells every target of a job.

@@ -90,7 +90,7 @@ fn set_policy(core: &Core, spec: &str, draw: Option<&str>) -> Result<ControlRepl
     let (now, jobs) = (clock::now(), core.jobs.all());
     let jobs: Vec<_> = jobs.iter().map(|job| (job.id, job.info())).collect();
     for target in &core.targets {
-        target.set_policy(now, &policy, &jobs);
+        target.set_policy(now, &policy, &jobs).into_iter().for_each(|chunk| core.write_past_arbiter(target, chunk));
     }
     // A worker that sleeps until the old policy's next turn has to ask the new one.
     core.ring();

@@ -4,21 +4,20 @@
 use crate::clock;
 use crate::core::Core;
 use crate::engine::Task;
-use crate::target::Target;
-use crate::write_back::{Paid, WriteBack};
-use isonomia_proto::request::{Op, RequestHeader, flag};
+use crate::prices::Prices;
+use crate::target::{Pending, Target, Work};
+use crate::write_back::{Chunk, Released, WriteBack, Wrote};
+use isonomia_policy::{RequestId, ServedBy};
+use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};
 use isonomia_store::StoreError;
-use isonomia_units::{Bytes, Ino, Nanos, TargetId};
+use isonomia_units::{Bytes, Ino, JobId, Nanos, TargetId};
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 impl Core {
-    /// Counts what a write that was served has left for the device; gives the request back unless its reply is held.
-    pub fn pace(&self, target: &Target, now: Nanos, paid: Paid) -> Option<Paid> {
-        let Some(pages) = &target.write_back else { return Some(paid) };
-        let (pending, reply) = (&paid.served.pending, &paid.served.reply);
-        if pending.op != Op::Write || reply.errno != 0 {
-            return Some(paid);
-        }
+    /// Counts what a write that was served, and is answered with `reply`, has left for the device. `None` if it has not.
+    pub fn count_pages(&self, target: &Target, now: Nanos, pending: &Pending, reply: &ReplyHeader) -> Option<Wrote> {
+        let pages = target.write_back.as_ref().filter(|_| pending.op == Op::Write && reply.errno == 0)?;
         let header = &pending.header;
         // What an append wrote begins where its reply says, and a reply to any other write says how much it was.
         let (offset, len) = match header.flags & flag::APPEND {
@@ -26,56 +25,114 @@ impl Core {
             _ => (reply.value, u64::from(header.len)),
         };
         let range = offset..offset.saturating_add(len);
-        let (wants_thread, is_ahead) = pages.wrote(now, pending.connection.job.id, Ino(header.ino), range);
-        if wants_thread {
-            self.start_write_back(target, pages);
+        // Who waited for the device is charged for that.
+        let is_unpaid = !pending.is_for_device && target.prices.as_ref().is_some_and(Prices::is_by_time);
+        let job = pending.connection.job.id;
+        let wrote = pages.wrote(now, job, Ino(header.ino), range, pending.work, is_unpaid);
+        if wrote.is_due {
+            self.queue_chunks(target, pages, job, now);
         }
-        if is_ahead { pages.hold(paid) } else { Some(paid) }
+        Some(wrote)
     }
 
-    /// Brings pages of `target` to the device as long as some are due.
-    pub fn write_back(&self, target: &Target) {
-        let (Some(pages), Some(id)) = (&target.write_back, target.id) else { return };
-        while let Some(window) = pages.next(clock::now()) {
-            let extent = self.store.extent(window.ino, id, window.range.clone());
-            let written = extent.and_then(|extent| {
-                let Some(extent) = extent else { return Ok(()) };
-                extent.write_out()?;
-                if window.is_large {
-                    extent.forget();
-                }
-                Ok(())
-            });
-            match written {
-                Ok(()) => self.unsynced.written_back(window.ino, window.bytes),
-                // It was removed meanwhile.
-                Err(StoreError::Stale) => {}
-                Err(error) => {
-                    tracing::error!(ino = %window.ino, %error, "written pages cannot be brought to the device")
-                }
+    /// Queues chunks of what is due of `job`.
+    fn queue_chunks(&self, target: &Target, pages: &WriteBack, job: JobId, now: Nanos) {
+        let manner = target.manner(now, job);
+        let mut is_queued = false;
+        while let Some(chunk) = pages.next(job, manner) {
+            match target.enqueue_chunk(now, Box::new(chunk)) {
+                Ok(()) => is_queued = true,
+                Err(chunk) => self.write_past_arbiter(target, *chunk),
             }
-            let now = clock::now();
-            let (released, took) = pages.finished(now, &window);
-            // Where the policy does not divide the device's time, the write was charged for its bytes.
-            if let Some(prices) = target.prices.as_ref().filter(|prices| prices.is_by_time()) {
-                for (job, owed) in window.owed(prices, took) {
-                    if let Some(job) = self.jobs.find(job) {
-                        job.owe(false, owed);
-                    }
-                }
+        }
+        if is_queued {
+            self.arrivals.fetch_add(1, Ordering::SeqCst);
+            if self.awake.load(Ordering::SeqCst) == 0 {
+                self.ring();
             }
-            self.answer_all(&released, now);
+        }
+    }
+
+    /// Writes back what no job can be asked to pay for: its job is not known any more, or the queue is full.
+    pub fn write_past_arbiter(&self, target: &Target, chunk: Chunk) {
+        if let Err(Task::WriteBack(chunk, _)) =
+            target.engine.submit(self, target.index, Task::WriteBack(Box::new(chunk), None))
+            && let Some(pages) = &target.write_back
+        {
+            // The host writes it at its own pace.
+            self.let_go(target, pages.abandoned(&chunk), clock::now());
+        }
+    }
+
+    /// Writes back a range whose turn has come, and queues what is next.
+    pub fn write_back(&self, target: &Target, chunk: &Chunk, id: Option<RequestId>) {
+        let (Some(pages), Some(target_id)) = (&target.write_back, target.id) else { return };
+        let begun = clock::now();
+        pages.begun(begun);
+        if let Some(id) = id {
+            target.begin_chunk(begun, id);
+        }
+        let written = self.store.extent(chunk.ino, target_id, &chunk.ranges).and_then(|extent| {
+            let Some(extent) = extent else { return Ok(Nanos::ZERO) };
+            let begun = clock::now();
+            extent.write_out()?;
+            let took = clock::now().since(begun);
+            if chunk.is_large {
+                extent.forget();
+            }
+            Ok(took)
+        });
+        let took = match written {
+            Ok(took) => {
+                self.unsynced.written_back(chunk.ino, chunk.bytes);
+                took
+            }
+            // It was removed meanwhile.
+            Err(StoreError::Stale) => Nanos::ZERO,
+            Err(error) => {
+                tracing::error!(ino = %chunk.ino, %error, "written pages cannot be brought to the device");
+                Nanos::ZERO
+            }
+        };
+        let now = clock::now();
+        // No device is faster than memory: there was nothing to write.
+        let by = if took > target.cost(1, chunk.bytes) { ServedBy::Device } else { ServedBy::Memory };
+        let served = id.and_then(|id| target.end_chunk(now, id, chunk.job, by));
+        let attributed = served.and_then(|served| served.attributed).unwrap_or(took);
+        let released = pages.finished(now, chunk, (by == ServedBy::Device).then_some((took, attributed)));
+        if let Some(served) = served.filter(|_| target.prices.as_ref().is_some_and(Prices::is_by_time))
+            && let Some(job) = self.jobs.find(chunk.job)
+        {
+            job.charge(served.service);
+        }
+        self.let_go(target, released, now);
+        self.queue_chunks(target, pages, chunk.job, now);
+    }
+
+    /// Keeps a request for stable storage until what was written to its file before is written back; gives it back if that is
+    /// no more than the request may find left.
+    pub fn sync_later(&self, target: &Target, work: Box<Work>) -> Option<Box<Work>> {
+        let Some(pages) = &target.write_back else { return Some(work) };
+        let now = clock::now();
+        let manner = target.manner(now, work.pending.connection.job.id);
+        match pages.sync_later(Ino(work.pending.header.ino), manner, work) {
+            Ok(writers) => {
+                writers.into_iter().for_each(|job| self.queue_chunks(target, pages, job, now));
+                None
+            }
+            Err(work) => Some(work),
         }
     }
 
     /// Syncs a file on `target` by `sync`, of which nothing needs to be written back any more then.
     pub fn with_pages_of<T>(&self, ino: Ino, target: Option<TargetId>, sync: impl FnOnce() -> T) -> T {
         let target = target.and_then(|id| self.targets.iter().find(|target| target.id == Some(id)));
-        let Some(pages) = target.and_then(|target| target.write_back.as_ref()) else { return sync() };
-        let window = pages.take(ino);
+        let pages = target.and_then(|target| Some((target, target.write_back.as_ref()?)));
+        let Some((target, pages)) = pages else { return sync() };
+        let taken = pages.take(ino);
         let synced = sync();
-        if let Some(window) = window {
-            self.answer_all(&pages.synced(&window), clock::now());
+        if !taken.is_empty() {
+            self.let_go(target, pages.synced(ino, &taken), clock::now());
         }
         synced
     }
@@ -85,18 +142,25 @@ impl Core {
         for target in &self.targets {
             let Some(pages) = &target.write_back else { continue };
             let shares = if pages.dirty().0 > Bytes(0) { target.shares(now) } else { Vec::new() };
-            let (threads, released) = pages.look(now, &shares);
-            for _ in 0..threads {
-                self.start_write_back(target, pages);
-            }
-            self.answer_all(&released, now);
+            let (writers, released) = pages.look(now, &shares, &target.take_device_times());
+            writers.into_iter().for_each(|job| self.queue_chunks(target, pages, job, now));
+            self.let_go(target, released, now);
         }
     }
 
     /// Answers what is held, and holds no reply any more: the server stops.
     pub fn hold_no_more(&self) {
-        for pages in self.targets.iter().filter_map(|target| target.write_back.as_ref()) {
-            self.answer_all(&pages.stop(), clock::now());
+        for target in &self.targets {
+            if let Some(pages) = &target.write_back {
+                self.let_go(target, pages.stop(), clock::now());
+            }
+        }
+    }
+
+    fn let_go(&self, target: &Target, released: Released, now: Nanos) {
+        released.paid.iter().for_each(|paid| self.answer_paid(paid, now));
+        for work in released.syncs {
+            self.leave(target, Task::Serve(Box::new(work)), &mut Vec::new());
         }
     }
 
@@ -114,18 +178,8 @@ impl Core {
     pub fn read_ahead(&self, target: &Target, ino: Ino, range: Range<u64>) {
         let Some(id) = target.id else { return };
         // Whoever reads what cannot be read finds out.
-        if let Ok(Some(extent)) = self.store.extent(ino, id, range) {
+        if let Ok(Some(extent)) = self.store.extent(ino, id, &[range]) {
             extent.read_ahead();
         }
-    }
-
-    fn start_write_back(&self, target: &Target, pages: &WriteBack) {
-        if target.engine.submit(self, target.index, Task::WriteBack).is_err() {
-            pages.has_no_thread();
-        }
-    }
-
-    fn answer_all(&self, released: &[Paid], now: Nanos) {
-        released.iter().for_each(|paid| self.answer_paid(paid, now));
     }
 }

@@ -82,7 +82,12 @@ impl Prices {
 
     /// What a request is likely to be charged for the device.
     pub fn predict(&self, access: Access, bytes: Bytes) -> Nanos {
-        self.worth_of(self.published[access.index()].model().cost(bytes))
+        self.worth_of(self.time_of(access, bytes))
+    }
+
+    /// What the device is likely to take for a request.
+    pub fn time_of(&self, access: Access, bytes: Bytes) -> Nanos {
+        self.published[access.index()].model().cost(bytes)
     }
 
     /// What so much of the device's time is worth: what a request that was attributed as much is charged.

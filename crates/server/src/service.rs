@@ -12,7 +12,7 @@ use crate::jobs::Served as Account;
 use crate::prices::Prices;
 use crate::stream::{Arrival, Head, Moved, Stalled, StreamState};
 use crate::target::{Action, Pending, Served, Target, Work};
-use crate::write_back::Paid;
+use crate::write_back::{Chunk, Paid};
 use crate::{charge, clock, execute, mapping};
 use isonomia_policy::RequestId;
 use isonomia_proto::PAYLOAD_LEN_MAX;
@@ -36,6 +36,12 @@ impl Core {
             target.give_up(&work.pending, work.id);
             return mapping::listen(self, work.pending);
         }
+        let work = if op == Op::Fsync {
+            let Some(work) = self.sync_later(target, work) else { return };
+            work
+        } else {
+            work
+        };
         let kind = Kind::of(op);
         if kind == Kind::Read && target.engine.may_tell() {
             match self.read_cached(&work, scratch) {
@@ -69,6 +75,11 @@ impl Core {
         }
     }
 
+    /// Begins to write back a range whose turn has come.
+    pub fn begin_chunk(&self, target: &Target, chunk: Box<Chunk>, id: RequestId, scratch: &mut Vec<u8>) {
+        self.leave(target, Task::WriteBack(chunk, Some(id)), scratch);
+    }
+
     /// Begins with the range of the scrub whose turn has come.
     pub fn begin_scrub(&self, target: &Target, finish_at: Option<Nanos>, scratch: &mut Vec<u8>) {
         self.leave(target, Task::Scrub(finish_at), scratch);
@@ -89,7 +100,7 @@ impl Core {
     }
 
     /// Leaves something to the target's engine.
-    fn leave(&self, target: &Target, task: Task, scratch: &mut Vec<u8>) {
+    pub fn leave(&self, target: &Target, task: Task, scratch: &mut Vec<u8>) {
         if let Err(task) = target.engine.submit(self, target.index, task) {
             self.take_long(|| self.serve_task(target, task, scratch));
         }
@@ -109,7 +120,7 @@ impl Core {
                 self.serve_stalled(target, *stalled);
             }
             Task::Scrub(finish_at) => self.serve_scrub(target, finish_at),
-            Task::WriteBack => self.write_back(target),
+            Task::WriteBack(chunk, id) => self.write_back(target, &chunk, id),
             Task::ReadAhead(ino, range) => self.read_ahead(target, ino, range),
         }
     }
@@ -129,6 +140,7 @@ impl Core {
                     Kind::Other | Kind::Flush => self.begin(target, work, scratch),
                 },
                 Action::Answer(served) => self.answer_served(&served, now),
+                Action::WriteBack(chunk, id) => self.write_back(target, &chunk, Some(id)),
                 Action::Scrub(finish_at) => self.begin_scrub(target, finish_at, scratch),
                 Action::Scrubbed(scrubbing) => self.scrubbed(target, &scrubbing, now),
                 Action::WaitUntil(_) => {
@@ -300,28 +312,32 @@ impl Core {
         match finish_at.filter(|at| *at > now) {
             Some(at) => target.answer_at(at, Served { pending, id, reply, payload }),
             None => {
-                let charged = self.account_for_device(target, now, &pending, id, &reply);
-                if target.write_back.is_none() {
+                let wrote = self.count_pages(target, now, &pending, &reply);
+                let unpaid = wrote.map_or(Nanos::ZERO, |wrote| wrote.unpaid);
+                let charged = self.account_for_device(target, now, &pending, (id, unpaid), &reply);
+                let pages = target.write_back.as_ref().filter(|_| wrote.is_some_and(|wrote| wrote.is_ahead));
+                let Some(pages) = pages else {
                     return self.account_and_answer(&pending, &reply, &payload, charged, now);
-                }
+                };
                 let paid = Paid { served: Served { pending, id, reply, payload }, charged };
-                if let Some(paid) = self.pace(target, now, paid) {
+                if let Some(paid) = pages.hold(paid) {
                     self.answer_paid(&paid, now);
                 }
             }
         }
     }
 
-    /// Completes a request, and learns from it what the device takes. Gives what it is charged.
+    /// Completes a request, and learns from it what the device takes. Gives what it is charged, without the part of its work
+    /// that is `unpaid`.
     fn account_for_device(
         &self,
         target: &Target,
         now: Nanos,
         pending: &Pending,
-        id: RequestId,
+        (id, unpaid): (RequestId, Nanos),
         reply: &ReplyHeader,
     ) -> Charged {
-        let served = target.complete(now, pending, id);
+        let served = target.complete(now, pending, id, unpaid);
         if let Some(prices) = target.prices.as_ref().filter(|_| charge::reads_or_writes(pending.op)) {
             if pending.op == Op::Read {
                 pending.connection.job.misses.note(pending.is_for_device);

@@ -217,8 +217,8 @@ pub fn receive_frame(socket: &impl AsFd, heard: &mut Vec<u8>) -> Result<Frame, F
     }
 }
 
-/// Checks a part that ends with its tag, and decrypts it in place.
-pub type Open<'a> = &'a dyn Fn(&mut [u8]) -> Result<(), Forged>;
+/// How long the tags of a session are, and what checks one and takes it off.
+type Tags<'a> = (usize, &'a dyn Fn(&mut [u8]) -> Result<(), Forged>);
 
 /// Goes on taking in a head, each part of which is followed by a tag of `tag_len` bytes and checked by `open`; the request when
 /// it is complete.
@@ -226,7 +226,7 @@ pub fn receive_head(
     socket: &impl AsFd,
     head: &mut Head,
     now: Nanos,
-    (tag_len, open): (usize, Open<'_>),
+    (tag_len, open): Tags<'_>,
 ) -> Result<Option<(RequestHeader, Op, Vec<u8>)>, StreamEnd> {
     let Head { bytes: head, has_header, begun_at } = head;
     let with_tag = |len| if len > 0 { len + tag_len } else { 0 };
@@ -277,7 +277,7 @@ mod tests {
     use std::cell::RefCell;
     use zerocopy::IntoBytes;
 
-    const PLAIN: (usize, Open<'_>) = (0, &|_| Ok(()));
+    const PLAIN: Tags<'_> = (0, &|_| Ok(()));
 
     fn pair() -> (rustix::fd::OwnedFd, rustix::fd::OwnedFd) {
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap()

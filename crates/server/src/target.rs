@@ -3,6 +3,8 @@
 //! Here are the lock around the dispatcher, the count by which workers pass by an empty target, what requests cost, and
 //! totals for operators. The metadata service is arbitrated by a target of the same kind.
 
+mod chunks;
+
 use crate::charge;
 use crate::clock;
 use crate::connection::Connection;
@@ -10,7 +12,7 @@ use crate::engine::{Engine, Kind};
 use crate::jobs::Job;
 use crate::prices::Prices;
 use crate::read_ahead::ReadAhead;
-use crate::write_back::WriteBack;
+use crate::write_back::{Chunk, WriteBack};
 use isonomia_policy::device::profile::{DeviceProfile, FittedCost};
 use isonomia_policy::trace::Journal;
 use isonomia_policy::{
@@ -20,7 +22,8 @@ use isonomia_policy::{
 use isonomia_proto::control::{LatencyStatus, TargetStatus, UnreachableStatus};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate, TargetId};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A request that waits for its turn, or is served.
@@ -96,6 +99,8 @@ pub enum Action {
     Serve(Box<Work>),
     /// Answer this: the emulated device is done with it.
     Answer(Box<Served>),
+    /// Write this back.
+    WriteBack(Box<Chunk>, RequestId),
     /// Look at the range of the scrub; the emulated device is done with it at this time.
     Scrub(Option<Nanos>),
     /// The emulated device is done with the range of the scrub.
@@ -127,11 +132,17 @@ pub struct Target {
     pub read_ahead: Option<ReadAhead>,
     /// Requests queued or waiting for the device, so that workers pass by an empty target without its lock.
     waiting: AtomicUsize,
+    /// When a request last read from the device, in nanoseconds of the monotonic clock.
+    read_at: AtomicU64,
     queue: Mutex<Queue>,
 }
 
 struct Queue {
     dispatcher: Dispatcher<Queued, Due>,
+    /// What each job had of the device's time since somebody asked.
+    device_times: HashMap<JobId, Nanos>,
+    /// The latest two jobs that queued something, and when.
+    users: [(JobId, Nanos); 2],
     /// The range of the scrub that is queued or being looked at, and the dispatcher's name for it.
     scrubbing: Option<(RequestId, Scrubbing)>,
     /// A range was looked at, and its job's account does not have it yet.
@@ -143,6 +154,7 @@ struct Queue {
 /// What is queued. Boxed here, so that no request is allocated or copied under the lock.
 enum Queued {
     Request(Box<Work>),
+    WriteBack(Box<Chunk>),
     Scrub,
 }
 
@@ -204,6 +216,8 @@ impl Target {
         };
         let queue = Queue {
             dispatcher: Dispatcher::new(policy.arbiter(tuning), is_capped.then(CappedDevice::new), depth),
+            device_times: HashMap::new(),
+            users: [(chunks::NOBODY, Nanos::ZERO); 2],
             scrubbing: None,
             is_scrub_to_be_told: false,
             requests_total: 0,
@@ -225,6 +239,7 @@ impl Target {
             write_back: None,
             read_ahead: None,
             waiting: AtomicUsize::new(0),
+            read_at: AtomicU64::new(0),
             queue: Mutex::new(queue),
         }
     }
@@ -270,13 +285,15 @@ impl Target {
             job: pending.connection.job.id,
             cost: pending.cost,
             owed: pending.owed,
-            work: pending.work,
+            // How much a flush has to do, nobody knows.
+            work: if Kind::of(pending.op) == Kind::Flush { Nanos::ZERO } else { pending.work },
             bytes: if charge::reads_or_writes(pending.op) { Bytes(pending.header.len.into()) } else { Bytes(0) },
             is_counted: Kind::of(pending.op) != Kind::Flush,
         };
         // Its name and when the device is done with it are filled in when its turn comes.
         let work = Box::new(Work { pending, id: RequestId(0), finish_at: None });
         let mut queue = self.queue();
+        queue.note_user(now, submission.job);
         if let Err(Queued::Request(work)) = queue.dispatcher.enqueue(now, submission, Queued::Request(work)) {
             return Err(work);
         }
@@ -305,6 +322,7 @@ impl Target {
                         (work.id, work.finish_at) = (id, finish_at);
                         Action::Serve(work)
                     }
+                    Queued::WriteBack(chunk) => Action::WriteBack(chunk, id),
                     Queued::Scrub => Action::Scrub(finish_at),
                 }
             }
@@ -343,7 +361,7 @@ impl Target {
         let Scrubbing { job, cost, .. } = &scrubbing;
         // It is looked at beside what is read and written, one at a time.
         let (cost, owed, bytes) = (*cost, Nanos::ZERO, Bytes(0));
-        let submission = Submission { job: job.id, cost, owed, work: cost, bytes, is_counted: false };
+        let submission = Submission { job: job.id, cost, owed, work: Nanos::ZERO, bytes, is_counted: false };
         let Ok(id) = queue.dispatcher.enqueue(now, submission, Queued::Scrub) else { return false };
         queue.scrubbing = Some((id, scrubbing));
         self.waiting.fetch_add(1, Ordering::Release);
@@ -393,6 +411,9 @@ impl Target {
     /// A request whose turn has come is served by a thread that may wait for the device, from now on.
     pub fn enter(&self, now: Nanos, pending: &mut Pending, id: RequestId) {
         pending.is_for_device = true;
+        if pending.op == Op::Read {
+            self.read_at.store(now.0, Ordering::Relaxed);
+        }
         if self.prices.is_some() {
             self.queue().dispatcher.enter(now, id);
         }
@@ -403,19 +424,32 @@ impl Target {
         self.queue().dispatcher.set_aside(now, id);
     }
 
-    /// A request that was served is about to be answered. Gives what it came to, and what the device's time is
-    /// worth.
-    pub fn complete(&self, now: Nanos, pending: &Pending, id: RequestId) -> Option<(policy::Served, Worth)> {
-        let by = if pending.is_for_device { ServedBy::Device } else { ServedBy::Memory };
+    /// A request that was served is about to be answered; the part of its work that is `unpaid` is charged later. Gives what
+    /// it came to, and what the device's time is worth.
+    pub fn complete(
+        &self,
+        now: Nanos,
+        pending: &Pending,
+        id: RequestId,
+        unpaid: Nanos,
+    ) -> Option<(policy::Served, Worth)> {
+        let by = match pending.is_for_device {
+            true => ServedBy::Device,
+            false if unpaid > Nanos::ZERO => ServedBy::Partly(pending.work.since(unpaid)),
+            false => ServedBy::Memory,
+        };
         let mut queue = self.queue();
         let served = queue.dispatcher.complete(now, id, by);
+        if let Some(served) = served.as_ref().filter(|_| self.write_back.is_some()) {
+            queue.note_device_time(pending.connection.job.id, served);
+        }
         queue.count(served.map_or(pending.cost, |served| served.service + pending.owed));
         served.map(|served| (served, queue.dispatcher.worth()))
     }
 
     /// A request that was dispatched is answered in another way, or not at all.
     pub fn give_up(&self, pending: &Pending, id: RequestId) {
-        self.complete(clock::now(), pending, id);
+        self.complete(clock::now(), pending, id, Nanos::ZERO);
     }
 
     /// Announces a job, or what has changed of it.
@@ -423,18 +457,19 @@ impl Target {
         self.queue().dispatcher.set_job(now, job, info);
     }
 
-    /// Forgets a job, which has no connections left.
-    pub fn remove_job(&self, now: Nanos, job: JobId) {
+    /// Forgets a job, which has no connections left. Gives back what it had queued to be written back.
+    #[must_use]
+    pub fn remove_job(&self, now: Nanos, job: JobId) -> Vec<Chunk> {
         let mut queue = self.queue();
         let dropped = queue.dispatcher.remove_job(now, job);
-        self.forget(&mut queue, dropped);
+        self.forget(&mut queue, dropped)
     }
 
     /// Drops what a closed connection still has queued. Linear in what is queued.
     pub fn cancel(&self, now: Nanos, connection: u64) {
         let is_gone = |queued: &Queued| match queued {
             Queued::Request(work) => work.pending.connection.id == connection,
-            Queued::Scrub => false,
+            Queued::WriteBack(_) | Queued::Scrub => false,
         };
         let mut queue = self.queue();
         let cancelled = queue.dispatcher.cancel(now, is_gone);
@@ -447,8 +482,10 @@ impl Target {
         self.forget(&mut queue, cancelled);
     }
 
-    /// Changes the policy at once; what is queued stays queued, in its order.
-    pub fn set_policy(&self, now: Nanos, policy: &Policy, jobs: &[(JobId, Arc<JobInfo>)]) {
+    /// Changes the policy at once; what is queued stays queued, in its order. Gives back what is to be written back of jobs
+    /// that are not known any more.
+    #[must_use]
+    pub fn set_policy(&self, now: Nanos, policy: &Policy, jobs: &[(JobId, Arc<JobInfo>)]) -> Vec<Chunk> {
         let mut queue = self.queue();
         let mut arbiter = policy.arbiter(self.tuning);
         self.prices.iter().for_each(|prices| prices.set_by_time(policy.spec.divides_time()));
@@ -456,15 +493,21 @@ impl Target {
             arbiter.set_job(now, *job, info);
         }
         let refused = queue.dispatcher.replace_arbiter(now, arbiter);
-        self.forget(&mut queue, refused);
+        self.forget(&mut queue, refused)
     }
 
-    /// Requests are queued no more, and will not be served.
-    fn forget(&self, queue: &mut Queue, dropped: Vec<Queued>) {
+    /// Requests are queued no more, and will not be served. Gives back those for which nobody would ask again.
+    fn forget(&self, queue: &mut Queue, dropped: Vec<Queued>) -> Vec<Chunk> {
         self.waiting.fetch_sub(dropped.len(), Ordering::Release);
-        if dropped.iter().any(|queued| matches!(queued, Queued::Scrub)) {
-            queue.scrubbing = None;
+        let mut chunks = Vec::new();
+        for queued in dropped {
+            match queued {
+                Queued::Scrub => queue.scrubbing = None,
+                Queued::WriteBack(chunk) => chunks.push(*chunk),
+                Queued::Request(_) => {}
+            }
         }
+        chunks
     }
 
     /// Shares due among the jobs that are active here.

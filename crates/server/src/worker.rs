@@ -85,6 +85,10 @@ pub fn serve_one_each(core: &Core, number: usize, now: Nanos, scratch: &mut Vec<
                 core.answer_served(&answer, now);
                 served = true;
             }
+            Action::WriteBack(chunk, id) => {
+                core.begin_chunk(target, chunk, id, scratch);
+                served = true;
+            }
             Action::Scrub(finish_at) => {
                 core.begin_scrub(target, finish_at, scratch);
                 served = true;

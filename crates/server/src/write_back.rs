@@ -1,40 +1,62 @@
-//! Paced write-back: what was written is brought to the device all the time, and not much later at once.
+//! Paced write-back: what was written is brought to the device all the time, and not much later at once; and each range of it
+//! when its writer's turn comes.
 //!
 //! Left to itself the host keeps written pages for half a minute and up to a fifth of its memory; an `fsync` then has
-//! minutes of work before it, and reads wait behind that. So each target counts what was written to each file. After
-//! every [`WINDOW_BYTES`], or [`AGE_MAX`] after the first byte, the target's engine has the host write the range that was
-//! written to, and waits for it; there are [`THREADS_MAX`] of these at once. Of a file of which very much was written
+//! minutes of work before it, and reads wait behind that. So each target knows which pages of each file each job has written.
+//! They are *due* after every [`WINDOW_BYTES`], or [`AGE_MAX`] after the first byte, or when somebody wants the file on stable
+//! storage. What is due is cut into *chunks*, and a chunk is a request of the job that wrote it: it waits in the target's
+//! arbiter like any other, counts in its depth, and is charged for the time that the device had it. A thread of the
+//! target's engine then has the host write the range, and waits for it. Of a file of which very much was written
 //! the pages are dropped then, so that one large stream does not take the memory of the host from everybody's reads.
+//!
+//! # Whose a page is
+//! Each job's pages of a file are kept apart, so a chunk has one owner and nobody pays for another's. Where two jobs wrote the same page,
+//! each has it, and the second to have it written finds nothing left to do and pays for that little.
+//!
+//! # How long a chunk takes
+//! As long as [`Manner`] says, by what chunks took lately ([`CostLearner`]): short while somebody waits for the device,
+//! for whose request is next waits for at most the chunks in service. Bytes that are written by one job, and nobody else
+//! about, go in large chunks past the depth, so that writing to memory does not wait for the device.
+//!
+//! # What is charged
+//! Where the policy divides the device's time, a write to memory is charged for what of it overwrites pages that
+//! wait already, and the chunk for all that is new. Where the chunk turns out to have nothing to write (the file was cut, the
+//! host wrote it before) it is charged what was left out. So bytes are charged once. Where the policy counts bytes,
+//! the write was charged for them; its chunks wait for the job's turn, and cost nothing.
 //!
 //! # What is guaranteed
 //! What is acknowledged and not on the device is at most what the device wrote lately in [`AHEAD`], within
 //! [`DIRTY_BYTES_MIN`] and a fraction of the memory, and beyond it one round of requests. Above that the *replies* of
 //! writes are held until the device has caught up: their clients have no more than a few requests each, and the target
 //! goes on with others'. They are held of jobs only that have more than their part of the bound. That is divided as the policy
-//! divides the target, and pages are written in the order in which they came: so the device's time for written pages, of which
-//! each job has as much as it has pages waiting, goes by the policy as well.
+//! divides the target.
+//!
+//! An `fsync` waits until what was written to its file before has gone in chunks, without a thread, and is done then: what it finds
+//! left is what came meanwhile. A chunk whose job is not known any more goes to the device past the arbiter.
 //!
 //! # What it does not do
-//! It is no `fsync`: what the file system needs to find the bytes after a power cut is not waited for. Bytes that are
-//! overwritten before they get to the device count each time. What programs store to mapped memory is not counted.
-//!
-//! Where the policy divides the device's time, a write is charged for being served when its turn comes, which is no more than
-//! copying it. The device takes its time later, when the pages are written back, and the jobs that wrote them then owe what
-//! that time is worth. Where the policy counts bytes, the write was charged for them. An `fsync` pays for what it finds still
-//! to be done.
+//! It is no `fsync`: what the file system needs to find the bytes after a power cut is not waited for. What programs store
+//! to mapped memory is not counted.
+
+mod ranges;
+mod writer;
 
 use crate::charge::Charged;
-use crate::prices::Prices;
-use crate::target::Served;
-use isonomia_units::{Bytes, Ino, JobId, Nanos};
-use std::collections::{HashMap, VecDeque};
+use crate::target::{Served, Work};
+use isonomia_policy::{CostLearner, CostModel};
+use isonomia_units::{Bytes, Ino, JobId, Nanos, Rate};
+use ranges::Ranges;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use writer::{Pages, Writer};
 
-/// Bytes of one file that are written back at a time.
+/// Bytes of one file that are waited for until they are written back, and the most in one chunk.
 const WINDOW_BYTES: u64 = 8 << 20;
-/// For each [`WINDOW_BYTES`] no more of the device's time is owed: that it hung is not the fault of one job.
-const TIME_MAX: Nanos = Nanos::from_secs(1);
+/// However long the device takes, a chunk has so many bytes if they follow each other.
+const CHUNK_BYTES_MIN: u64 = 64 << 10;
+/// Ranges in one chunk at most.
+const CHUNK_RANGES_MAX: u64 = 64;
 /// What was written is written back after so long in any case.
 const AGE_MAX: Nanos = Nanos::from_secs(2);
 /// How far what is acknowledged may be ahead of the device, by the rate at which that writes.
@@ -45,10 +67,10 @@ const DIRTY_BYTES_MIN: u64 = 64 << 20;
 const DIRTY_PART: u64 = 8;
 /// A file of which more than this part of the memory was written loses its pages once they are on the device.
 const LARGE_PART: u64 = 8;
-/// Ranges of a target that are written back at once at most.
-pub const THREADS_MAX: usize = 4;
-/// Files that are counted at once at most. For one more, the job that has most of them loses its first one, whose pages the
-/// host then writes at its own pace.
+/// Chunks of one job that wait for their turn or are written at once, at most.
+pub const CHUNKS_MAX: usize = 8;
+/// Pages of a job in a file count as one; so many are known at once. For one more, the job that has most of them loses its first
+/// one, whose pages the host then writes at its own pace.
 const FILES_MAX: usize = 1 << 16;
 /// A file that was not written for this long is forgotten.
 const FORGET_AFTER: Nanos = Nanos::from_secs(10);
@@ -56,34 +78,63 @@ const FORGET_AFTER: Nanos = Nanos::from_secs(10);
 const TELLING_BYTES: u64 = 1 << 20;
 /// The rate that a device is taken to have until it is measured, in bytes per second.
 const RATE_FIRST: u64 = 64 << 20;
+/// After so many chunks for which there was nothing to write, the file system is taken to keep nothing that could be: it writes
+/// as it is told, as one on a network may.
+const VAIN_MAX: u32 = 16;
 /// One measurement changes the rate by a part only.
 const WEIGHT: u64 = 8;
 
-/// A range to be written back.
+/// How chunks are made at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Manner {
+    /// The device is to take no longer for one.
+    pub time_max: Nanos,
+    /// Those of one job that may wait or be written at once, at most [`CHUNKS_MAX`]; `None` for no more than it takes to have
+    /// the job's share.
+    pub chunks_max: Option<usize>,
+    /// They take a place in the target's depth.
+    pub is_counted: bool,
+}
+
+/// Ranges of a file to be written back: a request of the job that wrote them.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct Chunk {
     /// The file.
     pub ino: Ino,
-    /// From the first byte that was written to behind the last one.
-    pub range: Range<u64>,
-    /// Bytes that were written in it.
+    /// Who wrote them.
+    pub job: JobId,
+    /// In whole pages, in their order.
+    pub ranges: Vec<Range<u64>>,
+    /// Bytes of all of them.
     pub bytes: Bytes,
     /// The pages are to be dropped afterwards.
     pub is_large: bool,
-    /// Who wrote how many of them.
-    pub writers: Vec<(JobId, u64)>,
+    /// What the device is likely to take.
+    pub predicted: Nanos,
+    /// What bringing them into memory did cost and was not charged.
+    pub unpaid: Nanos,
+    /// It takes a place in the target's depth.
+    pub is_counted: bool,
 }
 
-impl Window {
-    /// What each of its writers owes if the device took so long: by bytes a part of what that time is worth, as for
-    /// everything that is charged by time.
-    pub fn owed(&self, prices: &Prices, took: Nanos) -> impl Iterator<Item = (JobId, Nanos)> {
-        // One that was written to for long while the device was busy has more bytes, and may take as much longer.
-        let max = TIME_MAX.0.saturating_mul((self.bytes.0 / WINDOW_BYTES).max(1));
-        let owed = u128::from(prices.worth_of(took.min(Nanos(max))).0);
-        let part = move |bytes: u64| Nanos((owed * u128::from(bytes) / u128::from(self.bytes.0.max(1))) as u64);
-        self.writers.iter().map(move |(job, bytes)| (*job, part(*bytes)))
-    }
+/// What became of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wrote {
+    /// The part of its work that its chunk is going to be charged for.
+    pub unpaid: Nanos,
+    /// Something of its job is due: [`WriteBack::next`] may have a chunk.
+    pub is_due: bool,
+    /// Its reply is to be held.
+    pub is_ahead: bool,
+}
+
+/// What need not wait any more.
+#[derive(Debug, Default)]
+pub struct Released {
+    /// Replies that were held.
+    pub paid: Vec<Paid>,
+    /// Requests for stable storage whose files' pages are written.
+    pub syncs: Vec<Work>,
 }
 
 /// A request that was served and charged.
@@ -106,45 +157,35 @@ pub struct WriteBack {
 
 #[derive(Debug)]
 struct State {
-    files: HashMap<Ino, File>,
-    /// The same by who was the first to write to them, in that order.
-    firsts: HashMap<JobId, VecDeque<Ino>>,
-    /// Files with a window that is to be written back, the earliest first.
-    due: VecDeque<Ino>,
-    /// Files that were written to and are not due, by when that began, the earliest first. An entry whose file has been due
-    /// since says nothing; none stays for longer than [`AGE_MAX`] and the time between two looks.
-    waiting: VecDeque<(Nanos, Ino)>,
-    jobs: HashMap<JobId, Pages>,
+    files: BTreeMap<(Ino, JobId), Pages>,
+    writers: BTreeMap<JobId, Writer>,
     dirty_bytes: u64,
     held: VecDeque<Paid>,
-    threads: usize,
-    /// Moving averages of how many bytes a range has, and of how long the device takes for it, in nanoseconds.
+    syncs: Vec<Sync>,
+    /// How long one range takes, waiting for others at the device included.
+    times: CostLearner,
+    /// What of the device's time it is given.
+    costs: CostLearner,
+    /// Moving averages of how many bytes were written back, and of how long the device took for them, in nanoseconds.
     lately: (u64, u64),
-    /// Ranges that are being written back.
+    /// The same of what is not in them yet.
+    measured: (u64, u64),
+    /// Chunks that are being written.
     writing: usize,
+    /// Chunks in a row for which there was nothing to write.
+    vain: u32,
     /// Since when the device has been writing what no measurement of its rate has counted.
     busy_since: Nanos,
     is_stopping: bool,
 }
 
-/// What was written to one file and is not being written back yet.
-#[derive(Debug, Default)]
-struct File {
-    range: Range<u64>,
-    bytes: u64,
-    writers: Vec<(JobId, u64)>,
-    since: Nanos,
-    is_due: bool,
-    written_at: Nanos,
-    /// All that was ever written.
-    total_bytes: u64,
-}
-
-/// A job's.
+/// A request for stable storage.
 #[derive(Debug)]
-struct Pages {
-    dirty_bytes: u64,
-    share: f64,
+struct Sync {
+    ino: Ino,
+    /// Bytes of the file's pages that are written first.
+    left_bytes: u64,
+    work: Box<Work>,
 }
 
 impl State {
@@ -160,89 +201,147 @@ impl State {
         if self.is_stopping || self.dirty_bytes <= bound {
             return false;
         }
-        let Some(pages) = self.jobs.get(&job) else { return false };
-        let shares: f64 = self.jobs.values().map(|pages| pages.share).sum();
-        pages.dirty_bytes as f64 * shares > bound as f64 * pages.share
+        let Some(writer) = self.writers.get(&job) else { return false };
+        let writing = self.writers.values().filter(|writer| writer.dirty_bytes > 0);
+        let shares: f64 = writing.map(|writer| writer.share).sum();
+        writer.dirty_bytes as f64 * shares > bound as f64 * writer.share
     }
 
-    /// Makes the file with the oldest bytes due, if these are from `latest` at the latest; false if there is none.
-    fn make_oldest_due(&mut self, latest: Nanos) -> bool {
-        while let Some((since, ino)) = self.waiting.front().copied() {
+    /// Makes due what `job` has of a file; `is_urgent` if somebody waits for it.
+    fn make_due(&mut self, ino: Ino, job: JobId, is_urgent: bool) {
+        let (Some(pages), Some(writer)) = (self.files.get_mut(&(ino, job)), self.writers.get_mut(&job)) else { return };
+        let was_due = pages.due_bytes > 0;
+        if was_due && !is_urgent {
+            return;
+        }
+        pages.due_bytes = pages.dirty.bytes();
+        if pages.due_bytes == 0 || was_due && writer.urgent.contains(&ino) {
+            return;
+        }
+        if is_urgent {
+            writer.due.retain(|one| *one != ino);
+            writer.urgent.push_back(ino);
+        } else {
+            writer.due.push_back(ino);
+        }
+    }
+
+    /// Makes the file with the oldest pages of `job` due, if these are from `latest` at the latest; false if there is none.
+    fn make_oldest_due(&mut self, job: JobId, latest: Nanos) -> bool {
+        while let Some((since, ino)) = self.writers.get(&job).and_then(|writer| writer.waiting.front().copied()) {
             if since > latest {
                 return false;
             }
-            self.waiting.pop_front();
-            if self.files.get(&ino).is_some_and(|file| file.bytes > 0 && !file.is_due && file.since == since) {
-                self.make_due(ino);
+            self.writers.get_mut(&job).map(|writer| writer.waiting.pop_front());
+            let is_waiting = |pages: &Pages| pages.dirty.bytes() > 0 && pages.due_bytes == 0 && pages.since == since;
+            if self.files.get(&(ino, job)).is_some_and(is_waiting) {
+                self.make_due(ino, job, false);
                 return true;
             }
         }
         false
     }
 
-    fn make_due(&mut self, ino: Ino) {
-        if let Some(file) = self.files.get_mut(&ino)
-            && !std::mem::replace(&mut file.is_due, true)
-        {
-            self.due.push_back(ino);
+    /// So much of `job` is on the device, or it is not known that it is not.
+    fn written(&mut self, ino: Ino, job: JobId, bytes: u64) {
+        self.dirty_bytes -= bytes;
+        if let Some(writer) = self.writers.get_mut(&job) {
+            writer.dirty_bytes -= bytes;
         }
-    }
-
-    /// Whether a thread more is wanted, which is counted then.
-    fn wants_thread(&mut self) -> bool {
-        // Those that are not writing are about to look for something.
-        let is_wanted = self.threads < (self.writing + self.due.len()).min(THREADS_MAX);
-        self.threads += usize::from(is_wanted);
-        is_wanted
-    }
-
-    /// What these wrote is on the device, or it is not known that it is not.
-    fn written(&mut self, writers: &[(JobId, u64)]) {
-        for (job, bytes) in writers {
-            self.dirty_bytes -= bytes;
-            if let Some(pages) = self.jobs.get_mut(job) {
-                pages.dirty_bytes -= bytes;
-                if pages.dirty_bytes == 0 {
-                    self.jobs.remove(job);
-                }
-            }
+        for sync in self.syncs.iter_mut().filter(|sync| sync.ino == ino) {
+            sync.left_bytes = sync.left_bytes.saturating_sub(bytes);
         }
     }
 
     /// Makes room for a file.
     fn forget_one(&mut self) {
-        let most = self.firsts.values_mut().max_by_key(|files| files.len());
-        if let Some(file) = most.and_then(VecDeque::pop_front).and_then(|ino| self.files.remove(&ino)) {
-            self.written(&file.writers);
-        }
+        let Some((&job, writer)) = self.writers.iter_mut().max_by_key(|(_, writer)| writer.files.len()) else { return };
+        let Some(ino) = writer.files.pop_front() else { return };
+        let Some(pages) = self.files.remove(&(ino, job)) else { return };
+        // What is in chunks counts until they are written.
+        self.written(ino, job, pages.dirty.bytes());
     }
 
-    fn release(&mut self, memory_bytes: u64) -> Vec<Paid> {
-        if self.held.is_empty() {
-            return Vec::new();
+    fn release(&mut self, memory_bytes: u64) -> Released {
+        let mut released = Released::default();
+        if !self.held.is_empty() {
+            let held = std::mem::take(&mut self.held);
+            let is_ahead = |paid: &Paid| self.is_ahead(paid.served.pending.connection.job.id, memory_bytes);
+            let (held, paid): (Vec<Paid>, Vec<Paid>) = held.into_iter().partition(is_ahead);
+            (self.held, released.paid) = (held.into(), paid);
         }
-        let held = std::mem::take(&mut self.held);
-        let (held, released): (Vec<Paid>, Vec<Paid>) =
-            held.into_iter().partition(|paid| self.is_ahead(paid.served.pending.connection.job.id, memory_bytes));
-        self.held = held.into();
+        let syncs = self.syncs.extract_if(.., |sync| sync.left_bytes == 0);
+        released.syncs = syncs.map(|sync| *sync.work).collect();
         released
+    }
+
+    /// The first chunk of what is due of `job`.
+    fn cut(&mut self, job: JobId, manner: Manner, large_bytes: u64) -> Option<Chunk> {
+        let (times, costs) = (self.times.model(), self.costs.model());
+        let is_vain = self.vain >= VAIN_MAX;
+        let fits = |ranges: u64, bytes: u64| {
+            let is_short = is_vain || predict(&times, ranges, bytes) <= manner.time_max;
+            ranges <= CHUNK_RANGES_MAX && bytes <= WINDOW_BYTES && is_short
+        };
+        let writer = self.writers.get_mut(&job)?;
+        loop {
+            let queue = if writer.urgent.is_empty() { &mut writer.due } else { &mut writer.urgent };
+            let ino = queue.front().copied()?;
+            let Some(pages) = self.files.get_mut(&(ino, job)).filter(|pages| pages.due_bytes > 0) else {
+                queue.pop_front();
+                continue;
+            };
+            let before = pages.dirty.bytes();
+            let ranges = pages.dirty.take(pages.next, CHUNK_BYTES_MIN, fits);
+            let bytes = before - pages.dirty.bytes();
+            pages.next = ranges.last().map_or(0, |range| range.end);
+            pages.due_bytes = pages.due_bytes.saturating_sub(bytes).min(pages.dirty.bytes());
+            pages.cut_bytes += bytes;
+            let unpaid_ns = (u128::from(pages.unpaid_ns) * u128::from(bytes) / u128::from(before.max(1))) as u64;
+            pages.unpaid_ns -= unpaid_ns;
+            if pages.due_bytes == 0 {
+                queue.pop_front();
+                if pages.dirty.bytes() > 0 {
+                    // What came since is as old as this at most.
+                    pages.since = pages.written_at;
+                    writer.waiting.push_back((pages.since, ino));
+                }
+            }
+            if bytes == 0 {
+                continue;
+            }
+            writer.chunks += 1;
+            return Some(Chunk {
+                ino,
+                job,
+                bytes: Bytes(bytes),
+                is_large: pages.total_bytes > large_bytes,
+                predicted: predict(&costs, ranges.len() as u64, bytes),
+                ranges,
+                unpaid: Nanos(unpaid_ns),
+                is_counted: manner.is_counted,
+            });
+        }
     }
 }
 
 impl WriteBack {
     /// Of a target on a host with so much memory for the server; whether it keeps pages of files that are not large.
     pub fn new(memory_bytes: u64, keeps_pages: bool) -> Self {
+        let bandwidth = Rate::new(RATE_FIRST).expect("a constant that is not 0");
+        let guess = CostModel { per_op: Nanos::ZERO, bandwidth };
         let state = State {
-            files: HashMap::new(),
-            firsts: HashMap::new(),
-            due: VecDeque::new(),
-            waiting: VecDeque::new(),
-            jobs: HashMap::new(),
+            files: BTreeMap::new(),
+            writers: BTreeMap::new(),
             dirty_bytes: 0,
             held: VecDeque::new(),
-            threads: 0,
+            syncs: Vec::new(),
+            times: CostLearner::new(guess),
+            costs: CostLearner::new(guess),
             lately: (WINDOW_BYTES, WINDOW_BYTES * 1_000_000_000 / RATE_FIRST),
+            measured: (0, 0),
             writing: 0,
+            vain: 0,
             busy_since: Nanos::ZERO,
             is_stopping: false,
         };
@@ -254,48 +353,44 @@ impl WriteBack {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// `job` wrote a range of a file. Whether a thread is to be found for [`Self::next`], and whether the reply is to be
-    /// held.
-    pub fn wrote(&self, now: Nanos, job: JobId, ino: Ino, range: Range<u64>) -> (bool, bool) {
-        let bytes = range.end.saturating_sub(range.start);
+    /// `job` wrote a range of a file, which was `work` to do, of which nothing is charged yet if it `is_unpaid`.
+    pub fn wrote(&self, now: Nanos, job: JobId, ino: Ino, range: Range<u64>, work: Nanos, is_unpaid: bool) -> Wrote {
         let mut state = self.state();
-        if bytes == 0 {
-            return (false, false);
+        if range.is_empty() {
+            return Wrote { unpaid: Nanos::ZERO, is_due: false, is_ahead: false };
         }
-        if !state.files.contains_key(&ino) {
-            if state.files.len() >= FILES_MAX {
-                state.forget_one();
-            }
-            state.firsts.entry(job).or_default().push_back(ino);
+        let key = (ino, job);
+        let is_known = state.files.contains_key(&key);
+        if !is_known && state.files.len() >= FILES_MAX {
+            state.forget_one();
         }
-        let file = state.files.entry(ino).or_default();
-        let is_first = file.bytes == 0;
-        if is_first {
-            (file.range, file.since) = (range, now);
-        } else {
-            file.range = file.range.start.min(range.start)..file.range.end.max(range.end);
+        let State { files, writers, dirty_bytes, .. } = &mut *state;
+        let writer = writers.entry(job).or_insert_with(Writer::new);
+        if !is_known {
+            writer.files.push_back(ino);
         }
-        file.bytes += bytes;
-        file.total_bytes = file.total_bytes.saturating_add(bytes);
-        file.written_at = now;
-        match file.writers.iter_mut().find(|(writer, _)| *writer == job) {
-            Some((_, own)) => *own += bytes,
-            None => file.writers.push((job, bytes)),
+        let pages = files.entry(key).or_default();
+        if pages.dirty.bytes() == 0 {
+            pages.since = now;
+            writer.waiting.push_back((now, ino));
         }
-        let is_full = file.bytes >= WINDOW_BYTES;
-        if is_first {
-            state.waiting.push_back((now, ino));
-        }
-        state.jobs.entry(job).or_insert(Pages { dirty_bytes: 0, share: 1.0 }).dirty_bytes += bytes;
-        state.dirty_bytes += bytes;
+        let new_bytes = pages.dirty.insert(&range);
+        let touched = (range.end.div_ceil(4096) - range.start / 4096).max(1) * 4096;
+        let unpaid_ns =
+            if is_unpaid { (u128::from(work.0) * u128::from(new_bytes) / u128::from(touched)) as u64 } else { 0 };
+        pages.unpaid_ns = pages.unpaid_ns.saturating_add(unpaid_ns);
+        pages.total_bytes = pages.total_bytes.saturating_add(range.end - range.start);
+        pages.written_at = now;
+        let is_full = pages.dirty.bytes() >= WINDOW_BYTES;
+        writer.dirty_bytes += new_bytes;
+        *dirty_bytes += new_bytes;
         if is_full {
-            state.make_due(ino);
+            state.make_due(ino, job, false);
         }
         let is_ahead = state.is_ahead(job, self.memory_bytes);
-        if is_ahead && state.due.is_empty() && state.threads == 0 {
-            state.make_oldest_due(now);
-        }
-        (state.wants_thread(), is_ahead)
+        let writer = &state.writers[&job];
+        let is_due = !writer.is_enough && (is_ahead || writer.has_due());
+        Wrote { unpaid: Nanos(unpaid_ns), is_due, is_ahead }
     }
 
     /// Keeps the reply of a write until the device has caught up; gives it back if it has.
@@ -308,99 +403,151 @@ impl WriteBack {
         None
     }
 
-    /// The next range to be written back, for a thread that then calls [`Self::finished`]; `None` if the thread is to do
-    /// something else.
-    pub fn next(&self, now: Nanos) -> Option<Window> {
+    /// The next chunk of `job`, if something is due and not enough of them wait already. [`Self::finished`] or
+    /// [`Self::abandoned`] follows.
+    pub fn next(&self, job: JobId, manner: Manner) -> Option<Chunk> {
         let mut state = self.state();
-        if state.due.is_empty() && state.dirty_bytes > state.bound(self.memory_bytes) / 2 {
-            state.make_oldest_due(Nanos::MAX);
+        let writer = state.writers.get_mut(&job)?;
+        writer.is_enough = writer.chunks >= manner.chunks_max.unwrap_or(writer.chunks_needed).min(CHUNKS_MAX);
+        if writer.is_enough {
+            return None;
         }
-        while let Some(ino) = state.due.pop_front() {
-            let Some(file) = state.files.get_mut(&ino) else { continue };
-            file.is_due = false;
-            let bytes = std::mem::take(&mut file.bytes);
-            if bytes == 0 {
-                continue;
-            }
-            let is_large = file.total_bytes > self.large_bytes;
-            let writers = std::mem::take(&mut file.writers);
-            let window = Window { ino, range: file.range.clone(), bytes: Bytes(bytes), is_large, writers };
-            if state.writing == 0 {
-                state.busy_since = now;
-            }
-            state.writing += 1;
-            return Some(window);
+        if !writer.has_due() && state.dirty_bytes > state.bound(self.memory_bytes) / 2 {
+            state.make_oldest_due(job, Nanos::MAX);
         }
-        state.threads -= 1;
-        None
+        state.cut(job, manner, self.large_bytes)
     }
 
-    /// There is no thread to be had: [`Self::look`] asks for one again.
-    pub fn has_no_thread(&self) {
-        self.state().threads -= 1;
+    /// A chunk's turn has come, and it is about to be written.
+    pub fn begun(&self, now: Nanos) {
+        let mut state = self.state();
+        if state.writing == 0 {
+            state.busy_since = now;
+        }
+        state.writing += 1;
     }
 
-    /// A range was written back. The replies that need not be held any more, and how long the device had this to write and
-    /// nothing before it.
-    pub fn finished(&self, now: Nanos, window: &Window) -> (Vec<Paid>, Nanos) {
+    /// A chunk that was begun is written. How long that took, and what it was given of the device's time; `None` if that had
+    /// nothing to do. What need not wait any more.
+    pub fn finished(&self, now: Nanos, chunk: &Chunk, device: Option<(Nanos, Nanos)>) -> Released {
         let mut state = self.state();
         state.writing -= 1;
         let took = now.since(state.busy_since);
-        state.busy_since = now;
-        if window.bytes.0 >= TELLING_BYTES {
-            // Not the mean of rates: of ranges that were written together only the first to end seems to take any time.
-            let mean = |before: u64, now: u64| before - before / WEIGHT + now / WEIGHT;
-            state.lately = (mean(state.lately.0, window.bytes.0), mean(state.lately.1, took.0));
+        state.busy_since = state.busy_since.max(now);
+        state.vain = if device.is_none() { state.vain.saturating_add(1) } else { 0 };
+        if let Some((lasted, attributed)) = device {
+            let ranges = chunk.ranges.len().max(1) as u64;
+            let bytes = Bytes(chunk.bytes.0 / ranges);
+            // Those past the depth wait for each other, and nobody for them.
+            let lasted = if chunk.is_counted { lasted } else { attributed };
+            state.times.learn(now, bytes, Nanos(lasted.0 / ranges));
+            state.costs.learn(now, bytes, Nanos(attributed.0 / ranges));
+            state.measured.0 += chunk.bytes.0;
+            state.measured.1 += took.0;
+            if state.measured.0 >= TELLING_BYTES {
+                // Not the mean of rates: of chunks that were written together only the first to end seems to take any time.
+                let mean = |before: u64, now: u64| before - before / WEIGHT + now / WEIGHT;
+                let (bytes, took_ns) = std::mem::take(&mut state.measured);
+                state.lately = (mean(state.lately.0, bytes), mean(state.lately.1, took_ns));
+            }
         }
-        state.written(&window.writers);
-        (state.release(self.memory_bytes), took)
+        drop(state);
+        self.abandoned(chunk)
     }
 
-    /// A file was put on stable storage, with what [`Self::take`] gave. The replies that need not be held any more.
-    pub fn synced(&self, window: &Window) -> Vec<Paid> {
+    /// A chunk is not going to be written, or was. What need not wait any more.
+    pub fn abandoned(&self, chunk: &Chunk) -> Released {
         let mut state = self.state();
-        state.written(&window.writers);
+        if let Some(pages) = state.files.get_mut(&(chunk.ino, chunk.job)) {
+            pages.cut_bytes = pages.cut_bytes.saturating_sub(chunk.bytes.0);
+        }
+        if let Some(writer) = state.writers.get_mut(&chunk.job) {
+            writer.chunks -= 1;
+            writer.is_enough = false;
+        }
+        state.written(chunk.ino, chunk.job, chunk.bytes.0);
         state.release(self.memory_bytes)
+    }
+
+    /// A file is wanted on stable storage: keeps the request until what is waiting of the file is written, and tells whose
+    /// chunks are to be looked for. Gives it back if what is waiting takes the device no longer than one chunk.
+    pub fn sync_later(&self, ino: Ino, manner: Manner, work: Box<Work>) -> Result<Vec<JobId>, Box<Work>> {
+        let mut state = self.state();
+        let writers: Vec<JobId> = writers_of(&state, ino);
+        let (mut ranges, mut left_bytes) = (0, 0);
+        for pages in writers.iter().filter_map(|job| state.files.get(&(ino, *job))) {
+            ranges += pages.dirty.count();
+            left_bytes += pages.dirty.bytes() + pages.cut_bytes;
+        }
+        let is_vain = state.vain >= VAIN_MAX;
+        if state.is_stopping || is_vain || predict(&state.times.model(), ranges, left_bytes) <= manner.time_max {
+            return Err(work);
+        }
+        writers.iter().for_each(|job| state.make_due(ino, *job, true));
+        state.syncs.push(Sync { ino, left_bytes, work });
+        Ok(writers)
     }
 
     /// A file is about to be put on stable storage: what is waiting of it is no more to be written back, and counts until
     /// [`Self::synced`].
-    pub fn take(&self, ino: Ino) -> Option<Window> {
+    pub fn take(&self, ino: Ino) -> Vec<(JobId, Bytes)> {
         let mut state = self.state();
-        let file = state.files.get_mut(&ino)?;
-        let bytes = std::mem::take(&mut file.bytes);
-        let (range, writers) = (file.range.clone(), std::mem::take(&mut file.writers));
-        (bytes > 0).then_some(Window { ino, range, bytes: Bytes(bytes), is_large: false, writers })
+        let mut taken = Vec::new();
+        for job in writers_of(&state, ino) {
+            let Some(pages) = state.files.get_mut(&(ino, job)) else { continue };
+            let bytes = pages.dirty.bytes();
+            pages.dirty.clear();
+            (pages.due_bytes, pages.unpaid_ns) = (0, 0);
+            if bytes > 0 {
+                taken.push((job, Bytes(bytes)));
+            }
+        }
+        taken
     }
 
-    /// Makes due what is old, and forgets files that are not written any more; `shares` are those of the policy. Tells how many
-    /// threads are to be found for [`Self::next`], and which replies need not be held any more.
-    pub fn look(&self, now: Nanos, shares: &[(JobId, f64)]) -> (usize, Vec<Paid>) {
+    /// A file was put on stable storage, with what [`Self::take`] gave. What need not wait any more.
+    pub fn synced(&self, ino: Ino, taken: &[(JobId, Bytes)]) -> Released {
+        let mut state = self.state();
+        taken.iter().for_each(|(job, bytes)| state.written(ino, *job, bytes.0));
+        state.release(self.memory_bytes)
+    }
+
+    /// Makes due what is old, and forgets files that are not written any more; `shares` are those of the policy, and
+    /// `times` what each job had of the device's time since the last look. Tells whose chunks are to be looked for, and what
+    /// need not wait any more.
+    pub fn look(&self, now: Nanos, shares: &[(JobId, f64)], times: &HashMap<JobId, Nanos>) -> (Vec<JobId>, Released) {
         // Every write takes the lock: what can be done without it is.
         let shares: HashMap<JobId, f64> = shares.iter().copied().collect();
+        let all_times_ns = times.values().map(|time| time.0).sum();
         let mut state = self.state();
-        for (job, pages) in &mut state.jobs {
+        let State { files, writers, .. } = &mut *state;
+        files
+            .retain(|_, pages| pages.dirty.bytes() + pages.cut_bytes > 0 || now.since(pages.written_at) < FORGET_AFTER);
+        for (job, writer) in writers.iter_mut() {
             let share = shares.get(job).copied();
             // A job all of whose replies are held asks for nothing, and has no share at the moment.
-            pages.share = share.filter(|share| *share > 0.0).unwrap_or(pages.share);
+            writer.share = share.filter(|share| *share > 0.0).unwrap_or(writer.share);
+            writer.adapt(times.get(job).map_or(0, |time| time.0), all_times_ns);
+            writer.files.retain(|ino| files.contains_key(&(*ino, *job)));
+            writer.due.retain(|ino| files.contains_key(&(*ino, *job)));
+            writer.urgent.retain(|ino| files.contains_key(&(*ino, *job)));
         }
-        let State { files, firsts, due, .. } = &mut *state;
-        files.retain(|_, file| file.bytes > 0 || now.since(file.written_at) < FORGET_AFTER);
-        due.retain(|ino| files.contains_key(ino));
-        firsts.values_mut().for_each(|of_job| of_job.retain(|ino| files.contains_key(ino)));
-        firsts.retain(|_, of_job| !of_job.is_empty());
+        writers.retain(|_, writer| writer.dirty_bytes > 0 || writer.chunks > 0 || !writer.files.is_empty());
+        let jobs: Vec<JobId> = writers.keys().copied().collect();
         if now >= AGE_MAX {
-            while state.make_oldest_due(now - AGE_MAX) {}
+            for job in &jobs {
+                while state.make_oldest_due(*job, now - AGE_MAX) {}
+            }
         }
-        let threads = std::iter::from_fn(|| state.wants_thread().then_some(())).take(THREADS_MAX).count();
-        (threads, state.release(self.memory_bytes))
+        (jobs, state.release(self.memory_bytes))
     }
 
-    /// Holds nothing any more. The replies that were held.
-    pub fn stop(&self) -> Vec<Paid> {
+    /// Keeps nothing any more. What was kept.
+    pub fn stop(&self) -> Released {
         let mut state = self.state();
         state.is_stopping = true;
-        state.held.drain(..).collect()
+        let syncs = state.syncs.drain(..).map(|sync| *sync.work).collect();
+        Released { paid: state.held.drain(..).collect(), syncs }
     }
 
     /// Bytes that were acknowledged and are not known to be on the device, and how many there may be about.
@@ -410,5 +557,17 @@ impl WriteBack {
     }
 }
 
+/// What the device takes for so many ranges.
+fn predict(model: &CostModel, ranges: u64, bytes: u64) -> Nanos {
+    Nanos(model.per_op.0.saturating_mul(ranges)) + model.bandwidth.time_for(Bytes(bytes))
+}
+
+/// Who has written to a file.
+fn writers_of(state: &State, ino: Ino) -> Vec<JobId> {
+    state.files.range((ino, JobId(0))..=(ino, JobId(u32::MAX))).map(|((_, job), _)| *job).collect()
+}
+
+#[cfg(test)]
+mod simulated;
 #[cfg(test)]
 mod tests;

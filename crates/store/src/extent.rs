@@ -1,4 +1,4 @@
-//! Extents: where a range of a file lies on a target, for an engine that brings pages of it to the device, or from there.
+//! Extents: where ranges of a file lie on a target, for an engine that brings pages of it to the device, or from there.
 //!
 //! An extent has a descriptor of its own, so that who waits for it keeps nobody from the file. Errors of write-back are
 //! remembered with the content ([`LOST_WRITES`]): the host tells of each once, and whoever asks for an `fsync` next must hear it.
@@ -15,44 +15,50 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A range of one object, of a file or detached.
+/// Ranges of one object, of a file or detached.
 pub struct Extent {
     content: Arc<Content>,
     path: PathBuf,
     object: OwnedFd,
-    offset: u64,
-    len: NonZeroU64,
+    /// Offset and length.
+    parts: Vec<(u64, NonZeroU64)>,
 }
 
 impl Store {
-    /// What of `range` of a file lies on `target`, if there is anything. A file that has objects of more than one target
+    /// What of `ranges` of a file lies on `target`, if there is anything. A file that has objects of more than one target
     /// has one extent on each.
-    pub fn extent(&self, ino: Ino, target: TargetId, range: Range<u64>) -> Result<Option<Extent>, StoreError> {
+    pub fn extent(&self, ino: Ino, target: TargetId, ranges: &[Range<u64>]) -> Result<Option<Extent>, StoreError> {
         let inode = self.inode(ino.0)?;
         let layout = inode.regular()?;
         let Some(index) = layout.targets.iter().position(|id| *id == target) else { return Ok(None) };
-        let (offset, end) = (object_size(layout, index, range.start), object_size(layout, index, range.end));
-        let Some(len) = NonZeroU64::new(end.saturating_sub(offset)) else { return Ok(None) };
+        let part = |range: &Range<u64>| {
+            let (offset, end) = (object_size(layout, index, range.start), object_size(layout, index, range.end));
+            Some((offset, NonZeroU64::new(end.saturating_sub(offset))?))
+        };
+        let parts: Vec<_> = ranges.iter().filter_map(part).collect();
         let place = inode.place(inode.share_data().id, layout, index);
-        self.extent_at(&inode.content, place, offset, len)
+        self.extent_at(&inode.content, place, parts)
     }
 
     /// `range` of a detached object, if there is anything of that and the object exists.
     pub fn object_extent(&self, place: ObjectPlace, range: Range<u64>) -> Result<Option<Extent>, StoreError> {
-        let Some(len) = NonZeroU64::new(range.end.saturating_sub(range.start)) else { return Ok(None) };
-        self.extent_at(&self.detached(place)?.content, place, range.start, len)
+        let len = NonZeroU64::new(range.end.saturating_sub(range.start));
+        let parts = len.map(|len| (range.start, len)).into_iter().collect();
+        self.extent_at(&self.detached(place)?.content, place, parts)
     }
 
     fn extent_at(
         &self,
         content: &Arc<Content>,
         place: ObjectPlace,
-        offset: u64,
-        len: NonZeroU64,
+        parts: Vec<(u64, NonZeroU64)>,
     ) -> Result<Option<Extent>, StoreError> {
+        if parts.is_empty() {
+            return Ok(None);
+        }
         let path = self.targets.path(place);
         let object = self.targets.open_to_read(place)?;
-        Ok(object.map(|object| Extent { content: content.clone(), path, object, offset, len }))
+        Ok(object.map(|object| Extent { content: content.clone(), path, object, parts }))
     }
 }
 
@@ -60,8 +66,17 @@ impl Extent {
     /// Has the host write what it has in memory of the extent to the device, and waits for that. What is needed besides to
     /// find the bytes after a power cut only an `fsync` writes.
     pub fn write_out(&self) -> Result<(), StoreError> {
-        let flags = libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WRITE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
-        let (offset, len) = (self.offset as libc::off64_t, self.len.get() as libc::off64_t);
+        let begin = libc::SYNC_FILE_RANGE_WRITE;
+        let finish = libc::SYNC_FILE_RANGE_WAIT_BEFORE | begin | libc::SYNC_FILE_RANGE_WAIT_AFTER;
+        if self.parts.len() > 1 {
+            // All of them are on their way before the first is waited for.
+            self.parts.iter().try_for_each(|part| self.sync_range(*part, begin))?;
+        }
+        self.parts.iter().try_for_each(|part| self.sync_range(*part, finish))
+    }
+
+    fn sync_range(&self, (offset, len): (u64, NonZeroU64), flags: libc::c_uint) -> Result<(), StoreError> {
+        let (offset, len) = (offset as libc::off64_t, len.get() as libc::off64_t);
         loop {
             // SAFETY: a call that takes numbers only.
             if unsafe { libc::sync_file_range(self.object.as_raw_fd(), offset, len, flags) } == 0 {
@@ -90,7 +105,9 @@ impl Extent {
     }
 
     fn advise(&self, advice: Advice) {
-        // It is no more than advice: a host that refuses it loses some speed.
-        let _ = rustix::fs::fadvise(&self.object, self.offset, Some(self.len), advice);
+        for (offset, len) in &self.parts {
+            // It is no more than advice: a host that refuses it loses some speed.
+            let _ = rustix::fs::fadvise(&self.object, *offset, Some(*len), advice);
+        }
     }
 }

@@ -269,6 +269,12 @@ impl Store {
     ) -> Result<Option<VolumeChange>, StoreError> {
         let (inode, root) = (self.load(root_of(volume).0)?, &place.dir);
         caller.may_remove(&root.record(), &inode.record())?;
+        // Whose a volume is that has the new name, its own server knows alone.
+        let how = match (root.record().mode & STICKY != 0 && !caller.is_root(), how) {
+            (true, RenameHow::Exchange) => return Err(StoreError::NotPermitted),
+            (true, _) => RenameHow::NoReplace,
+            (false, how) => how,
+        };
         // Whether the new name is free is known to the root server: nothing but a name in the root will do.
         let name = match path2.iter().position(|byte| *byte == b'/') {
             _ if at2 != Ino::ROOT.0 => return Err(StoreError::CrossDevice),

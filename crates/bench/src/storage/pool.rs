@@ -8,9 +8,10 @@ use anyhow::{Context, Result};
 use isonomia_client::{Claims, Client, ClientConfig, Ino, OpenHow, access};
 use isonomia_units::Nanos;
 use rustix::fs::{Advice, Mode, OFlags};
-use std::fs::File;
+use std::fs::{DirEntry, File};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 const FILL_BYTES: u64 = 1 << 20;
 const FILE_MODE: u32 = 0o600;
@@ -105,21 +106,22 @@ pub fn forget(dirs: &[PathBuf]) -> Result<()> {
         let opened = File::open(dir).with_context(|| dir.display().to_string())?;
         rustix::fs::syncfs(&opened)?;
     }
-    forget_clean(dirs)
+    dirs.iter().try_for_each(|dir| forget_tree(dir, None, TREE_DEPTH_MAX))
 }
 
-/// Has the kernel forget what is on stable storage already.
-pub fn forget_clean(dirs: &[PathBuf]) -> Result<()> {
-    dirs.iter().try_for_each(|dir| forget_tree(dir, TREE_DEPTH_MAX))
+/// Has the kernel forget the files that nobody has written to since `since`: it would begin to write back what it has of the
+/// others, all at once.
+pub fn forget_unchanged(dirs: &[PathBuf], since: SystemTime) -> Result<()> {
+    dirs.iter().try_for_each(|dir| forget_tree(dir, Some(since), TREE_DEPTH_MAX))
 }
 
-fn forget_tree(dir: &Path, depth: u32) -> Result<()> {
+fn forget_tree(dir: &Path, unchanged_since: Option<SystemTime>, depth: u32) -> Result<()> {
     for entry in std::fs::read_dir(dir)? {
         let entry = entry?;
         let kind = entry.file_type()?;
         if kind.is_dir() && depth > 0 {
-            forget_tree(&entry.path(), depth - 1)?;
-        } else if kind.is_file() {
+            forget_tree(&entry.path(), unchanged_since, depth - 1)?;
+        } else if kind.is_file() && !was_changed(&entry, unchanged_since) {
             // A file may have gone since the directory was read.
             if let Ok(file) = rustix::fs::open(entry.path(), OFlags::RDONLY | OFlags::NOATIME, Mode::empty()) {
                 rustix::fs::fadvise(&file, 0, None, Advice::DontNeed)?;
@@ -127,4 +129,10 @@ fn forget_tree(dir: &Path, depth: u32) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Whether a file was written to since; no, if it has gone meanwhile.
+fn was_changed(entry: &DirEntry, since: Option<SystemTime>) -> bool {
+    let changed = || entry.metadata().and_then(|metadata| metadata.modified());
+    since.is_some_and(|since| changed().is_ok_and(|at| at >= since))
 }

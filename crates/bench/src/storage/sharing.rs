@@ -12,7 +12,7 @@ use crate::storage::{Bench, KIB, MIB, THROUGH_US};
 use anyhow::{Context, Result, ensure};
 use isonomia_proto::control::{JobStatus, Status};
 use isonomia_units::Nanos;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 const POLL: Duration = Duration::from_millis(20);
 pub const NAME: &str = "sharing";
@@ -134,7 +134,7 @@ fn together(bench: &mut Bench, one: &Load, other: &Load) -> Result<[Received; 2]
 /// Two jobs at once, on files of their own; what each received in the steady part.
 fn compete(bench: &mut Bench, one: &Load, other: &Load) -> Result<[Received; 2]> {
     bench.forget()?;
-    let before = bench.server.status()?;
+    let (before, began) = (bench.server.status()?, SystemTime::now());
     let half = bench.pool.files / 2;
     let mut programs =
         [bench.start(JOBS[0], one, Some(JOBS[0]), 0)?, bench.start(JOBS[1], other, Some(JOBS[1]), half)?];
@@ -153,7 +153,7 @@ fn compete(bench: &mut Bench, one: &Load, other: &Load) -> Result<[Received; 2]>
         while now_ns() < at {
             bench.session.nap(POLL.min(Duration::from_nanos(at.saturating_sub(now_ns()))))?;
             if now_ns() > forgotten_ns + FORGET_NS {
-                bench.forget_read()?;
+                bench.forget_read(began)?;
                 forgotten_ns = now_ns();
             }
         }

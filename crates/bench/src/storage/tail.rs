@@ -1,5 +1,5 @@
 //! A job of small reads beside a bulk writer: what one of a hundred reads waits, through us under `job-fair`, and without
-//! anybody between the programs and the device.
+//! anybody between the programs and the device; and through us with the reader in a latency class, which has a target.
 
 use crate::report::Must;
 use crate::storage::fio::{Access, Done, Load, Sync};
@@ -64,6 +64,21 @@ pub fn run(bench: &mut Bench, repeat: u32) -> Result<()> {
         None,
         Some(Must::at_least(LEAST)),
     );
+    in_class(bench, &what, &reader, &writer, around)
+}
+
+/// The same with the reader in a latency class.
+fn in_class(bench: &mut Bench, what: &str, reader: &Load, writer: &Load, around: Nanos) -> Result<()> {
+    let target = bench.device.latency_target();
+    bench.server.set_policy(&format!("job-fair+latency{{p99={}us,job:reader}}", target.0 / 1_000))?;
+    let session = bench.session;
+    let done = session.undisturbed(|| beside(bench, Some(["reader", "writer"]), reader, writer, around));
+    bench.server.set_policy("job-fair")?;
+    let (read, written) = done?;
+    let what = format!("{what}, in a latency class");
+    let most = Must::at_most(target.0 as f64 / 1e3);
+    bench.keep(&format!("{what}: 99th percentile"), THROUGH_US, "us", read.p99_us, None, Some(most));
+    bench.keep(&format!("{what}: the writers"), THROUGH_US, "MiB/s", written.mib_per_s, None, None);
     Ok(())
 }
 

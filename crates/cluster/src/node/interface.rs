@@ -2,6 +2,7 @@
 
 use crate::objects::{Intent, ObjectsId, Order, What};
 use crate::peer::Envelope;
+use crate::policy::Policy;
 use crate::records::{BadRecord, Change};
 use crate::request::{Answer, Refusal, Request, RequestId};
 use crate::volumes::hosted::Work;
@@ -159,6 +160,8 @@ pub enum Effect {
         /// The objects.
         objects: Vec<ObjectsId>,
     },
+    /// This is the policy from now on.
+    FollowPolicy(Policy),
     /// There is a cluster file of this epoch, and `from` has it: get it. Repeated until it is there.
     FetchView {
         /// Its epoch.

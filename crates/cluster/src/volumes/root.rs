@@ -308,6 +308,8 @@ impl Root {
                     Verdict::Begun(BTreeSet::from([key.number]))
                 }
             },
+            // The node does.
+            Request::SetPolicy { .. } => refuse(Refusal::Busy),
             Request::Rename { from, found, to, how } => match self.free_to_change(from, *found) {
                 Ok(volume) => self.rename(volume, to, *how, decisions),
                 Err(verdict) => verdict,

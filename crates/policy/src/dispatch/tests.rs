@@ -255,5 +255,5 @@ fn the_time_for_which_a_client_keeps_a_request_waiting_is_nobodys() {
     target.set_aside(ms(3), write.id);
     target.enter(ms(500), write.id);
     let done = target.complete(ms(504), write.id, ServedBy::Device).unwrap();
-    assert_eq!((done.service, target.attribution().busy()), (ms(7), ms(7)));
+    assert_eq!((done.attributed, target.attribution().busy()), (Some(ms(7)), ms(7)));
 }

@@ -47,7 +47,12 @@ impl Holds {
     /// A request that costs this went into service: the hold is over, and a part of the service is paid in.
     pub(crate) fn dispatched(&mut self, cost: Nanos) {
         self.current = None;
-        self.budget = (self.budget + (cost.0 / SERVICE_PER_HOLD) as i64).min(self.budget_max);
+        self.device_served(cost);
+    }
+
+    /// The device has worked for so long with a request: a part of that is paid in.
+    pub(crate) fn device_served(&mut self, time: Nanos) {
+        self.budget = (self.budget + (time.0 / SERVICE_PER_HOLD) as i64).min(self.budget_max);
     }
 
     /// Nothing is queued that could wait.

@@ -382,6 +382,10 @@ impl Arbiter for Urgent {
         Next::WaitUntil(now + Nanos(1))
     }
 
+    fn device_served(&mut self, time: Nanos, worth: Nanos) {
+        self.inner.device_served(time, worth);
+    }
+
     fn correct(&mut self, now: Nanos, job: JobId, charged: Nanos, took: Nanos) {
         let now = self.advance(now);
         self.inner.correct(now, job, charged, took);

@@ -14,7 +14,8 @@
 //! * While jobs stay queued, two of them differ in service / share by at most one request each.
 //! * What a request was charged is corrected when it turns out to have taken another time; the two jobs of the sentence
 //!   before then differ by as much as the charges in service are wrong, besides: see
-//!   [`attribution`](crate::device::attribution).
+//!   [`attribution`](crate::device::attribution). Where a device's time is charged at another rate
+//!   ([`Arbiter::device_served`]), [`Tuning::lag_max`] and [`Tuning::lag_free`] are times of the device.
 //! * A job that is behind by more than [`Tuning::lag_free`], has nothing queued, and is due back soon is waited for; see
 //!   [`activity`](super::activity) for when and for what it may cost. With several workers this also keeps a
 //!   job with many processes from running ahead of one whose only request is in service.
@@ -69,6 +70,8 @@ pub(crate) struct VirtualTime {
     awaited: TagHeap,
     virtual_time: u128,
     holds: Holds,
+    /// What a nanosecond of the device is charged, at most 1.
+    rate: f64,
     /// Under `coflow`, what is guaranteed and who gets the rest; otherwise everything is guaranteed.
     coflow: Option<(f64, Surplus)>,
 }
@@ -92,6 +95,7 @@ impl VirtualTime {
             awaited: TagHeap::default(),
             virtual_time: 0,
             holds: Holds::new(&tuning),
+            rate: 1.0,
             coflow: None,
         }
     }
@@ -117,6 +121,11 @@ impl VirtualTime {
         span_at(self.roster.pace(slot), service)
     }
 
+    /// Virtual time that so much of the device's time takes at the job's present pace.
+    fn span_of_time(&self, slot: u32, time: Nanos) -> u128 {
+        self.span(slot, Nanos((time.0 as f64 * self.rate) as u64))
+    }
+
     /// Brings the tag of a job that had nothing queued into the bounds of what it can owe or be owed.
     fn bound_tag(&mut self, slot: u32, activated: bool) {
         let account = &self.accounts[slot as usize];
@@ -129,7 +138,7 @@ impl VirtualTime {
         } else if activated {
             self.virtual_time
         } else {
-            account.tag.max(self.virtual_time.saturating_sub(self.span(slot, self.tuning.lag_max)))
+            account.tag.max(self.virtual_time.saturating_sub(self.span_of_time(slot, self.tuning.lag_max)))
         };
         if activated {
             bounded = bounded.max(self.roster.start(slot));
@@ -198,7 +207,7 @@ impl VirtualTime {
         }
         let behind = self.awaited.smallest().take_while(|(turn, _)| turn.0 < front.0);
         behind
-            .filter(|&(turn, slot)| turn.0.saturating_add(self.span(slot, self.tuning.lag_free)) < front.0)
+            .filter(|&(turn, slot)| turn.0.saturating_add(self.span_of_time(slot, self.tuning.lag_free)) < front.0)
             .map(|(_, slot)| {
                 let in_flight = self.roster.job(slot).in_flight > 0;
                 (slot, self.accounts[slot as usize].habit.patience(now, in_flight, self.tuning.hold_max))
@@ -214,7 +223,7 @@ impl VirtualTime {
             return;
         }
         let in_flight = self.roster.job(slot).in_flight > 0;
-        let owed_from = front.0.saturating_sub(self.span(slot, self.tuning.lag_free));
+        let owed_from = front.0.saturating_sub(self.span_of_time(slot, self.tuning.lag_free));
         let account = &mut self.accounts[slot as usize];
         if account.habit.miss(in_flight) {
             account.tag = account.tag.max(owed_from);
@@ -333,6 +342,13 @@ impl Arbiter for VirtualTime {
             if turns.contains(slot) {
                 turns.set(slot, (account.tag, job));
             }
+        }
+    }
+
+    fn device_served(&mut self, time: Nanos, worth: Nanos) {
+        if self.coflow.is_none() && time > Nanos::ZERO {
+            self.rate = (worth.0 as f64 / time.0 as f64).min(1.0);
+            self.holds.device_served(time);
         }
     }
 

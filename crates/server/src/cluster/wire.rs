@@ -92,7 +92,10 @@ impl Verdict {
             Err(Refusal::FileSystem(errno)) => return Self::Failed(errno.unsigned_abs()),
             Err(Refusal::TimedOut) => Errno::TIMEDOUT,
             // Whoever asked is not the root server, or this one is not any more.
-            Err(Refusal::Refer(_) | Refusal::Busy | Refusal::EpochBehind | Refusal::NotOwner) => Errno::AGAIN,
+            Err(Refusal::Refer(_) | Refusal::Busy | Refusal::EpochBehind | Refusal::NotOwner | Refusal::Starting) => {
+                Errno::AGAIN
+            }
+            Err(Refusal::PolicyTooLong(_)) => Errno::INVAL,
         };
         Self::failed(errno)
     }

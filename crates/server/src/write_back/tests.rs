@@ -7,98 +7,167 @@ use crate::limits::{Limits, LimitsConfig};
 use crate::sessions::Sessions;
 use crate::target::Pending;
 use crate::usage::Usage;
-use isonomia_policy::{Access, CostModel, RequestId, Worth};
+use isonomia_policy::{Access, RequestId};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
-use isonomia_units::{JobInfo, Rate};
+use isonomia_units::JobInfo;
 use std::sync::Arc;
 
 const MEMORY: u64 = 16 << 30;
+const KIB: u64 = 1 << 10;
+const MIB: u64 = 1 << 20;
 const A: JobId = JobId(1);
 const B: JobId = JobId(2);
+/// Whole windows, whatever the device takes for them.
+const LONG: Manner = Manner { time_max: Nanos::MAX, chunks_max: Some(CHUNKS_MAX), is_counted: false };
+/// At the rate that a device is taken to have at first, 128 KiB.
+const SHORT: Manner = Manner { time_max: Nanos(1_000_000_000 / 512), chunks_max: Some(1), is_counted: true };
 
 /// Writes `bytes` to the end of a file in requests of 256 KiB; whether the last reply was to be held.
 fn write(pages: &WriteBack, now: Nanos, job: JobId, ino: u64, from: u64, bytes: u64) -> bool {
-    (0..bytes / (256 << 10)).fold(false, |_, i| {
-        let at = from + i * (256 << 10);
-        pages.wrote(now, job, Ino(ino), at..at + (256 << 10)).1
+    (0..bytes / (256 * KIB)).fold(false, |_, i| {
+        let at = from + i * 256 * KIB;
+        pages.wrote(now, job, Ino(ino), at..at + 256 * KIB, Nanos(1), true).is_ahead
     })
 }
 
-/// Has everything that is due written, each range in so much time.
-fn drain(pages: &WriteBack, mut now: Nanos, each: Nanos) -> Vec<Window> {
-    let mut windows = Vec::new();
-    while pages.state().threads > 0 {
-        let Some(window) = pages.next(now) else { continue };
+/// Has everything that is due of these jobs written, each chunk in so much time.
+fn drain(pages: &WriteBack, mut now: Nanos, each: Nanos) -> Vec<Chunk> {
+    let mut chunks = Vec::new();
+    while let Some(chunk) = [A, B].into_iter().find_map(|job| pages.next(job, LONG)) {
+        pages.begun(now);
         now += each;
-        assert!(pages.finished(now, &window).0.is_empty());
-        windows.push(window);
+        assert!(pages.finished(now, &chunk, Some((each, each))).paid.is_empty());
+        chunks.push(chunk);
     }
-    windows
+    chunks
 }
 
 #[test]
 fn a_stream_is_written_back_window_by_window() {
     let pages = WriteBack::new(MEMORY, true);
-    assert_eq!(pages.wrote(Nanos(1), A, Ino(5), 0..WINDOW_BYTES - 1), (false, false));
-    assert_eq!(pages.wrote(Nanos(2), A, Ino(5), WINDOW_BYTES - 1..WINDOW_BYTES), (true, false));
-    let window = pages.next(Nanos(1)).unwrap();
-    assert_eq!((window.range.clone(), window.bytes, window.is_large), (0..WINDOW_BYTES, Bytes(WINDOW_BYTES), false));
+    let wrote = |now, range| pages.wrote(Nanos(now), A, Ino(5), range, Nanos(1), true);
+    assert!(!wrote(1, 0..WINDOW_BYTES - 4096).is_due && pages.next(A, LONG).is_none());
+    assert!(wrote(2, WINDOW_BYTES - 4096..WINDOW_BYTES).is_due);
+    let chunk = pages.next(A, LONG).unwrap();
+    assert_eq!((chunk.ranges.len(), chunk.ranges[0].start, chunk.ranges[0].end), (1, 0, WINDOW_BYTES));
+    assert_eq!((chunk.bytes, chunk.is_large), (Bytes(WINDOW_BYTES), false));
     // What comes meanwhile is another window.
-    assert_eq!(pages.wrote(Nanos(3), A, Ino(5), WINDOW_BYTES..WINDOW_BYTES + 7), (false, false));
-    pages.finished(Nanos(4), &window);
-    assert_eq!((pages.next(Nanos(1)), pages.dirty().0), (None, Bytes(7)));
+    assert!(!wrote(3, WINDOW_BYTES..WINDOW_BYTES + 7).is_due);
+    pages.begun(Nanos(3));
+    pages.finished(Nanos(4), &chunk, Some((Nanos(1), Nanos(1))));
+    assert_eq!((pages.next(A, LONG), pages.dirty().0), (None, Bytes(4096)));
     // What nobody goes on with is written back after a while.
-    assert_eq!(pages.look(Nanos(3) + AGE_MAX, &[]).0, 1);
+    assert_eq!(pages.look(Nanos(3) + AGE_MAX, &[], &HashMap::new()).0, [A]);
     assert_eq!(drain(&pages, Nanos(9), Nanos(1)).len(), 1);
     assert_eq!(pages.dirty().0, Bytes(0));
 }
 
 #[test]
-fn the_device_s_time_is_owed_at_what_it_is_worth() {
-    let mut worth = Worth::default();
-    worth.note(Nanos::from_micros(1), Nanos::from_millis(1));
-    let model = CostModel { per_op: Nanos(1), bandwidth: Rate::new(1 << 30).unwrap() };
-    let prices = Prices::new([model; 4]);
-    let owed = |window: &Window, took| window.owed(&prices, took).next().unwrap().1;
-    let mut window = Window { ino: Ino(5), range: 0..8, bytes: Bytes(8), is_large: false, writers: vec![(A, 8)] };
-    assert_eq!(owed(&window, Nanos::from_millis(1)), Nanos::from_millis(1), "nothing is known yet");
-    prices.learn(Nanos(1), Access::ReadRandom, Bytes(4096), Nanos::from_millis(1), worth);
-    assert_eq!(owed(&window, Nanos::from_millis(100)), Nanos::from_micros(100));
-    assert_eq!(owed(&window, Nanos::from_secs(60)), Nanos::from_millis(1), "a device that hung");
-    (window.bytes, window.writers) = (Bytes(2 * WINDOW_BYTES), vec![(A, 2 * WINDOW_BYTES)]);
-    assert_eq!(owed(&window, Nanos::from_secs(60)), Nanos::from_millis(2));
+fn a_chunk_takes_as_long_as_it_may_and_no_more_of_them_wait_than_are_wanted() {
+    let pages = WriteBack::new(MEMORY, true);
+    write(&pages, Nanos(1), A, 5, 0, WINDOW_BYTES);
+    let first = pages.next(A, SHORT).unwrap();
+    assert_eq!((first.bytes, first.predicted), (Bytes(128 * KIB), SHORT.time_max));
+    assert!(first.is_counted && pages.next(A, SHORT).is_none(), "one at a time");
+    // The device turns out to take a millisecond for the operation, and for 200 KiB.
+    let takes = |bytes: u64| Nanos(1_000_000 + bytes * 5);
+    let (mut now, mut chunk) = (Nanos(5), first);
+    for number in 0..40 {
+        pages.begun(now);
+        let took = takes(chunk.bytes.0);
+        now += took;
+        pages.finished(now, &chunk, Some((took, took)));
+        let manner = if number % 2 == 0 { Manner { time_max: Nanos::from_millis(3), ..SHORT } } else { SHORT };
+        write(&pages, now, A, 5, (number + 2) * WINDOW_BYTES, WINDOW_BYTES);
+        chunk = pages.next(A, manner).unwrap();
+    }
+    let least = |time: Nanos| takes(chunk.bytes.0).0.abs_diff(time.0) < time.0 / 20;
+    assert!(least(SHORT.time_max), "{} bytes", chunk.bytes);
+    // However slow it is, a chunk is not nothing.
+    pages.abandoned(&chunk);
+    assert_eq!(pages.next(A, Manner { time_max: Nanos(1), ..SHORT }).unwrap().bytes, Bytes(CHUNK_BYTES_MIN));
 }
 
 #[test]
-fn bytes_count_for_who_wrote_them() {
+fn each_job_has_pages_of_its_own() {
     let pages = WriteBack::new(MEMORY, true);
-    let bound = pages.dirty().1.0;
-    pages.wrote(Nanos(1), A, Ino(5), 0..1);
-    assert!(write(&pages, Nanos(1), B, 5, 0, bound + (1 << 20)));
-    assert!(!write(&pages, Nanos(1), A, 6, 0, 1 << 20), "one byte is not much");
-    assert_eq!(pages.next(Nanos(2)).unwrap().writers, [(A, 1), (B, bound + (1 << 20))]);
+    for i in 0..WINDOW_BYTES / (64 * KIB) {
+        let range = i * 64 * KIB..(i + 1) * 64 * KIB;
+        pages.wrote(Nanos(1), if i % 2 == 0 { A } else { B }, Ino(5), range, Nanos(1), true);
+    }
+    // Neither has a whole window.
+    assert!(pages.next(A, LONG).is_none() && pages.next(B, LONG).is_none());
+    pages.look(Nanos(1) + AGE_MAX, &[], &HashMap::new());
+    let chunks = drain(&pages, Nanos(2), Nanos(1));
+    let starts = |job| {
+        let of_job = chunks.iter().filter(|chunk| chunk.job == job);
+        of_job.flat_map(|chunk| chunk.ranges.clone()).map(|range| range.start / (64 * KIB)).collect::<Vec<_>>()
+    };
+    assert!(starts(A).iter().all(|start| start % 2 == 0) && starts(B).iter().all(|start| start % 2 == 1));
+    assert_eq!(starts(A).len() + starts(B).len(), 128);
+}
+
+#[test]
+fn bytes_are_charged_once() {
+    let pages = WriteBack::new(MEMORY, true);
+    let wrote = |range, is_unpaid| pages.wrote(Nanos(1), A, Ino(5), range, Nanos(100), is_unpaid).unpaid;
+    assert_eq!(wrote(0..8192, true), Nanos(100), "all of it is left to its chunk");
+    assert_eq!(wrote(0..8192, true), Nanos(0), "and what is written again is not");
+    assert_eq!(wrote(4096..12_288, true), Nanos(50));
+    assert_eq!(wrote(1 << 20..(1 << 20) + 8192, false), Nanos(0), "who waited for the device has paid");
+    pages.look(Nanos(1) + AGE_MAX, &[], &HashMap::new());
+    let chunks = drain(&pages, Nanos(2), Nanos(1));
+    assert_eq!(chunks.iter().map(|chunk| chunk.unpaid.0).sum::<u64>(), 150);
+    assert_eq!(chunks.iter().map(|chunk| chunk.bytes.0).sum::<u64>(), 5 * 4096);
 }
 
 #[test]
 fn who_writes_many_files_takes_no_room_of_others() {
     let pages = WriteBack::new(MEMORY, true);
-    (0..FILES_MAX as u64 + 9).for_each(|file| _ = pages.wrote(Nanos(1), A, Ino(file), 0..1));
-    (0..9).for_each(|file| _ = pages.wrote(Nanos(2), B, Ino(1 << 30 | file), 0..1));
-    pages.wrote(Nanos(2), A, Ino(1 << 29), 0..1);
+    let wrote = |job, ino, at| _ = pages.wrote(Nanos(at), job, Ino(ino), 0..1, Nanos(1), true);
+    (0..FILES_MAX as u64 + 9).for_each(|file| wrote(A, file, 1));
+    (0..9).for_each(|file| wrote(B, 1 << 30 | file, 2));
+    wrote(A, 1 << 29, 2);
     let state = pages.state();
-    assert_eq!((state.firsts[&A].len(), state.firsts[&B].len()), (FILES_MAX - 9, 9));
-    assert_eq!((state.files.len(), state.dirty_bytes), (FILES_MAX, FILES_MAX as u64));
-    assert_eq!(state.jobs[&A].dirty_bytes + state.jobs[&B].dirty_bytes, state.dirty_bytes);
+    assert_eq!((state.writers[&A].files.len(), state.writers[&B].files.len()), (FILES_MAX - 9, 9));
+    assert_eq!((state.files.len(), state.dirty_bytes), (FILES_MAX, FILES_MAX as u64 * 4096));
+    assert_eq!(state.writers[&A].dirty_bytes + state.writers[&B].dirty_bytes, state.dirty_bytes);
 }
 
 #[test]
 fn a_sync_takes_what_is_waiting() {
     let pages = WriteBack::new(MEMORY, true);
-    pages.wrote(Nanos(1), A, Ino(5), 100..200);
-    let window = pages.take(Ino(5)).unwrap();
-    assert_eq!((window.bytes, pages.dirty().0, pages.take(Ino(5))), (Bytes(100), Bytes(100), None));
-    pages.synced(&window);
-    assert_eq!((pages.dirty().0, pages.take(Ino(6))), (Bytes(0), None));
+    pages.wrote(Nanos(1), A, Ino(5), 100..200, Nanos(1), true);
+    let taken = pages.take(Ino(5));
+    assert_eq!((&taken[..], pages.dirty().0, pages.take(Ino(5))), (&[(A, Bytes(4096))][..], Bytes(4096), vec![]));
+    pages.synced(Ino(5), &taken);
+    assert_eq!((pages.dirty().0, pages.take(Ino(6))), (Bytes(0), vec![]));
+}
+
+#[test]
+fn a_sync_waits_for_what_was_written_before_it_and_goes_before_what_nobody_waits_for() {
+    let pages = WriteBack::new(MEMORY, true);
+    let job = Jobs::new(8, 8).join(JobInfo::new("j", "u", "g")).unwrap().job;
+    let sync = || Box::new(Work { pending: pending(&job), id: RequestId(0), finish_at: None });
+    write(&pages, Nanos(1), A, 5, 0, 256 * KIB);
+    let all_at_once = Manner { time_max: Nanos::from_secs(1), ..SHORT };
+    assert!(pages.sync_later(Ino(5), all_at_once, sync()).is_err(), "it is not much");
+    assert!(pages.sync_later(Ino(6), SHORT, sync()).is_err(), "nothing is");
+    write(&pages, Nanos(1), A, 7, 0, WINDOW_BYTES);
+    write(&pages, Nanos(1), B, 5, MIB, 256 * KIB);
+    assert_eq!(pages.sync_later(Ino(5), SHORT, sync()).unwrap(), [A, B]);
+    let write_one = |job| {
+        let chunk = pages.next(job, SHORT).unwrap();
+        pages.begun(Nanos(2));
+        // What is written meanwhile is for the next one.
+        write(&pages, Nanos(2), A, 5, 8 * MIB, 256 * KIB);
+        (chunk.ino.0, pages.finished(Nanos(3), &chunk, None).syncs.len())
+    };
+    assert_eq!([A, A, B, B, A].map(write_one), [(5, 0), (5, 0), (5, 0), (5, 1), (7, 0)]);
+    write(&pages, Nanos(4), A, 5, 0, MIB);
+    assert!(pages.sync_later(Ino(5), SHORT, sync()).is_ok());
+    assert_eq!(pages.stop().syncs.len(), 1);
+    assert!(pages.sync_later(Ino(5), SHORT, sync()).is_err(), "nothing is kept while the server stops");
 }
 
 #[test]
@@ -106,27 +175,26 @@ fn only_who_is_ahead_by_more_than_his_part_waits() {
     let pages = WriteBack::new(MEMORY, true);
     let bound = pages.dirty().1.0;
     assert!(!write(&pages, Nanos(1), A, 5, 0, bound));
-    assert!(write(&pages, Nanos(1), A, 5, bound, 1 << 20), "beyond the bound");
+    assert!(write(&pages, Nanos(1), A, 5, bound, MIB), "beyond the bound");
     assert!(!write(&pages, Nanos(1), B, 6, 0, bound / 4), "less than a half");
     assert!(write(&pages, Nanos(1), B, 6, bound / 4, bound / 2));
     // With one part of four it is.
-    pages.look(Nanos(2), &[(A, 0.75), (B, 0.25)]);
+    pages.look(Nanos(2) + AGE_MAX, &[(A, 0.75), (B, 0.25)], &HashMap::new());
     drain(&pages, Nanos(3), Nanos::from_secs(9));
     assert_eq!(pages.dirty().0, Bytes(0));
     let bound = pages.dirty().1.0;
     write(&pages, Nanos(4), A, 5, 0, bound);
-    pages.look(Nanos(4), &[(A, 0.75), (B, 0.25)]);
-    write(&pages, Nanos(4), B, 6, 0, 256 << 10);
-    pages.look(Nanos(4), &[(A, 0.75), (B, 0.25)]);
-    assert!(write(&pages, Nanos(4), B, 6, 0, bound / 2));
+    pages.look(Nanos(4), &[(A, 0.75), (B, 0.25)], &HashMap::new());
+    write(&pages, Nanos(4), B, 6, 0, 256 * KIB);
+    pages.look(Nanos(4), &[(A, 0.75), (B, 0.25)], &HashMap::new());
+    assert!(write(&pages, Nanos(4), B, 6, 256 * KIB, bound / 2));
 }
 
-/// The reply of a write of a job.
-fn paid(job: &Arc<Job>) -> Paid {
+fn pending(job: &Arc<Job>) -> Pending {
     let usage = Arc::new(Usage::new(Limits::settle(&LimitsConfig::default(), 20_000, 0, 8 << 30).unwrap()));
     let (key, place) = ((0, 7), usage.take(0, false, 0).unwrap());
     let connection = Connection::of_root(job.clone(), Sessions::default().join(key), key, place);
-    let pending = Pending {
+    Pending {
         connection: Arc::new(connection),
         slot: 0,
         header: RequestHeader::new(Op::Write, Ino::ROOT),
@@ -139,8 +207,54 @@ fn paid(job: &Arc<Job>) -> Paid {
         access: Access::WriteSequential,
         took: Nanos::ZERO,
         is_for_device: false,
+    }
+}
+
+#[test]
+fn where_there_is_never_anything_to_write_chunks_are_few() {
+    let pages = WriteBack::new(MEMORY, true);
+    write(&pages, Nanos(1), A, 5, 0, WINDOW_BYTES);
+    let cut = |device| {
+        let chunk = pages.next(A, SHORT).unwrap();
+        pages.begun(Nanos(1));
+        pages.finished(Nanos(1), &chunk, device);
+        chunk.bytes.0
     };
-    let served = Served { pending, id: RequestId(0), reply: ReplyHeader::ok(0, 1, 0), payload: Vec::new() };
+    assert!((0..VAIN_MAX).all(|_| cut(None) == 128 * KIB));
+    // As long as it takes at the rate that is known.
+    let took = Nanos(48 * SHORT.time_max.0);
+    assert!(cut(Some((took, took))) > 4 * MIB);
+    write(&pages, Nanos(1), A, 6, 0, WINDOW_BYTES);
+    assert!(cut(None) < 4 * MIB, "there was something");
+}
+
+#[test]
+fn a_job_has_as_many_chunks_at_once_as_its_share_takes() {
+    let pages = WriteBack::new(MEMORY, true);
+    write(&pages, Nanos(1), A, 5, 0, 8 * WINDOW_BYTES);
+    let manner = Manner { chunks_max: None, ..SHORT };
+    let mut now = Nanos::ZERO;
+    // Each of four chunks at once would have an eighth of the device.
+    let mut pass = |count: usize| {
+        let chunks: Vec<Chunk> = std::iter::from_fn(|| pages.next(A, manner)).collect();
+        assert_eq!(chunks.len(), count);
+        now += Nanos(8 * SHORT.time_max.0);
+        for chunk in &chunks {
+            pages.begun(now);
+            pages.finished(now, chunk, Some((SHORT.time_max, SHORT.time_max)));
+        }
+        let had = Nanos(count as u64 * SHORT.time_max.0);
+        let others = Nanos(8 * SHORT.time_max.0 - had.0);
+        pages.look(now, &[(A, 0.5), (B, 0.5)], &[(A, had), (B, others)].into());
+    };
+    [1, 2, 3, 4, 4, 4].into_iter().for_each(&mut pass);
+    assert_eq!(pages.state().writers[&A].chunks_needed, 4);
+}
+
+/// The reply of a write of a job.
+fn paid(job: &Arc<Job>) -> Paid {
+    let reply = ReplyHeader::ok(0, 1, 0);
+    let served = Served { pending: pending(job), id: RequestId(0), reply, payload: Vec::new() };
     Paid { served, charged: Charged { service: Nanos(1), is_by_time: false } }
 }
 
@@ -152,14 +266,15 @@ fn a_reply_is_held_until_the_device_has_caught_up() {
     let bound = pages.dirty().1.0;
     assert!(write(&pages, Nanos(1), job.id, 5, 0, bound + WINDOW_BYTES));
     assert!(pages.hold(paid(&job)).is_none());
-    // One range is enough, or a little time; and the next one is held again.
-    let window = pages.next(Nanos(2)).unwrap();
-    let (released, took) = pages.finished(Nanos(2) + Nanos::from_secs(1), &window);
-    assert_eq!((released.len(), took), (1, Nanos::from_secs(1)));
+    // One window is enough, or a little time; and the next one is held again.
+    let chunk = pages.next(job.id, LONG).unwrap();
+    pages.begun(Nanos(2));
+    let took = Nanos::from_millis(125);
+    assert_eq!(pages.finished(Nanos(2) + took, &chunk, Some((took, took))).paid.len(), 1);
     let bound = pages.dirty().1.0;
-    write(&pages, Nanos(3), job.id, 5, 0, bound + WINDOW_BYTES);
+    write(&pages, Nanos(3), job.id, 5, 0, bound + 2 * WINDOW_BYTES);
     assert!(pages.hold(paid(&job)).is_none());
-    assert_eq!(pages.stop().len(), 1);
+    assert_eq!(pages.stop().paid.len(), 1);
     assert!(pages.hold(paid(&job)).is_some(), "nothing is held while the server stops");
 }
 
@@ -188,11 +303,13 @@ fn ranges_that_end_together_are_no_faster_device() {
     let mut now = Nanos(0);
     for i in 0..50 {
         (0..4).for_each(|file| _ = write(&pages, now, A, file, i * WINDOW_BYTES, WINDOW_BYTES));
-        let windows: Vec<Window> = std::iter::from_fn(|| pages.next(now)).collect();
+        let chunks: Vec<Chunk> = std::iter::from_fn(|| pages.next(A, LONG)).collect();
+        assert_eq!(chunks.len(), 4);
+        chunks.iter().for_each(|_| pages.begun(now));
         // 40 MiB/s.
-        now += Nanos::from_millis(800);
-        windows.iter().for_each(|window| _ = pages.finished(now, window));
-        drain(&pages, now, Nanos(1));
+        let took = Nanos::from_millis(800);
+        now += took;
+        chunks.iter().for_each(|chunk| _ = pages.finished(now, chunk, Some((took, took))));
     }
     let bound = pages.dirty().1.0;
     assert!((64 << 20..=110 << 20).contains(&bound), "2 s of 40 MiB/s, about: {bound}");
@@ -206,11 +323,12 @@ fn what_is_large_is_dropped_and_many_files_take_a_bounded_room() {
     write(&pages, Nanos(3), A, 5, WINDOW_BYTES, WINDOW_BYTES);
     assert!(drain(&pages, Nanos(4), Nanos(1))[0].is_large);
     for file in 0..2 * FILES_MAX as u64 {
-        pages.wrote(Nanos(5), A, Ino(file), 0..1);
+        pages.wrote(Nanos(5), A, Ino(file), 0..1, Nanos(1), true);
     }
     assert!(pages.state().files.len() <= FILES_MAX);
-    assert_eq!(pages.look(Nanos(5) + AGE_MAX, &[]).0, THREADS_MAX);
+    pages.look(Nanos(5) + AGE_MAX, &[], &HashMap::new());
     drain(&pages, Nanos(6) + AGE_MAX, Nanos(1));
-    pages.look(Nanos(5) + FORGET_AFTER, &[]);
+    pages.look(Nanos(5) + FORGET_AFTER, &[], &HashMap::new());
     assert!(pages.state().files.is_empty());
+    assert!(pages.state().writers.is_empty());
 }

@@ -157,7 +157,7 @@ fn changes_of_volumes_are_checked_here_and_made_by_all() {
     let rename = |store: &Store, from: &str, to: &str| {
         store.rename(&me(), Ino::ROOT, from.as_bytes(), Ino::ROOT, to.as_bytes(), RenameHow::Replace, NOW)
     };
-    let renamed = VolumeChange::Rename { volume: JOBS, name: b"tasks"[..].into(), how: RenameHow::Replace };
+    let renamed = VolumeChange::Rename { volume: JOBS, name: b"tasks"[..].into(), how: RenameHow::NoReplace };
     assert_eq!(change(rename(&other, "jobs", "tasks/")), renamed);
     assert!(rename(&other, "jobs", "jobs").is_ok());
     assert_eq!(sent_to(rename(&root, "jobs", "tasks")), (OTHER, "jobs".to_owned()));

@@ -1,0 +1,103 @@
+//! What a target has to do with the ranges that are written back, which are requests as any others: see [`crate::write_back`].
+
+use super::{Queue, Queued, Target};
+use crate::prices::Prices;
+use crate::write_back::{Chunk, Manner};
+use isonomia_policy::{self as policy, Access, RequestId, ServedBy, Submission};
+use isonomia_units::{Bytes, JobId, Nanos};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+
+/// Whoever uses a target, or reads from its device, counts as long as this after the last time.
+const LATELY: Nanos = Nanos::from_secs(1);
+/// While somebody waits for the device, a chunk of what is written back takes so many percent of a small read's time, …
+const CHUNK_PERCENT: u64 = 250;
+/// … but not less than this, …
+const CHUNK_TIME_MIN: Nanos = Nanos::from_micros(250);
+/// … and not more than this, or half of what a latency class is to reach.
+const CHUNK_TIME_MAX: Nanos = Nanos::from_millis(3);
+/// While nobody does.
+const CHUNK_TIME_LONG: Nanos = Nanos::from_millis(16);
+/// And so many are under way of each job.
+const CHUNKS_LONG: usize = 4;
+/// What is read at once by those who wait for it.
+const SMALL_READ: Bytes = Bytes(4096);
+/// No job.
+pub(super) const NOBODY: JobId = JobId(u32::MAX);
+
+impl Target {
+    /// How what `job` has written is to be cut into chunks.
+    pub fn manner(&self, now: Nanos, job: JobId) -> Manner {
+        let queue = self.queue();
+        let is_lately = |at: Nanos| at > Nanos::ZERO && now.since(at) < LATELY;
+        let is_shared = queue.users.iter().any(|(user, at)| *user != job && *user != NOBODY && is_lately(*at));
+        let class = queue.dispatcher.latency(now).map(|report| report.target);
+        drop(queue);
+        if class.is_some() || is_lately(Nanos(self.read_at.load(Ordering::Relaxed))) {
+            let read = self.prices.as_ref().map(|prices| prices.time_of(Access::ReadRandom, SMALL_READ));
+            let time = Nanos(read.unwrap_or(CHUNK_TIME_MAX).0.saturating_mul(CHUNK_PERCENT) / 100);
+            let most = class.map_or(CHUNK_TIME_MAX, |target| CHUNK_TIME_MAX.min(Nanos(target.0 / 2)));
+            let time_max = time.clamp(CHUNK_TIME_MIN.min(most), most);
+            return Manner { time_max, chunks_max: None, is_counted: is_shared || class.is_some() };
+        }
+        Manner { time_max: CHUNK_TIME_LONG, chunks_max: Some(CHUNKS_LONG), is_counted: is_shared }
+    }
+
+    /// Queues a range that is to be written back; gives it back if the queue is full, or does not know its job.
+    pub fn enqueue_chunk(&self, now: Nanos, chunk: Box<Chunk>) -> Result<(), Box<Chunk>> {
+        let is_by_time = self.prices.as_ref().is_some_and(Prices::is_by_time);
+        let work = if is_by_time { chunk.unpaid } else { self.cost(1, chunk.bytes) };
+        let mut queue = self.queue();
+        // Where bytes are counted, the write was charged for them.
+        let cost = if is_by_time { queue.dispatcher.worth().of(chunk.predicted).max(Nanos(1)) } else { Nanos(1) };
+        // It is no small request, however small it is.
+        let (owed, bytes) = (Nanos::ZERO, Bytes(0));
+        let submission = Submission { job: chunk.job, cost, owed, work, bytes, is_counted: chunk.is_counted };
+        queue.note_user(now, chunk.job);
+        if let Err(Queued::WriteBack(chunk)) = queue.dispatcher.enqueue(now, submission, Queued::WriteBack(chunk)) {
+            return Err(chunk);
+        }
+        self.waiting.fetch_add(1, Ordering::Release);
+        Ok(())
+    }
+
+    /// A range is being written back from now on.
+    pub fn begin_chunk(&self, now: Nanos, id: RequestId) {
+        if self.prices.is_some() {
+            self.queue().dispatcher.enter(now, id);
+        }
+    }
+
+    /// A range of `job` was written back, by the device or, if there was nothing to write, by nobody. Gives what the job is
+    /// charged, and what it was given of the device's time.
+    pub fn end_chunk(&self, now: Nanos, id: RequestId, job: JobId, by: ServedBy) -> Option<policy::Served> {
+        let mut queue = self.queue();
+        let served = queue.dispatcher.complete(now, id, by)?;
+        queue.service_ns_total += served.service.0;
+        queue.note_device_time(job, &served);
+        Some(served)
+    }
+
+    /// What each job had of the device's time since this was asked before.
+    pub fn take_device_times(&self) -> HashMap<JobId, Nanos> {
+        std::mem::take(&mut self.queue().device_times)
+    }
+}
+
+impl Queue {
+    /// A request of `job` has ended.
+    pub(super) fn note_device_time(&mut self, job: JobId, served: &policy::Served) {
+        if let Some(attributed) = served.attributed {
+            *self.device_times.entry(job).or_default() += attributed;
+        }
+    }
+
+    /// `job` queues something.
+    pub(super) fn note_user(&mut self, now: Nanos, job: JobId) {
+        let [latest, before] = &mut self.users;
+        if latest.0 != job {
+            (*before, latest.0) = (*latest, job);
+        }
+        latest.1 = now;
+    }
+}

@@ -1,0 +1,74 @@
+//! What one job has written and is not on the device.
+
+use super::{CHUNKS_MAX, Ranges};
+use isonomia_units::{Ino, Nanos};
+use std::collections::VecDeque;
+
+/// A job that had less than this part of its share of the device's time has one chunk more at once, …
+const SHARE_LEAST: f64 = 0.95;
+/// … and one that had more than this part, one less.
+const SHARE_MOST: f64 = 1.05;
+
+/// What one job wrote to one file.
+#[derive(Debug, Default)]
+pub(super) struct Pages {
+    /// What is in no chunk.
+    pub(super) dirty: Ranges,
+    /// Where the last chunk ended.
+    pub(super) next: u64,
+    /// Bytes in chunks.
+    pub(super) cut_bytes: u64,
+    /// Of those that are dirty so many are due.
+    pub(super) due_bytes: u64,
+    /// What bringing them to memory did cost and was not charged, in nanoseconds.
+    pub(super) unpaid_ns: u64,
+    pub(super) since: Nanos,
+    pub(super) written_at: Nanos,
+    /// All that was ever written.
+    pub(super) total_bytes: u64,
+}
+
+/// A job that writes.
+#[derive(Debug)]
+pub(super) struct Writer {
+    /// Bytes of its pages, those in chunks among them.
+    pub(super) dirty_bytes: u64,
+    pub(super) share: f64,
+    /// Files of which something is due, the next one first.
+    pub(super) due: VecDeque<Ino>,
+    /// Those that somebody waits for, which go before the others.
+    pub(super) urgent: VecDeque<Ino>,
+    /// Files that have dirty pages and are not due, by when that began, the earliest first. An entry whose file has been due
+    /// since says nothing; none stays for longer than [`AGE_MAX`] and the time between two looks.
+    pub(super) waiting: VecDeque<(Nanos, Ino)>,
+    /// Its files, in the order in which it first wrote to them.
+    pub(super) files: VecDeque<Ino>,
+    /// Its chunks.
+    pub(super) chunks: usize,
+    /// As many of them as it takes to have its share.
+    pub(super) chunks_needed: usize,
+    /// [`Self::chunks`] is as much as is wanted of late.
+    pub(super) is_enough: bool,
+}
+
+impl Writer {
+    pub(super) fn new() -> Self {
+        let (due, urgent, waiting, files) = Default::default();
+        Self { dirty_bytes: 0, share: 1.0, due, urgent, waiting, files, chunks: 0, chunks_needed: 1, is_enough: false }
+    }
+
+    /// Finds how many chunks it takes, from what it had of the device's time and what all had.
+    pub(super) fn adapt(&mut self, had_ns: u64, all_ns: u64) {
+        let (had, due) = (had_ns as f64, all_ns as f64 * self.share);
+        if had < due * SHARE_LEAST && self.has_due() {
+            self.chunks_needed = (self.chunks_needed + 1).min(CHUNKS_MAX);
+            self.is_enough = false;
+        } else if had > due * SHARE_MOST {
+            self.chunks_needed = (self.chunks_needed - 1).max(1);
+        }
+    }
+
+    pub(super) fn has_due(&self) -> bool {
+        !self.urgent.is_empty() || !self.due.is_empty()
+    }
+}

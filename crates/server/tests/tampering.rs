@@ -125,7 +125,7 @@ fn a_client_goes_on_on_a_new_connection_and_reads_and_writes_what_it_ought_to() 
     assert_eq!(client.write_at(&file, 0, &content).unwrap(), content.len());
     let mut back = vec![0; content.len()];
     assert_eq!(client.read_at(&file, 0, &mut back).unwrap(), back.len());
-    assert_eq!(back, content);
+    assert!(back == content, "every byte is what was written");
     assert_eq!(connections.load(Ordering::SeqCst), 2);
 }
 

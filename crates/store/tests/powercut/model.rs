@@ -79,7 +79,7 @@ pub struct History {
     pub changes: Vec<(Step, Change)>,
     /// Operations that put its bytes on stable storage.
     pub synced: Vec<Step>,
-    /// Those of them that the store was asked for.
+    /// Those of them that the store was asked for, with all attributes.
     pub fsynced: Vec<Step>,
 }
 

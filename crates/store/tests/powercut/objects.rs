@@ -33,12 +33,13 @@ pub struct Objects {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Life {
     history: History,
-    cuts: u64,
+    /// When each cut was, the first of which has the number 1.
+    cuts: Vec<Step>,
     removed: Option<Step>,
 }
 
-/// What is found of each life; nothing of one that is closed.
-pub type FoundObjects = BTreeMap<usize, Option<Vec<u8>>>;
+/// The bytes of each life, and the number of its last cut; nothing of one that is closed.
+pub type FoundObjects = BTreeMap<usize, Option<(Vec<u8>, u64)>>;
 
 fn place(life: usize, targets: usize) -> ObjectPlace {
     let number = Ino::new(VolumeId(7), 0x1000 + life as u64).0;
@@ -63,7 +64,7 @@ impl Objects {
     ) -> Result<bool, StoreError> {
         let life = *self.now[slot].get_or_insert_with(|| {
             let history = History { file: FIRST_FILE + self.lives.len() as u32, ..History::default() };
-            self.lives.push(Life { history, cuts: 0, removed: None });
+            self.lives.push(Life { history, cuts: Vec::new(), removed: None });
             self.lives.len() - 1
         });
         let (place, life) = (place(life, targets), &mut self.lives[life]);
@@ -72,7 +73,7 @@ impl Objects {
             ObjectOperation::Write { offset, size_bytes } => {
                 let bytes = pattern::bytes(history.file, step as u32, offset, size_bytes);
                 let written = store.write_object(place, offset, &bytes)?;
-                assert_eq!((written.len as u64, written.cuts), (size_bytes, life.cuts));
+                assert_eq!((written.len as u64, written.cuts), (size_bytes, life.cuts.len() as u64));
                 history.changes.push((step, Change::Write { offset, size_bytes }));
                 Ok(false)
             }
@@ -82,10 +83,11 @@ impl Objects {
                 Ok(false)
             }
             ObjectOperation::Cut { size_bytes } => {
-                life.cuts += 1;
-                assert_eq!(store.cut_object(place, life.cuts, size_bytes)?, life.cuts);
+                life.cuts.push(step);
+                let number = life.cuts.len() as u64;
+                assert_eq!(store.cut_object(place, number, size_bytes)?, number);
                 // One that comes late.
-                assert_eq!(store.cut_object(place, life.cuts, 0)?, life.cuts);
+                assert_eq!(store.cut_object(place, number, 0)?, number);
                 let size_bytes = size_bytes.min(history.size_after(step));
                 history.changes.push((step, Change::Resize(size_bytes)));
                 Ok(true)
@@ -124,14 +126,17 @@ impl Objects {
     ) {
         let (done, begun, kept) = (run.done_at(position), run.begun_at(position), run.kept_at(position));
         for (number, content) in found {
-            let Life { history, removed, .. } = &self.lives[*number];
+            let Life { history, cuts, removed } = &self.lives[*number];
             match (content, removed) {
                 (None, Some(removed)) if *removed < begun => {}
                 (None, _) => violations.push(Violation::new("closed", format!("object {number} was not removed"))),
                 (Some(_), Some(removed)) if *removed < done => {
                     violations.push(Violation::new("returned", format!("object {number} was removed, and is there")));
                 }
-                (Some(content), _) => {
+                (Some((_, last)), _) if *last < cuts.partition_point(|step| *step < done) as u64 => {
+                    violations.push(Violation::new("cut", format!("object {number} knows of {last} cuts: {cuts:?}")));
+                }
+                (Some((content, _)), _) => {
                     if let Err(damage) = history.explain(content, begun, |step| step < done, kept, host_sizes) {
                         let detail = format!("object {number} (file {:x}): {}", history.file, damage.detail);
                         violations.push(Violation::new(damage.kind, detail));
@@ -149,14 +154,13 @@ impl Objects {
         found: &FoundObjects,
         violations: &mut Vec<Violation>,
     ) -> Result<(), StoreError> {
-        for (life, content_before) in found {
-            let (place, Some(before)) = (place(*life, targets), content_before) else { continue };
+        for (life, found) in found {
+            let (place, Some((before, last))) = (place(*life, targets), found) else { continue };
             let size = before.len() as u64;
             store.write_object(place, size + 5000, b"more")?;
-            let next = store.stat_object(place)?.cuts + 1;
-            store.cut_object(place, next, size)?;
+            store.cut_object(place, last + 1, size)?;
             store.sync_object(place)?;
-            if content(store, place)?.as_ref() != Some(before) {
+            if content(store, place)?.is_none_or(|(after, _)| after != *before) {
                 violations.push(Violation::new("written", format!("object {life} cannot be written to and cut")));
             }
         }
@@ -164,14 +168,14 @@ impl Objects {
     }
 }
 
-fn content(store: &Store, place: ObjectPlace) -> Result<Option<Vec<u8>>, StoreError> {
-    let size = match store.stat_object(place) {
-        Ok(ObjectStat { size_bytes, .. }) => size_bytes as usize,
+fn content(store: &Store, place: ObjectPlace) -> Result<Option<(Vec<u8>, u64)>, StoreError> {
+    let (size, cuts) = match store.stat_object(place) {
+        Ok(ObjectStat { size_bytes, cuts, .. }) => (size_bytes as usize, cuts),
         Err(StoreError::Stale) => return Ok(None),
         Err(error) => return Err(error),
     };
     let mut bytes = vec![0xee; size + BEYOND];
     let len = store.read_object(place, 0, &mut bytes)?;
     bytes.truncate(len);
-    Ok(Some(bytes))
+    Ok(Some((bytes, cuts)))
 }

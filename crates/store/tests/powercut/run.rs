@@ -200,7 +200,10 @@ impl Worker<'_> {
                 store.fsync(self.ino(name), *data_only)?;
                 self.run.synced.push(step);
                 self.history(name).synced.push(step);
-                self.history(name).fsynced.push(step);
+                // Else its times may be older, where all that was written had been synced before.
+                if !data_only {
+                    self.history(name).fsynced.push(step);
+                }
             }
             Operation::FsyncNames => {
                 store.fsync(Ino::ROOT, false)?;

@@ -2,6 +2,7 @@
 
 use crate::bench::Bench;
 use crate::model::{Attributes, Names};
+use crate::objects::FoundObjects;
 use crate::pattern;
 use crate::run::{Run, time_of};
 use isonomia_proto::fs::{FileKind, access};
@@ -98,7 +99,7 @@ pub fn judge(bench: &Bench, run: &Run, position: usize) -> Vec<Violation> {
         Err(error) => violations.push(Violation::new("reread", format!("the store cannot be read twice: {error}"))),
     }
     match run.objects.find(&again, targets, begun) {
-        Ok(second) if second == objects => {}
+        Ok(second) if contents(&second) == contents(&objects) => {}
         Ok(_) => violations.push(Violation::new("drift", "detached objects are others at the second open")),
         Err(error) => violations.push(Violation::new("reread", format!("detached objects, the second time: {error}"))),
     }
@@ -108,6 +109,10 @@ pub fn judge(bench: &Bench, run: &Run, position: usize) -> Vec<Violation> {
         violations.push(Violation::new("left-over", format!("{files} files have objects of more: {objects:?}")));
     }
     violations
+}
+
+fn contents(found: &FoundObjects) -> Vec<Option<&[u8]>> {
+    found.values().map(|found| found.as_ref().map(|(content, _)| &content[..])).collect()
 }
 
 /// The first two parts of the names of all objects and their checksums: the same for all that are of one file.

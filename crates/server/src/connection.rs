@@ -51,7 +51,7 @@ pub struct Connection {
     pub credentials: Credentials,
     /// See [`Admission`](crate::identity::Admission).
     pub may_ask_for_others: bool,
-    /// Whether it needs no proof of what it may: see [`crate::proof`].
+    /// Whether it needs no proof of what it may: see [`mod@crate::proof`].
     pub is_trusted: bool,
     /// For sharing.
     pub job: Arc<Job>,

@@ -8,7 +8,7 @@
 //!   stays with the client until then.
 //! * [`segments`] are the memory that stands for files that programs of this host have mapped.
 //! * [`scrub`] looks through all objects in the background, as a job among others.
-//! * [`sessions`] is the one table of client processes: what each holds, and its end. [`proof`] is what a request has to show.
+//! * [`sessions`] is the one table of client processes: what each holds, and its end. [`mod@proof`] is what a request has to show.
 //! * [`jobs`] and [`status`] tell operators who got what; [`operator`] lets them set the policy; [`control`] is the
 //!   thread that they talk with.
 //!

@@ -41,7 +41,7 @@ pub(super) struct Writer {
     /// Those that somebody waits for, which go before the others.
     pub(super) urgent: VecDeque<Ino>,
     /// Files that have dirty pages and are not due, by when that began, the earliest first. An entry whose file has been due
-    /// since says nothing; none stays for longer than [`AGE_MAX`] and the time between two looks.
+    /// since says nothing; none stays for longer than [`super::AGE_MAX`] and the time between two looks.
     pub(super) waiting: VecDeque<(Nanos, Ino)>,
     /// Its files, in the order in which it first wrote to them.
     pub(super) files: VecDeque<Ino>,

@@ -439,7 +439,12 @@ impl Driver {
                     fail(&self.core, &pending, Errno::AGAIN);
                 }
             }
-            Err(errno) => fail(&self.core, &pending, errno),
+            Err(errno) => {
+                if let VolumeChange::Make { name, .. } = &change {
+                    self.core.store.forget_new_name(name);
+                }
+                fail(&self.core, &pending, errno);
+            }
         }
     }
 

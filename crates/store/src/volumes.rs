@@ -119,6 +119,11 @@ impl Store {
         self.db.sync(true)
     }
 
+    /// Whether there are other servers, or may be.
+    pub(crate) fn is_in_cluster(&self) -> bool {
+        self.whereabouts.get().is_some()
+    }
+
     /// Where things are, if there are several servers.
     pub fn whereabouts(&self) -> Option<Arc<Whereabouts>> {
         let known = self.whereabouts.get()?;

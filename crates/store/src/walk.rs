@@ -131,7 +131,9 @@ impl Store {
                 b".." => Last::DotDot,
                 name => Last::Name(name.to_vec()),
             };
-            if here.ino == Ino::ROOT.0 {
+            if !self.is_in_cluster() {
+                // Everything is here.
+            } else if here.ino == Ino::ROOT.0 {
                 self.check_in_root(&last, &from_root(step_last, slash))?;
             } else if last == Last::DotDot && self.parent(&here)?.ino == Ino::ROOT.0 {
                 self.check_in_root(&last, b".")?;
@@ -193,7 +195,7 @@ impl Walk<'_, '_> {
                 b"." => dir,
                 b".." => self.store.parent(&dir)?,
                 name => {
-                    if dir.ino == Ino::ROOT.0 {
+                    if dir.ino == Ino::ROOT.0 && self.store.is_in_cluster() {
                         self.store.check_in_root(&Last::Name(name.to_vec()), rest)?;
                     }
                     let entry = self.store.look_up(&dir, name)?.ok_or(StoreError::NotFound)?;

@@ -145,10 +145,15 @@ impl World {
     }
 
     fn say(&mut self, process: usize, (client, attempt): (usize, u64), reply: Reply) {
+        self.send_back(process, Parcel::Reply { client, attempt, reply });
+    }
+
+    /// Sends a client its answer, if the process that answers still runs and is not cut off.
+    pub(crate) fn send_back(&mut self, process: usize, parcel: Parcel) {
         let server = self.processes[process].server;
         if self.processes[process].state == State::Running && !self.network.unreachable.contains(&server) {
             let after = self.travels();
-            self.at(self.now + after, Event::Arrives(Parcel::Reply { client, attempt, reply }));
+            self.at(self.now + after, Event::Arrives(parcel));
         }
     }
 

@@ -336,11 +336,7 @@ impl World {
     }
 
     fn file_say(&mut self, process: usize, (client, attempt): (usize, u64), said: Said) {
-        let server = self.processes[process].server;
-        if self.processes[process].state == State::Running && !self.network.unreachable.contains(&server) {
-            let after = self.travels();
-            self.at(self.now + after, Event::Arrives(Parcel::FileSaid { client, attempt, said }));
-        }
+        self.send_back(process, Parcel::FileSaid { client, attempt, said });
     }
 
     /// A client has an answer.

@@ -3,13 +3,14 @@
 use crate::volumes::copy::Page;
 use crate::volumes::{Attributes, Version, VolumeKey, VolumeName};
 use isonomia_units::{ServerId, VolumeId};
+use serde::{Deserialize, Serialize};
 
 /// A request of a client, as the server that received it calls it. A server never has two of the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u64);
 
 /// What a client asks for. The server has checked what the client may do in the root directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Request {
     /// Make a volume; the root server does. [`Answer::Volume`].
     Make {
@@ -66,7 +67,7 @@ pub enum Request {
 }
 
 /// What becomes of a volume that has the new name already.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RenameHow {
     /// It is removed if it is empty.
     Replace,

@@ -161,7 +161,7 @@ ops! {
     MapFile = 36,
     /// Where the server of number `offset` listens. Reply: its addresses, each in a line of its own; ENOENT if there is none.
     FindServer = 37,
-    /// A message of `len` bytes from the server of number `offset` of the same cluster. EACCES from anybody else.
+    /// A message of `len` bytes, of the kind `valid`, from the server of number `offset` of the same cluster. EACCES from anybody else.
     Peer = 38,
 }
 

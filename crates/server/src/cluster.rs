@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
-use wire::{Forwarded, Verdict};
+use wire::Verdict;
 use zerocopy::IntoBytes;
 
 /// What waits for the thread at most; requests beyond it are told to come again, and messages are dropped.
@@ -100,13 +100,8 @@ pub struct Driver {
 struct Waiting {
     pending: Pending,
     is_peer: bool,
-    change: Change,
-}
-
-/// What is remembered of a change that was asked for.
-enum Change {
-    Make { name: VolumeName, attributes: Attributes },
-    Other,
+    /// What a volume that is to be made is called, and what its directory is made with.
+    made: Option<(VolumeName, Attributes)>,
 }
 
 impl Cluster {
@@ -283,7 +278,7 @@ impl Driver {
                 Some(Input::Stored(id))
             }
             Effect::Send(envelope) => {
-                self.links.send(envelope.to, &wire::ToPeer::Message(envelope));
+                self.links.send(envelope.to, wire::ToPeer::Message(envelope));
                 None
             }
             Effect::Work(work) => {
@@ -361,9 +356,10 @@ impl Driver {
     fn take(&mut self, event: Event) {
         match event {
             Event::Passed(pending, Passed::Change(change)) => self.change(pending, change),
-            Event::Passed(pending, Passed::FromPeer(bytes)) => match wire::decode(&bytes) {
+            Event::Passed(pending, Passed::FromPeer(bytes)) => match wire::ToPeer::decode(pending.header.valid, &bytes)
+            {
                 Ok(wire::ToPeer::Message(envelope)) => self.hear(&pending, envelope),
-                Ok(wire::ToPeer::Change(change)) => self.forwarded(pending, change),
+                Ok(wire::ToPeer::Request(request)) => self.request(pending, request, true),
                 Err(error) => {
                     tracing::warn!(%error, "a server sent what this one does not understand");
                     fail(&self.core, &pending, Errno::PROTO);
@@ -407,35 +403,13 @@ impl Driver {
         self.give(Input::Message { from, envelope });
     }
 
-    /// A change that a user of this server wants.
+    /// A change that a user of this server wants, and may make.
     fn change(&mut self, pending: Pending, change: VolumeChange) {
-        let name_of = |volume: VolumeId| {
-            let slot = self.node.table().slot(volume).and_then(|slot| slot.volume.as_ref());
-            slot.map(|volume| volume.name.clone()).ok_or(Errno::NOENT)
-        };
-        let named = |name: &[u8]| VolumeName::try_from(name).map_err(|_| Errno::INVAL);
-        let forwarded = (|| match &change {
-            VolumeChange::Make { name, mode, uid, gid } => {
-                let attributes = Attributes { mode: *mode, uid: *uid, gid: *gid };
-                Ok(Forwarded::Make { name: named(name)?, attributes })
-            }
-            VolumeChange::Remove { volume } => Ok(Forwarded::Remove { name: name_of(*volume)?, found: *volume }),
-            VolumeChange::Rename { volume, name, how } => Ok(Forwarded::Rename {
-                found: *volume,
-                from: name_of(*volume)?,
-                to: named(name)?,
-                how: match how {
-                    isonomia_store::RenameHow::Replace => wire::How::Replace,
-                    isonomia_store::RenameHow::NoReplace => wire::How::NoReplace,
-                    isonomia_store::RenameHow::Exchange => wire::How::Exchange,
-                },
-            }),
-        })();
         let root = self.config.map().root().number;
-        match forwarded {
-            Ok(forwarded) if self.config.number == root => self.request(pending, forwarded, false),
-            Ok(forwarded) => {
-                if let Err(pending) = self.links.ask(root, forwarded, Box::new(pending), DECIDED_WITHIN) {
+        match self.request_of(ServerId(pending.header.server), &change) {
+            Ok(request) if self.config.number == root => self.request(pending, request, false),
+            Ok(request) => {
+                if let Err(pending) = self.links.ask(root, request, Box::new(pending), DECIDED_WITHIN) {
                     fail(&self.core, &pending, Errno::AGAIN);
                 }
             }
@@ -448,43 +422,48 @@ impl Driver {
         }
     }
 
-    /// A change that another server asks for, whose user may make it.
-    fn forwarded(&mut self, pending: Pending, change: Forwarded) {
-        self.request(pending, change, true);
+    /// What the root server is asked for; `wanted` is the server that a new volume is to be on, 0 if that is all the same.
+    fn request_of(&self, wanted: ServerId, change: &VolumeChange) -> Result<Request, Errno> {
+        let name_of = |volume: VolumeId| {
+            let slot = self.node.table().slot(volume).and_then(|slot| slot.volume.as_ref());
+            slot.map(|volume| volume.name.clone()).ok_or(Errno::NOENT)
+        };
+        let named = |name: &[u8]| VolumeName::try_from(name).map_err(|_| Errno::INVAL);
+        Ok(match change {
+            VolumeChange::Make { name, mode, uid, gid } => {
+                let home = self.config.map().home(name).map(|server| server.number);
+                let server = Some(wanted).filter(|wanted| wanted.0 != 0).or(home).ok_or(Errno::NOSPC)?;
+                let attributes = Attributes { mode: *mode, uid: *uid, gid: *gid };
+                Request::Make { name: named(name)?, server, attributes }
+            }
+            VolumeChange::Remove { volume } => Request::Remove { name: name_of(*volume)?, found: Some(*volume) },
+            VolumeChange::Rename { volume, name, how } => Request::Rename {
+                from: name_of(*volume)?,
+                found: Some(*volume),
+                to: named(name)?,
+                how: match how {
+                    isonomia_store::RenameHow::Replace => RenameHow::Replace,
+                    isonomia_store::RenameHow::NoReplace => RenameHow::NoReplace,
+                    isonomia_store::RenameHow::Exchange => RenameHow::Exchange,
+                },
+            },
+        })
     }
 
-    fn request(&mut self, pending: Pending, change: Forwarded, is_peer: bool) {
-        let mut remembered = Change::Other;
-        let request = match change {
-            Forwarded::Make { name, attributes } => {
-                let wanted = ServerId(pending.header.server);
-                let home = self.config.map().home(name.as_bytes()).map(|server| server.number);
-                let Some(server) = Some(wanted).filter(|wanted| wanted.0 != 0).or(home) else {
-                    self.core.store.forget_new_name(name.as_bytes());
-                    return fail(&self.core, &pending, Errno::NOSPC);
-                };
-                remembered = Change::Make { name: name.clone(), attributes };
-                Request::Make { name, server, attributes }
-            }
-            Forwarded::Remove { name, found } => Request::Remove { name, found: Some(found) },
-            Forwarded::Rename { from, found, to, how } => {
-                let how = match how {
-                    wire::How::Replace => RenameHow::Replace,
-                    wire::How::NoReplace => RenameHow::NoReplace,
-                    wire::How::Exchange => RenameHow::Exchange,
-                };
-                Request::Rename { from, found: Some(found), to, how }
-            }
+    fn request(&mut self, pending: Pending, request: Request, is_peer: bool) {
+        let made = match &request {
+            Request::Make { name, attributes, .. } => Some((name.clone(), *attributes)),
+            _ => None,
         };
         self.next_request += 1;
         let id = RequestId(self.next_request);
-        self.waiting.insert(id, Waiting { pending, is_peer, change: remembered });
+        self.waiting.insert(id, Waiting { pending, is_peer, made });
         self.give(Input::Request { id, deadline: clock::now() + DECIDED_WITHIN, request });
     }
 
     fn answer(&self, waiting: Waiting, result: Result<Answer, Refusal>) {
-        let Waiting { pending, is_peer, change } = waiting;
-        if let Change::Make { name, .. } = &change {
+        let Waiting { pending, is_peer, made } = waiting;
+        if let Some((name, _)) = &made {
             self.core.store.forget_new_name(name.as_bytes());
         }
         let verdict = Verdict::of(result);
@@ -493,7 +472,7 @@ impl Driver {
             let reply = ReplyHeader::ok(pending.header.seq, 0, payload.len());
             return self.core.answer_late(&pending, &reply, &payload);
         }
-        if let (Verdict::Volume(volume), Change::Make { attributes, .. }) = (&verdict, &change) {
+        if let (Verdict::Volume(volume), Some((_, attributes))) = (&verdict, &made) {
             let payload = node_of(*volume, attributes);
             let reply = ReplyHeader::ok(pending.header.seq, 0, payload.len());
             return self.core.answer_late(&pending, &reply, &payload);

@@ -2,9 +2,10 @@
 //! own for as long as it takes: its answer may depend on messages that come and go meanwhile.
 
 use super::Event;
-use super::wire::{self, Forwarded, ToPeer, Verdict};
+use super::wire::{ToPeer, Verdict};
 use crate::cluster_config::ClusterConfig;
 use crate::target::Pending;
+use isonomia_cluster::request::Request;
 use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_proto::setup::Claims;
 use isonomia_transport::address::Address;
@@ -34,7 +35,7 @@ const REPLY_LEN_MAX: usize = 64;
 /// The ways to other servers.
 pub struct Links {
     reach: Arc<Reach>,
-    to: HashMap<ServerId, SyncSender<Vec<u8>>>,
+    to: HashMap<ServerId, SyncSender<ToPeer>>,
     questions: Arc<AtomicUsize>,
     events: SyncSender<Event>,
 }
@@ -62,7 +63,7 @@ impl Links {
     }
 
     /// Sends a message if it can.
-    pub fn send(&mut self, to: ServerId, message: &ToPeer) {
+    pub fn send(&mut self, to: ServerId, message: ToPeer) {
         let reach = &self.reach;
         let queue = self.to.entry(to).or_insert_with(|| {
             let (queue, messages) = sync_channel(WAITING_MAX);
@@ -73,14 +74,14 @@ impl Links {
             queue
         });
         // What is dropped is said again.
-        let _ = queue.try_send(wire::encode(message));
+        let _ = queue.try_send(message);
     }
 
     /// Asks a server for a change on behalf of `pending`; gives that back if too much is being asked.
     pub(super) fn ask(
         &self,
         server: ServerId,
-        change: Forwarded,
+        request: Request,
         pending: Box<Pending>,
         patience: Nanos,
     ) -> Result<(), Box<Pending>> {
@@ -95,7 +96,7 @@ impl Links {
         let spawned = std::thread::Builder::new().name(format!("question {server}")).spawn(move || {
             let pending = taken.lock().ok().and_then(|mut pending| pending.take());
             let Some(pending) = pending else { return };
-            let verdict = question(&reach, server, change, patience);
+            let verdict = question(&reach, server, request, patience);
             questions.fetch_sub(1, Ordering::AcqRel);
             // Without the other end the server stops, and whoever asked sees the connection close.
             let _ = events.send(Event::Decided(*pending, verdict));
@@ -112,7 +113,7 @@ impl Links {
 }
 
 /// Delivers messages to a server until there are no more.
-fn deliver(reach: &Reach, to: ServerId, messages: &Receiver<Vec<u8>>) {
+fn deliver(reach: &Reach, to: ServerId, messages: &Receiver<ToPeer>) {
     let mut line = None;
     while let Ok(message) = messages.recv() {
         let delivered = reach.exchange(&mut line, to, &message, &mut [], PATIENCE);
@@ -125,9 +126,9 @@ fn deliver(reach: &Reach, to: ServerId, messages: &Receiver<Vec<u8>>) {
     }
 }
 
-fn question(reach: &Reach, server: ServerId, change: Forwarded, patience: Nanos) -> Verdict {
+fn question(reach: &Reach, server: ServerId, request: Request, patience: Nanos) -> Verdict {
     let (mut line, mut reply) = (None, [0; REPLY_LEN_MAX]);
-    let message = wire::encode(&ToPeer::Change(change));
+    let message = ToPeer::Request(request);
     match reach.exchange(&mut line, server, &message, &mut reply, patience) {
         Ok(len) => Verdict::decode(&reply[..len]),
         Err(error) => {
@@ -158,7 +159,7 @@ impl Reach {
         &self,
         line: &mut Option<Line>,
         server: ServerId,
-        message: &[u8],
+        message: &ToPeer,
         reply: &mut [u8],
         patience: Nanos,
     ) -> Result<usize, LinkError> {
@@ -166,14 +167,16 @@ impl Reach {
             Some(line) => line,
             None => line.insert(self.connect(server)?),
         };
-        let request = RequestHeader {
+        let (kind, bytes) = message.encode();
+        let header = RequestHeader {
+            valid: kind,
             offset: u64::from(self.config.number.0),
-            len: message.len() as u32,
+            len: bytes.len() as u32,
             ..RequestHeader::new(Op::Peer, Ino::ROOT)
         };
-        let header = line.exchange(&request, [message, b""], reply, patience, Manner::default())?;
-        match header.errno {
-            0 => Ok(header.payload_len as usize),
+        let reply_header = line.exchange(&header, [&bytes, b""], reply, patience, Manner::default())?;
+        match reply_header.errno {
+            0 => Ok(reply_header.payload_len as usize),
             errno => Err(LinkError::Refused(errno)),
         }
     }

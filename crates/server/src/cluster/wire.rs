@@ -1,61 +1,19 @@
 //! What one server sends to another in a request ([`isonomia_proto::request::Op::Peer`]): a message of the protocol, or a
 //! change of a volume that a user may make and the root server decides.
 
-use isonomia_cluster::peer::Envelope;
-use isonomia_cluster::request::{Answer, Refusal};
-use isonomia_cluster::volumes::{Attributes, VolumeName};
+use isonomia_cluster::peer::{BadMessage, Envelope, FORMAT};
+use isonomia_cluster::request::{Answer, Refusal, Request};
 use isonomia_units::VolumeId;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 /// What is sent.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, PartialEq, Eq)]
 pub enum ToPeer {
     /// As the protocol says: whoever gets it confirms that and nothing else.
     Message(Envelope),
-    /// It is answered by a [`Verdict`].
-    Change(Forwarded),
-}
-
-/// A change of a volume.
-#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Forwarded {
-    /// A new one, with a directory like that.
-    Make {
-        /// Its name.
-        name: VolumeName,
-        /// Its directory's attributes.
-        attributes: Attributes,
-    },
-    /// An empty one goes.
-    Remove {
-        /// Its name.
-        name: VolumeName,
-        /// The volume that was found by that name.
-        found: VolumeId,
-    },
-    /// One gets another name.
-    Rename {
-        /// Its name.
-        from: VolumeName,
-        /// The volume that was found by that name.
-        found: VolumeId,
-        /// The new one.
-        to: VolumeName,
-        /// What becomes of a volume that has it already.
-        how: How,
-    },
-}
-
-/// See [`isonomia_cluster::request::RenameHow`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum How {
-    /// It goes if it is empty.
-    Replace,
-    /// The change fails.
-    NoReplace,
-    /// It gets the old name.
-    Exchange,
+    /// A change of a volume; it is answered by a [`Verdict`].
+    Request(Request),
 }
 
 /// What became of a change.
@@ -69,14 +27,33 @@ pub enum Verdict {
     Failed(u32),
 }
 
-/// The bytes of a message.
-pub fn encode(what: &ToPeer) -> Vec<u8> {
-    postcard::to_stdvec(what).unwrap_or_default()
-}
+impl ToPeer {
+    const MESSAGE: u32 = 0;
+    const REQUEST: u32 = 1;
 
-/// What was sent.
-pub fn decode(bytes: &[u8]) -> Result<ToPeer, postcard::Error> {
-    postcard::from_bytes(bytes)
+    /// Which of the two it is, for the header, and its bytes.
+    pub fn encode(&self) -> (u32, Vec<u8>) {
+        match self {
+            Self::Message(envelope) => (Self::MESSAGE, envelope.encode()),
+            Self::Request(request) => (Self::REQUEST, postcard::to_extend(request, vec![FORMAT]).unwrap_or_default()),
+        }
+    }
+
+    /// What was sent.
+    pub fn decode(kind: u32, bytes: &[u8]) -> Result<Self, BadMessage> {
+        if kind == Self::MESSAGE {
+            return Envelope::decode(bytes).map(Self::Message);
+        }
+        match (kind, bytes.split_first()) {
+            (Self::REQUEST, Some((&FORMAT, body))) => match postcard::take_from_bytes(body) {
+                Ok((request @ (Request::Make { .. } | Request::Remove { .. } | Request::Rename { .. }), [])) => {
+                    Ok(Self::Request(request))
+                }
+                _ => Err(BadMessage::Malformed),
+            },
+            (_, first) => Err(BadMessage::Format(first.map(|(format, _)| *format))),
+        }
+    }
 }
 
 impl Verdict {
@@ -119,19 +96,30 @@ impl Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isonomia_cluster::request::RenameHow;
+    use isonomia_cluster::volumes::VolumeName;
     use proptest::prelude::*;
 
     #[test]
     fn what_is_sent_is_received() {
         let name = |text: &[u8]| VolumeName::try_from(text).unwrap();
-        for change in [
-            Forwarded::Make { name: name(b"a"), attributes: Attributes { mode: 0o755, uid: 1, gid: 2 } },
-            Forwarded::Remove { name: name(b"b"), found: VolumeId(7) },
-            Forwarded::Rename { from: name(b"c"), found: VolumeId(8), to: name(b"d"), how: How::Exchange },
+        let how = RenameHow::Exchange;
+        for request in [
+            Request::Remove { name: name(b"b"), found: Some(VolumeId(3)) },
+            Request::Rename { from: name(b"c"), found: None, to: name(b"d"), how },
         ] {
-            let sent = ToPeer::Change(change);
-            assert_eq!(decode(&encode(&sent)).unwrap(), sent);
+            let sent = ToPeer::Request(request);
+            let (kind, bytes) = sent.encode();
+            assert_eq!(ToPeer::decode(kind, &bytes), Ok(sent));
+            assert!(ToPeer::decode(kind, &bytes[..bytes.len() - 1]).is_err() && ToPeer::decode(7, &bytes).is_err());
+            assert_eq!(
+                ToPeer::decode(kind, &[&[FORMAT + 1], &bytes[1..]].concat()),
+                Err(BadMessage::Format(Some(FORMAT + 1)))
+            );
         }
+        // What changes nothing is no matter of other servers.
+        let (kind, bytes) = ToPeer::Request(Request::WhereIs { number: VolumeId(1), referred: false }).encode();
+        assert_eq!(ToPeer::decode(kind, &bytes), Err(BadMessage::Malformed));
         for verdict in [Verdict::Done, Verdict::Volume(VolumeId(7)), Verdict::failed(Errno::NOTEMPTY)] {
             assert_eq!(Verdict::decode(&verdict.encode()), verdict);
         }
@@ -139,8 +127,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decoding_is_total(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (decode(&bytes), Verdict::decode(&bytes));
+        fn decoding_is_total(kind in 0..3u32, bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = (ToPeer::decode(kind, &bytes), Verdict::decode(&bytes));
         }
     }
 }

@@ -138,6 +138,57 @@ class Clusters(Case):
         done = cluster.members[1].run("sh", "-c", f"cd {PREFIX}/v1 && {script}", env={"HOME": "/nonexistent"})
         self.assertEqual(done.stdout.strip(), "5")
 
+    @unittest.skipUnless(os.geteuid() == 0, "needs root to be another user")
+    def test_an_ordinary_user_begins_anywhere_and_gets_no_further_than_he_may(self):
+        cluster = self.cluster()
+        owner, member = cluster.members[0], cluster.members[1]
+        self.volumes(owner)
+        owner.run("chmod", "700", f"{PREFIX}/v0")
+        own_way = "mkdir rel && echo r >rel/f && cat rel/f && mv rel more && cat more/../more/f && rm more/f && rmdir more"
+        program = textwrap.dedent(f"""
+            import os
+            made = [f"{PREFIX}/u{{number}}" for number in range({VOLUMES})]
+            for path in made:
+                os.mkdir(path)
+                with open(f"{{path}}/file", "w") as file:
+                    file.write(path)
+            # By a descriptor of the root, which another server than theirs gave, also after exec.
+            root = os.open("{PREFIX}", os.O_RDONLY | os.O_DIRECTORY)
+            assert sorted(os.listdir(root))[: len(made)] == sorted(map(os.path.basename, made))
+            os.fsync(root)
+            for path in made:
+                name = os.path.basename(path)
+                assert os.stat(name, dir_fd=root).st_uid == os.getuid()
+                os.rename(f"{{name}}/file", f"{{name}}/renamed", src_dir_fd=root, dst_dir_fd=root)
+                with open(os.open(f"{{name}}/renamed", os.O_RDWR, dir_fd=root)) as file:
+                    assert file.read() == path
+            os.set_inheritable(root, True)
+            for call in (
+                lambda: os.listdir("{PREFIX}/v0"),
+                lambda: os.open("{PREFIX}/v1/new", os.O_CREAT | os.O_WRONLY),
+                lambda: os.rmdir("{PREFIX}/v2"),
+                lambda: os.rename("{PREFIX}/v3", "{PREFIX}/mine"),
+                lambda: os.chmod("{PREFIX}/v4", 0o777),
+            ):
+                try:
+                    call()
+                    raise SystemExit("that was not to be")
+                except PermissionError:
+                    pass
+            try:
+                os.rename(made[0], made[1])
+                raise SystemExit("nobody checked whose that is")
+            except FileExistsError:
+                pass
+            os.execvp("python3", ["python3", "-c", "import os, sys; print(len(os.listdir(int(sys.argv[1]))))", str(root)])
+        """)
+        as_nobody = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups"]
+        for script in (["python3", "-c", program], ["sh", "-c", f"cd {PREFIX} && ls && {own_way}"]):
+            command = [*as_nobody, *member.command(*script)]
+            environment = clean_environment() | {"ISONOMIA_SERVER_USER": "root"}
+            done = subprocess.run(command, capture_output=True, text=True, timeout=PROGRAM_S, env=environment)
+            self.assertEqual((done.returncode, done.stderr), (0, ""))
+
     @unittest.skipIf(why_no_mount(), why_no_mount())
     def test_mounts_of_two_servers_show_each_others_mapped_memory(self):
         cluster = self.cluster()

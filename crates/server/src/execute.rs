@@ -11,9 +11,7 @@ use isonomia_proto::fs::{Attr, Capability, Layout, access};
 use isonomia_proto::hint::OpenHint;
 use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
 use isonomia_proto::space::{Extent, SpaceChange};
-use isonomia_store::{
-    Cached, Caller, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange, VolumeChange, XattrHow,
-};
+use isonomia_store::{Cached, Caller, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange, XattrHow};
 use isonomia_units::{Bytes, Ino, TargetId};
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
@@ -69,37 +67,27 @@ pub fn serve(
     if op == Op::Peer && connection.is_trusted && core.cluster.get().is_some() {
         return Outcome::Passed(Passed::FromPeer(names.to_vec()));
     }
-    Outcome::Served(match serve_here(core, connection, header, op, names, room) {
-        Ok(reply) => reply,
-        Err(change) => return Outcome::Passed(Passed::Change(change)),
+    let ino = Ino(header.ino);
+    let is_here = if ino == Ino::ROOT && is_for_inode(op) {
+        core.store.check_root_is_here()
+    } else {
+        core.store.check_is_here(ino)
+    };
+    if let Err(elsewhere) = is_here {
+        return Outcome::Served(finish(header, op, Err(elsewhere.into()), Reply::new(room)));
+    }
+    Outcome::Served(match op {
+        Op::Lock => lock::serve(core, connection, header, room),
+        Op::TakeMapping | Op::GiveMapping => mapping::serve(core, connection, header, room),
+        Op::MapFile => segments::serve(core, connection, header),
+        _ => {
+            let mut reply = Reply::new(room);
+            match operate(core, connection, header, op, names, &mut reply) {
+                Err(Refusal::Store(StoreError::OfVolume(change))) => return Outcome::Passed(Passed::Change(change)),
+                outcome => finish(header, op, outcome, reply),
+            }
+        }
     })
-}
-
-fn serve_here(
-    core: &Core,
-    connection: &Connection,
-    header: &RequestHeader,
-    op: Op,
-    names: &[u8],
-    room: &mut [u8],
-) -> Result<ReplyHeader, VolumeChange> {
-    if let Err(elsewhere) = core.store.check_is_here(Ino(header.ino)) {
-        return Ok(finish(header, op, Err(elsewhere.into()), Reply::new(room)));
-    }
-    if op == Op::Lock {
-        return Ok(lock::serve(core, connection, header, room));
-    }
-    if matches!(op, Op::TakeMapping | Op::GiveMapping) {
-        return Ok(mapping::serve(core, connection, header, room));
-    }
-    if op == Op::MapFile {
-        return Ok(segments::serve(core, connection, header));
-    }
-    let mut reply = Reply::new(room);
-    match operate(core, connection, header, op, names, &mut reply) {
-        Err(Refusal::Store(StoreError::OfVolume(change))) => Err(change),
-        outcome => Ok(finish(header, op, outcome, reply)),
-    }
 }
 
 /// Serves a read into `sink`, which is where the client finds the payload of the reply.
@@ -424,6 +412,12 @@ const fn begins_somewhere(op: Op) -> bool {
         | Op::FindServer
         | Op::Peer => false,
     }
+}
+
+/// What a request asks of the inode that it names, on the strength of a capability or of what the session has, and not of
+/// where a path from there leads: the root directory's is the root server's alone.
+const fn is_for_inode(op: Op) -> bool {
+    matches!(op, Op::Release | Op::Adopt | Op::Fsync | Op::ReadDir | Op::Delegate | Op::Lock)
 }
 
 /// The file that a path leads to, if any file is mapped.

@@ -4,6 +4,7 @@
 //! engine ([`crate::engine`]), whose threads may wait. Either *completes* it: accounts for it, and answers.
 
 use crate::charge::{Charged, is_for_data};
+use crate::cluster::Passed;
 use crate::connection::{Connection, Way};
 use crate::core::{Core, REPLY_LEN_MAX};
 use crate::engine::{Kind, Task};
@@ -212,11 +213,10 @@ impl Core {
                     _ => {
                         work.pending.names = shared.region.copy_names(slot, header.names_len());
                         scratch.resize(scratch.len().max(REPLY_LEN_MAX), 0);
-                        let Some((served, reply)) = self.execute(target, work, &mut scratch[..REPLY_LEN_MAX]) else {
-                            return;
-                        };
-                        work = served;
-                        (reply, &scratch[..reply.payload_len as usize])
+                        match self.execute(target, &mut work.pending, &mut scratch[..REPLY_LEN_MAX]) {
+                            Outcome::Served(reply) => (reply, &scratch[..reply.payload_len as usize]),
+                            Outcome::Passed(what) => return self.pass_on(target, work, what),
+                        }
                     }
                 };
                 buffer.copy_from(payload);
@@ -226,27 +226,24 @@ impl Core {
         }
     }
 
-    /// Does what is neither a read nor a write, and notes how long it took. Nothing if the cluster answers the request.
-    fn execute(&self, target: &Target, mut work: Work, room: &mut [u8]) -> Option<(Work, ReplyHeader)> {
-        let Pending { connection, header, op, names, .. } = &work.pending;
+    /// Does what is neither a read nor a write, and notes how long it took.
+    fn execute(&self, target: &Target, pending: &mut Pending, room: &mut [u8]) -> Outcome {
+        let Pending { connection, header, op, names, .. } = &*pending;
         let begun = clock::now();
         let outcome = execute::serve(self, connection, header, *op, names, room);
         let took = clock::now().since(begun);
         if let Some(pace) = target.engine.pace(Kind::of(*op)) {
             pace.note(took, 0);
         }
-        match (outcome, self.cluster.get()) {
-            (Outcome::Served(reply), _) => {
-                work.pending.took = took;
-                Some((work, reply))
-            }
-            (Outcome::Passed(what), cluster) => {
-                target.give_up(&work.pending, work.id);
-                if let Some(cluster) = cluster {
-                    cluster.pass(self, work.pending, what);
-                }
-                None
-            }
+        pending.took = took;
+        outcome
+    }
+
+    /// Leaves a request to the cluster, which answers it.
+    fn pass_on(&self, target: &Target, work: Work, what: Passed) {
+        target.give_up(&work.pending, work.id);
+        if let Some(cluster) = self.cluster.get() {
+            cluster.pass(self, work.pending, what);
         }
     }
 
@@ -258,13 +255,10 @@ impl Core {
         if op != Op::Write {
             let reply = match op {
                 Op::Read => execute::read(self, &connection, &header, (&mut scratch[..PAYLOAD_LEN_MAX]).into()),
-                _ => {
-                    let Some((served, reply)) = self.execute(target, work, &mut scratch[..REPLY_LEN_MAX]) else {
-                        return;
-                    };
-                    work = served;
-                    reply
-                }
+                _ => match self.execute(target, &mut work.pending, &mut scratch[..REPLY_LEN_MAX]) {
+                    Outcome::Served(reply) => reply,
+                    Outcome::Passed(what) => return self.pass_on(target, work, what),
+                },
             };
             let payload = scratch[..reply.payload_len as usize].to_vec();
             return self.complete(target, work, reply, payload);

@@ -3,7 +3,6 @@
 use crate::database::Entry;
 use crate::edit::Gone;
 use crate::inode::{Inode, MAY_BE_NAMED, UNLINKED};
-use crate::object::ObjectsId;
 use crate::permission::{self, STICKY};
 use crate::record::{Body, Record};
 use crate::volumes::VolumeChange;
@@ -144,31 +143,18 @@ impl Store {
         self.admit()?;
         let ino = self.new_number(numbers, Ino(dir.ino).volume())?;
         let is_dir = new.kind == FileKind::Directory;
-        let record = Record {
-            mode: new.kind.mode_bits() | bits,
-            nlink: if is_dir { 2 } else { u32::from(name.is_some()) },
-            uid,
-            gid,
-            size: new.text.len() as u64,
-            rdev: new.rdev,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            generation: self.generation,
-            objects: ObjectsId { number: ino, generation: self.generation },
-            blocks: 0,
-            has_objects: false,
-            created: [].into(),
-            has_sums: false,
-            spread: new.layout.as_ref().map(|_| 0),
-            has_xattrs: false,
-            body: match new.kind {
-                FileKind::Regular => Body::Regular(new.layout.unwrap_or_else(|| self.layouts.of_new_file())),
-                FileKind::Directory => Body::Directory { parent: dir.ino, name: name.unwrap_or_default().into() },
-                FileKind::Symlink => Body::Symlink(new.text),
-                FileKind::Fifo | FileKind::CharDevice | FileKind::BlockDevice | FileKind::Socket => Body::Node,
-            },
+        let (size, spread) = (new.text.len() as u64, new.layout.as_ref().map(|_| 0));
+        let body = match new.kind {
+            FileKind::Regular => Body::Regular(new.layout.unwrap_or_else(|| self.layouts.of_new_file())),
+            FileKind::Directory => Body::Directory { parent: dir.ino, name: name.unwrap_or_default().into() },
+            FileKind::Symlink => Body::Symlink(new.text),
+            FileKind::Fifo | FileKind::CharDevice | FileKind::BlockDevice | FileKind::Socket => Body::Node,
         };
+        let mut record = Record::new((ino, self.generation), (new.kind, bits), (uid, gid), body, now);
+        (record.size, record.rdev, record.spread) = (size, new.rdev, spread);
+        if name.is_none() {
+            record.nlink = 0;
+        }
         let mut edit = self.edit();
         let inode = edit.create(ino, record);
         let Some(name) = name else {

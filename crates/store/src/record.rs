@@ -66,6 +66,38 @@ pub(crate) struct Record {
     pub body: Body,
 }
 
+impl Record {
+    /// Of an inode that is created, with its first name, and without size or objects.
+    pub fn new(
+        (ino, generation): (u64, u32),
+        (kind, bits): (FileKind, u32),
+        (uid, gid): (u32, u32),
+        body: Body,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            mode: kind.mode_bits() | bits,
+            nlink: if kind == FileKind::Directory { 2 } else { 1 },
+            uid,
+            gid,
+            size: 0,
+            rdev: 0,
+            atime: now,
+            mtime: now,
+            ctime: now,
+            generation,
+            objects: ObjectsId { number: ino, generation },
+            blocks: 0,
+            has_objects: false,
+            created: [].into(),
+            has_sums: false,
+            spread: None,
+            has_xattrs: false,
+            body,
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
     Regular(Arc<Layout>),

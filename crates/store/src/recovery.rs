@@ -104,27 +104,9 @@ impl Store {
 }
 
 fn create_root(db: &Database, config: &StoreConfig, generation: u32, now: Timestamp) -> Result<(), StoreError> {
-    let (uid, gid) = config.root_owner;
-    let root = Record {
-        mode: FileKind::Directory.mode_bits() | config.root_mode & MODE_PERMISSION_MASK,
-        nlink: 2,
-        uid,
-        gid,
-        size: 0,
-        rdev: 0,
-        atime: now,
-        mtime: now,
-        ctime: now,
-        generation,
-        objects: ObjectsId { number: Ino::ROOT.0, generation },
-        blocks: 0,
-        has_objects: false,
-        created: [].into(),
-        has_sums: false,
-        spread: None,
-        has_xattrs: false,
-        body: Body::Directory { parent: Ino::ROOT.0, name: Arc::from([]) },
-    };
+    let (ino, bits) = (Ino::ROOT.0, config.root_mode & MODE_PERMISSION_MASK);
+    let body = Body::Directory { parent: ino, name: Arc::from([]) };
+    let root = Record::new((ino, generation), (FileKind::Directory, bits), config.root_owner, body, now);
     let mut change = db.change();
     change.put_record(Ino::ROOT.0, &root);
     change.commit()?;

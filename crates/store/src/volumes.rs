@@ -12,7 +12,6 @@
 use crate::database::Entry;
 use crate::edit::Gone;
 use crate::inode::Inode;
-use crate::object::ObjectsId;
 use crate::permission::{self, STICKY};
 use crate::record::{Body, Record};
 use crate::walk::{Last, Place};
@@ -190,9 +189,14 @@ impl Store {
         }
     }
 
-    /// Checks that an inode that is asked for itself, if it is the root directory, is the one that users see.
+    /// Checks that the root directory of this store is the one that users see.
+    pub fn check_root_is_here(&self) -> Result<(), StoreError> {
+        self.check_in_root(&Last::Itself, b"")
+    }
+
+    /// The same if this inode, which is asked for itself, is the root directory.
     pub(crate) fn check_root_itself(&self, inode: &Inode) -> Result<(), StoreError> {
-        if inode.ino == Ino::ROOT.0 { self.check_in_root(&Last::Itself, b"") } else { Ok(()) }
+        if inode.ino == Ino::ROOT.0 { self.check_root_is_here() } else { Ok(()) }
     }
 
     /// Says that a directory in the root is to be made by all servers together, after the checks of `mkdir`.
@@ -310,26 +314,8 @@ impl Store {
             Ok(inode) => inode,
             Err(StoreError::Stale) => {
                 self.admit()?;
-                let record = Record {
-                    mode: FileKind::Directory.mode_bits() | mode,
-                    nlink: 2,
-                    uid,
-                    gid,
-                    size: 0,
-                    rdev: 0,
-                    atime: now,
-                    mtime: now,
-                    ctime: now,
-                    generation: self.generation,
-                    objects: ObjectsId { number: ino, generation: self.generation },
-                    blocks: 0,
-                    has_objects: false,
-                    created: [].into(),
-                    has_sums: false,
-                    spread: None,
-                    has_xattrs: false,
-                    body: Body::Directory { parent: root.ino, name: name.into() },
-                };
+                let body = Body::Directory { parent: root.ino, name: name.into() };
+                let record = Record::new((ino, self.generation), (FileKind::Directory, mode), (uid, gid), body, now);
                 let mut edit = self.edit();
                 let inode = edit.create(ino, record);
                 if self.look_up(&root, name)?.is_none() {

@@ -375,7 +375,7 @@ impl Client {
     }
 
     fn for_node(&self, request: RequestHeader, path: &[u8], path2: &[u8]) -> Result<Node, Error> {
-        let mut reply = vec![0; PATH_LEN_MAX + size_of::<Node>()];
+        let mut reply = [0; size_of::<Node>()];
         let header = self.with_paths(request, path, path2, &mut reply)?;
         Node::read_from_bytes(&reply[..header.payload_len as usize]).map_err(|_| self.malformed(Ino(request.ino)))
     }
@@ -388,9 +388,7 @@ impl Client {
     }
 
     fn without_reply(&self, request: RequestHeader, path: &[u8], path2: &[u8]) -> Result<(), Error> {
-        // An error may carry the path that leads outside, so there is room for one.
-        let mut reply = vec![0; PATH_LEN_MAX];
-        self.with_paths(request, path, path2, &mut reply).map(drop)
+        self.with_paths(request, path, path2, &mut []).map(drop)
     }
 
     /// Sends a request with names; `reply` receives the payload, whose length is in the header.

@@ -95,13 +95,15 @@ impl Session {
                 return Err(Error::Argument(Errno::NODEV));
             }
             let exchanged = line.exchange(&request, [b"", b""], &mut [], timeout, self.manner());
-            let received = exchanged.and_then(|header| match line {
-                Line::Shared(channel) if header.errno == 0 => Ok((header, channel.receive_descriptor(timeout)?)),
-                _ => Ok((header, None)),
+            let received = exchanged.and_then(|(header, of_error)| match line {
+                Line::Shared(channel) if header.errno == 0 => {
+                    Ok((header, of_error, channel.receive_descriptor(timeout)?))
+                }
+                _ => Ok((header, of_error, None)),
             });
             match received {
-                Ok((header, descriptor)) => {
-                    self.checked(header, &[])?;
+                Ok((header, of_error, descriptor)) => {
+                    self.checked(header, of_error)?;
                     return descriptor.ok_or(Error::Argument(Errno::MFILE));
                 }
                 Err(error) => {

@@ -184,12 +184,12 @@ impl Session {
 
     /// One request with names and without payload. An errno in the reply is an error here.
     pub fn transact(&self, request: RequestHeader, names: [&[u8]; 2], reply: &mut [u8]) -> Result<ReplyHeader, Error> {
-        let deadline = Deadline::after(self.config.timeout);
+        let deadline = Deadline::after_about(self.config.timeout);
         let mut taken = self.take_line(deadline)?;
         loop {
             let line = taken.line(deadline)?;
             match line.exchange(&request, names, reply, self.config.timeout, self.conduct.manner) {
-                Ok(header) => return self.checked(header, reply),
+                Ok((header, of_error)) => return self.checked(header, of_error),
                 Err(error) => {
                     taken.hang_up();
                     self.after_loss(error, may_repeat(&request), deadline)?;
@@ -211,8 +211,8 @@ impl Session {
         }
     }
 
-    /// An error reply becomes an error.
-    pub fn checked(&self, header: ReplyHeader, reply: &[u8]) -> Result<ReplyHeader, Error> {
+    /// An error reply, which came with this payload, becomes an error.
+    pub fn checked(&self, header: ReplyHeader, payload: Box<[u8]>) -> Result<ReplyHeader, Error> {
         self.note_answer();
         if header.errno == 0 {
             return Ok(header);
@@ -222,15 +222,14 @@ impl Session {
             return Err(self.malformed());
         }
         let errno = Errno::from_raw_os_error(header.errno as i32);
-        let payload = reply.get(..header.payload_len as usize);
         if errno == Errno::REMCHG {
             let server = u16::try_from(header.value).map_err(|_| self.malformed())?;
-            return Err(Error::Elsewhere { server: ServerId(server), rest: payload.unwrap_or_default().into() });
+            return Err(Error::Elsewhere { server: ServerId(server), rest: payload });
         }
-        match payload {
-            Some(path) if errno == Errno::REMOTE && !path.is_empty() => Err(Error::Outside(path.into())),
-            _ => Err(Error::Server(errno)),
+        if errno == Errno::REMOTE && !payload.is_empty() {
+            return Err(Error::Outside(payload));
         }
+        Err(Error::Server(errno))
     }
 
     /// Whether to send a request again after its line broke: `Ok` if so, else the error of the operation.

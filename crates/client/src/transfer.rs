@@ -139,10 +139,10 @@ impl Client {
 impl Session {
     fn transfer(&self, file: &OpenFile, offset: u64, side: &mut Side<'_>, total: usize) -> Result<usize, Error> {
         let timeout = self.timeout();
-        let mut taken = self.take_line(Deadline::after(timeout))?;
+        let mut taken = self.take_line(Deadline::after_about(timeout))?;
         let mut done = 0;
         loop {
-            let deadline = Deadline::after(timeout);
+            let deadline = Deadline::after_about(timeout);
             let progress = match taken.line(deadline)? {
                 Line::Shared(channel) => pipeline(channel, file, offset, side, done..total, (timeout, self.manner())),
                 Line::Tcp(stream) => {
@@ -159,7 +159,7 @@ impl Session {
                 // As for `read(2)` and `write(2)`: if something was moved before the failure, that is the result, and the next
                 // call fails.
                 End::Refused(_) if done > 0 => return Ok(done),
-                End::Refused(header) => return self.checked(header, &[]).map(|_| 0),
+                End::Refused(header) => return self.checked(header, Box::default()).map(|_| 0),
                 End::Broken(error) => {
                     taken.hang_up();
                     self.after_loss(error, true, deadline)?;
@@ -268,8 +268,8 @@ fn in_turn(
             Side::Write(data, _) => stream.exchange(&request, [b"", b""], &data[start..start + len], &mut [], timeout),
         };
         let header = match exchanged {
-            Ok(header) if header.errno != 0 => return Progress { bytes: moved, end: End::Refused(header) },
-            Ok(header) => header,
+            Ok((header, _)) if header.errno != 0 => return Progress { bytes: moved, end: End::Refused(header) },
+            Ok((header, _)) => header,
             Err(error) => return Progress { bytes: moved, end: End::Broken(error) },
         };
         let count = match side {

@@ -118,12 +118,7 @@ impl Client {
         }
         request.path_len = path.len() as u16;
         request.path2_len = name.len() as u16;
-        // An error may carry the path that leads outside, so there is room for one.
-        let mut reply = vec![0; room.len().max(PATH_LEN_MAX)];
-        let header = self.transact(request, [path, &[name, value].concat()], &mut reply)?;
-        let len = (header.payload_len as usize).min(room.len());
-        room[..len].copy_from_slice(&reply[..len]);
-        Ok(header)
+        self.transact(request, [path, &[name, value].concat()], room)
     }
 }
 

@@ -10,6 +10,7 @@
 //! * [`Source`]: bytes to be written, in such memory or in one's own. [`Sink`]: room for bytes that are read.
 
 mod copy;
+mod summed_copy;
 
 use copy::copy_unseen;
 use rustix::fd::{AsFd, AsRawFd};
@@ -19,6 +20,8 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU8;
+use summed_copy::copy_block;
+pub use summed_copy::{BLOCK_LEN, sum_of_block};
 
 /// Bytes that another process may change at any moment.
 #[derive(Clone, Copy, Debug)]
@@ -124,6 +127,41 @@ impl<'a> Source<'a> {
             copy_unseen(self.start.as_ptr(), room.as_mut_ptr().cast(), self.len);
             room.assume_init_ref()
         }
+    }
+
+    /// As [`Self::stable`]; `each` gets the sum ([`sum_of_block`]) of every whole block that is among them, the first of which
+    /// begins after `lead` bytes, and how many blocks came before. A copy is summed while it is made.
+    ///
+    /// # Panics
+    /// If `room` is too small for a copy.
+    pub fn stable_with_sums<'r>(
+        &self,
+        room: &'r mut [MaybeUninit<u8>],
+        lead: usize,
+        mut each: impl FnMut(usize, u64),
+    ) -> &'r [u8]
+    where
+        'a: 'r,
+    {
+        let lead = lead.min(self.len);
+        if self.is_own {
+            let bytes = self.stable(room);
+            let (blocks, _) = bytes[lead..].as_chunks();
+            blocks.iter().enumerate().for_each(|(number, block)| each(number, sum_of_block(block)));
+            return bytes;
+        }
+        let room = &mut room[..self.len];
+        let (first, rest) = room.split_at_mut(lead);
+        let (blocks, last) = rest.as_chunks_mut();
+        let last_at = self.len - last.len();
+        self.part(0..lead).stable(first);
+        for (number, block) in blocks.iter_mut().enumerate() {
+            // SAFETY: the block is within the bytes, which are readable for `'a` and no part of `room`, this process's.
+            each(number, unsafe { copy_block(self.start.as_ptr().add(lead + number * BLOCK_LEN), block) });
+        }
+        self.part(last_at..self.len).stable(last);
+        // SAFETY: the three parts are all of it, and filled.
+        unsafe { room.assume_init_ref() }
     }
 
     /// Copies the first bytes into all of `own`.
@@ -234,7 +272,23 @@ impl Sink<'_> {
     /// # Panics
     /// If `room` is too small for a copy.
     pub fn stable<'r>(&'r self, room: &'r mut [MaybeUninit<u8>]) -> &'r [u8] {
-        Source { start: self.start, len: self.len, is_own: self.is_own, memory: PhantomData }.stable(room)
+        self.filled().stable(room)
+    }
+
+    /// The sum ([`sum_of_block`]) of the block in the room, which must have been filled; `room` is for a copy.
+    ///
+    /// # Panics
+    /// If there is less than a block.
+    pub fn sum(&self, room: &mut [MaybeUninit<u8>; BLOCK_LEN]) -> u64 {
+        check_range(&(0..BLOCK_LEN), self.len);
+        let mut found = 0;
+        self.filled().part(0..BLOCK_LEN).stable_with_sums(room, 0, |_, sum| found = sum);
+        found
+    }
+
+    /// What is in the room.
+    fn filled(&self) -> Source<'_> {
+        Source { start: self.start, len: self.len, is_own: self.is_own, memory: PhantomData }
     }
 
     /// Whether the first byte is at a multiple of `align`, a power of two.
@@ -319,6 +373,24 @@ mod tests {
         assert_eq!(shared.to_vec(), [9, 9, 3, 7, 7, 7, 7, 7, 7, 7]);
         assert_eq!(shared.first(4).to_vec(), [9, 9, 3, 7]);
         assert!(shared.first(0).to_vec().is_empty());
+    }
+
+    #[test]
+    fn what_stays_comes_with_the_sums_of_its_blocks() {
+        let mut memory: Vec<u8> = (0..3 * BLOCK_LEN + 50).map(|at| ((at * at) >> 4) as u8).collect();
+        let own = memory.clone();
+        let shared = over(&mut memory);
+        for (lead, len) in [(0, BLOCK_LEN), (0, 10), (20, 20), (20, 15), (7, own.len()), (0, own.len())] {
+            let expected: Vec<u64> = own[lead.min(len)..len].as_chunks().0.iter().map(sum_of_block).collect();
+            for source in [Source::from(shared), Source::from(&own)] {
+                let (mut room, mut sums) = (vec![MaybeUninit::uninit(); len], Vec::new());
+                let stays = source.part(0..len).stable_with_sums(&mut room, lead, |number, sum| {
+                    assert_eq!(number, sums.len());
+                    sums.push(sum);
+                });
+                assert_eq!((stays, &sums), (&own[..len], &expected));
+            }
+        }
     }
 
     #[test]

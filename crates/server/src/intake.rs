@@ -4,6 +4,7 @@
 //! lately. A connection that goes cold is told so (its region's "away" word): its client rings the socket after
 //! its next request, and the ring, like everything that streams send, comes through epoll.
 
+use crate::clock;
 use crate::connection::{Connection, Way};
 use crate::core::Core;
 use isonomia_units::Nanos;
@@ -98,12 +99,12 @@ impl Core {
         }
     }
 
-    /// Takes in requests, unless another worker is doing so; true if there were any.
-    pub fn take_in(&self, now: Nanos) -> bool {
+    /// Takes in requests, unless another worker is doing so: whether there were any, and what time it is then.
+    pub fn take_in(&self, now: Nanos) -> (bool, Nanos) {
         let mut intake = match self.intake.try_lock() {
             Ok(intake) => intake,
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => return false,
+            Err(TryLockError::WouldBlock) => return (false, now),
         };
         let posted = intake.poll(self, now);
         let look_at_events = now.since(intake.events_at) >= EPOLL_EVERY;
@@ -111,7 +112,11 @@ impl Core {
             intake.events_at = now;
         }
         drop(intake);
-        (look_at_events && self.take_events(now, Some(Nanos::ZERO))) || posted
+        if look_at_events && self.take_events(now, Some(Nanos::ZERO)) {
+            // Nobody's request is charged for the time that these took.
+            return (true, clock::now());
+        }
+        (posted, now)
     }
 
     /// Waits for events for at most `timeout` (`None`: for ever) and handles them; true if there were any.

@@ -27,8 +27,8 @@ use zerocopy::IntoBytes;
 const LONG_LEN: u32 = 32 << 10;
 
 impl Core {
-    /// Begins a request whose turn has come. `scratch` is this worker's own buffer.
-    pub fn begin(&self, target: &Target, work: Box<Work>, scratch: &mut Vec<u8>) {
+    /// Begins a request whose turn has come, at the time `now`. `scratch` is this worker's own buffer.
+    pub fn begin(&self, target: &Target, work: Box<Work>, now: Nanos, scratch: &mut Vec<u8>) {
         let op = work.pending.op;
         if work.pending.connection.is_closed() {
             return target.give_up(&work.pending, work.id);
@@ -46,7 +46,7 @@ impl Core {
         let kind = Kind::of(op);
         if kind == Kind::Read && target.engine.may_tell() {
             match self.read_cached(&work, scratch) {
-                Tried::Done(reply, payload) => return self.complete(target, *work, reply, payload),
+                Tried::Done(reply, payload) => return self.complete(target, work, reply, payload, clock::now()),
                 Tried::WouldWait => return self.wait_or_leave(target, work, scratch),
                 Tried::Unknown => target.engine.cannot_tell(),
             }
@@ -60,9 +60,9 @@ impl Core {
             return self.wait_or_leave(target, work, scratch);
         }
         if work.pending.header.len >= LONG_LEN && !target.is_capped() {
-            self.take_long(|| self.serve(target, *work, scratch));
+            self.take_long(|| self.serve(target, work, now, scratch));
         } else {
-            self.serve(target, *work, scratch);
+            self.serve(target, work, now, scratch);
         }
     }
 
@@ -91,9 +91,9 @@ impl Core {
     fn wait_or_leave(&self, target: &Target, mut work: Box<Work>, scratch: &mut Vec<u8>) {
         let is_soon = self.workers > 1 && target.engine.is_soon(Kind::of(work.pending.op));
         if is_soon && !self.is_worker_waiting.swap(true, Ordering::AcqRel) {
-            let id = work.id;
-            target.enter(clock::now(), &mut work.pending, id);
-            self.take_long(|| self.serve(target, *work, scratch));
+            let (id, now) = (work.id, clock::now());
+            target.enter(now, &mut work.pending, id);
+            self.take_long(|| self.serve(target, work, now, scratch));
             self.is_worker_waiting.store(false, Ordering::Release);
         } else {
             self.leave(target, Task::Serve(work), scratch);
@@ -111,9 +111,9 @@ impl Core {
     pub fn serve_task(&self, target: &Target, task: Task, scratch: &mut Vec<u8>) {
         match task {
             Task::Serve(mut work) => {
-                let id = work.id;
-                target.enter(clock::now(), &mut work.pending, id);
-                self.serve(target, *work, scratch);
+                let (id, now) = (work.id, clock::now());
+                target.enter(now, &mut work.pending, id);
+                self.serve(target, work, now, scratch);
             }
             Task::Stalled(mut stalled) => {
                 let id = stalled.id;
@@ -136,9 +136,9 @@ impl Core {
                     Kind::Read | Kind::Write => {
                         let id = work.id;
                         target.enter(now, &mut work.pending, id);
-                        self.serve(target, *work, scratch);
+                        self.serve(target, work, now, scratch);
                     }
-                    Kind::Other | Kind::Flush => self.begin(target, work, scratch),
+                    Kind::Other | Kind::Flush => self.begin(target, work, now, scratch),
                 },
                 Action::Answer(served) => self.answer_served(&served, now),
                 Action::WriteBack(chunk, id) => self.write_back(target, &chunk, Some(id)),
@@ -164,8 +164,8 @@ impl Core {
         }
     }
 
-    /// Serves a request, waiting for the device if need be, and notes how long it took.
-    fn serve(&self, target: &Target, work: Work, scratch: &mut Vec<u8>) {
+    /// Serves a request, waiting for the device if need be, and notes how long it took since `begun`.
+    fn serve(&self, target: &Target, work: Box<Work>, begun: Nanos, scratch: &mut Vec<u8>) {
         // It may have waited for a thread.
         if work.pending.connection.is_closed() {
             return target.give_up(&work.pending, work.id);
@@ -174,9 +174,8 @@ impl Core {
         let bytes = u64::from(header.len);
         // What neither reads nor writes is measured in any case, where it is done.
         let pace = target.engine.pace(Kind::of(*op)).filter(|_| charge::reads_or_writes(*op));
-        let Some(pace) = pace else { return self.serve_now(target, work, scratch) };
-        let begun = clock::now();
-        self.serve_now(target, work, scratch);
+        let Some(pace) = pace else { return self.serve_now(target, work, begun, scratch) };
+        self.serve_now(target, work, begun, scratch);
         pace.note(clock::now().since(begun), bytes);
     }
 
@@ -196,47 +195,52 @@ impl Core {
         }
     }
 
-    fn serve_now(&self, target: &Target, mut work: Work, scratch: &mut Vec<u8>) {
+    fn serve_now(&self, target: &Target, mut work: Box<Work>, begun: Nanos, scratch: &mut Vec<u8>) {
         let connection = work.pending.connection.clone();
         match &connection.way {
             Way::Shared(shared) => {
                 let (slot, op, header) = (work.pending.slot, work.pending.op, work.pending.header);
                 let buffer = shared.region.buffer(slot);
                 let mut small = [0; size_of::<u64>()];
-                let (reply, payload) = match op {
-                    Op::Read => (execute::read(self, &connection, &header, buffer.into()), &[][..]),
+                let (reply, payload, now) = match op {
+                    Op::Read => {
+                        let reply = execute::read(self, &connection, &header, buffer.into());
+                        (reply, &[][..], clock::now())
+                    }
                     Op::Write => {
                         let payload = buffer.first(header.len as usize);
                         let reply = execute::write(self, &connection, &header, payload.into(), &mut small);
-                        (reply, &small[..reply.payload_len as usize])
+                        (reply, &small[..reply.payload_len as usize], clock::now())
                     }
                     _ => {
                         work.pending.names = shared.region.copy_names(slot, header.names_len());
                         scratch.resize(scratch.len().max(REPLY_LEN_MAX), 0);
-                        match self.execute(target, &mut work.pending, &mut scratch[..REPLY_LEN_MAX]) {
-                            Outcome::Served(reply) => (reply, &scratch[..reply.payload_len as usize]),
-                            Outcome::Passed(what) => return self.pass_on(target, work, what),
+                        let (outcome, now) =
+                            self.execute(target, &mut work.pending, begun, &mut scratch[..REPLY_LEN_MAX]);
+                        match outcome {
+                            Outcome::Served(reply) => (reply, &scratch[..reply.payload_len as usize], now),
+                            Outcome::Passed(what) => return self.pass_on(target, *work, what),
                         }
                     }
                 };
                 buffer.copy_from(payload);
-                self.complete(target, work, reply, Vec::new());
+                self.complete(target, work, reply, Vec::new(), now);
             }
-            Way::Stream(state) => self.serve_stream(target, work, state, scratch),
+            Way::Stream(state) => self.serve_stream(target, work, begun, state, scratch),
         }
     }
 
-    /// Does what is neither a read nor a write, and notes how long it took.
-    fn execute(&self, target: &Target, pending: &mut Pending, room: &mut [u8]) -> Outcome {
+    /// Does what is neither a read nor a write, notes how long it took since `begun`, and tells what time it is now.
+    fn execute(&self, target: &Target, pending: &mut Pending, begun: Nanos, room: &mut [u8]) -> (Outcome, Nanos) {
         let Pending { connection, header, op, names, .. } = &*pending;
-        let begun = clock::now();
         let outcome = execute::serve(self, connection, header, *op, names, room);
-        let took = clock::now().since(begun);
+        let now = clock::now();
+        let took = now.since(begun);
         if let Some(pace) = target.engine.pace(Kind::of(*op)) {
             pace.note(took, 0);
         }
         pending.took = took;
-        outcome
+        (outcome, now)
     }
 
     /// Leaves a request to the cluster, which answers it.
@@ -247,7 +251,14 @@ impl Core {
         }
     }
 
-    fn serve_stream(&self, target: &Target, mut work: Work, state: &Mutex<StreamState>, scratch: &mut Vec<u8>) {
+    fn serve_stream(
+        &self,
+        target: &Target,
+        mut work: Box<Work>,
+        begun: Nanos,
+        state: &Mutex<StreamState>,
+        scratch: &mut Vec<u8>,
+    ) {
         let tag_len = work.pending.connection.tag_len();
         scratch.resize(PAYLOAD_LEN_MAX + tag_len, 0);
         let (header, op) = (work.pending.header, work.pending.op);
@@ -255,13 +266,13 @@ impl Core {
         if op != Op::Write {
             let reply = match op {
                 Op::Read => execute::read(self, &connection, &header, (&mut scratch[..PAYLOAD_LEN_MAX]).into()),
-                _ => match self.execute(target, &mut work.pending, &mut scratch[..REPLY_LEN_MAX]) {
+                _ => match self.execute(target, &mut work.pending, begun, &mut scratch[..REPLY_LEN_MAX]).0 {
                     Outcome::Served(reply) => reply,
-                    Outcome::Passed(what) => return self.pass_on(target, work, what),
+                    Outcome::Passed(what) => return self.pass_on(target, *work, what),
                 },
             };
             let payload = scratch[..reply.payload_len as usize].to_vec();
-            return self.complete(target, work, reply, payload);
+            return self.complete(target, work, reply, payload, clock::now());
         }
         let payload = &mut scratch[..header.len as usize + tag_len];
         let mut arrival = Arrival::default();
@@ -271,10 +282,10 @@ impl Core {
                 let mut small = [0; size_of::<u64>()];
                 let reply = execute::write(self, &connection, &header, payload.into(), &mut small);
                 let payload = small[..reply.payload_len as usize].to_vec();
-                self.complete(target, work, reply, payload);
+                self.complete(target, work, reply, payload, clock::now());
             }
             Ok(Moved::Part) if self.stall() => {
-                let Work { pending, id, finish_at } = work;
+                let Work { pending, id, finish_at } = *work;
                 // The client keeps it waiting, not the device.
                 target.set_aside(clock::now(), id);
                 let payload = payload.to_vec();
@@ -295,29 +306,28 @@ impl Core {
         }
     }
 
-    /// Accounts for a request and answers it, or leaves that to the emulated device.
-    fn complete(&self, target: &Target, work: Work, reply: ReplyHeader, payload: Vec<u8>) {
-        let now = clock::now();
-        let Work { pending, id, finish_at } = work;
+    /// Accounts for a request that was served by `now` and answers it, or leaves that to the emulated device.
+    fn complete(&self, target: &Target, work: Box<Work>, reply: ReplyHeader, payload: Vec<u8>, now: Nanos) {
+        let Work { pending, id, finish_at } = &*work;
         // Not before it was found that the client may read this, and how much there is.
         if pending.op == Op::Read && reply.errno == 0 {
             self.look_for_stream(target, &pending.header, reply.payload_len);
         }
-        match finish_at.filter(|at| *at > now) {
-            Some(at) => target.answer_at(at, Served { pending, id, reply, payload }),
-            None => {
-                let wrote = self.count_pages(target, now, &pending, &reply);
-                let unpaid = wrote.map_or(Nanos::ZERO, |wrote| wrote.unpaid);
-                let charged = self.account_for_device(target, now, &pending, (id, unpaid), &reply);
-                let pages = target.write_back.as_ref().filter(|_| wrote.is_some_and(|wrote| wrote.is_ahead));
-                let Some(pages) = pages else {
-                    return self.account_and_answer(&pending, &reply, &payload, charged, now);
-                };
-                let paid = Paid { served: Served { pending, id, reply, payload }, charged };
-                if let Some(paid) = pages.hold(paid) {
-                    self.answer_paid(&paid, now);
-                }
-            }
+        if let Some(at) = finish_at.filter(|at| *at > now) {
+            let Work { pending, id, .. } = *work;
+            return target.answer_at(at, Served { pending, id, reply, payload });
+        }
+        let wrote = self.count_pages(target, now, pending, &reply);
+        let unpaid = wrote.map_or(Nanos::ZERO, |wrote| wrote.unpaid);
+        let charged = self.account_for_device(target, now, pending, (*id, unpaid), &reply);
+        let pages = target.write_back.as_ref().filter(|_| wrote.is_some_and(|wrote| wrote.is_ahead));
+        let Some(pages) = pages else {
+            return self.account_and_answer(pending, &reply, &payload, charged, now);
+        };
+        let Work { pending, id, .. } = *work;
+        let paid = Paid { served: Served { pending, id, reply, payload }, charged };
+        if let Some(paid) = pages.hold(paid) {
+            self.answer_paid(&paid, now);
         }
     }
 
@@ -421,7 +431,7 @@ impl Core {
         let mut small = [0; size_of::<u64>()];
         let reply = execute::write(self, &pending.connection, &pending.header, (&payload).into(), &mut small);
         let payload = small[..reply.payload_len as usize].to_vec();
-        self.complete(target, Work { pending, id, finish_at }, reply, payload);
+        self.complete(target, Box::new(Work { pending, id, finish_at }), reply, payload, clock::now());
     }
 }
 

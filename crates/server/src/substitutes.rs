@@ -141,7 +141,7 @@ fn run(core: &Core, number: usize) {
         if core.is_stopping.load(Ordering::Relaxed) || core.serving.is_worker_free(now) {
             return;
         }
-        let taken_in = core.take_in(now);
+        let (taken_in, now) = core.take_in(now);
         let (served, _) = worker::serve_one_each(core, number, now, &mut scratch);
         if !taken_in && !served {
             core.take_events(now, Some(LOOK_EVERY));

@@ -38,7 +38,7 @@ pub fn run(core: &Core, number: usize) {
     let mut idle_since = Nanos::ZERO;
     while !core.is_stopping.load(Ordering::Relaxed) {
         let now = clock::now();
-        let taken_in = core.take_in(now);
+        let (taken_in, now) = core.take_in(now);
         let arrivals = core.arrivals.load(Ordering::Acquire);
         let (served, until) = serve_one_each(core, number, now, &mut scratch);
         if core.has_worker_to_spare(now) && sleep(core, now, until, arrivals) {
@@ -76,8 +76,9 @@ pub fn serve_one_each(core: &Core, number: usize, now: Nanos, scratch: &mut Vec<
         }
         match target.next_action(now) {
             Action::Serve(work) => {
-                core.serving.begin(number, if served { clock::now() } else { now });
-                core.begin(target, work, scratch);
+                let begun = if served { clock::now() } else { now };
+                core.serving.begin(number, begun);
+                core.begin(target, work, begun, scratch);
                 core.worker_has_served(number);
                 served = true;
             }

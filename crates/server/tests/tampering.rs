@@ -62,7 +62,7 @@ fn exchange(
     let between = Between::new(&running.addresses[1], move || deed.take().map_or_else(honest, |deed| deed()));
     let mut stream = Stream::open(&between.address, &identity(running, Some(integrity)), soon()).unwrap();
     let mut reply = vec![0; 64 << 10];
-    let header = stream.exchange(request, [b"", b""], payload, &mut reply, PATIENCE)?;
+    let (header, _) = stream.exchange(request, [b"", b""], payload, &mut reply, PATIENCE)?;
     assert_eq!(header.errno, 0);
     reply.truncate(header.payload_len as usize);
     Ok(reply)

@@ -18,7 +18,7 @@
 //! processor's cache until they are written. A read may go to such memory at once: what is summed is a copy, and what
 //! does not agree with its checksum is read once more into memory that nobody else has, before it counts as damaged.
 
-use crate::checksum::{BLOCK_BYTES, PAGE_BYTES, Summer, blocks_in};
+use crate::checksum::{BLOCK_BYTES, PAGE_BYTES, Summer, blocks_in, is_zero};
 use crate::object_file::ObjectFile;
 use crate::sums::{Meter, Place, SidecarFault, Sums, Writing, next_data};
 use isonomia_memory::{Sink, Source};
@@ -124,7 +124,11 @@ impl Blocks<'_> {
         for (i, entry) in entries.iter().enumerate() {
             let number = first + i as u64;
             let mut block = sink.part(i * BLOCK_BYTES..(i + 1) * BLOCK_BYTES);
-            if !summer.agrees(*entry, number, block.stable(&mut room)) {
+            let agrees = match entry {
+                0 => is_zero(block.stable(&mut room)),
+                entry => summer.entry_of_sum(number, block.sum(&mut room)) == *entry,
+            };
+            if !agrees {
                 self.read_again(summer, number, &mut block)?;
             }
         }
@@ -159,7 +163,7 @@ impl Blocks<'_> {
             return Ok(());
         }
         if self.place.is_suspect {
-            writing.store(number, &[summer.sum(number, block)]);
+            writing.store(number, &[summer.entry(number, block)]);
             self.watch.renewed.fetch_add(1, Relaxed);
             return Ok(());
         }
@@ -208,7 +212,7 @@ impl Blocks<'_> {
             let at = offset + done as u64;
             // Pieces end at whole blocks, so that no block is summed twice.
             let len = (PIECE_BYTES - (at % BLOCK) as usize).min(source.len() - done);
-            let (written, fault) = match self.write_piece(at, source.part(done..done + len).stable(room)) {
+            let (written, fault) = match self.write_piece(at, source.part(done..done + len), room) {
                 Ok(written) => written,
                 Err(fault) => (0, Some(fault)),
             };
@@ -221,21 +225,23 @@ impl Blocks<'_> {
     }
 
     /// [`PIECE_BYTES`] at most, within so many blocks.
-    fn write_piece(&self, offset: u64, buf: &[u8]) -> Result<(usize, Option<BlockFault>), BlockFault> {
+    fn write_piece(
+        &self,
+        offset: u64,
+        source: Source<'_>,
+        room: &mut [MaybeUninit<u8>],
+    ) -> Result<(usize, Option<BlockFault>), BlockFault> {
         let summer = Summer::new(self.place.object);
         let object = self.object.ok_or(BlockFault::Host(Errno::BADF))?;
         let mut entries = [0; PIECE_BLOCKS];
-        let (first, end) = (offset / BLOCK, offset + buf.len() as u64);
+        let (first, end) = (offset / BLOCK, offset + source.len() as u64);
         let count = (blocks_in(end) - first) as usize;
         let entries = &mut entries[..count];
-        for (i, entry) in entries.iter_mut().enumerate() {
-            let number = first + i as u64;
-            if let Some(block) = part_in(number, offset, buf)
-                && block.len() == BLOCK_BYTES
-            {
-                *entry = summer.sum(number, block);
-            }
-        }
+        let first_whole = blocks_in(offset);
+        let buf = source.stable_with_sums(room, (first_whole * BLOCK - offset) as usize, |i, sum| {
+            let number = first_whole + i as u64;
+            entries[(number - first) as usize] = summer.entry_of_sum(number, sum);
+        });
         let blocks = first..first + count as u64;
         let mut writing = self.sums.lock_blocks(&blocks);
         self.load(&mut writing, first, count)?;
@@ -262,7 +268,7 @@ impl Blocks<'_> {
             let mut block = [0; BLOCK_BYTES];
             self.read_raw(number * BLOCK, Sink::from(&mut block))?;
             let unwritten = writing.entry(number) == 0 && summer.agrees(0, number, &block);
-            writing.store(number, &[if unwritten { 0 } else { summer.sum(number, &block) }]);
+            writing.store(number, &[if unwritten { 0 } else { summer.entry(number, &block) }]);
         }
         Ok((written, Some(BlockFault::Host(errno))))
     }
@@ -283,7 +289,7 @@ impl Blocks<'_> {
         }
         let within = offset.saturating_sub(number * BLOCK) as usize;
         block[within..within + part.len()].copy_from_slice(part);
-        Ok(summer.sum(number, &block))
+        Ok(summer.entry(number, &block))
     }
 
     /// Brings the object to `len` bytes, longer or shorter. The caller has it alone.
@@ -299,7 +305,7 @@ impl Blocks<'_> {
             self.read_checked(&mut writing, summer, number, &mut block)?;
             block[within..].fill(0);
             let entry = writing.entry(number);
-            last = Some(if entry == 0 { 0 } else { summer.sum(number, &block) });
+            last = Some(if entry == 0 { 0 } else { summer.entry(number, &block) });
         }
         rustix::fs::ftruncate(object, len).map_err(BlockFault::Host)?;
         if len < size {
@@ -327,7 +333,7 @@ impl Blocks<'_> {
                 self.read_checked(&mut writing, summer, number, &mut block)?;
                 block[offset.saturating_sub(start) as usize..(end.min(stop) - start) as usize].fill(0);
                 let was_written = writing.entry(number) != 0;
-                *part = Some((number, if was_written { summer.sum(number, &block) } else { 0 }));
+                *part = Some((number, if was_written { summer.entry(number, &block) } else { 0 }));
             }
         }
         let changed = change();

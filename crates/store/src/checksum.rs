@@ -19,10 +19,11 @@
 //! XXH3 and not CRC32C: half the time; an accidental change passes one time in 2^64. It is no protection against
 //! somebody who may write to the target's directory.
 
+use isonomia_memory::sum_of_block;
 use twox_hash::XxHash3_64;
 
 /// Bytes of an object that have one checksum.
-pub const BLOCK_BYTES: usize = 4096;
+pub const BLOCK_BYTES: usize = isonomia_memory::BLOCK_LEN;
 /// Bytes of [`Header`] in a sidecar.
 pub const HEADER_LEN: usize = 64;
 /// Entries are read and written by pages of the sidecar, of this many bytes.
@@ -172,23 +173,28 @@ impl Summer {
         Self(XxHash3_64::oneshot(&bytes))
     }
 
-    /// The entry of `block` with all its [`BLOCK_BYTES`]; never 0.
-    pub fn sum(self, block: u64, bytes: &[u8]) -> u64 {
-        debug_assert_eq!(bytes.len(), BLOCK_BYTES);
+    /// The entry of `block` with these bytes; never 0.
+    pub fn entry(self, block: u64, bytes: &[u8; BLOCK_BYTES]) -> u64 {
+        self.entry_of_sum(block, sum_of_block(bytes))
+    }
+
+    /// The entry of `block` whose bytes have this sum.
+    pub fn entry_of_sum(self, block: u64, sum: u64) -> u64 {
         let place = (self.0 ^ block).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        (XxHash3_64::oneshot(bytes) ^ place ^ place >> 32).max(1)
+        (sum ^ place ^ place >> 32).max(1)
     }
 
     /// Whether `bytes` are what `entry` says.
-    pub fn agrees(self, entry: u64, block: u64, bytes: &[u8]) -> bool {
+    pub fn agrees(self, entry: u64, block: u64, bytes: &[u8; BLOCK_BYTES]) -> bool {
         match entry {
             0 => is_zero(bytes),
-            entry => self.sum(block, bytes) == entry,
+            entry => self.entry(block, bytes) == entry,
         }
     }
 }
 
-fn is_zero(bytes: &[u8]) -> bool {
+/// Whether there are only zeros.
+pub(crate) fn is_zero(bytes: &[u8]) -> bool {
     // In steps: whole words at a time, and an end at the first that is not zero.
     bytes.chunks(256).all(|part| part.iter().fold(0, |any, b| any | b) == 0)
 }
@@ -216,8 +222,8 @@ mod tests {
     #[test]
     fn any_changed_bit_of_a_block_is_noticed_and_so_is_another_place() {
         let summer = Summer::new(OBJECT);
-        let mut block = vec![0; BLOCK_BYTES];
-        let zeros = summer.sum(5, &block);
+        let mut block = [0; BLOCK_BYTES];
+        let zeros = summer.entry(5, &block);
         assert!(zeros != 0 && summer.agrees(zeros, 5, &block) && summer.agrees(0, 5, &block));
         for bit in 0..BLOCK_BYTES * 8 {
             block[bit / 8] ^= 1 << (bit % 8);

@@ -5,6 +5,7 @@ use crate::channel::{Channel, Manner};
 use crate::handshake::{HandshakeError, Identity};
 use crate::socket::{Deadline, SocketError};
 use crate::stream::Stream;
+use isonomia_proto::PATH_LEN_MAX;
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
 use isonomia_units::{Nanos, ServerId};
 
@@ -34,8 +35,8 @@ impl Line {
         }
     }
 
-    /// Sends a request with its names, and receives the reply's payload into `reply`. [`SocketError::Closed`] also if that is
-    /// longer than there is room for.
+    /// Sends a request with its names, and receives the reply's payload into `reply`; that of an error, a path perhaps, comes
+    /// with the header, and is empty else. [`SocketError::Closed`] also if a payload is longer than there is room for.
     pub fn exchange(
         &mut self,
         request: &RequestHeader,
@@ -43,7 +44,7 @@ impl Line {
         reply: &mut [u8],
         timeout: Nanos,
         manner: Manner,
-    ) -> Result<ReplyHeader, SocketError> {
+    ) -> Result<(ReplyHeader, Box<[u8]>), SocketError> {
         let channel = match self {
             Self::Shared(channel) => channel,
             Self::Tcp(stream) => {
@@ -58,8 +59,11 @@ impl Line {
         let slot = channel.send(request)?;
         let header = channel.wait(slot, timeout, manner)?;
         let len = header.payload_len as usize;
-        let room = reply.get_mut(..len).ok_or(SocketError::Closed)?;
-        room.copy_from_slice(channel.payload(slot, len).ok_or(SocketError::Closed)?);
-        Ok(header)
+        let payload = channel.payload(slot, len).ok_or(SocketError::Closed)?;
+        if header.errno != 0 {
+            return if len <= PATH_LEN_MAX { Ok((header, payload.into())) } else { Err(SocketError::Closed) };
+        }
+        reply.get_mut(..len).ok_or(SocketError::Closed)?.copy_from_slice(payload);
+        Ok((header, Box::default()))
     }
 }

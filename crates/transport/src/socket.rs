@@ -47,10 +47,20 @@ pub enum SocketError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Deadline(Nanos);
 
+/// Between two ticks of the coarse clock of a Linux that ticks seldom, 100 times a second.
+const TICK_MAX: Nanos = Nanos::from_millis(10);
+
 impl Deadline {
     /// `span` from now.
     pub fn after(span: Nanos) -> Self {
         Self(monotonic_now() + span)
+    }
+
+    /// `span` from now, or up to [`TICK_MAX`] later: for the cost of a clock that ticks only now and then.
+    pub fn after_about(span: Nanos) -> Self {
+        let t = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
+        let now = Nanos(t.tv_sec.unsigned_abs() * 1_000_000_000 + t.tv_nsec.unsigned_abs());
+        Self(now + TICK_MAX + span)
     }
 
     /// The time left; `None` when it has passed.

@@ -5,6 +5,7 @@ use crate::descriptor::Parked;
 use crate::handshake::{self, HandshakeError, Identity};
 use crate::seal::{Direction, PART_LEN_MAX, Seals, TAG_LEN};
 use crate::socket::{self, Deadline, SocketError};
+use isonomia_proto::PATH_LEN_MAX;
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
 use isonomia_proto::setup::Role;
 use isonomia_units::{Nanos, ServerId};
@@ -35,8 +36,9 @@ impl Stream {
         self.server
     }
 
-    /// Sends a request with its names and payload, and receives the reply's payload into `reply`. The server
-    /// takes the payload off the socket only when the request's turn has come.
+    /// Sends a request with its names and payload, and receives the reply's payload into `reply`; that of an error, a path
+    /// perhaps, comes with the header, and is empty else. The server takes the payload off the socket only when the
+    /// request's turn has come.
     pub fn exchange(
         &mut self,
         request: &RequestHeader,
@@ -44,7 +46,7 @@ impl Stream {
         payload: &[u8],
         reply: &mut [u8],
         timeout: Nanos,
-    ) -> Result<ReplyHeader, SocketError> {
+    ) -> Result<(ReplyHeader, Box<[u8]>), SocketError> {
         let socket = self.socket.as_fd();
         let deadline = Deadline::after(timeout);
         let mut opener = None;
@@ -60,12 +62,22 @@ impl Stream {
         let mut header = [0; ReplyHeader::LEN];
         receive(socket, &mut opener, &mut header, deadline)?;
         let header = ReplyHeader::read_from_bytes(&header).map_err(|_| SocketError::Closed)?;
-        let Some(room) = reply.get_mut(..header.payload_len as usize) else {
+        let len = header.payload_len as usize;
+        let mut of_error = Vec::new();
+        let room = match header.errno {
+            0 => reply.get_mut(..len),
+            _ if len <= PATH_LEN_MAX => {
+                of_error.resize(len, 0);
+                Some(&mut of_error[..])
+            }
+            _ => None,
+        };
+        let Some(room) = room else {
             // A reply larger than what was asked for: nothing after it could be understood.
             return Err(SocketError::Closed);
         };
         receive(socket, &mut opener, room, deadline)?;
-        Ok(header)
+        Ok((header, of_error.into()))
     }
 }
 

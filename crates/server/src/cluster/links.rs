@@ -174,7 +174,7 @@ impl Reach {
             len: bytes.len() as u32,
             ..RequestHeader::new(Op::Peer, Ino::ROOT)
         };
-        let reply_header = line.exchange(&header, [&bytes, b""], reply, patience, Manner::default())?;
+        let (reply_header, _) = line.exchange(&header, [&bytes, b""], reply, patience, Manner::default())?;
         match reply_header.errno {
             0 => Ok(reply_header.payload_len as usize),
             errno => Err(LinkError::Refused(errno)),

@@ -1,3 +1,5 @@
+//! Requests that wait for their answers.
+
 use super::*;
 
 fn waiting(deadline: Nanos) -> Waiting<u32> {

@@ -1,13 +1,14 @@
 //! A server's part in a cluster: drives [`isonomia_cluster::node`] with the store, connections to other servers, and the clock.
 //!
 //! One thread, `cluster`, has the node. Workers bring it what concerns volumes and what other servers send ([`Cluster::pass`]);
-//! it may wait for the storage, and nobody waits for it: a request that it has is answered when the node says so. What the
-//! store has to know of who has which volume it tells it after every step.
+//! it may wait for the storage, and nobody waits for it: a request is answered when the node says so, and by the keeper when
+//! its time is over ([`Cluster::expire`]). What the store has to know of who has which volume it tells it after every step.
 //!
 //! A change of a volume that is checked where the volume is, as its removal is, is decided by the root server: the volume's
 //! server asks it as a client would ([`links::Links::ask`]), and passes the answer on.
 
 mod links;
+mod waiting;
 mod wire;
 
 use crate::clock;
@@ -17,31 +18,27 @@ use crate::target::Pending;
 use isonomia_cluster::Map;
 use isonomia_cluster::map::Server;
 use isonomia_cluster::node::{Effect, Input, Node, Process, View};
-use isonomia_cluster::peer::Envelope;
-use isonomia_cluster::request::{Answer, Refusal, RenameHow, Request, RequestId};
+use isonomia_cluster::request::{RenameHow, Request, RequestId};
 use isonomia_cluster::volumes::hosted::Work;
 use isonomia_cluster::volumes::{Attributes, Phase, VolumeName};
 use isonomia_proto::control::{ClusterStatus, ControlReply, ServerName, VolumeList, VolumePlace, VolumeStatus};
-use isonomia_proto::fs::{Attr, Capability, FileKind};
-use isonomia_proto::request::ReplyHeader;
-use isonomia_store::{Store, StoreError, VolumeChange, Whereabouts, root_of};
+use isonomia_proto::request::RequestHeader;
+use isonomia_store::{Store, StoreError, VolumeChange, Whereabouts};
 use isonomia_transport::handshake::Protection;
 use isonomia_units::{Nanos, ServerId, VolumeId};
 use links::Links;
 use rustix::io::Errno;
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
+use waiting::{DECIDED_WITHIN, Requests, Waiting};
 use wire::Verdict;
-use zerocopy::IntoBytes;
 
 /// What waits for the thread at most; requests beyond it are told to come again, and messages are dropped.
 const EVENTS_MAX: usize = 4_096;
-/// A change of a volume is answered within this time. Less than clients wait without a sign of life.
-const DECIDED_WITHIN: Nanos = Nanos::from_secs(15);
 /// Reading the cluster file again is answered within this time.
 const RELOADED_WITHIN: Nanos = Nanos::from_secs(3);
 /// The longest wait for an event, so that the end of the server is noticed.
@@ -58,9 +55,10 @@ pub enum Passed {
 }
 
 enum Event {
-    Passed(Pending, Passed),
-    /// What the root server says to what it was asked for `Pending`.
-    Decided(Pending, Verdict),
+    /// A user's change; a new volume is to be on `wanted`, or anywhere if that is 0.
+    Change { id: RequestId, wanted: ServerId, change: VolumeChange },
+    /// What another server sent.
+    FromPeer { id: RequestId, from: ServerId, kind: u32, bytes: Vec<u8> },
     /// An operator wants the cluster file to be read again.
     Reload(Reload, SyncSender<Result<ControlReply, String>>),
 }
@@ -80,6 +78,7 @@ pub struct Reload {
 pub struct Cluster {
     config: ClusterConfig,
     events: SyncSender<Event>,
+    requests: Arc<Requests<Pending>>,
 }
 
 /// The thread of [`Cluster`].
@@ -90,26 +89,17 @@ pub struct Driver {
     links: Links,
     node: Node,
     effects: VecDeque<Effect>,
-    waiting: HashMap<RequestId, Waiting>,
-    next_request: u64,
+    requests: Arc<Requests<Pending>>,
     /// The epoch whose file is missing, if that was told.
     told_epoch: u64,
-}
-
-/// For whom a request is.
-struct Waiting {
-    pending: Pending,
-    is_peer: bool,
-    /// What a volume that is to be made is called, and what its directory is made with.
-    made: Option<(VolumeName, Attributes)>,
 }
 
 impl Cluster {
     /// The part of the server that `config` names, and what its thread gets.
     pub fn new(config: ClusterConfig) -> (Self, Events) {
         let (events, received) = sync_channel(EVENTS_MAX);
-        let sender = events.clone();
-        (Self { config, events }, Events { received, sender })
+        let requests = Arc::new(Requests::new());
+        (Self { config, events, requests: requests.clone() }, Events { received, requests })
     }
 
     /// Where a server listens, each address in a line of its own.
@@ -164,22 +154,37 @@ impl Cluster {
 
     /// Passes a request on that is answered later.
     pub fn pass(&self, core: &Core, pending: Pending, what: Passed) {
-        use std::sync::mpsc::TrySendError::{Disconnected, Full};
-        if let Err(Full(event) | Disconnected(event)) = self.events.try_send(Event::Passed(pending, what))
-            && let Event::Passed(pending, what) = event
-        {
-            if let Passed::Change(VolumeChange::Make { name, .. }) = &what {
-                core.store.forget_new_name(name);
+        let RequestHeader { server, offset, valid, .. } = pending.header;
+        let is_peer = matches!(what, Passed::FromPeer(_));
+        let made = match &what {
+            Passed::Change(VolumeChange::Make { name, mode, uid, gid }) => {
+                Some((name.clone(), Attributes { mode: *mode, uid: *uid, gid: *gid }))
             }
-            fail(core, &pending, Errno::AGAIN);
+            _ => None,
+        };
+        let id = match self.requests.add(Waiting { pending, is_peer, made, deadline: clock::now() + DECIDED_WITHIN }) {
+            Ok(id) => id,
+            Err(waiting) => return waiting::refuse(core, &waiting, Errno::AGAIN),
+        };
+        let event = match what {
+            Passed::Change(change) => Event::Change { id, wanted: ServerId(server), change },
+            Passed::FromPeer(bytes) => Event::FromPeer { id, from: ServerId(offset as u16), kind: valid, bytes },
+        };
+        if self.events.try_send(event).is_err() {
+            self.requests.fail(core, id, Errno::AGAIN);
         }
+    }
+
+    /// Ends what was passed on and has no answer although its time is over by `now`. It waits for nothing.
+    pub fn expire(&self, core: &Core, now: Nanos) {
+        self.requests.expire(core, now);
     }
 }
 
 /// What [`Driver::new`] takes its events from.
 pub struct Events {
     received: Receiver<Event>,
-    sender: SyncSender<Event>,
+    requests: Arc<Requests<Pending>>,
 }
 
 /// Why a server cannot be a part of its cluster.
@@ -215,7 +220,7 @@ impl Driver {
         let mut effects = Vec::new();
         let node = Node::start(process, view, records, clock::now(), &mut effects);
         let node = node.map_err(|error| JoinError::Node { path: config.path.clone(), error })?;
-        let links = Links::new(config.clone(), (key_file, protection), events.sender);
+        let links = Links::new(config.clone(), (key_file, protection));
         let mut driver = Self {
             core,
             config,
@@ -223,8 +228,7 @@ impl Driver {
             links,
             node,
             effects: effects.into(),
-            waiting: HashMap::new(),
-            next_request: 0,
+            requests: events.requests,
             told_epoch: 0,
         };
         // Nobody else has the directory as long as this process has its lock.
@@ -264,8 +268,11 @@ impl Driver {
         match effect {
             Effect::Store { id, changes } => {
                 let changes = || changes.iter().map(|change| (&change.key[..], change.value.as_deref()));
+                let mut is_told = false;
                 while let Err(error) = self.core.store.keep_cluster_records(changes()) {
-                    tracing::error!(%error, "what is decided of volumes cannot be stored");
+                    if !std::mem::replace(&mut is_told, true) {
+                        tracing::error!(%error, "what is decided of volumes cannot be stored; it is tried again");
+                    }
                     if self.core.is_stopping.load(Ordering::Relaxed) {
                         return None;
                     }
@@ -287,9 +294,7 @@ impl Driver {
                 Some(Input::Worked { number, result: self.work(&work).map_err(|error| error.errno() as i32) })
             }
             Effect::Answer { id, result } => {
-                if let Some(waiting) = self.waiting.remove(&id) {
-                    self.answer(waiting, result);
-                }
+                self.requests.answer(&self.core, id, &Verdict::of(result));
                 None
             }
             // No file has objects on another server yet, and a policy is each server's own.
@@ -355,17 +360,18 @@ impl Driver {
 
     fn take(&mut self, event: Event) {
         match event {
-            Event::Passed(pending, Passed::Change(change)) => self.change(pending, change),
-            Event::Passed(pending, Passed::FromPeer(bytes)) => match wire::ToPeer::decode(pending.header.valid, &bytes)
-            {
-                Ok(wire::ToPeer::Message(envelope)) => self.hear(&pending, envelope),
-                Ok(wire::ToPeer::Request(request)) => self.request(pending, request, true),
+            Event::Change { id, wanted, change } => self.change(id, wanted, &change),
+            Event::FromPeer { id, from, kind, bytes } => match wire::ToPeer::decode(kind, &bytes) {
+                Ok(wire::ToPeer::Message(envelope)) => {
+                    self.requests.confirm(&self.core, id);
+                    self.give(Input::Message { from, envelope });
+                }
+                Ok(wire::ToPeer::Request(request)) => self.request(id, request),
                 Err(error) => {
                     tracing::warn!(%error, "a server sent what this one does not understand");
-                    fail(&self.core, &pending, Errno::PROTO);
+                    self.requests.fail(&self.core, id, Errno::PROTO);
                 }
             },
-            Event::Decided(pending, verdict) => self.tell(&pending, &verdict),
             Event::Reload(reload, answer) => {
                 let reply = self.reload(&reload);
                 // Nobody receives it if that took too long.
@@ -397,29 +403,31 @@ impl Driver {
         Ok(ControlReply::Reloaded { is_known: false, needs_restart })
     }
 
-    fn hear(&mut self, pending: &Pending, envelope: Envelope) {
-        let from = ServerId(pending.header.offset as u16);
-        self.core.answer_late(pending, &ReplyHeader::ok(pending.header.seq, 0, 0), &[]);
-        self.give(Input::Message { from, envelope });
+    /// A change that a user of this server wants, and may make.
+    fn change(&mut self, id: RequestId, wanted: ServerId, change: &VolumeChange) {
+        let root = self.config.map().root().number;
+        match self.request_of(wanted, change) {
+            Ok(request) if self.config.number == root => self.request(id, request),
+            Ok(request) => {
+                if let Err(errno) = self.ask(root, id, request) {
+                    self.requests.fail(&self.core, id, errno);
+                }
+            }
+            Err(errno) => self.requests.fail(&self.core, id, errno),
+        }
     }
 
-    /// A change that a user of this server wants, and may make.
-    fn change(&mut self, pending: Pending, change: VolumeChange) {
-        let root = self.config.map().root().number;
-        match self.request_of(ServerId(pending.header.server), &change) {
-            Ok(request) if self.config.number == root => self.request(pending, request, false),
-            Ok(request) => {
-                if let Err(pending) = self.links.ask(root, request, Box::new(pending), DECIDED_WITHIN) {
-                    fail(&self.core, &pending, Errno::AGAIN);
-                }
+    /// Has the root server decide a request.
+    fn ask(&self, root: ServerId, id: RequestId, request: Request) -> Result<(), Errno> {
+        // If its time is over it has its answer.
+        let Some(deadline) = self.requests.deadline(id) else { return Ok(()) };
+        let (requests, core) = (self.requests.clone(), self.core.own.clone());
+        self.links.ask(root, request, deadline.since(clock::now()), move |verdict| {
+            // A server that stops has closed the connection of whoever asked.
+            if let Some(core) = core.upgrade() {
+                requests.answer(&core, id, &verdict);
             }
-            Err(errno) => {
-                if let VolumeChange::Make { name, .. } = &change {
-                    self.core.store.forget_new_name(name);
-                }
-                fail(&self.core, &pending, errno);
-            }
-        }
+        })
     }
 
     /// What the root server is asked for; `wanted` is the server that a new volume is to be on, 0 if that is all the same.
@@ -450,44 +458,11 @@ impl Driver {
         })
     }
 
-    fn request(&mut self, pending: Pending, request: Request, is_peer: bool) {
-        let made = match &request {
-            Request::Make { name, attributes, .. } => Some((name.clone(), *attributes)),
-            _ => None,
-        };
-        self.next_request += 1;
-        let id = RequestId(self.next_request);
-        self.waiting.insert(id, Waiting { pending, is_peer, made });
-        self.give(Input::Request { id, deadline: clock::now() + DECIDED_WITHIN, request });
-    }
-
-    fn answer(&self, waiting: Waiting, result: Result<Answer, Refusal>) {
-        let Waiting { pending, is_peer, made } = waiting;
-        if let Some((name, _)) = &made {
-            self.core.store.forget_new_name(name.as_bytes());
+    /// Has the node decide a request, unless its time is over.
+    fn request(&mut self, id: RequestId, request: Request) {
+        if let Some(deadline) = self.requests.deadline(id) {
+            self.give(Input::Request { id, deadline, request });
         }
-        let verdict = Verdict::of(result);
-        if is_peer {
-            let payload = verdict.encode();
-            let reply = ReplyHeader::ok(pending.header.seq, 0, payload.len());
-            return self.core.answer_late(&pending, &reply, &payload);
-        }
-        if let (Verdict::Volume(volume), Some((_, attributes))) = (&verdict, &made) {
-            let payload = node_of(*volume, attributes);
-            let reply = ReplyHeader::ok(pending.header.seq, 0, payload.len());
-            return self.core.answer_late(&pending, &reply, &payload);
-        }
-        self.tell(&pending, &verdict);
-    }
-
-    /// Answers a user's request that has no payload.
-    fn tell(&self, pending: &Pending, verdict: &Verdict) {
-        let seq = pending.header.seq;
-        let reply = match verdict {
-            Verdict::Done | Verdict::Volume(_) => ReplyHeader::ok(seq, 0, 0),
-            Verdict::Failed(errno) => ReplyHeader::error(seq, *errno),
-        };
-        self.core.answer_late(pending, &reply, &[]);
     }
 }
 
@@ -499,25 +474,5 @@ fn view_of(map: &Map) -> View {
     }
 }
 
-/// What a client is told of a volume that was made.
-fn node_of(volume: VolumeId, attributes: &Attributes) -> Vec<u8> {
-    let (ino, now) = (root_of(volume), clock::wall());
-    let attr = Attr {
-        ino: ino.0,
-        mode: FileKind::Directory.mode_bits() | attributes.mode,
-        uid: attributes.uid,
-        gid: attributes.gid,
-        nlink: 2,
-        atime: now,
-        mtime: now,
-        ctime: now,
-        ..Attr::default()
-    };
-    // Its own server makes out the proof to who comes there.
-    [attr.as_bytes(), Capability::unproven(ino).as_bytes()].concat()
-}
-
-fn fail(core: &Core, pending: &Pending, errno: Errno) {
-    let number = errno.raw_os_error().unsigned_abs();
-    core.answer_late(pending, &ReplyHeader::error(pending.header.seq, number), &[]);
-}
+#[cfg(test)]
+mod tests;

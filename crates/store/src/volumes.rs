@@ -215,6 +215,8 @@ impl Store {
             caller.may_add(&root)?;
             permission::of_new(caller, &root, FileKind::Directory, bits & (0o777 | STICKY))
         };
+        // The table of volumes grows by it, and what is stored of that cannot be given up half-way.
+        self.admit()?;
         if !self.names_in_the_making().insert(name.into()) {
             return Err(StoreError::Exists);
         }

@@ -1,10 +1,8 @@
 //! Connections to other servers. Each has a thread for messages, which may be lost, and each question to one a thread of its
 //! own for as long as it takes: its answer may depend on messages that come and go meanwhile.
 
-use super::Event;
 use super::wire::{ToPeer, Verdict};
 use crate::cluster_config::ClusterConfig;
-use crate::target::Pending;
 use isonomia_cluster::request::Request;
 use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_proto::setup::Claims;
@@ -37,7 +35,6 @@ pub struct Links {
     reach: Arc<Reach>,
     to: HashMap<ServerId, SyncSender<ToPeer>>,
     questions: Arc<AtomicUsize>,
-    events: SyncSender<Event>,
 }
 
 /// What is needed to connect.
@@ -47,19 +44,15 @@ struct Reach {
 }
 
 impl Links {
-    /// No connection yet; answers to questions go to `events`.
-    pub(super) fn new(
-        config: ClusterConfig,
-        (key_file, protection): (Option<String>, Protection),
-        events: SyncSender<Event>,
-    ) -> Self {
+    /// No connection yet.
+    pub fn new(config: ClusterConfig, (key_file, protection): (Option<String>, Protection)) -> Self {
         let claims = Claims { job: Some(JOB.to_owned()), ..Claims::default() };
         // All connections of this process are one client's; without randomness each server's number is as good.
         let client = fresh_nonce()
             .map_or(u64::from(config.number.0), |nonce| u64::from_le_bytes(std::array::from_fn(|at| nonce[at])));
         let identity = Identity { client, claims, key_file, server_user: None, protection };
         let reach = Arc::new(Reach { config, identity });
-        Self { reach, to: HashMap::new(), questions: Arc::default(), events }
+        Self { reach, to: HashMap::new(), questions: Arc::default() }
     }
 
     /// Sends a message if it can.
@@ -77,38 +70,29 @@ impl Links {
         let _ = queue.try_send(message);
     }
 
-    /// Asks a server for a change on behalf of `pending`; gives that back if too much is being asked.
+    /// Asks a server for a change, and gives `answer` what it says; that is not called if too much is being asked.
     pub(super) fn ask(
         &self,
         server: ServerId,
         request: Request,
-        pending: Box<Pending>,
         patience: Nanos,
-    ) -> Result<(), Box<Pending>> {
-        if self.questions.fetch_add(1, Ordering::AcqRel) >= QUESTIONS_MAX {
-            self.questions.fetch_sub(1, Ordering::AcqRel);
-            return Err(pending);
+        answer: impl FnOnce(Verdict) + Send + 'static,
+    ) -> Result<(), Errno> {
+        let asked = self.questions.clone();
+        if asked.fetch_add(1, Ordering::AcqRel) >= QUESTIONS_MAX {
+            asked.fetch_sub(1, Ordering::AcqRel);
+            return Err(Errno::AGAIN);
         }
-        let (reach, questions, events) = (self.reach.clone(), self.questions.clone(), self.events.clone());
-        // Kept here as well until the thread is there.
-        let handed_over = Arc::new(std::sync::Mutex::new(Some(pending)));
-        let taken = handed_over.clone();
+        let (reach, questions) = (self.reach.clone(), self.questions.clone());
         let spawned = std::thread::Builder::new().name(format!("question {server}")).spawn(move || {
-            let pending = taken.lock().ok().and_then(|mut pending| pending.take());
-            let Some(pending) = pending else { return };
             let verdict = question(&reach, server, request, patience);
             questions.fetch_sub(1, Ordering::AcqRel);
-            // Without the other end the server stops, and whoever asked sees the connection close.
-            let _ = events.send(Event::Decided(*pending, verdict));
+            answer(verdict);
         });
-        match spawned {
-            Ok(_) => Ok(()),
-            Err(_) => {
-                self.questions.fetch_sub(1, Ordering::AcqRel);
-                let pending = handed_over.lock().ok().and_then(|mut pending| pending.take());
-                pending.map_or(Ok(()), Err)
-            }
-        }
+        spawned.map(drop).map_err(|_| {
+            asked.fetch_sub(1, Ordering::AcqRel);
+            Errno::AGAIN
+        })
     }
 }
 

@@ -2,12 +2,13 @@
 
 use crate::detached::place;
 use crate::scratch::{ROOT, at, config, content, open, scratch_dir};
-use isonomia_store::{OpenError, Store, StoreConfig, StoreError};
+use isonomia_store::{OpenError, Store, StoreConfig, StoreError, VolumeChange, Whereabouts};
 use isonomia_testbed::skip;
 use isonomia_units::Ino;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A small file system, where the kernel lets this process mount one.
@@ -106,6 +107,22 @@ fn a_full_disk_is_an_error_and_loses_nothing() {
     let more = open(&store, "more").ino;
     store.write(more, 0, &[4; 1 << 20], at(8)).unwrap();
     store.close().unwrap();
+}
+
+#[test]
+fn a_full_disk_takes_no_volume_and_keeps_no_name_for_it() {
+    let Some(disk) = SmallDisk::mount() else { return };
+    let store = Store::open(&config(disk.0.path(), 1)).unwrap();
+    store.set_whereabouts(Arc::new(Whereabouts::default()));
+    let filler = open(&store, "filler").ino;
+    fill(&store, filler);
+    let make = || store.mkdir(&ROOT, Ino::ROOT, b"volume", 0o755, at(4)).unwrap_err();
+    for _ in 0..2 {
+        assert!(matches!(make(), StoreError::NoSpace));
+    }
+    store.unlink(&ROOT, Ino::ROOT, b"filler", at(7)).unwrap();
+    store.release(filler).unwrap();
+    assert!(matches!(make(), StoreError::OfVolume(VolumeChange::Make { .. })));
 }
 
 #[test]

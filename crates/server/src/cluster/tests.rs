@@ -1,0 +1,61 @@
+//! A server whose cluster's thread waits for what does not come.
+
+use super::waiting::DECIDED_WITHIN;
+use super::*;
+use crate::{Config, Server};
+use isonomia_client::{Claims, Client, ClientConfig, Ino};
+use rustix::fs::{CWD, FileType, Mode, OFlags};
+
+/// The only server of a cluster, and its directory.
+fn alone() -> (Server, tempfile::TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path().display();
+    let text = format!(
+        "name = \"s\"\nepoch = 1\n[[server]]\nname = \"io1\"\nnumber = 1\ndir = \"{at}/io1\"\n\
+         listen = [\"unix:{at}/io1.sock\"]\n"
+    );
+    std::fs::write(dir.path().join("cluster.toml"), text).unwrap();
+    let mut config = Config::default();
+    config.join(&dir.path().join("cluster.toml"), "io1").unwrap();
+    (Server::start(config).unwrap(), dir)
+}
+
+#[test]
+fn no_change_of_a_volume_waits_longer_than_its_time() {
+    let (server, dir) = alone();
+    let client = || {
+        let (addresses, claims) = (server.addresses().to_vec(), Claims::default());
+        Client::new(ClientConfig { addresses, timeout: Nanos::from_secs(60), claims, key_file: None })
+    };
+    client().mkdir(Ino::ROOT, b"before", 0o755).unwrap();
+    // The thread opens the cluster file, and nobody writes to that.
+    let file = dir.path().join("cluster.toml");
+    std::fs::remove_file(&file).unwrap();
+    rustix::fs::mknodat(CWD, &file, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let cluster = server.core.cluster.get().unwrap();
+    let (answer, reloaded) = sync_channel(1);
+    let reload = Reload { epoch: 2, fingerprint: String::new(), is_trial: true };
+    cluster.events.try_send(Event::Reload(reload, answer)).unwrap();
+    let made = std::thread::scope(|scope| {
+        let making = scope.spawn(|| client().mkdir(Ino::ROOT, b"late", 0o755));
+        let kept = || cluster.requests.deadline(RequestId(2));
+        while kept().is_none() {
+            assert!(!making.is_finished(), "it is answered, and not by the thread");
+            std::thread::yield_now();
+        }
+        let deadline = kept().unwrap();
+        cluster.expire(&server.core, deadline);
+        assert!(kept().is_some(), "the thread has a moment longer");
+        cluster.expire(&server.core, deadline + DECIDED_WITHIN);
+        assert!(kept().is_none());
+        making.join().unwrap()
+    });
+    assert_eq!(made.unwrap_err().errno(), Errno::TIMEDOUT);
+    // The thread goes on: with what comes now, and not with what was given up.
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    drop(rustix::fs::openat(CWD, &file, flags, Mode::empty()).unwrap());
+    assert!(reloaded.recv().unwrap().is_err());
+    client().mkdir(Ino::ROOT, b"after", 0o755).unwrap();
+    assert_eq!(client().get_attr(Ino::ROOT, b"late", true).unwrap_err().errno(), Errno::NOENT);
+    client().mkdir(Ino::ROOT, b"late", 0o755).unwrap();
+}

@@ -365,7 +365,8 @@ impl Engine {
     fn end_flush(&self, now: Nanos, job: Option<JobId>) {
         let mut state = self.state();
         let (in_service, is_backlogged) = (state.flushing.len(), !state.flushes.is_empty());
-        let done = Completion { job: job.unwrap_or(NOBODY), work: FLUSH_WORK, in_service, is_backlogged };
+        let (job_or_nobody, work, attributed) = (job.unwrap_or(NOBODY), FLUSH_WORK, None);
+        let done = Completion { job: job_or_nobody, work, attributed, in_service, is_backlogged };
         state.flush_depth.completed(now, done);
         if let Some(at) = state.flushing.iter().position(|one| *one == job) {
             state.flushing.swap_remove(at);

@@ -5,9 +5,9 @@
 //! as a hint: a wrong one costs one more referral.
 
 use crate::Error;
+use crate::list::Sessions;
 use crate::routes::Routes;
 use crate::session::{Conduct, Session};
-use crate::sessions::Sessions;
 use isonomia_proto::PATH_LEN_MAX;
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_proto::setup::Claims;

@@ -15,11 +15,11 @@ mod client;
 mod error;
 mod files;
 pub mod identity;
+mod list;
 mod lock;
 mod mapping;
 mod routes;
 mod session;
-mod sessions;
 mod transfer;
 mod xattr;
 

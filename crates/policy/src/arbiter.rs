@@ -88,6 +88,11 @@ pub trait Arbiter: Send {
     /// did. To be called before [`Self::complete`]. Ignored by whoever ignores [`Self::correct`].
     fn device_served(&mut self, _time: Nanos, _worth: Nanos) {}
 
+    /// The target is a device that serves many at once in a way of its own, and is given so many from now on: what a hold
+    /// keeps from others is one of these places. Until this is called, [`Tuning::parallel`](crate::Tuning::parallel) says
+    /// what a hold costs. Ignored by whoever holds nothing.
+    fn set_places(&mut self, _places: u32) {}
+
     /// The service of a dispatched request has ended, well or badly. Ignored if the job is unknown.
     fn complete(&mut self, now: Nanos, request: RequestId, job: JobId);
 

@@ -140,7 +140,7 @@ enum State<R, A> {
 impl<R, A> Dispatcher<R, A> {
     /// With an empty queue. `device` is there if the target is emulated.
     pub fn new(arbiter: Box<dyn Arbiter>, device: Option<CappedDevice>, depth: Depth) -> Self {
-        Self {
+        let mut dispatcher = Self {
             arbiter,
             device,
             attribution: Attribution::new(),
@@ -151,7 +151,9 @@ impl<R, A> Dispatcher<R, A> {
             in_service: 0,
             is_held: false,
             is_backlogged: false,
-        }
+        };
+        dispatcher.tell_places();
+        dispatcher
     }
 
     /// Queues a request, and gives its name.
@@ -201,7 +203,8 @@ impl<R, A> Dispatcher<R, A> {
         match self.arbiter.next(now) {
             Next::Dispatch(request) => Action::Serve(self.dispatch(now, request)),
             Next::WaitUntil(at) => {
-                self.is_backlogged = false;
+                // One place that the policy keeps for somebody is as good as taken.
+                self.is_backlogged = self.in_service + 1 >= self.depth.limit() && self.arbiter.queued() > 0;
                 self.is_held = true;
                 earliest(at)
             }
@@ -247,9 +250,13 @@ impl<R, A> Dispatcher<R, A> {
             let in_service = self.in_service;
             self.in_service -= 1;
             if by == ServedBy::Device {
-                let Entry { job, work, .. } = entry;
+                let Entry { job, work, attributed, .. } = entry;
                 let is_backlogged = self.is_backlogged;
-                self.depth.completed(now, Completion { job, work, in_service, is_backlogged });
+                let before = self.depth.limit();
+                self.depth.completed(now, Completion { job, work, attributed, in_service, is_backlogged });
+                if self.depth.limit() != before {
+                    self.tell_places();
+                }
             }
         }
         if let Some(attributed) = entry.attributed.filter(|_| by == ServedBy::Device) {
@@ -264,6 +271,13 @@ impl<R, A> Dispatcher<R, A> {
         }
         self.arbiter.complete(now, RequestId(key as u64), entry.job);
         Some(entry)
+    }
+
+    /// The arbiter hears how many a real device is given at once.
+    fn tell_places(&mut self) {
+        if let Depth::Found(control) = &self.depth {
+            self.arbiter.set_places(control.limit() as u32);
+        }
     }
 
     fn is_in_service(&self, id: RequestId) -> bool {
@@ -347,6 +361,7 @@ impl<R, A> Dispatcher<R, A> {
     /// what it does not take: requests of jobs that it does not know.
     pub fn replace_arbiter(&mut self, now: Nanos, arbiter: Box<dyn Arbiter>) -> Vec<R> {
         let mut queued = std::mem::replace(&mut self.arbiter, arbiter).drain();
+        self.tell_places();
         queued.retain(|request| self.arbiter.enqueue(now, *request).is_err());
         queued.into_iter().filter_map(|request| self.give_back(request.id.0 as usize)).collect()
     }

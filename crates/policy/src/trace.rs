@@ -106,6 +106,11 @@ pub enum Call {
         /// What that is worth.
         worth: u64,
     },
+    /// [`Arbiter::set_places`].
+    SetPlaces {
+        /// Requests that the device is given at once.
+        places: u32,
+    },
     /// [`Arbiter::complete`].
     Complete {
         /// When.
@@ -258,6 +263,11 @@ impl Arbiter for Recorded {
         self.note(Call::Correct { now: now.0, job, charged: charged.0, took: took.0 });
     }
 
+    fn set_places(&mut self, places: u32) {
+        self.inner.set_places(places);
+        self.note(Call::SetPlaces { places });
+    }
+
     fn device_served(&mut self, time: Nanos, worth: Nanos) {
         self.inner.device_served(time, worth);
         self.note(Call::DeviceServed { time: time.0, worth: worth.0 });
@@ -363,6 +373,7 @@ impl Player {
             Call::Correct { now, job, charged, took } => {
                 player.correct(Nanos(*now), *job, Nanos(*charged), Nanos(*took));
             }
+            Call::SetPlaces { places } => player.set_places(*places),
             Call::DeviceServed { time, worth } => player.device_served(Nanos(*time), Nanos(*worth)),
             Call::Complete { now, request, job } => player.complete(Nanos(*now), RequestId(*request), *job),
             Call::SetAside { now, request, job } => player.set_aside(Nanos(*now), RequestId(*request), *job),

@@ -14,6 +14,7 @@
 //! [`Cached`]: isonomia_store::Cached
 
 use crate::core::Core;
+use crate::read_ahead::Piece;
 use crate::stream::Stalled;
 use crate::target::Work;
 use crate::write_back::{CHUNKS_MAX, Chunk};
@@ -59,8 +60,10 @@ pub enum Task {
     Scrub(Option<Nanos>),
     /// A range that was written is to be brought to the device. It has no name where it goes past the arbiter.
     WriteBack(Box<Chunk>, Option<RequestId>),
-    /// A range of a file is going to be read.
+    /// A range of a file is going to be read by a job that is alone.
     ReadAhead(Ino, Range<u64>),
+    /// A part of one is, by a job that is not, whose turn has come.
+    Piece(Box<Piece>, RequestId),
 }
 
 impl Task {
@@ -69,7 +72,7 @@ impl Task {
     fn is_flush(&self) -> bool {
         match self {
             Self::Serve(work) => Kind::of(work.pending.op) == Kind::Flush,
-            Self::Stalled(_) | Self::ReadAhead(..) | Self::WriteBack(..) => false,
+            Self::Stalled(_) | Self::ReadAhead(..) | Self::Piece(..) | Self::WriteBack(..) => false,
             Self::Scrub(_) => true,
         }
     }
@@ -80,6 +83,7 @@ impl Task {
             Self::Serve(work) => Some(work.pending.connection.job.id),
             Self::Stalled(stalled) => Some(stalled.pending.connection.job.id),
             Self::WriteBack(chunk, _) => Some(chunk.job),
+            Self::Piece(piece, _) => Some(piece.job),
             Self::Scrub(_) | Self::ReadAhead(..) => None,
         }
     }
@@ -365,7 +369,8 @@ impl Engine {
     fn end_flush(&self, now: Nanos, job: Option<JobId>) {
         let mut state = self.state();
         let (in_service, is_backlogged) = (state.flushing.len(), !state.flushes.is_empty());
-        let done = Completion { job: job.unwrap_or(NOBODY), work: FLUSH_WORK, in_service, is_backlogged };
+        let (job_or_nobody, work, attributed) = (job.unwrap_or(NOBODY), FLUSH_WORK, None);
+        let done = Completion { job: job_or_nobody, work, attributed, in_service, is_backlogged };
         state.flush_depth.completed(now, done);
         if let Some(at) = state.flushing.iter().position(|one| *one == job) {
             state.flushing.swap_remove(at);

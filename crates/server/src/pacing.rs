@@ -5,10 +5,11 @@ use crate::clock;
 use crate::core::Core;
 use crate::engine::Task;
 use crate::prices::Prices;
+use crate::read_ahead::{self, Piece, Seen};
 use crate::target::{Pending, Target, Work};
 use crate::write_back::{Chunk, Released, WriteBack, Wrote};
-use isonomia_policy::{RequestId, ServedBy};
-use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};
+use isonomia_policy::{Access, RequestId, ServedBy};
+use isonomia_proto::request::{Op, ReplyHeader, flag};
 use isonomia_store::StoreError;
 use isonomia_units::{Bytes, Ino, JobId, Nanos, TargetId};
 use std::ops::Range;
@@ -45,6 +46,11 @@ impl Core {
                 Err(chunk) => self.write_past_arbiter(target, *chunk),
             }
         }
+        self.tell_of_arrivals(is_queued);
+    }
+
+    /// Sees to it that somebody asks whose turn it is, if the server itself has queued anything.
+    fn tell_of_arrivals(&self, is_queued: bool) {
         if is_queued {
             self.arrivals.fetch_add(1, Ordering::SeqCst);
             if self.awake.load(Ordering::SeqCst) == 0 {
@@ -164,13 +170,59 @@ impl Core {
         }
     }
 
-    /// Has the host read ahead of a stream that a read belongs to, by which the client was given so many bytes.
-    pub fn look_for_stream(&self, target: &Target, header: &RequestHeader, len: u32) {
-        let Some(streams) = &target.read_ahead else { return };
-        let range = header.offset..header.offset.saturating_add(u64::from(len));
-        if let Some(range) = streams.reads(Ino(header.ino), range) {
-            // Without a thread to be had the reader waits for the device, as he would anyway.
-            let _ = target.engine.submit(self, target.index, Task::ReadAhead(Ino(header.ino), range));
+    /// Has the host read ahead of a stream that a read belongs to, by which the client was given so many bytes. Gives the part
+    /// of the read's work that was paid for when it was read ahead.
+    pub fn look_for_stream(&self, target: &Target, now: Nanos, pending: &Pending, len: u32) -> Nanos {
+        let Some(streams) = &target.read_ahead else { return Nanos::ZERO };
+        let (header, job) = (&pending.header, pending.connection.job.id);
+        let (ino, len) = (Ino(header.ino), u64::from(len));
+        let range = header.offset..header.offset.saturating_add(len);
+        let manner = || target.read_ahead_manner(now, job);
+        let Seen { ahead, paid_bytes } = streams.reads(ino, job, range, !pending.is_for_device, manner);
+        let part_of_work =
+            |bytes: u64| Nanos((u128::from(pending.work.0) * u128::from(bytes) / u128::from(header.len.max(1))) as u64);
+        match ahead {
+            Some((range, read_ahead::Manner::AtOnce)) => {
+                // Without a thread to be had the reader waits for the device, as he would anyway.
+                let _ = target.engine.submit(self, target.index, Task::ReadAhead(ino, range));
+            }
+            Some((range, read_ahead::Manner::InPieces(piece_bytes))) => {
+                let piece = |start: u64| {
+                    let range = start..range.end.min(start.saturating_add(piece_bytes));
+                    let work = part_of_work(range.end - range.start);
+                    Piece { ino, job, range, work }
+                };
+                let starts = (range.start..range.end).step_by(piece_bytes as usize);
+                let queued = starts.take_while(|start| target.enqueue_piece(now, piece(*start))).count();
+                self.tell_of_arrivals(queued > 0);
+            }
+            None => {}
+        }
+        if target.prices.as_ref().is_some_and(Prices::is_by_time) { part_of_work(paid_bytes) } else { Nanos::ZERO }
+    }
+
+    /// Reads ahead what has its turn.
+    pub fn read_piece(&self, target: &Target, piece: &Piece, id: RequestId) {
+        let begun = clock::now();
+        target.begin_chunk(begun, id);
+        if let Some(target_id) = target.id
+            && let Ok(Some(extent)) = self.store.extent(piece.ino, target_id, std::slice::from_ref(&piece.range))
+        {
+            extent.read_ahead();
+            extent.wait_until_read();
+        }
+        let now = clock::now();
+        // No device is faster than memory: all of it was there.
+        let is_device = now.since(begun) > target.cost(1, piece.bytes());
+        let by = if is_device { ServedBy::Device } else { ServedBy::Partly(Nanos::ZERO) };
+        let served = target.end_chunk(now, id, piece.job, by);
+        if let Some((served, prices)) = served.zip(target.prices.as_ref()).filter(|(_, prices)| prices.is_by_time()) {
+            if let Some(attributed) = served.attributed.filter(|_| is_device) {
+                prices.learn(now, Access::ReadSequential, piece.bytes(), attributed);
+            }
+            if let Some(job) = self.jobs.find(piece.job) {
+                job.charge(served.service);
+            }
         }
     }
 

@@ -95,9 +95,13 @@ impl Prices {
         Nanos((time.0 as f64 * f64::from_bits(self.worth.load(Ordering::Relaxed))) as u64)
     }
 
-    /// What one was attributed, and what time is worth.
-    pub fn learn(&self, now: Nanos, access: Access, bytes: Bytes, attributed: Nanos, worth: Worth) {
+    /// What the device's time is worth.
+    pub fn set_worth(&self, worth: Worth) {
         self.worth.store(worth.rate().to_bits(), Ordering::Relaxed);
+    }
+
+    /// What one was attributed.
+    pub fn learn(&self, now: Nanos, access: Access, bytes: Bytes, attributed: Nanos) {
         let mut learners = self.learners.lock().unwrap_or_else(PoisonError::into_inner);
         let learner = &mut learners[access.index()];
         learner.learn(now, bytes, attributed);
@@ -184,13 +188,7 @@ mod tests {
         let prices = Prices::new([GUESS; 4]);
         assert!(prices.status().is_empty(), "nothing is known yet");
         for at in 1..100 {
-            prices.learn(
-                Nanos::from_millis(5 * at),
-                Access::ReadRandom,
-                Bytes(4096),
-                Nanos::from_millis(5),
-                Worth::default(),
-            );
+            prices.learn(Nanos::from_millis(5 * at), Access::ReadRandom, Bytes(4096), Nanos::from_millis(5));
         }
         let learnt = prices.predict(Access::ReadRandom, Bytes(4096)).0;
         assert!(learnt.abs_diff(5_000_000) < 5_000, "{learnt}");

@@ -6,12 +6,18 @@
 //! the target's engine has the host read a window ahead of it, which doubles up to [`WINDOW_BYTES_MAX`] as long as the stream
 //! goes on.
 //!
+//! # Who pays
+//! The job whose stream it is. While others use the target, windows are small and are cut into *pieces*, each a request of
+//! that job as any other: it waits for its turn in the arbiter, counts in the depth, and is charged for the device's time.
+//! As many bytes that the job then finds in memory are paid for ([`Seen::paid_bytes`]). While the job is alone, the host is told
+//! of a whole window at once, past the arbiter: there is nobody whose time that could be.
+//!
 //! # What is guaranteed
 //! Only reads that were served count. What is read ahead is at most [`AHEAD_PER_BYTE`] times the bytes that the reader was
-//! served, whatever he does: so his turns, which the policy gives, bound it, and nobody is charged. Reads of pieces of a file in any order within [`NEAR_BYTES`] are one stream;
-//! there are [`STREAMS_MAX`] of one file at most.
+//! served, whatever he does. Reads of one job of pieces of a file in any order within [`NEAR_BYTES`] are one stream; there are
+//! [`STREAMS_MAX`] of one file at most.
 
-use isonomia_units::Ino;
+use isonomia_units::{Bytes, Ino, JobId, Nanos};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
@@ -20,6 +26,10 @@ use std::sync::{Mutex, PoisonError};
 const WINDOW_BYTES_MIN: u64 = 512 << 10;
 /// The largest.
 const WINDOW_BYTES_MAX: u64 = 8 << 20;
+/// The smallest piece.
+pub const PIECE_BYTES_MIN: u64 = 64 << 10;
+/// The largest piece, and the window of those who are not alone.
+pub const PIECE_BYTES_MAX: u64 = WINDOW_BYTES_MIN;
 /// So many bytes are read ahead for each that was read, at most: some of them may be skipped, but reads of single bytes far
 /// apart do not keep the device busy.
 const AHEAD_PER_BYTE: u64 = 4;
@@ -38,8 +48,48 @@ pub struct ReadAhead {
     parts: [Mutex<HashMap<Ino, Vec<Stream>>>; PARTS],
 }
 
+/// A part of what is read ahead, as a request of the job whose stream it is.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// Of which file.
+    pub ino: Ino,
+    /// Whose stream it is.
+    pub job: JobId,
+    /// Which bytes.
+    pub range: Range<u64>,
+    /// What it is worth: what the reads are not charged that find it in memory.
+    pub work: Nanos,
+}
+
+impl Piece {
+    /// How long it is.
+    pub fn bytes(&self) -> Bytes {
+        Bytes(self.range.end - self.range.start)
+    }
+}
+
+/// How a window is brought to memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Manner {
+    /// At once, past the arbiter: the job is alone.
+    AtOnce,
+    /// In pieces of so many bytes.
+    InPieces(u64),
+}
+
+/// What a read has to do with a stream.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// What is to be read ahead now, and how.
+    pub ahead: Option<(Range<u64>, Manner)>,
+    /// Bytes of the read that were paid for when they were read ahead.
+    pub paid_bytes: u64,
+}
+
 #[derive(Debug)]
 struct Stream {
+    /// Whose it is.
+    job: JobId,
     /// Behind the last byte that was read.
     next: u64,
     /// Behind the last byte that was read ahead.
@@ -48,54 +98,95 @@ struct Stream {
     window_bytes: u64,
     /// What may be read ahead for what was read, of which no more than one window is kept for later.
     credit_bytes: u64,
+    /// What was read ahead in pieces, and not found in memory yet.
+    paid_bytes: u64,
 }
 
 impl Stream {
+    fn new(job: JobId, next: u64) -> Self {
+        Self { job, next, ahead: 0, window_bytes: 0, credit_bytes: 0, paid_bytes: 0 }
+    }
+
     fn earn(&mut self, bytes: u64) {
         self.credit_bytes =
             self.credit_bytes.saturating_add(bytes.saturating_mul(AHEAD_PER_BYTE)).min(WINDOW_BYTES_MAX);
     }
+
+    /// Whether a window is to be read ahead, now that the stream reaches to `end`.
+    fn is_due(&mut self, end: u64) -> bool {
+        let goes_on = end > self.next;
+        self.next = self.next.max(end);
+        if !goes_on {
+            return false;
+        }
+        if self.window_bytes == 0 {
+            self.window_bytes = WINDOW_BYTES_MIN;
+            return false;
+        }
+        let is_far_ahead = self.ahead.saturating_sub(self.next) > self.window_bytes / 2;
+        !is_far_ahead && self.credit_bytes >= WINDOW_BYTES_MIN
+    }
+
+    /// The next window.
+    fn window(&mut self, manner: Manner) -> Range<u64> {
+        let from = self.ahead.max(self.next);
+        self.window_bytes = match manner {
+            Manner::AtOnce => (self.window_bytes * 2).min(WINDOW_BYTES_MAX),
+            Manner::InPieces(_) => PIECE_BYTES_MAX,
+        };
+        let end = self.next.saturating_add(self.window_bytes).min(from.saturating_add(self.credit_bytes)).max(from);
+        self.credit_bytes -= end - from;
+        self.ahead = end;
+        if let Manner::InPieces(_) = manner {
+            self.paid_bytes = self.paid_bytes.saturating_add(end - from).min(WINDOW_BYTES_MAX);
+        }
+        from..end
+    }
+
+    /// Takes what was paid of a read of so many bytes.
+    fn take_paid(&mut self, bytes: u64) -> u64 {
+        let paid_bytes = self.paid_bytes.min(bytes);
+        self.paid_bytes -= paid_bytes;
+        paid_bytes
+    }
 }
 
 impl ReadAhead {
-    /// A range of a file was read. What is to be read ahead now.
-    pub fn reads(&self, ino: Ino, range: Range<u64>) -> Option<Range<u64>> {
+    /// `job` was served a range of a file, from memory or not. `manner` is asked for how the window is brought to memory,
+    /// if one is due.
+    pub fn reads(
+        &self,
+        ino: Ino,
+        job: JobId,
+        range: Range<u64>,
+        is_from_memory: bool,
+        manner: impl FnOnce() -> Manner,
+    ) -> Seen {
         let bytes = range.end.saturating_sub(range.start);
         let mut part = self.parts[ino.0 as usize % PARTS].lock().unwrap_or_else(PoisonError::into_inner);
         if part.len() >= FILES_MAX && !part.contains_key(&ino) {
             part.clear();
         }
         let streams = part.entry(ino).or_default();
-        let Some(at) = streams.iter().position(|stream| stream.next.abs_diff(range.start) <= NEAR_BYTES) else {
-            // The one that was used least recently goes.
-            streams.truncate(STREAMS_MAX - 1);
-            let mut stream = Stream { next: range.end, ahead: 0, window_bytes: 0, credit_bytes: 0 };
-            stream.earn(bytes);
-            streams.insert(0, stream);
-            return None;
-        };
-        streams[..=at].rotate_right(1);
+        let is_part = |stream: &Stream| stream.job == job && stream.next.abs_diff(range.start) <= NEAR_BYTES;
+        let at = streams.iter().position(is_part);
+        match at {
+            Some(at) => streams[..=at].rotate_right(1),
+            None => {
+                // The one that was used least recently goes.
+                streams.truncate(STREAMS_MAX - 1);
+                streams.insert(0, Stream::new(job, range.end));
+            }
+        }
         let stream = &mut streams[0];
         stream.earn(bytes);
-        let goes_on = range.end > stream.next;
-        stream.next = stream.next.max(range.end);
-        if !goes_on {
-            return None;
-        }
-        if stream.window_bytes == 0 {
-            stream.window_bytes = WINDOW_BYTES_MIN;
-            return None;
-        }
-        let is_far_ahead = stream.ahead.saturating_sub(stream.next) > stream.window_bytes / 2;
-        if is_far_ahead || stream.credit_bytes < WINDOW_BYTES_MIN {
-            return None;
-        }
-        let from = stream.ahead.max(stream.next);
-        stream.window_bytes = (stream.window_bytes * 2).min(WINDOW_BYTES_MAX);
-        let end = stream.next.saturating_add(stream.window_bytes).min(from.saturating_add(stream.credit_bytes));
-        stream.credit_bytes -= end - from;
-        stream.ahead = end;
-        Some(from..end)
+        let is_due = at.is_some() && stream.is_due(range.end);
+        let paid_bytes = if is_from_memory { stream.take_paid(bytes) } else { 0 };
+        let ahead = is_due.then(|| {
+            let manner = manner();
+            (stream.window(manner), manner)
+        });
+        Seen { ahead: ahead.filter(|(range, _)| !range.is_empty()), paid_bytes }
     }
 }
 
@@ -105,6 +196,11 @@ mod tests {
 
     const PIECE: u64 = 64 << 10;
 
+    /// By a job that is alone.
+    fn read(ahead: &ReadAhead, ino: u64, range: Range<u64>) -> Option<Range<u64>> {
+        ahead.reads(Ino(ino), JobId(1), range, true, || Manner::AtOnce).ahead.map(|(range, _)| range)
+    }
+
     #[test]
     fn a_stream_is_read_ahead_in_windows_that_grow() {
         let ahead = ReadAhead::default();
@@ -113,7 +209,7 @@ mod tests {
         for i in 0..1_000 {
             // Pairs in the wrong order, as they may come.
             let at = (i ^ 1) * PIECE;
-            if let Some(range) = ahead.reads(Ino(3), at..at + PIECE) {
+            if let Some(range) = read(&ahead, 3, at..at + PIECE) {
                 assert!(range.start >= known && range.end <= at + 2 * PIECE + WINDOW_BYTES_MAX, "{range:?}");
                 known = range.end;
                 windows.push(range.end - range.start);
@@ -128,11 +224,11 @@ mod tests {
         let ahead = ReadAhead::default();
         for i in 0..1_000u64 {
             let at = i * 7_919 % 1_000 * (3 << 20);
-            assert_eq!(ahead.reads(Ino(3), at..at + 4096), None);
+            assert_eq!(read(&ahead, 3, at..at + 4096), None);
         }
         // Nor is what is read again and again.
         for _ in 0..100 {
-            assert_eq!(ahead.reads(Ino(4), 4096..8192), None);
+            assert_eq!(read(&ahead, 4, 4096..8192), None);
         }
     }
 
@@ -140,7 +236,7 @@ mod tests {
     fn small_reads_far_apart_have_little_read_ahead() {
         for len in [1, 4096, PIECE] {
             let ahead = ReadAhead::default();
-            let ranges = (0..1_000).filter_map(|i| ahead.reads(Ino(3), i * NEAR_BYTES..i * NEAR_BYTES + len));
+            let ranges = (0..1_000).filter_map(|i| read(&ahead, 3, i * NEAR_BYTES..i * NEAR_BYTES + len));
             let bytes: u64 = ranges.map(|range| range.end - range.start).sum();
             assert!(bytes <= 1_000 * len * AHEAD_PER_BYTE, "{bytes} for 1000 times {len}");
         }
@@ -153,13 +249,40 @@ mod tests {
         let mut found = [0; STREAMS_MAX];
         for i in 0..100 {
             for (start, found) in starts.iter().zip(&mut found) {
-                *found += usize::from(ahead.reads(Ino(3), start + i * PIECE..start + (i + 1) * PIECE).is_some());
+                *found += usize::from(read(&ahead, 3, start + i * PIECE..start + (i + 1) * PIECE).is_some());
             }
         }
         assert!(found.iter().all(|found| *found >= 2), "{found:?}");
         for file in 0..2 * (PARTS * FILES_MAX) as u64 {
-            ahead.reads(Ino(file), 0..1);
+            read(&ahead, file, 0..1);
         }
         assert!(ahead.parts.iter().all(|part| part.lock().unwrap().len() <= FILES_MAX));
+    }
+
+    #[test]
+    fn a_job_that_is_not_alone_has_small_windows_and_pays_for_each_byte_once() {
+        let ahead = ReadAhead::default();
+        let (mut ahead_bytes, mut paid_bytes) = (0, 0);
+        for i in 0..1_000 {
+            let range = i * PIECE..(i + 1) * PIECE;
+            let seen = ahead.reads(Ino(3), JobId(1), range.clone(), true, || Manner::InPieces(PIECE));
+            if let Some((range, manner)) = seen.ahead {
+                assert!(range.end - range.start <= PIECE_BYTES_MAX && manner == Manner::InPieces(PIECE), "{range:?}");
+                ahead_bytes += range.end - range.start;
+            }
+            paid_bytes += seen.paid_bytes;
+            // Another job's read of the same bytes is no part of the stream.
+            let other = ahead.reads(Ino(3), JobId(2), range, true, || Manner::AtOnce);
+            assert_eq!(other.paid_bytes, 0);
+        }
+        assert!(paid_bytes > 990 * PIECE && paid_bytes <= ahead_bytes, "{paid_bytes} of {ahead_bytes}");
+        // Nor is it paid for again.
+        let again = |_| ahead.reads(Ino(3), JobId(1), 999 * PIECE..1_000 * PIECE, true, || Manner::AtOnce).paid_bytes;
+        let again_bytes: u64 = (0..1_000).map(again).sum();
+        assert!(again_bytes <= PIECE_BYTES_MAX, "{again_bytes}");
+        // What had to wait for the device pays for that.
+        let ahead = ReadAhead::default();
+        let waits = |i| ahead.reads(Ino(3), JobId(1), i * PIECE..(i + 1) * PIECE, false, || Manner::InPieces(PIECE));
+        assert!((0..100).all(|i| waits(i).paid_bytes == 0));
     }
 }

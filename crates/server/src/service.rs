@@ -11,6 +11,7 @@ use crate::engine::{Kind, Task};
 use crate::execute::{Outcome, Tried};
 use crate::jobs::Served as Account;
 use crate::prices::Prices;
+use crate::read_ahead::Piece;
 use crate::stream::{Arrival, Head, Moved, Stalled, StreamState};
 use crate::target::{Action, Pending, Served, Target, Work};
 use crate::write_back::{Chunk, Paid};
@@ -81,6 +82,11 @@ impl Core {
         self.leave(target, Task::WriteBack(chunk, Some(id)), scratch);
     }
 
+    /// Begins to read ahead what has its turn.
+    pub fn begin_piece(&self, target: &Target, piece: Box<Piece>, id: RequestId, scratch: &mut Vec<u8>) {
+        self.leave(target, Task::Piece(piece, id), scratch);
+    }
+
     /// Begins with the range of the scrub whose turn has come.
     pub fn begin_scrub(&self, target: &Target, finish_at: Option<Nanos>, scratch: &mut Vec<u8>) {
         self.leave(target, Task::Scrub(finish_at), scratch);
@@ -123,6 +129,7 @@ impl Core {
             Task::Scrub(finish_at) => self.serve_scrub(target, finish_at),
             Task::WriteBack(chunk, id) => self.write_back(target, &chunk, id),
             Task::ReadAhead(ino, range) => self.read_ahead(target, ino, range),
+            Task::Piece(piece, id) => self.read_piece(target, &piece, id),
         }
     }
 
@@ -142,6 +149,7 @@ impl Core {
                 },
                 Action::Answer(served) => self.answer_served(&served, now),
                 Action::WriteBack(chunk, id) => self.write_back(target, &chunk, Some(id)),
+                Action::ReadAhead(piece, id) => self.read_piece(target, &piece, id),
                 Action::Scrub(finish_at) => self.begin_scrub(target, finish_at, scratch),
                 Action::Scrubbed(scrubbing) => self.scrubbed(target, &scrubbing, now),
                 Action::WaitUntil(_) => {
@@ -310,15 +318,14 @@ impl Core {
     fn complete(&self, target: &Target, work: Box<Work>, reply: ReplyHeader, payload: Vec<u8>, now: Nanos) {
         let Work { pending, id, finish_at } = &*work;
         // Not before it was found that the client may read this, and how much there is.
-        if pending.op == Op::Read && reply.errno == 0 {
-            self.look_for_stream(target, &pending.header, reply.payload_len);
-        }
+        let is_read = pending.op == Op::Read && reply.errno == 0;
+        let paid = if is_read { self.look_for_stream(target, now, pending, reply.payload_len) } else { Nanos::ZERO };
         if let Some(at) = finish_at.filter(|at| *at > now) {
             let Work { pending, id, .. } = *work;
             return target.answer_at(at, Served { pending, id, reply, payload });
         }
         let wrote = self.count_pages(target, now, pending, &reply);
-        let unpaid = wrote.map_or(Nanos::ZERO, |wrote| wrote.unpaid);
+        let unpaid = wrote.map_or(paid, |wrote| wrote.unpaid);
         let charged = self.account_for_device(target, now, pending, (*id, unpaid), &reply);
         let pages = target.write_back.as_ref().filter(|_| wrote.is_some_and(|wrote| wrote.is_ahead));
         let Some(pages) = pages else {
@@ -332,7 +339,7 @@ impl Core {
     }
 
     /// Completes a request, and learns from it what the device takes. Gives what it is charged, without the part of its work
-    /// that is `unpaid`.
+    /// that is `unpaid`, or was paid before.
     fn account_for_device(
         &self,
         target: &Target,
@@ -349,7 +356,8 @@ impl Core {
             if let Some((served, worth)) = served.filter(|_| reply.errno == 0)
                 && let Some(attributed) = served.attributed
             {
-                prices.learn(now, pending.access, Bytes(u64::from(pending.header.len)), attributed, worth);
+                prices.set_worth(worth);
+                prices.learn(now, pending.access, Bytes(u64::from(pending.header.len)), attributed);
             }
         }
         let ahead = pending.cost.since(pending.owed);

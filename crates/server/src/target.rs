@@ -11,7 +11,7 @@ use crate::connection::Connection;
 use crate::engine::{Engine, Kind};
 use crate::jobs::Job;
 use crate::prices::Prices;
-use crate::read_ahead::ReadAhead;
+use crate::read_ahead::{Piece, ReadAhead};
 use crate::write_back::{Chunk, WriteBack};
 use isonomia_policy::device::profile::{DeviceProfile, FittedCost};
 use isonomia_policy::trace::Journal;
@@ -101,6 +101,8 @@ pub enum Action {
     Answer(Box<Served>),
     /// Write this back.
     WriteBack(Box<Chunk>, RequestId),
+    /// Read this ahead.
+    ReadAhead(Box<Piece>, RequestId),
     /// Look at the range of the scrub; the emulated device is done with it at this time.
     Scrub(Option<Nanos>),
     /// The emulated device is done with the range of the scrub.
@@ -155,6 +157,7 @@ struct Queue {
 enum Queued {
     Request(Box<Work>),
     WriteBack(Box<Chunk>),
+    ReadAhead(Box<Piece>),
     Scrub,
 }
 
@@ -323,6 +326,7 @@ impl Target {
                         Action::Serve(work)
                     }
                     Queued::WriteBack(chunk) => Action::WriteBack(chunk, id),
+                    Queued::ReadAhead(piece) => Action::ReadAhead(piece, id),
                     Queued::Scrub => Action::Scrub(finish_at),
                 }
             }
@@ -424,7 +428,7 @@ impl Target {
         self.queue().dispatcher.set_aside(now, id);
     }
 
-    /// A request that was served is about to be answered; the part of its work that is `unpaid` is charged later. Gives what
+    /// A request that was served is about to be answered; the part of its work that is `unpaid` is charged later, or was before. Gives what
     /// it came to, and what the device's time is worth.
     pub fn complete(
         &self,
@@ -469,7 +473,7 @@ impl Target {
     pub fn cancel(&self, now: Nanos, connection: u64) {
         let is_gone = |queued: &Queued| match queued {
             Queued::Request(work) => work.pending.connection.id == connection,
-            Queued::WriteBack(_) | Queued::Scrub => false,
+            Queued::WriteBack(_) | Queued::ReadAhead(_) | Queued::Scrub => false,
         };
         let mut queue = self.queue();
         let cancelled = queue.dispatcher.cancel(now, is_gone);
@@ -504,7 +508,8 @@ impl Target {
             match queued {
                 Queued::Scrub => queue.scrubbing = None,
                 Queued::WriteBack(chunk) => chunks.push(*chunk),
-                Queued::Request(_) => {}
+                // Whoever reads it will wait for the device.
+                Queued::Request(_) | Queued::ReadAhead(_) => {}
             }
         }
         chunks

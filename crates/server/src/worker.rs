@@ -90,6 +90,10 @@ pub fn serve_one_each(core: &Core, number: usize, now: Nanos, scratch: &mut Vec<
                 core.begin_chunk(target, chunk, id, scratch);
                 served = true;
             }
+            Action::ReadAhead(piece, id) => {
+                core.begin_piece(target, piece, id, scratch);
+                served = true;
+            }
             Action::Scrub(finish_at) => {
                 core.begin_scrub(target, finish_at, scratch);
                 served = true;

@@ -91,16 +91,22 @@ pub struct Lanes {
     pub jitter: f64,
 }
 
-/// A device whose latencies overlap. A request takes one of the channels, spends the latency there, and then its bytes
-/// pass, one request's after the other's. What finds no channel free waits in the device, in the order it came.
+/// A device whose latencies overlap. A request is on its way for a while, takes one of the channels, spends the latency and
+/// the time of its bytes there, and then they pass what all channels have in common, one request's after the other's. What
+/// finds no channel free waits in the device, in the order it came.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Channels {
     /// Channels, or `None` for as many as there are requests.
     pub count: Option<NonZeroU32>,
     /// Time of an operation without bytes, more than 0.
     pub latency: Nanos,
-    /// Of the bytes of all channels.
-    pub bandwidth: Rate,
+    /// Of what all channels have in common, or `None` if that is no limit.
+    pub bandwidth: Option<Rate>,
+    /// Of each channel, or `None` if that is no limit.
+    pub channel_bandwidth: Option<Rate>,
+    /// From when the server gives it a request until the request can take a channel: what threads, a network, or the
+    /// host's file system take besides the device.
+    pub transit: Nanos,
     /// A latency is up to this fraction more or less, 0 to 1 exclusive.
     pub jitter: f64,
     /// How many requests the server gives it at once.

@@ -104,9 +104,10 @@ fn no_more_bytes_pass_than_the_bandwidth_and_shares_are_of_what_is_charged() {
          [[job]]\nname = \"small\"\nprocesses = 64\nrequest = \"64KiB\"\n",
     );
     let total: f64 = outcome.jobs.iter().map(|job| job.throughput_bytes_per_s).sum();
-    // Trials of half the depth take some of it.
-    assert!(is_near(total, 500.0 * f64::from(1 << 20), 0.02), "{total}");
-    assert!(is_near(outcome.targets[0].utilization, 1.0, 0.02), "{}", outcome.targets[0].utilization);
+    // Jobs that share a device give up to 7 % of it for a depth at which they wait where the policy holds.
+    let all = 500.0 * f64::from(1 << 20);
+    assert!((0.93 * all..=1.001 * all).contains(&total), "{total}");
+    assert!(outcome.targets[0].utilization > 0.92, "{}", outcome.targets[0].utilization);
     assert!((outcome.jobs[0].share - 0.5).abs() < 0.01, "{}", outcome.jobs[0].share);
 }
 

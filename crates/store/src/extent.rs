@@ -15,6 +15,9 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// One page in so many bytes is looked at to know that what is read ahead is there: a device is given them in their order.
+const PROBE_BYTES: u64 = 128 << 10;
+
 /// Ranges of one object, of a file or detached.
 pub struct Extent {
     content: Arc<Content>,
@@ -102,6 +105,18 @@ impl Extent {
     /// Has the host read the extent from the device to memory, without waiting for it.
     pub fn read_ahead(&self) {
         self.advise(Advice::WillNeed);
+    }
+
+    /// Waits until what [`Self::read_ahead`] asked for is in memory, as far as the file reaches.
+    pub fn wait_until_read(&self) {
+        for (offset, len) in &self.parts {
+            let end = offset.saturating_add(len.get());
+            for step in 1..=len.get().div_ceil(PROBE_BYTES) {
+                let last = offset.saturating_add(step * PROBE_BYTES).min(end) - 1;
+                // A page that is being read is waited for. Whoever reads what cannot be read finds out.
+                let _ = rustix::io::pread(&self.object, &mut [0u8; 1], last);
+            }
+        }
     }
 
     fn advise(&self, advice: Advice) {

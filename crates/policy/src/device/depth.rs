@@ -3,12 +3,24 @@
 //! The rest of the queue belongs in the arbiter, where the policy holds: what the device has been given it serves in an
 //! order of its own. Nobody says how parallel a device is, and it changes: a disk, flash with channels of its own, an
 //! array, a parallel file system behind a network, somebody else on any of them. So the depth is found by trial. Windows of
-//! time with the present depth and with another one, twice it or half, alternate; the deeper is taken if it does
-//! [`GAIN_MIN`] more work, the shallower if it does as much within [`LOSS_MAX`]. Where neither is, the next trial waits,
-//! longer each time, unless the work done changes by itself.
+//! time with the present depth and with another one, twice it, half, or three quarters, alternate; the deeper is taken if it
+//! does more work, the shallower if it does about as much ([`Tolerance`]). Where neither is, the next trial waits, longer
+//! each time, unless the work done changes by itself, or a job comes to share the device. It begins with a small depth, which
+//! is doubled within some tens of milliseconds each time that this helps much: a job that finds the device full has less
+//! than its share until the depth is found, and one that has the device for itself loses little.
 //!
 //! A trial says something only while requests wait for the shallower depth of the two: a window in which the device was
-//! not given what it could take does not count. Work is measured as the policy charges it.
+//! not given what it could take does not count.
+//!
+//! **Work is counted at the prices of the device** (`tally`). Another depth is another mix: the deeper the device's
+//! own queue, the more of it belongs to whoever brings more or larger requests. Counted in bytes or operations such a depth
+//! would do more, though the device does as much as before, only for somebody else; and each trial would lead deeper.
+//!
+//! **Sharing is worth something.** A device that is given exactly as many as it has channels idles from when a request ends
+//! until the next one is there. One more hides that, but waits in the device, where no policy holds, and so does the only
+//! request of a job of one process: with twice as many as there are channels it takes twice as long, and the job has half
+//! of what is due to it. So while several jobs share the device, more work is given up for a shallower depth
+//! ([`SHARED`]) than for a job alone ([`ALONE`]).
 //!
 //! Where nobody waits the depth may still be too large: five processes at a disk are all in service, the disk serves them
 //! in turn, and a job of four has four times what a job of one has, whatever the policy says. So if requests of several
@@ -20,20 +32,38 @@
 //! by the least round trip, which says little of a disk whose seeks differ and which orders what it is given. The throughput
 //! is what users have bought. No clock and no I/O here.
 
-use isonomia_units::{JobId, Nanos};
+mod tally;
 
-/// Twice the depth is worth it from this much more work.
-const GAIN_MIN: f64 = 1.05;
-/// Half the depth does from this much of the work.
-const LOSS_MAX: f64 = 0.98;
-/// So much more of one window than of another is no accident: no further ones are needed.
+use isonomia_units::{JobId, Nanos};
+use tally::Tally;
+
+/// What another depth has to do, as a part of the work that the present one does.
+#[derive(Clone, Copy, Debug)]
+struct Tolerance {
+    /// A deeper one.
+    gain_min: f64,
+    /// A shallower one. More than one over the other, so that no two depths are each better than the other.
+    loss_max: f64,
+}
+
+/// While one job has the device.
+const ALONE: Tolerance = Tolerance { gain_min: 1.05, loss_max: 0.98 };
+/// While several do.
+const SHARED: Tolerance = Tolerance { gain_min: 1.1, loss_max: 0.93 };
+/// So much more of one window than of another is no accident: no further ones are needed. Of half and twice the depth …
 const GAIN_CLEAR: f64 = 1.5;
+/// … and of three quarters.
+const GAIN_CLEAR_NEAR: f64 = 1.2;
 /// Windows of either depth in one trial.
 const PAIRS: u32 = 3;
 /// A window lasts this long at least.
 const WINDOW_MIN: Nanos = Nanos::from_millis(20);
-/// And until this many requests have ended, and [`ROUNDS_MIN`] times as many as the depth is.
+/// And until this many requests have ended, and [`ROUNDS_MIN`] times as many as are in service.
 const REQUESTS_MIN: usize = 32;
+/// As long as each doubling of the first depth helped clearly.
+const REQUESTS_MIN_FIRST: usize = 6;
+/// See [`REQUESTS_MIN_FIRST`].
+const ROUNDS_MIN_FIRST: usize = 4;
 /// Requests that are begun together end together: so many times that the ends of a window matter little.
 const ROUNDS_MIN: usize = 8;
 /// Part of the requests of a window that may find nobody waiting.
@@ -64,6 +94,10 @@ pub struct DepthControl {
     state: State,
     rest: Nanos,
     idle_windows: u32,
+    /// Every trial so far has led deeper, clearly.
+    is_growing: bool,
+    /// Whether several jobs had requests in service in the latest window.
+    is_shared: bool,
     /// When a request last ended, and whether others waited then.
     last: (Nanos, bool),
 }
@@ -73,18 +107,21 @@ pub struct DepthControl {
 pub struct Completion {
     /// Whose it was.
     pub job: JobId,
-    /// What it is worth.
+    /// What it is worth, whatever the device makes of it.
     pub work: Nanos,
+    /// What it was attributed of the device's time, if that is known.
+    pub attributed: Option<Nanos>,
     /// How many were in service, itself among them.
     pub in_service: usize,
     /// Whether others wait because enough are in service.
     pub is_backlogged: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Window {
     began_at: Nanos,
     work: Nanos,
+    done: Tally,
     requests: usize,
     idle: usize,
     /// The most that were in service at once.
@@ -94,12 +131,37 @@ struct Window {
     is_shared: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum State {
     /// Windows of `depth` and of `other` in the order a b b a a b, so that a drift counts for neither.
-    Trying { other: usize, windows: u32, rate: f64, other_rate: f64, is_second: bool },
-    /// Until then, unless the rate differs from what it was.
-    Resting { until: Nanos, rate: f64, changed: u32 },
+    Trying(Box<Trial>),
+    /// Until then, unless the rate differs from what it was, or the device is shared and was not.
+    Resting { until: Nanos, rate: f64, was_shared: bool, changed: u32 },
+}
+
+#[derive(Clone, Debug)]
+struct Trial {
+    other: usize,
+    windows: u32,
+    /// Of the present depth, and of the other one.
+    done: Tally,
+    other_done: Tally,
+    /// Of nominal work.
+    rate: f64,
+    other_rate: f64,
+    /// What is tried if this is not better.
+    then: Then,
+}
+
+/// What a trial that changes nothing is followed by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Then {
+    /// Half the depth.
+    Half,
+    /// This one, not far below, if the device is shared.
+    Near(usize),
+    /// Nothing.
+    Rest,
 }
 
 impl DepthControl {
@@ -107,16 +169,17 @@ impl DepthControl {
     pub fn new(depth: usize, depth_max: usize) -> Self {
         let depth_max = depth_max.max(1);
         let depth = depth.clamp(1, depth_max);
-        let state = State::Resting { until: Nanos::ZERO, rate: 0.0, changed: 0 };
         Self {
             depth_max,
             depth,
             limit: depth,
             settling: depth,
             window: None,
-            state,
+            state: State::Resting { until: Nanos::ZERO, rate: 0.0, was_shared: false, changed: 0 },
             rest: REST_MIN,
             idle_windows: 0,
+            is_growing: true,
+            is_shared: false,
             last: (Nanos::ZERO, true),
         }
     }
@@ -133,7 +196,7 @@ impl DepthControl {
 
     /// The device has done a request.
     pub fn completed(&mut self, now: Nanos, done: Completion) {
-        let Completion { job, work, in_service, is_backlogged } = done;
+        let Completion { job, work, attributed, in_service, is_backlogged } = done;
         let (last_at, was_backlogged) = std::mem::replace(&mut self.last, (now, is_backlogged));
         if !was_backlogged && now.since(last_at) > WINDOW_MIN {
             // Nobody wanted anything for a while: that says nothing of the device.
@@ -143,46 +206,49 @@ impl DepthControl {
             self.settling -= 1;
             return;
         }
-        let limit = self.limit;
         let Some(window) = &mut self.window else {
             // The time of this request was outside.
-            let (work, most) = (Nanos::ZERO, 0);
-            self.window = Some(Window { began_at: now, work, requests: 0, idle: 0, most, job, is_shared: false });
+            self.window = Some(Window::new(now, job));
             return;
         };
         window.work += work;
+        window.done.add(job, work, attributed.unwrap_or(work));
         window.requests += 1;
         window.idle += usize::from(!is_backlogged);
         window.most = window.most.max(in_service);
         window.is_shared |= job != std::mem::replace(&mut window.job, job);
+        let (requests_min, rounds_min) =
+            if self.is_growing { (REQUESTS_MIN_FIRST, ROUNDS_MIN_FIRST) } else { (REQUESTS_MIN, ROUNDS_MIN) };
+        let is_short = window.requests < requests_min.max(rounds_min * window.most.min(self.limit));
         let lasted = now.since(window.began_at);
-        if lasted < WINDOW_MIN || window.requests < REQUESTS_MIN.max(ROUNDS_MIN * limit) {
+        if is_short || lasted < WINDOW_MIN {
             return;
         }
+        let Some(mut window) = self.window.take() else { return };
+        window.done.lasted = lasted;
         // Where the deeper of two leaves nobody waiting, it does all there is to do.
-        let is_deeper = matches!(self.state, State::Trying { other, .. } if limit == other.max(self.depth));
+        let is_deeper = matches!(&self.state, State::Trying(trial) if self.limit == trial.other.max(self.depth));
         let is_idle = !is_deeper && window.idle as f64 > window.requests as f64 * IDLE_MAX;
-        let rate = window.work.0 as f64 / lasted.0 as f64;
-        let fewer = Some(window.most.div_ceil(2)).filter(|fewer| window.is_shared && *fewer < window.most);
-        self.window = None;
         self.idle_windows = if is_idle { self.idle_windows + 1 } else { 0 };
+        self.is_shared = window.is_shared;
         if !is_idle {
-            self.learn(now, rate);
+            self.learn(now, &window);
         } else if self.idle_windows >= IDLE_WINDOWS {
             self.idle_windows = 0;
-            self.nobody_waits(now, fewer);
+            self.nobody_waits(now, window.most);
         }
     }
 
-    /// Nothing can be learnt at the present depth. `fewer` is half of what is in service, if several jobs share that.
-    fn nobody_waits(&mut self, now: Nanos, fewer: Option<usize>) {
-        match (self.state, fewer) {
-            (State::Trying { .. }, _) => {
-                self.set_limit(self.depth);
-                self.state = State::Resting { until: now, rate: 0.0, changed: 0 };
+    /// Nothing can be learnt at the present depth, which is more than the `most` that are in service.
+    fn nobody_waits(&mut self, now: Nanos, most: usize) {
+        match &self.state {
+            State::Trying(_) => self.rest_now(now, 0.0),
+            State::Resting { until, was_shared, .. } => {
+                let is_due = now >= *until || !was_shared;
+                if is_due && self.is_shared && most > 1 {
+                    self.begin_trial(now, most.div_ceil(2), Then::Near(near(most)));
+                }
             }
-            (State::Resting { until, .. }, Some(fewer)) if now >= until => self.begin_trial(now, fewer),
-            (State::Resting { .. }, _) => {}
         }
     }
 
@@ -193,280 +259,133 @@ impl DepthControl {
         }
     }
 
-    fn learn(&mut self, now: Nanos, measured: f64) {
+    fn tolerance(&self) -> Tolerance {
+        if self.is_shared { SHARED } else { ALONE }
+    }
+
+    fn learn(&mut self, now: Nanos, window: &Window) {
+        let measured = window.work.0 as f64 / window.done.lasted.0.max(1) as f64;
         match &mut self.state {
-            State::Resting { until, rate, changed } => {
-                let is_other = measured > *rate * CHANGE_MIN || measured * CHANGE_MIN < *rate;
+            State::Resting { until, rate, was_shared, changed } => {
+                let is_newly_shared = window.is_shared && !*was_shared;
+                let is_other = measured > *rate * CHANGE_MIN || measured * CHANGE_MIN < *rate || is_newly_shared;
                 *changed = if is_other { *changed + 1 } else { 0 };
                 if *changed >= CHANGED_WINDOWS {
                     self.rest = REST_MIN;
                 } else if now < *until {
                     return;
                 }
-                let other = if self.depth < self.depth_max { self.deeper() } else { self.shallower() };
-                self.begin_trial(now, other);
+                if is_newly_shared && self.depth > 1 || self.depth == self.depth_max {
+                    self.try_half(now);
+                } else {
+                    self.begin_trial(now, self.deeper(), Then::Half);
+                }
             }
-            State::Trying { other, windows, rate, other_rate, .. } => {
-                let is_other = self.limit == *other;
-                *windows += 1;
-                *(if is_other { &mut *other_rate } else { &mut *rate }) += measured;
-                let (other, windows, ratio) = (*other, *windows, *other_rate / *rate);
-                if windows == 2 * PAIRS || windows == 2 && !(1.0 / GAIN_CLEAR..=GAIN_CLEAR).contains(&ratio) {
-                    let rate = *rate / f64::from(windows / 2);
-                    self.decide(now, other, rate, ratio);
-                } else if windows % 2 == 1 {
-                    self.set_limit(if is_other { self.depth } else { other });
+            State::Trying(trial) => {
+                let is_other = self.limit == trial.other;
+                trial.windows += 1;
+                if is_other {
+                    trial.other_rate += measured;
+                    trial.other_done.merge(&window.done);
+                } else {
+                    trial.rate += measured;
+                    trial.done.merge(&window.done);
+                }
+                if trial.windows % 2 == 1 {
+                    let limit = if is_other { self.depth } else { trial.other };
+                    return self.set_limit(limit);
+                }
+                let ratio = trial.done.ratio(&trial.other_done);
+                let is_near = 2 * trial.other > self.depth && trial.other < 2 * self.depth;
+                let clear = if is_near { GAIN_CLEAR_NEAR } else { GAIN_CLEAR };
+                let is_clear = trial.windows == 2 && !(1.0 / clear..=clear).contains(&ratio);
+                if !is_clear {
+                    self.is_growing = false;
+                }
+                if is_clear || trial.windows == 2 * PAIRS {
+                    self.decide(now, ratio);
                 }
             }
         }
     }
 
-    /// Of `other`, which does `ratio` times the work that `depth` does at `rate`.
-    fn decide(&mut self, now: Nanos, other: usize, rate: f64, ratio: f64) {
-        let State::Trying { is_second, .. } = self.state else { return };
-        let is_better = if other > self.depth { ratio >= GAIN_MIN } else { ratio >= LOSS_MAX };
-        if is_better {
-            let is_deeper = other > self.depth;
-            self.depth = other;
+    /// Of a trial in which the other depth did `ratio` times the work.
+    fn decide(&mut self, now: Nanos, ratio: f64) {
+        let rested = State::Resting { until: now, rate: 0.0, was_shared: self.is_shared, changed: 0 };
+        let State::Trying(trial) = std::mem::replace(&mut self.state, rested) else { return };
+        let Tolerance { gain_min, loss_max } = self.tolerance();
+        let is_deeper = trial.other > self.depth;
+        let pairs = f64::from(trial.windows / 2);
+        if ratio >= if is_deeper { gain_min } else { loss_max } {
+            self.depth = trial.other;
             self.rest = REST_MIN;
-            let next = if is_deeper { self.deeper() } else { self.shallower() };
-            return if next == other { self.rest_now(now, rate * ratio) } else { self.begin_trial(now, next) };
-        }
-        let shallower = self.shallower();
-        if other > self.depth && !is_second && shallower != self.depth {
-            self.begin_trial(now, shallower);
-            if let State::Trying { is_second, .. } = &mut self.state {
-                *is_second = true;
+            if !is_deeper {
+                self.try_half(now);
+            } else if self.depth < self.depth_max {
+                self.begin_trial(now, self.deeper(), Then::Near(near(self.depth)));
+                if self.is_growing
+                    && let State::Trying(next) = &mut self.state
+                {
+                    // What was seen of this depth is fresh.
+                    (next.windows, next.done, next.rate) = (1, trial.other_done, trial.other_rate);
+                    let deeper = next.other;
+                    self.set_limit(deeper);
+                }
+            } else {
+                self.rest_now(now, trial.other_rate / pairs);
             }
-        } else {
-            self.rest_now(now, rate);
+            return;
+        }
+        self.is_growing = false;
+        match trial.then {
+            Then::Half => self.try_half(now),
+            Then::Near(other) if self.is_shared && other < self.depth => self.begin_trial(now, other, Then::Rest),
+            Then::Near(_) | Then::Rest => self.rest_now(now, trial.rate / pairs),
         }
     }
 
     fn rest_now(&mut self, now: Nanos, rate: f64) {
         self.set_limit(self.depth);
-        self.state = State::Resting { until: now + self.rest, rate, changed: 0 };
+        self.state = State::Resting { until: now + self.rest, rate, was_shared: self.is_shared, changed: 0 };
         self.rest = Nanos(self.rest.0.saturating_mul(2)).min(REST_MAX);
     }
 
-    fn begin_trial(&mut self, now: Nanos, other: usize) {
+    fn try_half(&mut self, now: Nanos) {
+        self.begin_trial(now, self.depth.div_ceil(2), Then::Near(near(self.depth)));
+    }
+
+    fn begin_trial(&mut self, now: Nanos, other: usize, then: Then) {
         if other == self.depth {
             return self.rest_now(now, 0.0);
         }
         self.set_limit(self.depth);
-        self.state = State::Trying { other, windows: 0, rate: 0.0, other_rate: 0.0, is_second: false };
+        self.state = State::Trying(Box::new(Trial {
+            other,
+            windows: 0,
+            done: Tally::default(),
+            other_done: Tally::default(),
+            rate: 0.0,
+            other_rate: 0.0,
+            then,
+        }));
     }
 
     fn deeper(&self) -> usize {
         (2 * self.depth).min(self.depth_max)
     }
+}
 
-    fn shallower(&self) -> usize {
-        self.depth.div_ceil(2)
+impl Window {
+    fn new(now: Nanos, job: JobId) -> Self {
+        let done = Tally::default();
+        Self { began_at: now, work: Nanos::ZERO, done, requests: 0, idle: 0, most: 0, job, is_shared: false }
     }
+}
+
+/// Three quarters of a depth, rounded up.
+fn near(depth: usize) -> usize {
+    depth - depth / 4
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use rand::{RngExt, SeedableRng};
-    use rand_pcg::Pcg64;
-    use std::cmp::Reverse;
-    use std::collections::BinaryHeap;
-
-    /// How long a request takes that begins while so many are in service, itself among them.
-    type Service = fn(in_service: usize, random: f64) -> f64;
-
-    /// A closed loop: `clients` that always have a request each, at a device that serves `channels` at once.
-    struct Run {
-        control: DepthControl,
-        now: Nanos,
-        done: u64,
-        random: Pcg64,
-        is_shared: bool,
-    }
-
-    /// A request of the only job.
-    fn completion(is_backlogged: bool) -> Completion {
-        Completion { job: JobId(0), work: Nanos::from_micros(2), in_service: 1, is_backlogged }
-    }
-
-    impl Run {
-        fn new(depth: usize) -> Self {
-            let random = Pcg64::seed_from_u64(1);
-            Self { control: DepthControl::new(depth, 128), now: Nanos::ZERO, done: 0, random, is_shared: false }
-        }
-
-        /// Of two jobs.
-        fn shared(depth: usize) -> Self {
-            Self { is_shared: true, ..Self::new(depth) }
-        }
-
-        /// Requests per second over `seconds`.
-        fn go(&mut self, seconds: u64, clients: usize, channels: usize, service_ms: Service) -> f64 {
-            self.go_for(Nanos::from_secs(seconds), clients, channels, service_ms)
-        }
-
-        fn go_for(&mut self, time: Nanos, clients: usize, channels: usize, service_ms: Service) -> f64 {
-            let end = self.now + time;
-            let began = self.now;
-            let before = self.done;
-            let mut in_device: BinaryHeap<Reverse<Nanos>> = BinaryHeap::new();
-            let mut free: BinaryHeap<Reverse<Nanos>> = (0..channels).map(|_| Reverse(self.now)).collect();
-            while self.now < end {
-                while in_device.len() < self.control.limit().min(clients) {
-                    let Reverse(channel) = free.pop().unwrap();
-                    let takes = service_ms(in_device.len() + 1, self.random.random::<f64>());
-                    let done = channel.max(self.now) + Nanos((takes * 1e6) as u64);
-                    free.push(Reverse(done));
-                    in_device.push(Reverse(done));
-                }
-                self.now = in_device.pop().unwrap().0;
-                self.done += 1;
-                let is_backlogged = clients > in_device.len() + 1;
-                let in_service = in_device.len() + 1;
-                // Of five requests one is the first job's.
-                let job = JobId(u32::from(self.is_shared && !self.done.is_multiple_of(5)));
-                let work = Nanos::from_micros(2);
-                self.control.completed(self.now, Completion { job, work, in_service, is_backlogged });
-            }
-            (self.done - before) as f64 / self.now.since(began).as_secs_f64()
-        }
-    }
-
-    /// Like those of flash: a tenth of them take three times as long.
-    fn jittery(mean_ms: f64, random: f64) -> f64 {
-        mean_ms * if random < 0.1 { 2.5 } else { 0.5 + random / 1.5 }
-    }
-
-    #[test]
-    fn an_array_of_any_latency_gets_as_many_as_there_are() {
-        let mut run = Run::new(8);
-        let first = run.go(3, 200, 1000, |_, random| 4.5 + random);
-        assert!(run.control.depth() == 128, "{}", run.control.depth());
-        let rate = run.go(60, 200, 1000, |_, random| 4.5 + random);
-        assert!(rate > 0.97 * 128.0 / 0.005, "{rate}");
-        assert!(first > 0.6 * rate, "and soon: {first} of {rate}");
-    }
-
-    #[test]
-    fn as_many_as_come_are_let_in() {
-        let mut run = Run::new(8);
-        run.go(3, 16, 1000, |_, random| 4.5 + random);
-        assert_eq!(run.control.depth(), 16);
-        let rate = run.go(60, 16, 1000, |_, random| 4.5 + random);
-        assert!(rate > 0.97 * 16.0 / 0.005, "{rate}");
-    }
-
-    #[test]
-    fn channels_are_kept_busy_and_no_more() {
-        for channels in [1, 2, 4, 8, 32] {
-            let mut run = Run::new(8);
-            run.go(20, 256, channels, |_, random| jittery(1.0, random));
-            let rate = run.go(60, 256, channels, |_, random| jittery(1.0, random));
-            let depth = run.control.depth();
-            assert!(depth >= channels && depth <= 4 * channels, "{channels} channels: {depth}");
-            let most = channels as f64 * 1000.0 / mean_of(|random| jittery(1.0, random));
-            assert!(rate > 0.93 * most, "{channels} channels: {rate} of {most}");
-        }
-    }
-
-    fn mean_of(of: impl Fn(f64) -> f64) -> f64 {
-        (0..10_000).map(|i| of(f64::from(i) / 10_000.0)).sum::<f64>() / 10_000.0
-    }
-
-    #[test]
-    fn a_disk_that_orders_its_queue_is_given_one() {
-        // One arm, whose seeks are shorter the more it can choose from.
-        let seek: Service = |in_service, _| 2.0 + 8.0 / (in_service as f64).sqrt();
-        let mut run = Run::new(8);
-        run.go(60, 200, 1, seek);
-        let rate = run.go(60, 200, 1, seek);
-        let most = 1000.0 / seek(128, 0.0);
-        assert!(rate > 0.85 * most, "{rate} of {most}, depth {}", run.control.depth());
-    }
-
-    #[test]
-    fn a_device_that_changes_is_followed() {
-        let mut run = Run::new(8);
-        run.go(30, 256, 64, |_, _| 1.0);
-        assert!((64..=128).contains(&run.control.depth()), "{}", run.control.depth());
-        // An array that has lost most of its members, and has them back.
-        run.go(60, 256, 4, |_, _| 1.0);
-        assert!((4..=16).contains(&run.control.depth()), "{}", run.control.depth());
-        run.go(60, 256, 64, |_, _| 1.0);
-        assert!((64..=128).contains(&run.control.depth()), "{}", run.control.depth());
-    }
-
-    #[test]
-    fn where_nobody_waits_nothing_changes() {
-        let mut run = Run::new(8);
-        run.go(20, 4, 1000, |_, _| 1.0);
-        assert_eq!((run.control.depth(), run.control.limit()), (8, 8));
-    }
-
-    #[test]
-    fn jobs_that_share_a_disk_wait_where_the_policy_holds() {
-        // Five processes of two jobs: none would ever wait at the depth that there is at first.
-        for service in [(|_, _| 1.0) as Service, |_, random| jittery(1.0, random)] {
-            let mut run = Run::shared(8);
-            run.go(4, 5, 1, service);
-            assert!(run.control.depth() <= 2, "{}", run.control.depth());
-        }
-    }
-
-    #[test]
-    fn jobs_that_share_a_parallel_device_lose_little_by_trials() {
-        for (clients, channels) in [(5, 1000), (16, 1000), (8, 8)] {
-            let mut run = Run::shared(16);
-            let rate = run.go(60, clients, channels, |_, random| 4.5 + random);
-            let most = clients as f64 / 0.005;
-            assert!(rate > 0.97 * most, "{clients} clients: {rate} of {most}");
-            assert!(run.control.depth() >= clients, "{}", run.control.depth());
-        }
-    }
-
-    #[test]
-    fn who_comes_later_to_a_parallel_device_is_let_in() {
-        let mut run = Run::shared(8);
-        run.go(20, 5, 1000, |_, random| 4.5 + random);
-        run.go(3, 64, 1000, |_, random| 4.5 + random);
-        let rate = run.go(20, 64, 1000, |_, random| 4.5 + random);
-        assert!(rate > 0.95 * 64.0 / 0.005, "{rate}");
-    }
-
-    #[test]
-    fn pauses_of_the_programs_do_not_lead_astray() {
-        let mut run = Run::new(8);
-        for _ in 0..400 {
-            run.go_for(Nanos::from_millis(170), 256, 32, |_, random| jittery(1.0, random));
-            for _ in 0..32 {
-                run.control.completed(run.now, completion(false));
-            }
-            run.now += Nanos::from_secs(10);
-        }
-        assert!((32..=128).contains(&run.control.depth()), "{}", run.control.depth());
-    }
-
-    #[test]
-    fn pauses_of_the_device_do_not_lead_astray() {
-        // Garbage is collected: every hundredth request takes 20 ms.
-        let flash: Service = |_, random| if random < 0.01 { 20.0 } else { 0.2 };
-        let mut run = Run::new(8);
-        run.go(20, 256, 16, flash);
-        let rate = run.go(60, 256, 16, flash);
-        let most = 16.0 * 1000.0 / mean_of(|random| flash(0, random));
-        assert!(rate > 0.85 * most, "{rate} of {most}, depth {}", run.control.depth());
-    }
-
-    #[test]
-    fn the_range_is_kept() {
-        for (depth, max) in [(0, 0), (1, 1), (200, 3)] {
-            let mut control = DepthControl::new(depth, max);
-            for i in 0..100_000 {
-                control.completed(Nanos::from_micros(i * 50), completion(true));
-                assert!((1..=max.max(1)).contains(&control.limit()));
-            }
-        }
-    }
-}
+mod tests;

@@ -10,7 +10,7 @@ use std::str::FromStr;
 /// The most that a target has in service at once: as many threads may wait for its device.
 pub const DEPTH_MAX: usize = 256;
 /// What is tried first.
-const DEPTH_FIRST: usize = 8;
+const DEPTH_FIRST: usize = 1;
 
 /// What an operator says of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

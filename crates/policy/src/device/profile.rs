@@ -88,6 +88,13 @@ impl DeviceProfile {
     pub fn saturated(&self, access: Access, bytes: Bytes) -> Option<&ProfilePoint> {
         saturated(&self.points, access, bytes)
     }
+
+    /// The smallest requests of this access that were measured one at a time, and from one to the next.
+    pub fn alone(&self, access: Access) -> Option<(Bytes, Nanos)> {
+        let alone = self.points.iter().filter(|point| point.access == access && point.depth == 1);
+        let point = alone.min_by_key(|point| point.bytes)?;
+        Some((point.bytes, Nanos((1e9 / point.requests_per_s) as u64)))
+    }
 }
 
 fn alike(points: &[ProfilePoint], access: Access, bytes: Bytes) -> impl Iterator<Item = &ProfilePoint> {
@@ -150,6 +157,7 @@ mod tests {
         assert!((cost.bandwidth.bytes_per_s() as f64 / 1.6e9 - 1.0).abs() < 0.02, "{cost:?}");
         assert!(cost.error < 0.01 && cost.parallel == 16, "{cost:?}");
         assert_eq!(profile.saturated(Access::WriteRandom, Bytes(4096)).unwrap().depth, 16);
+        assert_eq!(profile.alone(Access::WriteRandom), Some((Bytes(4096), Nanos(140_960))));
     }
 
     #[test]

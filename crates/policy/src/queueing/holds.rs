@@ -15,6 +15,8 @@ pub(crate) struct Holds {
     budget_max: i64,
     hold_max: Nanos,
     parallel: u32,
+    /// The target is a device whose time is divided among those in service, of which there are so many at most.
+    places: Option<u32>,
 }
 
 /// A worker was refused for the sake of `slot`, and nothing was dispatched since `since`.
@@ -31,14 +33,18 @@ impl Holds {
         let parallel = tuning.parallel.max(1);
         let service = tuning.hold_max.0.saturating_mul(BUDGET_HOLDS_MAX).saturating_mul(u64::from(parallel));
         let budget_max = i64::try_from(service).unwrap_or(i64::MAX / 4).min(i64::MAX / 4);
-        Self { current: None, budget: budget_max, budget_max, hold_max: tuning.hold_max, parallel }
+        Self { current: None, budget: budget_max, budget_max, hold_max: tuning.hold_max, parallel, places: None }
     }
 
     /// Pays for the hold up to now. To be called before the number of requests in flight changes.
     pub(crate) fn pay(&mut self, now: Nanos, in_flight: u32) {
         if let Some(hold) = &mut self.current {
-            let forgone = u64::from(self.parallel.saturating_sub(in_flight));
-            let price = now.since(hold.paid).0.min(self.hold_max.0).saturating_mul(forgone);
+            let time = now.since(hold.paid).0.min(self.hold_max.0);
+            let price = match self.places {
+                // A place that is kept free is a part of the device's time.
+                Some(places) => time.saturating_mul(u64::from(places.saturating_sub(in_flight))) / u64::from(places),
+                None => time.saturating_mul(u64::from(self.parallel.saturating_sub(in_flight))),
+            };
             self.budget -= i64::try_from(price).unwrap_or(i64::MAX).min(self.budget_max);
             hold.paid = now;
         }
@@ -53,6 +59,21 @@ impl Holds {
     /// The device has worked for so long with a request: a part of that is paid in.
     pub(crate) fn device_served(&mut self, time: Nanos) {
         self.budget = (self.budget + (time.0 / SERVICE_PER_HOLD) as i64).min(self.budget_max);
+    }
+
+    /// See [`Arbiter::set_places`](crate::Arbiter::set_places).
+    pub(crate) fn set_places(&mut self, places: u32) {
+        self.places = Some(places.max(1));
+    }
+
+    /// Whether the target is such a device.
+    pub(crate) fn is_of_places(&self) -> bool {
+        self.places.is_some()
+    }
+
+    /// Whether a place is left for the job that is waited for when somebody else takes one.
+    pub(crate) fn leaves_a_place(&self, in_flight: u32) -> bool {
+        self.places.is_some_and(|places| in_flight + 1 < places)
     }
 
     /// Nothing is queued that could wait.

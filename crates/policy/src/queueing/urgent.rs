@@ -382,6 +382,10 @@ impl Arbiter for Urgent {
         Next::WaitUntil(now + Nanos(1))
     }
 
+    fn set_places(&mut self, places: u32) {
+        self.inner.set_places(places);
+    }
+
     fn device_served(&mut self, time: Nanos, worth: Nanos) {
         self.inner.device_served(time, worth);
     }

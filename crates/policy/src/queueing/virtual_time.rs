@@ -177,7 +177,7 @@ impl VirtualTime {
 
     /// Until when the turn of the job at `front` is held for another one; `None` if it is not.
     fn hold(&mut self, now: Nanos, front: Tag) -> Option<Nanos> {
-        if !self.holds.can_afford() {
+        if !self.holds.can_afford() || self.holds.leaves_a_place(self.roster.in_flight()) {
             return None;
         }
         let end = self.holds.end(now);
@@ -212,7 +212,12 @@ impl VirtualTime {
                 let in_flight = self.roster.job(slot).in_flight > 0;
                 (slot, self.accounts[slot as usize].habit.patience(now, in_flight, self.tuning.hold_max))
             })
-            .find(|(_, patience)| *patience != Patience::Later)
+            .find(|(_, patience)| match patience {
+                Patience::Later => false,
+                // On a device that serves many at once it has a place, which it will find free.
+                Patience::InFlight => !self.holds.is_of_places(),
+                Patience::Until(_) | Patience::Overdue => true,
+            })
     }
 
     /// Stops waiting for a job. If it was waited for and did not come, it loses what it was owed beyond
@@ -350,6 +355,10 @@ impl Arbiter for VirtualTime {
             self.rate = (worth.0 as f64 / time.0 as f64).min(1.0);
             self.holds.device_served(time);
         }
+    }
+
+    fn set_places(&mut self, places: u32) {
+        self.holds.set_places(places);
     }
 
     fn complete(&mut self, now: Nanos, _request: RequestId, job: JobId) {

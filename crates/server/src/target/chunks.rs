@@ -1,7 +1,9 @@
-//! What a target has to do with the ranges that are written back, which are requests as any others: see [`crate::write_back`].
+//! What a target has to do with the ranges that are written back and with those that are read ahead, which are requests as any
+//! others: see [`crate::write_back`] and [`crate::read_ahead`].
 
 use super::{Queue, Queued, Target};
 use crate::prices::Prices;
+use crate::read_ahead::{self, PIECE_BYTES_MAX, PIECE_BYTES_MIN, Piece};
 use crate::write_back::{Chunk, Manner};
 use isonomia_policy::{self as policy, Access, RequestId, ServedBy, Submission};
 use isonomia_units::{Bytes, JobId, Nanos};
@@ -61,15 +63,41 @@ impl Target {
         Ok(())
     }
 
-    /// A range is being written back from now on.
+    /// How a stream of `job` is to be read ahead: while others use the target in pieces, which take no longer than chunks.
+    pub fn read_ahead_manner(&self, now: Nanos, job: JobId) -> read_ahead::Manner {
+        let Manner { time_max, is_counted: is_shared, .. } = self.manner(now, job);
+        let Some(prices) = self.prices.as_ref().filter(|_| is_shared) else { return read_ahead::Manner::AtOnce };
+        let is_long = |bytes| prices.time_of(Access::ReadSequential, Bytes(bytes)) > time_max;
+        let mut bytes = PIECE_BYTES_MAX;
+        while bytes > PIECE_BYTES_MIN && is_long(bytes) {
+            bytes /= 2;
+        }
+        read_ahead::Manner::InPieces(bytes)
+    }
+
+    /// Queues a part of what is read ahead; false if the queue is full, or does not know its job.
+    pub fn enqueue_piece(&self, now: Nanos, piece: Piece) -> bool {
+        let prices = self.prices.as_ref().filter(|prices| prices.is_by_time());
+        // Where bytes are counted, the reads are charged for them.
+        let cost = prices.map_or(Nanos(1), |prices| prices.predict(Access::ReadSequential, piece.bytes()));
+        // It is no small request, however small it is.
+        let (job, work, bytes) = (piece.job, piece.work, Bytes(0));
+        let cost = cost.max(Nanos(1));
+        let submission = Submission { job, cost, owed: Nanos::ZERO, work, bytes, is_counted: true };
+        let is_queued = self.queue().dispatcher.enqueue(now, submission, Queued::ReadAhead(Box::new(piece))).is_ok();
+        self.waiting.fetch_add(usize::from(is_queued), Ordering::Release);
+        is_queued
+    }
+
+    /// A range is being written back, or read ahead, from now on.
     pub fn begin_chunk(&self, now: Nanos, id: RequestId) {
         if self.prices.is_some() {
             self.queue().dispatcher.enter(now, id);
         }
     }
 
-    /// A range of `job` was written back, by the device or, if there was nothing to write, by nobody. Gives what the job is
-    /// charged, and what it was given of the device's time.
+    /// A range of `job` was written back or read ahead, by the device or, if there was nothing to do, by nobody. Gives what
+    /// the job is charged, and what it was given of the device's time.
     pub fn end_chunk(&self, now: Nanos, id: RequestId, job: JobId, by: ServedBy) -> Option<policy::Served> {
         let mut queue = self.queue();
         let served = queue.dispatcher.complete(now, id, by)?;

@@ -3,8 +3,35 @@
 use super::*;
 use crate::jobs::Jobs;
 use crate::limits::{Limits, LimitsConfig};
+use crate::read_ahead;
 use crate::sessions::Sessions;
 use crate::usage::Usage;
+
+fn connect(jobs: &Jobs, target: &Target, name: &str) -> Arc<Connection> {
+    let info = JobInfo::new(name, "u", "g");
+    let job = jobs.join(info.clone()).unwrap().job;
+    target.set_job(Nanos::ZERO, job.id, &info);
+    let usage = Arc::new(Usage::new(Limits::settle(&LimitsConfig::default(), 20_000, 0, 8 << 30).unwrap()));
+    let (key, place) = ((0, 7), usage.take(0, false, 0).unwrap());
+    Arc::new(Connection::of_root(job, Sessions::default().join(key), key, place))
+}
+
+fn pending(target: &Target, connection: &Arc<Connection>, op: Op, bytes: u64) -> Pending {
+    Pending {
+        connection: connection.clone(),
+        slot: 0,
+        header: RequestHeader::new(op, isonomia_units::Ino::ROOT),
+        op,
+        names: Vec::new(),
+        arrived: Nanos::ZERO,
+        cost: target.cost(1, Bytes(bytes)),
+        owed: Nanos::ZERO,
+        work: target.cost(1, Bytes(bytes)),
+        access: Access::new(op == Op::Write, true),
+        took: Nanos::ZERO,
+        is_for_device: false,
+    }
+}
 
 #[test]
 fn a_reply_waits_until_the_emulated_device_is_done() {
@@ -12,29 +39,10 @@ fn a_reply_waits_until_the_emulated_device_is_done() {
     let bandwidth = "100MiB/s".parse().ok();
     let target =
         Target::new(Some(TargetId(0)), String::new(), bandwidth, None, &policy, 2, (true, DepthSpec::default()));
-    let info = Arc::new(JobInfo::new("j", "u", "g"));
-    let job = Jobs::new(8, 8).join((*info).clone()).unwrap().job;
-    target.set_job(Nanos::ZERO, job.id, &info);
-    let usage = Arc::new(Usage::new(Limits::settle(&LimitsConfig::default(), 20_000, 0, 8 << 30).unwrap()));
-    let (key, place) = ((0, 7), usage.take(0, false, 0).unwrap());
-    let connection = Arc::new(Connection::of_root(job, Sessions::default().join(key), key, place));
+    let connection = connect(&Jobs::new(8, 8), &target, "j");
     // Two requests of 10 MiB: a tenth of a second each, one after the other.
     for _ in 0..2 {
-        let pending = Pending {
-            connection: connection.clone(),
-            slot: 0,
-            header: RequestHeader::new(Op::Write, isonomia_units::Ino::ROOT),
-            op: Op::Write,
-            names: Vec::new(),
-            arrived: Nanos::ZERO,
-            cost: target.cost(1, Bytes(10 << 20)),
-            owed: Nanos::ZERO,
-            work: target.cost(1, Bytes(10 << 20)),
-            access: Access::WriteSequential,
-            took: Nanos::ZERO,
-            is_for_device: false,
-        };
-        target.enqueue(Nanos::ZERO, pending).unwrap();
+        target.enqueue(Nanos::ZERO, pending(&target, &connection, Op::Write, 10 << 20)).unwrap();
     }
     let ms = Nanos::from_millis;
     let Action::Serve(work) = target.next_action(Nanos::ZERO) else { panic!("the first is served at once") };
@@ -48,4 +56,40 @@ fn a_reply_waits_until_the_emulated_device_is_done() {
     assert!(matches!(target.next_action(ms(100)), Action::Answer(_)));
     let Action::Serve(work) = target.next_action(ms(100)) else { panic!("the second is served then") };
     assert_eq!(work.finish_at, Some(ms(200)));
+}
+
+/// Two jobs at a device of which nothing is known; what is read ahead of the one is its request, beside those of the other.
+#[test]
+fn who_is_not_alone_waits_and_pays_for_what_is_read_ahead() {
+    let policy = Policy { spec: "job-fair".parse().unwrap(), draw: Draw::default(), seed: 0, journal: None };
+    let target = Target::new(Some(TargetId(0)), String::new(), None, None, &policy, 2, (false, DepthSpec::Fixed(1)));
+    let jobs = Jobs::new(8, 8);
+    let [reader, other] = ["reader", "other"].map(|name| connect(&jobs, &target, name));
+    let ms = |ms: u64| Nanos::from_secs(1) + Nanos::from_millis(ms);
+    assert_eq!(target.read_ahead_manner(ms(0), reader.job.id), read_ahead::Manner::AtOnce, "it is alone");
+    let (work, range) = (Nanos::from_micros(5), 0..128 << 10);
+    let piece = || Piece { ino: isonomia_units::Ino(7), job: reader.job.id, range: range.clone(), work };
+    // A device that takes long for anything.
+    for at in 0..10 {
+        target.prices.as_ref().unwrap().learn(ms(at), Access::ReadSequential, Bytes(64 << 10), Nanos::from_millis(20));
+    }
+    for _ in 0..2 {
+        target.enqueue(ms(10), pending(&target, &other, Op::Read, 4096)).unwrap();
+        assert!(target.enqueue_piece(ms(10), piece()));
+    }
+    let manner = target.read_ahead_manner(ms(11), reader.job.id);
+    assert_eq!(manner, read_ahead::Manner::InPieces(read_ahead::PIECE_BYTES_MIN), "others wait for the device");
+    let Action::ReadAhead(first, id) = target.next_action(ms(11)) else { panic!("the reader came first") };
+    assert_eq!(*first, piece());
+    assert!(matches!(target.next_action(ms(11)), Action::Idle), "it takes the only place");
+    target.begin_chunk(ms(11), id);
+    let served = target.end_chunk(ms(31), id, reader.job.id, ServedBy::Device).unwrap();
+    assert_eq!(served.attributed, Some(Nanos::from_millis(20)));
+    // The reader had 20 ms, so both of the other's go first.
+    for at in [31, 32] {
+        let Action::Serve(mut work) = target.next_action(ms(at)) else { panic!("it is the other's turn") };
+        target.enter(ms(at), &mut work.pending, work.id);
+        target.complete(ms(at + 1), &work.pending, work.id, Nanos::ZERO).unwrap();
+    }
+    assert!(matches!(target.next_action(ms(33)), Action::ReadAhead(..)));
 }

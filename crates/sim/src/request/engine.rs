@@ -29,7 +29,9 @@ enum Event {
     Start { job: u32 },
     /// A stream issues its next request.
     Issue { stream: u32 },
-    /// The latency of a stream's request is over, at a device of channels.
+    /// A stream's request has come to a device of channels.
+    Reach { target: u32, stream: u32 },
+    /// A channel is done with a stream's request.
     Transfer { target: u32, stream: u32 },
     /// A target's device has served a stream's request.
     Finish { target: u32, stream: u32 },
@@ -250,6 +252,7 @@ impl<'a> Engine<'a> {
         match event {
             Event::Start { job } => self.start(now, job),
             Event::Issue { stream } => self.issue(now, stream),
+            Event::Reach { target, stream } => self.reach(now, target, stream),
             Event::Transfer { target, stream } => self.transfer(now, target, stream),
             Event::Finish { target, stream } => self.finish(now, target, stream),
             Event::Ask { target } => {
@@ -380,10 +383,21 @@ impl<'a> Engine<'a> {
                 if state.learners.is_some() {
                     state.dispatcher.enter(now, self.streams[stream as usize].id);
                 }
-                if state.channels.take(channels, stream) {
-                    self.wait_in_channel(now, channels, target, stream);
+                if channels.transit > Nanos::ZERO {
+                    self.schedule(now + channels.transit, Event::Reach { target, stream });
+                } else {
+                    self.reach(now, target, stream);
                 }
             }
+        }
+    }
+
+    /// A request has come to its device of channels.
+    fn reach(&mut self, now: Nanos, target: u32, stream: u32) {
+        if let Device::Channels(channels) = &self.scenario.targets[target as usize].device
+            && self.targets[target as usize].channels.take(channels, stream)
+        {
+            self.wait_in_channel(now, channels, target, stream);
         }
     }
 
@@ -391,7 +405,9 @@ impl<'a> Engine<'a> {
         self.streams[stream as usize].taken_at = now;
         let random = &mut self.targets[target as usize].random;
         let latency = jittered(channels.latency, channels.jitter, random).max(Nanos(1));
-        self.schedule(now + latency, Event::Transfer { target, stream });
+        let bytes = self.phase_of(stream).bytes();
+        let passing = channels.channel_bandwidth.map_or(Nanos::ZERO, |rate| rate.time_for(bytes));
+        self.schedule(now + latency + passing, Event::Transfer { target, stream });
     }
 
     fn transfer(&mut self, now: Nanos, target: u32, stream: u32) {
@@ -420,7 +436,9 @@ impl<'a> Engine<'a> {
         let (service, busy) = match &self.scenario.targets[target as usize].device {
             Device::Lanes(_) => (now.since(state.begun_at), now.since(state.begun_at)),
             Device::Channels(Channels { count: Some(_), .. }) => (cost, now.since(state.taken_at)),
-            Device::Channels(channels) => (cost, channels.bandwidth.time_for(phase.bytes())),
+            Device::Channels(channels) => {
+                (cost, channels.bandwidth.map_or(Nanos::ZERO, |rate| rate.time_for(phase.bytes())))
+            }
         };
         self.measure.complete(&Completion {
             job: job as usize,

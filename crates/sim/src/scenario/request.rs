@@ -58,6 +58,8 @@ struct TargetText {
     count: Option<u32>,
     server: Option<String>,
     bandwidth: Option<Quantity<Rate>>,
+    channel_bandwidth: Option<Quantity<Rate>>,
+    transit: Option<Quantity<Nanos>>,
     per_op: Option<Quantity<Nanos>>,
     workers: Option<u32>,
     profile: Option<String>,
@@ -197,9 +199,11 @@ fn read_targets(path: &Path, document: &Document<'_>, root: &Root) -> Result<(Ve
 
 fn read_device(document: &Document<'_>, at: usize, text: &TargetText) -> Result<Device, SourceError> {
     let error = |name: &str, what: String| Err(document.error(&format!("target[{at}].{name}"), what));
-    let Some(Quantity(bandwidth)) = text.bandwidth else {
+    let bandwidth = text.bandwidth.map(|text| text.0);
+    let channel_bandwidth = text.channel_bandwidth.map(|text| text.0);
+    if bandwidth.is_none() && (channel_bandwidth.is_none() || text.latency.is_none()) {
         return error("bandwidth", "is missing: the bytes of all requests in a second, or a profile".to_owned());
-    };
+    }
     if text.access.is_some() {
         return error("access", "is of a profile, which is not given".to_owned());
     }
@@ -208,11 +212,18 @@ fn read_device(document: &Document<'_>, at: usize, text: &TargetText) -> Result<
         return error("jitter", format!("{jitter} is no part (allowed: 0 to below 1)"));
     }
     let Some(Quantity(latency)) = text.latency else {
+        let Some(bandwidth) = bandwidth else { unreachable!("it was looked for") };
         let workers = text.workers.unwrap_or(1);
         if !(1..=WORKERS_MAX).contains(&workers) {
             return error("workers", format!("{workers} workers (allowed: 1 to {WORKERS_MAX})"));
         }
-        for (name, is_given) in [("channels", text.channels.is_some()), ("depth", text.depth.is_some())] {
+        let of_latency = [
+            ("channels", text.channels.is_some()),
+            ("channel_bandwidth", channel_bandwidth.is_some()),
+            ("transit", text.transit.is_some()),
+            ("depth", text.depth.is_some()),
+        ];
+        for (name, is_given) in of_latency {
             if is_given {
                 return error(name, "is of a device with a latency, which is not given (allowed: workers)".to_owned());
             }
@@ -233,7 +244,9 @@ fn read_device(document: &Document<'_>, at: usize, text: &TargetText) -> Result<
         return error("channels", format!("{channels} channels (allowed: 1 to {WORKERS_MAX}, or 0 for any number)"));
     }
     let depth = text.depth.unwrap_or_default();
-    Ok(Device::Channels(Channels { count: NonZeroU32::new(channels), latency, bandwidth, jitter, depth }))
+    let transit = text.transit.map_or(Nanos::ZERO, |transit| transit.0);
+    let count = NonZeroU32::new(channels);
+    Ok(Device::Channels(Channels { count, latency, bandwidth, channel_bandwidth, transit, jitter, depth }))
 }
 
 /// The device that `isonomia device profile` measured: as many channels as it served at once.
@@ -251,6 +264,8 @@ fn read_profile(
         ("workers", text.workers.is_some()),
         ("latency", text.latency.is_some()),
         ("channels", text.channels.is_some()),
+        ("channel_bandwidth", text.channel_bandwidth.is_some()),
+        ("transit", text.transit.is_some()),
     ];
     if let Some((name, _)) = stated.into_iter().find(|(_, is_stated)| *is_stated) {
         return Err(error(name, "is in the profile (allowed: access, depth and jitter)".to_owned()));
@@ -267,10 +282,14 @@ fn read_profile(
         let what = format!("{} was not measured (allowed: {})", access.name(), measured.join(", "));
         return Err(error("access", what));
     };
-    let count = NonZeroU32::new(cost.parallel.clamp(1, WORKERS_MAX));
-    let latency = Nanos(cost.per_op.0.saturating_mul(u64::from(cost.parallel))).max(Nanos(1));
-    let depth = text.depth.unwrap_or_default();
-    Ok(Device::Channels(Channels { count, latency, bandwidth: cost.bandwidth, jitter, depth }))
+    let parallel = cost.parallel.clamp(1, WORKERS_MAX);
+    let latency = Nanos(cost.per_op.0.saturating_mul(u64::from(parallel))).max(Nanos(1));
+    // All channels together have the bandwidth that was fitted.
+    let channel_bandwidth = Rate::new((cost.bandwidth.bytes_per_s() / u64::from(parallel)).max(1));
+    let in_channel = |bytes| latency + channel_bandwidth.map_or(Nanos::ZERO, |rate| rate.time_for(bytes));
+    let transit = found.alone(access).map_or(Nanos::ZERO, |(bytes, took)| took.since(in_channel(bytes)));
+    let (count, depth) = (NonZeroU32::new(parallel), text.depth.unwrap_or_default());
+    Ok(Device::Channels(Channels { count, latency, bandwidth: None, channel_bandwidth, transit, jitter, depth }))
 }
 
 fn job_fair() -> PolicySpec {

@@ -1,0 +1,204 @@
+//! Closed loops of clients before devices of all kinds.
+
+use super::*;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// How long a request takes that begins while so many are in service, itself among them.
+type Service = fn(in_service: usize, random: f64) -> f64;
+
+/// A closed loop: `clients` that always have a request each, at a device that serves `channels` at once.
+struct Run {
+    control: DepthControl,
+    now: Nanos,
+    done: u64,
+    random: Pcg64,
+    is_shared: bool,
+}
+
+/// A request of the only job.
+fn completion(is_backlogged: bool) -> Completion {
+    Completion { job: JobId(0), work: Nanos::from_micros(2), attributed: None, in_service: 1, is_backlogged }
+}
+
+impl Run {
+    fn new(depth: usize) -> Self {
+        let random = Pcg64::seed_from_u64(1);
+        Self { control: DepthControl::new(depth, 128), now: Nanos::ZERO, done: 0, random, is_shared: false }
+    }
+
+    /// Of two jobs.
+    fn shared(depth: usize) -> Self {
+        Self { is_shared: true, ..Self::new(depth) }
+    }
+
+    /// Requests per second over `seconds`.
+    fn go(&mut self, seconds: u64, clients: usize, channels: usize, service_ms: Service) -> f64 {
+        self.go_for(Nanos::from_secs(seconds), clients, channels, service_ms)
+    }
+
+    fn go_for(&mut self, time: Nanos, clients: usize, channels: usize, service_ms: Service) -> f64 {
+        let end = self.now + time;
+        let began = self.now;
+        let before = self.done;
+        let mut in_device: BinaryHeap<Reverse<Nanos>> = BinaryHeap::new();
+        let mut free: BinaryHeap<Reverse<Nanos>> = (0..channels).map(|_| Reverse(self.now)).collect();
+        while self.now < end {
+            while in_device.len() < self.control.limit().min(clients) {
+                let Reverse(channel) = free.pop().unwrap();
+                let takes = service_ms(in_device.len() + 1, self.random.random::<f64>());
+                let done = channel.max(self.now) + Nanos((takes * 1e6) as u64);
+                free.push(Reverse(done));
+                in_device.push(Reverse(done));
+            }
+            self.now = in_device.pop().unwrap().0;
+            self.done += 1;
+            let is_backlogged = clients > in_device.len() + 1;
+            let in_service = in_device.len() + 1;
+            // Of five requests one is the first job's.
+            let job = JobId(u32::from(self.is_shared && !self.done.is_multiple_of(5)));
+            let work = Nanos::from_micros(2);
+            let attributed = None;
+            self.control.completed(self.now, Completion { job, work, attributed, in_service, is_backlogged });
+        }
+        (self.done - before) as f64 / self.now.since(began).as_secs_f64()
+    }
+}
+
+/// Like those of flash: a tenth of them take three times as long.
+fn jittery(mean_ms: f64, random: f64) -> f64 {
+    mean_ms * if random < 0.1 { 2.5 } else { 0.5 + random / 1.5 }
+}
+
+#[test]
+fn an_array_of_any_latency_gets_as_many_as_there_are() {
+    let mut run = Run::new(8);
+    let first = run.go(3, 200, 1000, |_, random| 4.5 + random);
+    assert!(run.control.depth() == 128, "{}", run.control.depth());
+    let rate = run.go(60, 200, 1000, |_, random| 4.5 + random);
+    assert!(rate > 0.97 * 128.0 / 0.005, "{rate}");
+    assert!(first > 0.6 * rate, "and soon: {first} of {rate}");
+}
+
+#[test]
+fn as_many_as_come_are_let_in() {
+    let mut run = Run::new(8);
+    run.go(3, 16, 1000, |_, random| 4.5 + random);
+    assert_eq!(run.control.depth(), 16);
+    let rate = run.go(60, 16, 1000, |_, random| 4.5 + random);
+    assert!(rate > 0.97 * 16.0 / 0.005, "{rate}");
+}
+
+#[test]
+fn channels_are_kept_busy_and_no_more() {
+    for channels in [1, 2, 4, 8, 32] {
+        let mut run = Run::new(8);
+        run.go(20, 256, channels, |_, random| jittery(1.0, random));
+        let rate = run.go(60, 256, channels, |_, random| jittery(1.0, random));
+        let depth = run.control.depth();
+        assert!(depth >= channels && depth <= 4 * channels, "{channels} channels: {depth}");
+        let most = channels as f64 * 1000.0 / mean_of(|random| jittery(1.0, random));
+        assert!(rate > 0.93 * most, "{channels} channels: {rate} of {most}");
+    }
+}
+
+fn mean_of(of: impl Fn(f64) -> f64) -> f64 {
+    (0..10_000).map(|i| of(f64::from(i) / 10_000.0)).sum::<f64>() / 10_000.0
+}
+
+#[test]
+fn a_disk_that_orders_its_queue_is_given_one() {
+    // One arm, whose seeks are shorter the more it can choose from.
+    let seek: Service = |in_service, _| 2.0 + 8.0 / (in_service as f64).sqrt();
+    let mut run = Run::new(8);
+    run.go(60, 200, 1, seek);
+    let rate = run.go(60, 200, 1, seek);
+    let most = 1000.0 / seek(128, 0.0);
+    assert!(rate > 0.85 * most, "{rate} of {most}, depth {}", run.control.depth());
+}
+
+#[test]
+fn a_device_that_changes_is_followed() {
+    let mut run = Run::new(8);
+    run.go(30, 256, 64, |_, _| 1.0);
+    assert!((64..=128).contains(&run.control.depth()), "{}", run.control.depth());
+    // An array that has lost most of its members, and has them back.
+    run.go(60, 256, 4, |_, _| 1.0);
+    assert!((4..=16).contains(&run.control.depth()), "{}", run.control.depth());
+    run.go(60, 256, 64, |_, _| 1.0);
+    assert!((64..=128).contains(&run.control.depth()), "{}", run.control.depth());
+}
+
+#[test]
+fn where_nobody_waits_nothing_changes() {
+    let mut run = Run::new(8);
+    run.go(20, 4, 1000, |_, _| 1.0);
+    assert_eq!((run.control.depth(), run.control.limit()), (8, 8));
+}
+
+#[test]
+fn jobs_that_share_a_disk_wait_where_the_policy_holds() {
+    // Five processes of two jobs: none would ever wait at the depth that there is at first.
+    for service in [(|_, _| 1.0) as Service, |_, random| jittery(1.0, random)] {
+        let mut run = Run::shared(8);
+        run.go(4, 5, 1, service);
+        assert!(run.control.depth() <= 2, "{}", run.control.depth());
+    }
+}
+
+#[test]
+fn jobs_that_share_a_parallel_device_lose_little_by_trials() {
+    for (clients, channels) in [(5, 1000), (16, 1000), (8, 8)] {
+        let mut run = Run::shared(16);
+        let rate = run.go(60, clients, channels, |_, random| 4.5 + random);
+        let most = clients as f64 / 0.005;
+        assert!(rate > 0.97 * most, "{clients} clients: {rate} of {most}");
+        assert!(run.control.depth() >= clients, "{}", run.control.depth());
+    }
+}
+
+#[test]
+fn who_comes_later_to_a_parallel_device_is_let_in() {
+    let mut run = Run::shared(8);
+    run.go(20, 5, 1000, |_, random| 4.5 + random);
+    run.go(3, 64, 1000, |_, random| 4.5 + random);
+    let rate = run.go(20, 64, 1000, |_, random| 4.5 + random);
+    assert!(rate > 0.95 * 64.0 / 0.005, "{rate}");
+}
+
+#[test]
+fn pauses_of_the_programs_do_not_lead_astray() {
+    let mut run = Run::new(8);
+    for _ in 0..400 {
+        run.go_for(Nanos::from_millis(170), 256, 32, |_, random| jittery(1.0, random));
+        for _ in 0..32 {
+            run.control.completed(run.now, completion(false));
+        }
+        run.now += Nanos::from_secs(10);
+    }
+    assert!((32..=128).contains(&run.control.depth()), "{}", run.control.depth());
+}
+
+#[test]
+fn pauses_of_the_device_do_not_lead_astray() {
+    // Garbage is collected: every hundredth request takes 20 ms.
+    let flash: Service = |_, random| if random < 0.01 { 20.0 } else { 0.2 };
+    let mut run = Run::new(8);
+    run.go(20, 256, 16, flash);
+    let rate = run.go(60, 256, 16, flash);
+    let most = 16.0 * 1000.0 / mean_of(|random| flash(0, random));
+    assert!(rate > 0.85 * most, "{rate} of {most}, depth {}", run.control.depth());
+}
+
+#[test]
+fn the_range_is_kept() {
+    for (depth, max) in [(0, 0), (1, 1), (200, 3)] {
+        let mut control = DepthControl::new(depth, max);
+        for i in 0..100_000 {
+            control.completed(Nanos::from_micros(i * 50), completion(true));
+            assert!((1..=max.max(1)).contains(&control.limit()));
+        }
+    }
+}

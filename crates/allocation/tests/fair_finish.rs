@@ -2,7 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use isonomia_allocation::{App, BadGuarantee, Demand, FIRST_TOLD_S, FairFinish, GROWTH, Problem, Progress, Targets, pofs};
+use isonomia_allocation::{
+    App, BadGuarantee, Demand, FIRST_TOLD_S, FairFinish, GROWTH, GROWTH_UNKNOWN, Problem, Progress, Targets, pofs,
+};
 use isonomia_units::{Bytes, Nanos, Rate};
 use proptest::prelude::*;
 use std::sync::Arc;
@@ -139,9 +141,13 @@ fn one_after_the_other_by_hand() {
 #[test]
 fn a_part_that_was_told_too_short_waits_for_the_others() {
     let mut phases = [phase(0.0, [4.0, 0.0, 0.0]), phase(0.0, [3.0, 0.0, 0.0])];
-    phases[0].told = Some(0.25);
+    phases[0].told = Some(0.6);
     let ends = run(0.0, &phases).ends;
-    // Served first up to 1, then told to be 2, then to be 4: behind the other one.
+    // Served first up to 2.4, then told to be 3, and then to be longer than the other one.
+    assert!((ends[1][0] - 6.0).abs() < ROUNDING_S && (ends[0][0] - 7.0).abs() < ROUNDING_S, "{ends:?}");
+    phases[0].told = None;
+    let ends = run(0.0, &phases).ends;
+    // Up to 1, 2, and then to be 4.
     assert!((ends[1][0] - 5.0).abs() < ROUNDING_S && (ends[0][0] - 7.0).abs() < ROUNDING_S, "{ends:?}");
 }
 
@@ -239,7 +245,7 @@ proptest! {
 
     /// Theorem 4 with nothing known of anybody.
     #[test]
-    fn without_sizes_a_part_is_done_when_one_of_twice_its_size_would_be(
+    fn without_sizes_a_part_is_done_when_a_larger_one_would_be(
         phases in arb_phases(), guarantee in arb_guarantee(),
     ) {
         let mut phases = phases;
@@ -248,7 +254,7 @@ proptest! {
         for at in 0..phases.len() {
             let mut larger = phases.clone();
             larger[at].parts_s =
-                larger[at].parts_s.map(|part| if part > 0.0 { (GROWTH * part).max(FIRST_TOLD_S) } else { 0.0 });
+                larger[at].parts_s.map(|part| if part > 0.0 { (GROWTH_UNKNOWN * part).max(FIRST_TOLD_S) } else { 0.0 });
             for target in 0..TARGETS {
                 let (end, bound) = (ends[at][target], fair(&larger, target, &[]).0[at]);
                 prop_assert!(end <= bound + ROUNDING_S, "{at} at {target}: {end}, bound {bound}");

@@ -13,8 +13,9 @@
 //! * all the rest to the part with the least tag.
 //!
 //! *Sizes* are told, and may be wrong. A part that has received all that was told of it and still is not done is told
-//! anew, by itself: [`GROWTH`] times as much, with the tag of that. So is one of which nobody knows anything, from
-//! [`FIRST_TOLD_S`] on. When a part is done, what it turned out to be is its size in the fair clock.
+//! anew, by itself: [`GROWTH`] times as much, with the tag of that. One of which nobody knows anything is told to be of
+//! [`FIRST_TOLD_S`], and then [`GROWTH_UNKNOWN`] times as much again and again: who has received little is first, as under least
+//! attained service, but by the clock and in steps. When a part is done, what it turned out to be is its size in the fair clock.
 //!
 //! # Theorems
 //!
@@ -45,7 +46,7 @@
 //! anybody tells, a part is done when fair sharing would have served 1/g of its size. ∎
 //!
 //! **4. Sizes wrong by up to a factor k either way:** *a part is done by the time at which the clock would have served
-//! it max(k, [`GROWTH`]) times its size.* Told too much, its last unit has the tag of at most k times its size. Told too
+//! it max(k, [`GROWTH`]) times its size;* of one of which nothing was known, [`GROWTH_UNKNOWN`] times, or [`FIRST_TOLD_S`]. Told too much, its last unit has the tag of at most k times its size. Told too
 //! little, it is told anew until that reaches its size, so the last thing told is below [`GROWTH`] times its size. By 1 and
 //! 3. ∎
 //!
@@ -70,7 +71,9 @@ use isonomia_units::{Nanos, Rate};
 use std::sync::Arc;
 
 /// A part that turns out to be longer than was told is told to be this many times as long.
-pub const GROWTH: f64 = 2.0;
+pub const GROWTH: f64 = 1.25;
+/// The same for a part of which nothing was known.
+pub const GROWTH_UNKNOWN: f64 = 2.0;
 /// What a part of which nothing is known is told to be at first: the time that its target needs for it alone.
 pub const FIRST_TOLD_S: f64 = 1.0;
 /// A difference of fewer seconds of a target is rounding.
@@ -109,6 +112,7 @@ struct Part {
     target: u32,
     id: PartId,
     told: f64,
+    growth: f64,
     served: f64,
     rate: f64,
 }
@@ -209,15 +213,15 @@ impl FairFinish {
 
     fn enter(&mut self, target: u32, weight: f64, demand: &crate::Demand) -> Part {
         let known = demand.remaining.map(|bytes| bytes.0 as f64 / self.bandwidth.bytes_per_s() as f64);
-        let told = known.unwrap_or(FIRST_TOLD_S);
+        let (told, growth) = known.map_or((FIRST_TOLD_S, GROWTH_UNKNOWN), |told| (told, GROWTH));
         let id = self.clocks[target as usize].arrive(weight, told);
-        Part { target, id, told, served: 0.0, rate: 0.0 }
+        Part { target, id, told, growth, served: 0.0, rate: 0.0 }
     }
 
     /// A part that has received all that was told and is not done is longer than was told.
     fn tell_anew(&mut self, mut part: Part) -> Part {
         if part.served > part.told - NOTHING_S {
-            part.told *= GROWTH;
+            part.told *= part.growth;
             self.clocks[part.target as usize].resize(part.id, part.told);
         }
         part

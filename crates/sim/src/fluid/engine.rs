@@ -502,22 +502,23 @@ impl<'a> Engine<'a> {
         }
         let part = |value: f64, of: f64| if of > 0.0 { value / of } else { 0.0 };
         let mean = |sum: Nanos, count: u64| part(sum.as_secs_f64(), count as f64);
-        let application = |((application, sums), fair): ((&super::Application, &Sums), &FairTimes)| ApplicationOutcome {
-            application: application.name.to_string(),
-            nodes: application.nodes,
-            runs: sums.runs,
-            phases: sums.phases,
-            io_phase_s: mean(sums.phase, sums.phases),
-            io_slowdown: part(sums.slowdown, sums.phases as f64),
-            io_slowdown_max: sums.slowdown_max,
-            io_s: mean(sums.io, sums.runs),
-            run_s: mean(sums.run, sums.runs),
-            wait_s: mean(sums.wait, sums.started),
-            judged_phases: fair.judged,
-            late_phases: fair.late,
-            io_over_fair: part(fair.over_fair, fair.judged as f64),
-            io_over_fair_max: fair.over_fair_max,
-        };
+        let application =
+            |((application, sums), fair): ((&super::Application, &Sums), &FairTimes)| ApplicationOutcome {
+                application: application.name.to_string(),
+                nodes: application.nodes,
+                runs: sums.runs,
+                phases: sums.phases,
+                io_phase_s: mean(sums.phase, sums.phases),
+                io_slowdown: part(sums.slowdown, sums.phases as f64),
+                io_slowdown_max: sums.slowdown_max,
+                io_s: mean(sums.io, sums.runs),
+                run_s: mean(sums.run, sums.runs),
+                wait_s: mean(sums.wait, sums.started),
+                judged_phases: fair.judged,
+                late_phases: fair.late,
+                io_over_fair: part(fair.over_fair, fair.judged as f64),
+                io_over_fair_max: fair.over_fair_max,
+            };
         let interval_s = self.scenario.interval.as_secs_f64();
         let gift = self.scheme.ledger().map(|ledger| {
             let total = ledger.total();

@@ -1,8 +1,8 @@
 //! The allocation schemes under one roof.
 
 use isonomia_allocation::{
-    Allocation, BadGuarantee, Coflow, CoflowError, FairFinish, Gift, GiftConfig, GiftConfigError, Ledger, Order, Problem, ProgramError, Progress,
-    Rule, RuleThrottle, Targets, bsip, mbw, pofs, token_bucket,
+    Allocation, BadGuarantee, Coflow, CoflowError, FairFinish, Gift, GiftConfig, GiftConfigError, Ledger, Order,
+    Problem, ProgramError, Progress, Rule, RuleThrottle, Targets, bsip, mbw, pofs, token_bucket,
 };
 use isonomia_units::{Nanos, Rate};
 use std::sync::Arc;
@@ -189,7 +189,10 @@ impl Scheme {
     /// Nobody is in I/O since now.
     pub(super) fn rest(&mut self, now: Nanos, targets: &Arc<Targets>) {
         if let Self::FairFinish(scheme) = self {
-            scheme.allocate(now, &Problem::new(targets.clone(), Vec::new()).expect("without applications nothing is wrong"));
+            scheme.allocate(
+                now,
+                &Problem::new(targets.clone(), Vec::new()).expect("without applications nothing is wrong"),
+            );
         }
     }
 

@@ -1,6 +1,7 @@
 //! Fair finish: its theorems, against fair sharing that is simulated here by other means than in the scheme.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::needless_range_loop, reason = "a target is a number in several arrays")]
 
 use isonomia_allocation::{
     App, BadGuarantee, Demand, FIRST_TOLD_S, FairFinish, GROWTH, GROWTH_UNKNOWN, Problem, Progress, Targets, pofs,

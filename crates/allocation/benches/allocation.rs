@@ -4,8 +4,10 @@
 //! decisions on a sequence of populations in which a tenth of the applications change from one to the next. Stripe
 //! counts are 1 to 8, as in GIFT's population. Clock: the thread's processor time, so that a busy machine does not count.
 
-use isonomia_allocation::{App, Coflow, Demand, Gift, GiftConfig, Order, Problem, Progress, Targets, bsip, mbw, pofs};
-use isonomia_units::{Bytes, Nanos};
+use isonomia_allocation::{
+    App, Coflow, Demand, FairFinish, Gift, GiftConfig, Order, Problem, Progress, Targets, bsip, mbw, pofs,
+};
+use isonomia_units::{Bytes, Nanos, Rate};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use rustix::time::{ClockId, clock_gettime};
@@ -99,6 +101,12 @@ fn main() {
         measure("bsip", &problems, |_, problem| drop(black_box(bsip(problem))));
         let coflow = Coflow::new(0.5, Order::Bottleneck).expect("it is valid");
         measure("coflow", &problems, |_, problem| drop(black_box(coflow.allocate(problem))));
+        for guarantee in [0.0, 0.5] {
+            let bandwidth = Rate::new(100_000_000).expect("not zero");
+            let mut finish = FairFinish::new(guarantee, bandwidth).expect("it is valid");
+            let name = format!("fair-finish-{guarantee}");
+            measure(&name, &problems, |now, problem| drop(black_box(finish.allocate(now, problem))));
+        }
         measure("mbw", &problems, |_, problem| drop(black_box(mbw(problem).expect("it is solved"))));
         let mut gift = Gift::new(GiftConfig::default()).expect("it is valid");
         measure("gift", &problems, |now, problem| drop(black_box(gift.decide(now, problem).expect("it is solved"))));

@@ -13,6 +13,7 @@
 //! | TSA, ESA, TMF, RND, throttling by rule | [`RuleThrottle`] | GIFT §4 |
 //! | TBF, token buckets | [`token_bucket()`] | GIFT §3.5, ThemisIO §5 |
 //! | coflow, a guarantee and an order | [`Coflow`] | this project; Varys, Aalo, Sincronia |
+//! | fair finish, one after the other as fair sharing would finish | [`FairFinish`] | this project; FSP |
 //!
 //! [`max_min_rates`] is for streams that each pass through several resources, such as a router, a server, and a target.
 //!
@@ -35,6 +36,7 @@
 mod allocation;
 mod coflow;
 mod fair;
+mod fair_finish;
 mod filling;
 mod gift;
 mod mbw;
@@ -47,6 +49,7 @@ mod token_bucket;
 pub use allocation::{Allocation, AppAllocation, Coupons, Progress, TargetUse};
 pub use coflow::{Coflow, CoflowError, Order, ParseOrderError};
 pub use fair::{bsip, pofs};
+pub use fair_finish::{BadGuarantee, FIRST_TOLD_S, FairClock, FairFinish, GROWTH, GROWTH_UNKNOWN, PartId};
 pub use gift::{Accounts, Balance, Compensation, Gift, GiftConfig, GiftConfigError, Ledger, NodeTime};
 pub use mbw::mbw;
 pub use problem::{App, Demand, Problem, ProblemError, TargetIndex, Targets};

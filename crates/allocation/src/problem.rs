@@ -3,7 +3,7 @@
 //! Everything is addressed by name. A [`Problem`] keeps its targets and applications in the order of their names,
 //! whatever order they came in, so that no solver can depend on it.
 
-use isonomia_units::Bytes;
+use isonomia_units::{Bytes, Nanos};
 use std::sync::Arc;
 
 /// Why targets or applications make no problem that can be solved.
@@ -116,6 +116,8 @@ pub struct App {
     pub rate: Option<f64>,
     /// Whether its rate is a hard one (Lustre's hard token compensation), for [`token_bucket`](crate::token_bucket()).
     pub is_hard: bool,
+    /// When this I/O phase began, for [`FairFinish`](crate::FairFinish): it tells one phase from the next.
+    pub began: Nanos,
 }
 
 /// Applications on targets.
@@ -204,6 +206,7 @@ impl App {
             slowdown: 1.0,
             rate: None,
             is_hard: false,
+            began: Nanos::ZERO,
         }
     }
 

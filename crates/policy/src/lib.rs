@@ -51,6 +51,7 @@
 mod arbiter;
 pub mod device;
 mod dispatch;
+mod history;
 mod limits;
 mod queueing;
 mod spec;
@@ -63,6 +64,7 @@ pub use device::{
     LATE_MAX, LatencyReport, ParseDepthError, Unreachable,
 };
 pub use dispatch::{Action, Dispatch, Dispatcher, Served, ServedBy, Submission};
+pub use history::{APPLICATIONS_KEPT, Expectation, SIZES_KEPT, SizeHistory};
 pub use queueing::activity::Tuning;
 pub use queueing::roster::QUEUED_MAX;
 pub use queueing::shares;

@@ -9,13 +9,14 @@
 
 pub mod backfill;
 mod engine;
+mod lateness;
 mod outcome;
 pub mod population;
 mod scheme;
 
 pub use engine::{OBSERVED_EVERY, run};
 pub use outcome::{ApplicationOutcome, GiftDay, GiftOutcome, Outcome};
-pub use scheme::{Parameters, SCHEMES, SchemeError, SchemeSpec};
+pub use scheme::{Parameters, SCHEMES, SchemeError, SchemeSpec, Sizes};
 
 use isonomia_units::{Nanos, Rate};
 use std::sync::Arc;

@@ -4,7 +4,7 @@
 
 use isonomia_allocation::{Coflow, GiftConfig, Order, Progress, Rule};
 use isonomia_sim::fluid::population::Population;
-use isonomia_sim::fluid::{Application, Decisions, Outcome, Phase, Run, Scenario, SchemeSpec, run};
+use isonomia_sim::fluid::{Application, Decisions, Outcome, Phase, Run, Scenario, SchemeSpec, Sizes, run};
 use isonomia_units::{Nanos, Rate};
 use proptest::prelude::*;
 use std::ops::ControlFlow;
@@ -155,11 +155,67 @@ fn specs() -> Vec<SchemeSpec> {
         SchemeSpec::TokenBucket(Progress::MinRate),
         SchemeSpec::Coflow(Coflow::new(0.5, Order::Attained).unwrap()),
         SchemeSpec::Coflow(Coflow::new(0.8, Order::Bssf).unwrap()),
+        SchemeSpec::FairFinish { guarantee: 0.2, sizes: Sizes::Declared },
+        SchemeSpec::FairFinish { guarantee: 0.0, sizes: Sizes::History },
+        SchemeSpec::FairFinish { guarantee: 0.8, sizes: Sizes::None },
     ]
+}
+
+/// a and b share a target; c comes when a has half of what it needs in the fair clock.
+#[test]
+fn fair_finish_ends_nobody_later_than_its_fair_clock() {
+    let applications =
+        || vec![app("a", 1, 0, &[0], 0, 10), app("b", 1, 0, &[0, 1], 0, 15), app("c", 1, 10, &[0], 0, 2)];
+    let with = |scheme| outcome(&scenario(scheme, Decisions::Event, applications()));
+    // Fair: c has a third of the target until 16, then a half each for a until 22, and b the rest.
+    let fair = with(SchemeSpec::Pofs(Progress::Banked));
+    assert_near(&fair.applications.iter().map(|app| app.io_s).collect::<Vec<_>>(), &[22.0, 27.0, 6.0]);
+    assert!((fair.io_over_fair() - 1.0).abs() < 1e-6 && fair.late() == 0.0);
+    let finish = with(SchemeSpec::FairFinish { guarantee: 0.0, sizes: Sizes::Declared });
+    assert_near(&finish.applications.iter().map(|app| app.io_s).collect::<Vec<_>>(), &[10.0, 27.0, 2.0]);
+    assert_near(&[finish.io_over_fair()], &[(10.0 / 22.0 + 1.0 + 2.0 / 6.0) / 3.0]);
+    let first_come = with(SchemeSpec::Coflow(Coflow::new(0.0, Order::Slowdown).unwrap()));
+    assert!(first_come.late() > 0.0, "{first_come:?}");
+    let whole = with(SchemeSpec::FairFinish { guarantee: 1.0, sizes: Sizes::None });
+    assert_near(&whole.applications.iter().map(|app| app.io_s).collect::<Vec<_>>(), &[22.0, 27.0, 6.0]);
+}
+
+/// The first run tells nothing, later ones are as long as it was.
+#[test]
+fn history_tells_what_is_not_declared() {
+    let recurring = |name: &str, io: u64| {
+        let mut app = app(name, 1, 0, &[0], 0, io);
+        app.runs = (0..12).map(|at| Run { submit: s(at * 100), ..app.runs[0].clone() }).collect();
+        app
+    };
+    let io_s = |sizes| {
+        let scheme = SchemeSpec::FairFinish { guarantee: 0.0, sizes };
+        let applications = vec![recurring("a", 20), recurring("b", 11)];
+        let outcome = outcome(&scenario(scheme, Decisions::Event, applications));
+        outcome.applications.iter().map(|app| app.io_s).collect::<Vec<f64>>()
+    };
+    assert_near(&io_s(Sizes::Declared), &[31.0, 11.0]);
+    // a: up to 1, 2, 4, 8, 16 before b has been served as much.
+    let unknown = io_s(Sizes::None);
+    assert!(unknown[1] > 18.0, "{unknown:?}");
+    let first = unknown[1];
+    assert_near(&io_s(Sizes::History), &[31.0, (first + 11.0 * 11.0) / 12.0]);
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(6))]
+
+    #[test]
+    fn no_phase_is_late_if_sizes_are_known(seed in 0u64..1000, guarantee in 0.0f64..=1.0) {
+        let scheme = SchemeSpec::FairFinish { guarantee, sizes: Sizes::Declared };
+        let mut scenario = scenario(scheme, Decisions::Event, small(seed));
+        scenario.nodes = 64;
+        let outcome = outcome(&scenario);
+        prop_assert!(outcome.applications.iter().map(|app| app.judged_phases).sum::<u64>() > 100);
+        prop_assert_eq!(outcome.late(), 0.0);
+        scenario.scheme = SchemeSpec::Coflow(Coflow::new(0.5, Order::Attained).unwrap());
+        prop_assert!(self::outcome(&scenario).late() > 0.0, "others have late ones");
+    }
 
     #[test]
     fn nothing_is_lost_and_everything_repeats(seed in 0u64..1000) {

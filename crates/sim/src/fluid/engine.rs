@@ -1,10 +1,12 @@
 //! The events of a fluid run.
 
 use super::backfill::{self, Running, Waiting};
+use super::lateness::{FairTimes, Lateness};
 use super::outcome::{ApplicationOutcome, GiftDay, GiftOutcome, Outcome};
-use super::scheme::Scheme;
+use super::scheme::{Scheme, Sizes};
 use super::{Decisions, Run, Scenario, SchemeError};
 use isonomia_allocation::{App, Demand, Problem, Progress, TargetIndex, Targets};
+use isonomia_policy::SizeHistory;
 use isonomia_units::{Bytes, Nanos};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
@@ -41,6 +43,8 @@ struct Job {
     phase: usize,
     io_began: Nanos,
     io_time: Nanos,
+    /// By which factor the phase's volume is told wrongly; `None` if nothing is told.
+    told: Option<f64>,
     /// What is left at each of the run's targets, in seconds at full rate; empty outside of I/O.
     left_s: Vec<f64>,
     /// Rates at the same targets, parts of one, since `rated`.
@@ -65,6 +69,8 @@ struct Sums {
 struct Engine<'a> {
     scenario: &'a Scenario,
     scheme: Scheme,
+    history: SizeHistory,
+    lateness: Lateness,
     targets: Arc<Targets>,
     indices: Vec<TargetIndex>,
     events: BinaryHeap<Reverse<(Nanos, u64, Event)>>,
@@ -132,7 +138,9 @@ impl<'a> Engine<'a> {
         let applications = scenario.applications.len();
         let mut engine = Self {
             scenario,
-            scheme: scenario.scheme.start()?,
+            scheme: scenario.scheme.start(scenario.bandwidth)?,
+            history: SizeHistory::default(),
+            lateness: Lateness::new(scenario.targets, applications),
             days: Vec::new(),
             indices: targets.iter().collect(),
             targets,
@@ -183,6 +191,7 @@ impl<'a> Engine<'a> {
                     phase: 0,
                     io_began: now,
                     io_time: Nanos::ZERO,
+                    told: None,
                     left_s: Vec::new(),
                     rates: Vec::new(),
                     rated: now,
@@ -253,8 +262,21 @@ impl<'a> Engine<'a> {
     fn begin_io(&mut self, now: Nanos, app: u32) {
         let run = self.job(app).run;
         let run = self.run_of(app, run);
+        let application = &self.scenario.applications[app as usize];
+        let phase = self.job(app).phase;
+        let volume = run.phases[phase].io;
+        let volume_s = volume.as_secs_f64();
+        let told = match self.scenario.scheme.sizes() {
+            Sizes::Declared => Some(misprediction(self.scenario.misprediction, app, self.job(app))),
+            Sizes::History => {
+                let expected = self.history.expect(&application.name);
+                expected.map(|expected| expected.size as f64 / volume.0 as f64)
+            }
+            Sizes::None => None,
+        };
+        self.lateness.begin(now, app, application.weight, &run.targets, volume_s);
         let job = self.job(app);
-        let volume_s = run.phases[job.phase].io.as_secs_f64();
+        job.told = told;
         job.io_began = now;
         job.left_s = vec![volume_s; run.targets.len()];
         job.rates = vec![0.0; run.targets.len()];
@@ -273,13 +295,16 @@ impl<'a> Engine<'a> {
         let nodes = self.scenario.applications[app as usize].nodes;
         let job = self.job(app);
         let took = now.since(job.io_began);
-        let slowdown = took.0 as f64 / run.phases[job.phase].io.0 as f64;
+        let volume = run.phases[job.phase].io;
+        let slowdown = took.0 as f64 / volume.0 as f64;
         // What rounding left undone counts as done.
         let rest: f64 = job.left_s.drain(..).sum();
         job.io_time += took;
         job.phase += 1;
         let (phase, io_time, lasted) = (job.phase, job.io_time, now.since(job.started));
         self.counts.done_target_s += rest;
+        self.lateness.end(now, app);
+        self.history.record(&self.scenario.applications[app as usize].name, volume.0);
         let sums = &mut self.sums[app as usize];
         sums.phases += 1;
         sums.phase += took;
@@ -345,6 +370,7 @@ impl<'a> Engine<'a> {
         let is_same = !self.is_changed && now < self.change_at;
         if self.in_io.is_empty() {
             self.counts.targets_asked = 0;
+            self.scheme.rest(now, &self.targets);
             return Ok(());
         }
         if !(is_same && self.scheme.is_steady()) {
@@ -389,7 +415,7 @@ impl<'a> Engine<'a> {
         self.progress = allocation.progress();
         self.decision += 1;
         self.is_changed = false;
-        self.change_at = Nanos::MAX;
+        self.change_at = self.scheme.next_change().unwrap_or(Nanos::MAX);
         self.counts.targets_asked = asked.iter().filter(|asked| **asked).count();
         for app in active {
             let application = &self.scenario.applications[app as usize];
@@ -420,8 +446,7 @@ impl<'a> Engine<'a> {
         let volume_s = run.phases[job.phase].io.as_secs_f64();
         let rate = self.scenario.bandwidth.bytes_per_s() as f64;
         let bytes = |seconds: f64| Bytes((seconds * rate).ceil() as u64);
-        let wrong = misprediction(self.scenario.misprediction, app, job);
-        let told = |seconds: f64| Bytes(((seconds * rate * wrong).ceil() as u64).max(1));
+        let told = |seconds: f64| job.told.map(|wrong| Bytes(((seconds * rate * wrong).ceil() as u64).max(1)));
         let mut demands = Vec::with_capacity(run.targets.len());
         let mut left_total = 0.0;
         let mut left_most = 0.0f64;
@@ -431,7 +456,7 @@ impl<'a> Engine<'a> {
             // A target that is done with this application is still one that it holds for its phase.
             asked[usize::from(target)] = true;
             if left > 0.0 {
-                demands.push(Demand { target: self.indices[usize::from(target)], remaining: Some(told(left)) });
+                demands.push(Demand { target: self.indices[usize::from(target)], remaining: told(left) });
             }
         }
         App {
@@ -441,6 +466,7 @@ impl<'a> Engine<'a> {
             runs: self.sums[app as usize].started,
             attained: bytes((volume_s * run.targets.len() as f64 - left_total).max(0.0)),
             // If it were served alone from now on.
+            began: job.io_began,
             slowdown: (now.since(job.io_began).as_secs_f64() + left_most) / volume_s,
             ..App::new(application.name.clone(), [])
         }
@@ -466,6 +492,7 @@ impl<'a> Engine<'a> {
             self.advance(now, app);
         }
         self.count(now);
+        let lateness = self.lateness.finish(now);
         let counts = &self.counts;
         let mut node_ns = counts.node_ns;
         for (job, application) in self.jobs.iter().zip(self.scenario.applications.iter()) {
@@ -475,18 +502,23 @@ impl<'a> Engine<'a> {
         }
         let part = |value: f64, of: f64| if of > 0.0 { value / of } else { 0.0 };
         let mean = |sum: Nanos, count: u64| part(sum.as_secs_f64(), count as f64);
-        let application = |(application, sums): (&super::Application, &Sums)| ApplicationOutcome {
-            application: application.name.to_string(),
-            nodes: application.nodes,
-            runs: sums.runs,
-            phases: sums.phases,
-            io_phase_s: mean(sums.phase, sums.phases),
-            io_slowdown: part(sums.slowdown, sums.phases as f64),
-            io_slowdown_max: sums.slowdown_max,
-            io_s: mean(sums.io, sums.runs),
-            run_s: mean(sums.run, sums.runs),
-            wait_s: mean(sums.wait, sums.started),
-        };
+        let application =
+            |((application, sums), fair): ((&super::Application, &Sums), &FairTimes)| ApplicationOutcome {
+                application: application.name.to_string(),
+                nodes: application.nodes,
+                runs: sums.runs,
+                phases: sums.phases,
+                io_phase_s: mean(sums.phase, sums.phases),
+                io_slowdown: part(sums.slowdown, sums.phases as f64),
+                io_slowdown_max: sums.slowdown_max,
+                io_s: mean(sums.io, sums.runs),
+                run_s: mean(sums.run, sums.runs),
+                wait_s: mean(sums.wait, sums.started),
+                judged_phases: fair.judged,
+                late_phases: fair.late,
+                io_over_fair: part(fair.over_fair, fair.judged as f64),
+                io_over_fair_max: fair.over_fair_max,
+            };
         let interval_s = self.scenario.interval.as_secs_f64();
         let gift = self.scheme.ledger().map(|ledger| {
             let total = ledger.total();
@@ -511,7 +543,7 @@ impl<'a> Engine<'a> {
             effective_bandwidth: part(counts.done_target_s, counts.asked_target_s),
             effective_bandwidth_of_all: part(counts.done_target_s, counts.active_s * f64::from(self.scenario.targets)),
             node_hours_done: counts.node_hours_done,
-            applications: self.scenario.applications.iter().zip(&self.sums).map(application).collect(),
+            applications: self.scenario.applications.iter().zip(&self.sums).zip(&lateness).map(application).collect(),
         }
     }
 }

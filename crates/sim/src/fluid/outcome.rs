@@ -47,6 +47,18 @@ impl Outcome {
         self.mean(|app| app.io_slowdown)
     }
 
+    /// Part of the phases that ended later than in the fair clock, 0 to 1; 0 if there is none.
+    pub fn late(&self) -> f64 {
+        let sum = |of: fn(&ApplicationOutcome) -> u64| self.applications.iter().map(of).sum::<u64>() as f64;
+        let judged = sum(|app| app.judged_phases);
+        if judged > 0.0 { sum(|app| app.late_phases) / judged } else { 0.0 }
+    }
+
+    /// Mean over the applications of how long their phases took over what they took in the fair clock.
+    pub fn io_over_fair(&self) -> f64 {
+        self.mean(|app| app.io_over_fair)
+    }
+
     fn mean(&self, of: impl Fn(&ApplicationOutcome) -> f64) -> f64 {
         let values = || self.applications.iter().filter(|app| app.runs > 0).map(&of);
         let count = values().count();
@@ -109,4 +121,16 @@ pub struct ApplicationOutcome {
     pub run_s: f64,
     /// Mean over runs that started of their time in the queue, in seconds.
     pub wait_s: f64,
+    /// I/O phases that ended here and in the fair clock.
+    #[serde(default)]
+    pub judged_phases: u64,
+    /// Of these, those that ended here more than a millionth of a second later.
+    #[serde(default)]
+    pub late_phases: u64,
+    /// Mean over the same of their time over their time in the fair clock.
+    #[serde(default)]
+    pub io_over_fair: f64,
+    /// The largest of these.
+    #[serde(default)]
+    pub io_over_fair_max: f64,
 }

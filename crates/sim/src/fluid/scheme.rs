@@ -1,13 +1,34 @@
 //! The allocation schemes under one roof.
 
 use isonomia_allocation::{
-    Allocation, Coflow, CoflowError, Gift, GiftConfig, GiftConfigError, Ledger, Order, Problem, ProgramError, Progress,
-    Rule, RuleThrottle, bsip, mbw, pofs, token_bucket,
+    Allocation, BadGuarantee, Coflow, CoflowError, FairFinish, Gift, GiftConfig, GiftConfigError, Ledger, Order,
+    Problem, ProgramError, Progress, Rule, RuleThrottle, Targets, bsip, mbw, pofs, token_bucket,
 };
-use isonomia_units::Nanos;
+use isonomia_units::{Nanos, Rate};
+use std::sync::Arc;
 
 /// The names of all schemes.
-pub const SCHEMES: [&str; 10] = ["pofs", "bsip", "mbw", "tsa", "esa", "tmf", "rnd", "gift", "tbf", "coflow"];
+pub const SCHEMES: [&str; 11] =
+    ["pofs", "bsip", "mbw", "tsa", "esa", "tmf", "rnd", "gift", "tbf", "coflow", "fair-finish"];
+
+/// Where it is known from how long an I/O phase will be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sizes {
+    /// The application says it when the phase begins.
+    #[default]
+    Declared,
+    /// Expected by its earlier phases.
+    History,
+    /// It is not.
+    None,
+}
+
+/// A guarantee is checked with this bandwidth; any would do.
+const UNIT: Rate = match Rate::new(1) {
+    Some(rate) => rate,
+    None => unreachable!(),
+};
 
 /// Who decides.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,6 +54,13 @@ pub enum SchemeSpec {
     TokenBucket(Progress),
     /// Guaranteed shares, and the rest in an order.
     Coflow(Coflow),
+    /// One after the other, in the order in which fair sharing would finish.
+    FairFinish {
+        /// The part of what fair sharing would have served that everybody has at every moment, 0 to 1.
+        guarantee: f64,
+        /// Where sizes come from.
+        sizes: Sizes,
+    },
 }
 
 /// A scheme at work.
@@ -45,6 +73,7 @@ pub(super) enum Scheme {
     Gift(Box<Gift>),
     TokenBucket(Progress),
     Coflow(Coflow),
+    FairFinish(Box<FairFinish>),
 }
 
 /// A scheme could not decide.
@@ -53,6 +82,9 @@ pub enum SchemeError {
     /// A coflow order lacks what it needs.
     #[error(transparent)]
     Coflow(#[from] CoflowError),
+    /// A guarantee is out of its range.
+    #[error(transparent)]
+    Guarantee(#[from] BadGuarantee),
     /// The linear program was not solved.
     #[error(transparent)]
     Program(#[from] ProgramError),
@@ -68,7 +100,7 @@ pub struct Parameters {
     pub progress: Progress,
     /// GIFT's, and those of the rules.
     pub gift: GiftConfig,
-    /// Of coflow.
+    /// Of coflow and fair finish.
     pub guarantee: f64,
     /// Of coflow.
     pub order: Order,
@@ -100,11 +132,23 @@ impl SchemeSpec {
                 Ok(coflow) => Self::Coflow(coflow),
                 Err(error) => return Some(Err(error.into())),
             },
+            "fair-finish" => match FairFinish::new(parameters.guarantee, UNIT) {
+                Ok(_) => Self::FairFinish { guarantee: parameters.guarantee, sizes: Sizes::default() },
+                Err(error) => return Some(Err(error.into())),
+            },
             _ => return None,
         }))
     }
 
-    pub(super) fn start(&self) -> Result<Scheme, SchemeError> {
+    /// Where the scheme has the sizes of phases from.
+    pub fn sizes(&self) -> Sizes {
+        match self {
+            Self::FairFinish { sizes, .. } => *sizes,
+            _ => Sizes::Declared,
+        }
+    }
+
+    pub(super) fn start(&self, bandwidth: Rate) -> Result<Scheme, SchemeError> {
         Ok(match *self {
             Self::Pofs(progress) => Scheme::Pofs(progress),
             Self::Bsip => Scheme::Bsip,
@@ -113,6 +157,7 @@ impl SchemeSpec {
             Self::Gift(config) => Scheme::Gift(Box::new(Gift::new(config)?)),
             Self::TokenBucket(progress) => Scheme::TokenBucket(progress),
             Self::Coflow(coflow) => Scheme::Coflow(coflow),
+            Self::FairFinish { guarantee, .. } => Scheme::FairFinish(Box::new(FairFinish::new(guarantee, bandwidth)?)),
         })
     }
 }
@@ -127,6 +172,7 @@ impl Scheme {
             Self::Gift(gift) => gift.decide(now, problem)?,
             Self::TokenBucket(progress) => token_bucket(problem, *progress),
             Self::Coflow(coflow) => coflow.allocate(problem)?,
+            Self::FairFinish(scheme) => scheme.allocate(now, problem),
         })
     }
 
@@ -136,7 +182,25 @@ impl Scheme {
             Self::Pofs(_) | Self::Bsip | Self::Mbw | Self::TokenBucket(_) => true,
             Self::Rule(rule, _) => *rule != Rule::Random,
             Self::Gift(gift) => gift.config().b_thres == 0.0,
-            Self::Coflow(_) => false,
+            Self::Coflow(_) | Self::FairFinish(_) => false,
+        }
+    }
+
+    /// Nobody is in I/O since now.
+    pub(super) fn rest(&mut self, now: Nanos, targets: &Arc<Targets>) {
+        if let Self::FairFinish(scheme) = self {
+            scheme.allocate(
+                now,
+                &Problem::new(targets.clone(), Vec::new()).expect("without applications nothing is wrong"),
+            );
+        }
+    }
+
+    /// When the last decision has to be made anew although nobody comes or is done.
+    pub(super) fn next_change(&self) -> Option<Nanos> {
+        match self {
+            Self::FairFinish(scheme) => scheme.next_change(),
+            _ => None,
         }
     }
 

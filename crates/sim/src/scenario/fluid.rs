@@ -3,7 +3,7 @@
 use super::quantity::{Quantity, Word};
 use super::swf::{self, SwfText};
 use crate::fluid::population::{APPLICATIONS_MAX, Population};
-use crate::fluid::{Application, Decisions, Parameters, Phase, Run, SCHEMES, Scenario, SchemeSpec};
+use crate::fluid::{Application, Decisions, Parameters, Phase, Run, SCHEMES, Scenario, SchemeSpec, Sizes};
 use crate::source::{Document, SourceError};
 use isonomia_allocation::{Coupons, GiftConfig, NodeTime, Order, Progress};
 use isonomia_units::{Bytes, NAME_LEN_MAX, Nanos, Rate};
@@ -39,6 +39,7 @@ struct Root {
     regret_budget_node_hours: Option<u64>,
     guarantee: Option<f64>,
     order: Option<Word<Order>>,
+    sizes: Option<Sizes>,
     nodes: u32,
     estimate: Option<f64>,
     misprediction: Option<f64>,
@@ -161,6 +162,12 @@ fn read_scheme(document: &Document<'_>, root: &Root, interval: Nanos, seed: u64)
         seed,
     };
     match SchemeSpec::named(&root.scheme, &parameters) {
+        Some(Ok(SchemeSpec::FairFinish { guarantee, sizes })) => {
+            Ok(SchemeSpec::FairFinish { guarantee, sizes: root.sizes.unwrap_or(sizes) })
+        }
+        Some(_) if root.sizes.is_some() => {
+            Err(document.error("sizes", format!("{} has none to be told (allowed: with fair-finish)", root.scheme)))
+        }
         Some(scheme) => scheme.map_err(|error| document.error("scheme", error.to_string())),
         None => {
             let what = format!("{:?} is no scheme (allowed: {})", root.scheme, SCHEMES.join(", "));

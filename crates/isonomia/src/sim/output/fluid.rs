@@ -6,20 +6,24 @@ use anyhow::Result;
 use isonomia_plot::{Line, Plot};
 use isonomia_sim::fluid::Outcome;
 
-const SHOWN: [&str; 8] = [
+const SHOWN: [&str; 10] = [
     "jobs done",
     "I/O time",
     "I/O slowdown",
+    "I/O over fair",
+    "late",
     "run time",
     "effective bandwidth",
     "nodes used",
     "coupons redeemed",
     "node-hours paid",
 ];
-const SAVED: [&str; 14] = [
+const SAVED: [&str; 16] = [
     "jobs_done",
     "io_s",
     "io_slowdown",
+    "io_over_fair",
+    "late_part",
     "run_s",
     "effective_bandwidth",
     "effective_bandwidth_of_all",
@@ -42,6 +46,8 @@ pub fn shown(outcome: &Outcome) -> Rows {
         outcome.jobs_done.to_string(),
         format!("{:.1} s", outcome.io_s()),
         format!("{:.3}", outcome.io_slowdown()),
+        format!("{:.3}", outcome.io_over_fair()),
+        table::percent(outcome.late()),
         format!("{:.1} s", outcome.run_s()),
         table::percent(outcome.effective_bandwidth),
         table::percent(outcome.node_utilization),
@@ -60,6 +66,8 @@ pub fn saved(outcome: &Outcome) -> Rows {
         outcome.jobs_done.to_string(),
         outcome.io_s().to_string(),
         outcome.io_slowdown().to_string(),
+        outcome.io_over_fair().to_string(),
+        outcome.late().to_string(),
         outcome.run_s().to_string(),
         outcome.effective_bandwidth.to_string(),
         outcome.effective_bandwidth_of_all.to_string(),

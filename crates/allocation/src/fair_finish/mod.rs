@@ -1,0 +1,303 @@
+//! Fair finish: every target serves one part after the other, in the order in which fair sharing would have finished
+//! them, so that nobody ends later than under fair sharing and most end much sooner.
+//!
+//! Fair sharing finishes what it serves late, because it serves all of it at once. Here each target has a
+//! [`FairClock`], in which everything that came is shared fairly; in reality the target serves whoever is first in the
+//! order in which that clock finishes. (Friedman and Henderson, *Fairness and efficiency in web server protocols*,
+//! SIGMETRICS 2003, for the jobs of one server. Parts of I/O phases over several targets, the floor, and the rule for
+//! sizes that are told wrong are this project's.) A part's *tag* is the virtual time at which the clock finishes what
+//! was told of it. At each decision a target gives
+//!
+//! * the *floor*: a part that has received no more than `guarantee` (g) times what it had in the fair clock gets g times
+//!   what it gets there now;
+//! * all the rest to the part with the least tag.
+//!
+//! *Sizes* are told, and may be wrong. A part that has received all that was told of it and still is not done is told
+//! anew, by itself: [`GROWTH`] times as much, with the tag of that. One of which nobody knows anything is told to be of
+//! [`FIRST_TOLD_S`], and then [`GROWTH_UNKNOWN`] times as much again and again: who has received little is first, as under least
+//! attained service, but by the clock and in steps. When a part is done, what it turned out to be is its size in the fair clock.
+//!
+//! # Theorems
+//!
+//! One target, fluid; decisions at every change; weights that do not change while a phase lasts; an application has
+//! all that is left of a part to be done at any time. The fair clock is fair sharing of the same arrivals. A unit of
+//! work is a moment's service at a place of a part; its tag is the least tag that the part had when that place was
+//! within what was told. By f we mean the time at which virtual time is f.
+//!
+//! **1. Every unit is done by its tag.** *Proof.* Take any f, and let S be the units with tags up to f. Suppose that at a time
+//! t, not later than f, more of S is left in reality than in the fair clock. Let t0 be the last time before t at which
+//! nothing of S that had come was left in reality, and (t0, t] what is looked at. The target works all the time. Tags
+//! grow along a part, and none depends on who comes later; so the part with the least tag is at a unit of S, and all that
+//! goes to units outside of S is floor. The floor gives a part that is at such a unit something only while the part has received
+//! at most g times, so at most, what the clock served of it. So the clock is past the part's units in S, too, and
+//! gives its other units at that moment at least as much as the floor does. In sum units outside of S receive no more than in the
+//! clock, and S no less, for the clock cannot do more than work all the time. At t0 nothing was left of what had come,
+//! and what came since came to both: no more of S is left than in the clock, against what we supposed. At f the clock
+//! has finished S. ∎
+//!
+//! **2. Sizes known: no part ends later than under fair sharing, and so no phase does, whatever its number of
+//! targets** (*dominance*). The last unit of a part has the tag at which the fair clock finishes the part, and by 1 it is done
+//! then. A phase ends with the last of its parts, here as there, and the targets are independent of each other: the same
+//! arrivals and targets that may run ahead (POFS, banked) are all that is needed. ∎ It holds for every guarantee from 0
+//! to 1; with 1 it is fair sharing.
+//!
+//! **3. The floor.** *At every moment a part has received at least g times what the fair clock gave it*, because it
+//! gets g times as much as there while it has exactly that; floors add up to g times the capacity at most. So whatever
+//! anybody tells, a part is done when fair sharing would have served 1/g of its size. ∎
+//!
+//! **4. Sizes wrong by up to a factor k either way:** *a part is done by the time at which the clock would have served
+//! it max(k, [`GROWTH`]) times its size;* of one of which nothing was known, [`GROWTH_UNKNOWN`] times, or [`FIRST_TOLD_S`]. Told too much, its last unit has the tag of at most k times its size. Told too
+//! little, it is told anew until that reaches its size, so the last thing told is below [`GROWTH`] times its size. By 1 and
+//! 3. ∎
+//!
+//! **5. Lies do not pay at others' cost.** *Whoever tells a wrong size delays nobody beyond what fair sharing would have
+//! given him, had the part been as long as the last thing told:* less than [`GROWTH`] times what it is if he told too little,
+//! k times if he told k times too much. Theorem 1 asks of the others only that they are in the clock while they are not done,
+//! and nobody stays there for longer. Even that takes a liar who is late himself: the clock serves him more than there is only
+//! from his own fair end until he is done. *Nor does he end sooner:* the last unit of a part of whatever was told has at
+//! least the tag that it has with the truth. ∎
+//!
+//! What is not true: that in a closed loop an application spends no more time in I/O than it would have, had everybody been
+//! shared fairly all along. Its phases meet other phases: those that ended sooner come again sooner. With decisions at intervals a
+//! part may be *overdue*, finished in the clock and not in reality; overdue parts come first and share by weight.
+
+mod clock;
+
+pub use clock::{FairClock, PartId};
+
+use crate::fair::bsip_shares;
+use crate::{Allocation, Problem, Progress};
+use isonomia_units::{Nanos, Rate};
+use std::sync::Arc;
+
+/// A part that turns out to be longer than was told is told to be this many times as long.
+pub const GROWTH: f64 = 1.25;
+/// The same for a part of which nothing was known.
+pub const GROWTH_UNKNOWN: f64 = 2.0;
+/// What a part of which nothing is known is told to be at first: the time that its target needs for it alone.
+pub const FIRST_TOLD_S: f64 = 1.0;
+/// A difference of fewer seconds of a target is rounding.
+const NOTHING_S: f64 = 1e-9;
+
+/// A guarantee that is no part of a share.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("guarantee {0} (allowed: 0 to 1)")]
+pub struct BadGuarantee(pub f64);
+
+/// The scheme at work: the fair clocks of all targets, and what was told and served of the parts that are not done.
+#[derive(Clone, Debug)]
+pub struct FairFinish {
+    guarantee: f64,
+    bandwidth: Rate,
+    clocks: Vec<FairClock>,
+    /// In the order of the last problem.
+    phases: Vec<Phase>,
+    parts: Vec<Part>,
+    decided: Nanos,
+    next_change: Option<Nanos>,
+}
+
+/// One application's I/O phase at the last decision.
+#[derive(Clone, Debug)]
+struct Phase {
+    name: Arc<str>,
+    began: Nanos,
+    /// Where its parts end in [`FairFinish::parts`]; they begin where those of the one before end.
+    end: u32,
+}
+
+/// Sizes in seconds of a target of capacity 1.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    target: u32,
+    id: PartId,
+    told: f64,
+    growth: f64,
+    served: f64,
+    rate: f64,
+}
+
+/// What a target gives beyond the floor, and to whom.
+#[derive(Clone, Copy)]
+struct Surplus {
+    left: f64,
+    first: Option<(f64, usize)>,
+    overdue_weight: f64,
+}
+
+impl FairFinish {
+    /// The scheme that keeps `guarantee`, 0 to 1, of what fair sharing would have served, on targets of which capacity 1 is
+    /// `bandwidth`.
+    pub fn new(guarantee: f64, bandwidth: Rate) -> Result<Self, BadGuarantee> {
+        if !(0.0..=1.0).contains(&guarantee) {
+            return Err(BadGuarantee(guarantee));
+        }
+        Ok(Self {
+            guarantee,
+            bandwidth,
+            clocks: Vec::new(),
+            phases: Vec::new(),
+            parts: Vec::new(),
+            decided: Nanos::ZERO,
+            next_change: None,
+        })
+    }
+
+    /// Divides every target at `now`, which never runs backwards. Every problem is one of the same targets; what was
+    /// decided has held since the last one. An application's phase is told from another by [`App::began`](crate::App::began),
+    /// its size is what is told to remain when it is seen first, and a demand that is gone is done. O(d + c log n) for d
+    /// demands, of which c came or went, and n at a target.
+    pub fn allocate(&mut self, now: Nanos, problem: &Problem) -> Allocation {
+        if self.clocks.is_empty() {
+            self.clocks = problem.targets().capacities().iter().map(|&capacity| FairClock::new(capacity)).collect();
+        }
+        self.settle(now, problem);
+        let rates = self.divide(now, problem);
+        Allocation::from_rates(problem, rates, &bsip_shares(problem), Progress::Banked)
+    }
+
+    /// When the last decision has to be made anew although nobody comes or is done.
+    pub fn next_change(&self) -> Option<Nanos> {
+        self.next_change
+    }
+
+    /// Brings the parts up to `now`, and to the order of `problem`.
+    fn settle(&mut self, now: Nanos, problem: &Problem) {
+        let seconds = now.since(self.decided).as_secs_f64();
+        self.decided = now;
+        self.clocks.iter_mut().for_each(|clock| clock.advance(now, |_, _| {}));
+        for part in &mut self.parts {
+            part.served = (part.served + part.rate * seconds).min(part.told);
+        }
+        let (old_phases, old_parts) = (std::mem::take(&mut self.phases), std::mem::take(&mut self.parts));
+        self.phases.reserve(problem.apps().len());
+        self.parts.reserve(problem.members.app_targets().len());
+        let mut begin = 0;
+        let mut old = old_phases.into_iter().map(|phase| {
+            let parts = begin..phase.end as usize;
+            begin = phase.end as usize;
+            (phase, parts)
+        });
+        let mut next_old = old.next();
+        for (app, targets) in problem.apps().iter().zip(problem.members.by_app()) {
+            let mut known = 0..0;
+            while let Some((phase, parts)) = next_old.take_if(|(phase, _)| phase.name <= app.name) {
+                if phase.name == app.name && phase.began == app.began {
+                    known = parts;
+                } else {
+                    old_parts[parts].iter().for_each(|part| self.leave(part));
+                }
+                next_old = old.next();
+            }
+            for (demand, &target) in app.demands.iter().zip(targets) {
+                let mut kept = None;
+                while let Some(part) = old_parts[known.clone()].first().filter(|part| part.target <= target) {
+                    known.start += 1;
+                    if part.target == target { kept = Some(*part) } else { self.leave(part) }
+                }
+                let part = match kept {
+                    Some(part) => self.tell_anew(part),
+                    None => self.enter(target, app.weight, demand),
+                };
+                self.parts.push(part);
+            }
+            old_parts[known].iter().for_each(|part| self.leave(part));
+            let end = self.parts.len() as u32;
+            self.phases.push(Phase { name: app.name.clone(), began: app.began, end });
+        }
+        while let Some((_, parts)) = next_old {
+            old_parts[parts].iter().for_each(|part| self.leave(part));
+            next_old = old.next();
+        }
+    }
+
+    fn enter(&mut self, target: u32, weight: f64, demand: &crate::Demand) -> Part {
+        let known = demand.remaining.map(|bytes| bytes.0 as f64 / self.bandwidth.bytes_per_s() as f64);
+        let (told, growth) = known.map_or((FIRST_TOLD_S, GROWTH_UNKNOWN), |told| (told, GROWTH));
+        let id = self.clocks[target as usize].arrive(weight, told);
+        Part { target, id, told, growth, served: 0.0, rate: 0.0 }
+    }
+
+    /// A part that has received all that was told and is not done is longer than was told.
+    fn tell_anew(&mut self, mut part: Part) -> Part {
+        if part.served > part.told - NOTHING_S {
+            part.told *= part.growth;
+            self.clocks[part.target as usize].resize(part.id, part.told);
+        }
+        part
+    }
+
+    /// A part is done: now it is known how long it was.
+    fn leave(&mut self, part: &Part) {
+        let clock = &mut self.clocks[part.target as usize];
+        clock.resize(part.id, part.served);
+        clock.release(part.id);
+    }
+
+    /// The rates of all parts, and when they have to be decided anew.
+    fn divide(&mut self, now: Nanos, problem: &Problem) -> Vec<f64> {
+        let weights = problem.apps().iter().zip(&self.phases).scan(0, |begin, (app, phase)| {
+            let parts = std::mem::replace(begin, phase.end as usize)..phase.end as usize;
+            Some(parts.map(|_| app.weight))
+        });
+        let weights: Vec<f64> = weights.flatten().collect();
+        let full = |&left: &f64| Surplus { left, first: None, overdue_weight: 0.0 };
+        let mut surplus: Vec<Surplus> = problem.targets().capacities().iter().map(full).collect();
+        for (at, (part, weight)) in self.parts.iter().zip(&weights).enumerate() {
+            let (clock, surplus) = (&self.clocks[part.target as usize], &mut surplus[part.target as usize]);
+            let tag = clock.tag(part.id);
+            if clock.done(part.id).is_some() {
+                surplus.overdue_weight += weight;
+            } else if surplus.first.is_none_or(|(least, _)| tag < least) {
+                surplus.first = Some((tag, at));
+            }
+        }
+        for part in &mut self.parts {
+            let (clock, surplus) = (&self.clocks[part.target as usize], &mut surplus[part.target as usize]);
+            part.rate = 0.0;
+            if self.guarantee > 0.0
+                && clock.done(part.id).is_none()
+                && part.served <= self.guarantee * clock.served(part.id) + NOTHING_S
+            {
+                // What is overdue has a part of what would be the others' in the clock.
+                let here = clock.weight() / (clock.weight() + surplus.overdue_weight);
+                part.rate = self.guarantee * clock.rate(part.id) * here;
+                surplus.left -= part.rate;
+            }
+        }
+        for (at, (part, weight)) in self.parts.iter_mut().zip(&weights).enumerate() {
+            let (clock, surplus) = (&self.clocks[part.target as usize], &surplus[part.target as usize]);
+            if surplus.overdue_weight > 0.0 {
+                if clock.done(part.id).is_some() {
+                    part.rate = surplus.left.max(0.0) * weight / surplus.overdue_weight;
+                }
+            } else if surplus.first.is_some_and(|(_, first)| first == at) {
+                part.rate += surplus.left.max(0.0);
+            }
+        }
+        self.next_change = self.next_change_after(now);
+        self.parts.iter().map(|part| part.rate).collect()
+    }
+
+    fn next_change_after(&self, now: Nanos) -> Option<Nanos> {
+        let after = |seconds: f64| now + Nanos((seconds * 1e9).ceil() as u64).max(Nanos(1));
+        let mut next = Nanos::MAX;
+        for part in &self.parts {
+            let clock = &self.clocks[part.target as usize];
+            if part.rate > 0.0 {
+                next = next.min(after((part.told - part.served) / part.rate));
+            }
+            let gain = self.guarantee * clock.rate(part.id) - part.rate;
+            let ahead = part.served - self.guarantee * clock.served(part.id);
+            if gain > 0.0 && ahead > NOTHING_S {
+                next = next.min(after(ahead / gain));
+            }
+        }
+        if self.guarantee > 0.0 {
+            // What the fair clock gives, and so the floor, changes whenever it finishes somebody.
+            let ends = self.parts.iter().filter_map(|part| self.clocks[part.target as usize].next_done());
+            next = ends.fold(next, |next, end| next.min(end.max(now + Nanos(1))));
+        }
+        (next < Nanos::MAX).then_some(next)
+    }
+}

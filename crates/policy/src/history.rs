@@ -1,0 +1,130 @@
+//! What is known of a recurring application from its earlier I/O phases: how long the next one is likely to be.
+//!
+//! Most applications of a machine run again and again with phases of much the same size (GIFT, Fig. 2c). For each the
+//! sizes of its latest phases are kept, and how well they were foretold. What is foretold is rather too much than too
+//! little: a phase that turns out longer than was expected loses more under fair finish than one that was expected to be a
+//! little longer. Nothing is expected of an application that has not ended a phase yet.
+//!
+//! An application is known by the name that the caller gives; who may use whose name is up to him. Sizes have any one
+//! unit.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+/// Sizes that are kept of an application.
+pub const SIZES_KEPT: usize = 32;
+/// Applications that are remembered; the one that has not done I/O for longest is forgotten first.
+pub const APPLICATIONS_KEPT: usize = 65_536;
+/// What is foretold is this many hundredths more than the largest of the latest sizes that are no exceptions.
+const MARGIN_PERCENT: u64 = 1;
+/// One of so many sizes may be an exception: larger than what is foretold.
+const EXCEPTION_ONE_IN: usize = 16;
+
+/// What an application's next phase is expected to be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Expectation {
+    /// Its size.
+    pub size: u64,
+    /// How far expectations of this application were off, as a mean factor of at least 1; `None` before the first
+    /// one could be checked.
+    pub error: Option<f64>,
+    /// How many sizes it is based on.
+    pub sizes: usize,
+}
+
+/// The histories of all applications.
+#[derive(Clone, Debug, Default)]
+pub struct SizeHistory {
+    applications: BTreeMap<Arc<str>, Sizes>,
+    /// The applications by when they last ended a phase.
+    latest: BTreeSet<(u64, Arc<str>)>,
+    records: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Sizes {
+    recent: VecDeque<u64>,
+    recorded: u64,
+    /// A running mean of the logarithms of the factors by which expectations were off.
+    error_log: Option<f64>,
+}
+
+impl SizeHistory {
+    /// What is expected of the next phase of `application`; `None` if nothing is known. O(log n) for n applications.
+    pub fn expect(&self, application: &str) -> Option<Expectation> {
+        self.applications.get(application).and_then(Sizes::expect)
+    }
+
+    /// A phase of `application` has ended, with this size. O(log n).
+    pub fn record(&mut self, application: &str, size: u64) {
+        self.records += 1;
+        let (name, mut sizes) =
+            self.applications.remove_entry(application).unwrap_or_else(|| (Arc::from(application), Sizes::default()));
+        self.latest.remove(&(sizes.recorded, name.clone()));
+        sizes.record(size, self.records);
+        self.latest.insert((self.records, name.clone()));
+        self.applications.insert(name, sizes);
+        if self.applications.len() > APPLICATIONS_KEPT
+            && let Some((_, oldest)) = self.latest.pop_first()
+        {
+            self.applications.remove(&oldest);
+        }
+    }
+}
+
+impl Sizes {
+    fn expect(&self) -> Option<Expectation> {
+        let mut sizes: Vec<u64> = self.recent.iter().copied().collect();
+        sizes.sort_unstable();
+        let largest = *sizes.get((sizes.len() - sizes.len() / EXCEPTION_ONE_IN).checked_sub(1)?)?;
+        Some(Expectation {
+            size: largest.saturating_add(largest / 100 * MARGIN_PERCENT).max(1),
+            error: self.error_log.map(f64::exp),
+            sizes: sizes.len(),
+        })
+    }
+
+    fn record(&mut self, size: u64, at: u64) {
+        if let Some(expected) = self.expect() {
+            let off = (expected.size as f64 / size.max(1) as f64).ln().abs();
+            self.error_log = Some(self.error_log.map_or(off, |mean| mean + (off - mean) / 8.0));
+        }
+        if self.recent.len() == SIZES_KEPT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(size);
+        self.recorded = at;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_phase_is_expected_to_be_like_the_largest_but_for_exceptions() {
+        let mut history = SizeHistory::default();
+        assert_eq!(history.expect("a"), None);
+        [1_000, 1_200, 1_100].iter().for_each(|size| history.record("a", *size));
+        let expected = history.expect("a").unwrap();
+        assert_eq!((expected.size, expected.sizes), (1_212, 3));
+        // 1,000 was expected to be followed by 1,010, and that by 1,212.
+        assert!((1.1..1.2).contains(&expected.error.unwrap()), "{expected:?}");
+        assert_eq!(history.expect("b"), None);
+        (0..14).for_each(|_| history.record("a", 1_000));
+        history.record("a", 90_000);
+        assert_eq!(history.expect("a").unwrap().size, 1_212, "once does not count");
+        (0..SIZES_KEPT).for_each(|_| history.record("a", 500));
+        assert_eq!(history.expect("a").unwrap().size, 505, "what is long ago is forgotten");
+    }
+
+    #[test]
+    fn who_was_away_for_longest_is_forgotten_first() {
+        let mut history = SizeHistory::default();
+        (0..APPLICATIONS_KEPT).for_each(|at| history.record(&at.to_string(), 1));
+        history.record("0", 1);
+        history.record("new", 1);
+        assert!(history.expect("0").is_some() && history.expect("new").is_some() && history.expect("1").is_none());
+        assert_eq!((history.applications.len(), history.latest.len()), (APPLICATIONS_KEPT, APPLICATIONS_KEPT));
+    }
+}

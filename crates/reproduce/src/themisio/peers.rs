@@ -9,6 +9,7 @@
 //! left out, and names latency to fair sharing as a measure.
 
 use super::server::{BANDWIDTH, benchmark, deviation, gb_per_s, median, on_one_server};
+use super::sharing::Course;
 use crate::chart::Chart;
 use crate::claims::{Claim, Test};
 use crate::data::Data;
@@ -25,9 +26,6 @@ use serde_json::json;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// When job 2 is there, and when the run ends (§5.3.1).
-const TOGETHER_S: (u64, u64) = (15, 45);
-const END_S: u64 = 60;
 /// Between two decisions of the port (§5.4).
 const INTERVAL: Nanos = Nanos::from_millis(500);
 /// A share of 1 as a priority.
@@ -172,15 +170,16 @@ struct Sample {
 }
 
 fn sample(setting: &Setting, seed: u64, context: &Context) -> Result<Sample, Stopped> {
-    let jobs = vec![benchmark("job1", "a", "group", 1, 0, 60), benchmark("job2", "b", "group", 1, 15, 45)];
-    let scenario = on_one_server(&setting.policy, setting.draw, seed, jobs, END_S, TOGETHER_S);
+    let Course { from, to, end } = Course::of(context.quick);
+    let jobs = vec![benchmark("job1", "a", "group", 1, 0, end), benchmark("job2", "b", "group", 1, from, to)];
+    let scenario = on_one_server(&setting.policy, setting.draw, seed, jobs, end, (from, to));
     let first_decision = Nanos(Pcg64::seed_from_u64(seed).random_range(0..INTERVAL.0));
     let arbiter = |policy: &PolicySpec, draw: Draw, seed: u64, tuning: Tuning| -> Box<dyn Arbiter> {
         let inner = build(policy, draw, seed, tuning);
         if setting.is_gift { Box::new(Port::new(inner, first_decision)) } else { inner }
     };
     let outcome = simulate_with(&scenario, &arbiter, context)?;
-    let [first, second] = [0, 1].map(|job| gb_per_s(&outcome, job, TOGETHER_S));
+    let [first, second] = [0, 1].map(|job| gb_per_s(&outcome, job, (from, to)));
     let total: Vec<f64> = first.iter().zip(&second).map(|(a, b)| a + b).collect();
     Ok(Sample { total: median(&total), job2: median(&second), deviation_mb: 1000.0 * deviation(&second) })
 }

@@ -2,7 +2,7 @@
 
 The functions here run the code that the servers and the command line run. What they return is plain data, field by
 field what the command prints with ``--json``; :func:`frame` makes a pandas frame of it. :mod:`isonomia.plots` draws it
-with matplotlib, :mod:`isonomia.darshan` reads logs of Darshan. Whatever cannot be used raises :class:`Error`.
+with matplotlib, :mod:`isonomia.figures` what was reproduced of papers; :mod:`isonomia.darshan` reads logs of Darshan. Whatever cannot be used raises :class:`Error`.
 """
 
 from ._native import VERSION as __version__

@@ -20,14 +20,17 @@ class Paper(TypedDict):
 
 
 class Claim(TypedDict):
-    """What a paper says, and what came of it."""
+    """What a paper says, and what came of it; ``tests`` has the numbers behind the verdict."""
 
     item: str
     claim: str
     paper: str
     ours: str
     verdict: str
+    rule: str
     why: str
+    is_ours: bool
+    tests: list[dict[str, Any]]
 
 
 class Reproduction(TypedDict):
@@ -44,11 +47,11 @@ def papers() -> dict[str, Paper]:
 
 
 def reproduce(paper: str, item: Optional[str] = None, *, out: Path, quick: bool = False) -> Reproduction:
-    """Computes an item of a paper, the items of one study, or all, and writes data, plots and claims into ``out``.
+    """Computes an item of a paper, the items of one study, or all, and writes data and claims into ``out``.
 
     As ``isonomia reproduce`` does, on all cores; ``quick`` takes fewer points and seeds. Each item has ``columns`` and
-    ``rows``, the raw data, and the ``configuration`` with its seeds. Ctrl-C raises KeyboardInterrupt; what was finished
-    is there.
+    ``rows``, the raw data, and the ``configuration`` with its seeds; :mod:`isonomia.figures` draws them. Ctrl-C raises
+    KeyboardInterrupt; what was finished is there.
     """
     directory = os.fspath(out)
     os.makedirs(directory, exist_ok=True)

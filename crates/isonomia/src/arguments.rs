@@ -15,7 +15,7 @@ pub use cluster::{CheckOptions, ClusterCommand, ClusterOptions, DownOptions, Mem
 pub use device::{DeviceCommand, DeviceOptions, ProfileOptions};
 pub use fsck::FsckOptions;
 pub use plan::{PackOptions, PlanCommand, PlanOptions, ScheduleOptions};
-pub use reproduce::ReproduceOptions;
+pub use reproduce::{Papers, ReproduceOptions};
 pub use volume::{VolumeCommand, VolumeCreateOptions, VolumeListOptions, VolumeOptions};
 
 use clap::{Args, Parser, Subcommand};

@@ -1,14 +1,15 @@
 //! `isonomia reproduce`: the claims of published papers, computed anew.
 
-use crate::arguments::ReproduceOptions;
-use anyhow::{Context as _, Result};
+use crate::arguments::{Papers, ReproduceOptions};
+use anyhow::{Context as _, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
-use isonomia_reproduce::Context;
+use isonomia_reproduce::{Context, PAPERS, RULE, tally};
 use serde_json::json;
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Instant;
 
 pub fn reproduce(options: &ReproduceOptions) -> Result<()> {
     let stop = Arc::new(AtomicBool::new(false));
@@ -17,9 +18,17 @@ pub fn reproduce(options: &ReproduceOptions) -> Result<()> {
         signal_hook::flag::register_conditional_default(signal, Arc::clone(&stop))?;
         signal_hook::flag::register(signal, Arc::clone(&stop))?;
     }
-    let default = Path::new("out/reproduce").join(options.paper.name);
-    let dir = options.out.as_ref().unwrap_or(&default);
-    std::fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let default = Path::new("out/reproduce");
+    let papers: Vec<(_, PathBuf)> = match options.papers {
+        Papers::One(paper) => vec![(paper, options.out.clone().unwrap_or_else(|| default.join(paper.name)))],
+        Papers::All if options.item.is_some() => {
+            bail!("ITEM is for one paper (allowed: {})", PAPERS.map(|paper| paper.name).join(", "))
+        }
+        Papers::All => {
+            let dir = options.out.as_deref().unwrap_or(default);
+            PAPERS.into_iter().map(|paper| (paper, dir.join(paper.name))).collect()
+        }
+    };
     let bar = ProgressBar::new(1);
     bar.set_style(ProgressStyle::with_template("{bar:20} {pos}/{len} {msg} ({elapsed})")?);
     let progress = |what: &str, done: usize, all: usize| {
@@ -28,12 +37,21 @@ pub fn reproduce(options: &ReproduceOptions) -> Result<()> {
         bar.set_message(what.to_owned());
     };
     let context = Context::new(options.quick, &stop, &progress);
-    let done = options.paper.reproduce(options.item.as_deref(), dir, &provenance(), &context);
-    bar.finish_and_clear();
-    let files = done?;
-    for file in files {
-        println!("{}", file.display());
+    let mut summary = Vec::new();
+    for (paper, dir) in papers {
+        std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        let begin = Instant::now();
+        let done = paper.reproduce(options.item.as_deref(), &dir, &provenance(), &context);
+        if done.is_err() {
+            bar.finish_and_clear();
+        }
+        let done = done?;
+        bar.suspend(|| done.files.iter().for_each(|file| println!("{}", file.display())));
+        let claims = tally(done.claims.iter().map(|(_, claim)| claim));
+        summary.push(format!("{}, {:.0} s: {claims}", paper.name, begin.elapsed().as_secs_f64()));
     }
+    bar.finish_and_clear();
+    eprintln!("{RULE}\n\n{}", summary.join("\n"));
     Ok(())
 }
 

@@ -1,8 +1,4 @@
-//! Lines over an axis and stacked bars, as PNG and SVG. The font comes with the program: no system has to have one.
-
-mod bars;
-
-pub use bars::Bars;
+//! Lines over an axis, as PNG and SVG. The font comes with the program: no system has to have one.
 
 use plotters::coord::Shift;
 use plotters::prelude::*;
@@ -148,5 +144,31 @@ impl Plot {
             .label_font((FONT, 17))
             .draw()?;
         area.present()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_saved_with_their_names() {
+        let dir = tempfile::tempdir().unwrap();
+        let (png, svg) = (dir.path().join("b.png"), dir.path().join("b.svg"));
+        let line = |label: &str, height| Line {
+            label: label.to_owned(),
+            points: vec![(0.0, 0.0), (1.0, height)],
+            reference: None,
+        };
+        let lines = vec![line("first", 1.0), line("second", 0.5)];
+        let plot = Plot { caption: "throughput".to_owned(), x: "time", y: "share", lines };
+        plot.save(&png, &svg).unwrap();
+        let text = std::fs::read_to_string(svg).unwrap();
+        for word in ["throughput", "first", "second", "time", "share"] {
+            assert!(text.contains(word), "{word}");
+        }
+        assert_eq!(std::fs::read(png).unwrap()[1..4], *b"PNG");
+        let error = plot.save(Path::new("/nonexistent/b.png"), Path::new("/nonexistent/b.svg")).unwrap_err();
+        assert!(error.to_string().contains("throughput"), "{error}");
     }
 }

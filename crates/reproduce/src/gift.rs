@@ -10,6 +10,7 @@
 //! *effective bandwidth* is [`isonomia_sim::fluid::Outcome::effective_bandwidth`]; *throughput* is jobs done.
 
 mod beyond;
+mod cost;
 mod evaluation;
 mod example;
 mod guarantee;
@@ -53,6 +54,12 @@ pub static PAPER: Paper = Paper {
             items: &["fig13", "fig14"],
             about: "kinds of applications, and 100 to 1000 of them",
             run: sweeps::conditions,
+        },
+        Study {
+            name: "cost",
+            items: &["overhead", "messages", "silence"],
+            about: "processor time of a decision, messages, and decisions of which some servers do not hear",
+            run: cost::run,
         },
         Study {
             name: "beyond",

@@ -1,5 +1,6 @@
 //! A mean over seeds and how sure it is.
 
+use serde::Serialize;
 use std::fmt;
 
 /// Student's t for 95 %, by degrees of freedom from 1 on.
@@ -11,11 +12,11 @@ const T_95: [f64; 30] = [
 const T_95_LARGE: f64 = 1.96;
 
 /// A mean with its 95 % confidence interval.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
     /// The mean.
     pub mean: f64,
-    /// Half the width of the interval; not a number for a single value.
+    /// Half the width of the interval; not a number for a single value, 0 for one that no seed changes.
     pub half: f64,
 }
 
@@ -32,6 +33,16 @@ impl Interval {
         Self { mean, half: t * (variance / n as f64).sqrt() }
     }
 
+    /// Of a function of each seed's value.
+    pub fn by<T>(seeds: impl IntoIterator<Item = T>, value: impl FnMut(T) -> f64) -> Self {
+        Self::of(&seeds.into_iter().map(value).collect::<Vec<_>>())
+    }
+
+    /// A value that no chance has a part in.
+    pub const fn exact(value: f64) -> Self {
+        Self { mean: value, half: 0.0 }
+    }
+
     /// The least and greatest value of the interval.
     pub fn bounds(&self) -> (f64, f64) {
         (self.mean - self.half, self.mean + self.half)
@@ -39,11 +50,21 @@ impl Interval {
 }
 
 impl fmt::Display for Interval {
+    /// With as many digits as tell, unless a precision is given.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // An interval that would print as none gets another digit.
-        let digits = f.precision().unwrap_or(if self.half < 0.001 && self.half > 0.0 { 4 } else { 3 });
+        let digits = f.precision().unwrap_or_else(|| self.digits());
         write!(f, "{:.digits$}", self.mean)?;
-        if self.half.is_nan() { Ok(()) } else { write!(f, " ± {:.digits$}", self.half) }
+        if self.half.is_nan() || self.half == 0.0 { Ok(()) } else { write!(f, " ± {:.digits$}", self.half) }
+    }
+}
+
+impl Interval {
+    /// Three significant digits of the mean, and one at least of the half width.
+    fn digits(&self) -> usize {
+        let after_point = |value: f64, significant: i32| {
+            if value == 0.0 || !value.is_finite() { 0 } else { significant - 1 - value.abs().log10().floor() as i32 }
+        };
+        after_point(self.mean, 3).max(after_point(self.half, 1)).clamp(0, 4) as usize
     }
 }
 
@@ -66,6 +87,18 @@ mod tests {
         assert_eq!(format!("{interval:.2}"), "2.00 ± 2.48");
         assert_eq!(format!("{:.1}", Interval::of(&[5.0])), "5.0");
         assert_eq!(Interval::of(&[3.0; 40]).half, 0.0);
+        assert_eq!(Interval::by([1, 2, 3], f64::from), interval);
+    }
+
+    #[test]
+    fn digits_tell_and_no_more() {
+        let text = |mean, half| Interval { mean, half }.to_string();
+        assert_eq!(text(202.71, 5.2), "203 ± 5");
+        assert_eq!(text(1.4109, 0.0003), "1.4109 ± 0.0003");
+        assert_eq!(text(10.04, 0.6), "10.0 ± 0.6");
+        assert_eq!(text(0.5, 0.0), "0.500");
+        assert_eq!(text(0.0, 0.0), "0");
+        assert_eq!(Interval::exact(3.96).to_string(), "3.96");
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! The claims of published papers, computed anew by the code that decides live.
 //!
-//! A [`Paper`] has studies; each computes one or several items (a figure, a table) as a [`Finding`]: raw data, plots,
-//! and for each claim the paper's value, ours, and a verdict by a stated rule. [`PAPERS`] is every paper there is.
+//! A [`Paper`] has studies; each computes one or several items (a figure, a table) as a [`Finding`]: raw data, how it is
+//! drawn, and for each claim the paper's value, ours, and a verdict by one rule ([`RULE`]). [`PAPERS`] is every paper there is.
 //! What a paper leaves open is chosen once, and named with the code that needs it; nothing is tuned until a claim
 //! holds.
 //!
 //! Everything is drawn from seeds that are named in the results, so a run can be had again. This crate reads no
 //! clock; it writes files where it is told to, and uses all cores.
 
+mod chart;
 mod claims;
 mod data;
 pub mod gift;
@@ -18,10 +19,11 @@ mod simulate;
 pub mod tapp_io;
 pub mod themisio;
 
-pub use claims::{Claim, Verdict};
+pub use chart::{Chart, Scale};
+pub use claims::{Claim, RULE, Range, Test, Verdict, tally};
 pub use data::Data;
 pub use interval::{Interval, geometric_mean};
-pub use run::{Context, Figure, Finding, Paper, ReproduceError, Stopped, Study};
+pub use run::{Context, Finding, Paper, ReproduceError, Reproduced, Stopped, Study};
 
 /// Every paper that can be reproduced.
 pub static PAPERS: [&Paper; 4] = [&ics20::PAPER, &gift::PAPER, &themisio::PAPER, &tapp_io::PAPER];

@@ -1,12 +1,14 @@
 //! What a paper consists of here, and how its items are computed and written.
 
+use crate::chart::Chart;
 use crate::claims::{self, Claim};
 use crate::data::Data;
-use isonomia_plot::{Bars, Plot, PlotError};
 use serde_json::json;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A paper whose claims can be computed anew.
 #[derive(Debug)]
@@ -43,34 +45,27 @@ pub struct Finding {
     pub configuration: serde_json::Value,
     /// The raw data.
     pub data: Data,
-    /// Plots of the data; the first is named after the item, others after it and their own word.
-    pub plots: Vec<(&'static str, Figure)>,
+    /// How its data is drawn.
+    pub charts: Vec<Chart>,
     /// What the paper says of it, and what came of that.
     pub claims: Vec<Claim>,
 }
 
-/// A drawing of data.
+/// What was computed of a paper.
 #[derive(Clone, Debug)]
-pub enum Figure {
-    /// Lines over an axis.
-    Lines(Plot),
-    /// Stacked bars.
-    Bars(Bars),
-}
-
-impl Figure {
-    fn save(&self, png: &Path, svg: &Path) -> Result<(), PlotError> {
-        match self {
-            Self::Lines(plot) => plot.save(png, svg),
-            Self::Bars(bars) => bars.save(png, svg),
-        }
-    }
+pub struct Reproduced {
+    /// The files that were written.
+    pub files: Vec<PathBuf>,
+    /// Each claim with its item.
+    pub claims: Vec<(String, Claim)>,
 }
 
 /// How much to compute, whom to tell, and when to stop.
 pub struct Context<'a> {
     /// A first look: fewer points and seeds.
     pub quick: bool,
+    /// Fluid runs that several studies have in common, by all that they depend on.
+    pub(crate) fluid: Mutex<BTreeMap<String, Arc<isonomia_sim::fluid::Outcome>>>,
     stop: &'a AtomicBool,
     progress: &'a (dyn Fn(&str, usize, usize) + Sync),
 }
@@ -108,21 +103,18 @@ pub enum ReproduceError {
         /// Why.
         error: io::Error,
     },
-    /// A plot cannot be drawn.
-    #[error(transparent)]
-    Plot(#[from] PlotError),
 }
 
 impl<'a> Context<'a> {
     /// `progress` hears what is being done, how much of it is done, and of how much.
     pub fn new(quick: bool, stop: &'a AtomicBool, progress: &'a (dyn Fn(&str, usize, usize) + Sync)) -> Self {
-        Self { quick, stop, progress }
+        Self { quick, fluid: Mutex::default(), stop, progress }
     }
 
     /// One that computes all, tells nobody, and is never stopped.
     pub fn quiet() -> Context<'static> {
         static NEVER: AtomicBool = AtomicBool::new(false);
-        Context { quick: false, stop: &NEVER, progress: &|_, _, _| () }
+        Context::new(false, &NEVER, &|_, _, _| ())
     }
 
     /// Whether to go on; asked every few milliseconds.
@@ -133,6 +125,22 @@ impl<'a> Context<'a> {
         if self.stop.load(Ordering::Relaxed) { Err(Stopped) } else { Ok(()) }
     }
 
+    /// What `run` gives for `key`, which says all that it depends on; what was run before is not run again.
+    pub(crate) fn fluid<E>(
+        &self,
+        key: String,
+        run: impl FnOnce() -> Result<isonomia_sim::fluid::Outcome, E>,
+    ) -> Result<Arc<isonomia_sim::fluid::Outcome>, E> {
+        // What is in there is whole: nothing panics between two changes.
+        let known = || self.fluid.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(outcome) = known().get(&key) {
+            return Ok(outcome.clone());
+        }
+        let outcome = Arc::new(run()?);
+        known().insert(key, outcome.clone());
+        Ok(outcome)
+    }
+
     /// Tells that `done` of `all` steps of `what` are done.
     pub fn tell(&self, what: &str, done: usize, all: usize) {
         (self.progress)(what, done, all);
@@ -141,8 +149,8 @@ impl<'a> Context<'a> {
 
 impl Paper {
     /// Computes `item` (a study, one of its items, or all if `None`) and writes into `dir`, which must be there: for
-    /// each item its data as CSV and JSON and its plots as PNG and SVG, as soon as it is finished, and the claims of
-    /// all as `claims.md`. `provenance` goes into every JSON file. Gives what was written.
+    /// each item its data as CSV and JSON, as soon as it is finished, and the claims of all as `claims.md`.
+    /// `provenance` goes into every JSON file.
     ///
     /// # Errors
     /// There is no such item, a file cannot be written, or the context was told to stop.
@@ -152,22 +160,22 @@ impl Paper {
         dir: &Path,
         provenance: &serde_json::Value,
         context: &Context,
-    ) -> Result<Vec<PathBuf>, ReproduceError> {
+    ) -> Result<Reproduced, ReproduceError> {
         let wanted = self.wanted(item)?;
         let mut files = Vec::new();
         let mut done = Vec::new();
-        let mut claims: Vec<(&'static str, Claim)> = Vec::new();
+        let mut claims: Vec<(String, Claim)> = Vec::new();
         for study in self.studies.iter().filter(|study| study.items.iter().any(|item| wanted.contains(item))) {
             let findings = (study.run)(context).map_err(|Stopped| ReproduceError::Stopped { done: done.clone() })?;
             for finding in findings.into_iter().filter(|finding| wanted.contains(&finding.item)) {
                 files.extend(self.save(&finding, dir, provenance, context.quick)?);
                 done.push(finding.item);
-                claims.extend(finding.claims.into_iter().map(|claim| (finding.item, claim)));
+                claims.extend(finding.claims.into_iter().map(|claim| (finding.item.to_owned(), claim)));
             }
-            write(&dir.join("claims.md"), &claims::report(self, &claims, context.quick))?;
+            write(&dir.join("claims.md"), &claims::report(self.title, &claims, context.quick))?;
         }
         files.push(dir.join("claims.md"));
-        Ok(files)
+        Ok(Reproduced { files, claims })
     }
 
     fn wanted(&self, item: Option<&str>) -> Result<Vec<&'static str>, ReproduceError> {
@@ -197,7 +205,7 @@ impl Paper {
         quick: bool,
     ) -> Result<Vec<PathBuf>, ReproduceError> {
         let path = |ending: &str| dir.join(format!("{}{ending}", finding.item));
-        let mut files = vec![path(".csv"), path(".json")];
+        let files = vec![path(".csv"), path(".json")];
         write(&files[0], &finding.data.csv())?;
         let json = json!({
             "paper": self.name,
@@ -207,16 +215,12 @@ impl Paper {
             "provenance": provenance,
             "configuration": finding.configuration,
             "claims": finding.claims,
+            "rule": claims::RULE,
+            "charts": finding.charts,
             "columns": finding.data.columns(),
             "rows": finding.data.rows(),
         });
         write(&files[1], &format!("{json:#}\n"))?;
-        for (word, plot) in &finding.plots {
-            let word = if word.is_empty() { String::new() } else { format!("-{word}") };
-            let both = [".png", ".svg"].map(|ending| path(&format!("{word}{ending}")));
-            plot.save(&both[0], &both[1])?;
-            files.extend(both);
-        }
         Ok(files)
     }
 }

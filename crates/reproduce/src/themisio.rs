@@ -3,10 +3,11 @@
 //! Computed at request level with the arbiters of the live server, by the paper's statistical tokens (`lottery`) and
 //! by virtual time, which is this project's default. A server is a device of 21.8 GB/s that serves 1 MB requests; the
 //! network, the servers' processors, and client start-up are not modelled, so what the paper loses to these does
-//! not show. The applications of Fig. 13 are not available: their part of I/O is swept instead.
+//! not show. The applications of Fig. 13 are not available: they are modelled from what is known of them.
 
 mod applications;
 mod exchange;
+mod peers;
 mod scaling;
 mod server;
 mod sharing;
@@ -29,11 +30,11 @@ pub static PAPER: Paper = Paper {
             name: "peers",
             items: &["fig12"],
             about: "throughput and its deviation against GIFT and token buckets",
-            run: sharing::peers,
+            run: peers::run,
         },
         Study {
             name: "applications",
-            items: &["fig13"],
+            items: &["fig13", "writers", "pause"],
             about: "slowdown by a background job, first-in-first-out and size-fair",
             run: applications::run,
         },

@@ -11,7 +11,7 @@ mod exchange;
 mod measure;
 mod ranks;
 
-pub use engine::{OBSERVED_EVERY, run, run_recorded};
+pub use engine::{Build, OBSERVED_EVERY, run, run_recorded, run_with};
 pub use measure::{JobOutcome, Latency, Outcome, TargetOutcome};
 
 use isonomia_policy::{CostModel, Depth, DepthSpec, Draw, PolicySpec, QUEUED_MAX, Tuning};

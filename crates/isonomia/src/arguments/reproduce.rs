@@ -6,39 +6,53 @@ use std::path::PathBuf;
 
 /// Compute the claims of a published paper anew
 ///
-/// For each figure and table: the data (CSV and JSON) and plots (PNG and SVG), as soon as it is finished; and a report,
-/// claims.md, with the paper's value, ours with a confidence interval over seeds, and whether the claim reproduces.
-/// Papers: ics20, gift, themisio, tapp-io. Ctrl-C keeps what is finished.
+/// For each figure and table: the data (CSV and JSON), as soon as it is finished; and a report, claims.md, with the
+/// paper's value, ours with a confidence interval over seeds, and whether the claim reproduces, by a rule that is printed
+/// in the end. `python3 -m isonomia.figures DIR` draws the data. Papers: ics20, gift, themisio, tapp-io, or all of
+/// them. Ctrl-C keeps what is finished.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
+  isonomia reproduce all
   isonomia reproduce ics20
   isonomia reproduce ics20 --quick --out /tmp/ics20
   isonomia reproduce ics20 fig15 --out /tmp/fig15
   isonomia reproduce gift simulated --out /tmp/gift
   isonomia reproduce tapp-io --quick")]
 pub struct ReproduceOptions {
-    /// The paper
-    #[arg(value_name = "PAPER", value_parser = paper)]
-    pub paper: &'static Paper,
+    /// The paper, or `all`
+    #[arg(value_name = "PAPER", value_parser = papers)]
+    pub papers: Papers,
     /// One study, or one item of it; for ics20: table1 (fig5 to fig8, jitter), packs (fig10 to fig15), sensitivity;
     /// for gift: example (fig6), real (fig7 to fig9), simulated (fig10), parameters (fig11, fig12), conditions (fig13,
-    /// fig14), beyond (sources, coflow), choice (guarantee), live (requests); for themisio: scaling (fig7), sharing (fig8
-    /// to fig10), peers (fig12), applications (fig13), delay (fig14); for tapp-io: file-per-process (fig4 to fig6),
+    /// fig14), cost (overhead, messages, silence), beyond (sources, coflow), choice (guarantee), live (requests); for themisio: scaling (fig7), sharing (fig8
+    /// to fig10), peers (fig12), applications (fig13, writers, pause), delay (fig14); for tapp-io: file-per-process (fig4 to fig7),
     /// shared-file (fig8), checkpoint (fig9), open (sensitivity) [default: all]
     #[arg(value_name = "ITEM")]
     pub item: Option<String>,
     /// Fewer points and seeds, for a first look
     #[arg(long)]
     pub quick: bool,
-    /// Directory for data, plots and the report [default: out/reproduce/PAPER]
+    /// Directory for data and the report; with `all` one in it for each paper [default: out/reproduce/PAPER]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
 }
 
-fn paper(name: &str) -> Result<&'static Paper, String> {
-    let found = PAPERS.into_iter().find(|paper| paper.name == name);
-    found.ok_or_else(|| format!("allowed: {}", PAPERS.map(|paper| paper.name).join(", ")))
+/// Which papers.
+#[derive(Clone, Copy, Debug)]
+pub enum Papers {
+    /// Every one.
+    All,
+    /// One.
+    One(&'static Paper),
+}
+
+fn papers(name: &str) -> Result<Papers, String> {
+    if name == "all" {
+        return Ok(Papers::All);
+    }
+    let found = PAPERS.into_iter().find(|paper| paper.name == name).map(Papers::One);
+    found.ok_or_else(|| format!("allowed: {}, all", PAPERS.map(|paper| paper.name).join(", ")))
 }
 
 #[cfg(test)]

@@ -1,7 +1,9 @@
 //! Fig. 6: two targets, three decisions.
 
-use crate::claims::{Claim, Verdict};
+use crate::chart::Chart;
+use crate::claims::{Claim, Test};
 use crate::data::Data;
+use crate::interval::Interval;
 use crate::run::{Context, Finding, Stopped};
 use isonomia_allocation::{Allocation, App, Gift, GiftConfig, Problem, Targets, bsip};
 use isonomia_units::Nanos;
@@ -10,6 +12,8 @@ use std::sync::Arc;
 
 /// The figure needs this bound; the paper's default of 0.1 gives less.
 const B_THRES: f64 = 0.3;
+/// Two coupons, as a part of a target: what rounding may make of a share.
+const COUPON: f64 = 1e-5;
 
 /// Computes the figure.
 pub fn run(_: &Context) -> Result<Vec<Finding>, Stopped> {
@@ -48,47 +52,44 @@ pub fn run(_: &Context) -> Result<Vec<Finding>, Stopped> {
     let share = |allocation: &Allocation, app: &str| allocation.app(app).map_or(f64::NAN, |app| app.share);
     let redeemed = |allocation: &Allocation| allocation.app("A").map_or(f64::NAN, |app| app.coupon_redeemed.targets());
     let waste = |allocation: &Allocation| allocation.target_uses()[1].wasted;
-    let claim = |claim: &str, paper: &str, found: Vec<f64>, expected: &[f64], tolerance: f64| {
-        let holds = found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() <= tolerance);
-        let ours: Vec<String> = found.iter().map(|value| format!("{:.2}", 100.0 * value)).collect();
-        Claim {
-            claim: claim.to_owned(),
-            paper: paper.to_owned(),
-            ours: format!("{} %", ours.join(" / ")),
-            verdict: Verdict::of(holds, false),
-            why: "holds if each is what the figure's shares are exactly, to within the size of a coupon".to_owned(),
-        }
+    // Exactly what the figure's shares are, to within the size of a coupon.
+    let test = |(what, found, expected): (&str, f64, f64)| {
+        let [found, expected] = [found, expected].map(|part| 100.0 * part);
+        Test::within(what, Interval::exact(found), expected, 100.0 * COUPON).in_part(expected, expected).unit(" %")
+    };
+    let claim = |claim: &str, paper: &str, found: &[(&str, f64, f64)]| {
+        Claim::new(claim, paper, found.iter().copied().map(test).collect())
     };
     let claims = vec![
         claim(
             "k1: A is throttled, B expanded",
             "A 35 %, B 65 %",
-            vec![share(&k1, "A"), share(&k1, "B")],
-            &[0.35, 0.65],
-            1e-6,
+            &[("A", share(&k1, "A"), 0.35), ("B", share(&k1, "B"), 0.65)],
         ),
         claim(
             "k1: waste on the second target",
             "50 % to 35 %",
-            vec![waste(&bsip(&first)), waste(&k1)],
-            &[0.5, 0.35],
-            1e-6,
+            &[("under BSIP", waste(&bsip(&first)), 0.5), ("under GIFT", waste(&k1), 0.35)],
         ),
         claim(
             "k2: A redeems what is spare, C is left fair",
             "A 33 + 8.3 (9 rounded), B 25, C 33 %",
-            vec![share(&k2, "A"), share(&k2, "B"), share(&k2, "C")],
-            &[1.0 / 3.0 + 1.0 / 12.0, 0.25, 1.0 / 3.0],
-            1e-5,
+            &[
+                ("A", share(&k2, "A"), 1.0 / 3.0 + 1.0 / 12.0),
+                ("B", share(&k2, "B"), 0.25),
+                ("C", share(&k2, "C"), 1.0 / 3.0),
+            ],
         ),
-        claim("k3: A redeems the rest", "6.7 % (6 rounded)", vec![redeemed(&k3)], &[0.15 - 1.0 / 12.0], 1e-5),
+        claim("k3: A redeems the rest", "6.7 % (6 rounded)", &[("A", redeemed(&k3), 0.15 - 1.0 / 12.0)]),
     ];
     Ok(vec![Finding {
         item: "fig6",
         title: "GIFT's worked example".to_owned(),
         configuration: json!({ "b_thres": B_THRES }),
         data,
-        plots: Vec::new(),
+        charts: vec![
+            Chart::bars("GIFT's worked example", ("decision", ""), ("share", "part of each target")).by("application"),
+        ],
         claims,
     }])
 }

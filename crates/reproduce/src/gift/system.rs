@@ -6,6 +6,8 @@ use isonomia_allocation::{Coupons, GiftConfig, Order, Progress};
 use isonomia_sim::fluid::population::Population;
 use isonomia_sim::fluid::{Application, ApplicationOutcome, Decisions, Outcome, Parameters, Scenario, SchemeSpec, run};
 use isonomia_units::{Nanos, Rate};
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg64;
 use rayon::prelude::*;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -30,7 +32,12 @@ pub struct Named {
     pub decisions: Decisions,
     /// How wrong it is told volumes.
     pub misprediction: f64,
+    /// Submissions come later by up to this, each by a time of its own.
+    pub late_max: Nanos,
 }
+
+/// How late submissions are in runs that show how much chance does: one interval between decisions.
+const LATE_MAX: Nanos = INTERVAL;
 
 /// Parameters as in the paper.
 pub fn parameters() -> Parameters {
@@ -49,12 +56,18 @@ pub fn parameters() -> Parameters {
 /// There is none of that name: the words are constants.
 pub fn scheme(name: &'static str, word: &str, parameters: &Parameters) -> Named {
     let scheme = SchemeSpec::named(word, parameters).and_then(Result::ok).expect("a scheme with good parameters");
-    Named { name, scheme, decisions: Decisions::Interval, misprediction: 1.0 }
+    Named { name, scheme, decisions: Decisions::Interval, misprediction: 1.0, late_max: Nanos::ZERO }
 }
 
 /// The baseline of every gain.
 pub fn pofs() -> Named {
     scheme("pofs", "pofs", &parameters())
+}
+
+/// The baseline again, with submissions up to one decision later. What differs is chance: a schedule that differs once
+/// differs for ever after.
+pub fn pofs_again() -> Named {
+    Named { name: "pofs-again", late_max: LATE_MAX, ..pofs() }
 }
 
 /// POFS whose targets may run ahead.
@@ -83,19 +96,51 @@ pub fn run_all(
     what: &str,
 ) -> Result<Vec<Vec<Outcome>>, Stopped> {
     let drawn: Vec<Arc<[Application]>> = seeds.par_iter().map(|seed| population.draw(*seed).into()).collect();
-    let cells: Vec<(usize, usize)> =
-        (0..seeds.len()).flat_map(|seed| (0..schemes.len()).map(move |scheme| (seed, scheme))).collect();
+    // Schemes that differ in their names only are run once.
+    let alike = |a: &Named, b: &Named| Named { name: "", ..*a } == Named { name: "", ..*b };
+    let first: Vec<usize> =
+        schemes.iter().map(|scheme| schemes.iter().position(|other| alike(scheme, other)).unwrap_or(0)).collect();
+    let unique = || (0..schemes.len()).filter(|at| first[*at] == *at);
+    let cells: Vec<(usize, usize)> = (0..seeds.len()).flat_map(|seed| unique().map(move |at| (seed, at))).collect();
     let done = std::sync::atomic::AtomicUsize::new(0);
     let outcomes: Vec<Outcome> = cells
         .par_iter()
+        .with_max_len(1)
         .map(|(seed, scheme)| {
-            let outcome = run_one(population, &drawn[*seed], &schemes[*scheme], context)?;
+            let named = Named { name: "", ..schemes[*scheme] };
+            let key = format!("{population:?} {} {named:?}", seeds[*seed]);
+            let outcome = context.fluid(key, || {
+                let applications = late(&drawn[*seed], named.late_max, seeds[*seed]);
+                run_one(population, &applications, &named, context)
+            })?;
             let done = done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
             context.tell(what, done, cells.len());
-            Ok(outcome)
+            Ok(Outcome::clone(&outcome))
         })
         .collect::<Result<_, Stopped>>()?;
-    Ok(outcomes.chunks(schemes.len()).map(<[Outcome]>::to_vec).collect())
+    let places: Vec<usize> = unique().collect();
+    let of_seed = |outcomes: &[Outcome]| {
+        let at = |first: &usize| places.iter().position(|place| place == first).unwrap_or(0);
+        first.iter().map(|first| outcomes[at(first)].clone()).collect()
+    };
+    Ok(outcomes.chunks(places.len()).map(of_seed).collect())
+}
+
+/// The applications with submissions that are late by up to `late_max`.
+fn late(applications: &Arc<[Application]>, late_max: Nanos, seed: u64) -> Arc<[Application]> {
+    if late_max == Nanos::ZERO {
+        return applications.clone();
+    }
+    let mut random = Pcg64::seed_from_u64(seed);
+    let mut later = |application: &Application| {
+        let mut application = application.clone();
+        for run in &mut application.runs {
+            run.submit = run.submit + Nanos(random.random_range(0..late_max.0));
+        }
+        application.runs.sort_by_key(|run| run.submit);
+        application
+    };
+    applications.iter().map(&mut later).collect()
 }
 
 fn run_one(
@@ -142,7 +187,12 @@ pub struct Gain {
     pub worse_by: f64,
     /// Applications that spend at least a fifth less time in I/O.
     pub much_better: f64,
+    /// Applications that lose more than nineteen of twenty do by chance; see [`loss_by_chance`].
+    pub worse_beyond: f64,
 }
+
+/// Part of the applications that lose less by chance than what counts as a loss beyond chance.
+const BY_CHANCE: f64 = 0.95;
 
 impl Gain {
     /// Of `other` over `base`; applications with few phases under one of them are left out.
@@ -157,11 +207,36 @@ impl Gain {
             run: mean(&run),
             bandwidth: more(base.effective_bandwidth, other.effective_bandwidth),
             throughput: more(base.jobs_done as f64, other.jobs_done as f64),
-            worse: 100.0 * worse.len() as f64 / io.len().max(1) as f64,
+            worse: part(&io, |gain| gain < 0.0),
             worse_by: mean(&worse),
-            much_better: 100.0 * io.iter().filter(|gain| **gain >= 20.0).count() as f64 / io.len().max(1) as f64,
+            much_better: part(&io, |gain| gain >= 20.0),
+            worse_beyond: 0.0,
         }
     }
+
+    /// The same, with what is beyond chance: more than `loss`, which is what [`loss_by_chance`] gives.
+    pub fn beyond(base: &Outcome, other: &Outcome, loss: f64) -> Self {
+        Self { worse_beyond: part(&io_gains(base, other), |gain| gain < -loss), ..Self::over(base, other) }
+    }
+}
+
+/// How many per cent of its I/O time an application must lose so that chance alone does that to one of twenty at most:
+/// `again` is the base with other chances.
+pub fn loss_by_chance(base: &Outcome, again: &Outcome) -> f64 {
+    let mut chance = io_gains(base, again);
+    chance.sort_by(f64::total_cmp);
+    let least = chance.get(((1.0 - BY_CHANCE) * chance.len() as f64) as usize);
+    -least.copied().unwrap_or(0.0).min(0.0)
+}
+
+/// The gain in I/O time of each application that can be compared, in per cent.
+fn io_gains(base: &Outcome, other: &Outcome) -> Vec<f64> {
+    let both = base.applications.iter().zip(&other.applications).filter(|(a, b)| is_comparable(a, b));
+    both.map(|(a, b)| 100.0 * (1.0 - b.io_s / a.io_s)).collect()
+}
+
+fn part(values: &[f64], is_counted: impl Fn(f64) -> bool) -> f64 {
+    100.0 * values.iter().filter(|value| is_counted(**value)).count() as f64 / values.len().max(1) as f64
 }
 
 /// Whether an application did I/O often enough under both that its means tell of the schemes, and not of whom it
@@ -213,5 +288,12 @@ mod tests {
         near(gain.throughput, 20.0);
         assert_eq!((gain.worse, gain.much_better), (50.0, 50.0));
         near(gain.worse_by, 10.0);
+        // By chance the worst loses 10 %; so only who loses more loses beyond chance.
+        let [base, again] = [[100.0; 3], [100.0, 110.0, 90.0]].map(|io| outcome(io, 10, 0.5));
+        let loss = loss_by_chance(&base, &again);
+        let beyond = Gain::beyond(&base, &outcome([105.0, 109.0, 120.0], 10, 0.5), loss);
+        near(loss, 10.0);
+        near(beyond.worse, 100.0);
+        near(beyond.worse_beyond, 100.0 / 3.0);
     }
 }

@@ -1,23 +1,22 @@
 //! Fig. 9: checkpoints of S3D, as the benchmark Genarray writes them.
 
-use super::gains::{GAIN_MIN, Run, by_default, gain, is_sure, over_defaults, run_all, sizes};
+use super::gains::{Run, beside, gain, gain_rows, is_gain, run_all, sizes};
 use super::job::{Pattern, Placement};
 use super::machine::{Machine, Setting};
+use crate::chart::{Chart, Scale};
 use crate::claims::Claim;
-use crate::data::Data;
 use crate::interval::Interval;
-use crate::run::{Context, Figure, Finding, Stopped};
-use isonomia_plot::{Line, Plot};
+use crate::run::{Context, Finding, Stopped};
 use isonomia_units::Bytes;
 use serde_json::json;
 
-const VARIANTS: [(Placement, Pattern); 3] = [
-    (Placement::Random, Pattern::FilePerProcess),
-    (Placement::InTurn, Pattern::FilePerProcess),
+const VARIANTS: [(Placement, Pattern); 4] = [
+    (Placement::DEFAULTS[0], Pattern::FilePerProcess),
+    (Placement::DEFAULTS[1], Pattern::FilePerProcess),
+    (Placement::DEFAULTS[2], Pattern::FilePerProcess),
     (Placement::Balanced, Pattern::FilePerProcess),
 ];
-const DEFAULTS: [usize; 2] = [0, 1];
-const BALANCED: usize = 2;
+const BALANCED: usize = 3;
 const PROCESSES: u64 = 16;
 /// Of one process in one checkpoint.
 const BYTES: u64 = 8_000_000;
@@ -25,7 +24,7 @@ const CHECKPOINTS: u32 = 10;
 
 /// Fig. 9.
 pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
-    let (seeds, checkpoints) = if context.quick { (3, 2) } else { (50, CHECKPOINTS) };
+    let (seeds, checkpoints) = if context.quick { (3, 2) } else { (30, CHECKPOINTS) };
     let nodes = sizes(128, 4_096, context.quick);
     let machine = Machine::new(Setting::CHOSEN);
     let work = (checkpoints, Bytes(PROCESSES * BYTES));
@@ -34,41 +33,19 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
     let whole = |phases: &Vec<f64>| vec![phases.len() as f64 / phases.iter().map(|rate| 1.0 / rate).sum::<f64>()];
     let runs: Vec<Vec<Run>> =
         runs.iter().map(|runs| runs.iter().map(|run| run.iter().map(whole).collect()).collect()).collect();
-    let mut data = Data::new(&["nodes", "seed", "placement", "gb_per_s"]);
-    for (nodes, runs) in nodes.iter().zip(&runs) {
-        for (seed, run) in (1_u64..).zip(runs) {
-            for ((placement, _), rate) in VARIANTS.iter().zip(run) {
-                data.push([(*nodes).into(), seed.into(), placement.name().into(), rate[0].into()]);
-            }
-        }
-    }
-    let gains = |over: usize| runs.iter().map(move |runs| gain(runs, BALANCED, over));
-    let line = |over: usize| Line {
-        label: format!("over {}", VARIANTS[over].0.name()),
-        points: nodes.iter().zip(gains(over)).map(|(n, gain)| (f64::from(*n).log2(), gain.mean.max(0.0))).collect(),
-        reference: None,
+    let sized: Vec<(u32, &[Run])> = nodes.iter().copied().zip(runs.iter().map(Vec::as_slice)).collect();
+    let defaults: Vec<(usize, &'static str)> = (0..BALANCED).map(|at| (at, VARIANTS[at].0.name())).collect();
+    let tests = sized.iter().map(|(nodes, runs)| is_gain(format!("{nodes} nodes"), gain(runs, BALANCED, 0)));
+    let least = |over: usize| -> Interval {
+        let gains = sized.iter().map(|(_, runs)| gain(runs, BALANCED, over));
+        gains.min_by(|a, b| a.mean.total_cmp(&b.mean)).unwrap_or(Interval::exact(f64::NAN))
     };
-    let plot = Plot {
-        caption: "mean gain of checkpoints over the default placement".to_owned(),
-        x: "nodes, as a power of two",
-        y: "per cent",
-        lines: DEFAULTS.map(line).into(),
-    };
-    let least = |over: usize| gains(over).min_by(|a, b| a.mean.total_cmp(&b.mean));
-    let least: Vec<Interval> = DEFAULTS.into_iter().filter_map(least).collect();
-    let claim = Claim {
-        claim: "checkpoints gain at every size from 128 to 4096 nodes".to_owned(),
-        paper: "yes, more on many nodes".to_owned(),
-        ours: format!("least: {}", by_default(&least)),
-        verdict: over_defaults(
-            &DEFAULTS.map(|over| gains(over).all(|gain| is_sure(&gain))),
-            DEFAULTS.into_iter().any(|over| gains(over).all(|gain| gain.mean > GAIN_MIN)),
-        ),
-        why:
-            "holds if no interval of a mean reaches zero, over both default placements; in part if so over one, or if \
-              all means over one are gains"
-                .to_owned(),
-    };
+    let others: Vec<(&str, Interval)> = defaults[1..].iter().map(|(over, name)| (*name, least(*over))).collect();
+    let chart = Chart::lines(
+        "Mean gain of checkpoints with TAPP-IO, by default placement",
+        ("nodes", "nodes"),
+        ("gain_percent", "gain in bandwidth [%]"),
+    );
     Ok(vec![Finding {
         item: "fig9",
         title: "gain of checkpoints".to_owned(),
@@ -79,8 +56,15 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
             "bytes_of_a_process": BYTES,
             "setting": Setting::CHOSEN.json(),
         }),
-        data,
-        plots: vec![("", Figure::Lines(plot))],
-        claims: vec![claim],
+        data: gain_rows(&sized, BALANCED, &defaults),
+        charts: vec![chart.by("default").x_scale(Scale::Log2)],
+        claims: vec![
+            Claim::new(
+                "checkpoints gain at every size from 128 to 4096 nodes",
+                "yes, more on many nodes",
+                tests.collect(),
+            )
+            .beside(format!("least of the sizes: {}", beside(&others))),
+        ],
     }])
 }

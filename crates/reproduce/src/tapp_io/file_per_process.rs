@@ -1,31 +1,35 @@
-//! Figs. 4, 5 and 6: a file for each process, from 8 to 4,096 nodes.
+//! Figs. 4 to 7: a file for each process, from 8 to 4,096 nodes.
 
-use super::gains::{
-    GAIN_MIN, Run, by_default, deviation_percent, gain, gain_percent, is_near, is_part, is_sure, mean, over_defaults,
-    run_all, sizes,
-};
+use super::gains::{Run, beside, deviation_percent, gain, gain_percent, gain_rows, is_gain, mean, run_all, sizes};
 use super::job::{Pattern, Placement};
 use super::machine::{Machine, Setting};
-use crate::claims::{Claim, Verdict};
+use crate::chart::{Chart, Scale};
+use crate::claims::{Claim, Test};
 use crate::data::Data;
 use crate::interval::Interval;
-use crate::run::{Context, Figure, Finding, Stopped};
-use isonomia_plot::{Line, Plot};
+use crate::run::{Context, Finding, Stopped};
 use isonomia_units::Bytes;
 use serde_json::{Value, json};
 
 /// The defaults, then TAPP-IO.
-const VARIANTS: [(Placement, Pattern); 3] = [
-    (Placement::Random, Pattern::FilePerProcess),
-    (Placement::InTurn, Pattern::FilePerProcess),
+const VARIANTS: [(Placement, Pattern); 4] = [
+    (Placement::DEFAULTS[0], Pattern::FilePerProcess),
+    (Placement::DEFAULTS[1], Pattern::FilePerProcess),
+    (Placement::DEFAULTS[2], Pattern::FilePerProcess),
     (Placement::Balanced, Pattern::FilePerProcess),
 ];
-const DEFAULTS: [usize; 2] = [0, 1];
-const BALANCED: usize = 2;
+const BALANCED: usize = 3;
 /// The sizes of Fig. 4.
 const SHOWN: [u32; 4] = [64, 512, 2_048, 4_096];
 /// From here on the paper sees a gain at every size.
 const GAIN_FROM: u32 = 16;
+/// The paper's gains, by nodes.
+const PAPER_GAIN: [(u32, f64, &str); 2] =
+    [(2_048, 40.0, "about 40 %"), (4_096, 50.0, "about 50 % (54 POSIX, 51 MPI-IO, 32 HDF5)")];
+/// The paper's bandwidth with TAPP-IO on 4096 nodes, in GB/s.
+const PAPER_BANDWIDTH: f64 = 202.7;
+/// What 51 % more bandwidth (MPI-IO on 4096 nodes) take off the time.
+const PAPER_SHORTER: f64 = 100.0 * (1.0 - 1.0 / 1.51);
 
 struct Evaluation {
     nodes: Vec<u32>,
@@ -34,9 +38,9 @@ struct Evaluation {
     configuration: Value,
 }
 
-/// Figs. 4, 5 and 6.
+/// Figs. 4 to 7.
 pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
-    let (seeds, repetitions) = if context.quick { (3, 2) } else { (50, 3) };
+    let (seeds, repetitions) = if context.quick { (3, 2) } else { (30, 3) };
     let nodes = if context.quick { [&[8, 16], &SHOWN[..]].concat() } else { sizes(8, 4_096, false) };
     let bytes = Bytes(4 << 30);
     let machine = Machine::new(Setting::CHOSEN);
@@ -48,7 +52,17 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
         "setting": Setting::CHOSEN.json(),
     });
     let evaluation = Evaluation { nodes, runs, configuration };
-    Ok(vec![evaluation.run_by_run(), evaluation.bandwidths(), evaluation.means()])
+    Ok(vec![evaluation.run_by_run(), evaluation.bandwidths(), evaluation.means(), evaluation.times()])
+}
+
+fn name(variant: usize) -> &'static str {
+    VARIANTS[variant].0.name()
+}
+
+/// Of each repetition, from its bandwidth: what 4 GiB of each node take.
+fn time_s(nodes: u32, phases: &[f64]) -> f64 {
+    let gigabytes = f64::from(nodes) * (4_u64 << 30) as f64 / 1e9;
+    phases.iter().map(|rate| gigabytes / rate).sum()
 }
 
 impl Evaluation {
@@ -57,57 +71,52 @@ impl Evaluation {
         at.map_or(&[], |at| &self.runs[at])
     }
 
-    fn sized(&self) -> impl Iterator<Item = (u32, &[Run])> {
-        self.nodes.iter().copied().zip(self.runs.iter().map(Vec::as_slice))
+    fn sized(&self) -> Vec<(u32, &[Run])> {
+        self.nodes.iter().copied().zip(self.runs.iter().map(Vec::as_slice)).collect()
     }
 
     fn finding(&self, item: &'static str, title: &str, data: Data) -> Finding {
         let configuration = self.configuration.clone();
-        Finding { item, title: title.to_owned(), configuration, data, plots: Vec::new(), claims: Vec::new() }
+        Finding { item, title: title.to_owned(), configuration, data, charts: Vec::new(), claims: Vec::new() }
+    }
+
+    fn defaults() -> Vec<(usize, &'static str)> {
+        (0..BALANCED).map(|at| (at, name(at))).collect()
+    }
+
+    /// The gain over the defaults that are not judged.
+    fn others(&self, nodes: u32) -> String {
+        let gains: Vec<(&str, Interval)> =
+            (1..BALANCED).map(|over| (name(over), gain(self.at(nodes), BALANCED, over))).collect();
+        beside(&gains)
     }
 
     /// Fig. 4.
     fn run_by_run(&self) -> Finding {
-        let mut data = Data::new(&["nodes", "seed", "default", "gain_percent"]);
-        let mut worst = Vec::new();
-        let mut parts = Vec::new();
-        let mut plots = Vec::new();
-        for (over, word) in DEFAULTS.into_iter().zip(["", "in-turn"]) {
-            let name = VARIANTS[over].0.name();
-            let mut lines = Vec::new();
-            let mut gains = Vec::new();
-            for nodes in SHOWN {
-                let of_size = self.at(nodes).iter().map(|run| gain_percent(run, BALANCED, over)).collect::<Vec<_>>();
-                for (seed, gain) in (1_u64..).zip(&of_size) {
-                    data.push([nodes.into(), seed.into(), name.into(), (*gain).into()]);
-                }
-                // A plot begins at zero: a loss is drawn as none, and stands in the data.
-                let points = (1_u32..).zip(&of_size).map(|(run, gain)| (f64::from(run), gain.max(0.0))).collect();
-                lines.push(Line { label: format!("{nodes} nodes"), points, reference: None });
-                gains.extend(of_size);
-            }
-            worst.push(gains.iter().copied().fold(f64::INFINITY, f64::min));
-            parts.push(gains.iter().filter(|gain| **gain > GAIN_MIN).count() as f64 / gains.len() as f64);
-            let caption = format!("gain of each run over the default placement {name}");
-            plots.push((word, Figure::Lines(Plot { caption, x: "run", y: "per cent", lines })));
-        }
-        let mut finding = self.finding("fig4", "gain over the default placement, run by run", data);
-        finding.plots = plots;
-        let ours = |(at, over): (usize, usize)| {
-            let name = VARIANTS[over].0.name();
-            format!("{:.0} % of the runs over {name} (worst {:.1} %)", 100.0 * parts[at], worst[at])
+        let shown: Vec<(u32, &[Run])> = SHOWN.iter().map(|nodes| (*nodes, self.at(*nodes))).collect();
+        let mut finding = self.finding(
+            "fig4",
+            "gain over the default placement, run by run",
+            gain_rows(&shown, BALANCED, &Self::defaults()),
+        );
+        let x = ("seed", "run");
+        let chart = Chart::lines("Gain of each run over shared turns", x, ("gain_percent", "gain in bandwidth [%]"));
+        finding.charts = vec![chart.by("nodes").only("default", [name(0)])];
+        let gaining = |over: usize, nodes: u32| {
+            Interval::by(self.at(nodes), |run| if gain_percent(run, BALANCED, over) > 0.0 { 100.0 } else { 0.0 })
         };
-        let holds: Vec<bool> = parts.iter().map(|part| *part == 1.0).collect();
-        finding.claims = vec![Claim {
-            claim: "runs on 64, 512, 2048 and 4096 nodes that gain".to_owned(),
-            paper: "all".to_owned(),
-            ours: DEFAULTS.into_iter().enumerate().map(ours).collect::<Vec<_>>().join(", "),
-            verdict: over_defaults(&holds, parts.iter().any(|part| *part >= 0.75)),
-            why:
-                "holds if every run gains over both default placements; in part if three quarters do over one. In turn \
-                  from one start, a job's files are already spread as evenly as they can be over targets and servers"
-                    .to_owned(),
-        }];
+        let tests = SHOWN.map(|nodes| {
+            Test::above(format!("{nodes} nodes"), gaining(0, nodes), 100.0).in_part(50.0, 100.0).unit(" %")
+        });
+        let others: Vec<String> = (1..BALANCED)
+            .map(|over| {
+                let parts = SHOWN.map(|nodes| format!("{:.0}", gaining(over, nodes).mean));
+                format!("over {}: {} %", name(over), parts.join(", "))
+            })
+            .collect();
+        finding.claims = vec![
+            Claim::new("runs on 64, 512, 2048 and 4096 nodes that gain", "all", tests.into()).beside(others.join("; ")),
+        ];
         finding
     }
 
@@ -116,131 +125,112 @@ impl Evaluation {
         let mut data = Data::new(&["nodes", "seed", "placement", "gb_per_s", "deviation_percent"]);
         for (nodes, runs) in self.sized() {
             for (seed, run) in (1_u64..).zip(runs) {
-                for ((placement, _), phases) in VARIANTS.iter().zip(run) {
+                for (at, phases) in run.iter().enumerate() {
                     data.push([
                         nodes.into(),
                         seed.into(),
-                        placement.name().into(),
+                        name(at).into(),
                         mean(phases).into(),
                         deviation_percent(phases).into(),
                     ]);
                 }
             }
         }
-        let bandwidth =
-            |runs: &[Run], at: usize| Interval::of(&runs.iter().map(|run| mean(&run[at])).collect::<Vec<_>>());
-        let line = |at: usize| Line {
-            label: VARIANTS[at].0.name().to_owned(),
-            points: self.sized().map(|(n, runs)| (f64::from(n).log2(), bandwidth(runs, at).mean)).collect(),
-            reference: None,
-        };
-        let plot = Plot {
-            caption: "bandwidth with a file for each process".to_owned(),
-            x: "nodes, as a power of two",
-            y: "GB/s",
-            lines: (0..VARIANTS.len()).map(line).collect(),
-        };
-        let best = bandwidth(self.at(4_096), BALANCED);
-        let gains =
-            |over: usize| self.sized().filter(|(n, _)| *n >= GAIN_FROM).map(move |(_, r)| gain(r, BALANCED, over));
-        let holds = DEFAULTS.map(|over| gains(over).all(|gain| is_sure(&gain)));
-        let is_part = DEFAULTS.into_iter().any(|over| gains(over).all(|gain| gain.mean > GAIN_MIN));
-        let least = |over: usize| gains(over).min_by(|a, b| a.mean.total_cmp(&b.mean));
-        let least: Vec<Interval> = DEFAULTS.into_iter().filter_map(least).collect();
+        let chart = |title: &str, y| Chart::lines(title, ("nodes", "nodes"), y).by("placement").x_scale(Scale::Log2);
+        let best = Interval::by(self.at(4_096), |run| mean(&run[BALANCED]));
+        let large = self.sized().into_iter().filter(|(nodes, _)| *nodes >= GAIN_FROM);
+        let tests = large.map(|(nodes, runs)| is_gain(format!("{nodes} nodes"), gain(runs, BALANCED, 0)));
+        let tests: Vec<Test> = tests.collect();
         let mut finding = self.finding("fig5", "bandwidth with a file for each process", data);
-        finding.plots = vec![("", Figure::Lines(plot))];
-        finding.claims =
-            vec![
-            Claim {
-                claim: "bandwidth with TAPP-IO on 4096 nodes".to_owned(),
-                paper: "up to 202.7 GB/s (POSIX)".to_owned(),
-                ours: format!("{best:.1} GB/s"),
-                verdict: Verdict::of((101.35..=304.05).contains(&best.mean), (50.0..=500.0).contains(&best.mean)),
-                why: "holds within half of it; in part within 50 to 500 GB/s, what the file system can do. It hangs on \
-                      the bandwidths and the noise that are assumed"
-                    .to_owned(),
-            },
-            Claim {
-                claim: "a gain at every size from 16 nodes on".to_owned(),
-                paper: "consistent".to_owned(),
-                ours: format!("least: {}", by_default(&least)),
-                verdict: over_defaults(&holds, is_part),
-                why: "holds if no interval of a mean reaches zero, over both default placements; in part if that is so \
-                      over one, or all means over one are gains. Up to a few hundred nodes, two of a job's own files \
-                      rarely meet, and its slowest stream is the one with most streams of other jobs beside it"
-                    .to_owned(),
-            },
+        finding.charts = vec![
+            chart("Bandwidth with a file for each process", ("gb_per_s", "GB/s")).y_scale(Scale::Log10).paper_of(
+                name(BALANCED),
+                Some(4_096),
+                PAPER_BANDWIDTH,
+            ),
+            chart("Deviation among repetitions", ("deviation_percent", "of the bandwidth [%]")).named("deviation"),
+        ];
+        finding.claims = vec![
+            Claim::new(
+                "bandwidth with TAPP-IO on 4096 nodes",
+                "up to 202.7 GB/s (POSIX)",
+                vec![Test::near("", best, PAPER_BANDWIDTH).unit(" GB/s")],
+            )
+            .why("it hangs on the bandwidths, the other jobs, and the loss that are assumed"),
+            Claim::new("a gain at every size from 16 nodes on", "consistent", tests),
         ];
         finding
     }
 
     /// Fig. 6, and what the text says of deviations.
     fn means(&self) -> Finding {
-        let mut data = Data::new(&["nodes", "default", "gain_percent", "half_interval_percent"]);
-        let mut lines = Vec::new();
-        for over in DEFAULTS {
-            let name = VARIANTS[over].0.name();
-            let mut points = Vec::new();
-            for (nodes, runs) in self.sized() {
-                let gain = gain(runs, BALANCED, over);
-                data.push([nodes.into(), name.into(), gain.mean.into(), gain.half.into()]);
-                points.push((f64::from(nodes).log2(), gain.mean.max(0.0)));
-            }
-            lines.push(Line { label: format!("over {name}"), points, reference: None });
-        }
+        let data = gain_rows(&self.sized(), BALANCED, &Self::defaults());
         let mut finding = self.finding("fig6", "mean gain over the default placement", data);
-        finding.plots = vec![(
-            "",
-            Figure::Lines(Plot {
-                caption: "mean gain over the default placement".to_owned(),
-                x: "nodes, as a power of two",
-                y: "per cent",
-                lines,
-            }),
-        )];
-        finding.claims = vec![
-            self.gain_claim(2_048, "about 40 %", 40.0),
-            self.gain_claim(4_096, "about 50 % (54 POSIX, 51 MPI-IO, 32 HDF5)", 50.0),
-            self.deviation_claim(),
-        ];
+        let chart = Chart::lines(
+            "Mean gain with TAPP-IO, by default placement",
+            ("nodes", "nodes"),
+            ("gain_percent", "gain in bandwidth [%]"),
+        );
+        let chart = chart.by("default").x_scale(Scale::Log2);
+        finding.charts =
+            vec![PAPER_GAIN.iter().fold(chart, |chart, (nodes, paper, _)| chart.paper(Some(*nodes), *paper))];
+        let claim = |(nodes, paper, text): (u32, f64, &str)| {
+            let test = Test::near("", gain(self.at(nodes), BALANCED, 0), paper).unit(" %");
+            Claim::new(format!("mean gain on {nodes} nodes"), text, vec![test]).beside(self.others(nodes))
+        };
+        finding.claims = PAPER_GAIN.map(claim).into();
+        finding.claims.push(self.deviation_claim());
         finding
     }
 
-    fn gain_claim(&self, nodes: u32, paper: &str, expected: f64) -> Claim {
-        let gains = DEFAULTS.map(|over| gain(self.at(nodes), BALANCED, over));
-        let holds = gains.map(|gain| is_near(&gain, expected));
-        Claim {
-            claim: format!("mean gain on {nodes} nodes"),
-            paper: paper.to_owned(),
-            ours: by_default(&gains),
-            verdict: over_defaults(&holds, gains.iter().any(|gain| is_part(gain, expected))),
-            why: format!(
-                "holds if the mean is within half of {expected} % over both default placements; in part if so over one, \
-                 or if it is a quarter at least over one"
-            ),
-        }
+    fn deviation_claim(&self) -> Claim {
+        // Of each seed, the mean over sizes.
+        let seeds = self.runs.first().map_or(0, Vec::len);
+        let of_seed = |seed: usize, at: usize| {
+            mean(&self.runs.iter().map(|runs| deviation_percent(&runs[seed][at])).collect::<Vec<_>>())
+        };
+        let ratio = Interval::by(0..seeds, |seed| of_seed(seed, BALANCED) / of_seed(seed, 0));
+        let text = (0..VARIANTS.len())
+            .map(|at| format!("{} {} %", name(at), Interval::by(0..seeds, |seed| of_seed(seed, at))));
+        Claim::new(
+            "deviation among the repetitions of a run over that by default",
+            "tremendously lower",
+            vec![Test::below("mean over sizes", ratio, 0.5).in_part(0.0, 1.0)],
+        )
+        .beside(format!("of the bandwidth: {}", text.collect::<Vec<_>>().join(", ")))
+        .why("what other jobs do differs between repetitions, and no placement knows of it")
     }
 
-    fn deviation_claim(&self) -> Claim {
-        let of_size =
-            |runs: &[Run], at: usize| mean(&runs.iter().map(|run| deviation_percent(&run[at])).collect::<Vec<_>>());
-        let deviations = [0, 1, 2].map(|at| mean(&self.runs.iter().map(|runs| of_size(runs, at)).collect::<Vec<_>>()));
-        let balanced = deviations[BALANCED];
-        Claim {
-            claim: "deviation among the repetitions of a run, mean over sizes".to_owned(),
-            paper: "tremendously lower than by default".to_owned(),
-            ours: format!(
-                "{balanced:.1} % of the bandwidth; random {:.1} %, in turn {:.1} %",
-                deviations[0], deviations[1]
-            ),
-            verdict: over_defaults(
-                &DEFAULTS.map(|over| 2.0 * balanced <= deviations[over]),
-                DEFAULTS.into_iter().any(|over| balanced < deviations[over]),
-            ),
-            why:
-                "holds if at most half of either default's; in part if of one, or if lower than one's. What other jobs \
-                  do differs between repetitions, and no placement knows of it"
-                    .to_owned(),
+    /// Fig. 7.
+    fn times(&self) -> Finding {
+        let mut data = Data::new(&["nodes", "seed", "placement", "time_s"]);
+        for (nodes, runs) in self.sized() {
+            for (seed, run) in (1_u64..).zip(runs) {
+                for (at, phases) in run.iter().enumerate() {
+                    data.push([nodes.into(), seed.into(), name(at).into(), time_s(nodes, phases).into()]);
+                }
+            }
         }
+        let shorter = |nodes: u32| {
+            Interval::by(self.at(nodes), |run| 100.0 * (1.0 - time_s(nodes, &run[BALANCED]) / time_s(nodes, &run[0])))
+        };
+        let large = self.nodes.iter().filter(|nodes| **nodes >= GAIN_FROM);
+        let mut finding = self.finding("fig7", "execution time with a file for each process", data);
+        let chart =
+            Chart::lines("Time of three repetitions of 4 GiB for each node", ("nodes", "nodes"), ("time_s", "s"));
+        finding.charts = vec![chart.by("placement").x_scale(Scale::Log2)];
+        finding.claims = vec![
+            Claim::new(
+                "execution time is shorter with TAPP-IO, from 16 nodes on",
+                "shorter",
+                large.map(|nodes| is_gain(format!("{nodes} nodes"), shorter(*nodes))).collect(),
+            ),
+            Claim::new(
+                "execution time on 4096 nodes is shorter by",
+                "33.8 %, which 51 % more bandwidth are",
+                vec![Test::near("", shorter(4_096), PAPER_SHORTER).unit(" %")],
+            ),
+        ];
+        finding
     }
 }

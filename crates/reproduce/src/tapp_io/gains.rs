@@ -1,8 +1,9 @@
-//! Runs of many seeds, what a placement gains in them, and verdicts on that.
+//! Runs of many seeds, and what a placement gains in them.
 
 use super::job::{Job, Pattern, Placement};
 use super::machine::Machine;
-use crate::claims::Verdict;
+use crate::claims::Test;
+use crate::data::Data;
 use crate::interval::Interval;
 use crate::run::{Context, Stopped};
 use isonomia_units::Bytes;
@@ -10,7 +11,7 @@ use rayon::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// A smaller gain, in per cent, prints as none and counts as none: equal placements differ by rounding.
-pub const GAIN_MIN: f64 = 0.05;
+const GAIN_MIN: f64 = 0.05;
 
 /// Gigabytes per second by variant and phase, of one seed.
 pub type Run = Vec<Vec<f64>>;
@@ -61,33 +62,30 @@ pub fn gain_percent(run: &Run, of: usize, over: usize) -> f64 {
 
 /// That gain over the seeds.
 pub fn gain(runs: &[Run], of: usize, over: usize) -> Interval {
-    Interval::of(&runs.iter().map(|run| gain_percent(run, of, over)).collect::<Vec<_>>())
+    Interval::by(runs, |run| gain_percent(run, of, over))
 }
 
-/// Whether the whole interval is a gain.
-pub fn is_sure(gain: &Interval) -> bool {
-    gain.bounds().0 > GAIN_MIN
+/// That there is a gain.
+pub fn is_gain(what: impl Into<String>, gain: Interval) -> Test {
+    Test::above(what, gain, GAIN_MIN).unit(" %")
 }
 
-/// Whether the mean is within half of what the paper has.
-pub fn is_near(gain: &Interval, paper_percent: f64) -> bool {
-    (gain.mean - paper_percent).abs() <= paper_percent / 2.0
+/// The gain over each default placement: a row for each size, seed, and default of `defaults`, positions of variants.
+pub fn gain_rows(sized: &[(u32, &[Run])], of: usize, defaults: &[(usize, &'static str)]) -> Data {
+    let mut data = Data::new(&["nodes", "seed", "default", "gain_percent"]);
+    for (nodes, runs) in sized {
+        for (seed, run) in (1_u64..).zip(*runs) {
+            for (over, name) in defaults {
+                data.push([(*nodes).into(), seed.into(), (*name).into(), gain_percent(run, of, *over).into()]);
+            }
+        }
+    }
+    data
 }
 
-/// Whether the mean is a quarter at least of what the paper has: the direction holds, and not by a trifle.
-pub fn is_part(gain: &Interval, paper_percent: f64) -> bool {
-    gain.mean >= paper_percent / 4.0
-}
-
-/// `Reproduces` if it holds over every default placement, `InPart` if over some, or if it `partly` does.
-pub fn over_defaults(holds: &[bool], partly: bool) -> Verdict {
-    Verdict::of(holds.iter().all(|holds| *holds), partly || holds.iter().any(|holds| *holds))
-}
-
-/// A gain over each default placement, as text.
-pub fn by_default(gains: &[Interval]) -> String {
-    let text = |(placement, gain): (&Placement, &Interval)| format!("{gain:.1} % over {}", placement.name());
-    Placement::DEFAULTS.iter().zip(gains).map(text).collect::<Vec<_>>().join(", ")
+/// A gain over each of these defaults, as text.
+pub fn beside(gains: &[(&str, Interval)]) -> String {
+    gains.iter().map(|(name, gain)| format!("{gain} % over {name}")).collect::<Vec<_>>().join(", ")
 }
 
 /// Powers of two from `least` to `most`; in a quick run every other one, and always both ends.
@@ -113,10 +111,5 @@ mod tests {
         assert_eq!(deviation_percent(&run[1]), 0.0);
         assert_eq!(sizes(8, 64, false), [8, 16, 32, 64]);
         assert_eq!(sizes(8, 64, true), [8, 16, 64]);
-        let [near, part, trifle] = [25.0, 10.0, 9.0].map(|mean| Interval { mean, half: 1.0 });
-        assert!(is_near(&near, 40.0) && !is_near(&part, 40.0) && is_part(&part, 40.0) && !is_part(&trifle, 40.0));
-        assert_eq!(over_defaults(&[true, true], false), Verdict::Reproduces);
-        assert_eq!(over_defaults(&[true, false], false), Verdict::InPart);
-        assert_eq!(over_defaults(&[false, false], false), Verdict::DoesNot);
     }
 }

@@ -19,7 +19,8 @@ const TARGETS_PER_SERVER: u16 = TARGETS / SERVERS;
 /// Leaf switches. A stream to a target passes its leaf only, through a router and a server of that leaf.
 pub const LEAVES: u16 = 36;
 const SERVERS_PER_LEAF: u16 = SERVERS / LEAVES;
-const TARGETS_PER_LEAF: u16 = TARGETS / LEAVES;
+/// Targets behind the servers of a leaf.
+pub const TARGETS_PER_LEAF: u16 = TARGETS / LEAVES;
 /// Parts of the machine, each with a router for each leaf.
 const SECTIONS: u16 = 12;
 const ROUTERS: u16 = SECTIONS * LEAVES;
@@ -28,11 +29,39 @@ const BANDWIDTH: f64 = 1e12;
 /// Of one target, in bytes per second.
 pub const TARGET_BANDWIDTH: f64 = BANDWIDTH / (2.0 * TARGETS as f64);
 
+/// Where the nodes of a job lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scatter {
+    /// All together.
+    Together,
+    /// In fragments of 1 to [`FRAGMENT_MAX`] nodes, log-uniform: what a scheduler finds free on a torus that others use too.
+    Fragments,
+    /// Each anywhere.
+    Everywhere,
+}
+
+/// Nodes of a fragment at most.
+const FRAGMENT_MAX: f64 = 512.0;
+/// Writers of another job's burst at most; log-uniform from one on.
+const BURST_WRITERS_MAX: f64 = 1_024.0;
+/// Seconds that one writer of a burst would take alone: Pareto with this shape, on average this long, and this at most.
+const BURST_SHAPE: f64 = 1.5;
+const BURST_MEAN_S: f64 = 2.0;
+const BURST_MAX_S: f64 = 60.0;
+/// Other jobs are drawn for so long; what lasts longer has its end without them.
+pub const FOREIGN_S: f64 = 200.0;
+/// However many write to it, a target keeps this part of its throughput.
+const THROUGHPUT_MIN: f64 = 0.5;
+
 /// What the paper leaves open.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Setting {
-    /// Streams of other jobs at a target, on average.
-    pub foreign_streams: f64,
+    /// Part of the file system's bandwidth that other jobs use, on average over time.
+    pub load: f64,
+    /// Part of its throughput that a target loses by each further stream.
+    pub loss: f64,
+    /// Where the nodes of a job lie.
+    pub scatter: Scatter,
     /// Bandwidth of a router, in targets.
     pub router: f64,
     /// What one stream can do at most, in targets.
@@ -42,9 +71,11 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// The choices that were made before the first run.
+    /// The choices that were made before the first run of this model.
     pub const CHOSEN: Self = Self {
-        foreign_streams: 1.0,
+        load: 0.1,
+        loss: 0.05,
+        scatter: Scatter::Fragments,
         router: 2.0 * TARGETS as f64 / ROUTERS as f64,
         stream_max: None,
         weights: Weights::EQUAL,
@@ -53,13 +84,37 @@ impl Setting {
     /// As it stands in results.
     pub fn json(&self) -> Value {
         json!({
-            "foreign_streams_of_a_target": self.foreign_streams,
+            "load_of_other_jobs": self.load,
+            "burst_writers_max": BURST_WRITERS_MAX,
+            "burst_pareto_shape": BURST_SHAPE,
+            "burst_mean_s": BURST_MEAN_S,
+            "loss_for_each_further_stream": self.loss,
+            "throughput_min": THROUGHPUT_MIN,
+            "nodes_of_a_job": format!("{:?}", self.scatter).to_lowercase(),
             "target_gb_per_s": TARGET_BANDWIDTH / 1e9,
             "router_bandwidth_in_targets": self.router,
             "stream_bandwidth_in_targets": self.stream_max,
             "weights_of_router_server_target": self.weights.parts(),
         })
     }
+
+    /// What a target can do with so many streams, in targets.
+    pub fn throughput(&self, streams: f64) -> f64 {
+        (1.0 / (1.0 + self.loss * (streams - 1.0).max(0.0))).max(THROUGHPUT_MIN)
+    }
+}
+
+/// A stream of another job.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Foreign {
+    /// Where its node is.
+    pub zone: Zone,
+    /// Where its bytes go.
+    pub target: TargetId,
+    /// When it begins, after the phase does.
+    pub begin_s: f64,
+    /// What it has left then, as the time in seconds that the target alone would take.
+    pub volume_s: f64,
 }
 
 /// The machine.
@@ -105,19 +160,60 @@ impl Machine {
         [zone.0, server, SECTIONS + SERVERS_PER_LEAF + target.0 % TARGETS_PER_LEAF].map(u32::from)
     }
 
-    /// The zones of `nodes` nodes that lie together, from a random one on.
-    pub fn draw_nodes(nodes: u32, random: &mut impl Rng) -> Vec<Zone> {
-        let first = random.random_range(0..NODES);
-        let section = |node: u32| node % NODES * u32::from(SECTIONS) / NODES;
-        (first..first + nodes).map(|node| Zone(section(node) as u16)).collect()
+    /// The zones of a job's nodes.
+    pub fn draw_nodes(&self, nodes: u32, random: &mut impl Rng) -> Vec<Zone> {
+        let section = |node: u32| Zone((node % NODES * u32::from(SECTIONS) / NODES) as u16);
+        let mut zones = Vec::new();
+        while zones.len() < nodes as usize {
+            let left = nodes - zones.len() as u32;
+            let together = match self.setting.scatter {
+                Scatter::Together => left,
+                Scatter::Fragments => (log_uniform(FRAGMENT_MAX, random) as u32).clamp(1, left),
+                Scatter::Everywhere => 1,
+            };
+            let first = random.random_range(0..NODES);
+            zones.extend((first..first + together).map(section));
+        }
+        zones
     }
 
-    /// Streams of other jobs.
-    pub fn draw_foreign(&self, random: &mut impl Rng) -> Vec<(Zone, TargetId)> {
-        let count = (self.setting.foreign_streams * f64::from(TARGETS)).round() as u32;
-        let draw = |_| (Zone(random.random_range(0..SECTIONS)), TargetId(random.random_range(0..TARGETS)));
-        (0..count).map(draw).collect()
+    /// Streams of other jobs at the time that a phase begins and for [`FOREIGN_S`] from then on, by their begin. Bursts
+    /// come by chance at any time, each from nodes and onto targets that follow each other, as files of one job do.
+    /// A burst that began before has left what it had not done alone.
+    pub fn draw_foreign(&self, random: &mut impl Rng) -> Vec<Foreign> {
+        let mean_writers = (BURST_WRITERS_MAX - 1.0) / BURST_WRITERS_MAX.ln();
+        let bursts_per_s = self.setting.load * f64::from(TARGETS) / (mean_writers * BURST_MEAN_S);
+        let round = self.topology.targets();
+        let mut streams = Vec::new();
+        let mut at_s = -BURST_MAX_S;
+        while bursts_per_s > 0.0 {
+            at_s -= (1.0 - random.random::<f64>()).ln() / bursts_per_s;
+            if at_s >= FOREIGN_S {
+                break;
+            }
+            let writers = log_uniform(BURST_WRITERS_MAX, random) as usize;
+            let least_s = BURST_MEAN_S * (BURST_SHAPE - 1.0) / BURST_SHAPE;
+            let volume_s = (least_s * (1.0 - random.random::<f64>()).powf(-1.0 / BURST_SHAPE)).min(BURST_MAX_S);
+            let zones = self.draw_nodes(writers as u32, random);
+            let first = random.random_range(0..round.len());
+            let left_s = volume_s + at_s.min(0.0);
+            if left_s > 0.0 {
+                let stream = |(at, zone): (usize, Zone)| Foreign {
+                    zone,
+                    target: round[(first + at) % round.len()],
+                    begin_s: at_s.max(0.0),
+                    volume_s: left_s,
+                };
+                streams.extend(zones.into_iter().enumerate().map(stream));
+            }
+        }
+        streams
     }
+}
+
+/// From 1 to `most`, log-uniform.
+fn log_uniform(most: f64, random: &mut impl Rng) -> f64 {
+    most.powf(random.random::<f64>())
 }
 
 #[cfg(test)]
@@ -147,18 +243,38 @@ mod tests {
     }
 
     #[test]
-    fn nodes_lie_together_and_foreign_streams_do_not() {
+    fn nodes_lie_in_fragments_and_others_use_what_they_are_to_use() {
         let mut random = Pcg64::seed_from_u64(1);
-        for _ in 0..20 {
-            let mut zones = Machine::draw_nodes(4_096, &mut random);
-            assert_eq!(zones.len(), 4_096);
+        let sections = |scatter: Scatter, random: &mut Pcg64| {
+            let machine = Machine::new(Setting { scatter, ..Setting::CHOSEN });
+            let mut zones = machine.draw_nodes(1_024, random);
+            assert_eq!(zones.len(), 1_024);
+            zones.sort_unstable();
             zones.dedup();
-            // 1,557 nodes a section.
-            assert!((3..=4).contains(&zones.len()), "{zones:?}");
-        }
-        let foreign = Machine::new(Setting::CHOSEN).draw_foreign(&mut random);
-        assert_eq!(foreign.len(), 1_008);
-        let sections: std::collections::BTreeSet<Zone> = foreign.iter().map(|stream| stream.0).collect();
-        assert_eq!(sections.len(), 12);
+            zones.len()
+        };
+        // 1,557 nodes a section.
+        assert!(sections(Scatter::Together, &mut random) <= 2);
+        assert!(sections(Scatter::Fragments, &mut random) > 2);
+        assert_eq!(sections(Scatter::Everywhere, &mut random), 12);
+        let machine = Machine::new(Setting::CHOSEN);
+        let used = |random: &mut Pcg64| -> f64 {
+            let streams = machine.draw_foreign(random);
+            assert!(
+                streams.is_sorted_by_key(|stream| stream.begin_s) && streams.iter().all(|stream| stream.volume_s > 0.0)
+            );
+            streams.iter().map(|stream| stream.volume_s).sum::<f64>() / (FOREIGN_S * 1_008.0)
+        };
+        let mean = (0..50).map(|_| used(&mut random)).sum::<f64>() / 50.0;
+        assert!((0.07..0.13).contains(&mean), "{mean}");
+        let quiet = Machine::new(Setting { load: 0.0, ..Setting::CHOSEN });
+        assert!(quiet.draw_foreign(&mut random).is_empty());
+    }
+
+    #[test]
+    fn a_target_loses_throughput_by_each_stream_to_a_half() {
+        let setting = Setting::CHOSEN;
+        assert_eq!([0.0, 1.0, 1e3].map(|streams| setting.throughput(streams)), [1.0, 1.0, 0.5]);
+        assert!((setting.throughput(5.0) - 1.0 / 1.2).abs() < 1e-12);
     }
 }

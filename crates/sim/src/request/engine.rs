@@ -20,8 +20,8 @@ use std::ops::ControlFlow;
 /// Events between two calls of the observer.
 pub const OBSERVED_EVERY: u64 = 1 << 16;
 
-/// How arbiters are made.
-type Build<'b> = dyn Fn(&PolicySpec, Draw, u64, Tuning) -> Box<dyn Arbiter> + 'b;
+/// How arbiters are made: by a target's policy and draw, a seed, and its tuning.
+pub type Build<'b> = dyn Fn(&PolicySpec, Draw, u64, Tuning) -> Box<dyn Arbiter> + 'b;
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -143,7 +143,8 @@ pub fn run_recorded(
     run_with(scenario, &|policy, draw, seed, tuning| journal.build(policy, draw, seed, tuning), observe)
 }
 
-fn run_with(scenario: &Scenario, build: &Build, observe: &mut dyn FnMut(Nanos) -> ControlFlow<()>) -> Outcome {
+/// The same, with arbiters that `build` makes: for policies that no live server has.
+pub fn run_with(scenario: &Scenario, build: &Build, observe: &mut dyn FnMut(Nanos) -> ControlFlow<()>) -> Outcome {
     let mut engine = Engine::new(scenario, build);
     let mut now = Nanos::ZERO;
     let mut events = 0u64;

@@ -1,0 +1,354 @@
+"""The data of reproduced papers as figures that a paper could print.
+
+``python3 -m isonomia.figures DIR`` draws every item that ``isonomia reproduce`` left in ``DIR`` or below it: from the
+item's CSV, as its JSON says. Shown are means over seeds with 95 % confidence intervals, rows of one seed averaged
+before; the paper's values are marked. Needs matplotlib.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path as File
+from typing import TYPE_CHECKING, Any, Optional, Union
+
+from ._native import Error
+from .plots import COLOURS, WIDTH_IN, save, style
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Value = Union[float, str]
+#: What is drawn at one place: the mean and half the width of its interval, which may be nothing.
+Point = tuple[float, float]
+
+#: Student's t for 95 %, by degrees of freedom from 1 on, and for more.
+_T_95 = (
+    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
+    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
+)  # fmt: skip
+_T_95_LARGE = 1.96
+_MARKERS = "osD^v<>P"
+#: Without yellow, which is hardly seen as a line on white.
+_COLOURS = (*(colour for colour in COLOURS if colour != "#F0E442"), "#999999")
+#: With more places than this an interval is a band, and not a whisker at each place.
+_WHISKERS_MAX = 16
+#: With more names than this along an axis they stand beside it, with bars that lie.
+_UPRIGHT_MAX = 8
+#: Inches: an upright bar, a lying one, what they need beside them, a line of the legend, a letter of it, its sample.
+_BAR_IN, _LYING_IN, _BESIDE_IN, _LINE_IN, _LETTER_IN, _SAMPLE_IN = 0.16, 0.1, 0.9, 0.145, 0.052, 0.42
+#: By what part of the axis points of lines at one place stand apart.
+_APART = 0.006
+
+
+def draw(rows: Sequence[Mapping[str, str]], chart: Mapping[str, Any], axes: Optional[Axes] = None) -> Axes:
+    """Draws one chart of an item: ``rows`` are those of its CSV, ``chart`` is one of the ``charts`` in its JSON."""
+    with style():
+        series = _series(rows, chart)
+        if not series:
+            raise Error(f"chart {chart['title']!r}: no row is left (columns: {', '.join(rows[0]) if rows else 'none'})")
+        is_bars = chart["kind"] == "bars"
+        places = list(dict.fromkeys(place for points in series.values() for place in points))
+        lying = is_bars and len(places) > _UPRIGHT_MAX and any(isinstance(place, str) for place in places)
+        if axes is None:
+            axes = _axes(len(places) * len(series) if is_bars else 0, lying, _legend_lines(series, chart))
+        if is_bars:
+            _bars(axes, series, places, chart, lying)
+        else:
+            _lines(axes, series, chart)
+        axes.set_title(chart["title"], loc="left", wrap=True)
+        (axes.set_ylabel if lying else axes.set_xlabel)(chart["x"]["label"])
+        (axes.set_xlabel if lying else axes.set_ylabel)(chart["y"]["label"])
+        _scale(axes, "x" if lying else "y", chart["y"]["scale"], [])
+        _legend(axes, series, chart)
+    return axes
+
+
+def draw_item(item: File, formats: Sequence[str] = ("png", "svg")) -> list[File]:
+    """Draws all charts of the item whose JSON file this is, beside it; gives the files."""
+    from matplotlib import pyplot
+
+    found = json.loads(item.read_text(encoding="utf-8"))
+    with item.with_suffix(".csv").open(newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    files = []
+    for chart in found["charts"]:
+        axes = draw(rows, chart)
+        for ending in formats:
+            name = item.stem + (f"-{chart['name']}" if chart["name"] else "")
+            files.append(item.with_name(f"{name}.{ending}"))
+            save(axes, files[-1])
+        pyplot.close(axes.figure)  # type: ignore[arg-type]
+    return files
+
+
+def items(directory: File) -> Iterator[File]:
+    """The JSON files of items in ``directory`` and below it."""
+    for path in sorted(directory.rglob("*.json")):
+        if path.with_suffix(".csv").exists() and "charts" in json.loads(path.read_text(encoding="utf-8")):
+            yield path
+
+
+def interval(values: Sequence[float]) -> Point:
+    """The mean of one value for each seed, and half the width of its 95 % interval; nothing for a single one."""
+    mean = sum(values) / len(values)
+    if len(values) < 2:
+        return mean, 0.0
+    variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    degrees = len(values) - 1
+    t = _T_95[degrees - 1] if degrees <= len(_T_95) else _T_95_LARGE
+    return mean, t * math.sqrt(variance / len(values))
+
+
+def _series(rows: Sequence[Mapping[str, str]], chart: Mapping[str, Any]) -> dict[Value, dict[Value, Point]]:
+    """Points by line (or bar of a group) and place, in the order in which they first come."""
+    only = [(column, {_value(each) for each in values}) for column, values in chart["only"]]
+    x, y, by, bins = chart["x"]["column"], chart["y"]["column"], chart["by"], chart["bins"]
+    found: dict[Value, dict[Value, dict[Value, list[float]]]] = {}
+    for row in rows:
+        if any(_value(row[column]) not in values for column, values in only):
+            continue
+        place = _value(row[x])
+        if bins is not None:
+            width, last = bins
+            if not isinstance(place, float) or place >= last:
+                continue
+            place = (math.floor(place / width) + 0.5) * width
+        line = _value(row[by]) if by else ""
+        # A row without a seed is one of its own place.
+        seed = _value(row.get("seed", ""))
+        found.setdefault(line, {}).setdefault(place, {}).setdefault(seed, []).append(float(row[y]))
+    means = {
+        line: {
+            place: interval([sum(values) / len(values) for values in seeds.values()])
+            for place, seeds in places.items()
+        }
+        for line, places in found.items()
+    }
+    return means
+
+
+def _lines(axes: Axes, series: Mapping[Value, Mapping[Value, Point]], chart: Mapping[str, Any]) -> None:
+    places = sorted({place for points in series.values() for place in points if isinstance(place, float)})
+    is_log = chart["x"]["scale"] != "linear"
+    colours = {}
+    for at, (name, points) in enumerate(series.items()):
+        colour, marker = _COLOURS[at % len(_COLOURS)], _MARKERS[at % len(_MARKERS)]
+        dash = ("-", "--", ":")[at // len(_COLOURS) % 3]
+        colours[name] = colour
+        xs = sorted(place for place in points if isinstance(place, float))
+        means, halves = [points[place][0] for place in xs], [points[place][1] for place in xs]
+        if len(xs) > _WHISKERS_MAX:
+            axes.plot(xs, means, color=colour, linestyle=dash, label=_text(name))
+            low, high = ([m + sign * h for m, h in zip(means, halves)] for sign in (-1, 1))
+            axes.fill_between(xs, low, high, color=colour, alpha=0.2, linewidth=0)
+        else:
+            # Lines that lie on each other are all seen.
+            step = (at - (len(series) - 1) / 2) * _APART
+            apart = [
+                x * (places[-1] / places[0]) ** step if is_log else x + step * (places[-1] - places[0]) for x in xs
+            ]
+            axes.errorbar(
+                apart, means, halves, color=colour, linestyle=dash, marker=marker, markersize=3, capsize=2,
+                elinewidth=0.8, label=_text(name),
+            )  # fmt: skip
+    for mark in chart["paper"]:
+        colour = "black" if mark["of"] is None else colours.get(_value(mark["of"]), "black")
+        if mark["x"] is None:
+            axes.axhline(mark["y"], color=colour, linestyle=":", linewidth=1, zorder=1)
+        else:
+            x = _value(mark["x"])
+            axes.plot(
+                [x], [mark["y"]], "*", color=colour, markersize=8, markeredgecolor="black", markeredgewidth=0.5, zorder=4
+            )
+    if is_log:
+        _scale(axes, "x", chart["x"]["scale"], places)
+    elif places and all(place.is_integer() for place in places):
+        from matplotlib import ticker
+
+        axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+
+
+def _bars(
+    axes: Axes,
+    series: Mapping[Value, Mapping[Value, Point]],
+    places: Sequence[Value],
+    chart: Mapping[str, Any],
+    lying: bool,
+) -> None:
+    width = 0.8 / len(series)
+    left = {}
+    for at, (name, points) in enumerate(series.items()):
+        offset = (at + 0.5) * width - 0.4
+        left[name] = offset - width / 2
+        where = [places.index(place) + offset for place in points]
+        means, halves = [point[0] for point in points.values()], [point[1] for point in points.values()]
+        look: Any = {
+            "color": _COLOURS[at % len(_COLOURS)],
+            "label": _text(name),
+            "error_kw": {"elinewidth": 0.8, "capsize": 0 if lying else 2},
+        }
+        if lying:
+            axes.barh(where, means, width * 0.92, xerr=halves, **look)
+        else:
+            axes.bar(where, means, width * 0.92, yerr=halves, **look)
+    along = axes.axvline if lying else axes.axhline
+    along(0, color="black", linewidth=0.6)
+    for mark in chart["paper"]:
+        if mark["x"] is None:
+            along(mark["y"], color="black", linestyle=":", linewidth=1)
+        elif (place := _value(mark["x"])) in places:
+            whole = mark["of"] is None
+            begin = -0.4 if whole else left.get(_value(mark["of"]), -0.4)
+            begin += places.index(place)
+            ends, height = [begin, begin + (0.8 if whole else width)], [mark["y"]] * 2
+            look = {"color": "black", "linewidth": 2, "solid_capstyle": "butt", "zorder": 3}
+            axes.plot(height if lying else ends, ends if lying else height, **look)
+    texts = [_text(place) for place in places]
+    if lying:
+        axes.set_yticks(range(len(places)), texts)
+        axes.tick_params(axis="y", length=0)
+        axes.set_ylim(len(places) - 0.5, -0.5)
+        axes.margins(x=0.08)
+        return
+    is_long = sum(map(len, texts)) + 2 * len(texts) > 14 * _figure(axes).get_figwidth()
+    axes.set_xticks(range(len(places)), texts, rotation=35 if is_long else 0, ha="right" if is_long else "center")
+    axes.tick_params(axis="x", length=0)
+    axes.margins(y=0.08)
+    if is_long:
+        for label in axes.get_xticklabels():
+            label.set_rotation_mode("anchor")
+
+
+def _scale(axes: Axes, which: str, scale: str, places: Sequence[float]) -> None:
+    from matplotlib import ticker
+
+    if scale == "linear":
+        return
+    axis = axes.xaxis if which == "x" else axes.yaxis
+    set_scale = axes.set_xscale if which == "x" else axes.set_yscale
+    formatter = ticker.FuncFormatter(lambda value, _: _number(value))
+    if scale == "symlog":
+        set_scale("symlog", linthresh=1)
+    else:
+        set_scale("log", base=2 if scale == "log2" else 10)
+    if places:
+        shown = _with_room(places)
+        axis.set_major_locator(ticker.FixedLocator(shown))
+    elif scale != "symlog":
+        low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
+        axis.set_major_locator(ticker.LogLocator(10, subs=(1, 2, 5) if high < 300 * low else (1,)))
+    axis.set_minor_locator(ticker.NullLocator())
+    axis.set_major_formatter(formatter)
+
+
+def _with_room(places: Sequence[float]) -> list[float]:
+    """Those of ascending places on a logarithmic axis whose numbers do not touch, the last one among them."""
+    length = math.log(places[-1] / places[0]) or 1
+    shown = [places[-1]]
+    for place in reversed(places[:-1]):
+        # A digit is about a thirtieth of the axis wide.
+        room = (len(_number(place)) + len(_number(shown[-1]))) / 2 * 0.03 + 0.02
+        if math.log(shown[-1] / place) / length >= room:
+            shown.append(place)
+    return shown[::-1]
+
+
+def _labels(series: Mapping[Value, Any], chart: Mapping[str, Any]) -> list[str]:
+    labels = [_text(name) for name in series if name != ""]
+    return [*labels, "paper"] if chart["paper"] else labels
+
+
+def _columns(labels: Sequence[str], width_in: float) -> int:
+    longest = max(map(len, labels)) * _LETTER_IN + _SAMPLE_IN
+    return max(1, min(len(labels), int(width_in / longest)))
+
+
+def _legend_lines(series: Mapping[Value, Any], chart: Mapping[str, Any]) -> int:
+    labels = _labels(series, chart)
+    if not labels:
+        return 0
+    return math.ceil(len(labels) / _columns(labels, WIDTH_IN)) + bool(chart["by"])
+
+
+def _legend(axes: Axes, series: Mapping[Value, Any], chart: Mapping[str, Any]) -> None:
+    from matplotlib.lines import Line2D
+
+    labels = _labels(series, chart)
+    if not labels:
+        return
+    found = dict(zip(*reversed(axes.get_legend_handles_labels())))
+    if not any(mark["x"] is not None for mark in chart["paper"]):
+        paper = Line2D([], [], color="black", linestyle=":", linewidth=1)
+    elif chart["kind"] == "bars":
+        paper = Line2D([], [], color="black", linewidth=2)
+    else:
+        paper = Line2D([], [], color="white", marker="*", markersize=8, markeredgecolor="black", markeredgewidth=0.5)
+    handles = [paper if label == "paper" else found[label] for label in labels]
+    by = chart["by"]
+    title = by.replace("_percent", " [%]").replace("_ms", " [ms]").replace("_", " ") if by else None
+    _figure(axes).legend(
+        handles, labels, loc="outside lower center", ncols=_columns(labels, _figure(axes).get_figwidth()),
+        title=title, columnspacing=1.2, handlelength=1.6, title_fontsize=7,
+    )  # fmt: skip
+
+
+def _axes(bars: int, lying: bool, legend_lines: int) -> Axes:
+    from matplotlib import pyplot
+
+    height = WIDTH_IN * 0.62
+    width = WIDTH_IN
+    if lying:
+        height = max(height, bars * _LYING_IN + _BESIDE_IN)
+        width = 1.5 * WIDTH_IN
+    elif bars:
+        width = min(max(WIDTH_IN, bars * _BAR_IN + _BESIDE_IN), 2 * WIDTH_IN + 0.2)
+    return pyplot.subplots(figsize=(width, height + legend_lines * _LINE_IN))[1]
+
+
+def _figure(axes: Axes) -> Any:
+    return axes.figure
+
+
+def _value(text: Any) -> Value:
+    try:
+        return float(text)
+    except (TypeError, ValueError):
+        return str(text)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}".replace(",", "\u202f") if abs(value) >= 1e4 else f"{value:g}"
+
+
+def _text(value: Value) -> str:
+    return _number(value) if isinstance(value, float) else value
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> None:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python3 -m isonomia.figures", description=__doc__)
+    parser.add_argument("directory", nargs="+", type=File, help="where `isonomia reproduce` wrote")
+    parser.add_argument("--format", action="append", choices=["png", "svg", "pdf"], help="default: png and svg")
+    options = parser.parse_args(arguments)
+    import matplotlib
+
+    matplotlib.use("Agg")
+    for directory in options.directory:
+        found = list(items(directory))
+        if not found:
+            parser.error(f"{directory}: no item is here (allowed: a directory that `isonomia reproduce` wrote)")
+        for item in found:
+            for file in draw_item(item, options.format or ("png", "svg")):
+                print(file)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Error as error:
+        sys.exit(str(error))

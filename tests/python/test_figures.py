@@ -1,0 +1,107 @@
+"""Figures of reproduced papers show what is in their CSV, and the paper's values."""
+
+import contextlib
+import io
+import json
+import tempfile
+import unittest
+from pathlib import Path
+
+import matplotlib
+
+matplotlib.use("Agg")
+
+from matplotlib import pyplot  # noqa: E402
+
+import isonomia  # noqa: E402
+from isonomia import figures  # noqa: E402
+
+
+def axis(column, label="", scale="linear"):
+    return {"column": column, "label": label, "scale": scale}
+
+
+def chart(**other):
+    plain = {"name": "", "title": "gain", "kind": "lines", "by": None, "only": [], "bins": None, "paper": []}
+    return {**plain, "x": axis("nodes", "nodes"), "y": axis("gain", "gain [%]"), **other}
+
+
+ROWS = [
+    {"nodes": nodes, "seed": seed, "default": default, "gain": gain}
+    for nodes, seed, default, gain in [
+        ("64", "1", "random", "1"),
+        ("64", "2", "random", "3"),
+        ("2048", "1", "random", "-4"),
+        ("2048", "2", "random", "-4"),
+        ("64", "1", "turns", "10"),
+    ]
+]
+
+
+class Figures(unittest.TestCase):
+    def tearDown(self):
+        pyplot.close("all")
+
+    def test_an_interval_by_hand(self):
+        self.assertEqual(figures.interval([5.0]), (5.0, 0.0))
+        mean, half = figures.interval([1.0, 2.0, 3.0])
+        self.assertEqual((mean, round(half, 6)), (2.0, round(4.303 / 3**0.5, 6)))
+
+    def test_lines_have_means_intervals_and_the_papers_values(self):
+        paper = [{"x": 2048, "y": 40.0, "of": None}, {"x": None, "y": 5.0, "of": "random"}]
+        axes = figures.draw(ROWS, chart(by="default", x=axis("nodes", "nodes", "log2"), paper=paper))
+        line, _, (whiskers,) = axes.containers[0]
+        self.assertEqual(list(line.get_ydata()), [2.0, -4.0])
+        low, high = whiskers.get_segments()[0][:, 1]
+        self.assertAlmostEqual((high - low) / 2, 12.706, places=3)
+        self.assertIn([40.0], [list(each.get_ydata()) for each in axes.lines])
+        self.assertIn([5.0, 5.0], [list(each.get_ydata()) for each in axes.lines])
+        self.assertEqual([text.get_text() for text in axes.get_xticklabels()], ["64", "2048"])
+        labels = [text.get_text() for text in axes.figure.legends[0].get_texts()]
+        self.assertEqual(labels, ["random", "turns", "paper"])
+
+    def test_losses_are_bars_below_zero(self):
+        axes = figures.draw(ROWS, chart(kind="bars", only=[["default", ["random"]]]))
+        self.assertEqual([bar.get_height() for bar in axes.patches], [2.0, -4.0])
+        self.assertLess(axes.get_ylim()[0], -4.0)
+
+    def test_many_names_stand_beside_bars_that_lie(self):
+        rows = [{"nodes": f"scheme {at}", "gain": str(at)} for at in range(12)]
+        axes = figures.draw(rows, chart(kind="bars", paper=[{"x": "scheme 3", "y": 4.0, "of": None}]))
+        self.assertEqual([bar.get_width() for bar in axes.patches], list(range(12)))
+        self.assertEqual([text.get_text() for text in axes.get_yticklabels()][3], "scheme 3")
+        self.assertIn([4.0, 4.0], [list(line.get_xdata()) for line in axes.lines])
+
+    def test_rows_fall_into_bins_and_seeds_are_averaged_first(self):
+        rows = [
+            {"nodes": x, "seed": seed, "gain": gain}
+            for x, seed, gain in [("0.2", "1", "1"), ("0.4", "1", "3"), ("0.6", "2", "6"), ("1.5", "1", "9"), ("7", "1", "0")]
+        ]
+        line, _, _ = figures.draw(rows, chart(bins=[1.0, 4.0])).containers[0]
+        self.assertEqual((list(line.get_xdata()), list(line.get_ydata())), ([0.5, 1.5], [4.0, 9.0]))
+
+    def test_numbers_on_a_logarithmic_axis_do_not_touch(self):
+        self.assertEqual(figures._with_room([1, 2, 4, 8]), [1, 2, 4, 8])
+        shown = figures._with_room([2**power for power in range(3, 13)])
+        self.assertTrue(4096 in shown and 2048 not in shown and 8 in shown, shown)
+
+    def test_nothing_to_draw_is_said(self):
+        with self.assertRaisesRegex(isonomia.Error, "chart 'gain': no row is left .columns: nodes, seed"):
+            figures.draw(ROWS, chart(only=[["default", ["fifo"]]]))
+
+    def test_the_command_draws_what_a_reproduction_left(self):
+        with tempfile.TemporaryDirectory() as directory:
+            isonomia.reproduce("gift", "fig6", out=directory, quick=True)
+            printed = io.StringIO()
+            with contextlib.redirect_stdout(printed):
+                figures.main([directory, "--format", "svg"])
+            self.assertEqual(printed.getvalue().split(), [str(Path(directory, "fig6.svg"))])
+            self.assertIn("part of each target", Path(directory, "fig6.svg").read_text())
+            self.assertEqual(json.loads(Path(directory, "fig6.json").read_text())["charts"][0]["name"], "")
+            with self.assertRaises(SystemExit), contextlib.redirect_stderr(io.StringIO()) as complaint:
+                figures.main([str(Path(directory, "nothing"))])
+            self.assertIn("no item is here", complaint.getvalue())
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -135,7 +135,7 @@ fn late(applications: &Arc<[Application]>, late_max: Nanos, seed: u64) -> Arc<[A
     let mut later = |application: &Application| {
         let mut application = application.clone();
         for run in &mut application.runs {
-            run.submit = run.submit + Nanos(random.random_range(0..late_max.0));
+            run.submit += Nanos(random.random_range(0..late_max.0));
         }
         application.runs.sort_by_key(|run| run.submit);
         application

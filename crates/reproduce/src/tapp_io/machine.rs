@@ -185,8 +185,11 @@ impl Machine {
         let bursts_per_s = self.setting.load * f64::from(TARGETS) / (mean_writers * BURST_MEAN_S);
         let round = self.topology.targets();
         let mut streams = Vec::new();
+        if bursts_per_s <= 0.0 {
+            return streams;
+        }
         let mut at_s = -BURST_MAX_S;
-        while bursts_per_s > 0.0 {
+        loop {
             at_s -= (1.0 - random.random::<f64>()).ln() / bursts_per_s;
             if at_s >= FOREIGN_S {
                 break;

@@ -71,7 +71,7 @@ impl Port {
             return;
         }
         let passed = now.since(self.next_decision).0 / INTERVAL.0 + 1;
-        self.next_decision = self.next_decision + Nanos(passed * INTERVAL.0);
+        self.next_decision += Nanos(passed * INTERVAL.0);
         let tokens = &self.tokens;
         let is_pending =
             |job: JobId, standing: &Standing| standing.in_flight + standing.waiting.len() + tokens.queued_of(job) > 0;

@@ -1,5 +1,6 @@
 //! Where and of what a measurement was taken.
 
+use crate::handover;
 use serde::Serialize;
 use std::process::Command;
 
@@ -12,6 +13,8 @@ pub struct Host {
     memory_bytes: u64,
     /// Of the last minute, before the first measurement: what else was going on.
     load_average: f64,
+    /// See [`crate::handover`]: before the first measurement.
+    handover_ns: Option<f64>,
 }
 
 /// The state of the source tree that the program was run in; empty outside one.
@@ -32,13 +35,16 @@ impl Host {
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             memory_bytes: memory_bytes("MemTotal"),
             load_average: read("/proc/loadavg").split(' ').next().and_then(|n| n.parse().ok()).unwrap_or_default(),
+            handover_ns: handover::round_trip_ns(),
         }
     }
 
     /// In a line.
     pub fn line(&self) -> String {
         let gib = self.memory_bytes as f64 / f64::from(1 << 30);
-        format!("{}, {} cores, {gib:.0} GiB, Linux {}, load {}", self.cpu, self.cores, self.kernel, self.load_average)
+        let Self { cpu, cores, kernel, load_average, handover_ns, .. } = self;
+        let handover = handover_ns.map_or(String::new(), |ns| format!(", {ns:.0} ns from core to core and back"));
+        format!("{cpu}, {cores} cores, {gib:.0} GiB, Linux {kernel}, load {load_average}{handover}")
     }
 }
 

@@ -17,6 +17,7 @@ mod contest;
 mod crew;
 mod device;
 mod fairness;
+mod handover;
 mod host;
 mod offsets;
 mod overhead;

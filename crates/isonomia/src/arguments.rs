@@ -135,6 +135,10 @@ pub struct ServeOptions {
     /// tells more
     #[arg(long, env = "ISONOMIA_CLUSTER", hide_env_values = true, value_name = "FILE", conflicts_with_all = ["listen", "targets"])]
     pub cluster: Option<PathBuf>,
+    /// Replace a process, mostly on another host, that has the server's directory and does not give it up. Before this one
+    /// begins it can change nothing any more; it ends with exit code 3
+    #[arg(long, requires = "cluster")]
+    pub take_over: bool,
     /// Name of this server: which one of the cluster file it is, and what munge credentials are bound to [default: that
     /// of the host, without its domain]
     #[arg(long, value_name = "NAME")]

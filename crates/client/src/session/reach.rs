@@ -121,8 +121,8 @@ impl Session {
         // Of the server that was named, and of no other.
         identity.protection.server_name = None;
         let request = RequestHeader { offset: u64::from(server.0), ..RequestHeader::new(Op::FindServer, Ino::ROOT) };
-        let own = self.addresses();
-        let mut others: Vec<&Address> = self.places.all().filter(|address| !own.contains(address)).collect();
+        let chosen = self.chosen.load(Ordering::Relaxed);
+        let mut others: Vec<&Address> = self.places.all().filter(|address| mark_of(address) != chosen).collect();
         others.dedup();
         let mut reply = vec![0; PATH_LEN_MAX];
         for address in others {

@@ -63,7 +63,7 @@ def _naming(path: str) -> Iterator[None]:
 class IsonomiaFileSystem(AbstractFileSystem):  # type: ignore[misc]
     """The files of one server.
 
-    :param server: its address, ``unix:PATH`` or ``tcp:HOST:PORT``; else ``ISONOMIA_SERVER``, else this user's own server
+    :param server: its address, ``unix:PATH`` or ``tcp:HOST:PORT``, or several parted by commas; else ``ISONOMIA_SERVER``, else this user's own server
     :param timeout: seconds to wait for a server that is away
     :param key_file: file with the key that a server on TCP asks for; else ``ISONOMIA_KEY_FILE``
     :param auto_mkdir: make the directories that a new file needs; zarr expects that

@@ -1,11 +1,13 @@
 //! The file system as one process sees it: a session with each server that it needs, and which of them is asked.
 //!
-//! A process is given the address of one server. Every other that it comes to need is named by a *referral*: the reply of
-//! a server that has not what was asked for, and knows, or presumes to know, who has. Where a volume was found is remembered,
-//! as a hint: a wrong one costs one more referral.
+//! A process is given addresses of servers: the first that answers is its *home*. Every other that it comes to need is named
+//! by a *referral*: the reply of a server that has not what was asked for, and knows, or presumes to know, who has. Where a volume
+//! was found is remembered, as a hint: a wrong one costs one more referral. So any server will do to ask for what nobody is known
+//! to have: if the home is away, another one is asked.
 
 use crate::Error;
-use crate::list::Sessions;
+use crate::list::List;
+use crate::places::{self, Places};
 use crate::routes::Routes;
 use crate::session::{Conduct, Session};
 use isonomia_proto::PATH_LEN_MAX;
@@ -21,11 +23,15 @@ use std::sync::Arc;
 /// Referrals that one operation follows at most: for each of as many symbolic links as a path may have, to the root server
 /// and from there to the right one. More lead in a circle.
 const REFERRALS_MAX: usize = 80;
+/// Where others can be asked, the home has this long to let itself be reached.
+const HOME_PATIENCE: Nanos = Nanos::from_secs(3);
+/// Of several addresses, each has this long to answer.
+const ADDRESS_PATIENCE: Nanos = Nanos::from_secs(2);
 
 /// What a client must know.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// Where a server listens; of several, the first that answers.
+    /// Where servers listen, of one file system: the first that answers is asked, and another one while that is away.
     pub addresses: Vec<Address>,
     /// After this long without a sign of life from the server an operation fails.
     pub timeout: Nanos,
@@ -38,10 +44,11 @@ pub struct ClientConfig {
 /// The file system, as one process sees it. See the crate's documentation.
 pub struct Client {
     config: Arc<ClientConfig>,
-    /// With the server that was named.
+    places: Arc<Places>,
+    /// With the first server that answered.
     home: Session,
-    /// With servers that were found by referrals.
-    others: Sessions,
+    /// With the others that were needed, each by its number.
+    others: List<(ServerId, Session)>,
     routes: Routes,
 }
 
@@ -50,8 +57,9 @@ impl Client {
     pub fn new(config: ClientConfig) -> Self {
         let config = Arc::new(config);
         let conduct = Conduct::default();
-        let home = Session::new(config.addresses.as_slice(), None, config.clone(), conduct);
-        Self { config, home, others: Sessions::default(), routes: Routes::default() }
+        let places = Arc::new(Places::new(&config.addresses));
+        let home = Session::new(places.clone(), None, config.clone(), conduct);
+        Self { config, places, home, others: List::default(), routes: Routes::default() }
     }
 
     /// The same client, that takes a server also from the user `server_user`, and not only from its own and root.
@@ -107,15 +115,52 @@ impl Client {
     }
 
     pub(crate) fn sessions(&self) -> impl Iterator<Item = &Session> {
-        std::iter::once(&self.home).chain(self.others.iter())
+        std::iter::once(&self.home).chain(self.others.iter().map(|(_, session)| session))
     }
 
     /// The session in which an inode is asked for.
     pub(crate) fn session_of(&self, ino: Ino) -> Result<&Session, Error> {
         match self.routes.of_volume(ino.volume()) {
-            None => Ok(&self.home),
+            None => Ok(self.contact()),
             Some(server) => self.session_with(server),
         }
+    }
+
+    /// The session in which is asked for what nobody is known to have.
+    fn contact(&self) -> &Session {
+        if self.home.is_away() { self.stand_in().unwrap_or(&self.home) } else { &self.home }
+    }
+
+    /// A session with a server that answers although the home does not.
+    fn stand_in(&self) -> Option<&Session> {
+        if let Some((_, session)) = self.others.iter().find(|(_, session)| session.has_lines() && !session.is_away()) {
+            return Some(session);
+        }
+        self.config.addresses.iter().filter(|_| self.config.addresses.len() > 1).find_map(|address| {
+            let server = self.home.who_answers(address, ADDRESS_PATIENCE)?;
+            if self.home.server() != Some(server) && self.places.of(server).is_empty() {
+                self.places.learn(server, vec![address.clone()]);
+            }
+            self.session_with(server).ok()
+        })
+    }
+
+    /// Sends a request to any server.
+    fn transact_anywhere(
+        &self,
+        request: RequestHeader,
+        names: [&[u8]; 2],
+        reply: &mut [u8],
+    ) -> Result<ReplyHeader, Error> {
+        if self.config.addresses.len() == 1 && self.others.is_empty() {
+            return self.home.transact(request, names, reply);
+        }
+        if !self.home.is_away()
+            && let Some(header) = self.home.transact_if_reached(request, names, reply, HOME_PATIENCE)?
+        {
+            return Ok(header);
+        }
+        self.contact().transact(request, names, reply)
     }
 
     /// The server that has an inode, as far as it is known; nothing before the first connection.
@@ -144,11 +189,11 @@ impl Client {
             names[path_at] = rest.as_deref().unwrap_or(names[path_at]);
             let is_from_root = Ino(request.ino) == Ino::ROOT;
             let known = if is_from_root { self.routes.of_path(names[path_at]) } else { None };
-            let session = match known {
-                Some(server) => self.session_with(server)?,
-                None => self.session_of(Ino(request.ino))?,
+            let outcome = match known.or_else(|| self.routes.of_volume(Ino(request.ino).volume())) {
+                Some(server) => self.session_with(server)?.transact(request, names, reply),
+                None => self.transact_anywhere(request, names, reply),
             };
-            match session.transact(request, names, reply) {
+            match outcome {
                 Err(Error::Elsewhere { server, rest }) if rest.is_empty() => self.note_route(Ino(request.ino), server),
                 Err(Error::Elsewhere { server, rest: left }) if left.len() < PATH_LEN_MAX => {
                     self.routes.learn_path(&left, server);
@@ -186,27 +231,27 @@ impl Client {
         if self.home.server() == Some(server) {
             return Ok(&self.home);
         }
-        if let Some(session) = self.others.get(server) {
+        if let Some((_, session)) = self.others.iter().find(|(number, _)| *number == server) {
             return Ok(session);
         }
-        let addresses = self.addresses_of(server)?;
+        if self.places.of(server).is_empty() {
+            self.places.learn(server, self.addresses_of(server)?);
+        }
         let mut conduct = self.home.conduct();
         // Of the server that was named, and of no other.
         conduct.protection.server_name = None;
-        let session = Session::new(addresses, Some(server), self.config.clone(), conduct);
-        Ok(self.others.put(server, session))
+        let session = Session::new(self.places.clone(), Some(server), self.config.clone(), conduct);
+        let (_, session) =
+            self.others.add((server, session), |others| others.iter().find(|(number, _)| *number == server));
+        Ok(session)
     }
 
     fn addresses_of(&self, server: ServerId) -> Result<Vec<Address>, Error> {
         let request = RequestHeader { offset: u64::from(server.0), ..RequestHeader::new(Op::FindServer, Ino::ROOT) };
         let mut reply = vec![0; PATH_LEN_MAX];
-        let header = self.home.transact(request, [b"", b""], &mut reply)?;
-        let text = reply.get(..header.payload_len as usize).and_then(|text| std::str::from_utf8(text).ok());
-        let addresses = text.map(|text| text.lines().map(str::parse).collect::<Result<Vec<Address>, _>>());
-        match addresses {
-            Some(Ok(addresses)) if !addresses.is_empty() => Ok(addresses),
-            _ => Err(self.home.malformed()),
-        }
+        let header = self.transact_anywhere(request, [b"", b""], &mut reply)?;
+        let found = reply.get(..header.payload_len as usize).and_then(places::parse);
+        found.ok_or_else(|| self.home.malformed())
     }
 
     /// A reply about `at` that cannot be understood.

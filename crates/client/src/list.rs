@@ -1,43 +1,54 @@
-//! The sessions of one process with servers that it came to need. None is taken away before the process ends or the client
-//! is dropped, so that finding one takes no lock, which a `fork` could leave locked in the child.
+//! A list that only grows. Nothing is taken away before the list is dropped, so that finding something takes no lock,
+//! which a `fork` could leave locked in the child.
 
-use crate::session::Session;
-use isonomia_units::ServerId;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// A list that grows at its head.
-#[derive(Default)]
-pub(crate) struct Sessions {
-    head: AtomicPtr<Link>,
+/// See the module.
+pub(crate) struct List<T> {
+    head: AtomicPtr<Link<T>>,
 }
 
-struct Link {
-    server: ServerId,
-    session: Session,
-    next: *mut Link,
+struct Link<T> {
+    item: T,
+    next: *mut Link<T>,
 }
 
-// SAFETY: links are shared, and only read, once they are in the list, and a session may be used by any thread.
-unsafe impl Send for Sessions {}
+// SAFETY: links are shared, and only read, once they are in the list.
+unsafe impl<T: Send + Sync> Send for List<T> {}
 // SAFETY: as above.
-unsafe impl Sync for Sessions {}
+unsafe impl<T: Send + Sync> Sync for List<T> {}
 
-impl Sessions {
-    pub fn iter(&self) -> impl Iterator<Item = &Session> {
-        self.links().map(|link| &link.session)
+impl<T> Default for List<T> {
+    fn default() -> Self {
+        Self { head: AtomicPtr::new(ptr::null_mut()) }
+    }
+}
+
+impl<T> List<T> {
+    /// What was added, the last first.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        let mut next = self.head.load(Ordering::Acquire);
+        std::iter::from_fn(move || {
+            // SAFETY: every link in the list was made by `add`, does not change any more, and lives as long as `self`.
+            let link = unsafe { next.as_ref() }?;
+            next = link.next;
+            Some(&link.item)
+        })
     }
 
-    pub fn get(&self, server: ServerId) -> Option<&Session> {
-        self.links().find(|link| link.server == server).map(|link| &link.session)
+    /// Whether nothing was added yet.
+    pub fn is_empty(&self) -> bool {
+        self.head.load(Ordering::Acquire).is_null()
     }
 
-    /// Adds a session, and gives the one that there is then: another thread may have added one at the same time.
-    pub fn put(&self, server: ServerId, session: Session) -> &Session {
-        let link = Box::into_raw(Box::new(Link { server, session, next: ptr::null_mut() }));
+    /// Adds an item, unless `there` finds one in its place: another thread may have added that at the same time. Gives the
+    /// one that there is then.
+    pub fn add<'a>(&'a self, item: T, there: impl Fn(&'a Self) -> Option<&'a T>) -> &'a T {
+        let link = Box::into_raw(Box::new(Link { item, next: ptr::null_mut() }));
         loop {
             let head = self.head.load(Ordering::Acquire);
-            if let Some(there) = self.get(server) {
+            if let Some(there) = there(self) {
                 // SAFETY: it was made above, and is not in the list.
                 drop(unsafe { Box::from_raw(link) });
                 return there;
@@ -46,27 +57,17 @@ impl Sessions {
             unsafe { (*link).next = head };
             if self.head.compare_exchange(head, link, Ordering::AcqRel, Ordering::Acquire).is_ok() {
                 // SAFETY: in the list it lives as long as `self`.
-                return unsafe { &(*link).session };
+                return unsafe { &(*link).item };
             }
         }
     }
-
-    fn links(&self) -> impl Iterator<Item = &Link> {
-        let mut next = self.head.load(Ordering::Acquire);
-        std::iter::from_fn(move || {
-            // SAFETY: every link in the list was made by `put`, does not change any more, and lives as long as `self`.
-            let link = unsafe { next.as_ref() }?;
-            next = link.next;
-            Some(link)
-        })
-    }
 }
 
-impl Drop for Sessions {
+impl<T> Drop for List<T> {
     fn drop(&mut self) {
         let mut next = *self.head.get_mut();
         while !next.is_null() {
-            // SAFETY: each link was made by `put` and is freed once, here, when nobody has a reference to the list any more.
+            // SAFETY: each link was made by `add` and is freed once, here, when nobody has a reference to the list any more.
             next = unsafe { Box::from_raw(next) }.next;
         }
     }
@@ -75,37 +76,23 @@ impl Drop for Sessions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::session::Conduct;
-    use crate::{Claims, ClientConfig};
-    use isonomia_units::Nanos;
-    use std::sync::Arc;
-
-    fn session(number: u16) -> Session {
-        let config = ClientConfig {
-            addresses: vec!["unix:/nonexistent".parse().unwrap()],
-            timeout: Nanos(1),
-            claims: Claims::default(),
-            key_file: None,
-        };
-        let conduct = Conduct::default();
-        Session::new(config.addresses.clone(), Some(ServerId(number)), Arc::new(config), conduct)
-    }
 
     #[test]
-    fn threads_that_add_the_same_session_get_one() {
-        let sessions = Sessions::default();
+    fn threads_that_add_the_same_item_get_one() {
+        let list = List::default();
         std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for number in 0..50 {
-                        let put = sessions.put(ServerId(number), session(number));
-                        assert_eq!(put.server(), Some(ServerId(number)));
-                        assert!(ptr::eq(put, sessions.get(ServerId(number)).unwrap()));
+                        let added = list.add(number, |list| list.iter().find(|known| **known == number));
+                        assert!(list.iter().any(|item| std::ptr::eq(item, added)));
                     }
                 });
             }
         });
-        assert_eq!(sessions.iter().count(), 50);
-        assert!(sessions.get(ServerId(50)).is_none());
+        let mut all: Vec<u32> = list.iter().copied().collect();
+        all.sort_unstable();
+        assert_eq!(all, (0..50).collect::<Vec<u32>>());
+        assert!(!list.is_empty());
     }
 }

@@ -4,31 +4,26 @@
 //! operations ever ran at once, and a thread that ends leaves nothing behind. A line that breaks is thrown away;
 //! what may safely be repeated is sent again on a new one until the time-out.
 
+mod reach;
+
+use crate::places::Places;
 use crate::{ClientConfig, Error};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};
-use isonomia_transport::address::Address;
 use isonomia_transport::channel::Manner;
-use isonomia_transport::handshake::{HandshakeError, Identity, Protection};
+use isonomia_transport::handshake::Protection;
 use isonomia_transport::key::fresh_nonce;
 use isonomia_transport::line::Line;
-use isonomia_transport::monotonic_now;
 use isonomia_transport::socket::{Deadline, SocketError};
 use isonomia_units::{Nanos, ServerId};
 use rustix::io::Errno;
 use std::cell::{Cell, UnsafeCell};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// Connections of one process at most; further threads wait for one to be free.
 const LINES_MAX: usize = 64;
-/// After this long without a server it is said that one is waited for.
-const NOTICE_AFTER: Nanos = Nanos::from_secs(1);
-/// Stands for the place of an address while none has answered.
-const NONE_CHOSEN: usize = usize::MAX;
 /// Stands for the number of a server that is not known.
 const SERVER_UNKNOWN: u32 = u32::MAX;
-/// Between attempts to reach a server that is away.
-const RECONNECT_PAUSE: Nanos = Nanos::from_millis(20);
 
 /// How a process behaves towards servers, besides what is in its [`ClientConfig`].
 #[derive(Clone)]
@@ -51,9 +46,11 @@ impl Default for Conduct {
 
 /// The connections of this process to one server.
 pub(crate) struct Session {
-    /// Where the server may listen: the first of these that answers is the one, from then on.
-    addresses: Box<[Address]>,
-    chosen: AtomicUsize,
+    places: Arc<Places>,
+    /// Made from the address that answered last, which is tried first.
+    chosen: AtomicU64,
+    /// It is with whoever answers first.
+    is_home: bool,
     /// The server's number: which it must have, or which it has.
     server: AtomicU32,
     config: Arc<ClientConfig>,
@@ -108,14 +105,9 @@ impl Drop for Taken<'_> {
 }
 
 impl Session {
-    /// A session with the server at the first of `addresses` that answers, and which must have this number if one is given. It
-    /// connects at its first operation.
-    pub fn new(
-        addresses: impl Into<Box<[Address]>>,
-        server: Option<ServerId>,
-        config: Arc<ClientConfig>,
-        conduct: Conduct,
-    ) -> Self {
+    /// A session with the server of this number, or with the first that answers at the addresses that were given; from then on
+    /// with that one. It connects at its first operation.
+    pub fn new(places: Arc<Places>, server: Option<ServerId>, config: Arc<ClientConfig>, conduct: Conduct) -> Self {
         let place = || PoolEntry {
             busy: AtomicBool::new(false),
             connected: AtomicBool::new(false),
@@ -124,8 +116,9 @@ impl Session {
         };
         let lines = (0..LINES_MAX).map(|_| place()).collect();
         Self {
-            addresses: addresses.into(),
-            chosen: AtomicUsize::new(NONE_CHOSEN),
+            places,
+            chosen: AtomicU64::new(0),
+            is_home: server.is_none(),
             server: AtomicU32::new(server.map_or(SERVER_UNKNOWN, |server| u32::from(server.0))),
             config,
             conduct,
@@ -184,12 +177,31 @@ impl Session {
 
     /// One request with names and without payload. An errno in the reply is an error here.
     pub fn transact(&self, request: RequestHeader, names: [&[u8]; 2], reply: &mut [u8]) -> Result<ReplyHeader, Error> {
-        let deadline = Deadline::after_about(self.config.timeout);
-        let mut taken = self.take_line(deadline)?;
+        let outcome = self.transact_if_reached(request, names, reply, self.config.timeout)?;
+        outcome.ok_or_else(|| self.timed_out())
+    }
+
+    /// The same if the server can be reached within `patience`. If not, the request may be sent to another one that can
+    /// serve it.
+    pub fn transact_if_reached(
+        &self,
+        request: RequestHeader,
+        names: [&[u8]; 2],
+        reply: &mut [u8],
+        patience: Nanos,
+    ) -> Result<Option<ReplyHeader>, Error> {
+        let deadline = Deadline::after_about(patience.min(self.config.timeout));
+        let mut taken = match self.take_line(deadline) {
+            Err(Error::TimedOut { .. }) => return Ok(None),
+            taken => taken?,
+        };
         loop {
-            let line = taken.line(deadline)?;
+            let line = match taken.line(deadline) {
+                Err(Error::TimedOut { .. }) => return Ok(None),
+                line => line?,
+            };
             match line.exchange(&request, names, reply, self.config.timeout, self.conduct.manner) {
-                Ok((header, of_error)) => return self.checked(header, of_error),
+                Ok((header, of_error)) => return self.checked(header, of_error).map(Some),
                 Err(error) => {
                     taken.hang_up();
                     self.after_loss(error, may_repeat(&request), deadline)?;
@@ -284,7 +296,7 @@ impl Session {
         }
     }
 
-    fn has_lines(&self) -> bool {
+    pub fn has_lines(&self) -> bool {
         self.lines.iter().any(|place| place.connected.load(Ordering::Relaxed))
     }
 
@@ -315,86 +327,9 @@ impl Session {
         self.number.load(Ordering::Relaxed) != 0
     }
 
-    fn connect(&self, deadline: Deadline) -> Result<Line, Error> {
-        (self.conduct.manner.before_sleep)();
-        let identity = Identity {
-            client: self.number().map_err(Error::Argument)?,
-            claims: self.config.claims.clone(),
-            key_file: self.config.key_file.clone(),
-            server_user: self.conduct.server_user,
-            protection: self.conduct.protection.clone(),
-        };
-        let start = monotonic_now();
-        loop {
-            let trouble = match self.connect_once(&identity, deadline) {
-                Ok(line) => {
-                    self.note_answer();
-                    return Ok(line);
-                }
-                Err(trouble) => trouble,
-            };
-            let may_pass = match &trouble {
-                HandshakeError::Socket(SocketError::System(errno)) => is_worth_waiting(*errno),
-                HandshakeError::Socket(_) => true,
-                _ => false,
-            };
-            if !may_pass {
-                let error = Error::Refused { address: self.place(), reason: trouble.to_string() };
-                self.notice(|| error.to_string());
-                return Err(error);
-            }
-            if monotonic_now().since(start) >= NOTICE_AFTER {
-                let (place, seconds) = (self.place(), self.config.timeout.0.div_ceil(1_000_000_000));
-                self.notice(|| format!("waiting for a server at {place}, {seconds} s at most: {trouble}"));
-            }
-            let Some(left) = deadline.left() else { return Err(self.timed_out()) };
-            let pause = left.min(RECONNECT_PAUSE);
-            // An interrupted pause is a shorter one.
-            let _ = rustix::thread::nanosleep(&rustix::thread::Timespec { tv_sec: 0, tv_nsec: pause.0 as _ });
-        }
-    }
-
-    /// Tries the address that answered before, or each in turn; the trouble is that with the last of them.
-    fn connect_once(&self, identity: &Identity, deadline: Deadline) -> Result<Line, HandshakeError> {
-        let chosen = self.chosen.load(Ordering::Relaxed);
-        let tried = self.addresses.get(chosen).map_or(0..self.addresses.len(), |_| chosen..chosen + 1);
-        let mut trouble = HandshakeError::Socket(SocketError::Closed);
-        for at in tried {
-            let address = &self.addresses[at];
-            match Line::open(address, identity, deadline).and_then(|line| self.known(line)) {
-                Ok(line) => {
-                    self.chosen.store(at, Ordering::Relaxed);
-                    return Ok(line);
-                }
-                Err(error) => trouble = error,
-            }
-        }
-        Err(trouble)
-    }
-
-    /// The line, if it leads to the server that it is to lead to.
-    fn known(&self, line: Line) -> Result<Line, HandshakeError> {
-        let found = line.server();
-        let number = u32::from(found.0);
-        match self.server.compare_exchange(SERVER_UNKNOWN, number, Ordering::Relaxed, Ordering::Relaxed) {
-            Err(expected) if expected != number => {
-                Err(HandshakeError::Refused(format!("it is server {found}, not server {expected}")))
-            }
-            _ => Ok(line),
-        }
-    }
-
     /// The number of the server, once it is known.
     pub fn server(&self) -> Option<ServerId> {
         u16::try_from(self.server.load(Ordering::Relaxed)).ok().map(ServerId)
-    }
-
-    /// The address that answered, or all of them.
-    fn place(&self) -> String {
-        match self.addresses.get(self.chosen.load(Ordering::Relaxed)) {
-            Some(address) => address.to_string(),
-            None => self.addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(","),
-        }
     }
 
     fn notice(&self, text: impl FnOnce() -> String) {
@@ -452,23 +387,6 @@ impl Taken<'_> {
     }
 }
 
-/// Whether connecting may succeed a moment later. While a server restarts, its socket is missing or nobody accepts on it;
-/// all other errors stay.
-fn is_worth_waiting(errno: Errno) -> bool {
-    matches!(
-        errno,
-        Errno::CONNREFUSED
-            | Errno::NOENT
-            | Errno::AGAIN
-            | Errno::CONNRESET
-            | Errno::PIPE
-            | Errno::TIMEDOUT
-            | Errno::HOSTUNREACH
-            | Errno::NETUNREACH
-            | Errno::INTR
-    )
-}
-
 /// Whether sending the request a second time, after the first may have been served, does no harm.
 fn may_repeat(request: &RequestHeader) -> bool {
     match Op::from_code(request.op) {
@@ -521,7 +439,7 @@ mod tests {
     fn session_with_nobody() -> Session {
         let config = config(Nanos::from_millis(50));
         let conduct = Conduct::default();
-        Session::new(config.addresses.clone(), None, Arc::new(config), conduct)
+        Session::new(Arc::new(Places::new(&config.addresses)), None, Arc::new(config), conduct)
     }
 
     #[test]
@@ -578,6 +496,15 @@ mod tests {
         assert!(
             told[0].starts_with("waiting for a server at unix:/nonexistent/isonomia.sock, 2 s at most: No such file")
         );
+    }
+
+    #[test]
+    fn each_address_that_was_tried_is_named() {
+        let addresses = ["unix:/nonexistent/a", "unix:/nonexistent/b"].map(|text| text.parse().unwrap());
+        let config = ClientConfig { addresses: addresses.into(), ..config(Nanos::from_millis(50)) };
+        let error = Client::new(config).get_attr(Ino::ROOT, b"", true).unwrap_err();
+        assert_eq!(error.errno(), Errno::TIMEDOUT);
+        assert!(error.to_string().contains("unix:/nonexistent/a,unix:/nonexistent/b"), "{error}");
     }
 
     #[test]

@@ -23,7 +23,7 @@ use isonomia_policy::{DepthSpec, Draw, PolicySpec};
 use isonomia_proto::setup::{Auth, Integrity};
 use isonomia_server::{PageCache, ScrubPeriod};
 use isonomia_sim::study::Slice;
-use isonomia_transport::address::Address;
+use isonomia_transport::address::{Address, Addresses};
 use isonomia_transport::handshake::Protection;
 use isonomia_transport::owner;
 use isonomia_units::{Bytes, Nanos, Rate};
@@ -76,9 +76,10 @@ pub enum Command {
 /// Which server a command talks to.
 #[derive(Args, Debug)]
 pub struct ServerOptions {
-    /// The server's address: unix:PATH or tcp:HOST:PORT [default: where `isonomia serve` listens by default]
+    /// The server's address: unix:PATH or tcp:HOST:PORT; of a cluster several, parted by commas, of which the first that
+    /// answers is asked [default: where `isonomia serve` listens by default]
     #[arg(long, env = "ISONOMIA_SERVER", hide_env_values = true, value_name = "ADDR")]
-    pub server: Option<Address>,
+    pub server: Option<Addresses>,
     /// File with the key that a server on TCP asks for; only its owner may be able to read it
     #[arg(long, env = "ISONOMIA_KEY_FILE", hide_env_values = true, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
@@ -134,6 +135,10 @@ pub struct ServeOptions {
     /// tells more
     #[arg(long, env = "ISONOMIA_CLUSTER", hide_env_values = true, value_name = "FILE", conflicts_with_all = ["listen", "targets"])]
     pub cluster: Option<PathBuf>,
+    /// Replace a process, mostly on another host, that has the server's directory and does not give it up. Before this one
+    /// begins it can change nothing any more; it ends with exit code 3
+    #[arg(long, requires = "cluster")]
+    pub take_over: bool,
     /// Name of this server: which one of the cluster file it is, and what munge credentials are bound to [default: that
     /// of the host, without its domain]
     #[arg(long, value_name = "NAME")]

@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use isonomia_cluster::Map;
 use isonomia_policy::{Draw, PolicySpec};
 use isonomia_proto::control::{ControlReply, ControlRequest, Status, VolumeList};
-use isonomia_transport::address::{self, Address};
+use isonomia_transport::address::{self, Address, Addresses};
 use isonomia_transport::control::{ControlConnection, ControlError};
 use isonomia_transport::handshake::{HandshakeError, Identity};
 use isonomia_transport::socket::SocketError;
@@ -21,9 +21,9 @@ pub struct Control {
     connection: ControlConnection,
 }
 
-/// The address that the options name, or the default.
-pub fn address(options: &ServerOptions) -> Address {
-    options.server.clone().unwrap_or_else(default_address)
+/// The addresses that the options name, or the default.
+pub fn addresses(options: &ServerOptions) -> Addresses {
+    options.server.clone().unwrap_or_else(|| default_address().into())
 }
 
 /// Where a server of this user listens when nothing else is said.
@@ -46,7 +46,13 @@ impl Control {
             protection: options.protection.protection(),
             ..Identity::default()
         };
-        Self::open(&address(options), &identity, TIMEOUT).map_err(|error| {
+        let addresses = addresses(options);
+        let mut outcome = Self::open(&addresses.as_slice()[0], &identity, TIMEOUT);
+        for address in &addresses.as_slice()[1..] {
+            let Err(error) = outcome else { break };
+            outcome = Self::open(address, &identity, TIMEOUT).map_err(|next| next.context(format!("{error:#}")));
+        }
+        outcome.map_err(|error| {
             // Of a key that cannot be read, or a server that is somebody else's, the error says all.
             let is_away = matches!(
                 error.downcast_ref(),

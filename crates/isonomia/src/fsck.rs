@@ -45,7 +45,7 @@ fn check(options: &FsckOptions) -> Result<Checked> {
             config.targets.resize(config.targets.len().max(count), TargetConfig::default());
         }
         // The check finds out what can be done about that.
-        Ok(None) | Err(OpenError::Damaged { .. }) if metadata.join("db").is_dir() => {}
+        Ok(None) | Err(OpenError::Damaged { .. }) if isonomia_store::database_dir(&metadata).is_dir() => {}
         Ok(None) => bail!("{} holds no store that a server used", metadata.display()),
         Err(error) => return Err(error.into()),
     }

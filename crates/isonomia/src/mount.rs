@@ -127,7 +127,7 @@ fn this_program() -> Result<Command> {
 
 /// The words after `-o` over the environment, the options of their own over both.
 fn translate(options: &MountOptions) -> Result<Options> {
-    let mut translated = Options::new(control::address(&options.server));
+    let mut translated = Options::new(control::addresses(&options.server));
     let key_file = options.server.key_file.as_ref();
     translated.key_file = key_file.map(|path| path.to_str().map(str::to_owned).context("not UTF-8")).transpose()?;
     translated.server_user = options.server.server_user;

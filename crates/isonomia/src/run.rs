@@ -60,7 +60,7 @@ pub fn run(options: &RunOptions) -> Result<ExitCode> {
 fn environment(options: &RunOptions) -> Vec<(&'static str, OsString)> {
     let number = |n: Option<u32>| n.map(|n| n.to_string().into());
     let text = |s: &Option<String>| s.as_ref().map(OsString::from);
-    let server = control::address(&options.server).to_string();
+    let server = control::addresses(&options.server).to_string();
     [
         ("ISONOMIA_SERVER", Some(server.into())),
         ("ISONOMIA_SERVER_USER", number(options.server.server_user)),

@@ -4,7 +4,7 @@ use crate::arguments::ServeOptions;
 use crate::control;
 use crate::scrape::Endpoint;
 use anyhow::{Context, Result, bail};
-use isonomia_server::{Config, Server, TargetConfig};
+use isonomia_server::{Config, Loss, Server, TargetConfig};
 use isonomia_transport::address::Address;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -12,6 +12,9 @@ use std::fs::DirBuilder;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::Path;
+
+/// The exit code of a server whose directory is another process's, or the wrong one.
+const DIRECTORY_LOST: i32 = 3;
 
 pub fn serve(options: &ServeOptions) -> Result<()> {
     let config = configuration(options)?;
@@ -30,11 +33,31 @@ pub fn serve(options: &ServeOptions) -> Result<()> {
         }
         None => None,
     };
+    end_with(&server)?;
     announce(&server, metrics.as_ref())?;
     let signal = signals.forever().next();
     tracing::info!(signal, "shutting down");
     drop(metrics);
     server.shutdown();
+    Ok(())
+}
+
+/// Ends the program when the server has lost its directory: nothing may be written any more, not even in order to end.
+fn end_with(server: &Server) -> Result<()> {
+    let (fence, dir) = (server.fence(), server.dir().to_owned());
+    let watch = move || {
+        match fence.wait_for_end() {
+            Some(Loss::Replaced(instance)) => {
+                tracing::error!(dir = %dir.display(), instance, "another process has taken over: this one ends");
+            }
+            Some(Loss::Misplaced) => {
+                tracing::error!(dir = %dir.display(), "the directory is the wrong one: the server ends")
+            }
+            None => return,
+        }
+        std::process::exit(DIRECTORY_LOST);
+    };
+    std::thread::Builder::new().name("fence".to_owned()).spawn(watch).context("cannot start a thread")?;
     Ok(())
 }
 
@@ -62,6 +85,9 @@ fn configuration(options: &ServeOptions) -> Result<Config> {
     if let Some(path) = &options.cluster {
         let path = std::path::absolute(path).with_context(|| format!("{}", path.display()))?;
         config.join(&path, &options.name.clone().unwrap_or_else(host_name))?;
+        if let Some(cluster) = &mut config.cluster {
+            cluster.take_over = options.take_over;
+        }
     }
     override_with(&mut config.dir, options.dir.clone().map(Some));
     override_with(&mut config.name, options.name.clone().map(Some));

@@ -1,7 +1,7 @@
 //! `isonomia volume`: the volumes of a cluster.
 
 use crate::arguments::{VolumeCommand, VolumeCreateOptions, VolumeListOptions, VolumeOptions};
-use crate::control::{Control, address};
+use crate::control::{Control, addresses};
 use crate::table;
 use anyhow::{Context, Result, bail};
 use isonomia_client::{Client, ClientConfig, identity};
@@ -46,7 +46,7 @@ fn create(options: &VolumeCreateOptions) -> Result<()> {
     };
     let key_file = server.key_file.as_ref().map(|path| path.display().to_string());
     let config = ClientConfig {
-        addresses: vec![address(server)],
+        addresses: addresses(server).as_slice().to_vec(),
         timeout: TIMEOUT,
         claims: identity::from_environment(|name| std::env::var(name).ok()),
         key_file,

@@ -1,6 +1,6 @@
 //! Mount options: the words after `-o`, one definition for the command line and fstab.
 
-use isonomia_client::{Address, Protection, owner};
+use isonomia_client::{Addresses, Protection, owner};
 use isonomia_units::Nanos;
 use std::time::Duration;
 
@@ -35,8 +35,8 @@ const OTHERS_WORDS: [&str; 18] = [
 /// What a mount must know.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the server listens.
-    pub server: Address,
+    /// Where servers listen, of one file system.
+    pub server: Addresses,
     /// What is shown as the source of the mount; the server's address if nothing is said.
     pub source: Option<String>,
     /// The key for servers on TCP.
@@ -73,7 +73,7 @@ pub struct Options {
 pub enum OptionError {
     /// Nothing known.
     #[error(
-        "unknown mount option `{0}` (known: server=ADDR, fsname=NAME, key_file=FILE, server_user=USER, \
+        "unknown mount option `{0}` (known: server=ADDR[,ADDR...], fsname=NAME, key_file=FILE, server_user=USER, \
          server_name=NAME, integrity=HOW, munge_socket=PATH, timeout=TIME, allow_other, \
          default_permissions, \
          ro, dev, suid, \
@@ -94,8 +94,8 @@ impl Options {
     /// Threads, if nothing else is said: requests of a job that has to wait for its turn leave others to other jobs'.
     pub const THREADS: usize = 32;
 
-    /// A mount of the server at `server`, with everything else as it is by default.
-    pub fn new(server: Address) -> Self {
+    /// A mount of the file system whose servers are at `server`, with everything else as it is by default.
+    pub fn new(server: Addresses) -> Self {
         Self {
             server,
             source: None,
@@ -117,14 +117,25 @@ impl Options {
 
     /// Applies options as they stand after `-o`: parted by commas, later ones over earlier.
     pub fn apply(&mut self, words: &str) -> Result<(), OptionError> {
-        words.split(',').filter(|word| !word.is_empty()).try_for_each(|word| self.apply_one(word))
+        let mut server: Option<String> = None;
+        for word in words.split(',').filter(|word| !word.is_empty()) {
+            match &mut server {
+                // Several addresses are parted by commas as well.
+                Some(server) if word.starts_with("tcp:") || word.starts_with("unix:") => *server += &format!(",{word}"),
+                _ if word.starts_with("server=") => server = Some(word.to_owned()),
+                _ => self.apply_one(word)?,
+            }
+        }
+        server.map_or(Ok(()), |server| self.apply_one(&server))
     }
 
     fn apply_one(&mut self, word: &str) -> Result<(), OptionError> {
         let bad = |allowed| OptionError::Value { option: word.to_owned(), allowed };
         match word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value))) {
             ("server", Some(value)) => {
-                self.server = value.parse().map_err(|_| bad("server=unix:PATH or server=tcp:HOST:PORT"))?;
+                self.server = value
+                    .parse()
+                    .map_err(|_| bad("server=unix:PATH or server=tcp:HOST:PORT, and up to 16 parted by commas"))?;
             }
             ("fsname", Some(value)) => self.source = Some(value.to_owned()),
             ("key_file", Some(value)) => self.key_file = Some(value.to_owned()),
@@ -200,6 +211,16 @@ mod tests {
         assert_eq!((got.attr_timeout, got.entry_timeout), (Duration::from_millis(1500), Duration::from_secs(2)));
         assert_eq!((got.timeout, got.threads), (Nanos::from_secs(10), 8));
         assert!(got.default_permissions && got.allow_other && got.read_only && got.dev && got.suid && got.no_exec);
+    }
+
+    #[test]
+    fn several_servers_are_parted_by_commas_too() {
+        let got = options("ro,server=tcp:a:1,unix:/b,noexec").unwrap();
+        assert_eq!(got.server.to_string(), "tcp:a:1,unix:/b");
+        assert!(got.read_only && got.no_exec);
+        let error = options("server=tcp:a:1,tcp:b").unwrap_err().to_string();
+        assert!(error.contains("server=tcp:a:1,tcp:b"), "{error}");
+        assert!(options("ro,tcp:a:1").is_err());
     }
 
     #[test]

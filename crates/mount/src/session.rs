@@ -82,7 +82,7 @@ pub fn mount(path: &Path, options: &Options) -> Result<Mounted, MountError> {
         claims: identity::from_environment(|name| std::env::var(name).ok()),
     };
     let reach = Reach {
-        address: options.server.clone(),
+        addresses: options.server.clone(),
         timeout: options.timeout,
         key_file: options.key_file.clone(),
         server_user: options.server_user,
@@ -109,14 +109,15 @@ pub fn mount(path: &Path, options: &Options) -> Result<Mounted, MountError> {
 /// To a server on TCP, the user of a mount that speaks for nobody else may be one with another number. What belongs to that
 /// one the kernel would take for a stranger's.
 fn kernel_checks(options: &Options, speaks_for_others: bool) -> bool {
-    let is_the_same_user = speaks_for_others || matches!(options.server, Address::Unix(_));
+    let is_the_same_user =
+        speaks_for_others || options.server.as_slice().iter().all(|address| matches!(address, Address::Unix(_)));
     is_the_same_user || options.default_permissions || !options.entry_timeout.is_zero()
 }
 
 fn config(options: &Options, speaks_for_others: bool) -> Config {
     let mut config = Config::default();
     config.mount_options = vec![
-        MountOption::FSName(options.source.clone().unwrap_or_else(|| options.server.to_string())),
+        MountOption::FSName(options.source.clone().unwrap_or_else(|| options.server.as_slice()[0].to_string())),
         // `fuser` gives `Subtype` to fusermount3 only; this reaches the kernel too.
         MountOption::CUSTOM(format!("subtype={}", FILE_SYSTEM_TYPE.trim_start_matches("fuse."))),
         MountOption::NoAtime,

@@ -13,7 +13,7 @@
 
 use crate::{caller, poller};
 use isonomia_client::{
-    Address, Claims, Client, ClientConfig, Error, Manner, PRINCIPAL_GROUPS_MAX, Principal, Protection,
+    Addresses, Claims, Client, ClientConfig, Error, Manner, PRINCIPAL_GROUPS_MAX, Principal, Protection,
 };
 use isonomia_units::Nanos;
 use rustix::io::Errno;
@@ -35,8 +35,8 @@ const IDLE_FOR: Duration = Duration::from_secs(10);
 /// Where and how sessions are opened.
 #[derive(Clone, Debug)]
 pub struct Reach {
-    /// The server.
-    pub address: Address,
+    /// Servers of one file system.
+    pub addresses: Addresses,
     /// The longest wait for it.
     pub timeout: Nanos,
     /// The key for servers on TCP.
@@ -198,8 +198,9 @@ impl Sessions {
             tracing::warn!("{CLIENTS_MAX} users and jobs are using the mount: no more at once");
             return Err(Errno::NFILE);
         }
-        let Reach { address, timeout, key_file, server_user, protection } = self.reach.clone();
-        let client = Client::new(ClientConfig { addresses: vec![address], timeout, claims: claims.clone(), key_file });
+        let Reach { addresses, timeout, key_file, server_user, protection } = self.reach.clone();
+        let addresses = addresses.as_slice().to_vec();
+        let client = Client::new(ClientConfig { addresses, timeout, claims: claims.clone(), key_file });
         let client = client.trusting(server_user).protected(protection).telling(|notice| tracing::warn!("{notice}"));
         // The program that asked waits for the thread that asks, often on the same core.
         let client = Arc::new(client.waiting(Manner { shares_cores: true, before_sleep: poller::leave }));
@@ -226,9 +227,9 @@ mod tests {
     use super::*;
 
     fn sessions(uid: u32, speaks_for_others: bool) -> Sessions {
-        let address = "unix:/nonexistent/socket".parse().unwrap();
+        let addresses = "unix:/nonexistent/socket".parse().unwrap();
         let protection = Protection::default();
-        let reach = Reach { address, timeout: Nanos(1), key_file: None, server_user: None, protection };
+        let reach = Reach { addresses, timeout: Nanos(1), key_file: None, server_user: None, protection };
         Sessions::new(reach, Own { uid, gid: 7, speaks_for_others, claims: Claims::default() })
     }
 

@@ -10,7 +10,7 @@
 
 use crate::spin::Spin;
 use crate::{environment, lock, table};
-use isonomia_client::{Address, Client, ClientConfig, Error, Protection, default_address, identity, owner};
+use isonomia_client::{Addresses, Client, ClientConfig, Error, Protection, default_address, identity, owner};
 use isonomia_units::Nanos;
 use rustix::io::Errno;
 use std::str::FromStr;
@@ -176,18 +176,18 @@ fn configuration() -> Result<ClientConfig, Error> {
     if let Some((client, _)) = CLIENTS.lock().all.first() {
         return Ok(client.config().clone());
     }
-    let address = match environment::server() {
-        Some(text) => Address::from_str(&text).map_err(|reason| {
+    let addresses = match environment::server() {
+        Some(text) => Addresses::from_str(&text).map_err(|reason| {
             environment::complain(&format!("ISONOMIA_SERVER={text}: {reason}"));
             Error::Argument(Errno::INVAL)
         })?,
         None => {
             let runtime_dir = environment::variable("XDG_RUNTIME_DIR");
-            default_address(rustix::process::geteuid().as_raw(), runtime_dir.as_deref())
+            default_address(rustix::process::geteuid().as_raw(), runtime_dir.as_deref()).into()
         }
     };
     Ok(ClientConfig {
-        addresses: vec![address],
+        addresses: addresses.as_slice().to_vec(),
         timeout: Nanos::from_secs(environment::timeout_s()),
         claims: identity::from_environment(environment::variable),
         key_file: environment::key_file(),

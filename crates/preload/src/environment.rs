@@ -3,7 +3,7 @@
 //! | variable | meaning | default |
 //! |---|---|---|
 //! | `ISONOMIA_PREFIX` | directory under which files are served | `/isonomia` |
-//! | `ISONOMIA_SERVER` | the server's address | the client library's |
+//! | `ISONOMIA_SERVER` | a server's address, or several parted by commas | the client library's |
 //! | `ISONOMIA_SERVER_USER` | who may run the server, besides this user and root: number or name | nobody |
 //! | `ISONOMIA_QUIET` | if set, nothing is said of waiting for a server | |
 //! | `ISONOMIA_TIMEOUT_S` | seconds that an operation may wait for the server | 30 |

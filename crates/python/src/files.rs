@@ -2,8 +2,8 @@
 //! errno. Python can go on in other threads during every operation.
 
 use isonomia_client::{
-    Attr, Change, Client, ClientConfig, Error, Ino, OpenFile, OpenHow, Protection, RenameHow, TimeChange, access,
-    default_address, identity, owner,
+    Addresses, Attr, Change, Client, ClientConfig, Error, Ino, OpenFile, OpenHow, Protection, RenameHow, TimeChange,
+    access, default_address, identity, owner,
 };
 use isonomia_units::Nanos;
 use pyo3::exceptions::PyOSError;
@@ -49,7 +49,7 @@ fn stat_of(attr: &Attr) -> Stat {
 
 #[pymethods]
 impl Files {
-    /// `server` is an address; who the job is, what is not given here, comes from the environment.
+    /// `server` is an address, or several parted by commas; who the job is, what is not given here, comes from the environment.
     #[new]
     #[expect(clippy::too_many_arguments, reason = "they are named in Python")]
     fn new(
@@ -63,11 +63,11 @@ impl Files {
         priority: Option<u32>,
     ) -> PyResult<Self> {
         let variable = |name: &str| std::env::var(name).ok();
-        let address = match server.map(str::to_owned).or_else(|| variable("ISONOMIA_SERVER")) {
+        let addresses: Addresses = match server.map(str::to_owned).or_else(|| variable("ISONOMIA_SERVER")) {
             Some(text) => text.parse().map_err(|reason| crate::refuse(format!("{text}: {reason}")))?,
             None => {
                 let uid = rustix::process::geteuid().as_raw();
-                default_address(uid, variable("XDG_RUNTIME_DIR").as_deref())
+                default_address(uid, variable("XDG_RUNTIME_DIR").as_deref()).into()
             }
         };
         let mut claims = identity::from_environment(variable);
@@ -83,7 +83,7 @@ impl Files {
         let server_user = server_user.map_err(|reason| crate::refuse(format!("ISONOMIA_SERVER_USER: {reason}")))?;
         let protection = Protection::from_environment(variable);
         let protection = protection.map_err(|reason| crate::refuse(format!("ISONOMIA_INTEGRITY: {reason}")))?;
-        let client = Client::new(ClientConfig { addresses: vec![address], timeout, claims, key_file });
+        let client = Client::new(ClientConfig { addresses: addresses.as_slice().to_vec(), timeout, claims, key_file });
         let client = client.trusting(server_user).protected(protection);
         Ok(Self { client: Arc::new(client) })
     }

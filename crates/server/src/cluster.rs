@@ -18,12 +18,13 @@ use crate::target::Pending;
 use isonomia_cluster::Map;
 use isonomia_cluster::map::Server;
 use isonomia_cluster::node::{Effect, Input, Node, Process, View};
+use isonomia_cluster::peer::Message;
 use isonomia_cluster::request::{RenameHow, Request, RequestId};
 use isonomia_cluster::volumes::hosted::Work;
 use isonomia_cluster::volumes::{Attributes, Phase, VolumeName};
 use isonomia_proto::control::{ClusterStatus, ControlReply, ServerName, VolumeList, VolumePlace, VolumeStatus};
 use isonomia_proto::request::RequestHeader;
-use isonomia_store::{Store, StoreError, VolumeChange, Whereabouts};
+use isonomia_store::{Loss, Store, StoreError, VolumeChange, Whereabouts};
 use isonomia_transport::handshake::Protection;
 use isonomia_units::{Nanos, ServerId, VolumeId};
 use links::Links;
@@ -92,6 +93,8 @@ pub struct Driver {
     requests: Arc<Requests<Pending>>,
     /// The epoch whose file is missing, if that was told.
     told_epoch: u64,
+    /// This is the first process that had the directory.
+    is_first: bool,
 }
 
 impl Cluster {
@@ -214,7 +217,8 @@ impl Driver {
         let mut records = core.store.cluster_records()?;
         let before = records.extract_if(.., |(key, _)| key == INSTANCE).next();
         let before = before.and_then(|(_, value)| Some(u64::from_le_bytes(value.try_into().ok()?))).unwrap_or(0);
-        let process = Process { server: config.number, instance: before + 1 };
+        let instance = core.store.fence().instance().unwrap_or(0).max(before + 1);
+        let process = Process { server: config.number, instance };
         core.store.keep_cluster_records([(INSTANCE, Some(&process.instance.to_le_bytes()[..]))])?;
         let view = view_of(&config.map());
         let mut effects = Vec::new();
@@ -230,9 +234,9 @@ impl Driver {
             effects: effects.into(),
             requests: events.requests,
             told_epoch: 0,
+            is_first: instance == 1,
         };
-        // Nobody else has the directory as long as this process has its lock.
-        driver.give(Input::Owned { until: Nanos::MAX });
+        driver.give(Input::Owned { until: driver.owned_until() });
         driver.tell_store()?;
         Ok(driver)
     }
@@ -246,8 +250,13 @@ impl Driver {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            self.give(Input::Time);
+            self.give(Input::Owned { until: self.owned_until() });
         }
+    }
+
+    /// Until when the directory is this process's.
+    fn owned_until(&self) -> Nanos {
+        self.core.store.fence().left().map_or(Nanos::MAX, |left| clock::now() + left)
     }
 
     /// Gives the node an input, and does what it says.
@@ -317,7 +326,11 @@ impl Driver {
                 Some(Input::View(view))
             }
             Effect::Stop { by } => {
-                tracing::error!(instance = by, "another process has this server's directory");
+                tracing::error!(
+                    instance = by,
+                    "other servers know of a later process of this server: another one has its directory, or this one is old"
+                );
+                self.core.store.fence().end(Some(Loss::Replaced(by)));
                 None
             }
         }
@@ -345,8 +358,18 @@ impl Driver {
             let Some(volume) = &slot.volume else { continue };
             known.servers.insert(slot.key.number, volume.server);
             known.names.insert(volume.name.as_bytes().into(), slot.key.number);
-            if volume.server == own && volume.phase != Phase::Creating && store.has_volume(slot.key.number)? {
-                store.rename_volume(slot.key.number, volume.name.as_bytes(), clock::wall())?;
+            if volume.server == own && volume.phase != Phase::Creating {
+                if store.has_volume(slot.key.number)? {
+                    store.rename_volume(slot.key.number, volume.name.as_bytes(), clock::wall())?;
+                } else if self.is_first
+                    && volume.phase == Phase::Active
+                    && self.node.hosted().get(slot.key.number).is_none()
+                {
+                    self.end_misplaced(&format!(
+                        "volume {} is here, by the table of volumes, and it is not",
+                        volume.name
+                    ));
+                }
             }
         }
         if own == root {
@@ -358,12 +381,29 @@ impl Driver {
         Ok(())
     }
 
+    /// Ends a server whose directory cannot be its own. Nothing may be done with it: what it says would be believed.
+    fn end_misplaced(&self, why: &str) {
+        tracing::error!("{why}: the server's directory is empty, or another one's");
+        self.core.store.fence().end(Some(Loss::Misplaced));
+    }
+
+    /// Hears how far another server knows the table.
+    fn hear_known(&self, from: ServerId, message: &Message) {
+        let (Message::Pull { known, .. } | Message::Outcome { known, .. }) = message else { return };
+        let own = self.node.table().version();
+        if self.is_first && self.config.number == self.config.map().root().number && *known > own {
+            let why = format!("server {from} knows the table of volumes at {}, the root server at {}", known.0, own.0);
+            self.end_misplaced(&why);
+        }
+    }
+
     fn take(&mut self, event: Event) {
         match event {
             Event::Change { id, wanted, change } => self.change(id, wanted, &change),
             Event::FromPeer { id, from, kind, bytes } => match wire::ToPeer::decode(kind, &bytes) {
                 Ok(wire::ToPeer::Message(envelope)) => {
                     self.requests.confirm(&self.core, id);
+                    self.hear_known(from, &envelope.message);
                     self.give(Input::Message { from, envelope });
                 }
                 Ok(wire::ToPeer::Request(request)) => self.request(id, request),

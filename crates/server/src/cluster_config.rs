@@ -4,6 +4,7 @@ use crate::config::{Config, ConfigError, TargetConfig};
 use isonomia_cluster::Map;
 use isonomia_cluster::map::{BadMap, FILE_LEN_MAX, Finding, Severity, Target};
 use isonomia_proto::control::ClusterStatus;
+use isonomia_store::Ownership;
 use isonomia_units::ServerId;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -18,9 +19,18 @@ pub struct ClusterConfig {
     pub number: ServerId,
     /// The file.
     pub path: PathBuf,
+    /// Another process that has the server's directory is to be replaced.
+    pub take_over: bool,
 }
 
 impl ClusterConfig {
+    /// How the process comes to own the server's directory.
+    pub(crate) fn ownership(&self) -> Ownership {
+        let map = self.map();
+        let name = map.server(self.number).map_or_else(String::new, |server| server.name.to_string());
+        Ownership::new(name, u64::from(map.epoch().0), self.take_over)
+    }
+
     /// The cluster, as the file is that the server has.
     pub fn map(&self) -> Arc<Map> {
         self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -136,7 +146,7 @@ impl Config {
         self.dir = server.dir.clone().or_else(|| self.dir.take());
         let number = server.number;
         let current = Arc::new(RwLock::new(Arc::new(map)));
-        self.cluster = Some(ClusterConfig { current, number, path: path.to_owned() });
+        self.cluster = Some(ClusterConfig { current, number, path: path.to_owned(), take_over: false });
         Ok(())
     }
 }

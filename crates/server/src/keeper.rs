@@ -19,10 +19,13 @@ pub fn run(core: &Core) {
         for job in core.jobs.sample(now) {
             core.forget(job.id, now);
         }
-        if let Some(cluster) = core.cluster.get() {
-            cluster.expire(core, now);
+        // Answering would wait until it is known whether this process may.
+        if core.store.fence().holds() {
+            if let Some(cluster) = core.cluster.get() {
+                cluster.expire(core, now);
+            }
+            core.mappings.due(now).into_iter().for_each(|told| mapping::answer(core, told));
         }
-        core.mappings.due(now).into_iter().for_each(|told| mapping::answer(core, told));
         samples = samples.wrapping_add(1);
         if samples.is_multiple_of(LOOK_EVERY_SAMPLES) {
             core.look_after_connections(now);

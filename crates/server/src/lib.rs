@@ -45,6 +45,7 @@ mod mappings;
 mod munge;
 mod names;
 mod operator;
+mod ownership;
 mod pacing;
 mod page_cache;
 mod pending;
@@ -74,6 +75,7 @@ mod write_back;
 pub use cluster_config::{ClusterConfig, read_cluster_file, usable_cluster_file};
 pub use config::{Config, ConfigError, TargetConfig};
 pub use directory_check::BadPlace;
+pub use isonomia_store::{Fence, Loss};
 pub use limits::LimitsConfig;
 pub use listen::ListenError;
 pub use page_cache::{PageCache, ParsePageCacheError};
@@ -87,6 +89,7 @@ use crate::jobs::Jobs;
 use crate::limits::Limits;
 use crate::munge::{Library, NoLibrary};
 use crate::names::LookUp;
+use crate::ownership::Owner;
 use crate::pending::Proof;
 use crate::read_ahead::ReadAhead;
 use crate::scrub::Scrub;
@@ -96,7 +99,7 @@ use crate::write_back::WriteBack;
 use isonomia_policy::DepthSpec;
 use isonomia_proto::control::Status;
 use isonomia_proto::setup::{Auth, SERVER_NAME_LEN_MAX};
-use isonomia_store::{DefaultLayout, OpenError, Store, StoreConfig, TargetDir};
+use isonomia_store::{DefaultLayout, OpenError, Ownership, Store, StoreConfig, TargetDir};
 use isonomia_transport::address::Address;
 use isonomia_transport::handshake::Protection;
 use isonomia_transport::key::{Key, KeyError};
@@ -154,6 +157,8 @@ pub struct Server {
     dir: PathBuf,
     is_temporary: bool,
     threads: Vec<JoinHandle<()>>,
+    /// Who keeps the directory this process's, until all is written.
+    _owner: Option<Owner>,
 }
 
 impl Server {
@@ -181,7 +186,10 @@ impl Server {
         let policy = Policy { spec: config.policy.clone(), draw: config.draw, seed: config.seed, journal };
         let workers = config.workers.map_or_else(default_workers, |n| n as usize).clamp(1, WORKERS_MAX);
         let descriptors = limits::raise_descriptors();
-        let (store, targets, limits) = open_store(config, dir, &policy, workers, descriptors)?;
+        let ownership = config.cluster.as_ref().map(ClusterConfig::ownership);
+        let owner = ownership.as_ref().map(Owner::start).transpose();
+        let owner = owner.map_err(|error| StartError::System { what: "cannot start a thread", error })?;
+        let (store, targets, limits) = open_store(config, dir, ownership, &policy, workers, descriptors)?;
         let (proof, terms) = proof(config)?;
         if config.listen.is_empty() {
             return Err(StartError::Config("no address to listen on".to_owned()));
@@ -191,12 +199,24 @@ impl Server {
             let text = format!("{addresses_wanted} addresses to listen on, {} at most", acceptor::LISTENERS_MAX);
             return Err(StartError::Config(text));
         }
-        let mut listeners = Vec::new();
+        let (mut listeners, mut elsewhere) = (Vec::new(), None);
         let mut addresses = Vec::new();
         for address in &config.listen {
-            let (listener, address) = listen::open(address, proof.as_ref())?;
-            listeners.push(listener);
-            addresses.push(address);
+            match listen::open(address, proof.as_ref()) {
+                Ok((listener, address)) => {
+                    listeners.push(listener);
+                    addresses.push(address);
+                }
+                // That of another host on which this server may run.
+                Err(error) if config.cluster.is_some() && error.is_of_another_host() => {
+                    tracing::info!(%address, "not an address of this host");
+                    elsewhere = Some(error);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if let (true, Some(error)) = (listeners.is_empty(), elsewhere) {
+            return Err(error.into());
         }
         let system = |what| move |errno: rustix::io::Errno| StartError::System { what, error: errno.into() };
         let jobs = Jobs::new(limits.jobs, limits.jobs_per_user);
@@ -236,7 +256,8 @@ impl Server {
         let control = Arc::new(control.map_err(system("cannot prepare for operators"))?);
         let acceptor = Acceptor::new(core.clone(), about.clone(), control.clone(), limits, (listeners, terms), look_up);
         let mut acceptor = acceptor.map_err(|error| StartError::System { what: "cannot listen", error })?;
-        let mut server = Self { core, about, addresses, dir: dir.to_owned(), is_temporary, threads: Vec::new() };
+        let threads = Vec::new();
+        let mut server = Self { core, about, addresses, dir: dir.to_owned(), is_temporary, threads, _owner: owner };
         for number in 0..workers {
             let core = server.core.clone();
             server.spawn(format!("worker-{number}"), move || worker::run(&core, number))?;
@@ -293,6 +314,12 @@ impl Server {
     pub fn status_source(&self) -> impl Fn() -> Status + Send + Sync + 'static {
         let (core, about) = (self.core.clone(), self.about.clone());
         move || status::snapshot(&core, &about)
+    }
+
+    /// What says whether the directory is still this process's; in a cluster another one may take it over, and the server has
+    /// to end then.
+    pub fn fence(&self) -> Arc<Fence> {
+        self.core.store.fence().clone()
     }
 
     /// Stops: requests that are being served are finished, everything is on stable storage afterwards.
@@ -376,6 +403,7 @@ fn target_dir(target: &TargetConfig, dir: &Path, index: usize) -> PathBuf {
 fn open_store(
     config: &Config,
     dir: &Path,
+    ownership: Option<Ownership>,
     policy: &Policy,
     workers: usize,
     descriptors: u64,
@@ -416,6 +444,7 @@ fn open_store(
     let own: Vec<String> = (0..wanted.len()).map(|index| format!("target-{index}")).collect();
     let own: Vec<&str> = own.iter().map(String::as_str).chain([METADATA]).collect();
     let mut store_config = store_config(config, dir);
+    store_config.ownership = ownership;
     for place in [dir].into_iter().chain(store_config.targets.iter().map(|target| target.dir.as_path())) {
         directory_check::check(place)?;
     }

@@ -38,6 +38,13 @@ pub enum ListenError {
     },
 }
 
+impl ListenError {
+    /// Whether the address is of another host.
+    pub(crate) fn is_of_another_host(&self) -> bool {
+        matches!(self, Self::System { errno: Errno::ADDRNOTAVAIL, .. })
+    }
+}
+
 /// Listens on `address`, on TCP for clients that give `proof` of who they are; gives the socket and the address with the port that was chosen if it asked for port 0.
 pub fn open(address: &Address, proof: Option<&Proof>) -> Result<(Listener, Address), ListenError> {
     let system = |errno| ListenError::System { address: address.clone(), errno };

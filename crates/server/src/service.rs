@@ -407,6 +407,10 @@ impl Core {
         if connection.is_closed() {
             return;
         }
+        // What it would say may be old, and what it did undone: another process may have the directory by now.
+        if self.store.fence().check().is_err() {
+            return self.close(connection, Some(&"the directory is not known to be this server's any more"));
+        }
         match &connection.way {
             Way::Shared(shared) => {
                 shared.serving.fetch_and(!(1 << pending.slot), Ordering::AcqRel);

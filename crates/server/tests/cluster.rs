@@ -2,11 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use isonomia_client::{Claims, Client, ClientConfig, Error, Ino, OpenHow, RenameHow, access};
+use isonomia_client::{Address, Claims, Client, ClientConfig, Error, Ino, OpenHow, RenameHow, access};
 use isonomia_proto::control::{ControlReply, ControlRequest};
 use isonomia_server::{Config, Server};
 use isonomia_transport::control::ControlConnection;
-use isonomia_units::{Nanos, VolumeId};
+use isonomia_units::{Nanos, ServerId, VolumeId};
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -63,9 +63,12 @@ impl Cluster {
 
     /// A client that knows the address of one server only.
     fn client(&self, index: usize, is_tcp: bool) -> Client {
-        let address = self.configs[index].listen[usize::from(is_tcp)].clone();
+        self.client_of(vec![self.configs[index].listen[usize::from(is_tcp)].clone()])
+    }
+
+    fn client_of(&self, addresses: Vec<Address>) -> Client {
         Client::new(ClientConfig {
-            addresses: vec![address],
+            addresses,
             timeout: Nanos::from_secs(20),
             claims: Claims { job: Some("test".to_owned()), ..Claims::default() },
             key_file: Some(self.dir.path().join("key").display().to_string()),
@@ -132,6 +135,30 @@ fn one_address_leads_to_all_volumes() {
     for name in &volumes {
         assert_eq!(names(&first, Ino(first.get_attr(Ino::ROOT, name.as_bytes(), true).unwrap().ino)).len(), 6);
     }
+}
+
+#[test]
+fn another_server_is_asked_while_the_first_that_answered_is_away() {
+    let mut cluster = Cluster::start(3);
+    let volumes = cluster.client(0, false);
+    for (name, server) in [("first", 1), ("second", 2), ("third", 3)] {
+        volumes.make_volume(name.as_bytes(), 0o755, ServerId(server)).unwrap();
+        volumes.mkdir(Ino::ROOT, format!("{name}/sub").as_bytes(), 0o755).unwrap();
+    }
+    let nowhere: Address = "unix:/nonexistent/isonomia".parse().unwrap();
+    let at = |index: usize, is_tcp| cluster.configs[index].listen[usize::from(is_tcp)].clone();
+    let client = cluster.client_of(vec![nowhere, at(2, false), at(1, true)]);
+    let look = |path: &str| client.get_attr(Ino::ROOT, path.as_bytes(), true);
+    look("third/sub").unwrap();
+    cluster.servers[2] = None;
+    // The one that answered is away, and nothing is known of these yet.
+    look("first/sub").unwrap();
+    look("second/sub").unwrap();
+    assert_eq!(names(&client, Ino::ROOT), ["first", "second", "third"]);
+    client.mkdir(Ino::ROOT, b"second/more", 0o755).unwrap();
+    // It comes back, and is asked for what it has.
+    cluster.servers[2] = Some(Server::start(cluster.configs[2].clone()).unwrap());
+    look("third/sub").unwrap();
 }
 
 #[test]

@@ -307,7 +307,7 @@ impl Blocks<'_> {
             let entry = writing.entry(number);
             last = Some(if entry == 0 { 0 } else { summer.entry(number, &block) });
         }
-        rustix::fs::ftruncate(object, len).map_err(BlockFault::Host)?;
+        object.to_change().and_then(|fd| rustix::fs::ftruncate(fd, len)).map_err(BlockFault::Host)?;
         if len < size {
             writing.cut(&self.place, blocks_in(len)).map_err(|fault| sidecar_fault(fault, len))?;
         }

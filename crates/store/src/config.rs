@@ -1,9 +1,12 @@
 //! What a store is opened with.
 
 use crate::OpenError;
+use crate::fence::Fence;
+use crate::owner::Ownership;
 use isonomia_proto::fs::Layout;
 use isonomia_units::{ServerId, TargetId};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Inodes kept in memory at most, apart from those in use; detached objects as many again.
 pub const CACHED_INODES_MAX: usize = 1 << 17;
@@ -35,6 +38,9 @@ pub struct StoreConfig {
     pub direct: Vec<TargetId>,
     /// Bounds of the caches.
     pub bounds: Bounds,
+    /// How this process comes to own the directories where others may take them over; nothing where only a lock says who has
+    /// them.
+    pub ownership: Option<Ownership>,
 }
 
 /// One target: a directory on a local or mounted file system.
@@ -83,7 +89,13 @@ impl StoreConfig {
             checksums: true,
             direct: Vec::new(),
             bounds: Bounds::default(),
+            ownership: None,
         }
+    }
+
+    /// What every change is checked against.
+    pub(crate) fn fence(&self) -> Arc<Fence> {
+        self.ownership.as_ref().map(|ownership| ownership.fence.clone()).unwrap_or_default()
     }
 
     pub(crate) fn check(&self) -> Result<(), OpenError> {

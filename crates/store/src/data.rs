@@ -8,6 +8,7 @@ use crate::blocks::{BlockFault, Blocks, PIECE_BYTES, read_or_zero};
 use crate::content::{Content, LOST_WRITES, OBJECTS, Objects, RECLAIMED, UNSETTLED};
 use crate::database::DirtyRecord;
 use crate::edit::Gone;
+use crate::fence::Fence;
 use crate::inode::{DIRTY, Inode, SET_ID, SPREAD, UNFLUSHED, UNLINKED};
 use crate::object::{ObjectPlace, spot};
 use crate::object_file::ObjectFile;
@@ -317,7 +318,13 @@ impl Store {
             self.targets.sync_all()?;
         }
         self.flush_all()?;
-        self.db.close()
+        self.db.close()?;
+        self.targets.fence.release()
+    }
+
+    /// What says whether this process may change the store, and speak for it.
+    pub fn fence(&self) -> &Arc<Fence> {
+        &self.targets.fence
     }
 
     /// What must be known before the first byte changes: that the size in the database is not to be trusted, and

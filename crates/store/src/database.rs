@@ -33,6 +33,7 @@ use crate::emergency_space::EmergencySpace;
 use crate::engine::{Engine, Table, Write};
 use crate::group_commit::GroupCommit;
 use crate::journal::{self, Part};
+use crate::owner;
 use crate::record::Record;
 use crate::volumes::ClusterRecord;
 use crate::witness::{self, Witness};
@@ -104,14 +105,14 @@ impl Database {
         emergency_space: Arc<EmergencySpace>,
         witness: Witness,
     ) -> Result<Self, OpenError> {
-        let dir = config.dir.join("db");
+        let dir = owner::database_dir(&config.dir);
         let fail = |source| OpenError::Recovery { server: config.server, source };
         if witness.number() > 0 {
             check_journals(&dir, &witness, fail)?;
         } else {
             remove_unfinished(&dir)?;
         }
-        let engine = Engine::open(dir.clone(), emergency_space).map_err(fail)?;
+        let engine = Engine::open(dir.clone(), emergency_space, config.fence()).map_err(fail)?;
         let number = match engine.get(Table::Numbers, SYNCED).map_err(fail)? {
             Some(bytes) => bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).unwrap_or_default(),
             None => 0,

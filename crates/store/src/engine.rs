@@ -7,6 +7,7 @@
 
 use crate::StoreError;
 use crate::emergency_space::EmergencySpace;
+use crate::fence::Fence;
 use crate::journal::{self, Journal};
 use fjall::{Keyspace, KeyspaceCreateOptions, PersistMode, Readable, Slice};
 use rustix::io::Errno;
@@ -93,6 +94,7 @@ pub(crate) struct Write {
 pub(crate) struct Engine {
     dir: PathBuf,
     emergency_space: Arc<EmergencySpace>,
+    fence: Arc<Fence>,
     state: RwLock<State>,
     /// One of [`WORKS`], [`FULL`], [`FAILED`], [`LOST`].
     failure: AtomicU8,
@@ -128,9 +130,13 @@ struct Memory {
 
 impl Engine {
     /// Opens the database in `dir`, or creates it there.
-    pub fn open(dir: PathBuf, emergency_space: Arc<EmergencySpace>) -> Result<Self, StoreError> {
+    pub fn open(dir: PathBuf, emergency_space: Arc<EmergencySpace>, fence: Arc<Fence>) -> Result<Self, StoreError> {
         let open = Running::open(&dir)?;
-        Ok(Self { dir, emergency_space, state: RwLock::new(State::Open(open)), failure: AtomicU8::new(WORKS) })
+        Ok(Self { dir, emergency_space, fence, state: RwLock::new(State::Open(open)), failure: AtomicU8::new(WORKS) })
+    }
+
+    fn check_fence(&self) -> Result<(), StoreError> {
+        self.fence.check().map_err(|errno| StoreError::host(&self.dir, errno))
     }
 
     pub fn get(&self, table: Table, key: impl AsRef<[u8]>) -> Result<Option<Slice>, StoreError> {
@@ -157,6 +163,7 @@ impl Engine {
 
     /// All of it, or an error and none of it.
     pub fn commit(&self, writes: &[Write]) -> Result<(), StoreError> {
+        self.check_fence()?;
         let act = |open: &Running| open.commit(writes);
         self.with(act).or_else(|error| {
             let error = self.note(error);
@@ -168,6 +175,7 @@ impl Engine {
 
     /// Everything that was committed is on stable storage when this returns; `data_only` as in `fdatasync`.
     pub fn sync(&self, data_only: bool) -> Result<(), StoreError> {
+        self.check_fence()?;
         self.with(|open| {
             let synced = open.db.persist(if data_only { PersistMode::SyncData } else { PersistMode::SyncAll });
             if let Err(error) = &synced
@@ -186,6 +194,7 @@ impl Engine {
         if !matches!(self.failure.load(Acquire), FULL | FAILED) || self.emergency_space.free_bytes() < ROOM_BYTES_MIN {
             return Ok(false);
         }
+        self.check_fence()?;
         // Not by waiting for the lock: a thread that holds it for a look-up may begin another one, which would wait for this
         // thread, and this one for it.
         let mut state = match self.state.try_write() {

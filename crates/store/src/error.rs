@@ -210,6 +210,27 @@ pub enum OpenError {
         /// What the lock file says of its holder.
         pid: String,
     },
+    /// A process of another host had the directory, and did not give it up.
+    #[error(
+        "process {pid} on host {host} has {} and did not give it up: if it is to be replaced, start with --take-over",
+        dir.display()
+    )]
+    Elsewhere {
+        /// The directory.
+        dir: PathBuf,
+        /// The other host.
+        host: String,
+        /// The process there.
+        pid: u32,
+    },
+    /// While this process waited until it could have the directory, another one began to wait for it.
+    #[error("{} is being taken over by another process as well, the {instance}. that had it", dir.display())]
+    TakenOver {
+        /// The directory.
+        dir: PathBuf,
+        /// The number of the other process.
+        instance: u64,
+    },
     /// The configuration names no target, more than a layout can, one twice, or a stripe that is not a positive
     /// multiple of 4096.
     #[error("configuration: {0}")]

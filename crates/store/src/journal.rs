@@ -44,20 +44,24 @@ pub enum Part {
     Behind,
 }
 
-/// Looks at all journals in `dir`, in order; calls `each` with the key and the value of every item.
-pub(crate) fn look(dir: &Path, mut each: impl FnMut(Part, &[u8], &[u8])) -> Result<Vec<Journal>, StoreError> {
-    let fail = |e: io::Error| StoreError::Io { path: dir.to_owned(), source: e };
+/// All journals in `dir`, in order.
+pub(crate) fn paths(dir: &Path) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(dir).map_err(fail)? {
-        let path = entry.map_err(fail)?.path();
+    for entry in fs::read_dir(dir)? {
+        let path = entry?.path();
         let number = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".jnl"));
         if let Some(number) = number.and_then(|number| number.parse::<u64>().ok()) {
             found.push((number, path));
         }
     }
     found.sort();
+    Ok(found.into_iter().map(|(_, path)| path).collect())
+}
+
+/// Looks at all journals in `dir`, in order; calls `each` with the key and the value of every item.
+pub(crate) fn look(dir: &Path, mut each: impl FnMut(Part, &[u8], &[u8])) -> Result<Vec<Journal>, StoreError> {
     let mut journals = Vec::new();
-    for (_, path) in found {
+    for path in paths(dir).map_err(|source| StoreError::Io { path: dir.to_owned(), source })? {
         let bytes = fs::read(&path).map_err(|e| StoreError::Io { path: path.clone(), source: e })?;
         let (end, resumes_at) = parse(&bytes, &mut each);
         journals.push(Journal { path, end: end as u64, resumes_at: resumes_at.map(|at| at as u64) });

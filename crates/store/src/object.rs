@@ -9,6 +9,7 @@
 use crate::checksum::{ObjectId, SIDECAR_SUFFIX};
 use crate::config::{StoreConfig, TargetDir};
 use crate::content::{Content, OBJECTS, Objects, SUMS};
+use crate::fence::Fence;
 use crate::object_file::{ObjectFile, probe};
 use crate::{OpenError, StoreError};
 use isonomia_proto::fs::{FsStat, Layout};
@@ -107,6 +108,8 @@ pub(crate) struct Targets {
     open: OpenObjects,
     /// Files whose first object is created get checksums.
     with_sums: bool,
+    /// Whether anything may be changed.
+    pub fence: Arc<Fence>,
 }
 
 struct Target {
@@ -130,7 +133,7 @@ impl Targets {
         let open = |target: &TargetDir| Target::open(target, config.direct.contains(&target.id));
         let all = config.targets.iter().map(open).collect::<Result<_, _>>()?;
         let open = OpenObjects { ring: Mutex::new(VecDeque::new()), max: config.bounds.objects.max(1) };
-        Ok(Self { all, open, with_sums: config.checksums })
+        Ok(Self { all, open, with_sums: config.checksums, fence: config.fence() })
     }
 
     /// Opens the object `index` of `content`, whose objects the caller owns. Without `create` an object that was never
@@ -156,6 +159,7 @@ impl Targets {
         let fd = match existing {
             Err(Errno::NOENT) if !create => return Ok(()),
             Err(Errno::NOENT) => {
+                self.fence.check().map_err(fail)?;
                 let fd = match open(OFlags::CREATE | OFlags::EXCL) {
                     // A file of that name belongs to nobody: the record says that this object was never created.
                     Err(Errno::EXIST) => {
@@ -186,7 +190,7 @@ impl Targets {
         };
         let pages = fd.map_err(fail)?;
         let direct = if target.is_direct { Some(open(OFlags::DIRECT).map_err(fail)?) } else { None };
-        objects.open[index] = Some(ObjectFile::new(pages, direct));
+        objects.open[index] = Some(ObjectFile::new(pages, direct, self.fence.clone()));
         self.open.admit(content, index);
         Ok(())
     }
@@ -236,6 +240,7 @@ impl Targets {
         let (target, name) = (self.target(place)?, place.object.object_name());
         rustix::fs::openat(&target.objects, &name, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
             .and_then(|fd| {
+                self.fence.check()?;
                 rustix::fs::ftruncate(&fd, wanted)?;
                 rustix::fs::fdatasync(fd)
             })
@@ -264,6 +269,7 @@ impl Targets {
                 }
                 tracing::warn!(object = %path.join(entry.file_name().to_string_lossy().as_ref()).display(),
                     "removing an object of no file");
+                self.fence.check().map_err(fail)?;
                 rustix::fs::unlinkat(&fd, entry.file_name(), AtFlags::empty()).map_err(fail)?;
                 removed += 1;
             }
@@ -280,7 +286,9 @@ impl Targets {
     pub fn remove_object(&self, place: ObjectPlace) -> Result<(), StoreError> {
         let target = self.target(place)?;
         for name in [place.object.object_name(), place.object.sidecar_name()] {
-            match rustix::fs::unlinkat(&target.objects, &name, AtFlags::empty()) {
+            let removed =
+                self.fence.check().and_then(|()| rustix::fs::unlinkat(&target.objects, &name, AtFlags::empty()));
+            match removed {
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(e) => return Err(StoreError::host(&target.path.join(&name), e)),
             }

@@ -8,6 +8,7 @@
 //! not written by two at once where it has a checksum; where it has none, the host sees to it as for any two writers.)
 //! Reads take whole blocks, and give the part that was asked for.
 
+use crate::fence::Fence;
 use crate::sums::{read_at, read_cached_at, write_until};
 use isonomia_memory::{Sink, Source};
 use rustix::fs::{Advice, Mode, OFlags};
@@ -16,6 +17,7 @@ use std::cell::RefCell;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 
 /// Offsets, lengths, and memory are multiples of this.
 const ALIGN: usize = 4096;
@@ -27,11 +29,12 @@ pub(crate) const PROBE: &str = "target.probe";
 pub(crate) struct ObjectFile {
     pages: OwnedFd,
     direct: Option<OwnedFd>,
+    fence: Arc<Fence>,
 }
 
 impl From<OwnedFd> for ObjectFile {
     fn from(pages: OwnedFd) -> Self {
-        Self { pages, direct: None }
+        Self { pages, direct: None, fence: Arc::default() }
     }
 }
 
@@ -42,9 +45,14 @@ impl AsFd for ObjectFile {
 }
 
 impl ObjectFile {
-    /// The object that `pages` and `direct` are open descriptors of.
-    pub fn new(pages: OwnedFd, direct: Option<OwnedFd>) -> Self {
-        Self { pages, direct }
+    /// The object that `pages` and `direct` are open descriptors of; `fence` says whether it may be changed.
+    pub fn new(pages: OwnedFd, direct: Option<OwnedFd>, fence: Arc<Fence>) -> Self {
+        Self { pages, direct, fence }
+    }
+
+    /// What is to change it, and may. To be asked for right before it is changed.
+    pub fn to_change(&self) -> Result<BorrowedFd<'_>, Errno> {
+        self.fence.check().map(|()| self.pages.as_fd())
     }
 
     /// Reads until `sink` is full or the object ends. With `may_wait` false as [`Sink::pread_cached`].
@@ -68,6 +76,9 @@ impl ObjectFile {
 
     /// Writes until all is written or the host refuses; both can be.
     pub fn write(&self, offset: u64, source: Source<'_>) -> (usize, Option<Errno>) {
+        if let Err(errno) = self.fence.check() {
+            return (0, Some(errno));
+        }
         match &self.direct {
             None => write_until(&self.pages, offset, source),
             Some(direct) => self.write_direct(direct, offset, source),
@@ -207,7 +218,7 @@ mod tests {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | more;
             rustix::fs::open(dir.path().join("object"), flags, Mode::from_raw_mode(0o600)).unwrap()
         };
-        let file = ObjectFile::new(open(OFlags::empty()), Some(open(OFlags::DIRECT)));
+        let file = ObjectFile::new(open(OFlags::empty()), Some(open(OFlags::DIRECT)), Arc::default());
         Some((dir, file))
     }
 

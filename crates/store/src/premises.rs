@@ -1,7 +1,7 @@
 //! The directories of a store: who may use them, and whether they are the right ones.
 //!
 //! `<dir>/lock` and `<target dir>/target.lock` are locked (`flock`) for as long as the store is open and hold the
-//! process id of the holder. `<dir>/identity` and `<target dir>/target.identity` are text, one `key value` a line:
+//! process id of the holder. Where other hosts may have the directory, [`crate::owner`] says who has it. `<dir>/identity` and `<target dir>/target.identity` are text, one `key value` a line:
 //!
 //! | key | in | meaning |
 //! |---|---|---|
@@ -17,7 +17,7 @@
 //! Directories have mode 0700 and files 0600, so that no other user of the host reads them or takes a lock. `<dir>/secret`
 //! holds 32 random bytes: the key of capabilities, then the key that orders directories.
 
-use crate::{FORMAT_VERSION, OpenError, StoreConfig, TargetDir, object, object_file, witness};
+use crate::{FORMAT_VERSION, OpenError, StoreConfig, TargetDir, object, object_file, owner, witness};
 use isonomia_units::{ServerId, TargetId};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -33,7 +33,8 @@ pub(crate) const IDENTITY: &str = "identity";
 const IDENTITY_IN_TARGET: &str = "target.identity";
 pub(crate) const SECRET: &str = "secret";
 /// What a store's directory has in it, besides files that are being written.
-const OURS: [&str; 8] = ["lock", IDENTITY, "identity.new", SECRET, "secret.new", witness::NAME, "reserve", "db"];
+const OURS: [&str; 9] =
+    ["lock", IDENTITY, "identity.new", SECRET, "secret.new", witness::NAME, "reserve", owner::NAME, "owner.new"];
 /// What a target has in it.
 const OURS_IN_TARGET: [&str; 8] = [
     "target.lock",
@@ -76,7 +77,9 @@ impl Premises {
     /// Locks, creates what is new, and checks what is old.
     pub fn enter(config: &StoreConfig) -> Result<Self, OpenError> {
         create_dir(&config.dir)?;
-        let mut locks = vec![lock(&config.dir, "lock")?];
+        let take_over = config.ownership.as_ref().is_some_and(|ownership| ownership.take_over);
+        let (dir_lock, is_forced) = lock_or_replace(&config.dir, "lock", take_over)?;
+        let mut locks = vec![dir_lock];
         let recorded = Identity::read(&config.dir, IDENTITY)?;
         let identity = match &recorded {
             Some(found) => found.clone(),
@@ -99,10 +102,13 @@ impl Premises {
                 return Err(OpenError::TargetMissing { dir: config.dir.clone(), target: TargetId(*known) });
             }
         }
+        if let Some(ownership) = &config.ownership {
+            owner::claim(&config.dir, ownership, random_number(&config.dir)?, is_forced)?;
+        }
         let is_new = !identity.is_ready;
         let secret = secret(&config.dir, is_new)?;
         for target in &config.targets {
-            locks.push(enter_target(target, &identity)?);
+            locks.push(enter_target(target, &identity, take_over)?);
         }
         let identity = Identity { targets: config.targets.iter().map(|t| t.id.0).collect(), ..identity };
         if recorded.as_ref() != Some(&identity) {
@@ -136,13 +142,13 @@ pub fn known_targets(dir: &Path) -> Result<Option<(ServerId, Vec<TargetId>)>, Op
         .map(|found| (ServerId(found.server), found.targets.into_iter().map(TargetId).collect())))
 }
 
-fn enter_target(target: &TargetDir, store: &Identity) -> Result<OwnedFd, OpenError> {
+fn enter_target(target: &TargetDir, store: &Identity, take_over: bool) -> Result<OwnedFd, OpenError> {
     let known = store.targets.contains(&target.id.0);
     if known && !target.dir.is_dir() {
         return Err(OpenError::TargetLost { dir: target.dir.clone(), target: target.id });
     }
     create_dir(&target.dir)?;
-    let lock = lock(&target.dir, "target.lock")?;
+    let (lock, _) = lock_or_replace(&target.dir, "target.lock", take_over)?;
     let expected = store.of_its(target);
     match Identity::read(&target.dir, IDENTITY_IN_TARGET)? {
         Some(found) if found == expected => {}
@@ -195,7 +201,8 @@ fn close_to_others(dir: &Path, ours: &[&str], inside: bool) -> Result<(), OpenEr
     let mut is_ours = true;
     for entry in fs::read_dir(dir).map_err(fail)? {
         let entry = entry.map_err(fail)?;
-        if ours.iter().any(|known| entry.file_name() == *known) {
+        let is_database = inside && entry.file_name().to_str().is_some_and(owner::is_database);
+        if is_database || ours.iter().any(|known| entry.file_name() == *known) {
             close(&entry.path(), is_reached, inside)?;
         } else {
             is_ours = false;
@@ -248,6 +255,19 @@ fn tell(path: &Path) -> Result<(), OpenError> {
 /// Locks the directory of a store.
 pub(crate) fn lock_existing(dir: &Path) -> Result<OwnedFd, OpenError> {
     lock(dir, "lock")
+}
+
+/// Locks it, or with `replace` another file that takes its place if somebody has locked it; whether that was so.
+fn lock_or_replace(dir: &Path, name: &str, replace: bool) -> Result<(OwnedFd, bool), OpenError> {
+    match lock(dir, name) {
+        Err(OpenError::InUse { .. }) if replace => {
+            let fresh = format!("{name}.{}", std::process::id());
+            let fd = lock(dir, &fresh)?;
+            fs::rename(dir.join(&fresh), dir.join(name)).map_err(|e| OpenError::io(&dir.join(name), e))?;
+            Ok((fd, true))
+        }
+        locked => Ok((locked?, false)),
+    }
 }
 
 fn lock(dir: &Path, name: &str) -> Result<OwnedFd, OpenError> {
@@ -329,7 +349,7 @@ pub(crate) fn new_secret(dir: &Path) -> Result<[u8; 32], OpenError> {
 }
 
 /// Writes a small file so that after a crash it has either its old or its new content.
-fn write_durably(dir: &Path, name: &str, content: &[u8]) -> Result<(), OpenError> {
+pub(crate) fn write_durably(dir: &Path, name: &str, content: &[u8]) -> Result<(), OpenError> {
     let path = dir.join(format!("{name}.new"));
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
     let fd = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).map_err(|e| OpenError::io(&path, e))?;
@@ -354,7 +374,10 @@ pub(crate) struct Identity {
 impl Identity {
     /// Of a store that is about to be created; there must be nothing of one.
     fn of_new(config: &StoreConfig) -> Result<Self, OpenError> {
-        if let Some(found) = ["db", SECRET, witness::NAME].iter().find(|name| config.dir.join(name).exists()) {
+        let database = owner::database_dir(&config.dir);
+        let others = [SECRET, witness::NAME].map(|name| config.dir.join(name));
+        if let Some(found) = std::iter::once(&database).chain(&others).find(|path| path.exists()) {
+            let found = found.file_name().unwrap_or_default().display();
             return Err(OpenError::damaged(&config.dir.join(IDENTITY), format!("is missing, though {found} is there")));
         }
         let store = random_number(&config.dir)?;

@@ -115,7 +115,7 @@ impl Store {
         Ok(Some(Blocks {
             object: objects.open[index].as_ref(),
             sums,
-            place: Place { dir, object: place.object, is_suspect: flags & SUSPECT != 0 },
+            place: Place { dir, object: place.object, is_suspect: flags & SUSPECT != 0, fence: &self.targets.fence },
             watch: &self.protection.watch,
             may_wait: true,
         }))

@@ -19,6 +19,7 @@ use crate::emergency_space::EmergencySpace;
 use crate::inode::Inode;
 use crate::layouts::Layouts;
 use crate::object::{DIRECTORIES, ObjectPlace, ObjectsId, Targets, file_size, is_volatile};
+use crate::owner::database_dir;
 use crate::premises::Premises;
 use crate::protect::{Protection, Unsettled};
 use crate::record::{BLOCKS_UNKNOWN, Body, Record};
@@ -54,7 +55,7 @@ impl Store {
         db.refuse_older(&config.dir)?;
         let has_root = db.record(Ino::ROOT.0).map_err(fail)?.is_some();
         if !has_root && !premises.is_new {
-            return Err(OpenError::damaged(&config.dir.join("db"), "has no root directory"));
+            return Err(OpenError::damaged(&database_dir(&config.dir), "has no root directory"));
         }
         if !has_root {
             let created = rustix::fs::stat(&config.dir).map_err(|e| OpenError::io(&config.dir, e))?;

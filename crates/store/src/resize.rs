@@ -159,12 +159,12 @@ impl Store {
             // there is any cannot be told from how much there is in all: an object may have holes.
             let times = if stat.st_blocks > 0 { 2 } else { 0 };
             return (0..times)
-                .try_for_each(|_| rustix::fs::ftruncate(object, wanted))
+                .try_for_each(|_| rustix::fs::ftruncate(object.to_change()?, wanted))
                 .map_err(|e| fail(BlockFault::Host(e)));
         }
         let cut = match self.checked_blocks(content, layout, objects, index)? {
             Some(blocks) => blocks.resize(wanted),
-            None => rustix::fs::ftruncate(object, wanted).map_err(BlockFault::Host),
+            None => object.to_change().and_then(|fd| rustix::fs::ftruncate(fd, wanted)).map_err(BlockFault::Host),
         };
         cut.map_err(fail)?;
         if is_synced { rustix::fs::fdatasync(object).map_err(|e| fail(BlockFault::Host(e))) } else { Ok(()) }

@@ -196,7 +196,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         let Some(fd) = &objects.open[index] else { return Ok(()) };
         let (start, len) = (range.start, range.end - range.start);
-        let change = |flags| rustix::fs::fallocate(fd, flags, start, len);
+        let change = |flags| rustix::fs::fallocate(fd.to_change()?, flags, start, len);
         let checked = self.checked_blocks(content, layout, objects, index)?;
         let zero = |change: &dyn Fn() -> Result<(), Errno>| match &checked {
             Some(blocks) => blocks.zero(start, len, change),

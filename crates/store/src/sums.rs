@@ -7,6 +7,7 @@
 //! copy entries, and read them once more under the lock if a block does not agree.
 
 use crate::checksum::{BLOCKS_MAX, HEADER_LEN, Header, ObjectId, PAGE_BYTES, blocks_of, entry_offset, place_of};
+use crate::fence::Fence;
 use isonomia_memory::{Sink, Source};
 use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
@@ -32,6 +33,8 @@ pub(crate) struct Place<'a> {
     pub object: ObjectId,
     /// The sidecar may be older than the object, or torn: what is wrong with it is not damage.
     pub is_suspect: bool,
+    /// Whether it may be changed.
+    pub fence: &'a Fence,
 }
 
 /// Why there are no entries.
@@ -310,7 +313,7 @@ impl Writing<'_> {
             let wanted = entry_offset(end);
             let fail = SidecarFault::Host;
             if rustix::fs::fstat(&sidecar).map_err(fail)?.st_size as u64 > wanted {
-                rustix::fs::ftruncate(&sidecar, wanted).map_err(fail)?;
+                place.fence.check().and_then(|()| rustix::fs::ftruncate(&sidecar, wanted)).map_err(fail)?;
             }
         }
         let mut table = self.table_alone();
@@ -339,8 +342,9 @@ impl Writing<'_> {
         }
         let fresh = if self.guarded.file.state == State::Fresh { OFlags::TRUNC } else { OFlags::empty() };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | fresh;
-        let sidecar = rustix::fs::openat(place.dir, place.object.sidecar_name(), flags, Mode::from_raw_mode(0o600))
-            .map_err(fail)?;
+        let (name, mode) = (place.object.sidecar_name(), Mode::from_raw_mode(0o600));
+        let sidecar =
+            place.fence.check().and_then(|()| rustix::fs::openat(place.dir, name, flags, mode)).map_err(fail)?;
         let table = self.table.get_or_insert_with(|| self.sums.table());
         let header = Header { object: place.object, blocks: self.guarded.file.blocks }.encode();
         let mut bytes = Vec::with_capacity(PAGE_BYTES);
@@ -354,17 +358,17 @@ impl Writing<'_> {
                 entry_offset(start)
             };
             page.entries.iter().for_each(|entry| bytes.extend_from_slice(&entry.load(Relaxed).to_le_bytes()));
-            write_at(&sidecar, offset, &bytes).map_err(fail)?;
+            place.fence.check().and_then(|()| write_at(&sidecar, offset, &bytes)).map_err(fail)?;
         }
         let is_old = self.guarded.file.is_header_old || self.guarded.file.stored_blocks != self.guarded.file.blocks;
         if is_old || self.guarded.file.state != State::Present {
-            write_at(&sidecar, 0, &header).map_err(fail)?;
+            place.fence.check().and_then(|()| write_at(&sidecar, 0, &header)).map_err(fail)?;
         }
         table.pages.values().for_each(|page| page.is_dirty.store(false, Relaxed));
         let wanted = entry_offset(self.guarded.file.blocks);
         if rustix::fs::fstat(&sidecar).map_err(fail)?.st_size as u64 <= wanted {
             // After a cut the last entries may be 0, and in nobody's page.
-            rustix::fs::ftruncate(&sidecar, wanted).map_err(fail)?;
+            place.fence.check().and_then(|()| rustix::fs::ftruncate(&sidecar, wanted)).map_err(fail)?;
         }
         self.guarded.file = File {
             state: State::Present,

@@ -1,7 +1,7 @@
 //! The address of a server where none is given.
 
 use isonomia_units::address::UNIX_PATH_LEN_MAX;
-pub use isonomia_units::{Address, BadAddress};
+pub use isonomia_units::{Address, Addresses, BadAddress};
 
 /// The address used when nothing else is said: a socket in a directory that only `uid` can write to. Of root that is
 /// `/run/isonomia`; of others `isonomia` in `runtime_dir`, which is what `XDG_RUNTIME_DIR` says, else in

@@ -17,6 +17,47 @@ pub enum Address {
     Tcp(String),
 }
 
+/// Addresses of one file system's servers, parted by commas: any of them will do, and the first that answers is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Addresses(Box<[Address]>);
+
+impl Addresses {
+    /// How many there may be.
+    pub const MAX: usize = 16;
+
+    /// Each of them, 1 to [`Self::MAX`].
+    pub fn as_slice(&self) -> &[Address] {
+        &self.0
+    }
+}
+
+impl From<Address> for Addresses {
+    fn from(address: Address) -> Self {
+        Self([address].into())
+    }
+}
+
+impl FromStr for Addresses {
+    type Err = BadAddress;
+
+    fn from_str(s: &str) -> Result<Self, BadAddress> {
+        let all: Box<[Address]> = s.split(',').map(|text| text.trim().parse()).collect::<Result<_, _>>()?;
+        if all.len() > Self::MAX {
+            return Err(BadAddress { input: s.to_owned(), reason: "more than 16 addresses" });
+        }
+        Ok(Self(all))
+    }
+}
+
+impl fmt::Display for Addresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().enumerate().try_for_each(|(at, address)| match at {
+            0 => write!(f, "{address}"),
+            _ => write!(f, ",{address}"),
+        })
+    }
+}
+
 /// Text that is no address.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{input:?} is no server address: {reason} (allowed: unix:PATH, tcp:HOST:PORT)")]
@@ -76,6 +117,19 @@ mod tests {
         for text in ["unix:/run/isonomia.sock", "tcp:127.0.0.1:7788", "tcp:[::1]:7788", "tcp:io1.cluster:0"] {
             assert_eq!(text.parse::<Address>().unwrap().to_string(), text);
         }
+    }
+
+    #[test]
+    fn several_are_parted_by_commas() {
+        let addresses: Addresses = "tcp:a:1, unix:/s,tcp:[::1]:2".parse().unwrap();
+        assert_eq!(addresses.as_slice().len(), 3);
+        assert_eq!(addresses.to_string(), "tcp:a:1,unix:/s,tcp:[::1]:2");
+        assert_eq!(addresses.to_string().parse(), Ok(addresses));
+        let error = "tcp:a:1,tpc:b:1".parse::<Addresses>().unwrap_err().to_string();
+        assert!(error.starts_with("\"tpc:b:1\" is no server address"), "{error}");
+        let many = ["tcp:a:1"; Addresses::MAX + 1].join(",");
+        assert!(many.parse::<Addresses>().unwrap_err().to_string().contains("more than 16"));
+        assert!("tcp:a:1,".parse::<Addresses>().is_err());
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod identity;
 mod quantity;
 pub mod text;
 
-pub use address::{Address, BadAddress};
+pub use address::{Address, Addresses, BadAddress};
 pub use identity::{GroupId, Ino, JobId, JobInfo, NAME_LEN_MAX, ServerId, TargetId, UserId, VolumeId};
 pub use quantity::{Bytes, Nanos, Rate};
 pub use text::ParseQuantityError;

@@ -19,6 +19,7 @@ struct Scratch {
     sums: Sums,
     watch: Watch,
     is_suspect: bool,
+    fence: crate::Fence,
 }
 
 impl Scratch {
@@ -31,11 +32,19 @@ impl Scratch {
         let object = rustix::fs::openat(&place, "object", flags, Mode::from_raw_mode(0o600)).unwrap();
         let sums = Sums::default();
         sums.lock().start_anew();
-        Self { dir, place, object: object.into(), sums, watch: Watch::default(), is_suspect: false }
+        Self {
+            dir,
+            place,
+            object: object.into(),
+            sums,
+            watch: Watch::default(),
+            is_suspect: false,
+            fence: crate::Fence::default(),
+        }
     }
 
     fn place(&self) -> Place<'_> {
-        Place { dir: self.place.as_fd(), object: OBJECT, is_suspect: self.is_suspect }
+        Place { dir: self.place.as_fd(), object: OBJECT, is_suspect: self.is_suspect, fence: &self.fence }
     }
 
     fn blocks(&self) -> Blocks<'_> {

@@ -110,7 +110,12 @@ impl Checker<'_, '_> {
             return Ok(());
         }
         let (sums, watch) = (Sums::default(), Watch::default());
-        let place = Place { dir: self.targets.directory(place)?, object: place.object, is_suspect: false };
+        let place = Place {
+            dir: self.targets.directory(place)?,
+            object: place.object,
+            is_suspect: false,
+            fence: &self.targets.fence,
+        };
         let blocks = Blocks { object: object.as_ref(), sums: &sums, place, watch: &watch, may_wait: true };
         match sums.lock().blocks(&blocks.place) {
             Ok(_) => {}

@@ -9,6 +9,7 @@
 //! Without all of these nothing else can be looked at: where one is not to be repaired the check ends here.
 
 use super::{Check, Checked, Finding};
+use crate::owner::database_dir;
 use crate::premises::{self, Identity};
 use crate::{OpenError, StoreConfig, witness};
 use isonomia_units::ServerId;
@@ -24,7 +25,7 @@ pub(super) struct Found {
 
 pub(super) fn look(config: &StoreConfig, check: &mut Check<'_>, checked: &mut Checked) -> Result<Found, OpenError> {
     let nothing = Found { server: config.server, is_in_the_way: false, is_keyed_anew: false };
-    if !config.dir.join("db").is_dir() {
+    if !database_dir(&config.dir).is_dir() {
         // There is nothing that identity and keys could be of.
         return Ok(nothing);
     }

@@ -1,0 +1,197 @@
+//! How a session comes to a connection: which addresses are tried, for how long, and what is done while none of them leads to the
+//! server.
+//!
+//! A server that is away may come back where it was, or elsewhere: it may have been started on another host. So all
+//! addresses that are known of it are tried, and now and then the other servers are asked where it is.
+
+use super::{SERVER_UNKNOWN, Session};
+use crate::Error;
+use crate::places;
+use isonomia_proto::PATH_LEN_MAX;
+use isonomia_proto::request::{Op, RequestHeader};
+use isonomia_transport::address::Address;
+use isonomia_transport::handshake::{HandshakeError, Identity};
+use isonomia_transport::line::Line;
+use isonomia_transport::monotonic_now;
+use isonomia_transport::socket::{Deadline, SocketError};
+use isonomia_units::{Ino, Nanos, ServerId};
+use rustix::io::Errno;
+use std::hash::{Hash as _, Hasher as _};
+use std::sync::atomic::Ordering;
+
+/// After this long without a server it is said that one is waited for.
+const NOTICE_AFTER: Nanos = Nanos::from_secs(1);
+/// Between attempts to reach a server that is away.
+const RECONNECT_PAUSE: Nanos = Nanos::from_millis(20);
+/// One of several addresses has this long to answer, then the next one is tried.
+const ADDRESS_PATIENCE: Nanos = Nanos::from_secs(2);
+/// When others are asked first where a server is that cannot be reached; each time later it is twice as long.
+const ASK_AFTER: Nanos = Nanos::from_millis(500);
+
+impl Session {
+    fn identity(&self) -> Result<Identity, Error> {
+        Ok(Identity {
+            client: self.number().map_err(Error::Argument)?,
+            claims: self.config.claims.clone(),
+            key_file: self.config.key_file.clone(),
+            server_user: self.conduct.server_user,
+            protection: self.conduct.protection.clone(),
+        })
+    }
+
+    /// Which server answers at `address` within `patience`.
+    pub fn who_answers(&self, address: &Address, patience: Nanos) -> Option<ServerId> {
+        let line = Line::open(address, &self.identity().ok()?, Deadline::after(patience));
+        line.ok().map(|line| line.server())
+    }
+
+    pub(super) fn connect(&self, deadline: Deadline) -> Result<Line, Error> {
+        (self.conduct.manner.before_sleep)();
+        let identity = self.identity()?;
+        let start = monotonic_now();
+        let mut ask_after = ASK_AFTER;
+        loop {
+            let trouble = match self.connect_once(&identity, deadline) {
+                Ok(line) => {
+                    self.note_answer();
+                    return Ok(line);
+                }
+                Err(trouble) => trouble,
+            };
+            if !trouble.may_pass {
+                let error = Error::Refused { address: self.all_places(), reason: trouble.text };
+                self.notice(|| error.to_string());
+                return Err(error);
+            }
+            let waited = monotonic_now().since(start);
+            if waited >= NOTICE_AFTER {
+                let (places, seconds) = (self.all_places(), self.config.timeout.0.div_ceil(1_000_000_000));
+                self.notice(|| format!("waiting for a server at {places}, {seconds} s at most: {}", trouble.text));
+            }
+            if waited >= ask_after {
+                self.ask_others(&identity, deadline);
+                ask_after = ask_after + ask_after;
+            }
+            let Some(left) = deadline.left() else { return Err(self.timed_out()) };
+            let pause = left.min(RECONNECT_PAUSE);
+            // An interrupted pause is a shorter one.
+            let _ = rustix::thread::nanosleep(&rustix::thread::Timespec { tv_sec: 0, tv_nsec: pause.0 as _ });
+        }
+    }
+
+    /// Where the server may listen, the address that answered last first.
+    fn addresses(&self) -> Vec<&Address> {
+        let given = if self.is_home { self.places.given() } else { &[] };
+        let learnt = self.server().map_or(&[][..], |server| self.places.of(server));
+        let more = learnt.iter().filter(|address| !given.contains(address));
+        let mut addresses: Vec<&Address> = given.iter().chain(more).collect();
+        let chosen = self.chosen.load(Ordering::Relaxed);
+        addresses.sort_by_key(|address| mark_of(address) != chosen);
+        addresses
+    }
+
+    /// Tries each address in turn.
+    fn connect_once(&self, identity: &Identity, deadline: Deadline) -> Result<Line, Trouble> {
+        let addresses = self.addresses();
+        let mut trouble = Trouble { may_pass: false, text: String::new() };
+        for address in &addresses {
+            // A host that is gone does not even refuse.
+            let patience = if addresses.len() > 1 { deadline.min(Deadline::after(ADDRESS_PATIENCE)) } else { deadline };
+            let (may_pass, reason) = match Line::open(address, identity, patience).map(|line| self.known(line)) {
+                Ok(Ok(line)) => {
+                    self.chosen.store(mark_of(address), Ordering::Relaxed);
+                    return Ok(line);
+                }
+                // Others know where the right one is by now.
+                Ok(Err(reason)) => (true, reason),
+                Err(error) => (is_worth_waiting(&error), error.to_string()),
+            };
+            trouble.may_pass |= may_pass;
+            let end = if trouble.text.is_empty() { "" } else { "; " };
+            trouble.text += end;
+            trouble.text += &if addresses.len() == 1 { reason } else { format!("{address}: {reason}") };
+        }
+        Err(trouble)
+    }
+
+    /// Asks the other servers where this one is: it may have been started on another host.
+    fn ask_others(&self, identity: &Identity, deadline: Deadline) {
+        let Some(server) = self.server() else { return };
+        let mut identity = identity.clone();
+        // Of the server that was named, and of no other.
+        identity.protection.server_name = None;
+        let request = RequestHeader { offset: u64::from(server.0), ..RequestHeader::new(Op::FindServer, Ino::ROOT) };
+        let chosen = self.chosen.load(Ordering::Relaxed);
+        let mut others: Vec<&Address> = self.places.all().filter(|address| mark_of(address) != chosen).collect();
+        others.dedup();
+        let mut reply = vec![0; PATH_LEN_MAX];
+        for address in others {
+            let patience = deadline.min(Deadline::after(ADDRESS_PATIENCE));
+            let Some(left) = patience.left() else { return };
+            let Ok(mut line) = Line::open(address, &identity, patience) else { continue };
+            let names: [&[u8]; 2] = [b"", b""];
+            let answer = line.exchange(&request, names, &mut reply, left, self.conduct.manner);
+            let answer = answer.ok().map(|(header, _)| header).filter(|header| header.errno == 0);
+            if let Some(found) = answer.and_then(|header| places::parse(reply.get(..header.payload_len as usize)?)) {
+                return self.places.learn(server, found);
+            }
+        }
+    }
+
+    /// The line, if it leads to the server that it is to lead to; else where it leads.
+    fn known(&self, line: Line) -> Result<Line, String> {
+        let found = line.server();
+        let number = u32::from(found.0);
+        match self.server.compare_exchange(SERVER_UNKNOWN, number, Ordering::Relaxed, Ordering::Relaxed) {
+            Err(expected) if expected != number => Err(format!("it is server {found}, not server {expected}")),
+            _ => Ok(line),
+        }
+    }
+
+    /// The address of a server that is connected, or all that are tried.
+    pub(super) fn place(&self) -> String {
+        match self.addresses().first() {
+            Some(first) if self.has_lines() => first.to_string(),
+            _ => self.all_places(),
+        }
+    }
+
+    fn all_places(&self) -> String {
+        self.addresses().iter().map(|address| address.to_string()).collect::<Vec<_>>().join(",")
+    }
+}
+
+/// Why no address leads to the server.
+struct Trouble {
+    /// It may be over in a moment.
+    may_pass: bool,
+    text: String,
+}
+
+/// Tells an address from others, and from none, which is 0.
+fn mark_of(address: &Address) -> u64 {
+    let mut hasher = std::hash::DefaultHasher::new();
+    address.hash(&mut hasher);
+    hasher.finish() | 1
+}
+
+/// Whether connecting may succeed a moment later. While a server restarts, its socket is missing or nobody accepts on it;
+/// all other errors stay.
+fn is_worth_waiting(error: &HandshakeError) -> bool {
+    match error {
+        HandshakeError::Socket(SocketError::System(errno)) => matches!(
+            *errno,
+            Errno::CONNREFUSED
+                | Errno::NOENT
+                | Errno::AGAIN
+                | Errno::CONNRESET
+                | Errno::PIPE
+                | Errno::TIMEDOUT
+                | Errno::HOSTUNREACH
+                | Errno::NETUNREACH
+                | Errno::INTR
+        ),
+        HandshakeError::Socket(_) => true,
+        _ => false,
+    }
+}

@@ -1,0 +1,198 @@
+//! The right to change a store's directories, which a process may lose to another one.
+//!
+//! A directory on a file system of several hosts can be taken over by a process elsewhere while the one before it stands still,
+//! or is cut off from that file system. So who has a directory has it for [`LEASE`] at a time, by a record in it
+//! ([`crate::owner`]) that is read anew every [`RENEW_EVERY`]. Each change looks whether that time is over
+//! ([`Fence::check`]); who takes over says so in the record, and waits until it must be. No two hosts compare their clocks: each
+//! counts from a moment of its own, and time counts while a host sleeps.
+//!
+//! A change is one system call, which is made right after the look at the time. A thread that stands still exactly in between makes
+//! that one call afterwards. What that can hit is kept small: the database lies in another directory after a take-over, so
+//! that nothing is written to it by its old name, and its journals are other files ([`crate::owner`]). It can be
+//! one write of a program to an object that was never acknowledged.
+
+use crate::StoreError;
+use crate::owner::{Claim, Found};
+use isonomia_units::Nanos;
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+/// How long the record was read before at most, where anything is changed.
+pub const LEASE: Nanos = Nanos::from_secs(8);
+/// How often it is read.
+pub const RENEW_EVERY: Nanos = Nanos::from_secs(1);
+/// What a process that takes over waits beyond the lease: clocks may differ in speed, and a host may see what another one wrote
+/// a moment later.
+pub(crate) const MARGIN: Nanos = Nanos::from_secs(2);
+/// A change waits for the record to be read for so long: after a standstill the time is over, and the directory still this
+/// process's.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Stands for a right without end: that of a store that nobody else can take over.
+const UNLIMITED: u64 = u64::MAX;
+
+/// Why a process has the directory no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// The process of this number has it.
+    Replaced(u64),
+    /// It is not the one that it should be.
+    Misplaced,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Fence {
+    /// Nanoseconds since the host was started.
+    until: AtomicU64,
+    /// Another process has the directory, or this one gave it up.
+    is_over: AtomicBool,
+    claim: OnceLock<Claim>,
+    state: Mutex<Option<Loss>>,
+    #[cfg(test)]
+    waiting: std::sync::atomic::AtomicU32,
+    has_changed: Condvar,
+}
+
+impl Default for Fence {
+    fn default() -> Self {
+        Self {
+            until: AtomicU64::new(UNLIMITED),
+            is_over: AtomicBool::new(false),
+            claim: OnceLock::new(),
+            state: Mutex::default(),
+            #[cfg(test)]
+            waiting: std::sync::atomic::AtomicU32::new(0),
+            has_changed: Condvar::new(),
+        }
+    }
+}
+
+/// Time since the host was started, with that in which it slept.
+pub(crate) fn now() -> Nanos {
+    let t = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    Nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+}
+
+impl Fence {
+    /// Whether this process may change anything, and say anything, at this moment.
+    #[inline]
+    pub fn holds(&self) -> bool {
+        let until = self.until.load(Ordering::Acquire);
+        until == UNLIMITED || now().0 < until
+    }
+
+    /// The same for who can wait a moment, if the record was not read in time.
+    ///
+    /// # Errors
+    /// EIO if another process has the directory, or the record cannot be read.
+    #[inline]
+    pub fn check(&self) -> Result<(), Errno> {
+        if self.holds() { Ok(()) } else { self.wait() }
+    }
+
+    #[cold]
+    fn wait(&self) -> Result<(), Errno> {
+        let waits = |_: &mut Option<Loss>| {
+            #[cfg(test)]
+            self.waiting.fetch_add(1, Ordering::AcqRel);
+            !self.holds() && !self.is_over.load(Ordering::Acquire)
+        };
+        let waited = self.has_changed.wait_timeout_while(self.state(), PATIENCE, waits);
+        drop(waited);
+        if self.holds() { Ok(()) } else { Err(Errno::IO) }
+    }
+
+    /// How long it holds yet; nothing if it has no end.
+    pub fn left(&self) -> Option<Nanos> {
+        match self.until.load(Ordering::Acquire) {
+            UNLIMITED => None,
+            until => Some(Nanos(until).since(now())),
+        }
+    }
+
+    /// The number of this process among those that had the directory, if it has a lease of it.
+    pub fn instance(&self) -> Option<u64> {
+        self.claim.get().map(|claim| claim.instance)
+    }
+
+    /// Begins with what this process claimed.
+    pub(crate) fn begin(&self, claim: Claim, since: Nanos) {
+        self.until.store((since + LEASE).0, Ordering::Release);
+        // It is claimed once.
+        let _ = self.claim.set(claim);
+    }
+
+    /// Reads the record, and holds on if it is this process's.
+    pub fn renew(&self) {
+        let Some(claim) = self.claim.get() else { return };
+        let begun = now();
+        match claim.look() {
+            Ok(Found::Own) if !self.is_over.load(Ordering::Acquire) => {
+                let was_over = !self.holds();
+                self.until.store((begun + LEASE).0, Ordering::Release);
+                if self.is_over.load(Ordering::Acquire) {
+                    // Since it was looked at.
+                    return self.end(None);
+                }
+                if was_over {
+                    tracing::warn!(
+                        "this process stood still, or its storage did, and nobody has taken over: it goes on"
+                    );
+                }
+                self.tell(|_| {});
+            }
+            Ok(Found::Own) => {}
+            Ok(Found::Other(instance)) => self.end(Some(Loss::Replaced(instance))),
+            Err(error) => tracing::warn!(%error, "the record of who has the directory cannot be read"),
+        }
+    }
+
+    /// Nothing is changed any more, because the directory is lost, or given up.
+    pub fn end(&self, loss: Option<Loss>) {
+        self.is_over.store(true, Ordering::Release);
+        self.until.store(0, Ordering::Release);
+        self.tell(|state| *state = state.or(loss));
+    }
+
+    /// Waits for the end: why the directory is lost, nothing if it was given up.
+    pub fn wait_for_end(&self) -> Option<Loss> {
+        let waits = |_: &mut Option<Loss>| !self.is_over.load(Ordering::Acquire);
+        *self.has_changed.wait_while(self.state(), waits).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for [`RENEW_EVERY`], or the end; true if that came.
+    pub fn is_over_soon(&self) -> bool {
+        let waits = |_: &mut Option<Loss>| !self.is_over.load(Ordering::Acquire);
+        drop(self.has_changed.wait_timeout_while(self.state(), Duration::from_nanos(RENEW_EVERY.0), waits));
+        self.is_over.load(Ordering::Acquire)
+    }
+
+    /// Gives the directory up for good: the next process need not wait.
+    pub(crate) fn release(&self) -> Result<(), StoreError> {
+        let Some(claim) = self.claim.get().filter(|_| self.holds()) else { return Ok(()) };
+        claim.release().map_err(|source| StoreError::Io { path: claim.path(), source })
+    }
+
+    /// The record was not read in time.
+    #[cfg(test)]
+    pub(crate) fn lapse(&self) {
+        self.until.store(0, Ordering::Release);
+    }
+
+    /// Whether a change waits for the record to be read.
+    #[cfg(test)]
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waiting.load(Ordering::Acquire) > 0
+    }
+
+    fn tell(&self, change: impl FnOnce(&mut Option<Loss>)) {
+        change(&mut self.state());
+        self.has_changed.notify_all();
+    }
+
+    fn state(&self) -> MutexGuard<'_, Option<Loss>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

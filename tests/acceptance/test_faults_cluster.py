@@ -1,0 +1,526 @@
+"""A cluster that is worked on and broken at the same time: what was acknowledged is there, and nothing hangs."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import textwrap
+import time
+import unittest
+from collections import Counter
+from pathlib import Path
+
+from gluster import Gluster, can_have_gluster
+from hosts import Network, can_have_hosts
+from service import PREFIX, Case, Server, clean_environment, isonomia, wait_for
+
+SEED = 13
+SERVERS = 4
+# A host without a server at first, and that of the programs.
+SPARE, CLIENTS = 5, 6
+PORT = 7411
+TIMEOUT_S = 20
+# After a fault is over everybody works again within this time.
+RECOVERY_S = 60
+CHRONICLE = Path(__file__).parent / "programs" / "chronicle.py"
+VOLUMES = {"w0": 1, "w1": 2, "w2": 3, "w3": 4, "r": 2, "l": 3}
+WORKERS = [("writer", f"w{number}") for number in range(4)] + [
+    ("reader", "reader0"), ("reader", "reader1"), ("renamer", "renamer"), ("locker", "locker0"), ("locker", "locker1")
+]  # fmt: skip
+# What a program of its own finds: names in each volume, and of files what each block says.
+LOOK = """
+import json, os, sys
+found = {"": sorted(os.listdir(sys.argv[1]))}
+for volume in sys.argv[2:]:
+    directory = f"{sys.argv[1]}/{volume}"
+    files = {}
+    for name in os.listdir(directory):
+        with open(f"{directory}/{name}", "rb") as file:
+            data = file.read()
+        blocks = []
+        for at in range(0, len(data), 4096) if volume.startswith("w") else []:
+            block, line = data[at : at + 4096], data[at : at + 64]
+            blocks.append(line.decode().split() if block == line * 64 else ["torn", repr(line)])
+        files[name] = blocks
+    found[volume] = files
+print(json.dumps(found))
+"""
+
+
+class Member(Server):
+    """One server of the cluster, on a host of its own if there are such."""
+
+    def __init__(self, cluster, number):
+        super().__init__()
+        shutil.rmtree(self.temporary)
+        self.temporary, self.cluster, self.number, self.name = cluster.directory, cluster, number, f"io{number}"
+        self.host = number
+        self.directory, self.key_file = cluster.directory / self.name, cluster.key_file
+        self.log_path = cluster.directory / f"{self.name}.log"
+        self.more = []
+
+    def start(self, *more):
+        command = [isonomia(), "serve", "--cluster", str(self.cluster.file), "--name", self.name]
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                [*self.cluster.within(self.host), *command, "--key-file", str(self.key_file), *self.more, *more],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=clean_environment(),
+            )  # fmt: skip
+        return self
+
+    def ready(self):
+        if not self.process.stdout.readline():
+            raise AssertionError(f"{self.name} ended with {self.process.wait()}:\n{self.log()}")
+        return self
+
+    def signal(self, how):
+        self.process.send_signal(how)
+
+
+class Cluster:
+    def __init__(self, network):
+        self.network = network
+        self.directory = Path(tempfile.mkdtemp(prefix="isonomia-acceptance-"))
+        self.directory.chmod(0o755)
+        self.key_file, self.file = self.directory / "key", self.directory / "cluster.toml"
+        self.key_file.write_bytes(os.urandom(32))
+        self.key_file.chmod(0o600)
+        text = 'name = "faults"\nepoch = 1\n'
+        self.addresses = {}
+        for number in range(1, SERVERS + 1):
+            listen = [self.address(number)]
+            if network and number == 1:
+                listen.append(f"tcp:{network.address(SPARE)}:{PORT}")
+            self.addresses[number] = listen
+            text += textwrap.dedent(f"""
+                [[server]]
+                name = "io{number}"
+                number = {number}
+                dir = "{self.directory}/io{number}"
+                listen = {json.dumps(listen)}
+                targets = 1
+                """)
+        self.file.write_text(text)
+        self.members = {number: Member(self, number) for number in range(1, SERVERS + 1)}
+        self.others = []
+
+    def address(self, number):
+        if self.network:
+            return f"tcp:{self.network.address(number)}:{PORT}"
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            return f"tcp:127.0.0.1:{free.getsockname()[1]}"
+
+    def within(self, host):
+        return self.network.within(host) if self.network else []
+
+    def reach(self):
+        known = ",".join(addresses[0] for addresses in self.addresses.values())
+        return ["--server", known, "--key-file", str(self.key_file)]
+
+    def start(self):
+        for member in self.members.values():
+            member.start()
+        for member in self.members.values():
+            member.ready()
+        for volume, number in VOLUMES.items():
+            self.operate("volume", "create", volume, "--on", f"io{number}")
+        return self
+
+    def operate(self, *arguments):
+        command = [*self.within(CLIENTS), isonomia(), *arguments, *self.reach()]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=clean_environment())
+        if done.returncode:
+            raise AssertionError(f"{arguments} ended with {done.returncode}: {done.stderr}")
+        return done.stdout
+
+    def program(self, *program):
+        return [*self.within(CLIENTS), isonomia(), "run", *self.reach(), "--timeout", f"{TIMEOUT_S}s", "--", *program]
+
+    def remove(self):
+        for member in [*self.members.values(), *self.others]:
+            if member.process and member.process.poll() is None:
+                member.kill()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+
+class Worker:
+    """A program that works, and what it wrote down."""
+
+    def __init__(self, cluster, role, name):
+        self.cluster, self.role, self.name = cluster, role, name
+        self.path = cluster.directory / f"{name}.chronicle"
+        self.life = 0
+        self.process = None
+
+    def start(self):
+        self.life += 1
+        arguments = [self.role, self.name, str(self.life), str(SEED), PREFIX, str(self.path)]
+        with open(self.path.with_suffix(".errors"), "ab") as errors:
+            self.process = subprocess.Popen(
+                self.cluster.program("python3", str(CHRONICLE), *arguments),
+                stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, env=clean_environment(),
+            )  # fmt: skip
+        return self
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def entries(self):
+        if not self.path.exists():
+            return []
+        # The last line of one that was killed may be half of one.
+        lines = self.path.read_bytes().split(b"\n")[:-1]
+        return [json.loads(line) for line in lines]
+
+    def done(self):
+        if self.process.poll() is not None:
+            errors = self.path.with_suffix(".errors").read_text()
+            raise AssertionError(f"{self.name} ended with {self.process.returncode}:\n{errors}")
+        return sum("did" in entry for entry in self.entries())
+
+
+class Faults(Case):
+    HOSTS = False
+
+    def setUp(self):
+        super().setUp()
+        network = None
+        if can_have_hosts():
+            network = Network(CLIENTS)
+            self.addCleanup(network.remove)
+        elif self.HOSTS:
+            self.skipTest("network namespaces need root and ip")
+        self.random = random.Random(SEED)
+        self.network = network
+        self.cluster = Cluster(network)
+        self.addCleanup(self.cluster.remove)
+        self.prepare()
+        self.cluster.start()
+        self.members = self.cluster.members
+        self.workers = [Worker(self.cluster, role, name).start() for role, name in WORKERS]
+        self.addCleanup(lambda: [worker.kill() for worker in self.workers])
+        self.all_work("at first")
+
+    def prepare(self):
+        pass
+
+    def all_work(self, after, count=4):
+        """Waits until every program has done more."""
+        before = {worker: worker.done() for worker in self.workers}
+        deadline = time.monotonic() + RECOVERY_S
+        while late := [worker for worker in self.workers if worker.done() < before[worker] + count]:
+            if time.monotonic() > deadline:
+                worker = late[0]
+                logs = "\n".join(f"{member.name}: {member.log(8)}" for member in self.members.values())
+                self.fail(f"{after}: {worker.name} does not go on: {worker.entries()[-4:]}\n{logs}")
+            time.sleep(0.1)
+
+    def a_while(self, least=0.2, most=1.2):
+        time.sleep(self.random.uniform(least, most))
+
+    def restart(self, *numbers):
+        for number in numbers:
+            self.members[number].start()
+        for number in numbers:
+            self.members[number].ready()
+
+    def check(self):
+        """What is there is what was acknowledged."""
+        for worker in self.workers:
+            worker.kill()
+        volumes = [*VOLUMES]
+        looked = subprocess.run(
+            self.cluster.program("python3", "-c", LOOK, PREFIX, *volumes),
+            capture_output=True, text=True, timeout=120, env=clean_environment(),
+        )  # fmt: skip
+        self.assertEqual(looked.returncode, 0, looked.stderr)
+        found = json.loads(looked.stdout)
+        wrong = []
+        counted = Counter()
+        for worker in self.workers:
+            entries = worker.entries()
+            wrong += [f"{worker.name}: {entry}" for entry in entries if "wrong" in entry]
+            # Some take two or three requests, each of which may take the time-out.
+            slow = [entry for entry in entries if entry.get("took", 0) > 3 * TIMEOUT_S + 5]
+            wrong += [f"{worker.name} waited too long: {entry}" for entry in slow]
+            if worker.role == "writer":
+                wrong += check_files(worker.name, entries, found[worker.name])
+            if worker.role == "renamer":
+                wrong += check_names(entries, found)
+            if worker.role == "locker":
+                counted.update(entry["counted"] for entry in entries if "counted" in entry)
+        wrong += [f"{times} counted {count}" for count, times in counted.items() if times > 1]
+        done = sum("did" in entry for worker in self.workers for entry in worker.entries())
+        failed = Counter(
+            (entry["failed"], os.strerror(entry["errno"]))
+            for worker in self.workers
+            for entry in worker.entries()
+            if "failed" in entry
+        )
+        print(f"\n    {done} operations, failed: {dict(failed)}", flush=True)
+        self.assertEqual(wrong[:10], [], f"{len(wrong)} in all")
+
+
+def check_files(writer, entries, there):
+    """What is wrong with the files of a writer, which are `there` by name."""
+    files = {}
+    for entry in entries:
+        number = entry.get("file")
+        if number is None:
+            continue
+        file = files.setdefault(number, {"names": {number}, "acked": 0, "begun": 0, "removed": False, "may_go": False})
+        what = entry.get("begins") or entry.get("did") or entry.get("failed")
+        if what == "write":
+            file["blocks"] = entry["blocks"]
+            file["begun"] = entry["version"]
+            if "did" in entry:
+                file["acked"] = entry["version"]
+        elif what == "rename":
+            if "did" in entry:
+                file["names"] = {entry["to"]}
+            else:
+                file["names"] = {entry["name"], entry["to"]}
+        else:
+            file["may_go"] = True
+            file["removed"] = "did" in entry
+    wrong = []
+    known = set()
+    for number, file in files.items():
+        known |= set() if file["removed"] else file["names"]
+        present = [name for name in file["names"] if name in there]
+        if file["removed"]:
+            wrong += [f"{writer}: {name} was removed and is there" for name in present]
+            continue
+        if len(present) > 1 or not present and file["acked"] and not file["may_go"]:
+            wrong.append(f"{writer}: of {file} there is {present}")
+        for name in present:
+            blocks = there[name]
+            if file["acked"] and len(blocks) != file["blocks"] or len(blocks) > file["blocks"]:
+                wrong.append(f"{writer}: {name} has {len(blocks)} blocks: {file}")
+            for index, block in enumerate(blocks):
+                good = block[:2] == [writer, number] and len(block) == 4 and block[3] == str(index)
+                if not good or int(block[2]) not in range(file["acked"], file["begun"] + 1):
+                    wrong.append(f"{writer}: block {index} of {name} is {block}: {file}")
+                    break
+    return wrong + [f"{writer}: {name} is there and should not be" for name in there if name not in known]
+
+
+def check_names(entries, found):
+    """What is wrong with names in `r`, and of volumes."""
+    must, may = set(), set()
+    for entry in entries:
+        what = entry.get("begins") or entry.get("did") or entry.get("failed")
+        names = {entry[key] for key in ("name", "to") if key in entry}
+        if what not in ("make", "rename", "remove"):
+            continue
+        if "did" not in entry:
+            must -= names
+            may |= names
+            continue
+        may -= names
+        must -= names
+        if what != "remove":
+            must.add(entry.get("to", entry["name"]))
+    there = {f"{PREFIX}/r/{name}" for name in found["r"]} | {
+        f"{PREFIX}/{name}" for name in found[""] if name not in VOLUMES
+    }
+    wrong = [f"{name} was made and is gone" for name in must - there]
+    return wrong + [f"{name} is there and should not be" for name in there - must - may]
+
+
+class WhatIsChecked(unittest.TestCase):
+    """The checks find what they are there to find."""
+
+    def test_what_is_lost_stale_torn_or_undone_is_found(self):
+        def entries(*steps):
+            return [entry for step in steps for entry in ({"begins": step["what"], **step}, {"did": step["what"], **step})]
+
+        made = {"what": "write", "file": "1.1", "name": "1.1", "version": 1, "blocks": 2}
+        renamed = {"what": "rename", "file": "1.1", "name": "1.1", "to": "b"}
+        removed = {"what": "remove", "file": "1.1", "name": "1.1"}
+        blocks = [["w0", "1.1", "1", "0"], ["w0", "1.1", "1", "1"]]
+        good = {"1.1": blocks}
+        self.assertEqual(check_files("w0", entries(made), good), [])
+        for log, there in [
+            (entries(made), {}),
+            (entries(made), {"1.1": blocks[:1]}),
+            (entries(made), {"1.1": [blocks[0], ["torn", "x"]]}),
+            (entries(made), {"1.1": [blocks[0], ["w1", "1.1", "1", "1"]]}),
+            (entries(made, made | {"version": 2}), good),
+            (entries(made, renamed), good),
+            (entries(made, removed), good),
+        ]:
+            self.assertNotEqual(check_files("w0", log, there), [], (log, there))
+        # Without an answer it may have been done, or not.
+        for there in [good, {"b": blocks}]:
+            self.assertEqual(check_files("w0", entries(made, renamed)[:-1], there), [])
+        names = entries({"what": "make", "name": f"{PREFIX}/r/a"}, {"what": "rename", "name": f"{PREFIX}/r/a", "to": f"{PREFIX}/r/b"})
+        self.assertEqual(check_names(names, {"r": ["b"], "": [*VOLUMES]}), [])
+        for found in [{"r": [], "": []}, {"r": ["a"], "": []}, {"r": ["a", "b"], "": []}, {"r": ["b"], "": ["x"]}]:
+            self.assertNotEqual(check_names(names, found), [])
+
+
+class FaultsOfProcesses(Faults):
+    def test_servers_and_clients_that_are_killed_or_stand_still(self):
+        for number in self.members:
+            self.a_while()
+            self.members[number].kill()
+            self.a_while()
+            self.restart(number)
+            self.all_work(f"io{number} was killed")
+        self.a_while()
+        for number in self.members:
+            self.members[number].kill()
+        self.restart(*self.members)
+        self.all_work("all servers were killed")
+        # Shorter than the right to its directory lasts, and longer.
+        for number, seconds in [(3, 3), (2, 10)]:
+            self.members[number].signal(signal.SIGSTOP)
+            time.sleep(seconds)
+            self.members[number].signal(signal.SIGCONT)
+            self.all_work(f"io{number} stood still for {seconds} s")
+        for worker in self.workers:
+            self.a_while(0, 0.2)
+            worker.kill()
+            worker.start()
+        self.all_work("all programs were killed")
+        # In pairs.
+        self.members[1].signal(signal.SIGSTOP)
+        self.members[2].kill()
+        self.a_while()
+        self.restart(2)
+        self.a_while()
+        self.members[1].signal(signal.SIGCONT)
+        self.all_work("the root server stood still while io2 was killed")
+        self.members[4].kill()
+        self.members[1].kill()
+        self.a_while()
+        self.restart(1)
+        self.a_while()
+        self.restart(4)
+        self.all_work("the root server and io4 were killed")
+        self.check()
+
+    def test_a_server_whose_directory_is_empty_is_refused(self):
+        member = self.members[3]
+        member.kill()
+        kept = member.directory.with_suffix(".kept")
+        member.directory.rename(kept)
+        member.start()
+        self.assertEqual(member.process.wait(30), 3, member.log())
+        self.assertIn("is here, by the table of volumes, and it is not", member.log())
+        member.process.stdout.close()
+        shutil.rmtree(member.directory)
+        kept.rename(member.directory)
+        self.restart(3)
+        self.all_work("io3 has its directory again")
+        self.check()
+
+
+@unittest.skipUnless(os.geteuid() == 0, "a small file system takes root")
+class FaultsOfStorage(Faults):
+    def prepare(self):
+        place = self.cluster.directory / "io4"
+        place.mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=96m", "tmpfs", place], check=True)
+        self.addCleanup(subprocess.run, ["umount", "--lazy", place])
+
+    def test_a_full_disk(self):
+        filler = self.cluster.directory / "io4" / "filler"
+        for _ in range(2):
+            with open(filler, "wb", buffering=0) as file:
+                for length in [1 << 20, 4096]:
+                    try:
+                        while file.write(bytes(length)):
+                            pass
+                    except OSError:
+                        pass
+            self.a_while(1, 2)
+            self.members[4].kill()
+            filler.unlink()
+            self.restart(4)
+            self.all_work("the disk of io4 was full")
+        self.check()
+
+
+class FaultsOfTheNetwork(Faults):
+    HOSTS = True
+
+    def test_partitions(self):
+        for number in self.members:
+            self.network.cut_off(number)
+            time.sleep(3)
+            self.network.connect(number)
+            self.all_work(f"io{number} was cut off")
+        for number, towards in [(1, 2), (2, 1), (3, CLIENTS), (CLIENTS, 4)]:
+            self.network.mute(number, towards)
+            time.sleep(4)
+            self.network.unmute(number, towards)
+            self.all_work(f"host {number} was mute towards {towards}")
+        # In pairs.
+        self.network.mute(1, 3)
+        self.members[4].kill()
+        time.sleep(2)
+        self.restart(4)
+        self.network.unmute(1, 3)
+        self.all_work("io1 was mute and io4 killed")
+        self.check()
+
+    def test_another_host_takes_over(self):
+        old = self.members[1]
+        old.signal(signal.SIGSTOP)
+        new = Member(self.cluster, 1)
+        new.host = SPARE
+        self.cluster.others.append(old)
+        # Not by mistake.
+        new.start()
+        self.assertEqual(new.process.wait(30), 1)
+        self.assertIn("is in use by another server", new.log())
+        new.process.stdout.close()
+        self.members[1] = new.start("--take-over").ready()
+        self.all_work("another host has the directory of io1")
+        old.signal(signal.SIGCONT)
+        self.assertEqual(old.process.wait(30), 3, old.log())
+        self.assertIn("another process has taken over: this one ends", old.log())
+        self.all_work("the old process went on, and ended")
+        # And back again, from a host that is cut off from everybody.
+        self.network.cut_off(SPARE)
+        back = Member(self.cluster, 1)
+        self.cluster.others.append(new)
+        self.members[1] = back.start("--take-over").ready()
+        self.all_work("the first host has it again")
+        self.network.connect(SPARE)
+        self.assertEqual(new.process.wait(30), 3, new.log())
+        self.all_work("the one that was cut off ended")
+        self.check()
+
+
+@unittest.skipUnless(can_have_gluster(), "GlusterFS is not installed, or this is not root")
+class TakeOverOnGluster(Faults):
+    HOSTS = True
+
+    def prepare(self):
+        self.gluster = Gluster(self.cluster.directory / "gluster")
+        self.addCleanup(self.gluster.remove)
+        self.cluster.members[1].more = ["--dir", str(self.gluster.mounts[0] / "io1")]
+
+    def test_another_host_takes_over_and_a_brick_is_lost(self):
+        old = self.members[1]
+        old.signal(signal.SIGSTOP)
+        new = Member(self.cluster, 1)
+        new.host, new.more = SPARE, ["--dir", str(self.gluster.mounts[1] / "io1")]
+        self.cluster.others.append(old)
+        self.members[1] = new.start("--take-over").ready()
+        self.all_work("another host has the directory of io1")
+        self.gluster.bricks[0].kill()
+        self.all_work("a brick is lost")
+        old.signal(signal.SIGCONT)
+        self.assertEqual(old.process.wait(60), 3, old.log())
+        self.assertIn("another process has taken over: this one ends", old.log())
+        self.all_work("the old process went on, and ended")
+        self.check()

@@ -56,14 +56,14 @@ class Member(Server):
 class Cluster:
     """Several servers on this machine."""
 
-    def __init__(self):
+    def __init__(self, servers=SERVERS):
         self.directory = Path(tempfile.mkdtemp(prefix="isonomia-acceptance-"))
         self.directory.chmod(0o755)
         self.key_file, self.file = self.directory / "key", self.directory / "cluster.toml"
         self.key_file.write_bytes(os.urandom(32))
         self.key_file.chmod(0o600)
         text = 'name = "acceptance"\nepoch = 1\n'
-        for number in range(1, SERVERS + 1):
+        for number in range(1, servers + 1):
             with socket.create_server(("127.0.0.1", 0)) as free:
                 port = free.getsockname()[1]
             name = f"io{number}"
@@ -76,7 +76,7 @@ class Cluster:
                 targets = 2
                 """)
         self.file.write_text(text)
-        self.members = [Member(self, f"io{number}") for number in range(1, SERVERS + 1)]
+        self.members = [Member(self, f"io{number}") for number in range(1, servers + 1)]
 
     def start(self):
         for member in self.members:

@@ -227,7 +227,7 @@ impl Client {
     }
 
     /// The session with the server of this number, whose address another one knows.
-    fn session_with(&self, server: ServerId) -> Result<&Session, Error> {
+    pub(crate) fn session_with(&self, server: ServerId) -> Result<&Session, Error> {
         if self.home.server() == Some(server) {
             return Ok(&self.home);
         }

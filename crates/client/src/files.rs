@@ -3,14 +3,17 @@
 //! `at` is where a path begins: the root ([`Ino::ROOT`]), or an inode that this user came to before, by its capability.
 //! Other inodes may be named by their number alone if the server trusts the session ([`Capability::unproven`]).
 
+use crate::stripes::Stripes;
 use crate::{Client, Error};
 use isonomia_proto::PATH_LEN_MAX;
 use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layout, Node, Timestamp};
 use isonomia_proto::hint::OpenHint;
+use isonomia_proto::object::FileObjects;
 use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
 use isonomia_proto::space::{Extent, SpaceChange};
 use isonomia_units::{Ino, ServerId};
 use rustix::io::Errno;
+use std::sync::Arc;
 use zerocopy::FromBytes;
 
 /// Room for every reply but those of reads: a path, a full layout, a page of directory entries. Not on the stack, nor is any
@@ -60,6 +63,8 @@ pub struct OpenFile {
     pub attr: Attr,
     /// Whether this open created the file.
     pub created: bool,
+    /// Of a spread file.
+    pub stripes: Option<Arc<Stripes>>,
 }
 
 /// A change of attributes; what is `None` stays.
@@ -126,7 +131,7 @@ impl Client {
         let mut request = RequestHeader::with_capability(Op::SetAttr, &at.into());
         request.flags = if follow { 0 } else { flag::NO_FOLLOW };
         change.fill(&mut request);
-        self.for_node(request, path, b"").map(|node| node.attr)
+        self.resize(request, path)
     }
 
     /// Sets the size of an open file on the strength of its capability.
@@ -134,7 +139,18 @@ impl Client {
         let mut request = RequestHeader::with_capability(Op::SetAttr, capability);
         request.flags = flag::AS_OPENED;
         Change { size_bytes: Some(size_bytes), ..Change::default() }.fill(&mut request);
-        self.for_node(request, b"", b"").map(|node| node.attr)
+        self.resize(request, b"")
+    }
+
+    /// Changes attributes. A spread file does not grow while it is being cut: then that is waited for.
+    fn resize(&self, request: RequestHeader, path: &[u8]) -> Result<Attr, Error> {
+        let mut patience = self.patience();
+        loop {
+            match self.for_node(request, path, b"") {
+                Err(Error::Server(Errno::AGAIN)) => patience.pause(Errno::TIMEDOUT)?,
+                outcome => return outcome.map(|node| node.attr),
+            }
+        }
     }
 
     /// Opens `path` below `at`. The server counts one reference to the inode for this process until
@@ -157,11 +173,25 @@ impl Client {
             request.flags |= if set { bit } else { 0 };
         }
         let mut reply = vec![0; REPLY_LEN_MAX];
-        let header = self.with_paths(request, path, b"", &mut reply)?;
+        let mut patience = self.patience();
+        let header = loop {
+            match self.with_paths(request, path, b"", &mut reply) {
+                // A server that has too much to cut says so before it has done anything.
+                Err(Error::Server(Errno::AGAIN)) if how.truncate => patience.pause(Errno::TIMEDOUT)?,
+                outcome => break outcome?,
+            }
+        };
+        let malformed = || self.malformed(Ino(request.ino));
         let reply = &reply[..header.payload_len as usize];
-        let (fixed, layout) = OpenReply::read_from_prefix(reply).map_err(|_| self.malformed(Ino(request.ino)))?;
-        let layout = Layout::decode(layout).map_err(|_| self.malformed(Ino(request.ino)))?;
-        Ok(OpenFile { capability: fixed.capability, layout, attr: fixed.attr, created: fixed.created != 0 })
+        let (fixed, mut rest) = OpenReply::read_from_prefix(reply).map_err(|_| malformed())?;
+        let mut stripes = None;
+        if fixed.spread != 0 {
+            let (objects, layout) = FileObjects::read_from_prefix(rest).map_err(|_| malformed())?;
+            stripes = Some(Arc::new(Stripes::opened(objects).ok_or_else(malformed)?));
+            rest = layout;
+        }
+        let layout = Layout::decode(rest).map_err(|_| malformed())?;
+        Ok(OpenFile { capability: fixed.capability, layout, attr: fixed.attr, created: fixed.created != 0, stripes })
     }
 
     /// Gives back one reference to `ino` as the open file `number` (see [`OpenHow::number`]). Nothing is waited for
@@ -220,6 +250,9 @@ impl Client {
 
     /// Changes the space below `len` bytes of an open file from `offset` on.
     pub fn change_space(&self, file: &OpenFile, change: SpaceChange, offset: u64, len: u64) -> Result<(), Error> {
+        if let Some(stripes) = &file.stripes {
+            return self.change_stripes_space(file, stripes, change, offset, len);
+        }
         let mut request = RequestHeader::with_capability(Op::Fallocate, &file.capability);
         (request.offset, request.ino2) = (offset, len);
         request.target = file.layout.locate(offset).0.0;
@@ -230,6 +263,9 @@ impl Client {
     /// Where the next data (`what` [`Extent::Data`]) or hole of an open file begins, at `offset` or behind it. ENXIO if
     /// there is none, and from the end of the file on.
     pub fn seek_extent(&self, file: &OpenFile, offset: u64, what: Extent) -> Result<u64, Error> {
+        if let Some(stripes) = &file.stripes {
+            return self.seek_stripes(file, stripes, offset, what);
+        }
         let op = match what {
             Extent::Data => Op::SeekData,
             Extent::Hole => Op::SeekHole,
@@ -243,6 +279,9 @@ impl Client {
     /// Puts data (and with `data_only` unset all attributes) on stable storage: on one of the file's targets after the
     /// other.
     pub fn sync(&self, file: &OpenFile, data_only: bool) -> Result<(), Error> {
+        if let Some(stripes) = &file.stripes {
+            return self.sync_stripes(file, stripes, data_only);
+        }
         let mut request = RequestHeader::with_capability(Op::Fsync, &file.capability);
         request.flags = if data_only { flag::DATA_ONLY } else { 0 };
         let (last, before) = match file.layout.targets.split_last() {

@@ -19,9 +19,12 @@ const AGAIN_AFTER: Nanos = Nanos::from_millis(2);
 impl Client {
     /// Memory that stands for the first `end` bytes of the file, for all processes of the server's host that map it: a
     /// descriptor to map, for writing as well if `stores`. The memory stays theirs as long as anybody has the descriptor or a
-    /// mapping of it. ENODEV if the server is elsewhere, or if a file that is open for reading only is not in memory
+    /// mapping of it. ENODEV if the server is elsewhere, if the file is spread, or if a file that is open for reading only is not in memory
     /// already; ENOMEM if it is too long; EAGAIN if a mount has the mapping and does not give it back in time.
     pub fn map_file(&self, file: &OpenFile, end: u64, stores: bool) -> Result<Parked, Error> {
+        if file.stripes.is_some() {
+            return Err(Error::Argument(Errno::NODEV));
+        }
         let deadline = Deadline::after(self.config().timeout);
         loop {
             match self.map_file_once(file, end, stores) {

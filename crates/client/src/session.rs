@@ -414,7 +414,9 @@ fn may_repeat(request: &RequestHeader) -> bool {
             | Op::ListXattrs
             | Op::Fallocate
             | Op::SeekData
-            | Op::SeekHole,
+            | Op::SeekHole
+            | Op::FindObjects
+            | Op::TellSize,
         ) => true,
         Some(Op::Write) => request.flags & flag::APPEND == 0,
         // Sent twice, an open that creates a file without a name makes two of them, and the first would stay until this process

@@ -4,6 +4,7 @@
 
 use crate::files::OpenFile;
 use crate::session::Session;
+use crate::stripes::Place;
 use crate::{Client, Error};
 use isonomia_proto::PAYLOAD_LEN_MAX;
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};
@@ -30,14 +31,14 @@ enum End {
 }
 
 /// The bytes of a transfer: into the program's buffer, or out of it.
-enum Side<'a> {
+pub(crate) enum Side<'a> {
     Read(&'a mut [u8]),
     Write(&'a [u8], Purpose),
 }
 
 /// What a write is.
 #[derive(Clone, Copy)]
-enum Purpose {
+pub(crate) enum Purpose {
     Plain,
     /// To the end of the file.
     Append,
@@ -103,6 +104,9 @@ impl Client {
         if data.is_empty() {
             return Ok((file.attr.size_bytes, 0));
         }
+        if let Some(stripes) = &file.stripes {
+            return self.append_stripes(file, stripes, data);
+        }
         if data.len() <= Channel::PAYLOAD_LEN_MAX && file.layout.targets.len() == 1 {
             return self.append_at_once(file, data);
         }
@@ -132,6 +136,20 @@ impl Client {
             return if side.op() == Op::Read { Ok(0) } else { Err(Error::Argument(Errno::FBIG)) };
         };
         let total = total.min(usize::try_from(room).unwrap_or(usize::MAX));
+        if let Some(stripes) = &file.stripes {
+            return match side {
+                Side::Read(buffer) => self.read_stripes(file, stripes, offset, &mut buffer[..total]),
+                Side::Write(data, Purpose::WriteBack(session)) => {
+                    // Those who have the bytes know of no mappings.
+                    let mut request = RequestHeader::with_capability(Op::Write, &file.capability);
+                    (request.flags, request.ino2) = (flag::WRITE_BACK, session);
+                    request.target = file.layout.locate(0).0.0;
+                    self.transact(request, [b"", b""], &mut [])?;
+                    self.write_stripes(file, stripes, offset, &data[..total], Place::Given)
+                }
+                Side::Write(data, _) => self.write_stripes(file, stripes, offset, &data[..total], Place::Given),
+            };
+        }
         self.at_server(Ino(file.capability.ino), |session| session.transfer(file, offset, &mut side, total))
     }
 }

@@ -7,6 +7,7 @@ mod device;
 mod fsck;
 mod plan;
 mod reproduce;
+mod stripe;
 mod volume;
 
 pub use allocate::AllocateOptions;
@@ -16,6 +17,7 @@ pub use device::{DeviceCommand, DeviceOptions, ProfileOptions};
 pub use fsck::FsckOptions;
 pub use plan::{PackOptions, PlanCommand, PlanOptions, ScheduleOptions};
 pub use reproduce::{Papers, ReproduceOptions};
+pub use stripe::{PlaceOptions, StripeCommand, StripeGetOptions, StripeOptions, StripeSetOptions};
 pub use volume::{VolumeCommand, VolumeCreateOptions, VolumeListOptions, VolumeOptions};
 
 use clap::{Args, Parser, Subcommand};
@@ -65,6 +67,7 @@ pub enum Command {
     Policy(PolicyOptions),
     Cluster(ClusterOptions),
     Volume(VolumeOptions),
+    Stripe(StripeOptions),
     Plan(PlanOptions),
     Reproduce(ReproduceOptions),
     Demo(DemoOptions),
@@ -163,6 +166,10 @@ pub struct ServeOptions {
     /// Key that clients on TCP must know with --auth key: a file of mode 0600
     #[arg(long, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
+    /// Key that the servers of a cluster have in common, for files over several of them: a file of mode 0600
+    /// [default: that of --key-file]
+    #[arg(long, value_name = "FILE")]
+    pub cluster_key_file: Option<PathBuf>,
     /// Where the munge daemon of this host listens [default: where libmunge looks for it]
     #[arg(long, value_name = "PATH")]
     pub munge_socket: Option<String>,

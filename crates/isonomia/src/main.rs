@@ -26,6 +26,7 @@ mod scrape;
 mod serve;
 mod sim;
 mod status;
+mod stripe;
 mod table;
 mod top;
 mod volume;
@@ -72,6 +73,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Policy(options) => policy::policy(&options)?,
         Command::Cluster(options) => return cluster::cluster(&options),
         Command::Volume(options) => volume::volume(&options)?,
+        Command::Stripe(options) => stripe::stripe(&options)?,
         Command::Reproduce(options) => reproduce::reproduce(&options)?,
         Command::Plan(options) => plan::plan(&options)?,
         Command::Demo(options) => demo::demo(&options)?,

@@ -19,7 +19,7 @@ const LIBRARY: &str = "libisonomia_preload.so";
 const HINTS_LIBRARY: &str = "libisonomia_hints.so";
 /// Where the library is, seen from the directory of this program: built by cargo, installed, packaged.
 const LIBRARY_PLACES: [&str; 3] = [".", "../lib", "../lib/isonomia"];
-const PREFIX_DEFAULT: &str = "/isonomia";
+pub const PREFIX_DEFAULT: &str = "/isonomia";
 
 /// What a shell reports for a command that is not found, and for one that cannot be executed.
 const NOT_FOUND: u8 = 127;

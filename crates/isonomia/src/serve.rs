@@ -94,6 +94,7 @@ fn configuration(options: &ServeOptions) -> Result<Config> {
     config.name.get_or_insert_with(host_name);
     override_with(&mut config.auth, options.auth);
     override_with(&mut config.key_file, options.key_file.clone().map(Some));
+    override_with(&mut config.cluster_key_file, options.cluster_key_file.clone().map(Some));
     override_with(&mut config.munge_socket, options.munge_socket.clone().map(Some));
     override_with(&mut config.integrity, options.integrity.map(Some));
     override_with(&mut config.policy, options.policy.clone());

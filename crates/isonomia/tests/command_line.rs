@@ -22,7 +22,7 @@ fn stderr_of(arguments: &[&str], code: i32) -> String {
     String::from_utf8(assert.get_output().stderr.clone()).unwrap()
 }
 
-const COMMANDS: [&[&str]; 27] = [
+const COMMANDS: [&[&str]; 30] = [
     &[],
     &["serve"],
     &["run"],
@@ -41,6 +41,9 @@ const COMMANDS: [&[&str]; 27] = [
     &["cluster", "reload"],
     &["cluster", "up"],
     &["cluster", "down"],
+    &["stripe"],
+    &["stripe", "get"],
+    &["stripe", "set"],
     &["plan"],
     &["plan", "schedule"],
     &["plan", "pack"],

@@ -14,13 +14,14 @@
 
 use crate::position::PositionLock;
 use crate::recycle::{self, Spare, Twin};
-use isonomia_client::{Attr, Capability, Layout, OpenFile};
+use isonomia_client::{Attr, Capability, Layout, OpenFile, Stripes};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::{DupFlags, Errno};
 use rustix::mm::{MapFlags, ProtFlags};
 use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Name of the memory files of open files.
@@ -28,7 +29,7 @@ const FILE_NAME: &CStr = c"isonomia-file";
 /// How `/proc/self/fd/N` shows them.
 const FILE_LINK: &[u8] = b"/memfd:isonomia-file";
 /// Says what the page is and which form it has.
-const MAGIC: u64 = u64::from_le_bytes(*b"isofile3");
+const MAGIC: u64 = u64::from_le_bytes(*b"isofile4");
 const PAGE_LEN: usize = 4096;
 /// Bytes of the longest layout on the wire.
 const LAYOUT_LEN_MAX: usize = 10 + 2 * Layout::TARGETS_MAX;
@@ -55,6 +56,8 @@ pub struct Page {
     locked: AtomicU32,
     /// Forked children that have not taken their references yet, if it is locked.
     heirs: AtomicU32,
+    /// Of a spread file; else 0.
+    targets_per_server: u16,
     layout_len: u32,
     layout: [u8; LAYOUT_LEN_MAX],
     others: [Other; OTHERS_MAX],
@@ -178,7 +181,9 @@ impl Mapping {
         let attr = Attr { ino: page.capability.ino, mode: page.mode, ..Attr::default() };
         // The server says whether another user's is of any use.
         let capability = self.capability_of(rustix::process::geteuid().as_raw()).unwrap_or(page.capability);
-        Ok(OpenFile { capability, layout, attr, created: false })
+        // What else is known of its stripes its server tells again.
+        let stripes = Some(page.targets_per_server).filter(|count| *count > 0).map(Stripes::new).map(Arc::new);
+        Ok(OpenFile { capability, layout, attr, created: false, stripes })
     }
 }
 
@@ -217,6 +222,7 @@ fn fill(page: NonNull<Page>, number: u64, file: &OpenFile, flags: u32) {
         (*page).heirs = AtomicU32::new(0);
         (*page).others = [const { Other { mac: AtomicU64::new(0), holder: AtomicU32::new(NOBODY) } }; OTHERS_MAX];
         (*page).others_count = AtomicU32::new(0);
+        (*page).targets_per_server = file.stripes.as_ref().map_or(0, |stripes| stripes.targets_per_server());
         (*page).layout_len = layout.len() as u32;
         (&mut (*page).layout)[..layout.len()].copy_from_slice(&layout);
     }
@@ -375,6 +381,7 @@ mod tests {
             layout: Layout { stripe_bytes: 4096, targets },
             attr: Attr { ino: 42, mode: 0o100_644, ..Attr::default() },
             created: true,
+            stripes: Some(Arc::new(Stripes::new(16))),
         }
     }
 
@@ -386,7 +393,7 @@ mod tests {
         let owned = unsafe { OwnedFd::from_raw_fd(fd) };
         let (found, second) = adopt(fd).unwrap();
         assert_eq!(found.capability, file.capability);
-        assert_eq!(found.layout, file.layout);
+        assert_eq!((found.layout, found.stripes), (file.layout, file.stripes));
         assert_eq!(found.attr.mode, file.attr.mode);
         assert_eq!(first.number(), second.number());
         first.offset().store(99, Ordering::Relaxed);

@@ -202,6 +202,7 @@ mod tests {
             layout: Layout { stripe_bytes: 4096, targets: vec![TargetId(0)] },
             attr: Attr::default(),
             created: false,
+            stripes: None,
         };
         let (fd, mapping) = crate::placeholder::create(&file, crate::number::fresh().unwrap(), 0, true).unwrap();
         // SAFETY: the descriptor was made for this test.

@@ -106,6 +106,9 @@ pub struct ServerName {
     pub name: String,
     /// Its number.
     pub number: u16,
+    /// Targets that new files may get.
+    #[serde(default)]
+    pub targets: u16,
 }
 
 fn claim() -> String {

@@ -77,6 +77,18 @@ pub struct Layout {
     pub targets: Vec<TargetId>,
 }
 
+/// Where a byte of a file is. Object `i` of a file is on the `i`th target of its layout; stripe `s` of `n` targets is at
+/// `(s / n) · stripe_bytes` of object `s mod n`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Spot {
+    /// Index of the object.
+    pub index: usize,
+    /// Offset in the object.
+    pub offset: u64,
+    /// Bytes from here on that lie in the object without a break.
+    pub run: u64,
+}
+
 /// Proof that its holder came to the inode, and what of it was opened: data requests carry it, and all that begin at an
 /// inode other than the root. So servers keep no table of open files, and a descriptor survives `fork`, `exec`, and a
 /// restart of the server.
@@ -200,6 +212,11 @@ pub struct FsStat {
 pub struct Malformed(pub &'static str);
 
 impl Timestamp {
+    /// So many seconds since the epoch.
+    pub const fn from_secs(secs: i64) -> Self {
+        Self { secs, nanos: 0, reserved: 0 }
+    }
+
     /// `secs` and `nanos` since the epoch; `nanos` of 10^9 or more are refused.
     pub const fn new(secs: i64, nanos: u32) -> Option<Self> {
         if nanos < 1_000_000_000 { Some(Self { secs, nanos, reserved: 0 }) } else { None }
@@ -259,6 +276,41 @@ impl Layout {
         let run =
             if self.targets.len() == 1 { u64::MAX - offset } else { self.stripe_bytes - offset % self.stripe_bytes };
         (self.targets[index], run)
+    }
+
+    /// Where the byte at `offset` of a file is.
+    pub fn spot(&self, offset: u64) -> Spot {
+        let count = self.targets.len() as u64;
+        if count == 1 {
+            return Spot { index: 0, offset, run: u64::MAX - offset };
+        }
+        let (stripe, within) = (offset / self.stripe_bytes, offset % self.stripe_bytes);
+        Spot {
+            index: (stripe % count) as usize,
+            offset: stripe / count * self.stripe_bytes + within,
+            run: self.stripe_bytes - within,
+        }
+    }
+
+    /// Bytes of object `index` of a file of `size_bytes` without holes.
+    pub fn object_size(&self, index: usize, size_bytes: u64) -> u64 {
+        let count = self.targets.len() as u64;
+        let (stripes, rest) = (size_bytes / self.stripe_bytes, size_bytes % self.stripe_bytes);
+        let (rounds, last) = (stripes / count, stripes % count);
+        let index = index as u64;
+        rounds * self.stripe_bytes
+            + match index.cmp(&last) {
+                std::cmp::Ordering::Less => self.stripe_bytes,
+                std::cmp::Ordering::Equal => rest,
+                std::cmp::Ordering::Greater => 0,
+            }
+    }
+
+    /// Where the byte at `offset` of object `index` is in the file.
+    pub fn file_offset(&self, index: usize, offset: u64) -> u64 {
+        let (round, within) = (offset / self.stripe_bytes, offset % self.stripe_bytes);
+        let stripe = round.saturating_mul(self.targets.len() as u64).saturating_add(index as u64);
+        stripe.saturating_mul(self.stripe_bytes).saturating_add(within)
     }
 
     /// Appends the wire form: stripe size, count, targets.

@@ -4,6 +4,8 @@
 //! * [`request`]: the fixed headers of requests and replies, the same on shared memory and on TCP.
 //! * [`hint`]: what programs know of files that they are about to create.
 //! * [`mapping`]: what a session is told of the files that it has mapped.
+//! * [`object`]: objects of files whose bytes several servers have.
+//! * [`striping`]: how new files are striped, as text.
 //! * [`space`]: changes of the space below files, and what is sought there.
 //! * [`setup`]: the few frames that open a session: challenge, hello, welcome.
 //! * [`control`]: what operators ask and set, as JSON.
@@ -23,9 +25,10 @@ pub mod object;
 pub mod request;
 pub mod setup;
 pub mod space;
+pub mod striping;
 
 /// The protocol spoken here; a peer with another number is refused at set-up.
-pub const PROTOCOL_VERSION: u16 = 8;
+pub const PROTOCOL_VERSION: u16 = 9;
 /// The longest file name, as on every local file system.
 pub const NAME_LEN_MAX: usize = 255;
 /// The longest path, with its terminating NUL, as in `PATH_MAX`.

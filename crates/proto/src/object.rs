@@ -1,5 +1,8 @@
 //! Objects of files that several servers have parts of, as clients ask for them.
 
+use crate::fs::Timestamp;
+use crate::request::{Op, RequestHeader, flag};
+use isonomia_units::{Ino, ServerId, TargetId};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Proof that its holder may use the objects of one file: a server that has some of them asks nobody else.
@@ -40,5 +43,96 @@ impl ObjectCapability {
     /// What [`Self::to_bytes`] gave.
     pub fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
         zerocopy::transmute!(bytes)
+    }
+}
+
+/// What a client needs to get at the bytes of a spread file, besides its layout, which never changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct FileObjects {
+    /// For its objects.
+    pub capability: ObjectCapability,
+    /// Its size, as it was when the server of its volume said so.
+    pub size_bytes: u64,
+    /// The number of its last cut then.
+    pub cuts: u64,
+    /// How many numbers each server has for its targets: number *t* is of server *t* / this + 1.
+    pub targets_per_server: u64,
+}
+
+/// The server of a target, where each server has so many numbers for its targets, at least one. `None` if no server has such a
+/// number.
+pub fn server_of(target: TargetId, targets_per_server: u16) -> Option<ServerId> {
+    (target.0 / targets_per_server.max(1)).checked_add(1).map(ServerId)
+}
+
+/// What becomes of what an [`Op::TellSize`] says.
+pub mod told {
+    /// The size is what it says, or more.
+    pub const TAKEN: u64 = 0;
+    /// A cut has begun since objects were written: they will be cut.
+    pub const CUT: u64 = 1;
+    /// The file is being cut and does not grow meanwhile: say it again.
+    pub const AGAIN: u64 = 2;
+}
+
+impl RequestHeader {
+    /// A request for object `index` of a spread file, which is on `target`. The parts of the capability that no capability
+    /// for an inode has are in fields that mean nothing else there.
+    pub fn of_object(op: Op, capability: &ObjectCapability, index: u32, target: TargetId) -> Self {
+        Self {
+            flags: flag::OBJECT,
+            mac: capability.mac[0],
+            owner: capability.mac[1],
+            atime: Timestamp::from_secs(capability.expires_secs as i64),
+            mtime: Timestamp::from_secs(capability.epoch as i64),
+            access: capability.access,
+            generation: capability.generation,
+            holder: capability.holder,
+            mode: index,
+            target: target.0,
+            ..Self::new(op, Ino(capability.number))
+        }
+    }
+
+    /// Whether it is for an object.
+    pub fn is_for_object(&self) -> bool {
+        self.flags & flag::OBJECT != 0
+    }
+
+    /// The capability of a request for an object.
+    pub fn object_capability(&self) -> ObjectCapability {
+        ObjectCapability {
+            number: self.ino,
+            expires_secs: self.atime.secs as u64,
+            epoch: self.mtime.secs as u64,
+            generation: self.generation,
+            access: self.access,
+            holder: self.holder,
+            reserved: 0,
+            mac: [self.mac, self.owner],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_header_carries_all_of_an_objects_capability() {
+        let capability = ObjectCapability {
+            number: 1,
+            expires_secs: u64::MAX,
+            epoch: 3,
+            generation: 4,
+            access: 5,
+            holder: 6,
+            reserved: 0,
+            mac: [7, u64::MAX],
+        };
+        let header = RequestHeader::of_object(Op::Write, &capability, 9, TargetId(10));
+        assert_eq!((header.object_capability(), header.mode, header.target), (capability, 9, 10));
+        assert!(header.is_for_object() && header.check() == Ok(Op::Write));
     }
 }

@@ -66,13 +66,15 @@ ops! {
     /// [`flag::AS_OPENED`] the size alone, on the strength of a capability to write. Reply: [`Node`](crate::fs::Node).
     SetAttr = 2,
     /// Opens or creates the path: `len` is the access asked for, `mode`, `flags` [`flag::CREATE`] and others, perhaps with
-    /// an [`OpenHint`](crate::hint::OpenHint). Reply: [`OpenReply`] and the layout. The session holds one more reference to the inode, as the open file `owner`, until [`Op::Release`].
+    /// an [`OpenHint`](crate::hint::OpenHint). Reply: [`OpenReply`], the
+    /// [`FileObjects`](crate::object::FileObjects) of a spread file, and the layout. The session holds one more reference to the inode, as the open file `owner`, until [`Op::Release`].
     Open = 3,
     /// Gives back one reference of this session to `ino` as the open file `owner`.
     Release = 4,
     /// Takes one more reference to the inode of a capability as the open file `owner` (after `fork`).
     Adopt = 5,
-    /// Reads `len` bytes at `offset`. Reply: the bytes; fewer at the end of the file.
+    /// Reads `len` bytes at `offset`. Reply: the bytes; fewer at the end of the file. With [`flag::OBJECT`] they are those of an
+    /// object, as in all operations that know this flag.
     Read = 6,
     /// Writes `len` bytes at `offset`; `value` of the reply is how many were written. With [`flag::APPEND`]
     /// it writes at the end of the file; `value` is then the offset, and the payload how many (a `u64`).
@@ -107,7 +109,7 @@ ops! {
     /// Reply: [`crate::fs::FsStat`].
     StatFs = 19,
     /// Reserves `len` bytes at the end of the file for a striped append; `value` is their offset. `target` is any of the
-    /// file's.
+    /// file's. Reply of a spread file: its [`FileObjects`](crate::object::FileObjects) afterwards. EAGAIN while it is being cut.
     ReserveAppend = 20,
     /// Path of the directory `ino` from the root. Reply: the path.
     PathOf = 21,
@@ -163,6 +165,13 @@ ops! {
     FindServer = 37,
     /// A message of `len` bytes, of the kind `valid`, from the server of number `offset` of the same cluster. EACCES from anybody else.
     Peer = 38,
+    /// Asks for what it takes to get at the bytes of a spread file, on the strength of the capability of an open file. Reply:
+    /// [`FileObjects`](crate::object::FileObjects). EINVAL of a file that is not spread.
+    FindObjects = 39,
+    /// Says of a spread file that it was written to, up to `offset` at most, by objects of which the one with the lowest number of
+    /// a last cut had `ino2`. `value` of the reply is one of [`told`](crate::object::told); reply: [`FileObjects`](crate::object::FileObjects)
+    /// afterwards.
+    TellSize = 40,
 }
 
 /// Bits of [`RequestHeader::flags`].
@@ -200,6 +209,9 @@ pub mod flag {
     pub const UNNAMED: u16 = 8192;
     /// SetAttr of a size, ReadDir: whatever the permissions are now, on the strength of the capability's access.
     pub const AS_OPENED: u16 = 16_384;
+    /// Read, Write, Fsync, Fallocate, SeekData, SeekHole: of one object of a spread file, at its own offsets, on the strength of
+    /// an [`ObjectCapability`](crate::object::ObjectCapability) ([`RequestHeader::of_object`](super::RequestHeader::of_object)).
+    pub const OBJECT: u16 = 32_768;
 }
 
 /// Bits of [`RequestHeader::valid`]: what [`Op::SetAttr`] sets.
@@ -319,18 +331,20 @@ pub struct ReplyHeader {
     pub payload_len: u32,
     /// The operation's number: bytes written, the offset of an append.
     pub value: u64,
-    /// Zero.
-    pub reserved: u64,
+    /// Of an object: the number of its last cut, before what was written. Else 0.
+    pub cuts: u64,
 }
 
-/// The fixed part of the payload that answers [`Op::Open`]; the layout follows.
+/// The fixed part of the payload that answers [`Op::Open`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct OpenReply {
     /// What data requests carry from now on.
     pub capability: Capability,
     /// 1 if this open created the file.
-    pub created: u64,
+    pub created: u32,
+    /// 1 if the file is spread.
+    pub spread: u32,
     /// The attributes after the open.
     pub attr: Attr,
 }
@@ -477,12 +491,12 @@ impl ReplyHeader {
 
     /// Success with a number and a payload of `payload_len` bytes.
     pub fn ok(seq: u64, value: u64, payload_len: usize) -> Self {
-        Self { seq, errno: 0, payload_len: payload_len as u32, value, reserved: 0 }
+        Self { seq, errno: 0, payload_len: payload_len as u32, value, cuts: 0 }
     }
 
     /// Failure.
     pub fn error(seq: u64, errno: u32) -> Self {
-        Self { seq, errno, payload_len: 0, value: 0, reserved: 0 }
+        Self { seq, errno, payload_len: 0, value: 0, cuts: 0 }
     }
 }
 

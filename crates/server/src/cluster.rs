@@ -7,7 +7,10 @@
 //! A change of a volume that is checked where the volume is, as its removal is, is decided by the root server: the volume's
 //! server asks it as a client would ([`links::Links::ask`]), and passes the answer on.
 
+mod capabilities;
 mod links;
+mod objects;
+mod striping;
 mod waiting;
 mod wire;
 
@@ -15,6 +18,7 @@ use crate::clock;
 use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
 use crate::target::Pending;
+use capabilities::Capabilities;
 use isonomia_cluster::Map;
 use isonomia_cluster::map::Server;
 use isonomia_cluster::node::{Effect, Input, Node, Process, View};
@@ -22,12 +26,15 @@ use isonomia_cluster::peer::Message;
 use isonomia_cluster::request::{RenameHow, Request, RequestId};
 use isonomia_cluster::volumes::hosted::Work;
 use isonomia_cluster::volumes::{Attributes, Phase, VolumeName};
+use isonomia_placement::RoundRobin;
 use isonomia_proto::control::{ClusterStatus, ControlReply, ServerName, VolumeList, VolumePlace, VolumeStatus};
 use isonomia_proto::request::RequestHeader;
 use isonomia_store::{Loss, Store, StoreError, VolumeChange, Whereabouts};
 use isonomia_transport::handshake::Protection;
-use isonomia_units::{Nanos, ServerId, VolumeId};
+use isonomia_transport::key::Key;
+use isonomia_units::{Ino, Nanos, ServerId, VolumeId};
 use links::Links;
+use objects::Objects;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -51,6 +58,13 @@ const INSTANCE: &[u8] = b"INSTANCE";
 pub enum Passed {
     /// A change of a volume that a user wants and may make.
     Change(VolumeChange),
+    /// A file is to be cut to a size first, together with the servers that have its objects.
+    Cut {
+        /// The file.
+        ino: Ino,
+        /// The size.
+        size_bytes: u64,
+    },
     /// What another server sent.
     FromPeer(Vec<u8>),
 }
@@ -60,6 +74,10 @@ enum Event {
     Change { id: RequestId, wanted: ServerId, change: VolumeChange },
     /// What another server sent.
     FromPeer { id: RequestId, from: ServerId, kind: u32, bytes: Vec<u8> },
+    /// A user's request waits until this file is cut.
+    Cut { id: RequestId, ino: Ino, size_bytes: u64 },
+    /// What the thread for objects has done.
+    Objects(objects::Done),
     /// An operator wants the cluster file to be read again.
     Reload(Reload, SyncSender<Result<ControlReply, String>>),
 }
@@ -78,6 +96,10 @@ pub struct Reload {
 /// See the module.
 pub struct Cluster {
     config: ClusterConfig,
+    /// Nothing without a key file: then no file is spread.
+    capabilities: Option<Capabilities>,
+    /// Which target comes first in the next new file.
+    turns: Arc<RoundRobin>,
     events: SyncSender<Event>,
     requests: Arc<Requests<Pending>>,
 }
@@ -91,6 +113,7 @@ pub struct Driver {
     node: Node,
     effects: VecDeque<Effect>,
     requests: Arc<Requests<Pending>>,
+    objects: Objects,
     /// The epoch whose file is missing, if that was told.
     told_epoch: u64,
     /// This is the first process that had the directory.
@@ -98,11 +121,13 @@ pub struct Driver {
 }
 
 impl Cluster {
-    /// The part of the server that `config` names, and what its thread gets.
-    pub fn new(config: ClusterConfig) -> (Self, Events) {
+    /// The part of the server that `config` names, and what its thread gets. `key` is what the servers have in common.
+    pub fn new(config: ClusterConfig, key: Option<Key>) -> (Self, Events) {
         let (events, received) = sync_channel(EVENTS_MAX);
         let requests = Arc::new(Requests::new());
-        (Self { config, events, requests: requests.clone() }, Events { received, requests })
+        let capabilities = key.map(|key| Capabilities::new(key, u64::from(config.map().epoch().0)));
+        let received = Events { received, sender: events.clone(), requests: requests.clone() };
+        (Self { config, capabilities, turns: striping::first_turn(), events, requests }, received)
     }
 
     /// Where a server listens, each address in a line of its own.
@@ -125,7 +150,11 @@ impl Cluster {
         };
         let mut volumes: Vec<VolumePlace> = known.names.iter().map(|(name, volume)| place(name, *volume)).collect();
         volumes.sort_unstable();
-        let server = |server: &Server| ServerName { name: server.name.to_string(), number: server.number.0 };
+        let server = |server: &Server| {
+            let of_new_files = server.targets.iter().filter(|target| !server.retired && !target.retired);
+            let (name, number) = (server.name.to_string(), server.number.0);
+            ServerName { name, number, targets: of_new_files.count() as u16 }
+        };
         VolumeList { volumes, servers: map.servers().iter().map(server).collect() }
     }
 
@@ -171,6 +200,7 @@ impl Cluster {
         };
         let event = match what {
             Passed::Change(change) => Event::Change { id, wanted: ServerId(server), change },
+            Passed::Cut { ino, size_bytes } => Event::Cut { id, ino, size_bytes },
             Passed::FromPeer(bytes) => Event::FromPeer { id, from: ServerId(offset as u16), kind: valid, bytes },
         };
         if self.events.try_send(event).is_err() {
@@ -187,6 +217,8 @@ impl Cluster {
 /// What [`Driver::new`] takes its events from.
 pub struct Events {
     received: Receiver<Event>,
+    /// For the thread `objects`.
+    sender: SyncSender<Event>,
     requests: Arc<Requests<Pending>>,
 }
 
@@ -224,6 +256,8 @@ impl Driver {
         let mut effects = Vec::new();
         let node = Node::start(process, view, records, clock::now(), &mut effects);
         let node = node.map_err(|error| JoinError::Node { path: config.path.clone(), error })?;
+        let targets_per_server = config.map().targets_per_server();
+        let objects = Objects::new(core.clone(), targets_per_server, events.sender);
         let links = Links::new(config.clone(), (key_file, protection));
         let mut driver = Self {
             core,
@@ -233,6 +267,7 @@ impl Driver {
             node,
             effects: effects.into(),
             requests: events.requests,
+            objects,
             told_epoch: 0,
             is_first: instance == 1,
         };
@@ -303,15 +338,20 @@ impl Driver {
                 Some(Input::Worked { number, result: self.work(&work).map_err(|error| error.errno() as i32) })
             }
             Effect::Answer { id, result } => {
-                self.requests.answer(&self.core, id, &Verdict::of(result));
+                if let Some(result) = self.cut_answered(id, result) {
+                    self.requests.answer(&self.core, id, &Verdict::of(result));
+                }
                 None
             }
-            // No file has objects on another server yet, and a policy is each server's own.
-            Effect::FollowPolicy(_)
-            | Effect::CloseIntent { .. }
+            // A policy is each server's own.
+            Effect::FollowPolicy(_) => None,
+            effect @ (Effect::CloseIntent { .. }
             | Effect::Serve { .. }
             | Effect::LookWanted { .. }
-            | Effect::RemoveUnwanted { .. } => None,
+            | Effect::RemoveUnwanted { .. }) => {
+                self.objects.act(effect);
+                None
+            }
             Effect::FetchView { epoch, from } => {
                 if self.told_epoch < epoch {
                     self.told_epoch = epoch;
@@ -321,7 +361,7 @@ impl Driver {
                 let new = self.config.read_again().ok().filter(|new| u64::from(new.epoch().0) >= epoch)?;
                 let view = view_of(&new);
                 self.node.accepts(&view).ok()?;
-                self.config.replace(new);
+                self.replace(new);
                 tracing::info!(epoch = view.epoch, "the newer cluster file is taken");
                 Some(Input::View(view))
             }
@@ -412,6 +452,8 @@ impl Driver {
                     self.requests.fail(&self.core, id, Errno::PROTO);
                 }
             },
+            Event::Cut { id, ino, size_bytes } => self.cut(id, ino, size_bytes),
+            Event::Objects(done) => self.objects_done(done),
             Event::Reload(reload, answer) => {
                 let reply = self.reload(&reload);
                 // Nobody receives it if that took too long.
@@ -437,10 +479,19 @@ impl Driver {
         let needs_restart = self.config.needs_restart(&new);
         if !wanted.is_trial {
             tracing::info!(epoch = view.epoch, needs_restart, "a newer cluster file is taken");
-            self.config.replace(new);
+            self.replace(new);
             self.give(Input::View(view));
         }
         Ok(ControlReply::Reloaded { is_known: false, needs_restart })
+    }
+
+    /// Has a newer cluster file from now on.
+    fn replace(&self, new: Map) {
+        let epoch = u64::from(new.epoch().0);
+        self.config.replace(new);
+        if let Some(cluster) = self.core.cluster.get() {
+            cluster.rotate(epoch);
+        }
     }
 
     /// A change that a user of this server wants, and may make.

@@ -33,6 +33,8 @@ pub struct Config {
     pub auth: Auth,
     /// Key that clients on TCP must know: a file of mode 0600. Required to listen on TCP with `auth = "key"`.
     pub key_file: Option<PathBuf>,
+    /// Key that the servers of a cluster have in common, and nobody else need know: a file of mode 0600. `key_file` if absent.
+    pub cluster_key_file: Option<PathBuf>,
     /// Where the munge daemon listens, if not where its library looks for it.
     pub munge_socket: Option<String>,
     /// What becomes of frames on TCP at least; if absent, codes for clients that are not on this host.
@@ -153,6 +155,7 @@ impl Default for Config {
             name: None,
             auth: Auth::default(),
             key_file: None,
+            cluster_key_file: None,
             munge_socket: None,
             integrity: None,
             policy: POLICY_DEFAULT.parse().expect("a policy"),

@@ -1,5 +1,7 @@
 //! From a checked request to the store and back: what each operation does, and where errors become errnos.
 
+mod objects;
+
 use crate::clock;
 use crate::cluster::Passed;
 use crate::connection::Connection;
@@ -64,6 +66,9 @@ pub fn serve(
     names: &[u8],
     room: &mut [u8],
 ) -> Outcome {
+    if header.is_for_object() {
+        return Outcome::Served(objects::serve(core, connection, header, op, room));
+    }
     if op == Op::Peer && connection.is_trusted && core.cluster.get().is_some() {
         return Outcome::Passed(Passed::FromPeer(names.to_vec()));
     }
@@ -84,6 +89,9 @@ pub fn serve(
             let mut reply = Reply::new(room);
             match operate(core, connection, header, op, names, &mut reply) {
                 Err(Refusal::Store(StoreError::OfVolume(change))) => return Outcome::Passed(Passed::Change(change)),
+                Err(Refusal::Store(StoreError::MustCut { ino, size_bytes })) if core.cluster.get().is_some() => {
+                    return Outcome::Passed(Passed::Cut { ino, size_bytes });
+                }
                 outcome => finish(header, op, outcome, reply),
             }
         }
@@ -92,6 +100,9 @@ pub fn serve(
 
 /// Serves a read into `sink`, which is where the client finds the payload of the reply.
 pub fn read(core: &Core, connection: &Connection, header: &RequestHeader, mut sink: Sink<'_>) -> ReplyHeader {
+    if header.is_for_object() {
+        return finish_read(header, objects::read(core, connection, header, sink));
+    }
     let outcome = may_read(core, connection, header, &sink).and_then(|()| {
         let (ino, offset) = (Ino(header.ino), header.offset);
         let sink = sink.part(0..header.len as usize);
@@ -111,14 +122,19 @@ pub enum Tried {
 }
 
 /// Serves a read into `sink` if what it asks for is in memory.
-pub fn read_cached(core: &Core, connection: &Connection, header: &RequestHeader, mut sink: Sink<'_>) -> Tried {
-    let outcome = may_read(core, connection, header, &sink).and_then(|()| {
+pub fn read_cached(core: &Core, connection: &Connection, header: &RequestHeader, sink: Sink<'_>) -> Tried {
+    let in_file = |mut sink: Sink<'_>| {
+        may_read(core, connection, header, &sink)?;
         let (ino, offset) = (Ino(header.ino), header.offset);
         if core.segments.has(ino) {
             return Ok(Cached::WouldWait);
         }
         Ok(core.store.read_cached(ino, offset, sink.part(0..header.len as usize))?)
-    });
+    };
+    let outcome = match header.is_for_object() {
+        true => objects::read_cached(core, connection, header, sink),
+        false => in_file(sink),
+    };
     let outcome = match outcome {
         Ok(Cached::Read(len)) => Ok(len),
         Ok(Cached::WouldWait) => return Tried::WouldWait,
@@ -152,6 +168,9 @@ pub fn write(
     payload: Source<'_>,
     room: &mut [u8],
 ) -> ReplyHeader {
+    if header.is_for_object() {
+        return objects::write(core, connection, header, payload);
+    }
     let store = &core.store;
     let mut reply = Reply::new(room);
     if let Err(elsewhere) = store.check_is_here(Ino(header.ino)) {
@@ -164,6 +183,10 @@ pub fn write(
     };
     let outcome = (|| {
         proof::check_access(core, connection, header, access::WRITE)?;
+        if header.len == 0 {
+            // Who has a spread file's mapping asks so whether that is still so.
+            return Ok(());
+        }
         check_place(core, header)?;
         let ino = Ino(header.ino);
         if header.flags & flag::APPEND == 0 {
@@ -303,11 +326,14 @@ fn operate(
         Op::StatFs => return Ok(reply.put(store.stat_fs()?.as_bytes())?),
         Op::ReserveAppend => {
             proof::check_access(core, connection, header, access::WRITE)?;
-            store.check_some_target(at, TargetId(header.target))?;
+            let is_spread = match store.check_some_target(at, TargetId(header.target)) {
+                Err(StoreError::Spread) => true,
+                checked => checked.map(|()| false)?,
+            };
             let len = u64::from(header.len);
             let reserve = || store.reserve_append(at, len, now);
             reply.value = core.segments.resize(store, at, |size| size.saturating_add(len), reserve)?;
-            return Ok(());
+            return if is_spread { objects::tell(core, header, reply) } else { Ok(()) };
         }
         Op::Fallocate => {
             proof::check_access(core, connection, header, access::WRITE)?;
@@ -335,19 +361,36 @@ fn operate(
         }
         Op::PathOf => return Ok(reply.put(&store.path_of(at)?)?),
         Op::GetXattr => {
+            if let Some(value) = objects::layout_of(core, caller, (at, path, follow), path2)? {
+                return Ok(reply.put_if_wanted(&value, header.len)?);
+            }
             let put = |value: &[u8]| reply.put_if_wanted(value, header.len);
             return Ok(store.get_xattr(caller, at, path, follow, path2, put)??);
         }
         Op::ListXattrs => {
-            return Ok(reply.put_if_wanted(&store.list_xattrs(caller, at, path, follow)?, header.len)?);
+            let mut listed = store.list_xattrs(caller, at, path, follow)?;
+            objects::list(core, caller, (at, path, follow), &mut listed)?;
+            return Ok(reply.put_if_wanted(&listed, header.len)?);
         }
         Op::SetXattr => {
-            return Ok(store.set_xattr(caller, at, path, follow, path2, value, xattr_how(header), now)?);
+            let how = xattr_how(header);
+            let Some(value) = objects::set_layout(core, caller, (at, path, follow), path2, value)? else {
+                return Ok(());
+            };
+            return Ok(store.set_xattr(caller, at, path, follow, path2, &value, how, now)?);
         }
         Op::RemoveXattr => return Ok(store.remove_xattr(caller, at, path, follow, path2, now)?),
         Op::FindServer => {
             let addresses = core.cluster.get().and_then(|cluster| cluster.addresses_of(header.offset));
             return Ok(reply.put(addresses.ok_or(StoreError::NotFound)?.as_bytes())?);
+        }
+        Op::FindObjects => {
+            proof::check_opened(core, connection, header)?;
+            return objects::tell(core, header, reply);
+        }
+        Op::TellSize => {
+            proof::check_access(core, connection, header, access::WRITE)?;
+            return objects::tell_size(core, header, reply);
         }
         Op::Peer => return Err(StoreError::PermissionDenied.into()),
         // These have their own functions.
@@ -410,6 +453,8 @@ const fn begins_somewhere(op: Op) -> bool {
         | Op::AwaitMappings
         | Op::MapFile
         | Op::FindServer
+        | Op::FindObjects
+        | Op::TellSize
         | Op::Peer => false,
     }
 }
@@ -503,8 +548,12 @@ fn open(
     {
         tracing::debug!(ino = opened.ino.0, ?hint, "created with a hint");
     }
-    let fixed = OpenReply { capability: opened.capability, created: u64::from(opened.created), attr: opened.attr };
+    let (created, spread) = (u32::from(opened.created), u32::from(opened.is_spread));
+    let fixed = OpenReply { capability: opened.capability, created, spread, attr: opened.attr };
     reply.put(fixed.as_bytes())?;
+    if opened.is_spread {
+        objects::put(core, &opened.capability, reply)?;
+    }
     let mut layout = Vec::new();
     match &opened.layout {
         Some(layout_of_file) => layout_of_file.encode(&mut layout),

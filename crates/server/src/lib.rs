@@ -239,7 +239,10 @@ impl Server {
         let driver = match &config.cluster {
             None => None,
             Some(cluster) => {
-                let (own, events) = Cluster::new(cluster.clone());
+                let key = config.cluster_key_file.as_ref().or(config.key_file.as_ref());
+                let key = key.map(|path| Key::read(&path.to_string_lossy())).transpose()?;
+                let (own, events) = Cluster::new(cluster.clone(), key);
+                own.choose_layouts(&core.store);
                 // It is set once, before anybody can ask for it.
                 let _ = core.cluster.set(own);
                 let key_file = config.key_file.as_ref().map(|path| path.display().to_string());
@@ -275,6 +278,9 @@ impl Server {
         let core = server.core.clone();
         server.spawn("backup".to_owned(), move || backup::run(&core))?;
         if let Some(mut driver) = driver {
+            if let Some(mut objects) = driver.objects_worker() {
+                server.spawn("objects".to_owned(), move || objects.run())?;
+            }
             server.spawn("cluster".to_owned(), move || driver.run())?;
         }
         if server.core.scrub.is_on() {

@@ -20,6 +20,10 @@ impl Core {
     pub fn count_pages(&self, target: &Target, now: Nanos, pending: &Pending, reply: &ReplyHeader) -> Option<Wrote> {
         let pages = target.write_back.as_ref().filter(|_| pending.op == Op::Write && reply.errno == 0)?;
         let header = &pending.header;
+        if header.is_for_object() {
+            // The host brings them to the device at its own pace.
+            return None;
+        }
         // What an append wrote begins where its reply says, and a reply to any other write says how much it was.
         let (offset, len) = match header.flags & flag::APPEND {
             0 => (header.offset, reply.value),
@@ -173,7 +177,9 @@ impl Core {
     /// Has the host read ahead of a stream that a read belongs to, by which the client was given so many bytes. Gives the part
     /// of the read's work that was paid for when it was read ahead.
     pub fn look_for_stream(&self, target: &Target, now: Nanos, pending: &Pending, len: u32) -> Nanos {
-        let Some(streams) = &target.read_ahead else { return Nanos::ZERO };
+        let Some(streams) = target.read_ahead.as_ref().filter(|_| !pending.header.is_for_object()) else {
+            return Nanos::ZERO;
+        };
         let (header, job) = (&pending.header, pending.connection.job.id);
         let (ino, len) = (Ino(header.ino), u64::from(len));
         let range = header.offset..header.offset.saturating_add(len);

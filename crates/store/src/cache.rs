@@ -75,6 +75,17 @@ impl<K: Copy + Eq + Hash, V: Clone> Cache<K, V> {
         value
     }
 
+    /// Removes the entry, unless it may not be evicted; whether there is none any more.
+    pub fn evict(&self, key: K) -> bool {
+        let mut shard = self.shard(key).write().unwrap_or_else(PoisonError::into_inner);
+        if shard.find(key).is_some_and(|slot| !(self.evictable)(&slot.value)) {
+            return false;
+        }
+        drop(shard);
+        self.remove(key);
+        true
+    }
+
     pub fn remove(&self, key: K) {
         let mut shard = self.shard(key).write().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = shard.index.remove(&key) {

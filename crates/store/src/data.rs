@@ -206,11 +206,15 @@ impl Store {
     }
 
     /// Moves the end of the file by `len` bytes for a writer that will fill them; returns where they begin. They
-    /// are zeros until then. After an unclean stop reserved bytes at the end that were never written are gone.
+    /// are zeros until then. After an unclean stop reserved bytes at the end that were never written are gone, but for those of
+    /// a spread file. [`StoreError::CutMeanwhile`] while that is being cut.
     pub fn reserve_append(&self, ino: Ino, len: u64, now: Timestamp) -> Result<u64, StoreError> {
         let inode = self.inode(ino.0)?;
-        inode.regular()?;
+        inode.any_regular()?;
         let _objects = inode.own_data();
+        if inode.has(SPREAD) {
+            return self.reserve_told(&inode, len, now);
+        }
         let offset = inode.size();
         let end = check_end(offset, len)?;
         self.before_write(&inode, now)?;
@@ -248,6 +252,8 @@ impl Store {
         let inode = self.inode(ino.0)?;
         let (layout, target) = match (inode.layout.as_ref(), target) {
             (None, None) => return Ok(()),
+            // Its objects are synced where they are.
+            (Some(_), None) if inode.has(SPREAD) => return Ok(()),
             (Some(layout), Some(target)) if layout.targets.contains(&target) => (layout, target),
             _ => return Err(StoreError::Stale),
         };

@@ -1,18 +1,28 @@
 //! The layouts of new files: which targets they get is chosen by [`isonomia_placement`], and files that get the same share
-//! one layout in memory.
+//! one layout in memory. In a cluster a directory may say, in an extended attribute that new directories in it get as well,
+//! that new files are to be striped otherwise: then whoever knows the cluster chooses ([`Store::choose_layouts`]).
 
 use crate::config::{DefaultLayout, TargetDir};
+use crate::content::OBJECTS;
+use crate::inode::{Inode, SPREAD, UNLINKED};
+use crate::permission::MAY_WRITE;
 use crate::record::{Body, Record};
+use crate::{Caller, Store, StoreError};
 use isonomia_placement::{RoundRobin, Turn, stripes_from};
 use isonomia_proto::fs::Layout;
-use isonomia_units::TargetId;
-use std::sync::Arc;
+use isonomia_proto::striping::XATTR;
+use isonomia_units::{Ino, TargetId};
+use std::sync::{Arc, OnceLock};
+
+/// Chooses the layout of a new file by what its directory says; `None` for one as everywhere else.
+type Choose = Box<dyn Fn(&[u8]) -> Option<Layout> + Send + Sync>;
 
 pub(crate) struct Layouts {
     /// One for each first target.
     shared: Vec<Arc<Layout>>,
     stripe_count: usize,
     turns: RoundRobin,
+    choose: OnceLock<Choose>,
 }
 
 impl Layouts {
@@ -25,7 +35,7 @@ impl Layouts {
             Arc::new(Layout { stripe_bytes: layout.stripe_bytes, targets })
         };
         let shared = (0..ids.len()).map(starting_at).collect();
-        Self { shared, stripe_count, turns: RoundRobin::starting_at(0, Turn::File) }
+        Self { shared, stripe_count, turns: RoundRobin::starting_at(0, Turn::File), choose: OnceLock::new() }
     }
 
     pub fn of_new_file(&self) -> Arc<Layout> {
@@ -39,6 +49,58 @@ impl Layouts {
         {
             *layout = shared.clone();
         }
+    }
+}
+
+impl Store {
+    /// From now on new files in directories with the attribute [`XATTR`] are spread ones, with the layout that `choose` gives for
+    /// its value, if any. To be called once.
+    pub fn choose_layouts(&self, choose: impl Fn(&[u8]) -> Option<Layout> + Send + Sync + 'static) {
+        // Who was first stays.
+        let _ = self.layouts.choose.set(Box::new(choose));
+    }
+
+    /// Gives the empty file at `path`, which nobody has open, a layout: a spread one, or, with `None`, that of new files by
+    /// default. Whether it has it now: a file with bytes keeps its own. [`StoreError::Busy`] if somebody has it open.
+    pub fn set_layout(
+        &self,
+        caller: &Caller<'_>,
+        at: Ino,
+        path: &[u8],
+        follow: bool,
+        layout: Option<Layout>,
+    ) -> Result<bool, StoreError> {
+        let _namespace = self.own_namespace();
+        let inode = self.resolve(caller, at.0, path, follow)?;
+        let mut record = inode.current();
+        caller.check(&record, MAY_WRITE)?;
+        let present = inode.any_regular()?;
+        if inode.size() > 0 || inode.has(OBJECTS | UNLINKED) {
+            return Ok(layout.is_some_and(|layout| inode.has(SPREAD) && **present == layout));
+        }
+        let ino = inode.ino;
+        drop(inode);
+        // Its objects could have been others once, and be under way to be removed.
+        if record.objects.number != ino || record.spread.is_some_and(|cuts| cuts > 0) || !self.inodes.evict(ino) {
+            return Err(StoreError::Busy);
+        }
+        record.spread = layout.as_ref().map(|_| 0);
+        record.body = Body::Regular(layout.map_or_else(|| self.layouts.of_new_file(), Arc::new));
+        let mut edit = self.edit();
+        edit.create(ino, record);
+        edit.commit().map(drop)?;
+        Ok(true)
+    }
+
+    /// What a directory says of the layouts of new files.
+    pub(crate) fn striping_of(&self, dir: &Inode) -> Result<Option<Vec<u8>>, StoreError> {
+        let says = self.layouts.choose.get().is_some() && dir.record().has_xattrs;
+        Ok(if says { self.db.xattr(dir.ino, XATTR)?.map(|value| value.to_vec()) } else { None })
+    }
+
+    /// The layout of a new spread file in a directory that says this.
+    pub(crate) fn chosen_layout(&self, striping: &[u8]) -> Option<Arc<Layout>> {
+        self.layouts.choose.get().and_then(|choose| choose(striping)).map(Arc::new)
     }
 }
 

@@ -10,6 +10,7 @@ use crate::walk::{Last, Place};
 use crate::{Caller, Numbers, Store, StoreError};
 use isonomia_proto::PATH_LEN_MAX;
 use isonomia_proto::fs::{Attr, FileKind, Layout, MODE_PERMISSION_MASK, Timestamp};
+use isonomia_proto::striping::XATTR;
 use isonomia_units::Ino;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -143,9 +144,17 @@ impl Store {
         self.admit()?;
         let ino = self.new_number(numbers, Ino(dir.ino).volume())?;
         let is_dir = new.kind == FileKind::Directory;
-        let (size, spread) = (new.text.len() as u64, new.layout.as_ref().map(|_| 0));
+        let striping = match new.kind {
+            FileKind::Regular | FileKind::Directory => self.striping_of(dir)?,
+            _ => None,
+        };
+        let layout = match (&striping, new.kind) {
+            (Some(striping), FileKind::Regular) => new.layout.or_else(|| self.chosen_layout(striping)),
+            _ => new.layout,
+        };
+        let (size, spread) = (new.text.len() as u64, layout.as_ref().map(|_| 0));
         let body = match new.kind {
-            FileKind::Regular => Body::Regular(new.layout.unwrap_or_else(|| self.layouts.of_new_file())),
+            FileKind::Regular => Body::Regular(layout.unwrap_or_else(|| self.layouts.of_new_file())),
             FileKind::Directory => Body::Directory { parent: dir.ino, name: name.unwrap_or_default().into() },
             FileKind::Symlink => Body::Symlink(new.text),
             FileKind::Fifo | FileKind::CharDevice | FileKind::BlockDevice | FileKind::Socket => Body::Node,
@@ -169,6 +178,9 @@ impl Store {
         edit.enter(dir, name, ino, new.kind);
         edit.touch_dir(dir, now);
         if is_dir {
+            if let Some(striping) = striping {
+                edit.put_xattr(&inode, XATTR, &striping);
+            }
             edit.record(dir).nlink += 1;
         }
         let Gone(_) = edit.commit()?;

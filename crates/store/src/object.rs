@@ -12,7 +12,7 @@ use crate::content::{Content, OBJECTS, Objects, SUMS};
 use crate::fence::Fence;
 use crate::object_file::{ObjectFile, probe};
 use crate::{OpenError, StoreError};
-use isonomia_proto::fs::{FsStat, Layout};
+use isonomia_proto::fs::{FsStat, Layout, Spot};
 use isonomia_units::TargetId;
 use rustix::fs::{AtFlags, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
@@ -49,43 +49,14 @@ pub struct ObjectPlace {
     pub target: TargetId,
 }
 
-/// Where a byte of a file is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Spot {
-    /// Index in the layout.
-    pub index: usize,
-    /// Offset in the object.
-    pub offset: u64,
-    /// Bytes from here on that lie in the object without a break.
-    pub run: u64,
-}
-
 /// Where the byte at `offset` of a file is.
 pub(crate) fn spot(layout: &Layout, offset: u64) -> Spot {
-    let count = layout.targets.len() as u64;
-    if count == 1 {
-        return Spot { index: 0, offset, run: u64::MAX - offset };
-    }
-    let (stripe, within) = (offset / layout.stripe_bytes, offset % layout.stripe_bytes);
-    Spot {
-        index: (stripe % count) as usize,
-        offset: stripe / count * layout.stripe_bytes + within,
-        run: layout.stripe_bytes - within,
-    }
+    layout.spot(offset)
 }
 
 /// Bytes of object `index` of a file of `size` bytes without holes.
 pub(crate) fn object_size(layout: &Layout, index: usize, size: u64) -> u64 {
-    let count = layout.targets.len() as u64;
-    let (stripes, rest) = (size / layout.stripe_bytes, size % layout.stripe_bytes);
-    let (rounds, last) = (stripes / count, stripes % count);
-    let index = index as u64;
-    rounds * layout.stripe_bytes
-        + match index.cmp(&last) {
-            std::cmp::Ordering::Less => layout.stripe_bytes,
-            std::cmp::Ordering::Equal => rest,
-            std::cmp::Ordering::Greater => 0,
-        }
+    layout.object_size(index, size)
 }
 
 /// The least size of a file whose object `index` has `object_size` bytes.
@@ -97,9 +68,7 @@ pub(crate) fn file_size(layout: &Layout, index: usize, object_size: u64) -> u64 
 
 /// Where the byte at `offset` of object `index` is in the file.
 pub(crate) fn file_offset(layout: &Layout, index: usize, offset: u64) -> u64 {
-    let (round, within) = (offset / layout.stripe_bytes, offset % layout.stripe_bytes);
-    let stripe = round.saturating_mul(layout.targets.len() as u64).saturating_add(index as u64);
-    stripe.saturating_mul(layout.stripe_bytes).saturating_add(within)
+    layout.file_offset(index, offset)
 }
 
 /// The targets of this server.

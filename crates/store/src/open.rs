@@ -1,6 +1,6 @@
 //! Opening and creating files, and the references of sessions.
 
-use crate::inode::{Inode, MAY_BE_NAMED, UNFLUSHED, UNLINKED};
+use crate::inode::{Inode, MAY_BE_NAMED, SPREAD, UNFLUSHED, UNLINKED};
 use crate::namespace::NewInode;
 use crate::permission::{MAY_EXECUTE, MAY_READ, MAY_WRITE};
 use crate::record::Body;
@@ -51,6 +51,8 @@ pub struct Opened {
     pub attr: Attr,
     /// Where the bytes of a regular file are.
     pub layout: Option<Arc<Layout>>,
+    /// Its bytes are in objects that are asked for by their places: see `spread`.
+    pub is_spread: bool,
     /// This open created the file.
     pub created: bool,
     /// Proof of the open for data requests, made out to the caller.
@@ -100,6 +102,7 @@ impl Store {
             ino: Ino(inode.ino),
             attr: self.attr(&inode)?,
             layout: inode.layout.clone(),
+            is_spread: inode.has(SPREAD),
             created,
             capability: self.signer.sign(inode.ino, inode.generation, allowed, caller.uid),
         })

@@ -53,6 +53,7 @@
 //! session has the file open any more, after that batch is on stable storage, and stay until [`Store::objects_removed`].
 
 use crate::content::Objects;
+use crate::data::check_end;
 use crate::database::DirtyRecord;
 use crate::edit::Gone;
 use crate::inode::{CUTTING, DIRTY, Inode, SPREAD, UNLINKED};
@@ -167,6 +168,14 @@ impl Store {
         // Those who make it grow come one after the other, as what they put into the database must.
         let _data = inode.own_data();
         self.note_told(&inode, at_least, cuts, now)
+    }
+
+    /// Moves the end by `len` bytes; where it was. The caller owns the data of the inode, which is spread.
+    pub(crate) fn reserve_told(&self, inode: &Arc<Inode>, len: u64, now: Timestamp) -> Result<u64, StoreError> {
+        let (offset, cuts) = (inode.size(), inode.cuts());
+        let end = check_end(offset, len)?;
+        self.note_told(inode, end, cuts, now)?;
+        Ok(offset)
     }
 
     fn note_told(&self, inode: &Arc<Inode>, at_least: u64, cuts: u64, now: Timestamp) -> Result<u64, StoreError> {
@@ -311,12 +320,10 @@ impl Store {
         Ok(found)
     }
 
-    /// Forgets objects that every server has removed.
-    pub fn objects_removed(&self, objects: &[SpreadObjects]) -> Result<(), StoreError> {
+    /// Forgets the objects of this number and generation, which every server has removed.
+    pub fn objects_removed(&self, (number, generation): (u64, u32)) -> Result<(), StoreError> {
         let mut change = self.db.change();
-        for SpreadObjects { number, generation, .. } in objects {
-            change.remove_spread_orphan(ObjectsId { number: *number, generation: *generation });
-        }
+        change.remove_spread_orphan(ObjectsId { number, generation });
         change.commit()
     }
 

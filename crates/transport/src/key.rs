@@ -1,7 +1,7 @@
 //! The shared key: both sides show by their handshake that they know it, and it never travels.
 //!
 //! The key is the content of a file of mode 0600 that belongs to the reader. What the handshake begins with is HMAC-SHA256 of
-//! the key over a label.
+//! the key over a label, and so is the secret that servers have in common for each epoch.
 
 use crate::descriptor::Parked;
 use hmac::{Hmac, KeyInit, Mac};
@@ -93,9 +93,20 @@ impl Key {
 
     /// The secret that the handshake between those who know the key begins with.
     pub fn secret(&self) -> Secret {
+        self.code(&[b"isonomia key 1"])
+    }
+
+    /// The secret with which servers that know the key make out capabilities for objects to each other's clients, while the
+    /// cluster file has this epoch.
+    pub fn objects_secret(&self, epoch: u64) -> [u8; 16] {
+        let secret = self.code(&[b"isonomia objects 1", &epoch.to_le_bytes()]);
+        std::array::from_fn(|at| secret[at])
+    }
+
+    fn code(&self, label: &[&[u8]]) -> Secret {
         // Keys of every length are valid for HMAC.
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("HMAC takes keys of any length");
-        mac.update(b"isonomia key 1");
+        label.iter().for_each(|part| mac.update(part));
         mac.finalize().into_bytes().into()
     }
 }
@@ -127,6 +138,10 @@ mod tests {
         let secret = |byte| Key(vec![byte; 32]).secret();
         assert_eq!(secret(7), secret(7));
         assert_ne!(secret(7), secret(8));
+        let of_epoch = |byte, epoch| Key(vec![byte; 32]).objects_secret(epoch);
+        assert_eq!(of_epoch(7, 3), of_epoch(7, 3));
+        assert!(of_epoch(7, 3) != of_epoch(7, 4) && of_epoch(7, 3) != of_epoch(8, 3));
+        assert_ne!(of_epoch(7, 3)[..], secret(7)[..16]);
     }
 
     #[test]

@@ -216,6 +216,38 @@ fn send_parts(
     Ok(())
 }
 
+/// Sends as much of both parts, one after the other, as the socket takes at once; how many bytes.
+pub fn send_some(socket: BorrowedFd<'_>, parts: [&[u8]; 2]) -> Result<usize, SocketError> {
+    let slices = parts.map(IoSlice::new);
+    let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+    loop {
+        match rustix::net::sendmsg(socket, &slices, &mut SendAncillaryBuffer::default(), flags) {
+            Ok(count) => return Ok(count),
+            Err(Errno::AGAIN) => return Ok(0),
+            Err(Errno::INTR) => {}
+            Err(Errno::PIPE | Errno::CONNRESET) => return Err(SocketError::Closed),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Waits until the first of `sockets` is ready for what it is to be ready for, or has an error or an end, or any of the others is;
+/// whether the first is.
+pub fn wait_for_first(sockets: &mut [PollFd<'_>], deadline: Deadline) -> Result<bool, SocketError> {
+    loop {
+        let left = deadline.left().ok_or(SocketError::TimedOut)?;
+        let timeout = Timespec { tv_sec: (left.0 / 1_000_000_000) as _, tv_nsec: (left.0 % 1_000_000_000) as _ };
+        match poll(sockets, Some(&timeout)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => {
+                let is_done = PollFlags::IN | PollFlags::ERR | PollFlags::HUP;
+                return Ok(sockets.first().is_some_and(|first| first.revents().intersects(is_done)));
+            }
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
 /// Attempts to receive before the first sleep. One costs about a microsecond, a wake-up ten or more.
 const RECEIVE_SPINS: u32 = 50;
 

@@ -9,6 +9,7 @@ use isonomia_proto::PATH_LEN_MAX;
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
 use isonomia_proto::setup::Role;
 use isonomia_units::{Nanos, ServerId};
+use rustix::event::{PollFd, PollFlags};
 use rustix::fd::{AsFd, BorrowedFd};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -21,6 +22,9 @@ pub struct Stream {
     /// Parts of a frame with their tags. They are a copy: the program may change its own memory between the two looks at it
     /// that making a tag and sending take.
     sealed: Vec<u8>,
+    /// What the socket had no room for, and how much of that was sent since.
+    unsent: (Vec<u8>, usize),
+    is_broken: bool,
 }
 
 impl Stream {
@@ -28,7 +32,14 @@ impl Stream {
     pub fn open(address: &Address, identity: &Identity, deadline: Deadline) -> Result<Self, HandshakeError> {
         let session = handshake::open_stream(address, Role::Stream, identity, deadline)?;
         let server = ServerId(session.welcome.server);
-        Ok(Self { socket: session.socket, server, seals: session.seals, sealed: Vec::new() })
+        Ok(Self {
+            socket: session.socket,
+            server,
+            seals: session.seals,
+            sealed: Vec::new(),
+            unsent: (Vec::new(), 0),
+            is_broken: false,
+        })
     }
 
     /// The number of the server.
@@ -47,18 +58,76 @@ impl Stream {
         reply: &mut [u8],
         timeout: Nanos,
     ) -> Result<(ReplyHeader, Box<[u8]>), SocketError> {
-        let socket = self.socket.as_fd();
         let deadline = Deadline::after(timeout);
-        let mut opener = None;
+        self.send(request, names, payload, deadline)?;
+        self.receive(reply, deadline)
+    }
+
+    fn send(
+        &mut self,
+        request: &RequestHeader,
+        names: [&[u8]; 2],
+        payload: &[u8],
+        deadline: Deadline,
+    ) -> Result<(), SocketError> {
+        let socket = self.socket.as_fd();
         match &mut self.seals {
-            None => socket::send_all(socket, &[request.as_bytes(), names[0], names[1], payload], deadline)?,
-            Some(Seals { sealer, opener: own }) => {
+            None => socket::send_all(socket, &[request.as_bytes(), names[0], names[1], payload], deadline),
+            Some(Seals { sealer, .. }) => {
                 let send = |bytes: &[u8]| socket::send_all(socket, &[bytes], deadline);
                 // What follows a header is names or a payload.
-                sealer.seal_frame(&mut self.sealed, request.as_bytes(), &[names[0], names[1], payload], send)?;
-                opener = Some(own);
+                sealer.seal_frame(&mut self.sealed, request.as_bytes(), &[names[0], names[1], payload], send)
             }
         }
+    }
+
+    /// Begins to send a request without names and its payload. What the socket has no room for is kept: [`push_until_readable`]
+    /// goes on with it. Nothing else is to be sent before the reply was received.
+    pub fn begin(&mut self, request: &RequestHeader, payload: &[u8]) -> Result<(), SocketError> {
+        let (unsent, sent) = &mut self.unsent;
+        unsent.clear();
+        *sent = 0;
+        match &mut self.seals {
+            None => {
+                let mut left = socket::send_some(self.socket.as_fd(), [request.as_bytes(), payload])?;
+                for part in [request.as_bytes(), payload] {
+                    let skipped = left.min(part.len());
+                    unsent.extend_from_slice(&part[skipped..]);
+                    left -= skipped;
+                }
+                Ok(())
+            }
+            Some(Seals { sealer, .. }) => {
+                let keep = |bytes: &[u8]| {
+                    unsent.extend_from_slice(bytes);
+                    Ok::<(), SocketError>(())
+                };
+                sealer.seal_frame(&mut self.sealed, request.as_bytes(), &[payload], keep)?;
+                self.push()
+            }
+        }
+    }
+
+    /// Sends more of what [`Self::begin`] has left, if the socket has room.
+    fn push(&mut self) -> Result<(), SocketError> {
+        let (unsent, sent) = &mut self.unsent;
+        if *sent < unsent.len() {
+            *sent += socket::send_some(self.socket.as_fd(), [&unsent[*sent..], &[]])?;
+        }
+        Ok(())
+    }
+
+    fn has_unsent(&self) -> bool {
+        self.unsent.1 < self.unsent.0.len()
+    }
+
+    /// Receives the reply to what was sent, as [`Self::exchange`] does.
+    pub fn receive(&mut self, reply: &mut [u8], deadline: Deadline) -> Result<(ReplyHeader, Box<[u8]>), SocketError> {
+        if self.is_broken {
+            return Err(SocketError::Closed);
+        }
+        let socket = self.socket.as_fd();
+        let mut opener = self.seals.as_mut().map(|seals| &mut seals.opener);
         let mut header = [0; ReplyHeader::LEN];
         receive(socket, &mut opener, &mut header, deadline)?;
         let header = ReplyHeader::read_from_bytes(&header).map_err(|_| SocketError::Closed)?;
@@ -78,6 +147,34 @@ impl Stream {
         };
         receive(socket, &mut opener, room, deadline)?;
         Ok((header, of_error.into()))
+    }
+}
+
+/// Goes on with sending what [`Stream::begin`] has left in any of `streams`, until the reply to the first of them comes. A failure of
+/// another one its own [`Stream::receive`] tells.
+pub fn push_until_readable(streams: &mut [&mut Stream], deadline: Deadline) -> Result<(), SocketError> {
+    loop {
+        for (at, stream) in streams.iter_mut().enumerate() {
+            match stream.push() {
+                Err(error) if at == 0 => return Err(error),
+                Err(_) => (stream.is_broken, stream.unsent.1) = (true, stream.unsent.0.len()),
+                Ok(()) => {}
+            }
+        }
+        if !streams.iter().any(|stream| stream.has_unsent()) {
+            return Ok(());
+        }
+        let wanted = |(at, stream): (usize, &&mut Stream)| {
+            let reply = if at == 0 { PollFlags::IN } else { PollFlags::empty() };
+            let room = if stream.has_unsent() { PollFlags::OUT } else { PollFlags::empty() };
+            (at == 0 || stream.has_unsent()).then(|| (reply | room, at))
+        };
+        let waits: Vec<(PollFlags, usize)> = streams.iter().enumerate().filter_map(wanted).collect();
+        let poll = |(flags, at): &(PollFlags, usize)| PollFd::from_borrowed_fd(streams[*at].socket.as_fd(), *flags);
+        let mut polled: Vec<PollFd<'_>> = waits.iter().map(poll).collect();
+        if socket::wait_for_first(&mut polled, deadline)? {
+            return Ok(());
+        }
     }
 }
 

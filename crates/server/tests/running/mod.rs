@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod between;
+pub mod cluster;
 
 use isonomia_client::{Address, Claims, Client, ClientConfig, Ino, OpenHow, access};
 use isonomia_server::{Config, Server};

@@ -182,6 +182,6 @@ fn objects_are_to_be_removed_once_it_is_certain_that_nobody_needs_them() {
     let told = machine.store().objects_to_remove(None, 9).unwrap();
     machine.cut_power();
     assert_eq!((machine.find("file"), machine.store().objects_to_remove(None, 9).unwrap()), (None, told.clone()));
-    machine.store().objects_removed(&told).unwrap();
+    told.iter().for_each(|gone| machine.store().objects_removed((gone.number, gone.generation)).unwrap());
     assert_eq!(machine.store().objects_to_remove(None, 9).unwrap(), []);
 }

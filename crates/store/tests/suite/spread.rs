@@ -189,7 +189,7 @@ fn objects_of_removed_files_are_told_until_they_are_gone() {
     let cut = store.begin_cut(held, 50, at(4)).unwrap();
     assert_eq!(store.cuts_to_redo().unwrap(), std::slice::from_ref(&cut));
     finish(&store, &cut);
-    store.objects_removed(&first).unwrap();
+    first.iter().for_each(|gone| store.objects_removed((gone.number, gone.generation)).unwrap());
     assert_eq!(told(&store, None), [other.0]);
     store.release(held).unwrap();
     assert_eq!(told(&store, None), [held.0, other.0]);
@@ -199,7 +199,8 @@ fn objects_of_removed_files_are_told_until_they_are_gone() {
     assert_eq!(told(&store, None), [held.0, other.0, nameless.0]);
     let [cut] = &store.cuts_to_redo().unwrap()[..] else { panic!("one was written and got its first name") };
     assert_eq!((cut.ino, cut.size_bytes), (named, 70_000));
-    store.objects_removed(&store.objects_to_remove(None, 9).unwrap()).unwrap();
+    let gone = store.objects_to_remove(None, 9).unwrap();
+    gone.iter().for_each(|gone| store.objects_removed((gone.number, gone.generation)).unwrap());
     assert_eq!(told(&store, None), []);
     assert!(store.is_wanted(named.0, store.spread_of(named).unwrap().objects.generation).unwrap());
 }

@@ -1,0 +1,552 @@
+//! Spread files: those whose bytes are in objects that several servers have.
+//!
+//! The server of the file's volume has its size, and makes out a capability for the objects; the servers that have them know
+//! neither size nor name. What a client owes them all, so that a size is right for everybody once a write has returned, and
+//! no byte comes back that was cut off:
+//!
+//! * A *write* goes to the objects, each of which says the number of its last cut. If the end moved beyond the size that this
+//!   client knows, or a number is not the one that it knows, the volume's server is told before the write returns: the end, and the
+//!   lowest number. If a cut has begun since, what was written before it will be cut off, and the write is done again: after a
+//!   stop of its server a file is cut to the size that was told, so bytes could be lost of which the program believes that they
+//!   are there. While a file is being cut it does not grow: the volume's server is told again.
+//! * An object that has not done a cut of which this client knows will lose what lies behind that: it is written again.
+//! * An *append* has its place by the server of the volume. If the file was cut to less meanwhile, it takes another one.
+//! * A *read* that goes beyond the size that this client knows asks the volume's server for the size first. Where bytes are
+//!   missing below the size, it asks whether the file was cut meanwhile: if not, they are zeros.
+//! * *Times* are the volume's server's: it is told of a write that changes no size as well, [`TOLD_FOR`] after the last time.
+//! * A capability ends. Who is refused asks for another one.
+//!
+//! What is known of a file is kept with it ([`Stripes`]), and may be old: then it is the number of a cut that shows it, or bytes
+//! that are missing.
+
+use crate::files::OpenFile;
+use crate::lanes::{self, Moved, Run};
+use crate::transfer::{Purpose, Side};
+use crate::{Client, Error};
+use isonomia_proto::fs::Layout;
+use isonomia_proto::object::{FileObjects, server_of, told};
+use isonomia_proto::request::{NO_TARGET, Op, RequestHeader, flag};
+use isonomia_proto::space::{Extent, SpaceChange};
+use isonomia_transport::monotonic_now;
+use isonomia_transport::socket::Deadline;
+use isonomia_units::{Nanos, TargetId};
+use rustix::io::Errno;
+use rustix::thread::{Timespec, nanosleep};
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use zerocopy::FromBytes;
+
+/// Bytes that are moved at once at most: a longer transfer is several.
+const AT_ONCE_LEN_MAX: usize = 64 << 20;
+/// Before what was refused for now is asked again.
+const AGAIN_AFTER: Nanos = Nanos::from_millis(2);
+/// How long the time of a write is right for later ones: no longer than that of the kernel's clock for the times of local files.
+const TOLD_FOR: Nanos = Nanos::from_millis(4);
+/// Looks at what another thread is copying, before it is done without.
+const LOOKS: u32 = 1_000;
+/// Stripes that are looked at in search of a hole; what lies beyond is taken to be data.
+const STRIPES_LOOKED_AT_MAX: usize = 1 << 16;
+
+/// What is known of a spread file.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    objects: FileObjects,
+    /// When its server was last told of a write.
+    told_at: Nanos,
+}
+
+/// What is known of a spread file, for all who have it open in this process. It is a hint, and may be missing.
+#[derive(Debug)]
+pub struct Stripes {
+    targets_per_server: u16,
+    /// A thread copies what is known. A forked child may find that so for ever, and asks the server each time.
+    is_busy: AtomicBool,
+    known: UnsafeCell<Option<Known>>,
+}
+
+// SAFETY: `known` is touched only by the thread that changed `is_busy` from false to true.
+unsafe impl Sync for Stripes {}
+
+/// Equal if they mean the same servers: what is known besides is not part of the file.
+impl PartialEq for Stripes {
+    fn eq(&self, other: &Self) -> bool {
+        self.targets_per_server == other.targets_per_server
+    }
+}
+
+impl Eq for Stripes {}
+
+impl Stripes {
+    /// Of a file of which nothing else is known than how many numbers each server has for its targets.
+    pub fn new(targets_per_server: u16) -> Self {
+        Self { targets_per_server, is_busy: AtomicBool::new(false), known: UnsafeCell::new(None) }
+    }
+
+    /// Of a file that was opened.
+    pub(crate) fn opened(objects: FileObjects) -> Option<Self> {
+        let stripes = Self::new(u16::try_from(objects.targets_per_server).ok().filter(|count| *count > 0)?);
+        stripes.learn(Known { objects, told_at: Nanos::ZERO });
+        Some(stripes)
+    }
+
+    /// How many numbers each server has for its targets.
+    pub fn targets_per_server(&self) -> u16 {
+        self.targets_per_server
+    }
+
+    fn with<T>(&self, what: impl FnOnce(&mut Option<Known>) -> T) -> Option<T> {
+        let is_free = || !self.is_busy.load(Ordering::Relaxed) && !self.is_busy.swap(true, Ordering::Acquire);
+        let is_mine = (0..LOOKS).any(|_| {
+            let is_mine = is_free();
+            if !is_mine {
+                std::hint::spin_loop();
+            }
+            is_mine
+        });
+        // SAFETY: `is_busy` is ours until below.
+        let done = is_mine.then(|| what(unsafe { &mut *self.known.get() }));
+        if is_mine {
+            self.is_busy.store(false, Ordering::Release);
+        }
+        done
+    }
+
+    /// What is known to the holder of a capability.
+    fn known(&self, file: &OpenFile) -> Option<Known> {
+        let known = self.with(|known| *known).flatten()?;
+        let (one, other) = (&known.objects.capability, &file.capability);
+        ((one.holder, one.access) == (other.holder, other.access)).then_some(known)
+    }
+
+    fn learn(&self, new: Known) {
+        let newer = |known: &mut Option<Known>| {
+            // Another thread may have been told something later. Of the same cut the larger size is.
+            let is_older = known.is_some_and(|known| {
+                let of = |known: &Known| (known.objects.cuts, known.objects.size_bytes);
+                known.objects.capability.holder == new.objects.capability.holder && of(&known) > of(&new)
+            });
+            let told_at = known.map_or(new.told_at, |known| known.told_at.max(new.told_at));
+            match known {
+                Some(known) if is_older => {
+                    known.objects.capability = new.objects.capability;
+                    known.told_at = told_at;
+                }
+                _ => *known = Some(Known { told_at, ..new }),
+            }
+        };
+        // Without it the server is asked again.
+        let _ = self.with(newer);
+    }
+}
+
+/// Where a write goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Where the program says.
+    Given,
+    /// Where the server of the volume has made room. EAGAIN if that was cut off.
+    Reserved,
+}
+
+/// What a write has to do before it returns.
+enum Settled {
+    Done,
+    /// It is to be done again.
+    Again,
+}
+
+impl Client {
+    fn known(&self, file: &OpenFile, stripes: &Stripes) -> Result<Known, Error> {
+        stripes.known(file).map_or_else(|| self.look(file, stripes), Ok)
+    }
+
+    /// Asks the server of the volume.
+    fn look(&self, file: &OpenFile, stripes: &Stripes) -> Result<Known, Error> {
+        let request = RequestHeader::with_capability(Op::FindObjects, &file.capability);
+        let (_, objects) = self.for_objects(request)?;
+        let known = Known { objects, told_at: Nanos::ZERO };
+        stripes.learn(known);
+        Ok(known)
+    }
+
+    fn for_objects(&self, request: RequestHeader) -> Result<(u64, FileObjects), Error> {
+        let mut reply = [0; size_of::<FileObjects>()];
+        let header = self.transact(request, [b"", b""], &mut reply)?;
+        let is_whole = header.payload_len as usize == reply.len();
+        let objects = FileObjects::read_from_bytes(&reply).ok().filter(|_| is_whole);
+        objects.map(|objects| (header.value, objects)).ok_or_else(|| self.malformed(isonomia_units::Ino(request.ino)))
+    }
+
+    /// After a server refused the capability: another one, a moment later.
+    fn renewed(&self, file: &OpenFile, stripes: &Stripes, patience: &mut Patience) -> Result<Known, Error> {
+        let known = self.look(file, stripes)?;
+        patience.pause(Errno::STALE)?;
+        Ok(known)
+    }
+
+    /// Requests for `len` bytes at `offset` of the file.
+    fn runs(&self, op: Op, layout: &Layout, objects: &FileObjects, offset: u64, len: usize) -> Result<Vec<Run>, Error> {
+        let mut runs = Vec::new();
+        let mut start = 0;
+        while start < len {
+            let spot = layout.spot(offset + start as u64);
+            let run_len = (len - start).min(usize::try_from(spot.run).unwrap_or(usize::MAX));
+            let run = self.run(op, layout, objects, spot.index)?;
+            let request = RequestHeader { offset: spot.offset, ..run.request };
+            runs.push(Run { start, len: run_len, request, ..run });
+            start += run_len;
+        }
+        Ok(runs)
+    }
+
+    /// A request for an object of the file.
+    fn run(&self, op: Op, layout: &Layout, objects: &FileObjects, index: usize) -> Result<Run, Error> {
+        let target = layout.targets.get(index).copied().unwrap_or(TargetId(0));
+        let server = u16::try_from(objects.targets_per_server).ok().and_then(|count| server_of(target, count));
+        let server = server.ok_or_else(|| self.malformed(isonomia_units::Ino(objects.capability.number)))?;
+        let request = RequestHeader::of_object(op, &objects.capability, index as u32, target);
+        Ok(Run { start: 0, len: 0, request, server })
+    }
+
+    fn exchange(&self, runs: Vec<Run>, side: &mut Side<'_>) -> Result<Moved, Error> {
+        lanes::exchange(runs, |server| self.session_with(server), side)
+    }
+
+    pub(crate) fn write_stripes(
+        &self,
+        file: &OpenFile,
+        stripes: &Stripes,
+        offset: u64,
+        data: &[u8],
+        place: Place,
+    ) -> Result<usize, Error> {
+        let mut done = 0;
+        for part in data.chunks(AT_ONCE_LEN_MAX) {
+            match self.write_part(file, stripes, offset + done as u64, part, place) {
+                Ok(count) => {
+                    done += count;
+                    if count < part.len() {
+                        break;
+                    }
+                }
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn write_part(
+        &self,
+        file: &OpenFile,
+        stripes: &Stripes,
+        offset: u64,
+        data: &[u8],
+        place: Place,
+    ) -> Result<usize, Error> {
+        let mut patience = self.patience();
+        let mut known = self.known(file, stripes)?;
+        loop {
+            let runs = self.runs(Op::Write, &file.layout, &known.objects, offset, data.len())?;
+            let moved = self.exchange(runs, &mut Side::Write(data, Purpose::Plain))?;
+            if moved.is_stale() {
+                known = self.renewed(file, stripes, &mut patience)?;
+                continue;
+            }
+            if moved.furthest > 0 {
+                // Also of what is behind a piece that failed: nothing may lie behind the end.
+                let end = offset + moved.furthest as u64;
+                if let Settled::Again = self.settle(file, stripes, (&known, end), moved.cuts, &mut patience)? {
+                    known = self.look(file, stripes)?;
+                    if place == Place::Reserved && known.objects.size_bytes < offset + data.len() as u64 {
+                        return Err(Error::Server(Errno::AGAIN));
+                    }
+                    continue;
+                }
+            }
+            return match moved.failed {
+                Some((0, error)) => Err(error),
+                Some((at, _)) => Ok(at),
+                None => Ok(data.len()),
+            };
+        }
+    }
+
+    /// What is to be done after objects were changed, up to `end` of the file, and told these numbers of their last cuts.
+    fn settle(
+        &self,
+        file: &OpenFile,
+        stripes: &Stripes,
+        (known, end): (&Known, u64),
+        cuts: Option<(u64, u64)>,
+        patience: &mut Patience,
+    ) -> Result<Settled, Error> {
+        let Some((lowest, highest)) = cuts else { return Ok(Settled::Done) };
+        let FileObjects { cuts, size_bytes, .. } = known.objects;
+        if lowest < cuts && end > size_bytes {
+            patience.pause(Errno::TIMEDOUT)?;
+            return Ok(Settled::Again);
+        }
+        let now = monotonic_now();
+        if highest <= cuts && end <= size_bytes && now.since(known.told_at) < TOLD_FOR {
+            return Ok(Settled::Done);
+        }
+        // Before what is known of the file nothing is said of an object that is behind it.
+        let lowest = if end <= size_bytes { lowest.max(cuts) } else { lowest };
+        let request = RequestHeader {
+            offset: end,
+            ino2: lowest,
+            ..RequestHeader::with_capability(Op::TellSize, &file.capability)
+        };
+        loop {
+            let (outcome, objects) = self.for_objects(request)?;
+            let told_at = if outcome == told::TAKEN { now } else { Nanos::ZERO };
+            stripes.learn(Known { objects, told_at });
+            match outcome {
+                told::AGAIN => patience.pause(Errno::TIMEDOUT)?,
+                told::CUT => return Ok(Settled::Again),
+                _ => return Ok(Settled::Done),
+            }
+        }
+    }
+
+    pub(crate) fn read_stripes(
+        &self,
+        file: &OpenFile,
+        stripes: &Stripes,
+        offset: u64,
+        buffer: &mut [u8],
+    ) -> Result<usize, Error> {
+        let mut done = 0;
+        for part in buffer.chunks_mut(AT_ONCE_LEN_MAX) {
+            let len = part.len();
+            match self.read_part(file, stripes, offset + done as u64, part) {
+                Ok(count) => {
+                    done += count;
+                    if count < len {
+                        break;
+                    }
+                }
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn read_part(&self, file: &OpenFile, stripes: &Stripes, offset: u64, part: &mut [u8]) -> Result<usize, Error> {
+        let mut patience = self.patience();
+        let mut known = self.known(file, stripes)?;
+        loop {
+            if offset.saturating_add(part.len() as u64) > known.objects.size_bytes {
+                known = self.look(file, stripes)?;
+            }
+            let there = known.objects.size_bytes.saturating_sub(offset);
+            let len = part.len().min(usize::try_from(there).unwrap_or(usize::MAX));
+            if len == 0 {
+                return Ok(0);
+            }
+            let runs = self.runs(Op::Read, &file.layout, &known.objects, offset, len)?;
+            let moved = self.exchange(runs, &mut Side::Read(&mut part[..len]))?;
+            if moved.is_stale() {
+                known = self.renewed(file, stripes, &mut patience)?;
+                continue;
+            }
+            if !moved.missing.is_empty() {
+                let now = self.look(file, stripes)?;
+                if now.objects.cuts != known.objects.cuts {
+                    known = now;
+                    patience.pause(Errno::TIMEDOUT)?;
+                    continue;
+                }
+                moved.missing.iter().for_each(|range| part[range.clone()].fill(0));
+            }
+            return match moved.failed {
+                Some((0, error)) => Err(error),
+                Some((at, _)) => Ok(at),
+                None => Ok(len),
+            };
+        }
+    }
+
+    /// Writes to where the server of the volume has made room at the end.
+    pub(crate) fn append_stripes(
+        &self,
+        file: &OpenFile,
+        stripes: &Stripes,
+        data: &[u8],
+    ) -> Result<(u64, usize), Error> {
+        let data = &data[..data.len().min(u32::MAX as usize)];
+        let mut patience = self.patience();
+        let mut request = RequestHeader::with_capability(Op::ReserveAppend, &file.capability);
+        request.len = data.len() as u32;
+        request.target = file.layout.locate(0).0.0;
+        loop {
+            let appended = self.for_objects(request).and_then(|(offset, objects)| {
+                stripes.learn(Known { objects, told_at: monotonic_now() });
+                Ok((offset, self.write_stripes(file, stripes, offset, data, Place::Reserved)?))
+            });
+            match appended {
+                Err(Error::Server(Errno::AGAIN)) => patience.pause(Errno::TIMEDOUT)?,
+                appended => return appended,
+            }
+        }
+    }
+
+    /// Puts all objects on stable storage, and then what the server of the volume has.
+    pub(crate) fn sync_stripes(&self, file: &OpenFile, stripes: &Stripes, data_only: bool) -> Result<(), Error> {
+        let mut patience = self.patience();
+        let mut known = self.known(file, stripes)?;
+        loop {
+            let each = 0..file.layout.targets.len();
+            let runs = each.map(|index| self.run(Op::Fsync, &file.layout, &known.objects, index));
+            let moved = self.exchange(runs.collect::<Result<_, _>>()?, &mut Side::Read(&mut []))?;
+            if moved.is_stale() {
+                known = self.renewed(file, stripes, &mut patience)?;
+                continue;
+            }
+            if let Some((_, error)) = moved.failed {
+                return Err(error);
+            }
+            let mut request = RequestHeader::with_capability(Op::Fsync, &file.capability);
+            request.flags = if data_only { flag::DATA_ONLY } else { 0 };
+            request.target = NO_TARGET;
+            return self.transact(request, [b"", b""], &mut []).map(drop);
+        }
+    }
+
+    pub(crate) fn change_stripes_space(
+        &self,
+        file: &OpenFile,
+        stripes: &Stripes,
+        change: SpaceChange,
+        offset: u64,
+        len: u64,
+    ) -> Result<(), Error> {
+        let mut patience = self.patience();
+        let end = offset.checked_add(len).filter(|end| *end <= i64::MAX as u64).ok_or(Error::Argument(Errno::FBIG))?;
+        let mut known = self.known(file, stripes)?;
+        loop {
+            let mut runs = Vec::new();
+            for index in 0..file.layout.targets.len() {
+                let (from, to) = (file.layout.object_size(index, offset), file.layout.object_size(index, end));
+                if from < to {
+                    let mut run = self.run(Op::Fallocate, &file.layout, &known.objects, index)?;
+                    (run.request.offset, run.request.ino2) = (from, to - from);
+                    run.request.valid = change.mode();
+                    runs.push(run);
+                }
+            }
+            if runs.is_empty() {
+                return Err(Error::Argument(Errno::INVAL));
+            }
+            let moved = self.exchange(runs, &mut Side::Write(&[], Purpose::Plain))?;
+            if moved.is_stale() {
+                known = self.renewed(file, stripes, &mut patience)?;
+                continue;
+            }
+            if let Some((_, error)) = moved.failed {
+                return Err(error);
+            }
+            let end = if change.grows() { end } else { 0 };
+            match self.settle(file, stripes, (&known, end), moved.cuts, &mut patience)? {
+                Settled::Done => return Ok(()),
+                Settled::Again => known = self.look(file, stripes)?,
+            }
+        }
+    }
+
+    pub(crate) fn seek_stripes(
+        &self,
+        file: &OpenFile,
+        stripes: &Stripes,
+        offset: u64,
+        what: Extent,
+    ) -> Result<u64, Error> {
+        let known = self.look(file, stripes)?;
+        let size = known.objects.size_bytes;
+        if offset >= size {
+            return Err(Error::Server(Errno::NXIO));
+        }
+        match what {
+            Extent::Data => self.next_data(file, &known, offset, size),
+            Extent::Hole => self.next_hole(file, &known, offset, size),
+        }
+    }
+
+    /// Where the next `what` is in an object, at `offset` of it or behind.
+    fn seek_object(
+        &self,
+        file: &OpenFile,
+        known: &Known,
+        op: Op,
+        index: usize,
+        offset: u64,
+    ) -> Result<Option<u64>, Error> {
+        let run = self.run(op, &file.layout, &known.objects, index)?;
+        let request = RequestHeader { offset, ..run.request };
+        match self.session_with(run.server)?.transact(request, [b"", b""], &mut []) {
+            Ok(header) => Ok(Some(header.value)),
+            Err(Error::Server(Errno::NXIO)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn next_data(&self, file: &OpenFile, known: &Known, offset: u64, size: u64) -> Result<u64, Error> {
+        let mut nearest = None;
+        for index in 0..file.layout.targets.len() {
+            // Nothing of the object before this is at or behind `offset`.
+            let from = file.layout.object_size(index, offset);
+            let Some(at) = self.seek_object(file, known, Op::SeekData, index, from)? else { continue };
+            let in_file = file.layout.file_offset(index, at);
+            nearest = Some(nearest.map_or(in_file, |nearest: u64| nearest.min(in_file)));
+        }
+        nearest.filter(|at| *at < size).ok_or(Error::Server(Errno::NXIO))
+    }
+
+    fn next_hole(&self, file: &OpenFile, known: &Known, offset: u64, size: u64) -> Result<u64, Error> {
+        // How far each object is known to be data without a break.
+        let mut data_until: Vec<u64> = vec![0; file.layout.targets.len()];
+        let mut at = offset;
+        for _ in 0..STRIPES_LOOKED_AT_MAX {
+            if at >= size {
+                break;
+            }
+            let here = file.layout.spot(at);
+            if data_until[here.index] <= here.offset {
+                let hole = self.seek_object(file, known, Op::SeekHole, here.index, here.offset)?;
+                match hole {
+                    Some(hole) if hole > here.offset => data_until[here.index] = hole,
+                    _ => return Ok(at),
+                }
+            }
+            let data = data_until[here.index] - here.offset;
+            if data < here.run {
+                return Ok((at + data).min(size));
+            }
+            at = at.saturating_add(here.run);
+        }
+        Ok(at.min(size))
+    }
+
+    pub(crate) fn patience(&self) -> Patience {
+        Patience { timeout: self.config().timeout, until: None }
+    }
+}
+
+/// How long what is refused for now is asked again: the time-out from the first time on. What is done takes as long as it takes.
+pub(crate) struct Patience {
+    timeout: Nanos,
+    until: Option<Deadline>,
+}
+
+impl Patience {
+    /// Waits a moment, and says `errno` once the time is over.
+    pub fn pause(&mut self, errno: Errno) -> Result<(), Error> {
+        let until = *self.until.get_or_insert_with(|| Deadline::after(self.timeout));
+        until.left().ok_or(Error::Server(errno))?;
+        // An interrupted pause is a shorter one.
+        let _ = nanosleep(&Timespec { tv_sec: 0, tv_nsec: AGAIN_AFTER.0 as _ });
+        Ok(())
+    }
+}

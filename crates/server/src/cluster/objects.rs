@@ -1,0 +1,378 @@
+//! Objects of spread files: what a volume server has data servers do with them, and what this one does for others.
+//!
+//! [`isonomia_cluster::objects`] says what is to be said to whom. All of it waits for the storage, so a thread of its own,
+//! `objects`, does it ([`Worker`]) and tells the thread that has the node ([`Driver`]) what came of it. What there is no room for is
+//! dropped: it comes again.
+
+use super::capabilities::{now_secs, valid_until_secs};
+use super::waiting::Waiting;
+use super::{Cluster, Driver, Event};
+use crate::clock;
+use crate::core::{Core, REPLY_LEN_MAX};
+use crate::execute::{self, Outcome};
+use crate::target::Pending;
+use isonomia_cluster::node::{Effect, Input};
+use isonomia_cluster::objects::{Intent, ObjectsId, Order, PARTS_MAX, Part, What};
+use isonomia_cluster::request::{Answer, Refusal, RequestId};
+use isonomia_proto::object::server_of;
+use isonomia_proto::request::{Op, ReplyHeader, flag, valid};
+use isonomia_store::checksum::ObjectId;
+use isonomia_store::{Cut, ObjectPlace, SpreadObjects, StoreError};
+use isonomia_units::{Ino, Nanos, ServerId, TargetId};
+use rustix::io::Errno;
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+/// What waits for the thread at most.
+const TASKS_MAX: usize = 1_024;
+/// How often it looks for what is to be removed, and for cuts that are not done.
+const LOOK_EVERY: Nanos = Nanos::from_secs(1);
+/// The longest wait for a task, so that the end of the server is noticed.
+const WAIT_MAX: Nanos = Nanos::from_millis(200);
+/// Files whose objects are looked for at once, of those that are to be removed.
+const REMOVED_AT_ONCE_MAX: usize = 256;
+/// Between the end of one pass over this server's objects and the beginning of the next.
+const PASS_EVERY: Nanos = Nanos::from_secs(5);
+/// Objects of which a pass asks every [`LOOK_EVERY`] whether anybody wants them.
+const ASKED_AT_ONCE_MAX: usize = 64;
+
+/// What the thread is to do.
+enum Task {
+    /// Do this for a volume server.
+    Serve { from: ServerId, order: Order },
+    /// Begin to cut a file for a request.
+    Cut { id: RequestId, ino: Ino, size_bytes: u64 },
+    /// All data servers have done this.
+    Close { objects: ObjectsId, what: What, highest: u64 },
+    /// Which of these does nobody want?
+    Look { asker: ServerId, objects: Vec<ObjectsId> },
+    /// Nobody wants these.
+    Remove { objects: Vec<ObjectsId> },
+}
+
+/// What came of it.
+pub enum Done {
+    /// The node is to hear this.
+    Heard(Input),
+    /// This is on stable storage, and the request waits until it is done.
+    Intended(RequestId, Intent),
+    /// The request may have its answer: there is nothing to be cut any more.
+    Nothing(RequestId),
+    /// It failed.
+    Failed(RequestId, StoreError),
+}
+
+/// What the driver has of it.
+pub struct Objects {
+    tasks: SyncSender<Task>,
+    /// Requests that wait for a cut.
+    waiting: HashSet<RequestId>,
+    worker: Option<Worker>,
+}
+
+/// The thread.
+pub struct Worker {
+    core: Arc<Core>,
+    targets_per_server: u16,
+    tasks: Receiver<Task>,
+    events: SyncSender<Event>,
+    /// Up to where this server's objects have been asked about, in this pass.
+    asked: Option<ObjectPlace>,
+    /// When the next pass begins.
+    pass_at: Nanos,
+    /// Up to where those of removed files have been looked for.
+    removed: Option<SpreadObjects>,
+}
+
+impl Objects {
+    /// What a driver has, and within it the thread's part until that is taken.
+    pub(super) fn new(core: Arc<Core>, targets_per_server: u16, events: SyncSender<Event>) -> Self {
+        let (sender, tasks) = sync_channel(TASKS_MAX);
+        let worker =
+            Worker { core, targets_per_server, tasks, events, asked: None, pass_at: Nanos::ZERO, removed: None };
+        Self { tasks: sender, waiting: HashSet::new(), worker: Some(worker) }
+    }
+
+    /// Does what the node wants of objects.
+    pub(super) fn act(&self, effect: Effect) {
+        let task = match effect {
+            Effect::CloseIntent { objects, what, highest } => Task::Close { objects, what, highest },
+            Effect::Serve { from, order } => Task::Serve { from, order },
+            Effect::LookWanted { asker, objects } => Task::Look { asker, objects },
+            Effect::RemoveUnwanted { objects } => Task::Remove { objects },
+            _ => return,
+        };
+        // The node says again what there is no room for.
+        let _ = self.tasks.try_send(task);
+    }
+}
+
+impl Driver {
+    /// What the thread `objects` does until the server stops. To be taken once.
+    pub fn objects_worker(&mut self) -> Option<Worker> {
+        self.objects.worker.take()
+    }
+
+    /// A request waits until a file is cut.
+    pub(super) fn cut(&mut self, id: RequestId, ino: Ino, size_bytes: u64) {
+        if self.objects.tasks.try_send(Task::Cut { id, ino, size_bytes }).is_err() {
+            self.requests.fail(&self.core, id, Errno::AGAIN);
+        }
+    }
+
+    /// The thread `objects` has done something.
+    pub(super) fn objects_done(&mut self, done: Done) {
+        match done {
+            Done::Heard(input) => self.give(input),
+            Done::Intended(id, intent) => {
+                // If its time is over nobody waits, and it is done all the same.
+                let request = self.requests.deadline(id).map(|deadline| (id, deadline));
+                self.objects.waiting.extend(request.map(|(id, _)| id));
+                self.give(Input::Intent { intent, request });
+            }
+            Done::Nothing(id) => self.serve_rest(id),
+            Done::Failed(id, error) => {
+                self.requests.fail(&self.core, id, Errno::from_raw_os_error(error.errno() as i32));
+            }
+        }
+    }
+
+    /// A cut is done, or takes too long; gives the answer back if it is none to a request that waits for one.
+    pub(super) fn cut_answered(
+        &mut self,
+        id: RequestId,
+        result: Result<Answer, Refusal>,
+    ) -> Option<Result<Answer, Refusal>> {
+        if !self.objects.waiting.remove(&id) {
+            return Some(result);
+        }
+        let errno = match result {
+            Ok(_) => {
+                self.serve_rest(id);
+                return None;
+            }
+            Err(Refusal::FileSystem(errno)) => Errno::from_raw_os_error(errno),
+            Err(Refusal::TimedOut) => Errno::TIMEDOUT,
+            Err(_) => Errno::AGAIN,
+        };
+        self.requests.fail(&self.core, id, errno);
+        None
+    }
+
+    /// Serves what a request wants besides the size, which its file has.
+    fn serve_rest(&self, id: RequestId) {
+        let Some(Waiting { mut pending, .. }) = self.requests.take(id) else { return };
+        let header = &mut pending.header;
+        match pending.op {
+            Op::Open => header.flags &= !flag::TRUNCATE,
+            _ => (header.valid, header.flags) = (header.valid & !valid::SIZE, header.flags & !flag::AS_OPENED),
+        }
+        let mut room = vec![0; REPLY_LEN_MAX];
+        let Pending { connection, header, op, names, .. } = &pending;
+        let reply = match execute::serve(&self.core, connection, header, *op, names, &mut room) {
+            Outcome::Served(reply) => reply,
+            Outcome::Passed(_) => ReplyHeader::error(header.seq, Errno::AGAIN.raw_os_error().unsigned_abs()),
+        };
+        self.core.answer_late(&pending, &reply, &room[..reply.payload_len as usize]);
+    }
+}
+
+impl Cluster {
+    /// How many numbers each server has for its targets.
+    pub fn targets_per_server(&self) -> u64 {
+        u64::from(self.config.map().targets_per_server())
+    }
+}
+
+impl Worker {
+    /// Works until the server stops.
+    pub fn run(&mut self) {
+        let mut look_at = clock::now();
+        while !self.core.is_stopping.load(Ordering::Relaxed) {
+            let wait = look_at.since(clock::now()).min(WAIT_MAX);
+            let done = match self.tasks.recv_timeout(Duration::from_nanos(wait.0)) {
+                Ok(task) => self.work(task),
+                Err(RecvTimeoutError::Timeout) => Vec::new(),
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            self.tell(done);
+            if clock::now() >= look_at {
+                let done = self.look();
+                self.tell(done);
+                look_at = clock::now() + LOOK_EVERY;
+            }
+        }
+    }
+
+    fn tell(&self, done: Vec<Done>) {
+        for done in done {
+            // Without the other end the server stops.
+            let _ = self.events.send(Event::Objects(done));
+        }
+    }
+
+    fn work(&self, task: Task) -> Vec<Done> {
+        let now = clock::wall();
+        match task {
+            Task::Serve { from, order } => {
+                let (objects, what) = (order.objects, order.what);
+                let result = self.serve(&order).map_err(|error| error.errno() as i32);
+                vec![Done::Heard(Input::Served { from, objects, what, result })]
+            }
+            Task::Cut { id, ino, size_bytes } => vec![match self.core.store.begin_cut(ino, size_bytes, now) {
+                Ok(cut) => Done::Intended(id, self.intent_to_cut(&cut)),
+                // Another one was quicker, and the file is not that long any more.
+                Err(StoreError::Invalid) => Done::Nothing(id),
+                Err(error) => Done::Failed(id, error),
+            }],
+            Task::Close { objects, what, highest } => self.close(objects, what, highest).into_iter().collect(),
+            Task::Look { asker, mut objects } => {
+                let is_unwanted = |objects: &ObjectsId| {
+                    let wanted = self.core.store.is_wanted(objects.number, objects.generation);
+                    wanted.is_ok_and(|is_wanted| !is_wanted)
+                };
+                objects.retain(is_unwanted);
+                vec![Done::Heard(Input::NotWanted { asker, objects })]
+            }
+            Task::Remove { objects } => {
+                if let Err(error) = self.remove_unwanted(&objects) {
+                    tracing::warn!(%error, "objects of no file cannot be removed");
+                }
+                Vec::new()
+            }
+        }
+    }
+
+    /// Does what a volume server wants.
+    fn serve(&self, order: &Order) -> Result<u64, StoreError> {
+        let Order { objects, what, parts } = order;
+        match what {
+            What::Cut { number } => parts.iter().try_fold(0, |highest, part| {
+                let last = self.core.store.cut_object(place_of(*objects, part), *number, part.size_bytes)?;
+                Ok(highest.max(last))
+            }),
+            What::Remove { until_secs } => {
+                let places: Vec<ObjectPlace> = parts.iter().map(|part| place_of(*objects, part)).collect();
+                self.core.store.remove_detached(&places, *until_secs, now_secs())?;
+                Ok(0)
+            }
+        }
+    }
+
+    /// Closes an intent, or has another one instead.
+    fn close(&self, objects: ObjectsId, what: What, highest: u64) -> Option<Done> {
+        let (store, now) = (&self.core.store, clock::wall());
+        let closed = match what {
+            What::Cut { number } => {
+                let is_its = store.is_wanted(objects.number, objects.generation);
+                let cut = match is_its {
+                    Ok(true) => store.finish_cut(Ino(objects.number), number, highest, now),
+                    // It is gone.
+                    is_its => is_its.map(|_| None),
+                };
+                match cut {
+                    Ok(Some(cut)) => {
+                        let intent = self.intent_to_cut(&cut);
+                        return Some(Done::Heard(Input::Intent { intent, request: None }));
+                    }
+                    Ok(None) | Err(StoreError::Stale) => Ok(()),
+                    Err(error) => Err(error),
+                }
+            }
+            What::Remove { .. } => store.objects_removed((objects.number, objects.generation)),
+        };
+        match closed {
+            Ok(()) => Some(Done::Heard(Input::IntentClosed { objects, what })),
+            Err(error) => {
+                tracing::error!(%error, "what was done with objects cannot be noted");
+                None
+            }
+        }
+    }
+
+    fn remove_unwanted(&self, objects: &[ObjectsId]) -> Result<(), StoreError> {
+        let store = &self.core.store;
+        for wanted in objects {
+            let mut places = store.detached_objects(Some(last_before(*wanted)), PARTS_MAX)?;
+            places.retain(|place| id_of(place.object) == *wanted);
+            if !places.is_empty() {
+                tracing::info!(number = wanted.number, objects = places.len(), "objects of no file are removed");
+                store.remove_detached(&places, valid_until_secs(), now_secs())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for what is still to be done, as after a start.
+    fn look(&mut self) -> Vec<Done> {
+        let mut done = Vec::new();
+        if let Err(error) = self.look_for(&mut done) {
+            tracing::error!(%error, "what is to be done with objects cannot be read");
+        }
+        done
+    }
+
+    fn look_for(&mut self, done: &mut Vec<Done>) -> Result<(), StoreError> {
+        let store = &self.core.store;
+        let intended = |intent| Done::Heard(Input::Intent { intent, request: None });
+        done.extend(store.cuts_to_redo()?.iter().map(|cut| intended(self.intent_to_cut(cut))));
+        let gone = store.objects_to_remove(self.removed.as_ref(), REMOVED_AT_ONCE_MAX)?;
+        let what = What::Remove { until_secs: valid_until_secs() };
+        done.extend(gone.iter().map(|objects| intended(self.intent(objects, what, |_| 0))));
+        self.removed = (gone.len() == REMOVED_AT_ONCE_MAX).then(|| gone.last().cloned()).flatten();
+        if self.asked.is_some() || clock::now() >= self.pass_at {
+            done.extend(self.ask()?);
+        }
+        Ok(())
+    }
+
+    /// Goes on with the pass over this server's objects.
+    fn ask(&mut self) -> Result<Option<Done>, StoreError> {
+        let found = self.core.store.detached_objects(self.asked, ASKED_AT_ONCE_MAX)?;
+        self.asked = (found.len() == ASKED_AT_ONCE_MAX).then(|| found.last().copied()).flatten();
+        if self.asked.is_none() {
+            self.pass_at = clock::now() + PASS_EVERY;
+            self.core.store.forget_removed(now_secs())?;
+        }
+        let mut objects: Vec<ObjectsId> = found.iter().map(|place| id_of(place.object)).collect();
+        objects.dedup();
+        Ok((!objects.is_empty()).then_some(Done::Heard(Input::AskWanted { objects })))
+    }
+
+    fn intent_to_cut(&self, cut: &Cut) -> Intent {
+        let sizes: Vec<u64> = cut.parts().map(|(_, size_bytes)| size_bytes).collect();
+        self.intent(&cut.objects, What::Cut { number: cut.number }, |index| sizes.get(index).copied().unwrap_or(0))
+    }
+
+    fn intent(&self, objects: &SpreadObjects, what: What, size_bytes: impl Fn(usize) -> u64) -> Intent {
+        let mut parts: BTreeMap<ServerId, Vec<Part>> = BTreeMap::new();
+        for (index, target) in objects.layout.targets.iter().enumerate() {
+            let Some(server) = server_of(*target, self.targets_per_server) else { continue };
+            let part = Part { index: index as u32, target: *target, size_bytes: size_bytes(index) };
+            parts.entry(server).or_default().push(part);
+        }
+        let objects = ObjectsId { number: objects.number, generation: objects.generation };
+        Intent { objects, what, parts }
+    }
+}
+
+fn place_of(objects: ObjectsId, part: &Part) -> ObjectPlace {
+    let object = ObjectId { number: objects.number, generation: objects.generation, index: part.index };
+    ObjectPlace { object, target: part.target }
+}
+
+fn id_of(object: ObjectId) -> ObjectsId {
+    ObjectsId { number: object.number, generation: object.generation }
+}
+
+/// The last place that objects of any file before this one can have.
+fn last_before(objects: ObjectsId) -> ObjectPlace {
+    let (number, generation) = match objects.generation.checked_sub(1) {
+        Some(generation) => (objects.number, generation),
+        None => (objects.number.saturating_sub(1), u32::MAX),
+    };
+    ObjectPlace { object: ObjectId { number, generation, index: u32::MAX }, target: TargetId(u16::MAX) }
+}

@@ -1,0 +1,202 @@
+//! Spread files: what a client is told of their objects by the server of their volume, and requests for the objects, which
+//! any server has.
+//!
+//! Who asks for an object shows a capability that another server made out, and nobody is asked about it. What is known of the
+//! file, its name, its size, its layout, is that other server's.
+
+use super::{Reply, finish};
+use crate::clock;
+use crate::connection::Connection;
+use crate::core::Core;
+use crate::refusal::Refusal;
+use isonomia_memory::{Sink, Source};
+use isonomia_proto::fs::{Capability, FileKind, access};
+use isonomia_proto::object::{FileObjects, told};
+use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
+use isonomia_proto::space::{Extent, SpaceChange};
+use isonomia_proto::striping::XATTR;
+use isonomia_store::checksum::ObjectId;
+use isonomia_store::{Cached, Caller, ObjectPlace, Spread, StoreError};
+use isonomia_units::{Bytes, Ino, TargetId};
+use std::borrow::Cow;
+use zerocopy::IntoBytes;
+
+/// Puts what the holder of `capability`, who opened a spread file, needs for its objects into the reply.
+pub(super) fn put(core: &Core, capability: &Capability, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    let found = core.store.spread_of(Ino(capability.ino))?;
+    put_found(core, capability, &found, reply)
+}
+
+fn put_found(core: &Core, capability: &Capability, found: &Spread, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    let Spread { objects, size_bytes, cuts } = found;
+    let cluster = core.cluster.get().ok_or(StoreError::NotSupported)?;
+    let id = (objects.number, objects.generation);
+    let found = FileObjects {
+        capability: cluster.sign_objects(id, capability.access, capability.holder)?,
+        size_bytes: *size_bytes,
+        cuts: *cuts,
+        targets_per_server: cluster.targets_per_server(),
+    };
+    Ok(reply.put(found.as_bytes())?)
+}
+
+/// The same on the strength of a request's capability, which was verified.
+pub(super) fn tell(core: &Core, header: &RequestHeader, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    put(core, &header.capability(), reply)
+}
+
+/// Takes a writer's word on the end of a spread file. The capability was verified.
+pub(super) fn tell_size(core: &Core, header: &RequestHeader, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+    let (ino, cuts) = (Ino(header.ino), header.ino2);
+    let taken = match core.store.tell_size(ino, header.offset, cuts, clock::wall()) {
+        Err(StoreError::CutMeanwhile) => false,
+        taken => taken.map(|_| true)?,
+    };
+    let found = core.store.spread_of(ino)?;
+    reply.value = match taken {
+        true => told::TAKEN,
+        false if cuts < found.cuts => told::CUT,
+        false => told::AGAIN,
+    };
+    put_found(core, &header.capability(), &found, reply)
+}
+
+/// Sets the attribute that says how files are striped, if it is this one and of a file; else gives the value that is to be set.
+/// A file that has bytes keeps its layout, so that programs can copy attributes after bytes.
+pub(super) fn set_layout<'v>(
+    core: &Core,
+    caller: &Caller<'_>,
+    (at, path, follow): (Ino, &[u8], bool),
+    name: &[u8],
+    value: &'v [u8],
+) -> Result<Option<Cow<'v, [u8]>>, Refusal> {
+    let Some(cluster) = core.cluster.get().filter(|_| name == XATTR) else { return Ok(Some(value.into())) };
+    let striping = cluster.checked_striping(value)?;
+    if core.store.get_attr(caller, at, path, follow)?.kind() == FileKind::Directory {
+        return Ok(Some(striping.to_string().into_bytes().into()));
+    }
+    core.store.set_layout(caller, at, path, follow, cluster.layout(&striping))?;
+    Ok(None)
+}
+
+/// The value of the attribute that says how a file is striped, if it is this one and the file is a spread one.
+pub(super) fn layout_of(
+    core: &Core,
+    caller: &Caller<'_>,
+    (at, path, follow): (Ino, &[u8], bool),
+    name: &[u8],
+) -> Result<Option<Vec<u8>>, Refusal> {
+    let Some(cluster) = core.cluster.get().filter(|_| name == XATTR) else { return Ok(None) };
+    let attr = core.store.get_attr(caller, at, path, follow)?;
+    Ok(match core.store.spread_of(Ino(attr.ino)) {
+        Ok(found) => Some(cluster.described(&found.objects.layout).to_string().into_bytes()),
+        Err(_) => None,
+    })
+}
+
+/// Adds the attribute that a spread file has to the names of the others.
+pub(super) fn list(
+    core: &Core,
+    caller: &Caller<'_>,
+    place: (Ino, &[u8], bool),
+    names: &mut Vec<u8>,
+) -> Result<(), Refusal> {
+    if layout_of(core, caller, place, XATTR)?.is_some() {
+        names.extend_from_slice(XATTR);
+        names.push(0);
+    }
+    Ok(())
+}
+
+/// Checks that a request for an object is allowed all of `needed` (bits of [`access`]); where the object is.
+fn check(core: &Core, connection: &Connection, header: &RequestHeader, needed: u32) -> Result<ObjectPlace, Refusal> {
+    let capability = header.object_capability();
+    if capability.holder != connection.credentials.uid && !connection.is_trusted {
+        return Err(Refusal::OfAnother);
+    }
+    let object = ObjectId { number: header.ino, generation: header.generation, index: header.mode };
+    let place = ObjectPlace { object, target: TargetId(header.target) };
+    let cluster = core.cluster.get().ok_or(StoreError::Stale)?;
+    cluster.verify_objects(&capability, place, needed)?;
+    // Of `O_PATH`.
+    if capability.access & (access::READ | access::WRITE) == 0 { Err(StoreError::BadAccess.into()) } else { Ok(place) }
+}
+
+fn check_read(
+    core: &Core,
+    connection: &Connection,
+    header: &RequestHeader,
+    sink: &Sink<'_>,
+) -> Result<ObjectPlace, Refusal> {
+    let place = check(core, connection, header, access::READ)?;
+    if header.len as usize > sink.len() { Err(StoreError::Invalid.into()) } else { Ok(place) }
+}
+
+/// Reads; fewer bytes at the end of the object.
+pub(super) fn read(
+    core: &Core,
+    connection: &Connection,
+    header: &RequestHeader,
+    mut sink: Sink<'_>,
+) -> Result<usize, Refusal> {
+    let place = check_read(core, connection, header, &sink)?;
+    Ok(core.store.read_object(place, header.offset, sink.part(0..header.len as usize))?)
+}
+
+/// Reads if nothing has to be waited for.
+pub(super) fn read_cached(
+    core: &Core,
+    connection: &Connection,
+    header: &RequestHeader,
+    mut sink: Sink<'_>,
+) -> Result<Cached, Refusal> {
+    let place = check_read(core, connection, header, &sink)?;
+    Ok(core.store.read_object_cached(place, header.offset, sink.part(0..header.len as usize))?)
+}
+
+/// Writes.
+pub(super) fn write(core: &Core, connection: &Connection, header: &RequestHeader, payload: Source<'_>) -> ReplyHeader {
+    let mut reply = Reply::new(&mut []);
+    let mut cuts = 0;
+    let outcome = (|| {
+        let place = check(core, connection, header, access::WRITE)?;
+        let written = core.store.write_object(place, header.offset, payload)?;
+        core.unsynced.wrote(Ino(header.ino), Bytes(written.len as u64));
+        (reply.value, cuts) = (written.len as u64, written.cuts);
+        Ok(())
+    })();
+    ReplyHeader { cuts, ..finish(header, Op::Write, outcome, reply) }
+}
+
+/// Serves what neither reads nor writes.
+pub(super) fn serve(
+    core: &Core,
+    connection: &Connection,
+    header: &RequestHeader,
+    op: Op,
+    room: &mut [u8],
+) -> ReplyHeader {
+    let mut reply = Reply::new(room);
+    let mut cuts = 0;
+    let outcome = (|| {
+        match op {
+            Op::Fsync => {
+                let place = check(core, connection, header, 0)?;
+                core.store.sync_object(place)?;
+            }
+            Op::Fallocate => {
+                let place = check(core, connection, header, access::WRITE)?;
+                let change = SpaceChange::from_mode(header.valid).ok_or(StoreError::Invalid)?;
+                cuts = core.store.change_object_space(place, header.offset, header.ino2, change)?;
+            }
+            Op::SeekData | Op::SeekHole => {
+                let place = check(core, connection, header, 0)?;
+                let what = if op == Op::SeekData { Extent::Data } else { Extent::Hole };
+                reply.value = core.store.seek_object(place, header.offset, what)?;
+            }
+            _ => return Err(StoreError::Invalid.into()),
+        }
+        Ok(())
+    })();
+    ReplyHeader { cuts, ..finish(header, op, outcome, reply) }
+}

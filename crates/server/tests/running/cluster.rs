@@ -1,0 +1,85 @@
+//! Several servers in this process, as one file system.
+
+use isonomia_client::{Address, Claims, Client, ClientConfig};
+use isonomia_server::{Config, Server};
+use isonomia_units::{Nanos, VolumeId};
+use std::fmt::Write as _;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// Servers `io1`, `io2`, … of which the first is the root server, each on a socket and on TCP.
+pub struct Cluster {
+    /// `None` while one is away.
+    pub servers: Vec<Option<Server>>,
+    /// By server.
+    pub configs: Vec<Config>,
+    /// Everything lies below this.
+    pub dir: tempfile::TempDir,
+}
+
+/// A port of the loopback device that is free at the moment.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+impl Cluster {
+    /// Starts so many servers, of two targets each.
+    pub fn start(count: usize) -> Self {
+        let memory = Path::new("/dev/shm");
+        let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        let dir = tempfile::tempdir_in(base).unwrap();
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let at = dir.path().display();
+        let key = dir.path().join("key");
+        std::fs::write(&key, [7; 32]).unwrap();
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let mut text = "name = \"scratch\"\nepoch = 1\n".to_owned();
+        for number in 1..=count {
+            let port = free_port();
+            write!(
+                text,
+                "[[server]]\nname = \"io{number}\"\nnumber = {number}\ndir = \"{at}/io{number}\"\n\
+                 listen = [\"unix:{at}/io{number}.sock\", \"tcp:127.0.0.1:{port}\"]\ntargets = 2\n"
+            )
+            .unwrap();
+        }
+        let file = dir.path().join("cluster.toml");
+        std::fs::write(&file, text).unwrap();
+        let configs = (1..=count).map(|number| {
+            let mut config = Config { key_file: Some(key.clone()), ..Config::default() };
+            config.join(&file, &format!("io{number}")).unwrap();
+            config
+        });
+        let configs: Vec<Config> = configs.collect();
+        let servers = configs.iter().map(|config| Some(Server::start(config.clone()).unwrap())).collect();
+        Self { servers, configs, dir }
+    }
+
+    /// Stops a server and starts it again.
+    pub fn restart(&mut self, index: usize) {
+        self.servers[index] = None;
+        self.servers[index] = Some(Server::start(self.configs[index].clone()).unwrap());
+    }
+
+    /// A client that knows the address of one server only.
+    pub fn client(&self, index: usize, is_tcp: bool) -> Client {
+        self.client_of(vec![self.configs[index].listen[usize::from(is_tcp)].clone()])
+    }
+
+    /// A client that knows these addresses.
+    pub fn client_of(&self, addresses: Vec<Address>) -> Client {
+        Client::new(ClientConfig {
+            addresses,
+            timeout: Nanos::from_secs(20),
+            claims: Claims { job: Some("test".to_owned()), ..Claims::default() },
+            key_file: Some(self.dir.path().join("key").display().to_string()),
+        })
+    }
+
+    /// The server that has a volume.
+    pub fn has(&self, volume: VolumeId) -> usize {
+        let volumes = |server: &Server| server.status().cluster.unwrap().volumes;
+        let has = |server: &Server| volumes(server).iter().any(|known| known.number == volume.0);
+        self.servers.iter().position(|server| server.as_ref().is_some_and(has)).unwrap()
+    }
+}

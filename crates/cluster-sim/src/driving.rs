@@ -134,7 +134,7 @@ impl World {
     pub fn reply(&mut self, process: usize, to: (usize, u64), result: Result<Answer, Refusal>) {
         let reply = match result {
             Ok(Answer::Volume { key, server }) => Reply::Volume(key, server),
-            Ok(Answer::Done | Answer::Listed(_)) => Reply::Got(Got::Done),
+            Ok(Answer::Done | Answer::Listed(_) | Answer::PolicySet { .. }) => Reply::Got(Got::Done),
             Err(Refusal::NotFound) => Reply::Got(Got::NotFound),
             Err(Refusal::Exists) => Reply::Got(Got::Exists),
             Err(Refusal::FileSystem(ENOTEMPTY)) => Reply::Got(Got::NotEmpty),

@@ -54,7 +54,7 @@ pub enum Request {
         referred: bool,
     },
     /// Set the sharing policy of the cluster; the root server does. Whoever asks has made sure that the text is one.
-    /// [`Answer::Done`].
+    /// [`Answer::PolicySet`].
     SetPolicy {
         /// Its text, [`crate::policy::TEXT_BYTES_MAX`] at most.
         text: Box<str>,
@@ -91,6 +91,11 @@ pub enum Answer {
     },
     /// A part of the table; the rest is after [`Page::upto`], unless it is complete.
     Listed(Page),
+    /// The policy is set, and this is its version. The others hear of it.
+    PolicySet {
+        /// The version.
+        version: u64,
+    },
 }
 
 /// Why a request got nothing. The errno that programs see is in brackets.

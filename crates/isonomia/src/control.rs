@@ -1,10 +1,10 @@
 //! Reaching a server: its address, and questions whose answer is not an error.
 
-use crate::arguments::ServerOptions;
+use crate::arguments::{ReachOptions, ServerOptions};
 use anyhow::{Context, Result, bail};
 use isonomia_cluster::Map;
 use isonomia_policy::{Draw, PolicySpec};
-use isonomia_proto::control::{ControlReply, ControlRequest, Status, VolumeList};
+use isonomia_proto::control::{ControlReply, ControlRequest, MemberList, Status, VolumeList};
 use isonomia_transport::address::{self, Address};
 use isonomia_transport::control::{ControlConnection, ControlError};
 use isonomia_transport::handshake::{HandshakeError, Identity};
@@ -12,13 +12,23 @@ use isonomia_transport::socket::SocketError;
 use isonomia_units::Nanos;
 
 /// A server that is alive answers within this time even when its machine is overloaded.
-const TIMEOUT: Nanos = Nanos(10_000_000_000);
+pub const TIMEOUT: Nanos = Nanos(10_000_000_000);
 
 const NO_SERVER: &str = "is a server running there? `isonomia serve` starts one, --server names another";
 
 /// An operator's connection.
 pub struct Control {
     connection: ControlConnection,
+}
+
+/// A policy as servers now have it, or are about to.
+pub struct PolicySet {
+    /// Canonical form.
+    pub policy: String,
+    /// The draw.
+    pub draw: String,
+    /// Its version, if it is a cluster's.
+    pub version: Option<u64>,
 }
 
 /// The address that the options name, or the default.
@@ -32,21 +42,25 @@ pub fn default_address() -> Address {
     address::default_address(rustix::process::geteuid().as_raw(), runtime_dir.as_deref())
 }
 
+/// As whom the options have servers asked.
+pub fn identity(options: &ReachOptions) -> Result<Identity> {
+    let key_file = options
+        .key_file
+        .as_deref()
+        .map(|path| path.to_str().with_context(|| format!("the path of key file {path:?} is not UTF-8")))
+        .transpose()?;
+    Ok(Identity {
+        key_file: key_file.map(str::to_owned),
+        server_user: options.server_user,
+        protection: options.protection.protection(),
+        ..Identity::default()
+    })
+}
+
 impl Control {
     /// Connects to the server that the options name.
     pub fn connect(options: &ServerOptions) -> Result<Self> {
-        let key_file = options
-            .key_file
-            .as_deref()
-            .map(|path| path.to_str().with_context(|| format!("the path of key file {path:?} is not UTF-8")))
-            .transpose()?;
-        let identity = Identity {
-            key_file: key_file.map(str::to_owned),
-            server_user: options.server_user,
-            protection: options.protection.protection(),
-            ..Identity::default()
-        };
-        Self::open(&address(options), &identity, TIMEOUT).map_err(|error| {
+        Self::open(&address(options), &identity(&options.reach)?, TIMEOUT).map_err(|error| {
             // Of a key that cannot be read, or a server that is somebody else's, the error says all.
             let is_away = matches!(
                 error.downcast_ref(),
@@ -74,11 +88,26 @@ impl Control {
         }
     }
 
-    /// Sets the policy; gives policy and draw as the server now has them.
-    pub fn set_policy(&mut self, policy: &PolicySpec, draw: Option<Draw>) -> Result<(String, String)> {
-        let request = ControlRequest::SetPolicy { policy: policy.to_string(), draw: draw.map(|draw| draw.to_string()) };
+    /// Every later answer may take this long.
+    pub fn answer_within(&mut self, timeout: Nanos) {
+        self.connection.answer_within(timeout);
+    }
+
+    /// Sets the policy of the server's cluster, or of the server alone.
+    pub fn set_policy(&mut self, policy: &PolicySpec, draw: Option<Draw>, only_here: bool) -> Result<PolicySet> {
+        let draw = draw.map(|draw| draw.to_string());
+        let request = ControlRequest::SetPolicy { policy: policy.to_string(), draw, only_here };
         match self.connection.ask(&request)? {
-            ControlReply::Policy { policy, draw } => Ok((policy, draw)),
+            ControlReply::Policy { policy, draw, version } => Ok(PolicySet { policy, draw, version }),
+            ControlReply::Error(reason) => bail!("the policy is not set: {reason}"),
+            other => unexpected(other),
+        }
+    }
+
+    /// The servers of the server's cluster.
+    pub fn members(&mut self) -> Result<MemberList> {
+        match self.connection.ask(&ControlRequest::Members)? {
+            ControlReply::Members(members) => Ok(members),
             other => unexpected(other),
         }
     }

@@ -29,6 +29,7 @@ mod status;
 mod table;
 mod top;
 mod volume;
+mod whole;
 
 use anyhow::Result;
 use arguments::{Arguments, Command, HelperArguments};

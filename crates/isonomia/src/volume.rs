@@ -44,14 +44,14 @@ fn create(options: &VolumeCreateOptions) -> Result<()> {
         let names = isonomia_cluster::hosts::compress(servers.iter().map(|server| server.name.as_str()));
         bail!("the cluster has no server {on:?} (allowed: {names})");
     };
-    let key_file = server.key_file.as_ref().map(|path| path.display().to_string());
+    let key_file = server.reach.key_file.as_ref().map(|path| path.display().to_string());
     let config = ClientConfig {
         addresses: vec![address(server)],
         timeout: TIMEOUT,
         claims: identity::from_environment(|name| std::env::var(name).ok()),
         key_file,
     };
-    let client = Client::new(config).trusting(server.server_user).protected(server.protection.protection());
+    let client = Client::new(config).trusting(server.reach.server_user).protected(server.reach.protection.protection());
     let made = client.make_volume(name.as_bytes(), *mode, ServerId(chosen.number));
     made.with_context(|| format!("cannot make volume {name:?} on {on}"))?;
     Ok(())

@@ -7,7 +7,9 @@
 //! A change of a volume that is checked where the volume is, as its removal is, is decided by the root server: the volume's
 //! server asks it as a client would ([`links::Links::ask`]), and passes the answer on.
 
+mod gate;
 mod links;
+mod policy;
 mod waiting;
 mod wire;
 
@@ -15,18 +17,22 @@ use crate::clock;
 use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
 use crate::target::Pending;
+use gate::Gate;
 use isonomia_cluster::Map;
 use isonomia_cluster::map::Server;
 use isonomia_cluster::node::{Effect, Input, Node, Process, View};
 use isonomia_cluster::request::{RenameHow, Request, RequestId};
 use isonomia_cluster::volumes::hosted::Work;
 use isonomia_cluster::volumes::{Attributes, Phase, VolumeName};
-use isonomia_proto::control::{ClusterStatus, ControlReply, ServerName, VolumeList, VolumePlace, VolumeStatus};
+use isonomia_proto::control::{
+    ClusterStatus, ControlReply, MemberList, ServerName, VolumeList, VolumePlace, VolumeStatus,
+};
 use isonomia_proto::request::RequestHeader;
 use isonomia_store::{Store, StoreError, VolumeChange, Whereabouts};
 use isonomia_transport::handshake::Protection;
 use isonomia_units::{Nanos, ServerId, VolumeId};
 use links::Links;
+use policy::{Operators, Standing};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -61,6 +67,8 @@ enum Event {
     FromPeer { id: RequestId, from: ServerId, kind: u32, bytes: Vec<u8> },
     /// An operator wants the cluster file to be read again.
     Reload(Reload, SyncSender<Result<ControlReply, String>>),
+    /// An operator wants the cluster to have this policy.
+    SetPolicy(Box<str>, SyncSender<Verdict>),
 }
 
 /// The cluster file that a server is to take.
@@ -79,6 +87,10 @@ pub struct Cluster {
     config: ClusterConfig,
     events: SyncSender<Event>,
     requests: Arc<Requests<Pending>>,
+    /// What becomes of the cluster's policy here.
+    pub standing: Standing,
+    /// Clients wait here until this server may serve them.
+    pub gate: Gate,
 }
 
 /// The thread of [`Cluster`].
@@ -90,6 +102,7 @@ pub struct Driver {
     node: Node,
     effects: VecDeque<Effect>,
     requests: Arc<Requests<Pending>>,
+    operators: Operators,
     /// The epoch whose file is missing, if that was told.
     told_epoch: u64,
 }
@@ -99,7 +112,8 @@ impl Cluster {
     pub fn new(config: ClusterConfig) -> (Self, Events) {
         let (events, received) = sync_channel(EVENTS_MAX);
         let requests = Arc::new(Requests::new());
-        (Self { config, events, requests: requests.clone() }, Events { received, requests })
+        let (standing, gate) = (Standing::default(), Gate::default());
+        (Self { config, events, requests: requests.clone(), standing, gate }, Events { received, requests })
     }
 
     /// Where a server listens, each address in a line of its own.
@@ -126,6 +140,11 @@ impl Cluster {
         VolumeList { volumes, servers: map.servers().iter().map(server).collect() }
     }
 
+    /// All servers, and where they listen.
+    pub fn members(&self) -> MemberList {
+        self.config.members()
+    }
+
     /// What operators are told.
     pub fn status(&self, store: &Store) -> ClusterStatus {
         let known = store.whereabouts().unwrap_or_default();
@@ -138,7 +157,8 @@ impl Cluster {
             .map(|(name, volume)| VolumeStatus { name: String::from_utf8_lossy(name).into_owned(), number: volume.0 })
             .collect();
         volumes.sort_unstable();
-        ClusterStatus { volumes, ..self.config.status() }
+        let (policy_version, policy_deviates) = self.standing.told();
+        ClusterStatus { volumes, policy_version, policy_deviates, ..self.config.status() }
     }
 
     /// Has the cluster file read again, and waits for what comes of it.
@@ -229,11 +249,13 @@ impl Driver {
             node,
             effects: effects.into(),
             requests: events.requests,
+            operators: Operators::default(),
             told_epoch: 0,
         };
         // Nobody else has the directory as long as this process has its lock.
         driver.give(Input::Owned { until: Nanos::MAX });
         driver.tell_store()?;
+        driver.open_gate();
         Ok(driver)
     }
 
@@ -247,6 +269,7 @@ impl Driver {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             self.give(Input::Time);
+            self.open_gate();
         }
     }
 
@@ -294,12 +317,17 @@ impl Driver {
                 Some(Input::Worked { number, result: self.work(&work).map_err(|error| error.errno() as i32) })
             }
             Effect::Answer { id, result } => {
-                self.requests.answer(&self.core, id, &Verdict::of(result));
+                if !self.operators.answer(id, || Verdict::of(result.clone())) {
+                    self.requests.answer(&self.core, id, &Verdict::of(result));
+                }
                 None
             }
-            // No file has objects on another server yet, and a policy is each server's own.
-            Effect::FollowPolicy(_)
-            | Effect::CloseIntent { .. }
+            Effect::FollowPolicy(policy) => {
+                self.follow(&policy);
+                None
+            }
+            // No file has objects on another server yet.
+            Effect::CloseIntent { .. }
             | Effect::Serve { .. }
             | Effect::LookWanted { .. }
             | Effect::RemoveUnwanted { .. } => None,
@@ -377,6 +405,7 @@ impl Driver {
                 // Nobody receives it if that took too long.
                 let _ = answer.try_send(reply);
             }
+            Event::SetPolicy(text, answer) => self.set_policy(text, answer),
         }
     }
 

@@ -100,7 +100,13 @@ impl Links {
 fn deliver(reach: &Reach, to: ServerId, messages: &Receiver<ToPeer>) {
     let mut line = None;
     while let Ok(message) = messages.recv() {
-        let delivered = reach.exchange(&mut line, to, &message, &mut [], PATIENCE);
+        let was_connected = line.is_some();
+        let mut delivered = reach.exchange(&mut line, to, &message, &mut [], PATIENCE);
+        if was_connected && matches!(delivered, Err(LinkError::Socket(SocketError::Closed | SocketError::System(_)))) {
+            // The server has started again meanwhile: it waits for what others tell it.
+            line = None;
+            delivered = reach.exchange(&mut line, to, &message, &mut [], PATIENCE);
+        }
         if let Err(error) = delivered {
             line = None;
             tracing::debug!(server = %to, %error, "a message to a server is lost");

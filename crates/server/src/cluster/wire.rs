@@ -1,5 +1,5 @@
 //! What one server sends to another in a request ([`isonomia_proto::request::Op::Peer`]): a message of the protocol, or a
-//! change of a volume that a user may make and the root server decides.
+//! change that a user or an operator may make and the root server decides.
 
 use isonomia_cluster::peer::{BadMessage, Envelope, FORMAT};
 use isonomia_cluster::request::{Answer, Refusal, Request};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 pub enum ToPeer {
     /// As the protocol says: whoever gets it confirms that and nothing else.
     Message(Envelope),
-    /// A change of a volume; it is answered by a [`Verdict`].
+    /// A change of a volume or of the policy; it is answered by a [`Verdict`].
     Request(Request),
 }
 
@@ -25,6 +25,8 @@ pub enum Verdict {
     Volume(VolumeId),
     /// It is not, or not yet: an errno.
     Failed(u32),
+    /// The policy is set, with this version.
+    PolicySet(u64),
 }
 
 impl ToPeer {
@@ -46,9 +48,7 @@ impl ToPeer {
         }
         match (kind, bytes.split_first()) {
             (Self::REQUEST, Some((&FORMAT, body))) => match postcard::take_from_bytes(body) {
-                Ok((request @ (Request::Make { .. } | Request::Remove { .. } | Request::Rename { .. }), [])) => {
-                    Ok(Self::Request(request))
-                }
+                Ok((request, [])) if is_decided_by_root(&request) => Ok(Self::Request(request)),
                 _ => Err(BadMessage::Malformed),
             },
             (_, first) => Err(BadMessage::Format(first.map(|(format, _)| *format))),
@@ -61,6 +61,7 @@ impl Verdict {
     pub fn of(result: Result<Answer, Refusal>) -> Self {
         let errno = match result {
             Ok(Answer::Volume { key, .. }) => return Self::Volume(key.number),
+            Ok(Answer::PolicySet { version }) => return Self::PolicySet(version),
             Ok(Answer::Done | Answer::Listed(_)) => return Self::Done,
             Err(Refusal::NotFound) => Errno::NOENT,
             Err(Refusal::Exists) => Errno::EXIST,
@@ -93,6 +94,14 @@ impl Verdict {
     }
 }
 
+/// What changes nothing is no matter of other servers.
+fn is_decided_by_root(request: &Request) -> bool {
+    match request {
+        Request::Make { .. } | Request::Remove { .. } | Request::Rename { .. } | Request::SetPolicy { .. } => true,
+        Request::LookUp { .. } | Request::WhereIs { .. } | Request::List { .. } => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +116,7 @@ mod tests {
         for request in [
             Request::Remove { name: name(b"b"), found: Some(VolumeId(3)) },
             Request::Rename { from: name(b"c"), found: None, to: name(b"d"), how },
+            Request::SetPolicy { text: "virtual-time fifo".into() },
         ] {
             let sent = ToPeer::Request(request);
             let (kind, bytes) = sent.encode();
@@ -117,10 +127,14 @@ mod tests {
                 Err(BadMessage::Format(Some(FORMAT + 1)))
             );
         }
-        // What changes nothing is no matter of other servers.
         let (kind, bytes) = ToPeer::Request(Request::WhereIs { number: VolumeId(1), referred: false }).encode();
         assert_eq!(ToPeer::decode(kind, &bytes), Err(BadMessage::Malformed));
-        for verdict in [Verdict::Done, Verdict::Volume(VolumeId(7)), Verdict::failed(Errno::NOTEMPTY)] {
+        for verdict in [
+            Verdict::Done,
+            Verdict::Volume(VolumeId(7)),
+            Verdict::failed(Errno::NOTEMPTY),
+            Verdict::PolicySet(u64::MAX),
+        ] {
             assert_eq!(Verdict::decode(&verdict.encode()), verdict);
         }
     }

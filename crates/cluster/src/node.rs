@@ -24,6 +24,7 @@
 //! same events that repeat what a lost message said repeat what a stop cut off.
 
 mod interface;
+mod moving;
 mod objects;
 mod policy;
 
@@ -37,7 +38,7 @@ use crate::request::{Answer, Refusal, Request, RequestId};
 use crate::volumes::copy::{Copy, Taken};
 use crate::volumes::hosted::{Host, Hosted, Todo};
 use crate::volumes::root::{Decisions, Root, page_of};
-use crate::volumes::{Outcome, Slot, Table, Version, VolumeKey, VolumeName};
+use crate::volumes::{Outcome, Phase, Slot, Table, Version, VolumeKey, VolumeName};
 use isonomia_units::{Nanos, ServerId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -194,7 +195,7 @@ impl Node {
         let own = self.process.server;
         let is_settled = move |name: &VolumeName, slot: &Slot, server: ServerId| match &self.role {
             Role::Root(root) => !root.is_in_doubt(name),
-            Role::Other(_) if server == own => self.hosted.named(name).is_some_and(|host| host.key == slot.key),
+            Role::Other(_) if server == own => self.hosted.named(name).is_some_and(|host| slot.is_at(host.key, own)),
             Role::Other(_) => true,
         };
         let known = self.table().visible().filter_map(|(name, slot)| Some((name, slot, slot.volume.as_ref()?.server)));
@@ -222,10 +223,13 @@ impl Node {
             return Err(BadView::OtherRoot { given: view.root, own: self.view.root });
         }
         for slot in self.table().slots() {
-            if let Some(volume) = &slot.volume
-                && !view.servers.contains(&volume.server)
-            {
-                return Err(BadView::HasVolume { server: volume.server, volume: slot.key.number });
+            let Some(volume) = &slot.volume else { continue };
+            let other = match volume.phase {
+                Phase::Leaving { to: other } | Phase::Arriving { from: other } => other,
+                _ => volume.server,
+            };
+            if let Some(server) = [volume.server, other].into_iter().find(|server| !view.servers.contains(server)) {
+                return Err(BadView::HasVolume { server, volume: slot.key.number });
             }
         }
         Ok(())
@@ -250,11 +254,11 @@ impl Node {
                     }
                 }
             }
-            Input::Worked { number, result } => {
-                if let Some(host) = self.hosted.done(number, result) {
-                    self.carried(&host, effects);
-                }
-            }
+            Input::Worked { number, result } => match self.hosted.done(number, result) {
+                Some((host, true)) => self.carried(&host, effects),
+                Some((host, false)) => self.store(vec![Record::Host(host).put()], effects),
+                None => {}
+            },
             Input::Intent { intent, request } => self.intend(now, intent, request, effects),
             Input::IntentClosed { objects, what } => self.closed(objects, what, effects),
             Input::Served { from, objects, what, result } => self.served(from, (objects, what), result, effects),
@@ -298,7 +302,7 @@ impl Node {
             effects.push(Effect::FetchView { epoch, from });
         }
         self.pull(effects);
-        let own: Vec<Slot> = self.table().slots().filter(|slot| is_for(self.process.server, slot)).cloned().collect();
+        let own: Vec<Slot> = self.table().slots().filter(|slot| self.concerns(slot)).cloned().collect();
         self.own.extend(own);
         self.do_own(effects);
         self.order_again(effects);
@@ -348,14 +352,12 @@ impl Node {
             Request::List { since } => return Ok(Answer::Listed(page_of(table, None, *since))),
             Request::LookUp { name, referred } => (self.hosted.named(name), table.named(name), *referred),
             Request::WhereIs { number, referred } => (self.hosted.get(*number), table.slot(*number), *referred),
-            Request::Make { .. } | Request::Remove { .. } | Request::Rename { .. } | Request::SetPolicy { .. } => {
-                (None, None, true)
-            }
+            Request::Make { .. } | Request::Remove { .. } | Request::Rename { .. } => (None, None, true),
+            Request::Move { .. } | Request::SetPolicy { .. } => (None, None, true),
         };
         // A volume that was made is nobody's to see before the root server has said so.
-        let is_seen = |host: &&Host| {
-            table.slot(host.key.number).is_some_and(|slot| slot.key == host.key && slot.visible().is_some())
-        };
+        let is_seen =
+            |host: &&Host| table.slot(host.key.number).is_some_and(|slot| slot.is_at(host.key, self.process.server));
         if let Some(host) = own.filter(is_seen) {
             return Ok(Answer::Volume { key: host.key, server: self.process.server });
         }
@@ -448,7 +450,8 @@ impl Node {
             // Before anything is done: a server that starts again knows what was being done, and says nothing of it.
             self.store(changes, effects);
         }
-        self.own.extend(taken.stored.into_iter().filter(|slot| is_for(self.process.server, slot)));
+        let own: Vec<Slot> = taken.stored.into_iter().filter(|slot| self.concerns(slot)).collect();
+        self.own.extend(own);
     }
 
     /// Carries out instructions of this server. On the root server the end of one may be the beginning of another one, for
@@ -460,9 +463,14 @@ impl Node {
     }
 
     fn look_at(&mut self, slot: &Slot, effects: &mut Vec<Effect>) {
-        match self.hosted.look_at(slot) {
+        match self.hosted.look_at(self.process.server, slot) {
             Todo::Nothing => {}
+            Todo::Kept(host) => self.store(vec![Record::Host(host).put()], effects),
             Todo::Work(work) => self.emit(Effect::Work(work), effects),
+            Todo::Begun(host, work) => {
+                self.store(vec![Record::Host(host).put()], effects);
+                self.emit(Effect::Work(work), effects);
+            }
             Todo::Carried(host) => self.carried(&host, effects),
             Todo::Tell(outcome) => self.tell((slot.key, slot.changed), outcome, effects),
         }
@@ -495,8 +503,8 @@ impl Node {
             let mut changes: Vec<Change> =
                 decisions.changed.iter().map(|slot| Record::Table(slot.clone()).put()).collect();
             changes.push(Record::LastNumber(root.last()).put());
-            let concerned: BTreeSet<ServerId> =
-                decisions.changed.iter().filter_map(|slot| Some(slot.intent()?.server)).collect();
+            let intents = decisions.changed.iter().filter_map(|slot| Some(slot.intent()?.server));
+            let concerned: BTreeSet<ServerId> = intents.chain(decisions.concerned).collect();
             let pages: Vec<_> = (concerned.iter().filter(|server| **server != self.process.server))
                 .map(|server| {
                     (*server, root.page(None, self.known.get(server).map_or(before, |known| before.min(*known))))
@@ -511,7 +519,8 @@ impl Node {
         for (id, result) in decisions.answers {
             self.emit(Effect::Answer { id, result }, effects);
         }
-        self.own.extend(decisions.changed.into_iter().filter(|slot| is_for(self.process.server, slot)));
+        let own: Vec<Slot> = decisions.changed.into_iter().filter(|slot| self.concerns(slot)).collect();
+        self.own.extend(own);
     }
 
     fn store(&mut self, changes: Vec<Change>, effects: &mut Vec<Effect>) {
@@ -547,9 +556,4 @@ impl Node {
         }
         effects.push(effect);
     }
-}
-
-/// Whether `slot` is an instruction for `server`.
-fn is_for(server: ServerId, slot: &Slot) -> bool {
-    slot.intent().is_some_and(|volume| volume.server == server)
 }

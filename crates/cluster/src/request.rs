@@ -39,6 +39,16 @@ pub enum Request {
         /// What becomes of a volume of that name.
         how: RenameHow,
     },
+    /// Have another server have a volume; the root server does. It takes as long as copying takes; asked again meanwhile, it
+    /// is the same move. Asked to go back to the server that it comes from, it is given up. [`Answer::Done`].
+    Move {
+        /// Its name.
+        name: VolumeName,
+        /// As in [`Request::Remove`].
+        found: Option<VolumeId>,
+        /// The server that will have it.
+        to: ServerId,
+    },
     /// Which volume has this name, and which server that. [`Answer::Volume`].
     LookUp {
         /// The name.

@@ -312,8 +312,7 @@ impl Driver {
                 None
             }
             Effect::Work(work) => {
-                let (Work::Make { key, .. } | Work::Remove { key }) = &work;
-                let number = key.number;
+                let number = work.key().number;
                 Some(Input::Worked { number, result: self.work(&work).map_err(|error| error.errno() as i32) })
             }
             Effect::Answer { id, result } => {
@@ -360,6 +359,8 @@ impl Driver {
                 store.make_volume(key.number, &name, (*mode, *uid, *gid), now)?;
             }
             Work::Remove { key } => store.remove_volume(key.number, now)?,
+            // Nobody can ask for a move yet: `wire::ToPeer` has none.
+            Work::Freeze { .. } | Work::Fetch { .. } | Work::Drop { .. } => return Err(StoreError::NotSupported),
         }
         store.sync()
     }

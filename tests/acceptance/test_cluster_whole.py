@@ -3,10 +3,12 @@
 import json
 import os
 import signal
+import subprocess
+import textwrap
 import threading
 
 import test_cluster
-from service import PREFIX, Case
+from service import PREFIX, Case, clean_environment, isonomia, wait_for
 
 
 class WholeClusters(Case):
@@ -154,3 +156,148 @@ class States(WholeClusters):
         self.assertIn('cluster acceptance has no server "io9" (allowed: io[1-3])', refused.stderr)
         refused = first.operate("policy", "set", "fifo", "--server", "io1", "--server", "io2", check=False)
         self.assertIn("--server names two servers, io1 and io2", refused.stderr)
+
+
+class Volumes(WholeClusters):
+    def test_the_root_is_listed_while_its_server_is_away(self):
+        first, second, third = self.cluster().members
+        for member in (second, third):
+            self.volume_on(member, f"of-{member.name}")
+            member.run("touch", f"{PREFIX}/of-{member.name}/file")
+        wait_for(lambda: len(self.ask(second, "volume", "list")["volumes"]) == 2)
+        first.kill()
+        wait_for(lambda: "listed from a copy" in second.log(), 30)
+        self.assertEqual(second.run("ls", PREFIX).stdout.split(), ["of-io2", "of-io3"])
+        self.assertEqual(second.run("ls", f"{PREFIX}/of-io3").stdout.split(), ["file"])
+        refused = second.run("chmod", "700", PREFIX, check=False, timeout_s=1)
+        self.assertNotEqual(refused.returncode, 0)
+        refused = second.run("touch", f"{PREFIX}/new", check=False, timeout_s=1)
+        self.assertNotEqual(refused.returncode, 0)
+        first.start()
+        for member in (second, third):
+            wait_for(lambda: "is back" in member.log(), 30)
+        second.run("touch", f"{PREFIX}/new")
+        self.assertEqual(third.run("ls", PREFIX).stdout.split(), ["new", "of-io2", "of-io3"])
+
+    def test_new_volumes_go_to_servers_that_are_there(self):
+        first, second, third = self.cluster().members
+        third.kill()
+        # One that its name leads there waits for it; by then the root server has heard nothing of it for too long.
+        failed = []
+        for name in [f"v{number}" for number in range(24)]:
+            if second.run("mkdir", f"{PREFIX}/{name}", check=False, timeout_s=12).returncode:
+                failed.append(name)
+        self.assertLessEqual(len(failed), 1, failed)
+        listed = {volume["name"]: volume["server"] for volume in self.ask(first, "volume", "list")["volumes"]}
+        servers = [listed[f"v{number}"] for number in range(24) if f"v{number}" not in failed]
+        self.assertEqual({"io1", "io2"}, set(servers), servers)
+
+
+class Moves(WholeClusters):
+    """A volume goes to another server, whatever stops on the way."""
+
+    def fill(self, member, place):
+        program = textwrap.dedent(f"""
+            import os
+            os.chdir("{place}")
+            os.mkdir("dir")
+            for number in range(40):
+                with open(f"dir/{{number}}", "wb") as file:
+                    file.write(bytes([number]) * (number * 5_000))
+                os.utime(f"dir/{{number}}", (number, number))
+            with open("sparse", "wb") as file:
+                file.seek(50 << 20)
+                file.write(b"end")
+            os.link("sparse", "dir/same")
+            os.symlink("dir/3", "link")
+            os.setxattr("dir", "user.what", b"x" * 3_000)
+            os.chmod("dir/1", 0o4711)
+        """)
+        member.run("python3", "-c", program)
+
+    def seen(self, member, place):
+        program = textwrap.dedent(f"""
+            import hashlib, os
+            for path, dirs, files in os.walk("{place}"):
+                dirs.sort()
+                for name in [".", *dirs, *sorted(files)]:
+                    full = os.path.join(path, name)
+                    stat = os.lstat(full)
+                    data = b""
+                    if os.path.isfile(full):
+                        data = open(full, "rb").read()
+                    print(full, stat.st_ino, oct(stat.st_mode), stat.st_nlink, stat.st_size, stat.st_mtime_ns, stat.st_uid,
+                          hashlib.sha256(data).hexdigest(), os.listxattr(full, follow_symlinks=False))
+        """)
+        return member.run("python3", "-c", program).stdout
+
+    def where(self, member, name):
+        [volume] = [volume for volume in self.ask(member, "volume", "list")["volumes"] if volume["name"] == name]
+        return volume["server"], volume.get("moving")
+
+    def test_a_volume_is_the_same_on_another_server(self):
+        first, second, third = self.cluster().members
+        place = self.volume_on(second, "v")
+        self.fill(first, place)
+        before = self.seen(third, place)
+        done = first.operate("volume", "move", "v", "--to", "io3")
+        self.assertEqual(done.stdout, "v is on io3\n")
+        wait_for(lambda: all(self.where(member, "v") == ("io3", None) for member in (first, second, third)))
+        for member in (first, second, third):
+            self.assertEqual(self.seen(member, place), before)
+        wait_for(lambda: second.status()["cluster"]["volumes"] == [])
+        # The server that had it is not needed for it any more, and it can go on, also to the root server.
+        second.kill()
+        third.run("touch", f"{place}/new")
+        third.operate("volume", "move", "v", "--to", "io1")
+        self.assertEqual(self.where(first, "v"), ("io1", None))
+        first.run("rm", f"{place}/new")
+        self.assertEqual(self.seen(first, place).splitlines()[1:], before.splitlines()[1:])
+        # It is where it is to be: nothing happens.
+        self.assertEqual(first.operate("volume", "move", "v", "--to", "io1").stdout, "v is on io1\n")
+        first.run("rm", "-r", place)
+
+    def test_a_move_goes_on_whoever_is_killed(self):
+        first, second, third = self.cluster().members
+        place = self.volume_on(second, "v")
+        self.fill(first, place)
+        before = self.seen(third, place)
+        targets = [third, second]
+        for victim in (second, third, first, second):
+            to = targets[0]
+            targets.reverse()
+            tool = subprocess.Popen(
+                [isonomia(), "volume", "move", "v", "--to", to.name, *first.reach()],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                env=clean_environment(),
+            )
+            try:
+                wait_for(lambda: self.where(first, "v")[1] or self.where(first, "v")[0] == to.name or tool.poll())
+            finally:
+                tool.kill()
+                _, said = tool.communicate()
+            self.assertNotEqual(tool.returncode, 1, said)
+            victim.kill()
+            victim.start()
+            wait_for(lambda: self.where(first, "v") == (to.name, None), 60)
+            self.assertEqual(self.seen(first, place), before, victim.name)
+
+    def test_what_is_in_use_stays_and_says_so(self):
+        first, second, third = self.cluster().members
+        place = self.volume_on(second, "v")
+        second.run("touch", f"{place}/file")
+        holder = self.program(third, "sh", "-c", f"exec 3<{place}/file; echo open; exec sleep 60", timeout_s=60)
+        self.assertEqual(holder.stdout.readline(), "open\n")
+        refused = first.operate("volume", "move", "v", "--to", "io3", check=False)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn('volume "v" is in use: close the files in it', refused.stderr)
+        self.assertEqual(self.where(first, "v"), ("io2", None))
+        second.run("touch", f"{place}/another")
+        for command, text in [
+            (["v", "--to", "io9"], 'the cluster has no server "io9" (allowed: io[1-3])'),
+            (["w", "--to", "io3"], 'there is no volume "w"'),
+        ]:
+            refused = first.operate("volume", "move", *command, check=False)
+            self.assertIn(text, refused.stderr)

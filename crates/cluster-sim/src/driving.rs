@@ -7,6 +7,7 @@ use crate::linear::Operation;
 use crate::model::{Asked, Got};
 use crate::network::Parcel;
 use crate::world::{Event, ROOT, World};
+use isonomia_cluster::hash;
 use isonomia_cluster::request::{Answer, Refusal, Request};
 use isonomia_cluster::volumes::{Attributes, VolumeKey};
 use isonomia_units::{Nanos, ServerId};
@@ -99,7 +100,12 @@ impl World {
         let request = match asked {
             Asked::Make(name) => {
                 let servers: Vec<ServerId> = self.servers().into_iter().collect();
-                let server = servers[self.rng.random_range(0..servers.len())];
+                let any = servers[self.rng.random_range(0..servers.len())];
+                let (running, letter) = (&self.processes[process], [b'a' + name]);
+                let local = running.local(self.now);
+                let weights = servers.iter().map(|server| (*server, running.node.loads().factor(*server, local)));
+                let by_load = hash::choose(&letter, weights).filter(|_| self.rng.random_bool(0.5));
+                let server = by_load.unwrap_or(any);
                 Request::Make { name: volume_name(name), server, attributes: Attributes::new(0o755, 1, 1) }
             }
             Asked::Remove(name) => Request::Remove { name: volume_name(name), found: None },

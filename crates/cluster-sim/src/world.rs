@@ -9,6 +9,7 @@ use crate::linear::Operation;
 use crate::model::{Asked, Got, Name};
 use crate::network::{Network, Parcel};
 use crate::policies::{OPERATOR, Policies};
+use isonomia_cluster::load::Load;
 use isonomia_cluster::node::{self, Effect, Input, Node, View};
 use isonomia_cluster::request::{Answer, Refusal, Request};
 use isonomia_cluster::volumes::VolumeKey;
@@ -463,6 +464,8 @@ impl World {
             let until = self.processes[process].local(self.now) + OWNED_FOR;
             let until = self.double.owned_until(until);
             self.give(process, Input::Owned { until });
+            let load = Load::new(self.rng.random_range(0.0..1.0), self.rng.random_range(0.0..1.0));
+            self.give(process, Input::Load(load));
             self.at(self.now + RENEWED_EVERY, Event::Renews(process));
         }
     }

@@ -30,6 +30,7 @@ mod policy;
 
 pub use interface::{BadView, Effect, Input, Process, StartError, StoreId, View};
 
+use crate::load::{Load, Loads};
 use crate::objects::{Errands, ObjectsId, What};
 use crate::peer::{Envelope, Message};
 use crate::policy::{HEARD_WITHIN, Known};
@@ -72,6 +73,9 @@ pub struct Node {
     /// What the store does for volume servers.
     serving: BTreeSet<(ServerId, ObjectsId, What)>,
     policy: Known,
+    /// How full and how busy this server is, and, on the root server, the others.
+    load: Option<Load>,
+    loads: Loads,
     /// The version of the policy that the server was told to follow: it is on stable storage.
     follows: u64,
     /// Until when a server that starts waits for the root server.
@@ -123,6 +127,8 @@ impl Node {
             errands: Errands::default(),
             serving: BTreeSet::new(),
             policy: Known::new(stored.policy),
+            load: None,
+            loads: Loads::default(),
             follows: 0,
             starting_until: if process.server == view.root { now } else { now + HEARD_WITHIN },
             instances: stored.instances,
@@ -169,6 +175,11 @@ impl Node {
     /// What it knows of the policy.
     pub fn policy(&self) -> &Known {
         &self.policy
+    }
+
+    /// How full and how busy servers are: on the root server all, elsewhere this one.
+    pub fn loads(&self) -> &Loads {
+        &self.loads
     }
 
     /// The volumes that this server has.
@@ -272,6 +283,10 @@ impl Node {
                 }
             }
             Input::Owned { until } => self.owned_until = until,
+            Input::Load(load) => {
+                self.load = Some(load);
+                self.loads.tell(self.process.server, load, now);
+            }
         }
         self.expire(now, effects);
         self.do_own(effects);
@@ -311,8 +326,8 @@ impl Node {
     fn pull(&mut self, effects: &mut Vec<Effect>) {
         if let Role::Other(copy) = &mut self.role {
             let (ask, known) = copy.ask();
-            let policy = self.policy.version();
-            self.send(self.view.root, Message::Pull { ask, known, policy }, effects);
+            let (policy, load) = (self.policy.version(), self.load);
+            self.send(self.view.root, Message::Pull { ask, known, policy, load }, effects);
         }
     }
 
@@ -409,8 +424,11 @@ impl Node {
         match (message, &mut self.role) {
             // Nobody is to take what a process says that was replaced for the latest.
             (Message::Pull { .. }, Role::Root(_)) if now >= self.owned_until => {}
-            (Message::Pull { ask, known, policy }, Role::Root(root)) => {
+            (Message::Pull { ask, known, policy, load }, Role::Root(root)) => {
                 self.known.insert(from, known);
+                if let Some(load) = load {
+                    self.loads.tell(from, load, now);
+                }
                 let page = root.page(Some(ask), known);
                 self.policy_of(from, policy, effects);
                 let policy = self.policy.version();

@@ -19,7 +19,7 @@ pub use fsck::FsckOptions;
 pub use plan::{PackOptions, PlanCommand, PlanOptions, ScheduleOptions};
 pub use policy::{PolicyCommand, PolicyOptions};
 pub use reproduce::{Papers, ReproduceOptions};
-pub use volume::{VolumeCommand, VolumeCreateOptions, VolumeListOptions, VolumeOptions};
+pub use volume::{VolumeCommand, VolumeCreateOptions, VolumeListOptions, VolumeMoveOptions, VolumeOptions};
 pub use whole::WholeOptions;
 
 use clap::{Args, Parser, Subcommand};

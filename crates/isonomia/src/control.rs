@@ -112,6 +112,15 @@ impl Control {
         }
     }
 
+    /// Has a volume moved to the server of number `to`, as request `id`; whether it is there.
+    pub fn move_volume(&mut self, name: &str, to: u16, id: u64) -> Result<bool> {
+        match self.connection.ask(&ControlRequest::MoveVolume { name: name.to_owned(), to, id })? {
+            ControlReply::VolumeMoved { is_done } => Ok(is_done),
+            ControlReply::Error(reason) => bail!("{reason}"),
+            other => unexpected(other),
+        }
+    }
+
     /// The volumes of the server's cluster, as it knows them.
     pub fn volumes(&mut self) -> Result<VolumeList> {
         match self.connection.ask(&ControlRequest::Volumes)? {

@@ -342,6 +342,7 @@ pub mod tests {
             volumes: Vec::new(),
             policy_version,
             policy_deviates,
+            moves: Vec::new(),
         }
     }
 

@@ -24,6 +24,16 @@ pub enum ControlRequest {
     },
     /// Which servers the cluster has, and where they listen: answered with [`ControlReply::Members`].
     Members,
+    /// Has a volume moved to another server: answered with [`ControlReply::VolumeMoved`], to be asked again until it is done.
+    /// Asked to go where it comes from, it is given up. Allowed to the server's user and to root.
+    MoveVolume {
+        /// Its name.
+        name: String,
+        /// The server's number.
+        to: u16,
+        /// Drawn by who asks, and the same each time: it tells this wish from an earlier one.
+        id: u64,
+    },
     /// Which volumes the cluster has, as far as this server knows: answered with [`ControlReply::Volumes`].
     Volumes,
     /// Writes a copy of the metadata to a directory of the server's host, while everything goes on. Answered at once with
@@ -75,6 +85,11 @@ pub enum ControlReply {
         /// The version that all servers of the cluster are to follow; not there if it is the policy of one server alone.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<u64>,
+    },
+    /// A volume is to move.
+    VolumeMoved {
+        /// It is there.
+        is_done: bool,
     },
     /// The servers of the cluster.
     Members(MemberList),
@@ -131,6 +146,9 @@ pub struct VolumePlace {
     pub number: u16,
     /// The server's name.
     pub server: String,
+    /// The servers that it leaves and goes to, if it is on its way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moving: Option<(String, String)>,
 }
 
 /// A server of a cluster.
@@ -170,6 +188,22 @@ pub struct ClusterStatus {
     /// Its own policy is another one: it was set for this server alone, or this server does not understand the cluster's.
     #[serde(default)]
     pub policy_deviates: bool,
+    /// Volumes that come to this server.
+    #[serde(default)]
+    pub moves: Vec<MoveStatus>,
+}
+
+/// How far it is with a volume that comes to a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveStatus {
+    /// Its number.
+    pub number: u16,
+    /// The number of the server that it comes from.
+    pub from: u16,
+    /// Files and directories that have come since the server began, or went on, with it.
+    pub inodes: u64,
+    /// Bytes of files that have.
+    pub bytes: u64,
 }
 
 /// A volume.

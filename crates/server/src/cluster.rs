@@ -7,8 +7,11 @@
 //! A change of a volume that is checked where the volume is, as its removal is, is decided by the root server: the volume's
 //! server asks it as a client would ([`links::Links::ask`]), and passes the answer on.
 
+mod contact;
 mod gate;
 mod links;
+mod load;
+mod moving;
 mod policy;
 mod waiting;
 mod wire;
@@ -17,6 +20,7 @@ use crate::clock;
 use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
 use crate::target::Pending;
+use contact::RootContact;
 use gate::Gate;
 use isonomia_cluster::Map;
 use isonomia_cluster::map::Server;
@@ -32,6 +36,7 @@ use isonomia_store::{Store, StoreError, VolumeChange, Whereabouts};
 use isonomia_transport::handshake::Protection;
 use isonomia_units::{Nanos, ServerId, VolumeId};
 use links::Links;
+use moving::Moves;
 use policy::{Operators, Standing};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -67,8 +72,10 @@ enum Event {
     FromPeer { id: RequestId, from: ServerId, kind: u32, bytes: Vec<u8> },
     /// An operator wants the cluster file to be read again.
     Reload(Reload, SyncSender<Result<ControlReply, String>>),
-    /// An operator wants the cluster to have this policy.
-    SetPolicy(Box<str>, SyncSender<Verdict>),
+    /// An operator wants the root server to decide this.
+    Decide(Request, SyncSender<Verdict>),
+    /// What takes long with a volume is done.
+    Worked(VolumeId, Result<(), i32>),
 }
 
 /// The cluster file that a server is to take.
@@ -89,6 +96,8 @@ pub struct Cluster {
     requests: Arc<Requests<Pending>>,
     /// What becomes of the cluster's policy here.
     pub standing: Standing,
+    /// Volumes that are on their way.
+    pub moves: Moves,
     /// Clients wait here until this server may serve them.
     pub gate: Gate,
 }
@@ -105,6 +114,9 @@ pub struct Driver {
     operators: Operators,
     /// The epoch whose file is missing, if that was told.
     told_epoch: u64,
+    /// When to look how full and how busy this server is.
+    next_load: Nanos,
+    root: RootContact,
 }
 
 impl Cluster {
@@ -112,8 +124,9 @@ impl Cluster {
     pub fn new(config: ClusterConfig) -> (Self, Events) {
         let (events, received) = sync_channel(EVENTS_MAX);
         let requests = Arc::new(Requests::new());
-        let (standing, gate) = (Standing::default(), Gate::default());
-        (Self { config, events, requests: requests.clone(), standing, gate }, Events { received, requests })
+        let (standing, moves, gate) = (Standing::default(), Moves::default(), Gate::default());
+        let own = Self { config, events, requests: requests.clone(), standing, moves, gate };
+        (own, Events { received, requests })
     }
 
     /// Where a server listens, each address in a line of its own.
@@ -133,6 +146,7 @@ impl Cluster {
             name: String::from_utf8_lossy(name).into_owned(),
             number: volume.0,
             server: known.servers.get(&volume).copied().map_or_else(String::new, name_of),
+            moving: self.moves.of(volume).map(|(from, to)| (name_of(from), name_of(to))),
         };
         let mut volumes: Vec<VolumePlace> = known.names.iter().map(|(name, volume)| place(name, *volume)).collect();
         volumes.sort_unstable();
@@ -158,7 +172,8 @@ impl Cluster {
             .collect();
         volumes.sort_unstable();
         let (policy_version, policy_deviates) = self.standing.told();
-        ClusterStatus { volumes, policy_version, policy_deviates, ..self.config.status() }
+        let moves = self.moves.status();
+        ClusterStatus { volumes, moves, policy_version, policy_deviates, ..self.config.status() }
     }
 
     /// Has the cluster file read again, and waits for what comes of it.
@@ -174,6 +189,11 @@ impl Cluster {
 
     /// Passes a request on that is answered later.
     pub fn pass(&self, core: &Core, pending: Pending, what: Passed) {
+        if let Passed::FromPeer(bytes) = &what
+            && pending.header.valid == wire::WantedPiece::KIND
+        {
+            return moving::give_piece(core, &pending, bytes);
+        }
         let RequestHeader { server, offset, valid, .. } = pending.header;
         let is_peer = matches!(what, Passed::FromPeer(_));
         let made = match &what {
@@ -232,6 +252,7 @@ impl Driver {
         (key_file, protection): (Option<String>, Protection),
     ) -> Result<Self, JoinError> {
         let mut records = core.store.cluster_records()?;
+        records.retain(|(key, _)| !moving::is_note(key));
         let before = records.extract_if(.., |(key, _)| key == INSTANCE).next();
         let before = before.and_then(|(_, value)| Some(u64::from_le_bytes(value.try_into().ok()?))).unwrap_or(0);
         let process = Process { server: config.number, instance: before + 1 };
@@ -251,6 +272,8 @@ impl Driver {
             requests: events.requests,
             operators: Operators::default(),
             told_epoch: 0,
+            next_load: Nanos::ZERO,
+            root: RootContact::new(clock::now()),
         };
         // Nobody else has the directory as long as this process has its lock.
         driver.give(Input::Owned { until: Nanos::MAX });
@@ -269,6 +292,8 @@ impl Driver {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             self.give(Input::Time);
+            self.look_at_load();
+            self.look_for_root();
             self.open_gate();
         }
     }
@@ -310,6 +335,9 @@ impl Driver {
             Effect::Send(envelope) => {
                 self.links.send(envelope.to, wire::ToPeer::Message(envelope));
                 None
+            }
+            Effect::Work(work @ (Work::Freeze { .. } | Work::Fetch { .. } | Work::Drop { .. })) => {
+                self.begin_move(work)
             }
             Effect::Work(work) => {
                 let number = work.key().number;
@@ -359,8 +387,8 @@ impl Driver {
                 store.make_volume(key.number, &name, (*mode, *uid, *gid), now)?;
             }
             Work::Remove { key } => store.remove_volume(key.number, now)?,
-            // Nobody can ask for a move yet: `wire::ToPeer` has none.
-            Work::Freeze { .. } | Work::Fetch { .. } | Work::Drop { .. } => return Err(StoreError::NotSupported),
+            // On threads of their own: `moving`.
+            Work::Freeze { .. } | Work::Fetch { .. } | Work::Drop { .. } => return Err(StoreError::Invalid),
         }
         store.sync()
     }
@@ -369,8 +397,12 @@ impl Driver {
     fn tell_store(&self) -> Result<(), StoreError> {
         let (store, table) = (&self.core.store, self.node.table());
         let (own, root) = (self.config.number, self.config.map().root().number);
-        let mut known = Whereabouts { own, root, ..Whereabouts::default() };
+        let is_root_away = self.root.is_away();
+        let mut known = Whereabouts { own, root, is_root_away, ..Whereabouts::default() };
         for slot in table.slots() {
+            if self.node.is_shut(slot) {
+                known.closed.insert(slot.key.number);
+            }
             let Some(volume) = &slot.volume else { continue };
             known.servers.insert(slot.key.number, volume.server);
             known.names.insert(volume.name.as_bytes().into(), slot.key.number);
@@ -378,9 +410,9 @@ impl Driver {
                 store.rename_volume(slot.key.number, volume.name.as_bytes(), clock::wall())?;
             }
         }
-        if own == root {
-            store.set_volume_names(&known.names, clock::wall())?;
-        }
+        // On other servers, for when the root server is away.
+        store.set_volume_names(&known.names, clock::wall())?;
+        self.note_moves();
         if store.whereabouts().is_none_or(|before| *before != known) {
             store.set_whereabouts(Arc::new(known));
         }
@@ -392,6 +424,7 @@ impl Driver {
             Event::Change { id, wanted, change } => self.change(id, wanted, &change),
             Event::FromPeer { id, from, kind, bytes } => match wire::ToPeer::decode(kind, &bytes) {
                 Ok(wire::ToPeer::Message(envelope)) => {
+                    self.root.heard(from, self.config.map().root().number);
                     self.requests.confirm(&self.core, id);
                     self.give(Input::Message { from, envelope });
                 }
@@ -406,7 +439,13 @@ impl Driver {
                 // Nobody receives it if that took too long.
                 let _ = answer.try_send(reply);
             }
-            Event::SetPolicy(text, answer) => self.set_policy(text, answer),
+            Event::Decide(request, answer) => self.decide(request, answer),
+            Event::Worked(number, result) => {
+                self.give(Input::Worked { number, result });
+                if let Err(error) = self.tell_store() {
+                    tracing::error!(%error, "the names of volumes cannot be stored");
+                }
+            }
         }
     }
 
@@ -469,8 +508,8 @@ impl Driver {
         let named = |name: &[u8]| VolumeName::try_from(name).map_err(|_| Errno::INVAL);
         Ok(match change {
             VolumeChange::Make { name, mode, uid, gid } => {
-                let home = self.config.map().home(name).map(|server| server.number);
-                let server = Some(wanted).filter(|wanted| wanted.0 != 0).or(home).ok_or(Errno::NOSPC)?;
+                // One that may be anywhere is placed by the root server.
+                let server = wanted;
                 let attributes = Attributes { mode: *mode, uid: *uid, gid: *gid };
                 Request::Make { name: named(name)?, server, attributes }
             }
@@ -490,6 +529,7 @@ impl Driver {
 
     /// Has the node decide a request, unless its time is over.
     fn request(&mut self, id: RequestId, request: Request) {
+        let Some(request) = self.placed(request) else { return self.requests.fail(&self.core, id, Errno::NOSPC) };
         if let Some(deadline) = self.requests.deadline(id) {
             self.give(Input::Request { id, deadline, request });
         }

@@ -87,6 +87,7 @@ impl ClusterConfig {
             volumes: Vec::new(),
             policy_version: 0,
             policy_deviates: false,
+            moves: Vec::new(),
         }
     }
 }

@@ -64,12 +64,14 @@ pub fn serve(
     names: &[u8],
     room: &mut [u8],
 ) -> Outcome {
+    let _passage = core.store.passage();
     if op == Op::Peer && connection.is_trusted && core.cluster.get().is_some() {
         return Outcome::Passed(Passed::FromPeer(names.to_vec()));
     }
     let ino = Ino(header.ino);
     let is_here = if ino == Ino::ROOT && is_for_inode(op) {
-        core.store.check_root_is_here()
+        // Nobody can change anything by these but locks.
+        if op == Op::Lock { core.store.check_root_is_here() } else { core.store.check_root_is_readable() }
     } else {
         core.store.check_is_here(ino)
     };
@@ -92,6 +94,7 @@ pub fn serve(
 
 /// Serves a read into `sink`, which is where the client finds the payload of the reply.
 pub fn read(core: &Core, connection: &Connection, header: &RequestHeader, mut sink: Sink<'_>) -> ReplyHeader {
+    let _passage = core.store.passage();
     let outcome = may_read(core, connection, header, &sink).and_then(|()| {
         let (ino, offset) = (Ino(header.ino), header.offset);
         let sink = sink.part(0..header.len as usize);
@@ -112,6 +115,7 @@ pub enum Tried {
 
 /// Serves a read into `sink` if what it asks for is in memory.
 pub fn read_cached(core: &Core, connection: &Connection, header: &RequestHeader, mut sink: Sink<'_>) -> Tried {
+    let _passage = core.store.passage();
     let outcome = may_read(core, connection, header, &sink).and_then(|()| {
         let (ino, offset) = (Ino(header.ino), header.offset);
         if core.segments.has(ino) {
@@ -153,6 +157,7 @@ pub fn write(
     room: &mut [u8],
 ) -> ReplyHeader {
     let store = &core.store;
+    let _passage = store.passage();
     let mut reply = Reply::new(room);
     if let Err(elsewhere) = store.check_is_here(Ino(header.ino)) {
         return finish(header, Op::Write, Err(elsewhere.into()), reply);

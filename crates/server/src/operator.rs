@@ -48,6 +48,13 @@ pub fn answer(core: &Core, about: &About, peer: &Peer, question: ControlRequest)
             let reply = core.cluster.get().map(|cluster| reload(cluster).unwrap_or_else(ControlReply::Error));
             frame(&reply.unwrap_or_else(none))
         }
+        ControlRequest::MoveVolume { .. } if !is_operator(peer) => {
+            frame(&ControlReply::Error("only the server's user and root may move volumes".to_owned()))
+        }
+        ControlRequest::MoveVolume { name, to, id } => frame(&match core.cluster.get() {
+            Some(cluster) => cluster.move_volume(&name, to, id).unwrap_or_else(ControlReply::Error),
+            None => ControlReply::Error("this server is in no cluster, and has no volumes".to_owned()),
+        }),
         ControlRequest::Members => frame(&match core.cluster.get() {
             Some(cluster) => ControlReply::Members(cluster.members()),
             None => ControlReply::Error("this server is in no cluster".to_owned()),

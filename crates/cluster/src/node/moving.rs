@@ -38,8 +38,8 @@ impl Node {
         slot.and_then(|slot| slot.volume.as_ref()).is_some_and(|volume| volume.server != self.process.server)
     }
 
-    /// Whether nobody is to be served in the volume of `slot` for now, though it is here or coming.
-    pub fn is_closed(&self, slot: &Slot) -> bool {
-        self.hosted.is_closed(self.process.server, slot)
+    /// Whether nobody is to be served in what is here of the volume of `slot`, if anything is.
+    pub fn is_shut(&self, slot: &Slot) -> bool {
+        self.hosted.is_shut(self.process.server, slot)
     }
 }

@@ -152,6 +152,21 @@ impl Hosted {
         }
     }
 
+    /// Whether nobody may be served in what is here of the volume of `slot`: closed, or left over.
+    pub fn is_shut(&self, own: ServerId, slot: &Slot) -> bool {
+        let number = slot.key.number;
+        let is_begun = matches!(
+            self.under_way.get(&number),
+            Some((_, Work::Freeze { .. } | Work::Fetch { .. } | Work::Drop { .. }))
+        );
+        is_begun
+            || match self.hosts.get(&number).map(|host| (host.key, host.outcome)) {
+                Some((_, Outcome::Frozen | Outcome::Fetching)) => true,
+                Some((key, Outcome::Fetched)) => !slot.is_at(key, own),
+                _ => false,
+            }
+    }
+
     /// Whether there is something to do about `slot` besides what it wants of `own`.
     pub fn is_unsettled(&self, own: ServerId, slot: &Slot) -> bool {
         self.is_left_over(own, slot) || self.is_settled_by(own, slot)
@@ -280,5 +295,97 @@ impl Hosted {
             self.names.insert(host.name.clone(), number);
         }
         self.hosts.insert(number, host);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Volume;
+    use super::*;
+
+    const OLD: ServerId = ServerId(1);
+    const NEW: ServerId = ServerId(2);
+    const KEY: VolumeKey = VolumeKey { number: VolumeId(7), generation: 1 };
+
+    fn slot(changed: u64, server: ServerId, phase: Phase) -> Slot {
+        let name = VolumeName::try_from(&b"v"[..]).unwrap();
+        let volume = Volume { name, server, attributes: Attributes::default(), phase };
+        Slot { key: KEY, changed: Version(changed), volume: Some(volume) }
+    }
+
+    fn done(hosted: &mut Hosted, result: Result<(), i32>) -> (Outcome, bool) {
+        let (host, is_told) = hosted.done(KEY.number, result).unwrap();
+        (host.outcome, is_told)
+    }
+
+    #[test]
+    fn the_old_server_keeps_what_it_froze_until_the_new_one_has_it() {
+        let mut hosted = Hosted::default();
+        assert!(matches!(hosted.look_at(OLD, &slot(1, OLD, Phase::Creating)), Todo::Work(Work::Make { .. })));
+        assert_eq!(done(&mut hosted, Ok(())), (Outcome::Made, true));
+        let leaving = slot(2, OLD, Phase::Leaving { to: NEW });
+        assert_eq!(hosted.look_at(OLD, &leaving), Todo::Work(Work::Freeze { key: KEY }));
+        assert!(hosted.is_closed(OLD, &leaving) && hosted.get(KEY.number).is_none());
+        assert_eq!(done(&mut hosted, Ok(())), (Outcome::Frozen, true));
+        let arriving = slot(3, NEW, Phase::Arriving { from: OLD });
+        assert_eq!(hosted.look_at(OLD, &arriving), Todo::Nothing);
+        assert!(hosted.is_closed(OLD, &arriving) && hosted.is_shut(OLD, &arriving));
+        let there = slot(4, NEW, Phase::Active);
+        assert!(hosted.is_unsettled(OLD, &there) && hosted.is_shut(OLD, &there) && !hosted.is_closed(OLD, &there));
+        // What could not be removed is tried again.
+        for result in [Err(5), Ok(())] {
+            assert_eq!(hosted.look_at(OLD, &there), Todo::Work(Work::Drop { key: KEY }));
+            let told = hosted.done(KEY.number, result).map(|(host, is_told)| (host.outcome, is_told));
+            assert_eq!(told, result.ok().map(|()| (Outcome::Removed, false)));
+        }
+        assert!(!hosted.is_shut(OLD, &there) && !hosted.is_unsettled(OLD, &there));
+        assert_eq!(hosted.look_at(OLD, &there), Todo::Nothing);
+    }
+
+    #[test]
+    fn the_old_server_thaws_what_goes_nowhere() {
+        let mut hosted = Hosted::default();
+        hosted.look_at(OLD, &slot(2, OLD, Phase::Leaving { to: NEW }));
+        done(&mut hosted, Ok(()));
+        let old = VolumeName::try_from(&b"v"[..]).unwrap();
+        let back = slot(4, OLD, Phase::Renaming { old });
+        assert!(matches!(hosted.look_at(OLD, &back), Todo::Carried(_)));
+        assert!(!hosted.is_closed(OLD, &back) && !hosted.is_shut(OLD, &back) && hosted.get(KEY.number).is_some());
+    }
+
+    #[test]
+    fn the_new_server_serves_when_the_table_says_so_and_not_before() {
+        let mut hosted = Hosted::default();
+        let arriving = slot(3, NEW, Phase::Arriving { from: OLD });
+        let work = Work::Fetch { key: KEY, from: OLD, instruction: Version(3) };
+        let Todo::Begun(host, begun) = hosted.look_at(NEW, &arriving) else { panic!("it does not begin") };
+        assert_eq!((host.outcome, begun), (Outcome::Fetching, work.clone()));
+        // After a stop it goes on.
+        let mut hosted = Hosted::new([host.clone()]);
+        assert!(hosted.is_shut(NEW, &arriving));
+        assert_eq!(hosted.look_at(NEW, &arriving), Todo::Begun(host, work));
+        assert_eq!(done(&mut hosted, Ok(())), (Outcome::Fetched, true));
+        assert!(hosted.is_closed(NEW, &arriving) && hosted.is_shut(NEW, &arriving));
+        assert_eq!(hosted.look_at(NEW, &arriving), Todo::Tell(Outcome::Fetched));
+        let there = slot(4, NEW, Phase::Active);
+        assert!(!hosted.is_closed(NEW, &there) && !hosted.is_shut(NEW, &there));
+        assert!(matches!(hosted.look_at(NEW, &there), Todo::Kept(host) if host.outcome == Outcome::Made));
+        assert_eq!(hosted.look_at(NEW, &there), Todo::Nothing);
+    }
+
+    #[test]
+    fn the_new_server_drops_what_it_is_not_to_have() {
+        for fetched in [Some(Ok(())), None] {
+            let mut hosted = Hosted::default();
+            let Todo::Begun(host, _) = hosted.look_at(NEW, &slot(3, NEW, Phase::Arriving { from: OLD })) else {
+                panic!("it does not begin")
+            };
+            match fetched {
+                Some(result) => _ = done(&mut hosted, result),
+                None => hosted = Hosted::new([host]),
+            }
+            let back = slot(5, OLD, Phase::Active);
+            assert_eq!(hosted.look_at(NEW, &back), Todo::Work(Work::Drop { key: KEY }), "{fetched:?}");
+        }
     }
 }

@@ -15,6 +15,7 @@ use isonomia_cluster::request::{Request, RequestId};
 use isonomia_policy::{Draw, PolicySpec};
 use isonomia_proto::control::ControlReply;
 use isonomia_units::Nanos;
+use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -123,7 +124,7 @@ impl Cluster {
         let own = || core.policy.lock().unwrap_or_else(PoisonError::into_inner).draw;
         let draw = draw.or(self.standing.lock().draw).unwrap_or_else(own);
         let (answer, answered) = sync_channel(1);
-        let event = Event::SetPolicy(text_of(draw, spec), answer);
+        let event = Event::Decide(Request::SetPolicy { text: text_of(draw, spec) }, answer);
         self.events.try_send(event).map_err(|_| "the server is overloaded: ask again")?;
         let verdict = answered.recv_timeout(Duration::from_nanos(SET_WITHIN.0));
         if let Ok(Verdict::PolicySet(version)) = verdict {
@@ -135,7 +136,7 @@ impl Cluster {
         }
         let root = self.config.map().root().name.to_string();
         Err(match verdict {
-            Ok(Verdict::Failed(errno)) if errno == rustix::io::Errno::INVAL.raw_os_error().unsigned_abs() => {
+            Ok(Verdict::Failed(errno)) if errno == Errno::INVAL.raw_os_error().unsigned_abs() => {
                 format!("{root} refuses a policy of {} bytes: too long", spec.to_string().len())
             }
             _ => format!("{root}, the root server, does not answer: the policy stays, unless it is about to be set"),
@@ -144,9 +145,9 @@ impl Cluster {
 }
 
 impl Driver {
-    /// An operator wants the cluster to have this policy.
-    pub(super) fn set_policy(&mut self, text: Box<str>, answer: SyncSender<Verdict>) {
-        let (root, request) = (self.config.map().root().number, Request::SetPolicy { text });
+    /// An operator wants the root server to decide this.
+    pub(super) fn decide(&mut self, request: Request, answer: SyncSender<Verdict>) {
+        let root = self.config.map().root().number;
         if self.config.number == root {
             let id = self.operators.add(answer);
             return self.give(Input::Request { id, deadline: clock::now() + SET_WITHIN, request });

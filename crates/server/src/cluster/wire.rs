@@ -1,8 +1,9 @@
 //! What one server sends to another in a request ([`isonomia_proto::request::Op::Peer`]): a message of the protocol, or a
-//! change that a user or an operator may make and the root server decides.
+//! change that a user or an operator may make and the root server decides; and the question for a piece of a volume that moves.
 
 use isonomia_cluster::peer::{BadMessage, Envelope, FORMAT};
 use isonomia_cluster::request::{Answer, Refusal, Request};
+use isonomia_store::PiecePlace;
 use isonomia_units::VolumeId;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,31 @@ pub enum ToPeer {
     Message(Envelope),
     /// A change of a volume or of the policy; it is answered by a [`Verdict`].
     Request(Request),
+}
+
+/// Which piece of a volume that comes is wanted; it is the answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WantedPiece {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The piece.
+    pub place: PiecePlace,
+}
+
+impl WantedPiece {
+    /// Which kind it is, for the header.
+    pub const KIND: u32 = 2;
+
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        postcard::to_extend(self, vec![FORMAT]).unwrap_or_default()
+    }
+
+    /// What was sent.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (format, body) = bytes.split_first()?;
+        if *format == FORMAT { postcard::from_bytes(body).ok() } else { None }
+    }
 }
 
 /// What became of a change.
@@ -97,9 +123,8 @@ impl Verdict {
 /// What changes nothing is no matter of other servers.
 fn is_decided_by_root(request: &Request) -> bool {
     match request {
-        Request::Make { .. } | Request::Remove { .. } | Request::Rename { .. } | Request::SetPolicy { .. } => true,
-        // Nobody can carry that out yet.
-        Request::Move { .. } => false,
+        Request::Make { .. } | Request::Remove { .. } | Request::Rename { .. } => true,
+        Request::Move { .. } | Request::SetPolicy { .. } => true,
         Request::LookUp { .. } | Request::WhereIs { .. } | Request::List { .. } => false,
     }
 }

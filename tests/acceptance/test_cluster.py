@@ -48,6 +48,10 @@ class Member(Server):
     def reach(self):
         return ["--server", self.address, "--key-file", str(self.key_file)]
 
+    def status(self):
+        """Its own, not that of the whole cluster."""
+        return json.loads(self.operate("status", "--json", "--server", self.name).stdout)
+
     def remove(self):
         if self.process and self.process.poll() is None:
             self.kill()

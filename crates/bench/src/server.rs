@@ -138,7 +138,7 @@ impl ServerProcess {
 
     /// Sets its policy.
     pub fn set_policy(&mut self, policy: &str) -> Result<()> {
-        let reply = self.ask(&ControlRequest::SetPolicy { policy: policy.to_owned(), draw: None })?;
+        let reply = self.ask(&ControlRequest::SetPolicy { policy: policy.to_owned(), draw: None, only_here: false })?;
         ensure!(matches!(reply, ControlReply::Policy { .. }), "policy {policy} is not set: {reply:?}");
         Ok(())
     }

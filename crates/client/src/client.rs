@@ -16,8 +16,10 @@ use isonomia_proto::setup::Claims;
 use isonomia_transport::address::Address;
 use isonomia_transport::channel::Manner;
 use isonomia_transport::handshake::Protection;
+use isonomia_transport::socket::Deadline;
 use isonomia_units::{Ino, Nanos, ServerId};
 use rustix::io::Errno;
+use rustix::thread::Timespec;
 use std::sync::Arc;
 
 /// Referrals that one operation follows at most: for each of as many symbolic links as a path may have, to the root server
@@ -27,6 +29,11 @@ const REFERRALS_MAX: usize = 80;
 const HOME_PATIENCE: Nanos = Nanos::from_secs(3);
 /// Of several addresses, each has this long to answer.
 const ADDRESS_PATIENCE: Nanos = Nanos::from_secs(2);
+
+/// How long an operation waits for a volume that moves to another server.
+const MOVING_WAIT_MAX: Nanos = Nanos::from_secs(15);
+/// Between two looks whether it has.
+const MOVING_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
 /// What a client must know.
 #[derive(Clone, Debug)]
@@ -184,7 +191,8 @@ impl Client {
         let path_at = usize::from(request.op == Op::Symlink as u16);
         // What a referral left of the path.
         let mut rest: Option<Box<[u8]>> = None;
-        for _ in 0..=REFERRALS_MAX {
+        let (mut referrals, mut waits) = (0, None);
+        while referrals <= REFERRALS_MAX {
             let mut names = names;
             names[path_at] = rest.as_deref().unwrap_or(names[path_at]);
             let is_from_root = Ino(request.ino) == Ino::ROOT;
@@ -194,6 +202,10 @@ impl Client {
                 None => self.transact_anywhere(request, names, reply),
             };
             match outcome {
+                Err(Error::Moving) => {
+                    self.wait_for_volume(&mut waits)?;
+                    continue;
+                }
                 Err(Error::Elsewhere { server, rest }) if rest.is_empty() => self.note_route(Ino(request.ino), server),
                 Err(Error::Elsewhere { server, rest: left }) if left.len() < PATH_LEN_MAX => {
                     self.routes.learn_path(&left, server);
@@ -202,6 +214,7 @@ impl Client {
                 }
                 outcome => return outcome,
             }
+            referrals += 1;
         }
         Err(Error::Server(Errno::LOOP))
     }
@@ -212,13 +225,30 @@ impl Client {
         ino: Ino,
         mut operation: impl FnMut(&Session) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        for _ in 0..=REFERRALS_MAX {
+        let (mut referrals, mut waits) = (0, None);
+        while referrals <= REFERRALS_MAX {
             match operation(self.session_of(ino)?) {
+                Err(Error::Moving) => {
+                    self.wait_for_volume(&mut waits)?;
+                    continue;
+                }
                 Err(Error::Elsewhere { server, .. }) => self.note_route(ino, server),
                 outcome => return outcome,
             }
+            referrals += 1;
         }
         Err(Error::Server(Errno::LOOP))
+    }
+
+    /// Waits before a server is asked again that has the volume on its way. EBUSY when that takes too long.
+    fn wait_for_volume(&self, waits: &mut Option<Deadline>) -> Result<(), Error> {
+        let until = *waits.get_or_insert_with(|| Deadline::after(MOVING_WAIT_MAX.min(self.config.timeout)));
+        if until.left().is_none() {
+            return Err(Error::Server(Errno::BUSY));
+        }
+        // A signal only has it ask sooner.
+        let _ = rustix::thread::nanosleep(&MOVING_PAUSE);
+        Ok(())
     }
 
     /// Remembers that `server` is to be asked for `ino`.

@@ -22,6 +22,9 @@ pub enum Error {
         /// The path; empty if the same request is to be sent there.
         rest: Box<[u8]>,
     },
+    /// The volume is on its way to another server: the same one is to be asked again.
+    #[error("its volume moves to another server")]
+    Moving,
     /// An argument that no server could serve.
     #[error("{0}")]
     Argument(Errno),
@@ -57,6 +60,7 @@ impl Error {
             Self::Outside(_) => Errno::REMOTE,
             Self::TimedOut { .. } => Errno::TIMEDOUT,
             Self::Refused { .. } => Errno::ACCESS,
+            Self::Moving => Errno::BUSY,
             // Clients follow such a reply, and do not tell it.
             Self::Elsewhere { .. } | Self::Lost(_) | Self::Protocol(_) => Errno::IO,
         }

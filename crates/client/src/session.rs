@@ -235,8 +235,9 @@ impl Session {
         }
         let errno = Errno::from_raw_os_error(header.errno as i32);
         if errno == Errno::REMCHG {
-            let server = u16::try_from(header.value).map_err(|_| self.malformed())?;
-            return Err(Error::Elsewhere { server: ServerId(server), rest: payload });
+            let server = ServerId(u16::try_from(header.value).map_err(|_| self.malformed())?);
+            let is_itself = self.server() == Some(server);
+            return Err(if is_itself { Error::Moving } else { Error::Elsewhere { server, rest: payload } });
         }
         if errno == Errno::REMOTE && !payload.is_empty() {
             return Err(Error::Outside(payload));

@@ -22,10 +22,11 @@ impl World {
         let Some(table) = self.stored_table() else { return };
         for slot in table.slots() {
             let Some(volume) = &slot.volume else { continue };
-            let is_there = (self.directories.get(&volume.server))
-                .is_some_and(|directory| directory.volumes.contains_key(&slot.key));
+            let server = if let Phase::Arriving { from } = volume.phase { from } else { volume.server };
+            let is_there =
+                (self.directories.get(&server)).is_some_and(|directory| directory.volumes.contains_key(&slot.key));
             if !is_there && !matches!(volume.phase, Phase::Creating | Phase::Removing { .. }) {
-                let (name, server) = (&volume.name, volume.server);
+                let name = &volume.name;
                 return self.violate(format!("{name} is volume {} of server {server}, which has none", slot.key));
             }
         }
@@ -82,6 +83,9 @@ impl World {
             if !self.directories[&server].volumes.keys().eq(should.keys()) {
                 let has = &self.directories[&server].volumes;
                 wrong.push(format!("server {server} should have {should:?} and has {has:?}"));
+            }
+            if let Some(key) = self.directories[&server].incoming.keys().next() {
+                wrong.push(format!("server {server} has a part of {key} that nobody wants"));
             }
         }
         for what in wrong {

@@ -84,7 +84,8 @@ impl Client {
         match (rng.random_range(0..100), volume) {
             (0..28, _) => Asked::Make(name),
             (28..46, _) => Asked::Remove(name),
-            (46..60, _) => {
+            (46..50, _) => Asked::Move(name),
+            (50..60, _) => {
                 let how = [RenameHow::Replace, RenameHow::Replace, RenameHow::NoReplace, RenameHow::Exchange];
                 Asked::Rename(name, other, how[rng.random_range(0..how.len())])
             }

@@ -47,11 +47,15 @@ pub enum Double {
     LosesPolicies,
     /// Servers answer for names from their copies of the table.
     BelievesCopies,
+    /// A volume that moves is written to all the while.
+    WritesWhatMoves,
+    /// A server that is told to get a volume says that it has it before it does.
+    HasNothingFetched,
 }
 
 impl Double {
     /// All that is wrong somewhere.
-    pub const BROKEN: [Self; 16] = [
+    pub const BROKEN: [Self; 18] = [
         Self::SpeaksBeforeStoring,
         Self::ForgetsInstructions,
         Self::MixesUpOutcomes,
@@ -68,6 +72,8 @@ impl Double {
         Self::TellsNobody,
         Self::ForgetsIntents,
         Self::LosesPolicies,
+        Self::WritesWhatMoves,
+        Self::HasNothingFetched,
     ];
 
     /// Whether `change` reaches stable storage.

@@ -1,13 +1,15 @@
 //! What simulated clients and the part of a server that talks to them do.
 
 use crate::client::{AGAIN_AFTER, Current, PATIENCE, REFERRALS_MAX, Reply, may_repeat, volume_name};
+use crate::doubles::Double;
 use crate::host::{ENOTEMPTY, State};
 use crate::linear::Operation;
 use crate::model::{Asked, Got};
 use crate::network::Parcel;
 use crate::world::{Event, ROOT, World};
+use isonomia_cluster::hash;
 use isonomia_cluster::request::{Answer, Refusal, Request};
-use isonomia_cluster::volumes::Attributes;
+use isonomia_cluster::volumes::{Attributes, VolumeKey};
 use isonomia_units::{Nanos, ServerId};
 use rand::RngExt;
 
@@ -98,23 +100,33 @@ impl World {
         let request = match asked {
             Asked::Make(name) => {
                 let servers: Vec<ServerId> = self.servers().into_iter().collect();
-                let server = servers[self.rng.random_range(0..servers.len())];
+                let any = servers[self.rng.random_range(0..servers.len())];
+                let (running, letter) = (&self.processes[process], [b'a' + name]);
+                let local = running.local(self.now);
+                let weights = servers.iter().map(|server| (*server, running.node.loads().factor(*server, local)));
+                let by_load = hash::choose(&letter, weights).filter(|_| self.rng.random_bool(0.5));
+                let server = by_load.unwrap_or(any);
                 Request::Make { name: volume_name(name), server, attributes: Attributes::new(0o755, 1, 1) }
             }
             Asked::Remove(name) => Request::Remove { name: volume_name(name), found: None },
             Asked::Rename(from, to, how) => {
                 Request::Rename { from: volume_name(from), found: None, to: volume_name(to), how }
             }
+            Asked::Move(name) => {
+                let servers: Vec<ServerId> = self.servers().into_iter().collect();
+                let to = servers[self.rng.random_range(0..servers.len())];
+                Request::Move { name: volume_name(name), found: None, to }
+            }
             Asked::LookUp(name) => Request::LookUp { name: volume_name(name), referred },
             Asked::WhereIs(volume) => Request::WhereIs { number: volume.number, referred },
             Asked::Put(volume, file) | Asked::Delete(volume, file) => {
-                let may = self.may_serve(process);
+                let may = self.may_serve(process).and_then(|()| self.serves(process, volume));
                 let running = &self.processes[process];
                 let directory = self.directories.get_mut(&running.server);
                 let files = directory.filter(|directory| directory.instance == running.instance);
                 let reply = match (may, files.and_then(|directory| directory.volumes.get_mut(&volume))) {
+                    (Err(Refusal::NotFound), _) | (Ok(()), None) => Reply::Got(Got::NotFound),
                     (Err(refusal), _) => Reply::Refused(refusal),
-                    (Ok(()), None) => Reply::Got(Got::NotFound),
                     (Ok(()), Some(files)) => {
                         if matches!(asked, Asked::Put(..)) {
                             files.insert(file);
@@ -130,11 +142,20 @@ impl World {
         self.request(process, (client, attempt), deadline, request);
     }
 
+    /// Whether a process serves what is in this volume.
+    fn serves(&self, process: usize, volume: VolumeKey) -> Result<(), Refusal> {
+        let running = &self.processes[process];
+        if self.double == Double::WritesWhatMoves && self.directories[&running.server].volumes.contains_key(&volume) {
+            return Ok(());
+        }
+        running.node.serves(volume)
+    }
+
     /// A node has answered a client's request.
     pub fn reply(&mut self, process: usize, to: (usize, u64), result: Result<Answer, Refusal>) {
         let reply = match result {
             Ok(Answer::Volume { key, server }) => Reply::Volume(key, server),
-            Ok(Answer::Done | Answer::Listed(_)) => Reply::Got(Got::Done),
+            Ok(Answer::Done | Answer::Listed(_) | Answer::PolicySet { .. }) => Reply::Got(Got::Done),
             Err(Refusal::NotFound) => Reply::Got(Got::NotFound),
             Err(Refusal::Exists) => Reply::Got(Got::Exists),
             Err(Refusal::FileSystem(ENOTEMPTY)) => Reply::Got(Got::NotEmpty),

@@ -6,9 +6,9 @@ use crate::model::FileName;
 use isonomia_cluster::node::{Node, StoreId};
 use isonomia_cluster::records::Change;
 use isonomia_cluster::request::RequestId;
-use isonomia_cluster::volumes::VolumeKey;
 use isonomia_cluster::volumes::hosted::Work;
-use isonomia_units::{Nanos, ServerId, VolumeId};
+use isonomia_cluster::volumes::{Version, VolumeKey};
+use isonomia_units::{Nanos, ServerId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// errno of a full file system.
@@ -23,6 +23,8 @@ pub struct Directory {
     pub records: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Volumes with their files, on stable storage.
     pub volumes: BTreeMap<VolumeKey, BTreeSet<FileName>>,
+    /// What was fetched so far of a volume that comes, and for which instruction.
+    pub incoming: BTreeMap<VolumeKey, (Version, BTreeSet<FileName>)>,
     /// The process that owns it.
     pub instance: u64,
     /// When that process said so last.
@@ -99,6 +101,13 @@ impl Directory {
                     Ok(())
                 }
             },
+            Work::Drop { key } => {
+                self.volumes.remove(key);
+                self.incoming.remove(key);
+                Ok(())
+            }
+            // What it takes lies with the processes: `moves` does it.
+            Work::Freeze { .. } | Work::Fetch { .. } => Ok(()),
         }
     }
 
@@ -115,13 +124,6 @@ impl Directory {
     /// All records, for a process that starts.
     pub fn all_records(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         self.records.iter().map(|(key, value)| (key.clone(), value.clone())).collect()
-    }
-}
-
-/// The volume that `work` is about.
-pub fn number_of(work: &Work) -> VolumeId {
-    match work {
-        Work::Make { key, .. } | Work::Remove { key } => key.number,
     }
 }
 

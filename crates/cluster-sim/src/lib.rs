@@ -12,6 +12,7 @@
 //! * no volume has the number of another one, none comes twice, no number is used again before its time;
 //! * every request that a process gets is answered in time, once;
 //! * files whose bytes are on several servers are, each, what one process on one host would see, and no object is left over;
+//! * a volume that moved has all that was acknowledged in it, and is there once;
 //! * a policy that was set is followed by all, and by a server that starts before it serves;
 //! * nothing is done because of a message of an older epoch;
 //! * in the end all know the same, nothing is left to do, and every directory has its entry.
@@ -28,6 +29,7 @@ mod files;
 mod host;
 mod linear;
 mod model;
+mod moves;
 mod network;
 mod policies;
 mod world;

@@ -19,6 +19,8 @@ pub enum Asked {
     Remove(Name),
     /// `rename`.
     Rename(Name, Name, RenameHow),
+    /// Have another server have this volume.
+    Move(Name),
     /// Which volume has this name?
     LookUp(Name),
     /// Which server has this volume? Asked by number.
@@ -136,6 +138,7 @@ impl State for Root {
             },
             Asked::Remove(name) => next.remove(name),
             Asked::Rename(from, to, how) => next.rename(from, to, how),
+            Asked::Move(name) if self.names.contains_key(&name) => Got::Done,
             Asked::LookUp(name) => match (self.names.get(&name), result) {
                 (None, _) => Got::NotFound,
                 (Some(id), Some(Got::Volume(key))) if next.bind(*id, *key) => Got::Volume(*key),
@@ -150,7 +153,7 @@ impl State for Root {
                 next.files.remove(&(Id::Known(key), file));
                 Got::Done
             }
-            Asked::WhereIs(_) | Asked::Put(..) | Asked::Delete(..) => Got::NotFound,
+            Asked::Move(_) | Asked::WhereIs(_) | Asked::Put(..) | Asked::Delete(..) => Got::NotFound,
         };
         if result.is_none_or(|result| *result == got) { Outcome::Fits(next) } else { Outcome::Differs }
     }

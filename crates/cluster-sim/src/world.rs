@@ -4,11 +4,12 @@ use crate::client::{Client, NAMES};
 use crate::doubles::Double;
 use crate::faults::Fault;
 use crate::files::Files;
-use crate::host::{Directory, Process, State, local_time, number_of};
+use crate::host::{Directory, Process, State, local_time};
 use crate::linear::Operation;
 use crate::model::{Asked, Got, Name};
 use crate::network::{Network, Parcel};
 use crate::policies::{OPERATOR, Policies};
+use isonomia_cluster::load::Load;
 use isonomia_cluster::node::{self, Effect, Input, Node, View};
 use isonomia_cluster::request::{Answer, Refusal, Request};
 use isonomia_cluster::volumes::VolumeKey;
@@ -262,7 +263,8 @@ impl World {
         found.map(|(index, _)| index)
     }
 
-    fn owns(&self, process: usize) -> bool {
+    /// Whether this process has its server's directory.
+    pub fn owns(&self, process: usize) -> bool {
         let Process { server, instance, .. } = self.processes[process];
         self.double == Double::HasNoFence || self.directories[&server].instance == instance
     }
@@ -290,7 +292,8 @@ impl World {
             }
         }
         for work in works {
-            if self.rng.random_bool(0.5) {
+            let is_here = !matches!(work, Work::Freeze { .. } | Work::Fetch { .. });
+            if is_here && self.rng.random_bool(0.5) {
                 _ = self.does(server, &work);
             }
         }
@@ -426,10 +429,13 @@ impl World {
             return;
         }
         let work = self.processes[process].works.remove(0);
+        if let Work::Freeze { .. } | Work::Fetch { .. } = work {
+            return self.moves(process, work);
+        }
         if self.owns(process) {
             let result = self.does(self.processes[process].server, &work);
             let takes = self.between(Nanos::from_micros(10), Nanos::from_millis(5));
-            self.at(self.now + takes, Event::Worked(process, number_of(&work), result));
+            self.at(self.now + takes, Event::Worked(process, work.key().number, result));
         }
     }
 
@@ -458,6 +464,8 @@ impl World {
             let until = self.processes[process].local(self.now) + OWNED_FOR;
             let until = self.double.owned_until(until);
             self.give(process, Input::Owned { until });
+            let load = Load::new(self.rng.random_range(0.0..1.0), self.rng.random_range(0.0..1.0));
+            self.give(process, Input::Load(load));
             self.at(self.now + RENEWED_EVERY, Event::Renews(process));
         }
     }

@@ -261,7 +261,12 @@ impl Map {
     /// The server that a new volume of this name is made on, if nobody names one: see [`hash::choose`]. `None` if none takes
     /// new volumes.
     pub fn home(&self, volume: &[u8]) -> Option<&Server> {
-        let servers = self.servers.iter().map(|server| (server.number, server.share()));
+        self.home_by(volume, |_| 1.0)
+    }
+
+    /// The same, with weights that are multiplied by `factor`: of [`crate::load`].
+    pub fn home_by(&self, volume: &[u8], factor: impl Fn(ServerId) -> f64) -> Option<&Server> {
+        let servers = self.servers.iter().map(|server| (server.number, server.share() * factor(server.number)));
         self.server(hash::choose(volume, servers)?)
     }
 }

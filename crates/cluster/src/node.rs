@@ -24,11 +24,13 @@
 //! same events that repeat what a lost message said repeat what a stop cut off.
 
 mod interface;
+mod moving;
 mod objects;
 mod policy;
 
 pub use interface::{BadView, Effect, Input, Process, StartError, StoreId, View};
 
+use crate::load::{Load, Loads};
 use crate::objects::{Errands, ObjectsId, What};
 use crate::peer::{Envelope, Message};
 use crate::policy::{HEARD_WITHIN, Known};
@@ -37,7 +39,7 @@ use crate::request::{Answer, Refusal, Request, RequestId};
 use crate::volumes::copy::{Copy, Taken};
 use crate::volumes::hosted::{Host, Hosted, Todo};
 use crate::volumes::root::{Decisions, Root, page_of};
-use crate::volumes::{Outcome, Slot, Table, Version, VolumeKey, VolumeName};
+use crate::volumes::{Outcome, Phase, Slot, Table, Version, VolumeKey, VolumeName};
 use isonomia_units::{Nanos, ServerId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -71,6 +73,9 @@ pub struct Node {
     /// What the store does for volume servers.
     serving: BTreeSet<(ServerId, ObjectsId, What)>,
     policy: Known,
+    /// How full and how busy this server is, and, on the root server, the others.
+    load: Option<Load>,
+    loads: Loads,
     /// The version of the policy that the server was told to follow: it is on stable storage.
     follows: u64,
     /// Until when a server that starts waits for the root server.
@@ -122,6 +127,8 @@ impl Node {
             errands: Errands::default(),
             serving: BTreeSet::new(),
             policy: Known::new(stored.policy),
+            load: None,
+            loads: Loads::default(),
             follows: 0,
             starting_until: if process.server == view.root { now } else { now + HEARD_WITHIN },
             instances: stored.instances,
@@ -170,6 +177,11 @@ impl Node {
         &self.policy
     }
 
+    /// How full and how busy servers are: on the root server all, elsewhere this one.
+    pub fn loads(&self) -> &Loads {
+        &self.loads
+    }
+
     /// The volumes that this server has.
     pub fn hosted(&self) -> &Hosted {
         &self.hosted
@@ -194,7 +206,7 @@ impl Node {
         let own = self.process.server;
         let is_settled = move |name: &VolumeName, slot: &Slot, server: ServerId| match &self.role {
             Role::Root(root) => !root.is_in_doubt(name),
-            Role::Other(_) if server == own => self.hosted.named(name).is_some_and(|host| host.key == slot.key),
+            Role::Other(_) if server == own => self.hosted.named(name).is_some_and(|host| slot.is_at(host.key, own)),
             Role::Other(_) => true,
         };
         let known = self.table().visible().filter_map(|(name, slot)| Some((name, slot, slot.volume.as_ref()?.server)));
@@ -222,10 +234,13 @@ impl Node {
             return Err(BadView::OtherRoot { given: view.root, own: self.view.root });
         }
         for slot in self.table().slots() {
-            if let Some(volume) = &slot.volume
-                && !view.servers.contains(&volume.server)
-            {
-                return Err(BadView::HasVolume { server: volume.server, volume: slot.key.number });
+            let Some(volume) = &slot.volume else { continue };
+            let other = match volume.phase {
+                Phase::Leaving { to: other } | Phase::Arriving { from: other } => other,
+                _ => volume.server,
+            };
+            if let Some(server) = [volume.server, other].into_iter().find(|server| !view.servers.contains(server)) {
+                return Err(BadView::HasVolume { server, volume: slot.key.number });
             }
         }
         Ok(())
@@ -250,11 +265,11 @@ impl Node {
                     }
                 }
             }
-            Input::Worked { number, result } => {
-                if let Some(host) = self.hosted.done(number, result) {
-                    self.carried(&host, effects);
-                }
-            }
+            Input::Worked { number, result } => match self.hosted.done(number, result) {
+                Some((host, true)) => self.carried(&host, effects),
+                Some((host, false)) => self.store(vec![Record::Host(host).put()], effects),
+                None => {}
+            },
             Input::Intent { intent, request } => self.intend(now, intent, request, effects),
             Input::IntentClosed { objects, what } => self.closed(objects, what, effects),
             Input::Served { from, objects, what, result } => self.served(from, (objects, what), result, effects),
@@ -268,6 +283,10 @@ impl Node {
                 }
             }
             Input::Owned { until } => self.owned_until = until,
+            Input::Load(load) => {
+                self.load = Some(load);
+                self.loads.tell(self.process.server, load, now);
+            }
         }
         self.expire(now, effects);
         self.do_own(effects);
@@ -298,7 +317,7 @@ impl Node {
             effects.push(Effect::FetchView { epoch, from });
         }
         self.pull(effects);
-        let own: Vec<Slot> = self.table().slots().filter(|slot| is_for(self.process.server, slot)).cloned().collect();
+        let own: Vec<Slot> = self.table().slots().filter(|slot| self.concerns(slot)).cloned().collect();
         self.own.extend(own);
         self.do_own(effects);
         self.order_again(effects);
@@ -307,8 +326,8 @@ impl Node {
     fn pull(&mut self, effects: &mut Vec<Effect>) {
         if let Role::Other(copy) = &mut self.role {
             let (ask, known) = copy.ask();
-            let policy = self.policy.version();
-            self.send(self.view.root, Message::Pull { ask, known, policy }, effects);
+            let (policy, load) = (self.policy.version(), self.load);
+            self.send(self.view.root, Message::Pull { ask, known, policy, load }, effects);
         }
     }
 
@@ -348,14 +367,12 @@ impl Node {
             Request::List { since } => return Ok(Answer::Listed(page_of(table, None, *since))),
             Request::LookUp { name, referred } => (self.hosted.named(name), table.named(name), *referred),
             Request::WhereIs { number, referred } => (self.hosted.get(*number), table.slot(*number), *referred),
-            Request::Make { .. } | Request::Remove { .. } | Request::Rename { .. } | Request::SetPolicy { .. } => {
-                (None, None, true)
-            }
+            Request::Make { .. } | Request::Remove { .. } | Request::Rename { .. } => (None, None, true),
+            Request::Move { .. } | Request::SetPolicy { .. } => (None, None, true),
         };
         // A volume that was made is nobody's to see before the root server has said so.
-        let is_seen = |host: &&Host| {
-            table.slot(host.key.number).is_some_and(|slot| slot.key == host.key && slot.visible().is_some())
-        };
+        let is_seen =
+            |host: &&Host| table.slot(host.key.number).is_some_and(|slot| slot.is_at(host.key, self.process.server));
         if let Some(host) = own.filter(is_seen) {
             return Ok(Answer::Volume { key: host.key, server: self.process.server });
         }
@@ -407,8 +424,11 @@ impl Node {
         match (message, &mut self.role) {
             // Nobody is to take what a process says that was replaced for the latest.
             (Message::Pull { .. }, Role::Root(_)) if now >= self.owned_until => {}
-            (Message::Pull { ask, known, policy }, Role::Root(root)) => {
+            (Message::Pull { ask, known, policy, load }, Role::Root(root)) => {
                 self.known.insert(from, known);
+                if let Some(load) = load {
+                    self.loads.tell(from, load, now);
+                }
                 let page = root.page(Some(ask), known);
                 self.policy_of(from, policy, effects);
                 let policy = self.policy.version();
@@ -448,7 +468,8 @@ impl Node {
             // Before anything is done: a server that starts again knows what was being done, and says nothing of it.
             self.store(changes, effects);
         }
-        self.own.extend(taken.stored.into_iter().filter(|slot| is_for(self.process.server, slot)));
+        let own: Vec<Slot> = taken.stored.into_iter().filter(|slot| self.concerns(slot)).collect();
+        self.own.extend(own);
     }
 
     /// Carries out instructions of this server. On the root server the end of one may be the beginning of another one, for
@@ -460,9 +481,14 @@ impl Node {
     }
 
     fn look_at(&mut self, slot: &Slot, effects: &mut Vec<Effect>) {
-        match self.hosted.look_at(slot) {
+        match self.hosted.look_at(self.process.server, slot) {
             Todo::Nothing => {}
+            Todo::Kept(host) => self.store(vec![Record::Host(host).put()], effects),
             Todo::Work(work) => self.emit(Effect::Work(work), effects),
+            Todo::Begun(host, work) => {
+                self.store(vec![Record::Host(host).put()], effects);
+                self.emit(Effect::Work(work), effects);
+            }
             Todo::Carried(host) => self.carried(&host, effects),
             Todo::Tell(outcome) => self.tell((slot.key, slot.changed), outcome, effects),
         }
@@ -495,8 +521,8 @@ impl Node {
             let mut changes: Vec<Change> =
                 decisions.changed.iter().map(|slot| Record::Table(slot.clone()).put()).collect();
             changes.push(Record::LastNumber(root.last()).put());
-            let concerned: BTreeSet<ServerId> =
-                decisions.changed.iter().filter_map(|slot| Some(slot.intent()?.server)).collect();
+            let intents = decisions.changed.iter().filter_map(|slot| Some(slot.intent()?.server));
+            let concerned: BTreeSet<ServerId> = intents.chain(decisions.concerned).collect();
             let pages: Vec<_> = (concerned.iter().filter(|server| **server != self.process.server))
                 .map(|server| {
                     (*server, root.page(None, self.known.get(server).map_or(before, |known| before.min(*known))))
@@ -511,7 +537,8 @@ impl Node {
         for (id, result) in decisions.answers {
             self.emit(Effect::Answer { id, result }, effects);
         }
-        self.own.extend(decisions.changed.into_iter().filter(|slot| is_for(self.process.server, slot)));
+        let own: Vec<Slot> = decisions.changed.into_iter().filter(|slot| self.concerns(slot)).collect();
+        self.own.extend(own);
     }
 
     fn store(&mut self, changes: Vec<Change>, effects: &mut Vec<Effect>) {
@@ -547,9 +574,4 @@ impl Node {
         }
         effects.push(effect);
     }
-}
-
-/// Whether `slot` is an instruction for `server`.
-fn is_for(server: ServerId, slot: &Slot) -> bool {
-    slot.intent().is_some_and(|volume| volume.server == server)
 }

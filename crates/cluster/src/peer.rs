@@ -8,6 +8,7 @@
 //! zigzag), sequences with their length before them, one varint for which variant of an `enum` follows. A change of any
 //! type in here raises the format.
 
+use crate::load::Load;
 use crate::objects::{ASKED_MAX, ObjectsId, Order, PARTS_MAX, What};
 use crate::policy::{Policy, TEXT_BYTES_MAX};
 use crate::volumes::copy::{Ask, Page};
@@ -17,7 +18,7 @@ use isonomia_units::{ServerId, VolumeId};
 use serde::{Deserialize, Serialize};
 
 /// The first byte of every message.
-pub const FORMAT: u8 = 1;
+pub const FORMAT: u8 = 2;
 /// A longer message is none.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 16;
 
@@ -47,6 +48,8 @@ pub enum Message {
         known: Version,
         /// The version of the policy that it has.
         policy: u64,
+        /// How full and how busy it is, if it knows.
+        load: Option<Load>,
     },
     /// From the root server: news of the table.
     News {
@@ -212,10 +215,13 @@ mod tests {
     fn what_is_no_message_is_refused_by_name() {
         let bytes = envelope(Message::Outdated).encode();
         assert_eq!(Envelope::decode(&[]), Err(BadMessage::Format(None)));
-        assert_eq!(Envelope::decode(&[2, 0]), Err(BadMessage::Format(Some(2))));
+        assert_eq!(Envelope::decode(&[FORMAT + 1, 0]), Err(BadMessage::Format(Some(FORMAT + 1))));
         assert_eq!(Envelope::decode(&bytes[..bytes.len() - 1]), Err(BadMessage::Malformed));
         assert_eq!(Envelope::decode(&[&bytes[..], &[0]].concat()), Err(BadMessage::Malformed));
-        assert_eq!(Envelope::decode(&vec![1; MESSAGE_BYTES_MAX + 1]), Err(BadMessage::TooLong(MESSAGE_BYTES_MAX + 1)));
+        assert_eq!(
+            Envelope::decode(&vec![FORMAT; MESSAGE_BYTES_MAX + 1]),
+            Err(BadMessage::TooLong(MESSAGE_BYTES_MAX + 1))
+        );
         let root = VolumeKey { number: VolumeId::ROOT, generation: 1 };
         let outcome =
             Message::Outcome { key: root, instruction: Version(1), outcome: Outcome::Made, known: Version(1) };

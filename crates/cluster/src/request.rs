@@ -39,6 +39,16 @@ pub enum Request {
         /// What becomes of a volume of that name.
         how: RenameHow,
     },
+    /// Have another server have a volume; the root server does. It takes as long as copying takes; asked again meanwhile, it
+    /// is the same move. Asked to go back to the server that it comes from, it is given up. [`Answer::Done`].
+    Move {
+        /// Its name.
+        name: VolumeName,
+        /// As in [`Request::Remove`].
+        found: Option<VolumeId>,
+        /// The server that will have it.
+        to: ServerId,
+    },
     /// Which volume has this name, and which server that. [`Answer::Volume`].
     LookUp {
         /// The name.
@@ -54,7 +64,7 @@ pub enum Request {
         referred: bool,
     },
     /// Set the sharing policy of the cluster; the root server does. Whoever asks has made sure that the text is one.
-    /// [`Answer::Done`].
+    /// [`Answer::PolicySet`].
     SetPolicy {
         /// Its text, [`crate::policy::TEXT_BYTES_MAX`] at most.
         text: Box<str>,
@@ -91,6 +101,11 @@ pub enum Answer {
     },
     /// A part of the table; the rest is after [`Page::upto`], unless it is complete.
     Listed(Page),
+    /// The policy is set, and this is its version. The others hear of it.
+    PolicySet {
+        /// The version.
+        version: u64,
+    },
 }
 
 /// Why a request got nothing. The errno that programs see is in brackets.

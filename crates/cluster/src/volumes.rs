@@ -177,6 +177,16 @@ pub enum Phase {
         /// What it was called before.
         old: VolumeName,
     },
+    /// Its server shall serve nobody in it any more, and keep it as it is, so that `to` can get it.
+    Leaving {
+        /// The server that will have it.
+        to: ServerId,
+    },
+    /// Its server shall get it from `from`, and serve nobody in it yet.
+    Arriving {
+        /// The server that has it until then.
+        from: ServerId,
+    },
 }
 
 /// What a volume server says to an intent, once and for all: it is on stable storage before it is said.
@@ -194,6 +204,16 @@ pub enum Outcome {
     Held,
     /// It is known by its new name.
     Renamed,
+    /// Nobody is served in it any more, and nothing in it changes.
+    Frozen,
+    /// It is served as before: the errno, such as EBUSY of a volume that is in use.
+    NotFrozen(i32),
+    /// All of it is here.
+    Fetched,
+    /// Nothing of it is here: the errno of the file system, such as ENOSPC.
+    NotFetched(i32),
+    /// A part of it may be here. It is told to nobody: so a server knows after a stop what to go on with, or to remove.
+    Fetching,
 }
 
 impl Attributes {
@@ -211,6 +231,14 @@ impl Volume {
 }
 
 impl Slot {
+    /// Whether this is the volume `key` on `server`, and not on its way.
+    pub fn is_at(&self, key: VolumeKey, server: ServerId) -> bool {
+        let is_there = |volume: &Volume| {
+            volume.server == server && !matches!(volume.phase, Phase::Leaving { .. } | Phase::Arriving { .. })
+        };
+        self.key == key && self.visible().is_some_and(is_there)
+    }
+
     /// The volume, if its name can be looked up: made, and not gone yet.
     pub fn visible(&self) -> Option<&Volume> {
         self.volume.as_ref().filter(|volume| volume.phase != Phase::Creating)
@@ -225,6 +253,10 @@ impl Slot {
 impl Outcome {
     /// Whether the directory is there.
     pub const fn is_there(self) -> bool {
-        matches!(self, Self::Made | Self::NotRemoved(_) | Self::Held | Self::Renamed)
+        match self {
+            Self::NotMade(_) | Self::Removed | Self::NotFetched(_) | Self::Fetching => false,
+            Self::Made | Self::NotRemoved(_) | Self::Held | Self::Renamed => true,
+            Self::Frozen | Self::NotFrozen(_) | Self::Fetched => true,
+        }
     }
 }

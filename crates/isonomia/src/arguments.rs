@@ -6,9 +6,11 @@ mod cluster;
 mod device;
 mod fsck;
 mod plan;
+mod policy;
 mod reproduce;
 mod stripe;
 mod volume;
+mod whole;
 
 pub use allocate::AllocateOptions;
 pub use backup::BackupOptions;
@@ -16,9 +18,11 @@ pub use cluster::{CheckOptions, ClusterCommand, ClusterOptions, DownOptions, Mem
 pub use device::{DeviceCommand, DeviceOptions, ProfileOptions};
 pub use fsck::FsckOptions;
 pub use plan::{PackOptions, PlanCommand, PlanOptions, ScheduleOptions};
+pub use policy::{PolicyCommand, PolicyOptions};
 pub use reproduce::{Papers, ReproduceOptions};
 pub use stripe::{PlaceOptions, StripeCommand, StripeGetOptions, StripeOptions, StripeSetOptions};
-pub use volume::{VolumeCommand, VolumeCreateOptions, VolumeListOptions, VolumeOptions};
+pub use volume::{VolumeCommand, VolumeCreateOptions, VolumeListOptions, VolumeMoveOptions, VolumeOptions};
+pub use whole::WholeOptions;
 
 use clap::{Args, Parser, Subcommand};
 use isonomia_policy::{DepthSpec, Draw, PolicySpec};
@@ -83,6 +87,13 @@ pub struct ServerOptions {
     /// answers is asked [default: where `isonomia serve` listens by default]
     #[arg(long, env = "ISONOMIA_SERVER", hide_env_values = true, value_name = "ADDR")]
     pub server: Option<Addresses>,
+    #[command(flatten)]
+    pub reach: ReachOptions,
+}
+
+/// What a server is shown, and what is expected of it.
+#[derive(Args, Clone, Debug, Default)]
+pub struct ReachOptions {
     /// File with the key that a server on TCP asks for; only its owner may be able to read it
     #[arg(long, env = "ISONOMIA_KEY_FILE", hide_env_values = true, value_name = "FILE")]
     pub key_file: Option<PathBuf>,
@@ -368,16 +379,19 @@ pub struct HelperArguments {
 }
 
 /// Show who gets what: every job's share due and received, throughput, queue, latency
+///
+/// Asked of any server of a cluster it shows all of them, those away too, and jobs over all of them.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   isonomia status
+  isonomia status --server io03                   one server of the cluster, in detail
   isonomia status --json | jq '.jobs[] | {job, share_due, share_received}'
   isonomia status --server tcp:io1:7788 --key-file ~/.isonomia-key")]
 pub struct StatusOptions {
     #[command(flatten)]
-    pub server: ServerOptions,
-    /// Print the server's state as JSON
+    pub whole: WholeOptions,
+    /// Print the state as JSON
     #[arg(long)]
     pub json: bool,
 }
@@ -390,69 +404,17 @@ pub struct StatusOptions {
 Examples:
   isonomia top
   isonomia top --interval 200ms
+  isonomia top --server io03
   isonomia top --count 3 > shares.txt")]
 pub struct TopOptions {
     #[command(flatten)]
-    pub server: ServerOptions,
+    pub whole: WholeOptions,
     /// Time between two looks, 50ms to 1h
     #[arg(long, default_value = "1s", value_name = "TIME", value_parser = interval)]
     pub interval: Nanos,
     /// Stop after so many looks
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub count: Option<u64>,
-}
-
-/// Show or set the sharing policy of a running server
-#[derive(Args, Debug)]
-#[command(after_help = "\
-Examples:
-  isonomia policy get
-  isonomia policy set size-fair")]
-pub struct PolicyOptions {
-    #[command(subcommand)]
-    pub command: PolicyCommand,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum PolicyCommand {
-    /// Show the policy
-    #[command(after_help = "\
-Examples:
-  isonomia policy get
-  isonomia policy get --json")]
-    Get {
-        #[command(flatten)]
-        server: ServerOptions,
-        /// Print as JSON
-        #[arg(long)]
-        json: bool,
-    },
-    /// Set the policy at once; nothing that is queued is dropped
-    ///
-    /// A policy is fifo, or levels joined by -then- and ending in -fair: first group and user, in any order,
-    /// then one of job, size (compute nodes), priority. Levels may carry weights. Or it is one of coflow (a part of
-    /// each fair share guaranteed, the rest to one phase after the other), tbf (rates), mclock (reservations, limits,
-    /// weights), set10 (sets by the time between phases), with settings in braces; docs/reference/policies.md has
-    /// them all. Allowed to the server's user and to root.
-    #[command(after_help = "\
-Examples:
-  isonomia policy set fifo
-  isonomia policy set user-then-size-fair
-  isonomia policy set 'group{astro=3,bio=1}-then-job-fair'
-  isonomia policy set 'coflow{guarantee=0.8,order=attained,tree=user-then-size-fair}'
-  isonomia policy set 'tbf{user:ada=500MiB/s,job:backup=50MiB/s}'
-  isonomia policy set 'user-then-size-fair+latency{p99=2ms,job:viz,size<=16KiB}'
-  isonomia policy set job-fair --draw lottery")]
-    Set {
-        #[command(flatten)]
-        server: ServerOptions,
-        /// The policy
-        #[arg(value_name = "SPEC")]
-        policy: PolicySpec,
-        /// How the next request is drawn: virtual-time or lottery [default: as it is]
-        #[arg(long)]
-        draw: Option<Draw>,
-    },
 }
 
 /// See what the policies do: two real jobs compete, in under a minute, without root

@@ -1,7 +1,7 @@
 //! `isonomia cluster`: cluster files, who of their servers is there, and clusters for trials.
 
 mod check;
-mod members;
+pub mod members;
 mod reload;
 mod status;
 mod trial;

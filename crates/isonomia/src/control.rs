@@ -1,10 +1,10 @@
 //! Reaching a server: its address, and questions whose answer is not an error.
 
-use crate::arguments::ServerOptions;
+use crate::arguments::{ReachOptions, ServerOptions};
 use anyhow::{Context, Result, bail};
 use isonomia_cluster::Map;
 use isonomia_policy::{Draw, PolicySpec};
-use isonomia_proto::control::{ControlReply, ControlRequest, Status, VolumeList};
+use isonomia_proto::control::{ControlReply, ControlRequest, MemberList, Status, VolumeList};
 use isonomia_transport::address::{self, Address, Addresses};
 use isonomia_transport::control::{ControlConnection, ControlError};
 use isonomia_transport::handshake::{HandshakeError, Identity};
@@ -12,13 +12,25 @@ use isonomia_transport::socket::SocketError;
 use isonomia_units::Nanos;
 
 /// A server that is alive answers within this time even when its machine is overloaded.
-const TIMEOUT: Nanos = Nanos(10_000_000_000);
+pub const TIMEOUT: Nanos = Nanos(10_000_000_000);
 
 const NO_SERVER: &str = "is a server running there? `isonomia serve` starts one, --server names another";
 
 /// An operator's connection.
 pub struct Control {
+    /// Where it goes.
+    pub address: Address,
     connection: ControlConnection,
+}
+
+/// A policy as servers now have it, or are about to.
+pub struct PolicySet {
+    /// Canonical form.
+    pub policy: String,
+    /// The draw.
+    pub draw: String,
+    /// Its version, if it is a cluster's.
+    pub version: Option<u64>,
 }
 
 /// The addresses that the options name, or the default.
@@ -32,21 +44,25 @@ pub fn default_address() -> Address {
     address::default_address(rustix::process::geteuid().as_raw(), runtime_dir.as_deref())
 }
 
+/// As whom the options have servers asked.
+pub fn identity(options: &ReachOptions) -> Result<Identity> {
+    let key_file = options
+        .key_file
+        .as_deref()
+        .map(|path| path.to_str().with_context(|| format!("the path of key file {path:?} is not UTF-8")))
+        .transpose()?;
+    Ok(Identity {
+        key_file: key_file.map(str::to_owned),
+        server_user: options.server_user,
+        protection: options.protection.protection(),
+        ..Identity::default()
+    })
+}
+
 impl Control {
     /// Connects to the server that the options name.
     pub fn connect(options: &ServerOptions) -> Result<Self> {
-        let key_file = options
-            .key_file
-            .as_deref()
-            .map(|path| path.to_str().with_context(|| format!("the path of key file {path:?} is not UTF-8")))
-            .transpose()?;
-        let identity = Identity {
-            key_file: key_file.map(str::to_owned),
-            server_user: options.server_user,
-            protection: options.protection.protection(),
-            ..Identity::default()
-        };
-        let addresses = addresses(options);
+        let (addresses, identity) = (addresses(options), identity(&options.reach)?);
         let mut outcome = Self::open(&addresses.as_slice()[0], &identity, TIMEOUT);
         for address in &addresses.as_slice()[1..] {
             let Err(error) = outcome else { break };
@@ -69,7 +85,8 @@ impl Control {
 
     /// Connects to the server at `address`, which has `timeout` for that and for each answer.
     pub fn open(address: &Address, identity: &Identity, timeout: Nanos) -> Result<Self> {
-        Ok(Self { connection: ControlConnection::open(address, identity, timeout)? })
+        let connection = ControlConnection::open(address, identity, timeout)?;
+        Ok(Self { address: address.clone(), connection })
     }
 
     /// The server's state.
@@ -80,11 +97,35 @@ impl Control {
         }
     }
 
-    /// Sets the policy; gives policy and draw as the server now has them.
-    pub fn set_policy(&mut self, policy: &PolicySpec, draw: Option<Draw>) -> Result<(String, String)> {
-        let request = ControlRequest::SetPolicy { policy: policy.to_string(), draw: draw.map(|draw| draw.to_string()) };
+    /// Every later answer may take this long.
+    pub fn answer_within(&mut self, timeout: Nanos) {
+        self.connection.answer_within(timeout);
+    }
+
+    /// Sets the policy of the server's cluster, or of the server alone.
+    pub fn set_policy(&mut self, policy: &PolicySpec, draw: Option<Draw>, only_here: bool) -> Result<PolicySet> {
+        let draw = draw.map(|draw| draw.to_string());
+        let request = ControlRequest::SetPolicy { policy: policy.to_string(), draw, only_here };
         match self.connection.ask(&request)? {
-            ControlReply::Policy { policy, draw } => Ok((policy, draw)),
+            ControlReply::Policy { policy, draw, version } => Ok(PolicySet { policy, draw, version }),
+            ControlReply::Error(reason) => bail!("the policy is not set: {reason}"),
+            other => unexpected(other),
+        }
+    }
+
+    /// The servers of the server's cluster.
+    pub fn members(&mut self) -> Result<MemberList> {
+        match self.connection.ask(&ControlRequest::Members)? {
+            ControlReply::Members(members) => Ok(members),
+            other => unexpected(other),
+        }
+    }
+
+    /// Has a volume moved to the server of number `to`, as request `id`; whether it is there.
+    pub fn move_volume(&mut self, name: &str, to: u16, id: u64) -> Result<bool> {
+        match self.connection.ask(&ControlRequest::MoveVolume { name: name.to_owned(), to, id })? {
+            ControlReply::VolumeMoved { is_done } => Ok(is_done),
+            ControlReply::Error(reason) => bail!("{reason}"),
             other => unexpected(other),
         }
     }

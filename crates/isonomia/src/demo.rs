@@ -146,7 +146,7 @@ impl Stage {
     /// Both jobs under `policy`: the large one first, then the small one joins.
     fn play(&mut self, policy: &'static str, length: Duration) -> Result<Scene> {
         let spec: PolicySpec = policy.parse()?;
-        self.control.set_policy(&spec, None)?;
+        self.control.set_policy(&spec, None, false)?;
         self.progress.say(format!("{policy}: small against large"));
         let alone = length.mul_f64(JOIN_AFTER);
         let mut processes = vec![self.enter(LARGE)?];

@@ -30,6 +30,7 @@ mod stripe;
 mod table;
 mod top;
 mod volume;
+mod whole;
 
 use anyhow::Result;
 use arguments::{Arguments, Command, HelperArguments};

@@ -4,7 +4,7 @@
 //! [`JOBS_MAX`] jobs with the most service have series of their own, all others are summed up under
 //! `job="other"`. `docs/reference/metrics.md` is made from the table.
 
-use isonomia_proto::control::{CostStatus, JobStatus, Status, TargetStatus};
+use isonomia_proto::control::{ClusterStatus, CostStatus, JobStatus, Status, TargetStatus};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -40,6 +40,8 @@ enum Values {
     /// Always 1; what is of interest is in the labels.
     Info(fn(&Status) -> Vec<(&'static str, String)>),
     Server(fn(&Status) -> f64),
+    /// In a cluster only: labels, and the value.
+    Cluster(fn(&ClusterStatus) -> Vec<(&'static str, String)>, fn(&ClusterStatus) -> f64),
     /// Counts by reason.
     Reason(fn(&Status) -> &BTreeMap<String, u64>),
     Target(fn(&TargetStatus) -> Option<f64>),
@@ -75,7 +77,7 @@ static METRICS: &[Metric] = {
     use Kind::{Counter, Gauge};
     use Stability::{Experimental, Stable};
     use Unit::{Bytes, Seconds};
-    use Values::{Cost, Info, Job, Reason, Server, Target};
+    use Values::{Cluster, Cost, Info, Job, Reason, Server, Target};
     const fn sum(a: f64, b: f64) -> f64 { a + b }
     const fn max(a: f64, b: f64) -> f64 { a.max(b) }
     &[
@@ -83,6 +85,20 @@ static METRICS: &[Metric] = {
             ("version", s.version.clone()), ("policy", s.policy.clone()), ("draw", s.draw.clone()),
             ("trust_clients", s.trust_clients.to_string()),
         ])),
+        metric("isonomia_cluster_info", None, Gauge, Stable,
+            "Always 1 in a cluster; the labels say which server of which cluster this is", Cluster(|c| vec![
+                ("cluster", c.name.clone()), ("server", c.server.clone()), ("root", c.root.clone()),
+            ], |_| 1.0)),
+        metric("isonomia_cluster_epoch", None, Gauge, Stable,
+            "Epoch of the cluster file that the server has", Cluster(|_| Vec::new(), |c| f64::from(c.epoch))),
+        metric("isonomia_cluster_volumes", None, Gauge, Stable,
+            "Volumes that the server has", Cluster(|_| Vec::new(), |c| c.volumes.len() as f64)),
+        metric("isonomia_cluster_policy_version", None, Gauge, Stable,
+            "Version of the cluster's policy that the server has; 0 as long as none was set",
+            Cluster(|_| Vec::new(), |c| c.policy_version as f64)),
+        metric("isonomia_cluster_policy_deviates", None, Gauge, Experimental,
+            "1 if the server's policy is not the cluster's",
+            Cluster(|_| Vec::new(), |c| f64::from(u8::from(c.policy_deviates)))),
         metric("isonomia_server_uptime", Some(Seconds), Gauge, Stable,
             "Time since the server started", Server(|s| s.uptime_s)),
         metric("isonomia_server_workers", None, Gauge, Experimental,
@@ -214,6 +230,9 @@ impl Snapshot {
         match values {
             Values::Info(labels) => vec![(labels(status), 1.0)],
             Values::Server(value) => vec![(Vec::new(), value(status))],
+            Values::Cluster(labels, value) => {
+                status.cluster.iter().map(|cluster| (labels(cluster), value(cluster))).collect()
+            }
             Values::Reason(counts) => {
                 let of = |(reason, count): (&String, &u64)| (vec![("reason", reason.clone())], *count as f64);
                 counts(status).iter().map(of).collect()
@@ -307,6 +326,23 @@ pub mod tests {
             written_bytes_total: service_ms << 20,
             requests_total: service_ms,
             service_ns_total: service_ms * 1_000_000,
+            data_service_ns: 0,
+            metadata_service_ns: 0,
+        }
+    }
+
+    pub fn sample_cluster(policy_version: u64, policy_deviates: bool) -> ClusterStatus {
+        ClusterStatus {
+            name: "scratch".into(),
+            server: "io02".into(),
+            root: "io01".into(),
+            epoch: 7,
+            servers: 2,
+            fingerprint: "0".into(),
+            volumes: Vec::new(),
+            policy_version,
+            policy_deviates,
+            moves: Vec::new(),
         }
     }
 
@@ -424,6 +460,19 @@ pub mod tests {
     }
 
     #[test]
+    fn a_server_of_a_cluster_says_which_one_it_is() {
+        let alone = render(sample_status()).unwrap();
+        assert!(!alone.lines().any(|line| line.starts_with("isonomia_cluster")), "{alone}");
+        let text = render(Status { cluster: Some(sample_cluster(4, true)), ..sample_status() }).unwrap();
+        let info = "isonomia_cluster_info{cluster=\"scratch\",server=\"io02\",root=\"io01\"} 1";
+        assert!(text.contains(info), "{text}");
+        assert!(
+            text.contains("isonomia_cluster_policy_version 4") && text.contains("isonomia_cluster_epoch 7"),
+            "{text}"
+        );
+    }
+
+    #[test]
     fn names_from_clients_cannot_break_a_line() {
         let mut status = sample_status();
         status.jobs[0].job = "a\"} 7\nisonomia_fake 1".into();
@@ -444,6 +493,13 @@ pub mod tests {
             let labels = match metric.values {
                 Values::Info(_) => "version, policy, draw, trust_clients",
                 Values::Server(_) => "",
+                Values::Cluster(labels, _) => {
+                    if labels(&sample_cluster(0, false)).is_empty() {
+                        ""
+                    } else {
+                        "cluster, server, root"
+                    }
+                }
                 Values::Reason(_) => "reason",
                 Values::Target(_) => "target",
                 Values::Cost(_) => "target, access",

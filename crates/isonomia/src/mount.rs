@@ -1,6 +1,6 @@
 //! `isonomia mount`, and the helper `mount.fuse.isonomia` of mount(8), which is this program by another name.
 
-use crate::arguments::{GuardOptions, HelperArguments, MountOptions, ProtectionOptions, ServerOptions};
+use crate::arguments::{GuardOptions, HelperArguments, MountOptions, ReachOptions, ServerOptions};
 use crate::control;
 use anyhow::{Context, Result, bail};
 use isonomia_mount::{Guard, Mounted, Options};
@@ -55,7 +55,7 @@ pub fn help(arguments: &HelperArguments) -> Result<()> {
         words = format!("fsname={},{words}", arguments.source);
     }
     let options = MountOptions {
-        server: ServerOptions { server, key_file: None, server_user: None, protection: ProtectionOptions::default() },
+        server: ServerOptions { server, reach: ReachOptions::default() },
         options: vec![words],
         timeout: None,
         foreground: false,
@@ -128,10 +128,10 @@ fn this_program() -> Result<Command> {
 /// The words after `-o` over the environment, the options of their own over both.
 fn translate(options: &MountOptions) -> Result<Options> {
     let mut translated = Options::new(control::addresses(&options.server));
-    let key_file = options.server.key_file.as_ref();
+    let key_file = options.server.reach.key_file.as_ref();
     translated.key_file = key_file.map(|path| path.to_str().map(str::to_owned).context("not UTF-8")).transpose()?;
-    translated.server_user = options.server.server_user;
-    translated.protection = options.server.protection.protection();
+    translated.server_user = options.server.reach.server_user;
+    translated.protection = options.server.reach.protection.protection();
     options.options.iter().try_for_each(|words| translated.apply(words))?;
     if let Some(seconds) = options.timeout {
         translated.timeout = Nanos::from_secs(seconds);

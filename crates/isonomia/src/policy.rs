@@ -1,25 +1,104 @@
 //! `isonomia policy get` and `isonomia policy set`.
 
-use crate::arguments::{PolicyCommand, PolicyOptions};
-use crate::control::Control;
+use crate::arguments::{PolicyCommand, PolicyOptions, WholeOptions};
+use crate::control::{Control, PolicySet};
+use crate::whole::{self, Meant, Whole, report};
 use anyhow::Result;
+use isonomia_transport::socket::Deadline;
+use isonomia_units::Nanos;
 use std::io::Write;
+use std::time::Duration;
+
+/// How long servers that answer have to take a policy before they are said not to have it.
+const TAKEN_WITHIN: Nanos = Nanos::from_secs(3);
+/// Between two looks at who has taken it.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 pub fn policy(options: &PolicyOptions) -> Result<()> {
-    let mut out = std::io::stdout().lock();
     match &options.command {
-        PolicyCommand::Get { server, json } => {
-            let status = Control::connect(server)?.status()?;
-            if *json {
-                writeln!(out, "{}", serde_json::json!({ "policy": status.policy, "draw": status.draw }))?;
-            } else {
-                writeln!(out, "{} ({})", status.policy, status.draw)?;
+        PolicyCommand::Get { whole, json } => get(whole, *json),
+        PolicyCommand::Set { whole, policy, draw } => {
+            let mut out = std::io::stdout().lock();
+            match whole::meant(whole)? {
+                Meant::One(mut control, _) => {
+                    let PolicySet { policy, draw, .. } = control.set_policy(policy, *draw, true)?;
+                    writeln!(out, "{policy} ({draw})")?;
+                }
+                Meant::All(mut all) => {
+                    let set = Control::connect(&whole.first()?)?.set_policy(policy, *draw, false)?;
+                    let version = set.version.unwrap_or(0);
+                    writeln!(out, "{} ({}), version {version}", set.policy, set.draw)?;
+                    for line in laggards(&mut all, version) {
+                        writeln!(out, "{line}")?;
+                    }
+                }
             }
+            Ok(())
         }
-        PolicyCommand::Set { server, policy, draw } => {
-            let (policy, draw) = Control::connect(server)?.set_policy(policy, *draw)?;
-            writeln!(out, "{policy} ({draw})")?;
+    }
+}
+
+fn get(options: &WholeOptions, json: bool) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    match whole::meant(options)? {
+        Meant::One(_, status) if json => {
+            writeln!(out, "{}", serde_json::json!({ "policy": status.policy, "draw": status.draw }))?;
+        }
+        Meant::One(_, status) => writeln!(out, "{} ({})", status.policy, status.draw)?,
+        Meant::All(mut all) => {
+            let seen = all.look();
+            let report = report(&all.members, &seen);
+            if json {
+                let of = |server: &whole::ServerReport<'_>| {
+                    let cluster = server.status.and_then(|status| status.cluster.as_ref());
+                    serde_json::json!({
+                        "name": server.name,
+                        "state": server.state,
+                        "reason": server.reason,
+                        "policy": server.status.map(|status| &status.policy),
+                        "draw": server.status.map(|status| &status.draw),
+                        "version": cluster.map(|cluster| cluster.policy_version),
+                        "deviates": cluster.map(|cluster| cluster.policy_deviates),
+                    })
+                };
+                let policy = report.policy.unwrap_or_default();
+                let shown = serde_json::json!({
+                    "policy": policy.policy,
+                    "draw": policy.draw,
+                    "version": policy.version,
+                    "servers": report.servers.iter().map(of).collect::<Vec<_>>(),
+                });
+                writeln!(out, "{shown:#}")?;
+            } else {
+                out.write_all(whole::policies(&report).as_bytes())?;
+            }
         }
     }
     Ok(())
+}
+
+/// A line for each server that has not taken `version` of the policy by now.
+fn laggards(all: &mut Whole, version: u64) -> Vec<String> {
+    let until = Deadline::after(TAKEN_WITHIN);
+    loop {
+        let seen = all.look();
+        let (mut lines, mut may_come) = (Vec::new(), false);
+        for server in &seen {
+            let name = &server.place.name;
+            match &server.found {
+                Err(reason) => lines.push(format!("{name} is away, and takes it before it serves again: {reason}")),
+                Ok((_, status)) => {
+                    let has = status.cluster.as_ref().map_or(0, |cluster| cluster.policy_version);
+                    if has < version {
+                        may_come = true;
+                        lines.push(format!("{name} has not taken it yet: it has version {has}"));
+                    }
+                }
+            }
+        }
+        if !may_come || until.left().is_none() {
+            return lines;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
 }

@@ -63,11 +63,11 @@ fn environment(options: &RunOptions) -> Vec<(&'static str, OsString)> {
     let server = control::addresses(&options.server).to_string();
     [
         ("ISONOMIA_SERVER", Some(server.into())),
-        ("ISONOMIA_SERVER_USER", number(options.server.server_user)),
-        ("ISONOMIA_KEY_FILE", options.server.key_file.as_ref().map(OsString::from)),
-        (handshake::SERVER_NAME, text(&options.server.protection.server_name)),
-        (handshake::INTEGRITY, options.server.protection.integrity.map(|how| how.to_string().into())),
-        (handshake::MUNGE_SOCKET, text(&options.server.protection.munge_socket)),
+        ("ISONOMIA_SERVER_USER", number(options.server.reach.server_user)),
+        ("ISONOMIA_KEY_FILE", options.server.reach.key_file.as_ref().map(OsString::from)),
+        (handshake::SERVER_NAME, text(&options.server.reach.protection.server_name)),
+        (handshake::INTEGRITY, options.server.reach.protection.integrity.map(|how| how.to_string().into())),
+        (handshake::MUNGE_SOCKET, text(&options.server.reach.protection.munge_socket)),
         ("ISONOMIA_PREFIX", text(&options.prefix)),
         ("ISONOMIA_TIMEOUT_S", options.timeout.map(|s| s.to_string().into())),
         ("ISONOMIA_JOB", text(&options.job)),

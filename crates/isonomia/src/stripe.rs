@@ -119,9 +119,10 @@ impl Place {
             addresses: addresses(server).as_slice().to_vec(),
             timeout: TIMEOUT,
             claims: identity::from_environment(|name| std::env::var(name).ok()),
-            key_file: server.key_file.as_ref().map(|path| path.display().to_string()),
+            key_file: server.reach.key_file.as_ref().map(|path| path.display().to_string()),
         };
-        let client = Client::new(config).trusting(server.server_user).protected(server.protection.protection());
+        let client =
+            Client::new(config).trusting(server.reach.server_user).protected(server.reach.protection.protection());
         Ok(Self::Server { client: Box::new(client), path: rest.as_os_str().as_bytes().to_vec() })
     }
 

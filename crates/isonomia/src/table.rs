@@ -42,12 +42,15 @@ pub fn status(status: &Status) -> String {
     for line in latency_lines(&status.targets) {
         let _ = writeln!(text, "{line}\n");
     }
-    if status.jobs.is_empty() {
-        text.push_str("no job is connected or was in the last minute\n");
-    } else {
-        let _ = writeln!(text, "{}", lines(&jobs(&status.jobs, owes_shares(&status.policy))));
+    text + &jobs_or_none(&status.jobs, owes_shares(&status.policy))
+}
+
+/// The lines of a table of jobs, or one that says that there are none.
+pub fn jobs_or_none(of: &[JobStatus], owes_shares: bool) -> String {
+    if of.is_empty() {
+        return "no job is connected or was in the last minute\n".to_owned();
     }
-    text
+    format!("{}\n", lines(&jobs(of, owes_shares)))
 }
 
 fn scrub(scrub: &ScrubStatus) -> Option<String> {
@@ -133,7 +136,7 @@ fn costs(targets: &[TargetStatus]) -> Table {
 
 /// Whether a policy owes jobs shares, and does not serve in an order or by rates. True for a policy that this program does
 /// not know, as one of a newer server: its shares are then shown.
-fn owes_shares(policy: &str) -> bool {
+pub fn owes_shares(policy: &str) -> bool {
     policy.parse::<PolicySpec>().map_or(true, |policy| matches!(policy.scheme(), Scheme::Fair(_) | Scheme::Coflow(_)))
 }
 
@@ -208,7 +211,8 @@ fn latency(us: f64) -> String {
     Nanos((us * 1000.0).round() as u64).to_string()
 }
 
-fn seconds(s: f64) -> String {
+/// A span of time, in the unit that suits it.
+pub fn seconds(s: f64) -> String {
     match s {
         s if s < 120.0 => format!("{s:.1} s"),
         s if s < 7200.0 => format!("{:.0} min", s / 60.0),

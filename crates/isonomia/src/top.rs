@@ -1,8 +1,8 @@
 //! `isonomia top`: the tables of `isonomia status`, again and again.
 
 use crate::arguments::TopOptions;
-use crate::control::Control;
 use crate::table;
+use crate::whole::{self, Meant, report};
 use anyhow::Result;
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use crossterm::terminal::{self, Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen};
@@ -11,34 +11,45 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 pub fn top(options: &TopOptions) -> Result<()> {
-    let mut control = Control::connect(&options.server)?;
+    let mut meant = whole::meant(&options.whole)?;
     let interval = Duration::from_nanos(options.interval.0);
     let looks = options.count.unwrap_or(u64::MAX);
     if std::io::stdout().is_terminal() && std::io::stdin().is_terminal() {
         let _screen = Screen::enter()?;
-        redraw(&mut control, interval, looks)
+        redraw(&mut meant, interval, looks)
     } else {
-        print(&mut control, interval, looks)
+        print(&mut meant, interval, looks)
     }
 }
 
-fn print(control: &mut Control, interval: Duration, looks: u64) -> Result<()> {
+/// The state as it is now.
+fn now(meant: &mut Meant) -> Result<String> {
+    Ok(match meant {
+        Meant::One(control, _) => table::status(&control.status()?),
+        Meant::All(all) => {
+            let seen = all.look();
+            whole::text(&report(&all.members, &seen))
+        }
+    })
+}
+
+fn print(meant: &mut Meant, interval: Duration, looks: u64) -> Result<()> {
     let mut out = std::io::stdout().lock();
     for look in 0..looks {
         if look > 0 {
             std::thread::sleep(interval);
             writeln!(out)?;
         }
-        out.write_all(table::status(&control.status()?).as_bytes())?;
+        out.write_all(now(meant)?.as_bytes())?;
         out.flush()?;
     }
     Ok(())
 }
 
-fn redraw(control: &mut Control, interval: Duration, looks: u64) -> Result<()> {
+fn redraw(meant: &mut Meant, interval: Duration, looks: u64) -> Result<()> {
     let mut out = std::io::stdout().lock();
     for _ in 0..looks {
-        let text = table::status(&control.status()?);
+        let text = now(meant)?;
         let (columns, rows) = terminal::size()?;
         queue!(out, cursor::MoveTo(0, 0))?;
         for line in text.lines().take(usize::from(rows).saturating_sub(1)) {

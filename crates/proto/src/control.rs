@@ -11,13 +11,28 @@ use std::collections::BTreeMap;
 pub enum ControlRequest {
     /// Who gets what: answered with [`Status`].
     Status,
-    /// Sets the sharing policy of every target; takes effect at once, nothing queued is dropped. Allowed to the
-    /// server's user and to root.
+    /// Sets the sharing policy of every target; takes effect at once, nothing queued is dropped. In a cluster it is set for
+    /// all servers: the root server decides it, and the reply has its version. Allowed to the server's user and to root.
     SetPolicy {
         /// The policy in its textual form, for example `user-then-size-fair`.
         policy: String,
         /// `virtual-time` or `lottery`; unchanged if absent.
         draw: Option<String>,
+        /// In a cluster, for this server alone: until the cluster's policy is set the next time, or the server ends.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        only_here: bool,
+    },
+    /// Which servers the cluster has, and where they listen: answered with [`ControlReply::Members`].
+    Members,
+    /// Has a volume moved to another server: answered with [`ControlReply::VolumeMoved`], to be asked again until it is done.
+    /// Asked to go where it comes from, it is given up. Allowed to the server's user and to root.
+    MoveVolume {
+        /// Its name.
+        name: String,
+        /// The server's number.
+        to: u16,
+        /// Drawn by who asks, and the same each time: it tells this wish from an earlier one.
+        id: u64,
     },
     /// Which volumes the cluster has, as far as this server knows: answered with [`ControlReply::Volumes`].
     Volumes,
@@ -67,7 +82,17 @@ pub enum ControlReply {
         policy: String,
         /// The draw.
         draw: String,
+        /// The version that all servers of the cluster are to follow; not there if it is the policy of one server alone.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        version: Option<u64>,
     },
+    /// A volume is to move.
+    VolumeMoved {
+        /// It is there.
+        is_done: bool,
+    },
+    /// The servers of the cluster.
+    Members(MemberList),
     /// A copy of the metadata is being written, or it is done.
     Backup {
         /// Syncs that the copy has, once it is there and on stable storage.
@@ -77,6 +102,30 @@ pub enum ControlReply {
     Volumes(VolumeList),
     /// Not done, for this reason.
     Error(String),
+}
+
+/// The servers of a cluster, as its file names them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberList {
+    /// Name of the file system.
+    pub name: String,
+    /// Epoch of the cluster file that the server has.
+    pub epoch: u32,
+    /// Name of the root server.
+    pub root: String,
+    /// By number.
+    pub servers: Vec<MemberPlace>,
+}
+
+/// A server of a cluster, and where it listens.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberPlace {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub number: u16,
+    /// Its addresses, in the order in which they are to be tried.
+    pub listen: Vec<String>,
 }
 
 /// The volumes of a cluster, and its servers.
@@ -97,6 +146,9 @@ pub struct VolumePlace {
     pub number: u16,
     /// The server's name.
     pub server: String,
+    /// The servers that it leaves and goes to, if it is on its way.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moving: Option<(String, String)>,
 }
 
 /// A server of a cluster.
@@ -133,6 +185,28 @@ pub struct ClusterStatus {
     /// The volumes that this server has, by name.
     #[serde(default)]
     pub volumes: Vec<VolumeStatus>,
+    /// Version of the cluster's policy that this server has; 0 as long as none was ever set.
+    #[serde(default)]
+    pub policy_version: u64,
+    /// Its own policy is another one: it was set for this server alone, or this server does not understand the cluster's.
+    #[serde(default)]
+    pub policy_deviates: bool,
+    /// Volumes that come to this server.
+    #[serde(default)]
+    pub moves: Vec<MoveStatus>,
+}
+
+/// How far it is with a volume that comes to a server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MoveStatus {
+    /// Its number.
+    pub number: u16,
+    /// The number of the server that it comes from.
+    pub from: u16,
+    /// Files and directories that have come since the server began, or went on, with it.
+    pub inodes: u64,
+    /// Bytes of files that have.
+    pub bytes: u64,
 }
 
 /// A volume.
@@ -332,6 +406,12 @@ pub struct JobStatus {
     pub share_due: f64,
     /// Fraction of the service that it received.
     pub share_received: f64,
+    /// Service of targets that it received, at their nominal cost; so that shares can be computed over several servers.
+    #[serde(default)]
+    pub data_service_ns: u64,
+    /// The same of the metadata service.
+    #[serde(default)]
+    pub metadata_service_ns: u64,
     /// Bytes read and written per second.
     pub throughput_bytes_per_s: f64,
     /// Requests per second, metadata operations included.

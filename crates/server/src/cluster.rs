@@ -8,8 +8,13 @@
 //! server asks it as a client would ([`links::Links::ask`]), and passes the answer on.
 
 mod capabilities;
+mod contact;
+mod gate;
 mod links;
+mod load;
+mod moving;
 mod objects;
+mod policy;
 mod striping;
 mod waiting;
 mod wire;
@@ -19,6 +24,8 @@ use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
 use crate::target::Pending;
 use capabilities::Capabilities;
+use contact::RootContact;
+use gate::Gate;
 use isonomia_cluster::Map;
 use isonomia_cluster::map::Server;
 use isonomia_cluster::node::{Effect, Input, Node, Process, View};
@@ -27,14 +34,18 @@ use isonomia_cluster::request::{RenameHow, Request, RequestId};
 use isonomia_cluster::volumes::hosted::Work;
 use isonomia_cluster::volumes::{Attributes, Phase, VolumeName};
 use isonomia_placement::RoundRobin;
-use isonomia_proto::control::{ClusterStatus, ControlReply, ServerName, VolumeList, VolumePlace, VolumeStatus};
+use isonomia_proto::control::{
+    ClusterStatus, ControlReply, MemberList, ServerName, VolumeList, VolumePlace, VolumeStatus,
+};
 use isonomia_proto::request::RequestHeader;
 use isonomia_store::{Loss, Store, StoreError, VolumeChange, Whereabouts};
 use isonomia_transport::handshake::Protection;
 use isonomia_transport::key::Key;
 use isonomia_units::{Ino, Nanos, ServerId, VolumeId};
 use links::Links;
+use moving::Moves;
 use objects::Objects;
+use policy::{Operators, Standing};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -80,6 +91,10 @@ enum Event {
     Objects(objects::Done),
     /// An operator wants the cluster file to be read again.
     Reload(Reload, SyncSender<Result<ControlReply, String>>),
+    /// An operator wants the root server to decide this.
+    Decide(Request, SyncSender<Verdict>),
+    /// What takes long with a volume is done.
+    Worked(VolumeId, Result<(), i32>),
 }
 
 /// The cluster file that a server is to take.
@@ -102,6 +117,12 @@ pub struct Cluster {
     turns: Arc<RoundRobin>,
     events: SyncSender<Event>,
     requests: Arc<Requests<Pending>>,
+    /// What becomes of the cluster's policy here.
+    pub standing: Standing,
+    /// Volumes that are on their way.
+    pub moves: Moves,
+    /// Clients wait here until this server may serve them.
+    pub gate: Gate,
 }
 
 /// The thread of [`Cluster`].
@@ -114,8 +135,12 @@ pub struct Driver {
     effects: VecDeque<Effect>,
     requests: Arc<Requests<Pending>>,
     objects: Objects,
+    operators: Operators,
     /// The epoch whose file is missing, if that was told.
     told_epoch: u64,
+    /// When to look how full and how busy this server is.
+    next_load: Nanos,
+    root: RootContact,
     /// This is the first process that had the directory.
     is_first: bool,
 }
@@ -127,7 +152,9 @@ impl Cluster {
         let requests = Arc::new(Requests::new());
         let capabilities = key.map(|key| Capabilities::new(key, u64::from(config.map().epoch().0)));
         let received = Events { received, sender: events.clone(), requests: requests.clone() };
-        (Self { config, capabilities, turns: striping::first_turn(), events, requests }, received)
+        let (standing, moves, gate) = (Standing::default(), Moves::default(), Gate::default());
+        let turns = striping::first_turn();
+        (Self { config, capabilities, turns, events, requests, standing, moves, gate }, received)
     }
 
     /// Where a server listens, each address in a line of its own.
@@ -147,6 +174,7 @@ impl Cluster {
             name: String::from_utf8_lossy(name).into_owned(),
             number: volume.0,
             server: known.servers.get(&volume).copied().map_or_else(String::new, name_of),
+            moving: self.moves.of(volume).map(|(from, to)| (name_of(from), name_of(to))),
         };
         let mut volumes: Vec<VolumePlace> = known.names.iter().map(|(name, volume)| place(name, *volume)).collect();
         volumes.sort_unstable();
@@ -156,6 +184,11 @@ impl Cluster {
             ServerName { name, number, targets: of_new_files.count() as u16 }
         };
         VolumeList { volumes, servers: map.servers().iter().map(server).collect() }
+    }
+
+    /// All servers, and where they listen.
+    pub fn members(&self) -> MemberList {
+        self.config.members()
     }
 
     /// What operators are told.
@@ -170,7 +203,9 @@ impl Cluster {
             .map(|(name, volume)| VolumeStatus { name: String::from_utf8_lossy(name).into_owned(), number: volume.0 })
             .collect();
         volumes.sort_unstable();
-        ClusterStatus { volumes, ..self.config.status() }
+        let (policy_version, policy_deviates) = self.standing.told();
+        let moves = self.moves.status();
+        ClusterStatus { volumes, moves, policy_version, policy_deviates, ..self.config.status() }
     }
 
     /// Has the cluster file read again, and waits for what comes of it.
@@ -186,6 +221,11 @@ impl Cluster {
 
     /// Passes a request on that is answered later.
     pub fn pass(&self, core: &Core, pending: Pending, what: Passed) {
+        if let Passed::FromPeer(bytes) = &what
+            && pending.header.valid == wire::WantedPiece::KIND
+        {
+            return moving::give_piece(core, &pending, bytes);
+        }
         let RequestHeader { server, offset, valid, .. } = pending.header;
         let is_peer = matches!(what, Passed::FromPeer(_));
         let made = match &what {
@@ -247,6 +287,7 @@ impl Driver {
         (key_file, protection): (Option<String>, Protection),
     ) -> Result<Self, JoinError> {
         let mut records = core.store.cluster_records()?;
+        records.retain(|(key, _)| !moving::is_note(key));
         let before = records.extract_if(.., |(key, _)| key == INSTANCE).next();
         let before = before.and_then(|(_, value)| Some(u64::from_le_bytes(value.try_into().ok()?))).unwrap_or(0);
         let instance = core.store.fence().instance().unwrap_or(0).max(before + 1);
@@ -268,11 +309,15 @@ impl Driver {
             effects: effects.into(),
             requests: events.requests,
             objects,
+            operators: Operators::default(),
             told_epoch: 0,
+            next_load: Nanos::ZERO,
+            root: RootContact::new(clock::now()),
             is_first: instance == 1,
         };
         driver.give(Input::Owned { until: driver.owned_until() });
         driver.tell_store()?;
+        driver.open_gate();
         Ok(driver)
     }
 
@@ -286,6 +331,9 @@ impl Driver {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             self.give(Input::Owned { until: self.owned_until() });
+            self.look_at_load();
+            self.look_for_root();
+            self.open_gate();
         }
     }
 
@@ -332,19 +380,25 @@ impl Driver {
                 self.links.send(envelope.to, wire::ToPeer::Message(envelope));
                 None
             }
+            Effect::Work(work @ (Work::Freeze { .. } | Work::Fetch { .. } | Work::Drop { .. })) => {
+                self.begin_move(work)
+            }
             Effect::Work(work) => {
-                let (Work::Make { key, .. } | Work::Remove { key }) = &work;
-                let number = key.number;
+                let number = work.key().number;
                 Some(Input::Worked { number, result: self.work(&work).map_err(|error| error.errno() as i32) })
             }
             Effect::Answer { id, result } => {
-                if let Some(result) = self.cut_answered(id, result) {
+                if let Some(result) = self.cut_answered(id, result)
+                    && !self.operators.answer(id, || Verdict::of(result.clone()))
+                {
                     self.requests.answer(&self.core, id, &Verdict::of(result));
                 }
                 None
             }
-            // A policy is each server's own.
-            Effect::FollowPolicy(_) => None,
+            Effect::FollowPolicy(policy) => {
+                self.follow(&policy);
+                None
+            }
             effect @ (Effect::CloseIntent { .. }
             | Effect::Serve { .. }
             | Effect::LookWanted { .. }
@@ -385,6 +439,8 @@ impl Driver {
                 store.make_volume(key.number, &name, (*mode, *uid, *gid), now)?;
             }
             Work::Remove { key } => store.remove_volume(key.number, now)?,
+            // On threads of their own: `moving`.
+            Work::Freeze { .. } | Work::Fetch { .. } | Work::Drop { .. } => return Err(StoreError::Invalid),
         }
         store.sync()
     }
@@ -393,8 +449,12 @@ impl Driver {
     fn tell_store(&self) -> Result<(), StoreError> {
         let (store, table) = (&self.core.store, self.node.table());
         let (own, root) = (self.config.number, self.config.map().root().number);
-        let mut known = Whereabouts { own, root, ..Whereabouts::default() };
+        let is_root_away = self.root.is_away();
+        let mut known = Whereabouts { own, root, is_root_away, ..Whereabouts::default() };
         for slot in table.slots() {
+            if self.node.is_shut(slot) {
+                known.closed.insert(slot.key.number);
+            }
             let Some(volume) = &slot.volume else { continue };
             known.servers.insert(slot.key.number, volume.server);
             known.names.insert(volume.name.as_bytes().into(), slot.key.number);
@@ -412,9 +472,9 @@ impl Driver {
                 }
             }
         }
-        if own == root {
-            store.set_volume_names(&known.names, clock::wall())?;
-        }
+        // On other servers, for when the root server is away.
+        store.set_volume_names(&known.names, clock::wall())?;
+        self.note_moves();
         if store.whereabouts().is_none_or(|before| *before != known) {
             store.set_whereabouts(Arc::new(known));
         }
@@ -442,6 +502,7 @@ impl Driver {
             Event::Change { id, wanted, change } => self.change(id, wanted, &change),
             Event::FromPeer { id, from, kind, bytes } => match wire::ToPeer::decode(kind, &bytes) {
                 Ok(wire::ToPeer::Message(envelope)) => {
+                    self.root.heard(from, self.config.map().root().number);
                     self.requests.confirm(&self.core, id);
                     self.hear_known(from, &envelope.message);
                     self.give(Input::Message { from, envelope });
@@ -458,6 +519,13 @@ impl Driver {
                 let reply = self.reload(&reload);
                 // Nobody receives it if that took too long.
                 let _ = answer.try_send(reply);
+            }
+            Event::Decide(request, answer) => self.decide(request, answer),
+            Event::Worked(number, result) => {
+                self.give(Input::Worked { number, result });
+                if let Err(error) = self.tell_store() {
+                    tracing::error!(%error, "the names of volumes cannot be stored");
+                }
             }
         }
     }
@@ -530,8 +598,8 @@ impl Driver {
         let named = |name: &[u8]| VolumeName::try_from(name).map_err(|_| Errno::INVAL);
         Ok(match change {
             VolumeChange::Make { name, mode, uid, gid } => {
-                let home = self.config.map().home(name).map(|server| server.number);
-                let server = Some(wanted).filter(|wanted| wanted.0 != 0).or(home).ok_or(Errno::NOSPC)?;
+                // One that may be anywhere is placed by the root server.
+                let server = wanted;
                 let attributes = Attributes { mode: *mode, uid: *uid, gid: *gid };
                 Request::Make { name: named(name)?, server, attributes }
             }
@@ -551,6 +619,7 @@ impl Driver {
 
     /// Has the node decide a request, unless its time is over.
     fn request(&mut self, id: RequestId, request: Request) {
+        let Some(request) = self.placed(request) else { return self.requests.fail(&self.core, id, Errno::NOSPC) };
         if let Some(deadline) = self.requests.deadline(id) {
             self.give(Input::Request { id, deadline, request });
         }

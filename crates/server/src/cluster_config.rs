@@ -2,8 +2,8 @@
 
 use crate::config::{Config, ConfigError, TargetConfig};
 use isonomia_cluster::Map;
-use isonomia_cluster::map::{BadMap, FILE_LEN_MAX, Finding, Severity, Target};
-use isonomia_proto::control::ClusterStatus;
+use isonomia_cluster::map::{BadMap, FILE_LEN_MAX, Finding, Server, Severity, Target};
+use isonomia_proto::control::{ClusterStatus, MemberList, MemberPlace};
 use isonomia_store::Ownership;
 use isonomia_units::ServerId;
 use std::io::Read;
@@ -67,7 +67,23 @@ impl ClusterConfig {
         own(&self.map()) != own(new)
     }
 
-    /// What operators are told of it, without volumes.
+    /// All servers, and where they listen.
+    pub(crate) fn members(&self) -> MemberList {
+        let map = self.map();
+        let place = |server: &Server| MemberPlace {
+            name: server.name.to_string(),
+            number: server.number.0,
+            listen: server.listen.iter().map(ToString::to_string).collect(),
+        };
+        MemberList {
+            name: map.name().to_owned(),
+            epoch: map.epoch().0,
+            root: map.root().name.to_string(),
+            servers: map.servers().iter().map(place).collect(),
+        }
+    }
+
+    /// What operators are told of it, without volumes and policy.
     pub(crate) fn status(&self) -> ClusterStatus {
         let map = self.map();
         let server = map.server(self.number);
@@ -79,6 +95,9 @@ impl ClusterConfig {
             servers: map.servers().len() as u32,
             fingerprint: format!("{:016x}", map.fingerprint()),
             volumes: Vec::new(),
+            policy_version: 0,
+            policy_deviates: false,
+            moves: Vec::new(),
         }
     }
 }

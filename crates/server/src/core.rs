@@ -276,6 +276,24 @@ impl Core {
             took,
             is_for_device: false,
         };
+        // What servers say to each other is what opens the gate.
+        let let_in = match self.cluster.get().filter(|_| op != Op::Peer) {
+            Some(cluster) => cluster.gate.hold(pending),
+            None => Some(pending),
+        };
+        let_in.map_or(Ok(()), |pending| self.enqueue(target, pending, now))
+    }
+
+    /// Queues a request that had to wait until this server may serve.
+    pub(crate) fn queue_held(&self, pending: Pending) {
+        let Some(target) = self.target_of(pending.op, &pending.header) else { return };
+        let connection = pending.connection.clone();
+        if let Err(reason) = self.enqueue(target, pending, clock::now()) {
+            self.close(&connection, Some(&reason));
+        }
+    }
+
+    fn enqueue(&self, target: &Target, pending: Pending, now: Nanos) -> Result<(), Unqueued> {
         target.enqueue(now, pending).map_err(|refused| {
             let refused = &refused.pending;
             refused.connection.job.debts.put_back(target.is_metadata(), refused.owed);

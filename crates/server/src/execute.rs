@@ -69,12 +69,14 @@ pub fn serve(
     if header.is_for_object() {
         return Outcome::Served(objects::serve(core, connection, header, op, room));
     }
+    let _passage = core.store.passage();
     if op == Op::Peer && connection.is_trusted && core.cluster.get().is_some() {
         return Outcome::Passed(Passed::FromPeer(names.to_vec()));
     }
     let ino = Ino(header.ino);
     let is_here = if ino == Ino::ROOT && is_for_inode(op) {
-        core.store.check_root_is_here()
+        // Nobody can change anything by these but locks.
+        if op == Op::Lock { core.store.check_root_is_here() } else { core.store.check_root_is_readable() }
     } else {
         core.store.check_is_here(ino)
     };
@@ -103,6 +105,7 @@ pub fn read(core: &Core, connection: &Connection, header: &RequestHeader, mut si
     if header.is_for_object() {
         return finish_read(header, objects::read(core, connection, header, sink));
     }
+    let _passage = core.store.passage();
     let outcome = may_read(core, connection, header, &sink).and_then(|()| {
         let (ino, offset) = (Ino(header.ino), header.offset);
         let sink = sink.part(0..header.len as usize);
@@ -124,6 +127,7 @@ pub enum Tried {
 /// Serves a read into `sink` if what it asks for is in memory.
 pub fn read_cached(core: &Core, connection: &Connection, header: &RequestHeader, sink: Sink<'_>) -> Tried {
     let in_file = |mut sink: Sink<'_>| {
+        let _passage = core.store.passage();
         may_read(core, connection, header, &sink)?;
         let (ino, offset) = (Ino(header.ino), header.offset);
         if core.segments.has(ino) {
@@ -172,6 +176,7 @@ pub fn write(
         return objects::write(core, connection, header, payload);
     }
     let store = &core.store;
+    let _passage = store.passage();
     let mut reply = Reply::new(room);
     if let Err(elsewhere) = store.check_is_here(Ino(header.ino)) {
         return finish(header, Op::Write, Err(elsewhere.into()), reply);

@@ -48,8 +48,19 @@ pub fn answer(core: &Core, about: &About, peer: &Peer, question: ControlRequest)
             let reply = core.cluster.get().map(|cluster| reload(cluster).unwrap_or_else(ControlReply::Error));
             frame(&reply.unwrap_or_else(none))
         }
-        ControlRequest::SetPolicy { policy, draw } => {
-            frame(&set_policy(core, &policy, draw.as_deref()).unwrap_or_else(ControlReply::Error))
+        ControlRequest::MoveVolume { .. } if !is_operator(peer) => {
+            frame(&ControlReply::Error("only the server's user and root may move volumes".to_owned()))
+        }
+        ControlRequest::MoveVolume { name, to, id } => frame(&match core.cluster.get() {
+            Some(cluster) => cluster.move_volume(&name, to, id).unwrap_or_else(ControlReply::Error),
+            None => ControlReply::Error("this server is in no cluster, and has no volumes".to_owned()),
+        }),
+        ControlRequest::Members => frame(&match core.cluster.get() {
+            Some(cluster) => ControlReply::Members(cluster.members()),
+            None => ControlReply::Error("this server is in no cluster".to_owned()),
+        }),
+        ControlRequest::SetPolicy { policy, draw, only_here } => {
+            frame(&set_policy(core, &policy, draw.as_deref(), only_here).unwrap_or_else(ControlReply::Error))
         }
     }
 }
@@ -79,10 +90,19 @@ pub fn is_operator(peer: &Peer) -> bool {
     }
 }
 
-fn set_policy(core: &Core, spec: &str, draw: Option<&str>) -> Result<ControlReply, String> {
+fn set_policy(core: &Core, spec: &str, draw: Option<&str>, only_here: bool) -> Result<ControlReply, String> {
     let spec: PolicySpec = spec.parse().map_err(|e: isonomia_policy::ParsePolicyError| e.to_string())?;
     let draw: Option<Draw> =
         draw.map(str::parse).transpose().map_err(|e: isonomia_policy::ParseDrawError| e.to_string())?;
+    match core.cluster.get() {
+        None => Ok(apply(core, spec, draw)),
+        Some(cluster) if only_here => Ok(cluster.standing.deviate(core, spec, draw)),
+        Some(cluster) => cluster.set_policy(core, &spec, draw),
+    }
+}
+
+/// Has every target follow this policy from now on; the draw stays if none is given.
+pub fn apply(core: &Core, spec: PolicySpec, draw: Option<Draw>) -> ControlReply {
     // Held to the end: a job that joins meanwhile is announced to the new arbiters (`Core::announce`).
     let mut policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner);
     policy.spec = spec;
@@ -95,5 +115,5 @@ fn set_policy(core: &Core, spec: &str, draw: Option<&str>) -> Result<ControlRepl
     // A worker that sleeps until the old policy's next turn has to ask the new one.
     core.ring();
     tracing::info!(policy = %policy.spec, draw = %policy.draw, "policy set");
-    Ok(ControlReply::Policy { policy: policy.spec.to_string(), draw: policy.draw.to_string() })
+    ControlReply::Policy { policy: policy.spec.to_string(), draw: policy.draw.to_string(), version: None }
 }

@@ -143,6 +143,8 @@ fn job_status(
         clients: job.connections(),
         share_due: due.get(&job.id).copied().unwrap_or(0.0),
         share_received,
+        data_service_ns: window.data_ns(),
+        metadata_service_ns: window.metadata_ns(),
         throughput_bytes_per_s: rate(to.read_bytes + to.written_bytes - from.read_bytes - from.written_bytes),
         requests_per_s: rate(to.requests - from.requests),
         queued: core.targets.iter().filter(|t| !t.is_empty()).map(|t| t.queued_of(job.id)).sum(),

@@ -43,7 +43,10 @@ impl Store {
         }
         let inode = {
             let _namespace = self.share_namespace();
-            self.resolve(caller, at.0, path, follow)?
+            match self.root_to_read(at.0, path)? {
+                Some(root) => root,
+                None => self.resolve(caller, at.0, path, follow)?,
+            }
         };
         self.attr(&inode)
     }

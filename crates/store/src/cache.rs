@@ -86,6 +86,14 @@ impl<K: Copy + Eq + Hash, V: Clone> Cache<K, V> {
         true
     }
 
+    /// Calls `each` with every entry that is there throughout; others may be left out.
+    pub fn each(&self, mut each: impl FnMut(&K, &V)) {
+        for shard in &self.shards {
+            let shard = shard.read().unwrap_or_else(PoisonError::into_inner);
+            shard.slots.iter().flatten().for_each(|slot| each(&slot.key, &slot.value));
+        }
+    }
+
     pub fn remove(&self, key: K) {
         let mut shard = self.shard(key).write().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = shard.index.remove(&key) {

@@ -28,9 +28,9 @@ use crate::object::Targets;
 use crate::premises::Premises;
 use crate::record::{Body, Record};
 use crate::witness::Witness;
-use crate::{OpenError, StoreConfig, StoreError, directories};
+use crate::{OpenError, StoreConfig, StoreError, directories, root_of};
 use isonomia_proto::fs::FileKind;
-use isonomia_units::Ino;
+use isonomia_units::{Ino, VolumeId};
 use siphasher::sip::SipHasher13;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -207,6 +207,7 @@ impl Checker<'_, '_> {
         let db = self.db;
         let mut directories_named = HashSet::from([Ino::ROOT.0]);
         let (mut wrong, mut misplaced) = (Vec::new(), Vec::new());
+        let volumes_here: HashSet<VolumeId> = seen.keys().map(|ino| Ino(*ino).volume()).collect();
         db.each_entry(|key, entry| {
             self.checked.names += 1;
             let Some(entry) = entry else {
@@ -218,6 +219,17 @@ impl Checker<'_, '_> {
             let child = seen.get(&entry.ino).map(|child| child.kind);
             let right_key = entry_key(&self.names, dir, name).encode();
             let fault = match child {
+                // A volume of another server's, whose name is known here.
+                None if dir == Ino::ROOT.0
+                    && right_key == key
+                    && entry.ino == root_of(Ino(entry.ino).volume()).0
+                    && !volumes_here.contains(&Ino(entry.ino).volume()) =>
+                {
+                    if let Some(root) = seen.get_mut(&dir) {
+                        root.directories += 1;
+                    }
+                    return;
+                }
                 // That was told, and is no reason to forget the name.
                 None if parent_is_dir && self.unreadable.contains(&entry.ino) => return,
                 None => Some(("leads to no inode", None)),

@@ -308,6 +308,43 @@ impl Database {
         self.engine.scan(Table::Inodes, first.., |key, value| Ok(each(decode_ino(key)?, Record::decode(value))))
     }
 
+    /// Calls `each` with inodes from key `from` on, before `beyond`, and their records as they are kept, until it says that it is
+    /// enough.
+    pub fn raw_records(
+        &self,
+        from: &[u8],
+        beyond: &[u8],
+        mut each: impl FnMut(u64, &[u8]) -> bool,
+    ) -> Result<(), StoreError> {
+        let range = from.to_vec()..beyond.to_vec();
+        self.engine.scan(Table::Inodes, range, |key, value| Ok(each(decode_ino(key)?, value)))
+    }
+
+    /// The same with keys and values of extended attributes.
+    pub fn raw_xattrs(
+        &self,
+        from: &[u8],
+        beyond: &[u8],
+        mut each: impl FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<(), StoreError> {
+        self.engine.scan(Table::Xattrs, from.to_vec()..beyond.to_vec(), |key, value| Ok(each(key, value)))
+    }
+
+    /// The same with keys, directories, names, and what these lead to.
+    pub fn raw_names(
+        &self,
+        from: &[u8],
+        beyond: &[u8],
+        mut each: impl FnMut(&[u8], u64, &[u8], Entry) -> bool,
+    ) -> Result<(), StoreError> {
+        self.engine.scan(Table::Entries, from.to_vec()..beyond.to_vec(), |key, value| {
+            let dir = decode_ino(key)?;
+            let name = key.get(16..).ok_or(StoreError::Damaged(Ino(dir)))?;
+            let entry = Entry::decode(value).ok_or(StoreError::Damaged(Ino(dir)))?;
+            Ok(each(key, dir, name, entry))
+        })
+    }
+
     /// As [`Self::each_record`], with nothing for a record that cannot be read.
     pub fn each_raw_record(&self, mut each: impl FnMut(u64, Option<Record>)) -> Result<(), StoreError> {
         self.engine.scan(Table::Inodes, .., |key, value| {

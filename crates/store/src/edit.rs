@@ -35,6 +35,8 @@ struct Update {
     touched: i64,
     new: bool,
     gone: bool,
+    /// To another server.
+    moved: bool,
     /// It has its first name, and with it a record.
     named: bool,
 }
@@ -95,6 +97,7 @@ impl Edit<'_> {
                     touched,
                     new: false,
                     gone: false,
+                    moved: false,
                     named: false,
                 });
                 self.updates.len() - 1
@@ -113,7 +116,15 @@ impl Edit<'_> {
     pub fn create(&mut self, ino: u64, record: Record) -> Arc<Inode> {
         let inode = Arc::new(Inode::new(ino, record.clone()));
         let touched = inode.touched();
-        self.updates.push(Update { inode: inode.clone(), record, touched, new: true, gone: false, named: false });
+        self.updates.push(Update {
+            inode: inode.clone(),
+            record,
+            touched,
+            new: true,
+            gone: false,
+            moved: false,
+            named: false,
+        });
         inode
     }
 
@@ -125,6 +136,24 @@ impl Edit<'_> {
     /// Takes `name` out of `dir`.
     pub fn leave(&mut self, dir: &Inode, name: &[u8]) {
         self.names.push(NameChange { dir: dir.ino, name: name.to_vec(), entry: None });
+    }
+
+    /// Makes `name` lead to `entry` in the directory of this number, or nowhere.
+    pub fn name_at(&mut self, dir: u64, name: &[u8], entry: Option<Entry>) {
+        self.names.push(NameChange { dir, name: name.to_vec(), entry });
+    }
+
+    /// Sets an extended attribute of an inode whose record says that it has some.
+    pub fn raw_xattr(&mut self, ino: u64, name: &[u8], value: &[u8]) {
+        self.grown += value.len() as u64;
+        self.change.put_xattr(ino, name, value);
+    }
+
+    /// Removes an inode that nobody has open, with all that is here of it, whatever names it has: it is on another server. The
+    /// objects of a spread file stay.
+    pub fn move_away(&mut self, inode: &Arc<Inode>) {
+        self.record(inode).nlink = 0;
+        self.updates.iter_mut().filter(|u| u.inode.ino == inode.ino).for_each(|u| (u.gone, u.moved) = (true, true));
     }
 
     /// Says that `inode`, which was created without a name, has one now.
@@ -214,6 +243,7 @@ impl Edit<'_> {
                 }
                 let is_held = inode.refs.load(Relaxed) > 0;
                 match &record.body {
+                    Body::Regular(_) if inode.has(SPREAD) && update.moved => self.change.remove_cut(inode.ino),
                     Body::Regular(layout) if inode.has(SPREAD) => {
                         self.change.put_spread_orphan(record.objects, layout);
                         self.change.remove_cut(inode.ino);
@@ -269,7 +299,7 @@ impl Edit<'_> {
         let mut gone = Vec::new();
         for update in self.updates {
             let objects = update.may_have_objects();
-            let Update { inode, record, touched, new, gone: without_name, named } = update;
+            let Update { inode, record, touched, new, gone: without_name, named, .. } = update;
             inode.replace(record);
             inode.forget_touch(touched);
             if named {

@@ -108,6 +108,9 @@ pub enum StoreError {
     /// An extended attribute of a namespace that is not kept here.
     #[error("not supported")]
     NotSupported,
+    /// Nobody wants it any more (ECANCELED).
+    #[error("not wanted any more")]
+    Canceled,
     /// A value of an extended attribute over 64 KiB.
     #[error("value too long")]
     TooBig,
@@ -169,6 +172,7 @@ impl StoreError {
             Self::NoAttribute => Errno::NODATA,
             Self::Range => Errno::RANGE,
             Self::NotSupported => Errno::OPNOTSUPP,
+            Self::Canceled => Errno::CANCELED,
             Self::TooBig => Errno::TOOBIG,
             Self::Io { source, .. } | Self::Meta(fjall::Error::Io(source)) => host_errno(source),
             Self::Meta(_) | Self::Damaged(_) | Self::Corrupt { .. } => Errno::IO,

@@ -62,7 +62,7 @@
 //! which say what holds of those.
 //!
 //! # Where what is
-//! `walk` goes from paths to inodes, `volumes` knows which of them are on other servers; `namespace`, `rename`, `open`,
+//! `walk` goes from paths to inodes, `volumes` knows which of them are on other servers, `moving` brings one to another server; `namespace`, `rename`, `open`,
 //! `attr`, and `xattr` change metadata through `edit`, one atomic change of database and memory; `content` is what files and
 //! detached objects have in common; `data` moves bytes through `object`, `sparse` knows of holes, `resize` cuts
 //! and extends, `dirty_inodes` knows what the database does not know yet, `removal` removes; `blocks` reads and writes with
@@ -96,6 +96,7 @@ mod group_commit;
 mod inode;
 pub mod journal;
 mod layouts;
+mod moving;
 mod namespace;
 mod object;
 mod object_file;
@@ -136,6 +137,7 @@ pub use engine::DATABASE_FILES_MAX;
 pub use error::{OpenError, StoreError};
 pub use extent::Extent;
 pub use fence::{Fence, LEASE, Loss, RENEW_EVERY};
+pub use moving::{FileBytes, PIECE_BYTES_MAX, Passage, Piece, PiecePlace};
 pub use namespace::LINKS_MAX;
 pub use object::ObjectPlace;
 pub use open::{OpenHow, Opened};
@@ -159,6 +161,7 @@ use dirty_inodes::DirtyInodes;
 use emergency_space::EmergencySpace;
 use inode::{CUTTING, Inode};
 use layouts::Layouts;
+use moving::Passages;
 use object::Targets;
 use premises::Premises;
 use protect::Protection;
@@ -186,6 +189,8 @@ pub struct Store {
     namespace: RwLock<Numbers>,
     /// Which server has which volume; nothing if this is the only one.
     whereabouts: OnceLock<RwLock<Arc<Whereabouts>>>,
+    /// What is being done, so that a volume that is to go can be waited for.
+    passages: Passages,
     /// Names in the root that all servers are about to give to a volume.
     names_in_the_making: Mutex<HashSet<Box<[u8]>>>,
     /// Of every inode and object that is created until the store is closed.

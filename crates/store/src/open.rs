@@ -110,7 +110,10 @@ impl Store {
 
     fn find(&self, caller: &Caller<'_>, at: Ino, path: &[u8], how: &OpenHow) -> Result<(Arc<Inode>, bool), StoreError> {
         let _namespace = self.share_namespace();
-        let inode = self.resolve(caller, at.0, path, !how.no_follow)?;
+        let inode = match self.root_to_read(at.0, path)? {
+            Some(root) => root,
+            None => self.resolve(caller, at.0, path, !how.no_follow)?,
+        };
         check_open(caller, &inode, how)?;
         take_reference(&inode)?;
         Ok((inode, false))

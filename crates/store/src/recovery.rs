@@ -18,6 +18,7 @@ use crate::detached::Detached;
 use crate::emergency_space::EmergencySpace;
 use crate::inode::Inode;
 use crate::layouts::Layouts;
+use crate::moving::Passages;
 use crate::object::{DIRECTORIES, ObjectPlace, ObjectsId, Targets, file_size, is_volatile};
 use crate::owner::database_dir;
 use crate::premises::Premises;
@@ -87,6 +88,7 @@ impl Store {
             generation: premises.generation,
             namespace: RwLock::new(Numbers { next, reserved: next }),
             whereabouts: OnceLock::new(),
+            passages: Passages::default(),
             names_in_the_making: Mutex::default(),
             names: SipHasher13::new_with_key(&premises.secret.names),
             signer: CapabilitySigner::new(&premises.secret.capability),

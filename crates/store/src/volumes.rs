@@ -41,6 +41,10 @@ pub struct Whereabouts {
     pub servers: HashMap<VolumeId, ServerId>,
     /// The volumes by name.
     pub names: HashMap<Box<[u8]>, VolumeId>,
+    /// The root server is away: what is known of the root directory here is better than nothing, to those who read it.
+    pub is_root_away: bool,
+    /// Volumes that are here, or on their way, and in which nobody is served for now.
+    pub closed: HashSet<VolumeId>,
 }
 
 impl Whereabouts {
@@ -138,6 +142,8 @@ impl Store {
         match ino.volume() {
             VolumeId::ROOT if whereabouts.is_root() => Ok(()),
             VolumeId::ROOT => Err(StoreError::elsewhere(whereabouts.root, b"")),
+            // Who is sent to the server that says so waits for a moment.
+            volume if whereabouts.closed.contains(&volume) => Err(StoreError::elsewhere(whereabouts.own, b"")),
             volume if self.has_volume(volume)? => Ok(()),
             // Whoever knows for certain says that there is none.
             volume => match whereabouts.of(volume) {
@@ -145,6 +151,11 @@ impl Store {
                 server => Err(StoreError::elsewhere(server, b"")),
             },
         }
+    }
+
+    /// Whether nobody is served in a volume for now.
+    pub fn is_closed(&self, volume: VolumeId) -> bool {
+        self.whereabouts().is_some_and(|whereabouts| whereabouts.closed.contains(&volume))
     }
 
     /// Whether a volume is on this server.
@@ -177,6 +188,9 @@ impl Store {
         let root = self.load(Ino::ROOT.0)?;
         let volume = match self.look_up(&root, name)?.map(|entry| Ino(entry.ino).volume()) {
             Some(VolumeId::ROOT) => return Ok(()),
+            Some(volume) if whereabouts.closed.contains(&volume) => {
+                return Err(StoreError::elsewhere(whereabouts.own, rest));
+            }
             Some(volume) if self.loads(root_of(volume))? => return Ok(()),
             Some(volume) => Some(volume),
             None if whereabouts.is_root() => return Ok(()),
@@ -194,9 +208,24 @@ impl Store {
         self.check_in_root(&Last::Itself, b"")
     }
 
+    /// Checks that the root directory of this store is the one that users see, or all that they can see for now.
+    pub fn check_root_is_readable(&self) -> Result<(), StoreError> {
+        if self.whereabouts().is_some_and(|whereabouts| whereabouts.is_root_away) {
+            return Ok(());
+        }
+        self.check_root_is_here()
+    }
+
     /// The same if this inode, which is asked for itself, is the root directory.
     pub(crate) fn check_root_itself(&self, inode: &Inode) -> Result<(), StoreError> {
-        if inode.ino == Ino::ROOT.0 { self.check_root_is_here() } else { Ok(()) }
+        if inode.ino == Ino::ROOT.0 { self.check_root_is_readable() } else { Ok(()) }
+    }
+
+    /// The root directory, if `path` from `at` is just that, its own server is away, and it is only to be read.
+    pub(crate) fn root_to_read(&self, at: u64, path: &[u8]) -> Result<Option<Arc<Inode>>, StoreError> {
+        let is_root = at == Ino::ROOT.0 && (path.iter().all(|byte| *byte == b'/') || path == b".");
+        let is_away = || self.whereabouts().is_some_and(|whereabouts| whereabouts.is_root_away);
+        if is_root && is_away() { self.load(at).map(Some) } else { Ok(None) }
     }
 
     /// Says that a directory in the root is to be made by all servers together, after the checks of `mkdir`.

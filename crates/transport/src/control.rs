@@ -59,6 +59,11 @@ impl ControlConnection {
         Ok(Self { session, timeout })
     }
 
+    /// Every later question may take this long.
+    pub fn answer_within(&mut self, timeout: Nanos) {
+        self.timeout = timeout;
+    }
+
     /// Asks, and waits for the answer; that to [`ControlRequest::Status`] is put together from all its frames.
     pub fn ask(&mut self, request: &ControlRequest) -> Result<ControlReply, ControlError> {
         let deadline = Deadline::after(self.timeout);

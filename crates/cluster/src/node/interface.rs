@@ -1,5 +1,6 @@
 //! What goes into a node and what comes out of it.
 
+use crate::load::Load;
 use crate::objects::{Intent, ObjectsId, Order, What};
 use crate::peer::Envelope;
 use crate::policy::Policy;
@@ -97,6 +98,8 @@ pub enum Input {
         /// The objects.
         objects: Vec<ObjectsId>,
     },
+    /// This server is as full and as busy as this. Without it the server gets no new volumes that could be elsewhere.
+    Load(Load),
     /// There is a newer cluster file. One that [`super::Node::accepts`] does not allow is ignored.
     View(View),
     /// This process has made sure that nobody has taken over its directory, and nobody will before `until`.

@@ -15,8 +15,9 @@ impl Node {
             Err(Refusal::PolicyTooLong(text.len()))
         } else {
             let policy = self.policy.set(text);
+            let version = policy.version;
             self.publish(policy, effects);
-            Ok(Answer::Done)
+            Ok(Answer::PolicySet { version })
         };
         self.emit(Effect::Answer { id, result }, effects);
     }

@@ -8,6 +8,10 @@
 //! |---|---|---|
 //! | nothing, an earlier generation, or an earlier instruction | to create or remove | the file system is asked; what it says is recorded, and then told |
 //! | nothing, an earlier generation, or an earlier instruction | to hold or rename | recorded, and then told |
+//! | the same | to let a volume leave | the file system is asked, as above: to freeze it |
+//! | the same | to get a volume | recorded as *fetching*, so that a part of it is not forgotten; then the file system is asked, also after a stop |
+//! | frozen, fetching or fetched | a later slot, by which another server has the volume and does not get it from here | the file system drops what is here; nobody is told |
+//! | fetched | a later slot, by which it is here | recorded as made |
 //! | this instruction | the same again | what came of it is told again |
 //! | a later instruction or generation | one from before | nothing: it was under way for long |
 //!
@@ -18,9 +22,13 @@
 //! This server also *answers for the names* of its volumes: who was sent here because some copy of the table said so, and
 //! finds that the volume has another name now, is sent on to the root server. Of a volume that is being removed
 //! nothing is said here, nor for the name of one that is held: the root server has it answered when it is known what came of it.
+//!
+//! A volume that *moves* is frozen on the one server, fetched by the other one, and dropped by the first ([`super::root`] says
+//! when). Frozen or fetched, nobody is served in it ([`Hosted::is_closed`]): who fetched it serves it when the
+//! table says that it has it.
 
 use super::{Attributes, Outcome, Phase, Slot, Version, VolumeKey, VolumeName};
-use isonomia_units::VolumeId;
+use isonomia_units::{ServerId, VolumeId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -56,6 +64,36 @@ pub enum Work {
         /// Which.
         key: VolumeKey,
     },
+    /// Let nothing begin in the volume any more, and wait for what has begun. EBUSY if it is in use.
+    Freeze {
+        /// Which.
+        key: VolumeKey,
+    },
+    /// Get the volume from the server that has frozen it, all or, with an errno, nothing of it. What another instruction than this one
+    /// has left of it goes first. If that server does not answer it is asked again.
+    Fetch {
+        /// Which.
+        key: VolumeKey,
+        /// Who has it.
+        from: ServerId,
+        /// The version of the table in which this was wanted.
+        instruction: Version,
+    },
+    /// Remove all of the volume: another server has it.
+    Drop {
+        /// Which.
+        key: VolumeKey,
+    },
+}
+
+impl Work {
+    /// The volume that it is about.
+    pub fn key(&self) -> VolumeKey {
+        match self {
+            Self::Make { key, .. } | Self::Remove { key } | Self::Freeze { key } => *key,
+            Self::Fetch { key, .. } | Self::Drop { key } => *key,
+        }
+    }
 }
 
 /// What is to be done about a slot.
@@ -65,8 +103,12 @@ pub enum Todo {
     Nothing,
     /// The file system has to work; [`Hosted::done`] when it has.
     Work(Work),
+    /// To be stored; then the file system has to work.
+    Begun(Host, Work),
     /// To be stored, then told: the slot's instruction was carried out.
     Carried(Host),
+    /// To be stored, and told to nobody.
+    Kept(Host),
     /// What came of the slot's instruction is told again.
     Tell(Outcome),
 }
@@ -92,8 +134,59 @@ impl Hosted {
 
     /// The volume of this number, if this server has it and may say so.
     pub fn get(&self, number: VolumeId) -> Option<&Host> {
-        let is_leaving = matches!(self.under_way.get(&number), Some((_, Work::Remove { .. })));
-        self.hosts.get(&number).filter(|host| host.outcome.is_there() && !is_leaving)
+        let is_leaving = matches!(self.under_way.get(&number), Some((_, work)) if !matches!(work, Work::Make { .. }));
+        let is_here = |host: &&Host| host.outcome.is_there() && host.outcome != Outcome::Frozen;
+        self.hosts.get(&number).filter(is_here).filter(|_| !is_leaving)
+    }
+
+    /// Whether the volume of this number is here, or is coming, and nobody is served in it for now.
+    pub fn is_closed(&self, own: ServerId, slot: &Slot) -> bool {
+        let number = slot.key.number;
+        if let Some((_, Work::Freeze { .. } | Work::Fetch { .. })) = self.under_way.get(&number) {
+            return true;
+        }
+        match self.hosts.get(&number).filter(|host| host.key == slot.key).map(|host| host.outcome) {
+            Some(Outcome::Frozen) => !self.is_left_over(own, slot),
+            Some(Outcome::Fetched) => !slot.is_at(slot.key, own),
+            _ => false,
+        }
+    }
+
+    /// Whether nobody may be served in what is here of the volume of `slot`: closed, or left over.
+    pub fn is_shut(&self, own: ServerId, slot: &Slot) -> bool {
+        let number = slot.key.number;
+        let is_begun = matches!(
+            self.under_way.get(&number),
+            Some((_, Work::Freeze { .. } | Work::Fetch { .. } | Work::Drop { .. }))
+        );
+        is_begun
+            || match self.hosts.get(&number).map(|host| (host.key, host.outcome)) {
+                Some((_, Outcome::Frozen | Outcome::Fetching)) => true,
+                Some((key, Outcome::Fetched)) => !slot.is_at(key, own),
+                _ => false,
+            }
+    }
+
+    /// Whether there is something to do about `slot` besides what it wants of `own`.
+    pub fn is_unsettled(&self, own: ServerId, slot: &Slot) -> bool {
+        self.is_left_over(own, slot) || self.is_settled_by(own, slot)
+    }
+
+    /// Whether what is here of a volume that moved is of no use any more.
+    fn is_left_over(&self, own: ServerId, slot: &Slot) -> bool {
+        let Some(host) = self.hosts.get(&slot.key.number) else { return false };
+        let is_wanted = |volume: &super::Volume| {
+            host.key == slot.key && (volume.server == own || volume.phase == Phase::Arriving { from: own })
+        };
+        matches!(host.outcome, Outcome::Frozen | Outcome::Fetching | Outcome::Fetched)
+            && slot.changed > host.instruction
+            && !slot.volume.as_ref().is_some_and(is_wanted)
+    }
+
+    /// Whether the table says that a volume that was fetched is here.
+    fn is_settled_by(&self, own: ServerId, slot: &Slot) -> bool {
+        let is_fetched = |host: &Host| host.outcome == Outcome::Fetched && slot.changed > host.instruction;
+        self.hosts.get(&slot.key.number).is_some_and(|host| is_fetched(host) && slot.is_at(host.key, own))
     }
 
     /// The volume of this name, if this server has it and may say so.
@@ -106,16 +199,31 @@ impl Hosted {
         self.hosts.values().filter(|host| host.outcome.is_there())
     }
 
-    /// What `slot`, which names this server, asks for. [`Todo::Work`] counts as begun, and [`Todo::Carried`] as done.
-    pub fn look_at(&mut self, slot: &Slot) -> Todo {
-        let Some(volume) = slot.intent() else { return Todo::Nothing };
+    /// What `slot` asks of this server, which is `own`. [`Todo::Work`] counts as begun, [`Todo::Carried`] and
+    /// [`Todo::Kept`] as done.
+    pub fn look_at(&mut self, own: ServerId, slot: &Slot) -> Todo {
         let number = slot.key.number;
         if self.under_way.contains_key(&number) {
             return Todo::Nothing;
         }
+        if self.is_left_over(own, slot)
+            && let Some(host) = self.hosts.get(&number)
+        {
+            let work = Work::Drop { key: host.key };
+            return self.begin(slot, work);
+        }
+        let Some(volume) = slot.intent().filter(|volume| volume.server == own) else {
+            return match slot.volume.as_ref() {
+                Some(volume) if self.is_settled_by(own, slot) => {
+                    Todo::Kept(self.carried(slot, volume.name.clone(), Outcome::Made))
+                }
+                _ => Todo::Nothing,
+            };
+        };
         if let Some(host) = self.hosts.get(&number) {
             let (known, said) = ((host.key, host.instruction), (slot.key, slot.changed));
-            if known >= said {
+            let goes_on = known == said && host.outcome == Outcome::Fetching;
+            if known >= said && !goes_on {
                 return if known == said { Todo::Tell(host.outcome) } else { Todo::Nothing };
             }
         }
@@ -124,25 +232,50 @@ impl Hosted {
             Phase::Removing { .. } => Work::Remove { key: slot.key },
             Phase::Held { .. } => return Todo::Carried(self.carried(slot, volume.name.clone(), Outcome::Held)),
             Phase::Renaming { .. } => return Todo::Carried(self.carried(slot, volume.name.clone(), Outcome::Renamed)),
+            Phase::Leaving { .. } => Work::Freeze { key: slot.key },
+            Phase::Arriving { from } => {
+                let work = Work::Fetch { key: slot.key, from: *from, instruction: slot.changed };
+                return match self.begin(slot, work) {
+                    Todo::Work(work) => Todo::Begun(self.carried(slot, volume.name.clone(), Outcome::Fetching), work),
+                    todo => todo,
+                };
+            }
             Phase::Active => return Todo::Nothing,
         };
+        self.begin(slot, work)
+    }
+
+    fn begin(&mut self, slot: &Slot, work: Work) -> Todo {
         if self.under_way.len() == UNDER_WAY_MAX {
             return Todo::Nothing;
         }
-        self.under_way.insert(number, (slot.clone(), work.clone()));
+        self.under_way.insert(slot.key.number, (slot.clone(), work.clone()));
         Todo::Work(work)
     }
 
-    /// The file system has done what it was asked for `number`: `Err` with an errno. The record to store, and then to tell.
-    pub fn done(&mut self, number: VolumeId, result: Result<(), i32>) -> Option<Host> {
+    /// The file system has done what it was asked for `number`: `Err` with an errno. The record to store, and whether to tell then.
+    pub fn done(&mut self, number: VolumeId, result: Result<(), i32>) -> Option<(Host, bool)> {
         let (slot, work) = self.under_way.remove(&number)?;
+        if let Work::Drop { key } = work {
+            // What could not be done is tried again at the next look.
+            result.ok()?;
+            let name = self.hosts.get(&number)?.name.clone();
+            let host = Host { key, instruction: slot.changed, outcome: Outcome::Removed, name };
+            self.put(host.clone());
+            return Some((host, false));
+        }
         let outcome = match (work, result) {
             (Work::Make { .. }, Ok(())) => Outcome::Made,
             (Work::Make { .. }, Err(errno)) => Outcome::NotMade(errno),
             (Work::Remove { .. }, Ok(())) => Outcome::Removed,
             (Work::Remove { .. }, Err(errno)) => Outcome::NotRemoved(errno),
+            (Work::Freeze { .. }, Ok(())) => Outcome::Frozen,
+            (Work::Freeze { .. }, Err(errno)) => Outcome::NotFrozen(errno),
+            (Work::Drop { .. }, _) => return None,
+            (Work::Fetch { .. }, Ok(())) => Outcome::Fetched,
+            (Work::Fetch { .. }, Err(errno)) => Outcome::NotFetched(errno),
         };
-        Some(self.carried(&slot, slot.volume.as_ref()?.name.clone(), outcome))
+        Some((self.carried(&slot, slot.volume.as_ref()?.name.clone(), outcome), true))
     }
 
     fn carried(&mut self, slot: &Slot, name: VolumeName, outcome: Outcome) -> Host {
@@ -158,9 +291,101 @@ impl Hosted {
         {
             self.names.remove(&before.name);
         }
-        if host.outcome.is_there() && host.outcome != Outcome::Held {
+        if host.outcome.is_there() && !matches!(host.outcome, Outcome::Held | Outcome::Frozen) {
             self.names.insert(host.name.clone(), number);
         }
         self.hosts.insert(number, host);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Volume;
+    use super::*;
+
+    const OLD: ServerId = ServerId(1);
+    const NEW: ServerId = ServerId(2);
+    const KEY: VolumeKey = VolumeKey { number: VolumeId(7), generation: 1 };
+
+    fn slot(changed: u64, server: ServerId, phase: Phase) -> Slot {
+        let name = VolumeName::try_from(&b"v"[..]).unwrap();
+        let volume = Volume { name, server, attributes: Attributes::default(), phase };
+        Slot { key: KEY, changed: Version(changed), volume: Some(volume) }
+    }
+
+    fn done(hosted: &mut Hosted, result: Result<(), i32>) -> (Outcome, bool) {
+        let (host, is_told) = hosted.done(KEY.number, result).unwrap();
+        (host.outcome, is_told)
+    }
+
+    #[test]
+    fn the_old_server_keeps_what_it_froze_until_the_new_one_has_it() {
+        let mut hosted = Hosted::default();
+        assert!(matches!(hosted.look_at(OLD, &slot(1, OLD, Phase::Creating)), Todo::Work(Work::Make { .. })));
+        assert_eq!(done(&mut hosted, Ok(())), (Outcome::Made, true));
+        let leaving = slot(2, OLD, Phase::Leaving { to: NEW });
+        assert_eq!(hosted.look_at(OLD, &leaving), Todo::Work(Work::Freeze { key: KEY }));
+        assert!(hosted.is_closed(OLD, &leaving) && hosted.get(KEY.number).is_none());
+        assert_eq!(done(&mut hosted, Ok(())), (Outcome::Frozen, true));
+        let arriving = slot(3, NEW, Phase::Arriving { from: OLD });
+        assert_eq!(hosted.look_at(OLD, &arriving), Todo::Nothing);
+        assert!(hosted.is_closed(OLD, &arriving) && hosted.is_shut(OLD, &arriving));
+        let there = slot(4, NEW, Phase::Active);
+        assert!(hosted.is_unsettled(OLD, &there) && hosted.is_shut(OLD, &there) && !hosted.is_closed(OLD, &there));
+        // What could not be removed is tried again.
+        for result in [Err(5), Ok(())] {
+            assert_eq!(hosted.look_at(OLD, &there), Todo::Work(Work::Drop { key: KEY }));
+            let told = hosted.done(KEY.number, result).map(|(host, is_told)| (host.outcome, is_told));
+            assert_eq!(told, result.ok().map(|()| (Outcome::Removed, false)));
+        }
+        assert!(!hosted.is_shut(OLD, &there) && !hosted.is_unsettled(OLD, &there));
+        assert_eq!(hosted.look_at(OLD, &there), Todo::Nothing);
+    }
+
+    #[test]
+    fn the_old_server_thaws_what_goes_nowhere() {
+        let mut hosted = Hosted::default();
+        hosted.look_at(OLD, &slot(2, OLD, Phase::Leaving { to: NEW }));
+        done(&mut hosted, Ok(()));
+        let old = VolumeName::try_from(&b"v"[..]).unwrap();
+        let back = slot(4, OLD, Phase::Renaming { old });
+        assert!(matches!(hosted.look_at(OLD, &back), Todo::Carried(_)));
+        assert!(!hosted.is_closed(OLD, &back) && !hosted.is_shut(OLD, &back) && hosted.get(KEY.number).is_some());
+    }
+
+    #[test]
+    fn the_new_server_serves_when_the_table_says_so_and_not_before() {
+        let mut hosted = Hosted::default();
+        let arriving = slot(3, NEW, Phase::Arriving { from: OLD });
+        let work = Work::Fetch { key: KEY, from: OLD, instruction: Version(3) };
+        let Todo::Begun(host, begun) = hosted.look_at(NEW, &arriving) else { panic!("it does not begin") };
+        assert_eq!((host.outcome, begun), (Outcome::Fetching, work.clone()));
+        // After a stop it goes on.
+        let mut hosted = Hosted::new([host.clone()]);
+        assert!(hosted.is_shut(NEW, &arriving));
+        assert_eq!(hosted.look_at(NEW, &arriving), Todo::Begun(host, work));
+        assert_eq!(done(&mut hosted, Ok(())), (Outcome::Fetched, true));
+        assert!(hosted.is_closed(NEW, &arriving) && hosted.is_shut(NEW, &arriving));
+        assert_eq!(hosted.look_at(NEW, &arriving), Todo::Tell(Outcome::Fetched));
+        let there = slot(4, NEW, Phase::Active);
+        assert!(!hosted.is_closed(NEW, &there) && !hosted.is_shut(NEW, &there));
+        assert!(matches!(hosted.look_at(NEW, &there), Todo::Kept(host) if host.outcome == Outcome::Made));
+        assert_eq!(hosted.look_at(NEW, &there), Todo::Nothing);
+    }
+
+    #[test]
+    fn the_new_server_drops_what_it_is_not_to_have() {
+        for fetched in [Some(Ok(())), None] {
+            let mut hosted = Hosted::default();
+            let Todo::Begun(host, _) = hosted.look_at(NEW, &slot(3, NEW, Phase::Arriving { from: OLD })) else {
+                panic!("it does not begin")
+            };
+            match fetched {
+                Some(result) => _ = done(&mut hosted, result),
+                None => hosted = Hosted::new([host]),
+            }
+            let back = slot(5, OLD, Phase::Active);
+            assert_eq!(hosted.look_at(NEW, &back), Todo::Work(Work::Drop { key: KEY }), "{fetched:?}");
+        }
     }
 }

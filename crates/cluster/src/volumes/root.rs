@@ -2,7 +2,7 @@
 //!
 //! # States and events
 //! A slot of the table is *free* (no volume, or never used), or its volume is *creating*, *active*, *removing*, *held*, or
-//! *renaming*.
+//! *renaming*; or it moves from one server to another ([`moving`]).
 //! Each arrow is a new version of the table, and on stable storage before anybody hears of it.
 //!
 //! | event | free | creating | active | removing | held, renaming |
@@ -43,6 +43,8 @@
 //! nobody is told that it was renamed or removed before that. Where two servers take part, both know before the first name
 //! is another one's: otherwise a client could see that the one has changed and after that that the other one has not.
 
+mod moving;
+
 use super::copy::{Ask, Page, page};
 use super::{Outcome, Phase, Slot, Table, Version, Volume, VolumeKey, VolumeName};
 use crate::request::{Answer, Refusal, RenameHow, Request, RequestId};
@@ -76,6 +78,8 @@ struct Asking {
 pub struct Decisions {
     /// Slots that changed: to be stored as one, before anything else is done. The last number that was given out goes with them.
     pub changed: Vec<Slot>,
+    /// Servers that are to hear of it at once, besides those of intents.
+    pub concerned: Vec<ServerId>,
     /// Requests that have their answer.
     pub answers: Vec<(RequestId, Result<Answer, Refusal>)>,
 }
@@ -91,7 +95,7 @@ pub struct Root {
     /// Volumes in an exchange whose servers have said that they are held.
     held: BTreeSet<VolumeId>,
     waiting: VecDeque<Waiting>,
-    /// [`INTENTS_MAX`] at most.
+    /// [`INTENTS_MAX`] at most; of a move there may be several.
     asking: Vec<Asking>,
 }
 
@@ -145,7 +149,7 @@ impl Root {
         decisions: &mut Decisions,
     ) {
         match &request {
-            Request::Make { server, .. } if !is_member(*server) => {
+            Request::Make { server, .. } | Request::Move { to: server, .. } if !is_member(*server) => {
                 decisions.answers.push((id, Err(Refusal::UnknownServer)));
             }
             _ => self.try_it(Waiting { id, request }, decisions),
@@ -167,6 +171,9 @@ impl Root {
         let Some(volume) = slot.intent().filter(|volume| volume.server == from).cloned() else { return };
         if let (Phase::Held { with, exchange }, Outcome::Held) = (&volume.phase, outcome) {
             return self.is_held(key.number, *with, *exchange, decisions);
+        }
+        if let Phase::Leaving { .. } | Phase::Arriving { .. } = volume.phase {
+            return self.has_moved(key, volume, outcome, decisions);
         }
         let active = Some(Volume { phase: Phase::Active, ..volume.clone() });
         let (left, result) = match (&volume.phase, outcome) {
@@ -196,6 +203,10 @@ impl Root {
                 decisions.answers.push((self.asking.remove(at).id, result));
             }
         }
+        self.try_waiting(decisions);
+    }
+
+    fn try_waiting(&mut self, decisions: &mut Decisions) {
         for waiting in std::mem::take(&mut self.waiting) {
             self.try_it(waiting, decisions);
         }
@@ -257,7 +268,9 @@ impl Root {
     fn try_it(&mut self, waiting: Waiting, decisions: &mut Decisions) {
         match self.verdict(&waiting.request, decisions) {
             Verdict::Answer(answer) => decisions.answers.push((waiting.id, answer)),
-            Verdict::Begun(of) => self.asking.push(Asking { id: waiting.id, of }),
+            Verdict::Begun(of) if self.asking.len() < INTENTS_MAX => self.asking.push(Asking { id: waiting.id, of }),
+            // What was begun goes on.
+            Verdict::Begun(_) => decisions.answers.push((waiting.id, Err(Refusal::TimedOut))),
             Verdict::Wait if self.waiting.len() < WAITING_MAX => self.waiting.push_back(waiting),
             Verdict::Wait => decisions.answers.push((waiting.id, Err(Refusal::Busy))),
         }
@@ -277,6 +290,7 @@ impl Root {
                 match self.table.slot(*number).and_then(|slot| Some((slot, slot.visible()?))) {
                     None => refuse(Refusal::NotFound),
                     Some((_, Volume { phase: Phase::Removing { .. }, .. })) => Verdict::Wait,
+                    Some((_, Volume { phase: Phase::Leaving { .. } | Phase::Arriving { .. }, .. })) => Verdict::Wait,
                     Some((slot, volume)) => {
                         Verdict::Answer(Ok(Answer::Volume { key: slot.key, server: volume.server }))
                     }
@@ -308,6 +322,7 @@ impl Root {
                     Verdict::Begun(BTreeSet::from([key.number]))
                 }
             },
+            Request::Move { name, found, to } => self.move_to(name, *found, *to, decisions),
             // The node does.
             Request::SetPolicy { .. } => refuse(Refusal::Busy),
             Request::Rename { from, found, to, how } => match self.free_to_change(from, *found) {
@@ -421,7 +436,9 @@ fn partner(volume: &Volume) -> Option<VolumeId> {
     match volume.phase {
         Phase::Removing { successor } => successor,
         Phase::Held { with, .. } => Some(with),
-        Phase::Creating | Phase::Active | Phase::Renaming { .. } => None,
+        Phase::Creating | Phase::Active | Phase::Renaming { .. } | Phase::Leaving { .. } | Phase::Arriving { .. } => {
+            None
+        }
     }
 }
 

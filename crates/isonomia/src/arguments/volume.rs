@@ -3,14 +3,15 @@
 use super::ServerOptions;
 use clap::{Args, Subcommand};
 
-/// See which server has which volume, and make one on a server of your choice
+/// See which server has which volume, make one on a server of your choice, and move one to another server
 ///
 /// A volume is a directory directly below the root of a cluster. `mkdir` makes one, too, on the server that its name leads to.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   isonomia volume list
-  isonomia volume create scratch --on io03")]
+  isonomia volume create scratch --on io03
+  isonomia volume move scratch --to io04")]
 pub struct VolumeOptions {
     #[command(subcommand)]
     pub command: VolumeCommand,
@@ -20,6 +21,7 @@ pub struct VolumeOptions {
 pub enum VolumeCommand {
     List(VolumeListOptions),
     Create(VolumeCreateOptions),
+    Move(VolumeMoveOptions),
 }
 
 /// Print the volumes, and the server of each, as the server that is asked knows them
@@ -54,6 +56,27 @@ pub struct VolumeCreateOptions {
     /// Permissions in octal digits; the umask does not count
     #[arg(long, default_value = "755", value_parser = octal)]
     pub mode: u32,
+    #[command(flatten)]
+    pub server: ServerOptions,
+}
+
+/// Move a volume to another server
+///
+/// Nobody is served in the volume meanwhile: programs wait for up to 15 s, and then get EBUSY. So it is refused while files in it
+/// are open. The servers do it, whatever becomes of this command and of them: given again, it goes on to watch. Given with the
+/// server that the volume comes from, the move is given up. Allowed to the server's user and to root.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  isonomia volume move scratch --to io04
+  isonomia volume list --json | jq '.volumes[] | select(.moving)'")]
+pub struct VolumeMoveOptions {
+    /// Name of the volume
+    #[arg(value_name = "NAME")]
+    pub name: String,
+    /// Name of the server in the cluster file
+    #[arg(long, value_name = "SERVER")]
+    pub to: String,
     #[command(flatten)]
     pub server: ServerOptions,
 }

@@ -38,7 +38,7 @@ pub struct Links {
 }
 
 /// What is needed to connect.
-struct Reach {
+pub struct Reach {
     config: ClusterConfig,
     identity: Identity,
 }
@@ -53,6 +53,11 @@ impl Links {
         let identity = Identity { client, claims, key_file, server_user: None, protection };
         let reach = Arc::new(Reach { config, identity });
         Self { reach, to: HashMap::new(), questions: Arc::default() }
+    }
+
+    /// What is needed to reach servers from other threads.
+    pub fn reach(&self) -> Arc<Reach> {
+        self.reach.clone()
     }
 
     /// Sends a message if it can.
@@ -100,7 +105,14 @@ impl Links {
 fn deliver(reach: &Reach, to: ServerId, messages: &Receiver<ToPeer>) {
     let mut line = None;
     while let Ok(message) = messages.recv() {
-        let delivered = reach.exchange(&mut line, to, &message, &mut [], PATIENCE);
+        let was_connected = line.is_some();
+        let (kind, bytes) = message.encode();
+        let mut delivered = reach.exchange(&mut line, to, (kind, &bytes), &mut [], PATIENCE);
+        if was_connected && matches!(delivered, Err(LinkError::Socket(SocketError::Closed | SocketError::System(_)))) {
+            // The server has started again meanwhile: it waits for what others tell it.
+            line = None;
+            delivered = reach.exchange(&mut line, to, (kind, &bytes), &mut [], PATIENCE);
+        }
         if let Err(error) = delivered {
             line = None;
             tracing::debug!(server = %to, %error, "a message to a server is lost");
@@ -112,8 +124,8 @@ fn deliver(reach: &Reach, to: ServerId, messages: &Receiver<ToPeer>) {
 
 fn question(reach: &Reach, server: ServerId, request: Request, patience: Nanos) -> Verdict {
     let (mut line, mut reply) = (None, [0; REPLY_LEN_MAX]);
-    let message = ToPeer::Request(request);
-    match reach.exchange(&mut line, server, &message, &mut reply, patience) {
+    let (kind, bytes) = ToPeer::Request(request).encode();
+    match reach.exchange(&mut line, server, (kind, &bytes), &mut reply, patience) {
         Ok(len) => Verdict::decode(&reply[..len]),
         Err(error) => {
             tracing::warn!(%server, %error, "the root server does not decide");
@@ -124,7 +136,7 @@ fn question(reach: &Reach, server: ServerId, request: Request, patience: Nanos) 
 
 /// Why something did not get to a server.
 #[derive(Debug, thiserror::Error)]
-enum LinkError {
+pub enum LinkError {
     #[error("it is not in the cluster file")]
     Unknown,
     #[error(transparent)]
@@ -138,12 +150,12 @@ enum LinkError {
 }
 
 impl Reach {
-    /// Sends `message` over `line`, connected if need be; how long the reply is.
-    fn exchange(
+    /// Sends these bytes of this kind over `line`, connected if need be; how long the reply is.
+    pub fn exchange(
         &self,
         line: &mut Option<Line>,
         server: ServerId,
-        message: &ToPeer,
+        (kind, bytes): (u32, &[u8]),
         reply: &mut [u8],
         patience: Nanos,
     ) -> Result<usize, LinkError> {
@@ -151,14 +163,13 @@ impl Reach {
             Some(line) => line,
             None => line.insert(self.connect(server)?),
         };
-        let (kind, bytes) = message.encode();
         let header = RequestHeader {
             valid: kind,
             offset: u64::from(self.config.number.0),
             len: bytes.len() as u32,
             ..RequestHeader::new(Op::Peer, Ino::ROOT)
         };
-        let (reply_header, _) = line.exchange(&header, [&bytes, b""], reply, patience, Manner::default())?;
+        let (reply_header, _) = line.exchange(&header, [bytes, b""], reply, patience, Manner::default())?;
         match reply_header.errno {
             0 => Ok(reply_header.payload_len as usize),
             errno => Err(LinkError::Refused(errno)),

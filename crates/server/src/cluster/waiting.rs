@@ -98,7 +98,7 @@ impl Requests<Pending> {
         let payload = match (verdict, &made) {
             _ if is_peer => verdict.encode(),
             (Verdict::Volume(volume), Some((_, attributes))) => node_of(*volume, attributes),
-            (Verdict::Done | Verdict::Volume(_), _) => Vec::new(),
+            (Verdict::Done | Verdict::Volume(_) | Verdict::PolicySet(_), _) => Vec::new(),
             (Verdict::Failed(errno), _) => return core.answer_late(&pending, &ReplyHeader::error(seq, *errno), &[]),
         };
         core.answer_late(&pending, &ReplyHeader::ok(seq, 0, payload.len()), &payload);

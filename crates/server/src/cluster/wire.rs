@@ -1,8 +1,9 @@
 //! What one server sends to another in a request ([`isonomia_proto::request::Op::Peer`]): a message of the protocol, or a
-//! change of a volume that a user may make and the root server decides.
+//! change that a user or an operator may make and the root server decides; and the question for a piece of a volume that moves.
 
 use isonomia_cluster::peer::{BadMessage, Envelope, FORMAT};
 use isonomia_cluster::request::{Answer, Refusal, Request};
+use isonomia_store::PiecePlace;
 use isonomia_units::VolumeId;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -12,8 +13,33 @@ use serde::{Deserialize, Serialize};
 pub enum ToPeer {
     /// As the protocol says: whoever gets it confirms that and nothing else.
     Message(Envelope),
-    /// A change of a volume; it is answered by a [`Verdict`].
+    /// A change of a volume or of the policy; it is answered by a [`Verdict`].
     Request(Request),
+}
+
+/// Which piece of a volume that comes is wanted; it is the answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WantedPiece {
+    /// The volume.
+    pub volume: VolumeId,
+    /// The piece.
+    pub place: PiecePlace,
+}
+
+impl WantedPiece {
+    /// Which kind it is, for the header.
+    pub const KIND: u32 = 2;
+
+    /// Its bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        postcard::to_extend(self, vec![FORMAT]).unwrap_or_default()
+    }
+
+    /// What was sent.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (format, body) = bytes.split_first()?;
+        if *format == FORMAT { postcard::from_bytes(body).ok() } else { None }
+    }
 }
 
 /// What became of a change.
@@ -25,6 +51,8 @@ pub enum Verdict {
     Volume(VolumeId),
     /// It is not, or not yet: an errno.
     Failed(u32),
+    /// The policy is set, with this version.
+    PolicySet(u64),
 }
 
 impl ToPeer {
@@ -46,9 +74,7 @@ impl ToPeer {
         }
         match (kind, bytes.split_first()) {
             (Self::REQUEST, Some((&FORMAT, body))) => match postcard::take_from_bytes(body) {
-                Ok((request @ (Request::Make { .. } | Request::Remove { .. } | Request::Rename { .. }), [])) => {
-                    Ok(Self::Request(request))
-                }
+                Ok((request, [])) if is_decided_by_root(&request) => Ok(Self::Request(request)),
                 _ => Err(BadMessage::Malformed),
             },
             (_, first) => Err(BadMessage::Format(first.map(|(format, _)| *format))),
@@ -61,6 +87,7 @@ impl Verdict {
     pub fn of(result: Result<Answer, Refusal>) -> Self {
         let errno = match result {
             Ok(Answer::Volume { key, .. }) => return Self::Volume(key.number),
+            Ok(Answer::PolicySet { version }) => return Self::PolicySet(version),
             Ok(Answer::Done | Answer::Listed(_)) => return Self::Done,
             Err(Refusal::NotFound) => Errno::NOENT,
             Err(Refusal::Exists) => Errno::EXIST,
@@ -93,6 +120,15 @@ impl Verdict {
     }
 }
 
+/// What changes nothing is no matter of other servers.
+fn is_decided_by_root(request: &Request) -> bool {
+    match request {
+        Request::Make { .. } | Request::Remove { .. } | Request::Rename { .. } => true,
+        Request::Move { .. } | Request::SetPolicy { .. } => true,
+        Request::LookUp { .. } | Request::WhereIs { .. } | Request::List { .. } => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -107,6 +143,7 @@ mod tests {
         for request in [
             Request::Remove { name: name(b"b"), found: Some(VolumeId(3)) },
             Request::Rename { from: name(b"c"), found: None, to: name(b"d"), how },
+            Request::SetPolicy { text: "virtual-time fifo".into() },
         ] {
             let sent = ToPeer::Request(request);
             let (kind, bytes) = sent.encode();
@@ -117,10 +154,14 @@ mod tests {
                 Err(BadMessage::Format(Some(FORMAT + 1)))
             );
         }
-        // What changes nothing is no matter of other servers.
         let (kind, bytes) = ToPeer::Request(Request::WhereIs { number: VolumeId(1), referred: false }).encode();
         assert_eq!(ToPeer::decode(kind, &bytes), Err(BadMessage::Malformed));
-        for verdict in [Verdict::Done, Verdict::Volume(VolumeId(7)), Verdict::failed(Errno::NOTEMPTY)] {
+        for verdict in [
+            Verdict::Done,
+            Verdict::Volume(VolumeId(7)),
+            Verdict::failed(Errno::NOTEMPTY),
+            Verdict::PolicySet(u64::MAX),
+        ] {
             assert_eq!(Verdict::decode(&verdict.encode()), verdict);
         }
     }

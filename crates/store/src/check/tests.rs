@@ -442,3 +442,17 @@ fn a_database_that_lost_what_it_had_is_not_believed() {
     }
     assert!(!scratch.dir.path().join("target0/lost+found").exists());
 }
+
+#[test]
+fn names_of_volumes_that_other_servers_have_are_no_damage() {
+    let scratch = Scratch::new();
+    let volume = |name: &[u8], number| (name.into(), isonomia_units::VolumeId(number));
+    scratch.with(|store| {
+        let (own, root) = (ServerId(1), ServerId(2));
+        store.set_whereabouts(Arc::new(crate::Whereabouts { own, root, ..crate::Whereabouts::default() }));
+        store.make_volume(isonomia_units::VolumeId(1), b"own", (0o755, 0, 0), at(3)).unwrap();
+        let names = [volume(b"own", 1), volume(b"others", 2)].into();
+        store.set_volume_names(&names, at(3)).unwrap();
+    });
+    assert_eq!(scratch.check(false, true), []);
+}

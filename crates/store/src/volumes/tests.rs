@@ -24,6 +24,8 @@ fn whereabouts(own: ServerId) -> Arc<Whereabouts> {
         root: ROOT_SERVER,
         servers: volumes.iter().map(|(volume, server, _)| (*volume, *server)).collect(),
         names: volumes.iter().map(|(volume, _, name)| ((*name).into(), *volume)).collect(),
+        is_root_away: false,
+        closed: HashSet::new(),
     })
 }
 
@@ -95,6 +97,35 @@ fn inodes_are_asked_for_where_their_volume_is() {
     assert_eq!(sent_to(other.check_is_here(Ino::new(VolumeId::ROOT, 77))).0, ROOT_SERVER);
     assert_eq!(sent_to(other.check_is_here(Ino::new(VolumeId(9), 77))).0, ROOT_SERVER);
     assert!(matches!(root.check_is_here(Ino::new(VolumeId(9), 77)), Err(StoreError::Stale)));
+}
+
+#[test]
+fn without_the_root_server_the_root_can_be_read_and_not_changed() {
+    let Pair { root: _root, other, _dir } = pair();
+    other.set_volume_names(&whereabouts(OTHER).names, NOW).unwrap();
+    let how = OpenHow { directory: true, ..OpenHow::default() };
+    let open = |path: &[u8]| other.open_file(&me(), Ino::ROOT, path, &how, NOW);
+    assert_eq!(sent_to(open(b"/")), (ROOT_SERVER, String::new()));
+    other.set_whereabouts(Arc::new(Whereabouts { is_root_away: true, ..(*whereabouts(OTHER)).clone() }));
+    for path in ["", "/", "."] {
+        assert_eq!(get(&other, path).unwrap().ino, Ino::ROOT.0, "{path:?}");
+        let opened = open(path.as_bytes()).unwrap();
+        let listed = other.read_dir(&me(), opened.ino, 0, 4096).unwrap();
+        let mut names: Vec<_> = listed.iter().map(|entry| &entry.name[..]).collect();
+        names.sort_unstable();
+        assert_eq!(names, [&b"."[..], b"..", b"jobs", b"users"]);
+        other.release(opened.ino).unwrap();
+        let change = SetAttr { mode: Some(0o700), ..SetAttr::default() };
+        let changed = other.set_attr(&Caller::ROOT, Ino::ROOT, path.as_bytes(), true, &change, NOW);
+        assert_eq!(sent_to(changed).0, ROOT_SERVER, "{path:?}");
+    }
+    // What is in no volume may be there, and names of other servers' volumes lead to them.
+    assert_eq!(sent_to(get(&other, "nothing")).0, ROOT_SERVER);
+    assert_eq!(sent_to(get(&other, "users/x")), (ROOT_SERVER, "users/x".to_owned()));
+    let create = OpenHow { create: true, mode: 0o644, ..OpenHow::default() };
+    assert_eq!(sent_to(other.open_file(&me(), Ino::ROOT, b"new", &create, NOW)).0, ROOT_SERVER);
+    let unnamed = OpenHow { unnamed: true, access: 3, mode: 0o600, ..OpenHow::default() };
+    assert_eq!(sent_to(other.open_file(&me(), Ino::ROOT, b"", &unnamed, NOW)).0, ROOT_SERVER);
 }
 
 #[test]

@@ -1,0 +1,45 @@
+//! A node's part in moving volumes: [`crate::volumes::root`] decides, [`crate::volumes::hosted`] does it.
+
+use super::{Node, Role};
+use crate::request::Refusal;
+use crate::volumes::{Slot, VolumeKey};
+
+impl Node {
+    /// Whether `slot` is an instruction for this server, or says what becomes of a volume that moved.
+    pub(super) fn concerns(&self, slot: &Slot) -> bool {
+        let own = self.process.server;
+        slot.intent().is_some_and(|volume| volume.server == own) || self.hosted.is_unsettled(own, slot)
+    }
+
+    /// Whether this server may serve what is in the volume `key`; else who is to be asked, or that it is to be asked again
+    /// in a moment ([`Refusal::Busy`]) because the volume is on its way, or going. Besides [`Self::may_serve`].
+    pub fn serves(&self, key: VolumeKey) -> Result<(), Refusal> {
+        let own = self.process.server;
+        let slot = self.table().slot(key.number).filter(|slot| slot.key == key);
+        if slot.is_some_and(|slot| self.hosted.is_closed(own, slot)) {
+            return Err(Refusal::Busy);
+        }
+        if self.hosted.get(key.number).is_some_and(|host| host.key == key && !self.is_elsewhere(key)) {
+            return Ok(());
+        }
+        let is_doubtful = |slot: &Slot| slot.intent().is_some_and(|volume| volume.server == own);
+        match (&self.role, slot.and_then(|slot| Some((slot, slot.visible()?)))) {
+            (Role::Root(_), None) => Err(Refusal::NotFound),
+            (Role::Root(_), Some((slot, _))) if slot.intent().is_some() => Err(Refusal::Busy),
+            (_, Some((slot, _))) if is_doubtful(slot) => Err(Refusal::Busy),
+            (_, Some((_, volume))) if volume.server != own => Err(Refusal::Refer(volume.server)),
+            _ => Err(Refusal::Refer(self.view.root)),
+        }
+    }
+
+    /// Whether the table says that another server has `key`, or is about to.
+    fn is_elsewhere(&self, key: VolumeKey) -> bool {
+        let slot = self.table().slot(key.number).filter(|slot| slot.key == key);
+        slot.and_then(|slot| slot.volume.as_ref()).is_some_and(|volume| volume.server != self.process.server)
+    }
+
+    /// Whether nobody is to be served in what is here of the volume of `slot`, if anything is.
+    pub fn is_shut(&self, slot: &Slot) -> bool {
+        self.hosted.is_shut(self.process.server, slot)
+    }
+}

@@ -1,0 +1,68 @@
+//! Options of `isonomia policy`.
+
+use super::WholeOptions;
+use clap::{Args, Subcommand};
+use isonomia_policy::{Draw, PolicySpec};
+
+/// Show or set the sharing policy of a running server or cluster
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  isonomia policy get
+  isonomia policy set size-fair
+  isonomia policy set fifo --server io03")]
+pub struct PolicyOptions {
+    #[command(subcommand)]
+    pub command: PolicyCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum PolicyCommand {
+    /// Show the policy, and in a cluster which server has which version of it
+    #[command(
+        visible_alias = "show",
+        after_help = "\
+Examples:
+  isonomia policy get
+  isonomia policy get --json
+  isonomia policy get --server io03"
+    )]
+    Get {
+        #[command(flatten)]
+        whole: WholeOptions,
+        /// Print as JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Set the policy at once; nothing that is queued is dropped
+    ///
+    /// A policy is fifo, or levels joined by -then- and ending in -fair: first group and user, in any order,
+    /// then one of job, size (compute nodes), priority. Levels may carry weights. Or it is one of coflow (a part of
+    /// each fair share guaranteed, the rest to one phase after the other), tbf (rates), mclock (reservations, limits,
+    /// weights), set10 (sets by the time between phases), with settings in braces; docs/reference/policies.md has
+    /// them all. Allowed to the server's user and to root.
+    ///
+    /// Asked of any server of a cluster it sets the policy of all of them: the root server gives it a version and records
+    /// it, a server that is away takes it before it serves again, and which those are is told. With --server NAME it is that
+    /// server's alone, until the cluster's policy is set the next time, or the server ends.
+    #[command(after_help = "\
+Examples:
+  isonomia policy set fifo
+  isonomia policy set user-then-size-fair
+  isonomia policy set 'group{astro=3,bio=1}-then-job-fair'
+  isonomia policy set 'coflow{guarantee=0.8,order=attained,tree=user-then-size-fair}'
+  isonomia policy set 'tbf{user:ada=500MiB/s,job:backup=50MiB/s}'
+  isonomia policy set 'user-then-size-fair+latency{p99=2ms,job:viz,size<=16KiB}'
+  isonomia policy set job-fair --draw lottery
+  isonomia policy set fifo --server io03")]
+    Set {
+        #[command(flatten)]
+        whole: WholeOptions,
+        /// The policy
+        #[arg(value_name = "SPEC")]
+        policy: PolicySpec,
+        /// How the next request is drawn: virtual-time or lottery [default: as it is]
+        #[arg(long)]
+        draw: Option<Draw>,
+    },
+}

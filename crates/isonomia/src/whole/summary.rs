@@ -1,0 +1,202 @@
+//! What several servers say, as one.
+
+use super::Seen;
+use isonomia_proto::control::{JobStatus, MemberList, Status};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The state of a whole cluster at about one moment: what `isonomia status --json` prints. Fields are added, not renamed.
+#[derive(Debug, Serialize)]
+pub struct Report<'s> {
+    /// Name of the file system.
+    pub cluster: &'s str,
+    /// Epoch of the cluster file.
+    pub epoch: u32,
+    /// Name of the root server.
+    pub root: &'s str,
+    /// The policy that all are to follow, if anybody has answered.
+    pub policy: Option<PolicyReport<'s>>,
+    /// By number.
+    pub servers: Vec<ServerReport<'s>>,
+    /// Jobs over all servers that have answered: shares are of the whole, counts are summed, latencies are those of the
+    /// server where they are longest.
+    pub jobs: Vec<JobStatus>,
+}
+
+/// A policy, and its version.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PolicyReport<'s> {
+    /// Canonical form.
+    pub policy: &'s str,
+    /// The draw.
+    pub draw: &'s str,
+    /// 0 as long as none was set for the cluster: then each server has what it was started with.
+    pub version: u64,
+}
+
+/// One server of it.
+#[derive(Debug, Serialize)]
+pub struct ServerReport<'s> {
+    /// Its name.
+    pub name: &'s str,
+    /// Its number.
+    pub number: u16,
+    /// Whether it has answered.
+    pub state: State,
+    /// Why it is away.
+    pub reason: Option<&'s str>,
+    /// What it said.
+    pub status: Option<&'s Status>,
+}
+
+/// Whether a server has answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// It has.
+    Answers,
+    /// Not in time.
+    Away,
+}
+
+/// What servers said, as one.
+pub fn report<'s>(members: &'s MemberList, seen: &'s [Seen]) -> Report<'s> {
+    let statuses: Vec<&Status> = seen.iter().filter_map(Seen::status).collect();
+    let server = |seen: &'s Seen| ServerReport {
+        name: &seen.place.name,
+        number: seen.place.number,
+        state: if seen.found.is_ok() { State::Answers } else { State::Away },
+        reason: seen.found.as_ref().err().map(String::as_str),
+        status: seen.status(),
+    };
+    Report {
+        cluster: &members.name,
+        epoch: members.epoch,
+        root: &members.root,
+        policy: policy(&statuses),
+        servers: seen.iter().map(server).collect(),
+        jobs: jobs(&statuses),
+    }
+}
+
+/// The newest policy of the cluster that any server follows.
+fn policy<'s>(statuses: &[&'s Status]) -> Option<PolicyReport<'s>> {
+    let of = |status: &&'s Status| {
+        let cluster = status.cluster.as_ref()?;
+        let report = PolicyReport { policy: &status.policy, draw: &status.draw, version: cluster.policy_version };
+        Some((!cluster.policy_deviates, report))
+    };
+    let newest = statuses.iter().filter_map(of).max_by_key(|(follows, report)| (*follows, report.version));
+    newest.map(|(_, report)| report)
+}
+
+/// One job's service within the window, as all servers gave it.
+#[derive(Clone, Copy, Default)]
+struct Service {
+    data_ns: u64,
+    metadata_ns: u64,
+}
+
+/// The jobs of several servers: who it is says a job's name, user, group, and what it is within.
+fn jobs(statuses: &[&Status]) -> Vec<JobStatus> {
+    let key = |job: &JobStatus| (job.job.clone(), job.user.clone(), job.group.clone(), job.within.clone());
+    let mut jobs: BTreeMap<_, (JobStatus, Service)> = BTreeMap::new();
+    let mut total = Service::default();
+    // Servers on which anything is due to anybody count alike.
+    let owing = statuses.iter().filter(|status| status.jobs.iter().any(|job| job.share_due > 0.0)).count().max(1);
+    for job in statuses.iter().flat_map(|status| &status.jobs) {
+        let due = job.share_due / owing as f64;
+        total.data_ns += job.data_service_ns;
+        total.metadata_ns += job.metadata_service_ns;
+        let service = Service { data_ns: job.data_service_ns, metadata_ns: job.metadata_service_ns };
+        match jobs.get_mut(&key(job)) {
+            None => _ = jobs.insert(key(job), (JobStatus { share_due: due, ..job.clone() }, service)),
+            Some((sum, sum_service)) => {
+                sum_service.data_ns += service.data_ns;
+                sum_service.metadata_ns += service.metadata_ns;
+                add(sum, job);
+                sum.share_due += due;
+            }
+        }
+    }
+    let part = |of: u64, total: u64| if total == 0 { 0.0 } else { of as f64 / total as f64 };
+    let finish = |(job, service): (JobStatus, Service)| {
+        // As each server says it: of the metadata service only for who used nothing else.
+        let share_received = match service.data_ns {
+            0 => part(service.metadata_ns, total.metadata_ns),
+            ns => part(ns, total.data_ns),
+        };
+        JobStatus { share_received, data_service_ns: service.data_ns, metadata_service_ns: service.metadata_ns, ..job }
+    };
+    jobs.into_values().map(finish).collect()
+}
+
+/// Adds what another server says of the same job, but for shares.
+fn add(sum: &mut JobStatus, job: &JobStatus) {
+    sum.nodes = sum.nodes.max(job.nodes);
+    sum.priority = sum.priority.max(job.priority);
+    if sum.proof != job.proof {
+        // One server that does not know for certain is enough.
+        sum.proof = "claim".to_owned();
+    }
+    sum.clients += job.clients;
+    sum.throughput_bytes_per_s += job.throughput_bytes_per_s;
+    sum.requests_per_s += job.requests_per_s;
+    sum.queued += job.queued;
+    sum.latency_p50_us = sum.latency_p50_us.max(job.latency_p50_us);
+    sum.latency_p99_us = sum.latency_p99_us.max(job.latency_p99_us);
+    sum.latency_max_us = sum.latency_max_us.max(job.latency_max_us);
+    sum.read_bytes_total += job.read_bytes_total;
+    sum.written_bytes_total += job.written_bytes_total;
+    sum.requests_total += job.requests_total;
+    sum.service_ns_total += job.service_ns_total;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::tests::{sample_job, sample_status};
+
+    fn status(jobs: Vec<JobStatus>) -> Status {
+        Status { jobs, ..sample_status() }
+    }
+
+    fn job(name: &str, due: f64, data_ns: u64, metadata_ns: u64) -> JobStatus {
+        JobStatus { data_service_ns: data_ns, metadata_service_ns: metadata_ns, ..sample_job(name, 2, due, 7) }
+    }
+
+    #[test]
+    fn shares_are_of_the_whole() {
+        let first = status(vec![job("a", 0.5, 600, 0), job("b", 0.5, 200, 5)]);
+        let second = status(vec![job("a", 1.0, 200, 0), job("c", 0.0, 0, 15)]);
+        let idle = status(vec![]);
+        let all = jobs(&[&first, &second, &idle]);
+        let found: Vec<_> =
+            all.iter().map(|job| (job.job.as_str(), job.share_due, job.share_received, job.clients)).collect();
+        assert_eq!(found, [("a", 0.75, 0.8, 4), ("b", 0.25, 0.2, 2), ("c", 0.0, 0.75, 2)]);
+        let due: f64 = all.iter().map(|job| job.share_due).sum();
+        assert!((due - 1.0).abs() < 1e-9);
+        assert_eq!(all[0].written_bytes_total, 14 << 20);
+        assert!(jobs(&[]).is_empty());
+    }
+
+    #[test]
+    fn jobs_of_one_name_and_two_users_are_two() {
+        let other = JobStatus { user: "bob".into(), ..job("a", 0.5, 1, 1) };
+        assert_eq!(jobs(&[&status(vec![job("a", 0.5, 1, 1)]), &status(vec![other])]).len(), 2);
+    }
+
+    #[test]
+    fn the_newest_policy_that_is_followed_is_the_clusters() {
+        let with = |policy: &str, version, deviates| {
+            let mut status = status(vec![]);
+            status.policy = policy.to_owned();
+            status.cluster = Some(crate::metrics::tests::sample_cluster(version, deviates));
+            status
+        };
+        let (old, new, own) = (with("fifo", 3, false), with("job-fair", 4, false), with("size-fair", 5, true));
+        assert_eq!(policy(&[&old, &new, &own]).map(|found| (found.policy, found.version)), Some(("job-fair", 4)));
+        assert_eq!(policy(&[&own]).map(|found| found.version), Some(5));
+        assert_eq!(policy(&[]), None);
+    }
+}

@@ -1,0 +1,342 @@
+//! Volumes that come and go: what [`isonomia_cluster::volumes::hosted`] wants of the store for that, each on a thread of its
+//! own, because it takes as long as copying takes.
+//!
+//! Who gets a volume asks for one piece after the other ([`isonomia_store::Piece`]), remembers from time to time on stable storage with
+//! which to go on, and asks again until it has an answer. Who has it gives pieces of a volume only while nobody is served in it.
+
+use super::links::{LinkError, Reach};
+use super::wire::{Verdict, WantedPiece};
+use super::{Cluster, Driver, Event};
+use crate::clock;
+use crate::core::Core;
+use crate::target::Pending;
+use isonomia_cluster::node::Input;
+use isonomia_cluster::request::Request;
+use isonomia_cluster::volumes::hosted::Work;
+use isonomia_cluster::volumes::{Phase, Version, VolumeName};
+use isonomia_proto::control::{ControlReply, MoveStatus};
+use isonomia_proto::request::ReplyHeader;
+use isonomia_store::{PIECE_BYTES_MAX, Piece, PiecePlace, Store, StoreError, root_of};
+use isonomia_units::{Nanos, ServerId, VolumeId};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Operations that have begun in a volume that is to go have this long to end.
+const DRAINED_WITHIN: Nanos = Nanos::from_secs(5);
+/// Between two attempts to reach the server that has a volume.
+const AGAIN_AFTER: Duration = Duration::from_millis(200);
+/// After so many pieces it is remembered with which to go on.
+const PIECES_BETWEEN_NOTES: u32 = 64;
+/// How long the server that has a volume may take for a piece.
+const PIECE_WITHIN: Nanos = Nanos::from_secs(10);
+/// An operator who asks for a move is told within this time whether it is done: other operators wait meanwhile.
+const TOLD_WITHIN: Duration = Duration::from_millis(200);
+/// An operator who looks for no answer for this long has gone.
+const FORGOTTEN_AFTER: Nanos = Nanos::from_secs(10);
+/// Questions of operators without an answer at most.
+const ASKED_MAX: usize = 64;
+/// Room for a piece: a record or an attribute may come on top of what fits.
+const REPLY_LEN_MAX: usize = PIECE_BYTES_MAX + (96 << 10);
+
+/// What is remembered of a volume that comes, and under which keys: none of the node's, which are lower-case letters.
+#[derive(Debug, Serialize, Deserialize)]
+struct Note {
+    instruction: u64,
+    place: PiecePlace,
+}
+
+/// Whether a record of the cluster is one of these.
+pub fn is_note(key: &[u8]) -> bool {
+    key.first() == Some(&b'M')
+}
+
+fn note_key(volume: VolumeId) -> [u8; 3] {
+    let [high, low] = volume.0.to_be_bytes();
+    [b'M', high, low]
+}
+
+/// A piece as it is sent.
+#[derive(Debug, Serialize, Deserialize)]
+struct Sent {
+    piece: Piece,
+    next: PiecePlace,
+    /// Numbers from here on were never given out by the sender.
+    next_number: u64,
+    /// The record of the volume's directory, with the last piece.
+    directory: Option<Vec<u8>>,
+}
+
+/// How far it is with a volume that comes.
+#[derive(Debug)]
+struct Coming {
+    instruction: Version,
+    from: ServerId,
+    /// The table still says so.
+    is_wanted: AtomicBool,
+    inodes: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// The volumes that come to this server, and all that are on their way, for operators.
+#[derive(Debug, Default)]
+pub struct Moves {
+    coming: Mutex<HashMap<VolumeId, Arc<Coming>>>,
+    /// Of each volume the server that it leaves, and the one that it goes to.
+    all: Mutex<HashMap<VolumeId, (ServerId, ServerId)>>,
+    /// What the root server was asked for operators, by the numbers of their wishes, and when they looked for an answer last.
+    asked: Mutex<HashMap<u64, (Nanos, Receiver<Verdict>)>>,
+}
+
+impl Moves {
+    fn coming(&self) -> MutexGuard<'_, HashMap<VolumeId, Arc<Coming>>> {
+        self.coming.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Where a volume goes that is on its way.
+    pub fn of(&self, volume: VolumeId) -> Option<(ServerId, ServerId)> {
+        self.all.lock().unwrap_or_else(PoisonError::into_inner).get(&volume).copied()
+    }
+
+    /// What operators are told of volumes that come here.
+    pub fn status(&self) -> Vec<MoveStatus> {
+        let of = |(volume, coming): (&VolumeId, &Arc<Coming>)| MoveStatus {
+            number: volume.0,
+            from: coming.from.0,
+            inodes: coming.inodes.load(Ordering::Relaxed),
+            bytes: coming.bytes.load(Ordering::Relaxed),
+        };
+        let mut moves: Vec<MoveStatus> = self.coming().iter().map(of).collect();
+        moves.sort_unstable_by_key(|status| status.number);
+        moves
+    }
+}
+
+impl Cluster {
+    /// Has a volume moved to the server of number `to`, and waits for a moment; whether it is there.
+    ///
+    /// # Errors
+    /// With the reason why it does not move.
+    pub fn move_volume(&self, name: &str, to: u16, id: u64) -> Result<ControlReply, String> {
+        let volume = VolumeName::try_from(name.as_bytes()).map_err(|error| error.to_string())?;
+        let mut asked = self.moves.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.retain(|_, (looked_at, _)| clock::now().since(*looked_at) < FORGOTTEN_AFTER);
+        let answered = match asked.remove(&id) {
+            Some((_, answered)) => answered,
+            None if asked.len() >= ASKED_MAX => return Err("too many volumes are asked to move: ask again".to_owned()),
+            None => {
+                let (answer, answered) = sync_channel(1);
+                let event = Event::Decide(Request::Move { name: volume, found: None, to: ServerId(to) }, answer);
+                self.events.try_send(event).map_err(|_| "the server is overloaded: ask again")?;
+                answered
+            }
+        };
+        let errno = match answered.recv_timeout(TOLD_WITHIN) {
+            Ok(Verdict::Failed(errno)) => Errno::from_raw_os_error(i32::try_from(errno).unwrap_or(0)),
+            Ok(_) => return Ok(ControlReply::VolumeMoved { is_done: true }),
+            // The root server could not be asked, or has no time.
+            Err(RecvTimeoutError::Disconnected) => Errno::TIMEDOUT,
+            Err(RecvTimeoutError::Timeout) => {
+                asked.insert(id, (clock::now(), answered));
+                Errno::TIMEDOUT
+            }
+        };
+        Err(match errno {
+            // It has begun, or is about to.
+            Errno::TIMEDOUT | Errno::AGAIN => return Ok(ControlReply::VolumeMoved { is_done: false }),
+            Errno::NOENT => format!("there is no volume {name:?}"),
+            Errno::NODEV => format!("the cluster has no server {to}"),
+            Errno::BUSY => format!("volume {name:?} is in use: close the files in it"),
+            Errno::CANCELED => format!("the move of volume {name:?} was given up"),
+            errno => format!("volume {name:?} stays where it was: {errno}"),
+        })
+    }
+}
+
+impl Driver {
+    /// Begins what takes long; what came of it, if it cannot begin.
+    pub(super) fn begin_move(&mut self, work: Work) -> Option<Input> {
+        let number = work.key().number;
+        let (core, links) = (self.core.clone(), self.links.reach());
+        let coming = match &work {
+            Work::Fetch { from, instruction, .. } => {
+                let coming = Arc::new(Coming {
+                    instruction: *instruction,
+                    from: *from,
+                    is_wanted: AtomicBool::new(true),
+                    inodes: AtomicU64::new(0),
+                    bytes: AtomicU64::new(0),
+                });
+                core.cluster.get()?.moves.coming().insert(number, coming.clone());
+                Some(coming)
+            }
+            _ => None,
+        };
+        // The store has to know that nothing is to begin in it.
+        if let Err(error) = self.tell_store() {
+            return Some(Input::Worked { number, result: Err(error.errno() as i32) });
+        }
+        let spawned = std::thread::Builder::new().name(format!("move {number}")).spawn(move || {
+            let result = match (&work, coming) {
+                (Work::Fetch { .. }, Some(coming)) => fetch(&core, &links, number, &coming),
+                (Work::Drop { .. }, _) => core.store.drop_volume(number),
+                _ => freeze(&core, number),
+            };
+            let result = result.map_err(|error| {
+                tracing::warn!(volume = number.0, %error, "a volume does not move");
+                error.errno() as i32
+            });
+            // What is cut off here is gone on with at the next start.
+            if core.is_stopping.load(Ordering::Relaxed) {
+                return;
+            }
+            if let Some(cluster) = core.cluster.get() {
+                cluster.moves.coming().remove(&number);
+                // Without the other end the server stops.
+                let _ = cluster.events.send(Event::Worked(number, result));
+            }
+        });
+        if spawned.is_ok() {
+            return None;
+        }
+        self.core.cluster.get()?.moves.coming().remove(&number);
+        Some(Input::Worked { number, result: Err(Errno::AGAIN.raw_os_error()) })
+    }
+
+    /// Notes which volumes are on their way, and which are not to come any more.
+    pub(super) fn note_moves(&self) {
+        let Some(cluster) = self.core.cluster.get() else { return };
+        let mut all = HashMap::new();
+        for slot in self.node.table().slots() {
+            let Some(volume) = &slot.volume else { continue };
+            match volume.phase {
+                Phase::Leaving { to } => _ = all.insert(slot.key.number, (volume.server, to)),
+                Phase::Arriving { from } => _ = all.insert(slot.key.number, (from, volume.server)),
+                _ => {}
+            }
+        }
+        for (volume, coming) in cluster.moves.coming().iter() {
+            let slot = self.node.table().slot(*volume);
+            let is_wanted = slot.is_some_and(|slot| slot.changed == coming.instruction);
+            coming.is_wanted.store(is_wanted, Ordering::Relaxed);
+        }
+        *cluster.moves.all.lock().unwrap_or_else(PoisonError::into_inner) = all;
+    }
+}
+
+/// Lets a volume rest. The store knows already that nothing is to begin in it.
+fn freeze(core: &Core, volume: VolumeId) -> Result<(), StoreError> {
+    let until = clock::now() + DRAINED_WITHIN;
+    let goes_on = || clock::now() < until && !core.is_stopping.load(Ordering::Relaxed);
+    core.store.freeze(volume, goes_on)?;
+    // What programs of this host have stored to memory is not in the store yet.
+    if core.segments.are_there_any() { Err(StoreError::Busy) } else { Ok(()) }
+}
+
+/// Gets a volume, all of it or nothing.
+fn fetch(core: &Core, reach: &Reach, volume: VolumeId, coming: &Coming) -> Result<(), StoreError> {
+    let fetched = fetch_pieces(core, reach, volume, coming);
+    let is_stopping = core.is_stopping.load(Ordering::Relaxed);
+    if fetched.is_err() && !is_stopping {
+        core.store.drop_volume(volume)?;
+    }
+    if !is_stopping {
+        core.store.keep_cluster_records([(&note_key(volume)[..], None)])?;
+    }
+    fetched
+}
+
+fn fetch_pieces(core: &Core, reach: &Reach, volume: VolumeId, coming: &Coming) -> Result<(), StoreError> {
+    let store = &core.store;
+    let mut place = begin(store, volume, coming.instruction)?;
+    let (mut line, mut reply, mut pieces) = (None, vec![0; REPLY_LEN_MAX], 0_u32);
+    loop {
+        if core.is_stopping.load(Ordering::Relaxed) || !coming.is_wanted.load(Ordering::Relaxed) {
+            return Err(StoreError::Canceled);
+        }
+        let wanted = WantedPiece { volume, place: place.clone() }.encode();
+        let wanted = (WantedPiece::KIND, &wanted[..]);
+        let sent = match reach.exchange(&mut line, coming.from, wanted, &mut reply, PIECE_WITHIN) {
+            Ok(len) => postcard::from_bytes::<Sent>(reply.get(..len).unwrap_or_default()).ok(),
+            // It cannot read what it has.
+            Err(LinkError::Refused(errno)) if !is_passing(errno) => return Err(StoreError::Damaged(root_of(volume))),
+            Err(error) => {
+                tracing::debug!(volume = volume.0, from = %coming.from, %error, "no piece of a volume that comes");
+                line = None;
+                None
+            }
+        };
+        let Some(Sent { piece, next, next_number, directory }) = sent else {
+            std::thread::park_timeout(AGAIN_AFTER);
+            continue;
+        };
+        if pieces == 0 {
+            store.skip_numbers(next_number)?;
+        }
+        store.take_piece(volume, &piece, clock::wall())?;
+        coming.inodes.fetch_add(piece.inodes.len() as u64, Ordering::Relaxed);
+        coming.bytes.fetch_add(piece.bytes.map_or(0, |part| part.bytes.len() as u64), Ordering::Relaxed);
+        if let Some(directory) = directory {
+            return store.finish_volume(volume, &directory);
+        }
+        place = next;
+        pieces += 1;
+        if pieces.is_multiple_of(PIECES_BETWEEN_NOTES) {
+            note(store, volume, &Note { instruction: coming.instruction.0, place: place.clone() })?;
+        }
+    }
+}
+
+/// Whether this errno of a server that has a volume may be another one in a moment.
+fn is_passing(errno: u32) -> bool {
+    let passing = [Errno::CANCELED, Errno::AGAIN, Errno::TIMEDOUT, Errno::NOMEM];
+    passing.iter().any(|passing| passing.raw_os_error().unsigned_abs() == errno)
+}
+
+/// Where to go on. What lies here of another time goes first.
+fn begin(store: &Store, volume: VolumeId, instruction: Version) -> Result<PiecePlace, StoreError> {
+    let key = note_key(volume);
+    let noted = store.cluster_records()?.into_iter().find(|(noted, _)| *noted == key);
+    let noted = noted.and_then(|(_, value)| postcard::from_bytes::<Note>(&value).ok());
+    if let Some(noted) = noted.filter(|noted| noted.instruction == instruction.0) {
+        return Ok(noted.place);
+    }
+    store.drop_volume(volume)?;
+    let place = PiecePlace::BEGIN;
+    note(store, volume, &Note { instruction: instruction.0, place: place.clone() })?;
+    Ok(place)
+}
+
+/// On stable storage, and with it what was taken in before.
+fn note(store: &Store, volume: VolumeId, note: &Note) -> Result<(), StoreError> {
+    let value = postcard::to_stdvec(note).unwrap_or_default();
+    store.keep_cluster_records([(&note_key(volume)[..], Some(&value[..]))])
+}
+
+/// Answers a server that gets a volume of this one.
+pub fn give_piece(core: &Core, pending: &Pending, bytes: &[u8]) {
+    let sent = WantedPiece::decode(bytes).ok_or(StoreError::Invalid).and_then(|WantedPiece { volume, place }| {
+        let store = &core.store;
+        if !store.is_closed(volume) {
+            return Err(StoreError::Canceled);
+        }
+        let (piece, next) = store.piece(volume, &place)?;
+        let directory = if next == PiecePlace::End { Some(store.volume_record(volume)?) } else { None };
+        let sent = Sent { piece, next, next_number: store.next_number(), directory };
+        Ok(postcard::to_stdvec(&sent).unwrap_or_default())
+    });
+    let seq = pending.header.seq;
+    match sent {
+        Ok(payload) => core.answer_late(pending, &ReplyHeader::ok(seq, 0, payload.len()), &payload),
+        Err(error) => {
+            if !is_passing(error.errno()) {
+                tracing::error!(%error, "a volume that is to move cannot be read");
+            }
+            core.answer_late(pending, &ReplyHeader::error(seq, error.errno()), &[]);
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The policy of the cluster at this server: [`isonomia_cluster::policy`] says what is decided where.
+//!
+//! An operator's wish goes to the root server, and comes back as a policy with a version, as to all others. What is sent and
+//! kept is a text of draw and policy, so that a server that was away for several of them has both. An operator may have this
+//! server deviate: until the next policy of the cluster, or its own end.
+
+use super::wire::Verdict;
+use super::{Cluster, Driver, Event};
+use crate::clock;
+use crate::core::Core;
+use crate::operator;
+use isonomia_cluster::node::Input;
+use isonomia_cluster::policy::Policy;
+use isonomia_cluster::request::{Request, RequestId};
+use isonomia_policy::{Draw, PolicySpec};
+use isonomia_proto::control::ControlReply;
+use isonomia_units::Nanos;
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// An operator is answered within this time: other operators wait meanwhile.
+const SET_WITHIN: Nanos = Nanos::from_secs(3);
+
+/// What this server follows. Taken before the server's own policy, which is set under it.
+#[derive(Debug, Default)]
+pub struct Standing {
+    now: Mutex<Followed>,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Followed {
+    /// Of the cluster's policy that this server has; 0 if there is none.
+    version: u64,
+    /// The draw of that.
+    draw: Option<Draw>,
+    deviates: bool,
+}
+
+/// Operators who wait for the decision, on the root server.
+#[derive(Debug, Default)]
+pub struct Operators {
+    waiting: HashMap<RequestId, SyncSender<Verdict>>,
+    asked: u64,
+}
+
+impl Operators {
+    /// Theirs are numbers that users' requests never get to.
+    const FIRST: u64 = 1 << 63;
+
+    fn add(&mut self, answer: SyncSender<Verdict>) -> RequestId {
+        self.asked += 1;
+        let id = RequestId(Self::FIRST | self.asked);
+        self.waiting.insert(id, answer);
+        id
+    }
+
+    /// Answers request `id`, if it is an operator's.
+    pub fn answer(&mut self, id: RequestId, verdict: impl FnOnce() -> Verdict) -> bool {
+        let Some(answer) = self.waiting.remove(&id) else { return false };
+        // He may have gone.
+        let _ = answer.try_send(verdict());
+        true
+    }
+}
+
+impl Standing {
+    fn lock(&self) -> MutexGuard<'_, Followed> {
+        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The version of the cluster's policy that this server has, and whether it does not follow that.
+    pub fn told(&self) -> (u64, bool) {
+        let followed = self.lock();
+        (followed.version, followed.deviates)
+    }
+
+    /// An operator sets the policy of this server alone.
+    pub fn deviate(&self, core: &Core, spec: PolicySpec, draw: Option<Draw>) -> ControlReply {
+        let mut followed = self.lock();
+        let reply = operator::apply(core, spec, draw);
+        followed.deviates = true;
+        reply
+    }
+
+    /// The cluster has this policy from now on.
+    fn follow(&self, core: &Core, policy: &Policy) {
+        let mut followed = self.lock();
+        let (draw, deviates) = match read(&policy.text) {
+            Ok((draw, spec)) => {
+                operator::apply(core, spec, Some(draw));
+                (Some(draw), false)
+            }
+            Err(error) => {
+                let version = policy.version;
+                tracing::error!(%error, version, "the cluster's policy is none that this server knows: it keeps its own");
+                (followed.draw, true)
+            }
+        };
+        *followed = Followed { version: policy.version, draw, deviates };
+    }
+}
+
+/// The text that is kept.
+fn text_of(draw: Draw, spec: &PolicySpec) -> Box<str> {
+    format!("{draw} {spec}").into()
+}
+
+fn read(text: &str) -> Result<(Draw, PolicySpec), String> {
+    let (draw, spec) = text.split_once(' ').ok_or_else(|| format!("{text:?} has no draw"))?;
+    let draw = draw.parse().map_err(|error: isonomia_policy::ParseDrawError| error.to_string())?;
+    let spec = spec.parse().map_err(|error: isonomia_policy::ParsePolicyError| error.to_string())?;
+    Ok((draw, spec))
+}
+
+impl Cluster {
+    /// Has the root server set the policy of the cluster, and waits for its decision.
+    ///
+    /// # Errors
+    /// With the reason why it is not known to be set.
+    pub fn set_policy(&self, core: &Core, spec: &PolicySpec, draw: Option<Draw>) -> Result<ControlReply, String> {
+        let own = || core.policy.lock().unwrap_or_else(PoisonError::into_inner).draw;
+        let draw = draw.or(self.standing.lock().draw).unwrap_or_else(own);
+        let (answer, answered) = sync_channel(1);
+        let event = Event::Decide(Request::SetPolicy { text: text_of(draw, spec) }, answer);
+        self.events.try_send(event).map_err(|_| "the server is overloaded: ask again")?;
+        let verdict = answered.recv_timeout(Duration::from_nanos(SET_WITHIN.0));
+        if let Ok(Verdict::PolicySet(version)) = verdict {
+            return Ok(ControlReply::Policy {
+                policy: spec.to_string(),
+                draw: draw.to_string(),
+                version: Some(version),
+            });
+        }
+        let root = self.config.map().root().name.to_string();
+        Err(match verdict {
+            Ok(Verdict::Failed(errno)) if errno == Errno::INVAL.raw_os_error().unsigned_abs() => {
+                format!("{root} refuses a policy of {} bytes: too long", spec.to_string().len())
+            }
+            _ => format!("{root}, the root server, does not answer: the policy stays, unless it is about to be set"),
+        })
+    }
+}
+
+impl Driver {
+    /// An operator wants the root server to decide this.
+    pub(super) fn decide(&mut self, request: Request, answer: SyncSender<Verdict>) {
+        let root = self.config.map().root().number;
+        if self.config.number == root {
+            let id = self.operators.add(answer);
+            return self.give(Input::Request { id, deadline: clock::now() + SET_WITHIN, request });
+        }
+        // If too much is being asked, nobody answers, which the operator is told. He may have gone meanwhile, too.
+        let _ = self.links.ask(root, request, SET_WITHIN, move |verdict| _ = answer.try_send(verdict));
+    }
+
+    /// What the root server's node says is the cluster's policy.
+    pub(super) fn follow(&self, policy: &Policy) {
+        if let Some(cluster) = self.core.cluster.get() {
+            cluster.standing.follow(&self.core, policy);
+        }
+        tracing::info!(version = policy.version, policy = %policy.text, "the cluster has this policy");
+    }
+
+    /// Lets clients in once this server may serve them.
+    pub(super) fn open_gate(&self) {
+        let is_starting = self.node.may_serve(clock::now()) == Err(isonomia_cluster::request::Refusal::Starting);
+        if let Some(cluster) = self.core.cluster.get().filter(|_| !is_starting) {
+            cluster.gate.open().into_iter().for_each(|pending| self.core.queue_held(pending));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kept_text_has_all_of_a_policy() {
+        let spec: PolicySpec = "group{astro=3,bio=1}-then-job-fair+latency{p99=2ms,job:viz}".parse().unwrap();
+        for draw in [Draw::VirtualTime, Draw::Lottery] {
+            assert_eq!(read(&text_of(draw, &spec)), Ok((draw, spec.clone())));
+        }
+        for bad in ["", "fifo", "lottery", "lottery ", "dice fifo", "lottery of-tomorrow"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -35,6 +35,10 @@ pub const PIECE_BYTES_MAX: u64 = WINDOW_BYTES_MIN;
 const AHEAD_PER_BYTE: u64 = 4;
 /// A client has several requests under way, which may come in any order.
 const NEAR_BYTES: u64 = 1 << 20;
+/// A client brings what a program reads at once in pieces of this length, if it is longer, one behind the other.
+const TRANSFER_PIECE_BYTES: u64 = 256 << 10;
+/// That these follow each other for so long says nothing about what the program will read next.
+const TRANSFER_BYTES: u64 = 1 << 20;
 /// Streams of one file.
 const STREAMS_MAX: usize = 8;
 /// Parts of the table, each with a lock of its own.
@@ -92,6 +96,8 @@ struct Stream {
     job: JobId,
     /// Behind the last byte that was read.
     next: u64,
+    /// Bytes that were read.
+    read_bytes: u64,
     /// Behind the last byte that was read ahead.
     ahead: u64,
     /// Nothing before the stream was seen again.
@@ -104,19 +110,21 @@ struct Stream {
 
 impl Stream {
     fn new(job: JobId, next: u64) -> Self {
-        Self { job, next, ahead: 0, window_bytes: 0, credit_bytes: 0, paid_bytes: 0 }
+        Self { job, next, read_bytes: 0, ahead: 0, window_bytes: 0, credit_bytes: 0, paid_bytes: 0 }
     }
 
     fn earn(&mut self, bytes: u64) {
+        self.read_bytes = self.read_bytes.saturating_add(bytes);
         self.credit_bytes =
             self.credit_bytes.saturating_add(bytes.saturating_mul(AHEAD_PER_BYTE)).min(WINDOW_BYTES_MAX);
     }
 
-    /// Whether a window is to be read ahead, now that the stream reaches to `end`.
-    fn is_due(&mut self, end: u64) -> bool {
+    /// Whether a window is to be read ahead, now that `bytes` were read and the stream reaches to `end`.
+    fn is_due(&mut self, end: u64, bytes: u64) -> bool {
         let goes_on = end > self.next;
         self.next = self.next.max(end);
-        if !goes_on {
+        let is_one_transfer = bytes >= TRANSFER_PIECE_BYTES && self.read_bytes <= TRANSFER_BYTES;
+        if !goes_on || is_one_transfer {
             return false;
         }
         if self.window_bytes == 0 {
@@ -180,7 +188,7 @@ impl ReadAhead {
         }
         let stream = &mut streams[0];
         stream.earn(bytes);
-        let is_due = at.is_some() && stream.is_due(range.end);
+        let is_due = at.is_some() && stream.is_due(range.end, bytes);
         let paid_bytes = if is_from_memory { stream.take_paid(bytes) } else { 0 };
         let ahead = is_due.then(|| {
             let manner = manner();
@@ -230,6 +238,15 @@ mod tests {
         for _ in 0..100 {
             assert_eq!(read(&ahead, 4, 4096..8192), None);
         }
+    }
+
+    #[test]
+    fn pieces_of_one_large_read_are_no_stream() {
+        let ahead = ReadAhead::default();
+        let read_large = |at: u64| (0..4u64).any(|i| read(&ahead, 3, at + (i << 18)..at + ((i + 1) << 18)).is_some());
+        assert!((0..100).all(|i| !read_large(i * 7_919 % 1_000 * (8 << 20))));
+        // Large reads one behind the other are.
+        assert!((0..8).any(|i| read_large((16 << 30) + (i << 20))));
     }
 
     #[test]

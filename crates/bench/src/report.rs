@@ -86,6 +86,11 @@ impl Must {
         Self { is_ratio: true, ..Self::at_least(least) }
     }
 
+    /// A ratio to the baseline of 1 ± `by`.
+    pub fn ratio_near(by: f64) -> Self {
+        Self { is_ratio: true, ..Self::near(1.0, by) }
+    }
+
     fn text(&self) -> String {
         let number = if self.is_ratio { |x: f64| format!("{x:.2} x") } else { number };
         match (self.least.is_finite(), self.most.is_finite()) {

@@ -7,6 +7,7 @@
 //! * [`place`]: an emulated device, a disk of this machine, a GlusterFS.
 //! * [`throughput`]: one job, through us and without us.
 //! * [`sharing`]: two jobs under `job-fair`, and one alone under it and under `fifo`.
+//! * [`prediction`]: what the simulator says of that.
 //! * [`tail`]: small reads beside a bulk writer.
 //! * [`hang`]: two targets, one of which answers nothing for a while.
 
@@ -14,6 +15,7 @@ mod fio;
 mod hang;
 mod place;
 mod pool;
+mod prediction;
 mod sharing;
 mod tail;
 mod throughput;
@@ -29,6 +31,7 @@ use fio::{Done, Fio, Load};
 use isonomia_units::Nanos;
 use place::{Emulated, Place};
 use pool::Pool;
+use prediction::Prediction;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -39,6 +42,10 @@ const WITHOUT_US: &str = "without us";
 const THROUGH_US: &str = "through us";
 /// How much longer than its time a program may take: to start, and to bring what it wrote to stable storage.
 const PATIENCE: Duration = Duration::from_secs(180);
+/// How long a device is measured of which contests are simulated.
+const PROFILE_S: u64 = 40;
+/// See [`PROFILE_S`].
+const PROFILE_S_QUICK: u64 = 5;
 
 /// What is measured on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
@@ -153,6 +160,8 @@ struct Bench<'a> {
     server: ServerProcess,
     pool: Pool,
     place: Place,
+    /// What is simulated of contests, where there are any that are.
+    prediction: Option<Prediction>,
     figures: &'a mut Figures,
 }
 
@@ -262,17 +271,26 @@ impl<'a> Bench<'a> {
             (None, Device::Glusterfs) => Place::gluster(session, below, logs)?,
             (None, _) => Place::disk(below)?,
         };
+        let word = serde_json::to_value(device)?;
+        let word = word.as_str().unwrap_or_default();
+        let prediction = if configuration.wants(sharing::NAME) && device != Device::Parallel {
+            let seconds = if configuration.is_quick { PROFILE_S_QUICK } else { PROFILE_S };
+            eprintln!("isonomia-bench: measuring {} for {seconds} s", device.name());
+            let profile = logs.join(format!("device-profile-{word}.toml"));
+            Some(Prediction::new(session, place.dir(), seconds, profile)?)
+        } else {
+            None
+        };
         let pool = Pool::new(&place, configuration.files, configuration.file_bytes);
         let files = Some(place.dir().join("served"));
         let options = ServerOptions { workers: common.workers, files, ..ServerOptions::default() };
-        let word = serde_json::to_value(device)?;
-        let name = format!("server-{}", word.as_str().unwrap_or_default());
+        let name = format!("server-{word}");
         let mut server = ServerProcess::start(session, &name, &options, &logs.join(format!("{name}.log")))?;
         server.set_policy("job-fair")?;
         eprintln!("isonomia-bench: filling {} files on {}, twice", pool.files, device.name());
         pool.fill_plain(session)?;
         pool.fill_served(session, &server)?;
-        Ok(Self { session, configuration, device, server, pool, place, figures })
+        Ok(Self { session, configuration, device, server, pool, place, prediction, figures })
     }
 
     /// A row's name on this device.

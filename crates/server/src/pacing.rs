@@ -5,7 +5,7 @@ use crate::clock;
 use crate::core::Core;
 use crate::engine::Task;
 use crate::prices::Prices;
-use crate::read_ahead::{self, Piece, Seen};
+use crate::read_ahead::{self, Piece, ReadAhead, Seen};
 use crate::target::{Pending, Target, Work};
 use crate::write_back::{Chunk, Released, WriteBack, Wrote};
 use isonomia_policy::{Access, RequestId, ServedBy};
@@ -207,16 +207,32 @@ impl Core {
         if target.prices.as_ref().is_some_and(Prices::is_by_time) { part_of_work(paid_bytes) } else { Nanos::ZERO }
     }
 
+    /// A thread that may wait is about to serve a request. It counts as being at the device from now on, unless it waits for
+    /// what is read ahead: then another one may take its place.
+    pub fn enter(&self, target: &Target, now: Nanos, pending: &mut Pending, id: RequestId) {
+        let header = &pending.header;
+        let range = header.offset..header.offset.saturating_add(u64::from(header.len));
+        let is_reading = |streams: &ReadAhead| streams.is_reading(Ino(header.ino), &range);
+        if pending.op == Op::Read && target.read_ahead.as_ref().is_some_and(is_reading) {
+            target.set_aside(now, id);
+            self.tell_of_arrivals(!target.is_empty());
+        } else {
+            target.enter(now, pending, id);
+        }
+    }
+
     /// Reads ahead what has its turn.
     pub fn read_piece(&self, target: &Target, piece: &Piece, id: RequestId) {
         let begun = clock::now();
         target.begin_chunk(begun, id);
+        target.read_ahead.iter().for_each(|streams| streams.begins(piece));
         if let Some(target_id) = target.id
             && let Ok(Some(extent)) = self.store.extent(piece.ino, target_id, std::slice::from_ref(&piece.range))
         {
             extent.read_ahead();
             extent.wait_until_read();
         }
+        target.read_ahead.iter().for_each(|streams| streams.ends(piece));
         let now = clock::now();
         // No device is faster than memory: all of it was there.
         let is_device = now.since(begun) > target.cost(1, piece.bytes());

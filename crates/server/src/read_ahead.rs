@@ -9,7 +9,8 @@
 //! # Who pays
 //! The job whose stream it is. While others use the target, windows are small and are cut into *pieces*, each a request of
 //! that job as any other: it waits for its turn in the arbiter, counts in the depth, and is charged for the device's time.
-//! As many bytes that the job then finds in memory are paid for ([`Seen::paid_bytes`]). While the job is alone, the host is told
+//! As many bytes that the job then finds in memory are paid for ([`Seen::paid_bytes`]). A read of what the device is reading
+//! ahead already waits for that; it takes no place in the depth, and had nothing of the device. While the job is alone, the host is told
 //! of a whole window at once, past the arbiter: there is nobody whose time that could be.
 //!
 //! # What is guaranteed
@@ -20,7 +21,8 @@
 use isonomia_units::{Bytes, Ino, JobId, Nanos};
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The first window.
 const WINDOW_BYTES_MIN: u64 = 512 << 10;
@@ -35,6 +37,10 @@ pub const PIECE_BYTES_MAX: u64 = WINDOW_BYTES_MIN;
 const AHEAD_PER_BYTE: u64 = 4;
 /// A client has several requests under way, which may come in any order.
 const NEAR_BYTES: u64 = 1 << 20;
+/// A client brings what a program reads at once in pieces of this length, if it is longer, one behind the other.
+const TRANSFER_PIECE_BYTES: u64 = 256 << 10;
+/// That these follow each other for so long says nothing about what the program will read next.
+const TRANSFER_BYTES: u64 = 1 << 20;
 /// Streams of one file.
 const STREAMS_MAX: usize = 8;
 /// Parts of the table, each with a lock of its own.
@@ -46,6 +52,10 @@ const FILES_MAX: usize = 1_024;
 #[derive(Debug, Default)]
 pub struct ReadAhead {
     parts: [Mutex<HashMap<Ino, Vec<Stream>>>; PARTS],
+    /// Pieces that the device has, no more than it has requests in service.
+    reading: Mutex<Vec<(Ino, Range<u64>)>>,
+    /// How many of them there are, for those who need not look.
+    reading_count: AtomicUsize,
 }
 
 /// A part of what is read ahead, as a request of the job whose stream it is.
@@ -92,6 +102,8 @@ struct Stream {
     job: JobId,
     /// Behind the last byte that was read.
     next: u64,
+    /// Bytes that were read.
+    read_bytes: u64,
     /// Behind the last byte that was read ahead.
     ahead: u64,
     /// Nothing before the stream was seen again.
@@ -104,19 +116,21 @@ struct Stream {
 
 impl Stream {
     fn new(job: JobId, next: u64) -> Self {
-        Self { job, next, ahead: 0, window_bytes: 0, credit_bytes: 0, paid_bytes: 0 }
+        Self { job, next, read_bytes: 0, ahead: 0, window_bytes: 0, credit_bytes: 0, paid_bytes: 0 }
     }
 
     fn earn(&mut self, bytes: u64) {
+        self.read_bytes = self.read_bytes.saturating_add(bytes);
         self.credit_bytes =
             self.credit_bytes.saturating_add(bytes.saturating_mul(AHEAD_PER_BYTE)).min(WINDOW_BYTES_MAX);
     }
 
-    /// Whether a window is to be read ahead, now that the stream reaches to `end`.
-    fn is_due(&mut self, end: u64) -> bool {
+    /// Whether a window is to be read ahead, now that `bytes` were read and the stream reaches to `end`.
+    fn is_due(&mut self, end: u64, bytes: u64) -> bool {
         let goes_on = end > self.next;
         self.next = self.next.max(end);
-        if !goes_on {
+        let is_one_transfer = bytes >= TRANSFER_PIECE_BYTES && self.read_bytes <= TRANSFER_BYTES;
+        if !goes_on || is_one_transfer {
             return false;
         }
         if self.window_bytes == 0 {
@@ -152,6 +166,37 @@ impl Stream {
 }
 
 impl ReadAhead {
+    fn reading(&self) -> MutexGuard<'_, Vec<(Ino, Range<u64>)>> {
+        self.reading.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The device has a piece from now on.
+    pub fn begins(&self, piece: &Piece) {
+        let mut reading = self.reading();
+        reading.push((piece.ino, piece.range.clone()));
+        self.reading_count.store(reading.len(), Ordering::Relaxed);
+    }
+
+    /// It is done with one.
+    pub fn ends(&self, piece: &Piece) {
+        let mut reading = self.reading();
+        if let Some(at) = reading.iter().position(|(ino, range)| *ino == piece.ino && *range == piece.range) {
+            reading.swap_remove(at);
+        }
+        self.reading_count.store(reading.len(), Ordering::Relaxed);
+    }
+
+    /// Whether the device is reading both ends of a range of a file already: whoever wants it waits for that, and gives the
+    /// device nothing to do.
+    pub fn is_reading(&self, ino: Ino, range: &Range<u64>) -> bool {
+        if self.reading_count.load(Ordering::Relaxed) == 0 || range.is_empty() {
+            return false;
+        }
+        let reading = self.reading();
+        let has = |at: u64| reading.iter().any(|(of, piece)| *of == ino && piece.contains(&at));
+        has(range.start) && has(range.end - 1)
+    }
+
     /// `job` was served a range of a file, from memory or not. `manner` is asked for how the window is brought to memory,
     /// if one is due.
     pub fn reads(
@@ -180,7 +225,7 @@ impl ReadAhead {
         }
         let stream = &mut streams[0];
         stream.earn(bytes);
-        let is_due = at.is_some() && stream.is_due(range.end);
+        let is_due = at.is_some() && stream.is_due(range.end, bytes);
         let paid_bytes = if is_from_memory { stream.take_paid(bytes) } else { 0 };
         let ahead = is_due.then(|| {
             let manner = manner();
@@ -230,6 +275,30 @@ mod tests {
         for _ in 0..100 {
             assert_eq!(read(&ahead, 4, 4096..8192), None);
         }
+    }
+
+    #[test]
+    fn what_the_device_has_begun_is_known() {
+        let ahead = ReadAhead::default();
+        let piece = |range| Piece { ino: Ino(3), job: JobId(1), range, work: Nanos(1) };
+        let (first, second) = (piece(0..2 * PIECE), piece(2 * PIECE..4 * PIECE));
+        assert!(!ahead.is_reading(Ino(3), &(0..PIECE)));
+        ahead.begins(&first);
+        assert!(ahead.is_reading(Ino(3), &(PIECE..2 * PIECE)) && !ahead.is_reading(Ino(4), &(PIECE..2 * PIECE)));
+        assert!(!ahead.is_reading(Ino(3), &(PIECE..3 * PIECE)), "a part of it waits for its turn");
+        ahead.begins(&second);
+        assert!(ahead.is_reading(Ino(3), &(PIECE..3 * PIECE)) && !ahead.is_reading(Ino(3), &(0..0)));
+        ahead.ends(&first);
+        assert!(!ahead.is_reading(Ino(3), &(PIECE..3 * PIECE)) && ahead.is_reading(Ino(3), &(3 * PIECE..4 * PIECE)));
+    }
+
+    #[test]
+    fn pieces_of_one_large_read_are_no_stream() {
+        let ahead = ReadAhead::default();
+        let read_large = |at: u64| (0..4u64).any(|i| read(&ahead, 3, at + (i << 18)..at + ((i + 1) << 18)).is_some());
+        assert!((0..100).all(|i| !read_large(i * 7_919 % 1_000 * (8 << 20))));
+        // Large reads one behind the other are.
+        assert!((0..8).any(|i| read_large((16 << 30) + (i << 20))));
     }
 
     #[test]

@@ -98,7 +98,7 @@ impl Core {
         let is_soon = self.workers > 1 && target.engine.is_soon(Kind::of(work.pending.op));
         if is_soon && !self.is_worker_waiting.swap(true, Ordering::AcqRel) {
             let (id, now) = (work.id, clock::now());
-            target.enter(now, &mut work.pending, id);
+            self.enter(target, now, &mut work.pending, id);
             self.take_long(|| self.serve(target, work, now, scratch));
             self.is_worker_waiting.store(false, Ordering::Release);
         } else {
@@ -118,7 +118,7 @@ impl Core {
         match task {
             Task::Serve(mut work) => {
                 let (id, now) = (work.id, clock::now());
-                target.enter(now, &mut work.pending, id);
+                self.enter(target, now, &mut work.pending, id);
                 self.serve(target, work, now, scratch);
             }
             Task::Stalled(mut stalled) => {
@@ -142,7 +142,7 @@ impl Core {
                 Action::Serve(mut work) => match Kind::of(work.pending.op) {
                     Kind::Read | Kind::Write => {
                         let id = work.id;
-                        target.enter(now, &mut work.pending, id);
+                        self.enter(target, now, &mut work.pending, id);
                         self.serve(target, work, now, scratch);
                     }
                     Kind::Other | Kind::Flush => self.begin(target, work, now, scratch),

@@ -23,7 +23,17 @@ const LINK: &str = "latency = \"1ms\"\nchannels = 0\nbandwidth = \"500MiB/s\"\n"
 
 /// A job: bytes of its requests, its processes, and how many requests each of these has under way.
 #[derive(Clone, Copy)]
-struct Load(&'static str, u32, u32);
+struct Load {
+    request: &'static str,
+    processes: u32,
+    depth: u32,
+    /// From the end of a request to the next one, give or take half.
+    think_us: u32,
+}
+
+const fn load(request: &'static str, processes: u32, depth: u32) -> Load {
+    Load { request, processes, depth, think_us: 40 }
+}
 
 /// What came of a contest.
 struct Received {
@@ -45,12 +55,12 @@ fn contest(device: &str, (from, to): (f64, f64), loads: [Load; 2]) -> Received {
     Received { rates, share: outcome.jobs[0].share, of_due: rates[0] / due }
 }
 
-const ONE: Load = Load("4KiB", 1, 1);
+const ONE: Load = load("4KiB", 1, 1);
 
 /// The device serves so many in a second if it always has enough to do.
 #[track_caller]
 fn assert_due(device: &str, span: (f64, f64), many: u32, most: f64) {
-    let Received { rates, of_due, .. } = contest(device, span, [ONE, Load("4KiB", many, 1)]);
+    let Received { rates, of_due, .. } = contest(device, span, [ONE, load("4KiB", many, 1)]);
     assert!(of_due >= 0.97, "1 : {many} has {of_due} of what is due: {rates:?}");
     let all = rates[0] + rates[1];
     assert!(all > 0.9 * most, "1 : {many}: {all} of {most}");
@@ -75,16 +85,26 @@ fn one_process_has_a_channel_for_itself() {
     assert_due(SIX_CHANNELS, (3.2, 6.4), 32, 2940.0);
 }
 
+/// A process that comes back after a fifth of what a request takes is waited for: the machine it runs on is busy.
+#[test]
+fn one_process_that_is_slow_to_return_has_its_place_kept() {
+    for many in [4, 32] {
+        let jobs = [ONE, load("4KiB", many, 1)].map(|load| Load { think_us: 400, ..load });
+        let Received { rates, of_due, .. } = contest(CHANNELS, (3.2, 6.4), jobs);
+        assert!(of_due >= 0.97, "1 : {many} has {of_due} of what is due: {rates:?}");
+    }
+}
+
 /// Where many are served at once, a process that can take little does not keep others from the rest.
 #[test]
 fn one_process_leaves_the_others_what_it_cannot_take() {
     // Alone, each of four processes would have as much as the one.
-    let Received { rates, of_due, .. } = contest(FLASH, (3.2, 6.4), [ONE, Load("4KiB", 4, 1)]);
+    let Received { rates, of_due, .. } = contest(FLASH, (3.2, 6.4), [ONE, load("4KiB", 4, 1)]);
     assert!(of_due >= 0.97 && rates[1] > 3.9 * rates[0], "{rates:?}");
     // 16 in 220 us. On its way a request takes a quarter of that, and as many more are in service.
-    let Received { rates, of_due, .. } = contest(FLASH, (3.2, 6.4), [ONE, Load("4KiB", 32, 1)]);
+    let Received { rates, of_due, .. } = contest(FLASH, (3.2, 6.4), [ONE, load("4KiB", 32, 1)]);
     assert!(of_due >= 0.8 && rates[0] + rates[1] > 0.9 * 16.0 / 220e-6, "{of_due} of what is due: {rates:?}");
-    let Received { rates, of_due, .. } = contest(ANY_NUMBER, (0.5, 1.5), [ONE, Load("4KiB", 32, 1)]);
+    let Received { rates, of_due, .. } = contest(ANY_NUMBER, (0.5, 1.5), [ONE, load("4KiB", 32, 1)]);
     assert!(of_due >= 0.97 && rates[1] > 0.9 * 32.0 * rates[0], "{rates:?}");
 }
 
@@ -93,7 +113,7 @@ fn one_process_leaves_the_others_what_it_cannot_take() {
 #[test]
 fn small_and_large_requests_have_equal_shares_of_the_time() {
     for device in [SERIAL, CHANNELS, SIX_CHANNELS, LINK] {
-        for (one, other) in [(Load("4KiB", 8, 1), Load("256KiB", 8, 4)), (Load("4KiB", 32, 1), Load("64KiB", 32, 1))] {
+        for (one, other) in [(load("4KiB", 8, 1), load("256KiB", 8, 4)), (load("4KiB", 32, 1), load("64KiB", 32, 1))] {
             let Received { share, rates, .. } = contest(device, (3.2, 6.4), [one, other]);
             assert!((share - 0.5).abs() < 0.015, "{device} {share}, {rates:?}");
         }
@@ -103,10 +123,10 @@ fn small_and_large_requests_have_equal_shares_of_the_time() {
 fn compete(device: &str, from: f64, to: f64, loads: &[Load]) -> Outcome {
     let jobs: String = (0..)
         .zip(loads)
-        .map(|(job, Load(request, processes, depth))| {
+        .map(|(job, Load { request, processes, depth, think_us })| {
             format!(
                 "[[job]]\nname = \"{job}\"\nprocesses = {processes}\ndepth = {depth}\nop = \"read\"\n\
-                 request = \"{request}\"\nthink = \"40us\"\nthink_jitter = 0.5\n"
+                 request = \"{request}\"\nthink = \"{think_us}us\"\nthink_jitter = 0.5\n"
             )
         })
         .collect();

@@ -26,6 +26,11 @@ const LEAST: f64 = 0.97;
 const TURNS: u64 = 2;
 /// How often the kernel is made to forget what was read: jobs go through their files again and again.
 const FORGET_NS: u64 = 400_000_000;
+/// When the jobs are looked at, in parts of the turns.
+const LOOKS: [(u64, u64); 2] = [(2, 5), (4, 5)];
+const SIMULATED: &str = "simulated";
+/// How far the simulator may be off.
+const PREDICTED_OFF_MAX: f64 = 0.1;
 const JOBS: [&str; 2] = ["first", "second"];
 
 /// What a job received between two looks.
@@ -78,6 +83,8 @@ fn lone(bench: &mut Bench, name: &str, load: &Load) -> Result<()> {
     let fifo = bench.alone(load, Some("lone"));
     bench.server.set_policy("job-fair")?;
     let (fifo, fair) = (fifo?.iops, bench.alone(load, Some("lone"))?.iops);
+    let seconds = bench.configuration.turn_ns as f64 / 1e9;
+    predict(bench, &format!("{name} alone"), &[load], &[fair], (0.0, seconds))?;
     bench.keep(
         &format!("{name} alone: job-fair / fifo"),
         THROUGH_US,
@@ -91,18 +98,38 @@ fn lone(bench: &mut Bench, name: &str, load: &Load) -> Result<()> {
 
 fn few_against_many(bench: &mut Bench, name: &str, few: &Load, many: &Load) -> Result<()> {
     let alone = bench.alone(few, Some(JOBS[0]))?.iops;
-    let received = together(bench, few, many)?;
+    let received = together(bench, name, few, many)?;
     let rates = received.map(|one| one.operations as f64 / one.seconds);
     let due = alone.min((rates[0] + rates[1]) / 2.0);
     keep(bench, name, received, None);
+    predict_both(bench, name, [few, many], rates)?;
     let what = format!("{name}: what the one gets of what is due");
     bench.keep(&what, THROUGH_US, "x", rates[0] / due, None, Some(Must::at_least(LEAST)));
     Ok(())
 }
 
 fn even(bench: &mut Bench, name: &str, one: &Load, other: &Load) -> Result<()> {
-    let received = together(bench, one, other)?;
+    let received = together(bench, name, one, other)?;
     keep(bench, name, received, Some(Must::near(50.0, OFF_MAX)));
+    let pieces = |load: &Load| load.block_bytes.div_ceil(256 * KIB) as f64;
+    let loads = [one, other];
+    let rates = [0, 1].map(|at| received[at].operations as f64 / received[at].seconds / pieces(loads[at]));
+    predict_both(bench, name, loads, rates)
+}
+
+/// What the simulator says of two jobs in the span that is looked at.
+fn predict_both(bench: &mut Bench, name: &str, loads: [&Load; 2], measured: [f64; 2]) -> Result<()> {
+    let turn_s = (TURNS * bench.configuration.turn_ns) as f64 / 1e9;
+    predict(bench, name, &loads, &measured, LOOKS.map(|(part, parts)| turn_s * part as f64 / parts as f64).into())
+}
+
+fn predict(bench: &mut Bench, name: &str, loads: &[&Load], measured: &[f64], span: (f64, f64)) -> Result<()> {
+    let Some(prediction) = &bench.prediction else { return Ok(()) };
+    let Some(rates) = prediction.rates("job-fair", loads, span)? else { return Ok(()) };
+    for (which, (rate, measured)) in ["the first", "the second"].into_iter().zip(rates.into_iter().zip(measured)) {
+        let what = format!("{name}: {which}, over what was measured");
+        bench.keep(&what, SIMULATED, "op/s", rate, Some(*measured), Some(Must::ratio_near(PREDICTED_OFF_MAX)));
+    }
     Ok(())
 }
 
@@ -123,16 +150,20 @@ fn keep(bench: &mut Bench, name: &str, received: [Received; 2], must: Option<Mus
 }
 
 /// Two jobs at once in a turn that nobody disturbed.
-fn together(bench: &mut Bench, one: &Load, other: &Load) -> Result<[Received; 2]> {
+fn together(bench: &mut Bench, name: &str, one: &Load, other: &Load) -> Result<[Received; 2]> {
     // As long as it takes until the depth of the target is found, and to look at what comes of it.
     let runs_for = Some(Nanos(TURNS * bench.configuration.turn_ns));
     let [one, other] = [one, other].map(|load| Load { runs_for, is_endless: true, ..load.clone() });
     let session = bench.session;
-    session.undisturbed(|| compete(bench, &one, &other))
+    let (received, depth) = session.undisturbed(|| compete(bench, &one, &other))?;
+    if let Some(depth) = depth {
+        bench.keep(&format!("{name}: requests in service at most"), THROUGH_US, "", depth as f64, None, None);
+    }
+    Ok(received)
 }
 
-/// Two jobs at once, on files of their own; what each received in the steady part.
-fn compete(bench: &mut Bench, one: &Load, other: &Load) -> Result<[Received; 2]> {
+/// Two jobs at once, on files of their own; what each received in the steady part, and the depth of the target at its end.
+fn compete(bench: &mut Bench, one: &Load, other: &Load) -> Result<([Received; 2], Option<u64>)> {
     bench.forget()?;
     let (before, began) = (bench.server.status()?, SystemTime::now());
     let half = bench.pool.files / 2;
@@ -146,7 +177,7 @@ fn compete(bench: &mut Bench, one: &Load, other: &Load) -> Result<[Received; 2]>
         bench.session.nap(POLL)?;
     }
     let turn_ns = TURNS * bench.configuration.turn_ns;
-    let looks = [turn_ns * 2 / 5, turn_ns * 4 / 5].map(|after| now_ns() + after);
+    let looks = LOOKS.map(|(part, parts)| now_ns() + turn_ns * part / parts);
     let (mut statuses, mut times) = (Vec::new(), Vec::new());
     let mut forgotten_ns = now_ns();
     for at in looks {
@@ -177,7 +208,8 @@ fn compete(bench: &mut Bench, one: &Load, other: &Load) -> Result<[Received; 2]>
             seconds,
         })
     });
-    Ok([first?, second?])
+    let depth = statuses[1].targets.iter().filter(|target| target.target != "metadata").find_map(|target| target.depth);
+    Ok(([first?, second?], depth))
 }
 
 fn status_of<'a>(status: &'a Status, job: &str) -> Option<&'a JobStatus> {

@@ -5,6 +5,12 @@ use crate::Tuning;
 use crate::queueing::activity::SERVICE_PER_HOLD;
 use isonomia_units::Nanos;
 
+/// On a device that serves many at once a hold may last for this part of what a request takes there, …
+const HOLD_PART: u64 = 2;
+/// … but no longer, unless [`Tuning::hold_max`] is.
+const HOLD_LONGEST: Nanos = Nanos::from_millis(5);
+/// A request changes what the others are expected to take by one part in so many.
+const WEIGHT: u64 = 16;
 /// The budget for holds at the start and at most, in longest holds of an idle target.
 const BUDGET_HOLDS_MAX: u64 = 8;
 
@@ -17,6 +23,8 @@ pub(crate) struct Holds {
     parallel: u32,
     /// The target is a device whose time is divided among those in service, of which there are so many at most.
     places: Option<u32>,
+    /// What requests had of such a device lately, on average.
+    attributed: Nanos,
 }
 
 /// A worker was refused for the sake of `slot`, and nothing was dispatched since `since`.
@@ -33,13 +41,22 @@ impl Holds {
         let parallel = tuning.parallel.max(1);
         let service = tuning.hold_max.0.saturating_mul(BUDGET_HOLDS_MAX).saturating_mul(u64::from(parallel));
         let budget_max = i64::try_from(service).unwrap_or(i64::MAX / 4).min(i64::MAX / 4);
-        Self { current: None, budget: budget_max, budget_max, hold_max: tuning.hold_max, parallel, places: None }
+        Self {
+            current: None,
+            budget: budget_max,
+            budget_max,
+            hold_max: tuning.hold_max,
+            parallel,
+            places: None,
+            attributed: Nanos::ZERO,
+        }
     }
 
     /// Pays for the hold up to now. To be called before the number of requests in flight changes.
     pub(crate) fn pay(&mut self, now: Nanos, in_flight: u32) {
+        let longest = self.hold_max();
         if let Some(hold) = &mut self.current {
-            let time = now.since(hold.paid).0.min(self.hold_max.0);
+            let time = now.since(hold.paid).min(longest).0;
             let price = match self.places {
                 // A place that is kept free is a part of the device's time.
                 Some(places) => time.saturating_mul(u64::from(places.saturating_sub(in_flight))) / u64::from(places),
@@ -53,12 +70,26 @@ impl Holds {
     /// A request that costs this went into service: the hold is over, and a part of the service is paid in.
     pub(crate) fn dispatched(&mut self, cost: Nanos) {
         self.current = None;
-        self.device_served(cost);
+        self.pay_in(cost);
     }
 
     /// The device has worked for so long with a request: a part of that is paid in.
     pub(crate) fn device_served(&mut self, time: Nanos) {
-        self.budget = (self.budget + (time.0 / SERVICE_PER_HOLD) as i64).min(self.budget_max);
+        self.attributed = Nanos(self.attributed.0 - self.attributed.0 / WEIGHT + time.0 / WEIGHT);
+        self.pay_in(time);
+    }
+
+    fn pay_in(&mut self, service: Nanos) {
+        let budget_max = self
+            .budget_max
+            .max(i64::try_from(self.hold_max().0.saturating_mul(BUDGET_HOLDS_MAX)).unwrap_or(i64::MAX / 4));
+        self.budget = (self.budget + (service.0 / SERVICE_PER_HOLD) as i64).min(budget_max);
+    }
+
+    /// The longest hold. What a job may think for is little or much beside what its requests take.
+    pub(crate) fn hold_max(&self) -> Nanos {
+        let of_service = |places: u32| Nanos(self.attributed.0.saturating_mul(places.into()) / HOLD_PART);
+        self.places.map_or(self.hold_max, |places| of_service(places).min(HOLD_LONGEST).max(self.hold_max))
     }
 
     /// See [`Arbiter::set_places`](crate::Arbiter::set_places).
@@ -88,7 +119,7 @@ impl Holds {
 
     /// When a hold that goes on or begins now has to end.
     pub(crate) fn end(&self, now: Nanos) -> Nanos {
-        self.current.map_or(now, |hold| hold.since) + self.hold_max
+        self.current.map_or(now, |hold| hold.since) + self.hold_max()
     }
 
     /// Holds the turn for the job in `slot`, from now or as before.

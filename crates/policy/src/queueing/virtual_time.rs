@@ -210,7 +210,7 @@ impl VirtualTime {
             .filter(|&(turn, slot)| turn.0.saturating_add(self.span_of_time(slot, self.tuning.lag_free)) < front.0)
             .map(|(_, slot)| {
                 let in_flight = self.roster.job(slot).in_flight > 0;
-                (slot, self.accounts[slot as usize].habit.patience(now, in_flight, self.tuning.hold_max))
+                (slot, self.accounts[slot as usize].habit.patience(now, in_flight, self.holds.hold_max()))
             })
             .find(|(_, patience)| match patience {
                 Patience::Later => false,
@@ -240,7 +240,7 @@ impl VirtualTime {
     fn consider_awaiting(&mut self, slot: u32) {
         let job = self.roster.job(slot);
         let account = &self.accounts[slot as usize];
-        if account.habit.is_prompt(self.tuning.hold_max) && !self.awaited.contains(slot) {
+        if account.habit.is_prompt(self.holds.hold_max()) && !self.awaited.contains(slot) {
             self.awaited.set(slot, (account.tag, job.id));
         }
     }
@@ -288,7 +288,7 @@ impl Arbiter for VirtualTime {
             self.forget_awaited(slot);
             self.bound_tag(slot, arrival.activated);
             let account = &mut self.accounts[slot as usize];
-            account.habit.arrive(now, self.tuning.hold_max);
+            account.habit.arrive(now, self.holds.hold_max());
             self.turns.set(slot, (account.tag, request.job));
             if let Some((_, surplus)) = &mut self.coflow {
                 if arrival.activated {

@@ -8,6 +8,7 @@
 //! server asks it as a client would ([`links::Links::ask`]), and passes the answer on.
 
 mod capabilities;
+mod changes;
 mod contact;
 mod gate;
 mod links;
@@ -30,9 +31,9 @@ use isonomia_cluster::Map;
 use isonomia_cluster::map::Server;
 use isonomia_cluster::node::{Effect, Input, Node, Process, View};
 use isonomia_cluster::peer::Message;
-use isonomia_cluster::request::{RenameHow, Request, RequestId};
+use isonomia_cluster::request::{Request, RequestId};
 use isonomia_cluster::volumes::hosted::Work;
-use isonomia_cluster::volumes::{Attributes, Phase, VolumeName};
+use isonomia_cluster::volumes::{Attributes, Phase};
 use isonomia_placement::RoundRobin;
 use isonomia_proto::control::{
     ClusterStatus, ControlReply, MemberList, ServerName, VolumeList, VolumePlace, VolumeStatus,
@@ -559,69 +560,6 @@ impl Driver {
         self.config.replace(new);
         if let Some(cluster) = self.core.cluster.get() {
             cluster.rotate(epoch);
-        }
-    }
-
-    /// A change that a user of this server wants, and may make.
-    fn change(&mut self, id: RequestId, wanted: ServerId, change: &VolumeChange) {
-        let root = self.config.map().root().number;
-        match self.request_of(wanted, change) {
-            Ok(request) if self.config.number == root => self.request(id, request),
-            Ok(request) => {
-                if let Err(errno) = self.ask(root, id, request) {
-                    self.requests.fail(&self.core, id, errno);
-                }
-            }
-            Err(errno) => self.requests.fail(&self.core, id, errno),
-        }
-    }
-
-    /// Has the root server decide a request.
-    fn ask(&self, root: ServerId, id: RequestId, request: Request) -> Result<(), Errno> {
-        // If its time is over it has its answer.
-        let Some(deadline) = self.requests.deadline(id) else { return Ok(()) };
-        let (requests, core) = (self.requests.clone(), self.core.own.clone());
-        self.links.ask(root, request, deadline.since(clock::now()), move |verdict| {
-            // A server that stops has closed the connection of whoever asked.
-            if let Some(core) = core.upgrade() {
-                requests.answer(&core, id, &verdict);
-            }
-        })
-    }
-
-    /// What the root server is asked for; `wanted` is the server that a new volume is to be on, 0 if that is all the same.
-    fn request_of(&self, wanted: ServerId, change: &VolumeChange) -> Result<Request, Errno> {
-        let name_of = |volume: VolumeId| {
-            let slot = self.node.table().slot(volume).and_then(|slot| slot.volume.as_ref());
-            slot.map(|volume| volume.name.clone()).ok_or(Errno::NOENT)
-        };
-        let named = |name: &[u8]| VolumeName::try_from(name).map_err(|_| Errno::INVAL);
-        Ok(match change {
-            VolumeChange::Make { name, mode, uid, gid } => {
-                // One that may be anywhere is placed by the root server.
-                let server = wanted;
-                let attributes = Attributes { mode: *mode, uid: *uid, gid: *gid };
-                Request::Make { name: named(name)?, server, attributes }
-            }
-            VolumeChange::Remove { volume } => Request::Remove { name: name_of(*volume)?, found: Some(*volume) },
-            VolumeChange::Rename { volume, name, how } => Request::Rename {
-                from: name_of(*volume)?,
-                found: Some(*volume),
-                to: named(name)?,
-                how: match how {
-                    isonomia_store::RenameHow::Replace => RenameHow::Replace,
-                    isonomia_store::RenameHow::NoReplace => RenameHow::NoReplace,
-                    isonomia_store::RenameHow::Exchange => RenameHow::Exchange,
-                },
-            },
-        })
-    }
-
-    /// Has the node decide a request, unless its time is over.
-    fn request(&mut self, id: RequestId, request: Request) {
-        let Some(request) = self.placed(request) else { return self.requests.fail(&self.core, id, Errno::NOSPC) };
-        if let Some(deadline) = self.requests.deadline(id) {
-            self.give(Input::Request { id, deadline, request });
         }
     }
 }

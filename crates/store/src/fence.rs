@@ -4,7 +4,9 @@
 //! or is cut off from that file system. So who has a directory has it for [`LEASE`] at a time, by a record in it
 //! ([`crate::owner`]) that is read anew every [`RENEW_EVERY`]. Each change looks whether that time is over
 //! ([`Fence::check`]); who takes over says so in the record, and waits until it must be. No two hosts compare their clocks: each
-//! counts from a moment of its own, and time counts while a host sleeps.
+//! counts from a moment of its own. Two clocks must both say that there is time left: the monotonic one, which nobody can set,
+//! and the time of day, which goes on while a host sleeps. Both are read as of the last tick, which costs next to nothing and
+//! errs by milliseconds.
 //!
 //! A change is one system call, which is made right after the look at the time. A thread that stands still exactly in between makes
 //! that one call afterwards. What that can hit is kept small: the database lies in another directory after a take-over, so
@@ -15,6 +17,7 @@ use crate::StoreError;
 use crate::owner::{Claim, Found};
 use isonomia_units::Nanos;
 use rustix::io::Errno;
+use rustix::time::ClockId;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -44,8 +47,10 @@ pub enum Loss {
 /// See the module.
 #[derive(Debug)]
 pub struct Fence {
-    /// Nanoseconds since the host was started.
+    /// By the monotonic clock, in nanoseconds.
     until: AtomicU64,
+    /// By the time of day.
+    until_wall: AtomicU64,
     /// Another process has the directory, or this one gave it up.
     is_over: AtomicBool,
     claim: OnceLock<Claim>,
@@ -59,6 +64,7 @@ impl Default for Fence {
     fn default() -> Self {
         Self {
             until: AtomicU64::new(UNLIMITED),
+            until_wall: AtomicU64::new(UNLIMITED),
             is_over: AtomicBool::new(false),
             claim: OnceLock::new(),
             state: Mutex::default(),
@@ -69,10 +75,20 @@ impl Default for Fence {
     }
 }
 
-/// Time since the host was started, with that in which it slept.
-pub(crate) fn now() -> Nanos {
-    let t = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    Nanos(t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64)
+/// A moment by both clocks.
+#[derive(Clone, Copy)]
+pub(crate) struct Moment {
+    monotonic: Nanos,
+    wall: Nanos,
+}
+
+pub(crate) fn now() -> Moment {
+    Moment { monotonic: read(ClockId::MonotonicCoarse), wall: read(ClockId::RealtimeCoarse) }
+}
+
+fn read(clock: ClockId) -> Nanos {
+    let t = rustix::time::clock_gettime(clock);
+    Nanos(t.tv_sec.unsigned_abs() * 1_000_000_000 + t.tv_nsec.unsigned_abs())
 }
 
 impl Fence {
@@ -80,7 +96,15 @@ impl Fence {
     #[inline]
     pub fn holds(&self) -> bool {
         let until = self.until.load(Ordering::Acquire);
-        until == UNLIMITED || now().0 < until
+        until == UNLIMITED || {
+            let now = now();
+            now.monotonic.0 < until && now.wall.0 < self.until_wall.load(Ordering::Acquire)
+        }
+    }
+
+    fn extend(&self, since: Moment) {
+        self.until_wall.store((since.wall + LEASE).0, Ordering::Release);
+        self.until.store((since.monotonic + LEASE).0, Ordering::Release);
     }
 
     /// The same for who can wait a moment, if the record was not read in time.
@@ -108,7 +132,8 @@ impl Fence {
     pub fn left(&self) -> Option<Nanos> {
         match self.until.load(Ordering::Acquire) {
             UNLIMITED => None,
-            until => Some(Nanos(until).since(now())),
+            until if self.holds() => Some(Nanos(until).since(now().monotonic)),
+            _ => Some(Nanos::ZERO),
         }
     }
 
@@ -118,8 +143,8 @@ impl Fence {
     }
 
     /// Begins with what this process claimed.
-    pub(crate) fn begin(&self, claim: Claim, since: Nanos) {
-        self.until.store((since + LEASE).0, Ordering::Release);
+    pub(crate) fn begin(&self, claim: Claim, since: Moment) {
+        self.extend(since);
         // It is claimed once.
         let _ = self.claim.set(claim);
     }
@@ -131,7 +156,7 @@ impl Fence {
         match claim.look() {
             Ok(Found::Own) if !self.is_over.load(Ordering::Acquire) => {
                 let was_over = !self.holds();
-                self.until.store((begun + LEASE).0, Ordering::Release);
+                self.extend(begun);
                 if self.is_over.load(Ordering::Acquire) {
                     // Since it was looked at.
                     return self.end(None);
@@ -151,9 +176,11 @@ impl Fence {
 
     /// Nothing is changed any more, because the directory is lost, or given up.
     pub fn end(&self, loss: Option<Loss>) {
-        self.is_over.store(true, Ordering::Release);
-        self.until.store(0, Ordering::Release);
-        self.tell(|state| *state = state.or(loss));
+        self.tell(|state| {
+            self.is_over.store(true, Ordering::Release);
+            self.until.store(0, Ordering::Release);
+            *state = state.or(loss);
+        });
     }
 
     /// Waits for the end: why the directory is lost, nothing if it was given up.

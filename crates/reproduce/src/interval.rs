@@ -49,12 +49,17 @@ impl Interval {
     }
 }
 
+/// A half width that would print as none, and is said by no "±".
+const HALF_MIN: f64 = 5e-5;
+
 impl fmt::Display for Interval {
     /// With as many digits as tell, unless a precision is given.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = f.precision().unwrap_or_else(|| self.digits());
-        write!(f, "{:.digits$}", self.mean)?;
-        if self.half.is_nan() || self.half == 0.0 { Ok(()) } else { write!(f, " ± {:.digits$}", self.half) }
+        // No "-0".
+        let mean = if self.mean.abs() < HALF_MIN { 0.0 } else { self.mean };
+        write!(f, "{mean:.digits$}")?;
+        if self.half >= HALF_MIN { write!(f, " ± {:.digits$}", self.half) } else { Ok(()) }
     }
 }
 
@@ -62,7 +67,8 @@ impl Interval {
     /// Three significant digits of the mean, and one at least of the half width.
     fn digits(&self) -> usize {
         let after_point = |value: f64, significant: i32| {
-            if value == 0.0 || !value.is_finite() { 0 } else { significant - 1 - value.abs().log10().floor() as i32 }
+            let is_none = value.abs() < HALF_MIN || !value.is_finite();
+            if is_none { 0 } else { significant - 1 - value.abs().log10().floor() as i32 }
         };
         after_point(self.mean, 3).max(after_point(self.half, 1)).clamp(0, 4) as usize
     }
@@ -98,6 +104,9 @@ mod tests {
         assert_eq!(text(10.04, 0.6), "10.0 ± 0.6");
         assert_eq!(text(0.5, 0.0), "0.500");
         assert_eq!(text(0.0, 0.0), "0");
+        assert_eq!(text(-1e-9, 1e-9), "0");
+        assert_eq!(text(99.999, 1e-7), "100.0");
+        assert_eq!(text(21.8, f64::NAN), "21.8");
         assert_eq!(Interval::exact(3.96).to_string(), "3.96");
     }
 

@@ -186,7 +186,7 @@ impl FairFinish {
         let end = self.holds.end(now);
         for _ in 0..SMALLEST_MAX {
             let ((awaited, _), slot) = self.awaited.first()?;
-            if awaited >= tag || !self.holds.can_afford() {
+            if awaited >= tag || !self.holds.can_afford() || self.holds.leaves_a_place(self.roster.in_flight()) {
                 return None;
             }
             let in_flight = self.roster.job(slot).in_flight > 0;
@@ -312,6 +312,10 @@ impl Arbiter for FairFinish {
             self.leave(slot);
         }
         true
+    }
+
+    fn set_places(&mut self, places: u32) {
+        self.holds.set_places(places);
     }
 
     fn queued(&self) -> usize {

@@ -152,6 +152,30 @@ fn a_part_that_was_told_too_short_waits_for_the_others() {
     assert!((ends[1][0] - 5.0).abs() < ROUNDING_S && (ends[0][0] - 7.0).abs() < ROUNDING_S, "{ends:?}");
 }
 
+/// a comes back as soon as it is served. In the fair clock it then has half of 2.5 left, so its next phase ends after b's.
+#[test]
+fn an_account_makes_the_next_phase_wait_for_the_one_before() {
+    let targets = Arc::new(Targets::new([("t", 1.0)]).unwrap());
+    let app = |name: &str, began: u64, tenths: u64| {
+        let demand = Demand { target: targets.index("t").unwrap(), remaining: Some(Bytes(tenths)) };
+        App { demands: vec![demand], began: Nanos::from_millis(began), ..App::new(name, []) }
+    };
+    for (has_accounts, expected) in [(false, [1.0, 0.0]), (true, [0.0, 1.0])] {
+        let scheme = FairFinish::new(0.0, Rate::new(10).unwrap()).unwrap();
+        let mut scheme = if has_accounts { scheme.with_accounts() } else { scheme };
+        let mut rates = |now: u64, apps: Vec<App>| {
+            let problem = Problem::new(targets.clone(), apps).unwrap();
+            let allocation = scheme.allocate(Nanos::from_millis(now), &problem);
+            ["a", "b"].map(|name| allocation.rate(name, "t"))
+        };
+        assert_eq!(rates(0, vec![app("a", 0, 25), app("b", 0, 40)]), [1.0, 0.0]);
+        // Tags: b 4; a 1.25 + 2.5, or 2.5 + 2.5.
+        assert_eq!(rates(2_500, vec![app("a", 2_500, 25), app("b", 0, 40)]), expected);
+        // Alone it does not wait, and what the clock owed is over at 5 + 4.
+        assert_eq!(rates(9_000, vec![app("a", 9_000, 25)]), [1.0, 0.0]);
+    }
+}
+
 fn arb_phases() -> impl Strategy<Value = Vec<Phase>> {
     let part = prop_oneof![Just(0.0), (1u32..40).prop_map(|tenths| f64::from(tenths) / 10.0)];
     let parts = proptest::collection::vec(part, TARGETS).prop_map(|parts| [parts[0], parts[1], parts[2]]);

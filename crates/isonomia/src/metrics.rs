@@ -186,6 +186,12 @@ static METRICS: &[Metric] = {
             "Share of the service due to the job among the active ones; 0 if idle or under a policy without shares", Job(|j| j.share_due, sum)),
         metric("isonomia_job_share_received_ratio", None, Gauge, Stable,
             "Share of the service that the job received", Job(|j| j.share_received, sum)),
+        metric("isonomia_job_phase_received", Some(Seconds), Gauge, Experimental,
+            "Service that the job received in its I/O phase; 0 outside of one, or under a policy without a fair clock",
+            Job(|j| j.phase.map_or(0.0, |phase| phase.received_ns as f64 / NANOS_PER_S), sum)),
+        metric("isonomia_job_phase_fair", Some(Seconds), Gauge, Experimental,
+            "Service that fair sharing would have given the job in its I/O phase by now; more than received: it is late",
+            Job(|j| j.phase.map_or(0.0, |phase| phase.fair_ns as f64 / NANOS_PER_S), sum)),
         metric("isonomia_job_queued_requests", None, Gauge, Stable,
             "Requests that wait for their turn", Job(|j| j.queued as f64, sum)),
         metric("isonomia_job_read", Some(Bytes), Counter, Stable,
@@ -302,7 +308,7 @@ fn encode(encoder: &mut MetricEncoder, kind: Kind, value: f64) -> Result<(), fmt
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use isonomia_proto::control::ScrubStatus;
+    use isonomia_proto::control::{PhaseStatus, ScrubStatus};
 
     pub fn sample_job(job: &str, nodes: u32, share: f64, service_ms: u64) -> JobStatus {
         JobStatus {
@@ -316,6 +322,11 @@ pub mod tests {
             clients: u64::from(nodes),
             share_due: share,
             share_received: share + 0.001,
+            phase: (nodes > 1).then_some(PhaseStatus {
+                received_ns: 3_000_000,
+                fair_ns: 1_000_000,
+                expected_ns: 9_000_000,
+            }),
             throughput_bytes_per_s: share * f64::from(1 << 30),
             requests_per_s: share * 1024.0,
             queued: u64::from(nodes) - 1,

@@ -17,10 +17,12 @@ const DECISIONS: u64 = 10_000;
 const WARM_UPS: usize = 10;
 const COST: Nanos = Nanos::from_micros(10);
 
-const SPECIAL: [&str; 8] = [
+const SPECIAL: [&str; 10] = [
     "coflow{order=attained,tree=user-then-size-fair}",
     "coflow{order=slowdown,tree=user-then-size-fair}",
     "coflow{order=bottleneck,tree=user-then-size-fair}",
+    "fair-finish{sizes=none}",
+    "fair-finish{sizes=history,tree=user-then-size-fair}",
     "tbf{user:*=1TB/s}",
     "tbf{job:*=1TB/s+realtime,spare=proportional}",
     "mclock",

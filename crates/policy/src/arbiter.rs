@@ -3,7 +3,7 @@
 //! An arbiter has no clock and no thread. The caller passes `now` (any origin, never running backwards; an
 //! earlier time is taken as the latest one seen) and asks [`Arbiter::next`] whenever a worker is free.
 
-use crate::{LatencyReport, RequestId, queueing::roster::QUEUED_MAX};
+use crate::{LatencyReport, PhaseReport, RequestId, queueing::roster::QUEUED_MAX};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 
 /// A request that waits for its turn. Its payload is elsewhere; the arbiter sees only what it costs.
@@ -80,7 +80,7 @@ pub trait Arbiter: Send {
     /// A dispatched request of `job` was charged `charged` and turned out to take `took`: the account of the job, and of
     /// those above it, is what it would be if that had been charged. To be called before [`Self::complete`]. Ignored if the
     /// job is unknown, and under policies that count something else than the device's time or serve in an order: `fifo`,
-    /// `tbf`, `mclock`, `set10`, `coflow`. See [`PolicySpec::divides_time`](crate::PolicySpec::divides_time).
+    /// `tbf`, `mclock`, `set10`, `coflow`, `fair-finish`. See [`PolicySpec::divides_time`](crate::PolicySpec::divides_time).
     fn correct(&mut self, _now: Nanos, _job: JobId, _charged: Nanos, _took: Nanos) {}
 
     /// A request that has ended had so much of the device's time, which is `worth` that much of what requests are charged. Times by
@@ -119,6 +119,16 @@ pub trait Arbiter: Send {
     /// first. `None` lets the target rank it by itself. No effect under other policies, or if the job is unknown. Whoever
     /// sees all targets of a job gives each the same rank, [`Order::rank`](crate::Order::rank), when it changes.
     fn set_rank(&mut self, _now: Nanos, _job: JobId, _rank: Option<u32>) {}
+
+    /// From now on the job's I/O phase needs so much service here; if it is not in one, or sends nothing more in it, its
+    /// next one does. No effect under policies that do not go by that, or if the job is unknown.
+    fn expect(&mut self, _now: Nanos, _job: JobId, _service: Nanos) {}
+
+    /// How far the phases of the jobs have come, and how far they would have under fair sharing, ascending by job; of those that are in one.
+    /// Empty under policies that keep no fair clock.
+    fn phases(&self) -> Vec<PhaseReport> {
+        Vec::new()
+    }
 
     /// How the policy's latency class fares; `None` if the policy has none.
     fn latency(&self, _now: Nanos) -> Option<LatencyReport> {

@@ -20,7 +20,8 @@
 //! whose time it was, and corrects the accounts: see [`attribution`](crate::device::attribution).
 
 use crate::{
-    Arbiter, Attribution, CappedDevice, Completion, Depth, Entered, LatencyReport, Next, Request, RequestId, Worth,
+    Arbiter, Attribution, CappedDevice, Completion, Depth, Entered, LatencyReport, Next, PhaseReport, Request,
+    RequestId, Worth,
 };
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use slab::Slab;
@@ -344,6 +345,16 @@ impl<R, A> Dispatcher<R, A> {
     /// Announces a job, or what has changed of it.
     pub fn set_job(&mut self, now: Nanos, job: JobId, info: &JobInfo) {
         self.arbiter.set_job(now, job, info);
+    }
+
+    /// Tells what a job's I/O phase is going to need: see [`Arbiter::expect`].
+    pub fn expect(&mut self, now: Nanos, job: JobId, service: Nanos) {
+        self.arbiter.expect(now, job, service);
+    }
+
+    /// How far the jobs' phases have come, and how far they would have under fair sharing: see [`Arbiter::phases`].
+    pub fn phases(&self) -> Vec<PhaseReport> {
+        self.arbiter.phases()
     }
 
     /// Places a job in the order of a policy that has one: see [`Arbiter::set_rank`].

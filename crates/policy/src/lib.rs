@@ -66,17 +66,20 @@ pub use device::{
 pub use dispatch::{Action, Dispatch, Dispatcher, Served, ServedBy, Submission};
 pub use history::{APPLICATIONS_KEPT, Expectation, SIZES_KEPT, SizeHistory};
 pub use queueing::activity::Tuning;
+pub use queueing::fair_clock::PhaseReport;
 pub use queueing::roster::QUEUED_MAX;
 pub use queueing::shares;
 pub use queueing::surplus::Progress;
 pub use spec::latency::LatencyClass;
-pub use spec::scheme::{Allowance, Coflow, Order, Qos, Rule, Scheme, Selector, Spare, TokenBucket};
+pub use spec::scheme::{Allowance, Coflow, FairFinish, Order, Qos, Rule, Scheme, Selector, Sizes, Spare, TokenBucket};
 pub use spec::text::{ParsePolicyError, TEXT_LEN_MAX, WEIGHTS_MAX};
 pub use spec::{Draw, Entity, Level, ParseDrawError, PolicySpec, Weight};
 
 use limits::{mclock::MClock, token_bucket::TokenBuckets};
 use queueing::urgent::Urgent;
-use queueing::{fifo::Fifo, io_sets::IoSets, lottery::Lottery, surplus::Surplus, virtual_time::VirtualTime};
+use queueing::{
+    fair_finish, fifo::Fifo, io_sets::IoSets, lottery::Lottery, surplus::Surplus, virtual_time::VirtualTime,
+};
 
 /// The caller's name for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -95,6 +98,7 @@ pub fn build(spec: &PolicySpec, draw: Draw, seed: u64, tuning: Tuning) -> Box<dy
             let surplus = Surplus::new(*order);
             Box::new(VirtualTime::new(tree, tuning).with_guarantee(*guarantee, surplus))
         }
+        Scheme::FairFinish(settings) => Box::new(fair_finish::FairFinish::new(settings, tuning)),
         Scheme::TokenBucket(spec) => Box::new(TokenBuckets::new(spec, tuning)),
         Scheme::MClock(rules) => Box::new(MClock::new(rules, tuning)),
         Scheme::IoSets(rules) => Box::new(IoSets::new(rules, tuning)),

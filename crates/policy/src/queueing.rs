@@ -2,10 +2,13 @@
 //!
 //! [`virtual_time`], [`lottery`], [`io_sets`], and [`fifo`] are arbiters. [`roster`] keeps the jobs and their queues,
 //! [`tree`] and [`shares`] compute what is due to them, [`activity`] and [`holds`] decide for how long a job that has
-//! nothing queued keeps its share, [`tag_heap`] is the ordered set of jobs, and [`surplus`] orders the phases of coflow.
+//! nothing queued keeps its share, [`tag_heap`] is the ordered set of jobs, [`surplus`] orders the phases of coflow, and
+//! [`fair_clock`] tells how fair sharing would serve them, which [`fair_finish`], an arbiter, goes by.
 //! [`urgent`] is an arbiter around any other one, for policies with a latency class.
 
 pub(crate) mod activity;
+pub(crate) mod fair_clock;
+pub(crate) mod fair_finish;
 pub(crate) mod fifo;
 pub(crate) mod holds;
 pub(crate) mod io_sets;

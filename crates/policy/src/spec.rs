@@ -15,7 +15,7 @@ mod settings;
 pub(crate) mod text;
 
 use crate::spec::latency::LatencyClass;
-use crate::spec::scheme::{Coflow, Scheme};
+use crate::spec::scheme::{Coflow, FairFinish, Scheme};
 use isonomia_units::JobInfo;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -196,7 +196,9 @@ impl PolicySpec {
     /// The levels of its sharing tree from the outside in; empty for a policy that has none.
     pub fn levels(&self) -> &[Level] {
         match &self.scheme {
-            Scheme::Fair(levels) | Scheme::Coflow(Coflow { tree: levels, .. }) => levels,
+            Scheme::Fair(levels)
+            | Scheme::Coflow(Coflow { tree: levels, .. })
+            | Scheme::FairFinish(FairFinish { tree: levels, .. }) => levels,
             Scheme::Fifo | Scheme::TokenBucket(_) | Scheme::MClock(_) | Scheme::IoSets(_) => &[],
         }
     }

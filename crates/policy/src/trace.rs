@@ -2,9 +2,11 @@
 //!
 //! [`Recorded`] hands every call on and notes it. [`Player`] makes the same arbiters, puts the same calls, and finds
 //! the first answer that differs: that a simulation decides as a live server did is so a matter of record. Reading
-//! calls (`queued`, `shares`, `latency`) change nothing and are left out.
+//! calls (`queued`, `shares`, `phases`, `latency`) change nothing and are left out.
 
-use crate::{Arbiter, Draw, EnqueueError, LatencyReport, Next, PolicySpec, Request, RequestId, Tuning, build};
+use crate::{
+    Arbiter, Draw, EnqueueError, LatencyReport, Next, PhaseReport, PolicySpec, Request, RequestId, Tuning, build,
+};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -148,6 +150,15 @@ pub enum Call {
         job: JobId,
         /// Its rank.
         rank: Option<u32>,
+    },
+    /// [`Arbiter::expect`].
+    Expect {
+        /// When.
+        now: u64,
+        /// The job.
+        job: JobId,
+        /// What its phase needs.
+        service: u64,
     },
     /// [`Arbiter::drain`].
     Drain {
@@ -310,6 +321,15 @@ impl Arbiter for Recorded {
         self.note(Call::SetRank { now: now.0, job, rank });
     }
 
+    fn expect(&mut self, now: Nanos, job: JobId, service: Nanos) {
+        self.inner.expect(now, job, service);
+        self.note(Call::Expect { now: now.0, job, service: service.0 });
+    }
+
+    fn phases(&self) -> Vec<PhaseReport> {
+        self.inner.phases()
+    }
+
     fn drain(&mut self) -> Vec<Request> {
         let gave = self.inner.drain();
         self.note(Call::Drain { gave: ids(&gave) });
@@ -381,6 +401,7 @@ impl Player {
                 *gave = player.cancel(Nanos(*now), RequestId(*request), *job);
             }
             Call::SetRank { now, job, rank } => player.set_rank(Nanos(*now), *job, *rank),
+            Call::Expect { now, job, service } => player.expect(Nanos(*now), *job, Nanos(*service)),
             Call::Drain { gave } => *gave = ids(&player.drain()),
         }
         Ok(Entry { arbiter, call })

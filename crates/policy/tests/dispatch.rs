@@ -10,13 +10,14 @@ use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
 const JOBS: u32 = 4;
-const POLICIES: [&str; 8] = [
+const POLICIES: [&str; 9] = [
     "fifo",
     "job-fair",
     "size-fair",
     "tbf{job:*=1GB/s}",
     "mclock{job:*=limit:2GB/s}",
     "coflow{order=attained}",
+    "fair-finish{sizes=history}",
     "job-fair+latency{p99=1ms,job:j1}",
     "tbf{job:*=1GB/s}+latency{p99=1ms,size<=1KiB}",
 ];

@@ -155,6 +155,7 @@ fn a_hundred_invented_jobs_leave_the_victim_its_half() {
         ("mclock{job:*=weight:2}", &many[..]),
         ("tbf{job:*=1GB/s,spare=proportional}", &many[..]),
         ("coflow{guarantee=1,tree=job-fair}", &many[..]),
+        ("fair-finish{guarantee=1,tree=job-fair}", &many[..]),
         ("job-fair+latency{p99=1ms,user:liar}", &many[..]),
         ("size-fair+latency{p99=1ms,group:g}", &large[..]),
         ("mclock+latency{p99=1ms,user:liar}", &many[..]),

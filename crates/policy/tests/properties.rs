@@ -19,10 +19,12 @@ const POLICIES: [&str; 8] = [
 ];
 
 /// Those with settings.
-const SPECIAL: [&str; 16] = [
+const SPECIAL: [&str; 18] = [
     "coflow",
     "coflow{guarantee=0.5,order=slowdown,tree=user-then-size-fair}",
     "coflow{guarantee=1,order=bottleneck,tree=group-fair{g1=3}}",
+    "fair-finish",
+    "fair-finish{guarantee=0.7,sizes=none,tree=group-fair{g1=3}}",
     "set10",
     "set10{user:u1=1ms,group:g0=5min,job:j3=30s}",
     "tbf{user:u1=300MB/s,job:*=100MB/s+realtime,burst=1MB}",
@@ -202,7 +204,7 @@ fn play(policy: &str, draw: Draw, steps: &[Step]) -> Vec<String> {
         };
         let active = known.iter().filter(|(job, _)| is_active(job));
         let due = shares::due(&spec, &active.map(|(&job, info)| (job, info.clone())).collect());
-        let due = if matches!(spec.scheme(), Scheme::Fair(_) | Scheme::Coflow(_)) { due } else { Vec::new() };
+        let due = if spec.levels().is_empty() { Vec::new() } else { due };
         assert_eq!(shares.len(), due.len(), "{shares:?}, due {due:?}");
         for (share, due) in shares.iter().zip(&due) {
             assert!(share.0 == due.0 && (share.1 - due.1).abs() < 1e-12, "{shares:?}, due {due:?}");

@@ -380,6 +380,17 @@ pub struct UnreachableStatus {
     pub beside_one_ns: u64,
 }
 
+/// A job's I/O phase over all data targets, in service as the policy counts it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PhaseStatus {
+    /// What the job received since the phase began.
+    pub received_ns: u64,
+    /// What fair sharing would have served of it by now.
+    pub fair_ns: u64,
+    /// What it is expected to need.
+    pub expected_ns: u64,
+}
+
 /// One job's state; rates and shares are those of the last [`Status::window_s`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobStatus {
@@ -416,6 +427,9 @@ pub struct JobStatus {
     pub throughput_bytes_per_s: f64,
     /// Requests per second, metadata operations included.
     pub requests_per_s: f64,
+    /// How far its I/O phase has come, if it is in one and the policy keeps a fair clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<PhaseStatus>,
     /// Requests that wait for their turn.
     pub queued: u64,
     /// From arrival to reply, median.

@@ -3,7 +3,8 @@
 use crate::clock;
 use crate::core::Core;
 use crate::jobs::{Job, Received};
-use isonomia_proto::control::{JobStatus, Status};
+use crate::target::Target;
+use isonomia_proto::control::{JobStatus, PhaseStatus, Status};
 use isonomia_units::{JobId, JobInfo, Nanos};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -59,7 +60,7 @@ pub fn snapshot(core: &Core, about: &About) -> Status {
         .collect();
     let data_total: u64 = windows.iter().map(Window::data_ns).sum();
     let metadata_total: u64 = windows.iter().map(Window::metadata_ns).sum();
-    let due = shares_due(core, now);
+    let (due, phases) = (shares_due(core, now), phases(core));
     let (policy, draw) = {
         let policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner);
         (policy.spec.to_string(), policy.draw.to_string())
@@ -83,7 +84,7 @@ pub fn snapshot(core: &Core, about: &About) -> Status {
         refused_total: core.refused_total.load(Ordering::Relaxed),
         refused: core.rejections.by_reason(),
         targets: core.targets.iter().map(|target| target.status(now)).collect(),
-        jobs: windows.iter().map(|w| job_status(core, w, &due, data_total, metadata_total)).collect(),
+        jobs: windows.iter().map(|w| job_status(core, w, (&due, &phases), data_total, metadata_total)).collect(),
     }
 }
 
@@ -106,6 +107,20 @@ fn shares_due(core: &Core, now: Nanos) -> HashMap<JobId, f64> {
     due
 }
 
+/// The I/O phases that jobs are in, over all data targets.
+fn phases(core: &Core) -> HashMap<JobId, PhaseStatus> {
+    let mut phases: HashMap<JobId, PhaseStatus> = HashMap::new();
+    for of_target in core.targets.iter().filter(|target| !target.is_metadata()).map(Target::phases) {
+        for phase in of_target {
+            let sum = phases.entry(phase.job).or_default();
+            sum.received_ns += phase.received.0;
+            sum.fair_ns += phase.fair.0;
+            sum.expected_ns += phase.expected.0;
+        }
+    }
+    phases
+}
+
 /// See [`JobStatus::proof`].
 fn proof(info: &JobInfo) -> &'static str {
     match &info.within {
@@ -118,7 +133,7 @@ fn proof(info: &JobInfo) -> &'static str {
 fn job_status(
     core: &Core,
     window: &Window,
-    due: &HashMap<JobId, f64>,
+    (due, phases): (&HashMap<JobId, f64>, &HashMap<JobId, PhaseStatus>),
     data_total: u64,
     metadata_total: u64,
 ) -> JobStatus {
@@ -145,6 +160,7 @@ fn job_status(
         share_received,
         data_service_ns: window.data_ns(),
         metadata_service_ns: window.metadata_ns(),
+        phase: phases.get(&job.id).copied(),
         throughput_bytes_per_s: rate(to.read_bytes + to.written_bytes - from.read_bytes - from.written_bytes),
         requests_per_s: rate(to.requests - from.requests),
         queued: core.targets.iter().filter(|t| !t.is_empty()).map(|t| t.queued_of(job.id)).sum(),

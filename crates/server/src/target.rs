@@ -17,7 +17,7 @@ use isonomia_policy::device::profile::{DeviceProfile, FittedCost};
 use isonomia_policy::trace::Journal;
 use isonomia_policy::{
     self as policy, Access, Arbiter, CappedDevice, CostModel, DEPTH_MAX, Depth, DepthSpec, Dispatch, Dispatcher, Draw,
-    LatencyReport, PolicySpec, RequestId, ServedBy, Submission, Tuning, Worth, build,
+    LatencyReport, PhaseReport, PolicySpec, RequestId, ServedBy, Submission, Tuning, Worth, build,
 };
 use isonomia_proto::control::{LatencyStatus, TargetStatus, UnreachableStatus};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
@@ -25,6 +25,9 @@ use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate, TargetId};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The requests of a file whose length is told are expected to carry so much each.
+const PAYLOAD_EXPECTED: Bytes = Bytes::mib(1);
 
 /// A request that waits for its turn, or is served.
 #[derive(Debug)]
@@ -518,6 +521,18 @@ impl Target {
     /// Shares due among the jobs that are active here.
     pub fn shares(&self, now: Nanos) -> Vec<(JobId, f64)> {
         self.queue().dispatcher.shares(now)
+    }
+
+    /// How far the phases of the jobs have come, under a policy that keeps a fair clock.
+    pub fn phases(&self) -> Vec<PhaseReport> {
+        self.queue().dispatcher.phases()
+    }
+
+    /// `job` is going to read or write so much here.
+    pub fn expect_phase(&self, now: Nanos, job: JobId, bytes: Bytes) {
+        let operations = bytes.0.div_ceil(PAYLOAD_EXPECTED.0);
+        let service = self.cost(operations, bytes);
+        self.queue().dispatcher.expect(now, job, service);
     }
 
     /// Requests of `job` that wait here.

@@ -11,6 +11,10 @@ use std::ops::ControlFlow;
 
 const POFS: SchemeSpec = SchemeSpec::Pofs(Progress::MinRate);
 
+fn one_by_one(guarantee: f64, sizes: Sizes) -> SchemeSpec {
+    SchemeSpec::FairFinish { guarantee, sizes, accounts: false }
+}
+
 fn s(seconds: u64) -> Nanos {
     Nanos::from_secs(seconds)
 }
@@ -155,9 +159,10 @@ fn specs() -> Vec<SchemeSpec> {
         SchemeSpec::TokenBucket(Progress::MinRate),
         SchemeSpec::Coflow(Coflow::new(0.5, Order::Attained).unwrap()),
         SchemeSpec::Coflow(Coflow::new(0.8, Order::Bssf).unwrap()),
-        SchemeSpec::FairFinish { guarantee: 0.2, sizes: Sizes::Declared },
-        SchemeSpec::FairFinish { guarantee: 0.0, sizes: Sizes::History },
-        SchemeSpec::FairFinish { guarantee: 0.8, sizes: Sizes::None },
+        one_by_one(0.2, Sizes::Declared),
+        one_by_one(0.0, Sizes::History),
+        one_by_one(0.8, Sizes::None),
+        SchemeSpec::FairFinish { guarantee: 0.0, sizes: Sizes::Declared, accounts: true },
     ]
 }
 
@@ -171,12 +176,12 @@ fn fair_finish_ends_nobody_later_than_its_fair_clock() {
     let fair = with(SchemeSpec::Pofs(Progress::Banked));
     assert_near(&fair.applications.iter().map(|app| app.io_s).collect::<Vec<_>>(), &[22.0, 27.0, 6.0]);
     assert!((fair.io_over_fair() - 1.0).abs() < 1e-6 && fair.late() == 0.0);
-    let finish = with(SchemeSpec::FairFinish { guarantee: 0.0, sizes: Sizes::Declared });
+    let finish = with(one_by_one(0.0, Sizes::Declared));
     assert_near(&finish.applications.iter().map(|app| app.io_s).collect::<Vec<_>>(), &[10.0, 27.0, 2.0]);
     assert_near(&[finish.io_over_fair()], &[(10.0 / 22.0 + 1.0 + 2.0 / 6.0) / 3.0]);
     let first_come = with(SchemeSpec::Coflow(Coflow::new(0.0, Order::Slowdown).unwrap()));
     assert!(first_come.late() > 0.0, "{first_come:?}");
-    let whole = with(SchemeSpec::FairFinish { guarantee: 1.0, sizes: Sizes::None });
+    let whole = with(one_by_one(1.0, Sizes::None));
     assert_near(&whole.applications.iter().map(|app| app.io_s).collect::<Vec<_>>(), &[22.0, 27.0, 6.0]);
 }
 
@@ -189,7 +194,7 @@ fn history_tells_what_is_not_declared() {
         app
     };
     let io_s = |sizes| {
-        let scheme = SchemeSpec::FairFinish { guarantee: 0.0, sizes };
+        let scheme = one_by_one(0.0, sizes);
         let applications = vec![recurring("a", 20), recurring("b", 11)];
         let outcome = outcome(&scenario(scheme, Decisions::Event, applications));
         outcome.applications.iter().map(|app| app.io_s).collect::<Vec<f64>>()
@@ -207,7 +212,7 @@ proptest! {
 
     #[test]
     fn no_phase_is_late_if_sizes_are_known(seed in 0u64..1000, guarantee in 0.0f64..=1.0) {
-        let scheme = SchemeSpec::FairFinish { guarantee, sizes: Sizes::Declared };
+        let scheme = one_by_one(guarantee, Sizes::Declared);
         let mut scenario = scenario(scheme, Decisions::Event, small(seed));
         scenario.nodes = 64;
         let outcome = outcome(&scenario);

@@ -117,6 +117,11 @@ impl FairClock {
         self.enter(id.0);
     }
 
+    /// What was said of the part last.
+    pub fn size(&self, id: PartId) -> f64 {
+        self.parts[id.0 as usize].size
+    }
+
     /// Nobody will ask for the part any more. The clock goes on serving it.
     pub fn release(&mut self, id: PartId) {
         let part = &mut self.parts[id.0 as usize];

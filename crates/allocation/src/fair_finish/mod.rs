@@ -57,6 +57,12 @@
 //! from his own fair end until he is done. *Nor does he end sooner:* the last unit of a part of whatever was told has at
 //! least the tag that it has with the truth. ∎
 //!
+//! **6. Accounts** ([`FairFinish::with_accounts`]). In a closed loop who ended sooner comes again sooner, and in the fair clock he then
+//! is there twice: with the rest of his phase and with the next one. With accounts the next one begins there when the one
+//! before has ended, so that *nobody's fair share falls because others came back sooner: at every moment each application has
+//! the weight of one at a target.* All of the above holds for the clock with accounts, because a unit is in reality to
+//! be had no later than there. Against a clock without, a phase that came back early may be late. ∎
+//!
 //! What is not true: that in a closed loop an application spends no more time in I/O than it would have, had everybody been
 //! shared fairly all along. Its phases meet other phases: those that ended sooner come again sooner. With decisions at intervals a
 //! part may be *overdue*, finished in the clock and not in reality; overdue parts come first and share by weight.
@@ -68,6 +74,7 @@ pub use clock::{FairClock, PartId};
 use crate::fair::bsip_shares;
 use crate::{Allocation, Problem, Progress};
 use isonomia_units::{Nanos, Rate};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A part that turns out to be longer than was told is told to be this many times as long.
@@ -93,6 +100,8 @@ pub struct FairFinish {
     /// In the order of the last problem.
     phases: Vec<Phase>,
     parts: Vec<Part>,
+    /// Under accounts, what the clock still serves of phases that are done.
+    accounts: Option<BTreeMap<(Arc<str>, u32), PartId>>,
     decided: Nanos,
     next_change: Option<Nanos>,
 }
@@ -113,6 +122,8 @@ struct Part {
     id: PartId,
     told: f64,
     growth: f64,
+    /// What the clock serves of earlier phases before it.
+    before: f64,
     served: f64,
     rate: f64,
 }
@@ -138,9 +149,16 @@ impl FairFinish {
             clocks: Vec::new(),
             phases: Vec::new(),
             parts: Vec::new(),
+            accounts: None,
             decided: Nanos::ZERO,
             next_change: None,
         })
+    }
+
+    /// The same with an account for each application at each target: what fair sharing would still serve of its phase there
+    /// comes before its next one.
+    pub fn with_accounts(self) -> Self {
+        Self { accounts: Some(BTreeMap::new()), ..self }
     }
 
     /// Divides every target at `now`, which never runs backwards. Every problem is one of the same targets; what was
@@ -185,7 +203,7 @@ impl FairFinish {
                 if phase.name == app.name && phase.began == app.began {
                     known = parts;
                 } else {
-                    old_parts[parts].iter().for_each(|part| self.leave(part));
+                    old_parts[parts].iter().for_each(|part| self.leave(&phase.name, part));
                 }
                 next_old = old.next();
             }
@@ -193,45 +211,61 @@ impl FairFinish {
                 let mut kept = None;
                 while let Some(part) = old_parts[known.clone()].first().filter(|part| part.target <= target) {
                     known.start += 1;
-                    if part.target == target { kept = Some(*part) } else { self.leave(part) }
+                    if part.target == target { kept = Some(*part) } else { self.leave(&app.name, part) }
                 }
                 let part = match kept {
                     Some(part) => self.tell_anew(part),
-                    None => self.enter(target, app.weight, demand),
+                    None => self.enter(&app.name, target, app.weight, demand),
                 };
                 self.parts.push(part);
             }
-            old_parts[known].iter().for_each(|part| self.leave(part));
+            old_parts[known].iter().for_each(|part| self.leave(&app.name, part));
             let end = self.parts.len() as u32;
             self.phases.push(Phase { name: app.name.clone(), began: app.began, end });
         }
-        while let Some((_, parts)) = next_old {
-            old_parts[parts].iter().for_each(|part| self.leave(part));
+        while let Some((phase, parts)) = next_old {
+            old_parts[parts].iter().for_each(|part| self.leave(&phase.name, part));
             next_old = old.next();
         }
     }
 
-    fn enter(&mut self, target: u32, weight: f64, demand: &crate::Demand) -> Part {
+    fn enter(&mut self, name: &Arc<str>, target: u32, weight: f64, demand: &crate::Demand) -> Part {
         let known = demand.remaining.map(|bytes| bytes.0 as f64 / self.bandwidth.bytes_per_s() as f64);
         let (told, growth) = known.map_or((FIRST_TOLD_S, GROWTH_UNKNOWN), |told| (told, GROWTH));
-        let id = self.clocks[target as usize].arrive(weight, told);
-        Part { target, id, told, growth, served: 0.0, rate: 0.0 }
+        let clock = &mut self.clocks[target as usize];
+        let account = self.accounts.as_mut().and_then(|accounts| accounts.remove(&(name.clone(), target)));
+        let (id, before) = match account {
+            Some(id) if clock.done(id).is_none() => {
+                let before = clock.size(id);
+                clock.resize(id, before + told);
+                (id, before)
+            }
+            Some(id) => {
+                clock.release(id);
+                (clock.arrive(weight, told), 0.0)
+            }
+            None => (clock.arrive(weight, told), 0.0),
+        };
+        Part { target, id, told, growth, before, served: 0.0, rate: 0.0 }
     }
 
     /// A part that has received all that was told and is not done is longer than was told.
     fn tell_anew(&mut self, mut part: Part) -> Part {
         if part.served > part.told - NOTHING_S {
             part.told *= part.growth;
-            self.clocks[part.target as usize].resize(part.id, part.told);
+            self.clocks[part.target as usize].resize(part.id, part.before + part.told);
         }
         part
     }
 
     /// A part is done: now it is known how long it was.
-    fn leave(&mut self, part: &Part) {
+    fn leave(&mut self, name: &Arc<str>, part: &Part) {
         let clock = &mut self.clocks[part.target as usize];
-        clock.resize(part.id, part.served);
-        clock.release(part.id);
+        clock.resize(part.id, part.before + part.served);
+        match &mut self.accounts {
+            Some(accounts) => drop(accounts.insert((name.clone(), part.target), part.id)),
+            None => clock.release(part.id),
+        }
     }
 
     /// The rates of all parts, and when they have to be decided anew.
@@ -257,7 +291,7 @@ impl FairFinish {
             part.rate = 0.0;
             if self.guarantee > 0.0
                 && clock.done(part.id).is_none()
-                && part.served <= self.guarantee * clock.served(part.id) + NOTHING_S
+                && part.served <= self.guarantee * (clock.served(part.id) - part.before) + NOTHING_S
             {
                 // What is overdue has a part of what would be the others' in the clock.
                 let here = clock.weight() / (clock.weight() + surplus.overdue_weight);
@@ -288,7 +322,7 @@ impl FairFinish {
                 next = next.min(after((part.told - part.served) / part.rate));
             }
             let gain = self.guarantee * clock.rate(part.id) - part.rate;
-            let ahead = part.served - self.guarantee * clock.served(part.id);
+            let ahead = part.served - self.guarantee * (clock.served(part.id) - part.before);
             if gain > 0.0 && ahead > NOTHING_S {
                 next = next.min(after(ahead / gain));
             }

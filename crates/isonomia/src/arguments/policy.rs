@@ -36,11 +36,12 @@ Examples:
     },
     /// Set the policy at once; nothing that is queued is dropped
     ///
-    /// A policy is fifo, or levels joined by -then- and ending in -fair: first group and user, in any order,
-    /// then one of job, size (compute nodes), priority. Levels may carry weights. Or it is one of coflow (a part of
-    /// each fair share guaranteed, the rest to one phase after the other), tbf (rates), mclock (reservations, limits,
-    /// weights), set10 (sets by the time between phases), with settings in braces; docs/reference/policies.md has
-    /// them all. Allowed to the server's user and to root.
+    /// A policy is fifo, or levels joined by -then- and ending in -fair: first group and user, in any order, then
+    /// one of job, size (compute nodes), priority. Levels may carry weights. Or it is one of coflow (a part of each
+    /// fair share guaranteed, the rest to one phase after the other), fair-finish (one phase after the other, none
+    /// ended later than under fair sharing), tbf (rates), mclock (reservations, limits, weights), set10 (sets by
+    /// the time between phases), with settings in braces; docs/reference/policies.md has them all. Allowed to the
+    /// server's user and to root.
     ///
     /// Asked of any server of a cluster it sets the policy of all of them: the root server gives it a version and records
     /// it, a server that is away takes it before it serves again, and which those are is told. With --server NAME it is that

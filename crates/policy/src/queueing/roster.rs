@@ -262,6 +262,12 @@ impl Roster {
         self.slots.get(id)
     }
 
+    /// The slots of all jobs that are known.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = u32> {
+        let is_there = |(_, job): &(usize, &Job)| job.present;
+        self.jobs.iter().enumerate().filter(is_there).map(|(slot, _)| slot as u32)
+    }
+
     /// Requests in service, those of removed jobs left out.
     pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight

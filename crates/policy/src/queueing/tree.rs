@@ -15,7 +15,7 @@ use std::sync::Arc;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Leaf(u32);
 
-const ROOT: u32 = 0;
+pub(crate) const ROOT: u32 = 0;
 
 #[derive(Clone, Debug)]
 struct Node {
@@ -49,7 +49,7 @@ struct Step {
 }
 
 /// Nodes between the root and a leaf at most: for group, user, and proof.
-const INNER_MAX: usize = 3;
+pub(crate) const INNER_MAX: usize = 3;
 
 /// The tree of one policy over the jobs of one target.
 #[derive(Clone, Debug)]
@@ -186,6 +186,14 @@ impl ShareTree {
             node = self.steps[node as usize].parent;
         }
         above
+    }
+
+    /// The weight of a leaf, and the nodes above it with their weights over those of their active children, the outermost
+    /// first; what is not needed of the array is the root.
+    pub(crate) fn links(&self, leaf: Leaf) -> (f64, [(u32, f64); INNER_MAX]) {
+        let mut above = self.above(leaf).map(|node| (node, self.steps[node as usize].factor));
+        above.reverse();
+        (self.steps[leaf.0 as usize].weight, above)
     }
 
     /// Charges the nodes above a leaf for service that it begins at the tag `start`: each tag moves on by what `span`

@@ -35,8 +35,8 @@ use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
 use crate::device::latency::{Arrival, LatencyControl, LatencyReport};
 use crate::spec::PolicySpec;
 use crate::spec::latency::LatencyClass;
-use crate::spec::scheme::{Coflow, Scheme};
-use crate::{COST_MAX, RequestId};
+
+use crate::{COST_MAX, PhaseReport, RequestId};
 use accounts::{Accounts, Owner};
 use isonomia_units::{JobId, JobInfo, Nanos};
 use std::collections::BTreeMap;
@@ -110,14 +110,10 @@ enum Place {
 impl Urgent {
     /// Around the arbiter of `spec`, which has the class.
     pub(crate) fn new(spec: &PolicySpec, class: &LatencyClass, inner: Box<dyn Arbiter>) -> Self {
-        let levels = match spec.scheme() {
-            Scheme::Fair(levels) | Scheme::Coflow(Coflow { tree: levels, .. }) => levels.len(),
-            Scheme::Fifo | Scheme::TokenBucket(_) | Scheme::MClock(_) | Scheme::IoSets(_) => 0,
-        };
         Self {
             inner,
             class: class.clone(),
-            is_by_job: levels == 1,
+            is_by_job: spec.levels().len() == 1,
             requests: Vec::new(),
             vacant: Vec::new(),
             numbers: BTreeMap::new(),
@@ -457,6 +453,14 @@ impl Arbiter for Urgent {
 
     fn set_rank(&mut self, now: Nanos, job: JobId, rank: Option<u32>) {
         self.inner.set_rank(now, job, rank);
+    }
+
+    fn expect(&mut self, now: Nanos, job: JobId, service: Nanos) {
+        self.inner.expect(now, job, service);
+    }
+
+    fn phases(&self) -> Vec<PhaseReport> {
+        self.inner.phases()
     }
 
     fn latency(&self, now: Nanos) -> Option<LatencyReport> {

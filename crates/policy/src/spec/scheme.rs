@@ -13,6 +13,8 @@ pub enum Scheme {
     Fair(Vec<Level>),
     /// A guaranteed part of a sharing tree's shares, and an order for the rest.
     Coflow(Coflow),
+    /// One phase after the other, as a sharing tree would finish them.
+    FairFinish(FairFinish),
     /// Rates by rule.
     TokenBucket(TokenBucket),
     /// Reservations, limits, and weights by rule.
@@ -30,6 +32,28 @@ pub struct Coflow {
     pub order: Order,
     /// What is fair: the levels of a sharing tree, as in [`Scheme::Fair`].
     pub tree: Vec<Level>,
+}
+
+/// `fair-finish{guarantee=g,sizes=…,tree=…}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FairFinish {
+    /// The part of what fair sharing would have served that every job has at every moment, at most [`Weight::ONE`].
+    pub guarantee: Weight,
+    /// Where it is known from how long a phase will be.
+    pub sizes: Sizes,
+    /// What is fair: the levels of a sharing tree, as in [`Scheme::Fair`].
+    pub tree: Vec<Level>,
+}
+
+/// Where it is known from how long an I/O phase will be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sizes {
+    /// The job says it; if it does not, from its history.
+    Declared,
+    /// Expected by the phases of earlier jobs of the same user and name.
+    History,
+    /// It is not.
+    None,
 }
 
 /// Which job is served first beyond what is guaranteed.
@@ -113,6 +137,25 @@ impl Order {
             Self::Bottleneck => "bottleneck",
         }
     }
+}
+
+impl Sizes {
+    /// All, in the order messages list them.
+    pub const ALL: [Self; 3] = [Self::Declared, Self::History, Self::None];
+
+    /// The word for it.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Declared => "declared",
+            Self::History => "history",
+            Self::None => "none",
+        }
+    }
+}
+
+impl FairFinish {
+    /// The guarantee unless told otherwise: it costs phases of known size next to nothing.
+    pub const GUARANTEE_DEFAULT: Weight = Weight::from_micros(200_000).expect("constant");
 }
 
 impl Spare {

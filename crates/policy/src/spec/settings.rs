@@ -1,15 +1,18 @@
 //! Reading and printing the policies that have settings in braces.
 //!
 //! ```text
-//! policy   = "coflow" [ "{" setting { "," setting } "}" ] | "tbf" … | "mclock" … | "set10" …
+//! policy   = ( "coflow" | "fair-finish" ) [ "{" setting { "," setting } "}" ] | "tbf" … | "mclock" … | "set10" …
 //! coflow   = "guarantee=" number | "order=" ( "attained" | "slowdown" | "bottleneck" ) | "tree=" chain of levels
+//! finish   = "guarantee=" number | "sizes=" ( "declared" | "history" | "none" ) | "tree=" chain of levels
 //! tbf      = "burst=" size | "spare=" ( "unused" | "proportional" ) | selector "=" rate [ "+realtime" ]
 //! mclock   = selector "=" part { "+" part }       part = "reservation:" rate | "limit:" rate | "weight:" number
 //! set10    = selector "=" time
 //! selector = ( "group" | "user" | "job" ) ":" ( name | "*" )
 //! ```
 
-use crate::spec::scheme::{Allowance, Coflow, Order, Qos, Rule, Scheme, Selector, Spare, TokenBucket};
+use crate::spec::scheme::{
+    Allowance, Coflow, FairFinish, Order, Qos, Rule, Scheme, Selector, Sizes, Spare, TokenBucket,
+};
 use crate::spec::text::{ParsePolicyError, WEIGHTS_MAX, is_name, read_chain_to_end, read_number, write_chain};
 use crate::spec::{Entity, Level, Weight};
 use isonomia_units::{Bytes, Nanos, Rate};
@@ -19,6 +22,8 @@ use std::sync::Arc;
 
 const COFLOW_ALLOWED: &str = "guarantee=0.000001 to 1, order=attained, order=slowdown, order=bottleneck, \
                               tree=a policy that ends in -fair";
+const FAIR_FINISH_ALLOWED: &str = "guarantee=0.000001 to 1, sizes=declared, sizes=history, sizes=none, \
+                                   tree=a policy that ends in -fair";
 const TBF_ALLOWED: &str = "job:NAME=RATE, user:NAME=RATE, group:NAME=RATE with NAME or *, +realtime behind a rate such as \
                            100MiB/s, burst=SIZE, spare=unused, spare=proportional";
 const MCLOCK_ALLOWED: &str = "job:NAME=…, user:NAME=…, group:NAME=… with NAME or * and any of reservation:RATE, limit:RATE, \
@@ -38,6 +43,7 @@ pub(crate) fn read(text: &str) -> Option<Result<Scheme, ParsePolicyError>> {
     let (word, braces) = text.split_at(end);
     let read = match word {
         "coflow" => |braces: &str| read_coflow(&Settings::new("coflow", COFLOW_ALLOWED, braces)?),
+        "fair-finish" => |braces: &str| read_fair_finish(&Settings::new("fair-finish", FAIR_FINISH_ALLOWED, braces)?),
         "tbf" => |braces: &str| read_tbf(&Settings::new("tbf", TBF_ALLOWED, braces)?),
         "mclock" => |braces: &str| {
             let settings = Settings::new("mclock", MCLOCK_ALLOWED, braces)?;
@@ -105,6 +111,12 @@ impl<'a> Settings<'a> {
         if place.replace(value).is_some() { Err(self.bad(item, "it is set twice")) } else { Ok(()) }
     }
 
+    /// A number up to 1.
+    fn part(&self, item: &str, value: &str) -> Result<Weight, ParsePolicyError> {
+        let number = read_number(value).filter(|&number| number <= Weight::ONE);
+        number.ok_or_else(|| self.bad(item, "it is not a part of one"))
+    }
+
     pub(crate) fn selector(&self, key: &str) -> Result<Selector, ParsePolicyError> {
         let (word, name) = key.split_once(':').ok_or_else(|| self.bad(key, "no setting has this name"))?;
         let entity = [Entity::Group, Entity::User, Entity::Job].into_iter().find(|entity| entity.word() == word);
@@ -138,11 +150,7 @@ fn read_coflow(settings: &Settings) -> Result<Scheme, ParsePolicyError> {
     for item in &settings.items {
         let (key, value) = settings.pair(item)?;
         match key {
-            "guarantee" => {
-                let number = read_number(value).filter(|&number| number <= Weight::ONE);
-                let number = number.ok_or_else(|| settings.bad(item, "it is not a part of one"))?;
-                settings.once(&mut guarantee, item, number)?;
-            }
+            "guarantee" => settings.once(&mut guarantee, item, settings.part(item, value)?)?,
             "order" => {
                 let found = Order::ALL.into_iter().find(|order| order.word() == value);
                 settings.once(&mut order, item, found.ok_or_else(|| settings.bad(item, "there is no such order"))?)?;
@@ -154,6 +162,27 @@ fn read_coflow(settings: &Settings) -> Result<Scheme, ParsePolicyError> {
     Ok(Scheme::Coflow(Coflow {
         guarantee: guarantee.unwrap_or(Coflow::GUARANTEE_DEFAULT),
         order: order.unwrap_or(Order::Attained),
+        tree: tree.unwrap_or_else(|| vec![Level::new(Entity::Job)]),
+    }))
+}
+
+fn read_fair_finish(settings: &Settings) -> Result<Scheme, ParsePolicyError> {
+    let (mut guarantee, mut sizes, mut tree) = (None, None, None);
+    for item in &settings.items {
+        let (key, value) = settings.pair(item)?;
+        match key {
+            "guarantee" => settings.once(&mut guarantee, item, settings.part(item, value)?)?,
+            "sizes" => {
+                let found = Sizes::ALL.into_iter().find(|sizes| sizes.word() == value);
+                settings.once(&mut sizes, item, found.ok_or_else(|| settings.bad(item, "there are no such sizes"))?)?;
+            }
+            "tree" => settings.once(&mut tree, item, read_chain_to_end(value)?)?,
+            _ => return Err(settings.bad(item, "no setting has this name")),
+        }
+    }
+    Ok(Scheme::FairFinish(FairFinish {
+        guarantee: guarantee.unwrap_or(FairFinish::GUARANTEE_DEFAULT),
+        sizes: sizes.unwrap_or(Sizes::Declared),
         tree: tree.unwrap_or_else(|| vec![Level::new(Entity::Job)]),
     }))
 }
@@ -222,6 +251,11 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, scheme: &Scheme) -> fmt::Result 
         Scheme::Coflow(coflow) => {
             write!(f, "coflow{{guarantee={},order={},tree=", coflow.guarantee, coflow.order.word())?;
             write_chain(f, &coflow.tree)?;
+            f.write_str("}")
+        }
+        Scheme::FairFinish(finish) => {
+            write!(f, "fair-finish{{guarantee={},sizes={},tree=", finish.guarantee, finish.sizes.word())?;
+            write_chain(f, &finish.tree)?;
             f.write_str("}")
         }
         Scheme::TokenBucket(tbf) => {
@@ -305,6 +339,11 @@ mod tests {
                 "coflow{tree=group-fair{astro=3,bio=1}-then-job-fair{x=2},order=bottleneck}",
                 "coflow{guarantee=0.8,order=bottleneck,tree=group{astro=3,bio=1}-then-job-fair{x=2}}",
             ),
+            ("fair-finish", "fair-finish{guarantee=0.2,sizes=declared,tree=job-fair}"),
+            (
+                "fair-finish{tree=user-fair,sizes=history,guarantee=0.5}",
+                "fair-finish{guarantee=0.5,sizes=history,tree=user-then-job-fair}",
+            ),
             ("tbf{job:a=1MB/s}", "tbf{job:a=1MB/s,burst=3MiB,spare=unused}"),
             (
                 "tbf{burst=1000,user:ada=1.5GiB/s+realtime,spare=proportional,job:*=7}",
@@ -337,7 +376,10 @@ mod tests {
             ("coflow{order=attained,order=attained}", vec!["set twice"]),
             ("coflow{guarantee=1", vec!["closing brace is missing"]),
             ("coflow{guarantee=1}-fair", vec!["\"-fair\"", "behind the closing brace"]),
-            ("coflow-fair", vec!["\"coflow\" is not part of a policy", "coflow{…}, tbf{…}, mclock{…}, set10{…}"]),
+            ("coflow-fair", vec!["\"coflow\" is not part of a policy", "coflow{…}, fair-finish{…}, tbf{…}"]),
+            ("fair-finish{sizes=all}", vec!["no such sizes", "sizes=history"]),
+            ("fair-finish{guarantee=0,sizes=none}", vec!["part of one", "0.000001 to 1"]),
+            ("fair-finish{order=attained}", vec!["no setting has this name", "tree=a policy"]),
             ("tbf", vec!["setting of tbf: it has no rule", "job:NAME=RATE"]),
             ("tbf{burst=1MiB}", vec!["no rule"]),
             ("tbf{job:a=1MB}", vec!["\"1MB\"", "does not end in /s"]),

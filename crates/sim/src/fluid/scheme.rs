@@ -60,6 +60,8 @@ pub enum SchemeSpec {
         guarantee: f64,
         /// Where sizes come from.
         sizes: Sizes,
+        /// Whether what fair sharing would still serve of an application's phase comes before its next one.
+        accounts: bool,
     },
 }
 
@@ -133,7 +135,7 @@ impl SchemeSpec {
                 Err(error) => return Some(Err(error.into())),
             },
             "fair-finish" => match FairFinish::new(parameters.guarantee, UNIT) {
-                Ok(_) => Self::FairFinish { guarantee: parameters.guarantee, sizes: Sizes::default() },
+                Ok(_) => Self::FairFinish { guarantee: parameters.guarantee, sizes: Sizes::default(), accounts: false },
                 Err(error) => return Some(Err(error.into())),
             },
             _ => return None,
@@ -157,7 +159,10 @@ impl SchemeSpec {
             Self::Gift(config) => Scheme::Gift(Box::new(Gift::new(config)?)),
             Self::TokenBucket(progress) => Scheme::TokenBucket(progress),
             Self::Coflow(coflow) => Scheme::Coflow(coflow),
-            Self::FairFinish { guarantee, .. } => Scheme::FairFinish(Box::new(FairFinish::new(guarantee, bandwidth)?)),
+            Self::FairFinish { guarantee, accounts, .. } => {
+                let scheme = FairFinish::new(guarantee, bandwidth)?;
+                Scheme::FairFinish(Box::new(if accounts { scheme.with_accounts() } else { scheme }))
+            }
         })
     }
 }

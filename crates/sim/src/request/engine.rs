@@ -294,9 +294,31 @@ impl<'a> Engine<'a> {
         for target in &spec.targets {
             self.targets[*target].dispatcher.set_job(now, JobId(job), &spec.info);
         }
+        self.declare(now, job);
         let state = &self.jobs[job as usize];
         for stream in state.first_stream..state.first_stream + state.streams {
             self.enter_phase(now, stream);
+        }
+    }
+
+    /// The job's streams are about to enter the same phase together: its size is told at each target.
+    fn declare(&mut self, now: Nanos, job: u32) {
+        let (spec, state) = (&self.scenario.jobs[job as usize], &self.jobs[job as usize]);
+        let streams = state.first_stream..state.first_stream + state.streams;
+        let phase = self.streams[streams.start as usize].phase as usize;
+        let Some(requests) = spec.phases[phase].requests else { return };
+        let mut needs = vec![Nanos::ZERO; spec.targets.len()];
+        for stream in streams {
+            let from = self.streams[stream as usize].total;
+            for number in 0..requests.min(needs.len() as u64) {
+                let at = position(spec.layout, stream - state.first_stream, from + number, spec);
+                // What is left after as many for each target goes to the first ones.
+                let of_these = (requests - number).div_ceil(needs.len() as u64);
+                needs[at] += Nanos(state.costs[phase][at].0.saturating_mul(of_these));
+            }
+        }
+        for (target, need) in spec.targets.iter().zip(needs).filter(|(_, need)| *need > Nanos::ZERO) {
+            self.targets[*target].dispatcher.expect(now, JobId(job), need);
         }
     }
 
@@ -480,8 +502,12 @@ impl<'a> Engine<'a> {
         gathered.at_barrier += 1;
         if gathered.at_barrier == gathered.streams {
             gathered.at_barrier = 0;
-            for stream in gathered.first_stream..gathered.first_stream + gathered.streams {
+            let streams = gathered.first_stream..gathered.first_stream + gathered.streams;
+            for stream in streams {
                 self.leave_phase(now, stream);
+            }
+            if self.jobs[job as usize].done == 0 {
+                self.declare(now, job);
             }
         }
     }

@@ -40,6 +40,7 @@ struct Root {
     guarantee: Option<f64>,
     order: Option<Word<Order>>,
     sizes: Option<Sizes>,
+    accounts: Option<bool>,
     nodes: u32,
     estimate: Option<f64>,
     misprediction: Option<f64>,
@@ -162,11 +163,16 @@ fn read_scheme(document: &Document<'_>, root: &Root, interval: Nanos, seed: u64)
         seed,
     };
     match SchemeSpec::named(&root.scheme, &parameters) {
-        Some(Ok(SchemeSpec::FairFinish { guarantee, sizes })) => {
-            Ok(SchemeSpec::FairFinish { guarantee, sizes: root.sizes.unwrap_or(sizes) })
-        }
+        Some(Ok(SchemeSpec::FairFinish { guarantee, sizes, accounts })) => Ok(SchemeSpec::FairFinish {
+            guarantee,
+            sizes: root.sizes.unwrap_or(sizes),
+            accounts: root.accounts.unwrap_or(accounts),
+        }),
         Some(_) if root.sizes.is_some() => {
             Err(document.error("sizes", format!("{} has none to be told (allowed: with fair-finish)", root.scheme)))
+        }
+        Some(_) if root.accounts.is_some() => {
+            Err(document.error("accounts", format!("{} keeps none (allowed: with fair-finish)", root.scheme)))
         }
         Some(scheme) => scheme.map_err(|error| document.error("scheme", error.to_string())),
         None => {

@@ -1,0 +1,353 @@
+//! The fair clock of one target: what fair sharing would have served of each job's I/O phase by now.
+//!
+//! In the clock a target serves everybody who has come at his share under a sharing tree, each until he has had what he asked
+//! for, whatever happens to him in reality: who was served sooner stays in the clock until his time has come. Virtual
+//! time passes with the service that the target gives in reality, at its part for a weight of 1; a job's *tag* is the
+//! virtual time at which the clock has served what was told of its phase. A job has one account: a phase that begins
+//! before the clock is done with the one before follows behind it.
+//!
+//! Every node of the tree has a virtual time of its own, which passes with what the clock serves below it, so that what a
+//! job was served is exact whoever comes or goes. With a tree of one level a tag, once told, does not change. With
+//! more, a job's pace changes when others of its user come or go; tags are then those at the present paces, brought
+//! up to date when a job is served or comes to be first ([`FairClock::tag`]). Service is in ns.
+//!
+//! O(log n) for whatever begins or ends, with n jobs in the clock, beside the tree's own; serving costs O(1) unless somebody
+//! is done.
+
+use crate::queueing::tag_heap::TagHeap;
+use crate::queueing::tree::{Leaf, ROOT, ShareTree};
+use crate::spec::Level;
+use isonomia_units::{JobId, JobInfo, Nanos};
+
+/// Service below which a difference is rounding.
+const NOTHING_NS: f64 = 1e-3;
+/// The slowest pace that is told apart.
+const PACE_MIN: f64 = 1e-12;
+
+/// An account in the clock.
+pub(crate) type Account = u32;
+
+#[derive(Clone, Debug)]
+struct Entry {
+    leaf: Leaf,
+    job: JobId,
+    /// Whether the clock serves it.
+    is_in: bool,
+    /// Whether the phase goes on in reality: then what was told may be too little.
+    is_open: bool,
+    /// Nobody will ask for it any more.
+    is_gone: bool,
+    /// Served in the clock by `settled`, a virtual time of the node above; at most `told`.
+    fair: f64,
+    settled: f64,
+    /// The target's virtual time when the clock was done with what was told.
+    done: f64,
+    told: f64,
+    received: f64,
+    /// What had been received when the phase began.
+    begun: f64,
+    growth: f64,
+}
+
+/// How far a job's I/O phase has come, and how far it would have under fair sharing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PhaseReport {
+    /// Whose it is.
+    pub job: JobId,
+    /// Service that the job received in the phase.
+    pub received: Nanos,
+    /// What fair sharing would have served of it by now.
+    pub fair: Nanos,
+    /// What it is expected to need in all.
+    pub expected: Nanos,
+}
+
+pub(crate) struct FairClock {
+    tree: ShareTree,
+    virtual_time: f64,
+    /// By node: its virtual time, and that of the node above it at which it was that.
+    nodes: Vec<(f64, f64)>,
+    entries: Vec<Entry>,
+    vacant: Vec<Account>,
+    /// Who is in the clock, by tag; one that is out of date is too low or too high, and put right when it comes up.
+    ends: TagHeap,
+}
+
+impl FairClock {
+    pub(crate) fn new(levels: &[Level]) -> Self {
+        Self {
+            tree: ShareTree::new(levels),
+            virtual_time: 0.0,
+            nodes: Vec::new(),
+            entries: Vec::new(),
+            vacant: Vec::new(),
+            ends: TagHeap::default(),
+        }
+    }
+
+    /// An account for a job.
+    pub(crate) fn open(&mut self, job: JobId, info: &JobInfo) -> Account {
+        let account = self.vacant.pop().unwrap_or(self.entries.len() as Account);
+        let entry = Entry {
+            leaf: self.tree.insert(info, account),
+            job,
+            is_in: false,
+            is_open: false,
+            is_gone: false,
+            fair: 0.0,
+            settled: 0.0,
+            done: 0.0,
+            told: 0.0,
+            received: 0.0,
+            begun: 0.0,
+            growth: 1.0,
+        };
+        if account as usize == self.entries.len() {
+            self.entries.push(entry);
+        } else {
+            self.entries[account as usize] = entry;
+        }
+        account
+    }
+
+    /// The job is somebody else now.
+    pub(crate) fn change(&mut self, account: Account, info: &JobInfo) {
+        self.settle(account);
+        let leaf = self.tree.insert(info, account);
+        let old = std::mem::replace(&mut self.entries[account as usize].leaf, leaf);
+        self.tree.remove(old);
+        self.settle_elsewhere(account);
+    }
+
+    /// The job has another leaf, in the node of which time is another.
+    fn settle_elsewhere(&mut self, account: Account) {
+        let is_in = std::mem::replace(&mut self.entries[account as usize].is_in, false);
+        if is_in {
+            self.enter(account);
+        } else {
+            self.settle(account);
+        }
+    }
+
+    /// The job is gone. What the clock owes it still takes its time there.
+    pub(crate) fn close(&mut self, account: Account) {
+        self.end(account);
+        self.entries[account as usize].is_gone = true;
+        self.forget_if_done(account);
+    }
+
+    /// A phase begins that is told to need `told`; if it needs more, `growth` times as much.
+    pub(crate) fn begin(&mut self, account: Account, told: f64, growth: f64) {
+        self.settle(account);
+        let entry = &mut self.entries[account as usize];
+        if !entry.is_in {
+            (entry.fair, entry.received) = (0.0, 0.0);
+        }
+        entry.begun = entry.received;
+        entry.told = entry.received + told;
+        (entry.growth, entry.is_open) = (growth, true);
+        self.enter(account);
+    }
+
+    /// The job's phase, if it is in one, needs `service` from now on.
+    pub(crate) fn expect(&mut self, account: Account, service: Nanos, growth: f64) {
+        self.settle(account);
+        let entry = &mut self.entries[account as usize];
+        if entry.is_open {
+            entry.told = (entry.received + service.0 as f64).max(entry.fair);
+            entry.growth = growth;
+            self.enter(account);
+        }
+    }
+
+    /// The job has `next` to be served: if that is more than was told, the phase is longer than that.
+    pub(crate) fn needs(&mut self, account: Account, next: Nanos) {
+        let entry = &self.entries[account as usize];
+        if entry.is_open && entry.received + next.0 as f64 > entry.told + NOTHING_NS {
+            self.tell_anew(account, next);
+        }
+    }
+
+    /// The job had nothing to be served for a while: in the clock, too, it is owed no more than `most`, although the clock
+    /// may have finished what was told.
+    pub(crate) fn forgo(&mut self, account: Account, most: Nanos) {
+        self.settle(account);
+        let entry = &mut self.entries[account as usize];
+        let most = entry.received + most.0 as f64;
+        if entry.is_open && entry.fair > most {
+            entry.fair = most;
+            self.enter(account);
+        }
+    }
+
+    /// The phase has ended; returns what it needed.
+    pub(crate) fn end(&mut self, account: Account) -> Option<Nanos> {
+        self.settle(account);
+        let entry = &mut self.entries[account as usize];
+        if !std::mem::take(&mut entry.is_open) {
+            return None;
+        }
+        // What it turned out to be. The clock takes nothing back.
+        entry.told = entry.received.max(entry.fair);
+        let needed = Nanos((entry.received - entry.begun) as u64);
+        self.place(account);
+        self.pass(0.0);
+        Some(needed)
+    }
+
+    /// The target serves `cost` of the job.
+    pub(crate) fn serve(&mut self, account: Account, cost: Nanos) {
+        self.entries[account as usize].received += cost.0 as f64;
+        self.pass(cost.0 as f64);
+    }
+
+    /// Lets so much service pass in the clock.
+    fn pass(&mut self, mut service: f64) {
+        while let Some(((tag, _), account)) = self.ends.first() {
+            let weight = self.tree.active_weight();
+            let until = from_key(tag);
+            let cost = (until - self.virtual_time) * weight;
+            if cost > service {
+                self.virtual_time += service / weight;
+                return;
+            }
+            self.virtual_time = self.virtual_time.max(until);
+            service -= cost.max(0.0);
+            self.settle(account);
+            let entry = &self.entries[account as usize];
+            if entry.told - entry.fair > NOTHING_NS && self.tag(account) > key(self.virtual_time) {
+                // Its pace has changed since.
+                self.place(account);
+            } else {
+                self.leave(account);
+            }
+        }
+    }
+
+    /// Where the job is in the order in which the clock finishes, at the present paces: the least is first.
+    pub(crate) fn tag(&mut self, account: Account) -> u128 {
+        self.settle(account);
+        let entry = &self.entries[account as usize];
+        key(self.time_of(entry) + (entry.told - entry.fair) / self.pace(entry.leaf))
+    }
+
+    /// When the clock served it last.
+    fn time_of(&self, entry: &Entry) -> f64 {
+        if entry.is_in { self.virtual_time } else { entry.done }
+    }
+
+    fn pace(&self, leaf: Leaf) -> f64 {
+        self.tree.pace(leaf).max(PACE_MIN)
+    }
+
+    /// The virtual time from which the job will have received less than `part`, more than 0, of what the clock served of it.
+    pub(crate) fn floor(&mut self, account: Account, part: f64) -> u128 {
+        self.settle(account);
+        let entry = &self.entries[account as usize];
+        key(self.time_of(entry) + (entry.received / part - entry.fair) / self.pace(entry.leaf))
+    }
+
+    /// Virtual time, comparable with what [`Self::tag`] and [`Self::floor`] give.
+    pub(crate) fn now(&self) -> u128 {
+        key(self.virtual_time)
+    }
+
+    /// How far the job's phase has come, if it is in one.
+    pub(crate) fn report(&self, account: Account) -> Option<PhaseReport> {
+        let entry = self.entries.get(account as usize).filter(|entry| entry.is_open)?;
+        let fair = if entry.is_in { self.fair_now(entry) } else { entry.told };
+        let of_phase = |service: f64| Nanos((service - entry.begun).max(0.0) as u64);
+        Some(PhaseReport {
+            job: entry.job,
+            received: of_phase(entry.received),
+            fair: of_phase(fair),
+            expected: of_phase(entry.told),
+        })
+    }
+
+    fn fair_now(&self, entry: &Entry) -> f64 {
+        let (weight, above) = self.tree.links(entry.leaf);
+        let mut time = self.virtual_time;
+        for (node, factor) in above.into_iter().filter(|(node, _)| *node != ROOT) {
+            let (own, at) = self.nodes.get(node as usize).copied().unwrap_or_default();
+            time = own + passed(time - at, factor);
+        }
+        (entry.fair + weight * (time - entry.settled)).min(entry.told).max(entry.fair)
+    }
+
+    /// Counts what the clock has served of the job up to now. To be called before it is counted in or out.
+    fn settle(&mut self, account: Account) {
+        let entry = &self.entries[account as usize];
+        let fair = if entry.is_in { self.fair_now(entry) } else { entry.fair };
+        let (_, above) = self.tree.links(entry.leaf);
+        let mut time = self.virtual_time;
+        for (node, factor) in above.into_iter().filter(|(node, _)| *node != ROOT) {
+            if self.nodes.len() <= node as usize {
+                self.nodes.resize(node as usize + 1, (0.0, 0.0));
+            }
+            let (own, at) = &mut self.nodes[node as usize];
+            *own += passed(time - *at, factor);
+            *at = time;
+            time = *own;
+        }
+        let entry = &mut self.entries[account as usize];
+        (entry.fair, entry.settled) = (fair, time);
+    }
+
+    /// The phase is longer than was told, by `next` at least.
+    fn tell_anew(&mut self, account: Account, next: Nanos) {
+        let entry = &mut self.entries[account as usize];
+        let least = entry.received.max(entry.fair) + next.0 as f64;
+        entry.told = (entry.begun + (entry.told - entry.begun) * entry.growth).max(least);
+        self.enter(account);
+    }
+
+    /// Serves the job in the clock, from now or as before, with what it is told to need.
+    fn enter(&mut self, account: Account) {
+        self.settle(account);
+        let entry = &mut self.entries[account as usize];
+        if !std::mem::replace(&mut entry.is_in, true) {
+            self.tree.activate(entry.leaf);
+        }
+        self.place(account);
+    }
+
+    /// Brings a job that is in the clock to its place.
+    fn place(&mut self, account: Account) {
+        if self.entries[account as usize].is_in {
+            let tag = self.tag(account);
+            self.ends.set(account, (tag, self.entries[account as usize].job));
+        }
+    }
+
+    fn leave(&mut self, account: Account) {
+        self.settle(account);
+        self.ends.remove(account);
+        let entry = &mut self.entries[account as usize];
+        (entry.is_in, entry.done) = (false, self.virtual_time);
+        self.tree.deactivate(entry.leaf);
+        self.forget_if_done(account);
+    }
+
+    fn forget_if_done(&mut self, account: Account) {
+        let entry = &self.entries[account as usize];
+        if entry.is_gone && !entry.is_in {
+            self.tree.remove(entry.leaf);
+            self.vacant.push(account);
+        }
+    }
+}
+
+/// Virtual time of a node while that above it passes; none while nobody below is served.
+fn passed(above: f64, factor: f64) -> f64 {
+    if factor.is_finite() { (above * factor).max(0.0) } else { 0.0 }
+}
+
+/// A number that is not negative, as one that is in the same order.
+fn key(value: f64) -> u128 {
+    u128::from(value.max(0.0).to_bits())
+}
+
+fn from_key(key: u128) -> f64 {
+    f64::from_bits(key as u64)
+}

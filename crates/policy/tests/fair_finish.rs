@@ -1,0 +1,313 @@
+//! `fair-finish`: one phase after the other, as fair sharing would finish them; its theorems, against fair sharing that is
+//! simulated here by other means.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use isonomia_policy::{Arbiter, Draw, Next, Request, RequestId, Tuning, build};
+use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
+use proptest::prelude::*;
+
+const MS: Nanos = Nanos::from_millis(1);
+
+fn ms(count: u64) -> Nanos {
+    Nanos::from_millis(count)
+}
+
+/// Rounding of a request's end, in ns.
+const ROUNDING: f64 = 1_000.0;
+
+/// A target that serves one request at a time.
+struct Bench {
+    arbiter: Box<dyn Arbiter>,
+    now: Nanos,
+    id: u64,
+}
+
+impl Bench {
+    fn new(policy: &str) -> Self {
+        let arbiter = build(&policy.parse().unwrap(), Draw::VirtualTime, 0, Tuning::default());
+        Self { arbiter, now: Nanos::ZERO, id: 0 }
+    }
+
+    /// Jobs of one name are one application.
+    fn add(&mut self, job: u32, name: &str, user: &str, nodes: u32) {
+        let info = JobInfo { nodes, ..JobInfo::new(name, user, "g") };
+        self.arbiter.set_job(self.now, JobId(job), &info);
+    }
+
+    fn issue(&mut self, job: u32, requests: u32, cost: Nanos) {
+        for _ in 0..requests {
+            self.id += 1;
+            let request = Request { id: RequestId(self.id), job: JobId(job), cost, bytes: Bytes(0) };
+            self.arbiter.enqueue(self.now, request).unwrap();
+        }
+    }
+
+    /// A phase of equal requests that says how long it is.
+    fn declared(&mut self, job: u32, requests: u32, cost: Nanos) {
+        self.arbiter.expect(self.now, JobId(job), Nanos(cost.0 * u64::from(requests)));
+        self.issue(job, requests, cost);
+    }
+
+    fn serve(&mut self) -> u32 {
+        let Next::Dispatch(request) = self.arbiter.next(self.now) else { panic!("a request is queued") };
+        self.now += request.cost;
+        self.arbiter.complete(self.now, request.id, request.job);
+        request.job.0
+    }
+
+    fn serve_all(&mut self, count: usize) -> Vec<u32> {
+        (0..count).map(|_| self.serve()).collect()
+    }
+
+    fn pause(&mut self) {
+        self.now += Tuning::default().active_window;
+    }
+}
+
+/// Two come together, and one when the second is through; the third has a later end than what is left of the first.
+#[test]
+fn who_would_finish_first_is_served_first() {
+    let mut bench = Bench::new("fair-finish{guarantee=0.000001}");
+    for job in 1..=3 {
+        bench.add(job, "j", &format!("u{job}"), 1);
+    }
+    bench.declared(1, 6, MS);
+    bench.declared(2, 2, MS);
+    // Who has received nothing is below any floor as soon as somebody was served.
+    assert_eq!(bench.serve_all(4), [2, 1, 2, 1]);
+    // By now 4 ms have passed: in the clock 2 each, and 2 is done. 1 is at 6, this one at 2 + 5.
+    bench.declared(3, 5, MS);
+    assert_eq!(bench.serve_all(9), [1, 3, 1, 1, 1, 3, 3, 3, 3]);
+    let mut bench = Bench::new("fair-finish{guarantee=0.000001,tree=size-fair}");
+    bench.add(1, "j", "a", 4);
+    bench.add(2, "j", "b", 1);
+    bench.declared(1, 6, MS);
+    bench.declared(2, 2, MS);
+    assert_eq!(bench.serve_all(8), [1, 2, 1, 1, 1, 1, 1, 2], "6 / 4 is before 2 / 1");
+}
+
+/// With the whole guarantee nobody is ahead of another by more than a request.
+#[test]
+fn a_guarantee_of_everything_is_fair_queueing() {
+    let mut bench = Bench::new("fair-finish{guarantee=1,tree=size-fair}");
+    for (job, nodes) in [(1, 3), (2, 1), (3, 2)] {
+        bench.add(job, "j", "u", nodes);
+        bench.declared(job, 300, MS);
+    }
+    let mut served = [0u32; 3];
+    for round in 1..=500u32 {
+        served[bench.serve() as usize - 1] += 1;
+        for (served, nodes) in served.iter().zip([3, 1, 2]) {
+            let due = f64::from(round * nodes) / 6.0;
+            assert!((f64::from(*served) - due).abs() <= 2.0, "round {round}: {served} of {due}");
+        }
+    }
+}
+
+#[test]
+fn sizes_come_from_the_history_of_user_and_name() {
+    let first_served = |policy: &str, user: &str| {
+        let mut bench = Bench::new(policy);
+        for (job, name) in [(1, "long"), (2, "short")] {
+            bench.add(job, name, "ada", 1);
+            bench.issue(job, if job == 1 { 400 } else { 20 }, MS);
+            while bench.arbiter.queued() > 0 {
+                bench.serve();
+            }
+            bench.pause();
+            bench.arbiter.remove_job(bench.now, JobId(job));
+        }
+        // Other jobs of the same applications, the long one first.
+        for (job, name) in [(3, "long"), (4, "short")] {
+            bench.add(job, name, user, 1);
+            bench.issue(job, 20, MS);
+        }
+        bench.serve_all(20).iter().filter(|&&job| job == 4).count()
+    };
+    assert!(first_served("fair-finish{sizes=history}", "ada") >= 15);
+    assert!(first_served("fair-finish", "ada") >= 15, "nothing was declared");
+    for (policy, user) in [("fair-finish{sizes=none}", "ada"), ("fair-finish{sizes=history}", "eve")] {
+        assert!((8..=12).contains(&first_served(policy, user)), "nothing is known: {policy} {user}");
+    }
+}
+
+#[test]
+fn phases_are_reported_beside_what_fair_sharing_would_have_served() {
+    let mut bench = Bench::new("fair-finish{guarantee=0.000001}");
+    for job in 1..=3 {
+        bench.add(job, "j", &format!("u{job}"), 1);
+    }
+    bench.declared(2, 30, MS);
+    bench.declared(1, 10, MS);
+    bench.serve_all(8);
+    let found: Vec<_> = bench.arbiter.phases().iter().map(|phase| (phase.job.0, phase.received, phase.fair)).collect();
+    assert_eq!(found, [(1, ms(7), ms(4)), (2, MS, ms(4))]);
+    assert_eq!(bench.arbiter.phases()[1].expected, ms(30));
+    bench.arbiter.remove_job(bench.now, JobId(2));
+    bench.serve_all(3);
+    bench.pause();
+    assert_eq!(bench.arbiter.next(bench.now), Next::Idle);
+    assert_eq!(bench.arbiter.phases(), []);
+}
+
+/// Job 2 says that its phase is long, sends little, and comes back with all of it when the clock would be done with it.
+#[test]
+fn who_does_not_ask_is_not_owed_for_it() {
+    let mut bench = Bench::new("fair-finish{guarantee=0.000001}");
+    for job in 1..=3 {
+        bench.add(job, "j", &format!("u{job}"), 1);
+    }
+    bench.declared(1, 100_000, MS);
+    bench.arbiter.expect(bench.now, JobId(2), ms(2_000));
+    for _ in 0..500 {
+        bench.issue(2, 1, Nanos(1_000));
+        bench.serve_all(11);
+    }
+    bench.declared(3, 1_000, MS);
+    bench.issue(2, 2_000, MS);
+    let of_2 = bench.serve_all(1_000).iter().filter(|&&job| job == 2).count();
+    assert!(of_2 <= 60, "{of_2}: it is owed what it missed for 50 ms at most, and the new one is shorter");
+}
+
+#[derive(Clone, Debug)]
+struct Phase {
+    arrival_ms: u32,
+    nodes: u32,
+    requests: u32,
+    cost_us: u64,
+    /// What is told is so many times the truth.
+    told: f64,
+}
+
+impl Phase {
+    fn size_ns(&self) -> f64 {
+        f64::from(self.requests) * self.cost_us as f64 * 1e3
+    }
+}
+
+fn arb_phases() -> impl Strategy<Value = Vec<Phase>> {
+    let one = (0u32..80, 1u32..5, 1u32..40, 100u64..3_000).prop_map(|(arrival_ms, nodes, requests, cost_us)| Phase {
+        arrival_ms,
+        nodes,
+        requests,
+        cost_us,
+        told: 1.0,
+    });
+    proptest::collection::vec(one, 1..8)
+}
+
+/// When fair sharing ends each phase, in ns.
+fn fair(phases: &[Phase]) -> Vec<f64> {
+    let mut left: Vec<f64> = phases.iter().map(Phase::size_ns).collect();
+    let arrival = |at: usize| f64::from(phases[at].arrival_ms) * 1e6;
+    let mut ends = vec![0.0; phases.len()];
+    let mut now = 0.0;
+    loop {
+        let here: Vec<usize> = (0..left.len()).filter(|&at| left[at] > 0.0 && arrival(at) <= now).collect();
+        let total: f64 = here.iter().map(|&at| f64::from(phases[at].nodes)).sum();
+        let end = here.iter().map(|&at| now + left[at] * total / f64::from(phases[at].nodes));
+        let next =
+            (0..left.len()).map(arrival).filter(|&arrival| arrival > now).chain(end).fold(f64::INFINITY, f64::min);
+        if next == f64::INFINITY {
+            return ends;
+        }
+        for &at in &here {
+            left[at] -= (next - now) * f64::from(phases[at].nodes) / total;
+            if left[at] < 1e-3 {
+                (left[at], ends[at]) = (0.0, next);
+            }
+        }
+        now = next;
+    }
+}
+
+/// When each phase ends under the policy, in ns. All requests of a phase come at once.
+fn ends(policy: &str, phases: &[Phase]) -> Vec<f64> {
+    let mut bench = Bench::new(policy);
+    let mut left: Vec<u32> = phases.iter().map(|phase| phase.requests).collect();
+    let mut ends = vec![0.0; phases.len()];
+    let mut order: Vec<usize> = (0..phases.len()).collect();
+    order.sort_by_key(|&at| phases[at].arrival_ms);
+    let mut coming = order.into_iter().peekable();
+    for (at, phase) in phases.iter().enumerate() {
+        bench.add(at as u32, "j", &format!("u{at}"), phase.nodes);
+    }
+    // A request in service is not interrupted by one that comes: time goes on to its end, and those that came meanwhile
+    // are told with their own times, in order.
+    loop {
+        let arrival = |at: usize| Nanos::from_millis(u64::from(phases[at].arrival_ms));
+        while let Some(at) = coming.next_if(|&at| arrival(at) <= bench.now) {
+            let phase = &phases[at];
+            let cost = Nanos::from_micros(phase.cost_us);
+            let told = Nanos((phase.size_ns() * phase.told).ceil() as u64);
+            bench.arbiter.expect(bench.now, JobId(at as u32), told);
+            bench.issue(at as u32, phase.requests, cost);
+        }
+        if bench.arbiter.queued() > 0 {
+            let job = bench.serve() as usize;
+            left[job] -= 1;
+            ends[job] = bench.now.0 as f64;
+        } else if let Some(&at) = coming.peek() {
+            bench.now = arrival(at);
+        } else {
+            return ends;
+        }
+    }
+}
+
+/// One request of each, and the one in service when a phase comes.
+fn of_each(phases: &[Phase]) -> f64 {
+    let costs = || phases.iter().map(|phase| phase.cost_us as f64 * 1e3);
+    costs().sum::<f64>() + costs().fold(0.0, f64::max)
+}
+
+proptest! {
+    /// Theorem 1: no phase ends later than under fair sharing by more than one request of each job, and the one that was in
+    /// service when it came.
+    #[test]
+    fn no_phase_is_late_by_more_than_a_request_of_each(phases in arb_phases(), guarantee in 1u32..=20) {
+        let policy = format!("fair-finish{{guarantee={},tree=size-fair}}", f64::from(guarantee) / 20.0);
+        let each = of_each(&phases);
+        for (at, (end, fair)) in ends(&policy, &phases).into_iter().zip(fair(&phases)).enumerate() {
+            prop_assert!(end <= fair + each + ROUNDING, "{at}: {end}, fair {fair} and {each}");
+        }
+    }
+
+    /// Theorem 4: one tells a wrong size.
+    #[test]
+    fn a_liar_delays_nobody_beyond_what_he_said(
+        phases in arb_phases(), guarantee in 1u32..=20, factor in 1.0f64..6.0, is_less in any::<bool>(),
+    ) {
+        let mut phases = phases;
+        phases[0].told = if is_less { 1.0 / factor } else { factor };
+        let policy = format!("fair-finish{{guarantee={},tree=size-fair}}", f64::from(guarantee) / 20.0);
+        let mut larger = phases.clone();
+        let most = if is_less { 1.25 } else { factor };
+        // Told anew it is a request more at least.
+        larger[0].requests = (f64::from(larger[0].requests) * most).ceil() as u32 + 1;
+        // What he said too much the clock may serve when the target has gone on after a pause.
+        let excess = larger[0].size_ns() - phases[0].size_ns();
+        // Those of each twice: what is in service when it is told anew counts once more.
+        let each = 2.0 * of_each(&phases) + excess;
+        for (at, (end, fair)) in ends(&policy, &phases).into_iter().zip(fair(&larger)).enumerate() {
+            prop_assert!(end <= fair + each + ROUNDING, "{at}: {end}, fair {fair} and {each}");
+        }
+    }
+
+    /// On the whole the phases end sooner, and never later than all of them together would.
+    #[test]
+    fn phases_that_come_together_end_sooner_than_under_fair_sharing(phases in arb_phases()) {
+        let mut phases = phases;
+        for phase in &mut phases {
+            (phase.arrival_ms, phase.cost_us, phase.nodes) = (0, 1_000, 1);
+        }
+        let sum = |ends: &[f64]| ends.iter().sum::<f64>();
+        let of_each = 1e6 * phases.len() as f64;
+        let (finish, fair) = (ends("fair-finish{guarantee=0.000001}", &phases), fair(&phases));
+        prop_assert!(sum(&finish) <= sum(&fair) + of_each * phases.len() as f64);
+        if phases.len() > 1 && phases.iter().all(|phase| phase.requests >= 10) {
+            prop_assert!(sum(&finish) < sum(&fair));
+        }
+    }
+}

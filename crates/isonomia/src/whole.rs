@@ -27,7 +27,7 @@ pub enum Meant {
     /// One server, with its state: it is in no cluster, or was named.
     One(Control, Box<Status>),
     /// All servers of a cluster.
-    All(Whole),
+    All(Box<Whole>),
 }
 
 /// The servers of a cluster.
@@ -70,7 +70,7 @@ pub fn meant(options: &WholeOptions) -> Result<Meant> {
     let mut identity = control::identity(&first.reach)?;
     identity.protection.server_name = None;
     let whole = Whole { members, identity, first: (status.server, control.address.clone()) };
-    let Some(name) = only else { return Ok(Meant::All(whole)) };
+    let Some(name) = only else { return Ok(Meant::All(Box::new(whole))) };
     let Some(place) = whole.members.servers.iter().find(|place| place.name == name) else {
         let known = hosts::compress(whole.members.servers.iter().map(|place| place.name.as_str()));
         bail!("cluster {} has no server {name:?} (allowed: {known})", whole.members.name);

@@ -89,7 +89,7 @@ class Actor:
         return bytes.fromhex(found[0]) if found else b""
 
 
-def is_made(member, name):
+def make_volume(member, name):
     """Makes a volume."""
     member.run("mkdir", f"{PREFIX}/{name}")
 
@@ -129,7 +129,7 @@ class Stripes(StripesCase):
         cls.shared = test_cluster.Cluster(SERVERS)
         cls.addClassCleanup(cls.shared.remove)
         cls.shared.start()
-        is_made(cls.shared.members[0], "v")
+        make_volume(cls.shared.members[0], "v")
 
     def cluster(self, **how):
         return self.striped(self.shared, **how)
@@ -282,7 +282,7 @@ class StripesAndDeath(StripesCase):
     def cluster(self, **how):
         cluster = test_cluster.Cluster(SERVERS)
         self.addCleanup(cluster.remove)
-        is_made(cluster.start().members[0], "v")
+        make_volume(cluster.start().members[0], "v")
         return self.striped(cluster, **how)
 
     def test_what_was_synced_survives_the_death_of_each_data_server(self):

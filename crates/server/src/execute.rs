@@ -338,7 +338,7 @@ fn operate(
             let len = u64::from(header.len);
             let reserve = || store.reserve_append(at, len, now);
             reply.value = core.segments.resize(store, at, |size| size.saturating_add(len), reserve)?;
-            return if is_spread { objects::tell(core, header, reply) } else { Ok(()) };
+            return if is_spread { objects::put(core, &header.capability(), reply) } else { Ok(()) };
         }
         Op::Fallocate => {
             proof::check_access(core, connection, header, access::WRITE)?;
@@ -366,15 +366,14 @@ fn operate(
         }
         Op::PathOf => return Ok(reply.put(&store.path_of(at)?)?),
         Op::GetXattr => {
-            if let Some(value) = objects::layout_of(core, caller, (at, path, follow), path2)? {
-                return Ok(reply.put_if_wanted(&value, header.len)?);
-            }
-            let put = |value: &[u8]| reply.put_if_wanted(value, header.len);
-            return Ok(store.get_xattr(caller, at, path, follow, path2, put)??);
+            let mut put = |value: &[u8]| reply.put_if_wanted(value, header.len);
+            return match objects::layout_of(core, caller, (at, path, follow), path2)? {
+                Some(layout) => Ok(put(&layout)?),
+                None => Ok(store.get_xattr(caller, at, path, follow, path2, put)??),
+            };
         }
         Op::ListXattrs => {
-            let mut listed = store.list_xattrs(caller, at, path, follow)?;
-            objects::list(core, caller, (at, path, follow), &mut listed)?;
+            let listed = objects::listed_xattrs(core, caller, (at, path, follow))?;
             return Ok(reply.put_if_wanted(&listed, header.len)?);
         }
         Op::SetXattr => {
@@ -389,14 +388,8 @@ fn operate(
             let addresses = core.cluster.get().and_then(|cluster| cluster.addresses_of(header.offset));
             return Ok(reply.put(addresses.ok_or(StoreError::NotFound)?.as_bytes())?);
         }
-        Op::FindObjects => {
-            proof::check_opened(core, connection, header)?;
-            return objects::tell(core, header, reply);
-        }
-        Op::TellSize => {
-            proof::check_access(core, connection, header, access::WRITE)?;
-            return objects::tell_size(core, header, reply);
-        }
+        Op::FindObjects => return objects::find(core, connection, header, reply),
+        Op::TellSize => return objects::tell_size(core, connection, header, reply),
         Op::Peer => return Err(StoreError::PermissionDenied.into()),
         // These have their own functions.
         Op::Read | Op::Write | Op::Lock | Op::TakeMapping | Op::GiveMapping | Op::AwaitMappings | Op::MapFile => {
@@ -558,7 +551,7 @@ fn open(
     let fixed = OpenReply { capability: opened.capability, created, spread, attr: opened.attr };
     reply.put(fixed.as_bytes())?;
     if opened.is_spread {
-        objects::put(core, &opened.capability, reply)?;
+        objects::put_opened(core, connection, header, &opened.capability, reply)?;
     }
     let mut layout = Vec::new();
     match &opened.layout {

@@ -8,6 +8,7 @@ use super::{Reply, finish};
 use crate::clock;
 use crate::connection::Connection;
 use crate::core::Core;
+use crate::proof;
 use crate::refusal::Refusal;
 use isonomia_memory::{Sink, Source};
 use isonomia_proto::fs::{Capability, FileKind, access};
@@ -40,13 +41,40 @@ fn put_found(core: &Core, capability: &Capability, found: &Spread, reply: &mut R
     Ok(reply.put(found.as_bytes())?)
 }
 
-/// The same on the strength of a request's capability, which was verified.
-pub(super) fn tell(core: &Core, header: &RequestHeader, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+/// The same of what was just opened; without an answer nobody has it open.
+pub(super) fn put_opened(
+    core: &Core,
+    connection: &Connection,
+    header: &RequestHeader,
+    capability: &Capability,
+    reply: &mut Reply<'_>,
+) -> Result<(), Refusal> {
+    let outcome = put(core, capability, reply);
+    if outcome.is_err() {
+        core.release(connection, Ino(capability.ino), header.owner)?;
+    }
+    outcome
+}
+
+/// The same on the strength of a request's capability.
+pub(super) fn find(
+    core: &Core,
+    connection: &Connection,
+    header: &RequestHeader,
+    reply: &mut Reply<'_>,
+) -> Result<(), Refusal> {
+    proof::check_opened(core, connection, header)?;
     put(core, &header.capability(), reply)
 }
 
-/// Takes a writer's word on the end of a spread file. The capability was verified.
-pub(super) fn tell_size(core: &Core, header: &RequestHeader, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+/// Takes a writer's word on the end of a spread file.
+pub(super) fn tell_size(
+    core: &Core,
+    connection: &Connection,
+    header: &RequestHeader,
+    reply: &mut Reply<'_>,
+) -> Result<(), Refusal> {
+    proof::check_access(core, connection, header, access::WRITE)?;
     let (ino, cuts) = (Ino(header.ino), header.ino2);
     let taken = match core.store.tell_size(ino, header.offset, cuts, clock::wall()) {
         Err(StoreError::CutMeanwhile) => false,
@@ -94,18 +122,18 @@ pub(super) fn layout_of(
     })
 }
 
-/// Adds the attribute that a spread file has to the names of the others.
-pub(super) fn list(
+/// The names of attributes, with that of the one that a spread file has.
+pub(super) fn listed_xattrs(
     core: &Core,
     caller: &Caller<'_>,
-    place: (Ino, &[u8], bool),
-    names: &mut Vec<u8>,
-) -> Result<(), Refusal> {
-    if layout_of(core, caller, place, XATTR)?.is_some() {
+    (at, path, follow): (Ino, &[u8], bool),
+) -> Result<Vec<u8>, Refusal> {
+    let mut names = core.store.list_xattrs(caller, at, path, follow)?;
+    if layout_of(core, caller, (at, path, follow), XATTR)?.is_some() {
         names.extend_from_slice(XATTR);
         names.push(0);
     }
-    Ok(())
+    Ok(names)
 }
 
 /// Checks that a request for an object is allowed all of `needed` (bits of [`access`]); where the object is.

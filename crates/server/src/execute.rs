@@ -7,7 +7,7 @@ use crate::cluster::Passed;
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::{lock, mapping, proof, segments};
+use crate::{declared, lock, mapping, proof, segments};
 use isonomia_memory::{Sink, Source};
 use isonomia_proto::fs::{Attr, Capability, Layout, access};
 use isonomia_proto::hint::OpenHint;
@@ -544,8 +544,7 @@ fn open(
     if opened.created
         && let Some(hint) = OpenHint::read(header)
     {
-        tracing::debug!(ino = opened.ino.0, ?hint, "created with a hint");
-        declare(core, connection, opened.layout.as_deref(), &hint);
+        declared::phase(core, connection, opened.ino, opened.layout.as_deref(), &hint);
     }
     let (created, spread) = (u32::from(opened.created), u32::from(opened.is_spread));
     let fixed = OpenReply { capability: opened.capability, created, spread, attr: opened.attr };
@@ -560,16 +559,6 @@ fn open(
         None => Layout { stripe_bytes: Layout::STRIPE_ALIGN_BYTES, targets: vec![TargetId(0)] }.encode(&mut layout),
     }
     Ok(reply.put(&layout)?)
-}
-
-/// A job has said how long a file is going to be: so long is its I/O phase, at each target its part. Files of which each
-/// rank has its own are not counted: they come one by one, and nobody says how many are still to come.
-fn declare(core: &Core, connection: &Connection, layout: Option<&Layout>, hint: &OpenHint) {
-    let Some(layout) = layout.filter(|_| hint.expected_bytes > 0 && (hint.shared || hint.ranks <= 1)) else { return };
-    let part = Bytes(hint.expected_bytes.div_ceil(layout.targets.len().max(1) as u64));
-    for target in core.targets.iter().filter(|target| target.id.is_some_and(|id| layout.targets.contains(&id))) {
-        target.expect_phase(clock::now(), connection.job.id, part);
-    }
 }
 
 fn change(header: &RequestHeader) -> SetAttr {

@@ -27,6 +27,7 @@ mod connection;
 mod control;
 mod core;
 mod debts;
+mod declared;
 mod departed;
 mod directory_check;
 mod engine;

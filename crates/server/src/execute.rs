@@ -1,6 +1,7 @@
 //! From a checked request to the store and back: what each operation does, and where errors become errnos.
 
 mod objects;
+mod reply;
 
 use crate::clock;
 use crate::cluster::Passed;
@@ -15,39 +16,9 @@ use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, OpenReply, ReplyHeader, Re
 use isonomia_proto::space::{Extent, SpaceChange};
 use isonomia_store::{Cached, Caller, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange, XattrHow};
 use isonomia_units::{Bytes, Ino, TargetId};
+use reply::Reply;
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
-
-/// Where an operation puts its reply's payload.
-pub struct Reply<'a> {
-    room: &'a mut [u8],
-    len: usize,
-    value: u64,
-}
-
-impl<'a> Reply<'a> {
-    /// Room for a payload.
-    pub fn new(room: &'a mut [u8]) -> Self {
-        Self { room, len: 0, value: 0 }
-    }
-
-    fn put(&mut self, bytes: &[u8]) -> Result<(), StoreError> {
-        let room = self.room.get_mut(self.len..self.len + bytes.len()).ok_or(StoreError::Invalid)?;
-        room.copy_from_slice(bytes);
-        self.len += bytes.len();
-        Ok(())
-    }
-
-    /// Puts what a caller has room for `len_max` bytes for, if that is not 0; `value` tells the length either way.
-    fn put_if_wanted(&mut self, bytes: &[u8], len_max: u32) -> Result<(), StoreError> {
-        self.value = bytes.len() as u64;
-        match len_max as usize {
-            0 => Ok(()),
-            len_max if bytes.len() > len_max => Err(StoreError::Range),
-            _ => self.put(bytes),
-        }
-    }
-}
 
 /// What became of a request.
 pub enum Outcome {

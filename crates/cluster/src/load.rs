@@ -44,21 +44,34 @@ impl Load {
 }
 
 /// What servers have told.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Loads {
+    /// When this server began to listen to them.
+    since: Nanos,
     told: BTreeMap<ServerId, (Nanos, Load)>,
 }
 
 impl Loads {
+    /// Nobody has told anything before `now`.
+    pub fn new(now: Nanos) -> Self {
+        Self { since: now, told: BTreeMap::new() }
+    }
+
     /// `server` tells this at `now`.
     pub fn tell(&mut self, server: ServerId, load: Load, now: Nanos) {
         self.told.insert(server, (now, load));
     }
 
-    /// What the weight of `server` is multiplied by at `now`; 0 if it has told nothing lately.
+    /// What the weight of `server` is multiplied by at `now`; 0 if it has told nothing lately. Who has told nothing yet counts
+    /// in full for as long as others do after they fall silent: all start at the same time, and the first volumes would be on the
+    /// root server.
     pub fn factor(&self, server: ServerId, now: Nanos) -> f64 {
-        let told = self.told.get(&server).filter(|(at, _)| now.since(*at) < FRESH_FOR);
-        told.map_or(0.0, |(_, load)| load.factor())
+        let is_fresh = |at: Nanos| now.since(at) < FRESH_FOR;
+        match self.told.get(&server) {
+            Some((at, load)) if is_fresh(*at) => load.factor(),
+            None if is_fresh(self.since) => 1.0,
+            _ => 0.0,
+        }
     }
 }
 
@@ -84,8 +97,9 @@ mod tests {
 
     #[test]
     fn what_was_told_counts_for_a_while() {
-        let mut loads = Loads::default();
         let (server, now) = (ServerId(3), Nanos::from_secs(100));
+        let mut loads = Loads::new(Nanos(now.0 - FRESH_FOR.0));
+        assert_eq!(loads.factor(server, Nanos(now.0 - 1)), 1.0, "it may yet tell");
         assert_eq!(loads.factor(server, now), 0.0);
         loads.tell(server, Load::new(0.25, 0.0), now);
         assert_eq!(loads.factor(server, now), 0.25);

@@ -128,7 +128,7 @@ impl Node {
             serving: BTreeSet::new(),
             policy: Known::new(stored.policy),
             load: None,
-            loads: Loads::default(),
+            loads: Loads::new(now),
             follows: 0,
             starting_until: if process.server == view.root { now } else { now + HEARD_WITHIN },
             instances: stored.instances,

@@ -106,7 +106,8 @@ fn a_cluster_for_trials_comes_up_and_goes_down() {
     assert_eq!(code, 0, "{error}");
     let server = out.lines().find_map(|line| line.strip_prefix("export ISONOMIA_SERVER=")).unwrap();
     let (_, policy, _) = isonomia(&["policy", "get", "--server", server], trial.dir.path());
-    assert_eq!(policy, "fifo (virtual-time)\n");
+    let rows: Vec<Vec<&str>> = policy.lines().skip(3).map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(rows, [["io01", "fifo", "virtual-time", "0"], ["io02", "fifo", "virtual-time", "0"]], "{policy}");
     assert_eq!(trial.state(&file), (0, vec!["answers".to_owned(); 2]));
     let (code, _, error) = trial.run(&["up", "--servers", "2"]);
     assert!(code == 1 && error.contains("io[01-02] run in") && error.contains("cluster down"), "{error}");

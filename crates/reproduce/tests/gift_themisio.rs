@@ -40,8 +40,10 @@ fn gifts_worked_example_is_exact() {
 #[test]
 fn themisios_policies_share_as_they_say() {
     for Finding { item, claims, .. } in findings(&themisio::PAPER, "sharing") {
-        // The paper's ratio of 3.96 is that of its machine; what is due is 4.
-        let may_be_near = |claim: &Claim| item == "fig8" && claim.verdict == Verdict::InPart;
+        // The paper's ratio of 3.96 is that of its machine; what is due is 4, which is near the end of what is accepted. A quick
+        // look has few seeds, and may leave undecided whether it is within.
+        let is_near = |verdict| [Verdict::InPart, Verdict::Undecided].contains(&verdict);
+        let may_be_near = |claim: &Claim| item == "fig8" && is_near(claim.verdict);
         claims.iter().filter(|claim| !may_be_near(claim)).for_each(assert_reproduces);
     }
     let delay = findings(&themisio::PAPER, "delay");

@@ -12,7 +12,8 @@ from service import PREFIX, Case, bench, clean_environment, wait_for
 
 READERS = 12
 FILES = 12
-FILE_BYTES = 1 << 20
+# So much that the depth, which begins with one, is found before they are read.
+FILE_BYTES = 4 << 20
 
 # Which of the files lies on which target is told by where their objects are.
 WRITE_FILES = f"""

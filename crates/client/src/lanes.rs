@@ -104,7 +104,14 @@ pub(crate) fn exchange<'a>(
                 }
             }
         }
-        let Some(index) = order.pop_front() else { return Ok(moved) };
+        let Some(index) = order.pop_front() else {
+            // After a failure nothing more is sent: what came before it on other lanes may not have been.
+            let unsent = lanes.iter().filter_map(Lane::unsent).min();
+            if let (Some((first, _)), Some(unsent)) = (&mut moved.failed, unsent) {
+                *first = unsent.min(*first);
+            }
+            return Ok(moved);
+        };
         let pushed = push(&mut lanes, index);
         let lane = &mut lanes[index];
         if let Err(error) = pushed.and_then(|()| lane.receive(side, &mut moved)) {
@@ -142,6 +149,12 @@ impl Moved {
 }
 
 impl<'a> Lane<'a> {
+    /// The first byte of the transfer that has not been sent to this server, if there is any left.
+    fn unsent(&self) -> Option<usize> {
+        let (run, sent) = self.next;
+        Some(self.runs.get(run)?.start + sent)
+    }
+
     fn new(session: &'a Session, runs: Vec<Run>) -> Result<Self, Error> {
         let deadline = Deadline::after(session.timeout());
         let mut taken = session.take_line(deadline)?;

@@ -28,7 +28,7 @@ use isonomia_proto::mapping::STORES;
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
 use isonomia_store::{FILE_SIZE_MAX, Store, StoreError};
 use isonomia_transport::socket::{Deadline, has_unread, send_with_descriptor};
-use isonomia_units::{Bytes, Ino, Nanos, TargetId};
+use isonomia_units::{Bytes, Ino, Nanos, TargetId, VolumeId};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::AtFlags;
 use rustix::io::Errno;
@@ -147,6 +147,11 @@ impl Segments {
     /// Whether there are any.
     pub fn are_there_any(&self) -> bool {
         self.count.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether there are any of files of `volume`.
+    pub fn are_there_any_of(&self, volume: VolumeId) -> bool {
+        self.are_there_any() && self.table().keys().any(|ino| ino.volume() == volume)
     }
 
     fn all(&self) -> Vec<Arc<Segment>> {

@@ -75,7 +75,8 @@ impl Store {
         let mut record = inode.current();
         caller.check(&record, MAY_WRITE)?;
         let present = inode.any_regular()?;
-        if inode.size() > 0 || inode.has(OBJECTS | UNLINKED) {
+        // A spread file may have objects though it is empty: of room that was set aside, or of a writer that was killed.
+        if inode.size() > 0 || inode.has(OBJECTS | UNLINKED | SPREAD) {
             return Ok(layout.is_some_and(|layout| inode.has(SPREAD) && **present == layout));
         }
         let ino = inode.ino;

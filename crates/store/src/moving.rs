@@ -18,7 +18,7 @@
 
 use crate::database::Entry;
 use crate::edit::Gone;
-use crate::inode::Inode;
+use crate::inode::{Inode, SPREAD};
 use crate::object::ObjectsId;
 use crate::record::{Body, Record};
 use crate::{Store, StoreError, root_of};
@@ -158,7 +158,9 @@ impl Store {
         }
         for (ino, _) in self.db.dirty_records()? {
             if is_of(ino) {
-                self.fsync(Ino(ino), false)?;
+                let inode = self.inode(ino)?;
+                // The bytes of a spread file stay where they are.
+                if inode.has(SPREAD) { self.flush_inode(&inode)? } else { self.fsync(Ino(ino), false)? }
             }
         }
         self.sync()

@@ -7,7 +7,7 @@
 //! | `instance` | number of the process among those that had the directory |
 //! | `token` | a random number that tells it from any other |
 //! | `host`, `boot`, `pid` | where it is: name of the host, identity of its kernel's start, process id |
-//! | `state` | `open`, or `closed` once it gave the directory up |
+//! | `state` | `claiming` while it waits for the process before it, `open`, or `closed` once it gave the directory up |
 //!
 //! A process that begins reads what the one before left, and writes its own. Whether the other one may still be there depends:
 //!
@@ -86,7 +86,24 @@ struct Record {
     host: String,
     boot: String,
     pid: u32,
-    is_open: bool,
+    state: State,
+}
+
+/// What the process of a record does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum State {
+    /// It has the directory.
+    #[default]
+    Open,
+    /// It gave the directory up.
+    Closed,
+    /// It waits for the one before it, of which nothing else is known any more: whoever comes next has to wait as well, and to
+    /// move the database.
+    Claiming,
+}
+
+impl State {
+    const ALL: [(Self, &str); 3] = [(Self::Open, "open"), (Self::Closed, "closed"), (Self::Claiming, "claiming")];
 }
 
 impl Record {
@@ -107,7 +124,10 @@ impl Record {
                 "host" => value.clone_into(&mut record.host),
                 "boot" => value.clone_into(&mut record.boot),
                 "pid" => record.pid = value.parse().unwrap_or_default(),
-                "state" => record.is_open = value != "closed",
+                "state" => {
+                    let found = State::ALL.iter().find(|(_, name)| *name == value);
+                    record.state = found.map_or(State::Claiming, |(state, _)| *state);
+                }
                 _ => {}
             }
         }
@@ -116,8 +136,8 @@ impl Record {
     }
 
     fn text(&self) -> String {
-        let Self { server, epoch, instance, token, host, boot, pid, is_open } = self;
-        let state = if *is_open { "open" } else { "closed" };
+        let Self { server, epoch, instance, token, host, boot, pid, state } = self;
+        let state = State::ALL.iter().find(|(known, _)| known == state).map_or("", |(_, name)| *name);
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = write!(
@@ -138,7 +158,7 @@ impl Claim {
 
     /// Says that this process has the directory no more.
     pub fn release(&self) -> io::Result<()> {
-        let record = Record { is_open: false, ..self.record.clone() };
+        let record = Record { state: State::Closed, ..self.record.clone() };
         match self.look()? {
             Found::Own => write_durably(&self.dir, NAME, record.text().as_bytes()).map_err(io::Error::other),
             Found::Other(_) => Ok(()),
@@ -157,8 +177,8 @@ pub(crate) fn claim(dir: &Path, how: &Ownership, token: u64, is_forced: bool) ->
     let before = Record::read(dir).map_err(fail)?;
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default().trim().to_owned();
-    let open = before.as_ref().filter(|before| before.is_open);
-    let is_gone = open.is_none_or(|before| before.boot == boot && !boot.is_empty());
+    let open = before.as_ref().filter(|before| before.state != State::Closed);
+    let is_gone = open.is_none_or(|before| before.state == State::Open && before.boot == boot && !boot.is_empty());
     if let Some(before) = open
         && !is_gone
         && before.host != host
@@ -175,9 +195,9 @@ pub(crate) fn claim(dir: &Path, how: &Ownership, token: u64, is_forced: bool) ->
         host,
         boot,
         pid: std::process::id(),
-        is_open: true,
+        state: if is_forced || !is_gone { State::Claiming } else { State::Open },
     };
-    let claim = Claim { dir: dir.to_owned(), record, instance };
+    let mut claim = Claim { dir: dir.to_owned(), record, instance };
     let mut since = fence::now();
     write_durably(dir, NAME, claim.record.text().as_bytes())?;
     if is_forced || !is_gone {
@@ -190,6 +210,8 @@ pub(crate) fn claim(dir: &Path, how: &Ownership, token: u64, is_forced: bool) ->
             return Err(OpenError::TakenOver { dir: dir.to_owned(), instance });
         }
         move_database(dir, instance)?;
+        claim.record.state = State::Open;
+        write_durably(dir, NAME, claim.record.text().as_bytes())?;
     }
     how.fence.begin(claim, since);
     Ok(())

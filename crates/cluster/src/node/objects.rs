@@ -131,9 +131,15 @@ impl Node {
 
     /// The server that knows what is in `volume`, or that there is none.
     fn knows(&self, volume: VolumeId) -> ServerId {
-        let hosted = self.hosted.get(volume).map(|_| self.process.server);
+        let hosted = self.has(volume).then_some(self.process.server);
         let known = || self.table().slot(volume).and_then(|slot| Some(slot.volume.as_ref()?.server));
         hosted.or_else(known).unwrap_or(self.view.root)
+    }
+
+    /// Whether this server has a volume, and not only what it has got of one that moves, or what it is about to remove.
+    fn has(&self, volume: VolumeId) -> bool {
+        let is_shut = |slot| self.hosted.is_shut(self.process.server, slot);
+        self.hosted.get(volume).is_some() && !self.table().slot(volume).is_some_and(is_shut)
     }
 
     /// `asker` asks whether objects are wanted.
@@ -143,7 +149,7 @@ impl Node {
         let is_free = |volume| self.table().slot(volume).is_some_and(|slot| slot.volume.is_none());
         let (own, others): (Vec<_>, Vec<_>) = objects.into_iter().partition(|objects| {
             let volume = objects.volume();
-            self.hosted.get(volume).is_some() || is_root && volume == VolumeId::ROOT
+            self.has(volume) || is_root && volume == VolumeId::ROOT
         });
         let nobodys: Vec<_> = others.into_iter().filter(|objects| is_root && is_free(objects.volume())).collect();
         if !own.is_empty() {
@@ -164,7 +170,8 @@ impl Node {
         }
     }
 
-    /// The store has looked: it does not want these. That holds if this process still owns its directory.
+    /// The store has looked: it does not want these. That holds if this process still owns its directory, and has the
+    /// volume, which may have moved away since it was asked.
     pub(super) fn looked_wanted(
         &mut self,
         now: Nanos,
@@ -173,6 +180,11 @@ impl Node {
         effects: &mut Vec<Effect>,
     ) {
         if self.may_serve(now).is_ok() {
+            let is_root = matches!(self.role, Role::Root(_));
+            objects.retain(|objects| {
+                let volume = objects.volume();
+                self.has(volume) || is_root && volume == VolumeId::ROOT
+            });
             objects.truncate(ASKED_MAX);
             self.not_wanted(asker, objects, effects);
         }

@@ -17,7 +17,7 @@ use isonomia_cluster::volumes::{Phase, Version, VolumeName};
 use isonomia_proto::control::{ControlReply, MoveStatus};
 use isonomia_proto::request::ReplyHeader;
 use isonomia_store::{PIECE_BYTES_MAX, Piece, PiecePlace, Store, StoreError, root_of};
-use isonomia_units::{Nanos, ServerId, VolumeId};
+use isonomia_units::{Ino, Nanos, ServerId, VolumeId};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -234,7 +234,7 @@ fn freeze(core: &Core, volume: VolumeId) -> Result<(), StoreError> {
     let goes_on = || clock::now() < until && !core.is_stopping.load(Ordering::Relaxed);
     core.store.freeze(volume, goes_on)?;
     // What programs of this host have stored to memory is not in the store yet.
-    if core.segments.are_there_any() { Err(StoreError::Busy) } else { Ok(()) }
+    if core.segments.are_there_any_of(volume) { Err(StoreError::Busy) } else { Ok(()) }
 }
 
 /// Gets a volume, all of it or nothing.
@@ -286,6 +286,10 @@ fn fetch_pieces(core: &Core, reach: &Reach, volume: VolumeId, coming: &Coming) -
         place = next;
         pieces += 1;
         if pieces.is_multiple_of(PIECES_BETWEEN_NOTES) {
+            // A file's bytes are not in the database, which is all that a note puts on stable storage.
+            if let PiecePlace::Bytes(ino, 1..) = place {
+                store.fsync(Ino(ino), false)?;
+            }
             note(store, volume, &Note { instruction: coming.instruction.0, place: place.clone() })?;
         }
     }

@@ -222,12 +222,18 @@ impl Worker {
                 let result = self.serve(&order).map_err(|error| error.errno() as i32);
                 vec![Done::Heard(Input::Served { from, objects, what, result })]
             }
-            Task::Cut { id, ino, size_bytes } => vec![match self.core.store.begin_cut(ino, size_bytes, now) {
-                Ok(cut) => Done::Intended(id, self.intent_to_cut(&cut)),
-                // Another one was quicker, and the file is not that long any more.
-                Err(StoreError::Invalid) => Done::Nothing(id),
-                Err(error) => Done::Failed(id, error),
-            }],
+            Task::Cut { id, ino, size_bytes } => {
+                let store = &self.core.store;
+                // The volume may have begun to move since the request was looked at.
+                let _passage = store.passage();
+                vec![match store.check_is_here(ino).and_then(|()| store.begin_cut(ino, size_bytes, now)) {
+                    Ok(cut) => Done::Intended(id, self.intent_to_cut(&cut)),
+                    // Another one was quicker, and the file is not that long any more; or it is elsewhere, as whoever asks
+                    // again is told.
+                    Err(StoreError::Invalid | StoreError::Elsewhere { .. }) => Done::Nothing(id),
+                    Err(error) => Done::Failed(id, error),
+                }]
+            }
             Task::Close { objects, what, highest } => self.close(objects, what, highest).into_iter().collect(),
             Task::Look { asker, mut objects } => {
                 let is_unwanted = |objects: &ObjectsId| {

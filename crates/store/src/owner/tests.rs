@@ -39,9 +39,11 @@ fn a_record_is_read_as_it_was_written() {
         host: "h".to_owned(),
         boot: "b".to_owned(),
         pid: 9,
-        is_open: true,
+        state: State::Open,
     };
-    for record in [Record { is_open: false, ..record.clone() }, record] {
+    for record in
+        [Record { state: State::Closed, ..record.clone() }, Record { state: State::Claiming, ..record.clone() }, record]
+    {
         fs::write(dir.path().join(NAME), record.text()).unwrap();
         assert_eq!(Record::read(dir.path()).unwrap(), Some(record));
     }
@@ -97,6 +99,25 @@ fn who_takes_over_is_the_only_one_to_change_anything() {
     assert_eq!((content(&last, kept), content(&last, more)), (vec![2; 10_000], vec![1; 10_000]));
     assert_eq!(database_dir(&dir.path().join("metadata")).file_name().unwrap(), "db.2");
     assert_eq!(last.fence().instance(), Some(3));
+}
+
+#[test]
+fn who_comes_after_a_take_over_that_was_interrupted_goes_on_with_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&config(dir.path(), false)).unwrap();
+    let kept = open(&store, "kept");
+    store.write(kept, 0, &[1; 10_000], NOW).unwrap();
+    store.fsync(kept, false).unwrap();
+    drop(store);
+    // Of this kernel, and ended while it waited, or before all of the database was out of reach.
+    let metadata = dir.path().join("metadata");
+    let record = Record::read(&metadata).unwrap().unwrap();
+    fs::write(metadata.join(NAME), Record { state: State::Claiming, ..record }.text()).unwrap();
+    let store = Store::open(&config(dir.path(), true)).unwrap();
+    assert_eq!(database_dir(&metadata).file_name().unwrap(), "db.2");
+    let mut bytes = vec![0; 10_000];
+    assert_eq!((store.read(kept, 0, &mut bytes).unwrap(), bytes), (10_000, vec![1; 10_000]));
+    assert_eq!(Record::read(&metadata).unwrap().unwrap().state, State::Open);
 }
 
 #[test]

@@ -96,7 +96,7 @@ class Strangers(Case):
             "one byte too many": wire.MAGIC + struct.pack("<I", wire.SETUP_LEN_MAX + 1),
             "nonsense": wire.frame(b"\xff" * 100),
             "an empty body": wire.frame(b""),
-            "another version": wire.hello(wire.ROLE_CONTROL, version=9),
+            "another version": wire.hello(wire.ROLE_CONTROL, version=wire.VERSION + 1),
             "an unknown role": wire.hello(77),
             "a stream on a Unix socket": wire.hello(wire.ROLE_STREAM),
             "a name with a newline": wire.hello(wire.ROLE_SHARED_MEMORY, job="a\nb"),

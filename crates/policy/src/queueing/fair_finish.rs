@@ -52,7 +52,7 @@
 
 use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
 use crate::history::SizeHistory;
-use crate::queueing::activity::{Habit, Patience};
+use crate::queueing::activity::Habit;
 use crate::queueing::fair_clock::{Account, FairClock, PhaseReport};
 use crate::queueing::holds::Holds;
 use crate::queueing::roster::Roster;
@@ -190,12 +190,8 @@ impl FairFinish {
                 return None;
             }
             let in_flight = self.roster.job(slot).in_flight > 0;
-            let patience = self.jobs[slot as usize].habit.patience(now, in_flight, self.tuning.hold_max);
-            let until = match patience {
-                Patience::Until(until) => until.min(end),
-                _ => end,
-            };
-            if now < end && matches!(patience, Patience::Until(_) | Patience::InFlight) {
+            let patience = self.jobs[slot as usize].habit.patience(now, in_flight, self.holds.hold_max());
+            if let Some(until) = self.holds.until(patience, end).filter(|_| now < end) {
                 self.holds.hold(now, slot);
                 return Some(until);
             }
@@ -209,7 +205,7 @@ impl FairFinish {
 
     fn consider_awaiting(&mut self, slot: u32) {
         let job = &self.jobs[slot as usize];
-        if job.habit.is_prompt(self.tuning.hold_max) && !self.awaited.contains(slot) {
+        if job.habit.is_prompt(self.holds.hold_max()) && !self.awaited.contains(slot) {
             self.awaited.set(slot, (self.clock.tag(job.account), self.roster.job(slot).id));
         }
     }
@@ -254,7 +250,7 @@ impl Arbiter for FairFinish {
         }
         if arrival.first {
             self.awaited.remove(slot);
-            self.jobs[slot as usize].habit.arrive(now, self.tuning.hold_max);
+            self.jobs[slot as usize].habit.arrive(now, self.holds.hold_max());
             if arrival.activated {
                 self.begin_phase(slot);
             } else {

@@ -2,7 +2,7 @@
 //! [`activity`](super::activity) for the bounds that this upholds.
 
 use crate::Tuning;
-use crate::queueing::activity::SERVICE_PER_HOLD;
+use crate::queueing::activity::{Patience, SERVICE_PER_HOLD};
 use isonomia_units::Nanos;
 
 /// On a device that serves many at once a hold may last for this part of what a request takes there, …
@@ -105,6 +105,16 @@ impl Holds {
     /// Whether a place is left for the job that is waited for when somebody else takes one.
     pub(crate) fn leaves_a_place(&self, in_flight: u32) -> bool {
         self.places.is_some_and(|places| in_flight + 1 < places)
+    }
+
+    /// Until when to wait for a job of this patience in a hold that ends at `end` at the latest; `None` if it is not waited for.
+    pub(crate) fn until(&self, patience: Patience, end: Nanos) -> Option<Nanos> {
+        match patience {
+            Patience::Until(until) => Some(until.min(end)),
+            // On a device that serves many at once it has a place, which it will find free.
+            Patience::InFlight if !self.is_of_places() => Some(end),
+            Patience::InFlight | Patience::Later | Patience::Overdue => None,
+        }
     }
 
     /// Nothing is queued that could wait.

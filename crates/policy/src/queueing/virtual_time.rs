@@ -183,16 +183,11 @@ impl VirtualTime {
         let end = self.holds.end(now);
         for _ in 0..SMALLEST_MAX {
             let (slot, patience) = self.first_awaited(now, front)?;
-            let until = match patience {
-                Patience::Until(until) => until.min(end),
-                _ => end,
-            };
-            if now >= end || patience == Patience::Overdue {
-                self.give_up(slot, front);
-            } else {
+            if let Some(until) = self.holds.until(patience, end).filter(|_| now < end) {
                 self.holds.hold(now, slot);
                 return Some(until);
             }
+            self.give_up(slot, front);
             if now >= end {
                 return None;
             }
@@ -212,12 +207,7 @@ impl VirtualTime {
                 let in_flight = self.roster.job(slot).in_flight > 0;
                 (slot, self.accounts[slot as usize].habit.patience(now, in_flight, self.holds.hold_max()))
             })
-            .find(|(_, patience)| match patience {
-                Patience::Later => false,
-                // On a device that serves many at once it has a place, which it will find free.
-                Patience::InFlight => !self.holds.is_of_places(),
-                Patience::Until(_) | Patience::Overdue => true,
-            })
+            .find(|(_, patience)| *patience == Patience::Overdue || self.holds.until(*patience, Nanos::MAX).is_some())
     }
 
     /// Stops waiting for a job. If it was waited for and did not come, it loses what it was owed beyond

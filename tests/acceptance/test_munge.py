@@ -10,21 +10,12 @@ import tempfile
 import unittest
 from pathlib import Path
 
+from hosts import Network, can_have_hosts
 from service import PREFIX, Case, Server, clean_environment, isonomia, wait_for
 
 MUNGED = shutil.which("munged") or "/usr/sbin/munged"
 ALICE, MALLORY = 1_234_501, 1_234_502
 PROGRAM_S = 120
-
-
-def can_have_hosts():
-    if os.geteuid() != 0 or not shutil.which("ip"):
-        return False
-    name = f"iso{os.getpid()}t"
-    if subprocess.run(["ip", "netns", "add", name], capture_output=True).returncode:
-        return False
-    subprocess.run(["ip", "netns", "delete", name], check=True)
-    return True
 
 
 class Munged:
@@ -57,39 +48,25 @@ class Munged:
 class UsersOfOtherHosts(Case):
     def setUp(self):
         key = os.urandom(64)
-        self.names = [f"iso{os.getpid()}{host}" for host in "sab"]
-        server, *clients = self.names
-        for name in self.names:
-            self.ip("netns", "add", name)
-            self.addCleanup(self.ip, "netns", "delete", name)
-            self.ip("-n", name, "link", "set", "lo", "up")
-        self.addresses = []
-        for number, name in enumerate(clients):
-            link = f"{name}v"
-            self.ip("-n", server, "link", "add", link, "type", "veth", "peer", "name", "net0", "netns", name)
-            for where, device, host in [(server, link, 1), (name, "net0", 2)]:
-                self.ip("-n", where, "address", "add", f"10.99.{number}.{host}/24", "dev", device)
-                self.ip("-n", where, "link", "set", device, "up")
-            self.addresses.append(f"10.99.{number}.1")
-        self.daemons = [Munged(key) for _ in self.names]
+        # The server, and two hosts of clients.
+        self.network = Network(3)
+        self.addCleanup(self.network.remove)
+        self.daemons = [Munged(key) for _ in range(3)]
         for daemon in self.daemons:
             self.addCleanup(daemon.remove)
         munge = ["--auth", "munge", "--munge-socket", self.daemons[0].socket, "--name", "one"]
-        within = ["ip", "netns", "exec", server]
+        within = self.network.within(1)
         self.server = Server("--listen", "tcp:0.0.0.0:0", *map(str, munge), within=within)
         self.addCleanup(self.server.remove)
         self.server.start()
         listen = next(address for address in self.server.ready["listen"] if address.startswith("tcp:"))
         self.port = listen.rsplit(":", 1)[1]
 
-    def ip(self, *words):
-        subprocess.run(["ip", *words], check=True, capture_output=True)
-
     def run_as(self, user, host, command, *options, check=True, name="one"):
         """Runs `isonomia COMMAND` as `user` on client host 0 or 1."""
-        reach = ["--server", f"tcp:{self.addresses[host]}:{self.port}", "--server-name", name]
+        reach = ["--server", f"tcp:{self.network.address(1)}:{self.port}", "--server-name", name]
         munge = ["--munge-socket", str(self.daemons[1 + host].socket)]
-        within = ["ip", "netns", "exec", self.names[1 + host], "setpriv", "--reuid", user, "--regid", user, "--clear-groups"]
+        within = [*self.network.within(2 + host), "setpriv", "--reuid", user, "--regid", user, "--clear-groups"]
         done = subprocess.run(
             [*map(str, within), isonomia(), command, *reach, *munge, *options],
             env=clean_environment(), capture_output=True, text=True, timeout=PROGRAM_S, stdin=subprocess.DEVNULL,

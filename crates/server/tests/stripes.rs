@@ -19,7 +19,8 @@ use isonomia_transport::socket::Deadline;
 use isonomia_units::Nanos;
 use running::cluster::Cluster;
 use running::{ALICE, MALLORY, as_user, can_be_others};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use zerocopy::FromBytes;
 
@@ -56,22 +57,32 @@ fn pattern(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|at| (at / 7) as u8 ^ seed).collect()
 }
 
-/// Object files of each server.
-fn objects(cluster: &Cluster) -> Vec<usize> {
-    fn below(dir: &Path) -> usize {
-        let Ok(entries) = std::fs::read_dir(dir) else { return 0 };
-        entries
-            .flatten()
-            .map(|entry| {
-                let is_sidecar = entry.path().extension().is_some_and(|ending| ending == "sum");
-                if entry.path().is_dir() { below(&entry.path()) } else { usize::from(!is_sidecar) }
-            })
-            .sum()
+/// Object files of all servers.
+fn object_files(cluster: &Cluster) -> Vec<PathBuf> {
+    (1..=cluster.servers.len()).flat_map(|number| object_files_of(cluster, number)).collect()
+}
+
+fn object_files_of(cluster: &Cluster, number: usize) -> Vec<PathBuf> {
+    fn below(dir: &Path, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(dir).into_iter().flatten().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                below(&path, found);
+            } else if path.extension().is_none_or(|ending| ending != "sum") {
+                found.push(path);
+            }
+        }
     }
-    let of = |number: usize, target: usize| {
-        below(&cluster.dir.path().join(format!("io{number}")).join(format!("target-{target}/objects")))
-    };
-    (1..=cluster.servers.len()).map(|number| of(number, 0) + of(number, 1)).collect()
+    let mut found = Vec::new();
+    for target in 0..2 {
+        below(&cluster.dir.path().join(format!("io{number}")).join(format!("target-{target}/objects")), &mut found);
+    }
+    found
+}
+
+/// How many each server has.
+fn objects(cluster: &Cluster) -> Vec<usize> {
+    (1..=cluster.servers.len()).map(|number| object_files_of(cluster, number).len()).collect()
 }
 
 /// Waits for what the servers bring about by themselves.
@@ -81,6 +92,33 @@ fn comes(what: impl Fn() -> bool) {
         assert!(begun.elapsed() < Duration::from_secs(30), "it does not come");
         std::thread::sleep(Duration::from_millis(10));
     }
+}
+
+#[test]
+fn what_a_failed_write_counts_was_written() {
+    const PART: usize = 4 << 20;
+    let cluster = Cluster::start(2);
+    let client = cluster.client(0, false);
+    client.mkdir(Ino::ROOT, b"v", 0o755).unwrap();
+    striped(&client, "v/wide", "count=2 size=4MiB");
+    let file = open(&client, "v/wide/file");
+    let before = pattern(2 * PART, 1);
+    assert_eq!(client.write_at(&file, 0, &before).unwrap(), before.len());
+    // A part of a damaged block cannot be written, which fails before the other server has got all that is for it.
+    let second = object_files(&cluster).into_iter().find(|path| std::fs::read(path).unwrap()[..] == before[PART..]);
+    let object = std::fs::OpenOptions::new().write(true).open(second.unwrap()).unwrap();
+    object.write_at(&[!before[PART + 200]], 200).unwrap();
+    let after = pattern(PART + 100, 77);
+    let written = client.write_at(&file, 0, &after).unwrap_or(0);
+    assert!(written <= PART, "{written} bytes");
+    let mut found = vec![0; PART];
+    assert_eq!(client.read_at(&file, 0, &mut found).unwrap(), PART);
+    assert!(found[..written] == after[..written], "{written} bytes were counted");
+    // Nor does a read give what did not come.
+    let mut found = vec![0xee; PART + 100];
+    let len = client.read_at(&file, 0, &mut found).unwrap_or(0);
+    assert!(len <= PART, "{len} bytes");
+    client.release(Ino(file.attr.ino), 0).unwrap();
 }
 
 #[test]

@@ -93,7 +93,7 @@ impl Roster {
         self.now
     }
 
-    /// TagHeap one job inactive whose window has passed; `None` once there is no more.
+    /// Makes one job inactive whose window has passed; `None` once there is no more.
     pub(crate) fn expire_one(&mut self) -> Option<u32> {
         if self.expiry > self.now {
             return None;

@@ -142,6 +142,11 @@ impl Moved {
         }
     }
 
+    /// Whether an object refused a write because it has done a cut that the client does not know.
+    pub fn was_cut(&self) -> bool {
+        matches!(self.failed, Some((_, Error::Server(Errno::AGAIN))))
+    }
+
     /// Whether a server did not take the capability, or has removed the object.
     pub fn is_stale(&self) -> bool {
         matches!(self.failed, Some((_, Error::Server(Errno::STALE))))

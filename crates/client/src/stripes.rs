@@ -10,7 +10,10 @@
 //!   stop of its server a file is cut to the size that was told, so bytes could be lost of which the program believes that they
 //!   are there. While a file is being cut it does not grow: the volume's server is told again.
 //! * An object that has not done a cut of which this client knows will lose what lies behind that: it is written again.
-//! * An *append* has its place by the server of the volume. If the file was cut to less meanwhile, it takes another one.
+//! * A write says which was the last cut that the client knows, and an object that has done a later one refuses it: the client
+//!   asks the volume's server, and writes again.
+//! * An *append* has its place by the server of the volume. If the file was made shorter meanwhile, the place may be another
+//!   append's by now: nothing is written there, and it takes another one.
 //! * A *read* that goes beyond the size that this client knows asks the volume's server for the size first. Where bytes are
 //!   missing below the size, it asks whether the file was cut meanwhile: if not, they are zeros.
 //! * *Times* are the volume's server's: it is told of a write that changes no size as well, [`TOLD_FOR`] after the last time.
@@ -144,8 +147,9 @@ impl Stripes {
 pub(crate) enum Place {
     /// Where the program says.
     Given,
-    /// Where the server of the volume has made room. EAGAIN if that was cut off.
-    Reserved,
+    /// Where the server of the volume has made room, and it stood after the cut of this number. EAGAIN if it may have been
+    /// cut off since.
+    Reserved(u64),
 }
 
 /// What a write has to do before it returns.
@@ -162,11 +166,16 @@ impl Client {
 
     /// Asks the server of the volume.
     fn look(&self, file: &OpenFile, stripes: &Stripes) -> Result<Known, Error> {
+        self.look_at_cuts(file, stripes).map(|(_, known)| known)
+    }
+
+    /// The same, with the number of the last cut that may have made the file shorter.
+    fn look_at_cuts(&self, file: &OpenFile, stripes: &Stripes) -> Result<(u64, Known), Error> {
         let request = RequestHeader::with_capability(Op::FindObjects, &file.capability);
-        let (_, objects) = self.for_objects(request)?;
+        let (shortened, objects) = self.for_objects(request)?;
         let known = Known { objects, told_at: Nanos::ZERO };
         stripes.learn(known);
-        Ok(known)
+        Ok((shortened, known))
     }
 
     fn for_objects(&self, request: RequestHeader) -> Result<(u64, FileObjects), Error> {
@@ -246,21 +255,31 @@ impl Client {
     ) -> Result<usize, Error> {
         let mut patience = self.patience();
         let mut known = self.known(file, stripes)?;
+        let mut place = place;
         loop {
-            let runs = self.runs(Op::Write, &file.layout, &known.objects, offset, data.len())?;
+            let cuts = match place {
+                Place::Given => known.objects.cuts,
+                Place::Reserved(cuts) => cuts,
+            };
+            let mut runs = self.runs(Op::Write, &file.layout, &known.objects, offset, data.len())?;
+            runs.iter_mut().for_each(|run| run.request.ino2 = cuts.saturating_add(1));
             let moved = self.exchange(runs, &mut Side::Write(data, Purpose::Plain))?;
             if moved.is_stale() {
                 known = self.renewed(file, stripes, &mut patience)?;
                 continue;
             }
+            if moved.was_cut() {
+                (place, known) = self.after_cut(file, stripes, place, &mut patience)?;
+                continue;
+            }
             if moved.furthest > 0 {
                 // Also of what is behind a piece that failed: nothing may lie behind the end.
                 let end = offset + moved.furthest as u64;
-                if let Settled::Again = self.settle(file, stripes, (&known, end), moved.cuts, &mut patience)? {
+                let settled = self.settle(file, stripes, (&known, end), moved.cuts, &mut patience)?;
+                // Room that was made is told of, and no object had done a later cut when it was filled: that was before any
+                // that has begun since.
+                if let (Settled::Again, Place::Given) = (settled, place) {
                     known = self.look(file, stripes)?;
-                    if place == Place::Reserved && known.objects.size_bytes < offset + data.len() as u64 {
-                        return Err(Error::Server(Errno::AGAIN));
-                    }
                     continue;
                 }
             }
@@ -270,6 +289,25 @@ impl Client {
                 None => Ok(data.len()),
             };
         }
+    }
+
+    /// An object has done a later cut than this client knew: what is known now, and where to write. EAGAIN if the room that
+    /// was made may be another's by now.
+    fn after_cut(
+        &self,
+        file: &OpenFile,
+        stripes: &Stripes,
+        place: Place,
+        patience: &mut Patience,
+    ) -> Result<(Place, Known), Error> {
+        let (shortened, known) = self.look_at_cuts(file, stripes)?;
+        let place = match place {
+            Place::Reserved(cuts) if shortened > cuts => return Err(Error::Server(Errno::AGAIN)),
+            Place::Reserved(_) => Place::Reserved(known.objects.cuts),
+            Place::Given => place,
+        };
+        patience.pause(Errno::TIMEDOUT)?;
+        Ok((place, known))
     }
 
     /// What is to be done after objects were changed, up to `end` of the file, and told these numbers of their last cuts.
@@ -384,7 +422,8 @@ impl Client {
         loop {
             let appended = self.for_objects(request).and_then(|(offset, objects)| {
                 stripes.learn(Known { objects, told_at: monotonic_now() });
-                Ok((offset, self.write_stripes(file, stripes, offset, data, Place::Reserved)?))
+                let place = Place::Reserved(objects.cuts);
+                Ok((offset, self.write_stripes(file, stripes, offset, data, place)?))
             });
             match appended {
                 Err(Error::Server(Errno::AGAIN)) => patience.pause(Errno::TIMEDOUT)?,

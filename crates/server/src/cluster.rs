@@ -235,7 +235,9 @@ impl Cluster {
             }
             _ => None,
         };
-        let id = match self.requests.add(Waiting { pending, is_peer, made, deadline: clock::now() + DECIDED_WITHIN }) {
+        let cut = if let Passed::Cut { ino, .. } = &what { Some(*ino) } else { None };
+        let deadline = clock::now() + DECIDED_WITHIN;
+        let id = match self.requests.add(Waiting { pending, is_peer, made, cut, deadline }) {
             Ok(id) => id,
             Err(waiting) => return waiting::refuse(core, &waiting, Errno::AGAIN),
         };

@@ -71,6 +71,37 @@ pub fn serve(
     })
 }
 
+/// Serves what a request to open a file or to set attributes wants besides the size, of file `ino`: where its path led, and
+/// which has been cut as it wanted. The path may lead elsewhere by now. EAGAIN, and the request is to be sent again, if the
+/// file is gone meanwhile, or on another server.
+pub fn serve_cut(
+    core: &Core,
+    connection: &Connection,
+    header: &RequestHeader,
+    op: Op,
+    ino: Ino,
+    room: &mut [u8],
+) -> ReplyHeader {
+    let _passage = core.store.passage();
+    let mut reply = Reply::new(room);
+    let credentials = &connection.credentials;
+    let caller = &Caller { uid: credentials.uid, gid: credentials.gid, groups: &credentials.groups };
+    let outcome = core.store.check_is_here(ino).map_err(Refusal::from).and_then(|()| {
+        if op == Op::Open {
+            let flags = header.flags & !(flag::TRUNCATE | flag::CREATE | flag::EXCLUSIVE);
+            return open(core, connection, caller, &RequestHeader { ino: ino.0, flags, ..*header }, b"", &mut reply);
+        }
+        let change = SetAttr { size: None, ..change(header) };
+        let attr = core.store.set_attr(caller, ino, b"", false, &change, clock::wall())?;
+        put_node(core, connection, header, op, &attr, &mut reply)
+    });
+    let outcome = outcome.map_err(|refusal| match refusal {
+        Refusal::Store(StoreError::Stale | StoreError::Elsewhere { .. }) => StoreError::CutMeanwhile.into(),
+        refusal => refusal,
+    });
+    finish(header, op, outcome, reply)
+}
+
 /// Serves a read into `sink`, which is where the client finds the payload of the reply.
 pub fn read(core: &Core, connection: &Connection, header: &RequestHeader, mut sink: Sink<'_>) -> ReplyHeader {
     if header.is_for_object() {
@@ -308,8 +339,9 @@ fn operate(
             };
             let len = u64::from(header.len);
             let reserve = || store.reserve_append(at, len, now);
-            reply.value = core.segments.resize(store, at, |size| size.saturating_add(len), reserve)?;
-            return if is_spread { objects::put(core, &header.capability(), reply) } else { Ok(()) };
+            let reserved = core.segments.resize(store, at, |size| size.saturating_add(len), reserve)?;
+            reply.value = reserved.offset;
+            return if is_spread { objects::put_reserved(core, header, &reserved, reply) } else { Ok(()) };
         }
         Op::Fallocate => {
             proof::check_access(core, connection, header, access::WRITE)?;
@@ -367,9 +399,22 @@ fn operate(
             return Err(StoreError::Invalid.into());
         }
     };
+    put_node(core, connection, header, op, &attr, reply)
+}
+
+/// Puts an inode's attributes, and where it is asked for the proof of having come there, into the reply.
+fn put_node(
+    core: &Core,
+    connection: &Connection,
+    header: &RequestHeader,
+    op: Op,
+    attr: &Attr,
+    reply: &mut Reply<'_>,
+) -> Result<(), Refusal> {
     reply.put(attr.as_bytes())?;
     let is_asked_for = !matches!(op, Op::GetAttr | Op::SetAttr) || header.flags & flag::PATH_ONLY != 0;
-    let capability = if is_asked_for { start_at(store, connection, Ino(attr.ino)) } else { Capability::default() };
+    let capability =
+        if is_asked_for { start_at(&core.store, connection, Ino(attr.ino)) } else { Capability::default() };
     Ok(reply.put(capability.as_bytes())?)
 }
 

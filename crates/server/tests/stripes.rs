@@ -212,6 +212,65 @@ fn appends_of_two_hosts_do_not_meet() {
 }
 
 #[test]
+fn room_that_was_cut_off_is_another_appends() {
+    let cluster = Cluster::start(2);
+    let client = cluster.client(0, false);
+    striped(&client, "v", "count=2 size=4KiB");
+    let home = cluster.has(Ino(client.get_attr(Ino::ROOT, b"v", true).unwrap().ino).volume());
+    let file = open(&client, "v/log");
+    client.append(&file, b"first").unwrap();
+    let (near, user) = (cluster.configs[home].listen[0].clone(), if can_be_others() { 0 } else { ALICE });
+    // Another host reserves room, and is slow to fill it.
+    let reserve = RequestHeader {
+        len: 6,
+        target: file.layout.targets[0].0,
+        ..RequestHeader::with_capability(Op::ReserveAppend, &file.capability)
+    };
+    let (errno, reply) = asked(&near, user, &reserve, b"");
+    let found = FileObjects::read_from_bytes(&reply).unwrap();
+    assert_eq!((errno, found.size_bytes, found.cuts), (0, 11, 0));
+    client.set_size(&file.capability, 5).unwrap();
+    assert_eq!(client.append(&file, b"second").unwrap(), (5, 6));
+    let target = file.layout.targets[0];
+    let data = cluster.configs[usize::from(target.0 / 16)].listen[0].clone();
+    let late = RequestHeader {
+        offset: 5,
+        len: 6,
+        ino2: found.cuts + 1,
+        ..RequestHeader::of_object(Op::Write, &found.capability, 0, target)
+    };
+    assert_eq!(asked(&data, user, &late, b"THIEF!").0, rustix::io::Errno::AGAIN.raw_os_error() as u32);
+    assert_eq!(content(&client, "v/log"), b"firstsecond");
+}
+
+#[test]
+fn the_file_that_is_cut_is_the_one_that_is_opened() {
+    let mut cluster = Cluster::start(2);
+    let client = cluster.client(0, false);
+    striped(&client, "v", "count=2 size=4KiB");
+    let home = cluster.has(Ino(client.get_attr(Ino::ROOT, b"v", true).unwrap().ino).volume());
+    for name in ["v/file", "v/other"] {
+        let file = open(&client, name);
+        client.write_at(&file, 0, &pattern(10_000, 3)).unwrap();
+        client.release(Ino(file.attr.ino), 0).unwrap();
+    }
+    let wanted = client.get_attr(Ino::ROOT, b"v/file", true).unwrap().ino;
+    // The cut is begun, and not done before the other server is back.
+    cluster.servers[1 - home] = None;
+    let opener = cluster.client(home, false);
+    let opening = std::thread::spawn(move || {
+        opener.open(Ino::ROOT, b"v/file", &OpenHow { truncate: true, ..create() }).map(|file| (opener, file))
+    });
+    comes(|| size(&client, "v/file") == 0);
+    client.rename(Ino::ROOT, b"v/file", Ino::ROOT, b"v/moved", RenameHow::Replace).unwrap();
+    client.rename(Ino::ROOT, b"v/other", Ino::ROOT, b"v/file", RenameHow::Replace).unwrap();
+    cluster.restart(1 - home);
+    let (_opener, opened) = opening.join().unwrap().unwrap();
+    assert_eq!((opened.attr.ino, opened.attr.size_bytes, opened.created), (wanted, 0, false));
+    assert_eq!((size(&client, "v/moved"), size(&client, "v/file")), (0, 10_000));
+}
+
+#[test]
 fn directories_hand_on_how_files_are_striped() {
     let cluster = Cluster::start(3);
     let client = cluster.client(1, false);

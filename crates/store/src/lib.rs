@@ -146,7 +146,7 @@ pub use permission::{Caller, MAY_EXECUTE, MAY_READ, MAY_WRITE};
 pub use premises::{known_targets, own_directory};
 pub use rename::{MOVE_DEPTH_MAX, RenameHow};
 pub use scrub::{SCRUB_BYTES_MAX, ScrubNext, ScrubPass, Scrubbed};
-pub use spread::{Cut, Spread, SpreadObjects};
+pub use spread::{Cut, Reserved, Spread, SpreadObjects};
 pub use volumes::{ClusterRecord, VolumeChange, Whereabouts, root_of};
 pub use walk::SYMLINKS_MAX;
 pub use xattr::{XATTRS_BYTES_MAX, XattrHow};

@@ -86,6 +86,18 @@ pub struct Spread {
     pub size_bytes: u64,
     /// The number of its last cut, 0 if there was none.
     pub cuts: u64,
+    /// The number of the last cut that made it shorter; that of a later one where this is not known, as after a start.
+    pub shortened: u64,
+}
+
+/// Room at the end of a file, made for a writer who fills it afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    /// Where it begins.
+    pub offset: u64,
+    /// The number of a spread file's last cut before, else 0: a later one that makes the file shorter
+    /// ([`Spread::shortened`]) may take it away, and it may be somebody else's then.
+    pub cuts: u64,
 }
 
 /// Objects that are to be cut.
@@ -147,7 +159,7 @@ impl Store {
         let inode = self.inode(ino.0)?;
         let objects = inode.spread()?;
         let _data = inode.share_data();
-        Ok(Spread { objects, size_bytes: inode.size(), cuts: inode.cuts() })
+        Ok(Spread { objects, size_bytes: inode.size(), cuts: inode.cuts(), shortened: inode.shortened() })
     }
 
     /// Takes the word of a writer that the file reaches to `at_least` and was written to `now`; tells its size. `cuts` is the
@@ -171,11 +183,11 @@ impl Store {
     }
 
     /// Moves the end by `len` bytes; where it was. The caller owns the data of the inode, which is spread.
-    pub(crate) fn reserve_told(&self, inode: &Arc<Inode>, len: u64, now: Timestamp) -> Result<u64, StoreError> {
+    pub(crate) fn reserve_told(&self, inode: &Arc<Inode>, len: u64, now: Timestamp) -> Result<Reserved, StoreError> {
         let (offset, cuts) = (inode.size(), inode.cuts());
         let end = check_end(offset, len)?;
         self.note_told(inode, end, cuts, now)?;
-        Ok(offset)
+        Ok(Reserved { offset, cuts })
     }
 
     fn note_told(&self, inode: &Arc<Inode>, at_least: u64, cuts: u64, now: Timestamp) -> Result<u64, StoreError> {
@@ -241,6 +253,9 @@ impl Store {
             }
         }
         let Gone(_) = edit.commit()?;
+        if size_bytes < inode.size() {
+            inode.shorten(number);
+        }
         inode.resize(objects, size_bytes);
         self.cuts().insert(inode.ino, number);
         inode.set(CUTTING);

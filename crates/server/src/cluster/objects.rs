@@ -9,13 +9,12 @@ use super::waiting::Waiting;
 use super::{Cluster, Driver, Event};
 use crate::clock;
 use crate::core::{Core, REPLY_LEN_MAX};
-use crate::execute::{self, Outcome};
+use crate::execute;
 use crate::target::Pending;
 use isonomia_cluster::node::{Effect, Input};
 use isonomia_cluster::objects::{Intent, ObjectsId, Order, PARTS_MAX, Part, What};
 use isonomia_cluster::request::{Answer, Refusal, RequestId};
 use isonomia_proto::object::server_of;
-use isonomia_proto::request::{Op, ReplyHeader, flag, valid};
 use isonomia_store::checksum::ObjectId;
 use isonomia_store::{Cut, ObjectPlace, SpreadObjects, StoreError};
 use isonomia_units::{Ino, Nanos, ServerId, TargetId};
@@ -164,18 +163,10 @@ impl Driver {
 
     /// Serves what a request wants besides the size, which its file has.
     fn serve_rest(&self, id: RequestId) {
-        let Some(Waiting { mut pending, .. }) = self.requests.take(id) else { return };
-        let header = &mut pending.header;
-        match pending.op {
-            Op::Open => header.flags &= !flag::TRUNCATE,
-            _ => (header.valid, header.flags) = (header.valid & !valid::SIZE, header.flags & !flag::AS_OPENED),
-        }
+        let Some(Waiting { pending, cut: Some(ino), .. }) = self.requests.take(id) else { return };
         let mut room = vec![0; REPLY_LEN_MAX];
-        let Pending { connection, header, op, names, .. } = &pending;
-        let reply = match execute::serve(&self.core, connection, header, *op, names, &mut room) {
-            Outcome::Served(reply) => reply,
-            Outcome::Passed(_) => ReplyHeader::error(header.seq, Errno::AGAIN.raw_os_error().unsigned_abs()),
-        };
+        let Pending { connection, header, op, .. } = &pending;
+        let reply = execute::serve_cut(&self.core, connection, header, *op, ino, &mut room);
         self.core.answer_late(&pending, &reply, &room[..reply.payload_len as usize]);
     }
 }

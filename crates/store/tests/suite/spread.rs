@@ -156,6 +156,32 @@ fn a_cut_is_begun_by_who_may_and_repeated_as_often_as_need_be() {
 }
 
 #[test]
+fn who_made_room_learns_whether_it_was_cut_off() {
+    let dir = scratch_dir();
+    let config = config(dir.path(), 2);
+    let store = Store::open(&config).unwrap();
+    let ino = create(&store, "file");
+    let first = store.reserve_append(ino, 1_000, at(2)).unwrap();
+    assert_eq!((first.offset, first.cuts, store.spread_of(ino).unwrap().shortened), (0, 0, 0));
+    // To the size that it has: all that was made stands.
+    finish(&store, &store.begin_cut(ino, 1_000, at(3)).unwrap());
+    let found = store.spread_of(ino).unwrap();
+    assert_eq!((found.cuts, found.shortened), (1, 0));
+    let second = store.reserve_append(ino, 1_000, at(4)).unwrap();
+    assert_eq!((second.offset, second.cuts), (1_000, 1));
+    finish(&store, &store.begin_cut(ino, 500, at(5)).unwrap());
+    let found = store.spread_of(ino).unwrap();
+    assert_eq!((found.cuts, found.shortened), (2, 2));
+    assert_eq!(store.reserve_append(ino, 1, at(6)).unwrap().offset, 500);
+    // Where it is not known it may be any of them.
+    finish(&store, &store.begin_cut(ino, 501, at(7)).unwrap());
+    store.close().unwrap();
+    drop(store);
+    let found = Store::open(&config).unwrap().spread_of(ino).unwrap();
+    assert_eq!((found.cuts, found.shortened), (3, 3));
+}
+
+#[test]
 fn objects_of_removed_files_are_told_until_they_are_gone() {
     let dir = scratch_dir();
     let config = config(dir.path(), 2);

@@ -40,6 +40,8 @@ pub(crate) struct Moved {
     pub furthest: usize,
     /// The lowest and the highest number of a last cut that an object told.
     pub cuts: Option<(u64, u64)>,
+    /// A request had no answer: what became of it is not known.
+    pub is_unanswered: bool,
     /// What was not there to be read.
     pub missing: Vec<Range<usize>>,
 }
@@ -271,6 +273,7 @@ impl<'a> Lane<'a> {
     fn recover(&mut self, broken: Broken, moved: &mut Moved) -> bool {
         if let Some(first) = self.sent.front() {
             self.next = (first.run, first.within);
+            moved.is_unanswered = true;
         }
         self.sent.clear();
         let outcome = match broken {

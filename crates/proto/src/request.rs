@@ -174,7 +174,7 @@ ops! {
     FindObjects = 39,
     /// Says of a spread file that it was written to, up to `offset` at most, by objects of which the one with the lowest number of
     /// a last cut had `ino2`. `value` of the reply is one of [`told`](crate::object::told); reply: [`FileObjects`](crate::object::FileObjects)
-    /// afterwards.
+    /// afterwards. With [`told::BEHIND`](crate::object::told::BEHIND) in `valid` what lies behind the end is cut off soon.
     TellSize = 40,
 }
 
@@ -299,7 +299,8 @@ pub struct RequestHeader {
     pub uid: u32,
     /// New group; the second capability's generation.
     pub gid: u32,
-    /// Bits of [`valid`], of [`lock`], or of [`mapping`](crate::mapping), or a mode of an [`Op::Fallocate`].
+    /// Bits of [`valid`], of [`lock`], of [`mapping`](crate::mapping), or of [`told`](crate::object::told), or a mode of an
+    /// [`Op::Fallocate`].
     pub valid: u32,
     /// New access time.
     pub atime: Timestamp,

@@ -1,6 +1,7 @@
 //! From a checked request to the store and back: what each operation does, and where errors become errnos.
 
 mod objects;
+pub mod open;
 mod reply;
 
 use crate::clock;
@@ -8,13 +9,12 @@ use crate::cluster::Passed;
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::{declared, lock, mapping, proof, segments};
+use crate::{lock, mapping, proof, segments};
 use isonomia_memory::{Sink, Source};
-use isonomia_proto::fs::{Attr, Capability, Layout, access};
-use isonomia_proto::hint::OpenHint;
-use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
+use isonomia_proto::fs::{Attr, Capability, access};
+use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, ReplyHeader, RequestHeader, flag, valid};
 use isonomia_proto::space::{Extent, SpaceChange};
-use isonomia_store::{Cached, Caller, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange, XattrHow};
+use isonomia_store::{Cached, Caller, RenameHow, SetAttr, Store, StoreError, TimeChange, XattrHow};
 use isonomia_units::{Bytes, Ino, TargetId};
 use reply::Reply;
 use std::sync::atomic::Ordering;
@@ -69,37 +69,6 @@ pub fn serve(
             }
         }
     })
-}
-
-/// Serves what a request to open a file or to set attributes wants besides the size, of file `ino`: where its path led, and
-/// which has been cut as it wanted. The path may lead elsewhere by now. EAGAIN, and the request is to be sent again, if the
-/// file is gone meanwhile, or on another server.
-pub fn serve_cut(
-    core: &Core,
-    connection: &Connection,
-    header: &RequestHeader,
-    op: Op,
-    ino: Ino,
-    room: &mut [u8],
-) -> ReplyHeader {
-    let _passage = core.store.passage();
-    let mut reply = Reply::new(room);
-    let credentials = &connection.credentials;
-    let caller = &Caller { uid: credentials.uid, gid: credentials.gid, groups: &credentials.groups };
-    let outcome = core.store.check_is_here(ino).map_err(Refusal::from).and_then(|()| {
-        if op == Op::Open {
-            let flags = header.flags & !(flag::TRUNCATE | flag::CREATE | flag::EXCLUSIVE);
-            return open(core, connection, caller, &RequestHeader { ino: ino.0, flags, ..*header }, b"", &mut reply);
-        }
-        let change = SetAttr { size: None, ..change(header) };
-        let attr = core.store.set_attr(caller, ino, b"", false, &change, clock::wall())?;
-        put_node(core, connection, header, op, &attr, &mut reply)
-    });
-    let outcome = outcome.map_err(|refusal| match refusal {
-        Refusal::Store(StoreError::Stale | StoreError::Elsewhere { .. }) => StoreError::CutMeanwhile.into(),
-        refusal => refusal,
-    });
-    finish(header, op, outcome, reply)
 }
 
 /// Serves a read into `sink`, which is where the client finds the payload of the reply.
@@ -290,7 +259,7 @@ fn operate(
             store.link(caller, at, path, follow, at2, path2, now)?
         }
         Op::Symlink => store.symlink(caller, path, at, path2, now)?,
-        Op::Open => return open(core, connection, caller, header, path, reply),
+        Op::Open => return open::open(core, connection, caller, header, path, reply),
         Op::Release => return Ok(core.release(connection, at, header.owner)?),
         Op::ReleaseMany => {
             let (numbers, rest) = path.as_chunks::<INO_LEN>();
@@ -303,7 +272,8 @@ fn operate(
         Op::Adopt => {
             proof::check_access(core, connection, header, 0)?;
             store.acquire(at)?;
-            return core.add_reference(connection, at, header.owner);
+            core.add_reference(connection, at, header.owner)?;
+            return objects::adopted(core, connection, header);
         }
         Op::HandOver => {
             connection.session.hands_over.store(true, Ordering::Relaxed);
@@ -341,7 +311,7 @@ fn operate(
             let reserve = || store.reserve_append(at, len, now);
             let reserved = core.segments.resize(store, at, |size| size.saturating_add(len), reserve)?;
             reply.value = reserved.offset;
-            return if is_spread { objects::put_reserved(core, header, &reserved, reply) } else { Ok(()) };
+            return if is_spread { objects::put_reserved(core, connection, header, &reserved, reply) } else { Ok(()) };
         }
         Op::Fallocate => {
             proof::check_access(core, connection, header, access::WRITE)?;
@@ -524,57 +494,6 @@ fn sync(core: &Core, connection: &Connection, header: &RequestHeader) -> Result<
         return Ok(());
     }
     Ok(store.fsync_attributes(ino, header.flags & flag::DATA_ONLY != 0)?)
-}
-
-fn open(
-    core: &Core,
-    connection: &Connection,
-    caller: &Caller<'_>,
-    header: &RequestHeader,
-    path: &[u8],
-    reply: &mut Reply<'_>,
-) -> Result<(), Refusal> {
-    let has = |bit| header.flags & bit != 0;
-    // Anybody else who reads a file can keep what is in it.
-    let execute = if connection.may_ask_for_others { access::EXECUTE } else { 0 };
-    let understood = access::READ | access::WRITE | execute;
-    let how = OpenHow {
-        access: header.len & understood,
-        create: has(flag::CREATE),
-        exclusive: has(flag::EXCLUSIVE),
-        truncate: has(flag::TRUNCATE),
-        directory: has(flag::DIRECTORY),
-        no_follow: has(flag::NO_FOLLOW),
-        unnamed: has(flag::UNNAMED),
-        path_only: has(flag::PATH_ONLY),
-        mode: header.mode,
-    };
-    let at = Ino(header.ino);
-    let open = || core.store.open_file(caller, at, path, &how, clock::wall());
-    let opened = if how.truncate {
-        resize(core, mapped(core, caller, at, path, !how.no_follow), 0, open, |opened| opened.ino)?
-    } else {
-        open()?
-    };
-    core.add_reference(connection, opened.ino, header.owner)?;
-    if opened.created
-        && let Some(hint) = OpenHint::read(header)
-    {
-        declared::phase(core, connection, opened.ino, opened.layout.as_deref(), &hint);
-    }
-    let (created, spread) = (u32::from(opened.created), u32::from(opened.is_spread));
-    let fixed = OpenReply { capability: opened.capability, created, spread, attr: opened.attr };
-    reply.put(fixed.as_bytes())?;
-    if opened.is_spread {
-        objects::put_opened(core, connection, header, &opened.capability, reply)?;
-    }
-    let mut layout = Vec::new();
-    match &opened.layout {
-        Some(layout_of_file) => layout_of_file.encode(&mut layout),
-        // What is no regular file has no bytes on targets; clients expect some layout all the same.
-        None => Layout { stripe_bytes: Layout::STRIPE_ALIGN_BYTES, targets: vec![TargetId(0)] }.encode(&mut layout),
-    }
-    Ok(reply.put(&layout)?)
 }
 
 fn change(header: &RequestHeader) -> SetAttr {

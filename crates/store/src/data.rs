@@ -317,6 +317,7 @@ impl Store {
 
     /// Brings everything to stable storage and ends; what needs no recovery at the next open.
     pub fn close(&self) -> Result<(), StoreError> {
+        self.cut_loose(usize::MAX)?;
         self.flush_dirty()?;
         while self.remove_unused()? > 0 {}
         self.settle_all()?;

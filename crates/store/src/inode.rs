@@ -28,6 +28,9 @@ pub(crate) const SPREAD: u16 = 2048;
 /// And those are being cut.
 pub(crate) const CUTTING: u16 = 4096;
 
+/// And those may have bytes behind the end of which nobody will tell: it does not grow before they are cut.
+pub(crate) const LOOSE: u16 = 8192;
+
 pub(crate) struct Inode {
     pub ino: u64,
     pub generation: u32,

@@ -26,6 +26,7 @@ use zerocopy::IntoBytes;
 /// reply; [`StoreError::CutMeanwhile`] if that may have been cut off by now.
 pub(super) fn put_reserved(
     core: &Core,
+    connection: &Connection,
     header: &RequestHeader,
     reserved: &Reserved,
     reply: &mut Reply<'_>,
@@ -34,12 +35,22 @@ pub(super) fn put_reserved(
     if found.shortened > reserved.cuts {
         return Err(StoreError::CutMeanwhile.into());
     }
-    put_found(core, &header.capability(), &found, reply)
+    put(core, connection, &header.capability(), &found, reply)
 }
 
-fn put_found(core: &Core, capability: &Capability, found: &Spread, reply: &mut Reply<'_>) -> Result<(), Refusal> {
+/// Puts what the holder of `capability`, who has opened a spread file, needs for its objects into the reply.
+fn put(
+    core: &Core,
+    connection: &Connection,
+    capability: &Capability,
+    found: &Spread,
+    reply: &mut Reply<'_>,
+) -> Result<(), Refusal> {
     let Spread { objects, size_bytes, cuts, .. } = found;
     let cluster = core.cluster.get().ok_or(StoreError::NotSupported)?;
+    if capability.access & access::WRITE != 0 {
+        core.add_writer(connection, Ino(capability.ino))?;
+    }
     let id = (objects.number, objects.generation);
     let found = FileObjects {
         capability: cluster.sign_objects(id, capability.access, capability.holder)?,
@@ -59,7 +70,7 @@ pub(super) fn put_opened(
     reply: &mut Reply<'_>,
 ) -> Result<(), Refusal> {
     let outcome = core.store.spread_of(Ino(capability.ino)).map_err(Refusal::from);
-    let outcome = outcome.and_then(|found| put_found(core, capability, &found, reply));
+    let outcome = outcome.and_then(|found| put(core, connection, capability, &found, reply));
     if outcome.is_err() {
         core.release(connection, Ino(capability.ino), header.owner)?;
     }
@@ -76,10 +87,10 @@ pub(super) fn find(
     proof::check_opened(core, connection, header)?;
     let found = core.store.spread_of(Ino(header.ino))?;
     reply.value = found.shortened;
-    put_found(core, &header.capability(), &found, reply)
+    put(core, connection, &header.capability(), &found, reply)
 }
 
-/// Takes a writer's word on the end of a spread file.
+/// Takes a writer's word on the end of a spread file, and that there may be something behind it.
 pub(super) fn tell_size(
     core: &Core,
     connection: &Connection,
@@ -98,7 +109,29 @@ pub(super) fn tell_size(
         false if cuts < found.cuts => told::CUT,
         false => told::AGAIN,
     };
-    put_found(core, &header.capability(), &found, reply)
+    if header.valid & told::BEHIND != 0 {
+        core.lost_writer(ino);
+    } else if reply.value == told::AGAIN
+        && let Some(cluster) = core.cluster.get()
+    {
+        cluster.has_loose();
+    }
+    put(core, connection, &header.capability(), &found, reply)
+}
+
+/// Notes that a session has adopted an open file that it may write, if that is a spread one.
+pub(super) fn adopted(core: &Core, connection: &Connection, header: &RequestHeader) -> Result<(), Refusal> {
+    if header.access & access::WRITE == 0 || core.cluster.get().is_none() {
+        return Ok(());
+    }
+    match core.add_writer(connection, Ino(header.ino)) {
+        Err(Refusal::Store(StoreError::Invalid)) => Ok(()),
+        Err(refusal) => {
+            core.release(connection, Ino(header.ino), header.owner)?;
+            Err(refusal)
+        }
+        added => added,
+    }
 }
 
 /// Sets the attribute that says how files are striped, if it is this one and of a file; else gives the value that is to be set.

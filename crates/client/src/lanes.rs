@@ -40,6 +40,8 @@ pub(crate) struct Moved {
     pub furthest: usize,
     /// The lowest and the highest number of a last cut that an object told.
     pub cuts: Option<(u64, u64)>,
+    /// A request had no answer: what became of it is not known.
+    pub is_unanswered: bool,
     /// What was not there to be read.
     pub missing: Vec<Range<usize>>,
 }
@@ -140,6 +142,11 @@ impl Moved {
         if self.failed.as_ref().is_none_or(|(first, _)| at < *first) {
             self.failed = Some((at, error));
         }
+    }
+
+    /// Whether an object refused a write because it has done a cut that the client does not know.
+    pub fn was_cut(&self) -> bool {
+        matches!(self.failed, Some((_, Error::Server(Errno::AGAIN))))
     }
 
     /// Whether a server did not take the capability, or has removed the object.
@@ -266,6 +273,7 @@ impl<'a> Lane<'a> {
     fn recover(&mut self, broken: Broken, moved: &mut Moved) -> bool {
         if let Some(first) = self.sent.front() {
             self.next = (first.run, first.within);
+            moved.is_unanswered = true;
         }
         self.sent.clear();
         let outcome = match broken {

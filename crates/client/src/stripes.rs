@@ -10,7 +10,12 @@
 //!   stop of its server a file is cut to the size that was told, so bytes could be lost of which the program believes that they
 //!   are there. While a file is being cut it does not grow: the volume's server is told again.
 //! * An object that has not done a cut of which this client knows will lose what lies behind that: it is written again.
-//! * An *append* has its place by the server of the volume. If the file was cut to less meanwhile, it takes another one.
+//! * A write says which was the last cut that the client knows, and an object that has done a later one refuses it: the client
+//!   asks the volume's server, and writes again.
+//! * An *append* has its place by the server of the volume. If the file was made shorter meanwhile, the place may be another
+//!   append's by now: nothing is written there, and it takes another one.
+//! * Who may have written behind the end and cannot tell of it, because a server did not answer, has the file cut to the size that it
+//!   has. The volume's server does that by itself when a process ends that has the file open.
 //! * A *read* that goes beyond the size that this client knows asks the volume's server for the size first. Where bytes are
 //!   missing below the size, it asks whether the file was cut meanwhile: if not, they are zeros.
 //! * *Times* are the volume's server's: it is told of a write that changes no size as well, [`TOLD_FOR`] after the last time.
@@ -19,17 +24,20 @@
 //! What is known of a file is kept with it ([`Stripes`]), and may be old: then it is the number of a cut that shows it, or bytes
 //! that are missing.
 
+mod seek;
+
 use crate::files::OpenFile;
 use crate::lanes::{self, Moved, Run};
+use crate::session::Session;
 use crate::transfer::{Purpose, Side};
 use crate::{Client, Error};
 use isonomia_proto::fs::Layout;
 use isonomia_proto::object::{FileObjects, server_of, told};
 use isonomia_proto::request::{NO_TARGET, Op, RequestHeader, flag};
-use isonomia_proto::space::{Extent, SpaceChange};
+use isonomia_proto::space::SpaceChange;
 use isonomia_transport::monotonic_now;
 use isonomia_transport::socket::Deadline;
-use isonomia_units::{Nanos, TargetId};
+use isonomia_units::{Ino, Nanos, TargetId};
 use rustix::io::Errno;
 use rustix::thread::{Timespec, nanosleep};
 use std::cell::UnsafeCell;
@@ -44,8 +52,6 @@ const AGAIN_AFTER: Nanos = Nanos::from_millis(2);
 const TOLD_FOR: Nanos = Nanos::from_millis(4);
 /// Looks at what another thread is copying, before it is done without.
 const LOOKS: u32 = 1_000;
-/// Stripes that are looked at in search of a hole; what lies beyond is taken to be data.
-const STRIPES_LOOKED_AT_MAX: usize = 1 << 16;
 
 /// What is known of a spread file.
 #[derive(Clone, Copy, Debug)]
@@ -59,6 +65,8 @@ struct Known {
 #[derive(Debug)]
 pub struct Stripes {
     targets_per_server: u16,
+    /// Objects may have bytes behind the end of which the server of the volume is still to be told.
+    owes_cut: AtomicBool,
     /// A thread copies what is known. A forked child may find that so for ever, and asks the server each time.
     is_busy: AtomicBool,
     known: UnsafeCell<Option<Known>>,
@@ -79,7 +87,8 @@ impl Eq for Stripes {}
 impl Stripes {
     /// Of a file of which nothing else is known than how many numbers each server has for its targets.
     pub fn new(targets_per_server: u16) -> Self {
-        Self { targets_per_server, is_busy: AtomicBool::new(false), known: UnsafeCell::new(None) }
+        let (owes_cut, is_busy) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { targets_per_server, owes_cut, is_busy, known: UnsafeCell::new(None) }
     }
 
     /// Of a file that was opened.
@@ -144,8 +153,9 @@ impl Stripes {
 pub(crate) enum Place {
     /// Where the program says.
     Given,
-    /// Where the server of the volume has made room. EAGAIN if that was cut off.
-    Reserved,
+    /// Where the server of the volume has made room, and it stood after the cut of this number. EAGAIN if it may have been
+    /// cut off since.
+    Reserved(u64),
 }
 
 /// What a write has to do before it returns.
@@ -162,11 +172,16 @@ impl Client {
 
     /// Asks the server of the volume.
     fn look(&self, file: &OpenFile, stripes: &Stripes) -> Result<Known, Error> {
+        self.look_at_cuts(file, stripes).map(|(_, known)| known)
+    }
+
+    /// The same, with the number of the last cut that may have made the file shorter.
+    fn look_at_cuts(&self, file: &OpenFile, stripes: &Stripes) -> Result<(u64, Known), Error> {
         let request = RequestHeader::with_capability(Op::FindObjects, &file.capability);
-        let (_, objects) = self.for_objects(request)?;
+        let (shortened, objects) = self.for_objects(request)?;
         let known = Known { objects, told_at: Nanos::ZERO };
         stripes.learn(known);
-        Ok(known)
+        Ok((shortened, known))
     }
 
     fn for_objects(&self, request: RequestHeader) -> Result<(u64, FileObjects), Error> {
@@ -174,7 +189,7 @@ impl Client {
         let header = self.transact(request, [b"", b""], &mut reply)?;
         let is_whole = header.payload_len as usize == reply.len();
         let objects = FileObjects::read_from_bytes(&reply).ok().filter(|_| is_whole);
-        objects.map(|objects| (header.value, objects)).ok_or_else(|| self.malformed(isonomia_units::Ino(request.ino)))
+        objects.map(|objects| (header.value, objects)).ok_or_else(|| self.malformed(Ino(request.ino)))
     }
 
     /// After a server refused the capability: another one, a moment later.
@@ -203,7 +218,7 @@ impl Client {
     fn run(&self, op: Op, layout: &Layout, objects: &FileObjects, index: usize) -> Result<Run, Error> {
         let target = layout.targets.get(index).copied().unwrap_or(TargetId(0));
         let server = u16::try_from(objects.targets_per_server).ok().and_then(|count| server_of(target, count));
-        let server = server.ok_or_else(|| self.malformed(isonomia_units::Ino(objects.capability.number)))?;
+        let server = server.ok_or_else(|| self.malformed(Ino(objects.capability.number)))?;
         let request = RequestHeader::of_object(op, &objects.capability, index as u32, target);
         Ok(Run { start: 0, len: 0, request, server })
     }
@@ -244,32 +259,102 @@ impl Client {
         data: &[u8],
         place: Place,
     ) -> Result<usize, Error> {
+        if stripes.owes_cut.load(Ordering::Relaxed) {
+            self.have_cut(file, stripes);
+        }
+        let mut is_loose = false;
+        let outcome = self.write_whole(file, stripes, offset, data, place, &mut is_loose);
+        if is_loose {
+            self.have_cut(file, stripes);
+        }
+        outcome
+    }
+
+    /// Has what lies behind the end cut off: what this client has begun to write, and will not tell of.
+    fn have_cut(&self, file: &OpenFile, stripes: &Stripes) {
+        let request = RequestHeader {
+            valid: told::BEHIND,
+            ino2: u64::MAX,
+            ..RequestHeader::with_capability(Op::TellSize, &file.capability)
+        };
+        // Where that cannot be said now it is said before the next write, or the end of this process says it.
+        let is_away = self.session_of(Ino(file.capability.ino)).is_ok_and(Session::is_away);
+        let is_told = !is_away && self.for_objects(request).is_ok();
+        stripes.owes_cut.store(!is_told, Ordering::Relaxed);
+    }
+
+    /// `is_loose` says afterwards whether objects may have bytes behind the end that were not told.
+    fn write_whole(
+        &self,
+        file: &OpenFile,
+        stripes: &Stripes,
+        offset: u64,
+        data: &[u8],
+        mut place: Place,
+        is_loose: &mut bool,
+    ) -> Result<usize, Error> {
         let mut patience = self.patience();
         let mut known = self.known(file, stripes)?;
+        let mut is_unanswered = false;
         loop {
-            let runs = self.runs(Op::Write, &file.layout, &known.objects, offset, data.len())?;
+            let cuts = match place {
+                Place::Given => known.objects.cuts,
+                Place::Reserved(cuts) => cuts,
+            };
+            let mut runs = self.runs(Op::Write, &file.layout, &known.objects, offset, data.len())?;
+            runs.iter_mut().for_each(|run| run.request.ino2 = cuts.saturating_add(1));
+            *is_loose |= offset + data.len() as u64 > known.objects.size_bytes;
             let moved = self.exchange(runs, &mut Side::Write(data, Purpose::Plain))?;
+            is_unanswered |= moved.is_unanswered;
             if moved.is_stale() {
                 known = self.renewed(file, stripes, &mut patience)?;
+                continue;
+            }
+            if moved.was_cut() {
+                (place, known) = self.after_cut(file, stripes, (place, cuts), &mut patience)?;
                 continue;
             }
             if moved.furthest > 0 {
                 // Also of what is behind a piece that failed: nothing may lie behind the end.
                 let end = offset + moved.furthest as u64;
-                if let Settled::Again = self.settle(file, stripes, (&known, end), moved.cuts, &mut patience)? {
+                let settled = self.settle(file, stripes, (&known, end), moved.cuts, &mut patience)?;
+                // Room that was made is told of, and no object had done a later cut when it was filled: that was before any
+                // that has begun since.
+                if let (Settled::Again, Place::Given) = (settled, place) {
                     known = self.look(file, stripes)?;
-                    if place == Place::Reserved && known.objects.size_bytes < offset + data.len() as u64 {
-                        return Err(Error::Server(Errno::AGAIN));
-                    }
                     continue;
                 }
             }
+            *is_loose &= is_unanswered && moved.failed.is_some();
             return match moved.failed {
                 Some((0, error)) => Err(error),
                 Some((at, _)) => Ok(at),
                 None => Ok(data.len()),
             };
         }
+    }
+
+    /// An object has done a later cut than the one of number `cuts` that this client knew: what is known now, and where to write. EAGAIN if the room that
+    /// was made may be another's by now.
+    fn after_cut(
+        &self,
+        file: &OpenFile,
+        stripes: &Stripes,
+        (place, cuts): (Place, u64),
+        patience: &mut Patience,
+    ) -> Result<(Place, Known), Error> {
+        let (shortened, known) = self.look_at_cuts(file, stripes)?;
+        if known.objects.cuts <= cuts {
+            // An older copy of the file's metadata was put back. With one more cut they agree again.
+            self.have_cut(file, stripes);
+        }
+        let place = match place {
+            Place::Reserved(cuts) if shortened > cuts => return Err(Error::Server(Errno::AGAIN)),
+            Place::Reserved(_) => Place::Reserved(known.objects.cuts),
+            Place::Given => place,
+        };
+        patience.pause(Errno::TIMEDOUT)?;
+        Ok((place, known))
     }
 
     /// What is to be done after objects were changed, up to `end` of the file, and told these numbers of their last cuts.
@@ -384,7 +469,8 @@ impl Client {
         loop {
             let appended = self.for_objects(request).and_then(|(offset, objects)| {
                 stripes.learn(Known { objects, told_at: monotonic_now() });
-                Ok((offset, self.write_stripes(file, stripes, offset, data, Place::Reserved)?))
+                let place = Place::Reserved(objects.cuts);
+                Ok((offset, self.write_stripes(file, stripes, offset, data, place)?))
             });
             match appended {
                 Err(Error::Server(Errno::AGAIN)) => patience.pause(Errno::TIMEDOUT)?,
@@ -454,79 +540,6 @@ impl Client {
                 Settled::Again => known = self.look(file, stripes)?,
             }
         }
-    }
-
-    pub(crate) fn seek_stripes(
-        &self,
-        file: &OpenFile,
-        stripes: &Stripes,
-        offset: u64,
-        what: Extent,
-    ) -> Result<u64, Error> {
-        let known = self.look(file, stripes)?;
-        let size = known.objects.size_bytes;
-        if offset >= size {
-            return Err(Error::Server(Errno::NXIO));
-        }
-        match what {
-            Extent::Data => self.next_data(file, &known, offset, size),
-            Extent::Hole => self.next_hole(file, &known, offset, size),
-        }
-    }
-
-    /// Where the next `what` is in an object, at `offset` of it or behind.
-    fn seek_object(
-        &self,
-        file: &OpenFile,
-        known: &Known,
-        op: Op,
-        index: usize,
-        offset: u64,
-    ) -> Result<Option<u64>, Error> {
-        let run = self.run(op, &file.layout, &known.objects, index)?;
-        let request = RequestHeader { offset, ..run.request };
-        match self.session_with(run.server)?.transact(request, [b"", b""], &mut []) {
-            Ok(header) => Ok(Some(header.value)),
-            Err(Error::Server(Errno::NXIO)) => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    fn next_data(&self, file: &OpenFile, known: &Known, offset: u64, size: u64) -> Result<u64, Error> {
-        let mut nearest = None;
-        for index in 0..file.layout.targets.len() {
-            // Nothing of the object before this is at or behind `offset`.
-            let from = file.layout.object_size(index, offset);
-            let Some(at) = self.seek_object(file, known, Op::SeekData, index, from)? else { continue };
-            let in_file = file.layout.file_offset(index, at);
-            nearest = Some(nearest.map_or(in_file, |nearest: u64| nearest.min(in_file)));
-        }
-        nearest.filter(|at| *at < size).ok_or(Error::Server(Errno::NXIO))
-    }
-
-    fn next_hole(&self, file: &OpenFile, known: &Known, offset: u64, size: u64) -> Result<u64, Error> {
-        // How far each object is known to be data without a break.
-        let mut data_until: Vec<u64> = vec![0; file.layout.targets.len()];
-        let mut at = offset;
-        for _ in 0..STRIPES_LOOKED_AT_MAX {
-            if at >= size {
-                break;
-            }
-            let here = file.layout.spot(at);
-            if data_until[here.index] <= here.offset {
-                let hole = self.seek_object(file, known, Op::SeekHole, here.index, here.offset)?;
-                match hole {
-                    Some(hole) if hole > here.offset => data_until[here.index] = hole,
-                    _ => return Ok(at),
-                }
-            }
-            let data = data_until[here.index] - here.offset;
-            if data < here.run {
-                return Ok((at + data).min(size));
-            }
-            at = at.saturating_add(here.run);
-        }
-        Ok(at.min(size))
     }
 
     pub(crate) fn patience(&self) -> Patience {

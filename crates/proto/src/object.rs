@@ -74,6 +74,9 @@ pub mod told {
     pub const CUT: u64 = 1;
     /// The file is being cut and does not grow meanwhile: say it again.
     pub const AGAIN: u64 = 2;
+    /// Of [`RequestHeader::valid`](crate::request::RequestHeader::valid) in the request: objects may have bytes behind the end
+    /// that will not be told. They are to be cut off.
+    pub const BEHIND: u32 = 1;
 }
 
 impl RequestHeader {

@@ -80,6 +80,8 @@ ops! {
     /// it writes at the end of the file; `value` is then the offset, and the payload how many (a `u64`).
     /// With [`flag::WRITE_BACK`] it writes only if the session of number `ino2` (see [`mapping`](crate::mapping)) has the
     /// inode's writable shared mapping when the request's turn has come: EIO if another has it, EAGAIN if nobody has.
+    /// With [`flag::OBJECT`] `ino2` is one more than the number of the last cut that the writer knows, or 0: EAGAIN, and
+    /// nothing is written, if the object has done a later one.
     Write = 7,
     /// Puts the inode's data on `target` and its attributes on stable storage, on the strength of a capability to read or
     /// write; with [`flag::CONTINUED`] only the data, because a request for another target of the file follows. What has
@@ -109,7 +111,8 @@ ops! {
     /// Reply: [`crate::fs::FsStat`].
     StatFs = 19,
     /// Reserves `len` bytes at the end of the file for a striped append; `value` is their offset. `target` is any of the
-    /// file's. Reply of a spread file: its [`FileObjects`](crate::object::FileObjects) afterwards. EAGAIN while it is being cut.
+    /// file's. Reply of a spread file: its [`FileObjects`](crate::object::FileObjects) afterwards. EAGAIN while it is being cut, or if
+    /// that was cut off again.
     ReserveAppend = 20,
     /// Path of the directory `ino` from the root. Reply: the path.
     PathOf = 21,
@@ -166,11 +169,12 @@ ops! {
     /// A message of `len` bytes, of the kind `valid`, from the server of number `offset` of the same cluster. EACCES from anybody else.
     Peer = 38,
     /// Asks for what it takes to get at the bytes of a spread file, on the strength of the capability of an open file. Reply:
-    /// [`FileObjects`](crate::object::FileObjects). EINVAL of a file that is not spread.
+    /// [`FileObjects`](crate::object::FileObjects), and in `value` the number of the last cut that made the file shorter, or
+    /// of a later one: room that was made before that may be somebody else's. EINVAL of a file that is not spread.
     FindObjects = 39,
     /// Says of a spread file that it was written to, up to `offset` at most, by objects of which the one with the lowest number of
     /// a last cut had `ino2`. `value` of the reply is one of [`told`](crate::object::told); reply: [`FileObjects`](crate::object::FileObjects)
-    /// afterwards.
+    /// afterwards. With [`told::BEHIND`](crate::object::told::BEHIND) in `valid` what lies behind the end is cut off soon.
     TellSize = 40,
 }
 
@@ -295,7 +299,8 @@ pub struct RequestHeader {
     pub uid: u32,
     /// New group; the second capability's generation.
     pub gid: u32,
-    /// Bits of [`valid`], of [`lock`], or of [`mapping`](crate::mapping), or a mode of an [`Op::Fallocate`].
+    /// Bits of [`valid`], of [`lock`], of [`mapping`](crate::mapping), or of [`told`](crate::object::told), or a mode of an
+    /// [`Op::Fallocate`].
     pub valid: u32,
     /// New access time.
     pub atime: Timestamp,

@@ -90,6 +90,8 @@ enum Event {
     Cut { id: RequestId, ino: Ino, size_bytes: u64 },
     /// What the thread for objects has done.
     Objects(objects::Done),
+    /// Files have lost writers.
+    Loose,
     /// An operator wants the cluster file to be read again.
     Reload(Reload, SyncSender<Result<ControlReply, String>>),
     /// An operator wants the root server to decide this.
@@ -235,7 +237,9 @@ impl Cluster {
             }
             _ => None,
         };
-        let id = match self.requests.add(Waiting { pending, is_peer, made, deadline: clock::now() + DECIDED_WITHIN }) {
+        let cut = if let Passed::Cut { ino, .. } = &what { Some(*ino) } else { None };
+        let deadline = clock::now() + DECIDED_WITHIN;
+        let id = match self.requests.add(Waiting { pending, is_peer, made, cut, deadline }) {
             Ok(id) => id,
             Err(waiting) => return waiting::refuse(core, &waiting, Errno::AGAIN),
         };
@@ -247,6 +251,12 @@ impl Cluster {
         if self.events.try_send(event).is_err() {
             self.requests.fail(core, id, Errno::AGAIN);
         }
+    }
+
+    /// Says that there are files to be cut that have lost writers.
+    pub fn has_loose(&self) {
+        // If there is no room they are found a moment later.
+        let _ = self.events.try_send(Event::Loose);
     }
 
     /// Ends what was passed on and has no answer although its time is over by `now`. It waits for nothing.
@@ -516,6 +526,7 @@ impl Driver {
             },
             Event::Cut { id, ino, size_bytes } => self.cut(id, ino, size_bytes),
             Event::Objects(done) => self.objects_done(done),
+            Event::Loose => self.objects.cut_loose(),
             Event::Reload(reload, answer) => {
                 let reply = self.reload(&reload);
                 // Nobody receives it if that took too long.

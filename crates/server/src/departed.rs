@@ -33,7 +33,7 @@ struct Waiting {
 impl Departed {
     /// Keeps what a process of user `uid` held, for its next program if it has one; gives what has to go instead.
     pub fn keep(&self, now: Nanos, uid: u32, left: Left, has_next_program: bool) -> Option<Left> {
-        if left.references.is_empty() {
+        if left.references.is_empty() && left.writes.is_empty() {
             return None;
         }
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,6 +1,7 @@
 //! From a checked request to the store and back: what each operation does, and where errors become errnos.
 
 mod objects;
+pub mod open;
 mod reply;
 
 use crate::clock;
@@ -8,13 +9,12 @@ use crate::cluster::Passed;
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::refusal::Refusal;
-use crate::{declared, lock, mapping, proof, segments};
+use crate::{lock, mapping, proof, segments};
 use isonomia_memory::{Sink, Source};
-use isonomia_proto::fs::{Attr, Capability, Layout, access};
-use isonomia_proto::hint::OpenHint;
-use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
+use isonomia_proto::fs::{Attr, Capability, access};
+use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, ReplyHeader, RequestHeader, flag, valid};
 use isonomia_proto::space::{Extent, SpaceChange};
-use isonomia_store::{Cached, Caller, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange, XattrHow};
+use isonomia_store::{Cached, Caller, RenameHow, SetAttr, Store, StoreError, TimeChange, XattrHow};
 use isonomia_units::{Bytes, Ino, TargetId};
 use reply::Reply;
 use std::sync::atomic::Ordering;
@@ -259,7 +259,7 @@ fn operate(
             store.link(caller, at, path, follow, at2, path2, now)?
         }
         Op::Symlink => store.symlink(caller, path, at, path2, now)?,
-        Op::Open => return open(core, connection, caller, header, path, reply),
+        Op::Open => return open::open(core, connection, caller, header, path, reply),
         Op::Release => return Ok(core.release(connection, at, header.owner)?),
         Op::ReleaseMany => {
             let (numbers, rest) = path.as_chunks::<INO_LEN>();
@@ -272,7 +272,8 @@ fn operate(
         Op::Adopt => {
             proof::check_access(core, connection, header, 0)?;
             store.acquire(at)?;
-            return core.add_reference(connection, at, header.owner);
+            core.add_reference(connection, at, header.owner)?;
+            return objects::adopted(core, connection, header);
         }
         Op::HandOver => {
             connection.session.hands_over.store(true, Ordering::Relaxed);
@@ -308,8 +309,9 @@ fn operate(
             };
             let len = u64::from(header.len);
             let reserve = || store.reserve_append(at, len, now);
-            reply.value = core.segments.resize(store, at, |size| size.saturating_add(len), reserve)?;
-            return if is_spread { objects::put(core, &header.capability(), reply) } else { Ok(()) };
+            let reserved = core.segments.resize(store, at, |size| size.saturating_add(len), reserve)?;
+            reply.value = reserved.offset;
+            return if is_spread { objects::put_reserved(core, connection, header, &reserved, reply) } else { Ok(()) };
         }
         Op::Fallocate => {
             proof::check_access(core, connection, header, access::WRITE)?;
@@ -367,9 +369,22 @@ fn operate(
             return Err(StoreError::Invalid.into());
         }
     };
+    put_node(core, connection, header, op, &attr, reply)
+}
+
+/// Puts an inode's attributes, and where it is asked for the proof of having come there, into the reply.
+fn put_node(
+    core: &Core,
+    connection: &Connection,
+    header: &RequestHeader,
+    op: Op,
+    attr: &Attr,
+    reply: &mut Reply<'_>,
+) -> Result<(), Refusal> {
     reply.put(attr.as_bytes())?;
     let is_asked_for = !matches!(op, Op::GetAttr | Op::SetAttr) || header.flags & flag::PATH_ONLY != 0;
-    let capability = if is_asked_for { start_at(store, connection, Ino(attr.ino)) } else { Capability::default() };
+    let capability =
+        if is_asked_for { start_at(&core.store, connection, Ino(attr.ino)) } else { Capability::default() };
     Ok(reply.put(capability.as_bytes())?)
 }
 
@@ -479,57 +494,6 @@ fn sync(core: &Core, connection: &Connection, header: &RequestHeader) -> Result<
         return Ok(());
     }
     Ok(store.fsync_attributes(ino, header.flags & flag::DATA_ONLY != 0)?)
-}
-
-fn open(
-    core: &Core,
-    connection: &Connection,
-    caller: &Caller<'_>,
-    header: &RequestHeader,
-    path: &[u8],
-    reply: &mut Reply<'_>,
-) -> Result<(), Refusal> {
-    let has = |bit| header.flags & bit != 0;
-    // Anybody else who reads a file can keep what is in it.
-    let execute = if connection.may_ask_for_others { access::EXECUTE } else { 0 };
-    let understood = access::READ | access::WRITE | execute;
-    let how = OpenHow {
-        access: header.len & understood,
-        create: has(flag::CREATE),
-        exclusive: has(flag::EXCLUSIVE),
-        truncate: has(flag::TRUNCATE),
-        directory: has(flag::DIRECTORY),
-        no_follow: has(flag::NO_FOLLOW),
-        unnamed: has(flag::UNNAMED),
-        path_only: has(flag::PATH_ONLY),
-        mode: header.mode,
-    };
-    let at = Ino(header.ino);
-    let open = || core.store.open_file(caller, at, path, &how, clock::wall());
-    let opened = if how.truncate {
-        resize(core, mapped(core, caller, at, path, !how.no_follow), 0, open, |opened| opened.ino)?
-    } else {
-        open()?
-    };
-    core.add_reference(connection, opened.ino, header.owner)?;
-    if opened.created
-        && let Some(hint) = OpenHint::read(header)
-    {
-        declared::phase(core, connection, opened.ino, opened.layout.as_deref(), &hint);
-    }
-    let (created, spread) = (u32::from(opened.created), u32::from(opened.is_spread));
-    let fixed = OpenReply { capability: opened.capability, created, spread, attr: opened.attr };
-    reply.put(fixed.as_bytes())?;
-    if opened.is_spread {
-        objects::put_opened(core, connection, header, &opened.capability, reply)?;
-    }
-    let mut layout = Vec::new();
-    match &opened.layout {
-        Some(layout_of_file) => layout_of_file.encode(&mut layout),
-        // What is no regular file has no bytes on targets; clients expect some layout all the same.
-        None => Layout { stripe_bytes: Layout::STRIPE_ALIGN_BYTES, targets: vec![TargetId(0)] }.encode(&mut layout),
-    }
-    Ok(reply.put(&layout)?)
 }
 
 fn change(header: &RequestHeader) -> SetAttr {

@@ -59,7 +59,28 @@ impl Core {
         Ok(())
     }
 
+    /// Notes that the session is given a capability to write the objects of a spread file.
+    pub fn add_writer(&self, connection: &Connection, ino: Ino) -> Result<(), Refusal> {
+        self.store.note_writer(ino, clock::wall())?;
+        Ok(connection.session.add_writer(ino)?)
+    }
+
+    /// Has a spread file cut that may have bytes behind its end of which nobody will tell.
+    pub fn lost_writer(&self, ino: Ino) {
+        match self.store.note_loose(ino) {
+            Ok(()) => {}
+            // It is gone, or elsewhere.
+            Err(StoreError::Stale) => return,
+            Err(error) => tracing::warn!(%ino, %error, "a file that lost a writer cannot be looked at"),
+        }
+        if let Some(cluster) = self.cluster.get() {
+            cluster.has_loose();
+        }
+    }
+
     fn give_back(&self, left: &Left) {
+        // Before it may go from memory.
+        left.writes.iter().for_each(|ino| self.lost_writer(*ino));
         for ((ino, number), count) in left.references.iter().copied() {
             for _ in 0..count {
                 if let Err(error) = self.store.release(ino) {

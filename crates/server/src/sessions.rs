@@ -8,7 +8,7 @@
 //! References are counted for each session and for each user, over all of the user's sessions.
 
 use isonomia_units::Ino;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -46,8 +46,10 @@ pub struct Session {
 #[derive(Debug, Default)]
 struct Held {
     /// How often the session holds an inode as the open file of a number.
-    references: HashMap<(Ino, u64), u64>,
+    references: BTreeMap<(Ino, u64), u64>,
     count: u64,
+    /// Spread files whose objects it may write.
+    writes: HashSet<Ino>,
     has_ended: bool,
 }
 
@@ -60,6 +62,8 @@ struct References(AtomicU64);
 pub struct Left {
     /// Inodes with the numbers of open files, and how often each was held.
     pub references: Vec<((Ino, u64), u64)>,
+    /// Spread files that it had not closed, and whose objects it may have written to without telling.
+    pub writes: Vec<Ino>,
     user: Arc<References>,
 }
 
@@ -105,8 +109,24 @@ impl Session {
             None => return false,
         }
         held.count -= 1;
+        if held.references.range((ino, 0)..=(ino, u64::MAX)).next().is_none() {
+            held.writes.remove(&ino);
+        }
         self.user.0.fetch_sub(1, Ordering::Relaxed);
         true
+    }
+
+    /// The session may write the objects of a spread file until it has given back all references to it.
+    pub fn add_writer(&self, ino: Ino) -> Result<(), ReferenceError> {
+        let mut held = self.held();
+        if held.has_ended {
+            return Err(ReferenceError::Ended);
+        }
+        if held.writes.len() as u64 >= REFERENCES_PER_SESSION_MAX && !held.writes.contains(&ino) {
+            return Err(ReferenceError::Session);
+        }
+        held.writes.insert(ino);
+        Ok(())
     }
 
     /// Whether it has the open file `number` of `ino`.
@@ -124,7 +144,12 @@ impl Session {
         let mut held = self.held();
         held.has_ended = true;
         held.count = 0;
-        Left { references: held.references.drain().collect(), user: self.user.clone() }
+        let (references, writes) = (std::mem::take(&mut held.references), std::mem::take(&mut held.writes));
+        Left {
+            references: references.into_iter().collect(),
+            writes: writes.into_iter().collect(),
+            user: self.user.clone(),
+        }
     }
 }
 
@@ -191,6 +216,20 @@ mod tests {
     use super::*;
 
     const KEY: SessionKey = (7, 1);
+
+    #[test]
+    fn who_closes_in_order_writes_no_more() {
+        let sessions = Sessions::default();
+        let session = sessions.join(KEY);
+        for (ino, number) in [(5, 1), (5, 2), (6, 1)] {
+            session.add_reference(Ino(ino), number).unwrap();
+            session.add_writer(Ino(ino)).unwrap();
+        }
+        assert!(session.release(Ino(5), 1) && session.release(Ino(6), 1));
+        let (ended, left) = sessions.leave(KEY).unwrap();
+        assert_eq!(left.writes, [Ino(5)], "it was open once more");
+        assert_eq!(ended.add_writer(Ino(7)), Err(ReferenceError::Ended));
+    }
 
     #[test]
     fn references_are_counted_and_end_with_the_last_connection() {

@@ -15,6 +15,7 @@ use crate::object_file::ObjectFile;
 use crate::permission::after_write;
 use crate::removal::Unused;
 use crate::resize::check_alive;
+use crate::spread::Reserved;
 use crate::{FILE_SIZE_MAX, Store, StoreError};
 use isonomia_memory::{Sink, Source};
 use isonomia_proto::fs::{Attr, Layout, Timestamp};
@@ -205,10 +206,10 @@ impl Store {
         Ok((offset, written))
     }
 
-    /// Moves the end of the file by `len` bytes for a writer that will fill them; returns where they begin. They
+    /// Moves the end of the file by `len` bytes for a writer that will fill them; tells where they begin. They
     /// are zeros until then. After an unclean stop reserved bytes at the end that were never written are gone, but for those of
     /// a spread file. [`StoreError::CutMeanwhile`] while that is being cut.
-    pub fn reserve_append(&self, ino: Ino, len: u64, now: Timestamp) -> Result<u64, StoreError> {
+    pub fn reserve_append(&self, ino: Ino, len: u64, now: Timestamp) -> Result<Reserved, StoreError> {
         let inode = self.inode(ino.0)?;
         inode.any_regular()?;
         let _objects = inode.own_data();
@@ -220,7 +221,7 @@ impl Store {
         self.before_write(&inode, now)?;
         inode.grow(end);
         inode.touch(now);
-        Ok(offset)
+        Ok(Reserved { offset, cuts: 0 })
     }
 
     /// Cuts or extends the file on the strength of a capability that was verified.
@@ -316,6 +317,7 @@ impl Store {
 
     /// Brings everything to stable storage and ends; what needs no recovery at the next open.
     pub fn close(&self) -> Result<(), StoreError> {
+        self.cut_loose(usize::MAX)?;
         self.flush_dirty()?;
         while self.remove_unused()? > 0 {}
         self.settle_all()?;

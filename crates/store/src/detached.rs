@@ -7,7 +7,7 @@
 //!
 //! | operation | what it does |
 //! |---|---|
-//! | [`Store::write_object`] | writes; creates the object if there is none; tells the number of its last cut |
+//! | [`Store::write_object`], [`Store::write_object_after`] | writes; creates the object if there is none; tells the number of its last cut |
 //! | [`Store::read_object`] | reads; short at the end of the object; holes are zeros |
 //! | [`Store::sync_object`] | brings its bytes, and that it exists, to stable storage |
 //! | [`Store::cut_object`] | cuts what lies behind a size, once for each number |
@@ -40,6 +40,9 @@
 //! A writer hears the number of the object's last cut with each write. It tells the server of the volume, which has the
 //! size: a write that went to an object before a cut, and is told after it, is to be done again
 //! ([`StoreError::CutMeanwhile`]). So no acknowledged write is lost to a cut that was answered before.
+//!
+//! A writer also says of which cut it knows, and an object that has done a later one refuses the write. What was sent before
+//! a cut and comes after it is either of a writer who is gone, or was meant for a place that may be another's by now.
 //!
 //! # Removal
 //! A removal takes the record away and puts that on stable storage before the file goes: a power cut leaves an object with
@@ -243,16 +246,34 @@ impl Store {
         offset: u64,
         source: impl Into<Source<'b>>,
     ) -> Result<ObjectWritten, StoreError> {
+        self.write_object_after(u64::MAX, place, offset, source)
+    }
+
+    /// The same for a writer who knows of no cut later than the one of number `known`; [`StoreError::CutMeanwhile`], and
+    /// nothing is written, if the object has done a later one.
+    pub fn write_object_after<'b>(
+        &self,
+        known: u64,
+        place: ObjectPlace,
+        offset: u64,
+        source: impl Into<Source<'b>>,
+    ) -> Result<ObjectWritten, StoreError> {
         let source = source.into();
         check_end(offset, source.len() as u64)?;
         let object = self.detached(place)?;
+        if object.cuts() > known {
+            return Err(StoreError::CutMeanwhile);
+        }
         if source.is_empty() {
             return Ok(ObjectWritten { len: 0, cuts: object.cuts() });
         }
         let objects = self.share_detached(&object, true)?;
+        // From here on nobody cuts it.
+        if object.cuts() > known {
+            return Err(StoreError::CutMeanwhile);
+        }
         self.before_detached_change(&object)?;
         let len = self.write_objects(&object.content, object.layout(), &objects, offset, source)?;
-        // Nobody cuts it meanwhile.
         let cuts = object.cuts();
         drop(objects);
         self.trim_sums();

@@ -28,6 +28,9 @@ pub(crate) const SPREAD: u16 = 2048;
 /// And those are being cut.
 pub(crate) const CUTTING: u16 = 4096;
 
+/// And those may have bytes behind the end of which nobody will tell: it does not grow before they are cut.
+pub(crate) const LOOSE: u16 = 8192;
+
 pub(crate) struct Inode {
     pub ino: u64,
     pub generation: u32,
@@ -37,6 +40,9 @@ pub(crate) struct Inode {
     /// What a record may say is the size: bytes are on stable storage up to there, or it was set by `truncate`. Changes
     /// under the owned namespace lock only.
     stable_size: AtomicU64,
+    /// Of a spread file: the number of the last cut that made it shorter, or a later one. Changes under the owned
+    /// [`Content::data`].
+    shortened: AtomicU64,
     /// Time of the last write since the record was last changed, ns since the epoch; [`UNTOUCHED`] for none.
     touched: AtomicI64,
     record: RwLock<Record>,
@@ -77,6 +83,8 @@ impl Inode {
             refs: AtomicU32::new(0),
             stable_size: AtomicU64::new(record.size),
             touched: AtomicI64::new(UNTOUCHED),
+            // Which of them did is not recorded.
+            shortened: AtomicU64::new(record.spread.unwrap_or(0)),
             record: RwLock::new(record),
         };
         inode.note_set_id();
@@ -111,6 +119,16 @@ impl Inode {
     /// Bytes up to `size` are on stable storage; the caller owns the namespace lock.
     pub fn raise_stable_size(&self, size: u64) {
         self.stable_size.fetch_max(size, AcqRel);
+    }
+
+    /// The number of the last cut of a spread file that made it shorter, or of a later one.
+    pub fn shortened(&self) -> u64 {
+        self.shortened.load(Acquire)
+    }
+
+    /// The cut of this number makes the file shorter; the caller owns [`Content::data`].
+    pub fn shorten(&self, number: u64) {
+        self.shortened.store(number, Release);
     }
 
     pub fn touch(&self, now: Timestamp) {

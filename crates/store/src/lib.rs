@@ -146,7 +146,7 @@ pub use permission::{Caller, MAY_EXECUTE, MAY_READ, MAY_WRITE};
 pub use premises::{known_targets, own_directory};
 pub use rename::{MOVE_DEPTH_MAX, RenameHow};
 pub use scrub::{SCRUB_BYTES_MAX, ScrubNext, ScrubPass, Scrubbed};
-pub use spread::{Cut, Spread, SpreadObjects};
+pub use spread::{Cut, Reserved, Spread, SpreadObjects};
 pub use volumes::{ClusterRecord, VolumeChange, Whereabouts, root_of};
 pub use walk::SYMLINKS_MAX;
 pub use xattr::{XATTRS_BYTES_MAX, XattrHow};
@@ -159,7 +159,7 @@ use detached::Detached;
 use directory::CachedEntry;
 use dirty_inodes::DirtyInodes;
 use emergency_space::EmergencySpace;
-use inode::{CUTTING, Inode};
+use inode::{CUTTING, Inode, LOOSE, SPREAD};
 use layouts::Layouts;
 use moving::Passages;
 use object::Targets;
@@ -206,6 +206,9 @@ pub struct Store {
     protection: Protection,
     dirty_inodes: Mutex<DirtyInodes>,
     cuts: Mutex<Cuts>,
+    loose: Mutex<HashSet<u64>>,
+    /// The last stop was no clean one.
+    is_recovered: bool,
     premises: Premises,
 }
 
@@ -234,6 +237,9 @@ impl Store {
         let inode = Inode::new(ino, record);
         if self.cuts().contains_key(&ino) {
             inode.set(CUTTING);
+        }
+        if inode.has(SPREAD) && !inode.has(CUTTING) && (self.is_recovered || self.loose().contains(&ino)) {
+            inode.set(LOOSE);
         }
         if let Some(size) = self.dirty_inodes().size(ino) {
             inode.set_flushed(size);

@@ -153,7 +153,8 @@ impl Store {
         let is_cut = self.cuts().keys().any(|ino| is_of(*ino));
         let mut is_open = false;
         self.inodes.each(|ino, inode: &Arc<Inode>| is_open |= is_of(*ino) && inode.refs.load(Relaxed) > 0);
-        if is_cut || is_open {
+        let is_loose = self.loose().iter().any(|ino| is_of(*ino));
+        if is_cut || is_open || is_loose {
             return Err(StoreError::Busy);
         }
         for (ino, _) in self.db.dirty_records()? {

@@ -100,6 +100,8 @@ impl Store {
             protection,
             dirty_inodes: Mutex::default(),
             cuts: Mutex::new(cuts.into_iter().collect()),
+            loose: Mutex::default(),
+            is_recovered: has_root && !was_closed,
             db,
             premises,
         })

@@ -11,7 +11,7 @@
 use crate::blocks::BlockFault;
 use crate::content::{Content, OBJECTS, Objects, RECLAIMED, SUMS};
 use crate::edit::Gone;
-use crate::inode::{CUTTING, DIRTY, Inode, SPREAD, UNLINKED};
+use crate::inode::{DIRTY, Inode, SPREAD, UNLINKED};
 use crate::object::{ObjectsId, object_size};
 use crate::permission::after_write;
 use crate::record::Record;
@@ -29,8 +29,8 @@ impl Store {
         if inode.has(SPREAD) && size < inode.size() {
             return Err(StoreError::MustCut { ino: Ino(inode.ino), size_bytes: size });
         }
-        if inode.has(CUTTING) && size > inode.size() {
-            return Err(StoreError::CutMeanwhile);
+        if size > inode.size() {
+            self.check_may_grow(inode)?;
         }
         if inode.has(OBJECTS) && size == 0 {
             let unused = self.replace_objects(inode, layout, &mut objects, now)?;

@@ -11,6 +11,8 @@
 //! | [`Store::open_spread`] | as [`Store::open_file`], with the layout of the file should it be created |
 //! | [`Store::spread_of`] | what a client needs for the objects: number, generation, layout, size, number of the last cut |
 //! | [`Store::tell_size`] | for a writer, before a write returns that may have moved the end, or met a cut that it did not know of |
+//! | [`Store::note_writer`] | before somebody is given a capability to write the objects |
+//! | [`Store::note_loose`], [`Store::cut_loose`] | when a writer is gone who may not have told all |
 //! | [`Store::begin_cut`], [`Store::finish_cut`], [`Store::cuts_to_redo`] | to make a file shorter |
 //! | [`Store::objects_to_remove`], [`Store::objects_removed`] | to have objects of removed files removed, until every server has said so |
 //! | [`Store::fsync_attributes`] | for `fsync`, once the objects were synced |
@@ -45,8 +47,13 @@
 //! * After an unclean stop every file with a dirty record gets a cut to the size that is known. Objects may have more:
 //!   of writes that were not told, and, after a power cut, of those that were told and not synced.
 //!
-//! What a client wrote behind the end and did not live to tell stays in an object. Whoever notices that a writer is gone
-//! has the file cut to the size that it has: [`Store::begin_cut`] does so.
+//! # Writers that are gone
+//! What a client wrote behind the end and did not live to tell stays in an object, and would show if the file grew over it. So
+//! a file that lost a writer is *loose* ([`Store::note_loose`]): it does not grow before a cut to the size that it has was begun
+//! ([`Store::cut_loose`]) and done. A write that comes later still is refused by the object: it knows of no cut as late
+//! as that one. Who says that a file is loose knows who may write its objects: those to whom a capability for that was given
+//! ([`Store::note_writer`]). Of those a store that was not closed has lost all, so after an unclean stop every spread file is
+//! loose once; a store that is closed begins the cuts.
 //!
 //! # Removal
 //! The batch that takes the last name away puts the objects into the table `spread_orphans`. They are handed out when no
@@ -56,13 +63,13 @@ use crate::content::Objects;
 use crate::data::check_end;
 use crate::database::DirtyRecord;
 use crate::edit::Gone;
-use crate::inode::{CUTTING, DIRTY, Inode, SPREAD, UNLINKED};
+use crate::inode::{CUTTING, DIRTY, Inode, LOOSE, SET_ID, SPREAD, UNLINKED};
 use crate::object::{ObjectPlace, ObjectsId, object_size};
 use crate::resize::{check_alive, note_write};
 use crate::{Caller, FILE_SIZE_MAX, OpenHow, Opened, Store, StoreError};
 use isonomia_proto::fs::{Layout, Timestamp};
 use isonomia_units::Ino;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
@@ -85,6 +92,18 @@ pub struct Spread {
     /// Its size.
     pub size_bytes: u64,
     /// The number of its last cut, 0 if there was none.
+    pub cuts: u64,
+    /// The number of the last cut that made it shorter; that of a later one where this is not known, as after a start.
+    pub shortened: u64,
+}
+
+/// Room at the end of a file, made for a writer who fills it afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reserved {
+    /// Where it begins.
+    pub offset: u64,
+    /// The number of a spread file's last cut before, else 0: a later one that makes the file shorter
+    /// ([`Spread::shortened`]) may take it away, and it may be somebody else's then.
     pub cuts: u64,
 }
 
@@ -147,7 +166,7 @@ impl Store {
         let inode = self.inode(ino.0)?;
         let objects = inode.spread()?;
         let _data = inode.share_data();
-        Ok(Spread { objects, size_bytes: inode.size(), cuts: inode.cuts() })
+        Ok(Spread { objects, size_bytes: inode.size(), cuts: inode.cuts(), shortened: inode.shortened() })
     }
 
     /// Takes the word of a writer that the file reaches to `at_least` and was written to `now`; tells its size. `cuts` is the
@@ -171,17 +190,20 @@ impl Store {
     }
 
     /// Moves the end by `len` bytes; where it was. The caller owns the data of the inode, which is spread.
-    pub(crate) fn reserve_told(&self, inode: &Arc<Inode>, len: u64, now: Timestamp) -> Result<u64, StoreError> {
+    pub(crate) fn reserve_told(&self, inode: &Arc<Inode>, len: u64, now: Timestamp) -> Result<Reserved, StoreError> {
         let (offset, cuts) = (inode.size(), inode.cuts());
         let end = check_end(offset, len)?;
         self.note_told(inode, end, cuts, now)?;
-        Ok(offset)
+        Ok(Reserved { offset, cuts })
     }
 
     fn note_told(&self, inode: &Arc<Inode>, at_least: u64, cuts: u64, now: Timestamp) -> Result<u64, StoreError> {
         let grows = at_least > inode.size();
-        if cuts < inode.cuts() || grows && inode.has(CUTTING) {
+        if cuts < inode.cuts() {
             return Err(StoreError::CutMeanwhile);
+        }
+        if grows {
+            self.check_may_grow(inode)?;
         }
         self.before_write(inode, now)?;
         if grows {
@@ -196,6 +218,74 @@ impl Store {
         }
         inode.touch(now);
         Ok(inode.size())
+    }
+
+    /// [`StoreError::CutMeanwhile`] of a spread file that has to be cut before it grows. The caller owns its data.
+    pub(crate) fn check_may_grow(&self, inode: &Inode) -> Result<(), StoreError> {
+        if !inode.has(CUTTING | LOOSE) {
+            return Ok(());
+        }
+        if inode.has(LOOSE) {
+            self.loose().insert(inode.ino);
+        }
+        Err(StoreError::CutMeanwhile)
+    }
+
+    /// Notes that somebody may write the objects of a spread file from now on, whatever he tells: its set-id bits go.
+    pub fn note_writer(&self, ino: Ino, now: Timestamp) -> Result<(), StoreError> {
+        let inode = self.inode(ino.0)?;
+        inode.spread()?;
+        if inode.has(LOOSE) {
+            self.loose().insert(ino.0);
+        }
+        if inode.has(SET_ID) {
+            let _data = inode.own_data();
+            self.before_write(&inode, now)?;
+        }
+        Ok(())
+    }
+
+    /// Notes that objects of a spread file may have bytes behind its end of which nobody will tell.
+    pub fn note_loose(&self, ino: Ino) -> Result<(), StoreError> {
+        let inode = self.inode(ino.0)?;
+        inode.spread()?;
+        let _data = inode.own_data();
+        self.loose().insert(ino.0);
+        inode.set(LOOSE);
+        Ok(())
+    }
+
+    /// Begins to cut loose files to the sizes that they have, `max` of them at most; that stands on stable storage when this
+    /// returns.
+    pub fn cut_loose(&self, max: usize) -> Result<Vec<Cut>, StoreError> {
+        let loose: Vec<u64> = self.loose().iter().take(max).copied().collect();
+        let mut cuts = Vec::with_capacity(loose.len());
+        for ino in loose {
+            match self.cut_if_there(ino)? {
+                Some(cut) => cuts.push(cut),
+                None => _ = self.loose().remove(&ino),
+            }
+        }
+        if !cuts.is_empty() && !self.is_volatile() {
+            self.db.sync(true)?;
+        }
+        Ok(cuts)
+    }
+
+    fn cut_if_there(&self, ino: u64) -> Result<Option<Cut>, StoreError> {
+        let cut = || {
+            let inode = self.inode(ino)?;
+            let spread = inode.spread()?;
+            let mut objects = inode.own_data();
+            let (size_bytes, number) = (inode.size(), inode.cuts() + 1);
+            self.put_cut(&inode, &mut objects, size_bytes, number, None)?;
+            Ok(Cut { ino: Ino(ino), number, size_bytes, objects: spread })
+        };
+        match cut() {
+            Ok(cut) => Ok(Some(cut)),
+            Err(StoreError::Stale | StoreError::Invalid) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Begins to cut a spread file to `size_bytes`, which is not above its size; that stands on stable storage when this
@@ -241,9 +331,14 @@ impl Store {
             }
         }
         let Gone(_) = edit.commit()?;
+        if size_bytes < inode.size() {
+            inode.shorten(number);
+        }
         inode.resize(objects, size_bytes);
         self.cuts().insert(inode.ino, number);
+        self.loose().remove(&inode.ino);
         inode.set(CUTTING);
+        inode.clear(LOOSE);
         Ok(())
     }
 
@@ -342,6 +437,11 @@ impl Store {
         if inode.has(CUTTING) {
             self.cuts().remove(&inode.ino);
         }
+    }
+
+    /// Numbers of loose files of which somebody is about to write.
+    pub(crate) fn loose(&self) -> MutexGuard<'_, HashSet<u64>> {
+        self.loose.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn cuts(&self) -> MutexGuard<'_, Cuts> {

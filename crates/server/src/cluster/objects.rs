@@ -9,13 +9,12 @@ use super::waiting::Waiting;
 use super::{Cluster, Driver, Event};
 use crate::clock;
 use crate::core::{Core, REPLY_LEN_MAX};
-use crate::execute::{self, Outcome};
+use crate::execute;
 use crate::target::Pending;
 use isonomia_cluster::node::{Effect, Input};
 use isonomia_cluster::objects::{Intent, ObjectsId, Order, PARTS_MAX, Part, What};
 use isonomia_cluster::request::{Answer, Refusal, RequestId};
 use isonomia_proto::object::server_of;
-use isonomia_proto::request::{Op, ReplyHeader, flag, valid};
 use isonomia_store::checksum::ObjectId;
 use isonomia_store::{Cut, ObjectPlace, SpreadObjects, StoreError};
 use isonomia_units::{Ino, Nanos, ServerId, TargetId};
@@ -34,6 +33,8 @@ const LOOK_EVERY: Nanos = Nanos::from_secs(1);
 const WAIT_MAX: Nanos = Nanos::from_millis(200);
 /// Files whose objects are looked for at once, of those that are to be removed.
 const REMOVED_AT_ONCE_MAX: usize = 256;
+/// Files that are begun to be cut at once, of those that have lost writers.
+const LOOSE_AT_ONCE_MAX: usize = 256;
 /// Between the end of one pass over this server's objects and the beginning of the next.
 const PASS_EVERY: Nanos = Nanos::from_secs(5);
 /// Objects of which a pass asks every [`LOOK_EVERY`] whether anybody wants them.
@@ -51,6 +52,8 @@ enum Task {
     Look { asker: ServerId, objects: Vec<ObjectsId> },
     /// Nobody wants these.
     Remove { objects: Vec<ObjectsId> },
+    /// Begin to cut files that have lost writers.
+    CutLoose,
 }
 
 /// What came of it.
@@ -108,6 +111,12 @@ impl Objects {
         // The node says again what there is no room for.
         let _ = self.tasks.try_send(task);
     }
+
+    /// Has files cut that have lost writers.
+    pub(super) fn cut_loose(&self) {
+        // Without room they are found when the thread looks.
+        let _ = self.tasks.try_send(Task::CutLoose);
+    }
 }
 
 impl Driver {
@@ -164,18 +173,10 @@ impl Driver {
 
     /// Serves what a request wants besides the size, which its file has.
     fn serve_rest(&self, id: RequestId) {
-        let Some(Waiting { mut pending, .. }) = self.requests.take(id) else { return };
-        let header = &mut pending.header;
-        match pending.op {
-            Op::Open => header.flags &= !flag::TRUNCATE,
-            _ => (header.valid, header.flags) = (header.valid & !valid::SIZE, header.flags & !flag::AS_OPENED),
-        }
+        let Some(Waiting { pending, cut: Some(ino), .. }) = self.requests.take(id) else { return };
         let mut room = vec![0; REPLY_LEN_MAX];
-        let Pending { connection, header, op, names, .. } = &pending;
-        let reply = match execute::serve(&self.core, connection, header, *op, names, &mut room) {
-            Outcome::Served(reply) => reply,
-            Outcome::Passed(_) => ReplyHeader::error(header.seq, Errno::AGAIN.raw_os_error().unsigned_abs()),
-        };
+        let Pending { connection, header, op, .. } = &pending;
+        let reply = execute::open::serve_cut(&self.core, connection, header, *op, ino, &mut room);
         self.core.answer_late(&pending, &reply, &room[..reply.payload_len as usize]);
     }
 }
@@ -249,7 +250,19 @@ impl Worker {
                 }
                 Vec::new()
             }
+            Task::CutLoose => self.cut_loose(),
         }
+    }
+
+    /// Begins to cut files that have lost writers.
+    fn cut_loose(&self) -> Vec<Done> {
+        let store = &self.core.store;
+        let _passage = store.passage();
+        let cuts = store.cut_loose(LOOSE_AT_ONCE_MAX).unwrap_or_else(|error| {
+            tracing::error!(%error, "files that have lost writers cannot be cut");
+            Vec::new()
+        });
+        cuts.iter().map(|cut| Done::Heard(Input::Intent { intent: self.intent_to_cut(cut), request: None })).collect()
     }
 
     /// Does what a volume server wants.
@@ -314,7 +327,7 @@ impl Worker {
 
     /// Looks for what is still to be done, as after a start.
     fn look(&mut self) -> Vec<Done> {
-        let mut done = Vec::new();
+        let mut done = self.cut_loose();
         if let Err(error) = self.look_for(&mut done) {
             tracing::error!(%error, "what is to be done with objects cannot be read");
         }

@@ -13,7 +13,7 @@ use isonomia_cluster::volumes::Attributes;
 use isonomia_proto::fs::{Attr, Capability, FileKind};
 use isonomia_proto::request::ReplyHeader;
 use isonomia_store::{Store, root_of};
-use isonomia_units::{Nanos, VolumeId};
+use isonomia_units::{Ino, Nanos, VolumeId};
 use rustix::io::Errno;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -33,6 +33,8 @@ pub(super) struct Waiting<P> {
     pub is_peer: bool,
     /// The name and the directory of the volume that a user of this server wants.
     pub made: Option<(Box<[u8]>, Attributes)>,
+    /// The file that is to be cut for it: where its path led.
+    pub cut: Option<Ino>,
     /// When it is to be answered.
     pub deadline: Nanos,
 }

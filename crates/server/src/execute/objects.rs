@@ -17,20 +17,40 @@ use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_proto::space::{Extent, SpaceChange};
 use isonomia_proto::striping::XATTR;
 use isonomia_store::checksum::ObjectId;
-use isonomia_store::{Cached, Caller, ObjectPlace, Spread, StoreError};
+use isonomia_store::{Cached, Caller, ObjectPlace, Reserved, Spread, StoreError};
 use isonomia_units::{Bytes, Ino, TargetId};
 use std::borrow::Cow;
 use zerocopy::IntoBytes;
 
-/// Puts what the holder of `capability`, who opened a spread file, needs for its objects into the reply.
-pub(super) fn put(core: &Core, capability: &Capability, reply: &mut Reply<'_>) -> Result<(), Refusal> {
-    let found = core.store.spread_of(Ino(capability.ino))?;
-    put_found(core, capability, &found, reply)
+/// Puts what the holder of a request's capability needs to fill the room that was made at the end of a spread file into the
+/// reply; [`StoreError::CutMeanwhile`] if that may have been cut off by now.
+pub(super) fn put_reserved(
+    core: &Core,
+    connection: &Connection,
+    header: &RequestHeader,
+    reserved: &Reserved,
+    reply: &mut Reply<'_>,
+) -> Result<(), Refusal> {
+    let found = core.store.spread_of(Ino(header.ino))?;
+    if found.shortened > reserved.cuts {
+        return Err(StoreError::CutMeanwhile.into());
+    }
+    put(core, connection, &header.capability(), &found, reply)
 }
 
-fn put_found(core: &Core, capability: &Capability, found: &Spread, reply: &mut Reply<'_>) -> Result<(), Refusal> {
-    let Spread { objects, size_bytes, cuts } = found;
+/// Puts what the holder of `capability`, who has opened a spread file, needs for its objects into the reply.
+fn put(
+    core: &Core,
+    connection: &Connection,
+    capability: &Capability,
+    found: &Spread,
+    reply: &mut Reply<'_>,
+) -> Result<(), Refusal> {
+    let Spread { objects, size_bytes, cuts, .. } = found;
     let cluster = core.cluster.get().ok_or(StoreError::NotSupported)?;
+    if capability.access & access::WRITE != 0 {
+        core.add_writer(connection, Ino(capability.ino))?;
+    }
     let id = (objects.number, objects.generation);
     let found = FileObjects {
         capability: cluster.sign_objects(id, capability.access, capability.holder)?,
@@ -49,7 +69,8 @@ pub(super) fn put_opened(
     capability: &Capability,
     reply: &mut Reply<'_>,
 ) -> Result<(), Refusal> {
-    let outcome = put(core, capability, reply);
+    let outcome = core.store.spread_of(Ino(capability.ino)).map_err(Refusal::from);
+    let outcome = outcome.and_then(|found| put(core, connection, capability, &found, reply));
     if outcome.is_err() {
         core.release(connection, Ino(capability.ino), header.owner)?;
     }
@@ -64,10 +85,12 @@ pub(super) fn find(
     reply: &mut Reply<'_>,
 ) -> Result<(), Refusal> {
     proof::check_opened(core, connection, header)?;
-    put(core, &header.capability(), reply)
+    let found = core.store.spread_of(Ino(header.ino))?;
+    reply.value = found.shortened;
+    put(core, connection, &header.capability(), &found, reply)
 }
 
-/// Takes a writer's word on the end of a spread file.
+/// Takes a writer's word on the end of a spread file, and that there may be something behind it.
 pub(super) fn tell_size(
     core: &Core,
     connection: &Connection,
@@ -86,7 +109,29 @@ pub(super) fn tell_size(
         false if cuts < found.cuts => told::CUT,
         false => told::AGAIN,
     };
-    put_found(core, &header.capability(), &found, reply)
+    if header.valid & told::BEHIND != 0 {
+        core.lost_writer(ino);
+    } else if reply.value == told::AGAIN
+        && let Some(cluster) = core.cluster.get()
+    {
+        cluster.has_loose();
+    }
+    put(core, connection, &header.capability(), &found, reply)
+}
+
+/// Notes that a session has adopted an open file that it may write, if that is a spread one.
+pub(super) fn adopted(core: &Core, connection: &Connection, header: &RequestHeader) -> Result<(), Refusal> {
+    if header.access & access::WRITE == 0 || core.cluster.get().is_none() {
+        return Ok(());
+    }
+    match core.add_writer(connection, Ino(header.ino)) {
+        Err(Refusal::Store(StoreError::Invalid)) => Ok(()),
+        Err(refusal) => {
+            core.release(connection, Ino(header.ino), header.owner)?;
+            Err(refusal)
+        }
+        added => added,
+    }
 }
 
 /// Sets the attribute that says how files are striped, if it is this one and of a file; else gives the value that is to be set.
@@ -188,7 +233,9 @@ pub(super) fn write(core: &Core, connection: &Connection, header: &RequestHeader
     let mut cuts = 0;
     let outcome = (|| {
         let place = check(core, connection, header, access::WRITE)?;
-        let written = core.store.write_object(place, header.offset, payload)?;
+        // The number is one more than that of the last cut that the writer knows, or 0.
+        let known = header.ino2.wrapping_sub(1);
+        let written = core.store.write_object_after(known, place, header.offset, payload)?;
         core.unsynced.wrote(Ino(header.ino), Bytes(written.len as u64));
         (reply.value, cuts) = (written.len as u64, written.cuts);
         Ok(())

@@ -4,6 +4,7 @@
 
 pub mod between;
 pub mod cluster;
+pub mod striped;
 
 use isonomia_client::{Address, Claims, Client, ClientConfig, Ino, OpenHow, access};
 use isonomia_server::{Config, Server};

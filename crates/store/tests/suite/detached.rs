@@ -407,6 +407,26 @@ fn places_that_are_not_ones_are_refused() {
 }
 
 #[test]
+fn a_write_that_knows_of_no_later_cut_is_refused_after_one() {
+    let dir = scratch_dir();
+    let store = Store::open(&config(dir.path(), 2)).unwrap();
+    store.write_object_after(0, place(0), 0, &[1; 100]).unwrap();
+    for object in [0, 1] {
+        store.cut_object(place(object), 3, 50).unwrap();
+        assert!(matches!(store.write_object_after(2, place(object), 0, b"late"), Err(StoreError::CutMeanwhile)));
+        assert!(matches!(store.write_object_after(2, place(object), 0, b""), Err(StoreError::CutMeanwhile)));
+    }
+    assert_eq!(
+        (store.stat_object(place(0)).unwrap().size_bytes, store.stat_object(place(1)).unwrap().size_bytes),
+        (50, 0)
+    );
+    assert_eq!(store.write_object_after(3, place(0), 50, b"next").unwrap().cuts, 3);
+    let mut found = [0; 60];
+    assert_eq!(store.read_object(place(0), 0, &mut found[..]).unwrap(), 54);
+    assert_eq!(found[..54], [&[1; 50][..], b"next"].concat());
+}
+
+#[test]
 fn an_extent_of_an_object_is_brought_to_the_device() {
     let dir = scratch_dir();
     let store = Store::open(&config(dir.path(), 2)).unwrap();

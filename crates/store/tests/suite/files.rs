@@ -389,8 +389,8 @@ fn space_is_reserved_for_striped_appends() {
     let dir = scratch_dir();
     let store = Store::open(&config(dir.path(), 2)).unwrap();
     let file = open(&store, "f").ino;
-    assert_eq!(store.reserve_append(file, 10_000, at(2)).unwrap(), 0);
-    assert_eq!(store.reserve_append(file, 5, at(2)).unwrap(), 10_000);
+    assert_eq!(store.reserve_append(file, 10_000, at(2)).unwrap().offset, 0);
+    assert_eq!(store.reserve_append(file, 5, at(2)).unwrap().offset, 10_000);
     store.write(file, 10_000, b"hello", at(3)).unwrap();
     let bytes = content(&store, file);
     assert!(bytes[..10_000].iter().all(|b| *b == 0));

@@ -55,7 +55,7 @@ fn a_spread_file_has_a_size_and_no_bytes() {
     assert_eq!(store.set_size(ino, 20_000, at(7)).unwrap().size_bytes, 20_000);
     store.fsync_attributes(ino, true).unwrap();
     store.fsync_attributes(ino, true).unwrap();
-    let Spread { objects, size_bytes, cuts } = store.spread_of(ino).unwrap();
+    let Spread { objects, size_bytes, cuts, .. } = store.spread_of(ino).unwrap();
     assert_eq!((objects.number, size_bytes, cuts), (ino.0, 20_000, 0));
     assert!(store.is_wanted(objects.number, objects.generation).unwrap());
     assert!(!store.is_wanted(objects.number, objects.generation ^ 1).unwrap());
@@ -156,6 +156,78 @@ fn a_cut_is_begun_by_who_may_and_repeated_as_often_as_need_be() {
 }
 
 #[test]
+fn who_made_room_learns_whether_it_was_cut_off() {
+    let dir = scratch_dir();
+    let config = config(dir.path(), 2);
+    let store = Store::open(&config).unwrap();
+    let ino = create(&store, "file");
+    let first = store.reserve_append(ino, 1_000, at(2)).unwrap();
+    assert_eq!((first.offset, first.cuts, store.spread_of(ino).unwrap().shortened), (0, 0, 0));
+    // To the size that it has: all that was made stands.
+    finish(&store, &store.begin_cut(ino, 1_000, at(3)).unwrap());
+    let found = store.spread_of(ino).unwrap();
+    assert_eq!((found.cuts, found.shortened), (1, 0));
+    let second = store.reserve_append(ino, 1_000, at(4)).unwrap();
+    assert_eq!((second.offset, second.cuts), (1_000, 1));
+    finish(&store, &store.begin_cut(ino, 500, at(5)).unwrap());
+    let found = store.spread_of(ino).unwrap();
+    assert_eq!((found.cuts, found.shortened), (2, 2));
+    assert_eq!(store.reserve_append(ino, 1, at(6)).unwrap().offset, 500);
+    // Where it is not known it may be any of them.
+    finish(&store, &store.begin_cut(ino, 501, at(7)).unwrap());
+    store.close().unwrap();
+    drop(store);
+    let found = Store::open(&config).unwrap().spread_of(ino).unwrap();
+    assert_eq!((found.cuts, found.shortened), (3, 3));
+}
+
+#[test]
+fn a_file_that_lost_a_writer_grows_only_after_a_cut() {
+    let dir = scratch_dir();
+    let config = config(dir.path(), 2);
+    let mut store = Store::open(&config).unwrap();
+    let (ino, set_id) = (create(&store, "file"), create(&store, "set-id"));
+    let refused = |outcome| assert!(matches!(outcome, Err(StoreError::CutMeanwhile)));
+    let grow = |store: &Store, cuts| store.tell_size(ino, 90_000, cuts, at(3)).map(drop);
+    store.tell_size(ino, 70_000, 0, at(2)).unwrap();
+    store.note_writer(ino, at(2)).unwrap();
+    assert_eq!(store.cut_loose(9).unwrap(), []);
+    store.note_loose(ino).unwrap();
+    refused(grow(&store, 0));
+    refused(store.set_size(ino, 90_000, at(3)).map(drop));
+    assert_eq!(store.tell_size(ino, 70_000, 0, at(3)).unwrap(), 70_000, "what does not grow may be told");
+    let cuts = store.cut_loose(9).unwrap();
+    assert_eq!((cuts[0].ino, cuts[0].number, cuts[0].size_bytes, cuts.len()), (ino, 1, 70_000, 1));
+    refused(grow(&store, 1));
+    finish(&store, &cuts[0]);
+    assert_eq!(store.cut_loose(9).unwrap(), []);
+    store.reserve_append(ino, 1, at(4)).unwrap();
+    // A stop in order keeps it in mind.
+    store.note_loose(ino).unwrap();
+    store.close().unwrap();
+    drop(store);
+    store = Store::open(&config).unwrap();
+    let cuts = store.cuts_to_redo().unwrap();
+    assert_eq!((cuts[0].ino, cuts[0].number, cuts[0].size_bytes, cuts.len()), (ino, 2, 70_001, 1));
+    finish(&store, &cuts[0]);
+    // After any other nobody knows who wrote, also not of a file of which nothing was told.
+    drop(store);
+    store = Store::open(&config).unwrap();
+    assert_eq!((store.cuts_to_redo().unwrap(), store.cut_loose(9).unwrap()), (vec![], vec![]), "nobody writes it");
+    refused(grow(&store, 2));
+    finish(&store, &store.cut_loose(9).unwrap()[0]);
+    grow(&store, 3).unwrap();
+    store.set_attr(&ROOT, set_id, b"", true, &SetAttr { mode: Some(0o6755), ..SetAttr::default() }, at(5)).unwrap();
+    store.note_writer(set_id, at(6)).unwrap();
+    assert_eq!(store.get_attr(&ROOT, set_id, b"", true).unwrap().mode & 0o7777, 0o755);
+    assert_eq!(store.cut_loose(9).unwrap()[0].ino, set_id);
+    // One that is gone needs none.
+    store.note_loose(ino).unwrap();
+    store.unlink(&ROOT, Ino::ROOT, b"file", at(7)).unwrap();
+    assert_eq!(store.cut_loose(9).unwrap(), []);
+}
+
+#[test]
 fn objects_of_removed_files_are_told_until_they_are_gone() {
     let dir = scratch_dir();
     let config = config(dir.path(), 2);
@@ -219,6 +291,8 @@ struct Cluster {
     cut: Option<(Cut, Vec<usize>)>,
     /// Messages that may come once more.
     sent: Vec<(ObjectPlace, u64, u64)>,
+    /// What a writer who is gone had begun to write, and of which cut he knew.
+    abandoned: Option<(Write, u64)>,
     clock: i64,
     _dir: tempfile::TempDir,
 }
@@ -248,6 +322,7 @@ enum Step {
     Write { offset: u64, len: u64, fill: u8 },
     GoOn,
     Abandon,
+    LateWrite { by: u64 },
     Cut { size: u64 },
     CutOne { which: usize },
     Late { which: usize },
@@ -261,6 +336,7 @@ fn step() -> impl Strategy<Value = Step> {
         5 => (0..40_000u64, 1..20_000u64, 1u8..).prop_map(|(offset, len, fill)| Step::Write { offset, len, fill }),
         20 => Just(Step::GoOn),
         1 => Just(Step::Abandon),
+        2 => (0..20_000u64).prop_map(|by| Step::LateWrite { by }),
         3 => prop_oneof![Just(0), 0..60_000u64].prop_map(|size| Step::Cut { size }),
         8 => (0..3usize).prop_map(|which| Step::CutOne { which }),
         3 => any::<usize>().prop_map(|which| Step::Late { which }),
@@ -280,7 +356,20 @@ impl Cluster {
         let ino = create(stores[0].as_ref().unwrap(), "file");
         let objects = stores[0].as_ref().unwrap().spread_of(ino).unwrap().objects;
         let (model, sent) = (Vec::new(), Vec::new());
-        Self { configs, stores, ino, objects, model, known: (0, 0), write: None, cut: None, sent, clock: 10, _dir: dir }
+        Self {
+            configs,
+            stores,
+            ino,
+            objects,
+            model,
+            known: (0, 0),
+            write: None,
+            cut: None,
+            sent,
+            abandoned: None,
+            clock: 10,
+            _dir: dir,
+        }
     }
 
     fn server(&self, place: ObjectPlace) -> &Store {
@@ -313,11 +402,21 @@ impl Cluster {
             }
             Step::GoOn => self.go_on_writing(),
             Step::Abandon => {
-                let Some(Write { offset, done, .. }) = self.write.take() else { return };
-                let end = (offset + done).min(self.model.len() as u64);
-                self.model.get_mut(offset as usize..end as usize).unwrap_or_default().fill(None);
-                let cut = self.volume().begin_cut(self.ino, self.model.len() as u64, now).unwrap();
-                self.begin(cut);
+                let Some(write) = self.write.take() else { return };
+                let end = (write.offset + write.done).min(self.model.len() as u64);
+                self.model.get_mut(write.offset as usize..end as usize).unwrap_or_default().fill(None);
+                self.abandoned = Some((write, self.known.1));
+                self.volume().note_loose(self.ino).unwrap();
+            }
+            Step::LateWrite { by } => {
+                // Behind the end, where nobody is to see it.
+                let Some((write, known)) = self.abandoned else { return };
+                let (place, at, run) = self.place(self.model.len() as u64 + by);
+                let bytes = vec![write.fill; run as usize];
+                match self.server(place).write_object_after(known, place, at, &bytes[..]) {
+                    Ok(_) | Err(StoreError::CutMeanwhile) => {}
+                    Err(error) => panic!("{error}"),
+                }
             }
             Step::Cut { size } if size <= self.model.len() as u64 => {
                 let cut = self.volume().begin_cut(self.ino, size, now).unwrap();
@@ -348,7 +447,11 @@ impl Cluster {
                         self.model.resize(size as usize, Some(0));
                         self.unsettle_write();
                     }
-                    Err(error) => assert!(matches!(error, StoreError::CutMeanwhile) && self.cut.is_some(), "{error}"),
+                    Err(error) => {
+                        assert!(matches!(error, StoreError::CutMeanwhile), "{error}");
+                        self.cut_loose();
+                        assert!(self.cut.is_some(), "nothing keeps it from growing");
+                    }
                 }
             }
             Step::Kill { server } => {
@@ -362,6 +465,13 @@ impl Cluster {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// What the server does now and then.
+    fn cut_loose(&mut self) {
+        if let [cut] = &self.volume().cut_loose(9).unwrap()[..] {
+            self.begin(cut.clone());
         }
     }
 
@@ -388,7 +498,15 @@ impl Cluster {
             let (place, at, run) = self.place(offset + done);
             let part = run.min(len - done);
             let bytes = vec![fill; part as usize];
-            let ObjectWritten { len: written, cuts } = self.server(place).write_object(place, at, &bytes).unwrap();
+            let outcome = self.server(place).write_object_after(self.known.1, place, at, &bytes[..]);
+            if let Err(StoreError::CutMeanwhile) = outcome {
+                let Spread { size_bytes, cuts, .. } = self.volume().spread_of(self.ino).unwrap();
+                assert!(cuts > self.known.1);
+                self.known = (size_bytes, cuts);
+                self.write = Some(write.again());
+                return;
+            }
+            let ObjectWritten { len: written, cuts } = outcome.unwrap();
             assert_eq!(written as u64, part);
             let cuts = (lowest.min(cuts), highest.max(cuts));
             self.write = Some(Write { done: done + part, cuts, ..write });
@@ -403,7 +521,7 @@ impl Cluster {
                 Ok(size) => self.known = (size, lowest),
                 Err(StoreError::CutMeanwhile) => {
                     self.write = Some(write.again());
-                    return;
+                    return self.cut_loose();
                 }
                 Err(error) => panic!("{error}"),
             }
@@ -455,8 +573,13 @@ proptest! {
         cluster.end();
         cluster.compare();
         // Nothing is hidden behind the end.
-        let size = cluster.model.len() as u64;
-        cluster.volume().set_size(cluster.ino, size + 50_000, at(9)).unwrap();
+        let size = cluster.model.len() as u64 + 50_000;
+        if let Err(error) = cluster.volume().set_size(cluster.ino, size, at(9)) {
+            prop_assert!(matches!(error, StoreError::CutMeanwhile));
+            cluster.cut_loose();
+            cluster.end();
+            cluster.volume().set_size(cluster.ino, size, at(9)).unwrap();
+        }
         cluster.model.resize(cluster.model.len() + 50_000, Some(0));
         cluster.compare();
     }

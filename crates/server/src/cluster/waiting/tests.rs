@@ -3,7 +3,7 @@
 use super::*;
 
 fn waiting(deadline: Nanos) -> Waiting<u32> {
-    Waiting { pending: 7, is_peer: false, made: None, deadline }
+    Waiting { pending: 7, is_peer: false, made: None, cut: None, deadline }
 }
 
 #[test]

@@ -1,0 +1,138 @@
+//! Writers of files over several servers that come too late, fail, or are gone.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod running;
+
+use isonomia_client::{Client, Ino, OpenHow, RenameHow, access};
+use isonomia_proto::object::{FileObjects, told};
+use isonomia_proto::request::{Op, RequestHeader};
+use running::cluster::Cluster;
+use running::striped::{
+    asked, asked_on, comes, connected, content, create, object_files, open, pattern, size, striped,
+};
+use running::{ALICE, can_be_others};
+use zerocopy::FromBytes;
+
+#[test]
+fn room_that_was_cut_off_is_another_appends() {
+    let cluster = Cluster::start(2);
+    let client = cluster.client(0, false);
+    striped(&client, "v", "count=2 size=4KiB");
+    let home = cluster.has(Ino(client.get_attr(Ino::ROOT, b"v", true).unwrap().ino).volume());
+    let file = open(&client, "v/log");
+    client.append(&file, b"first").unwrap();
+    let (near, user) = (cluster.configs[home].listen[0].clone(), if can_be_others() { 0 } else { ALICE });
+    // Another host reserves room, and is slow to fill it.
+    let reserve = RequestHeader {
+        len: 6,
+        target: file.layout.targets[0].0,
+        ..RequestHeader::with_capability(Op::ReserveAppend, &file.capability)
+    };
+    let (errno, reply) = asked(&near, user, &reserve, b"");
+    let found = FileObjects::read_from_bytes(&reply).unwrap();
+    assert_eq!((errno, found.size_bytes, found.cuts), (0, 11, 0));
+    client.set_size(&file.capability, 5).unwrap();
+    assert_eq!(client.append(&file, b"second").unwrap(), (5, 6));
+    let target = file.layout.targets[0];
+    let data = cluster.configs[usize::from(target.0 / 16)].listen[0].clone();
+    let late = RequestHeader {
+        offset: 5,
+        len: 6,
+        ino2: found.cuts + 1,
+        ..RequestHeader::of_object(Op::Write, &found.capability, 0, target)
+    };
+    assert_eq!(asked(&data, user, &late, b"THIEF!").0, rustix::io::Errno::AGAIN.raw_os_error() as u32);
+    assert_eq!(content(&client, "v/log"), b"firstsecond");
+}
+
+#[test]
+fn the_file_that_is_cut_is_the_one_that_is_opened() {
+    let mut cluster = Cluster::start(2);
+    let client = cluster.client(0, false);
+    striped(&client, "v", "count=2 size=4KiB");
+    let home = cluster.has(Ino(client.get_attr(Ino::ROOT, b"v", true).unwrap().ino).volume());
+    for name in ["v/file", "v/other"] {
+        let file = open(&client, name);
+        client.write_at(&file, 0, &pattern(10_000, 3)).unwrap();
+        client.release(Ino(file.attr.ino), 0).unwrap();
+    }
+    let wanted = client.get_attr(Ino::ROOT, b"v/file", true).unwrap().ino;
+    // The cut is begun, and not done before the other server is back.
+    cluster.servers[1 - home] = None;
+    let opener = cluster.client(home, false);
+    let opening = std::thread::spawn(move || {
+        opener.open(Ino::ROOT, b"v/file", &OpenHow { truncate: true, ..create() }).map(|file| (opener, file))
+    });
+    comes(|| size(&client, "v/file") == 0);
+    client.rename(Ino::ROOT, b"v/file", Ino::ROOT, b"v/moved", RenameHow::Replace).unwrap();
+    client.rename(Ino::ROOT, b"v/other", Ino::ROOT, b"v/file", RenameHow::Replace).unwrap();
+    cluster.restart(1 - home);
+    let (_opener, opened) = opening.join().unwrap().unwrap();
+    assert_eq!((opened.attr.ino, opened.attr.size_bytes, opened.created), (wanted, 0, false));
+    assert_eq!((size(&client, "v/moved"), size(&client, "v/file")), (0, 10_000));
+}
+
+#[test]
+fn what_a_writer_who_is_gone_left_behind_the_end_does_not_show() {
+    let mut cluster = Cluster::start(2);
+    let client = cluster.client(0, false);
+    striped(&client, "v", "count=2 size=4KiB");
+    let home = cluster.has(Ino(client.get_attr(Ino::ROOT, b"v", true).unwrap().ino).volume());
+    let file = open(&client, "v/file");
+    client.write_at(&file, 0, b"told").unwrap();
+    let target = file.layout.targets[0];
+    let (near, data) = (cluster.configs[home].listen[0].clone(), usize::from(target.0 / 16));
+    let data = cluster.configs[data].listen[0].clone();
+    let longest = |cluster: &Cluster| {
+        let lens = object_files(cluster).into_iter().map(|path| std::fs::metadata(path).map_or(0, |of| of.len()));
+        lens.max().unwrap_or(0)
+    };
+    let grown = [&b"told"[..], &[0; 4092]].concat();
+    let find = RequestHeader::with_capability(Op::FindObjects, &file.capability);
+    let tell = |request: RequestHeader| RequestHeader { op: Op::TellSize as u16, ..request };
+    let behind = tell(RequestHeader { ino2: u64::MAX, valid: told::BEHIND, ..find });
+    for (turn, goes) in ["its process ends", "it asks for it", "the server is started again"].into_iter().enumerate() {
+        // It writes, and does not tell.
+        let mut line = connected(&near);
+        let (errno, reply) = asked_on(&mut line, &find, b"");
+        let found = FileObjects::read_from_bytes(&reply).unwrap();
+        assert_eq!((errno, found.size_bytes), (0, 4), "{goes}");
+        let write = |offset| RequestHeader {
+            offset,
+            len: 5,
+            ino2: found.cuts + 1,
+            ..RequestHeader::of_object(Op::Write, &found.capability, 0, target)
+        };
+        assert_eq!(asked(&data, 0, &write(100), b"ghost").0, 0, "{goes}");
+        assert_eq!(longest(&cluster), 105, "{goes}");
+        match turn {
+            0 => drop(line),
+            1 => assert_eq!(asked_on(&mut line, &behind, b"").0, 0),
+            _ => cluster.restart(home),
+        }
+        comes(|| longest(&cluster) == 4);
+        // What was sent before comes too late.
+        assert_eq!(asked(&data, 0, &write(200), b"ghost").0, rustix::io::Errno::AGAIN.raw_os_error() as u32, "{goes}");
+        client.set_size(&file.capability, 4096).unwrap();
+        assert_eq!(content(&client, "v/file"), grown, "{goes}");
+        client.set_size(&file.capability, 4).unwrap();
+    }
+    // Who closes in order leaves nothing to be cut.
+    let cuts = |client: &Client| {
+        let mut line = connected(&near);
+        let file = client.open(Ino::ROOT, b"v/file", &OpenHow { access: access::READ, ..OpenHow::default() }).unwrap();
+        let find = RequestHeader::with_capability(Op::FindObjects, &file.capability);
+        let found = FileObjects::read_from_bytes(&asked_on(&mut line, &find, b"").1).unwrap();
+        client.release(Ino(file.attr.ino), 0).unwrap();
+        found.cuts
+    };
+    client.release(Ino(file.attr.ino), 0).unwrap();
+    let before = cuts(&client);
+    let other = cluster.client(1, false);
+    let file = open(&other, "v/file");
+    other.write_at(&file, 9, b"more").unwrap();
+    other.release(Ino(file.attr.ino), 0).unwrap();
+    drop(other);
+    assert_eq!((cuts(&client), size(&client, "v/file")), (before, 13));
+}

@@ -22,7 +22,7 @@ pub use findings::{BadMap, Finding, Severity};
 use crate::hash;
 use crate::hosts::HOSTS_MAX;
 use findings::Findings;
-use isonomia_units::{Address, ServerId, TargetId};
+use isonomia_units::{Address, Nanos, ServerId, TargetId};
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher24;
 use std::collections::BTreeMap;
@@ -107,6 +107,30 @@ pub struct Target {
     pub settings: Arc<toml::Table>,
 }
 
+/// How servers are fair together: what each makes of what the others' jobs have. No matter of clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exchange {
+    /// They tell each other of their jobs so often; `None`: each is fair by itself.
+    pub interval: Option<Nanos>,
+    /// By who is there, and not by what they received.
+    pub is_by_presence: bool,
+}
+
+impl Exchange {
+    /// The shortest interval.
+    pub const INTERVAL_MIN: Nanos = Nanos::from_millis(10);
+    /// The longest.
+    pub const INTERVAL_MAX: Nanos = Nanos::from_secs(10);
+    /// ThemisIO §5.6: reasonable for real applications.
+    pub const INTERVAL_DEFAULT: Nanos = Nanos::from_millis(500);
+}
+
+impl Default for Exchange {
+    fn default() -> Self {
+        Self { interval: Some(Self::INTERVAL_DEFAULT), is_by_presence: false }
+    }
+}
+
 /// What a file says, before host lists are expanded. What is skipped is of no use to other hosts.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Description {
@@ -114,6 +138,8 @@ struct Description {
     epoch: u32,
     root: Option<String>,
     targets_per_server: u16,
+    #[serde(skip)]
+    exchange: Exchange,
     groups: Vec<Group>,
 }
 
@@ -229,6 +255,11 @@ impl Map {
         self.description.targets_per_server
     }
 
+    /// How the servers are fair together.
+    pub fn exchange(&self) -> Exchange {
+        self.description.exchange
+    }
+
     /// All servers, by number; at least one.
     pub fn servers(&self) -> &[Server] {
         &self.servers
@@ -282,6 +313,7 @@ impl Map {
     /// Whether all but the epoch is the same.
     fn says_as(&self, other: &Self) -> bool {
         (self.name(), self.root, self.targets_per_server()) == (other.name(), other.root, other.targets_per_server())
+            && self.exchange() == other.exchange()
             && self.servers == other.servers
     }
 }

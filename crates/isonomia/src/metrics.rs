@@ -99,6 +99,8 @@ static METRICS: &[Metric] = {
         metric("isonomia_cluster_policy_deviates", None, Gauge, Experimental,
             "1 if the server's policy is not the cluster's",
             Cluster(|_| Vec::new(), |c| f64::from(u8::from(c.policy_deviates)))),
+        metric("isonomia_cluster_tables_heard", None, Gauge, Experimental,
+            "Other servers whose jobs count in what is fair here", Cluster(|_| Vec::new(), |c| f64::from(c.tables_heard))),
         metric("isonomia_server_uptime", Some(Seconds), Gauge, Stable,
             "Time since the server started", Server(|s| s.uptime_s)),
         metric("isonomia_server_workers", None, Gauge, Experimental,
@@ -353,6 +355,8 @@ pub mod tests {
             volumes: Vec::new(),
             policy_version,
             policy_deviates,
+            exchange_ns: 500_000_000,
+            tables_heard: 1,
             moves: Vec::new(),
         }
     }

@@ -120,6 +120,12 @@ pub trait Arbiter: Send {
     /// sees all targets of a job gives each the same rank, [`Order::rank`](crate::Order::rank), when it changes.
     fn set_rank(&mut self, _now: Nanos, _job: JobId, _rank: Option<u32>) {}
 
+    /// Divides by other parts than the policy's among these jobs, until this is called again: what they have together by the
+    /// policy is divided among them by these parts, and others have beside them what the policy says. For whoever knows
+    /// what the jobs have of other targets: see [`exchange`](crate::exchange). Jobs that are not known are passed by; parts are
+    /// positive. No effect under policies that owe nobody a share, and under `fair-finish`, whose clocks are told apart.
+    fn apportion(&mut self, _now: Nanos, _parts: &[(JobId, f64)]) {}
+
     /// From now on the job's I/O phase needs so much service here; if it is not in one, or sends nothing more in it, its
     /// next one does. No effect under policies that do not go by that, or if the job is unknown.
     fn expect(&mut self, _now: Nanos, _job: JobId, _service: Nanos) {}

@@ -19,6 +19,7 @@
 //! where a [`CappedDevice`] is emulated. Of those that the caller says are at a device ([`Dispatcher::enter`]) it finds
 //! whose time it was, and corrects the accounts: see [`attribution`](crate::device::attribution).
 
+use crate::exchange::Usage;
 use crate::{
     Arbiter, Attribution, CappedDevice, Completion, Depth, Entered, LatencyReport, Next, PhaseReport, Request,
     RequestId, Worth,
@@ -26,7 +27,7 @@ use crate::{
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use slab::Slab;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::convert::Infallible;
 
 /// What is told of a request that is to be queued.
@@ -114,6 +115,8 @@ pub struct Dispatcher<R, A = Infallible> {
     in_service: usize,
     /// The policy let the target idle since the last request was dispatched.
     is_held: bool,
+    /// What each job had, once somebody wants to know.
+    usage: Option<HashMap<JobId, Usage>>,
     /// When it was last asked, some had to wait because enough are in service, and not because the policy wants it so.
     is_backlogged: bool,
 }
@@ -151,6 +154,7 @@ impl<R, A> Dispatcher<R, A> {
             due: BinaryHeap::new(),
             in_service: 0,
             is_held: false,
+            usage: None,
             is_backlogged: false,
         };
         dispatcher.tell_places();
@@ -223,6 +227,9 @@ impl<R, A> Dispatcher<R, A> {
             unreachable!("an arbiter gives each request once");
         };
         self.in_service += usize::from(entry.is_counted);
+        if let Some(usage) = &mut self.usage {
+            usage.entry(entry.job).or_default().waited += now.since(entry.enqueued_at);
+        }
         if !entry.is_counted {
             self.arbiter.set_aside(now, chosen.id, entry.job);
         }
@@ -267,6 +274,9 @@ impl<R, A> Dispatcher<R, A> {
             self.arbiter.device_served(attributed, self.worth.of(attributed));
         }
         let (charged, service) = (entry.charged(), entry.service(by, &self.worth));
+        if let Some(usage) = &mut self.usage {
+            usage.entry(entry.job).or_default().service += service;
+        }
         if charged != service {
             self.arbiter.correct(now, entry.job, charged, service);
         }
@@ -364,8 +374,27 @@ impl<R, A> Dispatcher<R, A> {
 
     /// Forgets a job, and gives back what it has queued, in arrival order. What is in service is completed as any other.
     pub fn remove_job(&mut self, now: Nanos, job: JobId) -> Vec<R> {
+        if let Some(usage) = &mut self.usage {
+            usage.remove(&job);
+        }
         let dropped = self.arbiter.remove_job(now, job);
         dropped.into_iter().filter_map(|request| self.give_back(request.id.0 as usize)).collect()
+    }
+
+    /// What each job had since this was first asked, of those that had or wait for anything. Linear in jobs and in what is
+    /// queued.
+    pub fn usage(&mut self, now: Nanos) -> BTreeMap<JobId, Usage> {
+        let mut usage: BTreeMap<_, _> =
+            self.usage.get_or_insert_default().iter().map(|(job, had)| (*job, *had)).collect();
+        for (_, entry) in self.entries.iter().filter(|(_, entry)| matches!(entry.state, State::Queued(_))) {
+            usage.entry(entry.job).or_default().waited += now.since(entry.enqueued_at);
+        }
+        usage
+    }
+
+    /// Divides by other parts than the policy's: see [`Arbiter::apportion`].
+    pub fn apportion(&mut self, now: Nanos, parts: &[(JobId, f64)]) {
+        self.arbiter.apportion(now, parts);
     }
 
     /// Changes the policy at once: `arbiter`, which knows the jobs already, gets what is queued, in its order. Gives back

@@ -19,6 +19,7 @@
 //! costs, [what it did cost](device::attribution), and how many a device is given at once; a [`Dispatcher`] puts an
 //! arbiter before a device, and is all of a target that a live server and a simulation have in common. A latency class
 //! stands beside any policy: an arbiter around the policy's own (`queueing::urgent`) and a controller (`device::latency`).
+//! Targets that see different jobs are fair together by an [`exchange`] of what they know.
 //! [`trace`] records and replays an arbiter's calls.
 //!
 //! There is no clock, thread, global, log, or hidden randomness in here. Time and seeds are passed in, and the
@@ -51,6 +52,7 @@
 mod arbiter;
 pub mod device;
 mod dispatch;
+pub mod exchange;
 mod history;
 mod limits;
 mod queueing;

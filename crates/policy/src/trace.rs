@@ -160,6 +160,13 @@ pub enum Call {
         /// What its phase needs.
         service: u64,
     },
+    /// [`Arbiter::apportion`].
+    Apportion {
+        /// When.
+        now: u64,
+        /// Jobs, and their parts as the bits of numbers in double precision.
+        parts: Vec<(JobId, u64)>,
+    },
     /// [`Arbiter::drain`].
     Drain {
         /// Every queued request.
@@ -326,6 +333,12 @@ impl Arbiter for Recorded {
         self.note(Call::Expect { now: now.0, job, service: service.0 });
     }
 
+    fn apportion(&mut self, now: Nanos, parts: &[(JobId, f64)]) {
+        self.inner.apportion(now, parts);
+        let parts = parts.iter().map(|(job, part)| (*job, part.to_bits())).collect();
+        self.note(Call::Apportion { now: now.0, parts });
+    }
+
     fn phases(&self) -> Vec<PhaseReport> {
         self.inner.phases()
     }
@@ -402,6 +415,10 @@ impl Player {
             }
             Call::SetRank { now, job, rank } => player.set_rank(Nanos(*now), *job, *rank),
             Call::Expect { now, job, service } => player.expect(Nanos(*now), *job, Nanos(*service)),
+            Call::Apportion { now, parts } => {
+                let parts: Vec<_> = parts.iter().map(|(job, part)| (*job, f64::from_bits(*part))).collect();
+                player.apportion(Nanos(*now), &parts);
+            }
             Call::Drain { gave } => *gave = ids(&player.drain()),
         }
         Ok(Entry { arbiter, call })

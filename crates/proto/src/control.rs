@@ -191,6 +191,12 @@ pub struct ClusterStatus {
     /// Its own policy is another one: it was set for this server alone, or this server does not understand the cluster's.
     #[serde(default)]
     pub policy_deviates: bool,
+    /// How often servers tell each other of their jobs, in nanoseconds; 0 if they do not.
+    #[serde(default)]
+    pub exchange_ns: u64,
+    /// Other servers whose tables of jobs count here at present.
+    #[serde(default)]
+    pub tables_heard: u32,
     /// Volumes that come to this server.
     #[serde(default)]
     pub moves: Vec<MoveStatus>,

@@ -10,6 +10,7 @@
 mod capabilities;
 mod changes;
 mod contact;
+mod exchange;
 mod gate;
 mod links;
 mod load;
@@ -26,6 +27,8 @@ use crate::core::Core;
 use crate::target::Pending;
 use capabilities::Capabilities;
 use contact::RootContact;
+pub use exchange::Exchanger;
+use exchange::Told;
 use gate::Gate;
 use isonomia_cluster::Map;
 use isonomia_cluster::map::Server;
@@ -120,6 +123,8 @@ pub struct Cluster {
     turns: Arc<RoundRobin>,
     events: SyncSender<Event>,
     requests: Arc<Requests<Pending>>,
+    /// What other servers tell of their jobs.
+    pub told: Told,
     /// What becomes of the cluster's policy here.
     pub standing: Standing,
     /// Volumes that are on their way.
@@ -156,8 +161,8 @@ impl Cluster {
         let capabilities = key.map(|key| Capabilities::new(key, u64::from(config.map().epoch().0)));
         let received = Events { received, sender: events.clone(), requests: requests.clone() };
         let (standing, moves, gate) = (Standing::default(), Moves::default(), Gate::default());
-        let turns = striping::first_turn();
-        (Self { config, capabilities, turns, events, requests, standing, moves, gate }, received)
+        let (turns, told) = (striping::first_turn(), Told::new(config.map().exchange()));
+        (Self { config, capabilities, turns, events, requests, told, standing, moves, gate }, received)
     }
 
     /// Where a server listens, each address in a line of its own.
@@ -208,7 +213,8 @@ impl Cluster {
         volumes.sort_unstable();
         let (policy_version, policy_deviates) = self.standing.told();
         let moves = self.moves.status();
-        ClusterStatus { volumes, moves, policy_version, policy_deviates, ..self.config.status() }
+        let tables_heard = self.told.heard() as u32;
+        ClusterStatus { volumes, moves, policy_version, policy_deviates, tables_heard, ..self.config.status() }
     }
 
     /// Has the cluster file read again, and waits for what comes of it.
@@ -224,10 +230,10 @@ impl Cluster {
 
     /// Passes a request on that is answered later.
     pub fn pass(&self, core: &Core, pending: Pending, what: Passed) {
-        if let Passed::FromPeer(bytes) = &what
-            && pending.header.valid == wire::WantedPiece::KIND
-        {
-            return moving::give_piece(core, &pending, bytes);
+        match (&what, pending.header.valid) {
+            (Passed::FromPeer(bytes), wire::WantedPiece::KIND) => return moving::give_piece(core, &pending, bytes),
+            (Passed::FromPeer(bytes), wire::JobTable::KIND) => return self.told.keep(core, &pending, bytes),
+            _ => {}
         }
         let RequestHeader { server, offset, valid, .. } = pending.header;
         let is_peer = matches!(what, Passed::FromPeer(_));
@@ -388,7 +394,7 @@ impl Driver {
                 Some(Input::Stored(id))
             }
             Effect::Send(envelope) => {
-                self.links.send(envelope.to, wire::ToPeer::Message(envelope));
+                self.links.send(envelope.to, wire::ToPeer::Message(envelope).encode());
                 None
             }
             Effect::Work(work @ (Work::Freeze { .. } | Work::Fetch { .. } | Work::Drop { .. })) => {

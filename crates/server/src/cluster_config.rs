@@ -97,6 +97,8 @@ impl ClusterConfig {
             volumes: Vec::new(),
             policy_version: 0,
             policy_deviates: false,
+            exchange_ns: map.exchange().interval.map_or(0, |interval| interval.0),
+            tables_heard: 0,
             moves: Vec::new(),
         }
     }

@@ -83,7 +83,7 @@ pub use page_cache::{PageCache, ParsePageCacheError};
 pub use scrub::{ParseScrubPeriodError, ScrubPeriod};
 
 use crate::acceptor::{Acceptor, Terms};
-use crate::cluster::{Cluster, Driver};
+use crate::cluster::{Cluster, Driver, Exchanger};
 use crate::control::Control;
 use crate::core::Core;
 use crate::jobs::Jobs;
@@ -252,8 +252,10 @@ impl Server {
                     munge_socket: config.munge_socket.clone(),
                     server_name: None,
                 };
-                let driver = Driver::new(core.clone(), cluster.clone(), events, (key_file, protection));
-                Some(driver.map_err(|error| StartError::Config(error.to_string()))?)
+                let way = (key_file, protection);
+                let exchanger = Exchanger::new(core.clone(), cluster.clone(), way.clone());
+                let driver = Driver::new(core.clone(), cluster.clone(), events, way);
+                Some((driver.map_err(|error| StartError::Config(error.to_string()))?, exchanger))
             }
         };
         let control = Control::new(core.clone(), about.clone(), limits.control);
@@ -278,7 +280,8 @@ impl Server {
         server.spawn("segments".to_owned(), move || segments::run(&core))?;
         let core = server.core.clone();
         server.spawn("backup".to_owned(), move || backup::run(&core))?;
-        if let Some(mut driver) = driver {
+        if let Some((mut driver, mut exchanger)) = driver {
+            server.spawn("exchange".to_owned(), move || exchanger.run())?;
             if let Some(mut objects) = driver.objects_worker() {
                 server.spawn("objects".to_owned(), move || objects.run())?;
             }

@@ -4,6 +4,7 @@
 //! totals for operators. The metadata service is arbitrated by a target of the same kind.
 
 mod chunks;
+mod parts;
 
 use crate::charge;
 use crate::clock;

@@ -14,6 +14,7 @@ mod ranks;
 pub use engine::{Build, OBSERVED_EVERY, run, run_recorded, run_with};
 pub use measure::{JobOutcome, Latency, Outcome, TargetOutcome};
 
+use isonomia_policy::exchange::Rule;
 use isonomia_policy::{CostModel, Depth, DepthSpec, Draw, PolicySpec, QUEUED_MAX, Tuning};
 use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
 use std::num::NonZeroU32;
@@ -42,6 +43,8 @@ pub struct Scenario {
     /// Servers tell each other their jobs at this interval (ThemisIO §3.1, λ), and under `coflow` how far the jobs'
     /// phases have come; `None`: each knows its own only.
     pub exchange: Option<Nanos>,
+    /// What they make of it, but under `coflow`.
+    pub exchange_rule: Rule,
     /// Names of the servers.
     pub servers: Vec<String>,
     /// At most [`TARGETS_MAX`].

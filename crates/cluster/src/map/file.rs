@@ -3,9 +3,10 @@
 //! Read key by key, so that one mistake does not hide the next.
 
 use super::{
-    Description, FILE_LEN_MAX, Findings, Group, SettingsCheck, TARGETS_MAX, TARGETS_PER_SERVER_DEFAULT,
+    Description, Exchange, FILE_LEN_MAX, Findings, Group, SettingsCheck, TARGETS_MAX, TARGETS_PER_SERVER_DEFAULT,
     TargetDescription,
 };
+use isonomia_units::Nanos;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::ops::Range;
@@ -32,16 +33,46 @@ pub(super) fn read(text: &str, settings: SettingsCheck<'_>, findings: &mut Findi
     let epoch = keys.required("epoch", "a whole number from 1 on that grows with each change");
     let root = keys.optional("root", "the name of a server");
     let targets_per_server = keys.optional("targets_per_server", "1 to 256");
+    let exchange = exchange(&mut keys);
     let servers = keys.take("server");
-    keys.end("name, epoch, root, targets_per_server, server");
+    keys.end("name, epoch, root, targets_per_server, exchange, exchange_by, server");
     let groups = servers.map_or_else(Vec::new, |servers| groups(servers, settings, &lines, findings));
     Some(Description {
         name: name?,
         epoch: epoch?,
         root,
         targets_per_server: targets_per_server.unwrap_or(TARGETS_PER_SERVER_DEFAULT),
+        exchange,
         groups,
     })
+}
+
+fn exchange(keys: &mut Keys<'_, '_>) -> Exchange {
+    const INTERVALS: &str = "10ms to 10s, or \"off\"";
+    let default = Exchange::default();
+    let interval = match keys.optional::<String>("exchange", INTERVALS).as_deref() {
+        None => default.interval,
+        Some("off") => None,
+        Some(text) => {
+            let interval = text.parse().ok();
+            let is_allowed = |interval: &Nanos| (Exchange::INTERVAL_MIN..=Exchange::INTERVAL_MAX).contains(interval);
+            let found = interval.filter(is_allowed);
+            if found.is_none() {
+                keys.findings.error(keys.line, format!("exchange: {text:?} is not allowed (allowed: {INTERVALS})"));
+            }
+            found
+        }
+    };
+    let is_by_presence = match keys.optional::<String>("exchange_by", "received, presence").as_deref() {
+        None | Some("received") => false,
+        Some("presence") => true,
+        Some(text) => {
+            let found = format!("exchange_by: {text:?} is not allowed (allowed: received, presence)");
+            keys.findings.error(keys.line, found);
+            false
+        }
+    };
+    Exchange { interval, is_by_presence }
 }
 
 fn groups(

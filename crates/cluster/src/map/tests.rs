@@ -108,6 +108,12 @@ fn every_contradiction_has_its_words() {
         (one("").replace("epoch", "epok"), "the file has no epoch: a whole number"),
         (one("").replace("name = \"a\"", ""), "line 3: [[server]] has no name"),
         (one("").replace("epoch = 1", "epoch = 0"), "epoch: 0 is not allowed"),
+        (
+            one("").replace("epoch = 1", "epoch = 1\nexchange = \"9ms\""),
+            "exchange: \"9ms\" is not allowed (allowed: 10ms to 10s",
+        ),
+        (one("").replace("epoch = 1", "epoch = 1\nexchange = 5"), "line 3: exchange: invalid type"),
+        (one("").replace("epoch = 1", "epoch = 1\nexchange_by = \"luck\""), "exchange_by: \"luck\" is not allowed"),
         (one("").replace("epoch = 1", "epoch = -1"), "line 2: epoch: invalid value: integer `-1`"),
         (one("").replace("epoch = 1", "epoch = 1\nroot = \"b\""), "root: no server is called \"b\" (allowed: a)"),
         (one("retired = true").replace("epoch = 1", "epoch = 1\nroot = \"a\""), "root: a is retired"),
@@ -311,8 +317,14 @@ mod wire {
             retired: false,
             line: None,
         };
-        let description =
-            Description { name: "s".to_owned(), epoch: 1, root: None, targets_per_server: 0, groups: vec![group; 3] };
+        let description = Description {
+            name: "s".to_owned(),
+            epoch: 1,
+            root: None,
+            targets_per_server: 0,
+            exchange: Exchange::default(),
+            groups: vec![group; 3],
+        };
         let error = Map::decode(&postcard::to_stdvec(&description).unwrap()).unwrap_err().to_string();
         for words in ["targets_per_server: 0", "number: 4294967295", "weight: NaN"] {
             assert!(error.contains(words), "{error}");

@@ -183,6 +183,14 @@ impl Arbiter for Lottery {
         self.roster.shares(now)
     }
 
+    fn apportion(&mut self, now: Nanos, parts: &[(JobId, f64)]) {
+        self.advance(now);
+        self.roster.apportion(parts);
+        let leaf = |job: JobId| Some(self.accounts[self.roster.slot(job)? as usize].leaf);
+        let parts: Vec<_> = parts.iter().filter_map(|(job, part)| Some((leaf(*job)?, *part))).collect();
+        self.queued.apportion(&parts);
+    }
+
     fn drain(&mut self) -> Vec<Request> {
         let drained = self.roster.drain();
         for slot in 0..self.accounts.len() as u32 {

@@ -227,6 +227,13 @@ impl Roster {
         self.tree.pace(self.jobs[slot as usize].leaf)
     }
 
+    /// See [`ShareTree::apportion`].
+    pub(crate) fn apportion(&mut self, parts: &[(JobId, f64)]) {
+        let leaf = |job: JobId| Some(self.jobs[self.slots.get(job)? as usize].leaf);
+        let parts: Vec<_> = parts.iter().filter_map(|(job, part)| Some((leaf(*job)?, *part))).collect();
+        self.tree.apportion(&parts);
+    }
+
     /// See [`ShareTree::charge`].
     pub(crate) fn charge(&mut self, slot: u32, start: u128, span: impl Fn(f64) -> u128) {
         self.tree.charge(self.jobs[slot as usize].leaf, start, span);

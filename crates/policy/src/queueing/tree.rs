@@ -24,6 +24,8 @@ struct Node {
     position: u32,
     /// In millionths.
     weight: u128,
+    /// What the policy says that it is, in millionths: see [`ShareTree::apportion`].
+    weight_by_policy: u128,
     /// Whether the weight is in the parent's sums.
     active: bool,
     active_weight: u128,
@@ -141,6 +143,56 @@ impl ShareTree {
             self.nodes[parent as usize].subtract(position, weight);
             self.rescale(parent);
             node = parent;
+        }
+    }
+
+    /// Divides by other parts than the policy's among these leaves, and among the nodes above them, until this is called again: what
+    /// those of one node have together by the policy is divided among them by the parts. All others keep what the policy
+    /// says beside them. Parts are positive; linear in the tree.
+    pub(crate) fn apportion(&mut self, parts: &[(Leaf, f64)]) {
+        let mut part_of: BTreeMap<u32, f64> = BTreeMap::new();
+        for (leaf, part) in parts {
+            let mut node = leaf.0;
+            while node != ROOT {
+                *part_of.entry(node).or_default() += part;
+                node = self.nodes[node as usize].parent;
+            }
+        }
+        // By parent: what its children of this kind have together, in parts and by the policy.
+        let mut sums: BTreeMap<u32, (f64, u128)> = BTreeMap::new();
+        for (node, part) in &part_of {
+            let Node { parent, weight_by_policy, .. } = self.nodes[*node as usize];
+            let (parts, weights) = sums.entry(parent).or_default();
+            *parts += part;
+            *weights += weight_by_policy;
+        }
+        for node in 1..self.nodes.len() as u32 {
+            let Node { parent, weight_by_policy, .. } = self.nodes[node as usize];
+            let weight = match (part_of.get(&node), sums.get(&parent)) {
+                (Some(part), Some((parts, weights))) => ((*weights as f64 * part / parts).round() as u128).max(1),
+                _ => weight_by_policy,
+            };
+            self.reweigh(node, weight);
+        }
+    }
+
+    fn reweigh(&mut self, node: u32, weight: u128) {
+        let Node { parent, position, weight: before, active, inner, .. } = self.nodes[node as usize];
+        if weight == before {
+            return;
+        }
+        self.changes += 1;
+        self.nodes[node as usize].weight = weight;
+        self.steps[node as usize].weight = in_units(weight);
+        if inner {
+            self.rescale(node);
+        } else {
+            self.steps[node as usize].factor = in_units(weight);
+        }
+        if active {
+            self.nodes[parent as usize].subtract(position, before);
+            self.nodes[parent as usize].add(position, weight);
+            self.rescale(parent);
         }
     }
 
@@ -288,6 +340,7 @@ impl Node {
             parent,
             position,
             weight,
+            weight_by_policy: weight,
             active: false,
             active_weight: 0,
             name,

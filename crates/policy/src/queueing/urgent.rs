@@ -459,6 +459,10 @@ impl Arbiter for Urgent {
         self.inner.expect(now, job, service);
     }
 
+    fn apportion(&mut self, now: Nanos, parts: &[(JobId, f64)]) {
+        self.inner.apportion(now, parts);
+    }
+
     fn phases(&self) -> Vec<PhaseReport> {
         self.inner.phases()
     }

@@ -390,6 +390,11 @@ impl Arbiter for VirtualTime {
         }
     }
 
+    fn apportion(&mut self, now: Nanos, parts: &[(JobId, f64)]) {
+        self.advance(now);
+        self.roster.apportion(parts);
+    }
+
     fn drain(&mut self) -> Vec<Request> {
         self.turns.clear();
         if let Some((_, surplus)) = &mut self.coflow {

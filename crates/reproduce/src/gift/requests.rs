@@ -12,6 +12,7 @@ use crate::data::Data;
 use crate::interval::Interval;
 use crate::run::{Context, Finding, Stopped};
 use crate::simulate::simulate;
+use isonomia_policy::exchange::Rule;
 use isonomia_policy::{Draw, Tuning};
 use isonomia_sim::request::{Device, Job, Lanes, Layout, Op, Phase, Scenario, Target};
 use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
@@ -129,6 +130,7 @@ fn scenario(setting: &Setting, jobs: Vec<Job>, length: Nanos) -> Scenario {
         measure_from: Nanos::ZERO,
         measure_to: duration,
         exchange: setting.exchange_ms.map(Nanos::from_millis),
+        exchange_rule: Rule::default(),
         servers: (0..TARGETS).map(|server| format!("server-{server}")).collect(),
         targets: (0..TARGETS).map(target).collect(),
         jobs,

@@ -20,6 +20,7 @@ use crate::data::Data;
 use crate::interval::Interval;
 use crate::run::{Context, Finding, Stopped};
 use crate::simulate::simulate;
+use isonomia_policy::exchange::Rule;
 use isonomia_policy::{Draw, Tuning};
 use isonomia_sim::request::{Job, Layout, Op, Phase, Scenario};
 use isonomia_units::{Bytes, JobInfo, Nanos};
@@ -114,6 +115,7 @@ fn elapsed_s(
             measure_from: Nanos::ZERO,
             measure_to: limit,
             exchange: None,
+            exchange_rule: Rule::default(),
             servers: (0..servers).map(|server| format!("server-{server}")).collect(),
             targets: (0..servers)
                 .map(|server| isonomia_sim::request::Target { tuning, ..target(server, word, draw) })

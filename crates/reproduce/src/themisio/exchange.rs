@@ -8,6 +8,7 @@ use crate::interval::Interval;
 use crate::run::{Context, Finding, Stopped};
 use crate::simulate::simulate;
 use isonomia_policy::Draw;
+use isonomia_policy::exchange::Rule;
 use isonomia_sim::request::{Outcome, Scenario};
 use isonomia_units::Nanos;
 use serde_json::json;
@@ -113,6 +114,7 @@ fn scenario(lambda_ms: u64, seed: u64) -> Scenario {
         measure_from: Nanos::ZERO,
         measure_to: duration,
         exchange: Some(lambda),
+        exchange_rule: Rule::Presence,
         servers: vec!["server-0".to_owned(), "server-1".to_owned()],
         targets: (0..2).map(|server| target(server, "size-fair", Draw::Lottery)).collect(),
         jobs,

@@ -8,6 +8,7 @@ use crate::interval::Interval;
 use crate::run::{Context, Finding, Stopped};
 use crate::simulate::simulate;
 use isonomia_policy::Draw;
+use isonomia_policy::exchange::Rule;
 use isonomia_sim::request::{Job, Layout, Op, Scenario};
 use isonomia_units::{JobInfo, Nanos};
 use rand::{RngExt, SeedableRng};
@@ -126,6 +127,7 @@ fn scenario(servers: usize, is_hashed: bool, policy: &str, requests: u64, seed: 
         measure_from: Nanos::ZERO,
         measure_to: Nanos::from_secs(3600),
         exchange: None,
+        exchange_rule: Rule::default(),
         servers: (0..servers).map(|server| format!("server-{server}")).collect(),
         targets: (0..servers).map(|server| target(server, policy, Draw::Lottery)).collect(),
         jobs: (0..servers).map(|node| job(node, &mut random)).collect(),

@@ -1,5 +1,6 @@
 //! What the experiments have in common: the server, and its benchmark's clients.
 
+use isonomia_policy::exchange::Rule;
 use isonomia_policy::{Draw, Tuning};
 use isonomia_sim::request::{Device, Job, Lanes, Layout, Op, Outcome, Phase, Scenario, Target};
 use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
@@ -73,6 +74,7 @@ pub fn on_one_server(
         measure_from: Nanos::from_secs(measured_s.0),
         measure_to: Nanos::from_secs(measured_s.1),
         exchange: None,
+        exchange_rule: Rule::default(),
         servers: vec!["server-0".to_owned()],
         targets: vec![target(0, policy, draw)],
         jobs,

@@ -30,10 +30,13 @@ const JOB: &str = "isonomia-cluster";
 /// Room for a verdict.
 const REPLY_LEN_MAX: usize = 64;
 
+/// Kind and bytes of a message.
+type Sent = (u32, Vec<u8>);
+
 /// The ways to other servers.
 pub struct Links {
     reach: Arc<Reach>,
-    to: HashMap<ServerId, SyncSender<ToPeer>>,
+    to: HashMap<ServerId, SyncSender<Sent>>,
     questions: Arc<AtomicUsize>,
 }
 
@@ -60,8 +63,8 @@ impl Links {
         self.reach.clone()
     }
 
-    /// Sends a message if it can.
-    pub fn send(&mut self, to: ServerId, message: ToPeer) {
+    /// Sends a message if it can: its kind and its bytes.
+    pub fn send(&mut self, to: ServerId, message: Sent) {
         let reach = &self.reach;
         let queue = self.to.entry(to).or_insert_with(|| {
             let (queue, messages) = sync_channel(WAITING_MAX);
@@ -102,11 +105,10 @@ impl Links {
 }
 
 /// Delivers messages to a server until there are no more.
-fn deliver(reach: &Reach, to: ServerId, messages: &Receiver<ToPeer>) {
+fn deliver(reach: &Reach, to: ServerId, messages: &Receiver<Sent>) {
     let mut line = None;
-    while let Ok(message) = messages.recv() {
+    while let Ok((kind, bytes)) = messages.recv() {
         let was_connected = line.is_some();
-        let (kind, bytes) = message.encode();
         let mut delivered = reach.exchange(&mut line, to, (kind, &bytes), &mut [], PATIENCE);
         if was_connected && matches!(delivered, Err(LinkError::Socket(SocketError::Closed | SocketError::System(_)))) {
             // The server has started again meanwhile: it waits for what others tell it.

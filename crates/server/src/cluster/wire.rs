@@ -3,6 +3,7 @@
 
 use isonomia_cluster::peer::{BadMessage, Envelope, FORMAT};
 use isonomia_cluster::request::{Answer, Refusal, Request};
+use isonomia_policy::exchange::Table;
 use isonomia_store::PiecePlace;
 use isonomia_units::VolumeId;
 use rustix::io::Errno;
@@ -39,6 +40,28 @@ impl WantedPiece {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (format, body) = bytes.split_first()?;
         if *format == FORMAT { postcard::from_bytes(body).ok() } else { None }
+    }
+}
+
+/// What the jobs of the sender have of its targets; it is confirmed.
+pub struct JobTable;
+
+impl JobTable {
+    /// Which kind it is, for the header.
+    pub const KIND: u32 = 3;
+
+    /// Kind and bytes of a table.
+    pub fn encode(table: &Table) -> (u32, Vec<u8>) {
+        (Self::KIND, postcard::to_extend(table, vec![FORMAT]).unwrap_or_default())
+    }
+
+    /// What was sent.
+    pub fn decode(bytes: &[u8]) -> Option<Table> {
+        let (format, body) = bytes.split_first()?;
+        match postcard::take_from_bytes(body) {
+            Ok((table, [])) if *format == FORMAT => Some(table),
+            _ => None,
+        }
     }
 }
 
@@ -168,8 +191,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn decoding_is_total(kind in 0..3u32, bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (ToPeer::decode(kind, &bytes), Verdict::decode(&bytes));
+        fn decoding_is_total(kind in 0..4u32, bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = (ToPeer::decode(kind, &bytes), Verdict::decode(&bytes), JobTable::decode(&bytes));
         }
     }
 }

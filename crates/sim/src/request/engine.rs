@@ -1,7 +1,7 @@
 //! The events of a run, one after the other.
 
 use super::channels::State as ChannelsState;
-use super::exchange::{Exchange, Weights};
+use super::exchange::Servers;
 use super::measure::{Completion, Measure, Outcome};
 use super::ranks::Ranks;
 use super::{Channels, Device, Layout, Op, Phase, Scenario};
@@ -122,7 +122,7 @@ struct Engine<'a> {
     streams: Vec<Stream>,
     targets: Vec<TargetState>,
     jobs: Vec<JobState>,
-    exchange: Option<Exchange>,
+    exchange: Option<Servers>,
     ranks: Option<Ranks>,
     measure: Measure<'a>,
     decisions: u64,
@@ -169,22 +169,21 @@ pub fn run_with(scenario: &Scenario, build: &Build, observe: &mut dyn FnMut(Nano
 impl<'a> Engine<'a> {
     fn new(scenario: &'a Scenario, build: &Build) -> Self {
         let (mut exchange, mut ranks) = (None, None);
-        if let Some((_, target)) = scenario.exchange.zip(scenario.targets.first()) {
+        if let Some((interval, target)) = scenario.exchange.zip(scenario.targets.first()) {
             if let Scheme::Coflow(coflow) = target.policy.scheme() {
                 let (jobs, targets) = (scenario.jobs.len(), scenario.targets.len());
                 ranks = Some(Ranks::new(coflow.order, target.tuning.active_window, jobs, targets));
             } else {
                 let infos = scenario.jobs.iter().map(|job| job.info.clone());
-                exchange = Some(Exchange::new(target.policy.clone(), scenario.servers.len(), infos));
+                let server_of: Vec<usize> = scenario.targets.iter().map(|target| target.server).collect();
+                let how = (scenario.exchange_rule, interval);
+                exchange = Some(Servers::new(target.policy.clone(), how, scenario.servers.len(), &server_of, infos));
             }
         }
         let target = |(at, target): (usize, &super::Target)| {
-            let local =
-                exchange.as_ref().map(|_| Exchange::local_policy().with_latency(target.policy.latency().cloned()));
-            let policy = local.as_ref().unwrap_or(&target.policy);
             let bandwidth = target.device.cost_model().bandwidth;
             let tuning = Tuning { parallel: target.device.parallel(), bandwidth, ..target.tuning };
-            let arbiter = build(policy, target.draw, scenario.seed.wrapping_add(at as u64), tuning);
+            let arbiter = build(&target.policy, target.draw, scenario.seed.wrapping_add(at as u64), tuning);
             TargetState {
                 dispatcher: Dispatcher::new(arbiter, None, target.device.depth()),
                 channels: ChannelsState::default(),
@@ -209,6 +208,7 @@ impl<'a> Engine<'a> {
         };
         engine.add_jobs();
         if let Some(interval) = scenario.exchange {
+            engine.join(Nanos::ZERO);
             engine.schedule(interval, Event::Exchange);
         }
         engine
@@ -264,10 +264,7 @@ impl<'a> Engine<'a> {
                 }
             }
             Event::Exchange => {
-                let weights = self.exchange.as_mut().map(Exchange::join).unwrap_or_default();
-                for (server, weights) in weights.iter().enumerate() {
-                    self.set_weights(now, server, weights);
-                }
+                self.join(now);
                 for told in self.ranks.as_mut().map(|ranks| ranks.join(now)).unwrap_or_default() {
                     self.targets[told.target].dispatcher.set_rank(now, told.job, Some(told.rank));
                 }
@@ -280,12 +277,12 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn set_weights(&mut self, now: Nanos, server: usize, weights: &Weights) {
-        for (at, target) in self.scenario.targets.iter().enumerate().filter(|(_, target)| target.server == server) {
-            debug_assert_eq!(target.server, server);
-            for (job, info) in weights {
-                self.targets[at].dispatcher.set_job(now, *job, info);
-            }
+    /// Servers put together what each has seen; the first time, they begin to look.
+    fn join(&mut self, now: Nanos) {
+        let targets = &mut self.targets;
+        let joined = self.exchange.as_mut().map(|servers| servers.join(now, |at| targets[at].dispatcher.usage(now)));
+        for (target, parts) in joined.unwrap_or_default() {
+            self.targets[target].dispatcher.apportion(now, &parts);
         }
     }
 
@@ -354,10 +351,6 @@ impl<'a> Engine<'a> {
         state.issued_at = now;
         state.cost = cost;
         let job = JobId(state.job);
-        let server = self.scenario.targets[target].server;
-        if let Some(weights) = self.exchange.as_mut().and_then(|exchange| exchange.arrive(server, job)) {
-            self.set_weights(now, server, &weights);
-        }
         if let Some(ranks) = &mut self.ranks {
             ranks.arrive(now, target, job);
         }

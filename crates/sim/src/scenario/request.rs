@@ -7,6 +7,7 @@ use crate::request::{
 };
 use crate::source::{self, Document, SourceError};
 use isonomia_policy::device::profile::DeviceProfile;
+use isonomia_policy::exchange::Rule;
 use isonomia_policy::{Access, DepthSpec, Draw, PolicySpec, Scheme, Tuning};
 use isonomia_units::{Bytes, JobInfo, NAME_LEN_MAX, Nanos, Rate};
 use serde::Deserialize;
@@ -34,6 +35,7 @@ struct Root {
     policy: Option<PolicySpec>,
     draw: Option<Word<Draw>>,
     exchange: Option<Quantity<Nanos>>,
+    exchange_rule: Option<Rule>,
     slowdown: Option<bool>,
     nodes: Option<u32>,
     #[serde(default)]
@@ -147,6 +149,7 @@ pub(super) fn read(path: &Path, document: &Document<'_>, seed: Option<u64>) -> R
         measure_from,
         measure_to,
         exchange,
+        exchange_rule: root.exchange_rule.unwrap_or_default(),
         servers,
         targets,
         jobs,

@@ -1,0 +1,212 @@
+//! Fairness over targets that see different jobs, with a delay: λ-delayed fairness (ThemisIO §3.1).
+//!
+//! A target alone divides its service by the policy over the jobs that use it. What they have of other targets it does not
+//! know: of three jobs with 16, 8 and 8 nodes, the first with files on both of two targets and each of the others with
+//! files on one, the first has two thirds of everything where half is due (Fig. 5). So every λ, servers tell each other a
+//! [`Table`] of their jobs. Each puts all tables together ([`Exchange::join`]), and its arbiters divide by the parts that
+//! come out ([`Arbiter::apportion`](crate::Arbiter::apportion)) until the next time.
+//!
+//! The tables say who is there, what he received, and whether he waited. There are two [`Rule`]s to make parts of
+//! them:
+//!
+//! * [`Rule::Presence`], the paper's: the share of a job by the policy over all jobs of the system, divided by the number of
+//!   targets that it uses. A job that needs little of one target loses that part of its share, and one whose targets are
+//!   contended by different numbers of jobs has too much of one and too little of another.
+//! * [`Rule::Received`], the default here: the parts with which every job has its share of the *whole*, as far as there is a way,
+//!   whichever targets it comes from ([`market`]). A job that does not wait for a target is expected to go on using what
+//!   it uses of it, and has its share elsewhere.
+//!
+//! Either is a function of the tables alone. No server reacts to what another one does about the same change, so nothing
+//! oscillates, however many servers there are: of n servers that each corrected its own part by what the others gave
+//! last, the sum would overshoot by n − 1.
+//!
+//! A table counts until a newer one comes, or for so many λ ([`KEPT_FOR`]): a server that is silent is forgotten, and where nobody else is heard of,
+//! the policy holds on each server by itself. It is never less than that: jobs that are new since the last time have what the
+//! policy says beside the others, and no job's part is below an eighth of what presence gives it ([`FLOOR`]).
+
+mod market;
+mod meter;
+#[cfg(test)]
+mod tests;
+
+pub use meter::{Meters, Own};
+
+use crate::PolicySpec;
+use crate::queueing::tree::ShareTree;
+use isonomia_units::{JobInfo, Nanos, ServerId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Intervals for which a table counts.
+pub const KEPT_FOR: u64 = 3;
+/// Rows of one table at most; further ones, of those who use the least, are left out.
+pub const ROWS_MAX: usize = 4096;
+/// No job's part is below this part of what [`Rule::Presence`] gives it: its programs may need all of their files to go on.
+pub const FLOOR: f64 = 1.0 / 8.0;
+/// A job that waited for a target in this part of the time wants more of it than it has.
+const WAITING_PART: f64 = 1.0 / 8.0;
+
+/// How parts are made of tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rule {
+    /// By who is there: the paper's.
+    Presence,
+    /// By what they received and wait for.
+    #[default]
+    Received,
+}
+
+/// What a job had of a target since the target was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Service.
+    pub service: Nanos,
+    /// The sum of the times that its requests waited for their turns.
+    pub waited: Nanos,
+}
+
+/// A job on a target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    /// Its place in [`Table::jobs`].
+    pub job: u32,
+    /// What it received in the window, in nanoseconds of service.
+    pub service_ns: u64,
+    /// The sum of the times that its requests waited in the window, in nanoseconds.
+    pub waited_ns: u64,
+}
+
+/// What a server knows of its jobs.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Table {
+    /// Over which time it was counted, in nanoseconds.
+    pub window_ns: u64,
+    /// The jobs that used a target in the window.
+    pub jobs: Vec<JobInfo>,
+    /// By target.
+    pub targets: Vec<Vec<Row>>,
+}
+
+/// A table that makes no sense.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadTable {
+    /// It has too many rows.
+    #[error("a table of {0} rows, {ROWS_MAX} at most")]
+    TooLong(usize),
+    /// A row names a job that is not in it.
+    #[error("a row names job {job} of {jobs}")]
+    UnknownJob {
+        /// The job.
+        job: u32,
+        /// Jobs of the table.
+        jobs: usize,
+    },
+}
+
+impl Table {
+    /// Refuses what another server should not have said.
+    ///
+    /// # Errors
+    /// It has too many rows, or one of a job that it does not have.
+    pub fn check(&self) -> Result<(), BadTable> {
+        let rows = self.targets.iter().map(Vec::len).sum::<usize>().max(self.jobs.len());
+        if rows > ROWS_MAX {
+            return Err(BadTable::TooLong(rows));
+        }
+        let jobs = self.jobs.len();
+        match self.targets.iter().flatten().find(|row| row.job as usize >= jobs) {
+            Some(row) => Err(BadTable::UnknownJob { job: row.job, jobs }),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The tables of the other servers.
+#[derive(Debug)]
+pub struct Exchange {
+    rule: Rule,
+    kept_for: Nanos,
+    tables: BTreeMap<ServerId, (Nanos, Table)>,
+}
+
+/// A job is the same on two servers if these are: what is proven of its name on its own host is only claimed on others.
+type Identity = (Arc<str>, Arc<str>, Arc<str>);
+
+fn identity(info: &JobInfo) -> Identity {
+    (info.user.clone(), info.group.clone(), info.name.clone())
+}
+
+impl Exchange {
+    /// Without tables. They come every `interval`.
+    pub fn new(rule: Rule, interval: Nanos) -> Self {
+        Self { rule, kept_for: Nanos(interval.0.saturating_mul(KEPT_FOR)), tables: BTreeMap::new() }
+    }
+
+    /// Keeps the table of a server in place of an older one.
+    ///
+    /// # Errors
+    /// It makes no sense; the older one stays.
+    pub fn tell(&mut self, now: Nanos, server: ServerId, table: Table) -> Result<(), BadTable> {
+        table.check()?;
+        self.tables.insert(server, (now, table));
+        Ok(())
+    }
+
+    /// How many other servers are heard of.
+    pub fn heard(&self) -> usize {
+        self.tables.len()
+    }
+
+    /// Puts the tables together with the server's own: the part that each of its rows is to have, by target, as
+    /// [`Arbiter::apportion`](crate::Arbiter::apportion) takes them. Empty for each target under policies that owe nobody a share.
+    ///
+    /// O(rows · rounds), with [`market::ROUNDS`] at most, and O(jobs · log jobs).
+    pub fn join(&mut self, now: Nanos, policy: &PolicySpec, own: &Table) -> Vec<Vec<f64>> {
+        self.tables.retain(|_, (told, _)| now.since(*told) <= self.kept_for);
+        let levels = policy.levels();
+        if levels.is_empty() {
+            return vec![Vec::new(); own.targets.len()];
+        }
+        let mut numbers: BTreeMap<Identity, usize> = BTreeMap::new();
+        let mut infos: Vec<&JobInfo> = Vec::new();
+        let mut targets: Vec<Vec<market::Place>> = Vec::new();
+        // Its own first, whose parts are wanted.
+        for table in std::iter::once(own).chain(self.tables.values().map(|(_, table)| table)) {
+            let known: Vec<usize> = table
+                .jobs
+                .iter()
+                .map(|info| {
+                    let number = *numbers.entry(identity(info)).or_insert_with(|| {
+                        infos.push(info);
+                        infos.len() - 1
+                    });
+                    if info.within.is_none() {
+                        infos[number] = info;
+                    }
+                    number
+                })
+                .collect();
+            let window = (table.window_ns as f64).max(1.0);
+            targets.extend(table.targets.iter().map(|rows| {
+                let place = |row: &Row| market::Place {
+                    job: known[row.job as usize],
+                    used: row.service_ns as f64 / window,
+                    is_short: row.waited_ns as f64 / window > WAITING_PART,
+                };
+                rows.iter().map(place).collect()
+            }));
+        }
+        let mut tree = ShareTree::new(levels);
+        let leaves: Vec<_> = (0..).zip(&infos).map(|(slot, info)| tree.insert(info, slot)).collect();
+        leaves.iter().for_each(|leaf| tree.activate(*leaf));
+        let due: Vec<f64> = leaves.iter().map(|leaf| tree.share(*leaf)).collect();
+        let mut parts = match self.rule {
+            Rule::Presence => market::by_presence(&due, &targets),
+            Rule::Received => market::by_receipt(&due, &targets),
+        };
+        parts.truncate(own.targets.len());
+        parts
+    }
+}

@@ -1,0 +1,185 @@
+use super::market::{Place, by_presence, by_receipt};
+use super::*;
+use isonomia_units::JobId;
+use proptest::prelude::*;
+
+fn place(job: usize, used: f64, is_short: bool) -> Place {
+    Place { job, used, is_short }
+}
+
+/// Of targets that serve all the time, jobs that want all they can have.
+fn greedy(jobs_of: &[&[usize]]) -> Vec<Vec<Place>> {
+    jobs_of.iter().map(|jobs| jobs.iter().map(|job| place(*job, 1.0 / jobs.len() as f64, true)).collect()).collect()
+}
+
+fn totals(jobs: usize, targets: &[Vec<Place>], parts: &[Vec<f64>]) -> Vec<f64> {
+    let mut totals = vec![0.0; jobs];
+    for (places, parts) in targets.iter().zip(parts) {
+        let all: f64 = parts.iter().sum();
+        places.iter().zip(parts).for_each(|(place, part)| totals[place.job] += part / all);
+    }
+    totals
+}
+
+fn near(a: &[f64], b: &[f64]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| (a - b).abs() < 0.005)
+}
+
+/// ThemisIO Fig. 5: 16 nodes on both targets, 8 on the first, 8 on the second.
+#[test]
+fn a_job_on_two_targets_has_half_of_its_share_on_each() {
+    let targets = greedy(&[&[0, 1], &[0, 2]]);
+    for rule in [by_presence, by_receipt] {
+        let parts = rule(&[0.5, 0.25, 0.25], &targets);
+        assert!(near(&parts[0], &[0.5, 0.5]) && near(&parts[1], &[0.5, 0.5]), "{parts:?}");
+    }
+}
+
+/// Two jobs of equal shares, and a third one with what nobody else wants.
+#[test]
+fn who_has_a_target_for_himself_leaves_others_the_rest() {
+    let targets = greedy(&[&[0, 1], &[0]]);
+    // By presence the first has a quarter and a whole: more than its share by a quarter.
+    let presence = totals(2, &targets, &by_presence(&[0.5, 0.5], &targets));
+    assert!(near(&presence, &[4.0 / 3.0, 2.0 / 3.0]), "{presence:?}");
+    let parts = by_receipt(&[0.5, 0.5], &targets);
+    let had = totals(2, &targets, &parts);
+    assert!(had[1] > 0.95, "all of the first target but what keeps the other going: {had:?}");
+    assert!(parts[0][0] > 0.0);
+}
+
+#[test]
+fn who_needs_little_of_one_target_has_the_rest_of_his_share_on_another() {
+    // The first needs a twentieth of the first target. Its share is half of two targets: one.
+    let targets =
+        vec![vec![place(0, 0.05, false), place(1, 0.95, true)], vec![place(0, 0.5, true), place(2, 0.5, true)]];
+    let due = [0.5, 0.25, 0.25];
+    let presence = by_presence(&due, &targets);
+    assert!(near(&presence[1], &[0.5, 0.5]), "{presence:?}");
+    let parts = by_receipt(&due, &targets);
+    // 0.05 + a : b = 2 : 1, and a + b = 1.
+    assert!(near(&parts[1], &[0.65, 0.35]), "{parts:?}");
+    assert!(parts[0][0] >= 0.05 && parts[0][1] > 0.9, "it is not kept from what it uses: {parts:?}");
+}
+
+fn job(name: &str, nodes: u32) -> JobInfo {
+    JobInfo { nodes, ..JobInfo::new(name, name, "g") }
+}
+
+fn row(job: u32, part: f64) -> Row {
+    Row { job, service_ns: (part * 1e9) as u64, waited_ns: 1_000_000_000 }
+}
+
+fn table(jobs: Vec<JobInfo>, targets: Vec<Vec<Row>>) -> Table {
+    Table { window_ns: 1_000_000_000, jobs, targets }
+}
+
+#[test]
+fn tables_of_others_count_until_they_are_silent() {
+    let policy: PolicySpec = "size-fair".parse().unwrap();
+    let interval = Nanos::from_millis(500);
+    let own = table(vec![job("a", 16), job("b", 8)], vec![vec![row(0, 0.6), row(1, 0.4)]]);
+    let others = table(vec![job("c", 8), job("a", 16)], vec![vec![row(1, 0.6), row(0, 0.4)]]);
+    let mut exchange = Exchange::new(Rule::Received, interval);
+    let alone = exchange.join(Nanos(1), &policy, &own);
+    assert!(near(&alone[0], &[2.0 / 3.0, 1.0 / 3.0]), "{alone:?}");
+    exchange.tell(Nanos(2), ServerId(2), others.clone()).unwrap();
+    assert!(near(&exchange.join(Nanos(3), &policy, &own)[0], &[0.5, 0.5]));
+    let late = Nanos(3) + Nanos(interval.0 * KEPT_FOR);
+    assert!(near(&exchange.join(late, &policy, &own)[0], &[2.0 / 3.0, 1.0 / 3.0]), "it is silent");
+    assert_eq!(exchange.heard(), 0);
+    let fifo = "fifo".parse().unwrap();
+    assert_eq!(exchange.join(late, &fifo, &own), [Vec::<f64>::new()], "nobody is owed a share");
+    let unknown = table(vec![job("c", 8)], vec![vec![row(1, 0.5)]]);
+    assert_eq!(exchange.tell(late, ServerId(2), unknown), Err(BadTable::UnknownJob { job: 1, jobs: 1 }));
+    let long = table(vec![job("c", 8)], vec![vec![row(0, 0.5); ROWS_MAX + 1]]);
+    assert_eq!(exchange.tell(late, ServerId(2), long), Err(BadTable::TooLong(ROWS_MAX + 1)));
+}
+
+#[test]
+fn a_meter_looks_back_over_a_window_and_forgets_numbers_that_are_used_again() {
+    let ms = Nanos::from_millis;
+    let mut meters = Meters::new(1, ms(10));
+    let used = |service: u64| BTreeMap::from([(JobId(7), Usage { service: ms(service), waited: Nanos::ZERO })]);
+    let mut note = |at: u64, service: u64| {
+        let own = meters.table(ms(at), [used(service)], |_| Some(job("a", 1)));
+        own.table.targets[0].first().map(|row| (row.service_ns / 1_000_000, own.table.window_ns / 1_000_000))
+    };
+    assert_eq!(note(0, 0), None, "nothing yet");
+    assert_eq!(note(10, 5), Some((5, 10)));
+    for at in 2..=20 {
+        note(10 * at, 5 * at);
+    }
+    assert_eq!(note(210, 105), Some((50, 100)), "the last tenth of a second");
+    assert_eq!(note(220, 3), Some((3, 100)), "another job of the same number");
+}
+
+proptest! {
+    /// The outcome is max-min fair, checked from its definition: where a job is served, nobody has more for his share than it has, but
+    /// for what the floor keeps.
+    #[test]
+    fn nobody_could_have_more_without_taking_it_from_who_has_less(
+        weights in proptest::collection::vec(1u32..20, 2..8),
+        uses in proptest::collection::vec(proptest::collection::vec(any::<bool>(), 8), 1..6),
+    ) {
+        let jobs = weights.len();
+        let all: f64 = weights.iter().map(|weight| f64::from(*weight)).sum();
+        let due: Vec<f64> = weights.iter().map(|weight| f64::from(*weight) / all).collect();
+        let jobs_of: Vec<Vec<usize>> = uses.iter().map(|uses| (0..jobs).filter(|job| uses[*job]).collect()).collect();
+        let jobs_of: Vec<&[usize]> = jobs_of.iter().map(Vec::as_slice).collect();
+        let targets = greedy(&jobs_of);
+        let parts = by_receipt(&due, &targets);
+        let presence = by_presence(&due, &targets);
+        let had = totals(jobs, &targets, &parts);
+        let level: Vec<f64> = had.iter().zip(&due).map(|(had, due)| had / due).collect();
+        for ((places, parts), presence) in targets.iter().zip(&parts).zip(&presence) {
+            for (at, richer) in places.iter().enumerate() {
+                // Who has more than by the floor of a target could leave it to others there.
+                if parts[at] <= 1.5 * FLOOR * presence[at] { continue; }
+                for poorer in places {
+                    prop_assert!(
+                        level[richer.job] <= level[poorer.job] * 1.15 + 0.02,
+                        "{} has {} and {} has {}", richer.job, level[richer.job], poorer.job, level[poorer.job]
+                    );
+                }
+            }
+            // And no target is left idle.
+            prop_assert!(places.is_empty() || parts.iter().sum::<f64>() > 0.99);
+        }
+    }
+
+    /// Arbiters divide by the parts, and others beside those have what the policy says.
+    #[test]
+    fn a_tree_divides_by_parts(
+        parts in proptest::collection::vec((0u8..3, 1u32..1000), 1..8),
+        others in proptest::collection::vec(0u8..3, 0..4),
+    ) {
+        let policy: PolicySpec = "user-then-job-fair".parse().unwrap();
+        let mut tree = ShareTree::new(policy.levels());
+        let user = |user: u8, job: String| JobInfo::new(&job, &format!("u{user}"), "g");
+        let mut leaves = Vec::new();
+        for (at, (name, part)) in parts.iter().enumerate() {
+            leaves.push((tree.insert(&user(*name, format!("j{at}")), at as u32), f64::from(*part)));
+        }
+        let beside: Vec<_> = others.iter().enumerate().map(|(at, name)| {
+            tree.insert(&user(*name, format!("o{at}")), 100 + at as u32)
+        }).collect();
+        leaves.iter().for_each(|(leaf, _)| tree.activate(*leaf));
+        beside.iter().for_each(|leaf| tree.activate(*leaf));
+        let before: Vec<f64> = beside.iter().map(|leaf| tree.share(*leaf)).collect();
+        tree.apportion(&leaves);
+        let all: f64 = leaves.iter().map(|(leaf, _)| tree.share(*leaf)).sum();
+        let total: f64 = leaves.iter().map(|(_, part)| part).sum();
+        if beside.is_empty() {
+            for (leaf, part) in &leaves {
+                prop_assert!((tree.share(*leaf) / all - part / total).abs() < 1e-3, "{parts:?}");
+            }
+        }
+        let sum: f64 = all + beside.iter().map(|leaf| tree.share(*leaf)).sum::<f64>();
+        prop_assert!((sum - 1.0).abs() < 1e-9);
+        // Undone, everything is as it was.
+        tree.apportion(&[]);
+        let after: Vec<f64> = beside.iter().map(|leaf| tree.share(*leaf)).collect();
+        prop_assert!(before.iter().zip(&after).all(|(a, b)| (a - b).abs() < 1e-12));
+    }
+}

@@ -463,9 +463,7 @@ impl Driver {
         let is_root_away = self.root.is_away();
         let mut known = Whereabouts { own, root, is_root_away, ..Whereabouts::default() };
         for slot in table.slots() {
-            if self.node.is_shut(slot) {
-                known.closed.insert(slot.key.number);
-            }
+            known.closed.extend(self.node.refers_to(slot).map(|server| (slot.key.number, server)));
             let Some(volume) = &slot.volume else { continue };
             known.servers.insert(slot.key.number, volume.server);
             known.names.insert(volume.name.as_bytes().into(), slot.key.number);

@@ -6,6 +6,7 @@
 //! to have: if the home is away, another one is asked.
 
 use crate::Error;
+use crate::held::{HeldLocks, Shared};
 use crate::list::List;
 use crate::places::{self, Places};
 use crate::routes::Routes;
@@ -57,6 +58,7 @@ pub struct Client {
     /// With the others that were needed, each by its number.
     others: List<(ServerId, Session)>,
     routes: Routes,
+    pub(crate) held: Arc<HeldLocks>,
 }
 
 impl Client {
@@ -65,8 +67,9 @@ impl Client {
         let config = Arc::new(config);
         let conduct = Conduct::default();
         let places = Arc::new(Places::new(&config.addresses));
-        let home = Session::new(places.clone(), None, config.clone(), conduct);
-        Self { config, places, home, others: List::default(), routes: Routes::default() }
+        let held = Arc::new(HeldLocks::default());
+        let home = Session::new(places.clone(), None, config.clone(), (conduct, held.clone()));
+        Self { config, places, home, others: List::default(), routes: Routes::default(), held }
     }
 
     /// The same client, that takes a server also from the user `server_user`, and not only from its own and root.
@@ -87,6 +90,12 @@ impl Client {
         Self { home: self.home.conducted(conduct), ..self }
     }
 
+    /// The same client, in a process that shares locks with others, as this function knows.
+    pub fn sharing_locks(self, shared: Shared) -> Self {
+        let conduct = Conduct { shared_locks: Some(shared), ..self.home.conduct() };
+        Self { home: self.home.conducted(conduct), ..self }
+    }
+
     /// The same client, whose threads wait like this.
     pub fn waiting(self, manner: Manner) -> Self {
         let conduct = Conduct { manner, ..self.home.conduct() };
@@ -101,6 +110,7 @@ impl Client {
     /// Must be called in the child of a `fork` before any other operation: the parent's connections are the
     /// parent's. The child has one thread, so nothing else uses the client meanwhile.
     pub fn after_fork_in_child(&self) {
+        self.held.forget_all();
         self.sessions().for_each(Session::after_fork_in_child);
     }
 
@@ -270,6 +280,7 @@ impl Client {
         let mut conduct = self.home.conduct();
         // Of the server that was named, and of no other.
         conduct.protection.server_name = None;
+        let conduct = (conduct, self.held.clone());
         let session = Session::new(self.places.clone(), Some(server), self.config.clone(), conduct);
         let (_, session) =
             self.others.add((server, session), |others| others.iter().find(|(number, _)| *number == server));

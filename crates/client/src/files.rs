@@ -197,6 +197,7 @@ impl Client {
     /// Gives back one reference to `ino` as the open file `number` (see [`OpenHow::number`]). Nothing is waited for
     /// that could fail in a way the caller can mend.
     pub fn release(&self, ino: Ino, number: u64) -> Result<(), Error> {
+        self.held.file_closed(ino, number);
         self.without_reply(RequestHeader { owner: number, ..RequestHeader::new(Op::Release, ino) }, b"", b"")
     }
 

@@ -14,6 +14,7 @@
 mod client;
 mod error;
 mod files;
+mod held;
 pub mod identity;
 mod lanes;
 mod list;
@@ -29,6 +30,7 @@ mod xattr;
 pub use client::{Client, ClientConfig};
 pub use error::Error;
 pub use files::{Change, OpenFile, OpenHow, RELEASE_MAX, RenameHow, TimeChange};
+pub use held::Shared;
 pub use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layout, Node, Timestamp, access};
 pub use isonomia_proto::hint::OpenHint;
 pub use isonomia_proto::mapping::LeaseEvents;

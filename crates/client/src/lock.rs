@@ -1,9 +1,12 @@
 //! Locks on files, kept by the server.
 
+use crate::held::Held;
+use crate::session::claimed;
 use crate::{Client, Error};
 use isonomia_proto::fs::Capability;
 use isonomia_proto::request::{LockReply, Op, RequestHeader, lock};
 use isonomia_units::Ino;
+use rustix::io::Errno;
 use zerocopy::FromBytes;
 
 /// Who owns a lock.
@@ -65,6 +68,24 @@ impl Client {
         self.lock_for(own_pid(), file, owner, range, kind, waits)
     }
 
+    /// Asks for what this process has locked of a server that may have started anew, so that it is claimed in time. To be called
+    /// every second or so by who has locks and may have nothing else to ask for; it does nothing without any.
+    pub fn keep_locks(&self) {
+        if self.held.is_empty() {
+            return;
+        }
+        for session in self.sessions().filter(|session| session.is_known()) {
+            // Whatever the answer is, the connection stands.
+            let _ = session.transact(RequestHeader::new(Op::StatFs, Ino::ROOT), [b"", b""], &mut [0; 256]);
+        }
+    }
+
+    /// EIO if a lock of a file was lost with a server that started anew, and not given up since. What this client reads and
+    /// writes itself it looks after.
+    pub fn check_locks(&self, ino: Ino) -> Result<(), Error> {
+        self.held.check(ino)
+    }
+
     /// As [`Self::lock`]; who asks what is in the way is told of process `pid`.
     pub fn lock_for(
         &self,
@@ -77,12 +98,49 @@ impl Client {
     ) -> Result<(), Error> {
         let mut request = RequestHeader { uid: pid, ..request(file, owner, range, Some(kind)) };
         request.valid |= if waits { lock::WAITS } else { 0 };
-        self.transact(request, [b"", b""], &mut []).map(|_| ())
+        let mut patience = self.patience();
+        let mut may_adopt = matches!(owner, LockOwner::File(_));
+        loop {
+            let before = self.session_of(Ino(file.ino))?.claimed_in();
+            match self.transact(request, [b"", b""], &mut []) {
+                // A server that has just started waits for those who had locks.
+                Err(Error::Server(Errno::BUSY)) if waits => return Err(Error::Server(Errno::AGAIN)),
+                Err(Error::Server(Errno::BUSY)) => patience.pause(Errno::BUSY)?,
+                // One that was started anew does not know who has which open file.
+                Err(Error::Server(Errno::STALE)) if std::mem::take(&mut may_adopt) => {
+                    self.adopt(file, request.owner)?;
+                }
+                outcome => {
+                    outcome?;
+                    return self.has_locked(request, before);
+                }
+            }
+        }
+    }
+
+    /// Notes what the server has given while the session was, or became, the one of this number.
+    fn has_locked(&self, request: RequestHeader, before: u64) -> Result<(), Error> {
+        let session = self.session_of(Ino(request.ino))?;
+        self.held.put(session.server(), &request);
+        if before == 0 || session.claimed_in() == before {
+            return Ok(());
+        }
+        // Another thread came to a new session meanwhile, and has not claimed this one.
+        let held = Held { server: session.server(), request, is_lost: false };
+        self.transact(claimed(&held), [b"", b""], &mut []).map(drop).inspect_err(|_| self.held.cut(&request))
     }
 
     /// Gives up what the owner holds of `range`.
     pub fn unlock(&self, file: &Capability, owner: LockOwner, range: LockRange) -> Result<(), Error> {
-        self.transact(request(file, owner, range, None), [b"", b""], &mut []).map(|_| ())
+        let request = request(file, owner, range, None);
+        // Also if the server cannot be told: then it is started anew, or knows by the end of the session.
+        self.held.cut(&request);
+        self.transact(request, [b"", b""], &mut []).map(|_| ())
+    }
+
+    /// Claims nothing of `range` any more should the server start anew: it was given up, or is by the end of what had it.
+    pub fn forget_lock(&self, file: &Capability, owner: LockOwner, range: LockRange) {
+        self.held.cut(&request(file, owner, range, None));
     }
 
     /// What would keep [`Self::lock`] from taking a lock now. An owner that waited has given up with this.
@@ -96,7 +154,13 @@ impl Client {
         let mut request = request(file, owner, range, Some(kind));
         request.valid |= lock::TEST;
         let mut reply = [0; size_of::<LockReply>()];
-        self.transact(request, [b"", b""], &mut reply)?;
+        let mut patience = self.patience();
+        while let Err(error) = self.transact(request, [b"", b""], &mut reply) {
+            match error {
+                Error::Server(Errno::BUSY) => patience.pause(Errno::BUSY)?,
+                error => return Err(error),
+            }
+        }
         let found = LockReply::read_from_bytes(&reply).map_err(|_| self.malformed(Ino(request.ino)))?;
         let kind = match found.kind {
             lock::SHARED => LockKind::Shared,
@@ -111,7 +175,7 @@ fn own_pid() -> u32 {
     rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()
 }
 
-fn request(file: &Capability, owner: LockOwner, range: LockRange, kind: Option<LockKind>) -> RequestHeader {
+pub(crate) fn request(file: &Capability, owner: LockOwner, range: LockRange, kind: Option<LockKind>) -> RequestHeader {
     let mut request = RequestHeader::with_capability(Op::Lock, file);
     request.valid = match kind {
         Some(LockKind::Shared) => lock::SHARED,

@@ -4,8 +4,11 @@
 //! operations ever ran at once, and a thread that ends leaves nothing behind. A line that breaks is thrown away;
 //! what may safely be repeated is sent again on a new one until the time-out.
 
+mod claim;
 mod reach;
 
+use crate::files::OpenFile;
+use crate::held::{HeldLocks, Shared};
 use crate::places::Places;
 use crate::{ClientConfig, Error};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};
@@ -14,7 +17,7 @@ use isonomia_transport::handshake::Protection;
 use isonomia_transport::key::fresh_nonce;
 use isonomia_transport::line::Line;
 use isonomia_transport::socket::{Deadline, SocketError};
-use isonomia_units::{Nanos, ServerId};
+use isonomia_units::{Ino, Nanos, ServerId};
 use rustix::io::Errno;
 use std::cell::{Cell, UnsafeCell};
 use std::sync::Arc;
@@ -36,11 +39,14 @@ pub(crate) struct Conduct {
     pub protection: Protection,
     /// Says, in one line, what is waited for or why there is no session.
     pub notice: fn(&str),
+    /// What knows of locks that this process shares with others.
+    pub shared_locks: Option<Shared>,
 }
 
 impl Default for Conduct {
     fn default() -> Self {
-        Self { manner: Manner::default(), server_user: None, protection: Protection::default(), notice: |_| {} }
+        let (manner, protection) = (Manner::default(), Protection::default());
+        Self { manner, server_user: None, protection, notice: |_| {}, shared_locks: None }
     }
 }
 
@@ -55,6 +61,11 @@ pub(crate) struct Session {
     server: AtomicU32,
     config: Arc<ClientConfig>,
     conduct: Conduct,
+    held: Arc<HeldLocks>,
+    /// The number of the session of the server's in which this process has its locks; 0 before the first.
+    claimed_in: AtomicU64,
+    /// A thread claims them.
+    is_claiming: AtomicBool,
     /// A notice was given, and the same one is not given again.
     has_noticed: AtomicBool,
     /// This process among all clients; drawn at the first connection.
@@ -104,10 +115,17 @@ impl Drop for Taken<'_> {
     }
 }
 
+pub(crate) use claim::claimed;
+
 impl Session {
     /// A session with the server of this number, or with the first that answers at the addresses that were given; from then on
     /// with that one. It connects at its first operation.
-    pub fn new(places: Arc<Places>, server: Option<ServerId>, config: Arc<ClientConfig>, conduct: Conduct) -> Self {
+    pub fn new(
+        places: Arc<Places>,
+        server: Option<ServerId>,
+        config: Arc<ClientConfig>,
+        (conduct, held): (Conduct, Arc<HeldLocks>),
+    ) -> Self {
         let place = || PoolEntry {
             busy: AtomicBool::new(false),
             connected: AtomicBool::new(false),
@@ -122,6 +140,9 @@ impl Session {
             server: AtomicU32::new(server.map_or(SERVER_UNKNOWN, |server| u32::from(server.0))),
             config,
             conduct,
+            held,
+            claimed_in: AtomicU64::new(0),
+            is_claiming: AtomicBool::new(false),
             has_noticed: AtomicBool::new(false),
             number: AtomicU64::new(0),
             beginnings: AtomicU64::new(0),
@@ -153,6 +174,8 @@ impl Session {
     /// parent's. The child has one thread, so nothing else uses the client meanwhile.
     pub fn after_fork_in_child(&self) {
         self.number.store(0, Ordering::Relaxed);
+        self.claimed_in.store(0, Ordering::Relaxed);
+        self.is_claiming.store(false, Ordering::Relaxed);
         self.connecting.store(0, Ordering::Relaxed);
         for place in &self.lines {
             // SAFETY: the child has only this thread; whatever the parent's threads were doing, they are not here.
@@ -167,6 +190,7 @@ impl Session {
     /// afterwards are those of another process. An operation that is under way ends normally, and its connection after it.
     pub fn begin_anew(&self) {
         self.number.store(0, Ordering::Relaxed);
+        self.claimed_in.store(0, Ordering::Relaxed);
         self.beginnings.fetch_add(1, Ordering::Release);
         for place in &self.lines {
             if !place.busy.swap(true, Ordering::Acquire) {
@@ -200,6 +224,9 @@ impl Session {
                 Err(Error::TimedOut { .. }) => return Ok(None),
                 line => line?,
             };
+            if needs_locks(&request) {
+                self.held.check(Ino(request.ino))?;
+            }
             match line.exchange(&request, names, reply, self.config.timeout, self.conduct.manner) {
                 Ok((header, of_error)) => return self.checked(header, of_error).map(Some),
                 Err(error) => {
@@ -254,6 +281,11 @@ impl Session {
             _ if may_repeat => Err(self.timed_out()),
             _ => Err(Error::Lost(self.place())),
         }
+    }
+
+    /// EIO if a lock of the file was lost.
+    pub fn check_locks(&self, file: &OpenFile) -> Result<(), Error> {
+        self.held.check(Ino(file.capability.ino))
     }
 
     pub fn malformed(&self) -> Error {
@@ -371,7 +403,7 @@ impl Taken<'_> {
             None => {
                 self.place.beginnings.store(self.session.beginnings.load(Ordering::Acquire), Ordering::Relaxed);
                 self.session.connecting.fetch_add(1, Ordering::Relaxed);
-                let connected = self.session.connect(deadline);
+                let connected = self.session.connect_and_claim(deadline);
                 self.place.connected.store(connected.is_ok(), Ordering::Relaxed);
                 self.session.connecting.fetch_sub(1, Ordering::Release);
                 Ok(line.insert(connected?))
@@ -386,6 +418,13 @@ impl Taken<'_> {
         // SAFETY: as in `line`.
         unsafe { *self.place.line.get() = None };
     }
+}
+
+/// Whether what the request does is what locks are for.
+fn needs_locks(request: &RequestHeader) -> bool {
+    let op = Op::from_code(request.op);
+    matches!(op, Some(Op::Read | Op::Write | Op::ReserveAppend | Op::Fallocate | Op::TellSize | Op::FindObjects))
+        || op == Some(Op::SetAttr) && request.flags & flag::AS_OPENED != 0
 }
 
 /// Whether sending the request a second time, after the first may have been served, does no harm.
@@ -432,7 +471,6 @@ fn may_repeat(request: &RequestHeader) -> bool {
 mod tests {
     use super::*;
     use crate::{Claims, Client};
-    use isonomia_units::Ino;
 
     fn config(timeout: Nanos) -> ClientConfig {
         let addresses = vec!["unix:/nonexistent/isonomia.sock".parse().unwrap()];
@@ -442,7 +480,7 @@ mod tests {
     fn session_with_nobody() -> Session {
         let config = config(Nanos::from_millis(50));
         let conduct = Conduct::default();
-        Session::new(Arc::new(Places::new(&config.addresses)), None, Arc::new(config), conduct)
+        Session::new(Arc::new(Places::new(&config.addresses)), None, Arc::new(config), (conduct, Arc::default()))
     }
 
     #[test]

@@ -137,6 +137,8 @@ impl Client {
         };
         let total = total.min(usize::try_from(room).unwrap_or(usize::MAX));
         if let Some(stripes) = &file.stripes {
+            // Those who have the bytes know of no locks.
+            self.check_locks(Ino(file.capability.ino))?;
             return match side {
                 Side::Read(buffer) => self.read_stripes(file, stripes, offset, &mut buffer[..total]),
                 Side::Write(data, Purpose::WriteBack(session)) => {
@@ -161,7 +163,9 @@ impl Session {
         let mut done = 0;
         loop {
             let deadline = Deadline::after_about(timeout);
-            let progress = match taken.line(deadline)? {
+            let line = taken.line(deadline)?;
+            self.check_locks(file)?;
+            let progress = match line {
                 Line::Shared(channel) => pipeline(channel, file, offset, side, done..total, (timeout, self.manner())),
                 Line::Tcp(stream) => {
                     (self.manner().before_sleep)();

@@ -12,7 +12,7 @@ use crate::handle::Handle;
 use crate::sessions::{Sessions, errno};
 use crate::waiting::{Waiter, Waiting};
 use fuser::{FileHandle, LockOwner, Request};
-use isonomia_client::{Client, LockKind, LockOwner as Owner, LockRange};
+use isonomia_client::{Client, Ino, LockKind, LockOwner as Owner, LockRange};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,6 +24,9 @@ const LAST_BYTE: u64 = i64::MAX as u64;
 /// The kernel tells of a closed file without waiting until its lock is given up. A program that asks right afterwards, and
 /// does not want to wait, would be told that the file is locked: so such a request is tried for this long before it fails.
 const CLOSING_MAX: Duration = Duration::from_millis(5);
+
+/// A server that starts anew waits some seconds for those who had locks. Between two looks whether it did.
+const KEPT_EVERY: Duration = Duration::from_secs(1);
 
 /// A lock as the kernel asks for it.
 #[derive(Clone, Copy, Debug)]
@@ -99,10 +102,29 @@ impl Locks {
     /// The one session. It stays: the server takes its end for the end of the owners.
     fn client(&self) -> Outcome<&Arc<Client>> {
         if self.client.get().is_none() {
+            let client = self.sessions.own()?;
+            let kept = Arc::downgrade(&client);
             // Two threads that come here first get the same one.
-            let _ = self.client.set(self.sessions.own()?);
+            if self.client.set(client).is_ok() {
+                let keep = move || {
+                    while let Some(client) = kept.upgrade() {
+                        client.keep_locks();
+                        drop(client);
+                        std::thread::park_timeout(KEPT_EVERY);
+                    }
+                };
+                // Without it locks are kept while programs ask for any.
+                let _ = std::thread::Builder::new().name("locks".to_owned()).spawn(keep);
+            }
         }
         self.client.get().ok_or(Errno::IO)
+    }
+
+    /// EIO if a program of this mount has lost a lock of the file, because the server was started again, and has not given it
+    /// up since: it believes that it is alone.
+    pub fn check(&self, handle: &Handle) -> Outcome<()> {
+        let ino = Ino(handle.file.capability.ino);
+        self.client.get().map_or(Ok(()), |client| client.check_locks(ino).map_err(|e| errno(&e)))
     }
 
     /// What keeps `asked` from being given.
@@ -193,7 +215,7 @@ impl Locks {
 
     fn give_up(&self, handle: &Handle, owner: u64, range: LockRange) {
         if let Ok(client) = self.client() {
-            // A server that is away has no locks when it comes back.
+            // A server that cannot be told hears of no such lock when it comes back.
             let _ = client.unlock(&handle.file.capability, Owner::Process(owner), range);
         }
         self.waiting.ask_now();

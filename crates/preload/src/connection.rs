@@ -121,6 +121,7 @@ fn create() -> Result<&'static Client, Error> {
             Some(client) => client,
             None => {
                 let client = Client::new(config).trusting(server_user()?).protected(protection()?).telling(notice);
+                let client = client.sharing_locks(table::whole_locks);
                 let client: &'static Client = Box::leak(Box::new(client));
                 clients.all.push((client, 0));
                 client

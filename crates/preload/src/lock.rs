@@ -92,14 +92,15 @@ fn give_up_bytes(held: &FileRef) {
     let given_up = held.file().and_then(|file| {
         let Some((keeper, was_last)) = forget(file.capability.ino) else { return Ok(()) };
         let all = LockRange::Bytes { start: 0, len: 0 };
-        let given_up =
-            if keeper.is_away() { Ok(()) } else { keeper.unlock(&file.capability, LockOwner::Process(0), all) };
+        let owner = LockOwner::Process(0);
+        keeper.forget_lock(&file.capability, owner, all);
+        let given_up = if keeper.is_away() { Ok(()) } else { keeper.unlock(&file.capability, owner, all) };
         if was_last {
             connection::end(keeper);
         }
         given_up
     });
-    // A server that is away has no locks when it comes back.
+    // A server that is away hears of no locks when it comes back that are forgotten here.
     drop(given_up);
 }
 
@@ -208,7 +209,11 @@ fn set(
     waits: bool,
 ) -> Result<c_int, Error> {
     let file = held.file()?;
+    let is_whole = range == LockRange::Whole;
     let Some(kind) = kind else {
+        if is_whole {
+            held.mapping()?.set_whole_lock(None);
+        }
         return client_of(owner, client).unlock(&file.capability, owner, range).map(|()| 0);
     };
     let client = match owner {
@@ -226,7 +231,12 @@ fn set(
     loop {
         match client.lock(&capability, owner, range, kind, waits) {
             Err(error) if waits && error.errno() == Errno::AGAIN => {}
-            done => return done.map(|()| 0),
+            done => {
+                if done.is_ok() && is_whole {
+                    held.mapping()?.set_whole_lock(Some(kind));
+                }
+                return done.map(|()| 0);
+            }
         }
         if signals.get_or_insert_with(HeldBack::new).pause(pause_ns) {
             // Tells the server that the owner waits no more, or it would be taken for a part of a circle for a while. One

@@ -14,7 +14,7 @@
 
 use crate::position::PositionLock;
 use crate::recycle::{self, Spare, Twin};
-use isonomia_client::{Attr, Capability, Layout, OpenFile, Stripes};
+use isonomia_client::{Attr, Capability, Layout, LockKind, OpenFile, Stripes};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use rustix::io::{DupFlags, Errno};
 use rustix::mm::{MapFlags, ProtFlags};
@@ -29,7 +29,7 @@ const FILE_NAME: &CStr = c"isonomia-file";
 /// How `/proc/self/fd/N` shows them.
 const FILE_LINK: &[u8] = b"/memfd:isonomia-file";
 /// Says what the page is and which form it has.
-const MAGIC: u64 = u64::from_le_bytes(*b"isofile4");
+const MAGIC: u64 = u64::from_le_bytes(*b"isofile5");
 const PAGE_LEN: usize = 4096;
 /// Bytes of the longest layout on the wire.
 const LAYOUT_LEN_MAX: usize = 10 + 2 * Layout::TARGETS_MAX;
@@ -56,6 +56,8 @@ pub struct Page {
     locked: AtomicU32,
     /// Forked children that have not taken their references yet, if it is locked.
     heirs: AtomicU32,
+    /// How it is locked as of `flock(2)`: 0 if it is not, 1 shared, 2 exclusive.
+    whole: AtomicU32,
     /// Of a spread file; else 0.
     targets_per_server: u16,
     layout_len: u32,
@@ -141,6 +143,25 @@ impl Mapping {
         &self.page().heirs
     }
 
+    /// How it is locked as of `flock(2)`, whichever process did it.
+    pub fn whole_lock(&self) -> Option<LockKind> {
+        match self.page().whole.load(Ordering::Relaxed) {
+            1 => Some(LockKind::Shared),
+            2 => Some(LockKind::Exclusive),
+            _ => None,
+        }
+    }
+
+    /// It is locked like this as of `flock(2)`, or not any more.
+    pub fn set_whole_lock(&self, kind: Option<LockKind>) {
+        let whole = match kind {
+            None => 0,
+            Some(LockKind::Shared) => 1,
+            Some(LockKind::Exclusive) => 2,
+        };
+        self.page().whole.store(whole, Ordering::Relaxed);
+    }
+
     /// Whether it was ever locked as an open file; not 0 if so.
     pub fn locked(&self) -> &AtomicU32 {
         &self.page().locked
@@ -220,6 +241,7 @@ fn fill(page: NonNull<Page>, number: u64, file: &OpenFile, flags: u32) {
         (*page).position = PositionLock::free();
         (*page).locked = AtomicU32::new(0);
         (*page).heirs = AtomicU32::new(0);
+        (*page).whole = AtomicU32::new(0);
         (*page).others = [const { Other { mac: AtomicU64::new(0), holder: AtomicU32::new(NOBODY) } }; OTHERS_MAX];
         (*page).others_count = AtomicU32::new(0);
         (*page).targets_per_server = file.stripes.as_ref().map_or(0, |stripes| stripes.targets_per_server());

@@ -9,7 +9,7 @@
 use crate::description::{Description, FileRef};
 use crate::placeholder::Mapping;
 use crate::{lock, standard};
-use isonomia_client::{Client, Error};
+use isonomia_client::{Capability, Client, Error, LockKind};
 use rustix::io::Errno;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -166,6 +166,21 @@ pub fn take_locked() {
     }
 }
 
+/// The locks as of `flock(2)` of open files that this process has.
+pub fn whole_locks() -> Vec<(Capability, u64, LockKind)> {
+    let uid = rustix::process::geteuid().as_raw();
+    // Nothing here asks a server: it is one that wants to know this.
+    let lock_of = |held: FileRef| {
+        let mapping = held.mapping().ok()?;
+        Some((mapping.capability_of(uid)?, mapping.number(), mapping.whole_lock()?))
+    };
+    let mut all: Vec<_> = locked().filter_map(lock_of).collect();
+    // Several descriptors may stand for one open file.
+    all.sort_unstable_by_key(|(_, number, _)| *number);
+    all.dedup_by_key(|(_, number, _)| *number);
+    all
+}
+
 /// Before a fork: a child will call [`inherit_locked`].
 pub fn expect_heir() {
     each_locked_file_once(|held| drop(held.mapping().map(|mapping| mapping.heirs().fetch_add(1, Ordering::Relaxed))));
@@ -192,7 +207,7 @@ fn each_locked_file_once(visit: impl Fn(&FileRef)) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isonomia_client::{Attr, Capability, Layout, OpenFile};
+    use isonomia_client::{Attr, Layout, OpenFile};
     use isonomia_units::TargetId;
     use std::sync::atomic::AtomicBool;
 

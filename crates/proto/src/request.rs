@@ -119,6 +119,8 @@ ops! {
     /// Locks bytes from `offset` on, `ino2` of them (0: to the end), as [`lock`] says; `uid` is the process's number on
     /// its host. As on Linux, a shared lock of bytes needs a capability to read, an exclusive one to write, a lock of the
     /// whole file either. The lock is counted for the capability's holder, who gets ENOLCK with too many. EAGAIN if another owner's lock is in the way; EDEADLK if waiting for it could not end.
+    /// A server that has just started waits a moment for those who had locks ([`lock::CLAIMED`]): EBUSY for any other lock that
+    /// nothing is in the way of, and ESTALE for one that is claimed later.
     /// With [`lock::TEST`] the reply is a [`LockReply`].
     Lock = 22,
     /// This process is about to execute another program: when its connections end, its references are kept until that
@@ -252,6 +254,8 @@ pub mod lock {
     pub const TEST: u32 = 16;
     /// The owner will ask again until it has the lock.
     pub const WAITS: u32 = 32;
+    /// The owner had the lock when the server stopped. Given only while it [waits](super::Op::Lock) for those.
+    pub const CLAIMED: u32 = 64;
 }
 
 /// What is in the way of a lock that was asked for with [`lock::TEST`]; zeros if nothing is.

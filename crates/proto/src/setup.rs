@@ -281,6 +281,9 @@ pub struct Welcome {
     pub payload_len_max: u32,
     /// What becomes of frames after this one: the greater of what the client and the server want.
     pub integrity: Integrity,
+    /// The number of the session that the connection is one of, not 0; 0 for an operator's. Where a client's connections have
+    /// another number than before, the server has nothing any more of what the client held.
+    pub session: u64,
 }
 
 /// The server's answer to a hello.

@@ -423,7 +423,10 @@ impl Acceptor {
         let (Some((hello, responder)), Some(peer)) = (pending.hello.take(), pending.peer.take()) else { return };
         let payload_len_max = if hello.role == Role::SharedMemory { SLOT_LEN } else { PAYLOAD_LEN_MAX };
         let integrity = pending.tcp.as_ref().map_or(Integrity::None, |tcp| tcp.integrity.max(hello.integrity));
+        let session_key = (admission.credentials.uid, hello.client);
+        let session = (hello.role != Role::Control).then(|| self.core.sessions.join(session_key));
         let welcome = Welcome {
+            session: session.as_ref().map_or(0, |session| session.number),
             server: self.about.server,
             job: admission.job.name.to_string(),
             payload_len_max: payload_len_max as u32,
@@ -432,9 +435,12 @@ impl Acceptor {
         let (welcome, seals) = match responder.map(|responder| responder.finish(&setup::body(&welcome))) {
             None => (setup::encode(&Answer::Welcome(welcome)), None),
             Some(Ok((message, keys))) => (setup::encode(&Answer::Sealed(message)), Seals::new(&keys, integrity)),
-            Some(Err(failed)) => return self.turn_away(&pending.socket, Some(&peer), &failed.into()),
+            Some(Err(failed)) => {
+                session.inspect(|_| self.core.leave_session(session_key));
+                return self.turn_away(&pending.socket, Some(&peer), &failed.into());
+            }
         };
-        if hello.role == Role::Control {
+        let Some(session) = session else {
             // A client that does not take these few bytes has gone.
             if stream::send(&pending.socket, &welcome).is_ok() {
                 let origin = match &peer {
@@ -445,13 +451,15 @@ impl Acceptor {
                 self.control.enter(pending.socket, peer, origin, seals);
             }
             return;
-        }
+        };
         let (way, memory, permit, job) = match self.prepare(&pending, &peer, hello.role, &admission) {
             Ok(prepared) => prepared,
-            Err(reason) => return self.turn_away(&pending.socket, Some(&peer), &reason),
+            Err(reason) => {
+                self.core.leave_session(session_key);
+                return self.turn_away(&pending.socket, Some(&peer), &reason);
+            }
         };
         self.next_id += 1;
-        let session_key = (admission.credentials.uid, hello.client);
         let connection = Arc::new(Connection {
             id: self.next_id,
             socket: pending.socket,
@@ -459,7 +467,7 @@ impl Acceptor {
             may_ask_for_others: admission.may_ask_for_others,
             is_trusted: admission.is_trusted,
             job,
-            session: self.core.sessions.join(session_key),
+            session,
             session_key,
             way,
             seals: seals.map(Mutex::new),

@@ -24,6 +24,7 @@ mod wire;
 use crate::clock;
 use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
+use crate::lock;
 use crate::target::Pending;
 use capabilities::Capabilities;
 use contact::RootContact;
@@ -304,7 +305,7 @@ impl Driver {
         (key_file, protection): (Option<String>, Protection),
     ) -> Result<Self, JoinError> {
         let mut records = core.store.cluster_records()?;
-        records.retain(|(key, _)| !moving::is_note(key));
+        records.retain(|(key, _)| !moving::is_note(key) && key != lock::HELD);
         let before = records.extract_if(.., |(key, _)| key == INSTANCE).next();
         let before = before.and_then(|(_, value)| Some(u64::from_le_bytes(value.try_into().ok()?))).unwrap_or(0);
         let instance = core.store.fence().instance().unwrap_or(0).max(before + 1);
@@ -469,9 +470,7 @@ impl Driver {
         let is_root_away = self.root.is_away();
         let mut known = Whereabouts { own, root, is_root_away, ..Whereabouts::default() };
         for slot in table.slots() {
-            if self.node.is_shut(slot) {
-                known.closed.insert(slot.key.number);
-            }
+            known.closed.extend(self.node.refers_to(slot).map(|server| (slot.key.number, server)));
             let Some(volume) = &slot.volume else { continue };
             known.servers.insert(slot.key.number, volume.server);
             known.names.insert(volume.name.as_bytes().into(), slot.key.number);

@@ -23,6 +23,7 @@ use crate::{charge, clock};
 use isonomia_proto::request::{BadRequest, NO_TARGET, Op, RequestHeader};
 use isonomia_proto::{XATTR_LIST_LEN_MAX, XATTR_VALUE_LEN_MAX};
 use isonomia_store::Store;
+use isonomia_transport::key::fresh_nonce;
 use isonomia_transport::region::SLOT_LEN;
 use isonomia_units::{Nanos, TargetId};
 use rustix::event::{EventfdFlags, epoll, eventfd};
@@ -120,6 +121,7 @@ impl Core {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&poll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
         let unsynced = Unsynced::new(!store.is_volatile());
+        let first_session = fresh_nonce()?.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         Ok(Arc::new_cyclic(|own| Self {
             own: own.clone(),
             store,
@@ -130,7 +132,7 @@ impl Core {
             epoll: poll,
             bell,
             connections: RwLock::default(),
-            sessions: Sessions::default(),
+            sessions: Sessions::new(first_session),
             departed: Departed::default(),
             caretaker: OnceLock::new(),
             scrub,

@@ -238,7 +238,10 @@ impl Server {
             tracing::warn!("clients are trusted: what they claim of user, group, size and priority is believed");
         }
         let driver = match &config.cluster {
-            None => None,
+            None => {
+                lock::begin(&core).map_err(|error| StartError::Config(error.to_string()))?;
+                None
+            }
             Some(cluster) => {
                 let key = config.cluster_key_file.as_ref().or(config.key_file.as_ref());
                 let key = key.map(|path| Key::read(&path.to_string_lossy())).transpose()?;
@@ -354,6 +357,9 @@ impl Server {
         self.core.targets.iter().for_each(|target| target.engine.stop());
         while self.core.serving.has_substitutes() {
             std::thread::park_timeout(std::time::Duration::from_millis(1));
+        }
+        if let Err(error) = lock::end(&self.core) {
+            tracing::error!(%error, "it cannot be noted whether there are locks");
         }
         for connection in self.core.connections() {
             self.core.close(&connection, None);

@@ -7,9 +7,17 @@ use crate::locks::{Denied, Family, Lock, Owner, Span};
 use crate::proof;
 use isonomia_proto::fs::access;
 use isonomia_proto::request::{LockReply, ReplyHeader, RequestHeader, lock};
-use isonomia_units::Ino;
+use isonomia_store::StoreError;
+use isonomia_units::{Ino, Nanos};
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
+
+/// How long a server that starts waits for those who had locks. Clients that have something to do find it within a fraction of
+/// a second, mounts within one or two.
+const CLAIMED_WITHIN: Nanos = Nanos::from_secs(5);
+/// The key, among what is kept of the cluster, under which stands that there were locks. The others' are another file's: those of nodes
+/// are lower-case letters.
+pub const HELD: &[u8] = b"LOCKS";
 
 /// Serves a request for a lock; `room` is for the reply's payload.
 pub fn serve(core: &Core, connection: &Connection, header: &RequestHeader, room: &mut [u8]) -> ReplyHeader {
@@ -51,7 +59,10 @@ fn operate(core: &Core, connection: &Connection, header: &RequestHeader) -> Resu
     let span = if has(lock::WHOLE) { Span::ALL } else { Span { start: header.offset, last } };
     let wanted = Lock { owner, span, is_exclusive: has(lock::EXCLUSIVE), user: header.holder, pid: header.uid };
     if has(lock::TEST) {
-        return Ok(Some(core.locks.conflict(ino, family, &wanted).map(told).unwrap_or_default()));
+        return match core.locks.conflict(ino, family, &wanted) {
+            None if core.locks.waits_for_claims(clock::now()) => Err(number(Errno::BUSY)),
+            found => Ok(Some(found.map(told).unwrap_or_default())),
+        };
     }
     if gives_up {
         core.locks.release(ino, family, owner, span);
@@ -61,7 +72,10 @@ fn operate(core: &Core, connection: &Connection, header: &RequestHeader) -> Resu
     if has(lock::OPEN_FILE) && !connection.session.has_reference(ino, header.owner) {
         return Err(number(Errno::STALE));
     }
-    let acquired = core.locks.acquire(ino, family, wanted, has(lock::WAITS), clock::now());
+    let acquired = match has(lock::CLAIMED) {
+        true => core.locks.claim(ino, family, wanted, clock::now()),
+        false => core.locks.acquire(ino, family, wanted, has(lock::WAITS), clock::now()),
+    };
     // If the owner has ended since the checks above, its locks were given up before this one was there: it is given up now.
     match owner {
         Owner::Process { .. } if connection.session.has_ended() => core.locks.release_owners(|other| other == owner),
@@ -73,7 +87,24 @@ fn operate(core: &Core, connection: &Connection, header: &RequestHeader) -> Resu
         Err(Denied::Held) => Err(number(Errno::AGAIN)),
         Err(Denied::Deadlock) => Err(number(Errno::DEADLK)),
         Err(Denied::TooMany) => Err(number(Errno::NOLCK)),
+        Err(Denied::Early) => Err(number(Errno::BUSY)),
+        Err(Denied::Late) => Err(number(Errno::STALE)),
     }
+}
+
+/// To be called when this server begins to serve: if anybody may have had locks when it stopped, it waits for them.
+pub fn begin(core: &Core) -> Result<(), StoreError> {
+    let had_some = core.store.cluster_records()?.iter().any(|(key, _)| key == HELD);
+    if core.store.is_recovered() || had_some {
+        core.locks.wait_for_claims(clock::now() + CLAIMED_WITHIN);
+    }
+    Ok(())
+}
+
+/// To be called before a stop in order ends sessions: remembers whether anybody has locks.
+pub fn end(core: &Core) -> Result<(), StoreError> {
+    let has_some = core.locks.are_there_any() || core.locks.waits_for_claims(clock::now());
+    core.store.keep_cluster_records([(HELD, has_some.then_some(&[][..]))])
 }
 
 fn number(errno: Errno) -> u32 {

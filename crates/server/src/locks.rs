@@ -4,13 +4,17 @@
 //! the same bytes. Nothing waits here: who cannot have a lock is told so and asks again; while it asks, the table
 //! knows whom it waits for, so that a circle of waiting owners is found.
 //!
+//! A server that starts does not know who had which locks when it stopped. For a while it waits for those who had some
+//! ([`Locks::wait_for_claims`]): they get theirs again ([`Locks::claim`]), and nobody gets another one meanwhile. Who comes later has
+//! lost his: others may have had it.
+//!
 //! Every limit is for one user, so that nobody is refused a lock because others have too many.
 //!
 //! Sans I/O: time is passed in. A request costs O(locks of the file).
 
 use isonomia_units::{Ino, Nanos};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Locks of one user on one file at most.
@@ -91,6 +95,10 @@ pub enum Denied {
     Deadlock,
     /// The user has too many.
     TooMany,
+    /// It may be somebody's who has not claimed it yet.
+    Early,
+    /// It is claimed too late.
+    Late,
 }
 
 /// All locks of a server.
@@ -99,6 +107,8 @@ pub struct Locks {
     table: Mutex<Table>,
     /// Locks that are held, so that who ends without any need not look.
     count: AtomicUsize,
+    /// Until when those are waited for who had locks at the last stop, ns.
+    claimed_until: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -132,8 +142,40 @@ impl Locks {
         result
     }
 
+    /// Waits until `until` for those who had locks when the server stopped.
+    pub fn wait_for_claims(&self, until: Nanos) {
+        self.claimed_until.store(until.0, Ordering::Relaxed);
+    }
+
+    /// Whether it still does.
+    pub fn waits_for_claims(&self, now: Nanos) -> bool {
+        now.0 < self.claimed_until.load(Ordering::Relaxed)
+    }
+
+    /// Whether anybody has a lock.
+    pub fn are_there_any(&self) -> bool {
+        self.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Gives a lock again that its owner had when the server stopped. What he has by now he may claim at any time.
+    pub fn claim(&self, ino: Ino, family: Family, lock: Lock, now: Nanos) -> Result<(), Denied> {
+        if !self.waits_for_claims(now) {
+            let has = self.table().covers(ino, family, &lock);
+            return if has { Ok(()) } else { Err(Denied::Late) };
+        }
+        self.put(ino, family, lock)
+    }
+
+    fn put(&self, ino: Ino, family: Family, lock: Lock) -> Result<(), Denied> {
+        self.change(|table| match table.conflict(ino, family, &lock) {
+            Some(_) => Err(Denied::Held),
+            None => table.put(ino, family, lock),
+        })
+    }
+
     /// Gives `lock`, in place of what its owner held of the same bytes. `waits` if the owner will ask again.
     pub fn acquire(&self, ino: Ino, family: Family, lock: Lock, waits: bool, now: Nanos) -> Result<(), Denied> {
+        let is_early = self.waits_for_claims(now);
         self.change(|table| {
             if let Some(other) = table.conflict(ino, family, &lock) {
                 if !waits {
@@ -153,14 +195,10 @@ impl Locks {
                 return Err(Denied::Held);
             }
             table.waiting.remove(&lock.owner);
-            let of_file = table.files.get(&(ino, family)).map_or(&[][..], |locks| locks);
-            let held = of_file.iter().filter(|held| held.user == lock.user).count();
-            let of_user = table.users.get(&lock.user).copied().unwrap_or(0);
-            if held >= LOCKS_PER_FILE_MAX || of_user >= LOCKS_PER_USER_MAX {
-                return Err(Denied::TooMany);
+            if is_early && !table.covers(ino, family, &lock) {
+                return Err(Denied::Early);
             }
-            table.replace(ino, family, lock.owner, lock.span, Some(lock));
-            Ok(())
+            table.put(ino, family, lock)
         })
     }
 
@@ -215,6 +253,36 @@ impl Table {
             held.owner != wanted.owner && (held.is_exclusive || wanted.is_exclusive) && held.span.meets(wanted.span)
         };
         self.files.get(&(ino, family))?.iter().filter(is_in_the_way).min_by_key(|held| held.span.start).copied()
+    }
+
+    /// Gives a lock that nothing is in the way of.
+    fn put(&mut self, ino: Ino, family: Family, lock: Lock) -> Result<(), Denied> {
+        let of_file = self.files.get(&(ino, family)).map_or(&[][..], |locks| locks);
+        let held = of_file.iter().filter(|held| held.user == lock.user).count();
+        let of_user = self.users.get(&lock.user).copied().unwrap_or(0);
+        if held >= LOCKS_PER_FILE_MAX || of_user >= LOCKS_PER_USER_MAX {
+            return Err(Denied::TooMany);
+        }
+        self.replace(ino, family, lock.owner, lock.span, Some(lock));
+        Ok(())
+    }
+
+    /// Whether the owner of `lock` has all of that already, or more.
+    fn covers(&self, ino: Ino, family: Family, lock: &Lock) -> bool {
+        let is_own = |held: &&Lock| held.owner == lock.owner && (held.is_exclusive || !lock.is_exclusive);
+        let mut own: Vec<Span> =
+            self.files.get(&(ino, family)).into_iter().flatten().filter(is_own).map(|held| held.span).collect();
+        own.sort_by_key(|span| span.start);
+        let mut next = lock.span.start;
+        for span in own {
+            if span.start <= next && span.last >= next {
+                match span.last.checked_add(1).filter(|after| *after <= lock.span.last) {
+                    Some(after) => next = after,
+                    None => return true,
+                }
+            }
+        }
+        false
     }
 
     /// Whether waiting for `from` is waiting for `to`.
@@ -295,6 +363,29 @@ mod tests {
 
     fn acquire(locks: &Locks, lock: Lock) -> Result<(), Denied> {
         locks.acquire(INO, Family::Ranges, lock, false, Nanos::ZERO)
+    }
+
+    #[test]
+    fn after_a_start_those_come_first_who_had_locks() {
+        let locks = Locks::default();
+        locks.wait_for_claims(Nanos(100));
+        let claim = |lock, now| locks.claim(INO, Family::Ranges, lock, Nanos(now));
+        let ask = |lock, now| locks.acquire(INO, Family::Ranges, lock, true, Nanos(now));
+        assert_eq!(ask(lock(1, 0, 9, true), 50), Err(Denied::Early));
+        claim(lock(1, 0, 9, true), 50).unwrap();
+        claim(lock(2, 10, 19, false), 50).unwrap();
+        assert_eq!(claim(lock(3, 5, 5, false), 60), Err(Denied::Held), "it was not his");
+        assert_eq!(ask(lock(3, 5, 5, false), 60), Err(Denied::Held));
+        // What one has is one's to change.
+        ask(lock(1, 2, 5, false), 70).unwrap();
+        assert_eq!(ask(lock(1, 2, 5, true), 70), Err(Denied::Early), "another one may claim a shared one");
+        assert_eq!(ask(lock(1, 0, 20, false), 70), Err(Denied::Early), "only a part of it");
+        // Who comes later finds what he has, and nothing else.
+        claim(lock(2, 12, 19, false), 100).unwrap();
+        assert_eq!(claim(lock(2, 12, 20, false), 100), Err(Denied::Late));
+        assert_eq!(claim(lock(2, 12, 19, true), 100), Err(Denied::Late));
+        assert_eq!(claim(lock(3, 50, 60, true), 100), Err(Denied::Late));
+        ask(lock(3, 50, 60, true), 100).unwrap();
     }
 
     #[test]

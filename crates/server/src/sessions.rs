@@ -37,6 +37,8 @@ pub enum ReferenceError {
 /// A client process: what its connections have in common.
 #[derive(Debug)]
 pub struct Session {
+    /// No other session has or had it, of this server's process or an earlier one; not 0.
+    pub number: u64,
     /// It executes another program, which takes over.
     pub hands_over: AtomicBool,
     held: Mutex<Held>,
@@ -75,8 +77,8 @@ impl Drop for Left {
 }
 
 impl Session {
-    fn new(user: Arc<References>) -> Self {
-        Self { hands_over: AtomicBool::new(false), held: Mutex::default(), user }
+    fn new(number: u64, user: Arc<References>) -> Self {
+        Self { number, hands_over: AtomicBool::new(false), held: Mutex::default(), user }
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -162,9 +164,16 @@ struct Table {
     /// With the number of connections of each.
     sessions: HashMap<SessionKey, (Arc<Session>, usize)>,
     users: HashMap<u32, Weak<References>>,
+    /// The number of the last session.
+    last: u64,
 }
 
 impl Sessions {
+    /// None yet; the first ones get the numbers after `first`, which is drawn.
+    pub fn new(first: u64) -> Self {
+        Self(Mutex::new(Table { last: first, ..Table::default() }))
+    }
+
     fn table(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -172,7 +181,7 @@ impl Sessions {
     /// The session of this key, with one more connection.
     pub fn join(&self, key: SessionKey) -> Arc<Session> {
         let mut table = self.table();
-        let Table { sessions, users } = &mut *table;
+        let Table { sessions, users, last } = &mut *table;
         let (session, connections) = sessions.entry(key).or_insert_with(|| {
             let user = users.get(&key.0).and_then(Weak::upgrade).unwrap_or_else(|| {
                 users.retain(|_, user| user.strong_count() > 0);
@@ -180,7 +189,8 @@ impl Sessions {
                 users.insert(key.0, Arc::downgrade(&user));
                 user
             });
-            (Arc::new(Session::new(user)), 0)
+            *last = last.wrapping_add(1).max(1);
+            (Arc::new(Session::new(*last, user)), 0)
         });
         *connections += 1;
         session.clone()

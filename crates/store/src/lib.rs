@@ -219,6 +219,11 @@ struct Numbers {
 }
 
 impl Store {
+    /// Whether the last stop was no clean one.
+    pub fn is_recovered(&self) -> bool {
+        self.is_recovered
+    }
+
     fn share_namespace(&self) -> RwLockReadGuard<'_, Numbers> {
         self.namespace.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -405,6 +405,10 @@ impl Store {
             }
         }
         while self.drop_inodes(volume)? + self.drop_names(volume)? > 0 {}
+        // Those of its directory come before that does.
+        let mut change = self.db.change();
+        change.remove_xattrs(ino)?;
+        change.commit()?;
         self.sync()?;
         self.remove_unused().map(drop)
     }

@@ -43,8 +43,9 @@ pub struct Whereabouts {
     pub names: HashMap<Box<[u8]>, VolumeId>,
     /// The root server is away: what is known of the root directory here is better than nothing, to those who read it.
     pub is_root_away: bool,
-    /// Volumes that are here, or on their way, and in which nobody is served for now.
-    pub closed: HashSet<VolumeId>,
+    /// Volumes that are here, or on their way, and in which nobody is served: who is to be asked. This server, if that may
+    /// change in a moment.
+    pub closed: HashMap<VolumeId, ServerId>,
 }
 
 impl Whereabouts {
@@ -142,20 +143,22 @@ impl Store {
         match ino.volume() {
             VolumeId::ROOT if whereabouts.is_root() => Ok(()),
             VolumeId::ROOT => Err(StoreError::elsewhere(whereabouts.root, b"")),
-            // Who is sent to the server that says so waits for a moment.
-            volume if whereabouts.closed.contains(&volume) => Err(StoreError::elsewhere(whereabouts.own, b"")),
-            volume if self.has_volume(volume)? => Ok(()),
-            // Whoever knows for certain says that there is none.
-            volume => match whereabouts.of(volume) {
-                server if server == whereabouts.own => Err(StoreError::Stale),
-                server => Err(StoreError::elsewhere(server, b"")),
+            volume => match whereabouts.closed.get(&volume) {
+                // Who is sent to the server that says so waits for a moment.
+                Some(server) => Err(StoreError::elsewhere(*server, b"")),
+                None if self.has_volume(volume)? => Ok(()),
+                // Whoever knows for certain says that there is none.
+                None => match whereabouts.of(volume) {
+                    server if server == whereabouts.own => Err(StoreError::Stale),
+                    server => Err(StoreError::elsewhere(server, b"")),
+                },
             },
         }
     }
 
     /// Whether nobody is served in a volume for now.
     pub fn is_closed(&self, volume: VolumeId) -> bool {
-        self.whereabouts().is_some_and(|whereabouts| whereabouts.closed.contains(&volume))
+        self.whereabouts().is_some_and(|whereabouts| whereabouts.closed.contains_key(&volume))
     }
 
     /// Whether a volume is on this server.
@@ -188,11 +191,11 @@ impl Store {
         let root = self.load(Ino::ROOT.0)?;
         let volume = match self.look_up(&root, name)?.map(|entry| Ino(entry.ino).volume()) {
             Some(VolumeId::ROOT) => return Ok(()),
-            Some(volume) if whereabouts.closed.contains(&volume) => {
-                return Err(StoreError::elsewhere(whereabouts.own, rest));
-            }
-            Some(volume) if self.loads(root_of(volume))? => return Ok(()),
-            Some(volume) => Some(volume),
+            Some(volume) => match whereabouts.closed.get(&volume) {
+                Some(server) => return Err(StoreError::elsewhere(*server, rest)),
+                None if self.loads(root_of(volume))? => return Ok(()),
+                None => Some(volume),
+            },
             None if whereabouts.is_root() => return Ok(()),
             None => whereabouts.names.get(&name[..]).copied(),
         };

@@ -42,6 +42,7 @@ pub struct Channel {
     region: ClientRegion,
     socket: Parked,
     server: ServerId,
+    session: u64,
     under_way: usize,
 }
 
@@ -54,12 +55,18 @@ impl Channel {
     /// Opens a session and its memory.
     pub fn open(address: &Address, identity: &Identity, deadline: Deadline) -> Result<Self, HandshakeError> {
         let (session, region) = handshake::open_shared(address, identity, deadline)?;
-        Ok(Self { region, socket: session.socket, server: ServerId(session.welcome.server), under_way: 0 })
+        let (server, number) = (ServerId(session.welcome.server), session.welcome.session);
+        Ok(Self { region, socket: session.socket, server, session: number, under_way: 0 })
     }
 
     /// The number of the server.
     pub fn server(&self) -> ServerId {
         self.server
+    }
+
+    /// The number of the session with it.
+    pub fn session(&self) -> u64 {
+        self.session
     }
 
     /// The buffer for the names or payload of the next request. At most [`Self::DEPTH`] may be under way.

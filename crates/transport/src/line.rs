@@ -35,6 +35,14 @@ impl Line {
         }
     }
 
+    /// The number of the session with it: another one than before if the server keeps nothing any more of what it kept then.
+    pub fn session(&self) -> u64 {
+        match self {
+            Self::Shared(channel) => channel.session(),
+            Self::Tcp(stream) => stream.session(),
+        }
+    }
+
     /// Sends a request with its names, and receives the reply's payload into `reply`; that of an error, a path perhaps, comes
     /// with the header, and is empty else. [`SocketError::Closed`] also if a payload is longer than there is room for.
     pub fn exchange(

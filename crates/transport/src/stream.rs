@@ -18,6 +18,7 @@ use zerocopy::{FromBytes, IntoBytes};
 pub struct Stream {
     socket: Parked,
     server: ServerId,
+    session: u64,
     seals: Option<Seals>,
     /// Parts of a frame with their tags. They are a copy: the program may change its own memory between the two looks at it
     /// that making a tag and sending take.
@@ -35,6 +36,7 @@ impl Stream {
         Ok(Self {
             socket: session.socket,
             server,
+            session: session.welcome.session,
             seals: session.seals,
             sealed: Vec::new(),
             unsent: (Vec::new(), 0),
@@ -45,6 +47,11 @@ impl Stream {
     /// The number of the server.
     pub fn server(&self) -> ServerId {
         self.server
+    }
+
+    /// The number of the session with it.
+    pub fn session(&self) -> u64 {
+        self.session
     }
 
     /// Sends a request with its names and payload, and receives the reply's payload into `reply`; that of an error, a path

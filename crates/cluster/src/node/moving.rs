@@ -3,6 +3,7 @@
 use super::{Node, Role};
 use crate::request::Refusal;
 use crate::volumes::{Slot, VolumeKey};
+use isonomia_units::ServerId;
 
 impl Node {
     /// Whether `slot` is an instruction for this server, or says what becomes of a volume that moved.
@@ -38,8 +39,9 @@ impl Node {
         slot.and_then(|slot| slot.volume.as_ref()).is_some_and(|volume| volume.server != self.process.server)
     }
 
-    /// Whether nobody is to be served in what is here of the volume of `slot`, if anything is.
-    pub fn is_shut(&self, slot: &Slot) -> bool {
-        self.hosted.is_shut(self.process.server, slot)
+    /// Who is to be asked for the volume of `slot` if nobody is to be served in what is here of it: this server again in a
+    /// moment, or the one that has it by now.
+    pub fn refers_to(&self, slot: &Slot) -> Option<ServerId> {
+        self.hosted.refers_to(self.process.server, slot)
     }
 }

@@ -167,6 +167,14 @@ impl Hosted {
             }
     }
 
+    /// Who is to be asked for the volume of `slot` if nobody may be served in what is here of it: the server that has it by now,
+    /// or this one again in a moment.
+    pub fn refers_to(&self, own: ServerId, slot: &Slot) -> Option<ServerId> {
+        // While it is on its way the other one has not got it either.
+        let there = slot.volume.as_ref().filter(|volume| volume.phase == Phase::Active);
+        self.is_shut(own, slot).then(|| there.map_or(own, |volume| volume.server))
+    }
+
     /// Whether there is something to do about `slot` besides what it wants of `own`.
     pub fn is_unsettled(&self, own: ServerId, slot: &Slot) -> bool {
         self.is_left_over(own, slot) || self.is_settled_by(own, slot)
@@ -330,15 +338,18 @@ mod tests {
         let arriving = slot(3, NEW, Phase::Arriving { from: OLD });
         assert_eq!(hosted.look_at(OLD, &arriving), Todo::Nothing);
         assert!(hosted.is_closed(OLD, &arriving) && hosted.is_shut(OLD, &arriving));
+        assert_eq!([&leaving, &arriving].map(|slot| hosted.refers_to(OLD, slot)), [Some(OLD); 2]);
         let there = slot(4, NEW, Phase::Active);
         assert!(hosted.is_unsettled(OLD, &there) && hosted.is_shut(OLD, &there) && !hosted.is_closed(OLD, &there));
         // What could not be removed is tried again.
         for result in [Err(5), Ok(())] {
+            assert_eq!(hosted.refers_to(OLD, &there), Some(NEW), "to remove it takes as long as it takes");
             assert_eq!(hosted.look_at(OLD, &there), Todo::Work(Work::Drop { key: KEY }));
+            assert_eq!(hosted.refers_to(OLD, &there), Some(NEW));
             let told = hosted.done(KEY.number, result).map(|(host, is_told)| (host.outcome, is_told));
             assert_eq!(told, result.ok().map(|()| (Outcome::Removed, false)));
         }
-        assert!(!hosted.is_shut(OLD, &there) && !hosted.is_unsettled(OLD, &there));
+        assert!(hosted.refers_to(OLD, &there).is_none() && !hosted.is_unsettled(OLD, &there));
         assert_eq!(hosted.look_at(OLD, &there), Todo::Nothing);
     }
 

@@ -29,6 +29,11 @@ impl Gate {
         None
     }
 
+    /// Whether it is open: then it stays so.
+    pub fn is_open(&self) -> bool {
+        self.is_open.load(Ordering::Acquire)
+    }
+
     /// Opens it, and gives what has waited, in the order in which it came.
     pub fn open(&self) -> Vec<Pending> {
         if self.is_open.load(Ordering::Acquire) {

@@ -240,12 +240,21 @@ fn freeze(core: &Core, volume: VolumeId) -> Result<(), StoreError> {
 /// Gets a volume, all of it or nothing.
 fn fetch(core: &Core, reach: &Reach, volume: VolumeId, coming: &Coming) -> Result<(), StoreError> {
     let fetched = fetch_pieces(core, reach, volume, coming);
-    let is_stopping = core.is_stopping.load(Ordering::Relaxed);
-    if fetched.is_err() && !is_stopping {
-        core.store.drop_volume(volume)?;
-    }
-    if !is_stopping {
+    let is_stopping = || core.is_stopping.load(Ordering::Relaxed);
+    let mut is_told = false;
+    let clean = || {
+        // First, or after a stop it would be gone on with in the middle of what was removed.
         core.store.keep_cluster_records([(&note_key(volume)[..], None)])?;
+        if fetched.is_err() { core.store.drop_volume(volume) } else { Ok(()) }
+    };
+    // Who says that he has nothing of it must not have anything, or would serve it as if it were his.
+    while !is_stopping()
+        && let Err(error) = clean()
+    {
+        if !std::mem::replace(&mut is_told, true) {
+            tracing::error!(volume = volume.0, %error, "what came of a volume cannot be removed; it is tried again");
+        }
+        std::thread::park_timeout(AGAIN_AFTER);
     }
     fetched
 }

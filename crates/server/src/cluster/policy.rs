@@ -8,6 +8,7 @@ use super::wire::Verdict;
 use super::{Cluster, Driver, Event};
 use crate::clock;
 use crate::core::Core;
+use crate::lock;
 use crate::operator;
 use isonomia_cluster::node::Input;
 use isonomia_cluster::policy::Policy;
@@ -168,6 +169,11 @@ impl Driver {
     pub(super) fn open_gate(&self) {
         let is_starting = self.node.may_serve(clock::now()) == Err(isonomia_cluster::request::Refusal::Starting);
         if let Some(cluster) = self.core.cluster.get().filter(|_| !is_starting) {
+            if !cluster.gate.is_open()
+                && let Err(error) = lock::begin(&self.core)
+            {
+                tracing::error!(%error, "it cannot be read whether there were locks");
+            }
             cluster.gate.open().into_iter().for_each(|pending| self.core.queue_held(pending));
         }
     }

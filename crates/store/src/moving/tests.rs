@@ -169,6 +169,26 @@ fn walkdir(dir: &std::path::Path) -> Vec<std::path::PathBuf> {
 }
 
 #[test]
+fn nothing_is_left_of_a_volume_that_did_not_come() {
+    let dir = tempfile::tempdir().unwrap();
+    let (one, other) = (store(&dir, 1), store(&dir, 2));
+    fill(&one);
+    one.set_xattr(&Caller::ROOT, Ino::ROOT, b"v", true, b"user.of", b"its own", XattrHow::Either, NOW).unwrap();
+    one.freeze(VOLUME, || true).unwrap();
+    other.skip_numbers(one.next_number()).unwrap();
+    let mut place = PiecePlace::BEGIN;
+    while place != PiecePlace::End {
+        let (piece, next) = one.piece(VOLUME, &place).unwrap();
+        other.take_piece(VOLUME, &piece, NOW).unwrap();
+        place = next;
+    }
+    other.drop_volume(VOLUME).unwrap();
+    is_clean(&other);
+    one.drop_volume(VOLUME).unwrap();
+    is_clean(&one);
+}
+
+#[test]
 fn a_volume_with_open_files_does_not_rest() {
     let dir = tempfile::tempdir().unwrap();
     let one = store(&dir, 1);

@@ -25,7 +25,7 @@ fn whereabouts(own: ServerId) -> Arc<Whereabouts> {
         servers: volumes.iter().map(|(volume, server, _)| (*volume, *server)).collect(),
         names: volumes.iter().map(|(volume, _, name)| ((*name).into(), *volume)).collect(),
         is_root_away: false,
-        closed: HashSet::new(),
+        closed: HashMap::new(),
     })
 }
 
@@ -255,5 +255,18 @@ fn a_volume_is_made_and_removed_as_often_as_one_asks() {
         root.remove_volume(volume, NOW).unwrap();
         assert_eq!(nlink(), before);
         assert!(!root.has_volume(volume).unwrap());
+    }
+}
+
+#[test]
+fn a_volume_that_moved_is_asked_for_where_it_is_also_while_it_is_removed_here() {
+    let pair = pair();
+    let mut known = (*whereabouts(OTHER)).clone();
+    for (there, sent) in [(OTHER, OTHER), (ROOT_SERVER, ROOT_SERVER)] {
+        known.closed.insert(JOBS, there);
+        pair.other.set_whereabouts(Arc::new(known.clone()));
+        assert_eq!(sent_to(get(&pair.other, "jobs/file")), (sent, "jobs/file".to_owned()));
+        assert_eq!(sent_to(pair.other.check_is_here(root_of(JOBS))), (sent, String::new()));
+        assert!(pair.other.is_closed(JOBS));
     }
 }

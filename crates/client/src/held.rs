@@ -1,0 +1,234 @@
+//! Locks that this process has, so that it can have them again after its server was started anew.
+//!
+//! A server that starts knows of no locks. For a moment it gives them to those only who had them ([`lock::CLAIMED`]). A session that
+//! comes to a server which has nothing of it any more ([`Line::session`]) claims what stands here first, before anything else
+//! is asked on any of its lines. What it does not get is *lost*: somebody else may have locked it meanwhile. Then the file is not read or
+//! written any more (EIO), until the lock is given up or the file closed: the program would do so believing that it is alone.
+//!
+//! Locks of open files ([`crate::LockOwner::File`]) may be shared with other processes. Those as of `flock(2)` a host of this library can
+//! know better than it does: see [`Shared`].
+//!
+//! [`Line::session`]: isonomia_transport::line::Line::session
+
+use crate::lock::LockKind;
+use crate::{Error, LockOwner, LockRange};
+use isonomia_proto::fs::Capability;
+use isonomia_proto::request::{RequestHeader, lock};
+use isonomia_units::{Ino, ServerId};
+use rustix::io::Errno;
+use std::cell::UnsafeCell;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// The locks as of `flock(2)` of open files that this process shares with others, whichever of them took it: the file, the
+/// number of the open file, and the kind. Where there is such a function nothing else is believed of these.
+pub type Shared = fn() -> Vec<(Capability, u64, LockKind)>;
+
+/// One of them: the request by which it was got, for these bytes, and from whom.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    /// `None` if it is not known who has it.
+    pub server: Option<ServerId>,
+    pub request: RequestHeader,
+    pub is_lost: bool,
+}
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct HeldLocks {
+    is_busy: AtomicBool,
+    all: UnsafeCell<Vec<Held>>,
+    count: AtomicUsize,
+    lost: AtomicUsize,
+}
+
+// SAFETY: `all` is touched only by the thread that changed `is_busy` from false to true, or by the only one of a forked child.
+unsafe impl Sync for HeldLocks {}
+
+/// First and last byte.
+fn span(request: &RequestHeader) -> (u64, u64) {
+    let is_to_end = request.ino2 == 0 || request.valid & lock::WHOLE != 0;
+    (request.offset, if is_to_end { u64::MAX } else { request.offset.saturating_add(request.ino2 - 1) })
+}
+
+impl Held {
+    /// Whether `request` is about locks of the same file, owner and family.
+    fn is_beside(&self, request: &RequestHeader) -> bool {
+        let of =
+            |request: &RequestHeader| (request.ino, request.owner, request.valid & (lock::OPEN_FILE | lock::WHOLE));
+        of(&self.request) == of(request)
+    }
+
+    /// The same lock of these bytes only.
+    fn of_bytes(&self, (start, last): (u64, u64)) -> Self {
+        let len = if last == u64::MAX { 0 } else { last - start + 1 };
+        Self { request: RequestHeader { offset: start, ino2: len, ..self.request }, ..*self }
+    }
+
+    fn is_shared(&self) -> bool {
+        self.request.valid & (lock::OPEN_FILE | lock::WHOLE) == lock::OPEN_FILE | lock::WHOLE
+    }
+}
+
+impl HeldLocks {
+    fn with<T>(&self, what: impl FnOnce(&mut Vec<Held>) -> T) -> T {
+        while self.is_busy.load(Ordering::Relaxed) || self.is_busy.swap(true, Ordering::Acquire) {
+            rustix::thread::sched_yield();
+        }
+        // SAFETY: `is_busy` is ours until below.
+        let all = unsafe { &mut *self.all.get() };
+        let done = what(all);
+        self.count.store(all.len(), Ordering::Relaxed);
+        self.lost.store(all.iter().filter(|held| held.is_lost).count(), Ordering::Relaxed);
+        self.is_busy.store(false, Ordering::Release);
+        done
+    }
+
+    /// In the child of a fork, by its only thread: locks of bytes are the parent's, and of the others it knows nothing.
+    pub fn forget_all(&self) {
+        self.is_busy.store(false, Ordering::Relaxed);
+        self.with(Vec::clear);
+    }
+
+    /// The server has given what `request` asks for.
+    pub fn put(&self, server: Option<ServerId>, request: &RequestHeader) {
+        self.cut(request);
+        self.with(|all| all.push(Held { server, request: *request, is_lost: false }));
+    }
+
+    /// What `request` names was given up.
+    pub fn cut(&self, request: &RequestHeader) {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let (start, last) = span(request);
+        self.with(|all| {
+            let met: Vec<Held> = all
+                .extract_if(.., |held| {
+                    let (first, end) = span(&held.request);
+                    held.is_beside(request) && first <= last && start <= end
+                })
+                .collect();
+            for held in met {
+                let (first, end) = span(&held.request);
+                if first < start {
+                    all.push(held.of_bytes((first, start - 1)));
+                }
+                if end > last {
+                    all.push(held.of_bytes((last + 1, end)));
+                }
+            }
+        });
+    }
+
+    /// The open file `number` is closed.
+    pub fn file_closed(&self, ino: Ino, number: u64) {
+        if self.count.load(Ordering::Relaxed) > 0 {
+            let is_its = |held: &Held| held.request.valid & lock::OPEN_FILE != 0 && held.request.owner == number;
+            self.with(|all| all.retain(|held| held.request.ino != ino.0 || !is_its(held)));
+        }
+    }
+
+    /// What is to be claimed from `server`.
+    pub fn of_server(&self, server: ServerId, shared: Option<Shared>) -> Vec<Held> {
+        let found = shared.map(|shared| {
+            let locks = shared().into_iter().map(|(file, number, kind)| {
+                let request = crate::lock::request(&file, LockOwner::File(number), LockRange::Whole, Some(kind));
+                Held { server: None, request, is_lost: false }
+            });
+            locks.collect::<Vec<_>>()
+        });
+        let is_its = |held: &&Held| held.server == Some(server) && !(found.is_some() && held.is_shared());
+        let mut all: Vec<Held> =
+            self.with(|all| all.iter().filter(is_its).filter(|held| !held.is_lost).copied().collect());
+        all.extend(found.into_iter().flatten());
+        all
+    }
+
+    /// The server did not give it again.
+    pub fn lose(&self, lost: &Held) {
+        self.cut(&lost.request);
+        self.with(|all| all.push(Held { is_lost: true, ..*lost }));
+    }
+
+    /// EIO if a lock of the file was lost.
+    pub fn check(&self, ino: Ino) -> Result<(), Error> {
+        if self.lost.load(Ordering::Relaxed) == 0 {
+            return Ok(());
+        }
+        let is_lost = self.with(|all| all.iter().any(|held| held.is_lost && held.request.ino == ino.0));
+        if is_lost { Err(Error::Server(Errno::IO)) } else { Ok(()) }
+    }
+
+    /// Whether there are any.
+    pub fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Relaxed) == 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(owner: LockOwner, start: u64, len: u64, kind: LockKind) -> RequestHeader {
+        let file = Capability { ino: 7, ..Capability::default() };
+        crate::lock::request(&file, owner, LockRange::Bytes { start, len }, Some(kind))
+    }
+
+    fn spans(held: &HeldLocks) -> Vec<(u64, u64)> {
+        let mut spans: Vec<_> = held.of_server(ServerId(1), None).iter().map(|held| span(&held.request)).collect();
+        spans.sort_unstable();
+        spans
+    }
+
+    #[test]
+    fn what_is_given_up_is_not_claimed() {
+        let held = HeldLocks::default();
+        let (own, file) = (LockOwner::Process(0), LockOwner::File(5));
+        held.put(Some(ServerId(1)), &request(own, 10, 90, LockKind::Exclusive));
+        held.put(Some(ServerId(1)), &request(own, 20, 10, LockKind::Shared));
+        held.put(Some(ServerId(2)), &request(file, 0, 0, LockKind::Shared));
+        assert_eq!(spans(&held), [(10, 19), (20, 29), (30, 99)]);
+        held.cut(&request(own, 15, 10, LockKind::Shared));
+        held.cut(&request(file, 50, 0, LockKind::Shared));
+        assert_eq!(spans(&held), [(10, 14), (25, 29), (30, 99)]);
+        assert_eq!(held.of_server(ServerId(2), None).len(), 1);
+        held.file_closed(Ino(7), 6);
+        held.file_closed(Ino(7), 5);
+        assert_eq!(held.of_server(ServerId(2), None).len(), 0);
+        held.cut(&request(own, 0, 0, LockKind::Shared));
+        assert!(held.is_empty());
+    }
+
+    #[test]
+    fn what_is_lost_closes_the_file_until_it_is_given_up() {
+        let held = HeldLocks::default();
+        let own = LockOwner::Process(0);
+        held.put(Some(ServerId(1)), &request(own, 10, 90, LockKind::Exclusive));
+        held.check(Ino(7)).unwrap();
+        let [lock] = held.of_server(ServerId(1), None)[..] else { panic!("there is one") };
+        held.lose(&lock);
+        assert_eq!(held.check(Ino(7)).unwrap_err().errno(), Errno::IO);
+        held.check(Ino(8)).unwrap();
+        assert_eq!(spans(&held), [], "it is not claimed twice");
+        held.cut(&request(own, 0, 50, LockKind::Shared));
+        held.check(Ino(7)).unwrap_err();
+        held.put(Some(ServerId(1)), &request(own, 0, 0, LockKind::Shared));
+        held.check(Ino(7)).unwrap();
+        held.forget_all();
+        assert!(held.is_empty());
+    }
+
+    #[test]
+    fn of_shared_locks_those_are_believed_who_share_them() {
+        let held = HeldLocks::default();
+        let file = Capability { ino: 7, ..Capability::default() };
+        let whole =
+            |number| crate::lock::request(&file, LockOwner::File(number), LockRange::Whole, Some(LockKind::Shared));
+        held.put(Some(ServerId(1)), &whole(5));
+        held.put(Some(ServerId(1)), &request(LockOwner::File(5), 0, 1, LockKind::Shared));
+        let shared: Shared = || vec![(Capability { ino: 9, ..Capability::default() }, 6, LockKind::Exclusive)];
+        let claimed: Vec<_> = held.of_server(ServerId(1), Some(shared)).iter().map(|held| held.request.ino).collect();
+        assert_eq!(claimed, [7, 9], "the bytes, and what the others tell");
+        assert_eq!(held.of_server(ServerId(1), None).len(), 2);
+    }
+}

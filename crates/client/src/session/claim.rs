@@ -1,0 +1,100 @@
+//! Locks that are claimed from a server which has started anew, before anything else is asked of it: [`crate::held`].
+
+use super::Session;
+use crate::Error;
+use crate::held::Held;
+use isonomia_proto::request::{Op, RequestHeader, lock};
+use isonomia_transport::line::Line;
+use isonomia_transport::socket::{Deadline, SocketError};
+use rustix::io::Errno;
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+
+/// Looks at what another thread does are this far apart.
+const LOOK_EVERY_NS: i64 = 200_000;
+
+thread_local! {
+    /// This thread is claiming: what it asks meanwhile on another line has nothing to wait for. Plain data, as in [`super`].
+    static IS_CLAIMING: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Session {
+    /// A connection to the server, which knows of this process's locks as far as they are to be had.
+    pub(super) fn connect_and_claim(&self, deadline: Deadline) -> Result<Line, Error> {
+        loop {
+            let mut line = self.connect(deadline)?;
+            match self.claim(&mut line, deadline) {
+                Ok(()) => return Ok(line),
+                Err(error) => self.after_loss(error, true, deadline)?,
+            }
+        }
+    }
+
+    /// The number of the session in which locks are what this process believes.
+    pub fn claimed_in(&self) -> u64 {
+        self.claimed_in.load(Ordering::Acquire)
+    }
+
+    fn claim(&self, line: &mut Line, deadline: Deadline) -> Result<(), SocketError> {
+        loop {
+            if self.claimed_in() == line.session() || IS_CLAIMING.get() {
+                return Ok(());
+            }
+            if !self.is_claiming.swap(true, Ordering::Acquire) {
+                IS_CLAIMING.set(true);
+                let outcome = if self.claimed_in() == 0 { Ok(()) } else { self.claim_all(line) };
+                IS_CLAIMING.set(false);
+                if outcome.is_ok() {
+                    self.claimed_in.store(line.session(), Ordering::Release);
+                }
+                self.is_claiming.store(false, Ordering::Release);
+                return outcome;
+            }
+            // Another thread claims them.
+            deadline.left().ok_or(SocketError::TimedOut)?;
+            let pause = rustix::thread::Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY_NS };
+            // An interrupted pause is a shorter one.
+            let _ = rustix::thread::nanosleep(&pause);
+        }
+    }
+
+    fn claim_all(&self, line: &mut Line) -> Result<(), SocketError> {
+        let (mut adopted, mut lost) = (Vec::new(), 0);
+        for held in self.held.of_server(line.server(), self.conduct.shared_locks) {
+            let RequestHeader { ino, owner, valid, .. } = held.request;
+            let mut errno = 0;
+            if valid & lock::OPEN_FILE != 0 && !adopted.contains(&(ino, owner)) {
+                // The lock is the open file's, which the server does not know any more.
+                errno = self.ask(line, RequestHeader { op: Op::Adopt as u16, ..held.request })?;
+                adopted.push((ino, owner));
+            }
+            if errno == 0 {
+                errno = self.ask(line, claimed(&held))?;
+            }
+            // Of those of which it is not known whose they are, this one is another server's.
+            let is_elsewhere = held.server.is_none() && errno == Errno::REMCHG.raw_os_error().unsigned_abs();
+            if errno != 0 && !is_elsewhere {
+                self.held.lose(&held);
+                lost += 1;
+            }
+        }
+        if lost > 0 {
+            let (place, files) = (self.place(), if lost == 1 { "a lock" } else { "locks" });
+            (self.conduct.notice)(&format!(
+                "the server at {place} has not kept {files}: reads and writes of the file fail"
+            ));
+        }
+        Ok(())
+    }
+
+    fn ask(&self, line: &mut Line, request: RequestHeader) -> Result<u32, SocketError> {
+        let answer = line.exchange(&request, [b"", b""], &mut [], self.timeout(), self.manner())?;
+        Ok(answer.0.errno)
+    }
+}
+
+/// The request that claims a lock.
+pub(crate) fn claimed(held: &Held) -> RequestHeader {
+    let valid = held.request.valid & !lock::WAITS | lock::CLAIMED;
+    RequestHeader { valid, ..held.request }
+}

@@ -1,0 +1,105 @@
+//! Locks, when the server is started again.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod running;
+
+use isonomia_client::{Client, Error, Ino, LockKind, LockOwner, LockRange, OpenFile, OpenHow, access};
+use running::Running;
+use rustix::io::Errno;
+
+const ALL: LockRange = LockRange::Whole;
+const OWN: LockOwner = LockOwner::Process(0);
+
+fn open(client: &Client, name: &str, number: u64) -> OpenFile {
+    let how = OpenHow { access: access::READ | access::WRITE, create: true, mode: 0o644, number, ..OpenHow::default() };
+    client.open(Ino::ROOT, name.as_bytes(), &how).unwrap()
+}
+
+fn lock(client: &Client, file: &OpenFile, owner: LockOwner, range: LockRange) -> Result<(), Error> {
+    client.lock(&file.capability, owner, range, LockKind::Exclusive, false)
+}
+
+fn bytes(start: u64, len: u64) -> LockRange {
+    LockRange::Bytes { start, len }
+}
+
+fn client(running: &Running, timeout_s: u64) -> Client {
+    running.client(&running.addresses[0], &running.key_file, timeout_s)
+}
+
+#[test]
+fn locks_are_had_again_by_their_owners() {
+    let mut running = running::start(|_| {});
+    let (owner, other) = (client(&running, 20), client(&running, 20));
+    let (file, theirs) = (open(&owner, "file", 7), open(&other, "file", 8));
+    lock(&owner, &file, OWN, bytes(10, 10)).unwrap();
+    lock(&owner, &file, LockOwner::File(7), ALL).unwrap();
+    lock(&other, &theirs, OWN, bytes(50, 0)).unwrap();
+    lock(&owner, &file, OWN, bytes(30, 10)).unwrap();
+    owner.unlock(&file.capability, OWN, bytes(30, 10)).unwrap();
+    running.restart();
+    std::thread::scope(|scope| {
+        // Whoever comes first: nobody gets what may be another's.
+        let taken = |range, owner| assert_eq!(lock(&other, &theirs, owner, range).unwrap_err().errno(), Errno::AGAIN);
+        scope.spawn(move || taken(bytes(15, 1), OWN));
+        owner.write_at(&file, 10, b"locked").unwrap();
+    });
+    assert_eq!(lock(&other, &theirs, LockOwner::File(8), ALL).unwrap_err().errno(), Errno::AGAIN);
+    assert_eq!(lock(&owner, &file, OWN, bytes(99, 1)).unwrap_err().errno(), Errno::AGAIN);
+    // What one has one may lock again meanwhile.
+    lock(&owner, &file, OWN, bytes(12, 3)).unwrap();
+    // What was given up is nobody's.
+    lock(&other, &theirs, OWN, bytes(30, 10)).unwrap();
+    owner.release(Ino(file.attr.ino), 7).unwrap();
+    lock(&other, &theirs, LockOwner::File(8), ALL).unwrap();
+}
+
+#[test]
+fn who_comes_too_late_is_told() {
+    let mut running = running::start(|_| {});
+    let (owner, other) = (client(&running, 20), client(&running, 20));
+    let (file, theirs) = (open(&owner, "file", 7), open(&other, "file", 8));
+    let beside = open(&owner, "beside", 9);
+    lock(&owner, &file, OWN, bytes(0, 5)).unwrap();
+    lock(&owner, &file, LockOwner::File(7), ALL).unwrap();
+    running.restart();
+    // Who had it does not ask for anything.
+    lock(&other, &theirs, OWN, bytes(0, 5)).unwrap();
+    other.write_at(&theirs, 0, b"mine").unwrap();
+    let lost = |outcome: Result<usize, Error>| assert_eq!(outcome.unwrap_err().errno(), Errno::IO);
+    lost(owner.write_at(&file, 0, b"his"));
+    lost(owner.read_at(&file, 0, &mut [0; 4]));
+    lost(owner.append(&file, b"his").map(|(_, len)| len));
+    lost(owner.set_size(&file.capability, 0).map(|_| 0));
+    owner.write_at(&beside, 0, b"of another file").unwrap();
+    // What is given up can be locked anew.
+    owner.unlock(&file.capability, OWN, bytes(0, 0)).unwrap();
+    lost(owner.read_at(&file, 0, &mut [0; 4]));
+    assert_eq!(lock(&owner, &file, OWN, bytes(0, 1)).unwrap_err().errno(), Errno::AGAIN);
+    owner.release(Ino(file.attr.ino), 7).unwrap();
+    let again = open(&owner, "file", 10);
+    let mut found = [0; 9];
+    assert_eq!(owner.read_at(&again, 0, &mut found).unwrap(), 4);
+    assert_eq!(&found[..4], b"mine");
+}
+
+#[test]
+fn who_stops_in_order_knows_whether_there_were_locks() {
+    let mut running = running::start(|_| {});
+    // It waits for less long than a server that has just started.
+    let (owner, hasty) = (client(&running, 20), client(&running, 2));
+    let (file, theirs) = (open(&owner, "file", 7), open(&hasty, "file", 8));
+    lock(&owner, &file, OWN, bytes(0, 5)).unwrap();
+    owner.unlock(&file.capability, OWN, bytes(0, 0)).unwrap();
+    running.restart();
+    lock(&hasty, &theirs, OWN, bytes(0, 5)).unwrap();
+    hasty.unlock(&theirs.capability, OWN, bytes(0, 0)).unwrap();
+    lock(&owner, &file, OWN, bytes(0, 5)).unwrap();
+    for _ in 0..2 {
+        running.restart();
+        assert_eq!(lock(&hasty, &theirs, OWN, bytes(10, 5)).unwrap_err().errno(), Errno::BUSY);
+    }
+    // Also of one who was stopped while it waited.
+    owner.write_at(&file, 0, b"his").unwrap();
+}

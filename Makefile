@@ -46,8 +46,9 @@ acceptance: build ## Run real programs against a real server, and break things
 	@tests/acceptance/run --bin-dir $(TARGET_DIR)/release
 
 .PHONY: bench
-bench: build ## Measure speed, with tmpfs beside it, fairness, and storage (as root); results in out/bench
+bench: build ## Measure speed, with tmpfs beside it, fairness, clusters, and storage (as root); results in out/bench
 	$(CARGO) run --release --locked -p isonomia-bench
+	$(CARGO) run --release --locked -p isonomia-bench -- cluster
 	if [ "$$(id -u)" = 0 ] && command -v fio >/dev/null; then \
 		$(CARGO) run --release --locked -p isonomia-bench -- storage --device $(BENCH_DEVICES); \
 	else echo "bench: contests on storage are left out: they take root and fio"; fi

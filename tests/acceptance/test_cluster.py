@@ -29,19 +29,21 @@ class Member(Server):
         self.log_path = cluster.directory / f"{name}.log"
         self.directory = cluster.directory / name
         self.key_file = cluster.key_file
+        self.more = []
 
     def start(self):
         command = [isonomia(), "serve", "--cluster", str(self.cluster.file), "--name", self.name]
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
-                [*command, "--key-file", str(self.key_file)],
+                [*command, "--key-file", str(self.key_file), *self.more],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=log,
                 env=clean_environment(),
             )
-        if not self.process.stdout.readline():
+        if not (line := self.process.stdout.readline()):
             raise AssertionError(f"{self.name} ended with {self.process.wait()}:\n{self.log()}")
+        self.ready = json.loads(line)
         self.address = f"unix:{self.directory}.sock"
         return self
 
@@ -60,8 +62,8 @@ class Member(Server):
 class Cluster:
     """Several servers on this machine."""
 
-    def __init__(self, servers=SERVERS):
-        self.directory = Path(tempfile.mkdtemp(prefix="isonomia-acceptance-"))
+    def __init__(self, servers=SERVERS, below=None):
+        self.directory = Path(tempfile.mkdtemp(prefix="isonomia-acceptance-", dir=below))
         self.directory.chmod(0o755)
         self.key_file, self.file = self.directory / "key", self.directory / "cluster.toml"
         self.key_file.write_bytes(os.urandom(32))

@@ -24,6 +24,7 @@ pub struct Arguments {
 pub enum Command {
     Speed(SpeedOptions),
     Fairness(FairnessOptions),
+    Cluster(ClusterOptions),
     Overhead(OverheadOptions),
     Storage(StorageOptions),
     /// Mount an emulated device whose latencies overlap, until standard input ends
@@ -96,6 +97,19 @@ pub struct FairnessOptions {
     /// Only rows whose name contains this
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,
+}
+
+/// What several servers are as one file system: shares over four of them, what more of them give, and what a cluster costs
+#[derive(Args, Debug)]
+pub struct ClusterOptions {
+    #[command(flatten)]
+    pub common: CommonOptions,
+    /// Only what is called like this: shares, scaling, speed
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
+    /// Of speed, only rows whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    pub rows: Option<String>,
 }
 
 /// What fio gets of storage that takes its time, through us and without us; takes root

@@ -59,6 +59,8 @@ pub struct Received {
     pub share: f64,
     /// Share of the service cost of all jobs in the steady part, by the server's own account.
     pub service_share: f64,
+    /// The same of each server by itself.
+    pub service_share_on: Vec<f64>,
     /// Seconds of the steady part.
     pub steady_s: f64,
     /// From the common start to the first request.
@@ -128,8 +130,8 @@ impl Contest {
         }
         let steady = self.steady_ns();
         let times_before = ProcessorTimes::now();
-        let before = status_at(session, server, origin_ns + steady.start)?;
-        let after = status_at(session, server, origin_ns + steady.end)?;
+        let before = statuses_at(session, server, origin_ns + steady.start)?;
+        let after = statuses_at(session, server, origin_ns + steady.end)?;
         let stolen = ProcessorTimes::now().stolen_since(times_before);
         let mut received = Vec::new();
         for (crew, task) in crews.iter_mut().zip(&tasks) {
@@ -141,29 +143,37 @@ impl Contest {
                 slices,
                 share: 0.0,
                 service_share: 0.0,
+                service_share_on: Vec::new(),
                 stolen,
                 steady_s: (steady.end - steady.start) as f64 / 1e9,
                 first_request_ns: first_ns.saturating_sub(origin_ns),
             });
         }
-        let service: Vec<u64> =
-            self.jobs.iter().map(|job| service_ns(&after, job).saturating_sub(service_ns(&before, job))).collect();
+        let service: Vec<Vec<u64>> = self.jobs.iter().map(|job| service_between(&before, &after, job)).collect();
         let total_bytes = received.iter().map(|one| one.bytes).sum();
-        let total_service = service.iter().sum();
+        let totals: Vec<u64> = (0..after.len()).map(|server| service.iter().map(|of| of[server]).sum()).collect();
         for (one, service) in received.iter_mut().zip(service) {
             one.share = statistics::share(one.bytes, total_bytes);
-            one.service_share = statistics::share(service, total_service);
+            one.service_share = statistics::share(service.iter().sum(), totals.iter().sum());
+            let on = service.iter().zip(&totals).map(|(part, total)| statistics::share(*part, *total));
+            one.service_share_on = on.collect();
         }
         Ok(received)
     }
 }
 
-fn status_at(session: &Session, server: &mut ServerProcess, at_ns: u64) -> Result<Status> {
+fn statuses_at(session: &Session, server: &mut ServerProcess, at_ns: u64) -> Result<Vec<Status>> {
     while clock::now_ns() < at_ns {
         session.check()?;
         std::thread::sleep(Duration::from_nanos(at_ns.saturating_sub(clock::now_ns()).min(POLL_NS)));
     }
-    server.status()
+    server.statuses()
+}
+
+/// Service cost of a job on each server between two moments.
+fn service_between(before: &[Status], after: &[Status], job: &Contestant) -> Vec<u64> {
+    let pairs = before.iter().zip(after);
+    pairs.map(|(before, after)| service_ns(after, job).saturating_sub(service_ns(before, job))).collect()
 }
 
 /// Service cost of a job since the server's start; 0 if the server does not know it.

@@ -5,7 +5,7 @@
 
 use crate::arguments::FairnessOptions;
 use crate::contest::{Contest, Contestant, Received, SLICE_NS};
-use crate::report::{Must, Report, Row};
+use crate::report::{Must, Report, Row, keep};
 use crate::server::{Cap, ServerOptions, ServerProcess};
 use crate::session::Session;
 use crate::statistics::time_to_share;
@@ -141,13 +141,7 @@ impl Bench<'_> {
 
     /// Adds one repeat to a row.
     fn keep(&mut self, name: String, unit: &'static str, must: Option<Must>, value: f64) {
-        let mut values = vec![value];
-        if let Some(index) = self.rows.iter().position(|row| row.name == name) {
-            values.splice(0..0, self.rows[index].values.iter().copied());
-            self.rows[index] = Row { must, ..Row::new(name, self.configuration.way, unit, values) };
-        } else {
-            self.rows.push(Row { must, ..Row::new(name, self.configuration.way, unit, values) });
-        }
+        keep(self.rows, Row { must, ..Row::new(name, self.configuration.way, unit, vec![value]) });
     }
 
     /// One synchronous process against four.

@@ -1,7 +1,7 @@
 //! The program `isonomia-bench`: speed beside tmpfs, fairness between jobs, and the price of the preload library for
 //! others' calls, measured through real processes.
 //!
-//! * [`speed`], [`fairness`], [`overhead`], and [`storage`] say what is measured; [`report`] writes what came out.
+//! * [`speed`], [`fairness`], [`cluster`], [`overhead`], and [`storage`] say what is measured; [`report`] writes what came out.
 //! * A [`crew`] of [`worker`] processes does one [`task`] at a time, all starting at the same instant. The same
 //!   program text runs on tmpfs, under the preload library, and over the client library ([`access`]).
 //! * [`device`] emulates a disk whose requests take their time.
@@ -13,6 +13,7 @@
 mod access;
 mod arguments;
 mod clock;
+mod cluster;
 mod contest;
 mod crew;
 mod device;
@@ -21,6 +22,7 @@ mod handover;
 mod host;
 mod offsets;
 mod overhead;
+mod phases;
 mod report;
 mod server;
 mod session;
@@ -41,6 +43,7 @@ fn main() -> ExitCode {
     let done = commands.try_for_each(|command| match command {
         Command::Speed(options) => speed::run(&options),
         Command::Fairness(options) => fairness::run(&options),
+        Command::Cluster(options) => cluster::run(&options),
         Command::Storage(options) => storage::run(&options),
         Command::Device(options) => device::run(&options),
         Command::Overhead(options) => overhead::run(&options),

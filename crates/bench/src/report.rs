@@ -86,6 +86,11 @@ impl Must {
         Self { is_ratio: true, ..Self::at_least(least) }
     }
 
+    /// A ratio to the baseline of at most `most`.
+    pub fn ratio_at_most(most: f64) -> Self {
+        Self { is_ratio: true, ..Self::at_most(most) }
+    }
+
     /// A ratio to the baseline of 1 ± `by`.
     pub fn ratio_near(by: f64) -> Self {
         Self { is_ratio: true, ..Self::near(1.0, by) }
@@ -126,11 +131,23 @@ impl Row {
     }
 
     /// Whether the median is what is asked for; None if nothing is, or nothing was measured.
-    fn is_met(&self) -> Option<bool> {
+    pub fn is_met(&self) -> Option<bool> {
         let must = self.must?;
         let median = if must.is_ratio { self.ratio_summary } else { self.summary }?.median;
         Some((must.least..=must.most).contains(&median))
     }
+}
+
+/// Adds what one more repeat gave to the row of the same name and way.
+pub fn keep(rows: &mut Vec<Row>, one: Row) {
+    let Some(row) = rows.iter_mut().find(|row| row.name == one.name && row.way == one.way) else {
+        rows.push(one);
+        return;
+    };
+    row.values.extend(one.values);
+    row.ratios.extend(one.ratios);
+    row.summary = Summary::of(&row.values);
+    row.ratio_summary = Summary::of(&row.ratios);
 }
 
 impl<C: Serialize> Report<C> {

@@ -1,14 +1,15 @@
-//! The server under test: `isonomia serve`, ended when dropped.
+//! The servers under test: `isonomia serve`, one alone or several as a cluster, ended when dropped.
 
 use crate::clock::now_ns;
 use crate::session::{Session, start};
 use crate::way::Endpoints;
 use anyhow::{Context, Result, bail, ensure};
-use isonomia_client::Address;
+use isonomia_client::{Address, Claims, Client, ClientConfig, Ino, XattrHow};
 use isonomia_proto::control::{ControlReply, ControlRequest, Status};
+use isonomia_proto::striping::{Striping, XATTR};
 use isonomia_transport::control::ControlConnection;
 use isonomia_transport::key::fresh_nonce;
-use isonomia_units::Nanos;
+use isonomia_units::{Nanos, ServerId};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
 use std::fs::{File, OpenOptions};
@@ -24,6 +25,10 @@ const START_NS_MAX: u64 = 20_000_000_000;
 /// From SIGTERM to SIGKILL.
 const STOP_NS_MAX: u64 = 20_000_000_000;
 const POLL: Duration = Duration::from_millis(5);
+/// Servers of a cluster have a new policy by then.
+const POLICY_NS_MAX: u64 = 10_000_000_000;
+/// Permissions of directories that are made.
+const DIR_MODE: u32 = 0o755;
 /// A server that is alive answers questions within this time.
 const CONTROL_TIMEOUT: Nanos = Nanos(20_000_000_000);
 
@@ -40,6 +45,9 @@ pub struct ServerOptions {
     pub files: Option<PathBuf>,
     /// Directories of its targets, made and removed in the same way; one target beside its metadata if empty.
     pub targets: Vec<PathBuf>,
+    /// So many servers as a cluster, on sockets of this host alone; one that is in no cluster if absent. `files` and `targets` are
+    /// for the latter.
+    pub cluster: Option<u16>,
 }
 
 /// An emulated device.
@@ -51,15 +59,16 @@ pub struct Cap {
     pub per_op: &'static str,
 }
 
-/// A running server.
+/// A running server, or several that are one file system.
 pub struct ServerProcess {
-    child: Child,
+    children: Vec<Child>,
     mount: Option<Child>,
     dir: PathBuf,
     /// Directories elsewhere.
     files: Vec<PathBuf>,
     endpoints: Endpoints,
-    control: Option<ControlConnection>,
+    /// One to each, in the order of `children`.
+    controls: Vec<ControlConnection>,
 }
 
 /// The line that a server prints once it listens.
@@ -69,20 +78,67 @@ struct Announcement {
 }
 
 impl ServerProcess {
-    /// Starts a server named `name` with its files in the session's directory; its log goes to `log`.
+    /// Starts servers with their files in the directory `name` of the session's; logs go to `log`, that of the second server
+    /// of a cluster to the same with `.2` behind it, and so on.
     pub fn start(session: &Session, name: &str, options: &ServerOptions, log: &Path) -> Result<Self> {
         let dir = session.scratch().join(name);
         std::fs::create_dir(&dir)?;
         let key_file = dir.join("key");
         let mut key = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&key_file)?;
         key.write_all(&fresh_nonce()?)?;
-        let unix: Address = format!("unix:{}", dir.join("socket").display()).parse()?;
+        let count = options.cluster.unwrap_or(1);
+        let sockets =
+            (1..=count).map(|number| format!("unix:{}", dir.join(format!("socket-{number}")).display()).parse());
+        let sockets = sockets.collect::<Result<Vec<Address>, _>>()?;
+        let unix = sockets.first().context("a cluster without servers")?.clone();
+        let files = options.files.iter().chain(&options.targets).cloned().collect();
+        let endpoints = Endpoints { tcp: unix.clone(), unix: unix.clone(), key_file, mount: None, directory: None };
+        // From here on children are ended whatever happens.
+        let mut server = Self { children: Vec::new(), mount: None, dir, files, endpoints, controls: Vec::new() };
+        if options.cluster.is_some() {
+            std::fs::write(server.dir.join("cluster.toml"), cluster_file(&sockets))?;
+        }
+        let log_of =
+            |number: u16| if number == 1 { log.to_owned() } else { log.with_extension(format!("log.{number}")) };
+        for (number, socket) in (1..=count).zip(&sockets) {
+            let mut command = server.command(session, options, (number, socket))?;
+            let log = log_of(number);
+            let log_file = File::create(&log).with_context(|| format!("cannot write {}", log.display()))?;
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log_file);
+            server.children.push(start(&mut command, Signal::TERM)?);
+        }
+        for (number, socket) in (1..=count).zip(&sockets) {
+            let line = first_line(&mut server.children[usize::from(number) - 1], session)
+                .with_context(|| format!("a server did not start; its log is {}", log_of(number).display()))?;
+            let announcement: Announcement = serde_json::from_str(&line)?;
+            let tcp = announcement.listen.into_iter().find(|address| matches!(address, Address::Tcp(_)));
+            server.endpoints.tcp = tcp.unwrap_or(unix.clone());
+            server.controls.push(ControlConnection::connect(socket, None, CONTROL_TIMEOUT)?);
+        }
+        if options.mount {
+            server.mount(session)?;
+        }
+        Ok(server)
+    }
+
+    /// What starts the server of this number.
+    fn command(
+        &self,
+        session: &Session,
+        options: &ServerOptions,
+        (number, socket): (u16, &Address),
+    ) -> Result<std::process::Command> {
         let mut command = std::process::Command::new(&session.programs.isonomia);
-        command.args(["serve", "--trust-clients", "--listen", &unix.to_string(), "--listen", "tcp:127.0.0.1:0"]);
-        let data = options.files.clone().unwrap_or_else(|| dir.join("data"));
-        command.arg("--dir").arg(&data).arg("--key-file").arg(&key_file);
+        command.args(["serve", "--trust-clients"]).arg("--key-file").arg(&self.endpoints.key_file);
+        if options.cluster.is_some() {
+            command.arg("--cluster").arg(self.dir.join("cluster.toml")).args(["--name", &server_name(number)]);
+            command.arg("--dir").arg(self.dir.join(format!("data-{number}")));
+        } else {
+            command.args(["--listen", &socket.to_string(), "--listen", "tcp:127.0.0.1:0"]);
+            command.arg("--dir").arg(options.files.clone().unwrap_or_else(|| self.dir.join("data")));
+        }
         if !options.targets.is_empty() {
-            let config = dir.join("config.toml");
+            let config = self.dir.join("config.toml");
             std::fs::write(&config, targets(&options.targets))?;
             command.arg("--config").arg(&config);
         }
@@ -92,23 +148,30 @@ impl ServerProcess {
         if let Some(workers) = options.workers {
             command.args(["--workers", &workers.to_string()]);
         }
-        let log_file = File::create(log).with_context(|| format!("cannot write {}", log.display()))?;
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log_file);
-        let child = start(&mut command, Signal::TERM)?;
-        let endpoints = Endpoints { tcp: unix.clone(), unix, key_file, mount: None };
-        // From here on the child is ended whatever happens.
-        let files = options.files.iter().chain(&options.targets).cloned().collect();
-        let mut server = Self { child, mount: None, dir, files, endpoints, control: None };
-        let line = first_line(&mut server.child, session)
-            .with_context(|| format!("the server did not start; its log is {}", log.display()))?;
-        let announcement: Announcement = serde_json::from_str(&line)?;
-        let tcp = announcement.listen.into_iter().find(|address| matches!(address, Address::Tcp(_)));
-        server.endpoints.tcp = tcp.context("the server does not listen on TCP")?;
-        server.control = Some(ControlConnection::connect(&server.endpoints.unix, None, CONTROL_TIMEOUT)?);
-        if options.mount {
-            server.mount(session)?;
+        Ok(command)
+    }
+
+    /// Has workers that are started from now on work in this new directory of the root: in a cluster a volume of the server with
+    /// this number, whose files are striped if that is wanted.
+    pub fn work_in(&mut self, directory: &str, server: Option<u16>, striping: Option<&Striping>) -> Result<()> {
+        let config = ClientConfig {
+            addresses: vec![self.endpoints.unix.clone()],
+            timeout: CONTROL_TIMEOUT,
+            claims: Claims::default(),
+            key_file: None,
+        };
+        let client = Client::new(config);
+        match server {
+            Some(server) => client.make_volume(directory.as_bytes(), DIR_MODE, ServerId(server))?,
+            None => client.mkdir(Ino::ROOT, directory.as_bytes(), DIR_MODE)?,
+        };
+        if let Some(striping) = striping {
+            let value = striping.to_string();
+            let how = XattrHow::default();
+            client.set_xattr(Ino::ROOT, directory.as_bytes(), true, XATTR, value.as_bytes(), how)?;
         }
-        Ok(server)
+        self.endpoints.directory = Some(directory.to_owned());
+        Ok(())
     }
 
     fn mount(&mut self, session: &Session) -> Result<()> {
@@ -128,31 +191,67 @@ impl ServerProcess {
         &self.endpoints
     }
 
-    /// Its state.
+    /// Its state, or that of the first server of several.
     pub fn status(&mut self) -> Result<Status> {
-        match self.ask(&ControlRequest::Status)? {
-            ControlReply::Status(status) => Ok(*status),
-            other => bail!("the server answers a question for its status by {other:?}"),
-        }
+        let first = self.controls.first_mut().context("the server is not connected")?;
+        status(first)
     }
 
-    /// Sets its policy.
+    /// The state of each server.
+    pub fn statuses(&mut self) -> Result<Vec<Status>> {
+        self.controls.iter_mut().map(status).collect()
+    }
+
+    /// Sets the policy, and waits until all servers have it.
     pub fn set_policy(&mut self, policy: &str) -> Result<()> {
-        let reply = self.ask(&ControlRequest::SetPolicy { policy: policy.to_owned(), draw: None, only_here: false })?;
-        ensure!(matches!(reply, ControlReply::Policy { .. }), "policy {policy} is not set: {reply:?}");
+        let first = self.controls.first_mut().context("the server is not connected")?;
+        let request = ControlRequest::SetPolicy { policy: policy.to_owned(), draw: None, only_here: false };
+        let reply = ask(first, &request)?;
+        let ControlReply::Policy { policy: set, .. } = reply else { bail!("policy {policy} is not set: {reply:?}") };
+        let deadline_ns = now_ns() + POLICY_NS_MAX;
+        while !self.statuses()?.iter().all(|status| status.policy == set) {
+            ensure!(now_ns() < deadline_ns, "policy {policy} is not set on all servers");
+            std::thread::sleep(POLL);
+        }
         Ok(())
-    }
-
-    fn ask(&mut self, request: &ControlRequest) -> Result<ControlReply> {
-        let control = self.control.as_mut().context("the server is not connected")?;
-        control.ask(request).context("the server does not answer")
     }
 
     fn stop_all(&mut self) -> Result<()> {
         // The mount first, which needs the server.
         self.mount.as_mut().map_or(Ok(()), |mount| stop("mount", mount))?;
-        stop("server", &mut self.child)
+        // All at once, for servers of a cluster tell each other that they go.
+        for child in &self.children {
+            // Not waited for yet, so the number is the child's.
+            let _ = kill_process(Pid::from_child(child), Signal::TERM);
+        }
+        self.children.iter_mut().try_for_each(|child| stop("server", child))
     }
+}
+
+fn status(control: &mut ControlConnection) -> Result<Status> {
+    match ask(control, &ControlRequest::Status)? {
+        ControlReply::Status(status) => Ok(*status),
+        other => bail!("the server answers a question for its status by {other:?}"),
+    }
+}
+
+fn ask(control: &mut ControlConnection, request: &ControlRequest) -> Result<ControlReply> {
+    control.ask(request).context("the server does not answer")
+}
+
+fn server_name(number: u16) -> String {
+    format!("io{number}")
+}
+
+/// A cluster of servers that listen on these sockets.
+fn cluster_file(sockets: &[Address]) -> String {
+    let mut text = "name = \"bench\"\nepoch = 1\n".to_owned();
+    for (number, socket) in (1..).zip(sockets) {
+        let name = server_name(number);
+        // A basic string of TOML is quoted as Rust quotes one.
+        text += &format!("[[server]]\nname = {name:?}\nnumber = {number}\nlisten = [{:?}]\n", socket.to_string());
+    }
+    text
 }
 
 /// The part of a configuration that names targets.

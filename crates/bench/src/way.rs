@@ -51,6 +51,8 @@ pub struct Endpoints {
     pub key_file: PathBuf,
     /// Where it is mounted, if it was started with a mount.
     pub mount: Option<PathBuf>,
+    /// The directory of the root that workers by path work in, if it is not the root itself.
+    pub directory: Option<String>,
 }
 
 impl Way {
@@ -67,8 +69,9 @@ impl Way {
     /// The command line of worker `number`.
     pub fn worker(self, programs: &Programs, endpoints: &Endpoints, identity: &Identity, number: u32) -> Command {
         let address = if self.is_tcp() { &endpoints.tcp } else { &endpoints.unix };
+        let directory = endpoints.directory.as_deref().unwrap_or("");
         if let (Self::Mount, Some(dir)) = (self, &endpoints.mount) {
-            let mut command = plain_worker(programs, dir, number);
+            let mut command = plain_worker(programs, &dir.join(directory), number);
             // The mount finds them where it finds a scheduler's.
             for (name, value) in [("JOB", &identity.job), ("USER", &identity.user), ("GROUP", &identity.group)] {
                 command.env(format!("ISONOMIA_{name}"), value);
@@ -85,7 +88,8 @@ impl Way {
             if self.is_tcp() {
                 command.arg("--key-file").arg(&endpoints.key_file);
             }
-            command.arg("--").arg(&programs.bench).args(["worker", "--number", &number, "--path", PREFIX]);
+            command.arg("--").arg(&programs.bench).args(["worker", "--number", &number, "--path"]);
+            command.arg(Path::new(PREFIX).join(directory));
         } else {
             command = Command::new(&programs.bench);
             command.args(["worker", "--number", &number]).args(options);

@@ -422,16 +422,21 @@ pub struct TopOptions {
 /// A server with one emulated device is started. A small job (1 node, 1 process) and a large one (4 nodes, 4
 /// processes) write to it with dd through `isonomia run`: first each alone, then both under fifo, job-fair and
 /// size-fair, switched while the server runs, which trusts what they say of themselves. A table is printed; a plot of throughput over time (PNG and SVG)
-/// and the raw data (CSV and JSON) are saved for each policy.
+/// and the raw data (CSV and JSON) are saved for each policy. With --servers the same bandwidth is that of several
+/// servers together, and every file is striped over all of them.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
   isonomia demo
+  isonomia demo --servers 4                  the same over a cluster of four servers
   isonomia demo --out /tmp/demo --seconds 15")]
 pub struct DemoOptions {
     /// Directory for plots and data
     #[arg(long, default_value = "out/demo", value_name = "DIR")]
     pub out: PathBuf,
+    /// Servers that have the bandwidth together, 1 to 16
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub servers: u16,
     /// Seconds for each of the three policies, 3 to 600
     #[arg(long, default_value_t = 10, value_name = "S", value_parser = clap::value_parser!(u64).range(3..=600))]
     pub seconds: u64,

@@ -4,7 +4,7 @@ mod check;
 pub mod members;
 mod reload;
 mod status;
-mod trial;
+pub mod trial;
 
 use crate::arguments::{ClusterCommand, ClusterOptions};
 use anyhow::Result;

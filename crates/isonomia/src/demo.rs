@@ -1,8 +1,11 @@
 //! `isonomia demo`: what the policies do to a small and a large job that compete for one device.
 //!
-//! Everything is real: a server process, the preload client, `dd` from coreutils. Only the device is emulated,
-//! so that the jobs compete for the server and not for this machine's cores. One server runs throughout; the
-//! policy is switched on it. All processes are gone at the end, however it ends.
+//! Everything is real: server processes, the preload client, `dd` from coreutils. Only devices are emulated,
+//! so that the jobs compete for the servers and not for this machine's cores. The servers run throughout; the
+//! policy is switched on them. All processes are gone at the end, however it ends.
+//!
+//! Several servers have together the bandwidth that one has alone, and every file is striped over all of them, so the
+//! table is the same.
 
 mod figures;
 mod output;
@@ -11,21 +14,25 @@ mod processes;
 
 use crate::arguments::DemoOptions;
 use crate::control::Control;
-use anyhow::{Context, Result, bail, ensure};
+use crate::whole;
+use anyhow::{Context, Result, ensure};
 use figures::{Figures, JobSample, Sample};
 use indicatif::{ProgressBar, ProgressStyle};
 use isonomia_policy::PolicySpec;
 use isonomia_proto::control::Status;
+use isonomia_proto::fs::Layout;
 use output::{Comparison, Scene};
-use processes::{JobProcesses, ServerProcess};
+use processes::{JobProcesses, ServerProcesses};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// The emulated device: slow enough that two cores have time left.
-const BANDWIDTH: &str = "512MiB/s";
+/// All emulated devices together: slow enough that two cores have time left.
+const BANDWIDTH_KIB_PER_S: u64 = 512 << 10;
+/// What a job's process writes at a time.
+const REQUEST_BYTES: u64 = 1 << 20;
 const PER_OP: &str = "10us";
 const POLICIES: [&str; 3] = ["fifo", "job-fair", "size-fair"];
 const SAMPLE_PERIOD: Duration = Duration::from_millis(100);
@@ -41,6 +48,34 @@ const ALONE: Duration = Duration::from_secs(3);
 const JOIN_AFTER: f64 = 0.2;
 /// Longest wait for processes to start or to be gone.
 const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The servers of the demo, each with an emulated device.
+#[derive(Clone, Copy, Debug)]
+pub struct Servers(u16);
+
+impl Servers {
+    fn count(self) -> u16 {
+        self.0
+    }
+
+    fn are_several(self) -> bool {
+        self.0 > 1
+    }
+
+    /// Of the device of each.
+    fn bandwidth(self) -> String {
+        match BANDWIDTH_KIB_PER_S / u64::from(self.0) {
+            kib if kib.is_multiple_of(1 << 10) => format!("{}MiB/s", kib >> 10),
+            kib => format!("{kib}KiB/s"),
+        }
+    }
+
+    /// Such that every request goes to all of them.
+    fn stripe_bytes(self) -> u64 {
+        let part = REQUEST_BYTES / u64::from(self.0);
+        part - part % Layout::STRIPE_ALIGN_BYTES
+    }
+}
 
 /// A job of the demo.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -80,10 +115,12 @@ pub fn demo(options: &DemoOptions) -> Result<()> {
     std::fs::create_dir_all(&options.out)
         .with_context(|| format!("cannot make the directory {}", options.out.display()))?;
     let scene = Duration::from_secs(options.seconds);
-    let server = ServerProcess::start(&options.out, BANDWIDTH, PER_OP, PATIENCE)?;
+    let servers = Servers(options.servers);
+    let processes = ServerProcesses::start(&options.out, servers, PER_OP, PATIENCE)?;
+    let controls = processes.addresses().iter().map(Control::connect_to).collect::<Result<_>>()?;
     let mut stage = Stage {
-        control: Control::connect_to(server.address())?,
-        server,
+        controls,
+        servers: processes,
         interrupted,
         progress: Progress::new(PREPARATION + ALONE * 2 + scene * POLICIES.len() as u32),
     };
@@ -95,8 +132,8 @@ pub fn demo(options: &DemoOptions) -> Result<()> {
         scenes.push(stage.play(policy, scene)?);
     }
     stage.progress.finish();
-    stage.server.stop();
-    let comparison = Comparison::new(alone, scenes, started.elapsed());
+    stage.servers.stop();
+    let comparison = Comparison::new(servers, alone, scenes, started.elapsed());
     let files = comparison.save(&options.out)?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}\n\n{}", comparison.headline(), comparison.table())?;
@@ -107,10 +144,11 @@ pub fn demo(options: &DemoOptions) -> Result<()> {
     Ok(())
 }
 
-/// The running server, and what is needed to let jobs run against it.
+/// The running servers, and what is needed to let jobs run against them.
 struct Stage {
-    control: Control,
-    server: ServerProcess,
+    /// Of each server.
+    controls: Vec<Control>,
+    servers: ServerProcesses,
     interrupted: Arc<AtomicBool>,
     progress: Progress,
 }
@@ -145,8 +183,7 @@ impl Stage {
 
     /// Both jobs under `policy`: the large one first, then the small one joins.
     fn play(&mut self, policy: &'static str, length: Duration) -> Result<Scene> {
-        let spec: PolicySpec = policy.parse()?;
-        self.control.set_policy(&spec, None, false)?;
+        self.set_policy(policy)?;
         self.progress.say(format!("{policy}: small against large"));
         let alone = length.mul_f64(JOIN_AFTER);
         let mut processes = vec![self.enter(LARGE)?];
@@ -162,15 +199,37 @@ impl Stage {
     }
 
     fn enter(&self, job: usize) -> Result<JobProcesses> {
-        JobProcesses::start(self.server.address(), &JOBS[job])
+        self.servers.enter(&JOBS[job])
     }
 
-    /// Looks at the server for `length`, ten times a second.
+    /// Sets the policy of all servers, and waits until all have it.
+    fn set_policy(&mut self, policy: &str) -> Result<()> {
+        let spec: PolicySpec = policy.parse()?;
+        let set = self.controls[0].set_policy(&spec, None, false)?.policy;
+        self.until("not all servers have the policy", |status| status.policy == set)
+    }
+
+    /// Waits until `is_so` of every server.
+    fn until(&mut self, otherwise: &str, is_so: impl Fn(&Status) -> bool) -> Result<()> {
+        let start = Instant::now();
+        while !self.statuses()?.iter().all(&is_so) {
+            ensure!(start.elapsed() < PATIENCE, "{otherwise} after {PATIENCE:?}");
+            ensure!(!self.interrupted.load(Ordering::Relaxed), "interrupted");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    }
+
+    fn statuses(&mut self) -> Result<Vec<Status>> {
+        self.controls.iter_mut().map(Control::status).collect()
+    }
+
+    /// Looks at the servers for `length`, ten times a second.
     fn watch(&mut self, length: Duration, processes: &mut [JobProcesses]) -> Result<Vec<Sample>> {
         let start = Instant::now();
         let mut samples = Vec::new();
         loop {
-            samples.push(sample(&self.control.status()?));
+            samples.push(sample(&self.statuses()?));
             for job in &mut *processes {
                 job.check()?;
             }
@@ -184,18 +243,13 @@ impl Stage {
         }
     }
 
-    /// Ends the jobs, and waits until the server has seen them go.
+    /// Ends the jobs, and waits until the servers have seen them go.
     fn clear(&mut self, processes: Vec<JobProcesses>) -> Result<()> {
         drop(processes);
-        let start = Instant::now();
-        while self.control.status()?.jobs.iter().any(|job| job.clients > 0 || job.queued > 0) {
-            if start.elapsed() > PATIENCE {
-                bail!("the server still counts clients of jobs that ended {PATIENCE:?} ago");
-            }
-            ensure!(!self.interrupted.load(Ordering::Relaxed), "interrupted");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        Ok(())
+        // Servers of a cluster are clients of each other.
+        let ours = |status: &Status| JOBS.map(|ours| status.jobs.iter().find(|job| job.job == ours.name).cloned());
+        let are_gone = |status: &Status| ours(status).iter().flatten().all(|job| job.clients == 0 && job.queued == 0);
+        self.until("the server still counts clients of jobs that ended", are_gone)
     }
 }
 
@@ -208,17 +262,18 @@ fn figures_from(samples: &[Sample], from_s: f64, active: &[usize]) -> Result<[Fi
     Ok(figures)
 }
 
-/// What the status says of the two jobs; zeros of one that has not been there yet.
-fn sample(status: &Status) -> Sample {
+/// What servers say of the two jobs together; zeros of one that has not been there yet. The time is that of the first server.
+fn sample(statuses: &[Status]) -> Sample {
+    let known = whole::jobs(&statuses.iter().collect::<Vec<_>>());
     let jobs = JOBS.map(|job| {
-        let found = status.jobs.iter().find(|other| other.job == job.name);
+        let found = known.iter().find(|other| other.job == job.name);
         found.map_or(JobSample::default(), |job| JobSample {
             share_due: job.share_due,
             bytes_total: job.read_bytes_total + job.written_bytes_total,
             service_ns_total: job.service_ns_total,
         })
     });
-    Sample { time_s: status.uptime_s, jobs }
+    Sample { time_s: statuses.first().map_or(0.0, |status| status.uptime_s), jobs }
 }
 
 /// A bar on a terminal, a line for each scene elsewhere; both on standard error.
@@ -250,5 +305,19 @@ impl Progress {
         if let Some(bar) = &self.0 {
             bar.finish_and_clear();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_share_the_bandwidth_and_every_request() {
+        let of = |count| (Servers(count).bandwidth(), Servers(count).stripe_bytes());
+        assert_eq!(of(1), ("512MiB/s".to_owned(), 1 << 20));
+        assert_eq!(of(4), ("128MiB/s".to_owned(), 256 << 10));
+        assert_eq!(of(3), ("174762KiB/s".to_owned(), 348_160));
+        assert_eq!(of(16), ("32MiB/s".to_owned(), 64 << 10));
     }
 }

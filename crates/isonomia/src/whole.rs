@@ -5,7 +5,7 @@
 mod summary;
 mod tables;
 
-pub use summary::{ServerReport, report};
+pub use summary::{ServerReport, jobs, report};
 pub use tables::{policies, text};
 
 use crate::arguments::WholeOptions;

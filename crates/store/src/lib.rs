@@ -189,6 +189,7 @@ pub struct Store {
     namespace: RwLock<Numbers>,
     /// Which server has which volume; nothing if this is the only one.
     whereabouts: OnceLock<RwLock<Arc<Whereabouts>>>,
+    found_here: volumes::FoundHere,
     /// What is being done, so that a volume that is to go can be waited for.
     passages: Passages,
     /// Names in the root that all servers are about to give to a volume.

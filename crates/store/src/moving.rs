@@ -399,6 +399,7 @@ impl Store {
                     }
                     edit.move_away(&inode);
                     let Gone(_) = edit.commit()?;
+                    self.found_here.forget();
                 }
                 Err(StoreError::Stale) => {}
                 Err(error) => return Err(error),

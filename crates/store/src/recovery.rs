@@ -88,6 +88,7 @@ impl Store {
             generation: premises.generation,
             namespace: RwLock::new(Numbers { next, reserved: next }),
             whereabouts: OnceLock::new(),
+            found_here: Default::default(),
             passages: Passages::default(),
             names_in_the_making: Mutex::default(),
             names: SipHasher13::new_with_key(&premises.secret.names),

@@ -9,6 +9,10 @@
 //! matter of this store alone: it ends with [`StoreError::OfVolume`], after permissions have been checked as for any directory.
 //! The server sees to it that all agree, and then calls [`Store::make_volume`] and its like, which check nothing of that.
 
+mod found;
+
+pub(crate) use found::FoundHere;
+
 use crate::database::Entry;
 use crate::edit::Gone;
 use crate::inode::Inode;
@@ -100,6 +104,7 @@ impl Store {
     pub fn set_whereabouts(&self, whereabouts: Arc<Whereabouts>) {
         let known = self.whereabouts.get_or_init(RwLock::default);
         *known.write().unwrap_or_else(PoisonError::into_inner) = whereabouts;
+        self.found_here.forget();
     }
 
     /// What the server keeps of its cluster: keys and values of which the store knows nothing.
@@ -136,9 +141,16 @@ impl Store {
 
     /// Checks that the volume of `ino` is here: [`StoreError::Elsewhere`] otherwise. The root directory is everywhere.
     pub fn check_is_here(&self, ino: Ino) -> Result<(), StoreError> {
-        if ino == Ino::ROOT {
+        if ino == Ino::ROOT || !self.is_in_cluster() {
             return Ok(());
         }
+        let Err(before) = self.found_here.has(ino.volume()) else { return Ok(()) };
+        self.look_whether_here(ino)?;
+        self.found_here.note(ino.volume(), before);
+        Ok(())
+    }
+
+    fn look_whether_here(&self, ino: Ino) -> Result<(), StoreError> {
         let Some(whereabouts) = self.whereabouts() else { return Ok(()) };
         match ino.volume() {
             VolumeId::ROOT if whereabouts.is_root() => Ok(()),
@@ -385,6 +397,7 @@ impl Store {
         edit.touch_dir(&root, now);
         edit.record(&root).nlink -= 1;
         let gone = edit.commit()?;
+        self.found_here.forget();
         drop(namespace);
         self.reclaim_all(gone)
     }

@@ -12,7 +12,7 @@ mod skipping;
 pub use mount::{TestMount, can_mount, can_mount_for_all, why_no_mount};
 pub use munged::{Munged, can_munge};
 pub use product::{built, isonomia, library};
-pub use server::{PREFIX, TestServer};
+pub use server::{PREFIX, STRIPED, TestServer};
 pub use skipping::{RECORD_VARIABLE, REQUIRE_VARIABLE, is_installed, is_root_to, skip};
 
 use std::io::{BufRead, BufReader};

@@ -1,4 +1,4 @@
-//! A server in a process of its own.
+//! A server in a process of its own, or several that are one file system.
 
 use crate::mount::TestMount;
 use crate::product::{built, isonomia, library};
@@ -10,38 +10,90 @@ use std::process::{Child, Command};
 /// Where the server's files appear to preloaded programs.
 pub const PREFIX: &str = "/isonomia";
 
-/// A server on a directory of its own.
+/// The directory of [`TestServer::start_striped`].
+pub const STRIPED: &str = "striped";
+
+/// A server on a directory of its own; or a cluster of them.
 #[derive(Debug)]
 pub struct TestServer {
-    process: Option<Child>,
+    processes: Vec<Child>,
+    /// Of a cluster: how many.
+    servers: Option<u16>,
     home: tempfile::TempDir,
 }
 
 impl TestServer {
     /// Starts a server and waits until it says that it is ready.
     pub fn start() -> Self {
-        let home = tempfile::tempdir().expect("a temporary directory");
+        let mut server = Self::new(tempfile::tempdir(), None);
+        server.restart();
+        server
+    }
+
+    /// Starts a cluster, in whose root the directory [`STRIPED`] is, to which everybody may write: files in it have a stripe of 4 KiB
+    /// on each server in turn.
+    pub fn start_striped(servers: u16) -> Self {
+        // In memory: each cut of a file waits for the storage of all servers.
+        let mut cluster = Self::new(tempfile::tempdir_in("/dev/shm"), Some(servers));
+        let mut file = "name = \"test\"\nepoch = 1\n".to_owned();
+        for number in 1..=servers {
+            let (dir, listen) = (cluster.path(&format!("data-{number}")), cluster.address_of(number));
+            file += &format!(
+                "[[server]]\nname = \"io{number}\"\nnumber = {number}\ndir = {dir:?}\nlisten = [{listen:?}]\n"
+            );
+        }
+        std::fs::write(cluster.path("cluster.toml"), file).expect("a cluster file");
+        let key = cluster.path("key");
+        std::fs::write(&key, [7; 32]).expect("a key");
+        std::fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).expect("permissions");
+        cluster.restart();
+        let place = format!("{PREFIX}/{STRIPED}");
+        let (count, address) = (servers.to_string(), cluster.address());
+        cluster.operate(&["volume", "create", STRIPED, "--on", "io1", "--server", &address]);
+        cluster.operate(&["stripe", "set", "--count", &count, "--size", "4KiB", "--server", &address, &place]);
+        cluster.operate(&["run", "--server", &address, "--", "chmod", "777", &place]);
+        cluster
+    }
+
+    fn operate(&self, words: &[&str]) {
+        let output = isonomia().args(words).output().expect("it starts");
+        assert!(output.status.success(), "{words:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    fn new(home: std::io::Result<tempfile::TempDir>, servers: Option<u16>) -> Self {
+        let home = home.expect("a temporary directory");
         for name in ["data", "mount", "elsewhere", "local"] {
             std::fs::create_dir(home.path().join(name)).expect("a directory");
         }
         // Programs of other users pass through here.
         std::fs::set_permissions(home.path(), PermissionsExt::from_mode(0o755)).expect("permissions");
-        let mut server = Self { process: None, home };
-        server.restart();
-        server
+        Self { processes: Vec::new(), servers, home }
     }
 
     /// Starts the server, again if it ran.
     pub fn restart(&mut self) {
         self.kill();
-        let mut command = isonomia();
-        command.arg("serve").arg("--dir").arg(self.path("data")).args(["--listen", &self.address()]);
-        self.process = Some(start(command));
+        let Some(servers) = self.servers else {
+            let mut command = isonomia();
+            command.arg("serve").arg("--dir").arg(self.path("data")).args(["--listen", &self.address()]);
+            self.processes = vec![start(command)];
+            return;
+        };
+        for number in 1..=servers {
+            let mut command = isonomia();
+            command
+                .arg("serve")
+                .arg("--cluster")
+                .arg(self.path("cluster.toml"))
+                .args(["--name", &format!("io{number}")]);
+            command.arg("--cluster-key-file").arg(self.path("key"));
+            self.processes.push(start(command));
+        }
     }
 
     /// Kills the server at once.
     pub fn kill(&mut self) {
-        if let Some(mut process) = self.process.take() {
+        for mut process in self.processes.drain(..) {
             process.kill().expect("the server can be killed");
             process.wait().expect("the server ends");
         }
@@ -58,9 +110,11 @@ impl TestServer {
     }
 
     fn signal(&self, signal: rustix::process::Signal) {
-        let process = self.process.as_ref().expect("a running server");
-        let pid = rustix::process::Pid::from_child(process);
-        rustix::process::kill_process(pid, signal).expect("a signal can be sent");
+        assert!(!self.processes.is_empty(), "a running server");
+        for process in &self.processes {
+            let pid = rustix::process::Pid::from_child(process);
+            rustix::process::kill_process(pid, signal).expect("a signal can be sent");
+        }
     }
 
     /// Mounts it with the given words of `-o`.
@@ -107,7 +161,11 @@ impl TestServer {
 
     /// Where it listens.
     pub fn address(&self) -> String {
-        format!("unix:{}", self.path("socket").display())
+        self.address_of(1)
+    }
+
+    fn address_of(&self, number: u16) -> String {
+        format!("unix:{}", self.path(&format!("socket-{number}")).display())
     }
 
     /// Where its mount goes.
@@ -117,12 +175,18 @@ impl TestServer {
 
     /// Removes what a killed server leaves for the next: the memory of files that programs had mapped.
     fn remove_mapped(&self) {
-        let Ok(place) = std::fs::metadata(self.path("data/metadata")) else { return };
-        let name = format!("isonomia-mapped-{:x}-{:x}-", place.dev(), place.ino());
-        let is_left = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(&name);
-        for left in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten().filter(is_left) {
-            // What cannot be removed stays until the host starts anew, and harms no other test.
-            let _ = std::fs::remove_dir_all(left.path());
+        let dirs = match self.servers {
+            None => vec!["data".to_owned()],
+            Some(servers) => (1..=servers).map(|number| format!("data-{number}")).collect(),
+        };
+        for dir in dirs {
+            let Ok(place) = std::fs::metadata(self.path(&dir).join("metadata")) else { continue };
+            let name = format!("isonomia-mapped-{:x}-{:x}-", place.dev(), place.ino());
+            let is_left = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().starts_with(&name);
+            for left in std::fs::read_dir("/dev/shm").into_iter().flatten().flatten().filter(is_left) {
+                // What cannot be removed stays until the host starts anew, and harms no other test.
+                let _ = std::fs::remove_dir_all(left.path());
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! Random operations by several people, done on tmpfs, through the client library, below the preload client's prefix,
-//! and in a mount: every outcome must be the model's. What proptest finds it shrinks.
+//! and in a mount: every outcome must be the model's, on one server and where each file is on three. What proptest finds it
+//! shrinks.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,7 +12,8 @@ use isonomia_client::{Claims, Client, ClientConfig, Principal};
 use isonomia_conformance::library::Library;
 use isonomia_conformance::model::{Model, Person};
 use isonomia_conformance::{Actor, Operation, Outcome};
-use isonomia_testbed::{PREFIX, TestServer, built, is_root_to, skip, why_no_mount};
+use isonomia_proto::striping::XATTR;
+use isonomia_testbed::{PREFIX, STRIPED, TestServer, built, is_root_to, skip, why_no_mount};
 use isonomia_units::Nanos;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -105,6 +107,14 @@ fn library(address: &str, who: &Person) -> Box<dyn Actor> {
     Box::new(Library::new(Arc::new(Client::new(config)), UMASK))
 }
 
+/// A striped directory or file has one extended attribute more, which says so.
+fn but_for_layout(outcome: Outcome) -> Outcome {
+    match outcome {
+        Outcome::Names(names) => Outcome::Names(names.into_iter().filter(|name| name.as_bytes() != XATTR).collect()),
+        other => other,
+    }
+}
+
 fn model(people: &[Person]) -> Way {
     let mut processes = Model::processes(people, UMASK).into_iter();
     Way::new("model", Path::new(""), people, |_| Box::new(processes.next().unwrap()))
@@ -112,24 +122,40 @@ fn model(people: &[Person]) -> Way {
 
 #[test]
 fn all_ways_are_the_model_for_one() {
-    all_ways_are_the_model(&[oneself()], "");
+    all_ways_are_the_model(&[oneself()], "", None);
+}
+
+#[test]
+fn striped_over_three_servers_all_ways_are_the_model_for_one() {
+    all_ways_are_the_model(&[oneself()], "", Some(3));
 }
 
 /// As root only: the superuser, and two users with a group in common.
 #[test]
 fn all_ways_are_the_model_for_several() {
+    for_several(None);
+}
+
+#[test]
+fn striped_over_three_servers_all_ways_are_the_model_for_several() {
+    for_several(Some(3));
+}
+
+fn for_several(servers: Option<u16>) {
     let superuser = oneself();
     if !is_root_to("become others") {
         return;
     }
     let member = |id| Person { uid: id, gid: id, groups: &[777] };
-    all_ways_are_the_model(&[superuser, member(12_345), member(12_346)], "allow_other");
+    all_ways_are_the_model(&[superuser, member(12_345), member(12_346)], "allow_other", servers);
 }
 
-/// Checks it for these people, of whom the first one makes the others' directories.
-fn all_ways_are_the_model(people: &[Person], mount_words: &str) {
+/// Checks it for these people, of whom the first one makes the others' directories; with files striped over so many servers.
+fn all_ways_are_the_model(people: &[Person], mount_words: &str, servers: Option<u16>) {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(UMASK));
-    let server = TestServer::start();
+    let server = servers.map_or_else(TestServer::start, TestServer::start_striped);
+    // Where the ways' directories are.
+    let below = |root: &Path| servers.map_or(root.to_owned(), |_| root.join(STRIPED));
     let tmpfs = tempfile::tempdir_in("/dev/shm").unwrap();
     // Everybody passes through here.
     std::fs::set_permissions(tmpfs.path(), PermissionsExt::from_mode(0o755)).unwrap();
@@ -137,13 +163,13 @@ fn all_ways_are_the_model(people: &[Person], mount_words: &str) {
     let actor = actor.to_str().unwrap();
     let mut ways = vec![
         Way::new("tmpfs", tmpfs.path(), people, |who| process(Command::new(actor), who)),
-        Way::new("library", Path::new(""), people, |who| library(&server.address(), who)),
-        Way::new("preload", Path::new(PREFIX), people, |who| process(server.command(actor), who)),
+        Way::new("library", &below(Path::new("")), people, |who| library(&server.address(), who)),
+        Way::new("preload", &below(Path::new(PREFIX)), people, |who| process(server.command(actor), who)),
     ];
     let no_mount = why_no_mount();
     let mount = no_mount.is_none().then(|| server.mount(mount_words));
     if let Some(mount) = &mount {
-        ways.push(Way::new("mount", mount.path(), people, |who| process(Command::new(actor), who)));
+        ways.push(Way::new("mount", &below(mount.path()), people, |who| process(Command::new(actor), who)));
     }
     let sticky = !["symlinks", "regular"].into_iter().any(kernel_protects);
     let bits = Bits { sticky, sockets: !sticky || people.len() == 1 };
@@ -164,7 +190,7 @@ fn all_ways_are_the_model(people: &[Person], mount_words: &str) {
             let who = if matches!(operation, Operation::Link { .. }) && !links_of_all { 0 } else { *who };
             let expected = model.actors[who].act(operation);
             for way in ways.iter_mut() {
-                let outcome = way.actors[who].act(operation);
+                let outcome = but_for_layout(way.actors[who].act(operation));
                 let doer = people[who].uid;
                 prop_assert_eq!(&outcome, &expected, "{}, {}: {} does {:?}", way.name, at, doer, operation);
             }

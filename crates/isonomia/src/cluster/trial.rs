@@ -43,7 +43,7 @@ pub fn up(options: &UpOptions) -> Result<ExitCode> {
         bail!("{names} run in {} already; `isonomia cluster down` ends them", place.dir.display());
     }
     let map = place.cluster(options)?;
-    place.make_key()?;
+    make_key(&place.key())?;
     let mut processes = Processes::new()?;
     let mut children = Vec::new();
     let outcome = start(&place, &map, &options.serve, &mut processes, &mut children);
@@ -212,22 +212,12 @@ impl Place {
         }
     }
 
-    fn make_key(&self) -> Result<()> {
-        let path = self.key();
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-        let written = match file {
-            Ok(mut file) => file.write_all(&rand::random::<[u8; KEY_LEN]>()),
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-            Err(error) => Err(error),
-        };
-        written.with_context(|| format!("cannot write {}", path.display()))
-    }
-
     /// The cluster file that is here already, or a new one.
     fn cluster(&self, options: &UpOptions) -> Result<Map> {
         let file = self.file();
         if self.is_temporary || !file.exists() {
-            let text = self.description(options.servers.unwrap_or(SERVERS_DEFAULT), options.targets.unwrap_or(1))?;
+            let servers = options.servers.unwrap_or(SERVERS_DEFAULT);
+            let text = description(&self.dir, servers, options.targets.unwrap_or(1), !self.is_temporary)?;
             std::fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
             return Ok(usable_cluster_file(&file)?);
         }
@@ -245,30 +235,42 @@ impl Place {
         }
         Ok(map)
     }
+}
 
-    /// A cluster file of so many servers, on ports that are free.
-    fn description(&self, servers: u16, targets: u16) -> Result<String> {
-        let dir = self.dir.to_str().with_context(|| format!("{} is not UTF-8", self.dir.display()))?;
-        let listeners: Vec<TcpListener> =
-            (0..servers).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<_, _>>()?;
-        let mut text = "# Written by `isonomia cluster up`.\nname = \"trial\"\nepoch = 1\n".to_owned();
-        for (number, listener) in (1..).zip(&listeners) {
-            let text_of = |text: String| toml::Value::from(text).to_string();
-            let name = format!("io{number:02}");
-            let socket = text_of(format!("unix:{dir}/{name}.sock"));
-            let port = listener.local_addr()?.port();
-            // Writing to a string cannot fail.
-            let _ = write!(
-                text,
-                "\n[[server]]\nname = \"{name}\"\nnumber = {number}\nlisten = [{socket}, \"tcp:127.0.0.1:{port}\"]\n\
-                 targets = {targets}\n"
-            );
-            if !self.is_temporary {
-                let _ = writeln!(text, "dir = {}", text_of(format!("{dir}/{name}")));
-            }
+/// Makes a key at `path`, unless there is one.
+pub fn make_key(path: &Path) -> Result<()> {
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    let written = match file {
+        Ok(mut file) => file.write_all(&rand::random::<[u8; KEY_LEN]>()),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(error),
+    };
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// A cluster file of so many servers, on sockets in `dir` and ports that are free; with their files below `dir` if they are to be
+/// kept, or else in memory.
+pub fn description(dir: &Path, servers: u16, targets: u16, is_kept: bool) -> Result<String> {
+    let dir = dir.to_str().with_context(|| format!("{} is not UTF-8", dir.display()))?;
+    let listeners: Vec<TcpListener> =
+        (0..servers).map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0))).collect::<Result<_, _>>()?;
+    let mut text = "# Written by `isonomia cluster up`.\nname = \"trial\"\nepoch = 1\n".to_owned();
+    for (number, listener) in (1..).zip(&listeners) {
+        let text_of = |text: String| toml::Value::from(text).to_string();
+        let name = format!("io{number:02}");
+        let socket = text_of(format!("unix:{dir}/{name}.sock"));
+        let port = listener.local_addr()?.port();
+        // Writing to a string cannot fail.
+        let _ = write!(
+            text,
+            "\n[[server]]\nname = \"{name}\"\nnumber = {number}\nlisten = [{socket}, \"tcp:127.0.0.1:{port}\"]\n\
+             targets = {targets}\n"
+        );
+        if is_kept {
+            let _ = writeln!(text, "dir = {}", text_of(format!("{dir}/{name}")));
         }
-        Ok(text)
     }
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -283,12 +285,11 @@ mod tests {
 
     #[test]
     fn what_is_written_is_a_cluster() {
-        for is_temporary in [true, false] {
-            let place = Place { dir: "/tmp/a \"b\"".into(), is_temporary };
-            let map = Map::parse(&place.description(3, 2).unwrap()).unwrap();
+        for is_kept in [false, true] {
+            let map = Map::parse(&description(Path::new("/tmp/a \"b\""), 3, 2, is_kept).unwrap()).unwrap();
             assert_eq!((map.servers().len(), map.servers()[2].targets.len()), (3, 2));
             assert_eq!(map.named("io02").unwrap().listen[0].to_string(), "unix:/tmp/a \"b\"/io02.sock");
-            assert_eq!(map.root().dir.is_none(), is_temporary);
+            assert_eq!(map.root().dir.is_some(), is_kept);
         }
     }
 }

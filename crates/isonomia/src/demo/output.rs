@@ -1,7 +1,7 @@
 //! What the demo leaves: a table, plots, and the raw data behind both.
 
 use super::figures::{self, Figures, Sample};
-use super::{BANDWIDTH, JOBS, PER_OP, SAMPLE_PERIOD, plot};
+use super::{JOBS, PER_OP, SAMPLE_PERIOD, Servers, plot};
 use crate::table;
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -22,6 +22,7 @@ pub struct Scene {
 /// All scenes, beside each job alone.
 #[derive(Debug)]
 pub struct Comparison {
+    servers: Servers,
     alone: [Figures; 2],
     scenes: Vec<Scene>,
     took: Duration,
@@ -38,17 +39,21 @@ struct Record {
 }
 
 impl Comparison {
-    pub fn new(alone: [Figures; 2], scenes: Vec<Scene>, took: Duration) -> Self {
-        Self { alone, scenes, took }
+    pub fn new(servers: Servers, alone: [Figures; 2], scenes: Vec<Scene>, took: Duration) -> Self {
+        Self { servers, alone, scenes, took }
     }
 
     /// What was done, in two lines.
     pub fn headline(&self) -> String {
         let jobs = JOBS.map(|job| job.description()).join("; ");
-        format!(
-            "One device of {BANDWIDTH} and {PER_OP} per operation, emulated; took {:.0} s.\nJobs, writing 1 MiB at a time: {jobs}",
-            self.took.as_secs_f64()
-        )
+        let bandwidth = self.servers.bandwidth();
+        let devices = match self.servers.count() {
+            1 => format!("One device of {bandwidth} and {PER_OP} per operation, emulated"),
+            count => format!(
+                "{count} servers with a device of {bandwidth} and {PER_OP} per operation each, emulated, and every file striped over all"
+            ),
+        };
+        format!("{devices}; took {:.0} s.\nJobs, writing 1 MiB at a time: {jobs}", self.took.as_secs_f64())
     }
 
     /// The table that is printed.
@@ -78,7 +83,7 @@ impl Comparison {
         let mut files = Vec::new();
         for scene in &self.scenes {
             let [png, svg, csv] = ["png", "svg", "csv"].map(|kind| dir.join(format!("{}.{kind}", scene.policy)));
-            plot::draw(scene, &png, &svg)?;
+            plot::draw(scene, self.servers, &png, &svg)?;
             save_samples(&scene.samples, &csv).with_context(|| format!("cannot write {}", csv.display()))?;
             files.extend([png, svg, csv]);
         }
@@ -103,7 +108,7 @@ impl Comparison {
                 "cores": std::thread::available_parallelism().map_or(0, usize::from),
             },
             "configuration": {
-                "bandwidth": BANDWIDTH, "per_op": PER_OP, "jobs": JOBS, "sample_period_ms": SAMPLE_PERIOD.as_millis(),
+                "servers": self.servers.count(), "bandwidth": self.servers.bandwidth(), "per_op": PER_OP, "jobs": JOBS, "sample_period_ms": SAMPLE_PERIOD.as_millis(),
             },
             "took_s": self.took.as_secs_f64(),
             "alone": self.alone,
@@ -170,7 +175,7 @@ mod tests {
         };
         let alone = [figures(1.0, 1.0), figures(1.0, 0.99)];
         let scenes = vec![scene("fifo", [0.0, 0.0], [0.2, 0.8]), scene("size-fair", [0.2, 0.8], [0.202, 0.798])];
-        Comparison::new(alone, scenes, Duration::from_secs(36))
+        Comparison::new(Servers(1), alone, scenes, Duration::from_secs(36))
     }
 
     #[test]

@@ -2,14 +2,14 @@
 
 use super::figures;
 use super::output::Scene;
-use super::{JOBS, LARGE, SMALL};
+use super::{JOBS, LARGE, SMALL, Servers};
 use isonomia_plot::{Line, Plot, PlotError};
 use std::path::Path;
 
 const MIB: f64 = 1024.0 * 1024.0;
 
 /// Draws `scene` into both files.
-pub fn draw(scene: &Scene, png: &Path, svg: &Path) -> Result<(), PlotError> {
+pub fn draw(scene: &Scene, servers: Servers, png: &Path, svg: &Path) -> Result<(), PlotError> {
     let slices = figures::slices(&scene.samples);
     let end_s = slices.last().map_or(1.0, |slice| slice.time_s);
     let start_s = scene.samples.first().map_or(0.0, |first| first.time_s);
@@ -24,8 +24,12 @@ pub fn draw(scene: &Scene, png: &Path, svg: &Path) -> Result<(), PlotError> {
     };
     let is_anything_due = scene.figures.iter().any(|figures| figures.share_due > 0.0);
     let note = if is_anything_due { " (dashed: due)" } else { "" };
+    let shared = match servers.count() {
+        1 => "a server".to_owned(),
+        count => format!("{count} servers"),
+    };
     Plot {
-        caption: format!("{}: throughput of two jobs that share a server{note}", scene.policy),
+        caption: format!("{}: throughput of two jobs that share {shared}{note}", scene.policy),
         x: "time in seconds",
         y: "throughput in MiB/s",
         lines: [LARGE, SMALL].map(line).into(),

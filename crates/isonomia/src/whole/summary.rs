@@ -98,7 +98,7 @@ struct Service {
 }
 
 /// The jobs of several servers: who it is says a job's name, user, group, and what it is within.
-fn jobs(statuses: &[&Status]) -> Vec<JobStatus> {
+pub fn jobs(statuses: &[&Status]) -> Vec<JobStatus> {
     let key = |job: &JobStatus| (job.job.clone(), job.user.clone(), job.group.clone(), job.within.clone());
     let mut jobs: BTreeMap<_, (JobStatus, Service)> = BTreeMap::new();
     let mut total = Service::default();

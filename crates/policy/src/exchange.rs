@@ -79,7 +79,7 @@ pub struct Row {
 }
 
 /// What a server knows of its jobs.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Table {
     /// Over which time it was counted, in nanoseconds.
     pub window_ns: u64,

@@ -3,11 +3,13 @@
 
 use isonomia_cluster::peer::{BadMessage, Envelope, FORMAT};
 use isonomia_cluster::request::{Answer, Refusal, Request};
-use isonomia_policy::exchange::Table;
+use isonomia_policy::exchange::{Row, Table};
+use isonomia_proto::XATTR_VALUE_LEN_MAX;
 use isonomia_store::PiecePlace;
-use isonomia_units::VolumeId;
+use isonomia_units::{JobInfo, VolumeId};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use std::sync::Arc;
 
 /// What is sent.
 #[derive(Debug, PartialEq, Eq)]
@@ -50,18 +52,65 @@ impl JobTable {
     /// Which kind it is, for the header.
     pub const KIND: u32 = 3;
 
-    /// Kind and bytes of a table.
+    /// Kind and bytes of a table. If it is too long to be sent, those rows are left out that come last.
     pub fn encode(table: &Table) -> (u32, Vec<u8>) {
-        (Self::KIND, postcard::to_extend(table, vec![FORMAT]).unwrap_or_default())
+        let mut sent = SentTable::from(table);
+        loop {
+            let bytes = postcard::to_extend(&sent, vec![FORMAT]).unwrap_or_default();
+            if bytes.len() <= XATTR_VALUE_LEN_MAX {
+                return (Self::KIND, bytes);
+            }
+            sent.jobs.truncate(sent.jobs.len() / 2);
+            let known = sent.jobs.len();
+            sent.targets.iter_mut().for_each(|rows| rows.retain(|row| (row.job as usize) < known));
+        }
     }
 
     /// What was sent.
     pub fn decode(bytes: &[u8]) -> Option<Table> {
         let (format, body) = bytes.split_first()?;
         match postcard::take_from_bytes(body) {
-            Ok((table, [])) if *format == FORMAT => Some(table),
+            Ok((SentTable { window_ns, jobs, targets }, [])) if *format == FORMAT => {
+                Some(Table { window_ns, jobs: jobs.into_iter().map(JobInfo::from).collect(), targets })
+            }
             _ => None,
         }
+    }
+}
+
+/// A table as it is sent. (The form of [`JobInfo`] in files leaves out what is not there, which this encoding cannot.)
+#[derive(Serialize, Deserialize)]
+struct SentTable {
+    window_ns: u64,
+    jobs: Vec<SentJob>,
+    targets: Vec<Vec<Row>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct SentJob {
+    name: Arc<str>,
+    user: Arc<str>,
+    group: Arc<str>,
+    nodes: u32,
+    priority: u32,
+    within: Option<Arc<str>>,
+}
+
+impl From<&Table> for SentTable {
+    fn from(table: &Table) -> Self {
+        let jobs = table.jobs.iter().cloned().map(|info| {
+            let JobInfo { name, user, group, nodes, priority, within } = info;
+            SentJob { name, user, group, nodes, priority, within }
+        });
+        Self { window_ns: table.window_ns, jobs: jobs.collect(), targets: table.targets.clone() }
+    }
+}
+
+impl From<SentJob> for JobInfo {
+    fn from(job: SentJob) -> Self {
+        let SentJob { name, user, group, nodes, priority, within } = job;
+        // As a job has them that a client names.
+        Self { name, user, group, nodes: nodes.max(1), priority: priority.max(1), within }
     }
 }
 
@@ -187,6 +236,27 @@ mod tests {
         ] {
             assert_eq!(Verdict::decode(&verdict.encode()), verdict);
         }
+    }
+
+    #[test]
+    fn a_table_of_jobs_is_received_as_far_as_a_message_holds_it() {
+        let job = |at: usize| {
+            let within = (at % 2 == 1).then(|| "proof".into());
+            JobInfo { within, nodes: 7, priority: 3, ..JobInfo::new(&format!("j{at}"), "ada", "astro") }
+        };
+        let row = |job| Row { job, service_ns: 5, waited_ns: u64::MAX };
+        let table = |jobs: usize| Table {
+            window_ns: 9,
+            jobs: (0..jobs).map(job).collect(),
+            targets: vec![(0..jobs as u32).map(row).collect(), Vec::new()],
+        };
+        let (kind, bytes) = JobTable::encode(&table(3));
+        assert_eq!((kind, JobTable::decode(&bytes)), (JobTable::KIND, Some(table(3))));
+        assert_eq!(JobTable::decode(&bytes[..bytes.len() - 1]), None);
+        assert_eq!(JobTable::decode(&[&bytes[..], b"x"].concat()), None);
+        let (_, bytes) = JobTable::encode(&table(4096));
+        assert!(bytes.len() <= XATTR_VALUE_LEN_MAX);
+        assert_eq!(JobTable::decode(&bytes), Some(table(1024)));
     }
 
     proptest! {

@@ -25,6 +25,11 @@ fn free_port() -> u16 {
 impl Cluster {
     /// Starts so many servers, of two targets each.
     pub fn start(count: usize) -> Self {
+        Self::start_as(count, "", "2", |_| {})
+    }
+
+    /// Starts so many servers with such targets and more lines in the cluster file, with `change` to the configuration of each.
+    pub fn start_as(count: usize, lines: &str, targets: &str, change: impl Fn(&mut Config)) -> Self {
         let memory = Path::new("/dev/shm");
         let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
         let dir = tempfile::tempdir_in(base).unwrap();
@@ -33,13 +38,13 @@ impl Cluster {
         let key = dir.path().join("key");
         std::fs::write(&key, [7; 32]).unwrap();
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
-        let mut text = "name = \"scratch\"\nepoch = 1\n".to_owned();
+        let mut text = format!("name = \"scratch\"\nepoch = 1\n{lines}\n");
         for number in 1..=count {
             let port = free_port();
             write!(
                 text,
                 "[[server]]\nname = \"io{number}\"\nnumber = {number}\ndir = \"{at}/io{number}\"\n\
-                 listen = [\"unix:{at}/io{number}.sock\", \"tcp:127.0.0.1:{port}\"]\ntargets = 2\n"
+                 listen = [\"unix:{at}/io{number}.sock\", \"tcp:127.0.0.1:{port}\"]\ntargets = {targets}\n"
             )
             .unwrap();
         }
@@ -47,6 +52,7 @@ impl Cluster {
         std::fs::write(&file, text).unwrap();
         let configs = (1..=count).map(|number| {
             let mut config = Config { key_file: Some(key.clone()), ..Config::default() };
+            change(&mut config);
             config.join(&file, &format!("io{number}")).unwrap();
             config
         });
@@ -68,10 +74,15 @@ impl Cluster {
 
     /// A client that knows these addresses.
     pub fn client_of(&self, addresses: Vec<Address>) -> Client {
+        self.client_as(addresses, Claims { job: Some("test".to_owned()), ..Claims::default() })
+    }
+
+    /// A client that knows these addresses and says that it is this job.
+    pub fn client_as(&self, addresses: Vec<Address>, claims: Claims) -> Client {
         Client::new(ClientConfig {
             addresses,
             timeout: Nanos::from_secs(20),
-            claims: Claims { job: Some("test".to_owned()), ..Claims::default() },
+            claims,
             key_file: Some(self.dir.path().join("key").display().to_string()),
         })
     }

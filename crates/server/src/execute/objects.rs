@@ -52,7 +52,7 @@ fn put(
     if capability.access & access::WRITE != 0 {
         core.add_writer(connection, Ino(capability.ino))?;
     }
-    let id = (objects.number, objects.generation);
+    let id = (objects.number, objects.generation, objects.layout.targets.len() as u32);
     let found = FileObjects {
         capability: cluster.sign_objects(id, capability.access, capability.holder)?,
         size_bytes: *size_bytes,

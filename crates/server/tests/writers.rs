@@ -4,14 +4,17 @@
 
 mod running;
 
-use isonomia_client::{Client, Ino, OpenHow, RenameHow, access};
+use isonomia_client::{Client, ClientConfig, Ino, OpenHow, RenameHow, access};
 use isonomia_proto::object::{FileObjects, told};
 use isonomia_proto::request::{Op, RequestHeader};
+use isonomia_units::{Nanos, ServerId};
 use running::cluster::Cluster;
 use running::striped::{
     asked, asked_on, comes, connected, content, create, object_files, open, pattern, size, striped,
 };
 use running::{ALICE, can_be_others};
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use zerocopy::FromBytes;
 
 #[test]
@@ -166,4 +169,37 @@ fn what_is_written_to_objects_is_brought_to_the_device_in_time() {
     client.sync(&file, false).unwrap();
     assert_eq!(dirty().iter().sum::<u64>(), 0, "what was synced is there");
     assert_eq!(content(&client, "v/file"), data);
+}
+
+#[test]
+fn a_server_that_is_away_keeps_nobody_from_others() {
+    /// More than a client has connections to one server.
+    const WRITERS: usize = 70;
+    let mut cluster = Cluster::start(2);
+    let client = cluster.client(0, false);
+    // On the server whose lines are taken first.
+    client.make_volume(b"v", 0o755, ServerId(1)).unwrap();
+    striped(&client, "v/wide", "count=2 size=4KiB");
+    // It waits for less long than others.
+    let hasty = Client::new(ClientConfig { timeout: Nanos::from_secs(8), ..client.config().clone() });
+    let file = open(&hasty, "v/wide/file");
+    hasty.write_at(&file, 0, &pattern(8192, 1)).unwrap();
+    cluster.servers[1] = None;
+    let (begun, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..WRITERS {
+            scope.spawn(|| {
+                begun.fetch_add(1, Ordering::SeqCst);
+                let outcome = hasty.write_at(&file, 0, &pattern(8192, 2));
+                ended.fetch_add(1, Ordering::SeqCst);
+                // What lies before the part that is away was written.
+                assert!(outcome.as_ref().map_or_else(|error| error.errno() == Errno::TIMEDOUT, |len| *len == 4096));
+            });
+        }
+        comes(|| begun.load(Ordering::SeqCst) == WRITERS);
+        for _ in 0..500 {
+            hasty.get_attr(Ino::ROOT, b"v/wide/file", true).unwrap();
+        }
+        assert_eq!(ended.load(Ordering::SeqCst), 0, "it waited for them");
+    });
 }

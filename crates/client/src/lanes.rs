@@ -1,8 +1,10 @@
 //! Requests for the objects of one spread file, to several servers at once.
 //!
 //! A thread has one line to each server. On each, requests follow each other without waiting, and replies are taken in the order
-//! in which the requests were sent, whichever server they went to: while one server works, the others do. Lines are taken in
-//! the order of the servers' numbers, so that threads that are short of them never wait for each other in a circle.
+//! in which the requests were sent, whichever server they went to: while one server works, the others do. Lines are taken
+//! of those servers at once that have one free. What has to be waited for, a line or a server that is away, is waited for when all
+//! others are done and their lines given back, one server after the other. So nobody holds a line while he waits for another one:
+//! threads never wait for each other in a circle, and those that want bytes of a server that is away do not use up the lines to others.
 
 use crate::Error;
 use crate::session::{Session, Taken};
@@ -57,8 +59,10 @@ struct Sent {
 /// What goes to one server.
 struct Lane<'a> {
     session: &'a Session,
-    taken: Taken<'a>,
-    deadline: Deadline,
+    /// Nothing before the turn of a server that has to be waited for, and after the line broke.
+    taken: Option<Taken<'a>>,
+    /// From when its turn began, or the last reply came.
+    deadline: Option<Deadline>,
     runs: Vec<Run>,
     /// Which run is next, and how much of it has been sent.
     next: (usize, usize),
@@ -81,8 +85,8 @@ pub(crate) fn exchange<'a>(
     let sessions = by_server.map(|runs| Ok((session_of(runs[0].server)?, runs)));
     // To find a server may take a line to another one, so no line is held meanwhile.
     let sessions: Vec<_> = sessions.collect::<Result<_, Error>>()?;
-    let lanes = sessions.into_iter().map(|(session, runs)| Lane::new(session, runs.to_vec()));
-    let mut lanes: Vec<Lane<'_>> = lanes.collect::<Result<_, _>>()?;
+    let mut lanes: Vec<Lane<'_>> =
+        sessions.into_iter().map(|(session, runs)| Lane::new(session, runs.to_vec())).collect();
     let mut moved = Moved::default();
     // The lanes of what is under way, in the order in which it was sent.
     let mut order: VecDeque<usize> = VecDeque::new();
@@ -101,12 +105,19 @@ pub(crate) fn exchange<'a>(
                     }
                     Err(error) => {
                         order.retain(|other| *other != index);
-                        has_sent |= lane.recover(error, &mut moved);
+                        lane.note_break(error, &mut moved);
                     }
                 }
             }
         }
         let Some(index) = order.pop_front() else {
+            // All that had lines are done.
+            lanes.iter_mut().for_each(|lane| lane.taken = None);
+            let next = if moved.failed.is_none() { lanes.iter_mut().find(|lane| lane.has_more()) } else { None };
+            if let Some(lane) = next {
+                lane.wait_for_line(&mut moved);
+                continue;
+            }
             // After a failure nothing more is sent: what came before it on other lanes may not have been.
             let unsent = lanes.iter().filter_map(Lane::unsent).min();
             if let (Some((first, _)), Some(unsent)) = (&mut moved.failed, unsent) {
@@ -118,7 +129,7 @@ pub(crate) fn exchange<'a>(
         let lane = &mut lanes[index];
         if let Err(error) = pushed.and_then(|()| lane.receive(side, &mut moved)) {
             order.retain(|other| *other != index);
-            lane.recover(error, &mut moved);
+            lane.note_break(error, &mut moved);
         }
     }
 }
@@ -162,16 +173,40 @@ impl<'a> Lane<'a> {
         Some(self.runs.get(run)?.start + sent)
     }
 
-    fn new(session: &'a Session, runs: Vec<Run>) -> Result<Self, Error> {
-        let deadline = Deadline::after(session.timeout());
-        let mut taken = session.take_line(deadline)?;
-        let is_tcp = matches!(taken.line(deadline)?, Line::Tcp(_));
-        Ok(Self { session, taken, deadline, runs, next: (0, 0), sent: VecDeque::new(), is_tcp, has_failed: false })
+    fn new(session: &'a Session, runs: Vec<Run>) -> Self {
+        let taken = session.take_connected();
+        let deadline = taken.is_some().then(|| Deadline::after(session.timeout()));
+        let (sent, next) = (VecDeque::new(), (0, 0));
+        Self { session, taken, deadline, runs, next, sent, is_tcp: false, has_failed: false }
+    }
+
+    fn has_more(&self) -> bool {
+        !self.has_failed && self.next.0 < self.runs.len()
     }
 
     fn can_send(&self) -> bool {
         let depth = if self.is_tcp { 1 } else { Channel::DEPTH };
-        !self.has_failed && self.next.0 < self.runs.len() && self.sent.len() < depth
+        self.taken.is_some() && self.has_more() && self.sent.len() < depth
+    }
+
+    /// Its turn has come to have a line, however long that takes.
+    fn wait_for_line(&mut self, moved: &mut Moved) {
+        let deadline = *self.deadline.get_or_insert_with(|| Deadline::after(self.session.timeout()));
+        match self.session.take_line(deadline) {
+            Ok(taken) => self.taken = Some(taken),
+            Err(error) => self.fail(error, moved),
+        }
+    }
+
+    fn fail(&mut self, error: Error, moved: &mut Moved) {
+        self.has_failed = true;
+        moved.fail(self.unsent().unwrap_or(0), error);
+    }
+
+    fn line(&mut self) -> Result<&mut Line, Broken> {
+        let deadline = *self.deadline.get_or_insert_with(|| Deadline::after(self.session.timeout()));
+        let taken = self.taken.as_mut().ok_or(Broken::Line(SocketError::Closed))?;
+        taken.line(deadline).map_err(Broken::Away)
     }
 
     /// The connection, if it is one on TCP and a request is under way.
@@ -179,7 +214,7 @@ impl<'a> Lane<'a> {
         if self.sent.is_empty() {
             return None;
         }
-        match self.taken.line(self.deadline) {
+        match self.line() {
             Ok(Line::Tcp(stream)) => Some(stream),
             _ => None,
         }
@@ -189,8 +224,7 @@ impl<'a> Lane<'a> {
     fn send(&mut self, side: &Side<'_>) -> Result<(), Broken> {
         let (at, within) = self.next;
         let run = self.runs[at];
-        let line = self.taken.line(self.deadline).map_err(Broken::Away)?;
-        self.is_tcp = matches!(line, Line::Tcp(_));
+        self.is_tcp = matches!(self.line()?, Line::Tcp(_));
         let most = if self.is_tcp { PAYLOAD_LEN_MAX } else { Channel::PAYLOAD_LEN_MAX };
         let len = (run.len - within).min(most);
         let request = piece(&run, within, len);
@@ -198,13 +232,14 @@ impl<'a> Lane<'a> {
             Side::Write(data, _) => &data[run.start + within..][..len],
             Side::Read(_) => &[],
         };
-        let slot = match line {
+        let before_sleep = self.session.manner().before_sleep;
+        let slot = match self.line()? {
             Line::Shared(channel) => {
                 channel.stage()[..payload.len()].copy_from_slice(payload);
                 channel.send(&request)
             }
             Line::Tcp(stream) => {
-                (self.session.manner().before_sleep)();
+                before_sleep();
                 stream.begin(&request, payload).map(|()| 0)
             }
         };
@@ -219,7 +254,7 @@ impl<'a> Lane<'a> {
         let Some(&Sent { run: at, within, len, slot }) = self.sent.front() else { return Ok(()) };
         let run = self.runs[at];
         let (start, timeout, manner) = (run.start + within, self.session.timeout(), self.session.manner());
-        let header = match self.taken.line(self.deadline).map_err(Broken::Away)? {
+        let header = match self.line()? {
             Line::Shared(channel) => {
                 let header = channel.wait(slot, timeout, manner).map_err(Broken::Line)?;
                 if let (Side::Read(buffer), 0) = (&mut *side, header.errno) {
@@ -238,7 +273,7 @@ impl<'a> Lane<'a> {
             }
         };
         self.sent.pop_front();
-        self.deadline = Deadline::after(timeout);
+        self.deadline = Some(Deadline::after(timeout));
         self.take(&header, side, start..start + len, moved);
         Ok(())
     }
@@ -269,8 +304,8 @@ impl<'a> Lane<'a> {
         moved.cuts = Some((lowest.min(header.cuts), highest.max(header.cuts)));
     }
 
-    /// After the line broke: whether to go on, with what had no answer.
-    fn recover(&mut self, broken: Broken, moved: &mut Moved) -> bool {
+    /// After the line broke: it goes on, with what had no answer, when the other lanes are done.
+    fn note_break(&mut self, broken: Broken, moved: &mut Moved) {
         if let Some(first) = self.sent.front() {
             self.next = (first.run, first.within);
             moved.is_unanswered = true;
@@ -279,16 +314,15 @@ impl<'a> Lane<'a> {
         let outcome = match broken {
             Broken::Away(error) => Err(error),
             Broken::Line(error) => {
-                self.taken.hang_up();
-                self.session.after_loss(error, true, self.deadline)
+                self.taken.iter_mut().for_each(Taken::hang_up);
+                let deadline = self.deadline.unwrap_or_else(|| Deadline::after(self.session.timeout()));
+                self.session.after_loss(error, true, deadline)
             }
         };
+        self.taken = None;
         if let Err(error) = outcome {
-            self.has_failed = true;
-            let at = self.runs.get(self.next.0).map_or(0, |run| run.start + self.next.1);
-            moved.fail(at, error);
+            self.fail(error, moved);
         }
-        !self.has_failed
     }
 }
 

@@ -333,21 +333,32 @@ impl Session {
         self.lines.iter().any(|place| place.connected.load(Ordering::Relaxed))
     }
 
+    /// Takes a place that is connected, if one is free.
+    pub fn take_connected(&self) -> Option<Taken<'_>> {
+        self.take_first(std::iter::once(LAST_PLACE.get()).chain(0..LINES_MAX), true)
+    }
+
+    /// Takes the first of these places that is free, and connected if it must be.
+    fn take_first(&self, indices: impl Iterator<Item = usize>, must_be_connected: bool) -> Option<Taken<'_>> {
+        for index in indices {
+            let Some(place) = self.lines.get(index) else { continue };
+            let is_chosen = !must_be_connected || place.connected.load(Ordering::Relaxed);
+            if is_chosen && !place.busy.load(Ordering::Relaxed) && !place.busy.swap(true, Ordering::Acquire) {
+                LAST_PLACE.set(index);
+                return Some(Taken { session: self, place });
+            }
+        }
+        None
+    }
+
     /// Takes a place: the one this thread had last if it is free, else one that is connected, else any.
     pub fn take(&self, deadline: Deadline) -> Result<Taken<'_>, Error> {
-        let last = LAST_PLACE.get();
         loop {
             // The thread may have used another client of this process last, so the place may have no line in this one.
-            let connected = std::iter::once(last).chain(0..LINES_MAX).map(|index| (index, true));
             let is_full = self.is_full.load(Ordering::Relaxed) && self.has_lines();
-            let any = (0..if is_full { 0 } else { LINES_MAX }).map(|index| (index, false));
-            for (index, must_be_connected) in connected.chain(any) {
-                let Some(place) = self.lines.get(index) else { continue };
-                let is_chosen = !must_be_connected || place.connected.load(Ordering::Relaxed);
-                if is_chosen && !place.busy.load(Ordering::Relaxed) && !place.busy.swap(true, Ordering::Acquire) {
-                    LAST_PLACE.set(index);
-                    return Ok(Taken { session: self, place });
-                }
+            let any = || self.take_first(0..if is_full { 0 } else { LINES_MAX }, false);
+            if let Some(taken) = self.take_connected().or_else(any) {
+                return Ok(taken);
             }
             deadline.left().ok_or_else(|| self.timed_out())?;
             (self.conduct.manner.before_sleep)();

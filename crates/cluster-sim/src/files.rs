@@ -5,8 +5,8 @@
 //! stripe `b % servers` of the server with that place in the cluster file of epoch 1.
 //!
 //! # What a client does
-//! * A *write* looks at the file (its size and the number of its last cut), writes to the object, and hears the number of the
-//!   object's last cut. Is that lower, the object has not done the file's last cut: what is behind the size will go with it,
+//! * A *write* looks at the file (its size and the number of its last cut), and writes to the object, which refuses it if it has done
+//!   a later cut: then the client looks again. Else it hears the number of the object's last cut. Is that lower, the object has not done the file's last cut: what is behind the size will go with it,
 //!   and is written again later; what is before it stays. Is it the same and the end does not move, the write is done. Else the
 //!   volume server is told. That refuses growth while the file is being cut: the client tells it again. If a cut began after
 //!   what was written, the write came before the cut, and is done. It is never written a second time what might
@@ -90,7 +90,8 @@ pub enum Ask {
     Truncate(u8, Block),
     Tell(u8, ObjectsId, Block, u64),
     /// A data server.
-    Write(ObjectsId, u32, Block, u8),
+    /// With the number of the last cut that the client knows.
+    Write(ObjectsId, u32, Block, u8, u64),
     Read(ObjectsId, u32, Block),
 }
 
@@ -313,10 +314,14 @@ impl World {
                 _ => Said::Before,
             },
             Ask::Write(id, ..) | Ask::Read(id, ..) if objects.removed.contains(&id) => Said::Again,
-            Ask::Write(id, index, block, value) => {
+            Ask::Write(id, index, block, value, known) => {
                 let object = objects.objects.entry((id, index)).or_default();
-                object.blocks.insert(block, value);
-                Said::Written(object.cuts)
+                if object.cuts > known {
+                    Said::Again
+                } else {
+                    object.blocks.insert(block, value);
+                    Said::Written(object.cuts)
+                }
             }
             Ask::Read(id, index, block) => match objects.objects.get(&(id, index)) {
                 None => Said::Bytes(None, 0),
@@ -366,7 +371,8 @@ impl World {
             }
             (Said::File(record), FileAsked::Write(block, value)) => {
                 self.remember(client, record);
-                return self.file_ask(client, Ask::Write(record.objects, self.place(block).1, block, value));
+                return self
+                    .file_ask(client, Ask::Write(record.objects, self.place(block).1, block, value, record.cuts));
             }
             (Said::Written(cuts), FileAsked::Write(block, _)) => {
                 let Some(record) = current.record else { return };

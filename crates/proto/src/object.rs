@@ -25,8 +25,8 @@ pub struct ObjectCapability {
     pub access: u32,
     /// The user that it is made out to.
     pub holder: u32,
-    /// Zero.
-    pub reserved: u32,
+    /// How many objects the file has: one with an index from here on is none of its.
+    pub count: u32,
     /// The authentication code over the other fields.
     pub mac: [u64; 2],
 }
@@ -93,6 +93,7 @@ impl RequestHeader {
             generation: capability.generation,
             holder: capability.holder,
             mode: index,
+            server: capability.count as u16,
             target: target.0,
             ..Self::new(op, Ino(capability.number))
         }
@@ -112,7 +113,7 @@ impl RequestHeader {
             generation: self.generation,
             access: self.access,
             holder: self.holder,
-            reserved: 0,
+            count: u32::from(self.server),
             mac: [self.mac, self.owner],
         }
     }
@@ -131,7 +132,7 @@ mod tests {
             generation: 4,
             access: 5,
             holder: 6,
-            reserved: 0,
+            count: 12,
             mac: [7, u64::MAX],
         };
         let header = RequestHeader::of_object(Op::Write, &capability, 9, TargetId(10));

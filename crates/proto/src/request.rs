@@ -315,7 +315,7 @@ pub struct RequestHeader {
     /// Length of the second path.
     pub path2_len: u16,
     /// Of an [`Op::Mkdir`] in the root of a cluster: the server that is to have the new volume, 0 for the one that its name
-    /// leads to.
+    /// leads to. Of a request for an object: how many the file has, by the capability.
     pub server: u16,
     /// The target of a read, write, sync, or reservation: where the file's layout puts all of the bytes, or ESTALE. An
     /// append of one request is for files with one target.

@@ -14,6 +14,7 @@
 //! [`Cached`]: isonomia_store::Cached
 
 use crate::core::Core;
+use crate::pages::PagesOf;
 use crate::read_ahead::Piece;
 use crate::stream::Stalled;
 use crate::target::Work;
@@ -21,7 +22,7 @@ use crate::write_back::{CHUNKS_MAX, Chunk};
 use crate::{charge, clock};
 use isonomia_policy::{Completion, DepthControl, RequestId};
 use isonomia_proto::request::Op;
-use isonomia_units::{Ino, JobId, Nanos};
+use isonomia_units::{JobId, Nanos};
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -61,7 +62,7 @@ pub enum Task {
     /// A range that was written is to be brought to the device. It has no name where it goes past the arbiter.
     WriteBack(Box<Chunk>, Option<RequestId>),
     /// A range of a file is going to be read by a job that is alone.
-    ReadAhead(Ino, Range<u64>),
+    ReadAhead(PagesOf, Range<u64>),
     /// A part of one is, by a job that is not, whose turn has come.
     Piece(Box<Piece>, RequestId),
 }
@@ -419,7 +420,7 @@ impl Drop for Panicking<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isonomia_units::Bytes;
+    use isonomia_units::{Bytes, Ino};
 
     #[test]
     fn a_single_slow_request_changes_no_guess() {
@@ -458,7 +459,7 @@ mod tests {
         let mut state = State::new();
         state.flush_depth = DepthControl::new(1, 1);
         let chunk = Chunk {
-            ino: Ino(1),
+            of: PagesOf::File(Ino(1)),
             job: JobId(1),
             ranges: Vec::new(),
             bytes: Bytes(0),

@@ -8,6 +8,7 @@ use crate::clock;
 use crate::cluster::Passed;
 use crate::connection::Connection;
 use crate::core::Core;
+use crate::pages::PagesOf;
 use crate::refusal::Refusal;
 use crate::{lock, mapping, proof, segments};
 use isonomia_memory::{Sink, Source};
@@ -488,7 +489,7 @@ fn sync(core: &Core, connection: &Connection, header: &RequestHeader) -> Result<
     proof::check_opened(core, connection, header)?;
     core.write_back_segment(ino, &connection.job)?;
     let target = (header.target != NO_TARGET).then_some(TargetId(header.target));
-    let synced = core.with_pages_of(ino, target, || store.fsync_target(ino, target));
+    let synced = core.with_pages_of(PagesOf::File(ino), target, || store.fsync_target(ino, target));
     synced?;
     if header.flags & flag::CONTINUED != 0 {
         return Ok(());

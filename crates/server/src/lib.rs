@@ -49,6 +49,7 @@ mod operator;
 mod ownership;
 mod pacing;
 mod page_cache;
+mod pages;
 mod pending;
 mod pools;
 mod prices;

@@ -4,6 +4,7 @@
 use crate::clock;
 use crate::core::Core;
 use crate::engine::Task;
+use crate::pages::PagesOf;
 use crate::prices::Prices;
 use crate::read_ahead::{self, Piece, ReadAhead, Seen};
 use crate::target::{Pending, Target, Work};
@@ -11,7 +12,7 @@ use crate::write_back::{Chunk, Released, WriteBack, Wrote};
 use isonomia_policy::{Access, RequestId, ServedBy};
 use isonomia_proto::request::{Op, ReplyHeader, flag};
 use isonomia_store::StoreError;
-use isonomia_units::{Bytes, Ino, JobId, Nanos, TargetId};
+use isonomia_units::{Bytes, JobId, Nanos, TargetId};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -20,10 +21,6 @@ impl Core {
     pub fn count_pages(&self, target: &Target, now: Nanos, pending: &Pending, reply: &ReplyHeader) -> Option<Wrote> {
         let pages = target.write_back.as_ref().filter(|_| pending.op == Op::Write && reply.errno == 0)?;
         let header = &pending.header;
-        if header.is_for_object() {
-            // The host brings them to the device at its own pace.
-            return None;
-        }
         // What an append wrote begins where its reply says, and a reply to any other write says how much it was.
         let (offset, len) = match header.flags & flag::APPEND {
             0 => (header.offset, reply.value),
@@ -33,7 +30,7 @@ impl Core {
         // Who waited for the device is charged for that.
         let is_unpaid = !pending.is_for_device && target.prices.as_ref().is_some_and(Prices::is_by_time);
         let job = pending.connection.job.id;
-        let wrote = pages.wrote(now, job, Ino(header.ino), range, pending.work, is_unpaid);
+        let wrote = pages.wrote(now, job, PagesOf::request(header), range, pending.work, is_unpaid);
         if wrote.is_due {
             self.queue_chunks(target, pages, job, now);
         }
@@ -82,7 +79,7 @@ impl Core {
         if let Some(id) = id {
             target.begin_chunk(begun, id);
         }
-        let written = self.store.extent(chunk.ino, target_id, &chunk.ranges).and_then(|extent| {
+        let written = chunk.of.extent(&self.store, target_id, &chunk.ranges).and_then(|extent| {
             let Some(extent) = extent else { return Ok(Nanos::ZERO) };
             let begun = clock::now();
             extent.write_out()?;
@@ -94,13 +91,13 @@ impl Core {
         });
         let took = match written {
             Ok(took) => {
-                self.unsynced.written_back(chunk.ino, chunk.bytes);
+                self.unsynced.written_back(chunk.of.ino(), chunk.bytes);
                 took
             }
             // It was removed meanwhile.
             Err(StoreError::Stale) => Nanos::ZERO,
             Err(error) => {
-                tracing::error!(ino = %chunk.ino, %error, "written pages cannot be brought to the device");
+                tracing::error!(ino = %chunk.of.ino(), %error, "written pages cannot be brought to the device");
                 Nanos::ZERO
             }
         };
@@ -125,7 +122,7 @@ impl Core {
         let Some(pages) = &target.write_back else { return Some(work) };
         let now = clock::now();
         let manner = target.manner(now, work.pending.connection.job.id);
-        match pages.sync_later(Ino(work.pending.header.ino), manner, work) {
+        match pages.sync_later(PagesOf::request(&work.pending.header), manner, work) {
             Ok(writers) => {
                 writers.into_iter().for_each(|job| self.queue_chunks(target, pages, job, now));
                 None
@@ -134,15 +131,15 @@ impl Core {
         }
     }
 
-    /// Syncs a file on `target` by `sync`, of which nothing needs to be written back any more then.
-    pub fn with_pages_of<T>(&self, ino: Ino, target: Option<TargetId>, sync: impl FnOnce() -> T) -> T {
+    /// Syncs a file or an object on `target` by `sync`, of which nothing needs to be written back any more then.
+    pub fn with_pages_of<T>(&self, of: PagesOf, target: Option<TargetId>, sync: impl FnOnce() -> T) -> T {
         let target = target.and_then(|id| self.targets.iter().find(|target| target.id == Some(id)));
         let pages = target.and_then(|target| Some((target, target.write_back.as_ref()?)));
         let Some((target, pages)) = pages else { return sync() };
-        let taken = pages.take(ino);
+        let taken = pages.take(of);
         let synced = sync();
         if !taken.is_empty() {
-            self.let_go(target, pages.synced(ino, &taken), clock::now());
+            self.let_go(target, pages.synced(of, &taken), clock::now());
         }
         synced
     }
@@ -177,26 +174,24 @@ impl Core {
     /// Has the host read ahead of a stream that a read belongs to, by which the client was given so many bytes. Gives the part
     /// of the read's work that was paid for when it was read ahead.
     pub fn look_for_stream(&self, target: &Target, now: Nanos, pending: &Pending, len: u32) -> Nanos {
-        let Some(streams) = target.read_ahead.as_ref().filter(|_| !pending.header.is_for_object()) else {
-            return Nanos::ZERO;
-        };
+        let Some(streams) = target.read_ahead.as_ref() else { return Nanos::ZERO };
         let (header, job) = (&pending.header, pending.connection.job.id);
-        let (ino, len) = (Ino(header.ino), u64::from(len));
+        let (of, len) = (PagesOf::request(header), u64::from(len));
         let range = header.offset..header.offset.saturating_add(len);
         let manner = || target.read_ahead_manner(now, job);
-        let Seen { ahead, paid_bytes } = streams.reads(ino, job, range, !pending.is_for_device, manner);
+        let Seen { ahead, paid_bytes } = streams.reads(of, job, range, !pending.is_for_device, manner);
         let part_of_work =
             |bytes: u64| Nanos((u128::from(pending.work.0) * u128::from(bytes) / u128::from(header.len.max(1))) as u64);
         match ahead {
             Some((range, read_ahead::Manner::AtOnce)) => {
                 // Without a thread to be had the reader waits for the device, as he would anyway.
-                let _ = target.engine.submit(self, target.index, Task::ReadAhead(ino, range));
+                let _ = target.engine.submit(self, target.index, Task::ReadAhead(of, range));
             }
             Some((range, read_ahead::Manner::InPieces(piece_bytes))) => {
                 let piece = |start: u64| {
                     let range = start..range.end.min(start.saturating_add(piece_bytes));
                     let work = part_of_work(range.end - range.start);
-                    Piece { ino, job, range, work }
+                    Piece { of, job, range, work }
                 };
                 let starts = (range.start..range.end).step_by(piece_bytes as usize);
                 let queued = starts.take_while(|start| target.enqueue_piece(now, piece(*start))).count();
@@ -212,7 +207,7 @@ impl Core {
     pub fn enter(&self, target: &Target, now: Nanos, pending: &mut Pending, id: RequestId) {
         let header = &pending.header;
         let range = header.offset..header.offset.saturating_add(u64::from(header.len));
-        let is_reading = |streams: &ReadAhead| streams.is_reading(Ino(header.ino), &range);
+        let is_reading = |streams: &ReadAhead| streams.is_reading(PagesOf::request(header), &range);
         if pending.op == Op::Read && target.read_ahead.as_ref().is_some_and(is_reading) {
             target.set_aside(now, id);
             self.tell_of_arrivals(!target.is_empty());
@@ -227,7 +222,7 @@ impl Core {
         target.begin_chunk(begun, id);
         target.read_ahead.iter().for_each(|streams| streams.begins(piece));
         if let Some(target_id) = target.id
-            && let Ok(Some(extent)) = self.store.extent(piece.ino, target_id, std::slice::from_ref(&piece.range))
+            && let Ok(Some(extent)) = piece.of.extent(&self.store, target_id, std::slice::from_ref(&piece.range))
         {
             extent.read_ahead();
             extent.wait_until_read();
@@ -249,10 +244,10 @@ impl Core {
     }
 
     /// Has the host read a range of a file.
-    pub fn read_ahead(&self, target: &Target, ino: Ino, range: Range<u64>) {
+    pub fn read_ahead(&self, target: &Target, of: PagesOf, range: Range<u64>) {
         let Some(id) = target.id else { return };
         // Whoever reads what cannot be read finds out.
-        if let Ok(Some(extent)) = self.store.extent(ino, id, &[range]) {
+        if let Ok(Some(extent)) = of.extent(&self.store, id, &[range]) {
             extent.read_ahead();
         }
     }

@@ -18,7 +18,8 @@
 //! served, whatever he does. Reads of one job of pieces of a file in any order within [`NEAR_BYTES`] are one stream; there are
 //! [`STREAMS_MAX`] of one file at most.
 
-use isonomia_units::{Bytes, Ino, JobId, Nanos};
+use crate::pages::PagesOf;
+use isonomia_units::{Bytes, JobId, Nanos};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -51,9 +52,9 @@ const FILES_MAX: usize = 1_024;
 /// The streams of a target.
 #[derive(Debug, Default)]
 pub struct ReadAhead {
-    parts: [Mutex<HashMap<Ino, Vec<Stream>>>; PARTS],
+    parts: [Mutex<HashMap<PagesOf, Vec<Stream>>>; PARTS],
     /// Pieces that the device has, no more than it has requests in service.
-    reading: Mutex<Vec<(Ino, Range<u64>)>>,
+    reading: Mutex<Vec<(PagesOf, Range<u64>)>>,
     /// How many of them there are, for those who need not look.
     reading_count: AtomicUsize,
 }
@@ -62,7 +63,7 @@ pub struct ReadAhead {
 #[derive(Debug, PartialEq, Eq)]
 pub struct Piece {
     /// Of which file.
-    pub ino: Ino,
+    pub of: PagesOf,
     /// Whose stream it is.
     pub job: JobId,
     /// Which bytes.
@@ -166,21 +167,21 @@ impl Stream {
 }
 
 impl ReadAhead {
-    fn reading(&self) -> MutexGuard<'_, Vec<(Ino, Range<u64>)>> {
+    fn reading(&self) -> MutexGuard<'_, Vec<(PagesOf, Range<u64>)>> {
         self.reading.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The device has a piece from now on.
     pub fn begins(&self, piece: &Piece) {
         let mut reading = self.reading();
-        reading.push((piece.ino, piece.range.clone()));
+        reading.push((piece.of, piece.range.clone()));
         self.reading_count.store(reading.len(), Ordering::Relaxed);
     }
 
     /// It is done with one.
     pub fn ends(&self, piece: &Piece) {
         let mut reading = self.reading();
-        if let Some(at) = reading.iter().position(|(ino, range)| *ino == piece.ino && *range == piece.range) {
+        if let Some(at) = reading.iter().position(|(of, range)| *of == piece.of && *range == piece.range) {
             reading.swap_remove(at);
         }
         self.reading_count.store(reading.len(), Ordering::Relaxed);
@@ -188,12 +189,12 @@ impl ReadAhead {
 
     /// Whether the device is reading both ends of a range of a file already: whoever wants it waits for that, and gives the
     /// device nothing to do.
-    pub fn is_reading(&self, ino: Ino, range: &Range<u64>) -> bool {
+    pub fn is_reading(&self, of: PagesOf, range: &Range<u64>) -> bool {
         if self.reading_count.load(Ordering::Relaxed) == 0 || range.is_empty() {
             return false;
         }
         let reading = self.reading();
-        let has = |at: u64| reading.iter().any(|(of, piece)| *of == ino && piece.contains(&at));
+        let has = |at: u64| reading.iter().any(|(other, piece)| *other == of && piece.contains(&at));
         has(range.start) && has(range.end - 1)
     }
 
@@ -201,18 +202,18 @@ impl ReadAhead {
     /// if one is due.
     pub fn reads(
         &self,
-        ino: Ino,
+        of: PagesOf,
         job: JobId,
         range: Range<u64>,
         is_from_memory: bool,
         manner: impl FnOnce() -> Manner,
     ) -> Seen {
         let bytes = range.end.saturating_sub(range.start);
-        let mut part = self.parts[ino.0 as usize % PARTS].lock().unwrap_or_else(PoisonError::into_inner);
-        if part.len() >= FILES_MAX && !part.contains_key(&ino) {
+        let mut part = self.parts[of.ino().0 as usize % PARTS].lock().unwrap_or_else(PoisonError::into_inner);
+        if part.len() >= FILES_MAX && !part.contains_key(&of) {
             part.clear();
         }
-        let streams = part.entry(ino).or_default();
+        let streams = part.entry(of).or_default();
         let is_part = |stream: &Stream| stream.job == job && stream.next.abs_diff(range.start) <= NEAR_BYTES;
         let at = streams.iter().position(is_part);
         match at {
@@ -241,9 +242,13 @@ mod tests {
 
     const PIECE: u64 = 64 << 10;
 
+    fn file(number: u64) -> PagesOf {
+        PagesOf::File(isonomia_units::Ino(number))
+    }
+
     /// By a job that is alone.
     fn read(ahead: &ReadAhead, ino: u64, range: Range<u64>) -> Option<Range<u64>> {
-        ahead.reads(Ino(ino), JobId(1), range, true, || Manner::AtOnce).ahead.map(|(range, _)| range)
+        ahead.reads(file(ino), JobId(1), range, true, || Manner::AtOnce).ahead.map(|(range, _)| range)
     }
 
     #[test]
@@ -280,16 +285,16 @@ mod tests {
     #[test]
     fn what_the_device_has_begun_is_known() {
         let ahead = ReadAhead::default();
-        let piece = |range| Piece { ino: Ino(3), job: JobId(1), range, work: Nanos(1) };
+        let piece = |range| Piece { of: file(3), job: JobId(1), range, work: Nanos(1) };
         let (first, second) = (piece(0..2 * PIECE), piece(2 * PIECE..4 * PIECE));
-        assert!(!ahead.is_reading(Ino(3), &(0..PIECE)));
+        assert!(!ahead.is_reading(file(3), &(0..PIECE)));
         ahead.begins(&first);
-        assert!(ahead.is_reading(Ino(3), &(PIECE..2 * PIECE)) && !ahead.is_reading(Ino(4), &(PIECE..2 * PIECE)));
-        assert!(!ahead.is_reading(Ino(3), &(PIECE..3 * PIECE)), "a part of it waits for its turn");
+        assert!(ahead.is_reading(file(3), &(PIECE..2 * PIECE)) && !ahead.is_reading(file(4), &(PIECE..2 * PIECE)));
+        assert!(!ahead.is_reading(file(3), &(PIECE..3 * PIECE)), "a part of it waits for its turn");
         ahead.begins(&second);
-        assert!(ahead.is_reading(Ino(3), &(PIECE..3 * PIECE)) && !ahead.is_reading(Ino(3), &(0..0)));
+        assert!(ahead.is_reading(file(3), &(PIECE..3 * PIECE)) && !ahead.is_reading(file(3), &(0..0)));
         ahead.ends(&first);
-        assert!(!ahead.is_reading(Ino(3), &(PIECE..3 * PIECE)) && ahead.is_reading(Ino(3), &(3 * PIECE..4 * PIECE)));
+        assert!(!ahead.is_reading(file(3), &(PIECE..3 * PIECE)) && ahead.is_reading(file(3), &(3 * PIECE..4 * PIECE)));
     }
 
     #[test]
@@ -334,24 +339,24 @@ mod tests {
         let (mut ahead_bytes, mut paid_bytes) = (0, 0);
         for i in 0..1_000 {
             let range = i * PIECE..(i + 1) * PIECE;
-            let seen = ahead.reads(Ino(3), JobId(1), range.clone(), true, || Manner::InPieces(PIECE));
+            let seen = ahead.reads(file(3), JobId(1), range.clone(), true, || Manner::InPieces(PIECE));
             if let Some((range, manner)) = seen.ahead {
                 assert!(range.end - range.start <= PIECE_BYTES_MAX && manner == Manner::InPieces(PIECE), "{range:?}");
                 ahead_bytes += range.end - range.start;
             }
             paid_bytes += seen.paid_bytes;
             // Another job's read of the same bytes is no part of the stream.
-            let other = ahead.reads(Ino(3), JobId(2), range, true, || Manner::AtOnce);
+            let other = ahead.reads(file(3), JobId(2), range, true, || Manner::AtOnce);
             assert_eq!(other.paid_bytes, 0);
         }
         assert!(paid_bytes > 990 * PIECE && paid_bytes <= ahead_bytes, "{paid_bytes} of {ahead_bytes}");
         // Nor is it paid for again.
-        let again = |_| ahead.reads(Ino(3), JobId(1), 999 * PIECE..1_000 * PIECE, true, || Manner::AtOnce).paid_bytes;
+        let again = |_| ahead.reads(file(3), JobId(1), 999 * PIECE..1_000 * PIECE, true, || Manner::AtOnce).paid_bytes;
         let again_bytes: u64 = (0..1_000).map(again).sum();
         assert!(again_bytes <= PIECE_BYTES_MAX, "{again_bytes}");
         // What had to wait for the device pays for that.
         let ahead = ReadAhead::default();
-        let waits = |i| ahead.reads(Ino(3), JobId(1), i * PIECE..(i + 1) * PIECE, false, || Manner::InPieces(PIECE));
+        let waits = |i| ahead.reads(file(3), JobId(1), i * PIECE..(i + 1) * PIECE, false, || Manner::InPieces(PIECE));
         assert!((0..100).all(|i| waits(i).paid_bytes == 0));
     }
 }

@@ -128,7 +128,7 @@ impl Core {
             }
             Task::Scrub(finish_at) => self.serve_scrub(target, finish_at),
             Task::WriteBack(chunk, id) => self.write_back(target, &chunk, id),
-            Task::ReadAhead(ino, range) => self.read_ahead(target, ino, range),
+            Task::ReadAhead(of, range) => self.read_ahead(target, of, range),
             Task::Piece(piece, id) => self.read_piece(target, &piece, id),
         }
     }

@@ -44,9 +44,10 @@ mod ranges;
 mod writer;
 
 use crate::charge::Charged;
+use crate::pages::PagesOf;
 use crate::target::{Served, Work};
 use isonomia_policy::{CostLearner, CostModel};
-use isonomia_units::{Bytes, Ino, JobId, Nanos, Rate};
+use isonomia_units::{Bytes, JobId, Nanos, Rate};
 use ranges::Ranges;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
@@ -101,8 +102,8 @@ pub struct Manner {
 /// Ranges of a file to be written back: a request of the job that wrote them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chunk {
-    /// The file.
-    pub ino: Ino,
+    /// The file or object.
+    pub of: PagesOf,
     /// Who wrote them.
     pub job: JobId,
     /// In whole pages, in their order.
@@ -159,7 +160,7 @@ pub struct WriteBack {
 
 #[derive(Debug)]
 struct State {
-    files: BTreeMap<(Ino, JobId), Pages>,
+    files: BTreeMap<(PagesOf, JobId), Pages>,
     writers: BTreeMap<JobId, Writer>,
     dirty_bytes: u64,
     held: VecDeque<Paid>,
@@ -184,7 +185,7 @@ struct State {
 /// A request for stable storage.
 #[derive(Debug)]
 struct Sync {
-    ino: Ino,
+    of: PagesOf,
     /// Bytes of the file's pages that are written first.
     left_bytes: u64,
     work: Box<Work>,
@@ -210,34 +211,34 @@ impl State {
     }
 
     /// Makes due what `job` has of a file; `is_urgent` if somebody waits for it.
-    fn make_due(&mut self, ino: Ino, job: JobId, is_urgent: bool) {
-        let (Some(pages), Some(writer)) = (self.files.get_mut(&(ino, job)), self.writers.get_mut(&job)) else { return };
+    fn make_due(&mut self, of: PagesOf, job: JobId, is_urgent: bool) {
+        let (Some(pages), Some(writer)) = (self.files.get_mut(&(of, job)), self.writers.get_mut(&job)) else { return };
         let was_due = pages.due_bytes > 0;
         if was_due && !is_urgent {
             return;
         }
         pages.due_bytes = pages.dirty.bytes();
-        if pages.due_bytes == 0 || was_due && writer.urgent.contains(&ino) {
+        if pages.due_bytes == 0 || was_due && writer.urgent.contains(&of) {
             return;
         }
         if is_urgent {
-            writer.due.retain(|one| *one != ino);
-            writer.urgent.push_back(ino);
+            writer.due.retain(|one| *one != of);
+            writer.urgent.push_back(of);
         } else {
-            writer.due.push_back(ino);
+            writer.due.push_back(of);
         }
     }
 
     /// Makes the file with the oldest pages of `job` due, if these are from `latest` at the latest; false if there is none.
     fn make_oldest_due(&mut self, job: JobId, latest: Nanos) -> bool {
-        while let Some((since, ino)) = self.writers.get(&job).and_then(|writer| writer.waiting.front().copied()) {
+        while let Some((since, of)) = self.writers.get(&job).and_then(|writer| writer.waiting.front().copied()) {
             if since > latest {
                 return false;
             }
             self.writers.get_mut(&job).map(|writer| writer.waiting.pop_front());
             let is_waiting = |pages: &Pages| pages.dirty.bytes() > 0 && pages.due_bytes == 0 && pages.since == since;
-            if self.files.get(&(ino, job)).is_some_and(is_waiting) {
-                self.make_due(ino, job, false);
+            if self.files.get(&(of, job)).is_some_and(is_waiting) {
+                self.make_due(of, job, false);
                 return true;
             }
         }
@@ -245,12 +246,12 @@ impl State {
     }
 
     /// So much of `job` is on the device, or it is not known that it is not.
-    fn written(&mut self, ino: Ino, job: JobId, bytes: u64) {
+    fn written(&mut self, of: PagesOf, job: JobId, bytes: u64) {
         self.dirty_bytes -= bytes;
         if let Some(writer) = self.writers.get_mut(&job) {
             writer.dirty_bytes -= bytes;
         }
-        for sync in self.syncs.iter_mut().filter(|sync| sync.ino == ino) {
+        for sync in self.syncs.iter_mut().filter(|sync| sync.of == of) {
             sync.left_bytes = sync.left_bytes.saturating_sub(bytes);
         }
     }
@@ -258,10 +259,10 @@ impl State {
     /// Makes room for a file.
     fn forget_one(&mut self) {
         let Some((&job, writer)) = self.writers.iter_mut().max_by_key(|(_, writer)| writer.files.len()) else { return };
-        let Some(ino) = writer.files.pop_front() else { return };
-        let Some(pages) = self.files.remove(&(ino, job)) else { return };
+        let Some(of) = writer.files.pop_front() else { return };
+        let Some(pages) = self.files.remove(&(of, job)) else { return };
         // What is in chunks counts until they are written.
-        self.written(ino, job, pages.dirty.bytes());
+        self.written(of, job, pages.dirty.bytes());
     }
 
     fn release(&mut self, memory_bytes: u64) -> Released {
@@ -288,8 +289,8 @@ impl State {
         let writer = self.writers.get_mut(&job)?;
         loop {
             let queue = if writer.urgent.is_empty() { &mut writer.due } else { &mut writer.urgent };
-            let ino = queue.front().copied()?;
-            let Some(pages) = self.files.get_mut(&(ino, job)).filter(|pages| pages.due_bytes > 0) else {
+            let of = queue.front().copied()?;
+            let Some(pages) = self.files.get_mut(&(of, job)).filter(|pages| pages.due_bytes > 0) else {
                 queue.pop_front();
                 continue;
             };
@@ -306,7 +307,7 @@ impl State {
                 if pages.dirty.bytes() > 0 {
                     // What came since is as old as this at most.
                     pages.since = pages.written_at;
-                    writer.waiting.push_back((pages.since, ino));
+                    writer.waiting.push_back((pages.since, of));
                 }
             }
             if bytes == 0 {
@@ -314,7 +315,7 @@ impl State {
             }
             writer.chunks += 1;
             return Some(Chunk {
-                ino,
+                of,
                 job,
                 bytes: Bytes(bytes),
                 is_large: pages.total_bytes > large_bytes,
@@ -356,12 +357,12 @@ impl WriteBack {
     }
 
     /// `job` wrote a range of a file, which was `work` to do, of which nothing is charged yet if it `is_unpaid`.
-    pub fn wrote(&self, now: Nanos, job: JobId, ino: Ino, range: Range<u64>, work: Nanos, is_unpaid: bool) -> Wrote {
+    pub fn wrote(&self, now: Nanos, job: JobId, of: PagesOf, range: Range<u64>, work: Nanos, is_unpaid: bool) -> Wrote {
         let mut state = self.state();
         if range.is_empty() {
             return Wrote { unpaid: Nanos::ZERO, is_due: false, is_ahead: false };
         }
-        let key = (ino, job);
+        let key = (of, job);
         let is_known = state.files.contains_key(&key);
         if !is_known && state.files.len() >= FILES_MAX {
             state.forget_one();
@@ -369,12 +370,12 @@ impl WriteBack {
         let State { files, writers, dirty_bytes, .. } = &mut *state;
         let writer = writers.entry(job).or_insert_with(Writer::new);
         if !is_known {
-            writer.files.push_back(ino);
+            writer.files.push_back(of);
         }
         let pages = files.entry(key).or_default();
         if pages.dirty.bytes() == 0 {
             pages.since = now;
-            writer.waiting.push_back((now, ino));
+            writer.waiting.push_back((now, of));
         }
         let new_bytes = pages.dirty.insert(&range);
         let touched = (range.end.div_ceil(4096) - range.start / 4096).max(1) * 4096;
@@ -387,7 +388,7 @@ impl WriteBack {
         writer.dirty_bytes += new_bytes;
         *dirty_bytes += new_bytes;
         if is_full {
-            state.make_due(ino, job, false);
+            state.make_due(of, job, false);
         }
         let is_ahead = state.is_ahead(job, self.memory_bytes);
         let writer = &state.writers[&job];
@@ -460,24 +461,24 @@ impl WriteBack {
     /// A chunk is not going to be written, or was. What need not wait any more.
     pub fn abandoned(&self, chunk: &Chunk) -> Released {
         let mut state = self.state();
-        if let Some(pages) = state.files.get_mut(&(chunk.ino, chunk.job)) {
+        if let Some(pages) = state.files.get_mut(&(chunk.of, chunk.job)) {
             pages.cut_bytes = pages.cut_bytes.saturating_sub(chunk.bytes.0);
         }
         if let Some(writer) = state.writers.get_mut(&chunk.job) {
             writer.chunks -= 1;
             writer.is_enough = false;
         }
-        state.written(chunk.ino, chunk.job, chunk.bytes.0);
+        state.written(chunk.of, chunk.job, chunk.bytes.0);
         state.release(self.memory_bytes)
     }
 
     /// A file is wanted on stable storage: keeps the request until what is waiting of the file is written, and tells whose
     /// chunks are to be looked for. Gives it back if what is waiting takes the device no longer than one chunk.
-    pub fn sync_later(&self, ino: Ino, manner: Manner, work: Box<Work>) -> Result<Vec<JobId>, Box<Work>> {
+    pub fn sync_later(&self, of: PagesOf, manner: Manner, work: Box<Work>) -> Result<Vec<JobId>, Box<Work>> {
         let mut state = self.state();
-        let writers: Vec<JobId> = writers_of(&state, ino);
+        let writers: Vec<JobId> = writers_of(&state, of);
         let (mut ranges, mut left_bytes) = (0, 0);
-        for pages in writers.iter().filter_map(|job| state.files.get(&(ino, *job))) {
+        for pages in writers.iter().filter_map(|job| state.files.get(&(of, *job))) {
             ranges += pages.dirty.count();
             left_bytes += pages.dirty.bytes() + pages.cut_bytes;
         }
@@ -485,18 +486,18 @@ impl WriteBack {
         if state.is_stopping || is_vain || predict(&state.times.model(), ranges, left_bytes) <= manner.time_max {
             return Err(work);
         }
-        writers.iter().for_each(|job| state.make_due(ino, *job, true));
-        state.syncs.push(Sync { ino, left_bytes, work });
+        writers.iter().for_each(|job| state.make_due(of, *job, true));
+        state.syncs.push(Sync { of, left_bytes, work });
         Ok(writers)
     }
 
     /// A file is about to be put on stable storage: what is waiting of it is no more to be written back, and counts until
     /// [`Self::synced`].
-    pub fn take(&self, ino: Ino) -> Vec<(JobId, Bytes)> {
+    pub fn take(&self, of: PagesOf) -> Vec<(JobId, Bytes)> {
         let mut state = self.state();
         let mut taken = Vec::new();
-        for job in writers_of(&state, ino) {
-            let Some(pages) = state.files.get_mut(&(ino, job)) else { continue };
+        for job in writers_of(&state, of) {
+            let Some(pages) = state.files.get_mut(&(of, job)) else { continue };
             let bytes = pages.dirty.bytes();
             pages.dirty.clear();
             (pages.due_bytes, pages.unpaid_ns) = (0, 0);
@@ -508,9 +509,9 @@ impl WriteBack {
     }
 
     /// A file was put on stable storage, with what [`Self::take`] gave. What need not wait any more.
-    pub fn synced(&self, ino: Ino, taken: &[(JobId, Bytes)]) -> Released {
+    pub fn synced(&self, of: PagesOf, taken: &[(JobId, Bytes)]) -> Released {
         let mut state = self.state();
-        taken.iter().for_each(|(job, bytes)| state.written(ino, *job, bytes.0));
+        taken.iter().for_each(|(job, bytes)| state.written(of, *job, bytes.0));
         state.release(self.memory_bytes)
     }
 
@@ -530,9 +531,9 @@ impl WriteBack {
             // A job all of whose replies are held asks for nothing, and has no share at the moment.
             writer.share = share.filter(|share| *share > 0.0).unwrap_or(writer.share);
             writer.adapt(times.get(job).map_or(0, |time| time.0), all_times_ns);
-            writer.files.retain(|ino| files.contains_key(&(*ino, *job)));
-            writer.due.retain(|ino| files.contains_key(&(*ino, *job)));
-            writer.urgent.retain(|ino| files.contains_key(&(*ino, *job)));
+            writer.files.retain(|of| files.contains_key(&(*of, *job)));
+            writer.due.retain(|of| files.contains_key(&(*of, *job)));
+            writer.urgent.retain(|of| files.contains_key(&(*of, *job)));
         }
         writers.retain(|_, writer| writer.dirty_bytes > 0 || writer.chunks > 0 || !writer.files.is_empty());
         let jobs: Vec<JobId> = writers.keys().copied().collect();
@@ -565,8 +566,8 @@ fn predict(model: &CostModel, ranges: u64, bytes: u64) -> Nanos {
 }
 
 /// Who has written to a file.
-fn writers_of(state: &State, ino: Ino) -> Vec<JobId> {
-    state.files.range((ino, JobId(0))..=(ino, JobId(u32::MAX))).map(|((_, job), _)| *job).collect()
+fn writers_of(state: &State, of: PagesOf) -> Vec<JobId> {
+    state.files.range((of, JobId(0))..=(of, JobId(u32::MAX))).map(|((_, job), _)| *job).collect()
 }
 
 #[cfg(test)]

@@ -4,14 +4,17 @@
 
 mod running;
 
-use isonomia_client::{Client, Ino, OpenHow, RenameHow, access};
+use isonomia_client::{Client, ClientConfig, Ino, OpenHow, RenameHow, access};
 use isonomia_proto::object::{FileObjects, told};
 use isonomia_proto::request::{Op, RequestHeader};
+use isonomia_units::{Nanos, ServerId};
 use running::cluster::Cluster;
 use running::striped::{
     asked, asked_on, comes, connected, content, create, object_files, open, pattern, size, striped,
 };
 use running::{ALICE, can_be_others};
+use rustix::io::Errno;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use zerocopy::FromBytes;
 
 #[test]
@@ -92,6 +95,7 @@ fn what_a_writer_who_is_gone_left_behind_the_end_does_not_show() {
     let find = RequestHeader::with_capability(Op::FindObjects, &file.capability);
     let tell = |request: RequestHeader| RequestHeader { op: Op::TellSize as u16, ..request };
     let behind = tell(RequestHeader { ino2: u64::MAX, valid: told::BEHIND, ..find });
+    let mut stays = None;
     for (turn, goes) in ["its process ends", "it asks for it", "the server is started again"].into_iter().enumerate() {
         // It writes, and does not tell.
         let mut line = connected(&near);
@@ -108,7 +112,11 @@ fn what_a_writer_who_is_gone_left_behind_the_end_does_not_show() {
         assert_eq!(longest(&cluster), 105, "{goes}");
         match turn {
             0 => drop(line),
-            1 => assert_eq!(asked_on(&mut line, &behind, b"").0, 0),
+            1 => {
+                assert_eq!(asked_on(&mut line, &behind, b"").0, 0);
+                // Or its end would have the file cut once more, at any time.
+                stays = Some(line);
+            }
             _ => cluster.restart(home),
         }
         comes(|| longest(&cluster) == 4);
@@ -118,6 +126,7 @@ fn what_a_writer_who_is_gone_left_behind_the_end_does_not_show() {
         assert_eq!(content(&client, "v/file"), grown, "{goes}");
         client.set_size(&file.capability, 4).unwrap();
     }
+    drop(stays);
     // Who closes in order leaves nothing to be cut.
     let cuts = |client: &Client| {
         let mut line = connected(&near);
@@ -135,4 +144,62 @@ fn what_a_writer_who_is_gone_left_behind_the_end_does_not_show() {
     other.release(Ino(file.attr.ino), 0).unwrap();
     drop(other);
     assert_eq!((cuts(&client), size(&client, "v/file")), (before, 13));
+}
+
+#[test]
+fn what_is_written_to_objects_is_brought_to_the_device_in_time() {
+    let cluster = Cluster::start_in(std::path::Path::new(env!("CARGO_TARGET_TMPDIR")), 2);
+    let client = cluster.client(0, false);
+    striped(&client, "v", "count=2 size=64KiB");
+    let file = open(&client, "v/file");
+    let dirty = || {
+        let servers = cluster.servers.iter().flatten().map(|server| server.status().targets);
+        servers.flatten().filter_map(|target| target.dirty_bytes).collect::<Vec<_>>()
+    };
+    let data = pattern(4 << 20, 5);
+    assert_eq!(client.write_at(&file, 0, &data).unwrap(), data.len());
+    if dirty().is_empty() {
+        // The files are in memory.
+        return;
+    }
+    assert!(dirty().iter().sum::<u64>() > 1 << 20, "{:?}", dirty());
+    // Nobody asks for it.
+    comes(|| dirty().iter().sum::<u64>() == 0);
+    client.write_at(&file, 0, &data).unwrap();
+    client.sync(&file, false).unwrap();
+    assert_eq!(dirty().iter().sum::<u64>(), 0, "what was synced is there");
+    assert_eq!(content(&client, "v/file"), data);
+}
+
+#[test]
+fn a_server_that_is_away_keeps_nobody_from_others() {
+    /// More than a client has connections to one server.
+    const WRITERS: usize = 70;
+    let mut cluster = Cluster::start(2);
+    let client = cluster.client(0, false);
+    // On the server whose lines are taken first.
+    client.make_volume(b"v", 0o755, ServerId(1)).unwrap();
+    striped(&client, "v/wide", "count=2 size=4KiB");
+    // It waits for less long than others.
+    let hasty = Client::new(ClientConfig { timeout: Nanos::from_secs(8), ..client.config().clone() });
+    let file = open(&hasty, "v/wide/file");
+    hasty.write_at(&file, 0, &pattern(8192, 1)).unwrap();
+    cluster.servers[1] = None;
+    let (begun, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..WRITERS {
+            scope.spawn(|| {
+                begun.fetch_add(1, Ordering::SeqCst);
+                let outcome = hasty.write_at(&file, 0, &pattern(8192, 2));
+                ended.fetch_add(1, Ordering::SeqCst);
+                // What lies before the part that is away was written.
+                assert!(outcome.as_ref().map_or_else(|error| error.errno() == Errno::TIMEDOUT, |len| *len == 4096));
+            });
+        }
+        comes(|| begun.load(Ordering::SeqCst) == WRITERS);
+        for _ in 0..500 {
+            hasty.get_attr(Ino::ROOT, b"v/wide/file", true).unwrap();
+        }
+        assert_eq!(ended.load(Ordering::SeqCst), 0, "it waited for them");
+    });
 }

@@ -76,12 +76,12 @@ impl ObjectSigner {
         Ok(())
     }
 
-    /// A capability of user `holder` for the objects of this `number` and `generation`, with these bits of
+    /// A capability of user `holder` for the `count` objects of this `number` and `generation`, with these bits of
     /// [`isonomia_proto::fs::access`], until `lifetime_secs` after `now_secs`, or [`OBJECT_CAPABILITY_SECS_MAX`] if that is
     /// less.
     pub fn sign(
         &self,
-        (number, generation): (u64, u32),
+        (number, generation, count): (u64, u32, u32),
         access: u32,
         holder: u32,
         now_secs: u64,
@@ -89,13 +89,13 @@ impl ObjectSigner {
     ) -> ObjectCapability {
         let expires_secs = now_secs.saturating_add(lifetime_secs.min(OBJECT_CAPABILITY_SECS_MAX));
         let (epoch, mac) = (self.epoch, [0; 2]);
-        let unsigned = ObjectCapability { number, expires_secs, epoch, generation, access, holder, reserved: 0, mac };
+        let unsigned = ObjectCapability { number, expires_secs, epoch, generation, access, holder, count, mac };
         ObjectCapability { mac: object_mac(&self.key, &unsigned), ..unsigned }
     }
 
     /// Checks that `capability` is for the object at `place`, allows all of `needed` (bits of
     /// [`isonomia_proto::fs::access`]), and is valid at `now_secs`, where the clock of whoever made it out may be `skew_secs`
-    /// apart. [`StoreError::BadAccess`] if only the access is not allowed; else [`StoreError::Stale`], after which the holder is to
+    /// apart. [`StoreError::BadAccess`] if only the access is not allowed, or the file has no such object; else [`StoreError::Stale`], after which the holder is to
     /// ask the file's server for another one. The user is the caller's to compare.
     pub fn verify(
         &self,
@@ -121,7 +121,8 @@ impl ObjectSigner {
         if is_forged || is_other || is_over || is_early {
             return Err(StoreError::Stale);
         }
-        if capability.access & needed == needed { Ok(()) } else { Err(StoreError::BadAccess) }
+        let is_allowed = capability.access & needed == needed && place.object.index < capability.count;
+        if is_allowed { Ok(()) } else { Err(StoreError::BadAccess) }
     }
 }
 
@@ -171,7 +172,7 @@ mod tests {
     const NOW: u64 = 1_000_000;
 
     fn object_capability(signer: &ObjectSigner) -> ObjectCapability {
-        signer.sign((PLACE.object.number, PLACE.object.generation), 3, 1000, NOW, 600)
+        signer.sign((PLACE.object.number, PLACE.object.generation, 5), 3, 1000, NOW, 600)
     }
 
     #[test]
@@ -197,12 +198,14 @@ mod tests {
             change(&mut place);
             signer.verify(&good, place, 3, NOW, 0)
         };
-        // Its stripes and targets the file has all of.
-        at(|place| place.object.index += 1).unwrap();
+        // Which of its objects is on which target only its own server knows.
+        at(|place| place.object.index = 4).unwrap();
+        at(|place| place.object.index = 0).unwrap();
+        assert!(matches!(at(|place| place.object.index = 5), Err(StoreError::BadAccess)));
         at(|place| place.target.0 += 1).unwrap();
         assert!(matches!(at(|place| place.object.number += 1), Err(StoreError::Stale)));
         assert!(matches!(at(|place| place.object.generation += 1), Err(StoreError::Stale)));
-        let reading = signer.sign((PLACE.object.number, PLACE.object.generation), 1, 1000, NOW, 600);
+        let reading = signer.sign((PLACE.object.number, PLACE.object.generation, 5), 1, 1000, NOW, 600);
         signer.verify(&reading, PLACE, 1, NOW, 0).unwrap();
         assert!(matches!(signer.verify(&reading, PLACE, 2, NOW, 0), Err(StoreError::BadAccess)));
     }
@@ -216,10 +219,10 @@ mod tests {
         assert!(verify(&good, NOW + 600, 0).is_err());
         verify(&good, NOW + 629, 30).unwrap();
         assert!(verify(&good, NOW + 630, 30).is_err());
-        let long = signer.sign((PLACE.object.number, PLACE.object.generation), 3, 1000, NOW, u64::MAX);
+        let long = signer.sign((PLACE.object.number, PLACE.object.generation, 5), 3, 1000, NOW, u64::MAX);
         assert_eq!(long.expires_secs, NOW + OBJECT_CAPABILITY_SECS_MAX);
         // Made out by a clock that is an hour ahead.
-        let early = signer.sign((PLACE.object.number, PLACE.object.generation), 3, 1000, NOW + 3600, 900);
+        let early = signer.sign((PLACE.object.number, PLACE.object.generation, 5), 3, 1000, NOW + 3600, 900);
         assert!(verify(&early, NOW, 30).is_err());
     }
 

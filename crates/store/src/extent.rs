@@ -43,10 +43,10 @@ impl Store {
         self.extent_at(&inode.content, place, parts)
     }
 
-    /// `range` of a detached object, if there is anything of that and the object exists.
-    pub fn object_extent(&self, place: ObjectPlace, range: Range<u64>) -> Result<Option<Extent>, StoreError> {
-        let len = NonZeroU64::new(range.end.saturating_sub(range.start));
-        let parts = len.map(|len| (range.start, len)).into_iter().collect();
+    /// `ranges` of a detached object, if there is anything of them and the object exists.
+    pub fn object_extent(&self, place: ObjectPlace, ranges: &[Range<u64>]) -> Result<Option<Extent>, StoreError> {
+        let part = |range: &Range<u64>| Some((range.start, NonZeroU64::new(range.end.saturating_sub(range.start))?));
+        let parts = ranges.iter().filter_map(part).collect();
         self.extent_at(&self.detached(place)?.content, place, parts)
     }
 

@@ -36,8 +36,8 @@ impl Capabilities {
         let _ = signer.rotate(epoch, self.key.objects_secret(epoch));
     }
 
-    /// One for the objects of this number and generation, which allows `access`, for user `holder`.
-    pub fn sign(&self, objects: (u64, u32), access: u32, holder: u32) -> ObjectCapability {
+    /// One for the objects of this number and generation, and so many of them, which allows `access`, for user `holder`.
+    pub fn sign(&self, objects: (u64, u32, u32), access: u32, holder: u32) -> ObjectCapability {
         let signer = self.signer.read().unwrap_or_else(PoisonError::into_inner);
         signer.sign(objects, access, holder, now_secs(), OBJECT_CAPABILITY_SECS_MAX)
     }
@@ -51,7 +51,12 @@ impl Capabilities {
 
 impl Cluster {
     /// Makes out a capability: see [`Capabilities::sign`]. [`StoreError::NotSupported`] if the servers have no key in common.
-    pub fn sign_objects(&self, objects: (u64, u32), access: u32, holder: u32) -> Result<ObjectCapability, StoreError> {
+    pub fn sign_objects(
+        &self,
+        objects: (u64, u32, u32),
+        access: u32,
+        holder: u32,
+    ) -> Result<ObjectCapability, StoreError> {
         let capabilities = self.capabilities.as_ref().ok_or(StoreError::NotSupported)?;
         Ok(capabilities.sign(objects, access, holder))
     }

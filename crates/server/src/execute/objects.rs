@@ -8,6 +8,7 @@ use super::{Reply, finish};
 use crate::clock;
 use crate::connection::Connection;
 use crate::core::Core;
+use crate::pages::PagesOf;
 use crate::proof;
 use crate::refusal::Refusal;
 use isonomia_memory::{Sink, Source};
@@ -51,7 +52,7 @@ fn put(
     if capability.access & access::WRITE != 0 {
         core.add_writer(connection, Ino(capability.ino))?;
     }
-    let id = (objects.number, objects.generation);
+    let id = (objects.number, objects.generation, objects.layout.targets.len() as u32);
     let found = FileObjects {
         capability: cluster.sign_objects(id, capability.access, capability.holder)?,
         size_bytes: *size_bytes,
@@ -257,7 +258,8 @@ pub(super) fn serve(
         match op {
             Op::Fsync => {
                 let place = check(core, connection, header, 0)?;
-                core.store.sync_object(place)?;
+                let sync = || core.store.sync_object(place);
+                core.with_pages_of(PagesOf::Object(place.object), Some(place.target), sync)?;
             }
             Op::Fallocate => {
                 let place = check(core, connection, header, access::WRITE)?;

@@ -68,7 +68,12 @@ fn who_is_not_alone_waits_and_pays_for_what_is_read_ahead() {
     let ms = |ms: u64| Nanos::from_secs(1) + Nanos::from_millis(ms);
     assert_eq!(target.read_ahead_manner(ms(0), reader.job.id), read_ahead::Manner::AtOnce, "it is alone");
     let (work, range) = (Nanos::from_micros(5), 0..128 << 10);
-    let piece = || Piece { ino: isonomia_units::Ino(7), job: reader.job.id, range: range.clone(), work };
+    let piece = || Piece {
+        of: crate::pages::PagesOf::File(isonomia_units::Ino(7)),
+        job: reader.job.id,
+        range: range.clone(),
+        work,
+    };
     // A device that takes long for anything.
     for at in 0..10 {
         target.prices.as_ref().unwrap().learn(ms(at), Access::ReadSequential, Bytes(64 << 10), Nanos::from_millis(20));

@@ -3,7 +3,7 @@
 
 use super::*;
 use isonomia_policy::{Action, Depth, Dispatcher, Draw, RequestId, ServedBy, Submission, Tuning, build};
-use isonomia_units::JobInfo;
+use isonomia_units::{Ino, JobInfo};
 use proptest::prelude::*;
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
@@ -114,7 +114,10 @@ impl Simulation {
             while let Some(chunk) = self.pages.next(job, MANNER) {
                 for range in &chunk.ranges {
                     for page in range.start / 4096..range.end / 4096 {
-                        assert!(self.dirty.remove(&(job, chunk.ino.0, page)), "page {page} was written back before");
+                        assert!(
+                            self.dirty.remove(&(job, chunk.of.ino().0, page)),
+                            "page {page} was written back before"
+                        );
                     }
                 }
                 let (predicted, unpaid) = (chunk.predicted, chunk.unpaid);
@@ -132,7 +135,7 @@ impl Simulation {
         if let Item::Write(write) = item {
             let bytes = write.end - write.start;
             let work = Nanos(2_000 + bytes / 8);
-            let (job, ino) = (write.job, Ino(write.ino));
+            let (job, ino) = (write.job, PagesOf::File(Ino(write.ino)));
             let wrote = self.pages.wrote(self.now, job, ino, write.start..write.end, work, true);
             self.dirty.extend((write.start / 4096..write.end.div_ceil(4096)).map(|page| (job, write.ino, page)));
             self.dispatcher.complete(self.now, id, ServedBy::Partly(work.since(wrote.unpaid))).unwrap();

@@ -10,7 +10,7 @@ use crate::target::Pending;
 use crate::usage::Usage;
 use isonomia_policy::{Access, RequestId};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
-use isonomia_units::JobInfo;
+use isonomia_units::{Ino, JobInfo};
 use std::sync::Arc;
 
 const MEMORY: u64 = 16 << 30;
@@ -23,11 +23,15 @@ const LONG: Manner = Manner { time_max: Nanos::MAX, chunks_max: Some(CHUNKS_MAX)
 /// At the rate that a device is taken to have at first, 128 KiB.
 const SHORT: Manner = Manner { time_max: Nanos(1_000_000_000 / 512), chunks_max: Some(1), is_counted: true };
 
+fn file(number: u64) -> PagesOf {
+    PagesOf::File(Ino(number))
+}
+
 /// Writes `bytes` to the end of a file in requests of 256 KiB; whether the last reply was to be held.
 fn write(pages: &WriteBack, now: Nanos, job: JobId, ino: u64, from: u64, bytes: u64) -> bool {
     (0..bytes / (256 * KIB)).fold(false, |_, i| {
         let at = from + i * 256 * KIB;
-        pages.wrote(now, job, Ino(ino), at..at + 256 * KIB, Nanos(1), true).is_ahead
+        pages.wrote(now, job, file(ino), at..at + 256 * KIB, Nanos(1), true).is_ahead
     })
 }
 
@@ -46,7 +50,7 @@ fn drain(pages: &WriteBack, mut now: Nanos, each: Nanos) -> Vec<Chunk> {
 #[test]
 fn a_stream_is_written_back_window_by_window() {
     let pages = WriteBack::new(MEMORY, true);
-    let wrote = |now, range| pages.wrote(Nanos(now), A, Ino(5), range, Nanos(1), true);
+    let wrote = |now, range| pages.wrote(Nanos(now), A, file(5), range, Nanos(1), true);
     assert!(!wrote(1, 0..WINDOW_BYTES - 4096).is_due && pages.next(A, LONG).is_none());
     assert!(wrote(2, WINDOW_BYTES - 4096..WINDOW_BYTES).is_due);
     let chunk = pages.next(A, LONG).unwrap();
@@ -94,7 +98,7 @@ fn each_job_has_pages_of_its_own() {
     let pages = WriteBack::new(MEMORY, true);
     for i in 0..WINDOW_BYTES / (64 * KIB) {
         let range = i * 64 * KIB..(i + 1) * 64 * KIB;
-        pages.wrote(Nanos(1), if i % 2 == 0 { A } else { B }, Ino(5), range, Nanos(1), true);
+        pages.wrote(Nanos(1), if i % 2 == 0 { A } else { B }, file(5), range, Nanos(1), true);
     }
     // Neither has a whole window.
     assert!(pages.next(A, LONG).is_none() && pages.next(B, LONG).is_none());
@@ -111,7 +115,7 @@ fn each_job_has_pages_of_its_own() {
 #[test]
 fn bytes_are_charged_once() {
     let pages = WriteBack::new(MEMORY, true);
-    let wrote = |range, is_unpaid| pages.wrote(Nanos(1), A, Ino(5), range, Nanos(100), is_unpaid).unpaid;
+    let wrote = |range, is_unpaid| pages.wrote(Nanos(1), A, file(5), range, Nanos(100), is_unpaid).unpaid;
     assert_eq!(wrote(0..8192, true), Nanos(100), "all of it is left to its chunk");
     assert_eq!(wrote(0..8192, true), Nanos(0), "and what is written again is not");
     assert_eq!(wrote(4096..12_288, true), Nanos(50));
@@ -125,7 +129,7 @@ fn bytes_are_charged_once() {
 #[test]
 fn who_writes_many_files_takes_no_room_of_others() {
     let pages = WriteBack::new(MEMORY, true);
-    let wrote = |job, ino, at| _ = pages.wrote(Nanos(at), job, Ino(ino), 0..1, Nanos(1), true);
+    let wrote = |job, ino, at| _ = pages.wrote(Nanos(at), job, file(ino), 0..1, Nanos(1), true);
     (0..FILES_MAX as u64 + 9).for_each(|file| wrote(A, file, 1));
     (0..9).for_each(|file| wrote(B, 1 << 30 | file, 2));
     wrote(A, 1 << 29, 2);
@@ -138,11 +142,11 @@ fn who_writes_many_files_takes_no_room_of_others() {
 #[test]
 fn a_sync_takes_what_is_waiting() {
     let pages = WriteBack::new(MEMORY, true);
-    pages.wrote(Nanos(1), A, Ino(5), 100..200, Nanos(1), true);
-    let taken = pages.take(Ino(5));
-    assert_eq!((&taken[..], pages.dirty().0, pages.take(Ino(5))), (&[(A, Bytes(4096))][..], Bytes(4096), vec![]));
-    pages.synced(Ino(5), &taken);
-    assert_eq!((pages.dirty().0, pages.take(Ino(6))), (Bytes(0), vec![]));
+    pages.wrote(Nanos(1), A, file(5), 100..200, Nanos(1), true);
+    let taken = pages.take(file(5));
+    assert_eq!((&taken[..], pages.dirty().0, pages.take(file(5))), (&[(A, Bytes(4096))][..], Bytes(4096), vec![]));
+    pages.synced(file(5), &taken);
+    assert_eq!((pages.dirty().0, pages.take(file(6))), (Bytes(0), vec![]));
 }
 
 #[test]
@@ -152,23 +156,23 @@ fn a_sync_waits_for_what_was_written_before_it_and_goes_before_what_nobody_waits
     let sync = || Box::new(Work { pending: pending(&job), id: RequestId(0), finish_at: None });
     write(&pages, Nanos(1), A, 5, 0, 256 * KIB);
     let all_at_once = Manner { time_max: Nanos::from_secs(1), ..SHORT };
-    assert!(pages.sync_later(Ino(5), all_at_once, sync()).is_err(), "it is not much");
-    assert!(pages.sync_later(Ino(6), SHORT, sync()).is_err(), "nothing is");
+    assert!(pages.sync_later(file(5), all_at_once, sync()).is_err(), "it is not much");
+    assert!(pages.sync_later(file(6), SHORT, sync()).is_err(), "nothing is");
     write(&pages, Nanos(1), A, 7, 0, WINDOW_BYTES);
     write(&pages, Nanos(1), B, 5, MIB, 256 * KIB);
-    assert_eq!(pages.sync_later(Ino(5), SHORT, sync()).unwrap(), [A, B]);
+    assert_eq!(pages.sync_later(file(5), SHORT, sync()).unwrap(), [A, B]);
     let write_one = |job| {
         let chunk = pages.next(job, SHORT).unwrap();
         pages.begun(Nanos(2));
         // What is written meanwhile is for the next one.
         write(&pages, Nanos(2), A, 5, 8 * MIB, 256 * KIB);
-        (chunk.ino.0, pages.finished(Nanos(3), &chunk, None).syncs.len())
+        (chunk.of.ino().0, pages.finished(Nanos(3), &chunk, None).syncs.len())
     };
     assert_eq!([A, A, B, B, A].map(write_one), [(5, 0), (5, 0), (5, 0), (5, 1), (7, 0)]);
     write(&pages, Nanos(4), A, 5, 0, MIB);
-    assert!(pages.sync_later(Ino(5), SHORT, sync()).is_ok());
+    assert!(pages.sync_later(file(5), SHORT, sync()).is_ok());
     assert_eq!(pages.stop().syncs.len(), 1);
-    assert!(pages.sync_later(Ino(5), SHORT, sync()).is_err(), "nothing is kept while the server stops");
+    assert!(pages.sync_later(file(5), SHORT, sync()).is_err(), "nothing is kept while the server stops");
 }
 
 #[test]
@@ -326,8 +330,8 @@ fn what_is_large_is_dropped_and_many_files_take_a_bounded_room() {
     assert!(!drain(&pages, Nanos(2), Nanos(1))[0].is_large);
     write(&pages, Nanos(3), A, 5, WINDOW_BYTES, WINDOW_BYTES);
     assert!(drain(&pages, Nanos(4), Nanos(1))[0].is_large);
-    for file in 0..2 * FILES_MAX as u64 {
-        pages.wrote(Nanos(5), A, Ino(file), 0..1, Nanos(1), true);
+    for number in 0..2 * FILES_MAX as u64 {
+        pages.wrote(Nanos(5), A, file(number), 0..1, Nanos(1), true);
     }
     assert!(pages.state().files.len() <= FILES_MAX);
     pages.look(Nanos(5) + AGE_MAX, &[], &HashMap::new());

@@ -1,7 +1,8 @@
 //! What one job has written and is not on the device.
 
 use super::{CHUNKS_MAX, Ranges};
-use isonomia_units::{Ino, Nanos};
+use crate::pages::PagesOf;
+use isonomia_units::Nanos;
 use std::collections::VecDeque;
 
 /// A job that had less than this part of its share of the device's time has one chunk more at once, …
@@ -37,14 +38,14 @@ pub(super) struct Writer {
     pub(super) dirty_bytes: u64,
     pub(super) share: f64,
     /// Files of which something is due, the next one first.
-    pub(super) due: VecDeque<Ino>,
+    pub(super) due: VecDeque<PagesOf>,
     /// Those that somebody waits for, which go before the others.
-    pub(super) urgent: VecDeque<Ino>,
+    pub(super) urgent: VecDeque<PagesOf>,
     /// Files that have dirty pages and are not due, by when that began, the earliest first. An entry whose file has been due
     /// since says nothing; none stays for longer than [`super::AGE_MAX`] and the time between two looks.
-    pub(super) waiting: VecDeque<(Nanos, Ino)>,
+    pub(super) waiting: VecDeque<(Nanos, PagesOf)>,
     /// Its files, in the order in which it first wrote to them.
-    pub(super) files: VecDeque<Ino>,
+    pub(super) files: VecDeque<PagesOf>,
     /// Its chunks.
     pub(super) chunks: usize,
     /// As many of them as it takes to have its share.

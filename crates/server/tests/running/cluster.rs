@@ -32,6 +32,11 @@ impl Cluster {
     pub fn start_as(count: usize, lines: &str, targets: &str, change: impl Fn(&mut Config)) -> Self {
         let memory = Path::new("/dev/shm");
         let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+        Self::start_in(&base, count)
+    }
+
+    /// The same below a directory.
+    pub fn start_in(base: &Path, count: usize) -> Self {
         let dir = tempfile::tempdir_in(base).unwrap();
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let at = dir.path().display();

@@ -303,6 +303,9 @@ impl<R, A> Dispatcher<R, A> {
             && matches!(entry.state, State::InService)
             && entry.entered.is_none()
         {
+            if self.attribution.in_service() == 0 {
+                self.depth.begun(now, entry.job);
+            }
             entry.entered = Some(self.attribution.enter(now));
         }
     }

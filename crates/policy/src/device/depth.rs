@@ -56,6 +56,8 @@ const SHARED: Tolerance = Tolerance { gain_min: 1.1, loss_max: 0.93 };
 const GAIN_CLEAR: f64 = 1.5;
 /// … and of three quarters.
 const GAIN_CLEAR_NEAR: f64 = 1.2;
+/// After one window of a deeper one with less than this part of the gain that it has to bring, further ones will hardly bring it.
+const VAIN_MAX: f64 = 0.25;
 /// Windows of either depth in one trial.
 const PAIRS: u32 = 3;
 /// A window lasts this long at least.
@@ -310,6 +312,7 @@ impl DepthControl {
 
     fn learn(&mut self, now: Nanos, window: &Window) {
         let measured = window.work.0 as f64 / window.done.lasted.0.max(1) as f64;
+        let gain_min = self.tolerance().gain_min;
         match &mut self.state {
             State::Ramping(ramp) => {
                 let tried = ramp.learn(&window.done, self.limit, self.depth_max);
@@ -354,7 +357,8 @@ impl DepthControl {
                 let ratio = trial.done.ratio(&trial.other_done);
                 let is_near = 2 * trial.other > self.depth && trial.other < 2 * self.depth;
                 let clear = if is_near { GAIN_CLEAR_NEAR } else { GAIN_CLEAR };
-                let is_clear = trial.windows == 2 && !(1.0 / clear..=clear).contains(&ratio);
+                let is_vain = trial.other > self.depth && ratio < 1.0 + (gain_min - 1.0) * VAIN_MAX;
+                let is_clear = trial.windows == 2 && (is_vain || !(1.0 / clear..=clear).contains(&ratio));
                 if is_clear || trial.windows == 2 * PAIRS {
                     self.decide(now, ratio, window.job);
                 }

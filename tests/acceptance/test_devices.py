@@ -12,7 +12,6 @@ from service import PREFIX, Case, bench, clean_environment, wait_for
 
 READERS = 12
 FILES = 12
-# So much that the depth, which begins with one, is found before they are read.
 FILE_BYTES = 4 << 20
 
 # Which of the files lies on which target is told by where their objects are.
@@ -135,8 +134,7 @@ class Devices(Case):
 
     def test_a_target_has_many_requests_in_service(self):
         device = Device(self, "--latency", "20ms", "--size", "256MiB")
-        # How a depth is found by itself takes longer than these reads: that is tested where time is simulated.
-        server = self.start(device, more="depth = 16")
+        server = self.start(device)
         slow, _ = self.write_files(server, device)
         self.forget()
         readers = [self.python(server, READ_FILE, slow[i % len(slow)]) for i in range(READERS)]

@@ -91,7 +91,7 @@ pub enum ServedBy {
 pub struct Served {
     /// What it is charged in the end, without what it settled.
     pub service: Nanos,
-    /// What it was attributed of the device's time, if it was there.
+    /// What it was attributed of the device's time, if that served it.
     pub attributed: Option<Nanos>,
     /// What it was charged ahead, without what it settled.
     pub predicted: Nanos,
@@ -303,6 +303,9 @@ impl<R, A> Dispatcher<R, A> {
             && matches!(entry.state, State::InService)
             && entry.entered.is_none()
         {
+            if self.attribution.in_service() == 0 {
+                self.depth.begun(now, entry.job);
+            }
             entry.entered = Some(self.attribution.enter(now));
         }
     }
@@ -313,7 +316,9 @@ impl<R, A> Dispatcher<R, A> {
         let is_in_service = self.is_in_service(id);
         let entry = is_in_service.then(|| self.end(now, id.0 as usize, by))??;
         let service = entry.service(by, &self.worth);
-        Some(Served { service, attributed: entry.attributed, predicted: entry.charged() })
+        // What memory served had a place at the device, but nothing of its time.
+        let attributed = entry.attributed.filter(|_| by == ServedBy::Device);
+        Some(Served { service, attributed, predicted: entry.charged() })
     }
 
     /// A request in service was served; [`Action::Answer`] brings `answer` back at `at`, when the emulated device is

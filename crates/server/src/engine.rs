@@ -234,7 +234,7 @@ impl State {
         self.flush_depth.limit().saturating_sub(self.flushing.len())
     }
 
-    fn take(&mut self) -> Option<Task> {
+    fn take(&mut self, now: Nanos) -> Option<Task> {
         if let Some(task) = self.requests.pop_front() {
             return Some(task);
         }
@@ -243,8 +243,12 @@ impl State {
         }
         let next = self.flush_order.next(self.flushes.iter().map(Task::job), &self.flushing)?;
         let task = self.flushes.remove(next)?;
-        self.flush_order.begun(task.job());
-        self.flushing.push(task.job());
+        let job = task.job();
+        self.flush_order.begun(job);
+        if self.flushing.is_empty() {
+            self.flush_depth.begun(now, job.unwrap_or(NOBODY));
+        }
+        self.flushing.push(job);
         Some(task)
     }
 
@@ -338,7 +342,7 @@ impl Engine {
     fn take(&self) -> Option<Task> {
         let mut state = self.state();
         loop {
-            if let Some(task) = state.take() {
+            if let Some(task) = state.take(clock::now()) {
                 return Some(task);
             }
             if state.is_stopping {
@@ -471,7 +475,7 @@ mod tests {
         (0..CHUNKS_MAX).for_each(|_| state.put(Task::WriteBack(Box::new(chunk.clone()), None)));
         state.put(Task::Scrub(None));
         assert_eq!(state.waiting(), CHUNKS_MAX + 1);
-        let taken: Vec<Task> = std::iter::from_fn(|| state.take()).collect();
+        let taken: Vec<Task> = std::iter::from_fn(|| state.take(Nanos::ZERO)).collect();
         assert!(matches!(taken.last(), Some(Task::Scrub(_))), "{taken:?}");
         assert_eq!(taken.len(), CHUNKS_MAX + 1);
     }

@@ -218,7 +218,9 @@ impl Core {
                     Op::Write => {
                         let payload = buffer.first(header.len as usize);
                         let reply = execute::write(self, &connection, &header, payload.into(), &mut small);
-                        (reply, &small[..reply.payload_len as usize], clock::now())
+                        let now = clock::now();
+                        work.pending.is_for_device &= !target.is_kept(now.since(begun), header.len);
+                        (reply, &small[..reply.payload_len as usize], now)
                     }
                     _ => {
                         work.pending.names = shared.region.copy_names(slot, header.names_len());
@@ -290,7 +292,9 @@ impl Core {
                 let mut small = [0; size_of::<u64>()];
                 let reply = execute::write(self, &connection, &header, payload.into(), &mut small);
                 let payload = small[..reply.payload_len as usize].to_vec();
-                self.complete(target, work, reply, payload, clock::now());
+                let now = clock::now();
+                work.pending.is_for_device &= !target.is_kept(now.since(begun), header.len);
+                self.complete(target, work, reply, payload, now);
             }
             Ok(Moved::Part) if self.stall() => {
                 let Work { pending, id, finish_at } = *work;

@@ -55,7 +55,7 @@ pub struct Pending {
     pub access: Access,
     /// How long serving it took; nothing of reads and writes, which are charged for their bytes.
     pub took: Nanos,
-    /// It is served by a thread that may wait for the device.
+    /// It is served by a thread that may wait for the device; of a write that was, whether it did.
     pub is_for_device: bool,
 }
 

@@ -356,6 +356,11 @@ impl WriteBack {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Whether a write may leave pages in memory.
+    pub fn keeps_pages(&self) -> bool {
+        self.large_bytes > 0
+    }
+
     /// `job` wrote a range of a file, which was `work` to do, of which nothing is charged yet if it `is_unpaid`.
     pub fn wrote(&self, now: Nanos, job: JobId, of: PagesOf, range: Range<u64>, work: Nanos, is_unpaid: bool) -> Wrote {
         let mut state = self.state();

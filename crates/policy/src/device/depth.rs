@@ -5,9 +5,9 @@
 //! array, a parallel file system behind a network, somebody else on any of them. So the depth is found by trial. Windows of
 //! time with the present depth and with another one, twice it, half, or three quarters, alternate; the deeper is taken if it
 //! does more work, the shallower if it does about as much ([`Tolerance`]). Where neither is, the next trial waits, longer
-//! each time, unless the work done changes by itself, or a job comes to share the device. It begins with a small depth, which
-//! is doubled within some tens of milliseconds each time that this helps much: a job that finds the device full has less
-//! than its share until the depth is found, and one that has the device for itself loses little.
+//! each time, unless the work done changes by itself, or a job comes to share the device. It begins with a small depth and a
+//! quick search (`ramp`), which takes a round of requests for each doubling, and to which it goes back when a trial
+//! finds that twice as many do much more.
 //!
 //! A trial says something only while requests wait for the shallower depth of the two: a window in which the device was
 //! not given what it could take does not count.
@@ -32,9 +32,11 @@
 //! by the least round trip, which says little of a disk whose seeks differ and which orders what it is given. The throughput
 //! is what users have bought. No clock and no I/O here.
 
+mod ramp;
 mod tally;
 
 use isonomia_units::{JobId, Nanos};
+use ramp::Ramp;
 use tally::Tally;
 
 /// What another depth has to do, as a part of the work that the present one does.
@@ -54,16 +56,14 @@ const SHARED: Tolerance = Tolerance { gain_min: 1.1, loss_max: 0.93 };
 const GAIN_CLEAR: f64 = 1.5;
 /// … and of three quarters.
 const GAIN_CLEAR_NEAR: f64 = 1.2;
+/// After one window of a deeper one with less than this part of the gain that it has to bring, further ones will hardly bring it.
+const VAIN_MAX: f64 = 0.25;
 /// Windows of either depth in one trial.
 const PAIRS: u32 = 3;
 /// A window lasts this long at least.
 const WINDOW_MIN: Nanos = Nanos::from_millis(20);
 /// And until this many requests have ended, and [`ROUNDS_MIN`] times as many as are in service.
 const REQUESTS_MIN: usize = 32;
-/// As long as each doubling of the first depth helped clearly.
-const REQUESTS_MIN_FIRST: usize = 6;
-/// See [`REQUESTS_MIN_FIRST`].
-const ROUNDS_MIN_FIRST: usize = 4;
 /// Requests that are begun together end together: so many times that the ends of a window matter little.
 const ROUNDS_MIN: usize = 8;
 /// Part of the requests of a window that may find nobody waiting.
@@ -93,9 +93,10 @@ pub struct DepthControl {
     window: Option<Window>,
     state: State,
     rest: Nanos,
+    /// Part of what deeper depths do that `depth` does, as far as it was seen: several depths in a row, each of which does
+    /// about as much as the one before, must not do much less together.
+    kept: f64,
     idle_windows: u32,
-    /// Every trial so far has led deeper, clearly.
-    is_growing: bool,
     /// Whether several jobs had requests in service in the latest window.
     is_shared: bool,
     /// When a request last ended, and whether others waited then.
@@ -133,10 +134,13 @@ struct Window {
 
 #[derive(Clone, Debug)]
 enum State {
+    /// The quick search.
+    Ramping(Ramp),
     /// Windows of `depth` and of `other` in the order a b b a a b, so that a drift counts for neither.
     Trying(Box<Trial>),
-    /// Until then, unless the rate differs from what it was, or the device is shared and was not.
-    Resting { until: Nanos, rate: f64, was_shared: bool, changed: u32 },
+    /// Until then, unless the rate differs from what it was, or the device is shared and was not. The first window tells a
+    /// rate that is not known.
+    Resting { until: Nanos, rate: Option<f64>, was_shared: bool, changed: u32 },
 }
 
 #[derive(Clone, Debug)]
@@ -173,12 +177,12 @@ impl DepthControl {
             depth_max,
             depth,
             limit: depth,
-            settling: depth,
+            settling: 0,
             window: None,
-            state: State::Resting { until: Nanos::ZERO, rate: 0.0, was_shared: false, changed: 0 },
+            state: State::Ramping(Ramp::up(depth, None)),
             rest: REST_MIN,
+            kept: 1.0,
             idle_windows: 0,
-            is_growing: true,
             is_shared: false,
             last: (Nanos::ZERO, true),
         }
@@ -194,14 +198,20 @@ impl DepthControl {
         self.depth
     }
 
+    /// The device had nothing to do until now, when it is given a request of `job`.
+    pub fn begun(&mut self, now: Nanos, job: JobId) {
+        let (last_at, was_backlogged) = self.last;
+        // Nobody wanted anything for a while: that says nothing of the device.
+        let was_idle = !was_backlogged && now.since(last_at) > self.window_min();
+        if self.settling == 0 && (was_idle || self.window.is_none()) {
+            self.window = Some(Window::new(now, job));
+        }
+    }
+
     /// The device has done a request.
     pub fn completed(&mut self, now: Nanos, done: Completion) {
         let Completion { job, work, attributed, in_service, is_backlogged } = done;
-        let (last_at, was_backlogged) = std::mem::replace(&mut self.last, (now, is_backlogged));
-        if !was_backlogged && now.since(last_at) > WINDOW_MIN {
-            // Nobody wanted anything for a while: that says nothing of the device.
-            self.window = None;
-        }
+        self.last = (now, is_backlogged);
         if self.settling > 0 {
             self.settling -= 1;
             return;
@@ -217,11 +227,14 @@ impl DepthControl {
         window.idle += usize::from(!is_backlogged);
         window.most = window.most.max(in_service);
         window.is_shared |= job != std::mem::replace(&mut window.job, job);
-        let (requests_min, rounds_min) =
-            if self.is_growing { (REQUESTS_MIN_FIRST, ROUNDS_MIN_FIRST) } else { (REQUESTS_MIN, ROUNDS_MIN) };
-        let is_short = window.requests < requests_min.max(rounds_min * window.most.min(self.limit));
+        let at_once = window.most.min(self.limit);
+        let requests_min = match &self.state {
+            State::Ramping(ramp) => ramp.requests_min(at_once),
+            State::Trying(_) | State::Resting { .. } => REQUESTS_MIN.max(ROUNDS_MIN * at_once),
+        };
+        let is_short = window.requests < requests_min;
         let lasted = now.since(window.began_at);
-        if is_short || lasted < WINDOW_MIN {
+        if is_short || lasted < self.window_min() {
             return;
         }
         let Some(mut window) = self.window.take() else { return };
@@ -231,18 +244,32 @@ impl DepthControl {
         let is_idle = !is_deeper && window.idle as f64 > window.requests as f64 * IDLE_MAX;
         self.idle_windows = if is_idle { self.idle_windows + 1 } else { 0 };
         self.is_shared = window.is_shared;
+        if is_idle && let State::Ramping(ramp) = &mut self.state {
+            ramp.nobody_waited(&window.done, self.limit);
+            self.depth = ramp.found();
+        }
         if !is_idle {
             self.learn(now, &window);
         } else if self.idle_windows >= IDLE_WINDOWS {
             self.idle_windows = 0;
-            self.nobody_waits(now, window.most);
+            self.nobody_waits(now, &window);
         }
     }
 
-    /// Nothing can be learnt at the present depth, which is more than the `most` that are in service.
-    fn nobody_waits(&mut self, now: Nanos, most: usize) {
+    fn window_min(&self) -> Nanos {
+        if matches!(self.state, State::Ramping(_)) { ramp::WINDOW_MIN } else { WINDOW_MIN }
+    }
+
+    /// Nothing can be learnt at the present depth, which is more than are in service.
+    fn nobody_waits(&mut self, now: Nanos, window: &Window) {
+        let most = window.most;
         match &self.state {
-            State::Trying(_) => self.rest_now(now, 0.0),
+            State::Ramping(_) if self.is_shared && most > 1 => {
+                self.state = State::Ramping(Ramp::down(self.depth, most, window.done.clone()));
+                self.set_limit(most.div_ceil(2));
+            }
+            State::Ramping(_) => {}
+            State::Trying(_) => self.rest_now(now, None),
             State::Resting { until, was_shared, .. } => {
                 let is_due = now >= *until || !was_shared;
                 if is_due && self.is_shared && most > 1 {
@@ -259,14 +286,46 @@ impl DepthControl {
         }
     }
 
+    /// The next window begins now: what was begun before ends beside what is begun then, and as many as there are in a round.
+    fn set_limit_at_once(&mut self, now: Nanos, limit: usize, job: JobId) {
+        self.limit = limit;
+        self.window = Some(Window::new(now, job));
+    }
+
+    /// Of the quick search, in which twice the depth did `gain` times the work, if that was seen, and half of the `most` that
+    /// were in service did clearly less.
+    fn end_ramp(&mut self, now: Nanos, most: usize, gain: Option<f64>) {
+        self.kept = gain.map_or(1.0, |gain| (1.0 / gain).min(1.0));
+        match gain {
+            Some(_) if self.kept < self.tolerance().loss_max => {
+                (self.depth, self.kept) = (self.deeper(), 1.0);
+                self.try_half(now);
+            }
+            _ if self.is_shared => self.begin_trial(now, near(most), Then::Rest),
+            _ => self.rest_now(now, None),
+        }
+    }
+
     fn tolerance(&self) -> Tolerance {
         if self.is_shared { SHARED } else { ALONE }
     }
 
     fn learn(&mut self, now: Nanos, window: &Window) {
         let measured = window.work.0 as f64 / window.done.lasted.0.max(1) as f64;
+        let gain_min = self.tolerance().gain_min;
         match &mut self.state {
+            State::Ramping(ramp) => {
+                let tried = ramp.learn(&window.done, self.limit, self.depth_max);
+                let (most, gain) = (ramp.most(), ramp.gain());
+                self.depth = ramp.found();
+                match tried {
+                    Some(deeper) if deeper > self.limit => self.set_limit_at_once(now, deeper, window.job),
+                    Some(shallower) => self.set_limit(shallower),
+                    None => self.end_ramp(now, most, gain),
+                }
+            }
             State::Resting { until, rate, was_shared, changed } => {
+                let rate = rate.get_or_insert(measured);
                 let is_newly_shared = window.is_shared && !*was_shared;
                 let is_other = measured > *rate * CHANGE_MIN || measured * CHANGE_MIN < *rate || is_newly_shared;
                 *changed = if is_other { *changed + 1 } else { 0 };
@@ -298,53 +357,50 @@ impl DepthControl {
                 let ratio = trial.done.ratio(&trial.other_done);
                 let is_near = 2 * trial.other > self.depth && trial.other < 2 * self.depth;
                 let clear = if is_near { GAIN_CLEAR_NEAR } else { GAIN_CLEAR };
-                let is_clear = trial.windows == 2 && !(1.0 / clear..=clear).contains(&ratio);
-                if !is_clear {
-                    self.is_growing = false;
-                }
+                let is_vain = trial.other > self.depth && ratio < 1.0 + (gain_min - 1.0) * VAIN_MAX;
+                let is_clear = trial.windows == 2 && (is_vain || !(1.0 / clear..=clear).contains(&ratio));
                 if is_clear || trial.windows == 2 * PAIRS {
-                    self.decide(now, ratio);
+                    self.decide(now, ratio, window.job);
                 }
             }
         }
     }
 
     /// Of a trial in which the other depth did `ratio` times the work.
-    fn decide(&mut self, now: Nanos, ratio: f64) {
-        let rested = State::Resting { until: now, rate: 0.0, was_shared: self.is_shared, changed: 0 };
+    fn decide(&mut self, now: Nanos, ratio: f64, job: JobId) {
+        let rested = State::Resting { until: now, rate: None, was_shared: self.is_shared, changed: 0 };
         let State::Trying(trial) = std::mem::replace(&mut self.state, rested) else { return };
         let Tolerance { gain_min, loss_max } = self.tolerance();
         let is_deeper = trial.other > self.depth;
         let pairs = f64::from(trial.windows / 2);
-        if ratio >= if is_deeper { gain_min } else { loss_max } {
+        if if is_deeper { ratio >= gain_min } else { self.kept * ratio >= loss_max } {
+            self.kept = if is_deeper { 1.0 } else { (self.kept * ratio).min(1.0) };
             self.depth = trial.other;
             self.rest = REST_MIN;
             if !is_deeper {
                 self.try_half(now);
+            } else if ratio >= GAIN_CLEAR && self.depth < self.depth_max {
+                let tried = self.deeper();
+                self.state = State::Ramping(Ramp::up(self.depth, Some(trial.other_done)));
+                self.set_limit_at_once(now, tried, job);
             } else if self.depth < self.depth_max {
                 self.begin_trial(now, self.deeper(), Then::Near(near(self.depth)));
-                if self.is_growing
-                    && let State::Trying(next) = &mut self.state
-                {
-                    // What was seen of this depth is fresh.
-                    (next.windows, next.done, next.rate) = (1, trial.other_done, trial.other_rate);
-                    let deeper = next.other;
-                    self.set_limit(deeper);
-                }
             } else {
-                self.rest_now(now, trial.other_rate / pairs);
+                self.rest_now(now, Some(trial.other_rate / pairs));
             }
             return;
         }
-        self.is_growing = false;
+        if is_deeper {
+            self.kept = (1.0 / ratio).min(1.0);
+        }
         match trial.then {
             Then::Half => self.try_half(now),
             Then::Near(other) if self.is_shared && other < self.depth => self.begin_trial(now, other, Then::Rest),
-            Then::Near(_) | Then::Rest => self.rest_now(now, trial.rate / pairs),
+            Then::Near(_) | Then::Rest => self.rest_now(now, Some(trial.rate / pairs)),
         }
     }
 
-    fn rest_now(&mut self, now: Nanos, rate: f64) {
+    fn rest_now(&mut self, now: Nanos, rate: Option<f64>) {
         self.set_limit(self.depth);
         self.state = State::Resting { until: now + self.rest, rate, was_shared: self.is_shared, changed: 0 };
         self.rest = Nanos(self.rest.0.saturating_mul(2)).min(REST_MAX);
@@ -356,7 +412,7 @@ impl DepthControl {
 
     fn begin_trial(&mut self, now: Nanos, other: usize, then: Then) {
         if other == self.depth {
-            return self.rest_now(now, 0.0);
+            return self.rest_now(now, None);
         }
         self.set_limit(self.depth);
         self.state = State::Trying(Box::new(Trial {

@@ -1,7 +1,7 @@
 //! How many requests a target has in service at once: a number that an operator states, or one that is found.
 
 use super::{Completion, DepthControl};
-use isonomia_units::Nanos;
+use isonomia_units::{JobId, Nanos};
 use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer};
 use std::fmt;
@@ -10,7 +10,7 @@ use std::str::FromStr;
 /// The most that a target has in service at once: as many threads may wait for its device.
 pub const DEPTH_MAX: usize = 256;
 /// What is tried first.
-const DEPTH_FIRST: usize = 1;
+const DEPTH_FIRST: usize = 8;
 
 /// What an operator says of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -99,6 +99,13 @@ impl Depth {
         match self {
             Self::Fixed(depth) => *depth,
             Self::Found(control) => control.depth(),
+        }
+    }
+
+    /// See [`DepthControl::begun`].
+    pub fn begun(&mut self, now: Nanos, job: JobId) {
+        if let Self::Found(control) = self {
+            control.begun(now, job);
         }
     }
 

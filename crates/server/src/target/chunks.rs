@@ -4,7 +4,7 @@
 use super::{Queue, Queued, Target};
 use crate::prices::Prices;
 use crate::read_ahead::{self, PIECE_BYTES_MAX, PIECE_BYTES_MIN, Piece};
-use crate::write_back::{Chunk, Manner};
+use crate::write_back::{Chunk, Manner, WriteBack};
 use isonomia_policy::{self as policy, Access, RequestId, ServedBy, Submission};
 use isonomia_units::{Bytes, JobId, Nanos};
 use std::collections::HashMap;
@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 /// Whoever uses a target, or reads from its device, counts as long as this after the last time.
 const LATELY: Nanos = Nanos::from_secs(1);
 /// While somebody waits for the device, a chunk of what is written back takes so many percent of a small read's time, …
-const CHUNK_PERCENT: u64 = 250;
+const CHUNK_PERCENT: u64 = 200;
 /// … but not less than this, …
 const CHUNK_TIME_MIN: Nanos = Nanos::from_micros(250);
 /// … and not more than this, or half of what a latency class is to reach.
@@ -24,6 +24,10 @@ const CHUNK_TIME_LONG: Nanos = Nanos::from_millis(16);
 const CHUNKS_LONG: usize = 4;
 /// What is read at once by those who wait for it.
 const SMALL_READ: Bytes = Bytes(4096);
+/// A write that takes no longer than this was left in the host's memory, …
+const KEPT_TIME_MAX: Nanos = Nanos::from_micros(60);
+/// … but for the time that bytes take at this rate: copied and summed on a busy processor.
+const KEPT_BYTES_PER_NS: u64 = 4;
 /// No job.
 pub(super) const NOBODY: JobId = JobId(u32::MAX);
 
@@ -43,6 +47,13 @@ impl Target {
             return Manner { time_max, chunks_max: None, is_counted: is_shared || class.is_some() };
         }
         Manner { time_max: CHUNK_TIME_LONG, chunks_max: Some(CHUNKS_LONG), is_counted: is_shared }
+    }
+
+    /// Whether a write that took so long to be served left its bytes in the host's memory, to be brought to the device later:
+    /// what it took says nothing of the device then.
+    pub fn is_kept(&self, took: Nanos, bytes: u32) -> bool {
+        let most = KEPT_TIME_MAX + Nanos(u64::from(bytes) / KEPT_BYTES_PER_NS);
+        self.write_back.as_ref().is_some_and(WriteBack::keeps_pages) && took <= most
     }
 
     /// Queues a range that is to be written back; gives it back if the queue is full, or does not know its job.

@@ -98,3 +98,29 @@ fn who_is_not_alone_waits_and_pays_for_what_is_read_ahead() {
     }
     assert!(matches!(target.next_action(ms(33)), Action::ReadAhead(..)));
 }
+
+/// Engines serve writes for as long as these are taken for slow, and most of them need not wait.
+#[test]
+fn a_write_that_memory_keeps_says_nothing_of_the_device() {
+    let policy = Policy { spec: "job-fair".parse().unwrap(), draw: Draw::default(), seed: 0, journal: None };
+    let mut target =
+        Target::new(Some(TargetId(0)), String::new(), None, None, &policy, 2, (false, DepthSpec::Fixed(1)));
+    let us = Nanos::from_micros;
+    assert!(!target.is_kept(us(5), 4096), "it is written through");
+    target.write_back = Some(WriteBack::new(1 << 30, false));
+    assert!(!target.is_kept(us(5), 4096), "it goes past the host's memory");
+    target.write_back = Some(WriteBack::new(1 << 30, true));
+    assert!(target.is_kept(us(40), 256 << 10) && target.is_kept(us(5), 4096));
+    assert!(!target.is_kept(us(400), 256 << 10) && !target.is_kept(us(100), 4096), "it had to wait");
+    let writer = connect(&Jobs::new(8, 8), &target, "writer");
+    for (at, is_kept, attributed) in [(10, true, None), (110, false, Some(us(40)))] {
+        target.enqueue(us(at), pending(&target, &writer, Op::Write, 4096)).unwrap();
+        let Action::Serve(mut work) = target.next_action(us(at)) else { panic!("it is alone") };
+        target.enter(us(at), &mut work.pending, work.id);
+        work.pending.is_for_device = !is_kept;
+        let (served, _) = target.complete(us(at + 40), &work.pending, work.id, work.pending.work).unwrap();
+        assert_eq!(served.attributed, attributed);
+        // Its chunk is going to be charged for all of it.
+        assert_eq!(served.service > Nanos::ZERO, !is_kept, "{served:?}");
+    }
+}

@@ -14,6 +14,8 @@ struct Run {
     control: DepthControl,
     now: Nanos,
     done: u64,
+    /// Sum of those in service when each request ended, itself among them.
+    in_service_sum: u64,
     random: Pcg64,
     is_shared: bool,
 }
@@ -26,7 +28,14 @@ fn completion(is_backlogged: bool) -> Completion {
 impl Run {
     fn new(depth: usize) -> Self {
         let random = Pcg64::seed_from_u64(1);
-        Self { control: DepthControl::new(depth, 128), now: Nanos::ZERO, done: 0, random, is_shared: false }
+        Self {
+            control: DepthControl::new(depth, 128),
+            now: Nanos::ZERO,
+            done: 0,
+            in_service_sum: 0,
+            random,
+            is_shared: false,
+        }
     }
 
     /// Of two jobs.
@@ -40,21 +49,33 @@ impl Run {
     }
 
     fn go_for(&mut self, time: Nanos, clients: usize, channels: usize, service_ms: Service) -> f64 {
+        self.serve((time, u64::MAX), clients, channels, service_ms)
+    }
+
+    /// Until so much time has passed, or so many requests are done.
+    fn serve(&mut self, (time, most): (Nanos, u64), clients: usize, channels: usize, service_ms: Service) -> f64 {
         let end = self.now + time;
         let began = self.now;
         let before = self.done;
+        let mut left = most;
         let mut in_device: BinaryHeap<Reverse<Nanos>> = BinaryHeap::new();
         let mut free: BinaryHeap<Reverse<Nanos>> = (0..channels).map(|_| Reverse(self.now)).collect();
-        while self.now < end {
+        while self.now < end && left > 0 {
+            let clients = clients.min(usize::try_from(left).unwrap_or(usize::MAX));
             while in_device.len() < self.control.limit().min(clients) {
                 let Reverse(channel) = free.pop().unwrap();
                 let takes = service_ms(in_device.len() + 1, self.random.random::<f64>());
                 let done = channel.max(self.now) + Nanos((takes * 1e6) as u64);
                 free.push(Reverse(done));
+                if in_device.is_empty() {
+                    self.control.begun(self.now, JobId(0));
+                }
                 in_device.push(Reverse(done));
             }
             self.now = in_device.pop().unwrap().0;
             self.done += 1;
+            left -= 1;
+            self.in_service_sum += in_device.len() as u64 + 1;
             let is_backlogged = clients > in_device.len() + 1;
             let in_service = in_device.len() + 1;
             // Of five requests one is the first job's.
@@ -199,6 +220,58 @@ fn the_range_is_kept() {
         for i in 0..100_000 {
             control.completed(Nanos::from_micros(i * 50), completion(true));
             assert!((1..=max.max(1)).contains(&control.limit()));
+        }
+    }
+}
+
+/// Part of what it can do that a device of which nothing is known does in a burst of so many requests.
+fn burst(run: &mut Run, requests: u64, clients: usize, channels: usize, service_ms: Service) -> f64 {
+    let rate = run.serve((Nanos::from_secs(1000), requests), clients, channels, service_ms);
+    rate * mean_of(|random| service_ms(clients, random)) / 1e3 / clients.min(channels) as f64
+}
+
+#[test]
+fn a_burst_has_most_of_a_parallel_device() {
+    // 24 MiB in requests of 64 KiB and of 256 KiB.
+    for service in [(|_, _| 20.0) as Service, |_, random| 18.0 + 4.0 * random, |_, random| jittery(20.0, random)] {
+        for (requests, least) in [(384, 0.9), (96, 0.8)] {
+            let mut run = Run::new(8);
+            let part = burst(&mut run, requests, 12, 1000, service);
+            assert!(part > least, "{requests} requests: {part}");
+        }
+    }
+    let part = burst(&mut Run::shared(8), 384, 12, 1000, |_, random| 18.0 + 4.0 * random);
+    assert!(part > 0.85, "of several jobs: {part}");
+    let part = burst(&mut Run::new(8), 4096, 128, 1000, |_, random| 4.5 + random);
+    assert!(part > 0.85, "128 clients: {part}");
+}
+
+#[test]
+fn a_second_burst_begins_where_the_first_ended() {
+    let mut run = Run::new(8);
+    burst(&mut run, 1024, 64, 1000, |_, _| 20.0);
+    run.now += Nanos::from_secs(3600);
+    let part = burst(&mut run, 128, 64, 1000, |_, _| 20.0);
+    assert!(part > 0.99, "{part}");
+    // More than ever came before.
+    run.now += Nanos::from_secs(3600);
+    let part = burst(&mut run, 2048, 128, 1000, |_, _| 20.0);
+    assert!(part > 0.9, "{part}");
+}
+
+#[test]
+fn a_disk_is_given_too_much_for_a_moment_only() {
+    for service in [(|_, _| 10.0) as Service, |_, random| jittery(10.0, random)] {
+        for clients in [5, 33] {
+            let mut run = Run::shared(8);
+            // Until one at a time is found, and then trials.
+            burst(&mut run, 100, clients, 1, service);
+            let depth = run.control.depth();
+            assert!(depth <= 2, "{clients} clients: {depth}");
+            let (before, sum) = (run.done, run.in_service_sum);
+            run.go(60, clients, 1, service);
+            let mean = (run.in_service_sum - sum) as f64 / (run.done - before) as f64;
+            assert!(mean < 1.1, "{clients} clients: {mean} in service on average");
         }
     }
 }

@@ -1,0 +1,103 @@
+//! The quick search that a depth begins with, and goes back to when twice as many clearly did more.
+//!
+//! One *round*, as many requests as are in service, tells roughly what the device does at a depth. While twice the depth does
+//! [`CLEAR`] times as much or more, it is doubled: a depth of 128 is reached after five rounds from 8. Does
+//! twice the first depth not help, the depth is halved, as long as half of it does about as much. What was tried is not gone
+//! back to for comparison, so a burst of some dozens of requests has most of what the device can give, and a device
+//! that serves one at a time is given more for some dozens of requests only. What so few requests say is rough: the
+//! trials that follow find out the rest.
+//!
+//! The slow start of TCP (Jacobson, SIGCOMM 1988) doubles until something is lost; the start-up of BBR (Cardwell et al., ACM
+//! Queue 2016) until the rate of delivery grows no more, as here.
+
+use super::tally::Tally;
+use isonomia_units::Nanos;
+
+/// Half of the way from as much to twice as much.
+pub(super) const CLEAR: f64 = std::f64::consts::SQRT_2;
+/// A window lasts until this many requests have ended, and as many as are in service,
+const REQUESTS_MIN: usize = 8;
+/// or twice as many on the way down, where none of the depth before may be among them.
+const ROUNDS_DOWN: usize = 2;
+/// And this long at least: a thread that starts late must not count.
+pub(super) const WINDOW_MIN: Nanos = Nanos::from_millis(5);
+
+/// Where the search is.
+#[derive(Clone, Debug)]
+pub(super) struct Ramp {
+    /// The best depth so far.
+    found: usize,
+    /// The most that were in service at it: fewer where nobody waited.
+    most: usize,
+    /// What was done at so many; `None` at the beginning.
+    before: Option<Box<Tally>>,
+    /// What twice the best depth does, as a multiple of what that one does, if it was seen.
+    gain: Option<f64>,
+    is_down: bool,
+    /// A depth did clearly more than half of it.
+    has_grown: bool,
+}
+
+impl Ramp {
+    /// Up from `depth`, with what is done there, if that is known.
+    pub(super) fn up(depth: usize, before: Option<Tally>) -> Self {
+        let has_grown = before.is_some();
+        Self { found: depth, most: depth, before: before.map(Box::new), gain: None, is_down: false, has_grown }
+    }
+
+    /// Down from the `most` that are in service now, for nobody waits at `depth`.
+    pub(super) fn down(depth: usize, most: usize, before: Tally) -> Self {
+        Self { found: depth, most, before: Some(Box::new(before)), gain: None, is_down: true, has_grown: false }
+    }
+
+    /// Requests in a window while so many are in service.
+    pub(super) fn requests_min(&self, in_service: usize) -> usize {
+        REQUESTS_MIN.max(if self.is_down { ROUNDS_DOWN * in_service } else { in_service })
+    }
+
+    /// A window has ended in which this was `done` at a depth of `tried`. Gives the depth to be tried next; `None` if the
+    /// search has ended.
+    pub(super) fn learn(&mut self, done: &Tally, tried: usize, depth_max: usize) -> Option<usize> {
+        let ratio = self.before.as_ref().map(|before| before.ratio(done));
+        let is_right = ratio.is_none_or(|ratio| if self.is_down { ratio * CLEAR >= 1.0 } else { ratio >= CLEAR });
+        if is_right {
+            self.has_grown |= !self.is_down && ratio.is_some();
+            self.gain = ratio.filter(|_| self.is_down).map(|ratio| 1.0 / ratio);
+            (self.found, self.most) = (tried, tried);
+            self.before = Some(Box::new(done.clone()));
+        } else if self.is_down || self.has_grown {
+            self.gain = if self.is_down { self.gain } else { ratio };
+            return None;
+        } else {
+            self.gain = ratio;
+            self.is_down = true;
+        }
+        let next = if self.is_down { self.found.div_ceil(2) } else { (2 * self.found).min(depth_max) };
+        Some(next).filter(|next| *next != self.found)
+    }
+
+    /// A window has ended in which all there was to do was `done` at a depth of `tried`, and nobody waited. More cannot be
+    /// told from that, and whoever waits later may want other things.
+    pub(super) fn nobody_waited(&mut self, done: &Tally, tried: usize) {
+        let ratio = self.before.take().map_or(1.0, |before| before.ratio(done));
+        if !self.is_down && ratio >= CLEAR {
+            (self.found, self.most) = (tried, tried);
+            self.has_grown = true;
+        }
+    }
+
+    /// The best depth so far.
+    pub(super) fn found(&self) -> usize {
+        self.found
+    }
+
+    /// The most that were in service at it.
+    pub(super) fn most(&self) -> usize {
+        self.most
+    }
+
+    /// What twice the best depth does, as a multiple of what that one does, if it was seen.
+    pub(super) fn gain(&self) -> Option<f64> {
+        self.gain
+    }
+}

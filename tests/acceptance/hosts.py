@@ -71,3 +71,7 @@ class Network:
 
     def unmute(self, number, towards):
         ip("-n", self.names[number - 1], "neighbour", "delete", self.address(towards), "dev", "net0")
+
+    def forbid(self, number, towards):
+        """A host cannot reach another one by itself."""
+        ip("-n", self.names[number - 1], "route", "add", "unreachable", f"{self.address(towards)}/32")

@@ -14,20 +14,21 @@ import unittest
 from collections import Counter
 from pathlib import Path
 
+from checks import STRIPED, VOLUMES, check_files, check_names
 from gluster import Gluster, can_have_gluster
 from hosts import Network, can_have_hosts
+from proxy import Proxy
 from service import PREFIX, Case, Server, clean_environment, isonomia, wait_for
 
 SEED = 13
 SERVERS = 4
-# A host without a server at first, and that of the programs.
-SPARE, CLIENTS = 5, 6
+# A host without a server at first, that of the programs, and one that may stand between all others.
+SPARE, CLIENTS, PROXY = 5, 6, 7
 PORT = 7411
 TIMEOUT_S = 20
 # After a fault is over everybody works again within this time.
 RECOVERY_S = 60
 CHRONICLE = Path(__file__).parent / "programs" / "chronicle.py"
-VOLUMES = {"w0": 1, "w1": 2, "w2": 3, "w3": 4, "r": 2, "l": 3}
 WORKERS = [("writer", f"w{number}") for number in range(4)] + [
     ("reader", "reader0"), ("reader", "reader1"), ("renamer", "renamer"), ("locker", "locker0"), ("locker", "locker1")
 ]  # fmt: skip
@@ -128,6 +129,8 @@ class Cluster:
             member.ready()
         for volume, number in VOLUMES.items():
             self.operate("volume", "create", volume, "--on", f"io{number}")
+        for volume in STRIPED:
+            self.operate("stripe", "set", "--count", str(SERVERS), "--size", "16KiB", f"{PREFIX}/{volume}")
         return self
 
     def operate(self, *arguments):
@@ -192,7 +195,7 @@ class Faults(Case):
         super().setUp()
         network = None
         if can_have_hosts():
-            network = Network(CLIENTS)
+            network = Network(PROXY)
             self.addCleanup(network.remove)
         elif self.HOSTS:
             self.skipTest("network namespaces need root and ip")
@@ -268,105 +271,6 @@ class Faults(Case):
         )
         print(f"\n    {done} operations, failed: {dict(failed)}", flush=True)
         self.assertEqual(wrong[:10], [], f"{len(wrong)} in all")
-
-
-def check_files(writer, entries, there):
-    """What is wrong with the files of a writer, which are `there` by name."""
-    files = {}
-    for entry in entries:
-        number = entry.get("file")
-        if number is None:
-            continue
-        file = files.setdefault(number, {"names": {number}, "acked": 0, "begun": 0, "removed": False, "may_go": False})
-        what = entry.get("begins") or entry.get("did") or entry.get("failed")
-        if what == "write":
-            file["blocks"] = entry["blocks"]
-            file["begun"] = entry["version"]
-            if "did" in entry:
-                file["acked"] = entry["version"]
-        elif what == "rename":
-            if "did" in entry:
-                file["names"] = {entry["to"]}
-            else:
-                file["names"] = {entry["name"], entry["to"]}
-        else:
-            file["may_go"] = True
-            file["removed"] = "did" in entry
-    wrong = []
-    known = set()
-    for number, file in files.items():
-        known |= set() if file["removed"] else file["names"]
-        present = [name for name in file["names"] if name in there]
-        if file["removed"]:
-            wrong += [f"{writer}: {name} was removed and is there" for name in present]
-            continue
-        if len(present) > 1 or not present and file["acked"] and not file["may_go"]:
-            wrong.append(f"{writer}: of {file} there is {present}")
-        for name in present:
-            blocks = there[name]
-            if file["acked"] and len(blocks) != file["blocks"] or len(blocks) > file["blocks"]:
-                wrong.append(f"{writer}: {name} has {len(blocks)} blocks: {file}")
-            for index, block in enumerate(blocks):
-                good = block[:2] == [writer, number] and len(block) == 4 and block[3] == str(index)
-                if not good or int(block[2]) not in range(file["acked"], file["begun"] + 1):
-                    wrong.append(f"{writer}: block {index} of {name} is {block}: {file}")
-                    break
-    return wrong + [f"{writer}: {name} is there and should not be" for name in there if name not in known]
-
-
-def check_names(entries, found):
-    """What is wrong with names in `r`, and of volumes."""
-    must, may = set(), set()
-    for entry in entries:
-        what = entry.get("begins") or entry.get("did") or entry.get("failed")
-        names = {entry[key] for key in ("name", "to") if key in entry}
-        if what not in ("make", "rename", "remove"):
-            continue
-        if "did" not in entry:
-            must -= names
-            may |= names
-            continue
-        may -= names
-        must -= names
-        if what != "remove":
-            must.add(entry.get("to", entry["name"]))
-    there = {f"{PREFIX}/r/{name}" for name in found["r"]} | {
-        f"{PREFIX}/{name}" for name in found[""] if name not in VOLUMES
-    }
-    wrong = [f"{name} was made and is gone" for name in must - there]
-    return wrong + [f"{name} is there and should not be" for name in there - must - may]
-
-
-class WhatIsChecked(unittest.TestCase):
-    """The checks find what they are there to find."""
-
-    def test_what_is_lost_stale_torn_or_undone_is_found(self):
-        def entries(*steps):
-            return [entry for step in steps for entry in ({"begins": step["what"], **step}, {"did": step["what"], **step})]
-
-        made = {"what": "write", "file": "1.1", "name": "1.1", "version": 1, "blocks": 2}
-        renamed = {"what": "rename", "file": "1.1", "name": "1.1", "to": "b"}
-        removed = {"what": "remove", "file": "1.1", "name": "1.1"}
-        blocks = [["w0", "1.1", "1", "0"], ["w0", "1.1", "1", "1"]]
-        good = {"1.1": blocks}
-        self.assertEqual(check_files("w0", entries(made), good), [])
-        for log, there in [
-            (entries(made), {}),
-            (entries(made), {"1.1": blocks[:1]}),
-            (entries(made), {"1.1": [blocks[0], ["torn", "x"]]}),
-            (entries(made), {"1.1": [blocks[0], ["w1", "1.1", "1", "1"]]}),
-            (entries(made, made | {"version": 2}), good),
-            (entries(made, renamed), good),
-            (entries(made, removed), good),
-        ]:
-            self.assertNotEqual(check_files("w0", log, there), [], (log, there))
-        # Without an answer it may have been done, or not.
-        for there in [good, {"b": blocks}]:
-            self.assertEqual(check_files("w0", entries(made, renamed)[:-1], there), [])
-        names = entries({"what": "make", "name": f"{PREFIX}/r/a"}, {"what": "rename", "name": f"{PREFIX}/r/a", "to": f"{PREFIX}/r/b"})
-        self.assertEqual(check_names(names, {"r": ["b"], "": [*VOLUMES]}), [])
-        for found in [{"r": [], "": []}, {"r": ["a"], "": []}, {"r": ["a", "b"], "": []}, {"r": ["b"], "": ["x"]}]:
-            self.assertNotEqual(check_names(names, found), [])
 
 
 class FaultsOfProcesses(Faults):
@@ -449,6 +353,109 @@ class FaultsOfStorage(Faults):
             filler.unlink()
             self.restart(4)
             self.all_work("the disk of io4 was full")
+        self.check()
+
+
+@unittest.skipUnless(os.geteuid() == 0, "a small file system takes root")
+class FaultsOfMetadata(Faults):
+    """What names files has a file system of its own, on the root server and on another one."""
+
+    SMALL = (1, 4)
+    # No server begins with less.
+    SIZE = 528 << 20
+
+    def prepare(self):
+        text = self.cluster.file.read_text()
+        for number in self.SMALL:
+            place = self.cluster.directory / f"io{number}"
+            place.mkdir()
+            subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={self.SIZE}", "tmpfs", place], check=True)
+            self.addCleanup(subprocess.run, ["umount", "--lazy", place])
+            begin = text.index(f'name = "io{number}"')
+            elsewhere = f'targets = [{{ dir = "{self.cluster.directory}/target-of-io{number}" }}]'
+            text = text[:begin] + text[begin:].replace("targets = 1", elsewhere, 1)
+        self.cluster.file.write_text(text)
+
+    def fill(self, number):
+        filler = self.cluster.directory / f"io{number}" / "filler"
+        with open(filler, "wb", buffering=0) as file:
+            for length in [1 << 20, 4096]:
+                try:
+                    while file.write(bytes(length)):
+                        pass
+                except OSError:
+                    pass
+        return filler
+
+    def test_a_full_metadata_directory(self):
+        for number in self.SMALL:
+            filler = self.fill(number)
+            self.a_while(2, 3)
+            filler.unlink()
+            self.all_work(f"metadata of io{number} had no room")
+            filler = self.fill(number)
+            self.a_while()
+            self.members[number].kill()
+            filler.unlink()
+            self.restart(number)
+            self.all_work(f"io{number} was killed without room")
+        self.check()
+
+
+class FaultsOfConnections(Faults):
+    """A proxy stands before each server: for programs, and for the other servers. There is no other way to any of them."""
+
+    HOSTS = True
+
+    def prepare(self):
+        # A server listens on those of its addresses that are its host's.
+        text = self.cluster.file.read_text()
+        forwarded = {}
+        for number in self.cluster.members:
+            own, port = self.cluster.addresses[number][0], PORT + number
+            through = f"tcp:{self.network.address(PROXY)}:{port}"
+            text = text.replace(f'"{own}"', f'"{through}", "{own}"', 1)
+            self.cluster.addresses[number] = [through]
+            forwarded[port] = own.removeprefix("tcp:")
+        self.cluster.file.write_text(text)
+        for host in range(1, PROXY):
+            for number in self.cluster.members:
+                if host != number:
+                    self.network.forbid(host, number)
+        self.proxy = Proxy(self.network.within(PROXY), SEED, forwarded)
+        self.addCleanup(self.proxy.stop)
+
+    def set(self, number, mode):
+        return self.proxy.set(PORT + number, mode)
+
+    def fault(self, modes, seconds):
+        """Sets what becomes of connections to servers for a while."""
+        for number, mode in modes.items():
+            self.set(number, mode)
+        time.sleep(seconds)
+        for number in modes:
+            self.set(number, "pass")
+
+    def test_frames_that_are_late_cut_off_or_never_come(self):
+        for mode in ["delay", "truncate", "reset", "stall"]:
+            for number in self.members:
+                self.fault({number: mode}, 1.5)
+                self.all_work(f"connections to io{number}: {mode}", 2)
+        # All at once, and with a server that is killed.
+        for mode in ["truncate", "reset"]:
+            self.fault(dict.fromkeys(self.members, mode), 3)
+            self.all_work(f"connections to all: {mode}")
+        for number, mode in [(2, "truncate"), (1, "reset")]:
+            self.set(number, mode)
+            self.members[3].kill()
+            self.a_while()
+            self.restart(3)
+            self.a_while()
+            self.set(number, "pass")
+            self.all_work(f"connections to io{number}: {mode}, and io3 was killed")
+        broken = self.set(1, "pass")
+        print(f"\n    {broken} connections were broken", end="")
+        self.assertGreater(broken, 20)
         self.check()
 
 

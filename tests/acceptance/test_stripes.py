@@ -7,13 +7,14 @@ import shutil
 import subprocess
 import tempfile
 import textwrap
+import time
 import unittest
 from pathlib import Path
 
 import test_cluster
 import test_mount
 import test_stress
-from service import PREFIX, PROGRAM_S, Case, Mount, clean_environment, wait_for, why_no_mount
+from service import PREFIX, PROGRAM_S, Case, Mount, clean_environment, isonomia, wait_for, why_no_mount
 
 SERVERS = 4
 # Each that cuts the file takes all of its servers.
@@ -336,3 +337,110 @@ class StripesAndDeath(StripesCase):
         wait_for(lambda: here.run("stat", "-c", "%s", self.file).stdout.strip() == "1", 30)
         here.run("sh", "-c", f"printf y >>{self.file}")
         self.assertEqual(here.run("cat", self.file, limit_s=PROGRAM_S).stdout, "xy")
+
+
+# Writes blocks that say where they are, many stripes at a time, and prints how far it came.
+APPENDS = textwrap.dedent("""
+    import os, sys
+    file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o644)
+    at = 0
+    while True:
+        block = b"".join((at + piece).to_bytes(8, "big") for piece in range(0, 4 << 20, 8))
+        os.pwrite(file, block, at)
+        at += len(block)
+        os.write(1, b"%d\\n" % at)
+""")
+
+
+class StripesAndWriters(StripesCase):
+    """Programs are killed."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.shared = test_cluster.Cluster(SERVERS, below="/dev/shm")
+        cls.addClassCleanup(cls.shared.remove)
+        cls.shared.start()
+        make_volume(cls.shared.members[0], "v")
+
+    def test_a_writer_that_is_killed_leaves_nothing_behind_the_end(self):
+        cluster = self.striped(self.shared)
+        rng = random.Random(17)
+        for turn in range(12):
+            path = f"{self.file}{turn}"
+            writer = self.program(cluster.members[turn % SERVERS], "python3", "-c", APPENDS, path, timeout_s=20)
+            told = 0
+            for _ in range(rng.randrange(1, 6)):
+                told = int(writer.stdout.readline())
+            time.sleep(rng.uniform(0, 0.004))
+            writer.kill()
+            told = max([told, *map(int, writer.communicate()[0].split())])
+            reader = Actor(self, cluster.members[(turn + 1) % SERVERS], path)
+            size = reader.size()
+            self.assertGreaterEqual(size, told)
+            found = reader.read(0, size)
+            good = b"".join(at.to_bytes(8, "big") for at in range(0, told, 8))
+            self.assertEqual(len(found), size)
+            self.assertTrue(found[:told] == good, f"turn {turn}")
+            for at in range(told, size - size % 8, 8):
+                self.assertIn(found[at : at + 8], (bytes(8), at.to_bytes(8, "big")), f"turn {turn}, at {at}")
+            # What was written behind the end, and not told, does not come back.
+            longer = size + (8 << 20) + 1
+            self.assertEqual(reader.do("cut", longer), ["0"])
+            self.assertFalse(any(reader.read(size, 8 << 20)), f"turn {turn}: bytes that nobody acknowledged")
+            reader.end()
+
+
+class StripesAndFsck(StripesCase):
+    """Servers have objects that no file has any more, or lost some."""
+
+    def cluster(self, **how):
+        cluster = test_cluster.Cluster(SERVERS)
+        self.addCleanup(cluster.remove)
+        first = cluster.start().members[0]
+        first.operate("volume", "create", "v", "--on", first.name)
+        return self.striped(cluster, **how)
+
+    def fsck(self, code, *arguments):
+        command = [isonomia(), "fsck", *map(str, arguments)]
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PROGRAM_S, env=clean_environment(), stdin=subprocess.DEVNULL
+        )
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout + done.stderr
+
+    def test_a_running_cluster_removes_what_no_file_has_and_names_what_is_lost(self):
+        cluster = self.cluster()
+        first, second, third, fourth = cluster.members
+        first.run("sh", "-c", f"head -c 300000 /dev/zero | tr '\\0' x >{self.file}; sync {self.file}")
+        self.assertIn("io4: 1 objects, 0 of no file removed, 0 lost", self.fsck(0, *third.reach()))
+        # The server of the volume gets a copy of its metadata from before another file was made.
+        copy = cluster.directory / "copy"
+        first.operate("backup", str(copy))
+        first.run("sh", "-c", f"head -c 300000 /dev/zero | tr '\\0' x >{self.file}2; sync {self.file}2")
+        lost = self.ino(first, f"{self.file}2")
+        first.stop()
+        shutil.copy(first.directory / "metadata/owner", copy / "owner")
+        (first.directory / "metadata").rename(cluster.directory / "newer")
+        copy.rename(first.directory / "metadata")
+        self.fsck(1, "--repair", first.directory)
+        away = self.fsck(8, *third.reach())
+        self.assertIn("io1: not looked at, nor whether files of its volumes are there", away)
+        self.assertIn("io2: 2 objects, 0 of no file removed, 0 lost", away)
+        first.start()
+        # Nobody waits for the pass that the servers make by themselves.
+        outcome = subprocess.run([isonomia(), "fsck", *third.reach()], capture_output=True, text=True, timeout=PROGRAM_S, env=clean_environment())
+        self.assertIn(outcome.returncode, (0, 1), outcome.stdout)
+        self.assertEqual(objects(cluster, lost)[1:], [0, 0, 0])
+        self.assertEqual(objects(cluster, self.ino(first)), [1, 1, 1, 1])
+        self.assertIn("io2: 1 objects, 0 of no file removed, 0 lost", self.fsck(0, *third.reach()))
+        # An object of a file is lost: while its server runs, and once it is stopped.
+        fourth.stop()
+        self.fsck(0, fourth.directory)
+        gone = next(path for path in fourth.directory.glob("target-*/objects/*/*") if path.suffix != ".sum")
+        gone.rename(cluster.directory / "gone")
+        self.assertIn("is missing; cannot be repaired", self.fsck(4, fourth.directory))
+        self.assertIn("in use by another server", self.fsck(8, second.directory))
+        fourth.start()
+        named = self.fsck(4, *third.reach())
+        self.assertIn(f"io4: object {self.ino(first):016x}.", named)
+        self.assertIn("io4: 1 objects, 0 of no file removed, 1 lost", named)

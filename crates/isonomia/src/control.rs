@@ -4,7 +4,7 @@ use crate::arguments::{ReachOptions, ServerOptions};
 use anyhow::{Context, Result, bail};
 use isonomia_cluster::Map;
 use isonomia_policy::{Draw, PolicySpec};
-use isonomia_proto::control::{ControlReply, ControlRequest, MemberList, Status, VolumeList};
+use isonomia_proto::control::{ControlReply, ControlRequest, MemberList, ObjectsChecked, Status, VolumeList};
 use isonomia_transport::address::{self, Address, Addresses};
 use isonomia_transport::control::{ControlConnection, ControlError};
 use isonomia_transport::handshake::{HandshakeError, Identity};
@@ -134,6 +134,15 @@ impl Control {
     pub fn volumes(&mut self) -> Result<VolumeList> {
         match self.connection.ask(&ControlRequest::Volumes)? {
             ControlReply::Volumes(volumes) => Ok(volumes),
+            other => unexpected(other),
+        }
+    }
+
+    /// Has the server look at its objects of striped files, as request `id`; what has been found so far.
+    pub fn check_objects(&mut self, id: u64) -> Result<ObjectsChecked> {
+        match self.connection.ask(&ControlRequest::CheckObjects { id })? {
+            ControlReply::ObjectsChecked(found) => Ok(found),
+            ControlReply::Error(reason) => bail!("{reason}"),
             other => unexpected(other),
         }
     }

@@ -1,11 +1,14 @@
-//! `isonomia fsck`: a stopped server's directory is checked, and repaired if asked for.
+//! `isonomia fsck`: a stopped server's directory is checked, and repaired if asked for; or a running cluster.
+
+mod running;
 
 use crate::arguments::FsckOptions;
 use crate::log;
 use anyhow::{Context, Result, bail};
-use isonomia_server::{Config, METADATA, TargetConfig, store_config};
-use isonomia_store::{Check, Checked, Finding, OpenError, known_targets};
+use isonomia_server::{Config, METADATA, TargetConfig, store_config, usable_cluster_file};
+use isonomia_store::{Check, Checked, Finding, OpenError, StoreConfig, known_targets};
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Everything that was found was repaired.
@@ -16,12 +19,24 @@ const LEFT: u8 = 4;
 const FAILED: u8 = 8;
 
 pub fn fsck(options: &FsckOptions) -> ExitCode {
-    match check(options) {
+    let Some(dir) = &options.dir else {
+        return running::check(options).unwrap_or_else(|error| {
+            log::say(format_args!("{error:#}"));
+            FAILED.into()
+        });
+    };
+    match check(options, dir) {
         Ok(Checked { repairable: 0, left: 0, .. }) => ExitCode::SUCCESS,
         Ok(Checked { left: 0, .. }) if options.repair => REPAIRED.into(),
         Ok(_) => LEFT.into(),
         Err(error) => {
             log::say(format_args!("{error:#}"));
+            if let Some(OpenError::InUse { .. }) = error.downcast_ref() {
+                log::say(format_args!(
+                    "stop that server, and no other: those of a cluster go on, and its clients wait. Without a directory, \
+                     `isonomia fsck --server ADDR` checks a cluster that runs"
+                ));
+            }
             if let Some(OpenError::Recovery { .. } | OpenError::Damaged { .. }) = error.downcast_ref() {
                 log::say(format_args!(
                     "what cannot be opened is not repaired: put back a copy of the metadata, then --repair"
@@ -32,23 +47,8 @@ pub fn fsck(options: &FsckOptions) -> ExitCode {
     }
 }
 
-fn check(options: &FsckOptions) -> Result<Checked> {
-    let mut config = match &options.config {
-        Some(path) => Config::read(path)?,
-        None => Config::default(),
-    };
-    let metadata = options.dir.join(METADATA);
-    match known_targets(&metadata) {
-        Ok(Some((server, targets))) => {
-            config.server = server;
-            let count = targets.iter().map(|target| usize::from(target.0) + 1).max().unwrap_or(1);
-            config.targets.resize(config.targets.len().max(count), TargetConfig::default());
-        }
-        // The check finds out what can be done about that.
-        Ok(None) | Err(OpenError::Damaged { .. }) if isonomia_store::database_dir(&metadata).is_dir() => {}
-        Ok(None) => bail!("{} holds no store that a server used", metadata.display()),
-        Err(error) => return Err(error.into()),
-    }
+fn check(options: &FsckOptions, dir: &Path) -> Result<Checked> {
+    let store = store_of(options, dir)?;
     let mut out = std::io::stdout().lock();
     let mut failed = None;
     let mut finding = |finding: &Finding| {
@@ -59,10 +59,51 @@ fn check(options: &FsckOptions) -> Result<Checked> {
     let mut progress = |done, of| tracing::info!(done, of, "files looked at");
     let mut check =
         Check { repair: options.repair, data: options.data, finding: &mut finding, progress: &mut progress };
-    let checked = check.run(&store_config(&config, &options.dir))?;
+    let checked = check.run(&store)?;
     failed.map_or(Ok(()), Err).context("cannot say what was found")?;
     summarize(&mut out, options, &checked).context("cannot say what was found")?;
     Ok(checked)
+}
+
+/// Where the store lies: the options say so, and what it says of itself.
+fn store_of(options: &FsckOptions, dir: &Path) -> Result<StoreConfig> {
+    let mut config = match &options.config {
+        Some(path) => Config::read(path)?,
+        None => Config::default(),
+    };
+    let metadata = dir.join(METADATA);
+    let known = match known_targets(&metadata) {
+        Ok(Some(known)) => Some(known),
+        // The check finds out what can be done about that.
+        Ok(None) | Err(OpenError::Damaged { .. }) if isonomia_store::database_dir(&metadata).is_dir() => None,
+        Ok(None) => bail!("{} holds no store that a server used", metadata.display()),
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(path) = &options.cluster {
+        let map = usable_cluster_file(path)?;
+        let name = match (&options.name, &known) {
+            (Some(name), _) => name.clone(),
+            (None, Some((server, _))) => {
+                let found = map.server(*server);
+                found
+                    .map(|found| found.name.to_string())
+                    .with_context(|| format!("{} knows no server {server}, whose directory that is", path.display()))?
+            }
+            (None, None) => bail!("the directory does not say which server's it is: --name NAME does"),
+        };
+        config.join(path, &name)?;
+        return Ok(store_config(&config, dir));
+    }
+    let Some((server, targets)) = known else { return Ok(store_config(&config, dir)) };
+    config.server = server;
+    // Those of a server of a cluster do not begin at 0.
+    let first = targets.iter().map(|target| target.0).min().unwrap_or(0);
+    let count = targets.iter().map(|target| usize::from(target.0 - first) + 1).max().unwrap_or(1);
+    config.targets.resize(config.targets.len().max(count), TargetConfig::default());
+    let mut store = store_config(&config, dir);
+    let ids = store.targets.iter_mut().map(|target| &mut target.id).chain(&mut store.direct);
+    ids.for_each(|id| id.0 += first);
+    Ok(store)
 }
 
 fn tell(out: &mut impl Write, options: &FsckOptions, finding: &Finding) -> std::io::Result<()> {

@@ -277,6 +277,42 @@ fn fsck_says_by_its_exit_code_what_became_of_it() {
     stdout_of(&[], 0);
     stdout_of(&["--config", "/nonexistent"], 8);
     let _held = isonomia_store::Store::open(&config).unwrap();
-    assert!(stderr_of(&["fsck", path], 8).contains("in use"));
+    let refused = stderr_of(&["fsck", path], 8);
+    assert!(refused.contains("in use") && refused.contains("stop that server, and no other"), "{refused}");
     assert!(stderr_of(&["fsck", "/nonexistent"], 8).contains("holds no store"));
+}
+
+/// A server of a cluster, whose targets do not begin at 0, and one of them elsewhere.
+#[test]
+fn fsck_finds_the_targets_of_a_server_of_a_cluster() {
+    let (dir, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let target = |id, dir| isonomia_store::TargetDir { id: isonomia_units::TargetId(id), dir };
+    let first = target(16, dir.path().join("target-0"));
+    let make = |name: &str, targets| {
+        let metadata = dir.path().join(name);
+        let config = isonomia_store::StoreConfig::new(metadata, isonomia_units::ServerId(2), targets);
+        isonomia_store::Store::open(&config).unwrap().close().unwrap();
+    };
+    make("metadata", vec![first.clone(), target(17, dir.path().join("target-1"))]);
+    let path = dir.path().to_str().unwrap();
+    isonomia(&["fsck", path]).success();
+    for name in ["metadata", "target-0", "target-1"] {
+        std::fs::remove_dir_all(dir.path().join(name)).unwrap();
+    }
+    make("metadata", vec![first, target(17, elsewhere.path().join("far"))]);
+    // It does not say where.
+    assert!(stderr_of(&["fsck", path], 8).contains("target-1"));
+    let file = dir.path().join("cluster.toml");
+    let cluster = format!(
+        "name = \"c\"\nepoch = 1\n[[server]]\nname = \"io[1-2]\"\nnumber = 1\nlisten = [\"tcp:{{name}}:7411\"]\n\
+         dir = \"/nowhere\"\ntargets = [{{ }}, {{ dir = {:?} }}]\n",
+        elsewhere.path().join("far")
+    );
+    std::fs::write(&file, cluster).unwrap();
+    let file = file.to_str().unwrap();
+    isonomia(&["fsck", "--cluster", file, path]).success();
+    isonomia(&["fsck", "--cluster", file, "--name", "io2", path]).success();
+    assert!(stderr_of(&["fsck", "--cluster", file, "--name", "io3", path], 8).contains("io3"));
+    assert!(stderr_of(&["fsck", "--data"], 2).contains("<DIR>"));
+    assert!(stderr_of(&["fsck", "--server", "unix:/nonexistent/socket"], 8).contains("is a server running there?"));
 }

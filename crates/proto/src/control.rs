@@ -36,6 +36,13 @@ pub enum ControlRequest {
     },
     /// Which volumes the cluster has, as far as this server knows: answered with [`ControlReply::Volumes`].
     Volumes,
+    /// Has the server look at every object that it has of striped files. Those that belong to no file are removed, as they are
+    /// without being asked for, only sooner. Answered at once with [`ControlReply::ObjectsChecked`], to be asked again until it
+    /// is done. Allowed to the server's user and to root.
+    CheckObjects {
+        /// Drawn by who asks, and the same each time: it tells this wish from an earlier one. Not 0.
+        id: u64,
+    },
     /// Writes a copy of the metadata to a directory of the server's host, while everything goes on. Answered at once with
     /// [`ControlReply::Backup`]: to be asked again until it is done. Allowed to the server's user and to root.
     Backup {
@@ -100,8 +107,25 @@ pub enum ControlReply {
     },
     /// The volumes of the cluster.
     Volumes(VolumeList),
+    /// Objects are being looked at, or were.
+    ObjectsChecked(ObjectsChecked),
     /// Not done, for this reason.
     Error(String),
+}
+
+/// What a look at a server's objects of striped files has found so far.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ObjectsChecked {
+    /// All of it is over.
+    pub is_done: bool,
+    /// Objects that were looked at.
+    pub objects: u64,
+    /// Those of no file, which were removed.
+    pub removed: u64,
+    /// Those that cannot be used: their file is not where it should be, or cannot be read.
+    pub lost: u64,
+    /// Some of these, a line each.
+    pub named: Vec<String>,
 }
 
 /// The servers of a cluster, as its file names them.

@@ -12,6 +12,7 @@ mod changes;
 mod contact;
 mod exchange;
 mod gate;
+mod inspection;
 mod links;
 mod load;
 mod moving;
@@ -31,6 +32,7 @@ use contact::RootContact;
 pub use exchange::Exchanger;
 use exchange::Told;
 use gate::Gate;
+use inspection::Inspection;
 use isonomia_cluster::Map;
 use isonomia_cluster::map::Server;
 use isonomia_cluster::node::{Effect, Input, Node, Process, View};
@@ -132,6 +134,8 @@ pub struct Cluster {
     pub moves: Moves,
     /// Clients wait here until this server may serve them.
     pub gate: Gate,
+    /// Operators have objects looked at.
+    pub inspection: Inspection,
 }
 
 /// The thread of [`Cluster`].
@@ -163,7 +167,8 @@ impl Cluster {
         let received = Events { received, sender: events.clone(), requests: requests.clone() };
         let (standing, moves, gate) = (Standing::default(), Moves::default(), Gate::default());
         let (turns, told) = (striping::first_turn(), Told::new(config.map().exchange()));
-        (Self { config, capabilities, turns, events, requests, told, standing, moves, gate }, received)
+        let inspection = Inspection::default();
+        (Self { config, capabilities, turns, events, requests, told, standing, moves, gate, inspection }, received)
     }
 
     /// Where a server listens, each address in a line of its own.

@@ -55,6 +55,13 @@ pub fn answer(core: &Core, about: &About, peer: &Peer, question: ControlRequest)
             Some(cluster) => cluster.move_volume(&name, to, id).unwrap_or_else(ControlReply::Error),
             None => ControlReply::Error("this server is in no cluster, and has no volumes".to_owned()),
         }),
+        ControlRequest::CheckObjects { .. } if !is_operator(peer) => {
+            frame(&ControlReply::Error("only the server's user and root may have objects looked at".to_owned()))
+        }
+        ControlRequest::CheckObjects { id } => frame(&match core.cluster.get() {
+            Some(cluster) => cluster.inspection.ask(id),
+            None => ControlReply::Error("this server is in no cluster, and has no objects of others' files".to_owned()),
+        }),
         ControlRequest::Members => frame(&match core.cluster.get() {
             Some(cluster) => ControlReply::Members(cluster.members()),
             None => ControlReply::Error("this server is in no cluster".to_owned()),

@@ -8,6 +8,7 @@
 //! not written by two at once where it has a checksum; where it has none, the host sees to it as for any two writers.)
 //! Reads take whole blocks, and give the part that was asked for.
 
+use crate::FILE_SIZE_MAX;
 use crate::fence::Fence;
 use crate::sums::{read_at, read_cached_at, write_until};
 use isonomia_memory::{Sink, Source};
@@ -56,7 +57,10 @@ impl ObjectFile {
     }
 
     /// Reads until `sink` is full or the object ends. With `may_wait` false as [`Sink::pread_cached`].
-    pub fn read(&self, offset: u64, sink: Sink<'_>, may_wait: bool) -> Result<usize, Errno> {
+    pub fn read(&self, offset: u64, mut sink: Sink<'_>, may_wait: bool) -> Result<usize, Errno> {
+        // The last block of the longest file ends behind what a host takes for an offset.
+        let len = usize::try_from(FILE_SIZE_MAX.saturating_sub(offset)).unwrap_or(usize::MAX).min(sink.len());
+        let sink = sink.part(0..len);
         match &self.direct {
             None if may_wait => read_at(&self.pages, offset, sink),
             None => read_cached_at(&self.pages, offset, sink),

@@ -5,6 +5,7 @@
 //! dropped: it comes again.
 
 use super::capabilities::{now_secs, valid_until_secs};
+use super::inspection::Inspector;
 use super::waiting::Waiting;
 use super::{Cluster, Driver, Event};
 use crate::clock;
@@ -88,14 +89,16 @@ pub struct Worker {
     pass_at: Nanos,
     /// Up to where those of removed files have been looked for.
     removed: Option<SpreadObjects>,
+    inspector: Inspector,
 }
 
 impl Objects {
     /// What a driver has, and within it the thread's part until that is taken.
     pub(super) fn new(core: Arc<Core>, targets_per_server: u16, events: SyncSender<Event>) -> Self {
         let (sender, tasks) = sync_channel(TASKS_MAX);
-        let worker =
-            Worker { core, targets_per_server, tasks, events, asked: None, pass_at: Nanos::ZERO, removed: None };
+        let inspector = Inspector::default();
+        let (asked, pass_at, removed) = (None, Nanos::ZERO, None);
+        let worker = Worker { core, targets_per_server, tasks, events, asked, pass_at, removed, inspector };
         Self { tasks: sender, waiting: HashSet::new(), worker: Some(worker) }
     }
 
@@ -193,13 +196,20 @@ impl Worker {
     pub fn run(&mut self) {
         let mut look_at = clock::now();
         while !self.core.is_stopping.load(Ordering::Relaxed) {
-            let wait = look_at.since(clock::now()).min(WAIT_MAX);
+            let now = clock::now();
+            let inspect_in = self.inspector.rests_until().since(now);
+            let wait =
+                look_at.since(now).min(if inspect_in > Nanos::ZERO { inspect_in } else { WAIT_MAX }).min(WAIT_MAX);
             let done = match self.tasks.recv_timeout(Duration::from_nanos(wait.0)) {
                 Ok(task) => self.work(task),
                 Err(RecvTimeoutError::Timeout) => Vec::new(),
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             self.tell(done);
+            match self.inspector.step(&self.core) {
+                Ok(done) => self.tell(done.into_iter().collect()),
+                Err(error) => tracing::error!(%error, "objects cannot be looked at"),
+            }
             if clock::now() >= look_at {
                 let done = self.look();
                 self.tell(done);
@@ -320,6 +330,7 @@ impl Worker {
             if !places.is_empty() {
                 tracing::info!(number = wanted.number, objects = places.len(), "objects of no file are removed");
                 store.remove_detached(&places, valid_until_secs(), now_secs())?;
+                self.core.cluster.get().iter().for_each(|cluster| cluster.inspection.removed(places.len()));
             }
         }
         Ok(())
@@ -383,7 +394,7 @@ fn place_of(objects: ObjectsId, part: &Part) -> ObjectPlace {
     ObjectPlace { object, target: part.target }
 }
 
-fn id_of(object: ObjectId) -> ObjectsId {
+pub(super) fn id_of(object: ObjectId) -> ObjectsId {
     ObjectsId { number: object.number, generation: object.generation }
 }
 

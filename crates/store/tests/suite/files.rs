@@ -266,6 +266,20 @@ fn limits_are_refused_by_name() {
 }
 
 #[test]
+fn the_longest_file_has_its_last_byte() {
+    // Where files may be as long as offsets.
+    let dir = tempfile::tempdir_in("/dev/shm").unwrap();
+    let store = Store::open(&config(dir.path(), 1)).unwrap();
+    let file = open(&store, "f").ino;
+    let last = i64::MAX as u64 - 1;
+    assert_eq!(store.write(file, last, b"x", at(2)).unwrap(), 1);
+    let mut found = [7; 3];
+    assert_eq!(store.read(file, last - 1, &mut found).unwrap(), 2);
+    assert_eq!(found, [0, b'x', 7]);
+    assert!(matches!(store.write(file, last, b"xy", at(3)), Err(StoreError::FileTooLarge)));
+}
+
+#[test]
 fn capabilities_outlive_the_server_and_cannot_be_made() {
     let dir = scratch_dir();
     let config = config(dir.path(), 1);

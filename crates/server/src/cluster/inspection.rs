@@ -1,0 +1,142 @@
+//! A look at all objects that this server has of spread files, when an operator asks for one.
+//!
+//! The pass of [`super::objects`] asks about some objects each second whether their files are there, and what belongs to none is
+//! removed. For an operator the thread goes through all of them, some every [`STEP`], and looks as well whether each is where its
+//! record says. It goes twice: what was asked the first time has been removed by the second, which removes what an answer that
+//! was lost left. Servers that do not answer are for the operator's program to name.
+
+use super::objects::{Done, id_of};
+use crate::clock;
+use crate::core::Core;
+use isonomia_cluster::node::Input;
+use isonomia_cluster::objects::ObjectsId;
+use isonomia_proto::control::{ControlReply, ObjectsChecked};
+use isonomia_store::{ObjectPlace, StoreError};
+use isonomia_units::Nanos;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Objects of a step.
+const AT_ONCE_MAX: usize = 64;
+/// Between two steps, so that others get at the storage.
+const STEP: Nanos = Nanos::from_millis(10);
+/// After all were asked about, for the answers.
+const ANSWERED_WITHIN: Nanos = Nanos::from_secs(1);
+/// Objects that are named; of more than these only the number is told.
+const NAMED_MAX: usize = 64;
+
+/// What operators asked for, and what came of it.
+#[derive(Debug, Default)]
+pub struct Inspection(Mutex<Look>);
+
+#[derive(Debug, Default)]
+struct Look {
+    /// Of the wish.
+    id: u64,
+    stage: Stage,
+    found: ObjectsChecked,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    /// Nobody asks.
+    #[default]
+    Idle,
+    Wanted,
+    First,
+    Second,
+    /// The last answers are waited for.
+    Last,
+}
+
+/// The part of the thread.
+#[derive(Debug, Default)]
+pub struct Inspector {
+    after: Option<ObjectPlace>,
+    at: Nanos,
+}
+
+impl Inspection {
+    /// Begins for the wish `id`, or tells how far it is.
+    pub fn ask(&self, id: u64) -> ControlReply {
+        let mut look = self.look();
+        if look.id != id {
+            if look.stage != Stage::Idle {
+                return ControlReply::Error("somebody else has the objects looked at; ask again later".to_owned());
+            }
+            *look = Look { id, stage: Stage::Wanted, found: ObjectsChecked::default() };
+        }
+        ControlReply::ObjectsChecked(look.found.clone())
+    }
+
+    /// Counts objects of no file that were removed.
+    pub(super) fn removed(&self, count: usize) {
+        self.look().found.removed += count as u64;
+    }
+
+    fn look(&self) -> MutexGuard<'_, Look> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inspector {
+    /// Until when there is nothing to be done.
+    pub(super) fn rests_until(&self) -> Nanos {
+        self.at
+    }
+
+    /// Does what is next, if anybody asked.
+    pub(super) fn step(&mut self, core: &Core) -> Result<Option<Done>, StoreError> {
+        let Some(cluster) = core.cluster.get() else { return Ok(None) };
+        let (inspection, now) = (&cluster.inspection, clock::now());
+        let stage = inspection.look().stage;
+        if stage == Stage::Idle || now < self.at {
+            return Ok(None);
+        }
+        self.at = now + STEP;
+        match stage {
+            Stage::Idle => return Ok(None),
+            Stage::Wanted => {
+                self.after = None;
+                inspection.look().stage = Stage::First;
+            }
+            Stage::Last => {
+                let mut look = inspection.look();
+                (look.stage, look.found.is_done) = (Stage::Idle, true);
+                return Ok(None);
+            }
+            Stage::First | Stage::Second => {}
+        }
+        let found = core.store.detached_objects(self.after, AT_ONCE_MAX)?;
+        self.after = (found.len() == AT_ONCE_MAX).then(|| found.last().copied()).flatten();
+        if stage != Stage::Second {
+            // Not while the state is locked: it may take a while.
+            let lost: Vec<String> = found.iter().filter_map(|place| lost(core, *place)).collect();
+            let mut look = inspection.look();
+            look.found.objects += found.len() as u64;
+            look.found.lost += lost.len() as u64;
+            let room = NAMED_MAX.saturating_sub(look.found.named.len());
+            look.found.named.extend(lost.into_iter().take(room));
+        }
+        if self.after.is_none() {
+            self.at = now + ANSWERED_WITHIN;
+            inspection.look().stage = if stage == Stage::Second { Stage::Last } else { Stage::Second };
+        }
+        let mut objects: Vec<ObjectsId> = found.iter().map(|place| id_of(place.object)).collect();
+        objects.dedup();
+        Ok((!objects.is_empty()).then_some(Done::Heard(Input::AskWanted { objects })))
+    }
+}
+
+/// Why an object cannot be used, if it cannot.
+fn lost(core: &Core, place: ObjectPlace) -> Option<String> {
+    let object = place.object;
+    let (store, mut first) = (&core.store, [0]);
+    match store.stat_object(place).and_then(|_| store.read_object(place, 0, &mut first[..])) {
+        // One that is being removed.
+        Ok(_) | Err(StoreError::Stale) => None,
+        Err(error) => Some(format!(
+            "object {:016x}.{:08x}.{} on target {}: {error}",
+            object.number, object.generation, object.index, place.target
+        )),
+    }
+}

@@ -1,0 +1,37 @@
+"""A server's memory does not grow with the number of its files, but for the database's index of them."""
+
+import shutil
+import tempfile
+import textwrap
+
+from service import PREFIX, Case
+
+# More than a server keeps inodes of in memory: beyond that names are kept up to a number, and the index grows.
+FILES = 150_000
+# Of a file: measured are 40 to 70 bytes.
+BYTES_MAX = 200
+SLACK_BYTES = 48 << 20
+MAKE = textwrap.dedent("""
+    import os, sys
+    directory, first, count = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    os.makedirs(directory, exist_ok=True)
+    for number in range(first, first + count):
+        os.close(os.open(f"{directory}/{number}", os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+""")
+
+
+class Memory(Case):
+    def test_it_does_not_grow_with_the_files_of_a_directory(self):
+        # Each change is in memory twice then, but nobody waits for a disk.
+        place = tempfile.mkdtemp(prefix="isonomia-acceptance-", dir="/dev/shm")
+        self.addCleanup(shutil.rmtree, place, ignore_errors=True)
+        server = self.server(directory=f"{place}/files")
+        directory = f"{PREFIX}/many"
+        resident = []
+        for turn in range(2):
+            server.run("python3", "-c", MAKE, directory, turn * FILES, FILES, limit_s=240)
+            resident.append(server.resident_bytes())
+        listed = server.run("ls", "-f", directory).stdout
+        self.assertEqual(listed.count("\n"), 2 * FILES + 2)
+        self.assertLess(resident[1] - resident[0], FILES * BYTES_MAX + SLACK_BYTES, resident)
+        server.stop()

@@ -4,7 +4,7 @@ mod running;
 
 use isonomia_client::{Claims, Ino};
 use isonomia_units::Nanos;
-use running::cluster::Cluster;
+use running::cluster::{Cluster, in_memory};
 use running::create;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,7 @@ fn received(cluster: &Cluster) -> BTreeMap<String, Nanos> {
 
 /// The share of the job of 16 nodes on both of two servers, beside a job of 8 nodes on each, when the cluster file has this line.
 fn share_of_the_largest(line: &str) -> f64 {
-    let cluster = Cluster::start_as(2, line, "[{ bandwidth = \"20MiB/s\" }]", |config| {
+    let cluster = Cluster::start_as(&in_memory(), 2, line, "[{ bandwidth = \"20MiB/s\" }]", |config| {
         config.policy = "size-fair".parse().unwrap();
         config.trust_clients = true;
     });

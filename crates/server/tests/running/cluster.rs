@@ -5,7 +5,7 @@ use isonomia_server::{Config, Server};
 use isonomia_units::{Nanos, VolumeId};
 use std::fmt::Write as _;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Servers `io1`, `io2`, … of which the first is the root server, each on a socket and on TCP.
 pub struct Cluster {
@@ -22,21 +22,26 @@ fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
+/// A directory in memory, if there is one.
+pub fn in_memory() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
+}
+
 impl Cluster {
     /// Starts so many servers, of two targets each.
     pub fn start(count: usize) -> Self {
-        Self::start_as(count, "", "2", |_| {})
-    }
-
-    /// Starts so many servers with such targets and more lines in the cluster file, with `change` to the configuration of each.
-    pub fn start_as(count: usize, lines: &str, targets: &str, change: impl Fn(&mut Config)) -> Self {
-        let memory = Path::new("/dev/shm");
-        let base = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
-        Self::start_in(&base, count)
+        Self::start_as(&in_memory(), count, "", "2", |_| {})
     }
 
     /// The same below a directory.
     pub fn start_in(base: &Path, count: usize) -> Self {
+        Self::start_as(base, count, "", "2", |_| {})
+    }
+
+    /// Starts so many servers below a directory, with such targets and more lines in the cluster file, and with `change` to the
+    /// configuration of each.
+    pub fn start_as(base: &Path, count: usize, lines: &str, targets: &str, change: impl Fn(&mut Config)) -> Self {
         let dir = tempfile::tempdir_in(base).unwrap();
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let at = dir.path().display();

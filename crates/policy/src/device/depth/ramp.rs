@@ -1,7 +1,7 @@
 //! The quick search that a depth begins with, and goes back to when twice as many clearly did more.
 //!
 //! One *round*, as many requests as are in service, tells roughly what the device does at a depth. While twice the depth does
-//! [`CLEAR`] times as much or more, it is doubled: a depth of 128 is reached after five rounds from 8. Does
+//! [`CLEAR`] times as much or more, it is doubled: from 8, a depth of 128 is reached after four rounds. Does
 //! twice the first depth not help, the depth is halved, as long as half of it does about as much. What was tried is not gone
 //! back to for comparison, so a burst of some dozens of requests has most of what the device can give, and a device
 //! that serves one at a time is given more for some dozens of requests only. What so few requests say is rough: the
@@ -14,7 +14,7 @@ use super::tally::Tally;
 use isonomia_units::Nanos;
 
 /// Half of the way from as much to twice as much.
-pub(super) const CLEAR: f64 = std::f64::consts::SQRT_2;
+const CLEAR: f64 = std::f64::consts::SQRT_2;
 /// A window lasts until this many requests have ended, and as many as are in service,
 const REQUESTS_MIN: usize = 8;
 /// or twice as many on the way down, where none of the depth before may be among them.
@@ -79,8 +79,12 @@ impl Ramp {
     /// A window has ended in which all there was to do was `done` at a depth of `tried`, and nobody waited. More cannot be
     /// told from that, and whoever waits later may want other things.
     pub(super) fn nobody_waited(&mut self, done: &Tally, tried: usize) {
+        if self.is_down {
+            // Fewer than there were at first are too many for a moment: what was done by those tells as much as before.
+            return;
+        }
         let ratio = self.before.take().map_or(1.0, |before| before.ratio(done));
-        if !self.is_down && ratio >= CLEAR {
+        if ratio >= CLEAR {
             (self.found, self.most) = (tried, tried);
             self.has_grown = true;
         }
@@ -99,5 +103,48 @@ impl Ramp {
     /// What twice the best depth does, as a multiple of what that one does, if it was seen.
     pub(super) fn gain(&self) -> Option<f64> {
         self.gain
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isonomia_units::JobId;
+
+    /// A second in which so many requests of one kind were done.
+    fn done(requests: u64) -> Tally {
+        let mut tally = Tally::default();
+        tally.lasted = Nanos::from_secs(1);
+        (0..requests).for_each(|_| tally.add(JobId(0), Nanos(1), Nanos(1)));
+        tally
+    }
+
+    #[test]
+    fn it_doubles_as_long_as_that_helps_much() {
+        let mut ramp = Ramp::up(8, None);
+        assert_eq!(ramp.learn(&done(80), 8, 128), Some(16));
+        assert_eq!(ramp.learn(&done(160), 16, 128), Some(32));
+        assert_eq!((ramp.learn(&done(180), 32, 128), ramp.found()), (None, 16));
+        assert!((ramp.gain().unwrap() - 180.0 / 160.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn it_turns_once_and_halves_as_long_as_that_costs_little() {
+        let mut ramp = Ramp::up(8, None);
+        assert_eq!(ramp.learn(&done(80), 8, 128), Some(16));
+        assert_eq!((ramp.learn(&done(80), 16, 128), ramp.found()), (Some(4), 8));
+        assert_eq!((ramp.learn(&done(79), 4, 128), ramp.found()), (Some(2), 4));
+        assert_eq!((ramp.learn(&done(40), 2, 128), ramp.found()), (None, 4));
+    }
+
+    #[test]
+    fn a_moment_without_work_leads_neither_up_nor_down() {
+        let mut ramp = Ramp::up(8, None);
+        assert_eq!(ramp.learn(&done(80), 8, 128), Some(16));
+        ramp.nobody_waited(&done(90), 16);
+        assert_eq!(ramp.found(), 8);
+        let mut ramp = Ramp::down(8, 8, done(80));
+        ramp.nobody_waited(&done(10), 4);
+        assert_eq!((ramp.learn(&done(40), 4, 128), ramp.found()), (None, 8), "half of them do half of the work");
     }
 }

@@ -16,6 +16,7 @@ pub mod ics20;
 mod interval;
 mod run;
 mod simulate;
+mod table;
 pub mod tapp_io;
 pub mod themisio;
 
@@ -23,7 +24,8 @@ pub use chart::{Chart, Scale};
 pub use claims::{Claim, RULE, Range, Test, Verdict, tally};
 pub use data::Data;
 pub use interval::{Interval, geometric_mean};
-pub use run::{Context, Finding, Paper, ReproduceError, Reproduced, Stopped, Study};
+pub use run::{Context, Cost, Finding, Paper, ReproduceError, Reproduced, Stopped, Study};
+pub use table::Table;
 
 /// Every paper that can be reproduced.
 pub static PAPERS: [&Paper; 4] = [&ics20::PAPER, &gift::PAPER, &themisio::PAPER, &tapp_io::PAPER];

@@ -189,6 +189,7 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
         ]);
     }
     Ok(vec![Finding {
+        table: None,
         item: "requests",
         title: "coflow scheduling request by request".to_owned(),
         configuration: json!({

@@ -280,6 +280,7 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
     ];
     let x = ("setting", "");
     Ok(vec![Finding {
+        table: None,
         item: "fig12",
         title: "two jobs of one node".to_owned(),
         configuration: json!({ "seeds": (1..=seeds).collect::<Vec<_>>(), "gift_interval_ms": INTERVAL.0 / 1_000_000 }),

@@ -34,11 +34,12 @@ pub fn reproduce(options: &ReproduceOptions) -> Result<()> {
     bar.set_style(ProgressStyle::with_template("{bar:20} {pos}/{len} {msg} ({elapsed})")?);
     let told = Mutex::new(String::new());
     let progress = |what: &str, done: usize, all: usize| {
-        // Where no bar is to be seen, each part is told once.
+        // Where no bar is to be seen, each tenth is told once.
         let mut told = told.lock().unwrap_or_else(PoisonError::into_inner);
-        if bar.is_hidden() && *told != what {
-            eprintln!("{what}: {done} of {all}");
-            what.clone_into(&mut told);
+        let tenth = format!("{what}: {} %", 10 * (10 * done / all.max(1)));
+        if bar.is_hidden() && *told != tenth {
+            eprintln!("{tenth}");
+            *told = tenth;
         }
         bar.set_length(all as u64);
         bar.set_position(done as u64);

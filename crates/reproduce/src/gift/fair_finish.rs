@@ -154,7 +154,7 @@ fn at_scale(context: &Context) -> Result<Finding, Stopped> {
     ]);
     let mut table = Table::new(&["scheme", "seeds", "I/O time", "run time", "effective bandwidth", "worse", "late"]);
     for scale in [&half, &whole] {
-        for (at, row) in scale.rows.iter().enumerate() {
+        for row in &scale.rows {
             for (seed, (gain, outcome)) in row.gains.iter().zip(&row.outcomes).enumerate() {
                 let sum = |of: fn(&isonomia_sim::fluid::ApplicationOutcome) -> u64| {
                     outcome.applications.iter().map(of).sum::<u64>()
@@ -173,7 +173,7 @@ fn at_scale(context: &Context) -> Result<Finding, Stopped> {
                     outcome.io_over_fair().into(),
                 ]);
             }
-            if row.name == "pofs" && at > 0 {
+            if row.name == "pofs" {
                 continue;
             }
             let of = |measure: fn(&Gain) -> f64| interval(&row.gains, measure);

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, Optional, TypedDict, Union
+from typing import Literal, Optional, TypedDict, Union, final
 
 
 class Latency(TypedDict):
@@ -61,6 +61,7 @@ class _RequestOutcome(TypedDict):
     targets: list[TargetOutcome]
 
 
+@final
 class RequestOutcome(_RequestOutcome, total=False):
     """A run at request level; ``slices`` if they were asked for."""
 
@@ -108,6 +109,7 @@ class GiftOutcome(TypedDict):
     days: list[GiftDay]
 
 
+@final
 class FluidOutcome(TypedDict):
     """A run at fluid level; ``gift`` under GIFT."""
 
@@ -138,6 +140,7 @@ class Point(TypedDict):
     outcome: Run
 
 
+@final
 class Sweep(TypedDict):
     """The points of a sweep, in order."""
 

@@ -118,8 +118,9 @@ def simulate_scheme(
 
 
 def _app(app: _native.App) -> App:
-    *rest, demands = app
-    return App(*rest, demands=tuple(Demand(*demand) for demand in demands))
+    name, nodes, weight, runs, attained_bytes, slowdown, began_s, demands = app
+    at = tuple(Demand(*demand) for demand in demands)
+    return App(name, nodes, weight, runs, attained_bytes, slowdown, began_s, at)
 
 
 @dataclass(frozen=True)

@@ -90,6 +90,8 @@ struct Engine<'a> {
     sums: Vec<Sums>,
     queue: VecDeque<u32>,
     free_nodes: u32,
+    /// Who has nodes, by when the scheduler takes him to end.
+    running: BTreeSet<(Nanos, u32)>,
     /// In an I/O phase, by application.
     in_io: BTreeSet<u32>,
     progress: Progress,
@@ -186,6 +188,7 @@ impl<'a> Engine<'a> {
             sums: vec![Sums::default(); applications],
             queue: VecDeque::new(),
             free_nodes: scenario.nodes,
+            running: BTreeSet::new(),
             in_io: BTreeSet::new(),
             progress: Progress::MinRate,
             decision: 0,
@@ -267,19 +270,15 @@ impl<'a> Engine<'a> {
             return;
         }
         let applications = &self.scenario.applications;
-        let running = |(app, job): (usize, &Option<Job>)| {
-            let job = job.as_ref()?;
-            (job.estimated_end > job.started)
-                .then_some(Running { nodes: applications[app].nodes, end: job.estimated_end })
-        };
-        let running: Vec<Running> = self.jobs.iter().enumerate().filter_map(running).collect();
+        let job = |&(end, app): &(Nanos, u32)| Running { nodes: applications[app as usize].nodes, end };
+        let running = self.running.iter().map(job);
         let waiting: Vec<Waiting> = self
             .queue
             .iter()
             .take(backfill::DEPTH_MAX + 1)
             .map(|&app| Waiting { nodes: applications[app as usize].nodes, length: self.estimate(app) })
             .collect();
-        let starts = backfill::starts(now, self.free_nodes, &running, &waiting);
+        let starts = backfill::starts(now, self.free_nodes, running, &waiting);
         for at in starts.into_iter().rev() {
             if let Some(app) = self.queue.remove(at) {
                 self.start(now, app);
@@ -298,6 +297,7 @@ impl<'a> Engine<'a> {
         let run = self.job(app).run;
         let compute = self.run_of(app, run).phases[0].compute;
         self.free_nodes -= self.scenario.applications[app as usize].nodes;
+        self.running.insert((estimated_end, app));
         let job = self.job(app);
         job.started = now;
         job.estimated_end = estimated_end;
@@ -371,7 +371,9 @@ impl<'a> Engine<'a> {
             sums.runs += 1;
             sums.io += io_time;
             sums.run += lasted;
-            self.jobs[app as usize] = None;
+            if let Some(job) = self.jobs[app as usize].take() {
+                self.running.remove(&(job.estimated_end, app));
+            }
             self.free_nodes += nodes;
             self.counts.jobs_done += 1;
             self.counts.node_ns += u128::from(nodes) * u128::from(lasted.0);

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-const TARGETS_MAX: u16 = 4096;
+const TARGETS_MAX: u16 = 16_384;
 const NODES_MAX: u32 = 10_000_000;
 const RUNS_MAX: u32 = 1_000_000;
 const PHASES_MAX: u32 = 10_000;

@@ -13,6 +13,7 @@ use crate::session::Session;
 use crate::task::{Operation, Phases, Task};
 use crate::way::{Identity, Way};
 use anyhow::{Context, Result, ensure};
+use isonomia_policy::exchange::Rule;
 use isonomia_policy::{Arbiter, Draw, PolicySpec, Tuning, build};
 use isonomia_reproduce::GiftPort;
 use isonomia_sim::request::{Device, Job, Lanes, Layout, Op, Outcome, Phase, Scenario, Target, run_with};
@@ -249,6 +250,7 @@ fn simulate(applications: &[Application], policy: PolicySpec, gift: Option<GiftP
         measure_from: Nanos::ZERO,
         measure_to: duration,
         exchange: None,
+        exchange_rule: Rule::default(),
         servers: vec!["server".to_owned()],
         targets: (0..TARGETS).map(target).collect(),
         jobs: applications.iter().map(job).collect(),

@@ -49,6 +49,7 @@ struct Configuration {
     block_bytes: u64,
     length_s: f64,
     seeds: u32,
+    server_workers: Option<u32>,
 }
 
 /// An application.
@@ -106,6 +107,7 @@ pub fn run(options: &ApplicationsOptions) -> Result<()> {
         block_bytes: BLOCK,
         length_s,
         seeds: common.repeat,
+        server_workers: common.workers,
     };
     let mut report = Report::new("applications", common, configuration)?;
     let mut measured = Vec::new();
@@ -165,7 +167,8 @@ fn measure(
 ) -> Result<Vec<f64>> {
     let name = policy.split('{').next().unwrap_or(policy);
     let dirs = (0..TARGETS).map(|target| session.scratch().join(format!("{name}-target-{target}"))).collect();
-    let options = ServerOptions { cap: Some(CAP), targets: dirs, ..ServerOptions::default() };
+    let workers = report.configuration.server_workers;
+    let options = ServerOptions { cap: Some(CAP), targets: dirs, workers, ..ServerOptions::default() };
     let mut server = ServerProcess::start(session, name, &options, &report.dir().join(format!("server-{name}.log")))?;
     let (names, count) = files(applications);
     let identity = |job: &str| Identity { job: job.to_owned(), user: "bench".into(), group: "bench".into(), nodes: 1 };

@@ -18,7 +18,7 @@ pub(super) enum Discipline {
     /// The one that came first.
     FirstCome,
     /// As fair sharing would finish them, one after the other.
-    FairFinish(FairFinishTarget<u32>),
+    FairFinish(Box<FairFinishTarget<u32>>),
 }
 
 /// A target at work. Sizes are in seconds of the target.
@@ -46,7 +46,7 @@ impl Discipline {
     /// Fair finish with this guarantee.
     pub(super) fn fair_finish(guarantee: f64, has_accounts: bool) -> Result<Self, SchemeError> {
         let target = FairFinishTarget::new(guarantee, 1.0)?;
-        Ok(Self::FairFinish(if has_accounts { target.with_accounts() } else { target }))
+        Ok(Self::FairFinish(Box::new(if has_accounts { target.with_accounts() } else { target })))
     }
 }
 

@@ -141,7 +141,8 @@ fn what_the_same_program_has_computed_is_not_computed_again() {
     let before = claims();
     let again = run(Some("one"));
     assert_eq!(is_kept(&again), [true]);
-    assert_eq!((claims(), again.files, again.costs[0].processor_s), (before, first.files, first.costs[0].processor_s));
+    assert_eq!((claims(), &again.files), (before, &first.files));
+    assert!((again.costs[0].processor_s - first.costs[0].processor_s).abs() < 1e-6);
     assert_eq!([is_kept(&run(Some("two"))), is_kept(&run(None)), is_kept(&run(None))], [[false]; 3]);
     let full = Context::quiet();
     assert_eq!(is_kept(&PAPER.reproduce(Some("fig5"), dir.path(), &Value::Null, Some("two"), &full).unwrap()), [false]);

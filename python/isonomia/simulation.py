@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any, Optional, cast
+from typing import Optional, Union, cast
 
 from . import _native
+from .outcomes import Point, Run, Slice, Sweep
 from .sources import Document, document
 
 #: What ``isonomia sim --json`` prints: of one scenario its outcome, of a sweep the list ``points``.
-Outcome = dict[str, Any]
+Outcome = Union[Run, Sweep]
 
 
 def simulate(
@@ -31,17 +32,18 @@ def simulate(
     ``slices.csv``. Ctrl-C raises KeyboardInterrupt soon.
     """
     file, text = document(scenario, "scenario")
-    results = []
+    results: list[Point] = []
     for result, series in json.loads(_native.simulate(file, text, seed, part or (0, 1), threads)):
-        if slices and result["outcome"]["level"] == "request":
-            result["outcome"]["slices"] = list(_slices(series, result["outcome"]["slice_ns"]))
+        outcome: Run = result["outcome"]
+        if slices and outcome["level"] == "request":
+            outcome["slices"] = list(_slices(series, outcome["slice_ns"]))
         results.append(result)
     if part is None and len(results) == 1 and not results[0]["settings"]:
-        return cast(Outcome, results[0]["outcome"])
+        return results[0]["outcome"]
     return {"points": results}
 
 
-def _slices(series: list[tuple[str, list[int], list[int]]], slice_ns: int) -> Iterator[dict[str, Any]]:
+def _slices(series: list[tuple[str, list[int], list[int]]], slice_ns: int) -> Iterator[Slice]:
     for job, volumes, services in series:
         for at, (volume, service_ns) in enumerate(zip(volumes, services), 1):
             yield {"time_s": at * slice_ns / 1e9, "job": job, "bytes": volume, "service_ns": service_ns}
@@ -53,7 +55,7 @@ def points(scenario: Document) -> list[dict[str, str]]:
     return [dict(point) for point in settings if point]
 
 
-def join(parts: Iterable[Outcome]) -> Outcome:
+def join(parts: Iterable[Outcome]) -> Sweep:
     """The points of several parts of a sweep, in order."""
-    together = {point["point"]: point for part in parts for point in part["points"]}
+    together = {point["point"]: point for part in parts for point in cast(Sweep, part)["points"]}
     return {"points": [together[number] for number in sorted(together)]}

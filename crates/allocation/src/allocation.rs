@@ -1,5 +1,6 @@
 //! What a scheme decides: a rate for each application at each of its targets.
 
+use crate::fair::bsip_shares;
 use crate::{Problem, TargetIndex, Targets};
 use std::ops::{Add, AddAssign, Sub};
 use std::sync::Arc;
@@ -59,6 +60,43 @@ pub struct Allocation {
     progress: Progress,
 }
 
+/// By how much, as a part, sums of rates may be more than a capacity.
+const ROUNDING: f64 = 1e-9;
+
+/// Rates that no targets can give.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum RateError {
+    /// There is not one for each demand.
+    #[error("{rates} rates (allowed: one for each of the {demands} demands)")]
+    Count {
+        /// How many were given.
+        rates: usize,
+        /// How many demands there are.
+        demands: usize,
+    },
+    /// One is none.
+    #[error("application `{app}`: rate {rate} at target `{target}` (allowed: a number that is not negative)")]
+    NoRate {
+        /// The application.
+        app: Arc<str>,
+        /// The target.
+        target: Arc<str>,
+        /// What was given.
+        rate: f64,
+    },
+    /// A target gives more than it has.
+    #[error("target `{target}` gives {given} (allowed: its capacity, {capacity}, at most)")]
+    TooMuch {
+        /// The target.
+        target: Arc<str>,
+        /// The sum of its rates.
+        given: f64,
+        /// What it has.
+        capacity: f64,
+    },
+}
+
 impl Coupons {
     /// Coupons for one whole target.
     pub const TARGET: Self = Self(1_000_000);
@@ -102,6 +140,37 @@ impl Allocation {
         let spread = |(targets, &share): (&[u32], &f64)| std::iter::repeat_n(share, targets.len());
         let rates = problem.members.by_app().zip(shares).flat_map(spread).collect();
         Self::from_rates(problem, rates, fair_shares, Progress::MinRate)
+    }
+
+    /// What a scheme of one's own decides: a rate for each demand of `problem`, application by application in the order of
+    /// [`Problem::apps`], as a part of the bandwidth that capacities are counted in.
+    ///
+    /// # Errors
+    /// There is not one for each, one is negative or no number, or a target gives more than it has.
+    pub fn of_rates(problem: &Problem, rates: Vec<f64>, progress: Progress) -> Result<Self, RateError> {
+        let demands = problem.members.app_targets();
+        if rates.len() != demands.len() {
+            return Err(RateError::Count { rates: rates.len(), demands: demands.len() });
+        }
+        let targets = problem.targets();
+        let mut given = vec![0.0; targets.len()];
+        for (app, range) in problem.apps().iter().zip(problem.members.app_start().windows(2)) {
+            for at in range[0] as usize..range[1] as usize {
+                let (rate, target) = (rates[at], demands[at]);
+                if !(rate.is_finite() && rate >= 0.0) {
+                    let target = targets.name(TargetIndex(target)).clone();
+                    return Err(RateError::NoRate { app: app.name.clone(), target, rate });
+                }
+                given[target as usize] += rate;
+            }
+        }
+        for (target, given) in targets.iter().zip(given) {
+            let capacity = targets.capacity(target);
+            if given > capacity * (1.0 + ROUNDING) {
+                return Err(RateError::TooMuch { target: targets.name(target).clone(), given, capacity });
+            }
+        }
+        Ok(Self::from_rates(problem, rates, &bsip_shares(problem), progress))
     }
 
     /// One rate for each demand of `problem`, application by application.
@@ -200,5 +269,26 @@ impl Allocation {
 
     fn position(&self, name: &str) -> Option<usize> {
         self.apps.binary_search_by(|app| app.name.as_ref().cmp(name)).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::App;
+
+    #[test]
+    fn rates_of_ones_own_are_checked() {
+        let targets = Arc::new(Targets::new([("t1", 1.0), ("t2", 2.0)]).unwrap());
+        let apps = vec![App::at("A", &targets, &["t1"]).unwrap(), App::at("B", &targets, &["t1", "t2"]).unwrap()];
+        let problem = Problem::new(targets, apps).unwrap();
+        let of = |rates: &[f64]| Allocation::of_rates(&problem, rates.to_vec(), Progress::Banked);
+        let allocation = of(&[0.25, 0.75, 2.0]).unwrap();
+        assert_eq!((allocation.rate("B", "t2"), allocation.effective_bandwidth()), (2.0, 3.0));
+        let error = |rates: &[f64]| of(rates).unwrap_err().to_string();
+        assert_eq!(error(&[0.5]), "1 rates (allowed: one for each of the 3 demands)");
+        assert!(error(&[0.5, 0.6, 0.0]).starts_with("target `t1` gives 1.1 (allowed: its capacity, 1,"));
+        assert!(error(&[0.5, 0.5, -1.0]).starts_with("application `B`: rate -1 at target `t2`"));
+        assert!(error(&[0.5, f64::NAN, 0.0]).starts_with("application `B`: rate NaN at target `t1`"));
     }
 }

@@ -46,10 +46,12 @@ mod rules;
 mod streams;
 mod token_bucket;
 
-pub use allocation::{Allocation, AppAllocation, Coupons, Progress, TargetUse};
+pub use allocation::{Allocation, AppAllocation, Coupons, Progress, RateError, TargetUse};
 pub use coflow::{Coflow, CoflowError, Order, ParseOrderError};
 pub use fair::{bsip, pofs};
-pub use fair_finish::{BadGuarantee, FIRST_TOLD_S, FairClock, FairFinish, GROWTH, GROWTH_UNKNOWN, PartId};
+pub use fair_finish::{
+    BadGuarantee, FIRST_TOLD_S, FairClock, FairFinish, FairFinishTarget, GROWTH, GROWTH_UNKNOWN, PartId,
+};
 pub use gift::{Accounts, Balance, Compensation, Gift, GiftConfig, GiftConfigError, Ledger, NodeTime};
 pub use mbw::mbw;
 pub use problem::{App, Demand, Problem, ProblemError, TargetIndex, Targets};

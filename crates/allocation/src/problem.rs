@@ -186,6 +186,11 @@ impl Targets {
         self.names.is_empty()
     }
 
+    /// The place of `target` in the order of the names, from 0.
+    pub fn position(&self, target: TargetIndex) -> usize {
+        target.0 as usize
+    }
+
     pub(crate) fn capacities(&self) -> &[f64] {
         &self.capacities
     }

@@ -26,6 +26,7 @@ pub enum Command {
     Fairness(FairnessOptions),
     Cluster(ClusterOptions),
     Overhead(OverheadOptions),
+    Applications(ApplicationsOptions),
     Storage(StorageOptions),
     /// Mount an emulated device whose latencies overlap, until standard input ends
     Device(DeviceOptions),
@@ -136,6 +137,13 @@ pub struct StorageOptions {
 /// What the preload library adds to calls that do not concern it
 #[derive(Args, Debug)]
 pub struct OverheadOptions {
+    #[command(flatten)]
+    pub common: CommonOptions,
+}
+
+/// I/O phases of applications on one server with eight capped targets, live and simulated, under job-fair, fair-finish and GIFT
+#[derive(Args, Debug)]
+pub struct ApplicationsOptions {
     #[command(flatten)]
     pub common: CommonOptions,
 }

@@ -1,7 +1,7 @@
 //! The program `isonomia-bench`: speed beside tmpfs, fairness between jobs, and the price of the preload library for
 //! others' calls, measured through real processes.
 //!
-//! * [`speed`], [`fairness`], [`cluster`], [`overhead`], and [`storage`] say what is measured; [`report`] writes what came out.
+//! * [`speed`], [`fairness`], [`cluster`], [`overhead`], [`applications`], and [`storage`] say what is measured; [`report`] writes what came out.
 //! * A [`crew`] of [`worker`] processes does one [`task`] at a time, all starting at the same instant. The same
 //!   program text runs on tmpfs, under the preload library, and over the client library ([`access`]).
 //! * [`device`] emulates a disk whose requests take their time.
@@ -11,6 +11,7 @@
 //! 1 when something was not, 2 when the command line is wrong.
 
 mod access;
+mod applications;
 mod arguments;
 mod clock;
 mod cluster;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Command::Storage(options) => storage::run(&options),
         Command::Device(options) => device::run(&options),
         Command::Overhead(options) => overhead::run(&options),
+        Command::Applications(options) => applications::run(&options),
         Command::Calls(options) => overhead::make_calls(&options),
         Command::Worker(options) => worker::run(&options),
     });

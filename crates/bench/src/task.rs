@@ -35,6 +35,30 @@ pub enum Operation {
         /// How many.
         files: u64,
     },
+    /// Creates empty files in the root, `file-0` and on, one after the other.
+    Make {
+        /// How many.
+        files: u64,
+    },
+    /// Computes and writes, in turns.
+    Phases(Phases),
+}
+
+/// Phases of computing, then writing, in one process.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Phases {
+    /// Files in the root that are there, all written in each phase, from the beginning.
+    pub files: Vec<String>,
+    /// Threads that share the writing of a file.
+    pub streams: u64,
+    /// Before each phase.
+    pub compute_ns: u64,
+    /// Blocks that each thread writes in a phase.
+    pub blocks: u64,
+    /// Bytes of one call.
+    pub block_bytes: u64,
+    /// How many phases.
+    pub iterations: u64,
 }
 
 /// A stream of blocks.
@@ -137,6 +161,9 @@ pub struct Outcome {
     pub latency: Option<Latency>,
     /// With [`Log::Slices`]; empty otherwise.
     pub slices: Vec<u64>,
+    /// Of [`Operation::Phases`]: from the first thread's first call to the last thread's last one, all phases together.
+    #[serde(default)]
+    pub io_ns: u64,
 }
 
 /// Times of single calls.

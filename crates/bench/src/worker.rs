@@ -6,12 +6,14 @@ use crate::clock::{now_ns, wait_until};
 use crate::offsets::Offsets;
 use crate::slices::Slices;
 use crate::statistics::percentile;
-use crate::task::{Answer, Direction, FileState, Go, Latency, Log, Operation, Outcome, Task, Transfer};
+use crate::task::{Answer, Direction, FileState, Go, Latency, Log, Operation, Outcome, Phases, Task, Transfer};
 use anyhow::{Context, Result, ensure};
 use isonomia_client::{Claims, Client, ClientConfig, Protection};
 use isonomia_units::Nanos;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::io::{BufRead, Write};
+use std::sync::Barrier;
+use std::time::Duration;
 
 /// How long the client library waits for the server.
 const TIMEOUT: Nanos = Nanos(30_000_000_000);
@@ -98,6 +100,15 @@ impl Worker {
                 }
                 self.count(task, *files, true, go, Access::stat)
             }
+            Operation::Make { files } => {
+                go()?;
+                for file in 0..*files {
+                    let file = self.access.open(&format!("file-{file}"), Opening::CreateNew).context("open")?;
+                    self.access.close(file)?;
+                }
+                Ok(Outcome { operations: *files, ..Outcome::default() })
+            }
+            Operation::Phases(phases) => self.phases(task, phases, go),
             Operation::Unlink { files } => {
                 ensure!(*files <= self.files, "{files} files are to be removed of {}", self.files);
                 self.count(task, *files, false, go, Access::unlink)
@@ -166,6 +177,54 @@ impl Worker {
         self.access.close(file)?;
         self.access.unlink(&name).context("unlink")?;
         Ok(outcome)
+    }
+
+    /// Each file has its threads, which go through all phases together.
+    fn phases(&self, task: &Task, phases: &Phases, go: &mut impl FnMut() -> Result<u64>) -> Result<Outcome> {
+        ensure!(!phases.files.is_empty() && phases.streams > 0, "nobody is there to write: {phases:?}");
+        let open = |name: &String| self.access.open(name, Opening::Empty).with_context(|| name.clone());
+        let files: Vec<File> = phases.files.iter().map(open).collect::<Result<_>>()?;
+        let barrier = &Barrier::new(files.len() * phases.streams as usize);
+        let begin_ns = go()? + task.delay_ns;
+        let stream = |file: &File, number: u64, is_first: bool| -> Result<u64> {
+            let block = vec![0x5a; phases.block_bytes as usize];
+            // So that the connection of this thread is there before it is measured.
+            self.access.write_at(file, number * phases.block_bytes, &block)?;
+            barrier.wait();
+            wait_until(begin_ns);
+            let mut io_ns = 0;
+            for _ in 0..phases.iterations {
+                if is_first {
+                    std::thread::sleep(Duration::from_nanos(phases.compute_ns));
+                }
+                barrier.wait();
+                let from_ns = now_ns();
+                for at in 0..phases.blocks {
+                    self.access.write_at(file, (at * phases.streams + number) * phases.block_bytes, &block)?;
+                }
+                barrier.wait();
+                io_ns += now_ns() - from_ns;
+            }
+            Ok(io_ns)
+        };
+        let stream = &stream;
+        let io_ns = std::thread::scope(|scope| {
+            let numbers = files
+                .iter()
+                .enumerate()
+                .flat_map(|(at, file)| (0..phases.streams).map(move |number| (file, number, at == 0 && number == 0)));
+            let threads: Vec<_> =
+                numbers.map(|(file, number, first)| scope.spawn(move || stream(file, number, first))).collect();
+            let times: Result<Vec<u64>> = threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect();
+            times.map(|times| times.first().copied().unwrap_or_default())
+        })?;
+        let operations = phases.iterations * phases.blocks * phases.streams * files.len() as u64;
+        files.into_iter().try_for_each(|file| self.access.close(file))?;
+        let bytes = operations * phases.block_bytes;
+        Ok(Outcome { operations, bytes, begin_ns, end_ns: now_ns(), io_ns, ..Outcome::default() })
     }
 
     /// The timed part.

@@ -63,6 +63,8 @@ fn fig_6_under_every_scheme() {
         ("gift", 0.35, 0.65, 1.65),
         ("tbf", 0.5, 0.5, 1.5),
         ("coflow", 0.25, 0.75, 2.0),
+        // B has less to do where they meet.
+        ("fair-finish", 0.1, 0.9, 2.0),
     ] {
         let result = allocate(K1, scheme);
         assert_near(number(&result, "apps", "A", "share"), a);

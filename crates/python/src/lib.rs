@@ -12,7 +12,9 @@ mod files;
 mod policy;
 mod program;
 mod reproduction;
+mod scheme;
 mod simulation;
+mod stepping;
 
 use pyo3::create_exception;
 use pyo3::exceptions::PyValueError;
@@ -55,5 +57,9 @@ mod _native {
     #[pymodule_export]
     use super::reproduction::{papers, reproduce};
     #[pymodule_export]
+    use super::scheme::simulate_scheme;
+    #[pymodule_export]
     use super::simulation::{scenario_points, simulate};
+    #[pymodule_export]
+    use super::stepping::Stepping;
 }

@@ -46,7 +46,7 @@ fn run(
     stop: &AtomicBool,
 ) -> PyResult<Vec<PathBuf>> {
     let context = Context::new(quick, stop, &|_, _, _| ());
-    paper.reproduce(item, out, provenance, &context).map(|done| done.files).map_err(refuse)
+    paper.reproduce(item, out, provenance, None, &context).map(|done| done.files).map_err(refuse)
 }
 
 /// What `work` gives. Meanwhile this thread, which may be the one that hears of Ctrl-C, asks for it; then `work` is

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 /// How often Python is asked whether the user wants to go on.
 const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 
-fn load(file: &str, text: Option<&str>, seed: Option<u64>) -> PyResult<(String, Scenarios)> {
+pub(crate) fn load(file: &str, text: Option<&str>, seed: Option<u64>) -> PyResult<(String, Scenarios)> {
     let path = Path::new(file);
     let text = match text {
         Some(text) => text.to_owned(),

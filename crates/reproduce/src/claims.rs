@@ -5,7 +5,8 @@
 //! tuned until a claim holds; what does not hold is said, with the reason as far as it is known.
 
 use crate::interval::Interval;
-use serde::Serialize;
+use crate::table::Table;
+use serde::{Deserialize, Serialize};
 use std::fmt::{self, Write};
 
 /// How far from the paper's value a value may be, as a part of it, if the paper's own precision says nothing else.
@@ -30,7 +31,7 @@ A claim of several tests reproduces if all do, is in part if at least half of th
 undecided if that hangs on tests that are.";
 
 /// What came of a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// It holds as the paper says.
@@ -67,7 +68,7 @@ pub struct Test {
 }
 
 /// One claim.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Claim {
     /// What the paper says, in our words.
     pub claim: String,
@@ -83,7 +84,8 @@ pub struct Claim {
     pub why: String,
     /// Whether it is this project's and not the paper's.
     pub is_ours: bool,
-    /// The numbers behind it.
+    /// The numbers behind it; none in a claim that was read from a file.
+    #[serde(skip_deserializing)]
     pub tests: Vec<Test>,
 }
 
@@ -337,13 +339,13 @@ pub(crate) fn report(title: &str, claims: &[(String, Claim)], quick: bool) -> St
         text.push_str("**A quick run**: fewer points and seeds than the full one; take it as a first look.\n\n");
     }
     let _ = writeln!(text, "{RULE}\n");
-    text.push_str("| item | claim | paper | ours | verdict | accepted | why |\n|---|---|---|---|---|---|---|\n");
+    let mut table = Table::new(&["item", "claim", "paper", "ours", "verdict", "accepted", "why"]);
     for (item, claim) in claims {
         let verdict = claim.verdict.words();
-        let cells = [item, &claim.claim, &claim.paper, &claim.ours, verdict, &claim.rule, &claim.why];
-        let cells = cells.map(|cell| cell.replace('|', "\\|").replace('\n', " "));
-        let _ = writeln!(text, "| {} |", cells.join(" | "));
+        table
+            .push([item, &claim.claim, &claim.paper, &claim.ours, verdict, &claim.rule, &claim.why].map(str::to_owned));
     }
+    let _ = write!(text, "{table}");
     text
 }
 

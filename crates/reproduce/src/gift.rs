@@ -13,6 +13,7 @@ mod beyond;
 mod cost;
 mod evaluation;
 mod example;
+mod fair_finish;
 mod guarantee;
 mod requests;
 mod sweeps;
@@ -66,6 +67,12 @@ pub static PAPER: Paper = Paper {
             items: &["sources", "coflow"],
             about: "where GIFT's gain comes from, and what coflow scheduling adds to it",
             run: beyond::run,
+        },
+        Study {
+            name: "finish",
+            items: &["fair-finish", "saturation"],
+            about: "fair finish at GIFT's scale, and where half of all time is I/O",
+            run: fair_finish::run,
         },
         Study {
             name: "choice",

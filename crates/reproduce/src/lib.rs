@@ -12,18 +12,22 @@ mod chart;
 mod claims;
 mod data;
 pub mod gift;
+mod gift_port;
 pub mod ics20;
 mod interval;
 mod run;
 mod simulate;
+mod table;
 pub mod tapp_io;
 pub mod themisio;
 
 pub use chart::{Chart, Scale};
 pub use claims::{Claim, RULE, Range, Test, Verdict, tally};
 pub use data::Data;
+pub use gift_port::GiftPort;
 pub use interval::{Interval, geometric_mean};
-pub use run::{Context, Finding, Paper, ReproduceError, Reproduced, Stopped, Study};
+pub use run::{Context, Cost, Finding, Paper, ReproduceError, Reproduced, Stopped, Study};
+pub use table::Table;
 
 /// Every paper that can be reproduced.
 pub static PAPERS: [&Paper; 4] = [&ics20::PAPER, &gift::PAPER, &themisio::PAPER, &tapp_io::PAPER];

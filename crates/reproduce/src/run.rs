@@ -3,6 +3,9 @@
 use crate::chart::Chart;
 use crate::claims::{self, Claim};
 use crate::data::Data;
+use crate::table::Table;
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::io;
@@ -45,6 +48,8 @@ pub struct Finding {
     pub configuration: serde_json::Value,
     /// The raw data.
     pub data: Data,
+    /// What of it is shown as a table, if anything.
+    pub table: Option<Table>,
     /// How its data is drawn.
     pub charts: Vec<Chart>,
     /// What the paper says of it, and what came of that.
@@ -58,6 +63,29 @@ pub struct Reproduced {
     pub files: Vec<PathBuf>,
     /// Each claim with its item.
     pub claims: Vec<(String, Claim)>,
+    /// What each study cost, those that were computed before among them.
+    pub costs: Vec<Cost>,
+}
+
+/// What a study cost.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Its name.
+    pub study: String,
+    /// Seconds of processor time, of all threads.
+    pub processor_s: f64,
+    /// It was computed before, by the same program.
+    #[serde(skip)]
+    pub is_kept: bool,
+}
+
+/// What is read again of an item that was computed before.
+#[derive(Deserialize)]
+struct Kept {
+    fingerprint: Option<String>,
+    quick: bool,
+    cost: Cost,
+    claims: Vec<Claim>,
 }
 
 /// How much to compute, whom to tell, and when to stop.
@@ -66,6 +94,8 @@ pub struct Context<'a> {
     pub quick: bool,
     /// Fluid runs that several studies have in common, by all that they depend on.
     pub(crate) fluid: Mutex<BTreeMap<String, Arc<isonomia_sim::fluid::Outcome>>>,
+    /// What is being computed.
+    part: Mutex<String>,
     stop: &'a AtomicBool,
     progress: &'a (dyn Fn(&str, usize, usize) + Sync),
 }
@@ -108,7 +138,7 @@ pub enum ReproduceError {
 impl<'a> Context<'a> {
     /// `progress` hears what is being done, how much of it is done, and of how much.
     pub fn new(quick: bool, stop: &'a AtomicBool, progress: &'a (dyn Fn(&str, usize, usize) + Sync)) -> Self {
-        Self { quick, fluid: Mutex::default(), stop, progress }
+        Self { quick, fluid: Mutex::default(), part: Mutex::default(), stop, progress }
     }
 
     /// One that computes all, tells nobody, and is never stopped.
@@ -143,14 +173,21 @@ impl<'a> Context<'a> {
 
     /// Tells that `done` of `all` steps of `what` are done.
     pub fn tell(&self, what: &str, done: usize, all: usize) {
-        (self.progress)(what, done, all);
+        let part = self.part.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        (self.progress)(&format!("{part}: {what}"), done, all);
+    }
+
+    /// Tells which study comes now.
+    fn begin(&self, part: String) {
+        *self.part.lock().unwrap_or_else(PoisonError::into_inner) = part;
     }
 }
 
 impl Paper {
     /// Computes `item` (a study, one of its items, or all if `None`) and writes into `dir`, which must be there: for
-    /// each item its data as CSV and JSON, as soon as it is finished, and the claims of all as `claims.md`.
-    /// `provenance` goes into every JSON file.
+    /// each item its data as CSV and JSON, as soon as it is finished, its table, if it has one, and the claims of all as
+    /// `claims.md`. `provenance` goes into every JSON file. A study of which all items are there with this `fingerprint`,
+    /// which tells the program that computed them, is not computed again; without one, everything is.
     ///
     /// # Errors
     /// There is no such item, a file cannot be written, or the context was told to stop.
@@ -159,23 +196,42 @@ impl Paper {
         item: Option<&str>,
         dir: &Path,
         provenance: &serde_json::Value,
+        fingerprint: Option<&str>,
         context: &Context,
     ) -> Result<Reproduced, ReproduceError> {
         let wanted = self.wanted(item)?;
+        let mut costs = Vec::new();
         let mut files = Vec::new();
         let mut done = Vec::new();
         let mut claims: Vec<(String, Claim)> = Vec::new();
         for study in self.studies.iter().filter(|study| study.items.iter().any(|item| wanted.contains(item))) {
+            let wanted_here: Vec<_> = study.items.iter().copied().filter(|item| wanted.contains(item)).collect();
+            if let Some(kept) = wanted_here.iter().map(|item| kept(dir, item, fingerprint, context.quick)).collect() {
+                let kept: Vec<Kept> = kept;
+                costs.extend(kept.first().map(|kept| Cost { is_kept: true, ..kept.cost.clone() }));
+                for (item, kept) in wanted_here.into_iter().zip(kept) {
+                    files.extend(paths(dir, item).into_iter().filter(|path| path.exists()));
+                    done.push(item);
+                    claims.extend(kept.claims.into_iter().map(|claim| (item.to_owned(), claim)));
+                }
+                continue;
+            }
+            context.begin(format!("{} {}", self.name, study.name));
+            let begin_s = processor_s();
             let findings = (study.run)(context).map_err(|Stopped| ReproduceError::Stopped { done: done.clone() })?;
+            let cost = Cost { study: study.name.to_owned(), processor_s: processor_s() - begin_s, is_kept: false };
             for finding in findings.into_iter().filter(|finding| wanted.contains(&finding.item)) {
-                files.extend(self.save(&finding, dir, provenance, context.quick)?);
+                let more = json!({ "provenance": provenance, "fingerprint": fingerprint, "quick": context.quick, "cost": cost });
+                files.extend(self.save(&finding, dir, more)?);
                 done.push(finding.item);
                 claims.extend(finding.claims.into_iter().map(|claim| (finding.item.to_owned(), claim)));
             }
+            costs.push(cost);
             write(&dir.join("claims.md"), &claims::report(self.title, &claims, context.quick))?;
         }
+        write(&dir.join("claims.md"), &claims::report(self.title, &claims, context.quick))?;
         files.push(dir.join("claims.md"));
-        Ok(Reproduced { files, claims })
+        Ok(Reproduced { files, claims, costs })
     }
 
     fn wanted(&self, item: Option<&str>) -> Result<Vec<&'static str>, ReproduceError> {
@@ -197,22 +253,18 @@ impl Paper {
         Ok(wanted)
     }
 
-    fn save(
-        &self,
-        finding: &Finding,
-        dir: &Path,
-        provenance: &serde_json::Value,
-        quick: bool,
-    ) -> Result<Vec<PathBuf>, ReproduceError> {
-        let path = |ending: &str| dir.join(format!("{}{ending}", finding.item));
-        let files = vec![path(".csv"), path(".json")];
-        write(&files[0], &finding.data.csv())?;
-        let json = json!({
+    fn save(&self, finding: &Finding, dir: &Path, more: serde_json::Value) -> Result<Vec<PathBuf>, ReproduceError> {
+        let [csv, json, table] = paths(dir, finding.item);
+        let mut files = vec![csv.clone(), json.clone()];
+        write(&csv, &finding.data.csv())?;
+        if let Some(shown) = &finding.table {
+            write(&table, &shown.to_string())?;
+            files.push(table);
+        }
+        let mut value = json!({
             "paper": self.name,
             "item": finding.item,
             "title": finding.title,
-            "quick": quick,
-            "provenance": provenance,
             "configuration": finding.configuration,
             "claims": finding.claims,
             "rule": claims::RULE,
@@ -220,9 +272,32 @@ impl Paper {
             "columns": finding.data.columns(),
             "rows": finding.data.rows(),
         });
-        write(&files[1], &format!("{json:#}\n"))?;
+        if let (Some(value), serde_json::Value::Object(more)) = (value.as_object_mut(), more) {
+            value.extend(more);
+        }
+        // The last of them, because it says that the item is there.
+        write(&json, &format!("{value:#}\n"))?;
         Ok(files)
     }
+}
+
+/// The files of an item: data, the same with all that was chosen, and its table.
+fn paths(dir: &Path, item: &str) -> [PathBuf; 3] {
+    [".csv", ".json", ".md"].map(|ending| dir.join(format!("{item}{ending}")))
+}
+
+/// An item that the same program has computed before.
+fn kept(dir: &Path, item: &str, fingerprint: Option<&str>, quick: bool) -> Option<Kept> {
+    let fingerprint = fingerprint?;
+    let [_, json, _] = paths(dir, item);
+    // What cannot be read, or is of another form, is computed anew.
+    let kept: Kept = serde_json::from_str(&std::fs::read_to_string(json).ok()?).ok()?;
+    (kept.fingerprint.as_deref() == Some(fingerprint) && kept.quick == quick).then_some(kept)
+}
+
+fn processor_s() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 fn write(path: &Path, text: &str) -> Result<(), ReproduceError> {

@@ -96,7 +96,7 @@ fn names(dir: &Path) -> Vec<String> {
 fn an_item_leaves_data_charts_and_claims() {
     let dir = tempfile::tempdir().unwrap();
     let provenance = serde_json::json!({ "host": "here" });
-    let done = PAPER.reproduce(Some("fig5"), dir.path(), &provenance, &quick()).unwrap();
+    let done = PAPER.reproduce(Some("fig5"), dir.path(), &provenance, None, &quick()).unwrap();
     assert_eq!(names(dir.path()), ["claims.md", "fig5.csv", "fig5.json"]);
     assert_eq!((done.files.len(), done.claims.len()), (3, 5));
     let read = |name: &str| std::fs::read_to_string(dir.path().join(name)).unwrap();
@@ -120,7 +120,7 @@ fn an_item_leaves_data_charts_and_claims() {
 #[test]
 fn an_unknown_item_is_refused_with_what_there_is() {
     let dir = tempfile::tempdir().unwrap();
-    let error = PAPER.reproduce(Some("fig99"), dir.path(), &Value::Null, &quick()).unwrap_err();
+    let error = PAPER.reproduce(Some("fig99"), dir.path(), &Value::Null, None, &quick()).unwrap_err();
     let text = error.to_string();
     assert!(
         text.contains("\"fig99\"") && text.contains("table1, fig5") && text.contains("fig15, sensitivity"),
@@ -130,16 +130,35 @@ fn an_unknown_item_is_refused_with_what_there_is() {
 }
 
 #[test]
+fn what_the_same_program_has_computed_is_not_computed_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let run = |fingerprint| PAPER.reproduce(Some("fig5"), dir.path(), &Value::Null, fingerprint, &quick()).unwrap();
+    let is_kept =
+        |done: &isonomia_reproduce::Reproduced| done.costs.iter().map(|cost| cost.is_kept).collect::<Vec<_>>();
+    let first = run(Some("one"));
+    assert_eq!(is_kept(&first), [false]);
+    let claims = || std::fs::read_to_string(dir.path().join("claims.md")).unwrap();
+    let before = claims();
+    let again = run(Some("one"));
+    assert_eq!(is_kept(&again), [true]);
+    assert_eq!((claims(), &again.files), (before, &first.files));
+    assert!((again.costs[0].processor_s - first.costs[0].processor_s).abs() < 1e-6);
+    assert_eq!([is_kept(&run(Some("two"))), is_kept(&run(None)), is_kept(&run(None))], [[false]; 3]);
+    let full = Context::quiet();
+    assert_eq!(is_kept(&PAPER.reproduce(Some("fig5"), dir.path(), &Value::Null, Some("two"), &full).unwrap()), [false]);
+}
+
+#[test]
 fn what_was_finished_stays_when_somebody_stops_it() {
     let dir = tempfile::tempdir().unwrap();
     let stop = AtomicBool::new(false);
     let progress = |what: &str, done: usize, _: usize| {
-        if what.starts_with("packs") && done == 1 {
+        if what.starts_with("ics20 packs: ") && done == 1 {
             stop.store(true, Ordering::Relaxed);
         }
     };
     let context = Context::new(true, &stop, &progress);
-    let error = PAPER.reproduce(None, dir.path(), &Value::Null, &context).unwrap_err();
+    let error = PAPER.reproduce(None, dir.path(), &Value::Null, None, &context).unwrap_err();
     let ReproduceError::Stopped { done } = error else { panic!("{error}") };
     assert_eq!(done, ["fig5", "fig6", "fig7", "fig8", "jitter"]);
     let left = names(dir.path());

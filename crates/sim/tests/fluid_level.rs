@@ -2,12 +2,15 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use isonomia_allocation::{Coflow, GiftConfig, Order, Progress, Rule};
+use isonomia_allocation::{Allocation, Coflow, FairFinish, GiftConfig, Order, Problem, Progress, Rule, Targets, pofs};
 use isonomia_sim::fluid::population::Population;
-use isonomia_sim::fluid::{Application, Decisions, Outcome, Phase, Run, Scenario, SchemeSpec, Sizes, run};
+use isonomia_sim::fluid::{
+    Application, Decide, Decisions, Outcome, Phase, Run, Scenario, SchemeError, SchemeSpec, Sizes, run, run_with,
+};
 use isonomia_units::{Nanos, Rate};
 use proptest::prelude::*;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 const POFS: SchemeSpec = SchemeSpec::Pofs(Progress::MinRate);
 
@@ -205,6 +208,136 @@ fn history_tells_what_is_not_declared() {
     assert!(unknown[1] > 18.0, "{unknown:?}");
     let first = unknown[1];
     assert_near(&io_s(Sizes::History), &[31.0, (first + 11.0 * 11.0) / 12.0]);
+}
+
+/// Fair finish as a scheme that sees the whole.
+struct Whole(FairFinish);
+
+impl Decide for Whole {
+    fn allocate(&mut self, now: Nanos, problem: &Problem) -> Result<Allocation, SchemeError> {
+        Ok(self.0.allocate(now, problem))
+    }
+
+    fn next_change(&self) -> Option<Nanos> {
+        self.0.next_change()
+    }
+
+    fn rest(&mut self, now: Nanos, targets: &Arc<Targets>) {
+        self.0.allocate(now, &Problem::new(targets.clone(), Vec::new()).unwrap());
+    }
+}
+
+/// The same for fair shares.
+struct Shares;
+
+impl Decide for Shares {
+    fn allocate(&mut self, _now: Nanos, problem: &Problem) -> Result<Allocation, SchemeError> {
+        Ok(pofs(problem, Progress::Banked))
+    }
+}
+
+/// What each application had, to within rounding of times to nanoseconds, many times over.
+fn assert_alike(alone: &Outcome, whole: &Outcome) {
+    let is_near = |a: f64, b: f64| assert!((a - b).abs() <= 1e-6 * b.abs(), "{a}, not {b}");
+    assert_eq!(alone.jobs_done, whole.jobs_done);
+    for (alone, whole) in alone.applications.iter().zip(&whole.applications) {
+        assert_eq!((alone.runs, alone.phases, alone.late_phases), (whole.runs, whole.phases, whole.late_phases));
+        is_near(alone.io_s, whole.io_s);
+        is_near(alone.run_s, whole.run_s);
+    }
+    is_near(alone.io_target_s, whole.io_target_s);
+    is_near(alone.effective_bandwidth, whole.effective_bandwidth);
+    // The fair clocks are looked at until the last event of each, which may be one that changes nothing.
+}
+
+#[test]
+fn targets_that_decide_for_themselves_decide_as_one_that_sees_the_whole() {
+    for seed in 1..=20 {
+        // The first run of each: a difference by rounding, once large enough to change who meets whom, would stay.
+        let mut applications = small(seed);
+        applications.iter_mut().for_each(|application| application.runs.truncate(1));
+        applications.iter_mut().for_each(|application| application.runs[0].submit = Nanos::ZERO);
+        let mut scenario = scenario(SchemeSpec::Pofs(Progress::Banked), Decisions::Event, applications);
+        scenario.nodes = 64;
+        let with = |scenario: &Scenario, scheme: &mut dyn Decide| {
+            run_with(scenario, scheme, &mut |_| ControlFlow::Continue(())).unwrap()
+        };
+        assert_alike(&outcome(&scenario), &with(&scenario, &mut Shares));
+        // Where nothing is known all are told to be alike, and rounding tells who is first.
+        for (guarantee, sizes, accounts) in
+            [(0.0, Sizes::Declared, false), (0.3, Sizes::Declared, true), (0.5, Sizes::Declared, false)]
+        {
+            scenario.scheme = SchemeSpec::FairFinish { guarantee, sizes, accounts };
+            let scheme = FairFinish::new(guarantee, scenario.bandwidth).unwrap();
+            let mut whole = Whole(if accounts { scheme.with_accounts() } else { scheme });
+            assert_alike(&outcome(&scenario), &with(&scenario, &mut whole));
+        }
+    }
+}
+
+#[test]
+fn one_after_the_other_by_what_is_left_or_as_they_came() {
+    let applications = || vec![app("a", 1, 0, &[0], 0, 20), app("b", 1, 5, &[0, 1], 0, 10), app("c", 1, 6, &[0], 0, 2)];
+    // At 5 b has less than the 15 that a has left, c comes in between, a goes on at 17.
+    assert_near(&io_s(SchemeSpec::ShortestFirst, applications()), &[32.0, 12.0, 2.0]);
+    assert_near(&io_s(SchemeSpec::FirstCome, applications()), &[20.0, 25.0, 26.0]);
+    let refused =
+        run(&scenario(SchemeSpec::FirstCome, Decisions::Interval, applications()), &mut |_| ControlFlow::Continue(()));
+    assert!(matches!(refused, Err(SchemeError::Interval)));
+}
+
+/// Applications of one phase each, that come at random and have exponential sizes: what closed forms say of their mean
+/// time at one target, in units of the mean size.
+#[test]
+fn means_are_those_of_closed_forms() {
+    const LOAD: f64 = 0.7;
+    const JOBS: u64 = 20_000;
+    let open = |seed: u64, size: fn(f64) -> f64| -> Vec<Application> {
+        let mut state = seed;
+        let mut chance = || {
+            // SplitMix64.
+            state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (state ^ (state >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            ((mixed ^ (mixed >> 31)) >> 11) as f64 / (1u64 << 53) as f64
+        };
+        let mut now = 0.0;
+        (0..JOBS)
+            .map(|at| {
+                now -= (1.0 - chance()).ln() / LOAD;
+                let io = Nanos((size(chance()) * 1e9).max(1.0) as u64);
+                let run = Run {
+                    submit: Nanos((now * 1e9) as u64),
+                    targets: vec![0],
+                    phases: vec![Phase { compute: Nanos::ZERO, io }],
+                };
+                Application { name: format!("{at:05}").into(), nodes: 1, weight: 1.0, runs: vec![run] }
+            })
+            .collect()
+    };
+    let exponential = |chance: f64| -(1.0 - chance).ln();
+    let constant = |_: f64| 1.0;
+    let mean = |scheme: SchemeSpec, size: fn(f64) -> f64| {
+        let seeds: Vec<f64> = (1..=4)
+            .map(|seed| {
+                let mut scenario = scenario(scheme, Decisions::Event, open(seed, size));
+                (scenario.nodes, scenario.targets, scenario.duration) = (1_000_000, 1, s(100_000_000));
+                outcome(&scenario).io_s()
+            })
+            .collect();
+        let mean = seeds.iter().sum::<f64>() / 4.0;
+        let deviation = (seeds.iter().map(|one| (one - mean).powi(2)).sum::<f64>() / 3.0).sqrt();
+        // Student's t for three degrees of freedom and 99 %, over the root of four.
+        (mean, 5.84 * deviation / 2.0)
+    };
+    let is_near = |(mean, half): (f64, f64), expected: f64| {
+        assert!((mean - expected).abs() <= half && half < 0.15 * expected, "{mean} ± {half}, not {expected}");
+    };
+    // M/M/1 and M/D/1: processor sharing depends on the mean size only; first come, first served is Pollaczek and Khinchin's.
+    is_near(mean(SchemeSpec::Pofs(Progress::Banked), exponential), 1.0 / (1.0 - LOAD));
+    is_near(mean(SchemeSpec::Pofs(Progress::Banked), constant), 1.0 / (1.0 - LOAD));
+    is_near(mean(SchemeSpec::FirstCome, exponential), 1.0 / (1.0 - LOAD));
+    is_near(mean(SchemeSpec::FirstCome, constant), 1.0 + LOAD / (2.0 * (1.0 - LOAD)));
 }
 
 proptest! {

@@ -4,15 +4,22 @@ mod case;
 
 use case::Case;
 use isonomia_allocation::{
-    Allocation, Coflow, CoflowError, Coupons, Gift, GiftConfig, GiftConfigError, Order, Problem, ProblemError,
-    ProgramError, Rule, RuleThrottle, bsip, mbw, pofs, token_bucket,
+    Allocation, BadGuarantee, Coflow, CoflowError, Coupons, FairFinish, Gift, GiftConfig, GiftConfigError, Order,
+    Problem, ProblemError, ProgramError, Rule, RuleThrottle, bsip, mbw, pofs, token_bucket,
 };
-use isonomia_units::Nanos;
+use isonomia_units::{Nanos, Rate};
 use serde::Serialize;
 use std::str::FromStr;
 
 /// The part of the fair share that coflow keeps for everybody if the case does not say.
 const GUARANTEE: f64 = 0.5;
+/// The same for fair finish, as its arbiter has it.
+const GUARANTEE_OF_FAIR_FINISH: f64 = 0.2;
+/// A target where it matters: a demand of which nothing is known is taken for what that serves in a second.
+const BANDWIDTH: Rate = match Rate::new(1_000_000_000) {
+    Some(rate) => rate,
+    None => unreachable!(),
+};
 
 /// Bandwidth allocation schemes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,11 +44,13 @@ pub enum Scheme {
     Tbf,
     /// A guaranteed part of the fair share, the rest in an order.
     Coflow,
+    /// One after the other, as fair sharing would finish phases that begin now.
+    FairFinish,
 }
 
 impl Scheme {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Pofs,
         Self::Bsip,
         Self::Mbw,
@@ -52,6 +61,7 @@ impl Scheme {
         Self::Gift,
         Self::Tbf,
         Self::Coflow,
+        Self::FairFinish,
     ];
 
     /// The word for it.
@@ -67,6 +77,7 @@ impl Scheme {
             Self::Gift => "gift",
             Self::Tbf => "tbf",
             Self::Coflow => "coflow",
+            Self::FairFinish => "fair-finish",
         }
     }
 }
@@ -121,6 +132,9 @@ pub enum DecisionError {
     /// A coflow order lacks what it needs.
     #[error(transparent)]
     Coflow(#[from] CoflowError),
+    /// A guarantee is out of its range.
+    #[error(transparent)]
+    Guarantee(#[from] BadGuarantee),
     /// The linear program was not solved.
     #[error(transparent)]
     Program(#[from] ProgramError),
@@ -211,6 +225,10 @@ fn decide(case: &Case, problem: &Problem, scheme: Scheme) -> Result<Allocation, 
             let order = case.order.unwrap_or(if knows_sizes { Order::Bottleneck } else { Order::Attained });
             Coflow::new(case.guarantee.unwrap_or(GUARANTEE), order)?.allocate(problem)?
         }
+        Scheme::FairFinish => {
+            let guarantee = case.guarantee.unwrap_or(GUARANTEE_OF_FAIR_FINISH);
+            FairFinish::new(guarantee, BANDWIDTH)?.allocate(Nanos::ZERO, problem)
+        }
     })
 }
 
@@ -248,6 +266,20 @@ mod tests {
         let report = allocate("k1.toml", text, Scheme::Gift).unwrap();
         let shares: Vec<f64> = report.apps.iter().map(|app| (app.share * 1e6).round() / 1e6).collect();
         assert_eq!(shares, [0.35, 0.65]);
+    }
+
+    /// B would be done first under fair sharing: it has what nobody is guaranteed.
+    #[test]
+    fn fair_finish_serves_who_would_end_first() {
+        let text = "guarantee = 0.5\n[[app]]\nname = \"A\"\ntargets = [\"t1\"]\nremaining = { t1 = \"2GB\" }\n\
+                    [[app]]\nname = \"B\"\ntargets = [\"t1\"]\nremaining = { t1 = \"1GB\" }\n";
+        let shares = |text: &str| {
+            let report = allocate("case.toml", text, Scheme::FairFinish).unwrap();
+            report.apps.iter().map(|app| app.share).collect::<Vec<f64>>()
+        };
+        assert_eq!(shares(text), [0.25, 0.75]);
+        assert_eq!(shares(&text.replace("guarantee = 0.5", "guarantee = 0.0")), [0.0, 1.0]);
+        assert_eq!(shares(&text.replace("name = \"A\"", "name = \"A\"\nweight = 3.0")), [0.875, 0.125]);
     }
 
     #[test]

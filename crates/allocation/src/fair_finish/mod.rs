@@ -68,13 +68,14 @@
 //! part may be *overdue*, finished in the clock and not in reality; overdue parts come first and share by weight.
 
 mod clock;
+mod target;
 
 pub use clock::{FairClock, PartId};
+pub use target::FairFinishTarget;
 
 use crate::fair::bsip_shares;
-use crate::{Allocation, Problem, Progress};
+use crate::{Allocation, Demand, Problem, Progress};
 use isonomia_units::{Nanos, Rate};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// A part that turns out to be longer than was told is told to be this many times as long.
@@ -91,19 +92,17 @@ const NOTHING_S: f64 = 1e-9;
 #[error("guarantee {0} (allowed: 0 to 1)")]
 pub struct BadGuarantee(pub f64);
 
-/// The scheme at work: the fair clocks of all targets, and what was told and served of the parts that are not done.
+/// The scheme at work on all targets. Who knows what came and left where can ask the [`FairFinishTarget`]s one by one instead.
 #[derive(Clone, Debug)]
 pub struct FairFinish {
     guarantee: f64,
     bandwidth: Rate,
-    clocks: Vec<FairClock>,
+    has_accounts: bool,
+    targets: Vec<FairFinishTarget<Arc<str>>>,
     /// In the order of the last problem.
     phases: Vec<Phase>,
-    parts: Vec<Part>,
-    /// Under accounts, what the clock still serves of phases that are done.
-    accounts: Option<BTreeMap<(Arc<str>, u32), PartId>>,
-    decided: Nanos,
-    next_change: Option<Nanos>,
+    /// The targets of their parts that were not done.
+    parts: Vec<u32>,
 }
 
 /// One application's I/O phase at the last decision.
@@ -115,50 +114,19 @@ struct Phase {
     end: u32,
 }
 
-/// Sizes in seconds of a target of capacity 1.
-#[derive(Clone, Copy, Debug)]
-struct Part {
-    target: u32,
-    id: PartId,
-    told: f64,
-    growth: f64,
-    /// What the clock serves of earlier phases before it.
-    before: f64,
-    served: f64,
-    rate: f64,
-}
-
-/// What a target gives beyond the floor, and to whom.
-#[derive(Clone, Copy)]
-struct Surplus {
-    left: f64,
-    first: Option<(f64, usize)>,
-    overdue_weight: f64,
-}
-
 impl FairFinish {
     /// The scheme that keeps `guarantee`, 0 to 1, of what fair sharing would have served, on targets of which capacity 1 is
     /// `bandwidth`.
     pub fn new(guarantee: f64, bandwidth: Rate) -> Result<Self, BadGuarantee> {
-        if !(0.0..=1.0).contains(&guarantee) {
-            return Err(BadGuarantee(guarantee));
-        }
-        Ok(Self {
-            guarantee,
-            bandwidth,
-            clocks: Vec::new(),
-            phases: Vec::new(),
-            parts: Vec::new(),
-            accounts: None,
-            decided: Nanos::ZERO,
-            next_change: None,
-        })
+        FairFinishTarget::<Arc<str>>::new(guarantee, 1.0)?;
+        let (targets, phases, parts) = Default::default();
+        Ok(Self { guarantee, bandwidth, has_accounts: false, targets, phases, parts })
     }
 
     /// The same with an account for each application at each target: what fair sharing would still serve of its phase there
     /// comes before its next one.
     pub fn with_accounts(self) -> Self {
-        Self { accounts: Some(BTreeMap::new()), ..self }
+        Self { has_accounts: true, ..self }
     }
 
     /// Divides every target at `now`, which never runs backwards. Every problem is one of the same targets; what was
@@ -166,27 +134,31 @@ impl FairFinish {
     /// its size is what is told to remain when it is seen first, and a demand that is gone is done. O(d + c log n) for d
     /// demands, of which c came or went, and n at a target.
     pub fn allocate(&mut self, now: Nanos, problem: &Problem) -> Allocation {
-        if self.clocks.is_empty() {
-            self.clocks = problem.targets().capacities().iter().map(|&capacity| FairClock::new(capacity)).collect();
+        if self.targets.is_empty() {
+            self.targets = problem.targets().capacities().iter().map(|&capacity| self.target(capacity)).collect();
         }
-        self.settle(now, problem);
-        let rates = self.divide(now, problem);
+        self.targets.iter_mut().for_each(|target| target.advance(now));
+        self.settle(problem);
+        self.targets.iter_mut().for_each(FairFinishTarget::divide);
+        // At each target the parts are in the order of their applications' names, as they are here.
+        let mut rates: Vec<_> = self.targets.iter().map(FairFinishTarget::rates).collect();
+        let rate = |&target: &u32| rates[target as usize].next().map_or(0.0, |(_, rate)| rate);
+        let rates = self.parts.iter().map(rate).collect();
         Allocation::from_rates(problem, rates, &bsip_shares(problem), Progress::Banked)
     }
 
     /// When the last decision has to be made anew although nobody comes or is done.
     pub fn next_change(&self) -> Option<Nanos> {
-        self.next_change
+        self.targets.iter().filter_map(FairFinishTarget::next_change).min()
     }
 
-    /// Brings the parts up to `now`, and to the order of `problem`.
-    fn settle(&mut self, now: Nanos, problem: &Problem) {
-        let seconds = now.since(self.decided).as_secs_f64();
-        self.decided = now;
-        self.clocks.iter_mut().for_each(|clock| clock.advance(now, |_, _| {}));
-        for part in &mut self.parts {
-            part.served = (part.served + part.rate * seconds).min(part.told);
-        }
+    fn target(&self, capacity: f64) -> FairFinishTarget<Arc<str>> {
+        let target = FairFinishTarget::new(self.guarantee, capacity).expect("the guarantee was checked");
+        if self.has_accounts { target.with_accounts() } else { target }
+    }
+
+    /// Tells the targets what came and left since the last problem.
+    fn settle(&mut self, problem: &Problem) {
         let (old_phases, old_parts) = (std::mem::take(&mut self.phases), std::mem::take(&mut self.parts));
         self.phases.reserve(problem.apps().len());
         self.parts.reserve(problem.members.app_targets().len());
@@ -203,135 +175,37 @@ impl FairFinish {
                 if phase.name == app.name && phase.began == app.began {
                     known = parts;
                 } else {
-                    old_parts[parts].iter().for_each(|part| self.leave(&phase.name, part));
+                    self.leave(&phase.name, &old_parts[parts]);
                 }
                 next_old = old.next();
             }
+            let mut known = old_parts[known].iter().copied().peekable();
             for (demand, &target) in app.demands.iter().zip(targets) {
-                let mut kept = None;
-                while let Some(part) = old_parts[known.clone()].first().filter(|part| part.target <= target) {
-                    known.start += 1;
-                    if part.target == target { kept = Some(*part) } else { self.leave(&app.name, part) }
+                while let Some(gone) = known.next_if(|&known| known < target) {
+                    self.leave(&app.name, &[gone]);
                 }
-                let part = match kept {
-                    Some(part) => self.tell_anew(part),
-                    None => self.enter(&app.name, target, app.weight, demand),
-                };
-                self.parts.push(part);
+                if known.next_if_eq(&target).is_none() {
+                    let told = self.told(demand);
+                    self.targets[target as usize].come(app.name.clone(), app.weight, told);
+                }
+                self.parts.push(target);
             }
-            old_parts[known].iter().for_each(|part| self.leave(&app.name, part));
+            known.for_each(|gone| self.leave(&app.name, &[gone]));
             let end = self.parts.len() as u32;
             self.phases.push(Phase { name: app.name.clone(), began: app.began, end });
         }
         while let Some((phase, parts)) = next_old {
-            old_parts[parts].iter().for_each(|part| self.leave(&phase.name, part));
+            self.leave(&phase.name, &old_parts[parts]);
             next_old = old.next();
         }
     }
 
-    fn enter(&mut self, name: &Arc<str>, target: u32, weight: f64, demand: &crate::Demand) -> Part {
-        let known = demand.remaining.map(|bytes| bytes.0 as f64 / self.bandwidth.bytes_per_s() as f64);
-        let (told, growth) = known.map_or((FIRST_TOLD_S, GROWTH_UNKNOWN), |told| (told, GROWTH));
-        let clock = &mut self.clocks[target as usize];
-        let account = self.accounts.as_mut().and_then(|accounts| accounts.remove(&(name.clone(), target)));
-        let (id, before) = match account {
-            Some(id) if clock.done(id).is_none() => {
-                let before = clock.size(id);
-                clock.resize(id, before + told);
-                (id, before)
-            }
-            Some(id) => {
-                clock.release(id);
-                (clock.arrive(weight, told), 0.0)
-            }
-            None => (clock.arrive(weight, told), 0.0),
-        };
-        Part { target, id, told, growth, before, served: 0.0, rate: 0.0 }
+    fn leave(&mut self, name: &Arc<str>, parts: &[u32]) {
+        parts.iter().for_each(|&target| self.targets[target as usize].leave(name));
     }
 
-    /// A part that has received all that was told and is not done is longer than was told.
-    fn tell_anew(&mut self, mut part: Part) -> Part {
-        if part.served > part.told - NOTHING_S {
-            part.told *= part.growth;
-            self.clocks[part.target as usize].resize(part.id, part.before + part.told);
-        }
-        part
-    }
-
-    /// A part is done: now it is known how long it was.
-    fn leave(&mut self, name: &Arc<str>, part: &Part) {
-        let clock = &mut self.clocks[part.target as usize];
-        clock.resize(part.id, part.before + part.served);
-        match &mut self.accounts {
-            Some(accounts) => drop(accounts.insert((name.clone(), part.target), part.id)),
-            None => clock.release(part.id),
-        }
-    }
-
-    /// The rates of all parts, and when they have to be decided anew.
-    fn divide(&mut self, now: Nanos, problem: &Problem) -> Vec<f64> {
-        let weights = problem.apps().iter().zip(&self.phases).scan(0, |begin, (app, phase)| {
-            let parts = std::mem::replace(begin, phase.end as usize)..phase.end as usize;
-            Some(parts.map(|_| app.weight))
-        });
-        let weights: Vec<f64> = weights.flatten().collect();
-        let full = |&left: &f64| Surplus { left, first: None, overdue_weight: 0.0 };
-        let mut surplus: Vec<Surplus> = problem.targets().capacities().iter().map(full).collect();
-        for (at, (part, weight)) in self.parts.iter().zip(&weights).enumerate() {
-            let (clock, surplus) = (&self.clocks[part.target as usize], &mut surplus[part.target as usize]);
-            let tag = clock.tag(part.id);
-            if clock.done(part.id).is_some() {
-                surplus.overdue_weight += weight;
-            } else if surplus.first.is_none_or(|(least, _)| tag < least) {
-                surplus.first = Some((tag, at));
-            }
-        }
-        for part in &mut self.parts {
-            let (clock, surplus) = (&self.clocks[part.target as usize], &mut surplus[part.target as usize]);
-            part.rate = 0.0;
-            if self.guarantee > 0.0
-                && clock.done(part.id).is_none()
-                && part.served <= self.guarantee * (clock.served(part.id) - part.before) + NOTHING_S
-            {
-                // What is overdue has a part of what would be the others' in the clock.
-                let here = clock.weight() / (clock.weight() + surplus.overdue_weight);
-                part.rate = self.guarantee * clock.rate(part.id) * here;
-                surplus.left -= part.rate;
-            }
-        }
-        for (at, (part, weight)) in self.parts.iter_mut().zip(&weights).enumerate() {
-            let (clock, surplus) = (&self.clocks[part.target as usize], &surplus[part.target as usize]);
-            if surplus.overdue_weight > 0.0 {
-                if clock.done(part.id).is_some() {
-                    part.rate = surplus.left.max(0.0) * weight / surplus.overdue_weight;
-                }
-            } else if surplus.first.is_some_and(|(_, first)| first == at) {
-                part.rate += surplus.left.max(0.0);
-            }
-        }
-        self.next_change = self.next_change_after(now);
-        self.parts.iter().map(|part| part.rate).collect()
-    }
-
-    fn next_change_after(&self, now: Nanos) -> Option<Nanos> {
-        let after = |seconds: f64| now + Nanos((seconds * 1e9).ceil() as u64).max(Nanos(1));
-        let mut next = Nanos::MAX;
-        for part in &self.parts {
-            let clock = &self.clocks[part.target as usize];
-            if part.rate > 0.0 {
-                next = next.min(after((part.told - part.served) / part.rate));
-            }
-            let gain = self.guarantee * clock.rate(part.id) - part.rate;
-            let ahead = part.served - self.guarantee * (clock.served(part.id) - part.before);
-            if gain > 0.0 && ahead > NOTHING_S {
-                next = next.min(after(ahead / gain));
-            }
-        }
-        if self.guarantee > 0.0 {
-            // What the fair clock gives, and so the floor, changes whenever it finishes somebody.
-            let ends = self.parts.iter().filter_map(|part| self.clocks[part.target as usize].next_done());
-            next = ends.fold(next, |next, end| next.min(end.max(now + Nanos(1))));
-        }
-        (next < Nanos::MAX).then_some(next)
+    /// The seconds of a target of capacity 1 that are told of a demand.
+    fn told(&self, demand: &Demand) -> Option<f64> {
+        demand.remaining.map(|bytes| bytes.0 as f64 / self.bandwidth.bytes_per_s() as f64)
     }
 }

@@ -9,12 +9,13 @@ use std::path::PathBuf;
 /// The case is a TOML file with an `[[app]]` for each application: `name`, `targets`, and if wanted `weight`,
 /// `throttle_friendly`, `owed` (coupons in shares of one target), `remaining` (bytes by target), `runs` (for tmf),
 /// `rate` in shares of one target and `hard` (for tbf), `attained` bytes and `slowdown` (for coflow). At the top there
-/// may be `targets` (then others are refused), `b_thres` [default: 0.1], `guarantee` [default: 0.5], `order`
+/// may be `targets` (then others are refused), `b_thres` [default: 0.1], `guarantee` [default: 0.5; 0.2 with fair-finish], `order`
 /// (bottleneck, attained, slowdown, bssf) [default: bottleneck if all of `remaining` is known, else attained],
 /// `progress` of pofs and tbf (min-rate, banked) [default: min-rate], `seed` of rnd [default: 0].
 ///
 /// A share is an application's part of each of its targets under synchronous progress, the fair share what it has
-/// under bsip. Bandwidth and coupons are counted in targets.
+/// under bsip. Bandwidth and coupons are counted in targets. Under fair-finish a `remaining` that is not known is taken for
+/// 1 GB at first, as it is told anew when it turns out to be more.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -56,6 +57,8 @@ pub enum Scheme {
     Tbf,
     /// A guaranteed part of the fair share, the rest in an order
     Coflow,
+    /// One after the other, as fair sharing would finish phases that begin now
+    FairFinish,
 }
 
 impl From<Scheme> for whatif::Scheme {
@@ -71,6 +74,7 @@ impl From<Scheme> for whatif::Scheme {
             Scheme::Gift => Self::Gift,
             Scheme::Tbf => Self::Tbf,
             Scheme::Coflow => Self::Coflow,
+            Scheme::FairFinish => Self::FairFinish,
         }
     }
 }

@@ -9,7 +9,8 @@ use std::path::PathBuf;
 /// For each figure and table: the data (CSV and JSON), as soon as it is finished; and a report, claims.md, with the
 /// paper's value, ours with a confidence interval over seeds, and whether the claim reproduces, by a rule that is printed
 /// in the end. `python3 -m isonomia.figures DIR` draws the data. Papers: ics20, gift, themisio, tapp-io, or all of
-/// them. Ctrl-C keeps what is finished.
+/// them. Ctrl-C keeps what is finished, and the same program goes on from there; with `all` there is a summary.md with
+/// what each part cost.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
@@ -18,6 +19,7 @@ Examples:
   isonomia reproduce ics20 --quick --out /tmp/ics20
   isonomia reproduce ics20 fig15 --out /tmp/fig15
   isonomia reproduce gift simulated --out /tmp/gift
+  isonomia reproduce gift fair-finish --quick
   isonomia reproduce tapp-io --quick")]
 pub struct ReproduceOptions {
     /// The paper, or `all`
@@ -25,7 +27,7 @@ pub struct ReproduceOptions {
     pub papers: Papers,
     /// One study, or one item of it; for ics20: table1 (fig5 to fig8, jitter), packs (fig10 to fig15), sensitivity;
     /// for gift: example (fig6), real (fig7 to fig9), simulated (fig10), parameters (fig11, fig12), conditions (fig13,
-    /// fig14), cost (overhead, messages, silence), beyond (sources, coflow), choice (guarantee), live (requests); for themisio: scaling (fig7), sharing (fig8
+    /// fig14), cost (overhead, messages, silence), beyond (sources, coflow), finish (fair-finish, saturation), choice (guarantee), live (requests); for themisio: scaling (fig7), sharing (fig8
     /// to fig10), peers (fig12), applications (fig13, writers, pause), delay (fig14); for tapp-io: file-per-process (fig4 to fig7),
     /// shared-file (fig8), checkpoint (fig9), open (sensitivity) [default: all]
     #[arg(value_name = "ITEM")]

@@ -139,6 +139,7 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
         Chart::bars("Reduction of I/O time against POFS", ("scheme", ""), y).only("scheme", schemes.iter().copied())
     };
     let sources = Finding {
+        table: None,
         item: "sources",
         title: "where GIFT's gain comes from".to_owned(),
         configuration: configuration.clone(),
@@ -147,6 +148,7 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
         claims: source_claims(&variants),
     };
     let coflow = Finding {
+        table: None,
         item: "coflow",
         title: "coflow scheduling with a guarantee".to_owned(),
         configuration,

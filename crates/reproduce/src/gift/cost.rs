@@ -80,6 +80,7 @@ fn overhead(context: &Context) -> Result<Finding, Stopped> {
         ("processor_ms", "processor time [ms]"),
     );
     Ok(Finding {
+        table: None,
         item: "overhead",
         title: "processor time of a decision".to_owned(),
         configuration: json!({ "applications": APPLICATIONS, "decisions": decisions, "stripes_max": STRIPES_MAX }),
@@ -136,6 +137,7 @@ fn messages(context: &Context) -> Result<Finding, Stopped> {
     }
     let total = Interval::by(tuples.iter().zip(&heartbeats), |(a, b)| a + b);
     Ok(Finding {
+        table: None,
         item: "messages",
         title: "messages of two days".to_owned(),
         configuration: json!({ "days": days, "seeds": seeds, "tuple_bytes": TUPLE_BYTES, "applications": 250 }),
@@ -225,6 +227,7 @@ fn silence(context: &Context) -> Result<Finding, Stopped> {
     let text: Vec<String> =
         by_silence.iter().map(|(percent, kept, decided)| format!("{percent} %: {kept} % ({decided} %)")).collect();
     Ok(Finding {
+        table: None,
         item: "silence",
         title: "decisions of which some servers do not hear".to_owned(),
         configuration: json!({ "seeds": seeds, "applications": 60, "targets": 64, "answers_min": ANSWERS_MIN }),

@@ -198,6 +198,7 @@ pub fn real(context: &Context) -> Result<Vec<Finding>, Stopped> {
     ];
     claims.extend(evaluation.order_claims());
     let gains = Finding {
+        table: None,
         item: "fig7",
         title: "gains over POFS, 250 applications".to_owned(),
         configuration: evaluation.configuration(),
@@ -277,6 +278,7 @@ fn regret(evaluation: &Evaluation, context: &Context) -> Result<Finding, Stopped
     let x = ("window", "window N [coupons]");
     let chart = |name, title: &str, y| Chart::lines(title, x, y).x_scale(Scale::Log10).named(name);
     Ok(Finding {
+        table: None,
         item: "fig8",
         title: "outstanding node-hours by window".to_owned(),
         configuration: evaluation.configuration(),
@@ -334,6 +336,7 @@ fn fairness(evaluation: &Evaluation) -> Finding {
     others.extend([BSIP].into_iter().chain(RULES).map(|at| Test::above(name(at), worse(at), 45.0).unit(" %")));
     let x = ("scheme", "");
     Finding {
+        table: None,
         item: "fig9",
         title: "applications against POFS, one by one".to_owned(),
         configuration: evaluation.configuration(),
@@ -389,6 +392,7 @@ pub fn simulated(context: &Context) -> Result<Vec<Finding>, Stopped> {
     ];
     claims.extend(evaluation.order_claims());
     Ok(vec![Finding {
+        table: None,
         item: "fig10",
         title: "gains over POFS, 500 applications".to_owned(),
         configuration: evaluation.configuration(),

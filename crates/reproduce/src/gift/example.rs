@@ -83,6 +83,7 @@ pub fn run(_: &Context) -> Result<Vec<Finding>, Stopped> {
         claim("k3: A redeems the rest", "6.7 % (6 rounded)", &[("A", redeemed(&k3), 0.15 - 1.0 / 12.0)]),
     ];
     Ok(vec![Finding {
+        table: None,
         item: "fig6",
         title: "GIFT's worked example".to_owned(),
         configuration: json!({ "b_thres": B_THRES }),

@@ -69,6 +69,7 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
         }
     }
     Ok(vec![Finding {
+        table: None,
         item: "guarantee",
         title: "which guarantee coflow scheduling should give".to_owned(),
         configuration: json!({ "applications": APPLICATIONS, "days": days, "seeds": seeds, "fixed": GUARANTEES[FIXED] }),

@@ -98,6 +98,7 @@ pub fn parameters(context: &Context) -> Result<Vec<Finding>, Stopped> {
     let configuration =
         json!({ "applications": 500, "days": population.duration.0 / 1_000_000_000 / DAY, "seeds": seeds });
     let sweeps = Finding {
+        table: None,
         item: "fig11",
         title: "GIFT's gain by its parameters".to_owned(),
         configuration: configuration.clone(),
@@ -148,6 +149,7 @@ fn regret(outcomes: &[Vec<Outcome>], seeds: &[u64], configuration: serde_json::V
     let gained = low(&|base, gift| gift.node_hours_done * (gift.jobs_done as f64 / base.jobs_done as f64 - 1.0));
     let chart = |title: &str, y| Chart::lines(title, ("day", "day"), y).by("setting");
     Finding {
+        table: None,
         item: "fig12",
         title: "coupons issued and node-hours owed over time".to_owned(),
         configuration,
@@ -213,6 +215,7 @@ pub fn conditions(context: &Context) -> Result<Vec<Finding>, Stopped> {
         .into_iter()
         .fold(chart.by("measure"), |chart, ((name, _), paper)| chart.paper_of(name, Some(1_000), paper));
     let contention = Finding {
+        table: None,
         item: "fig14",
         title: "GIFT's gain by the number of applications".to_owned(),
         configuration: json!({
@@ -281,6 +284,7 @@ fn kinds(outcomes: &[Vec<Outcome>], seeds: &[u64]) -> Finding {
     let x = ("quarter", "quarter, from few to many or from short to long");
     let chart = Chart::bars("Reduction of I/O time under GIFT", x, ("io_time_gain_percent", "%")).by("by");
     Finding {
+        table: None,
         item: "fig13",
         title: "GIFT's gain for applications of every kind".to_owned(),
         configuration: json!({ "applications": 500, "seeds": seeds }),

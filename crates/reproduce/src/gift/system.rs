@@ -34,6 +34,8 @@ pub struct Named {
     pub misprediction: f64,
     /// Submissions come later by up to this, each by a time of its own.
     pub late_max: Nanos,
+    /// Draws these times.
+    pub replica: u64,
 }
 
 /// How late submissions are in runs that show how much chance does: one interval between decisions.
@@ -56,7 +58,7 @@ pub fn parameters() -> Parameters {
 /// There is none of that name: the words are constants.
 pub fn scheme(name: &'static str, word: &str, parameters: &Parameters) -> Named {
     let scheme = SchemeSpec::named(word, parameters).and_then(Result::ok).expect("a scheme with good parameters");
-    Named { name, scheme, decisions: Decisions::Interval, misprediction: 1.0, late_max: Nanos::ZERO }
+    Named { name, scheme, decisions: Decisions::Interval, misprediction: 1.0, late_max: Nanos::ZERO, replica: 0 }
 }
 
 /// The baseline of every gain.
@@ -68,6 +70,12 @@ pub fn pofs() -> Named {
 /// differs for ever after.
 pub fn pofs_again() -> Named {
     Named { name: "pofs-again", late_max: LATE_MAX, ..pofs() }
+}
+
+/// A scheme in one of several replicas of the same submissions: the first as they are, the others each later by up to one
+/// decision.
+pub fn late_by_replica(named: Named, replica: usize) -> Named {
+    Named { late_max: if replica == 0 { Nanos::ZERO } else { LATE_MAX }, replica: replica as u64, ..named }
 }
 
 /// POFS whose targets may run ahead.
@@ -110,7 +118,7 @@ pub fn run_all(
             let named = Named { name: "", ..schemes[*scheme] };
             let key = format!("{population:?} {} {named:?}", seeds[*seed]);
             let outcome = context.fluid(key, || {
-                let applications = late(&drawn[*seed], named.late_max, seeds[*seed]);
+                let applications = late(&drawn[*seed], named.late_max, seeds[*seed] + (named.replica << 32));
                 run_one(population, &applications, &named, context)
             })?;
             let done = done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;

@@ -138,7 +138,7 @@ type BySeed = [(u32, Vec<Vec<Result>>)];
 
 fn finding(item: &'static str, title: &str, data: Data, charts: Vec<Chart>) -> Finding {
     let (title, configuration) = (title.to_owned(), serde_json::Value::Null);
-    Finding { item, title, configuration, data, charts, claims: Vec::new() }
+    Finding { item, title, configuration, data, table: None, charts, claims: Vec::new() }
 }
 
 const BATCH: (&str, &str) = ("batch", "iteration batches");

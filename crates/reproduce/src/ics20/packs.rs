@@ -146,7 +146,7 @@ const LOAD: (&str, &str) = ("alpha", "I/O load α");
 /// A finding without claims so far.
 fn bare(item: &'static str, title: &str, data: Data, chart: Chart) -> Finding {
     let configuration = serde_json::Value::Null;
-    Finding { item, title: title.to_owned(), configuration, data, charts: vec![chart], claims: Vec::new() }
+    Finding { item, title: title.to_owned(), configuration, data, table: None, charts: vec![chart], claims: Vec::new() }
 }
 
 /// The slope of `value` over the load, by least squares over all workloads of a seed, with its interval over seeds.

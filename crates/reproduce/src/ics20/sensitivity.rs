@@ -67,6 +67,7 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
             .named(name)
     };
     Ok(vec![Finding {
+        table: None,
         item: "sensitivity",
         title: "Sensitivity of Fig. 15: geometric mean of the makespan over First-Fit's".to_owned(),
         configuration: json!({ "seeds": (0..seeds).collect::<Vec<_>>(), "quick_grid": context.quick }),

@@ -47,6 +47,7 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
         ("gain_percent", "gain in bandwidth [%]"),
     );
     Ok(vec![Finding {
+        table: None,
         item: "fig9",
         title: "gain of checkpoints".to_owned(),
         configuration: json!({

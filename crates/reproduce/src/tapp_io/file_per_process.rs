@@ -77,7 +77,15 @@ impl Evaluation {
 
     fn finding(&self, item: &'static str, title: &str, data: Data) -> Finding {
         let configuration = self.configuration.clone();
-        Finding { item, title: title.to_owned(), configuration, data, charts: Vec::new(), claims: Vec::new() }
+        Finding {
+            item,
+            title: title.to_owned(),
+            configuration,
+            data,
+            table: None,
+            charts: Vec::new(),
+            claims: Vec::new(),
+        }
     }
 
     fn defaults() -> Vec<(usize, &'static str)> {

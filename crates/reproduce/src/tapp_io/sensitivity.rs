@@ -99,6 +99,7 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
         found.push(Found { choice, gains });
     }
     Ok(vec![Finding {
+        table: None,
         item: "sensitivity",
         title: "mean gain by what the paper leaves open".to_owned(),
         configuration: json!({

@@ -57,6 +57,7 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
     }
     let chart = Chart::lines("Bandwidth with one shared file", ("nodes", "nodes"), ("gb_per_s", "GB/s")).by("variant");
     Ok(vec![Finding {
+        table: None,
         item: "fig8",
         title: "bandwidth with one shared file".to_owned(),
         configuration: json!({

@@ -233,6 +233,7 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
         chart = chart.paper_of("fifo", Some(name), fifo).paper_of("size-fair", Some(name), fair);
     }
     let fig13 = Finding {
+        table: None,
         item: "fig13",
         title: "slowdown by a background job of one node".to_owned(),
         configuration: configuration.clone(),
@@ -343,6 +344,7 @@ fn writers(seeds: u64, configuration: serde_json::Value, context: &Context) -> R
     let namd = &APPLICATIONS[0];
     let most = |writers: u32| 100.0 * f64::from(PROCESSES_PER_NODE) / f64::from(writers);
     Ok(Finding {
+        table: None,
         item: "writers",
         title: "slowdown by the number of processes that do I/O".to_owned(),
         configuration,
@@ -524,6 +526,7 @@ fn pause(configuration: serde_json::Value, context: &Context) -> Result<Finding,
         ("slowdown_percent", "slowdown [%]"),
     );
     Ok(Finding {
+        table: None,
         item: "pause",
         title: "slowdown by the length of the pauses".to_owned(),
         configuration,

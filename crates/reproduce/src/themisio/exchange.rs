@@ -65,6 +65,7 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
     let y = ("job1_percent", "of both servers' service [%]");
     let chart = Chart::lines("Share of job 1 (16 of 32 nodes), statistical tokens", ("interval", "interval"), y);
     Ok(vec![Finding {
+        table: None,
         item: "fig14",
         title: "global fairness with a delay".to_owned(),
         configuration: json!({

@@ -1,8 +1,6 @@
 //! Fig. 12: two jobs of one node on one server, under ThemisIO, GIFT, and token buckets.
 //!
-//! GIFT runs as the paper's port of it: BSIP and the linear program of `isonomia-allocation` every μ = 0.5 s over the jobs
-//! that have requests then, and what it allocates is drawn by statistical tokens. A job without an allocation waits for the next
-//! decision. Token buckets give each job half of the server, and what is spare in proportion (PSSB). Where in an interval
+//! GIFT runs as the paper's port of it ([`GiftPort`]), every μ = 0.5 s, and what it allocates is drawn by statistical tokens. Token buckets give each job half of the server, and what is spare in proportion (PSSB). Where in an interval
 //! of GIFT the second job comes is drawn anew for each seed.
 //!
 //! Job 2's throughput is sampled each second over the 30 s that it runs; the paper does not say that its first samples are
@@ -13,150 +11,24 @@ use super::sharing::Course;
 use crate::chart::Chart;
 use crate::claims::{Claim, Test};
 use crate::data::Data;
+use crate::gift_port::GiftPort;
 use crate::interval::Interval;
 use crate::run::{Context, Finding, Stopped};
 use crate::simulate::simulate_with;
-use isonomia_allocation::{App, Gift, GiftConfig, Problem, Targets};
-use isonomia_policy::{Arbiter, Draw, EnqueueError, Next, PolicySpec, Request, RequestId, Tuning, build};
-use isonomia_units::{JobId, JobInfo, Nanos};
+use isonomia_policy::{Arbiter, Draw, PolicySpec, Tuning, build};
+use isonomia_units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
 use serde_json::json;
-use std::collections::BTreeMap;
-use std::sync::Arc;
 
 /// Between two decisions of the port (§5.4).
 const INTERVAL: Nanos = Nanos::from_millis(500);
-/// A share of 1 as a priority.
-const SCALE: f64 = 1e9;
 /// By how many per cent ThemisIO's sustained throughput, and job 2's, is above GIFT's and token buckets'; and job 2's
 /// deviation below.
 const PAPER_PEAK: [f64; 2] = [13.5, 13.7];
 const PAPER_JOB2: [f64; 2] = [7.9, 14.7];
 const PAPER_DEVIATION: [f64; 2] = [19.5, 40.4];
-
-/// GIFT at request level: what it decides for an interval are the weights of a draw by tokens.
-struct Port {
-    tokens: Box<dyn Arbiter>,
-    gift: Gift,
-    targets: Arc<Targets>,
-    next_decision: Nanos,
-    jobs: BTreeMap<JobId, Standing>,
-}
-
-/// A job as GIFT sees it.
-struct Standing {
-    info: JobInfo,
-    has_share: bool,
-    in_flight: usize,
-    /// What waits for an allocation.
-    waiting: Vec<Request>,
-}
-
-impl Port {
-    fn new(tokens: Box<dyn Arbiter>, first_decision: Nanos) -> Self {
-        let config = GiftConfig { interval: INTERVAL, ..GiftConfig::default() };
-        Self {
-            tokens,
-            gift: Gift::new(config).expect("good parameters"),
-            targets: Arc::new(Targets::new([("server", 1.0)]).expect("one target")),
-            next_decision: first_decision,
-            jobs: BTreeMap::new(),
-        }
-    }
-
-    fn decide(&mut self, now: Nanos) {
-        if now < self.next_decision {
-            return;
-        }
-        let passed = now.since(self.next_decision).0 / INTERVAL.0 + 1;
-        self.next_decision += Nanos(passed * INTERVAL.0);
-        let tokens = &self.tokens;
-        let is_pending =
-            |job: JobId, standing: &Standing| standing.in_flight + standing.waiting.len() + tokens.queued_of(job) > 0;
-        let pending: Vec<JobId> =
-            self.jobs.iter().filter(|(job, standing)| is_pending(**job, standing)).map(|(job, _)| *job).collect();
-        let app = |job: &JobId| App::at(job.0.to_string(), &self.targets, &["server"]).expect("its target is there");
-        let problem = Problem::new(self.targets.clone(), pending.iter().map(app).collect()).expect("jobs differ");
-        let allocation = self.gift.decide(now, &problem).expect("a feasible program");
-        for (job, standing) in &mut self.jobs {
-            let share = allocation.app(&job.0.to_string()).map_or(0.0, |app| app.share);
-            standing.has_share = share > 0.0;
-            if standing.has_share {
-                let info = JobInfo { priority: (share * SCALE) as u32, ..standing.info.clone() };
-                self.tokens.set_job(now, *job, &info);
-                for request in standing.waiting.drain(..) {
-                    self.tokens.enqueue(now, request).expect("a job that is known");
-                }
-            }
-        }
-    }
-}
-
-impl Arbiter for Port {
-    fn set_job(&mut self, now: Nanos, job: JobId, info: &JobInfo) {
-        self.tokens.set_job(now, job, info);
-        let standing = Standing { info: info.clone(), has_share: false, in_flight: 0, waiting: Vec::new() };
-        self.jobs.entry(job).or_insert(standing);
-    }
-
-    fn remove_job(&mut self, now: Nanos, job: JobId) -> Vec<Request> {
-        let waiting = self.jobs.remove(&job).map(|standing| standing.waiting).unwrap_or_default();
-        [self.tokens.remove_job(now, job), waiting].concat()
-    }
-
-    fn enqueue(&mut self, now: Nanos, request: Request) -> Result<(), EnqueueError> {
-        match self.jobs.get_mut(&request.job) {
-            Some(standing) if !standing.has_share => {
-                standing.waiting.push(request);
-                Ok(())
-            }
-            _ => self.tokens.enqueue(now, request),
-        }
-    }
-
-    fn next(&mut self, now: Nanos) -> Next {
-        self.decide(now);
-        let next = self.tokens.next(now);
-        if let Next::Dispatch(request) = &next
-            && let Some(standing) = self.jobs.get_mut(&request.job)
-        {
-            standing.in_flight += 1;
-        }
-        let waits = self.jobs.values().any(|standing| !standing.waiting.is_empty());
-        if next == Next::Idle && waits { Next::WaitUntil(self.next_decision) } else { next }
-    }
-
-    fn complete(&mut self, now: Nanos, request: RequestId, job: JobId) {
-        if let Some(standing) = self.jobs.get_mut(&job) {
-            standing.in_flight -= 1;
-        }
-        self.tokens.complete(now, request, job);
-    }
-
-    fn cancel(&mut self, now: Nanos, request: RequestId, job: JobId) -> bool {
-        self.tokens.cancel(now, request, job)
-    }
-
-    fn queued(&self) -> usize {
-        self.tokens.queued() + self.jobs.values().map(|standing| standing.waiting.len()).sum::<usize>()
-    }
-
-    fn queued_of(&self, job: JobId) -> usize {
-        self.tokens.queued_of(job) + self.jobs.get(&job).map_or(0, |standing| standing.waiting.len())
-    }
-
-    fn shares(&self, now: Nanos) -> Vec<(JobId, f64)> {
-        self.tokens.shares(now)
-    }
-
-    fn drain(&mut self) -> Vec<Request> {
-        let waiting = self.jobs.values_mut().flat_map(|standing| std::mem::take(&mut standing.waiting));
-        let waiting: Vec<Request> = waiting.collect();
-        [self.tokens.drain(), waiting].concat()
-    }
-}
 
 /// What one run gives, in GB/s and MB/s.
 #[derive(Clone, Copy)]
@@ -174,9 +46,10 @@ fn sample(setting: &Setting, seed: u64, context: &Context) -> Result<Sample, Sto
     let jobs = vec![benchmark("job1", "a", "group", 1, 0, end), benchmark("job2", "b", "group", 1, from, to)];
     let scenario = on_one_server(&setting.policy, setting.draw, seed, jobs, end, (from, to));
     let first_decision = Nanos(Pcg64::seed_from_u64(seed).random_range(0..INTERVAL.0));
+    let gift = GiftPort::new(1, INTERVAL, first_decision);
     let arbiter = |policy: &PolicySpec, draw: Draw, seed: u64, tuning: Tuning| -> Box<dyn Arbiter> {
         let inner = build(policy, draw, seed, tuning);
-        if setting.is_gift { Box::new(Port::new(inner, first_decision)) } else { inner }
+        if setting.is_gift { gift.arbiter(0, inner) } else { inner }
     };
     let outcome = simulate_with(&scenario, &arbiter, context)?;
     let [first, second] = [0, 1].map(|job| gb_per_s(&outcome, job, (from, to)));
@@ -280,6 +153,7 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
     ];
     let x = ("setting", "");
     Ok(vec![Finding {
+        table: None,
         item: "fig12",
         title: "two jobs of one node".to_owned(),
         configuration: json!({ "seeds": (1..=seeds).collect::<Vec<_>>(), "gift_interval_ms": INTERVAL.0 / 1_000_000 }),
@@ -297,27 +171,4 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
         ],
         claims,
     }])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn under_gift_a_job_waits_for_the_next_decision() {
-        let tokens = build(&"priority-fair".parse().expect("a policy"), Draw::Lottery, 1, Tuning::default());
-        let mut port = Port::new(tokens, Nanos::ZERO);
-        let info = JobInfo::new("a", "user", "group");
-        let request =
-            |id, job| Request { id: RequestId(id), job: JobId(job), cost: Nanos(10), bytes: isonomia_units::Bytes(10) };
-        port.set_job(Nanos::ZERO, JobId(0), &info);
-        port.enqueue(Nanos::ZERO, request(1, 0)).unwrap();
-        assert!(matches!(port.next(Nanos::ZERO), Next::Dispatch(Request { id: RequestId(1), .. })));
-        port.complete(Nanos(10), RequestId(1), JobId(0));
-        port.set_job(Nanos(20), JobId(1), &info);
-        port.enqueue(Nanos(20), request(2, 1)).unwrap();
-        assert_eq!((port.next(Nanos(20)), port.queued()), (Next::WaitUntil(INTERVAL), 1));
-        assert!(matches!(port.next(INTERVAL), Next::Dispatch(Request { id: RequestId(2), .. })));
-        assert_eq!(port.next(INTERVAL), Next::Idle);
-    }
 }

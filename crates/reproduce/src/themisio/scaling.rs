@@ -75,6 +75,7 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
         .into_iter()
         .fold(chart.by("setting").x_scale(Scale::Log2), |chart, (servers, paper)| chart.paper(Some(servers), paper));
     Ok(vec![Finding {
+        table: None,
         item: "fig7",
         title: "scaling efficiency".to_owned(),
         configuration: json!({

@@ -204,6 +204,7 @@ pub fn policies(context: &Context) -> Result<Vec<Finding>, Stopped> {
 
 fn finding(item: &'static str, title: &str, seeds: u64) -> Finding {
     Finding {
+        table: None,
         item,
         title: title.to_owned(),
         configuration: json!({

@@ -1,13 +1,17 @@
 //! The events of a fluid run.
 
+mod alone;
+mod whole;
+
 use super::backfill::{self, Running, Waiting};
 use super::lateness::{FairTimes, Lateness};
 use super::outcome::{ApplicationOutcome, GiftDay, GiftOutcome, Outcome};
-use super::scheme::{Scheme, Sizes};
+use super::scheme::{Decide, Sizes};
+use super::single::Single;
 use super::{Decisions, Run, Scenario, SchemeError};
-use isonomia_allocation::{App, Demand, Problem, Progress, TargetIndex, Targets};
+use isonomia_allocation::{Progress, TargetIndex, Targets};
 use isonomia_policy::SizeHistory;
-use isonomia_units::{Bytes, Nanos};
+use isonomia_units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
 use std::cmp::Reverse;
@@ -31,6 +35,8 @@ enum Event {
     EndIo { app: u32, decision: u64 },
     /// Rates are decided anew.
     Decide,
+    /// A target decides anew, if its last decision is still this one.
+    Turn { target: u16, decision: u64 },
 }
 
 /// An application's current run.
@@ -45,7 +51,10 @@ struct Job {
     io_time: Nanos,
     /// By which factor the phase's volume is told wrongly; `None` if nothing is told.
     told: Option<f64>,
-    /// What is left at each of the run's targets, in seconds at full rate; empty outside of I/O.
+    /// Targets that decide for themselves and are not done with the phase.
+    parts: usize,
+    /// What is left at each of the run's targets, in seconds at full rate; empty outside of I/O, and where targets decide
+    /// for themselves.
     left_s: Vec<f64>,
     /// Rates at the same targets, parts of one, since `rated`.
     rates: Vec<f64>,
@@ -68,7 +77,9 @@ struct Sums {
 
 struct Engine<'a> {
     scenario: &'a Scenario,
-    scheme: Scheme,
+    scheme: Option<&'a mut dyn Decide>,
+    /// The targets, if each decides for itself.
+    singles: Vec<Single>,
     history: SizeHistory,
     lateness: Lateness,
     targets: Arc<Targets>,
@@ -79,6 +90,8 @@ struct Engine<'a> {
     sums: Vec<Sums>,
     queue: VecDeque<u32>,
     free_nodes: u32,
+    /// Who has nodes, by when the scheduler takes him to end.
+    running: BTreeSet<(Nanos, u32)>,
     /// In an I/O phase, by application.
     in_io: BTreeSet<u32>,
     progress: Progress,
@@ -111,7 +124,27 @@ struct Counts {
 /// # Errors
 /// The scheme cannot decide.
 pub fn run(scenario: &Scenario, observe: &mut dyn FnMut(Nanos) -> ControlFlow<()>) -> Result<Outcome, SchemeError> {
-    let mut engine = Engine::new(scenario)?;
+    if scenario.decisions == Decisions::Event && scenario.scheme.discipline()?.is_some() {
+        return simulate(Engine::new(scenario, None)?, observe);
+    }
+    let mut scheme = scenario.scheme.start(scenario.bandwidth)?;
+    run_with(scenario, &mut scheme, observe)
+}
+
+/// The same with a scheme of one's own in the place of the scenario's, which says how sizes are told and no more.
+///
+/// # Errors
+/// The scheme cannot decide.
+pub fn run_with(
+    scenario: &Scenario,
+    scheme: &mut dyn Decide,
+    observe: &mut dyn FnMut(Nanos) -> ControlFlow<()>,
+) -> Result<Outcome, SchemeError> {
+    simulate(Engine::new(scenario, Some(scheme))?, observe)
+}
+
+fn simulate(mut engine: Engine, observe: &mut dyn FnMut(Nanos) -> ControlFlow<()>) -> Result<Outcome, SchemeError> {
+    let scenario = engine.scenario;
     let mut now = Nanos::ZERO;
     let mut events = 0u64;
     let mut interrupted = false;
@@ -132,13 +165,18 @@ pub fn run(scenario: &Scenario, observe: &mut dyn FnMut(Nanos) -> ControlFlow<()
 }
 
 impl<'a> Engine<'a> {
-    fn new(scenario: &'a Scenario) -> Result<Self, SchemeError> {
+    fn new(scenario: &'a Scenario, scheme: Option<&'a mut dyn Decide>) -> Result<Self, SchemeError> {
+        let mut singles = Vec::new();
+        for _ in 0..if scheme.is_none() { scenario.targets } else { 0 } {
+            singles.extend(scenario.scheme.discipline()?.map(Single::new));
+        }
         let names = (0..scenario.targets).map(|target| (format!("{target:05}"), 1.0));
         let targets = Arc::new(Targets::new(names).expect("names that differ, and capacities of 1"));
         let applications = scenario.applications.len();
         let mut engine = Self {
             scenario,
-            scheme: scenario.scheme.start(scenario.bandwidth)?,
+            scheme,
+            singles,
             history: SizeHistory::default(),
             lateness: Lateness::new(scenario.targets, applications),
             days: Vec::new(),
@@ -150,6 +188,7 @@ impl<'a> Engine<'a> {
             sums: vec![Sums::default(); applications],
             queue: VecDeque::new(),
             free_nodes: scenario.nodes,
+            running: BTreeSet::new(),
             in_io: BTreeSet::new(),
             progress: Progress::MinRate,
             decision: 0,
@@ -192,6 +231,7 @@ impl<'a> Engine<'a> {
                     io_began: now,
                     io_time: Nanos::ZERO,
                     told: None,
+                    parts: 0,
                     left_s: Vec::new(),
                     rates: Vec::new(),
                     rated: now,
@@ -202,6 +242,11 @@ impl<'a> Engine<'a> {
             Event::BeginIo { app } => self.begin_io(now, app),
             Event::EndIo { app, decision } if decision == self.decision => self.end_io(now, app),
             Event::EndIo { .. } => {}
+            Event::Turn { target, decision } if decision == self.singles[usize::from(target)].decision() => {
+                self.turn(now, target);
+                self.decide_at(target);
+            }
+            Event::Turn { .. } => {}
             Event::Decide => {
                 if self.decide_at == Some(now) {
                     self.decide_at = None;
@@ -214,23 +259,26 @@ impl<'a> Engine<'a> {
 
     /// Starts what the scheduler wants started.
     fn start_jobs(&mut self, now: Nanos) {
-        if self.queue.is_empty() || self.free_nodes == 0 {
+        // As long as the first fits nobody has to be looked at.
+        while let Some(&app) = self.queue.front()
+            && self.scenario.applications[app as usize].nodes <= self.free_nodes
+        {
+            self.queue.pop_front();
+            self.start(now, app);
+        }
+        if self.queue.len() < 2 || self.free_nodes == 0 {
             return;
         }
         let applications = &self.scenario.applications;
-        let running = |(app, job): (usize, &Option<Job>)| {
-            let job = job.as_ref()?;
-            (job.estimated_end > job.started)
-                .then_some(Running { nodes: applications[app].nodes, end: job.estimated_end })
-        };
-        let running: Vec<Running> = self.jobs.iter().enumerate().filter_map(running).collect();
+        let job = |&(end, app): &(Nanos, u32)| Running { nodes: applications[app as usize].nodes, end };
+        let running = self.running.iter().map(job);
         let waiting: Vec<Waiting> = self
             .queue
             .iter()
             .take(backfill::DEPTH_MAX + 1)
             .map(|&app| Waiting { nodes: applications[app as usize].nodes, length: self.estimate(app) })
             .collect();
-        let starts = backfill::starts(now, self.free_nodes, &running, &waiting);
+        let starts = backfill::starts(now, self.free_nodes, running, &waiting);
         for at in starts.into_iter().rev() {
             if let Some(app) = self.queue.remove(at) {
                 self.start(now, app);
@@ -249,6 +297,7 @@ impl<'a> Engine<'a> {
         let run = self.job(app).run;
         let compute = self.run_of(app, run).phases[0].compute;
         self.free_nodes -= self.scenario.applications[app as usize].nodes;
+        self.running.insert((estimated_end, app));
         let job = self.job(app);
         job.started = now;
         job.estimated_end = estimated_end;
@@ -275,9 +324,15 @@ impl<'a> Engine<'a> {
             Sizes::None => None,
         };
         self.lateness.begin(now, app, application.weight, &run.targets, volume_s);
+        let is_alone = !self.singles.is_empty();
         let job = self.job(app);
         job.told = told;
         job.io_began = now;
+        if is_alone {
+            job.parts = run.targets.len();
+            self.come(now, app, &run.targets, volume_s, told);
+            return;
+        }
         job.left_s = vec![volume_s; run.targets.len()];
         job.rates = vec![0.0; run.targets.len()];
         job.rated = now;
@@ -316,7 +371,9 @@ impl<'a> Engine<'a> {
             sums.runs += 1;
             sums.io += io_time;
             sums.run += lasted;
-            self.jobs[app as usize] = None;
+            if let Some(job) = self.jobs[app as usize].take() {
+                self.running.remove(&(job.estimated_end, app));
+            }
             self.free_nodes += nodes;
             self.counts.jobs_done += 1;
             self.counts.node_ns += u128::from(nodes) * u128::from(lasted.0);
@@ -326,65 +383,9 @@ impl<'a> Engine<'a> {
             }
             self.start_jobs(now);
         }
-        if self.scenario.decisions == Decisions::Event {
+        if self.scenario.decisions == Decisions::Event && self.singles.is_empty() {
             self.ask(now);
         }
-    }
-
-    /// A decision is due: at once, or at the next multiple of the interval.
-    fn ask(&mut self, now: Nanos) {
-        let at = match self.scenario.decisions {
-            Decisions::Event => now,
-            Decisions::Interval => {
-                Nanos(now.0.div_ceil(self.scenario.interval.0).saturating_mul(self.scenario.interval.0))
-            }
-        };
-        if self.decide_at.is_none_or(|decide_at| at < decide_at) {
-            self.decide_at = Some(at);
-            self.schedule(at, Event::Decide);
-        }
-    }
-
-    /// Moves what the rates have moved since they were set.
-    fn advance(&mut self, now: Nanos, app: u32) {
-        let progress = self.progress;
-        let job = self.job(app);
-        let seconds = now.since(job.rated).as_secs_f64();
-        job.rated = now;
-        let slowest = slowest(job);
-        let mut done = 0.0;
-        for (left, rate) in job.left_s.iter_mut().zip(&job.rates) {
-            let rate = if progress == Progress::MinRate { slowest } else { *rate };
-            let moved = (rate * seconds).min(*left);
-            *left -= moved;
-            done += moved;
-            if *left < NOTHING_S {
-                done += std::mem::take(left);
-            }
-        }
-        self.counts.done_target_s += done;
-    }
-
-    fn decide(&mut self, now: Nanos) -> Result<(), SchemeError> {
-        self.count(now);
-        let is_same = !self.is_changed && now < self.change_at;
-        if self.in_io.is_empty() {
-            self.counts.targets_asked = 0;
-            self.scheme.rest(now, &self.targets);
-            return Ok(());
-        }
-        if !(is_same && self.scheme.is_steady()) {
-            self.allocate(now)?;
-        }
-        match self.scenario.decisions {
-            Decisions::Interval => self.ask(now + Nanos(1)),
-            Decisions::Event if self.change_at < Nanos::MAX => {
-                self.decide_at = Some(self.change_at);
-                self.schedule(self.change_at, Event::Decide);
-            }
-            Decisions::Event => {}
-        }
-        Ok(())
     }
 
     /// Adds up what was asked for since the last time.
@@ -398,98 +399,13 @@ impl<'a> Engine<'a> {
         }
     }
 
-    fn allocate(&mut self, now: Nanos) -> Result<(), SchemeError> {
-        for app in self.in_io.iter().copied().collect::<Vec<u32>>() {
-            self.advance(now, app);
-            // Its end is at this very moment, and its event would come too late.
-            if self.job(app).left_s.iter().all(|left| *left == 0.0) {
-                self.end_io(now, app);
-            }
-        }
-        let active: Vec<u32> = self.in_io.iter().copied().collect();
-        let mut asked = vec![false; self.indices.len()];
-        let apps = active.iter().map(|&app| self.describe(now, app, &mut asked)).collect();
-        let problem = Problem::new(self.targets.clone(), apps).expect("applications by different names, with demands");
-        let allocation = self.scheme.allocate(now, &problem)?;
-        self.note_coupons(now);
-        self.progress = allocation.progress();
-        self.decision += 1;
-        self.is_changed = false;
-        self.change_at = self.scheme.next_change().unwrap_or(Nanos::MAX);
-        self.counts.targets_asked = asked.iter().filter(|asked| **asked).count();
-        for app in active {
-            let application = &self.scenario.applications[app as usize];
-            let job = self.jobs[app as usize].as_mut().expect("it is in I/O");
-            let (run, indices) = (&application.runs[job.run], &self.indices);
-            job.rates.fill(0.0);
-            let mut rates = allocation.rates(&application.name).peekable();
-            for (target, rate) in run.targets.iter().zip(&mut job.rates) {
-                let index = indices[usize::from(*target)];
-                if let Some((_, given)) = rates.next_if(|(at, _)| *at == index) {
-                    *rate = given;
-                }
-            }
-            let (next, end) = ends(job, self.progress);
-            self.change_at = self.change_at.min(next);
-            if end < Nanos::MAX {
-                self.schedule(end, Event::EndIo { app, decision: self.decision });
-            }
-        }
-        Ok(())
-    }
-
-    /// The application as schemes see it.
-    fn describe(&self, now: Nanos, app: u32, asked: &mut [bool]) -> App {
-        let application = &self.scenario.applications[app as usize];
-        let job = self.jobs[app as usize].as_ref().expect("it is in I/O");
-        let run = self.run_of(app, job.run);
-        let volume_s = run.phases[job.phase].io.as_secs_f64();
-        let rate = self.scenario.bandwidth.bytes_per_s() as f64;
-        let bytes = |seconds: f64| Bytes((seconds * rate).ceil() as u64);
-        let told = |seconds: f64| job.told.map(|wrong| Bytes(((seconds * rate * wrong).ceil() as u64).max(1)));
-        let mut demands = Vec::with_capacity(run.targets.len());
-        let mut left_total = 0.0;
-        let mut left_most = 0.0f64;
-        for (&target, &left) in run.targets.iter().zip(&job.left_s) {
-            left_total += left;
-            left_most = left_most.max(left);
-            // A target that is done with this application is still one that it holds for its phase.
-            asked[usize::from(target)] = true;
-            if left > 0.0 {
-                demands.push(Demand { target: self.indices[usize::from(target)], remaining: told(left) });
-            }
-        }
-        App {
-            demands,
-            weight: application.weight,
-            nodes: application.nodes,
-            runs: self.sums[app as usize].started,
-            attained: bytes((volume_s * run.targets.len() as f64 - left_total).max(0.0)),
-            // If it were served alone from now on.
-            began: job.io_began,
-            slowdown: (now.since(job.io_began).as_secs_f64() + left_most) / volume_s,
-            ..App::new(application.name.clone(), [])
-        }
-    }
-
-    /// Keeps what GIFT owed at most in the course of each day, and what it had issued and paid by its end.
-    fn note_coupons(&mut self, now: Nanos) {
-        let Some(total) = self.scheme.ledger().map(|ledger| *ledger.total()) else { return };
-        let day = now.0 / DAY.0;
-        if self.days.last().is_none_or(|last| last.day < day) {
-            self.days.push(GiftDay { day, ..GiftDay::default() });
-        }
-        if let Some(last) = self.days.last_mut() {
-            last.issued_target_s = total.issued.targets() * self.scenario.interval.as_secs_f64();
-            last.outstanding_node_hours_max = last.outstanding_node_hours_max.max(total.regret.node_hours());
-            last.paid_node_hours = total.paid.node_hours();
-        }
-    }
-
     fn outcome(mut self, now: Nanos, interrupted: bool) -> Outcome {
         let in_io: Vec<u32> = self.in_io.iter().copied().collect();
         for app in in_io {
             self.advance(now, app);
+        }
+        for single in &mut self.singles {
+            self.counts.done_target_s += single.advance(now, |_| {});
         }
         self.count(now);
         let lateness = self.lateness.finish(now);
@@ -520,7 +436,7 @@ impl<'a> Engine<'a> {
                 io_over_fair_max: fair.over_fair_max,
             };
         let interval_s = self.scenario.interval.as_secs_f64();
-        let gift = self.scheme.ledger().map(|ledger| {
+        let gift = self.scheme.as_ref().and_then(|scheme| scheme.ledger()).map(|ledger| {
             let total = ledger.total();
             GiftOutcome {
                 issued_target_s: total.issued.targets() * interval_s,
@@ -556,22 +472,4 @@ fn misprediction(most: f64, app: u32, job: &Job) -> f64 {
     }
     let phase = u64::from(app) << 40 ^ (job.run as u64) << 16 ^ job.phase as u64;
     most.powf(2.0 * Pcg32::seed_from_u64(phase).random::<f64>() - 1.0)
-}
-
-fn slowest(job: &Job) -> f64 {
-    let working = job.rates.iter().zip(&job.left_s).filter(|(_, left)| **left > 0.0);
-    working.map(|(rate, _)| *rate).fold(f64::INFINITY, f64::min).min(1.0)
-}
-
-/// When the job is done at the next of its targets, and at all of them.
-fn ends(job: &Job, progress: Progress) -> (Nanos, Nanos) {
-    let slowest = slowest(job);
-    let (mut first, mut last) = (Nanos::MAX, Nanos::ZERO);
-    for (left, rate) in job.left_s.iter().zip(&job.rates).filter(|(left, _)| **left > 0.0) {
-        let rate = if progress == Progress::MinRate { slowest } else { *rate };
-        let end = if rate > 0.0 { job.rated + Nanos((left / rate * 1e9).ceil() as u64) } else { Nanos::MAX };
-        first = first.min(end);
-        last = last.max(end);
-    }
-    (first, last)
 }

@@ -1,5 +1,6 @@
 //! The allocation schemes under one roof.
 
+use super::single::Discipline;
 use isonomia_allocation::{
     Allocation, BadGuarantee, Coflow, CoflowError, FairFinish, Gift, GiftConfig, GiftConfigError, Ledger, Order,
     Problem, ProgramError, Progress, Rule, RuleThrottle, Targets, bsip, mbw, pofs, token_bucket,
@@ -8,8 +9,8 @@ use isonomia_units::{Nanos, Rate};
 use std::sync::Arc;
 
 /// The names of all schemes.
-pub const SCHEMES: [&str; 11] =
-    ["pofs", "bsip", "mbw", "tsa", "esa", "tmf", "rnd", "gift", "tbf", "coflow", "fair-finish"];
+pub const SCHEMES: [&str; 13] =
+    ["pofs", "bsip", "mbw", "tsa", "esa", "tmf", "rnd", "gift", "tbf", "coflow", "fair-finish", "srpt", "fcfs"];
 
 /// Where it is known from how long an I/O phase will be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -63,6 +64,10 @@ pub enum SchemeSpec {
         /// Whether what fair sharing would still serve of an application's phase comes before its next one.
         accounts: bool,
     },
+    /// Each target serves the part with the least left first, which it has to know. At each change only.
+    ShortestFirst,
+    /// Each target serves one part after the other as they come. At each change only.
+    FirstCome,
 }
 
 /// A scheme at work.
@@ -93,6 +98,41 @@ pub enum SchemeError {
     /// A parameter of GIFT's is out of its range.
     #[error(transparent)]
     GiftConfig(#[from] GiftConfigError),
+    /// It decides at each change only.
+    #[error("it decides at each change (allowed: decisions = \"event\")")]
+    Interval,
+    /// What a scheme of one's own says.
+    #[error("{0}")]
+    Own(String),
+}
+
+/// Who decides, of one's own; [`run_with`](super::run_with) asks it.
+pub trait Decide {
+    /// Divides every target at `now`, which never runs backwards, among applications that have something to do at their
+    /// targets. What is decided holds until the next call.
+    ///
+    /// # Errors
+    /// It cannot decide, [`SchemeError::Own`].
+    fn allocate(&mut self, now: Nanos, problem: &Problem) -> Result<Allocation, SchemeError>;
+
+    /// Whether the same applications on the same targets get the same rates again, whatever happened since; then it is
+    /// not asked again.
+    fn is_steady(&self) -> bool {
+        false
+    }
+
+    /// When the last decision has to be made anew although nobody comes or is done, if decisions are made at each change.
+    fn next_change(&self) -> Option<Nanos> {
+        None
+    }
+
+    /// Nobody is in I/O since now.
+    fn rest(&mut self, _now: Nanos, _targets: &Arc<Targets>) {}
+
+    /// GIFT's accounts.
+    fn ledger(&self) -> Option<&Ledger> {
+        None
+    }
 }
 
 /// Parameters that only some schemes have, as they are written beside a scheme's name.
@@ -138,6 +178,8 @@ impl SchemeSpec {
                 Ok(_) => Self::FairFinish { guarantee: parameters.guarantee, sizes: Sizes::default(), accounts: false },
                 Err(error) => return Some(Err(error.into())),
             },
+            "srpt" => Self::ShortestFirst,
+            "fcfs" => Self::FirstCome,
             _ => return None,
         }))
     }
@@ -163,12 +205,24 @@ impl SchemeSpec {
                 let scheme = FairFinish::new(guarantee, bandwidth)?;
                 Scheme::FairFinish(Box::new(if accounts { scheme.with_accounts() } else { scheme }))
             }
+            Self::ShortestFirst | Self::FirstCome => return Err(SchemeError::Interval),
         })
+    }
+
+    /// How each target divides itself, if targets decide for themselves at each change.
+    pub(super) fn discipline(&self) -> Result<Option<Discipline>, SchemeError> {
+        Ok(Some(match *self {
+            Self::Pofs(Progress::Banked) => Discipline::Shared,
+            Self::FairFinish { guarantee, accounts, .. } => Discipline::fair_finish(guarantee, accounts)?,
+            Self::ShortestFirst => Discipline::ShortestFirst,
+            Self::FirstCome => Discipline::FirstCome,
+            _ => return Ok(None),
+        }))
     }
 }
 
-impl Scheme {
-    pub(super) fn allocate(&mut self, now: Nanos, problem: &Problem) -> Result<Allocation, SchemeError> {
+impl Decide for Scheme {
+    fn allocate(&mut self, now: Nanos, problem: &Problem) -> Result<Allocation, SchemeError> {
         Ok(match self {
             Self::Pofs(progress) => pofs(problem, *progress),
             Self::Bsip => bsip(problem),
@@ -181,8 +235,7 @@ impl Scheme {
         })
     }
 
-    /// Whether the same applications on the same targets get the same rates again, whatever happened since.
-    pub(super) fn is_steady(&self) -> bool {
+    fn is_steady(&self) -> bool {
         match self {
             Self::Pofs(_) | Self::Bsip | Self::Mbw | Self::TokenBucket(_) => true,
             Self::Rule(rule, _) => *rule != Rule::Random,
@@ -191,8 +244,7 @@ impl Scheme {
         }
     }
 
-    /// Nobody is in I/O since now.
-    pub(super) fn rest(&mut self, now: Nanos, targets: &Arc<Targets>) {
+    fn rest(&mut self, now: Nanos, targets: &Arc<Targets>) {
         if let Self::FairFinish(scheme) = self {
             scheme.allocate(
                 now,
@@ -201,15 +253,14 @@ impl Scheme {
         }
     }
 
-    /// When the last decision has to be made anew although nobody comes or is done.
-    pub(super) fn next_change(&self) -> Option<Nanos> {
+    fn next_change(&self) -> Option<Nanos> {
         match self {
             Self::FairFinish(scheme) => scheme.next_change(),
             _ => None,
         }
     }
 
-    pub(super) fn ledger(&self) -> Option<&Ledger> {
+    fn ledger(&self) -> Option<&Ledger> {
         match self {
             Self::Gift(gift) => Some(gift.ledger()),
             _ => None,

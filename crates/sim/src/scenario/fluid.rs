@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-const TARGETS_MAX: u16 = 4096;
+const TARGETS_MAX: u16 = 16_384;
 const NODES_MAX: u32 = 10_000_000;
 const RUNS_MAX: u32 = 1_000_000;
 const PHASES_MAX: u32 = 10_000;
@@ -121,6 +121,9 @@ pub(super) fn read(path: &Path, document: &Document<'_>, seed: Option<u64>) -> R
     let scheme = read_scheme(document, &root, interval, seed)?;
     if matches!(scheme, SchemeSpec::Gift(_)) && decisions == Decisions::Event {
         return Err(fail("decisions", "gift decides at intervals: a coupon is bandwidth for one".to_owned()));
+    }
+    if matches!(scheme, SchemeSpec::ShortestFirst | SchemeSpec::FirstCome) && decisions == Decisions::Interval {
+        return Err(fail("decisions", format!("{} decides at each change (allowed: \"event\")", root.scheme)));
     }
     Ok(Scenario {
         duration,

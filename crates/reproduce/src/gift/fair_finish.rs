@@ -1,0 +1,408 @@
+//! Beyond the paper: fair finish at GIFT's scale, and where half of all time is I/O.
+//!
+//! *Worse off.* In a closed loop no two runs compare phase by phase: whoever ends sooner meets others later. So an application
+//! is called worse off in two ways: as in the paper, if its mean time in I/O is greater in one run; and *in expectation*, if it
+//! is so over several runs of the same submissions, each shifted by up to one decision. The first is in good part chance, which
+//! POFS against itself shows.
+
+use super::system::{
+    Gain, Named, gift, interval, is_comparable, late_by_replica, parameters, pofs, pofs_banked, run_all, scheme,
+};
+use crate::chart::Chart;
+use crate::claims::{Claim, Test};
+use crate::data::Data;
+use crate::interval::Interval;
+use crate::run::{Context, Finding, Stopped};
+use crate::table::Table;
+use isonomia_sim::fluid::population::Population;
+use isonomia_sim::fluid::{Decisions, Outcome, SchemeSpec, Sizes};
+use isonomia_units::Nanos;
+use serde_json::json;
+
+const DAY: u64 = 86_400;
+/// The rows that are computed with 1000 applications too.
+const LARGE: [&str; 4] = ["pofs", "fair-finish-0", "fair-finish-0.2", "history-0.2"];
+/// How many times the population's volumes there are in saturation: 65 % of all time is I/O under POFS, half under fair finish.
+const SATURATED: f64 = 2.5;
+
+/// Fair finish, deciding at each change.
+fn finish(name: &'static str, guarantee: f64, sizes: Sizes, accounts: bool) -> Named {
+    let scheme = SchemeSpec::FairFinish { guarantee, sizes, accounts };
+    Named { scheme, decisions: Decisions::Event, ..pofs_named(name) }
+}
+
+fn pofs_named(name: &'static str) -> Named {
+    Named { name, ..pofs() }
+}
+
+/// A scheme of targets that decide for themselves at each change.
+fn by_target(name: &'static str, word: &str) -> Named {
+    Named { decisions: Decisions::Event, ..scheme(name, word, &parameters()) }
+}
+
+fn schemes() -> Vec<Named> {
+    let declared = |name, guarantee| finish(name, guarantee, Sizes::Declared, false);
+    vec![
+        pofs(),
+        pofs_banked(),
+        Named { decisions: Decisions::Event, ..Named { name: "processor-sharing", ..pofs_banked() } },
+        declared("fair-finish-0", 0.0),
+        declared("fair-finish-0.2", 0.2),
+        declared("fair-finish-0.5", 0.5),
+        declared("fair-finish-0.8", 0.8),
+        finish("history-0.2", 0.2, Sizes::History, false),
+        Named { misprediction: 3.0, ..declared("wrong-by-3-0.2", 0.2) },
+        finish("unknown-0.2", 0.2, Sizes::None, false),
+        by_target("srpt", "srpt"),
+        by_target("fcfs", "fcfs"),
+    ]
+}
+
+/// What a scheme is called in the table.
+fn words(name: &str) -> &str {
+    match name {
+        "pofs-banked" => "targets that may run ahead",
+        "processor-sharing" => "… deciding at each change (processor sharing)",
+        "fair-finish-0" => "fair finish, declared, guarantee 0",
+        "fair-finish-0.2" => "… 0.2",
+        "fair-finish-0.5" => "… 0.5",
+        "fair-finish-0.8" => "… 0.8",
+        "history-0.2" => "history, 0.2",
+        "wrong-by-3-0.2" => "declared wrongly by up to 3, 0.2",
+        "unknown-0.2" => "nothing known, 0.2",
+        "srpt" => "shortest remaining first at each target",
+        "fcfs" => "first come, first served",
+        "gift" => "GIFT",
+        name => name,
+    }
+}
+
+/// The schemes at one scale, with what each gains over POFS seed by seed.
+struct Scale {
+    applications: u32,
+    rows: Vec<Row>,
+}
+
+struct Row {
+    name: &'static str,
+    gains: Vec<Gain>,
+    outcomes: Vec<Outcome>,
+}
+
+impl Scale {
+    fn row(&self, name: &str) -> &Row {
+        self.rows.iter().find(|row| row.name == name).expect("a scheme of this study")
+    }
+
+    fn of(&self, name: &str, measure: fn(&Gain) -> f64) -> Interval {
+        interval(&self.row(name).gains, measure)
+    }
+}
+
+impl Row {
+    /// Phases that ended after their end in the fair clock, and all.
+    fn late(&self) -> (u64, u64) {
+        let sum = |of: fn(&isonomia_sim::fluid::ApplicationOutcome) -> u64| {
+            self.outcomes.iter().flat_map(|outcome| &outcome.applications).map(of).sum()
+        };
+        (sum(|app| app.late_phases), sum(|app| app.judged_phases))
+    }
+}
+
+fn scale(applications: u32, days: u64, seeds: u64, gift_seeds: u64, context: &Context) -> Result<Scale, Stopped> {
+    let population = Population { duration: Nanos::from_secs(days * DAY), ..Population::gift(applications) };
+    let is_wanted = |scheme: &Named| applications == 500 || LARGE.contains(&scheme.name);
+    let mut rows = Vec::new();
+    let mut add = |schemes: Vec<Named>, seeds: u64, context: &Context| {
+        let seeds: Vec<u64> = (1..=seeds).collect();
+        let outcomes = run_all(&population, &seeds, &schemes, context, "fair finish")?;
+        for (at, scheme) in schemes.iter().enumerate() {
+            let of = |by_scheme: &Vec<Outcome>| by_scheme[at].clone();
+            let gains = outcomes.iter().map(|outcomes| Gain::over(&outcomes[0], &outcomes[at])).collect();
+            rows.push(Row { name: scheme.name, gains, outcomes: outcomes.iter().map(of).collect() });
+        }
+        Ok(())
+    };
+    add(schemes().into_iter().filter(is_wanted).collect(), seeds, context)?;
+    if gift_seeds > 0 {
+        add(vec![pofs(), Named { name: "gift", ..gift("gift", 0.8, 0.1, 250_000) }], gift_seeds, context)?;
+    }
+    Ok(Scale { applications, rows })
+}
+
+/// The item of GIFT's scale, and that of saturation.
+pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
+    Ok(vec![at_scale(context)?, saturation(context)?])
+}
+
+fn at_scale(context: &Context) -> Result<Finding, Stopped> {
+    let (days, seeds, gift_seeds) = if context.quick { (2, 3, 2) } else { (25, 12, 5) };
+    let half = scale(500, days, seeds, gift_seeds, context)?;
+    let whole = scale(1_000, days, seeds.min(5), 0, context)?;
+    let mut data = Data::new(&[
+        "applications",
+        "scheme",
+        "seed",
+        "io_time_gain_percent",
+        "run_time_gain_percent",
+        "effective_bandwidth_gain_percent",
+        "throughput_gain_percent",
+        "worse_percent",
+        "late_phases",
+        "judged_phases",
+        "io_over_fair",
+    ]);
+    let mut table = Table::new(&["scheme", "seeds", "I/O time", "run time", "effective bandwidth", "worse", "late"]);
+    for scale in [&half, &whole] {
+        for row in &scale.rows {
+            for (seed, (gain, outcome)) in row.gains.iter().zip(&row.outcomes).enumerate() {
+                let sum = |of: fn(&isonomia_sim::fluid::ApplicationOutcome) -> u64| {
+                    outcome.applications.iter().map(of).sum::<u64>()
+                };
+                data.push([
+                    scale.applications.into(),
+                    row.name.into(),
+                    (seed as u64 + 1).into(),
+                    gain.io.into(),
+                    gain.run.into(),
+                    gain.bandwidth.into(),
+                    gain.throughput.into(),
+                    gain.worse.into(),
+                    sum(|app| app.late_phases).into(),
+                    sum(|app| app.judged_phases).into(),
+                    outcome.io_over_fair().into(),
+                ]);
+            }
+            if row.name == "pofs" {
+                continue;
+            }
+            let of = |measure: fn(&Gain) -> f64| interval(&row.gains, measure);
+            let (late, judged) = row.late();
+            let name = if scale.applications == 500 { String::new() } else { ", 1000 applications".to_owned() };
+            table.push([
+                format!("{}{name}", words(row.name)),
+                row.gains.len().to_string(),
+                format!("{:.1} %", of(|gain| -gain.io)),
+                format!("{:.1} %", of(|gain| -gain.run)),
+                format!("{:+.1} %", of(|gain| gain.bandwidth)),
+                format!("{:.1} %", of(|gain| gain.worse)),
+                if late == 0 {
+                    format!("0 of {judged}")
+                } else {
+                    format!("{:.1} %", 100.0 * late as f64 / judged as f64)
+                },
+            ]);
+        }
+    }
+    let chart = |name, title: &str, column: &'static str| {
+        Chart::bars(title, ("scheme", ""), (column, "%")).by("applications").named(name)
+    };
+    Ok(Finding {
+        item: "fair-finish",
+        title: "fair finish at GIFT's scale".to_owned(),
+        configuration: json!({
+            "applications": [500, 1_000], "days": days, "seeds": seeds, "seeds_of_gift": gift_seeds, "targets": 64,
+        }),
+        data,
+        table: Some(table),
+        charts: vec![
+            chart("", "Reduction of I/O time against POFS", "io_time_gain_percent"),
+            chart("worse", "Applications worse off than under POFS", "worse_percent"),
+        ],
+        claims: scale_claims(&half, &whole),
+    })
+}
+
+fn scale_claims(half: &Scale, whole: &Scale) -> Vec<Claim> {
+    let scales = [half, whole];
+    let gains = |name: &str, bound: f64| {
+        let test = |scale: &&Scale| {
+            Test::above(format!("{} applications", scale.applications), scale.of(name, |gain| gain.io), bound)
+                .unit(" %")
+        };
+        scales.iter().map(test).collect::<Vec<_>>()
+    };
+    let worse = |name: &str| {
+        let test = |scale: &&Scale| {
+            let what = format!("{} applications", scale.applications);
+            Test::below(what, scale.of(name, |gain| gain.worse), 1.0).unit(" %")
+        };
+        scales.iter().map(test).collect::<Vec<_>>()
+    };
+    let never_late = |name: &str| {
+        let (late, judged) = scales.iter().fold((0, 0), |(late, judged), scale| {
+            let (more_late, more_judged) = scale.row(name).late();
+            (late + more_late, judged + more_judged)
+        });
+        [
+            Test::between(format!("late, {name}"), Interval::exact(late as f64), 0.0, 0.0),
+            Test::above(format!("phases, {name}"), Interval::exact(judged as f64), 500_000.0),
+        ]
+    };
+    let over = |name: &str, times: f64| {
+        let gains = &half.row("gift").gains;
+        let above = Interval::by(gains.iter().zip(&half.row(name).gains), |(gift, own)| own.io - times * gift.io);
+        Test::above(format!("over {times} times GIFT's gain"), above, 0.0).unit(" points")
+    };
+    vec![
+        Claim::ours("fair finish, sizes by history: at least 35 % less I/O time than POFS", gains("history-0.2", 35.0))
+            .beside(format!("GIFT {} %", half.of("gift", |gain| gain.io))),
+        Claim::ours("… with at most 1 % of the applications worse off", worse("history-0.2")),
+        Claim::ours("fair finish, sizes declared: at least 45 % less I/O time than POFS", gains("fair-finish-0", 45.0))
+            .beside(format!(
+                "with 500 applications and guarantees 0.2, 0.5, 0.8: {}, {}, {} %",
+                half.of("fair-finish-0.2", |gain| gain.io),
+                half.of("fair-finish-0.5", |gain| gain.io),
+                half.of("fair-finish-0.8", |gain| gain.io)
+            )),
+        Claim::ours(
+            "sizes declared: no phase ends after its end in the fair clock",
+            ["fair-finish-0", "fair-finish-0.2"].into_iter().flat_map(never_late).collect(),
+        ),
+        Claim::ours("sizes by history: at least three times what GIFT gains", vec![over("history-0.2", 3.0)]),
+    ]
+}
+
+/// Schemes in saturation, with POFS first.
+fn saturated_schemes() -> Vec<Named> {
+    vec![
+        pofs(),
+        Named { decisions: Decisions::Event, ..Named { name: "processor-sharing", ..pofs_banked() } },
+        finish("fair-finish-0", 0.0, Sizes::Declared, false),
+        finish("fair-finish-0.2", 0.2, Sizes::Declared, false),
+        finish("fair-finish-0.5", 0.5, Sizes::Declared, false),
+        finish("accounts-0.2", 0.2, Sizes::Declared, true),
+        finish("history-accounts-0.2", 0.2, Sizes::History, true),
+    ]
+}
+
+/// The mean time in I/O of each application over replicas, where all can be compared with those of the base.
+fn means(base: &[&Outcome], other: &[&Outcome]) -> Vec<(f64, f64)> {
+    let mean = |outcomes: &[&Outcome], at: usize| {
+        outcomes.iter().map(|outcome| outcome.applications[at].io_s).sum::<f64>() / outcomes.len() as f64
+    };
+    let is_counted = |at: &usize| {
+        let pairs = base.iter().flat_map(|base| other.iter().map(move |other| (base, other)));
+        pairs.into_iter().all(|(base, other)| is_comparable(&base.applications[*at], &other.applications[*at]))
+    };
+    let all = base.first().map_or(0, |outcome| outcome.applications.len());
+    (0..all).filter(is_counted).map(|at| (mean(base, at), mean(other, at))).collect()
+}
+
+fn percent_worse(means: &[(f64, f64)], by: f64) -> f64 {
+    100.0 * means.iter().filter(|(base, other)| *other > by * base).count() as f64 / means.len().max(1) as f64
+}
+
+fn saturation(context: &Context) -> Result<Finding, Stopped> {
+    let (days, seeds, replicas) = if context.quick { (4, 3, 2) } else { (25, 10, 4) };
+    let population =
+        Population { duration: Nanos::from_secs(days * DAY), io_scale: SATURATED, ..Population::gift(500) };
+    let seeds: Vec<u64> = (1..=seeds).collect();
+    let schemes = saturated_schemes();
+    // Every scheme in every replica: the first is as submitted, the others are later by up to a decision.
+    let all: Vec<Named> =
+        schemes.iter().flat_map(|scheme| (0..replicas).map(|replica| late_by_replica(*scheme, replica))).collect();
+    let outcomes = run_all(&population, &seeds, &all, context, "saturation")?;
+    let of = |seed: usize, scheme: usize| -> Vec<&Outcome> {
+        (0..replicas).map(|replica| &outcomes[seed][scheme * replicas + replica]).collect()
+    };
+    let mut data = Data::new(&[
+        "scheme",
+        "seed",
+        "io_time_gain_percent",
+        "worse_percent",
+        "worse_in_expectation_percent",
+        "io_part_of_time_percent",
+        "late_percent",
+    ]);
+    let mut table =
+        Table::new(&["scheme", "I/O time", "worse in one run", "worse in expectation", "time in I/O", "late"]);
+    let mut claims_of = Vec::new();
+    for (at, scheme) in schemes.iter().enumerate() {
+        let (mut io, mut once, mut expected, mut part, mut late) = (vec![], vec![], vec![], vec![], vec![]);
+        for (seed, number) in seeds.iter().enumerate() {
+            let (base, other) = (of(seed, 0), of(seed, at));
+            // POFS against itself: one replica against the next, and half of them against the other half.
+            let is_base = at == 0;
+            let pairs = (0..replicas).map(|replica| {
+                let against = if is_base { (replica + 1) % replicas } else { replica };
+                Gain::over(base[against], other[replica])
+            });
+            let gains: Vec<Gain> = pairs.collect();
+            let mean = |of: fn(&Gain) -> f64| gains.iter().map(of).sum::<f64>() / gains.len() as f64;
+            let means = if is_base {
+                let (a, b) = base.split_at(replicas / 2);
+                means(a, b)
+            } else {
+                means(&base, &other)
+            };
+            io.push(mean(|gain| gain.io));
+            once.push(mean(|gain| gain.worse));
+            expected.push(percent_worse(&means, 1.0));
+            part.push(100.0 * other[0].io_s() / other[0].run_s());
+            late.push(100.0 * other[0].late());
+            let last = |values: &[f64]| values[values.len() - 1];
+            data.push([
+                scheme.name.into(),
+                (*number).into(),
+                last(&io).into(),
+                last(&once).into(),
+                last(&expected).into(),
+                last(&part).into(),
+                last(&late).into(),
+            ]);
+        }
+        let [io, once, expected, part, late] = [&io, &once, &expected, &part, &late].map(|values| Interval::of(values));
+        let name = match scheme.name {
+            "pofs" => "POFS against itself",
+            "accounts-0.2" => "… 0.2, with accounts",
+            "history-accounts-0.2" => "history, 0.2, with accounts",
+            "processor-sharing" => "processor sharing at each target",
+            name => words(name),
+        };
+        table.push([
+            name.to_owned(),
+            format!("{:.1} %", Interval { mean: -io.mean, ..io }),
+            format!("{once:.1} %"),
+            format!("{expected:.2} %"),
+            format!("{:.0} %", part.mean),
+            format!("{:.1} %", late.mean),
+        ]);
+        claims_of.push((io, once, expected, part));
+    }
+    let at = |name: &str| schemes.iter().position(|scheme| scheme.name == name).expect("a scheme of this study");
+    let claim = |name: &str| {
+        let (io, once, expected, part) = claims_of[at(name)];
+        Claim::ours(
+            format!(
+                "half of all time in I/O, {name}: at least 40 % less I/O time, at most 1 % worse off in expectation"
+            ),
+            vec![
+                Test::above("I/O time", io, 40.0).unit(" %"),
+                Test::below("worse in expectation", expected, 1.0).unit(" %"),
+                Test::above("time in I/O", part, 50.0).unit(" %"),
+            ],
+        )
+        .beside(format!("worse in a single run {once} %; POFS against itself {} %", claims_of[0].1))
+    };
+    Ok(Finding {
+        item: "saturation",
+        title: "fair finish where half of all time is I/O".to_owned(),
+        configuration: json!({
+            "applications": 500, "days": days, "seeds": seeds, "replicas": replicas, "io_scale": SATURATED, "targets": 64,
+        }),
+        data,
+        table: Some(table),
+        charts: vec![
+            Chart::bars(
+                "Reduction of I/O time against POFS, half of all time in I/O",
+                ("scheme", ""),
+                ("io_time_gain_percent", "%"),
+            ),
+            Chart::bars("Applications worse off in expectation", ("scheme", ""), ("worse_in_expectation_percent", "%"))
+                .only("scheme", schemes[1..].iter().map(|scheme| scheme.name))
+                .named("worse"),
+        ],
+        claims: ["fair-finish-0", "fair-finish-0.2", "accounts-0.2", "history-accounts-0.2"].map(claim).into(),
+    })
+}

@@ -27,7 +27,7 @@ use crate::{
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use slab::Slab;
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BinaryHeap};
 use std::convert::Infallible;
 
 /// What is told of a request that is to be queued.
@@ -116,7 +116,7 @@ pub struct Dispatcher<R, A = Infallible> {
     /// The policy let the target idle since the last request was dispatched.
     is_held: bool,
     /// What each job had, once somebody wants to know.
-    usage: Option<HashMap<JobId, Usage>>,
+    usage: Option<BTreeMap<JobId, Metered>>,
     /// When it was last asked, some had to wait because enough are in service, and not because the policy wants it so.
     is_backlogged: bool,
 }
@@ -133,6 +133,33 @@ struct Entry<R, A> {
     enqueued_at: Nanos,
     job: JobId,
     is_counted: bool,
+}
+
+/// What a job had of a target, and what it has queued there.
+#[derive(Default)]
+struct Metered {
+    had: Usage,
+    queued: u64,
+    /// The sum of the times at which those were queued, in nanoseconds.
+    enqueued_ns: u128,
+}
+
+impl Metered {
+    fn enter(&mut self, at: Nanos) {
+        self.queued += 1;
+        self.enqueued_ns += u128::from(at.0);
+    }
+
+    fn leave(&mut self, at: Nanos) {
+        self.queued -= 1;
+        self.enqueued_ns -= u128::from(at.0);
+    }
+
+    /// With what its queued requests have waited by now.
+    fn by(&self, now: Nanos) -> Usage {
+        let waiting = (u128::from(self.queued) * u128::from(now.0)).saturating_sub(self.enqueued_ns);
+        Usage { waited: self.had.waited + Nanos(waiting as u64), ..self.had }
+    }
 }
 
 enum State<R, A> {
@@ -171,6 +198,9 @@ impl<R, A> Dispatcher<R, A> {
         let id = RequestId(entry.key() as u64);
         if self.arbiter.enqueue(now, Request { id, job, cost, bytes }).is_err() {
             return Err(request);
+        }
+        if let Some(usage) = &mut self.usage {
+            usage.entry(job).or_default().enter(now);
         }
         entry.insert(Entry {
             state: State::Queued(request),
@@ -227,8 +257,9 @@ impl<R, A> Dispatcher<R, A> {
             unreachable!("an arbiter gives each request once");
         };
         self.in_service += usize::from(entry.is_counted);
-        if let Some(usage) = &mut self.usage {
-            usage.entry(entry.job).or_default().waited += now.since(entry.enqueued_at);
+        if let Some(metered) = self.usage.as_mut().and_then(|usage| usage.get_mut(&entry.job)) {
+            metered.leave(entry.enqueued_at);
+            metered.had.waited += now.since(entry.enqueued_at);
         }
         if !entry.is_counted {
             self.arbiter.set_aside(now, chosen.id, entry.job);
@@ -274,8 +305,9 @@ impl<R, A> Dispatcher<R, A> {
             self.arbiter.device_served(attributed, self.worth.of(attributed));
         }
         let (charged, service) = (entry.charged(), entry.service(by, &self.worth));
-        if let Some(usage) = &mut self.usage {
-            usage.entry(entry.job).or_default().service += service;
+        // Those who are forgotten are not remembered for what ends later.
+        if let Some(metered) = self.usage.as_mut().and_then(|usage| usage.get_mut(&entry.job)) {
+            metered.had.service += service;
         }
         if charged != service {
             self.arbiter.correct(now, entry.job, charged, service);
@@ -386,15 +418,21 @@ impl<R, A> Dispatcher<R, A> {
         dropped.into_iter().filter_map(|request| self.give_back(request.id.0 as usize)).collect()
     }
 
-    /// What each job had since this was first asked, of those that had or wait for anything. Linear in jobs and in what is
-    /// queued.
+    /// What each job had since this was first asked, of those that queued anything since then. Linear in those jobs; the first time,
+    /// in all that was ever queued at once.
     pub fn usage(&mut self, now: Nanos) -> BTreeMap<JobId, Usage> {
-        let mut usage: BTreeMap<_, _> =
-            self.usage.get_or_insert_default().iter().map(|(job, had)| (*job, *had)).collect();
-        for (_, entry) in self.entries.iter().filter(|(_, entry)| matches!(entry.state, State::Queued(_))) {
-            usage.entry(entry.job).or_default().waited += now.since(entry.enqueued_at);
-        }
-        usage
+        let entries = &self.entries;
+        let usage = self.usage.get_or_insert_with(|| {
+            let mut usage: BTreeMap<JobId, Metered> = BTreeMap::new();
+            for (_, entry) in entries {
+                let metered = usage.entry(entry.job).or_default();
+                if matches!(entry.state, State::Queued(_)) {
+                    metered.enter(entry.enqueued_at);
+                }
+            }
+            usage
+        });
+        usage.iter().map(|(job, metered)| (*job, metered.by(now))).collect()
     }
 
     /// Divides by other parts than the policy's: see [`Arbiter::apportion`].
@@ -413,8 +451,14 @@ impl<R, A> Dispatcher<R, A> {
 
     /// A request that the arbiter has no more, and that was not dispatched.
     fn give_back(&mut self, key: usize) -> Option<R> {
-        match self.entries.try_remove(key)?.state {
-            State::Queued(request) => Some(request),
+        let Entry { state, job, enqueued_at, .. } = self.entries.try_remove(key)?;
+        match state {
+            State::Queued(request) => {
+                if let Some(metered) = self.usage.as_mut().and_then(|usage| usage.get_mut(&job)) {
+                    metered.leave(enqueued_at);
+                }
+                Some(request)
+            }
             State::InService | State::Due(_) => None,
         }
     }

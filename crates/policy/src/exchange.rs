@@ -14,13 +14,16 @@
 //!   contended by different numbers of jobs has too much of one and too little of another.
 //! * [`Rule::Received`], the default here: the parts with which every job has its share of the *whole*, as far as there is a way,
 //!   whichever targets it comes from ([`market`]). A job that does not wait for a target is expected to go on using what
-//!   it uses of it, and has its share elsewhere.
+//!   it uses of it, and has its share elsewhere; what it has no use for anywhere is its user's first, as the policy's levels say.
 //!
-//! Either is a function of the tables alone. No server reacts to what another one does about the same change, so nothing
+//! Jobs are the same on two servers if user and name are. (Where users have no level in the policy, one who names his job otherwise
+//! on another server has two: nothing proves there that they are one.)
+//!
+//! Either rule is a function of the tables alone. No server reacts to what another one does about the same change, so nothing
 //! oscillates, however many servers there are: of n servers that each corrected its own part by what the others gave
 //! last, the sum would overshoot by n − 1.
 //!
-//! A table counts until a newer one comes, or for so many λ ([`KEPT_FOR`]): a server that is silent is forgotten, and where nobody else is heard of,
+//! A table counts until a newer one comes, or for three λ ([`KEPT_FOR`], [`KEPT_MIN`]): a server that is silent is forgotten, and where nobody else is heard of,
 //! the policy holds on each server by itself. It is never less than that: jobs that are new since the last time have what the
 //! policy says beside the others, and no job's part is below an eighth of what presence gives it ([`FLOOR`]).
 
@@ -32,21 +35,22 @@ mod tests;
 pub use meter::{Meters, Own};
 
 use crate::PolicySpec;
-use crate::queueing::tree::ShareTree;
+use crate::queueing::tree::{Leaf, ShareTree};
 use isonomia_units::{JobInfo, Nanos, ServerId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Intervals for which a table counts.
+/// Intervals for which a table counts,
 pub const KEPT_FOR: u64 = 3;
+/// and the shortest time: a thread that starts late must not make a server forgotten.
+pub const KEPT_MIN: Nanos = Nanos::from_millis(300);
 /// Rows of one table at most; further ones, of those who use the least, are left out.
 pub const ROWS_MAX: usize = 4096;
+/// Targets of one table at most.
+pub const TARGETS_MAX: usize = 256;
 /// No job's part is below this part of what [`Rule::Presence`] gives it: its programs may need all of their files to go on.
 pub const FLOOR: f64 = 1.0 / 8.0;
-/// A job that waited for a target in this part of the time wants more of it than it has.
-const WAITING_PART: f64 = 1.0 / 8.0;
-
 /// How parts are made of tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -74,8 +78,8 @@ pub struct Row {
     pub job: u32,
     /// What it received in the window, in nanoseconds of service.
     pub service_ns: u64,
-    /// The sum of the times that its requests waited in the window, in nanoseconds.
-    pub waited_ns: u64,
+    /// Its requests waited so long that it would use more.
+    pub is_short: bool,
 }
 
 /// What a server knows of its jobs.
@@ -103,17 +107,29 @@ pub enum BadTable {
         /// Jobs of the table.
         jobs: usize,
     },
+    /// It was counted over no time.
+    #[error("a table of no time")]
+    NoTime,
+    /// It has too many targets.
+    #[error("a table of {0} targets, {TARGETS_MAX} at most")]
+    TooManyTargets(usize),
 }
 
 impl Table {
     /// Refuses what another server should not have said.
     ///
     /// # Errors
-    /// It has too many rows, or one of a job that it does not have.
+    /// It has too many rows or targets, a row of a job that it does not have, or was counted over no time.
     pub fn check(&self) -> Result<(), BadTable> {
         let rows = self.targets.iter().map(Vec::len).sum::<usize>().max(self.jobs.len());
         if rows > ROWS_MAX {
             return Err(BadTable::TooLong(rows));
+        }
+        if self.targets.len() > TARGETS_MAX {
+            return Err(BadTable::TooManyTargets(self.targets.len()));
+        }
+        if self.window_ns == 0 && rows > 0 {
+            return Err(BadTable::NoTime);
         }
         let jobs = self.jobs.len();
         match self.targets.iter().flatten().find(|row| row.job as usize >= jobs) {
@@ -123,25 +139,39 @@ impl Table {
     }
 }
 
-/// The tables of the other servers.
-#[derive(Debug)]
+/// The tables of the other servers. A copy costs as much as their number.
+#[derive(Clone, Debug)]
 pub struct Exchange {
     rule: Rule,
     kept_for: Nanos,
-    tables: BTreeMap<ServerId, (Nanos, Table)>,
+    tables: BTreeMap<ServerId, (Nanos, Arc<Table>)>,
 }
 
-/// A job is the same on two servers if these are: what is proven of its name on its own host is only claimed on others.
-type Identity = (Arc<str>, Arc<str>, Arc<str>);
+/// A job is the same on two servers if these are: what is proven of it on its own host is only claimed on others, and a user may
+/// have another group there.
+type Identity = (Arc<str>, Arc<str>);
 
 fn identity(info: &JobInfo) -> Identity {
-    (info.user.clone(), info.group.clone(), info.name.clone())
+    (info.user.clone(), info.name.clone())
+}
+
+/// Of what several servers say of one job that counts which is believed most; among equals the same on every server.
+fn is_believed_more(a: &JobInfo, b: &JobInfo) -> bool {
+    let rank = |info: &JobInfo| match &info.within {
+        None => 0,
+        Some(within) if *within == info.name => 1,
+        Some(within) if !within.is_empty() => 2,
+        Some(_) => 3,
+    };
+    let key = |info: &JobInfo| (rank(info), info.within.clone(), info.group.clone(), info.nodes, info.priority);
+    key(a) < key(b)
 }
 
 impl Exchange {
     /// Without tables. They come every `interval`.
     pub fn new(rule: Rule, interval: Nanos) -> Self {
-        Self { rule, kept_for: Nanos(interval.0.saturating_mul(KEPT_FOR)), tables: BTreeMap::new() }
+        let kept_for = Nanos(interval.0.saturating_mul(KEPT_FOR)).max(KEPT_MIN);
+        Self { rule, kept_for, tables: BTreeMap::new() }
     }
 
     /// Keeps the table of a server in place of an older one.
@@ -150,8 +180,13 @@ impl Exchange {
     /// It makes no sense; the older one stays.
     pub fn tell(&mut self, now: Nanos, server: ServerId, table: Table) -> Result<(), BadTable> {
         table.check()?;
-        self.tables.insert(server, (now, table));
+        self.tables.insert(server, (now, Arc::new(table)));
         Ok(())
+    }
+
+    /// Forgets those who are silent.
+    pub fn forget(&mut self, now: Nanos) {
+        self.tables.retain(|_, (told, _)| now.since(*told) <= self.kept_for);
     }
 
     /// How many other servers are heard of.
@@ -164,7 +199,7 @@ impl Exchange {
     ///
     /// O(rows · rounds), with [`market::ROUNDS`] at most, and O(jobs · log jobs).
     pub fn join(&mut self, now: Nanos, policy: &PolicySpec, own: &Table) -> Vec<Vec<f64>> {
-        self.tables.retain(|_, (told, _)| now.since(*told) <= self.kept_for);
+        self.forget(now);
         let levels = policy.levels();
         if levels.is_empty() {
             return vec![Vec::new(); own.targets.len()];
@@ -173,7 +208,7 @@ impl Exchange {
         let mut infos: Vec<&JobInfo> = Vec::new();
         let mut targets: Vec<Vec<market::Place>> = Vec::new();
         // Its own first, whose parts are wanted.
-        for table in std::iter::once(own).chain(self.tables.values().map(|(_, table)| table)) {
+        for table in std::iter::once(own).chain(self.tables.values().map(|(_, table)| &**table)) {
             let known: Vec<usize> = table
                 .jobs
                 .iter()
@@ -182,7 +217,7 @@ impl Exchange {
                         infos.push(info);
                         infos.len() - 1
                     });
-                    if info.within.is_none() {
+                    if is_believed_more(info, infos[number]) {
                         infos[number] = info;
                     }
                     number
@@ -192,8 +227,8 @@ impl Exchange {
             targets.extend(table.targets.iter().map(|rows| {
                 let place = |row: &Row| market::Place {
                     job: known[row.job as usize],
-                    used: row.service_ns as f64 / window,
-                    is_short: row.waited_ns as f64 / window > WAITING_PART,
+                    used: (row.service_ns as f64 / window).min(1.0),
+                    is_short: row.is_short,
                 };
                 rows.iter().map(place).collect()
             }));
@@ -204,9 +239,41 @@ impl Exchange {
         let due: Vec<f64> = leaves.iter().map(|leaf| tree.share(*leaf)).collect();
         let mut parts = match self.rule {
             Rule::Presence => market::by_presence(&due, &targets),
-            Rule::Received => market::by_receipt(&due, &targets),
+            Rule::Received => {
+                let market = market::Market::new(&due, &targets);
+                // What a job has no use for is its user's first, and then its group's.
+                for (leaf, bids) in leaves.iter().zip(&market.bids) {
+                    if !bids {
+                        tree.deactivate(*leaf);
+                    }
+                }
+                let money: Vec<f64> = leaves.iter().map(|leaf| tree.share(*leaf)).collect();
+                let keep = handed_up(&tree, &leaves, &money, &market);
+                market.parts(&money, &keep, &targets)
+            }
         };
         parts.truncate(own.targets.len());
         parts
     }
+}
+
+/// What each bidder has where it does not bid; what those have who bid nowhere counts for the bidders below the nearest node
+/// above them, in proportion to their money: it came out of the same share.
+fn handed_up(tree: &ShareTree, leaves: &[Leaf], money: &[f64], market: &market::Market) -> Vec<f64> {
+    let mut money_below: BTreeMap<u32, f64> = BTreeMap::new();
+    for (leaf, money) in leaves.iter().zip(money).filter(|(_, money)| **money > 0.0) {
+        tree.inner_above(*leaf).for_each(|node| *money_below.entry(node).or_default() += money);
+    }
+    let mut used_below: BTreeMap<u32, f64> = BTreeMap::new();
+    for ((leaf, _), kept) in leaves.iter().zip(&market.bids).zip(&market.kept).filter(|((_, bids), _)| !**bids) {
+        if let Some(node) = tree.inner_above(*leaf).find(|node| money_below.contains_key(node)) {
+            *used_below.entry(node).or_default() += kept;
+        }
+    }
+    let of_others = |leaf: &Leaf, money: f64| -> f64 {
+        let nodes = tree.inner_above(*leaf);
+        nodes.filter_map(|node| Some(used_below.get(&node)? * money / money_below.get(&node)?)).sum()
+    };
+    let bidders = leaves.iter().zip(money).zip(&market.kept);
+    bidders.map(|((leaf, money), kept)| if *money > 0.0 { kept + of_others(leaf, *money) } else { *kept }).collect()
 }

@@ -10,6 +10,9 @@
 //! It is found by proportional response: each job divides its money among its targets as it was served by them in the
 //! round before (Zhang, *Proportional response dynamics in the Fisher market*, 2011: converges for linear utilities,
 //! without a step size to choose). The first round's bids, the same everywhere, are the paper's rule.
+//!
+//! Who bids: on a target where somebody waits for more, those who wait, and those who have more than presence gives them. All others
+//! have no use for more: they keep what they use.
 
 use super::FLOOR;
 
@@ -17,78 +20,120 @@ use super::FLOOR;
 pub const ROUNDS: usize = 100;
 /// The bids have settled when none changes by more than this part of all money.
 const SETTLED: f64 = 1e-6;
+/// A target for which somebody waits is busy, even if less than this part of its time was counted: requests that take longer than what is
+/// looked back over are counted when they end.
+const BUSY_MIN: f64 = 0.5;
 
 /// A job on a target.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Place {
     pub job: usize,
-    /// The part of the target's time that it had.
+    /// The part of the target's time that it had, 0 to 1.
     pub used: f64,
     /// It waited for more.
     pub is_short: bool,
 }
 
-/// Each job's money divided by the number of its targets, as parts of each target.
-pub(super) fn by_presence(due: &[f64], targets: &[Vec<Place>]) -> Vec<Vec<f64>> {
-    let bids = equal_bids(due, targets);
-    bids.iter().map(|bids| divided(bids, 1.0)).collect()
+/// Who bids for what, and what the others have in any case.
+pub(super) struct Market {
+    /// By target and place: the parts that presence gives.
+    presence: Vec<Vec<f64>>,
+    /// By target and place.
+    is_bidder: Vec<Vec<bool>>,
+    /// By target: what is divided among the bidders.
+    left: Vec<f64>,
+    /// By job: what it has where it does not bid.
+    pub kept: Vec<f64>,
+    /// By job: it bids somewhere.
+    pub bids: Vec<bool>,
 }
 
-/// The parts by which the jobs that are short have what is due to them of the whole. Who is not short has what he used, and as
-/// much as by presence should he want it.
-pub(super) fn by_receipt(due: &[f64], targets: &[Vec<Place>]) -> Vec<Vec<f64>> {
-    let mut bids = equal_bids(due, targets);
-    let presence: Vec<Vec<f64>> = bids.iter().map(|bids| divided(bids, 1.0)).collect();
-    // What is to be divided among those who are short, and what the others have in any case.
-    let left: Vec<f64> = targets
-        .iter()
-        .map(|places| places.iter().filter(|place| place.is_short).map(|place| place.used).sum::<f64>())
-        .collect();
-    let mut kept = vec![0.0; due.len()];
-    for place in targets.iter().flatten().filter(|place| !place.is_short) {
-        kept[place.job] += place.used;
-    }
-    for (bids, places) in bids.iter_mut().zip(targets) {
-        bids.iter_mut().zip(places).filter(|(_, place)| !place.is_short).for_each(|(bid, _)| *bid = 0.0);
-    }
-    let mut had: Vec<Vec<f64>> = Vec::new();
-    for _ in 0..ROUNDS {
-        had = bids.iter().zip(&left).map(|(bids, left)| divided(bids, *left)).collect();
-        let mut totals = kept.clone();
-        for (had, places) in had.iter().zip(targets) {
-            had.iter().zip(places).for_each(|(had, place)| totals[place.job] += had);
+/// Each job's share divided by the number of its targets, as parts of each target.
+pub(super) fn by_presence(due: &[f64], targets: &[Vec<Place>]) -> Vec<Vec<f64>> {
+    equal_bids(due, targets, |_, _| true).iter().map(|bids| divided(bids, 1.0)).collect()
+}
+
+impl Market {
+    /// `due` has the shares of all jobs that are there.
+    pub(super) fn new(due: &[f64], targets: &[Vec<Place>]) -> Self {
+        let presence = by_presence(due, targets);
+        let (mut is_bidder, mut left) = (Vec::new(), Vec::new());
+        let (mut kept, mut bids) = (vec![0.0; due.len()], vec![false; due.len()]);
+        for (places, presence) in targets.iter().zip(&presence) {
+            let is_contended = places.iter().any(|place| place.is_short);
+            let bidders: Vec<bool> = places
+                .iter()
+                .zip(presence)
+                .map(|(place, presence)| is_contended && (place.is_short || place.used > *presence))
+                .collect();
+            let mut had = 0.0;
+            let mut is_kept = 0.0;
+            for (place, is_bidder) in places.iter().zip(&bidders) {
+                if *is_bidder {
+                    had += place.used;
+                    bids[place.job] = true;
+                } else {
+                    is_kept += place.used;
+                    kept[place.job] += place.used;
+                }
+            }
+            left.push(if had + is_kept < BUSY_MIN { 1.0 - is_kept } else { had });
+            is_bidder.push(bidders);
         }
-        let mut change: f64 = 0.0;
-        for ((bids, had), places) in bids.iter_mut().zip(&had).zip(targets) {
-            for ((bid, had), place) in bids.iter_mut().zip(had).zip(places).filter(|(_, place)| place.is_short) {
-                let total = totals[place.job];
-                let next = if total > 0.0 { due[place.job] * had / total } else { *bid };
-                change = change.max((next - *bid).abs());
-                *bid = next;
+        Self { presence, is_bidder, left, kept, bids }
+    }
+
+    /// The parts by which those who bid have, with their `money` and what they `keep` of other targets, what is due to them of the whole.
+    /// Who does not bid has as much as by presence, should he want it.
+    pub(super) fn parts(&self, money: &[f64], keep: &[f64], targets: &[Vec<Place>]) -> Vec<Vec<f64>> {
+        let mut bids = equal_bids(money, targets, |target, place| self.is_bidder[target][place]);
+        let mut had: Vec<Vec<f64>> = Vec::new();
+        for _ in 0..ROUNDS {
+            had = bids.iter().zip(&self.left).map(|(bids, left)| divided(bids, *left)).collect();
+            let mut totals = keep.to_vec();
+            for (had, places) in had.iter().zip(targets) {
+                had.iter().zip(places).for_each(|(had, place)| totals[place.job] += had);
+            }
+            let mut change: f64 = 0.0;
+            for ((bids, had), places) in bids.iter_mut().zip(&had).zip(targets) {
+                for ((bid, had), place) in bids.iter_mut().zip(had).zip(places).filter(|((bid, _), _)| **bid > 0.0) {
+                    let total = totals[place.job];
+                    let next = if total > 0.0 { money[place.job] * had / total } else { *bid };
+                    change = change.max((next - *bid).abs());
+                    *bid = next;
+                }
+            }
+            if change < SETTLED {
+                break;
             }
         }
-        if change < SETTLED {
-            break;
-        }
+        let parts = had.iter().zip(&self.presence).zip(&self.is_bidder);
+        parts
+            .map(|((had, presence), is_bidder)| {
+                let parts = had.iter().zip(presence).zip(is_bidder);
+                parts
+                    .map(|((had, presence), is_bidder)| if *is_bidder { had.max(FLOOR * presence) } else { *presence })
+                    .collect()
+            })
+            .collect()
     }
-    let part = |place: &Place, had: f64, presence: f64| {
-        if place.is_short { had.max(FLOOR * presence) } else { place.used.max(presence) }
-    };
-    let parts = had.iter().zip(&presence).zip(targets);
-    parts
-        .map(|((had, presence), places)| {
-            let parts = places.iter().zip(had).zip(presence);
-            parts.map(|((place, had), presence)| part(place, *had, *presence)).collect()
-        })
-        .collect()
 }
 
-/// What each job bids on each of its targets if it divides its money equally.
-fn equal_bids(due: &[f64], targets: &[Vec<Place>]) -> Vec<Vec<f64>> {
-    let mut counts = vec![0_u32; due.len()];
-    targets.iter().flatten().for_each(|place| counts[place.job] += 1);
-    let bid = |place: &Place| due[place.job] / f64::from(counts[place.job]);
-    targets.iter().map(|places| places.iter().map(bid).collect()).collect()
+/// What each job bids on each of the targets where it does if it divides its money equally.
+fn equal_bids(money: &[f64], targets: &[Vec<Place>], is_bidder: impl Fn(usize, usize) -> bool) -> Vec<Vec<f64>> {
+    let mut counts = vec![0_u32; money.len()];
+    for (target, places) in targets.iter().enumerate() {
+        for (at, place) in places.iter().enumerate() {
+            counts[place.job] += u32::from(is_bidder(target, at));
+        }
+    }
+    let bid = |target: usize, at: usize, place: &Place| {
+        if is_bidder(target, at) { money[place.job] / f64::from(counts[place.job].max(1)) } else { 0.0 }
+    };
+    let bids = |(target, places): (usize, &Vec<Place>)| {
+        places.iter().enumerate().map(|(at, place)| bid(target, at, place)).collect()
+    };
+    targets.iter().enumerate().map(bids).collect()
 }
 
 /// `whole` in proportion to the bids.

@@ -2,43 +2,67 @@
 
 use super::{ROWS_MAX, Row, Table, Usage};
 use isonomia_units::{JobId, JobInfo, Nanos};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// It is looked at so much at least: with requests of 10 ms, less would show which of the jobs had the last one, and no more.
 const WINDOW_MIN: Nanos = Nanos::from_millis(100);
+
+/// A job that waited in more than this part of the time would use more than it has,
+const SHORT_ABOVE: f64 = 1.0 / 8.0;
+/// until it waits in less than this.
+const SHORT_BELOW: f64 = 1.0 / 16.0;
+/// Names of a table, and what it says of each, take so much at most: it is sent in one message.
+const TABLE_LEN_MAX: usize = 48 << 10;
+/// What a job takes besides its names, and a row, generously.
+const JOB_LEN: usize = 24;
+const ROW_LEN: usize = 20;
 
 /// Differences between what jobs had of one target now and a while ago.
 #[derive(Debug)]
 struct Meter {
     window: Nanos,
     samples: VecDeque<(Nanos, BTreeMap<JobId, Usage>)>,
+    short: BTreeSet<JobId>,
+}
+
+/// What a job had of a target in the window.
+struct Had {
+    service: Nanos,
+    is_short: bool,
 }
 
 impl Meter {
     /// Of a target that is asked every `interval`.
     fn new(interval: Nanos) -> Self {
-        Self { window: interval.max(WINDOW_MIN), samples: VecDeque::new() }
+        Self { window: interval.max(WINDOW_MIN), samples: VecDeque::new(), short: BTreeSet::new() }
     }
 
     /// Notes what each job has had by now, and gives over which time it looks back and what those had in it who had, or waited for,
-    /// anything.
-    fn note(&mut self, now: Nanos, usage: BTreeMap<JobId, Usage>) -> (Nanos, Vec<(JobId, Usage)>) {
+    /// anything. Nobody the first time: nothing is known of the time before.
+    fn note(&mut self, now: Nanos, usage: BTreeMap<JobId, Usage>) -> (Nanos, Vec<(JobId, Had)>) {
         // One from before the window stays.
         while self.samples.get(1).is_some_and(|(at, _)| now.since(*at) >= self.window) {
             self.samples.pop_front();
         }
-        let (from, before) = self.samples.front().map_or((None, None), |(at, before)| (Some(*at), Some(before)));
-        let since = |job: &JobId, usage: &Usage| {
-            // Numbers of jobs are used again: then it has had less than before.
-            let before = before.and_then(|before| before.get(job)).filter(|before| before.service <= usage.service);
-            let before = before.copied().unwrap_or_default();
-            Usage { service: usage.service.since(before.service), waited: usage.waited.since(before.waited) }
+        let Some((from, before)) = self.samples.front() else {
+            self.samples.push_back((now, usage));
+            return (Nanos(1), Vec::new());
         };
-        let had = usage.iter().map(|(job, usage)| (*job, since(job, usage)));
-        let had = had.filter(|(_, had)| *had != Usage::default()).collect();
-        let window = from.map_or(self.window, |from| now.since(from));
+        let window = now.since(*from).max(Nanos(1));
+        let mut had = Vec::new();
+        for (job, usage) in &usage {
+            // Numbers of jobs are used again: then it has had less than before.
+            let before = before.get(job).filter(|before| before.service <= usage.service).copied().unwrap_or_default();
+            let (service, waited) = (usage.service.since(before.service), usage.waited.since(before.waited));
+            if service + waited > Nanos::ZERO {
+                let limit = if self.short.contains(job) { SHORT_BELOW } else { SHORT_ABOVE };
+                let is_short = waited.0 as f64 > limit * window.0 as f64;
+                had.push((*job, Had { service, is_short }));
+            }
+        }
+        self.short = had.iter().filter(|(_, had)| had.is_short).map(|(job, _)| *job).collect();
         self.samples.push_back((now, usage));
-        (window.max(Nanos(1)), had)
+        (window, had)
     }
 }
 
@@ -73,34 +97,39 @@ impl Meters {
     ) -> Own {
         let mut own = Own::default();
         let mut window = Nanos(1);
-        let mut rows: Vec<(usize, JobId, Usage)> = Vec::new();
+        let mut rows: Vec<(usize, JobId, Had)> = Vec::new();
         for (at, (meter, usage)) in self.targets.iter_mut().zip(usage).enumerate() {
             let (span, had) = meter.note(now, usage);
             window = window.max(span);
             rows.extend(had.into_iter().map(|(job, had)| (at, job, had)));
         }
-        if rows.len() > ROWS_MAX {
-            rows.sort_by_key(|(_, _, had)| std::cmp::Reverse(had.service + had.waited));
-            rows.truncate(ROWS_MAX);
-            rows.sort_by_key(|(at, job, _)| (*at, *job));
-        }
+        // What does not fit is of those who use the least.
+        rows.sort_by_key(|(at, job, had)| (std::cmp::Reverse(had.service), *at, *job));
+        rows.truncate(ROWS_MAX);
         own.table.window_ns = window.0;
         own.table.targets = vec![Vec::new(); self.targets.len()];
         own.jobs = vec![Vec::new(); self.targets.len()];
         let mut numbers: BTreeMap<JobId, u32> = BTreeMap::new();
+        let mut len = 0;
         for (at, job, had) in rows {
             let number = match numbers.get(&job) {
                 Some(number) => *number,
                 None => {
                     let Some(info) = info(job) else { continue };
+                    let within = info.within.as_ref().map_or(0, |within| within.len());
+                    len += JOB_LEN + info.name.len() + info.user.len() + info.group.len() + within;
                     own.table.jobs.push(info);
                     let number = own.table.jobs.len() as u32 - 1;
                     numbers.insert(job, number);
                     number
                 }
             };
-            own.table.targets[at].push(Row { job: number, service_ns: had.service.0, waited_ns: had.waited.0 });
+            len += ROW_LEN;
+            own.table.targets[at].push(Row { job: number, service_ns: had.service.0, is_short: had.is_short });
             own.jobs[at].push(job);
+            if len > TABLE_LEN_MAX {
+                break;
+            }
         }
         own
     }

@@ -1,10 +1,18 @@
-use super::market::{Place, by_presence, by_receipt};
+//! Worked examples, and max-min fairness from its definition.
+
+use super::market::{Market, Place, by_presence};
 use super::*;
 use isonomia_units::JobId;
 use proptest::prelude::*;
 
 fn place(job: usize, used: f64, is_short: bool) -> Place {
     Place { job, used, is_short }
+}
+
+/// Where each job has a user of his own.
+fn by_receipt(due: &[f64], targets: &[Vec<Place>]) -> Vec<Vec<f64>> {
+    let market = Market::new(due, targets);
+    market.parts(due, &market.kept, targets)
 }
 
 /// Of targets that serve all the time, jobs that want all they can have.
@@ -62,12 +70,41 @@ fn who_needs_little_of_one_target_has_the_rest_of_his_share_on_another() {
     assert!(parts[0][0] >= 0.05 && parts[0][1] > 0.9, "it is not kept from what it uses: {parts:?}");
 }
 
+/// One who came first, and has nearly everything without waiting for it, gives way to one who waits.
+#[test]
+fn who_came_first_keeps_no_more_than_his_share() {
+    let targets = vec![vec![place(0, 0.95, false), place(1, 0.05, true)]];
+    let parts = by_receipt(&[0.5, 0.5], &targets);
+    assert!(near(&parts[0], &[0.5, 0.5]), "{parts:?}");
+    // As long as nobody waits, nobody has to.
+    let targets = vec![vec![place(0, 0.7, false), place(1, 0.05, false)]];
+    let parts = by_receipt(&[0.5, 0.5], &targets);
+    assert!(near(&parts[0], &[0.5, 0.5]), "{parts:?}");
+}
+
+/// What one job of a user has no use for, another job of that user has.
+#[test]
+fn a_share_that_is_not_used_goes_to_the_same_user_first() {
+    let policy: PolicySpec = "user-then-job-fair".parse().unwrap();
+    let job = |name: &str, user: &str| JobInfo::new(name, user, "g");
+    let idle = (0..50).map(|at| job(&format!("small{at}"), "ada"));
+    let jobs: Vec<JobInfo> = [job("big", "ada"), job("rival", "bob")].into_iter().chain(idle).collect();
+    let used = |job, part: f64, is_short| Row { job, service_ns: (part * 1e9) as u64, is_short };
+    let small = (2..52).map(|job| used(job, 0.002, false)).collect();
+    let targets = vec![vec![used(0, 0.5, true), used(1, 0.5, true)], small];
+    let own = Table { window_ns: 1_000_000_000, jobs, targets };
+    let mut exchange = Exchange::new(Rule::Received, Nanos::from_millis(500));
+    let parts = exchange.join(Nanos(1), &policy, &own);
+    // Ada has a tenth of the second target and a of the first, bob b: 0.1 + a = b, a + b = 1.
+    assert!(near(&parts[0], &[0.45, 0.55]), "{:?}", parts[0]);
+}
+
 fn job(name: &str, nodes: u32) -> JobInfo {
     JobInfo { nodes, ..JobInfo::new(name, name, "g") }
 }
 
 fn row(job: u32, part: f64) -> Row {
-    Row { job, service_ns: (part * 1e9) as u64, waited_ns: 1_000_000_000 }
+    Row { job, service_ns: (part * 1e9) as u64, is_short: true }
 }
 
 fn table(jobs: Vec<JobInfo>, targets: Vec<Vec<Row>>) -> Table {
@@ -92,6 +129,10 @@ fn tables_of_others_count_until_they_are_silent() {
     assert_eq!(exchange.join(late, &fifo, &own), [Vec::<f64>::new()], "nobody is owed a share");
     let unknown = table(vec![job("c", 8)], vec![vec![row(1, 0.5)]]);
     assert_eq!(exchange.tell(late, ServerId(2), unknown), Err(BadTable::UnknownJob { job: 1, jobs: 1 }));
+    let timeless = Table { window_ns: 0, ..others.clone() };
+    assert_eq!(exchange.tell(late, ServerId(2), timeless), Err(BadTable::NoTime));
+    let wide = Table { targets: vec![Vec::new(); TARGETS_MAX + 1], ..others };
+    assert_eq!(exchange.tell(late, ServerId(2), wide), Err(BadTable::TooManyTargets(TARGETS_MAX + 1)));
     let long = table(vec![job("c", 8)], vec![vec![row(0, 0.5); ROWS_MAX + 1]]);
     assert_eq!(exchange.tell(late, ServerId(2), long), Err(BadTable::TooLong(ROWS_MAX + 1)));
 }

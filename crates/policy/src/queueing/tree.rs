@@ -240,6 +240,11 @@ impl ShareTree {
         above
     }
 
+    /// The nodes above a leaf without the root, the nearest first.
+    pub(crate) fn inner_above(&self, leaf: Leaf) -> impl Iterator<Item = u32> {
+        self.above(leaf).into_iter().filter(|node| *node != ROOT)
+    }
+
     /// The weight of a leaf, and the nodes above it with their weights over those of their active children, the outermost
     /// first; what is not needed of the array is the root.
     pub(crate) fn links(&self, leaf: Leaf) -> (f64, [(u32, f64); INNER_MAX]) {

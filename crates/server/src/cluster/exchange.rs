@@ -10,7 +10,7 @@ use crate::clock;
 use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
 use crate::target::Pending;
-use isonomia_cluster::map;
+use isonomia_cluster::{Map, map};
 use isonomia_policy::exchange::{Exchange, Meters, Rule, Table};
 use isonomia_proto::request::ReplyHeader;
 use isonomia_transport::handshake::Protection;
@@ -41,9 +41,11 @@ impl Told {
     }
 
     /// Keeps the table that a server sent, and confirms it.
-    pub fn keep(&self, core: &Core, pending: &Pending, bytes: &[u8]) {
+    pub fn keep(&self, core: &Core, (own, map): (ServerId, &Map), pending: &Pending, bytes: &[u8]) {
         let from = ServerId(pending.header.offset as u16);
+        let is_known = map.server(from).is_some() && from != own;
         let kept = match JobTable::decode(bytes) {
+            _ if !is_known => Err("it is no other server of the cluster file".to_owned()),
             Some(table) => self.lock().tell(clock::now(), from, table).map_err(|error| error.to_string()),
             None => Err("it cannot be read".to_owned()),
         };
@@ -61,6 +63,13 @@ impl Told {
     /// How many other servers' tables count.
     pub fn heard(&self) -> usize {
         self.lock().heard()
+    }
+
+    /// A copy without those who are silent: workers, who keep what comes, do not wait while it is made use of.
+    fn copy(&self, now: Nanos) -> Exchange {
+        let mut told = self.lock();
+        told.forget(now);
+        told.clone()
     }
 }
 
@@ -85,7 +94,7 @@ impl Exchanger {
     /// Of the server that has `core`.
     pub fn new(core: Arc<Core>, config: ClusterConfig, way: (Option<String>, Protection)) -> Self {
         let settings = config.map().exchange();
-        let links = Links::new(config.clone(), way);
+        let links = Links::of_the_latest(config.clone(), way);
         let meters = meters(&core, settings);
         Self { core, config, links, settings, meters, has_told: false, next_at: clock::now() }
     }
@@ -106,8 +115,9 @@ impl Exchanger {
             let sleep = match settings.interval {
                 Some(interval) if now >= self.next_at => {
                     self.exchange(now);
-                    // Those that were missed are not made up for.
-                    self.next_at = (self.next_at + interval).max(clock::now());
+                    // Those that were missed are not made up for, and half of the time is others'.
+                    let done_at = clock::now();
+                    self.next_at = (self.next_at + interval).max(done_at + done_at.since(now));
                     continue;
                 }
                 Some(_) => self.next_at.since(now).min(SLEEP_MAX),
@@ -130,7 +140,7 @@ impl Exchanger {
         let own = self.meters.table(now, usage, |job| infos.get(&job).map(|job| JobInfo::clone(&job.info())));
         self.tell(&own.table);
         let policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner).spec.clone();
-        let parts = cluster.told.lock().join(now, &policy, &own.table);
+        let parts = cluster.told.copy(now).join(now, &policy, &own.table);
         for (target, parts) in data().zip(own.parts(parts)) {
             target.apportion(now, &parts);
         }
@@ -144,8 +154,9 @@ impl Exchanger {
         }
         self.has_told = has_jobs;
         let map = self.config.map();
+        let (kind, bytes) = JobTable::encode(table);
         for server in map.servers().iter().filter(|server| server.number != self.config.number) {
-            self.links.send(server.number, JobTable::encode(table));
+            self.links.send(server.number, (kind, bytes.clone()));
         }
     }
 }

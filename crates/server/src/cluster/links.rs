@@ -38,6 +38,7 @@ pub struct Links {
     reach: Arc<Reach>,
     to: HashMap<ServerId, SyncSender<Sent>>,
     questions: Arc<AtomicUsize>,
+    waiting_max: usize,
 }
 
 /// What is needed to connect.
@@ -55,7 +56,12 @@ impl Links {
             .map_or(u64::from(config.number.0), |nonce| u64::from_le_bytes(std::array::from_fn(|at| nonce[at])));
         let identity = Identity { client, claims, key_file, server_user: None, protection };
         let reach = Arc::new(Reach { config, identity });
-        Self { reach, to: HashMap::new(), questions: Arc::default() }
+        Self { reach, to: HashMap::new(), questions: Arc::default(), waiting_max: WAITING_MAX }
+    }
+
+    /// The same for messages of which the next one takes the place of those before: a server that is slow gets few, and no old ones.
+    pub fn of_the_latest(config: ClusterConfig, way: (Option<String>, Protection)) -> Self {
+        Self { waiting_max: 1, ..Self::new(config, way) }
     }
 
     /// What is needed to reach servers from other threads.
@@ -65,9 +71,9 @@ impl Links {
 
     /// Sends a message if it can: its kind and its bytes.
     pub fn send(&mut self, to: ServerId, message: Sent) {
-        let reach = &self.reach;
+        let (reach, waiting_max) = (&self.reach, self.waiting_max);
         let queue = self.to.entry(to).or_insert_with(|| {
-            let (queue, messages) = sync_channel(WAITING_MAX);
+            let (queue, messages) = sync_channel(waiting_max);
             let reach = reach.clone();
             // Without a thread nothing is received, and messages are lost as on a network that is down.
             let _ =

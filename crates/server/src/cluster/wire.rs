@@ -4,7 +4,6 @@
 use isonomia_cluster::peer::{BadMessage, Envelope, FORMAT};
 use isonomia_cluster::request::{Answer, Refusal, Request};
 use isonomia_policy::exchange::{Row, Table};
-use isonomia_proto::XATTR_VALUE_LEN_MAX;
 use isonomia_store::PiecePlace;
 use isonomia_units::{JobInfo, VolumeId};
 use rustix::io::Errno;
@@ -52,18 +51,9 @@ impl JobTable {
     /// Which kind it is, for the header.
     pub const KIND: u32 = 3;
 
-    /// Kind and bytes of a table. If it is too long to be sent, those rows are left out that come last.
+    /// Kind and bytes of a table.
     pub fn encode(table: &Table) -> (u32, Vec<u8>) {
-        let mut sent = SentTable::from(table);
-        loop {
-            let bytes = postcard::to_extend(&sent, vec![FORMAT]).unwrap_or_default();
-            if bytes.len() <= XATTR_VALUE_LEN_MAX {
-                return (Self::KIND, bytes);
-            }
-            sent.jobs.truncate(sent.jobs.len() / 2);
-            let known = sent.jobs.len();
-            sent.targets.iter_mut().for_each(|rows| rows.retain(|row| (row.job as usize) < known));
-        }
+        (Self::KIND, postcard::to_extend(&SentTable::from(table), vec![FORMAT]).unwrap_or_default())
     }
 
     /// What was sent.
@@ -206,6 +196,9 @@ mod tests {
     use super::*;
     use isonomia_cluster::request::RenameHow;
     use isonomia_cluster::volumes::VolumeName;
+    use isonomia_policy::exchange::{Meters, Usage};
+    use isonomia_proto::XATTR_VALUE_LEN_MAX;
+    use isonomia_units::{JobId, NAME_LEN_MAX, Nanos};
     use proptest::prelude::*;
 
     #[test]
@@ -239,24 +232,38 @@ mod tests {
     }
 
     #[test]
-    fn a_table_of_jobs_is_received_as_far_as_a_message_holds_it() {
+    fn a_table_of_jobs_is_received() {
         let job = |at: usize| {
             let within = (at % 2 == 1).then(|| "proof".into());
             JobInfo { within, nodes: 7, priority: 3, ..JobInfo::new(&format!("j{at}"), "ada", "astro") }
         };
-        let row = |job| Row { job, service_ns: 5, waited_ns: u64::MAX };
-        let table = |jobs: usize| Table {
-            window_ns: 9,
-            jobs: (0..jobs).map(job).collect(),
-            targets: vec![(0..jobs as u32).map(row).collect(), Vec::new()],
-        };
-        let (kind, bytes) = JobTable::encode(&table(3));
-        assert_eq!((kind, JobTable::decode(&bytes)), (JobTable::KIND, Some(table(3))));
+        let row = |job| Row { job, service_ns: u64::MAX, is_short: job == 1 };
+        let targets = vec![(0..3).map(row).collect(), Vec::new()];
+        let table = Table { window_ns: 9, jobs: (0..3).map(job).collect(), targets };
+        let (kind, bytes) = JobTable::encode(&table);
+        assert_eq!((kind, JobTable::decode(&bytes)), (JobTable::KIND, Some(table)));
         assert_eq!(JobTable::decode(&bytes[..bytes.len() - 1]), None);
         assert_eq!(JobTable::decode(&[&bytes[..], b"x"].concat()), None);
-        let (_, bytes) = JobTable::encode(&table(4096));
-        assert!(bytes.len() <= XATTR_VALUE_LEN_MAX);
-        assert_eq!(JobTable::decode(&bytes), Some(table(1024)));
+    }
+
+    /// As many as a server tells of, with the longest names, fit into a message.
+    #[test]
+    fn a_table_fits_a_message() {
+        let name = |at: u32| format!("{at:0>0$}", NAME_LEN_MAX);
+        for name_of in [&name as &dyn Fn(u32) -> String, &|at| at.to_string()] {
+            let mut meters = Meters::new(2, Nanos::from_millis(500));
+            let usage = |at: u64| {
+                let had = |job: u32| (JobId(job), Usage { service: Nanos(at * u64::from(job)), waited: Nanos(at) });
+                [(0..9999).map(had).collect(), (0..9999).map(had).collect()]
+            };
+            let info = |job: JobId| Some(JobInfo::new(&name_of(job.0), &name_of(job.0), "g"));
+            meters.table(Nanos(1), usage(1), info);
+            let own = meters.table(Nanos(1_000_000_000), usage(1_000_000), info);
+            let (_, bytes) = JobTable::encode(&own.table);
+            assert!(bytes.len() <= XATTR_VALUE_LEN_MAX && !own.table.jobs.is_empty(), "{}", bytes.len());
+            own.table.check().unwrap();
+            assert_eq!(own.table.jobs[0].name, name_of(9998).into(), "who uses the most is told of first");
+        }
     }
 
     proptest! {

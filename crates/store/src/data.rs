@@ -315,9 +315,10 @@ impl Store {
         Ok(())
     }
 
-    /// Brings everything to stable storage and ends; what needs no recovery at the next open.
+    /// Brings everything to stable storage and ends; what needs no recovery at the next open. [`StoreError::Busy`], and
+    /// recovery, if a file that has lost a writer cannot be cut.
     pub fn close(&self) -> Result<(), StoreError> {
-        self.cut_loose(usize::MAX)?;
+        let cuts = self.cut_loose(usize::MAX);
         self.flush_dirty()?;
         while self.remove_unused()? > 0 {}
         self.settle_all()?;
@@ -326,6 +327,11 @@ impl Store {
             self.targets.sync_all()?;
         }
         self.flush_all()?;
+        cuts?;
+        // After an unclean stop all files are loose, so those are that could not be cut.
+        if !self.loose().is_empty() {
+            return Err(StoreError::Busy);
+        }
         self.db.close()?;
         self.targets.fence.release()
     }

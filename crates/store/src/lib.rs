@@ -244,7 +244,8 @@ impl Store {
         if self.cuts().contains_key(&ino) {
             inode.set(CUTTING);
         }
-        if inode.has(SPREAD) && !inode.has(CUTTING) && (self.is_recovered || self.loose().contains(&ino)) {
+        // Also one that is being cut: an object that had done that may have been written to before the stop.
+        if inode.has(SPREAD) && (self.is_recovered || self.loose().contains(&ino)) {
             inode.set(LOOSE);
         }
         if let Some(size) = self.dirty_inodes().size(ino) {

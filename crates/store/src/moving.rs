@@ -141,6 +141,11 @@ impl Store {
         self.is_in_cluster().then(|| self.passages.begin())
     }
 
+    /// Waits for what began before; false if `goes_on` says that it takes too long.
+    pub fn drain(&self, goes_on: impl Fn() -> bool) -> bool {
+        self.passages.drain(goes_on)
+    }
+
     /// Waits for what has begun in a closed volume, and brings all of it to the database, on stable storage.
     ///
     /// # Errors
@@ -150,10 +155,11 @@ impl Store {
             return Err(StoreError::Busy);
         }
         let is_of = |ino: u64| Ino(ino).volume() == volume;
+        // In this order: a cut that begins is noted before its file is loose no more.
+        let is_loose = self.loose().iter().any(|ino| is_of(*ino));
         let is_cut = self.cuts().keys().any(|ino| is_of(*ino));
         let mut is_open = false;
         self.inodes.each(|ino, inode: &Arc<Inode>| is_open |= is_of(*ino) && inode.refs.load(Relaxed) > 0);
-        let is_loose = self.loose().iter().any(|ino| is_of(*ino));
         if is_cut || is_open || is_loose {
             return Err(StoreError::Busy);
         }

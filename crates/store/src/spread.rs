@@ -256,14 +256,18 @@ impl Store {
     }
 
     /// Begins to cut loose files to the sizes that they have, `max` of them at most; that stands on stable storage when this
-    /// returns.
+    /// returns. One that cannot be cut stays loose, and keeps no other from being cut. Nothing begins in a closed volume: it may
+    /// have been copied already. To be called within a [passage](Self::passage).
     pub fn cut_loose(&self, max: usize) -> Result<Vec<Cut>, StoreError> {
-        let loose: Vec<u64> = self.loose().iter().take(max).copied().collect();
+        let closed = self.whereabouts();
+        let is_closed = |ino: u64| closed.as_ref().is_some_and(|known| known.closed.contains_key(&Ino(ino).volume()));
+        let loose: Vec<u64> = self.loose().iter().filter(|ino| !is_closed(**ino)).take(max).copied().collect();
         let mut cuts = Vec::with_capacity(loose.len());
         for ino in loose {
-            match self.cut_if_there(ino)? {
-                Some(cut) => cuts.push(cut),
-                None => _ = self.loose().remove(&ino),
+            match self.cut_if_there(ino) {
+                Ok(Some(cut)) => cuts.push(cut),
+                Ok(None) => _ = self.loose().remove(&ino),
+                Err(error) => tracing::error!(ino, %error, "a file that has lost a writer cannot be cut"),
             }
         }
         if !cuts.is_empty() && !self.is_volatile() {

@@ -205,6 +205,26 @@ fn a_volume_with_open_files_does_not_rest() {
 }
 
 #[test]
+fn no_cut_begins_in_a_closed_volume() {
+    let dir = tempfile::tempdir().unwrap();
+    let one = store(&dir, 1);
+    fill(&one);
+    let how = OpenHow { create: true, access: access::WRITE, mode: 0o600, ..OpenHow::default() };
+    let layout = isonomia_proto::fs::Layout { stripe_bytes: 4096, targets: vec![TargetId(10), TargetId(20)] };
+    let ino = one.open_spread(&Caller::ROOT, Ino::ROOT, &path("wide"), &how, layout.into(), NOW).unwrap().ino;
+    one.release(ino).unwrap();
+    let known = one.whereabouts().unwrap();
+    one.freeze(VOLUME, || true).unwrap();
+    one.set_whereabouts(Arc::new(Whereabouts { closed: [(VOLUME, ServerId(2))].into(), ..(*known).clone() }));
+    one.note_loose(ino).unwrap();
+    assert_eq!(one.cut_loose(9).unwrap(), []);
+    assert!(matches!(one.freeze(VOLUME, || true), Err(StoreError::Busy)), "it has to be cut first");
+    one.set_whereabouts(known);
+    assert_eq!(one.cut_loose(9).unwrap().len(), 1);
+    assert!(matches!(one.freeze(VOLUME, || true), Err(StoreError::Busy)), "it is being cut");
+}
+
+#[test]
 fn what_is_not_of_the_volume_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let one = store(&dir, 1);

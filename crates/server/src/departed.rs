@@ -7,7 +7,7 @@
 //! storage, and whoever closes a connection must not.
 
 use crate::sessions::Left;
-use isonomia_units::Nanos;
+use isonomia_units::{Nanos, VolumeId};
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 
@@ -50,6 +50,12 @@ impl Departed {
         let (most, _) = counts.into_iter().max_by_key(|(uid, count)| (*count, *uid))?;
         let earliest = waiting.iter().position(|one| one.uid == most)?;
         waiting.remove(earliest).map(|one| one.left)
+    }
+
+    /// Whether a process that has gone may have written objects of files in `volume`.
+    pub fn any_wrote_in(&self, volume: VolumeId) -> bool {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting.iter().flat_map(|one| &one.left.writes).any(|ino| ino.volume() == volume)
     }
 
     /// Takes out what is due at `now`.

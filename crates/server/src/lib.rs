@@ -240,7 +240,7 @@ impl Server {
         }
         let driver = match &config.cluster {
             None => {
-                lock::begin(&core).map_err(|error| StartError::Config(error.to_string()))?;
+                lock::begin(&core);
                 None
             }
             Some(cluster) => {

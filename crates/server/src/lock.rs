@@ -93,18 +93,28 @@ fn operate(core: &Core, connection: &Connection, header: &RequestHeader) -> Resu
 }
 
 /// To be called when this server begins to serve: if anybody may have had locks when it stopped, it waits for them.
-pub fn begin(core: &Core) -> Result<(), StoreError> {
-    let had_some = core.store.cluster_records()?.iter().any(|(key, _)| key == HELD);
-    if core.store.is_recovered() || had_some {
-        core.locks.wait_for_claims(clock::now() + CLAIMED_WITHIN);
-    }
-    Ok(())
+pub fn begin(core: &Core) {
+    let may_have_had = core.store.is_recovered() || had_some(core);
+    let until = if may_have_had { clock::now() + CLAIMED_WITHIN } else { Nanos::ZERO };
+    core.locks.wait_for_claims(until);
 }
 
-/// To be called before a stop in order ends sessions: remembers whether anybody has locks.
+/// To be called before a stop in order ends sessions: remembers whether anybody has locks. If this process has not begun to
+/// serve, those still have theirs who had them at the stop before.
 pub fn end(core: &Core) -> Result<(), StoreError> {
-    let has_some = core.locks.are_there_any() || core.locks.waits_for_claims(clock::now());
+    let has_some = match core.locks.has_begun() {
+        true => core.locks.are_there_any() || core.locks.waits_for_claims(clock::now()),
+        false => core.store.is_recovered() || had_some(core),
+    };
     core.store.keep_cluster_records([(HELD, has_some.then_some(&[][..]))])
+}
+
+/// Whether it is noted that there were locks; so it is taken to be if that cannot be read.
+fn had_some(core: &Core) -> bool {
+    let records = core.store.cluster_records().inspect_err(|error| {
+        tracing::error!(%error, "it cannot be read whether there were locks");
+    });
+    records.map_or(true, |records| records.iter().any(|(key, _)| key == HELD))
 }
 
 fn number(errno: Errno) -> u32 {

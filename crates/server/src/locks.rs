@@ -12,9 +12,9 @@
 //!
 //! Sans I/O: time is passed in. A request costs O(locks of the file).
 
-use isonomia_units::{Ino, Nanos};
+use isonomia_units::{Ino, Nanos, VolumeId};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Locks of one user on one file at most.
@@ -109,6 +109,8 @@ pub struct Locks {
     count: AtomicUsize,
     /// Until when those are waited for who had locks at the last stop, ns.
     claimed_until: AtomicU64,
+    /// It has begun to wait for them, or knows that nobody had any.
+    has_begun: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -142,14 +144,25 @@ impl Locks {
         result
     }
 
-    /// Waits until `until` for those who had locks when the server stopped.
+    /// Waits until `until` for those who had locks when the server stopped; [`Nanos::ZERO`] if nobody had any.
     pub fn wait_for_claims(&self, until: Nanos) {
         self.claimed_until.store(until.0, Ordering::Relaxed);
+        self.has_begun.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether [`Self::wait_for_claims`] was called.
+    pub fn has_begun(&self) -> bool {
+        self.has_begun.load(Ordering::Relaxed)
     }
 
     /// Whether it still does.
     pub fn waits_for_claims(&self, now: Nanos) -> bool {
         now.0 < self.claimed_until.load(Ordering::Relaxed)
+    }
+
+    /// Whether anybody has a lock in `volume`.
+    pub fn are_there_any_in(&self, volume: VolumeId) -> bool {
+        self.are_there_any() && self.table().files.keys().any(|(ino, _)| ino.volume() == volume)
     }
 
     /// Whether anybody has a lock.

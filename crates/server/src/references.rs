@@ -14,6 +14,8 @@ use std::sync::atomic::Ordering;
 impl Core {
     /// One connection of the session less; with the last, the session gives up what it holds.
     pub fn leave_session(&self, key: SessionKey) {
+        // Who closes a volume finds what the session has written in its table, or waits for this to be noted.
+        let _passage = self.store.passage();
         let Some((session, left)) = self.sessions.leave(key) else { return };
         let (uid, client) = key;
         self.locks.release_owners(
@@ -55,6 +57,8 @@ impl Core {
         if connection.session.release(ino, number) {
             self.store.release(ino)?;
             self.file_closed(ino, number);
+        } else if connection.session.forget_writer(ino) {
+            self.lost_writer(ino);
         }
         Ok(())
     }
@@ -104,6 +108,7 @@ impl Core {
 
     /// Gives back what sessions held that ended long enough before `now`.
     pub fn give_back_departed(&self, now: Nanos) {
+        let _passage = self.store.passage();
         self.departed.due(now).iter().for_each(|left| self.give_back(left));
     }
 }
@@ -211,6 +216,24 @@ mod tests {
         let ino = opened.unwrap().capability.ino;
         fixture.core.close(&connection, None);
         assert!(fixture.is_free(ino, b"f"));
+    }
+
+    #[test]
+    fn a_server_that_stops_before_it_serves_forgets_no_locks() {
+        let fixture = Fixture::new();
+        let core = &fixture.core;
+        let is_noted = || core.store.cluster_records().unwrap().iter().any(|(key, _)| key == crate::lock::HELD);
+        core.store.keep_cluster_records([(crate::lock::HELD, Some(&[][..]))]).unwrap();
+        // Its gate never opened.
+        crate::lock::end(core).unwrap();
+        assert!(is_noted() && !core.locks.waits_for_claims(clock::now()));
+        crate::lock::begin(core);
+        assert!(core.locks.waits_for_claims(clock::now()));
+        crate::lock::end(core).unwrap();
+        assert!(is_noted());
+        core.locks.wait_for_claims(Nanos::ZERO);
+        crate::lock::end(core).unwrap();
+        assert!(!is_noted());
     }
 
     #[test]

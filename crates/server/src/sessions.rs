@@ -7,7 +7,7 @@
 //!
 //! References are counted for each session and for each user, over all of the user's sessions.
 
-use isonomia_units::Ino;
+use isonomia_units::{Ino, VolumeId};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -131,6 +131,19 @@ impl Session {
         Ok(())
     }
 
+    /// The session closes a file of which this server knows no reference, as after a start: it writes its objects no more,
+    /// unless it has other references. True if it might have written them.
+    pub fn forget_writer(&self, ino: Ino) -> bool {
+        let mut held = self.held();
+        let is_open = held.references.range((ino, 0)..=(ino, u64::MAX)).next().is_some();
+        !is_open && held.writes.remove(&ino)
+    }
+
+    /// Whether it may write the objects of files in `volume`.
+    fn writes_in(&self, volume: VolumeId) -> bool {
+        self.held().writes.iter().any(|ino| ino.volume() == volume)
+    }
+
     /// Whether it has the open file `number` of `ino`.
     pub fn has_reference(&self, ino: Ino, number: u64) -> bool {
         self.held().references.contains_key(&(ino, number))
@@ -215,6 +228,11 @@ impl Sessions {
         self.table().sessions.contains_key(&key)
     }
 
+    /// Whether any session may write the objects of files in `volume`.
+    pub fn any_writes_in(&self, volume: VolumeId) -> bool {
+        self.table().sessions.values().any(|(session, _)| session.writes_in(volume))
+    }
+
     /// Whether any session has the open file `number` of `ino`.
     pub fn any_has_reference(&self, ino: Ino, number: u64) -> bool {
         self.table().sessions.values().any(|(session, _)| session.has_reference(ino, number))
@@ -236,6 +254,12 @@ mod tests {
             session.add_writer(Ino(ino)).unwrap();
         }
         assert!(session.release(Ino(5), 1) && session.release(Ino(6), 1));
+        // After a start of the server a session may write what it holds no reference to.
+        session.add_writer(Ino(8)).unwrap();
+        session.add_writer(Ino(9)).unwrap();
+        assert!(session.forget_writer(Ino(8)) && !session.forget_writer(Ino(8)) && !session.forget_writer(Ino(5)));
+        assert!(sessions.any_writes_in(VolumeId::ROOT) && !sessions.any_writes_in(VolumeId(1)));
+        assert!(session.forget_writer(Ino(9)));
         let (ended, left) = sessions.leave(KEY).unwrap();
         assert_eq!(left.writes, [Ino(5)], "it was open once more");
         assert_eq!(ended.add_writer(Ino(7)), Err(ReferenceError::Ended));

@@ -229,9 +229,22 @@ impl Driver {
 }
 
 /// Lets a volume rest. The store knows already that nothing is to begin in it.
-fn freeze(core: &Core, volume: VolumeId) -> Result<(), StoreError> {
+pub(super) fn freeze(core: &Core, volume: VolumeId) -> Result<(), StoreError> {
     let until = clock::now() + DRAINED_WITHIN;
     let goes_on = || clock::now() < until && !core.is_stopping.load(Ordering::Relaxed);
+    // A writer's objects may have bytes of which he has not told. He is in the table of sessions, then among the departed, and
+    // then the store knows: so each is looked at after what leads on to the next has ended.
+    let drained = || if core.store.drain(goes_on) { Ok(()) } else { Err(StoreError::Busy) };
+    drained()?;
+    let has_writers = core.sessions.any_writes_in(volume);
+    drained()?;
+    if has_writers || core.departed.any_wrote_in(volume) {
+        return Err(StoreError::Busy);
+    }
+    // The other server would know nothing of locks, nor wait for those who had some when this one stopped.
+    if core.locks.are_there_any_in(volume) || core.locks.waits_for_claims(clock::now()) {
+        return Err(StoreError::Busy);
+    }
     core.store.freeze(volume, goes_on)?;
     // What programs of this host have stored to memory is not in the store yet.
     if core.segments.are_there_any_of(volume) { Err(StoreError::Busy) } else { Ok(()) }

@@ -169,10 +169,8 @@ impl Driver {
     pub(super) fn open_gate(&self) {
         let is_starting = self.node.may_serve(clock::now()) == Err(isonomia_cluster::request::Refusal::Starting);
         if let Some(cluster) = self.core.cluster.get().filter(|_| !is_starting) {
-            if !cluster.gate.is_open()
-                && let Err(error) = lock::begin(&self.core)
-            {
-                tracing::error!(%error, "it cannot be read whether there were locks");
+            if !cluster.gate.is_open() {
+                lock::begin(&self.core);
             }
             cluster.gate.open().into_iter().for_each(|pending| self.core.queue_held(pending));
         }

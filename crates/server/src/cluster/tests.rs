@@ -1,9 +1,10 @@
 //! A server whose cluster's thread waits for what does not come.
 
+use super::moving::freeze;
 use super::waiting::DECIDED_WITHIN;
 use super::*;
 use crate::{Config, Server};
-use isonomia_client::{Claims, Client, ClientConfig, Ino};
+use isonomia_client::{Claims, Client, ClientConfig, Ino, LockKind, LockOwner, LockRange, OpenHow, access};
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 
 /// The only server of a cluster, and its directory.
@@ -58,4 +59,31 @@ fn no_change_of_a_volume_waits_longer_than_its_time() {
     client().mkdir(Ino::ROOT, b"after", 0o755).unwrap();
     assert_eq!(client().get_attr(Ino::ROOT, b"late", true).unwrap_err().errno(), Errno::NOENT);
     client().mkdir(Ino::ROOT, b"late", 0o755).unwrap();
+}
+
+#[test]
+fn a_volume_does_not_move_whose_files_are_locked_or_may_be_written() {
+    let (server, _dir) = alone();
+    let (addresses, claims) = (server.addresses().to_vec(), Claims::default());
+    let client = Client::new(ClientConfig { addresses, timeout: Nanos::from_secs(60), claims, key_file: None });
+    client.mkdir(Ino::ROOT, b"v", 0o755).unwrap();
+    let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
+    let file = client.open(Ino::ROOT, b"v/file", &how).unwrap().capability;
+    let (ino, owner, range) = (Ino(file.ino), LockOwner::Process(0), LockRange::Bytes { start: 0, len: 1 });
+    client.lock(&file, owner, range, LockKind::Exclusive, false).unwrap();
+    // As after a start of the server: who had it open has claimed the lock, and nothing else.
+    client.release(ino, how.number).unwrap();
+    let (core, is_busy) = (&server.core, |outcome| matches!(outcome, Err(StoreError::Busy)));
+    assert!(is_busy(freeze(core, ino.volume())));
+    client.unlock(&file, owner, range).unwrap();
+    freeze(core, ino.volume()).unwrap();
+    core.locks.wait_for_claims(clock::now() + Nanos::from_secs(60));
+    assert!(is_busy(freeze(core, ino.volume())), "somebody may have one");
+    core.locks.wait_for_claims(Nanos::ZERO);
+    let key = (0, 1);
+    core.sessions.join(key).add_writer(ino).unwrap();
+    assert!(is_busy(freeze(core, ino.volume())));
+    core.leave_session(key);
+    core.give_back_departed(Nanos::MAX);
+    freeze(core, ino.volume()).unwrap();
 }

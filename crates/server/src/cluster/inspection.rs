@@ -34,6 +34,8 @@ struct Look {
     id: u64,
     stage: Stage,
     found: ObjectsChecked,
+    /// Why it has ended early, if it has.
+    failure: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,9 +65,19 @@ impl Inspection {
             if look.stage != Stage::Idle {
                 return ControlReply::Error("somebody else has the objects looked at; ask again later".to_owned());
             }
-            *look = Look { id, stage: Stage::Wanted, found: ObjectsChecked::default() };
+            *look = Look { id, stage: Stage::Wanted, ..Look::default() };
+        }
+        if let Some(failure) = &look.failure {
+            return ControlReply::Error(failure.clone());
         }
         ControlReply::ObjectsChecked(look.found.clone())
+    }
+
+    /// The look that is under way ends, and who asked is told why.
+    fn fail(&self, error: &StoreError) {
+        let mut look = self.look();
+        look.stage = Stage::Idle;
+        look.failure = Some(format!("the objects cannot be looked at: {error}"));
     }
 
     /// Counts objects of no file that were removed.
@@ -106,7 +118,7 @@ impl Inspector {
             }
             Stage::First | Stage::Second => {}
         }
-        let found = core.store.detached_objects(self.after, AT_ONCE_MAX)?;
+        let found = core.store.detached_objects(self.after, AT_ONCE_MAX).inspect_err(|error| inspection.fail(error))?;
         self.after = (found.len() == AT_ONCE_MAX).then(|| found.last().copied()).flatten();
         if stage != Stage::Second {
             // Not while the state is locked: it may take a while.
@@ -138,5 +150,21 @@ fn lost(core: &Core, place: ObjectPlace) -> Option<String> {
             "object {:016x}.{:08x}.{} on target {}: {error}",
             object.number, object.generation, object.index, place.target
         )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_that_fails_ends_and_says_why() {
+        let inspection = Inspection::default();
+        assert!(matches!(inspection.ask(1), ControlReply::ObjectsChecked(_)));
+        assert!(matches!(inspection.ask(2), ControlReply::Error(_)), "somebody else has");
+        inspection.fail(&StoreError::NoSpace);
+        let ControlReply::Error(text) = inspection.ask(1) else { panic!("it failed") };
+        assert!(text.contains(&StoreError::NoSpace.to_string()), "{text}");
+        assert!(matches!(inspection.ask(2), ControlReply::ObjectsChecked(_)));
     }
 }

@@ -36,6 +36,8 @@ const WAIT_MAX: Nanos = Nanos::from_millis(200);
 const REMOVED_AT_ONCE_MAX: usize = 256;
 /// Files that are begun to be cut at once, of those that have lost writers.
 const LOOSE_AT_ONCE_MAX: usize = 256;
+/// Between two cuts of files that have lost writers: any writer may say so of a file as often as he likes.
+const LOOSE_EVERY: Nanos = Nanos::from_millis(20);
 /// Between the end of one pass over this server's objects and the beginning of the next.
 const PASS_EVERY: Nanos = Nanos::from_secs(5);
 /// Objects of which a pass asks every [`LOOK_EVERY`] whether anybody wants them.
@@ -89,6 +91,10 @@ pub struct Worker {
     pass_at: Nanos,
     /// Up to where those of removed files have been looked for.
     removed: Option<SpreadObjects>,
+    /// Files have lost writers since it was looked for them.
+    is_loose: bool,
+    /// When they may be cut.
+    loose_at: Nanos,
     inspector: Inspector,
 }
 
@@ -98,7 +104,9 @@ impl Objects {
         let (sender, tasks) = sync_channel(TASKS_MAX);
         let inspector = Inspector::default();
         let (asked, pass_at, removed) = (None, Nanos::ZERO, None);
-        let worker = Worker { core, targets_per_server, tasks, events, asked, pass_at, removed, inspector };
+        let (is_loose, loose_at) = (false, Nanos::ZERO);
+        let worker =
+            Worker { core, targets_per_server, tasks, events, asked, pass_at, removed, is_loose, loose_at, inspector };
         Self { tasks: sender, waiting: HashSet::new(), worker: Some(worker) }
     }
 
@@ -198,14 +206,19 @@ impl Worker {
         while !self.core.is_stopping.load(Ordering::Relaxed) {
             let now = clock::now();
             let inspect_in = self.inspector.rests_until().since(now);
-            let wait =
-                look_at.since(now).min(if inspect_in > Nanos::ZERO { inspect_in } else { WAIT_MAX }).min(WAIT_MAX);
+            let loose_in = if self.is_loose { self.loose_at.since(now) } else { WAIT_MAX };
+            let inspect_in = if inspect_in > Nanos::ZERO { inspect_in } else { WAIT_MAX };
+            let wait = look_at.since(now).min(inspect_in).min(loose_in).min(WAIT_MAX);
             let done = match self.tasks.recv_timeout(Duration::from_nanos(wait.0)) {
                 Ok(task) => self.work(task),
                 Err(RecvTimeoutError::Timeout) => Vec::new(),
                 Err(RecvTimeoutError::Disconnected) => return,
             };
             self.tell(done);
+            if self.is_loose && clock::now() >= self.loose_at {
+                let done = self.cut_loose();
+                self.tell(done);
+            }
             match self.inspector.step(&self.core) {
                 Ok(done) => self.tell(done.into_iter().collect()),
                 Err(error) => tracing::error!(%error, "objects cannot be looked at"),
@@ -225,7 +238,7 @@ impl Worker {
         }
     }
 
-    fn work(&self, task: Task) -> Vec<Done> {
+    fn work(&mut self, task: Task) -> Vec<Done> {
         let now = clock::wall();
         match task {
             Task::Serve { from, order } => {
@@ -260,12 +273,17 @@ impl Worker {
                 }
                 Vec::new()
             }
-            Task::CutLoose => self.cut_loose(),
+            Task::CutLoose => {
+                self.is_loose = true;
+                Vec::new()
+            }
         }
     }
 
     /// Begins to cut files that have lost writers.
-    fn cut_loose(&self) -> Vec<Done> {
+    fn cut_loose(&mut self) -> Vec<Done> {
+        self.is_loose = false;
+        self.loose_at = clock::now() + LOOSE_EVERY;
         let store = &self.core.store;
         let _passage = store.passage();
         let cuts = store.cut_loose(LOOSE_AT_ONCE_MAX).unwrap_or_else(|error| {

@@ -85,8 +85,11 @@ impl HeldLocks {
 
     /// In the child of a fork, by its only thread: locks of bytes are the parent's, and of the others it knows nothing.
     pub fn forget_all(&self) {
+        // SAFETY: there is no other thread. Another one of the parent may have been changing what is here when it forked: so
+        // that is neither read nor dropped.
+        unsafe { self.all.get().write(Vec::new()) };
         self.is_busy.store(false, Ordering::Relaxed);
-        self.with(Vec::clear);
+        self.with(|_| ());
     }
 
     /// The server has given what `request` asks for.
@@ -144,10 +147,30 @@ impl HeldLocks {
         all
     }
 
-    /// The server did not give it again.
+    /// The server did not give it again. What another thread has given up meanwhile is not lost.
     pub fn lose(&self, lost: &Held) {
-        self.cut(&lost.request);
-        self.with(|all| all.push(Held { is_lost: true, ..*lost }));
+        // Of those of which others tell nothing else is known.
+        if lost.server.is_none() {
+            self.cut(&lost.request);
+            return self.with(|all| all.push(Held { is_lost: true, ..*lost }));
+        }
+        let (start, last) = span(&lost.request);
+        self.with(|all| {
+            for index in 0..all.len() {
+                let held = all[index];
+                let (first, end) = span(&held.request);
+                if !held.is_beside(&lost.request) || first > last || start > end {
+                    continue;
+                }
+                all[index] = Held { is_lost: true, ..held.of_bytes((first.max(start), end.min(last))) };
+                if first < start {
+                    all.push(held.of_bytes((first, start - 1)));
+                }
+                if end > last {
+                    all.push(held.of_bytes((last + 1, end)));
+                }
+            }
+        });
     }
 
     /// EIO if a lock of the file was lost.
@@ -157,6 +180,11 @@ impl HeldLocks {
         }
         let is_lost = self.with(|all| all.iter().any(|held| held.is_lost && held.request.ino == ino.0));
         if is_lost { Err(Error::Server(Errno::IO)) } else { Ok(()) }
+    }
+
+    /// Whether any may be of `server`: also those of which it is not known whose they are.
+    pub fn may_be_of(&self, server: Option<ServerId>) -> bool {
+        self.with(|all| all.iter().any(|held| held.server.is_none() || server.is_none() || held.server == server))
     }
 
     /// Whether there are any.
@@ -191,6 +219,7 @@ mod tests {
         held.cut(&request(own, 15, 10, LockKind::Shared));
         held.cut(&request(file, 50, 0, LockKind::Shared));
         assert_eq!(spans(&held), [(10, 14), (25, 29), (30, 99)]);
+        assert!(held.may_be_of(Some(ServerId(2))) && !held.may_be_of(Some(ServerId(3))));
         assert_eq!(held.of_server(ServerId(2), None).len(), 1);
         held.file_closed(Ino(7), 6);
         held.file_closed(Ino(7), 5);
@@ -204,6 +233,10 @@ mod tests {
         let held = HeldLocks::default();
         let own = LockOwner::Process(0);
         held.put(Some(ServerId(1)), &request(own, 10, 90, LockKind::Exclusive));
+        held.check(Ino(7)).unwrap();
+        let given_up =
+            Held { server: Some(ServerId(1)), request: request(own, 100, 9, LockKind::Shared), is_lost: false };
+        held.lose(&given_up);
         held.check(Ino(7)).unwrap();
         let [lock] = held.of_server(ServerId(1), None)[..] else { panic!("there is one") };
         held.lose(&lock);

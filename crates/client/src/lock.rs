@@ -1,13 +1,16 @@
 //! Locks on files, kept by the server.
 
 use crate::held::Held;
-use crate::session::claimed;
+use crate::session::{Session, claimed};
 use crate::{Client, Error};
 use isonomia_proto::fs::Capability;
 use isonomia_proto::request::{LockReply, Op, RequestHeader, lock};
-use isonomia_units::Ino;
+use isonomia_units::{Ino, Nanos};
 use rustix::io::Errno;
 use zerocopy::FromBytes;
+
+/// How long is waited for each server that is asked only so that locks are claimed in time.
+const REACHED_WITHIN: Nanos = Nanos::from_secs(1);
 
 /// Who owns a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,9 +77,11 @@ impl Client {
         if self.held.is_empty() {
             return;
         }
-        for session in self.sessions().filter(|session| session.is_known()) {
-            // Whatever the answer is, the connection stands.
-            let _ = session.transact(RequestHeader::new(Op::StatFs, Ino::ROOT), [b"", b""], &mut [0; 256]);
+        let may_have = |session: &&Session| session.is_known() && self.held.may_be_of(session.server());
+        for session in self.sessions().filter(may_have) {
+            let request = RequestHeader::new(Op::StatFs, Ino::ROOT);
+            // Whatever the answer is, the connection stands. One that is away is not waited for while others may start anew.
+            let _ = session.transact_if_reached(request, [b"", b""], &mut [0; 256], REACHED_WITHIN);
         }
     }
 
@@ -122,6 +127,8 @@ impl Client {
     fn has_locked(&self, request: RequestHeader, before: u64) -> Result<(), Error> {
         let session = self.session_of(Ino(request.ino))?;
         self.held.put(session.server(), &request);
+        // Who claims meanwhile may have looked what there is before this was noted.
+        session.claims_end();
         if before == 0 || session.claimed_in() == before {
             return Ok(());
         }

@@ -11,6 +11,7 @@ use crate::files::OpenFile;
 use crate::held::{HeldLocks, Shared};
 use crate::places::Places;
 use crate::{ClientConfig, Error};
+use isonomia_proto::object::told;
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader, flag};
 use isonomia_transport::channel::Manner;
 use isonomia_transport::handshake::Protection;
@@ -431,9 +432,12 @@ impl Taken<'_> {
     }
 }
 
-/// Whether what the request does is what locks are for.
+/// Whether what the request does is what locks are for. To have cut off what was written and not told of harms nobody.
 fn needs_locks(request: &RequestHeader) -> bool {
     let op = Op::from_code(request.op);
+    if op == Some(Op::TellSize) && request.valid & told::BEHIND != 0 {
+        return false;
+    }
     matches!(op, Some(Op::Read | Op::Write | Op::ReserveAppend | Op::Fallocate | Op::TellSize | Op::FindObjects))
         || op == Some(Op::SetAttr) && request.flags & flag::AS_OPENED != 0
 }

@@ -296,6 +296,8 @@ impl Client {
         let mut patience = self.patience();
         let mut known = self.known(file, stripes)?;
         let mut is_unanswered = false;
+        // Up to where earlier rounds wrote of which nothing was told, and up to where was told.
+        let (mut untold_to, mut told_to) = (0, 0);
         loop {
             let cuts = match place {
                 Place::Given => known.objects.cuts,
@@ -306,6 +308,7 @@ impl Client {
             *is_loose |= offset + data.len() as u64 > known.objects.size_bytes;
             let moved = self.exchange(runs, &mut Side::Write(data, Purpose::Plain))?;
             is_unanswered |= moved.is_unanswered;
+            untold_to = untold_to.max(moved.furthest);
             if moved.is_stale() {
                 known = self.renewed(file, stripes, &mut patience)?;
                 continue;
@@ -324,8 +327,9 @@ impl Client {
                     known = self.look(file, stripes)?;
                     continue;
                 }
+                told_to = moved.furthest;
             }
-            *is_loose &= is_unanswered && moved.failed.is_some();
+            *is_loose &= is_unanswered && moved.failed.is_some() || untold_to > told_to;
             return match moved.failed {
                 Some((0, error)) => Err(error),
                 Some((at, _)) => Ok(at),

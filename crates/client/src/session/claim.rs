@@ -8,6 +8,7 @@ use isonomia_transport::line::Line;
 use isonomia_transport::socket::{Deadline, SocketError};
 use rustix::io::Errno;
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
 /// Looks at what another thread does are this far apart.
@@ -35,6 +36,13 @@ impl Session {
         self.claimed_in.load(Ordering::Acquire)
     }
 
+    /// Waits until no thread claims locks: what is noted before is claimed by those that begin later.
+    pub fn claims_end(&self) {
+        while self.is_claiming.load(Ordering::Acquire) && !IS_CLAIMING.get() {
+            pause();
+        }
+    }
+
     fn claim(&self, line: &mut Line, deadline: Deadline) -> Result<(), SocketError> {
         loop {
             if self.claimed_in() == line.session() || IS_CLAIMING.get() {
@@ -52,21 +60,19 @@ impl Session {
             }
             // Another thread claims them.
             deadline.left().ok_or(SocketError::TimedOut)?;
-            let pause = rustix::thread::Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY_NS };
-            // An interrupted pause is a shorter one.
-            let _ = rustix::thread::nanosleep(&pause);
+            pause();
         }
     }
 
     fn claim_all(&self, line: &mut Line) -> Result<(), SocketError> {
-        let (mut adopted, mut lost) = (Vec::new(), 0);
+        let (mut adopted, mut lost) = (BTreeSet::new(), 0);
         for held in self.held.of_server(line.server(), self.conduct.shared_locks) {
             let RequestHeader { ino, owner, valid, .. } = held.request;
             let mut errno = 0;
             if valid & lock::OPEN_FILE != 0 && !adopted.contains(&(ino, owner)) {
                 // The lock is the open file's, which the server does not know any more.
                 errno = self.ask(line, RequestHeader { op: Op::Adopt as u16, ..held.request })?;
-                adopted.push((ino, owner));
+                adopted.insert((ino, owner));
             }
             if errno == 0 {
                 errno = self.ask(line, claimed(&held))?;
@@ -91,6 +97,11 @@ impl Session {
         let answer = line.exchange(&request, [b"", b""], &mut [], self.timeout(), self.manner())?;
         Ok(answer.0.errno)
     }
+}
+
+fn pause() {
+    // An interrupted one is shorter.
+    let _ = rustix::thread::nanosleep(&rustix::thread::Timespec { tv_sec: 0, tv_nsec: LOOK_EVERY_NS });
 }
 
 /// The request that claims a lock.

@@ -8,7 +8,7 @@ use crate::{Client, Error};
 use isonomia_proto::PATH_LEN_MAX;
 use isonomia_proto::fs::{Attr, Capability, DirEntry, FileKind, FsStat, Layout, Node, Timestamp};
 use isonomia_proto::hint::OpenHint;
-use isonomia_proto::object::FileObjects;
+use isonomia_proto::object::{FileObjects, told};
 use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, OpenReply, ReplyHeader, RequestHeader, flag, valid};
 use isonomia_proto::space::{Extent, SpaceChange};
 use isonomia_units::{Ino, ServerId};
@@ -197,8 +197,23 @@ impl Client {
     /// Gives back one reference to `ino` as the open file `number` (see [`OpenHow::number`]). Nothing is waited for
     /// that could fail in a way the caller can mend.
     pub fn release(&self, ino: Ino, number: u64) -> Result<(), Error> {
+        self.give_back(ino, number, false)
+    }
+
+    /// The same of a file that may have been written: with what its server has not been told of that yet ([`Self::must_close`]).
+    pub fn close(&self, file: &OpenFile, number: u64) -> Result<(), Error> {
+        self.give_back(Ino(file.capability.ino), number, Self::must_close(file))
+    }
+
+    /// Whether only [`Self::close`] says all that is to be said when a reference to the file is given back.
+    pub fn must_close(file: &OpenFile) -> bool {
+        file.stripes.as_ref().is_some_and(|stripes| stripes.owes_cut())
+    }
+
+    fn give_back(&self, ino: Ino, number: u64, is_behind: bool) -> Result<(), Error> {
         self.held.file_closed(ino, number);
-        self.without_reply(RequestHeader { owner: number, ..RequestHeader::new(Op::Release, ino) }, b"", b"")
+        let valid = if is_behind { told::BEHIND } else { 0 };
+        self.without_reply(RequestHeader { owner: number, valid, ..RequestHeader::new(Op::Release, ino) }, b"", b"")
     }
 
     /// Gives back one reference to each of `inos`, [`RELEASE_MAX`] at most, as the open file 0. Each is tried; the error is

@@ -98,6 +98,11 @@ impl Stripes {
         Some(stripes)
     }
 
+    /// Whether objects may have bytes behind the end of which the server of the volume is still to be told.
+    pub fn owes_cut(&self) -> bool {
+        self.owes_cut.load(Ordering::Relaxed)
+    }
+
     /// How many numbers each server has for its targets.
     pub fn targets_per_server(&self) -> u16 {
         self.targets_per_server
@@ -259,7 +264,7 @@ impl Client {
         data: &[u8],
         place: Place,
     ) -> Result<usize, Error> {
-        if stripes.owes_cut.load(Ordering::Relaxed) {
+        if stripes.owes_cut() {
             self.have_cut(file, stripes);
         }
         let mut is_loose = false;
@@ -277,7 +282,8 @@ impl Client {
             ino2: u64::MAX,
             ..RequestHeader::with_capability(Op::TellSize, &file.capability)
         };
-        // Where that cannot be said now it is said before the next write, or the end of this process says it.
+        // Where that cannot be said now it is said before the next write, when the file is closed ([`Client::close`]), or by
+        // the end of this process.
         let is_away = self.session_of(Ino(file.capability.ino)).is_ok_and(Session::is_away);
         let is_told = !is_away && self.for_objects(request).is_ok();
         stripes.owes_cut.store(!is_told, Ordering::Relaxed);

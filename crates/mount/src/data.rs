@@ -189,7 +189,12 @@ impl MountedFiles {
         if handle.may_write_pages() {
             self.mappings.closed(handle.file.capability.ino);
         }
-        self.closed.add(&handle.client, Ino(handle.file.capability.ino));
+        if Client::must_close(&handle.file) {
+            // If it cannot be said now, the end of the session says the same.
+            let _ = handle.client.close(&handle.file, 0);
+        } else {
+            self.closed.add(&handle.client, Ino(handle.file.capability.ino));
+        }
     }
 }
 

@@ -12,7 +12,7 @@
 use crate::connection::{client, is_current};
 use crate::placeholder::Mapping;
 use crate::spin::Spin;
-use isonomia_client::{Capability, Client, Error, Ino, OpenFile};
+use isonomia_client::{Capability, Client, Error, OpenFile};
 use rustix::io::Errno;
 use std::cell::UnsafeCell;
 use std::ops::Deref;
@@ -295,7 +295,7 @@ impl Drop for FileRef {
         if let (Some(content), Some(holder)) = (content, holder.filter(|holder| holder.is_known() && !holder.is_away()))
         {
             // The server drops the reference with the session at the latest.
-            let _ = holder.release(Ino(content.file.capability.ino), content.mapping.number());
+            let _ = holder.close(&content.file, content.mapping.number());
         }
     }
 }

@@ -69,7 +69,8 @@ ops! {
     /// an [`OpenHint`](crate::hint::OpenHint). Reply: [`OpenReply`], the
     /// [`FileObjects`](crate::object::FileObjects) of a spread file, and the layout. The session holds one more reference to the inode, as the open file `owner`, until [`Op::Release`].
     Open = 3,
-    /// Gives back one reference of this session to `ino` as the open file `owner`.
+    /// Gives back one reference of this session to `ino` as the open file `owner`. With
+    /// [`told::BEHIND`](crate::object::told::BEHIND) in `valid` what lies behind the end of a spread file is cut off soon.
     Release = 4,
     /// Takes one more reference to the inode of a capability as the open file `owner` (after `fork`).
     Adopt = 5,

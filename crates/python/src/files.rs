@@ -215,6 +215,6 @@ impl File {
         if self.is_closed.swap(true, Ordering::Relaxed) {
             return Ok(());
         }
-        py.detach(|| self.client.release(Ino(self.file.attr.ino), 0)).map_err(|error| refuse(&error))
+        py.detach(|| self.client.close(&self.file, 0)).map_err(|error| refuse(&error))
     }
 }

@@ -13,6 +13,7 @@ use crate::refusal::Refusal;
 use crate::{lock, mapping, proof, segments};
 use isonomia_memory::{Sink, Source};
 use isonomia_proto::fs::{Attr, Capability, access};
+use isonomia_proto::object::told;
 use isonomia_proto::request::{INO_LEN, NO_TARGET, Op, ReplyHeader, RequestHeader, flag, valid};
 use isonomia_proto::space::{Extent, SpaceChange};
 use isonomia_store::{Cached, Caller, RenameHow, SetAttr, Store, StoreError, TimeChange, XattrHow};
@@ -261,7 +262,13 @@ fn operate(
         }
         Op::Symlink => store.symlink(caller, path, at, path2, now)?,
         Op::Open => return open::open(core, connection, caller, header, path, reply),
-        Op::Release => return Ok(core.release(connection, at, header.owner)?),
+        Op::Release => {
+            if header.valid & told::BEHIND != 0 && connection.session.is_writer(at) {
+                // Before it may go from memory.
+                core.lost_writer(at);
+            }
+            return Ok(core.release(connection, at, header.owner)?);
+        }
         Op::ReleaseMany => {
             let (numbers, rest) = path.as_chunks::<INO_LEN>();
             let released = numbers.iter().map(|ino| core.release(connection, Ino(u64::from_le_bytes(*ino)), 0));

@@ -131,6 +131,11 @@ impl Session {
         Ok(())
     }
 
+    /// Whether it may write the objects of this file.
+    pub fn is_writer(&self, ino: Ino) -> bool {
+        self.held().writes.contains(&ino)
+    }
+
     /// The session closes a file of which this server knows no reference, as after a start: it writes its objects no more,
     /// unless it has other references. True if it might have written them.
     pub fn forget_writer(&self, ino: Ino) -> bool {
@@ -259,7 +264,7 @@ mod tests {
         session.add_writer(Ino(9)).unwrap();
         assert!(session.forget_writer(Ino(8)) && !session.forget_writer(Ino(8)) && !session.forget_writer(Ino(5)));
         assert!(sessions.any_writes_in(VolumeId::ROOT) && !sessions.any_writes_in(VolumeId(1)));
-        assert!(session.forget_writer(Ino(9)));
+        assert!(session.is_writer(Ino(9)) && session.forget_writer(Ino(9)) && !session.is_writer(Ino(9)));
         let (ended, left) = sessions.leave(KEY).unwrap();
         assert_eq!(left.writes, [Ino(5)], "it was open once more");
         assert_eq!(ended.add_writer(Ino(7)), Err(ReferenceError::Ended));

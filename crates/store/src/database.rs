@@ -10,6 +10,7 @@
 //! | `nameless` | inode (8) | empty: it has no name, and extended attributes that are still to be removed |
 //! | `xattrs` | inode (8), name with its namespace | value of the extended attribute |
 //! | `numbers` | `closed` | empty, and there only while the store is closed: the last stop was a clean one |
+//! | `numbers` | `loose` | empty, and there since the first unclean stop, or spread file that came with a volume: `spread` |
 //! | `numbers` | `synced` | number of the last sync (8, little-endian), and its seal (8): [`crate::witness`] |
 //! | `unsettled` | inode (8), or place of a detached object (16) | empty: checksums of the objects may be older than the objects ([`crate::settle`]) |
 //! | `numbers` | `next` | lowest number of inodes and objects (without the volume) that was never reserved (8, little-endian) |
@@ -46,6 +47,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
 const CLOSED: &str = "closed";
+const LOOSE: &str = "loose";
 /// No key of any other table is like this one, so it can be told in the journal where that is whole.
 const SYNCED: &str = "synced";
 
@@ -414,6 +416,11 @@ impl Database {
         Ok(records)
     }
 
+    /// Whether spread files are loose when they are loaded.
+    pub fn has_loose(&self) -> Result<bool, StoreError> {
+        Ok(self.engine.get(Table::Numbers, LOOSE)?.is_some())
+    }
+
     /// The lowest number that was never reserved.
     pub fn next_number(&self) -> Result<Option<u64>, StoreError> {
         let Some(bytes) = self.engine.get(Table::Numbers, "next")? else { return Ok(None) };
@@ -543,6 +550,11 @@ impl Change<'_> {
     pub fn remove_xattrs(&mut self, ino: u64) -> Result<(), StoreError> {
         let database = self.database;
         database.xattrs(ino, |name, _| self.remove_xattr(ino, name))
+    }
+
+    /// From now on spread files are loose when they are loaded.
+    pub fn put_loose(&mut self) {
+        self.put(Table::Numbers, LOOSE, []);
     }
 
     pub fn put_next_number(&mut self, number: u64) {

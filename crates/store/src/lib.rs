@@ -169,7 +169,7 @@ use removal::Removal;
 use siphasher::sip::SipHasher13;
 use spread::Cuts;
 use std::collections::HashSet;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The version of everything on disk; see `database` and `premises`.
@@ -208,6 +208,8 @@ pub struct Store {
     dirty_inodes: Mutex<DirtyInodes>,
     cuts: Mutex<Cuts>,
     loose: Mutex<HashSet<u64>>,
+    /// Spread files are loose when they are loaded.
+    has_loose: AtomicBool,
     /// The last stop was no clean one.
     is_recovered: bool,
     premises: Premises,
@@ -245,7 +247,7 @@ impl Store {
             inode.set(CUTTING);
         }
         // Also one that is being cut: an object that had done that may have been written to before the stop.
-        if inode.has(SPREAD) && (self.is_recovered || self.loose().contains(&ino)) {
+        if inode.has(SPREAD) && (self.has_loose.load(Ordering::Relaxed) || self.loose().contains(&ino)) {
             inode.set(LOOSE);
         }
         if let Some(size) = self.dirty_inodes().size(ino) {

@@ -18,7 +18,7 @@
 
 use crate::database::Entry;
 use crate::edit::Gone;
-use crate::inode::{Inode, SPREAD};
+use crate::inode::{Inode, LOOSE, SPREAD};
 use crate::object::ObjectsId;
 use crate::record::{Body, Record};
 use crate::{Store, StoreError, root_of};
@@ -297,11 +297,20 @@ impl Store {
         if is_foreign {
             return Err(StoreError::Invalid);
         }
+        let is_spread = |bytes: &[u8]| Record::decode(bytes).is_some_and(|record| record.spread.is_some());
+        if piece.inodes.iter().any(|(_, bytes)| is_spread(bytes)) && !self.has_loose.load(Relaxed) {
+            let mut change = self.db.change();
+            change.put_loose();
+            change.commit()?;
+            self.has_loose.store(true, Relaxed);
+        }
         let namespace = self.own_namespace();
         let mut edit = self.edit();
+        let mut spread = Vec::new();
         for (ino, bytes) in &piece.inodes {
             if *ino != root_of(volume).0 && matches!(self.load(*ino), Err(StoreError::Stale)) {
                 let record = Record::decode(bytes).ok_or(StoreError::Damaged(Ino(*ino)))?;
+                spread.extend(record.spread.is_some().then_some(*ino));
                 edit.create(*ino, self.arriving(*ino, record));
             }
         }
@@ -314,6 +323,9 @@ impl Store {
             edit.raw_xattr(u64::from_be_bytes(*ino), name, value);
         }
         let Gone(_) = edit.commit()?;
+        for ino in spread {
+            self.load(ino)?.set(LOOSE);
+        }
         drop(namespace);
         match &piece.bytes {
             Some(bytes) => self.take_bytes(bytes, now),

@@ -31,7 +31,7 @@ use isonomia_proto::fs::{FileKind, MODE_PERMISSION_MASK, Timestamp};
 use isonomia_units::Ino;
 use siphasher::sip::SipHasher13;
 use std::collections::HashSet;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 
 /// Files whose objects are known at a time at most, when those that nobody knows are looked for.
@@ -102,6 +102,7 @@ impl Store {
             dirty_inodes: Mutex::default(),
             cuts: Mutex::new(cuts.into_iter().collect()),
             loose: Mutex::default(),
+            has_loose: AtomicBool::new(db.has_loose().map_err(fail)?),
             is_recovered: has_root && !was_closed,
             db,
             premises,
@@ -127,6 +128,9 @@ fn recover(db: &Database, targets: &Targets, config: &StoreConfig, unsettled: &[
     let resized = recover_dirty(db, targets, unsettled)?;
     let removed = remove_orphans(db, targets)?;
     let unknown = remove_unknown(db, targets)?;
+    let mut change = db.change();
+    change.put_loose();
+    change.commit()?;
     db.sync(true)?;
     if resized + removed + unknown > 0 {
         tracing::info!(server = config.server.0, resized, removed, unknown, "recovered");

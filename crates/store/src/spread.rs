@@ -52,8 +52,10 @@
 //! a file that lost a writer is *loose* ([`Store::note_loose`]): it does not grow before a cut to the size that it has was begun
 //! ([`Store::cut_loose`]) and done. A write that comes later still is refused by the object: it knows of no cut as late
 //! as that one. Who says that a file is loose knows who may write its objects: those to whom a capability for that was given
-//! ([`Store::note_writer`]). Of those a store that was not closed has lost all, so after an unclean stop every spread file is
-//! loose once; a store that is closed begins the cuts.
+//! ([`Store::note_writer`]). Of those a store that was not closed has lost all, so from its first unclean stop on every spread
+//! file is loose whenever it is loaded, also after clean stops: it may not have been written since. So is one that came with a volume, of
+//! which the other store may have known more than its record says. A cut too many costs a moment of the first write. A store that
+//! is closed begins the cuts of files that have lost writers since.
 //!
 //! # Removal
 //! The batch that takes the last name away puts the objects into the table `spread_orphans`. They are handed out when no

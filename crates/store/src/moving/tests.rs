@@ -213,6 +213,15 @@ fn no_cut_begins_in_a_closed_volume() {
     let layout = isonomia_proto::fs::Layout { stripe_bytes: 4096, targets: vec![TargetId(10), TargetId(20)] };
     let ino = one.open_spread(&Caller::ROOT, Ino::ROOT, &path("wide"), &how, layout.into(), NOW).unwrap().ino;
     one.release(ino).unwrap();
+    // Of a file that came nothing is known of those who wrote it.
+    let other = moved(&one, store(&dir, 2), |store| store);
+    for _ in 0..2 {
+        other.note_writer(ino, NOW).unwrap();
+        let cut = other.cut_loose(9).unwrap().remove(0);
+        assert_eq!(other.finish_cut(ino, cut.number, cut.number, NOW).unwrap(), None);
+        other.inodes.remove(ino.0);
+    }
+    let one = moved(&other, store(&dir, 3), |store| store);
     let known = one.whereabouts().unwrap();
     one.freeze(VOLUME, || true).unwrap();
     one.set_whereabouts(Arc::new(Whereabouts { closed: [(VOLUME, ServerId(2))].into(), ..(*known).clone() }));

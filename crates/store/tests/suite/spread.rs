@@ -313,6 +313,8 @@ struct Write {
     len: u64,
     fill: u8,
     done: u64,
+    /// How far any attempt before this one came.
+    reached: u64,
     /// The lowest and the highest number of a cut that it met.
     cuts: (u64, u64),
     /// The least size that a cut beside it left.
@@ -321,7 +323,7 @@ struct Write {
 
 impl Write {
     fn again(self) -> Self {
-        Self { done: 0, cuts: (u64::MAX, 0), ..self }
+        Self { done: 0, reached: self.reached.max(self.done), cuts: (u64::MAX, 0), ..self }
     }
 }
 
@@ -407,13 +409,13 @@ impl Cluster {
             }
             Step::Write { offset, len, fill } if self.write.is_none() => {
                 let limit = self.cut.as_ref().map_or(u64::MAX, |(cut, _)| cut.size_bytes);
-                self.write = Some(Write { offset, len, fill, done: 0, cuts: (0, 0), limit }.again());
+                self.write = Some(Write { offset, len, fill, done: 0, reached: 0, cuts: (0, 0), limit }.again());
             }
             Step::GoOn => self.go_on_writing(),
             Step::Abandon => {
-                let Some(write) = self.write.take() else { return };
-                let end = (write.offset + write.done).min(self.model.len() as u64);
-                self.model.get_mut(write.offset as usize..end as usize).unwrap_or_default().fill(None);
+                let Some(write) = self.write else { return };
+                self.unsettle_write();
+                self.write = None;
                 self.abandoned = Some((write, self.known.1));
                 self.volume().note_loose(self.ino).unwrap();
             }
@@ -494,15 +496,15 @@ impl Cluster {
 
     /// What a write under way has put where the file ends by now, or ends further on by now, may be seen or not.
     fn unsettle_write(&mut self) {
-        if let Some(Write { offset, done, .. }) = self.write {
-            let end = (offset + done).min(self.model.len() as u64);
+        if let Some(Write { offset, done, reached, .. }) = self.write {
+            let end = (offset + done.max(reached)).min(self.model.len() as u64);
             self.model.get_mut(offset as usize..end as usize).unwrap_or_default().fill(None);
         }
     }
 
     fn go_on_writing(&mut self) {
         let Some(write) = self.write else { return };
-        let Write { offset, len, fill, done, cuts: (lowest, highest), limit } = write;
+        let Write { offset, len, fill, done, cuts: (lowest, highest), limit, .. } = write;
         if done < len {
             let (place, at, run) = self.place(offset + done);
             let part = run.min(len - done);

@@ -334,8 +334,9 @@ impl Store {
         let (content, layout) = (&object.content, object.layout());
         let mut objects = self.own_detached(&object)?;
         let grows = self.admit_space(end, len, how, content)?;
-        if how != SpaceChange::PunchHole {
-            self.create_object(&object, &mut objects)?;
+        match how {
+            SpaceChange::PunchHole => self.targets.open_object(content, layout, &mut objects, 0, false)?,
+            _ => self.create_object(&object, &mut objects)?,
         }
         self.before_detached_change(&object)?;
         let changed = self.change_object(content, layout, &objects, 0, offset..end, how, grows);

@@ -432,7 +432,10 @@ fn an_extent_of_an_object_is_brought_to_the_device() {
     let store = Store::open(&config(dir.path(), 2)).unwrap();
     assert!(store.object_extent(place(0), &[0..10, 20..30]).unwrap().is_none(), "there is no such object");
     store.write_object(place(0), 0, &[1; 9 * BLOCK]).unwrap();
-    assert!(store.object_extent(place(0), std::slice::from_ref(&(10..10))).unwrap().is_none(), "there is nothing of it");
+    assert!(
+        store.object_extent(place(0), std::slice::from_ref(&(10..10))).unwrap().is_none(),
+        "there is nothing of it"
+    );
     let extent = store.object_extent(place(0), &[5..10_000, 20_000..70_000]).unwrap().unwrap();
     extent.write_out().unwrap();
     extent.forget();
@@ -486,4 +489,19 @@ fn many_threads_write_cut_and_remove_and_nothing_is_torn() {
     store.remove_detached(&[place(1)], 0, 5).unwrap();
     store.close().unwrap();
     assert_eq!(objects(dir.path(), 3), [""; 0].map(Path::new));
+}
+
+#[test]
+fn a_hole_is_punched_into_an_object_that_was_not_open() {
+    let mut world = World::new(false);
+    for op in [
+        Op::Cut { object: 0, size: 20480, late: 0 },
+        Op::Write { object: 0, offset: 7047, len: 35, fill: 182 },
+        // More are not kept open.
+        Op::Write { object: 2, offset: 20480, len: 72465, fill: 156 },
+        Op::Space { object: 0, offset: 999, len: 77106, how: SpaceChange::PunchHole },
+        Op::Read { object: 0, offset: 1973, len: 8192 },
+    ] {
+        world.step(&op);
+    }
 }

@@ -77,6 +77,9 @@ pub enum StoreError {
     /// The bytes were written before a cut, or while one is under way: they are to be written again.
     #[error("the file was cut meanwhile")]
     CutMeanwhile,
+    /// Who had locks before the server was started may still come for them.
+    #[error("those who had locks before the server was started are waited for")]
+    AwaitsClaims,
     /// The storage is full.
     #[error("no space left")]
     NoSpace,
@@ -161,7 +164,7 @@ impl StoreError {
             Self::Invalid => Errno::INVAL,
             Self::Stale => Errno::STALE,
             Self::OtherTarget(_) | Self::Spread => Errno::STALE,
-            Self::MustCut { .. } | Self::CutMeanwhile => Errno::AGAIN,
+            Self::MustCut { .. } | Self::CutMeanwhile | Self::AwaitsClaims => Errno::AGAIN,
             Self::NoSpace => Errno::NOSPC,
             Self::FileTooLarge => Errno::FBIG,
             Self::BadAccess => Errno::BADF,

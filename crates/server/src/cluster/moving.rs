@@ -162,6 +162,10 @@ impl Driver {
     pub(super) fn begin_move(&mut self, work: Work) -> Option<Input> {
         let number = work.key().number;
         let (core, links) = (self.core.clone(), self.links.reach());
+        if matches!(work, Work::Freeze { .. }) && core.locks.waits_for_claims(clock::now()) {
+            // Who comes for a lock must not find the volume closed. Whoever wants the move asks again.
+            return Some(Input::Worked { number, result: Err(Errno::AGAIN.raw_os_error()) });
+        }
         let coming = match &work {
             Work::Fetch { from, instruction, .. } => {
                 let coming = Arc::new(Coming {
@@ -242,7 +246,10 @@ pub(super) fn freeze(core: &Core, volume: VolumeId) -> Result<(), StoreError> {
         return Err(StoreError::Busy);
     }
     // The other server would know nothing of locks, nor wait for those who had some when this one stopped.
-    if core.locks.are_there_any_in(volume) || core.locks.waits_for_claims(clock::now()) {
+    if core.locks.waits_for_claims(clock::now()) {
+        return Err(StoreError::AwaitsClaims);
+    }
+    if core.locks.are_there_any_in(volume) {
         return Err(StoreError::Busy);
     }
     core.store.freeze(volume, goes_on)?;

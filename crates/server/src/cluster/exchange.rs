@@ -102,7 +102,12 @@ impl Exchanger {
     /// Does its part until the server stops.
     pub fn run(&mut self) {
         while !self.core.is_stopping.load(Ordering::Relaxed) {
-            let settings = self.config.map().exchange();
+            let map = self.config.map();
+            let mut settings = map.exchange();
+            if map.servers().len() == 1 && self.core.data_targets() == 1 {
+                // There is nothing to be fair over, and counting costs each request a little.
+                settings.interval = None;
+            }
             if settings != self.settings {
                 self.settings = settings;
                 self.meters = meters(&self.core, settings);

@@ -19,12 +19,12 @@
 //! Jobs are the same on two servers if user and name are. (Where users have no level in the policy, one who names his job otherwise
 //! on another server has two: nothing proves there that they are one.)
 //!
-//! Either rule is a function of the tables alone. No server reacts to what another one does about the same change, so nothing
-//! oscillates, however many servers there are: of n servers that each corrected its own part by what the others gave
-//! last, the sum would overshoot by n − 1.
+//! Either rule is a function of the tables alone. No server reacts to what another one does about the same change: of n
+//! servers that each corrected its own part by what the others gave last, the sum would overshoot by n − 1. Whether a job waits
+//! for more depends on the part that it has; two thresholds ([`Meters`]) keep that from changing every time.
 //!
-//! A table counts until a newer one comes, or for three λ ([`KEPT_FOR`], [`KEPT_MIN`]): a server that is silent is forgotten, and where nobody else is heard of,
-//! the policy holds on each server by itself. It is never less than that: jobs that are new since the last time have what the
+//! A table counts until a newer one comes, or for three λ ([`KEPT_FOR`], [`KEPT_MIN`]): a server that is silent is forgotten,
+//! and where nobody else is heard of, the policy holds on each server by itself. Jobs that are new since the last time have what the
 //! policy says beside the others, and no job's part is below an eighth of what presence gives it ([`FLOOR`]).
 
 mod market;
@@ -51,6 +51,7 @@ pub const ROWS_MAX: usize = 4096;
 pub const TARGETS_MAX: usize = 256;
 /// No job's part is below this part of what [`Rule::Presence`] gives it: its programs may need all of their files to go on.
 pub const FLOOR: f64 = 1.0 / 8.0;
+
 /// How parts are made of tables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -227,6 +227,18 @@ class Faults(Case):
     def a_while(self, least=0.2, most=1.2):
         time.sleep(self.random.uniform(least, most))
 
+    def fill(self, number):
+        """Fills the file system of a server's directory; the file that does it."""
+        filler = self.cluster.directory / f"io{number}" / "filler"
+        with open(filler, "wb", buffering=0) as file:
+            for length in [1 << 20, 4096]:
+                try:
+                    while file.write(bytes(length)):
+                        pass
+                except OSError:
+                    pass
+        return filler
+
     def restart(self, *numbers):
         self.have_locks_ended = True
         for number in numbers:
@@ -339,15 +351,8 @@ class FaultsOfStorage(Faults):
         self.addCleanup(subprocess.run, ["umount", "--lazy", place])
 
     def test_a_full_disk(self):
-        filler = self.cluster.directory / "io4" / "filler"
         for _ in range(2):
-            with open(filler, "wb", buffering=0) as file:
-                for length in [1 << 20, 4096]:
-                    try:
-                        while file.write(bytes(length)):
-                            pass
-                    except OSError:
-                        pass
+            filler = self.fill(4)
             self.a_while(1, 2)
             self.members[4].kill()
             filler.unlink()
@@ -375,17 +380,6 @@ class FaultsOfMetadata(Faults):
             elsewhere = f'targets = [{{ dir = "{self.cluster.directory}/target-of-io{number}" }}]'
             text = text[:begin] + text[begin:].replace("targets = 1", elsewhere, 1)
         self.cluster.file.write_text(text)
-
-    def fill(self, number):
-        filler = self.cluster.directory / f"io{number}" / "filler"
-        with open(filler, "wb", buffering=0) as file:
-            for length in [1 << 20, 4096]:
-                try:
-                    while file.write(bytes(length)):
-                        pass
-                except OSError:
-                    pass
-        return filler
 
     def test_a_full_metadata_directory(self):
         for number in self.SMALL:

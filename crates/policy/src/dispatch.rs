@@ -117,6 +117,8 @@ pub struct Dispatcher<R, A = Infallible> {
     is_held: bool,
     /// What each job had, once somebody wants to know.
     usage: Option<BTreeMap<JobId, Metered>>,
+    /// The arbiter divides by other parts than the policy's.
+    has_parts: bool,
     /// When it was last asked, some had to wait because enough are in service, and not because the policy wants it so.
     is_backlogged: bool,
 }
@@ -182,6 +184,7 @@ impl<R, A> Dispatcher<R, A> {
             in_service: 0,
             is_held: false,
             usage: None,
+            has_parts: false,
             is_backlogged: false,
         };
         dispatcher.tell_places();
@@ -435,15 +438,20 @@ impl<R, A> Dispatcher<R, A> {
         usage.iter().map(|(job, metered)| (*job, metered.by(now))).collect()
     }
 
-    /// Divides by other parts than the policy's: see [`Arbiter::apportion`].
+    /// Divides by other parts than the policy's: see [`Arbiter::apportion`]. The arbiter hears of it only if there are any, or
+    /// were.
     pub fn apportion(&mut self, now: Nanos, parts: &[(JobId, f64)]) {
-        self.arbiter.apportion(now, parts);
+        let had_parts = std::mem::replace(&mut self.has_parts, !parts.is_empty());
+        if had_parts || self.has_parts {
+            self.arbiter.apportion(now, parts);
+        }
     }
 
     /// Changes the policy at once: `arbiter`, which knows the jobs already, gets what is queued, in its order. Gives back
     /// what it does not take: requests of jobs that it does not know.
     pub fn replace_arbiter(&mut self, now: Nanos, arbiter: Box<dyn Arbiter>) -> Vec<R> {
         let mut queued = std::mem::replace(&mut self.arbiter, arbiter).drain();
+        self.has_parts = false;
         self.tell_places();
         queued.retain(|request| self.arbiter.enqueue(now, *request).is_err());
         queued.into_iter().filter_map(|request| self.give_back(request.id.0 as usize)).collect()

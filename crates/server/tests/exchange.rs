@@ -5,9 +5,15 @@
 mod running;
 
 use isonomia_client::{Claims, Ino};
+use isonomia_cluster::peer::FORMAT;
+use isonomia_proto::request::{Op, RequestHeader};
+use isonomia_transport::channel::{Channel, Manner};
+use isonomia_transport::handshake::Identity;
+use isonomia_transport::socket::Deadline;
 use isonomia_units::Nanos;
 use running::cluster::{Cluster, in_memory};
-use running::create;
+use running::{MALLORY, as_user, can_be_others, create};
+use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -96,4 +102,31 @@ fn a_job_on_two_servers_has_its_share_of_both_together() {
 fn servers_that_do_not_exchange_are_fair_each_by_itself() {
     let share = share_of_the_largest("exchange = \"off\"");
     assert!((0.62..0.70).contains(&share), "{share:.3} of both, where each gives two thirds");
+}
+
+/// What a server answers to a table of jobs, without any, that says that it comes from server `from`, and how many it has heard of then.
+fn answer_to_a_table(cluster: &Cluster, from: u64, bytes: &[u8]) -> (u32, u32) {
+    let deadline = Deadline::after(Nanos::from_secs(20));
+    let mut channel = Channel::open(&cluster.configs[0].listen[0], &Identity::default(), deadline).unwrap();
+    channel.stage()[..bytes.len()].copy_from_slice(bytes);
+    let request =
+        RequestHeader { valid: 3, offset: from, len: bytes.len() as u32, ..RequestHeader::new(Op::Peer, Ino::ROOT) };
+    let slot = channel.send(&request).unwrap();
+    let reply = channel.wait(slot, Nanos::from_secs(20), Manner::default()).unwrap();
+    (reply.errno, cluster.servers[0].as_ref().unwrap().status().cluster.unwrap().tables_heard)
+}
+
+#[test]
+fn only_servers_tell_of_jobs() {
+    let cluster = Cluster::start_as(&in_memory(), 2, "exchange = \"10s\"", "1", |_| {});
+    let table = [FORMAT, 9, 0, 0];
+    let errno = |errno: Errno| errno.raw_os_error().unsigned_abs();
+    if can_be_others() {
+        let (refused, heard) = as_user(MALLORY, || answer_to_a_table(&cluster, 2, &table));
+        assert!(refused != 0 && heard == 0, "an ordinary user is answered {refused}, and {heard} count");
+    }
+    for (from, bytes) in [(1, &table[..]), (3, &table), (2, &table[..2]), (2, &[FORMAT + 1, 9, 0, 0]), (2, &[])] {
+        assert_eq!(answer_to_a_table(&cluster, from, bytes), (errno(Errno::PROTO), 0), "{from} {bytes:?}");
+    }
+    assert_eq!(answer_to_a_table(&cluster, 2, &table), (0, 1));
 }

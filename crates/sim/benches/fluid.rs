@@ -5,8 +5,8 @@
 
 use isonomia_allocation::{GiftConfig, Order, Progress};
 use isonomia_sim::fluid::population::Population;
-use isonomia_sim::fluid::{Decisions, Parameters, SCHEMES, Scenario, SchemeSpec, run};
-use isonomia_units::{Nanos, Rate};
+use isonomia_sim::fluid::{Decisions, Parameters, SCHEMES, SchemeSpec, run};
+use isonomia_units::Nanos;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,18 +26,8 @@ fn main() {
             seed: 1,
         };
         let scheme = SchemeSpec::named(name, &parameters).expect("a scheme").expect("its defaults");
-        let scenario = Scenario {
-            duration: population.duration,
-            interval: Nanos::from_secs(10),
-            decisions: Decisions::Interval,
-            scheme,
-            targets: population.targets,
-            bandwidth: Rate::new(102_000_000).expect("not zero"),
-            nodes: population.nodes,
-            estimate: 1.5,
-            misprediction: 1.0,
-            applications: applications.clone(),
-        };
+        let decisions = if scheme.is_by_event() { Decisions::Event } else { Decisions::Interval };
+        let scenario = population.scenario(applications.clone(), scheme, decisions);
         let start = Instant::now();
         let outcome = run(&scenario, &mut |_| ControlFlow::Continue(())).expect("a scheme that decides");
         let took_s = start.elapsed().as_secs_f64();

@@ -5,8 +5,8 @@
 
 use isonomia_allocation::Progress;
 use isonomia_sim::fluid::population::Population;
-use isonomia_sim::fluid::{Decisions, Scenario, SchemeSpec, Sizes, run};
-use isonomia_units::{Nanos, Rate};
+use isonomia_sim::fluid::{Decisions, SchemeSpec, Sizes, run};
+use isonomia_units::Nanos;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
@@ -37,18 +37,7 @@ fn main() {
         ("fair-finish", finish(Sizes::Declared)),
         ("fair-finish, history", finish(Sizes::History)),
     ] {
-        let scenario = Scenario {
-            duration: population.duration,
-            interval: Nanos::from_secs(10),
-            decisions: Decisions::Event,
-            scheme,
-            targets: population.targets,
-            bandwidth: Rate::new(102_000_000).expect("not zero"),
-            nodes: population.nodes,
-            estimate: 1.5,
-            misprediction: 1.0,
-            applications: drawn.clone(),
-        };
+        let scenario = population.scenario(drawn.clone(), scheme, Decisions::Event);
         let start = Instant::now();
         let outcome = run(&scenario, &mut |_| ControlFlow::Continue(())).expect("a scheme that decides");
         let took_s = start.elapsed().as_secs_f64();

@@ -1,14 +1,14 @@
 //! What GIFT itself costs (§4, the last paragraph of the evaluation; §3.5): processor time of a decision, messages between its metadata
 //! server and the storage servers, and decisions of which not all servers hear.
 
-use super::system::{INTERVAL, pofs, run_all};
+use super::system::{pofs, run_all};
 use crate::chart::Chart;
 use crate::claims::{Claim, Test};
 use crate::data::Data;
 use crate::interval::Interval;
 use crate::run::{Context, Finding, Stopped};
 use isonomia_allocation::{App, Gift, GiftConfig, Problem, TargetIndex, Targets, bsip};
-use isonomia_sim::fluid::population::Population;
+use isonomia_sim::fluid::population::{INTERVAL, Population};
 use isonomia_units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;

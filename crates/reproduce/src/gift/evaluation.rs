@@ -10,7 +10,7 @@ use crate::data::Data;
 use crate::interval::Interval;
 use crate::run::{Context, Finding, Stopped};
 use isonomia_sim::fluid::Outcome;
-use isonomia_sim::fluid::population::Population;
+use isonomia_sim::fluid::population::{INTERVAL, Population};
 use isonomia_units::Nanos;
 use serde_json::{Value, json};
 
@@ -359,7 +359,7 @@ fn fairness(evaluation: &Evaluation) -> Finding {
                 "by chance alone {} % (POFS against itself with submissions {} s late at most), and one of twenty loses {loss} % or \
                  more; as much as that lose, in %: {}",
                 worse(AGAIN),
-                super::system::INTERVAL.as_secs_f64(),
+                INTERVAL.as_secs_f64(),
                 beyond.join(", ")
             ))
             .why("any time longer than under POFS counts as worse, as in the paper"),

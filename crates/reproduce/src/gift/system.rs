@@ -3,21 +3,15 @@
 use crate::interval::Interval;
 use crate::run::{Context, Stopped};
 use isonomia_allocation::{Coupons, GiftConfig, Order, Progress};
-use isonomia_sim::fluid::population::Population;
+use isonomia_sim::fluid::population::{INTERVAL, Population};
 use isonomia_sim::fluid::{Application, ApplicationOutcome, Decisions, Outcome, Parameters, Scenario, SchemeSpec, run};
-use isonomia_units::{Nanos, Rate};
+use isonomia_units::Nanos;
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
 use rayon::prelude::*;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// Bandwidth of a target (§4), bytes per second.
-const BANDWIDTH: u64 = 102_000_000;
-/// Between two decisions (§3.5).
-pub const INTERVAL: Nanos = Nanos::from_secs(10);
-/// The scheduler takes a job for so many times as long as it would be alone.
-const ESTIMATE: f64 = 1.5;
 /// I/O phases below which an application is not compared.
 const PHASES_MIN: u64 = 10;
 
@@ -158,16 +152,8 @@ fn run_one(
     context: &Context,
 ) -> Result<Outcome, Stopped> {
     let scenario = Scenario {
-        duration: population.duration,
-        interval: INTERVAL,
-        decisions: named.decisions,
-        scheme: named.scheme,
-        targets: population.targets,
-        bandwidth: Rate::new(BANDWIDTH).expect("not zero"),
-        nodes: population.nodes,
-        estimate: ESTIMATE,
         misprediction: named.misprediction,
-        applications: applications.clone(),
+        ..population.scenario(applications.clone(), named.scheme, named.decisions)
     };
     let mut observe = |_| match context.go_on() {
         Ok(()) => ControlFlow::Continue(()),

@@ -9,14 +9,20 @@
 //! that builds on its results. Volume and compute time vary between runs (Fig. 2c), and each run's files lie on
 //! targets of their own, chosen uniformly.
 
-use super::{Application, Phase, Run};
-use isonomia_units::Nanos;
+use super::{Application, Decisions, Phase, Run, Scenario, SchemeSpec};
+use isonomia_units::{Nanos, Rate};
 use rand::seq::index;
 use rand::{Rng, RngExt, SeedableRng};
 use rand_distr::{Distribution, Gamma};
 use rand_pcg::Pcg64;
 use std::sync::Arc;
 
+/// Bandwidth of a target (GIFT §4), bytes per second.
+const BANDWIDTH: u64 = 102_000_000;
+/// Between two decisions (GIFT §3.5).
+pub const INTERVAL: Nanos = Nanos::from_secs(10);
+/// The scheduler takes a job for so many times as long as it would be alone.
+const ESTIMATE: f64 = 1.5;
 /// The most applications of one population.
 pub const APPLICATIONS_MAX: u32 = 100_000;
 const STRIPES: std::ops::RangeInclusive<usize> = 1..=8;
@@ -94,6 +100,22 @@ impl Population {
                 runs: self.draw_runs(&kind, kind.appearances * scale, &mut random),
             })
             .collect()
+    }
+
+    /// These applications, drawn from this population, on its system under a scheme that is told the truth.
+    pub fn scenario(&self, applications: Arc<[Application]>, scheme: SchemeSpec, decisions: Decisions) -> Scenario {
+        Scenario {
+            duration: self.duration,
+            interval: INTERVAL,
+            decisions,
+            scheme,
+            targets: self.targets,
+            bandwidth: Rate::new(BANDWIDTH).expect("not zero"),
+            nodes: self.nodes,
+            estimate: ESTIMATE,
+            misprediction: 1.0,
+            applications,
+        }
     }
 
     fn draw_kind(&self, random: &mut impl Rng) -> Kind {

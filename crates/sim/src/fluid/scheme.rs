@@ -151,6 +151,11 @@ pub struct Parameters {
 }
 
 impl SchemeSpec {
+    /// Whether it decides at each change, and can at nothing else.
+    pub fn is_by_event(&self) -> bool {
+        matches!(self, Self::ShortestFirst | Self::FirstCome)
+    }
+
     /// The scheme called `name`; `None` if there is none.
     ///
     /// # Errors

@@ -122,7 +122,7 @@ pub(super) fn read(path: &Path, document: &Document<'_>, seed: Option<u64>) -> R
     if matches!(scheme, SchemeSpec::Gift(_)) && decisions == Decisions::Event {
         return Err(fail("decisions", "gift decides at intervals: a coupon is bandwidth for one".to_owned()));
     }
-    if matches!(scheme, SchemeSpec::ShortestFirst | SchemeSpec::FirstCome) && decisions == Decisions::Interval {
+    if scheme.is_by_event() && decisions == Decisions::Interval {
         return Err(fail("decisions", format!("{} decides at each change (allowed: \"event\")", root.scheme)));
     }
     Ok(Scenario {

@@ -188,7 +188,6 @@ class Worker:
 
 
 class Faults(Case):
-    have_locks_ended = False
     HOSTS = False
 
     def setUp(self):
@@ -240,7 +239,6 @@ class Faults(Case):
         return filler
 
     def restart(self, *numbers):
-        self.have_locks_ended = True
         for number in numbers:
             self.members[number].start()
         for number in numbers:
@@ -271,9 +269,7 @@ class Faults(Case):
                 wrong += check_names(entries, found)
             if worker.role == "locker":
                 counted.update(entry["counted"] for entry in entries if "counted" in entry)
-        # Locks are gone with the process of their server, as docs/SEMANTICS.md says, and two may hold one for a moment.
-        if not self.have_locks_ended:
-            wrong += [f"{times} counted {count}" for count, times in counted.items() if times > 1]
+        wrong += [f"{times} counted {count}" for count, times in counted.items() if times > 1]
         done = sum("did" in entry for worker in self.workers for entry in worker.entries())
         failed = Counter(
             (entry["failed"], os.strerror(entry["errno"]))

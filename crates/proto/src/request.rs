@@ -121,7 +121,8 @@ ops! {
     /// its host. As on Linux, a shared lock of bytes needs a capability to read, an exclusive one to write, a lock of the
     /// whole file either. The lock is counted for the capability's holder, who gets ENOLCK with too many. EAGAIN if another owner's lock is in the way; EDEADLK if waiting for it could not end.
     /// A server that has just started waits a moment for those who had locks ([`lock::CLAIMED`]): EBUSY for any other lock that
-    /// nothing is in the way of, and ESTALE for one that is claimed later.
+    /// nothing is in the way of, and ESTALE for one that is claimed later, or by a session that does not
+    /// [continue](crate::setup::Hello::continues) one that had locks.
     /// With [`lock::TEST`] the reply is a [`LockReply`].
     Lock = 22,
     /// This process is about to execute another program: when its connections end, its references are kept until that

@@ -244,6 +244,9 @@ pub struct Hello {
     pub client: u64,
     /// Who the job is.
     pub claims: Claims,
+    /// The number of the session in which the client had its locks ([`Welcome::session`]), so that it may claim them from a server that
+    /// has started anew; 0 if it had none before.
+    pub continues: u64,
     /// The least integrity that the client takes; on a Unix socket it means nothing.
     pub integrity: Integrity,
     /// Process id and user id as the client sees them: for the log, and used on TCP with `--trust-clients` only.
@@ -262,6 +265,7 @@ impl Hello {
             role,
             client,
             claims: Claims::default(),
+            continues: 0,
             integrity: Integrity::None,
             pid: 0,
             uid: 0,
@@ -423,6 +427,7 @@ mod tests {
             role: Role::SharedMemory,
             client: 42,
             claims: Claims { job: Some("j".into()), nodes: Some(4), ..Claims::default() },
+            continues: 1 << 60,
             integrity: Integrity::Mac,
             pid: 3,
             uid: 4,

@@ -425,6 +425,10 @@ impl Acceptor {
         let integrity = pending.tcp.as_ref().map_or(Integrity::None, |tcp| tcp.integrity.max(hello.integrity));
         let session_key = (admission.credentials.uid, hello.client);
         let session = (hello.role != Role::Control).then(|| self.core.sessions.join(session_key));
+        if let Some(session) = session.as_ref().filter(|_| self.core.holders.may_continue(session_key, hello.continues))
+        {
+            session.continues.store(true, Ordering::Relaxed);
+        }
         let welcome = Welcome {
             session: session.as_ref().map_or(0, |session| session.number),
             server: self.about.server,

@@ -31,7 +31,11 @@ pub fn run(core: &Core) {
     while !core.is_stopping.load(Ordering::Relaxed) {
         std::thread::park_timeout(ROUND_EVERY);
         let now = clock::now();
-        core.give_back_departed(now);
+        match core.end_holders(now) {
+            Ok(()) => core.give_back_departed(now),
+            // They keep what they have until then.
+            Err(error) => tracing::error!(%error, "it cannot be noted that clients have no locks any more"),
+        }
         if now.since(round_at) < ROUND_EVERY_NS {
             continue;
         }

@@ -25,7 +25,7 @@ mod wire;
 use crate::clock;
 use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
-use crate::lock;
+use crate::holders;
 use crate::target::Pending;
 use capabilities::Capabilities;
 use contact::RootContact;
@@ -313,7 +313,7 @@ impl Driver {
         (key_file, protection): (Option<String>, Protection),
     ) -> Result<Self, JoinError> {
         let mut records = core.store.cluster_records()?;
-        records.retain(|(key, _)| !moving::is_note(key) && key != lock::HELD);
+        records.retain(|(key, _)| !moving::is_note(key) && !holders::is_note(key));
         let before = records.extract_if(.., |(key, _)| key == INSTANCE).next();
         let before = before.and_then(|(_, value)| Some(u64::from_le_bytes(value.try_into().ok()?))).unwrap_or(0);
         let instance = core.store.fence().instance().unwrap_or(0).max(before + 1);

@@ -6,6 +6,7 @@ use crate::charge::{Charge, is_for_data, reads_or_writes};
 use crate::cluster::Cluster;
 use crate::connection::{Connection, Progress, Way};
 use crate::departed::Departed;
+use crate::holders::Holders;
 use crate::intake::{BELL, Intake};
 use crate::jobs::Jobs;
 use crate::locks::Locks;
@@ -77,6 +78,8 @@ pub struct Core {
     pub backups: Backups,
     /// What an fsync would have to flush.
     pub unsynced: Unsynced,
+    /// Who may claim locks and mappings after a start.
+    pub holders: Holders,
     /// Who has locked what.
     pub locks: Locks,
     /// Who has which files mapped, and the requests for lease events.
@@ -140,7 +143,8 @@ impl Core {
             backups: Backups::default(),
             unsynced,
             locks: Locks::default(),
-            mappings: Mappings::new(clock::wall_number(), clock::now()),
+            holders: Holders::default(),
+            mappings: Mappings::new(clock::wall_number()),
             segments: Segments::default(),
             stalled: AtomicUsize::new(0),
             awake: AtomicUsize::new(workers),

@@ -281,6 +281,7 @@ fn operate(
             proof::check_access(core, connection, header, 0)?;
             store.acquire(at)?;
             core.add_reference(connection, at, header.owner)?;
+            core.note_if_locked(connection, at, header.owner);
             return objects::adopted(core, connection, header);
         }
         Op::HandOver => {

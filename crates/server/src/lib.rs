@@ -32,6 +32,7 @@ mod departed;
 mod directory_check;
 mod engine;
 mod execute;
+mod holders;
 mod identity;
 mod inquiries;
 mod intake;
@@ -226,6 +227,9 @@ impl Server {
             Scrub::new(config.scrub, &targets.iter().filter_map(|target| target.id).collect::<Vec<_>>(), clock::now());
         let core = Core::new(store, targets, policy, workers, jobs, scrub);
         let core = core.map_err(system("cannot prepare to wait"))?;
+        core.holders
+            .load(&core.store)
+            .map_err(|error| StartError::Config(format!("who had locks is not to be read: {error}")))?;
         core.segments.lie_beside(&dir.join(METADATA));
         segments::adopt(&core);
         let about = Arc::new(About {
@@ -240,7 +244,7 @@ impl Server {
         }
         let driver = match &config.cluster {
             None => {
-                lock::begin(&core);
+                core.holders.begin(clock::now());
                 None
             }
             Some(cluster) => {
@@ -359,7 +363,8 @@ impl Server {
         while self.core.serving.has_substitutes() {
             std::thread::park_timeout(std::time::Duration::from_millis(1));
         }
-        if let Err(error) = lock::end(&self.core) {
+        let is_any_held = self.core.locks.are_there_any() || self.core.mappings.are_there_any();
+        if let Err(error) = self.core.holders.stop(&self.core.store, is_any_held) {
             tracing::error!(%error, "it cannot be noted whether there are locks");
         }
         for connection in self.core.connections() {

@@ -4,9 +4,8 @@
 //! the same bytes. Nothing waits here: who cannot have a lock is told so and asks again; while it asks, the table
 //! knows whom it waits for, so that a circle of waiting owners is found.
 //!
-//! A server that starts does not know who had which locks when it stopped. For a while it waits for those who had some
-//! ([`Locks::wait_for_claims`]): they get theirs again ([`Locks::claim`]), and nobody gets another one meanwhile. Who comes later has
-//! lost his: others may have had it.
+//! A server that starts does not know which locks there were when it stopped. For a while it waits for those who had some
+//! ([`crate::holders`]): they get theirs again ([`Locks::claim`]), and nobody gets another one meanwhile.
 //!
 //! Every limit is for one user, so that nobody is refused a lock because others have too many.
 //!
@@ -14,7 +13,7 @@
 
 use isonomia_units::{Ino, Nanos, VolumeId};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Locks of one user on one file at most.
@@ -31,12 +30,10 @@ const WAY_MAX: usize = 64;
 /// Who holds a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// A client process, by its key, and whoever it is that it speaks for.
+    /// A client process, by its session, and whoever it is that it speaks for.
     Process {
-        /// User of the process.
-        uid: u32,
-        /// Its number.
-        client: u64,
+        /// Number of the session.
+        session: u64,
         /// A number of its own choice.
         owner: u64,
     },
@@ -107,10 +104,6 @@ pub struct Locks {
     table: Mutex<Table>,
     /// Locks that are held, so that who ends without any need not look.
     count: AtomicUsize,
-    /// Until when those are waited for who had locks at the last stop, ns.
-    claimed_until: AtomicU64,
-    /// It has begun to wait for them, or knows that nobody had any.
-    has_begun: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -144,22 +137,6 @@ impl Locks {
         result
     }
 
-    /// Waits until `until` for those who had locks when the server stopped; [`Nanos::ZERO`] if nobody had any.
-    pub fn wait_for_claims(&self, until: Nanos) {
-        self.claimed_until.store(until.0, Ordering::Relaxed);
-        self.has_begun.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether [`Self::wait_for_claims`] was called.
-    pub fn has_begun(&self) -> bool {
-        self.has_begun.load(Ordering::Relaxed)
-    }
-
-    /// Whether it still does.
-    pub fn waits_for_claims(&self, now: Nanos) -> bool {
-        now.0 < self.claimed_until.load(Ordering::Relaxed)
-    }
-
     /// Whether anybody has a lock in `volume`.
     pub fn are_there_any_in(&self, volume: VolumeId) -> bool {
         self.are_there_any() && self.table().files.keys().any(|(ino, _)| ino.volume() == volume)
@@ -170,9 +147,9 @@ impl Locks {
         self.count.load(Ordering::Relaxed) > 0
     }
 
-    /// Gives a lock again that its owner had when the server stopped. What he has by now he may claim at any time.
-    pub fn claim(&self, ino: Ino, family: Family, lock: Lock, now: Nanos) -> Result<(), Denied> {
-        if !self.waits_for_claims(now) {
+    /// Gives a lock again that its owner had when the server stopped, if he may claim any. What he has by now he always may.
+    pub fn claim(&self, ino: Ino, family: Family, lock: Lock, may_claim: bool) -> Result<(), Denied> {
+        if !may_claim {
             let has = self.table().covers(ino, family, &lock);
             return if has { Ok(()) } else { Err(Denied::Late) };
         }
@@ -186,9 +163,16 @@ impl Locks {
         })
     }
 
-    /// Gives `lock`, in place of what its owner held of the same bytes. `waits` if the owner will ask again.
-    pub fn acquire(&self, ino: Ino, family: Family, lock: Lock, waits: bool, now: Nanos) -> Result<(), Denied> {
-        let is_early = self.waits_for_claims(now);
+    /// Gives `lock`, in place of what its owner held of the same bytes. `waits` if the owner will ask again; `is_early` if others
+    /// may still claim theirs.
+    pub fn acquire(
+        &self,
+        ino: Ino,
+        family: Family,
+        lock: Lock,
+        (waits, is_early): (bool, bool),
+        now: Nanos,
+    ) -> Result<(), Denied> {
         self.change(|table| {
             if let Some(other) = table.conflict(ino, family, &lock) {
                 if !waits {
@@ -246,6 +230,11 @@ impl Locks {
                 *table.users.entry(lock.user).or_insert(0) += 1;
             }
         });
+    }
+
+    /// Whether any owner holds a lock of whom `is_one` says so. O(locks).
+    pub fn any_of(&self, is_one: impl Fn(Owner) -> bool) -> bool {
+        self.are_there_any() && self.table().files.values().flatten().any(|lock| is_one(lock.owner))
     }
 
     /// Whether `owner` holds any lock on `ino`.
@@ -375,15 +364,14 @@ mod tests {
     }
 
     fn acquire(locks: &Locks, lock: Lock) -> Result<(), Denied> {
-        locks.acquire(INO, Family::Ranges, lock, false, Nanos::ZERO)
+        locks.acquire(INO, Family::Ranges, lock, (false, false), Nanos::ZERO)
     }
 
     #[test]
     fn after_a_start_those_come_first_who_had_locks() {
         let locks = Locks::default();
-        locks.wait_for_claims(Nanos(100));
-        let claim = |lock, now| locks.claim(INO, Family::Ranges, lock, Nanos(now));
-        let ask = |lock, now| locks.acquire(INO, Family::Ranges, lock, true, Nanos(now));
+        let claim = |lock, now| locks.claim(INO, Family::Ranges, lock, now < 100);
+        let ask = |lock, now| locks.acquire(INO, Family::Ranges, lock, (true, now < 100), Nanos(now));
         assert_eq!(ask(lock(1, 0, 9, true), 50), Err(Denied::Early));
         claim(lock(1, 0, 9, true), 50).unwrap();
         claim(lock(2, 10, 19, false), 50).unwrap();
@@ -419,7 +407,7 @@ mod tests {
     fn a_circle_of_waiting_owners_is_found() {
         let locks = Locks::default();
         let at = |byte, owner, now| {
-            locks.acquire(INO, Family::Ranges, lock(owner, byte, byte, true), true, Nanos::from_millis(now))
+            locks.acquire(INO, Family::Ranges, lock(owner, byte, byte, true), (true, false), Nanos::from_millis(now))
         };
         (1..4).for_each(|n| at(n, n, 0).unwrap());
         assert_eq!(at(2, 1, 1), Err(Denied::Held));
@@ -435,11 +423,11 @@ mod tests {
     #[test]
     fn owners_that_are_gone_hold_nothing() {
         let locks = Locks::default();
-        let process = Owner::Process { uid: 1, client: 7, owner: 0 };
+        let process = Owner::Process { session: 7, owner: 0 };
         acquire(&locks, Lock { owner: process, ..lock(0, 0, 5, true) }).unwrap();
         acquire(&locks, lock(2, 6, 9, true)).unwrap();
         assert!(locks.has_lock(INO, process) && !locks.has_lock(Ino(1), process));
-        locks.release_owners(|owner| matches!(owner, Owner::Process { client: 7, .. }));
+        locks.release_owners(|owner| matches!(owner, Owner::Process { session: 7, .. }));
         assert!(!locks.has_lock(INO, process) && locks.has_lock(INO, Owner::File(2)));
         locks.release_owners(|_| true);
         assert_eq!(locks.count.load(Ordering::Relaxed), 0);
@@ -451,7 +439,7 @@ mod tests {
         let locks = Locks::default();
         let of = |user, byte| Lock { user, ..lock(u64::from(user), byte, byte, false) };
         for file in 0..(LOCKS_PER_USER_MAX / LOCKS_PER_FILE_MAX) as u64 {
-            let take = |byte| locks.acquire(Ino(file), Family::Ranges, of(1, byte), false, Nanos::ZERO);
+            let take = |byte| locks.acquire(Ino(file), Family::Ranges, of(1, byte), (false, false), Nanos::ZERO);
             (0..LOCKS_PER_FILE_MAX as u64).for_each(|n| {
                 // The whole table at once: what is tested is the limit, not the way to it.
                 locks.change(|table| {
@@ -460,10 +448,10 @@ mod tests {
                 });
             });
             assert_eq!(take(1 << 40), Err(Denied::TooMany), "of file {file}");
-            locks.acquire(Ino(file), Family::Ranges, of(2, 1 << 40), false, Nanos::ZERO).unwrap();
+            locks.acquire(Ino(file), Family::Ranges, of(2, 1 << 40), (false, false), Nanos::ZERO).unwrap();
         }
         let elsewhere = Ino(1 << 20);
-        let take = |user| locks.acquire(elsewhere, Family::Ranges, of(user, 0), false, Nanos::ZERO);
+        let take = |user| locks.acquire(elsewhere, Family::Ranges, of(user, 0), (false, false), Nanos::ZERO);
         assert_eq!(take(1), Err(Denied::TooMany));
         take(2).unwrap();
         locks.release(Ino(0), Family::Ranges, Owner::File(1), Span { start: 0, last: 0 });
@@ -476,7 +464,7 @@ mod tests {
         acquire(&locks, lock(0, 0, 0, true)).unwrap();
         let wait = |user, owner| {
             let lock = Lock { user, ..lock(owner, 0, 0, true) };
-            locks.acquire(INO, Family::Ranges, lock, true, Nanos::ZERO)
+            locks.acquire(INO, Family::Ranges, lock, (true, false), Nanos::ZERO)
         };
         for owner in 0..WAITING_PER_USER_MAX as u64 {
             assert_eq!(wait(1, 10 + owner), Err(Denied::Held));

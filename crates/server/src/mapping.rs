@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::connection::Connection;
 use crate::core::Core;
-use crate::mappings::{NotHolder, Pinned, Told, TooMany};
+use crate::mappings::{NotHolder, Pinned, Session, Told, TooMany};
 use crate::proof;
 use crate::target::Pending;
 use isonomia_proto::fs::access;
@@ -17,7 +17,7 @@ const LISTEN_MAX: Nanos = Nanos::from_secs(10);
 
 /// Serves a request to take or give back a mapping; `room` is for the reply's payload.
 pub fn serve(core: &Core, connection: &Connection, header: &RequestHeader, room: &mut [u8]) -> ReplyHeader {
-    let (session, ino) = (connection.session_key, Ino(header.ino));
+    let (session, ino) = (session_of(connection), Ino(header.ino));
     if header.op == Op::GiveMapping as u16 {
         core.mappings.give(session, ino).into_iter().for_each(|told| answer(core, told));
         return ReplyHeader::ok(header.seq, 0, 0);
@@ -26,10 +26,10 @@ pub fn serve(core: &Core, connection: &Connection, header: &RequestHeader, room:
         return ReplyHeader::error(header.seq, refusal.errno());
     }
     let claims_it = header.valid & HAD != 0;
-    match (claims_it, core.mappings.opens_at(clock::now()).is_some()) {
+    match (claims_it, core.holders.awaits_claims()) {
         (false, true) => return ReplyHeader::error(header.seq, number(Errno::AGAIN)),
         // Another may have had it since, and given it back.
-        (true, false) => {
+        (true, waits) if !waits || !core.holders.may_claim(&connection.session, clock::now()) => {
             return match core.mappings.number_of_holder(session, ino) {
                 Some(session) => taken(header, true, session, room),
                 None => ReplyHeader::error(header.seq, number(Errno::STALE)),
@@ -37,14 +37,22 @@ pub fn serve(core: &Core, connection: &Connection, header: &RequestHeader, room:
         }
         _ => {}
     }
+    core.holders.note(&core.store, connection.session_key, &connection.session);
     match core.mappings.take(session, ino) {
         Ok((is_held, session, told)) => {
             told.into_iter().for_each(|told| answer(core, told));
-            core.end_mappings_if_gone(connection.session_key);
+            if connection.session.has_ended() {
+                core.session_ended(connection.session_key, connection.session.clone());
+            }
             taken(header, is_held, session, room)
         }
         Err(TooMany) => ReplyHeader::error(header.seq, number(Errno::NOLCK)),
     }
+}
+
+/// A process that comes back is another session: what is still to be taken from the one before is not its own.
+pub fn session_of(connection: &Connection) -> Session {
+    (connection.session_key.0, connection.session.number)
 }
 
 fn taken(header: &RequestHeader, is_held: bool, session: u64, room: &mut [u8]) -> ReplyHeader {
@@ -72,11 +80,11 @@ pub fn hold_to_write_back<'a>(core: &'a Core, header: &RequestHeader) -> Result<
 
 /// Keeps a request for lease events until there is one.
 pub fn listen(core: &Core, pending: Pending) {
-    let (session, header) = (pending.connection.session_key, pending.header);
+    let (session, header) = (session_of(&pending.connection), pending.header);
     let now = clock::now();
     let until = now + Nanos(header.ino2).min(LISTEN_MAX);
     // Whoever got nothing so far asks again then.
-    let until = core.mappings.opens_at(now).map_or(until, |at| until.min(at));
+    let until = core.holders.opens_at(now).map_or(until, |at| until.min(at));
     core.mappings.listen(session, header.offset, until, pending).into_iter().for_each(|told| answer(core, told));
 }
 

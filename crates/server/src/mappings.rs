@@ -5,7 +5,7 @@
 //! disconnects.
 //!
 //! A server that starts knows of nobody who has a mapping from the server before it. So for a while it gives mappings to
-//! those only who say so.
+//! those only who may claim theirs: [`crate::holders`].
 //!
 //! What a holder wrote to its mapping is written to the file under a guard, [`Mappings::pin`]: none but the holder gets
 //! it, and until it is dropped the mapping does not pass to another.
@@ -32,10 +32,7 @@ const MAPPINGS_PER_USER_MAX: usize = MAPPINGS_MAX / 2;
 /// Inodes share so many locks for [`Mappings::pin`]: more than there are workers, mostly.
 const FENCES: usize = 32;
 
-/// Mounts that had mappings from an earlier server ask for them within this.
-const OPENS_AFTER: Nanos = Nanos::from_secs(1);
-
-/// A session: the key of a client process, whose first part is its user.
+/// A session: its user, and its number.
 pub type Session = (u32, u64);
 
 /// Too many mappings.
@@ -71,8 +68,6 @@ pub struct Mappings<L> {
     fences: [RwLock<()>; FENCES],
     /// Whether anybody ever took one, so that sessions without need not look.
     is_used: AtomicBool,
-    /// Before this, only those get a mapping who had it before.
-    opens_at: Nanos,
 }
 
 #[derive(Debug)]
@@ -98,16 +93,22 @@ struct State<L> {
 }
 
 impl<L> Mappings<L> {
-    /// No mappings, as of `now`. Numbers of sessions are above `start`: the numbers of an earlier server must be below.
-    pub fn new(start: u64, now: Nanos) -> Self {
+    /// No mappings. Numbers of holders are above `start`: the numbers of an earlier server must be below.
+    pub fn new(start: u64) -> Self {
         let table = Table { inodes: HashMap::new(), sessions: HashMap::new(), users: HashMap::new(), last: start };
         let fences = std::array::from_fn(|_| RwLock::new(()));
-        Self { table: Mutex::new(table), fences, is_used: AtomicBool::new(false), opens_at: now + OPENS_AFTER }
+        Self { table: Mutex::new(table), fences, is_used: AtomicBool::new(false) }
     }
 
-    /// When those get a mapping who had none from an earlier server, if that is not yet.
-    pub fn opens_at(&self, now: Nanos) -> Option<Nanos> {
-        Some(self.opens_at).filter(|at| now < *at)
+    /// Whether anybody has one.
+    pub fn are_there_any(&self) -> bool {
+        self.is_used.load(Ordering::Acquire) && !self.table().inodes.is_empty()
+    }
+
+    /// Whether `session` has any, or waits for one.
+    pub fn any_of(&self, session: Session) -> bool {
+        let has_some = || self.table().sessions.get(&session).is_some_and(|state| !state.inodes.is_empty());
+        self.is_used.load(Ordering::Acquire) && has_some()
     }
 
     fn table(&self) -> MutexGuard<'_, Table<L>> {
@@ -333,7 +334,7 @@ mod tests {
 
     #[test]
     fn one_has_it_and_hears_that_others_wait_who_get_it_in_their_order() {
-        let mappings = Mappings::new(100, Nanos::ZERO);
+        let mappings = Mappings::new(100);
         assert_eq!(take(&mappings, A, FILE), (true, vec![]));
         listen(&mappings, A, "a");
         assert_eq!(take(&mappings, B, FILE), (false, vec![("a", vec![FILE])]));
@@ -353,7 +354,7 @@ mod tests {
 
     #[test]
     fn to_ask_again_is_no_news_to_anybody() {
-        let mappings = Mappings::new(100, Nanos::ZERO);
+        let mappings = Mappings::new(100);
         take(&mappings, A, FILE);
         take(&mappings, B, FILE);
         listen(&mappings, A, "a");
@@ -364,7 +365,7 @@ mod tests {
 
     #[test]
     fn what_is_wanted_beyond_the_news_is_told_as_there_is_room() {
-        let mappings = Mappings::new(100, Nanos::ZERO);
+        let mappings = Mappings::new(100);
         let inos = |range: std::ops::Range<usize>| range.map(|ino| Ino(ino as u64)).collect::<Vec<_>>();
         for ino in inos(0..WANTED_MAX + 3) {
             take(&mappings, A, ino);
@@ -384,7 +385,7 @@ mod tests {
 
     #[test]
     fn who_goes_leaves_all_it_had() {
-        let mappings = Mappings::new(100, Nanos::ZERO);
+        let mappings = Mappings::new(100);
         for (session, ino) in [(A, 1), (A, 2), (A, 3), (B, 1), (C, 2), (B, 3), (C, 3)] {
             take(&mappings, session, Ino(ino));
         }
@@ -401,7 +402,7 @@ mod tests {
 
     #[test]
     fn only_the_present_holder_may_write_back() {
-        let mappings = Mappings::<()>::new(100, Nanos::ZERO);
+        let mappings = Mappings::<()>::new(100);
         let pin = |number| mappings.pin(number, FILE).map(drop);
         assert_eq!(pin(101), Err(NotHolder::Nobody));
         let [a, b] = [A, B].map(|session| mappings.take(session, FILE).unwrap().1);
@@ -419,7 +420,7 @@ mod tests {
         type Leave = fn(&Mappings<()>);
         let ways: [Leave; 2] = [|mappings| drop(mappings.give(A, FILE)), |mappings| drop(mappings.end(A))];
         for leave in ways {
-            let mappings = Mappings::<()>::new(100, Nanos::ZERO);
+            let mappings = Mappings::<()>::new(100);
             let [a, b] = [A, B].map(|session| mappings.take(session, FILE).unwrap().1);
             std::thread::scope(|scope| {
                 let held = mappings.pin(a, FILE).unwrap();
@@ -437,7 +438,7 @@ mod tests {
 
     #[test]
     fn who_listens_hears_what_it_does_not_know_or_that_time_has_passed() {
-        let mappings = Mappings::new(100, Nanos::ZERO);
+        let mappings = Mappings::new(100);
         take(&mappings, A, FILE);
         take(&mappings, B, FILE);
         let events = mappings.listen(A, 0, SOON, "late").unwrap().events.unwrap();
@@ -452,7 +453,7 @@ mod tests {
 
     #[test]
     fn who_comes_back_is_another_session() {
-        let mappings = Mappings::<()>::new(100, Nanos::ZERO);
+        let mappings = Mappings::<()>::new(100);
         let (_, first, _) = mappings.take(A, FILE).unwrap();
         assert_eq!(mappings.take(A, Ino(1)).unwrap().1, first);
         mappings.end(A);
@@ -460,18 +461,8 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_has_just_started_gives_nothing_new() {
-        let start = Nanos::from_secs(5);
-        let mappings = Mappings::<()>::new(0, start);
-        let opens_at = start + OPENS_AFTER;
-        assert_eq!(mappings.opens_at(start), Some(opens_at));
-        assert_eq!(mappings.opens_at(Nanos(opens_at.0 - 1)), Some(opens_at));
-        assert_eq!(mappings.opens_at(opens_at), None);
-    }
-
-    #[test]
     fn no_session_has_more_than_there_is_room_for() {
-        let mappings = Mappings::<()>::new(0, Nanos::ZERO);
+        let mappings = Mappings::<()>::new(0);
         for ino in 0..MAPPINGS_PER_SESSION_MAX as u64 {
             mappings.take(A, Ino(ino)).unwrap();
         }
@@ -483,7 +474,7 @@ mod tests {
 
     #[test]
     fn no_user_has_more_than_half_and_a_full_table_lets_others_wait() {
-        let mappings = Mappings::<()>::new(0, Nanos::ZERO);
+        let mappings = Mappings::<()>::new(0);
         let (half, first) = (MAPPINGS_PER_USER_MAX as u64, |user: u32| Ino(u64::from(user) << 32));
         let take = |session, ino| mappings.take(session, ino).map(|(is_held, ..)| is_held);
         for user in [1, 2] {
@@ -504,7 +495,7 @@ mod tests {
         fn the_first_who_asked_and_did_not_go_has_it_and_nobody_misses_news(
             steps in proptest::collection::vec((0..4u8, 0..3u64, 0..3u64), 1..80)
         ) {
-            let mappings = Mappings::new(100, Nanos::ZERO);
+            let mappings = Mappings::new(100);
             // Who asked, by inode; and what each session was told last.
             let mut queues: [Vec<u64>; 3] = Default::default();
             let mut told: [(u64, Vec<Ino>); 3] = Default::default();

@@ -5,11 +5,14 @@ use crate::connection::Connection;
 use crate::core::Core;
 use crate::locks::Owner;
 use crate::mapping;
+use crate::mappings::Session;
 use crate::refusal::Refusal;
-use crate::sessions::{Left, SessionKey};
+use crate::sessions::{self, Left, SessionKey};
 use isonomia_store::StoreError;
 use isonomia_units::{Ino, Nanos};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread::Thread;
 
 impl Core {
     /// One connection of the session less; with the last, the session gives up what it holds.
@@ -17,30 +20,62 @@ impl Core {
         // Who closes a volume finds what the session has written in its table, or waits for this to be noted.
         let _passage = self.store.passage();
         let Some((session, left)) = self.sessions.leave(key) else { return };
-        let (uid, client) = key;
-        self.locks.release_owners(
-            |owner| matches!(owner, Owner::Process { uid: u, client: c, .. } if (u, c) == (uid, client)),
-        );
-        self.end_mappings(key);
+        let uid = key.0;
+        match left.was_noted {
+            true => self.holders.ended(key, session.clone()),
+            // It may listen all the same.
+            false => self.end_mappings((uid, session.number)),
+        }
         let has_next_program = session.hands_over.load(Ordering::Relaxed);
         let too_many = self.departed.keep(clock::now(), uid, left, has_next_program);
         too_many.into_iter().for_each(|left| self.give_back(&left));
-        if let Some(caretaker) = self.caretaker.get() {
-            caretaker.unpark();
-        }
+        self.caretaker.get().into_iter().for_each(Thread::unpark);
     }
 
     /// Takes all mappings from a session that has ended, and tells those who wait for them.
-    fn end_mappings(&self, key: SessionKey) {
-        self.mappings.end(key).into_iter().for_each(|told| mapping::answer(self, told));
+    fn end_mappings(&self, session: Session) {
+        self.mappings.end(session).into_iter().for_each(|told| mapping::answer(self, told));
     }
 
-    /// To be called after a mapping was given to a session: if the session has ended meanwhile, and did not know of the
-    /// mapping yet, the mapping is taken back.
-    pub fn end_mappings_if_gone(&self, key: SessionKey) {
-        if !self.sessions.contains(key) {
-            self.end_mappings(key);
+    /// To be called after a lock or a mapping was given to a session that turns out to have ended: it gives up what it has
+    /// once more.
+    pub fn session_ended(&self, key: SessionKey, session: Arc<sessions::Session>) {
+        self.holders.ended(key, session);
+        self.caretaker.get().into_iter().for_each(Thread::unpark);
+    }
+
+    /// Notes who will have a lock: the session, or all that have the open file.
+    pub fn note_holders(&self, connection: &Connection, ino: Ino, owner: Owner) {
+        self.holders.note(&self.store, connection.session_key, &connection.session);
+        if let Owner::File(number) = owner
+            && !self.locks.has_lock(ino, owner)
+        {
+            let sessions = self.sessions.of_reference(ino, number);
+            sessions.into_iter().for_each(|(key, session)| self.holders.note(&self.store, key, &session));
         }
+    }
+
+    /// Notes a session that has come to have an open file which is locked.
+    pub fn note_if_locked(&self, connection: &Connection, ino: Ino, number: u64) {
+        if self.locks.has_lock(ino, Owner::File(number)) {
+            self.holders.note(&self.store, connection.session_key, &connection.session);
+        }
+    }
+
+    /// Has sessions that have ended give up their locks and mappings, and tells new ones when they may have any. Afterwards it
+    /// is time for [`Self::give_back_departed`]. May wait for the storage.
+    pub fn end_holders(&self, now: Nanos) -> Result<(), StoreError> {
+        let is_its = |session: &sessions::Session, owner| matches!(owner, Owner::Process { session: number, .. } if number == session.number);
+        let holds = |session: &sessions::Session, (uid, _): SessionKey| {
+            // Locks of open files go with what the session left, which is not looked through: if there are any, some may be its.
+            let has_locks = self.locks.any_of(|owner| is_its(session, owner) || matches!(owner, Owner::File(_)));
+            has_locks || self.mappings.any_of((uid, session.number))
+        };
+        for ((uid, _), session) in self.holders.strike(&self.store, now, holds)? {
+            self.locks.release_owners(|owner| is_its(&session, owner));
+            self.end_mappings((uid, session.number));
+        }
+        Ok(())
     }
 
     /// Registers a reference that the store has counted for the session, or gives it back to the store.
@@ -146,11 +181,9 @@ mod tests {
             let target = |id| Target::new(id, String::new(), None, None, &policy, 1, (true, DepthSpec::Auto));
             let targets = vec![target(None), target(Some(TargetId(0)))];
             let limits = Limits::settle(&LimitsConfig::default(), 20_000, 0, 8 << 30).unwrap();
-            Self {
-                core: Core::new(store, targets, policy, 1, Jobs::new(8, 8), Scrub::default()).unwrap(),
-                usage: Arc::new(Usage::new(limits)),
-                _dir: dir,
-            }
+            let core = Core::new(store, targets, policy, 1, Jobs::new(8, 8), Scrub::default()).unwrap();
+            core.holders.begin(clock::now());
+            Self { core, usage: Arc::new(Usage::new(limits)), _dir: dir }
         }
 
         /// A connection of the session of [`KEY`].
@@ -219,30 +252,11 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_stops_before_it_serves_forgets_no_locks() {
-        let fixture = Fixture::new();
-        let core = &fixture.core;
-        let is_noted = || core.store.cluster_records().unwrap().iter().any(|(key, _)| key == crate::lock::HELD);
-        core.store.keep_cluster_records([(crate::lock::HELD, Some(&[][..]))]).unwrap();
-        // Its gate never opened.
-        crate::lock::end(core).unwrap();
-        assert!(is_noted() && !core.locks.waits_for_claims(clock::now()));
-        crate::lock::begin(core);
-        assert!(core.locks.waits_for_claims(clock::now()));
-        crate::lock::end(core).unwrap();
-        assert!(is_noted());
-        core.locks.wait_for_claims(Nanos::ZERO);
-        crate::lock::end(core).unwrap();
-        assert!(!is_noted());
-    }
-
-    #[test]
     fn a_request_that_is_served_while_its_session_ends_leaves_no_lock() {
         let fixture = Fixture::new();
         let (connection, other) = (fixture.connect(), fixture.connect());
         let (_, opened) = fixture.create(&connection, b"f");
         let capability = opened.unwrap().capability;
-        let ino = Ino(capability.ino);
         fixture.core.close(&other, None);
         for valid in [lock::EXCLUSIVE, lock::EXCLUSIVE | lock::WHOLE] {
             let header = RequestHeader { valid, ..RequestHeader::with_capability(Op::Lock, &capability) };
@@ -251,6 +265,7 @@ mod tests {
         fixture.core.close(&connection, None);
         let header = RequestHeader { valid: lock::EXCLUSIVE, ..RequestHeader::with_capability(Op::Lock, &capability) };
         fixture.serve(&connection, header, b"");
-        assert!(!fixture.core.locks.has_lock(ino, Owner::Process { uid: KEY.0, client: KEY.1, owner: 0 }));
+        fixture.core.end_holders(clock::now()).unwrap();
+        assert!(!fixture.core.locks.are_there_any());
     }
 }

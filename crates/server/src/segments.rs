@@ -298,7 +298,7 @@ impl Core {
     /// Whether the file's mapping is with its segment, whose state this is. If not, the segment is the next to have it.
     fn has_mapping(&self, ino: Ino, state: &mut State) -> Result<bool, Unmapped> {
         state.stores_at = state.asked_at;
-        if state.mapping == Mapping::Going || self.mappings.opens_at(clock::now()).is_some() {
+        if state.mapping == Mapping::Going || self.holders.awaits_claims() {
             return Ok(false);
         }
         let (is_held, _, told) = self.mappings.take(OWN_SESSION, ino).map_err(|TooMany| Unmapped::TooMany)?;

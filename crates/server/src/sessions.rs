@@ -41,6 +41,8 @@ pub struct Session {
     pub number: u64,
     /// It executes another program, which takes over.
     pub hands_over: AtomicBool,
+    /// It may claim what the session before it had when the server stopped: [`crate::holders`].
+    pub continues: AtomicBool,
     held: Mutex<Held>,
     user: Arc<References>,
 }
@@ -53,6 +55,8 @@ struct Held {
     /// Spread files whose objects it may write.
     writes: HashSet<Ino>,
     has_ended: bool,
+    /// It may have locks or mappings.
+    is_noted: bool,
 }
 
 /// How many references a user has.
@@ -66,6 +70,8 @@ pub struct Left {
     pub references: Vec<((Ino, u64), u64)>,
     /// Spread files that it had not closed, and whose objects it may have written to without telling.
     pub writes: Vec<Ino>,
+    /// It may have locks or mappings, and is noted for them.
+    pub was_noted: bool,
     user: Arc<References>,
 }
 
@@ -78,7 +84,8 @@ impl Drop for Left {
 
 impl Session {
     fn new(number: u64, user: Arc<References>) -> Self {
-        Self { number, hands_over: AtomicBool::new(false), held: Mutex::default(), user }
+        let (hands_over, continues) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { number, hands_over, continues, held: Mutex::default(), user }
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
@@ -154,6 +161,12 @@ impl Session {
         self.held().references.contains_key(&(ino, number))
     }
 
+    /// It is about to have a lock or a mapping. True if it is to be noted for that: it is not yet, and has not ended.
+    pub fn begin_to_hold(&self) -> bool {
+        let mut held = self.held();
+        !held.has_ended && !std::mem::replace(&mut held.is_noted, true)
+    }
+
     /// Whether the process has gone. Who registers something elsewhere looks afterwards: what was registered before is
     /// given up by the end of the session, and what comes later its maker has to undo.
     pub fn has_ended(&self) -> bool {
@@ -168,6 +181,7 @@ impl Session {
         Left {
             references: references.into_iter().collect(),
             writes: writes.into_iter().collect(),
+            was_noted: held.is_noted,
             user: self.user.clone(),
         }
     }
@@ -228,14 +242,16 @@ impl Sessions {
         Some((session, left))
     }
 
-    /// Whether there is a session of this key.
-    pub fn contains(&self, key: SessionKey) -> bool {
-        self.table().sessions.contains_key(&key)
-    }
-
     /// Whether any session may write the objects of files in `volume`.
     pub fn any_writes_in(&self, volume: VolumeId) -> bool {
         self.table().sessions.values().any(|(session, _)| session.writes_in(volume))
+    }
+
+    /// The sessions that have the open file `number` of `ino`.
+    pub fn of_reference(&self, ino: Ino, number: u64) -> Vec<(SessionKey, Arc<Session>)> {
+        let table = self.table();
+        let all = table.sessions.iter().filter(|(_, (session, _))| session.has_reference(ino, number));
+        all.map(|(key, (session, _))| (*key, session.clone())).collect()
     }
 
     /// Whether any session has the open file `number` of `ino`.
@@ -284,12 +300,12 @@ mod tests {
                 && !session.has_reference(Ino(5), 2)
                 && sessions.any_has_reference(Ino(6), 2)
         );
-        assert!(sessions.leave(KEY).is_none() && sessions.contains(KEY));
+        assert!(sessions.leave(KEY).is_none());
         let (ended, left) = sessions.leave(KEY).unwrap();
         let mut references = left.references.clone();
         references.sort();
         assert_eq!(references, [((Ino(5), 1), 1), ((Ino(6), 2), 1)]);
-        assert!(ended.has_ended() && !sessions.contains(KEY) && !session.release(Ino(5), 1));
+        assert!(ended.has_ended() && !session.release(Ino(5), 1));
     }
 
     #[test]

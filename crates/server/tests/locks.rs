@@ -5,8 +5,15 @@
 mod running;
 
 use isonomia_client::{Client, Error, Ino, LockKind, LockOwner, LockRange, OpenFile, OpenHow, access};
+use isonomia_proto::request::{Op, RequestHeader, lock as lock_bits};
+use isonomia_transport::channel::Manner;
+use isonomia_transport::handshake::Identity;
+use isonomia_transport::line::Line;
+use isonomia_transport::socket::Deadline;
+use isonomia_units::Nanos;
 use running::Running;
 use rustix::io::Errno;
+use std::time::{Duration, Instant};
 
 const ALL: LockRange = LockRange::Whole;
 const OWN: LockOwner = LockOwner::Process(0);
@@ -53,6 +60,61 @@ fn locks_are_had_again_by_their_owners() {
     lock(&other, &theirs, OWN, bytes(30, 10)).unwrap();
     owner.release(Ino(file.attr.ino), 7).unwrap();
     lock(&other, &theirs, LockOwner::File(8), ALL).unwrap();
+}
+
+/// A connection of client `client`, whose session was `continues` before.
+fn connected(running: &Running, client: u64, continues: u64) -> Line {
+    let identity = Identity { client, continues, ..Identity::default() };
+    Line::open(&running.addresses[0], &identity, Deadline::after(Nanos::from_secs(20))).unwrap()
+}
+
+/// The errno of the reply to a request for an exclusive lock of the whole file, as `fcntl(2)` has it.
+fn asked(line: &mut Line, file: &OpenFile, claimed: u32) -> u32 {
+    let mut request = RequestHeader::with_capability(Op::Lock, &file.capability);
+    request.valid = lock_bits::EXCLUSIVE | claimed;
+    let (reply, _) = line.exchange(&request, [b"", b""], &mut [], Nanos::from_secs(20), Manner::default()).unwrap();
+    reply.errno
+}
+
+/// Asks until what ended sessions had is given up.
+fn comes_to_have(line: &mut Line, file: &OpenFile) {
+    let begun = Instant::now();
+    while asked(line, file, 0) != 0 {
+        assert!(begun.elapsed() < Duration::from_secs(30), "it stays with who has gone");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn who_was_cut_off_before_the_stop_claims_nothing() {
+    let mut running = running::start(|_| {});
+    let (creator, errno) = (client(&running, 20), |errno: Errno| errno.raw_os_error().unsigned_abs());
+    let files = ["cut off", "had by another", "kept"].map(|name| open(&creator, name, 7));
+    let [cut_off, by_another, kept] = &files;
+    let mut lines = [1, 2, 3].map(|client| connected(&running, client, 0));
+    for (line, file) in lines.iter_mut().zip(&files) {
+        assert_eq!(asked(line, file, 0), 0);
+    }
+    let [first, second, third] = lines.each_ref().map(Line::session);
+    let [first_line, second_line, mut third_line] = lines;
+    // Two of them lose their connections, and another has the lock of one for a while.
+    drop((first_line, second_line));
+    comes_to_have(&mut third_line, by_another);
+    assert_eq!(asked(&mut third_line, by_another, lock_bits::CLAIMED), 0, "what one has one may always claim");
+    let mut request = RequestHeader::with_capability(Op::Lock, &by_another.capability);
+    request.valid = 0;
+    third_line.exchange(&request, [b"", b""], &mut [], Nanos::from_secs(20), Manner::default()).unwrap();
+    comes_to_have(&mut third_line, cut_off);
+    running.restart();
+    let claim = |client, continues, file| asked(&mut connected(&running, client, continues), file, lock_bits::CLAIMED);
+    for (client, continues, file) in [(1, first, cut_off), (2, second, by_another)] {
+        assert_eq!(claim(client, continues, file), errno(Errno::STALE));
+    }
+    // Nor does anybody else: it is he who had it, and the session.
+    for (client, continues) in [(3, 0), (3, first), (1, third)] {
+        assert_eq!(claim(client, continues, kept), errno(Errno::STALE));
+    }
+    assert_eq!(claim(3, third, kept), 0);
 }
 
 #[test]

@@ -117,6 +117,15 @@ impl Store {
         &self,
         changes: impl IntoIterator<Item = (&'r [u8], Option<&'r [u8]>)>,
     ) -> Result<(), StoreError> {
+        self.change_cluster_records(changes)?;
+        self.db.sync(true)
+    }
+
+    /// Makes these changes of what is kept of the cluster, all or none. A power cut may undo them until the next sync.
+    pub fn change_cluster_records<'r>(
+        &self,
+        changes: impl IntoIterator<Item = (&'r [u8], Option<&'r [u8]>)>,
+    ) -> Result<(), StoreError> {
         let mut change = self.db.change();
         for (key, value) in changes {
             match value {
@@ -124,8 +133,7 @@ impl Store {
                 None => change.remove_cluster_record(key),
             }
         }
-        change.commit()?;
-        self.db.sync(true)
+        change.commit()
     }
 
     /// Whether there are other servers, or may be.

@@ -67,6 +67,8 @@ pub enum HandshakeError {
 pub struct Identity {
     /// One number per client process.
     pub client: u64,
+    /// The number of its session with this server before, or 0.
+    pub continues: u64,
     /// The job.
     pub claims: Claims,
     /// Needed on TCP.
@@ -231,6 +233,7 @@ fn connect(address: &Address, identity: &Identity, deadline: Deadline) -> Result
 fn hello(role: Role, identity: &Identity) -> Hello {
     Hello {
         claims: identity.claims.clone(),
+        continues: identity.continues,
         pid: getpid().as_raw_nonzero().get() as u32,
         uid: geteuid().as_raw(),
         gid: getegid().as_raw(),

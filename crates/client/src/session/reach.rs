@@ -32,6 +32,7 @@ impl Session {
     fn identity(&self) -> Result<Identity, Error> {
         Ok(Identity {
             client: self.number().map_err(Error::Argument)?,
+            continues: self.claimed_in(),
             claims: self.config.claims.clone(),
             key_file: self.config.key_file.clone(),
             server_user: self.conduct.server_user,

@@ -162,7 +162,7 @@ impl Driver {
     pub(super) fn begin_move(&mut self, work: Work) -> Option<Input> {
         let number = work.key().number;
         let (core, links) = (self.core.clone(), self.links.reach());
-        if matches!(work, Work::Freeze { .. }) && core.locks.waits_for_claims(clock::now()) {
+        if matches!(work, Work::Freeze { .. }) && core.holders.awaits_claims() {
             // Who comes for a lock must not find the volume closed. Whoever wants the move asks again.
             return Some(Input::Worked { number, result: Err(Errno::AGAIN.raw_os_error()) });
         }
@@ -246,7 +246,7 @@ pub(super) fn freeze(core: &Core, volume: VolumeId) -> Result<(), StoreError> {
         return Err(StoreError::Busy);
     }
     // The other server would know nothing of locks, nor wait for those who had some when this one stopped.
-    if core.locks.waits_for_claims(clock::now()) {
+    if core.holders.awaits_claims() {
         return Err(StoreError::AwaitsClaims);
     }
     if core.locks.are_there_any_in(volume) {

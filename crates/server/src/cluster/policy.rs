@@ -8,7 +8,6 @@ use super::wire::Verdict;
 use super::{Cluster, Driver, Event};
 use crate::clock;
 use crate::core::Core;
-use crate::lock;
 use crate::operator;
 use isonomia_cluster::node::Input;
 use isonomia_cluster::policy::Policy;
@@ -170,7 +169,7 @@ impl Driver {
         let is_starting = self.node.may_serve(clock::now()) == Err(isonomia_cluster::request::Refusal::Starting);
         if let Some(cluster) = self.core.cluster.get().filter(|_| !is_starting) {
             if !cluster.gate.is_open() {
-                lock::begin(&self.core);
+                self.core.holders.begin(clock::now());
             }
             cluster.gate.open().into_iter().for_each(|pending| self.core.queue_held(pending));
         }

@@ -226,6 +226,26 @@ impl Store {
         }
     }
 
+    /// The same for a name that was looked up, and leads to an inode of `volume` if to any: the volumes that most requests go through are
+    /// known to be here.
+    pub(crate) fn check_on_the_way(
+        &self,
+        volume: Option<VolumeId>,
+        name: &[u8],
+        rest: &[u8],
+    ) -> Result<(), StoreError> {
+        let unknown = match volume.filter(|volume| *volume != VolumeId::ROOT) {
+            Some(volume) => match self.found_here.has(volume) {
+                Ok(()) => return Ok(()),
+                Err(before) => Some((volume, before)),
+            },
+            None => None,
+        };
+        self.check_in_root(&Last::Name(name.to_vec()), rest)?;
+        unknown.into_iter().for_each(|(volume, before)| self.found_here.note(volume, before));
+        Ok(())
+    }
+
     /// Checks that the root directory of this store is the one that users see.
     pub fn check_root_is_here(&self) -> Result<(), StoreError> {
         self.check_in_root(&Last::Itself, b"")

@@ -197,11 +197,12 @@ impl Walk<'_, '_> {
                 b"." => dir,
                 b".." => self.store.parent(&dir)?,
                 name => {
+                    let entry = self.store.look_up(&dir, name)?;
                     if dir.ino == Ino::ROOT.0 && self.store.is_in_cluster() {
-                        self.store.check_in_root(&Last::Name(name.to_vec()), rest)?;
+                        let volume = entry.map(|entry| Ino(entry.ino).volume());
+                        self.store.check_on_the_way(volume, name, rest)?;
                     }
-                    let entry = self.store.look_up(&dir, name)?.ok_or(StoreError::NotFound)?;
-                    let next = self.store.load(entry.ino)?;
+                    let next = self.store.load(entry.ok_or(StoreError::NotFound)?.ino)?;
                     if let Body::Symlink(text) = &next.record().body {
                         return Ok(Outcome::Link { dir, rest: self.splice(text, after)? });
                     }

@@ -294,7 +294,7 @@ fn percent_worse(means: &[(f64, f64)], by: f64) -> f64 {
 }
 
 fn saturation(context: &Context) -> Result<Finding, Stopped> {
-    let (days, seeds, replicas) = if context.quick { (4, 3, 2) } else { (25, 10, 4) };
+    let (days, seeds, replicas) = if context.quick { (4, 3, 2) } else { (25, 40, 4) };
     let population =
         Population { duration: Nanos::from_secs(days * DAY), io_scale: SATURATED, ..Population::gift(500) };
     let seeds: Vec<u64> = (1..=seeds).collect();

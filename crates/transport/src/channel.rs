@@ -4,6 +4,7 @@ use crate::address::Address;
 use crate::descriptor::Parked;
 use crate::handshake::{self, HandshakeError, Identity};
 use crate::monotonic_now;
+use crate::patience::Patience;
 use crate::region::{ClientRegion, SLOT_LEN, SLOTS};
 use crate::socket::{self, Deadline, SocketError};
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
@@ -44,6 +45,9 @@ pub struct Channel {
     server: ServerId,
     session: u64,
     under_way: usize,
+    /// The operation that each slot was last used for.
+    operations: [u16; SLOTS],
+    patience: Patience,
 }
 
 impl Channel {
@@ -56,7 +60,15 @@ impl Channel {
     pub fn open(address: &Address, identity: &Identity, deadline: Deadline) -> Result<Self, HandshakeError> {
         let (session, region) = handshake::open_shared(address, identity, deadline)?;
         let (server, number) = (ServerId(session.welcome.server), session.welcome.session);
-        Ok(Self { region, socket: session.socket, server, session: number, under_way: 0 })
+        Ok(Self {
+            region,
+            socket: session.socket,
+            server,
+            session: number,
+            under_way: 0,
+            operations: [0; SLOTS],
+            patience: Patience::default(),
+        })
     }
 
     /// The number of the server.
@@ -80,6 +92,7 @@ impl Channel {
     pub fn send(&mut self, request: &RequestHeader) -> Result<usize, SocketError> {
         let slot = self.region.next_slot();
         self.under_way += 1;
+        self.operations[slot] = request.op;
         if self.region.post(request) {
             match rustix::net::send(&self.socket, &[0], SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
                 // If the socket's buffer is full the server has bytes to read, which wakes it just as well.
@@ -94,18 +107,20 @@ impl Channel {
     /// Waits for the reply in `slot`; slots must be waited for in the order they were sent. The wait goes on
     /// past `timeout` as long as the server shows that it lives.
     pub fn wait(&mut self, slot: usize, timeout: Nanos, manner: Manner) -> Result<ReplyHeader, SocketError> {
-        let spins = if manner.shares_cores { 0 } else { SPINS };
+        let op = self.operations[slot % SLOTS];
+        let is_long = self.patience.expects_long(op);
+        let spins = if is_long || manner.shares_cores { 1 } else { SPINS };
         for _ in 0..spins {
             if self.region.is_done(slot) {
-                return Ok(self.take(slot));
+                return Ok(self.take_soon(slot));
             }
             std::hint::spin_loop();
         }
         let start = monotonic_now();
-        while monotonic_now().since(start) < YIELD_FOR {
+        while !is_long && monotonic_now().since(start) < YIELD_FOR {
             rustix::thread::sched_yield();
             if self.region.is_done(slot) {
-                return Ok(self.take(slot));
+                return Ok(self.take_soon(slot));
             }
         }
         (manner.before_sleep)();
@@ -114,6 +129,7 @@ impl Channel {
         loop {
             self.region.sleep(slot, SLEEP_NS_MAX);
             if self.region.is_done(slot) {
+                self.patience.note(op, monotonic_now().since(start));
                 return Ok(self.take(slot));
             }
             if socket::is_ended(self.socket.as_fd()) {
@@ -126,6 +142,12 @@ impl Channel {
             }
             deadline.left().ok_or(SocketError::TimedOut)?;
         }
+    }
+
+    /// Takes the reply in `slot`, which came before this side slept.
+    fn take_soon(&mut self, slot: usize) -> ReplyHeader {
+        self.patience.note(self.operations[slot % SLOTS], Nanos::ZERO);
+        self.take(slot)
     }
 
     fn take(&mut self, slot: usize) -> ReplyHeader {

@@ -6,6 +6,7 @@
 //! * [`handshake`]: the client's part of opening a session. [`key`]: the shared key. [`munge`]: credentials of a host's munge
 //!   daemon. [`noise`]: what both sides of TCP do with either. [`seal`]: frames that nobody can change or read on their way.
 //! * [`owner`]: who runs the server at the other end.
+//! * `patience`: whether a client looks out for a reply or sleeps at once.
 //! * [`descriptor`]: keeping the library's descriptors out of the program's way.
 //! * [`control`]: an operator's connection. [`control_group`]: the job that the kernel says a process belongs to.
 //!
@@ -23,6 +24,7 @@ pub mod line;
 pub mod munge;
 pub mod noise;
 pub mod owner;
+mod patience;
 pub mod region;
 pub mod seal;
 pub mod socket;

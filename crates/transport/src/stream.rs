@@ -3,6 +3,8 @@
 use crate::address::Address;
 use crate::descriptor::Parked;
 use crate::handshake::{self, HandshakeError, Identity};
+use crate::monotonic_now;
+use crate::patience::Patience;
 use crate::seal::{Direction, PART_LEN_MAX, Seals, TAG_LEN};
 use crate::socket::{self, Deadline, SocketError};
 use isonomia_proto::PATH_LEN_MAX;
@@ -26,6 +28,9 @@ pub struct Stream {
     /// What the socket had no room for, and how much of that was sent since.
     unsent: (Vec<u8>, usize),
     is_broken: bool,
+    /// The operation that was last sent.
+    operation: u16,
+    patience: Patience,
 }
 
 impl Stream {
@@ -41,6 +46,8 @@ impl Stream {
             sealed: Vec::new(),
             unsent: (Vec::new(), 0),
             is_broken: false,
+            operation: 0,
+            patience: Patience::default(),
         })
     }
 
@@ -77,6 +84,7 @@ impl Stream {
         payload: &[u8],
         deadline: Deadline,
     ) -> Result<(), SocketError> {
+        self.operation = request.op;
         let socket = self.socket.as_fd();
         match &mut self.seals {
             None => socket::send_all(socket, &[request.as_bytes(), names[0], names[1], payload], deadline),
@@ -91,6 +99,7 @@ impl Stream {
     /// Begins to send a request without names and its payload. What the socket has no room for is kept: [`push_until_readable`]
     /// goes on with it. Nothing else is to be sent before the reply was received.
     pub fn begin(&mut self, request: &RequestHeader, payload: &[u8]) -> Result<(), SocketError> {
+        self.operation = request.op;
         let (unsent, sent) = &mut self.unsent;
         unsent.clear();
         *sent = 0;
@@ -136,7 +145,13 @@ impl Stream {
         let socket = self.socket.as_fd();
         let mut opener = self.seals.as_mut().map(|seals| &mut seals.opener);
         let mut header = [0; ReplyHeader::LEN];
+        let start = monotonic_now();
+        if self.patience.expects_long(self.operation) {
+            // Receiving would try for a while before it sleeps.
+            socket::wait(socket, PollFlags::IN, deadline)?;
+        }
         receive(socket, &mut opener, &mut header, deadline)?;
+        self.patience.note(self.operation, monotonic_now().since(start));
         let header = ReplyHeader::read_from_bytes(&header).map_err(|_| SocketError::Closed)?;
         let len = header.payload_len as usize;
         let mut of_error = Vec::new();

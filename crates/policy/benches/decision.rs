@@ -5,7 +5,7 @@
 //! picked has nothing queued until its next request, as with one process per job. Clock: the process's own.
 //! The rates of the policies that have any are so high that nobody waits for them.
 
-use isonomia_policy::{Arbiter, Draw, Next, Request, RequestId, Tuning, build};
+use isonomia_policy::{Arbiter, Draw, Nature, Next, Request, RequestId, Tuning, build};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use std::hint::black_box;
 use std::time::Instant;
@@ -63,7 +63,8 @@ fn measure(policy: &str, draw: Draw, backlogged: bool, jobs: u32) {
         info.nodes = 1 + job % 16;
         arbiter.set_job(Nanos::ZERO, JobId(job), &info);
         for id in 0..depth {
-            let request = Request { id: RequestId(id), job: JobId(job), cost: COST, bytes: Bytes(0) };
+            let request =
+                Request { id: RequestId(id), job: JobId(job), cost: COST, bytes: Bytes(0), nature: Nature::WRITE };
             arbiter.enqueue(Nanos::ZERO, request).expect("the job is known");
         }
     }

@@ -3,7 +3,8 @@
 //! An arbiter has no clock and no thread. The caller passes `now` (any origin, never running backwards; an
 //! earlier time is taken as the latest one seen) and asks [`Arbiter::next`] whenever a worker is free.
 
-use crate::{LatencyReport, PhaseReport, RequestId, queueing::roster::QUEUED_MAX};
+use crate::exchange::rates::{Parts, RateReport};
+use crate::{LatencyReport, Nature, PhaseReport, RequestId, queueing::roster::QUEUED_MAX};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 
 /// A request that waits for its turn. Its payload is elsewhere; the arbiter sees only what it costs.
@@ -18,6 +19,8 @@ pub struct Request {
     pub cost: Nanos,
     /// What it reads or writes; zero if it does neither. Only a latency class looks at it.
     pub bytes: Bytes,
+    /// What it does. Only the rules of `tbf` look at it.
+    pub nature: Nature,
 }
 
 /// The answer to "whose request goes next?".
@@ -57,7 +60,7 @@ pub enum EnqueueError {
 
 /// Decides, request by request, whose I/O a target serves next.
 ///
-/// Requests of one job leave in the order they came, but those of a latency class before the others, and those whose
+/// Requests of one job leave in the order they came, but those that rules of `tbf` tell apart, those of a latency class before the others, and those whose
 /// turns pay for what their user owes (`queueing::urgent`) later. Every request that `enqueue` accepted comes back exactly
 /// once: from `next`, `cancel`, `remove_job`, or `drain`.
 pub trait Arbiter: Send {
@@ -125,6 +128,15 @@ pub trait Arbiter: Send {
     /// what the jobs have of other targets: see [`exchange`](crate::exchange). Jobs that are not known are passed by; parts are
     /// positive. No effect under policies that owe nobody a share, and under `fair-finish`, whose clocks are told apart.
     fn apportion(&mut self, _now: Nanos, _parts: &[(JobId, f64)]) {}
+
+    /// Has these parts of the rates of its rules from now on. No effect under policies without rates: see
+    /// [`exchange::rates`](crate::exchange::rates).
+    fn set_rate_parts(&mut self, _now: Nanos, _parts: &Parts) {}
+
+    /// How the classes fare that rules give rates, by rule and name; none under policies without rates.
+    fn rates(&self, _now: Nanos) -> Vec<RateReport> {
+        Vec::new()
+    }
 
     /// From now on the job's I/O phase needs so much service here; if it is not in one, or sends nothing more in it, its
     /// next one does. No effect under policies that do not go by that, or if the job is unknown.

@@ -20,8 +20,9 @@
 //! whose time it was, and corrects the accounts: see [`attribution`](crate::device::attribution).
 
 use crate::exchange::Usage;
+use crate::exchange::rates::{Parts, RateReport};
 use crate::{
-    Arbiter, Attribution, CappedDevice, Completion, Depth, Entered, LatencyReport, Next, PhaseReport, Request,
+    Arbiter, Attribution, CappedDevice, Completion, Depth, Entered, LatencyReport, Nature, Next, PhaseReport, Request,
     RequestId, Worth,
 };
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
@@ -45,6 +46,8 @@ pub struct Submission {
     pub work: Nanos,
     /// What it reads or writes; zero if it does neither. See [`Request::bytes`].
     pub bytes: Bytes,
+    /// What it does: see [`Request::nature`].
+    pub nature: Nature,
     /// Whether it counts as in service once its turn has come. What the device has to do for long, and does beside
     /// requests that read and write, such as a flush, does not.
     pub is_counted: bool,
@@ -196,10 +199,10 @@ impl<R, A> Dispatcher<R, A> {
     /// # Errors
     /// The request itself: its job is unknown, or [`QUEUED_MAX`](crate::QUEUED_MAX) requests wait already.
     pub fn enqueue(&mut self, now: Nanos, submission: Submission, request: R) -> Result<RequestId, R> {
-        let Submission { job, cost, owed, work, bytes, is_counted } = submission;
+        let Submission { job, cost, owed, work, bytes, nature, is_counted } = submission;
         let entry = self.entries.vacant_entry();
         let id = RequestId(entry.key() as u64);
-        if self.arbiter.enqueue(now, Request { id, job, cost, bytes }).is_err() {
+        if self.arbiter.enqueue(now, Request { id, job, cost, bytes, nature }).is_err() {
             return Err(request);
         }
         if let Some(usage) = &mut self.usage {
@@ -445,6 +448,16 @@ impl<R, A> Dispatcher<R, A> {
         if had_parts || self.has_parts {
             self.arbiter.apportion(now, parts);
         }
+    }
+
+    /// Has these parts of the rates of its rules: see [`Arbiter::set_rate_parts`].
+    pub fn set_rate_parts(&mut self, now: Nanos, parts: &Parts) {
+        self.arbiter.set_rate_parts(now, parts);
+    }
+
+    /// How the classes fare that rules give rates: see [`Arbiter::rates`].
+    pub fn rates(&self, now: Nanos) -> Vec<RateReport> {
+        self.arbiter.rates(now)
     }
 
     /// Changes the policy at once: `arbiter`, which knows the jobs already, gets what is queued, in its order. Gives back

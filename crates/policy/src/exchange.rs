@@ -29,6 +29,7 @@
 
 mod market;
 mod meter;
+pub mod rates;
 #[cfg(test)]
 mod tests;
 

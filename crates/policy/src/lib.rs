@@ -26,7 +26,7 @@
 //! same calls give the same decisions.
 //!
 //! ```
-//! use isonomia_policy::{Draw, Next, Request, RequestId, Tuning, build};
+//! use isonomia_policy::{Draw, Nature, Next, Request, RequestId, Tuning, build};
 //! use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 //!
 //! let mut arbiter = build(&"size-fair".parse()?, Draw::VirtualTime, 0, Tuning::default());
@@ -36,7 +36,7 @@
 //! arbiter.set_job(now, JobId(2), &JobInfo::new("small", "bob", "bio"));
 //! for id in 0..4 {
 //!     for job in [JobId(1), JobId(2)] {
-//!         arbiter.enqueue(now, Request { id: RequestId(id), job, cost: Nanos::from_micros(100), bytes: Bytes(0) })?;
+//!         arbiter.enqueue(now, Request { id: RequestId(id), job, cost: Nanos::from_micros(100), bytes: Bytes(0), nature: Nature::WRITE })?;
 //!     }
 //! }
 //! assert_eq!(arbiter.shares(now), [(JobId(1), 0.75), (JobId(2), 0.25)]);
@@ -55,6 +55,7 @@ mod dispatch;
 pub mod exchange;
 mod history;
 mod limits;
+mod nature;
 mod queueing;
 mod spec;
 pub mod trace;
@@ -67,13 +68,18 @@ pub use device::{
 };
 pub use dispatch::{Action, Dispatch, Dispatcher, Served, ServedBy, Submission};
 pub use history::{APPLICATIONS_KEPT, Expectation, SIZES_KEPT, SizeHistory};
+pub use nature::{Nature, Operation};
 pub use queueing::activity::Tuning;
 pub use queueing::fair_clock::PhaseReport;
 pub use queueing::roster::QUEUED_MAX;
 pub use queueing::shares;
 pub use queueing::surplus::Progress;
 pub use spec::latency::LatencyClass;
-pub use spec::scheme::{Allowance, Coflow, FairFinish, Order, Qos, Rule, Scheme, Selector, Sizes, Spare, TokenBucket};
+pub use spec::rates::{
+    Allowance, Amount, BadRule, PREFIXES_MAX, Place, RateRule, Scope, Spare, TokenBucket, is_below, read_one,
+    read_value,
+};
+pub use spec::scheme::{Coflow, FairFinish, Order, Qos, Rule, Scheme, Selector, Sizes};
 pub use spec::text::{ParsePolicyError, TEXT_LEN_MAX, WEIGHTS_MAX};
 pub use spec::{Draw, Entity, Level, ParseDrawError, PolicySpec, Weight};
 

@@ -10,11 +10,13 @@
 //!   said nothing (`tests/liars.rs`).
 
 pub(crate) mod latency;
+pub(crate) mod rates;
 pub(crate) mod scheme;
 mod settings;
 pub(crate) mod text;
 
 use crate::spec::latency::LatencyClass;
+use crate::spec::rates::TokenBucket;
 use crate::spec::scheme::{Coflow, FairFinish, Scheme};
 use isonomia_units::JobInfo;
 use serde::{Deserialize, Serialize};
@@ -201,6 +203,25 @@ impl PolicySpec {
             | Scheme::FairFinish(FairFinish { tree: levels, .. }) => levels,
             Scheme::Fifo | Scheme::TokenBucket(_) | Scheme::MClock(_) | Scheme::IoSets(_) => &[],
         }
+    }
+
+    /// The rates by rule, of a policy that has them.
+    pub const fn rates(&self) -> Option<&TokenBucket> {
+        match &self.scheme {
+            Scheme::TokenBucket(rates) => Some(rates),
+            _ => None,
+        }
+    }
+
+    /// The same policy, its latency class included, with these rates; they are to be such as can be read.
+    #[must_use]
+    pub fn with_rates(self, rates: TokenBucket) -> Self {
+        Self { scheme: Scheme::TokenBucket(rates), ..self }
+    }
+
+    /// The directories that its rules look at, in the order of the bits of [`Nature::below`](crate::Nature::below).
+    pub fn prefixes(&self) -> Vec<Arc<str>> {
+        self.rates().map(TokenBucket::prefixes).unwrap_or_default()
     }
 
     /// Whether it divides the time that a device works for each job, so that what requests are charged is to follow the

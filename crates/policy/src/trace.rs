@@ -2,10 +2,12 @@
 //!
 //! [`Recorded`] hands every call on and notes it. [`Player`] makes the same arbiters, puts the same calls, and finds
 //! the first answer that differs: that a simulation decides as a live server did is so a matter of record. Reading
-//! calls (`queued`, `shares`, `phases`, `latency`) change nothing and are left out.
+//! calls (`queued`, `shares`, `phases`, `latency`, `rates`) change nothing and are left out.
 
+use crate::exchange::rates::{Parts, RateReport};
 use crate::{
-    Arbiter, Draw, EnqueueError, LatencyReport, Next, PhaseReport, PolicySpec, Request, RequestId, Tuning, build,
+    Arbiter, Draw, EnqueueError, LatencyReport, Nature, Next, PhaseReport, PolicySpec, Request, RequestId, Tuning,
+    build,
 };
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate};
 use serde::{Deserialize, Serialize};
@@ -80,6 +82,9 @@ pub enum Call {
         /// What it moves.
         #[serde(default)]
         bytes: u64,
+        /// What it does; of an older record, nothing that rules look at.
+        #[serde(default = "own")]
+        nature: Nature,
         /// Whether it was queued.
         gave: bool,
     },
@@ -167,11 +172,22 @@ pub enum Call {
         /// Jobs, and their parts as the bits of numbers in double precision.
         parts: Vec<(JobId, u64)>,
     },
+    /// [`Arbiter::set_rate_parts`].
+    SetRateParts {
+        /// When.
+        now: u64,
+        /// The parts.
+        parts: Parts,
+    },
     /// [`Arbiter::drain`].
     Drain {
         /// Every queued request.
         gave: Vec<u64>,
     },
+}
+
+fn own() -> Nature {
+    Nature::OWN
 }
 
 /// An answer of [`Arbiter::next`].
@@ -265,8 +281,16 @@ impl Arbiter for Recorded {
 
     fn enqueue(&mut self, now: Nanos, request: Request) -> Result<(), EnqueueError> {
         let gave = self.inner.enqueue(now, request);
-        let Request { id, job, cost, bytes } = request;
-        self.note(Call::Enqueue { now: now.0, request: id.0, job, cost: cost.0, bytes: bytes.0, gave: gave.is_ok() });
+        let Request { id, job, cost, bytes, nature } = request;
+        self.note(Call::Enqueue {
+            now: now.0,
+            request: id.0,
+            job,
+            cost: cost.0,
+            bytes: bytes.0,
+            nature,
+            gave: gave.is_ok(),
+        });
         gave
     }
 
@@ -343,6 +367,15 @@ impl Arbiter for Recorded {
         self.inner.phases()
     }
 
+    fn set_rate_parts(&mut self, now: Nanos, parts: &Parts) {
+        self.inner.set_rate_parts(now, parts);
+        self.note(Call::SetRateParts { now: now.0, parts: parts.clone() });
+    }
+
+    fn rates(&self, now: Nanos) -> Vec<RateReport> {
+        self.inner.rates(now)
+    }
+
     fn drain(&mut self) -> Vec<Request> {
         let gave = self.inner.drain();
         self.note(Call::Drain { gave: ids(&gave) });
@@ -397,9 +430,9 @@ impl Player {
             Call::Build { .. } => {}
             Call::SetJob { now, job, info } => player.set_job(Nanos(*now), *job, info),
             Call::RemoveJob { now, job, gave } => *gave = ids(&player.remove_job(Nanos(*now), *job)),
-            Call::Enqueue { now, request, job, cost, bytes, gave } => {
+            Call::Enqueue { now, request, job, cost, bytes, nature, gave } => {
                 let (id, bytes) = (RequestId(*request), Bytes(*bytes));
-                let request = Request { id, job: *job, cost: Nanos(*cost), bytes };
+                let request = Request { id, job: *job, cost: Nanos(*cost), bytes, nature: *nature };
                 *gave = player.enqueue(Nanos(*now), request).is_ok();
             }
             Call::Next { now, gave } => *gave = player.next(Nanos(*now)).into(),
@@ -419,6 +452,7 @@ impl Player {
                 let parts: Vec<_> = parts.iter().map(|(job, part)| (*job, f64::from_bits(*part))).collect();
                 player.apportion(Nanos(*now), &parts);
             }
+            Call::SetRateParts { now, parts } => player.set_rate_parts(Nanos(*now), parts),
             Call::Drain { gave } => *gave = ids(&player.drain()),
         }
         Ok(Entry { arbiter, call })
@@ -443,7 +477,10 @@ mod tests {
             for id in 0..40u64 {
                 let job = JobId(1 + (id % 2) as u32);
                 arbiter
-                    .enqueue(Nanos(id), Request { id: RequestId(id), job, cost: Nanos(1000), bytes: Bytes(0) })
+                    .enqueue(
+                        Nanos(id),
+                        Request { id: RequestId(id), job, cost: Nanos(1000), bytes: Bytes(0), nature: Nature::WRITE },
+                    )
                     .unwrap();
             }
             arbiter.cancel(Nanos(40), RequestId(39), JobId(2));

@@ -1,6 +1,6 @@
 //! Holds, call by call: when the turn is held, for how long, and what a job that does not come loses.
 
-use isonomia_policy::{Arbiter, Draw, Next, Request, RequestId, Tuning, build};
+use isonomia_policy::{Arbiter, Draw, Nature, Next, Request, RequestId, Tuning, build};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate};
 
 const PROMPT: JobId = JobId(1);
@@ -35,7 +35,7 @@ impl Bench {
 
     fn issue(&mut self, job: JobId) {
         self.id += 1;
-        let request = Request { id: RequestId(self.id), job, cost: COST, bytes: Bytes(0) };
+        let request = Request { id: RequestId(self.id), job, cost: COST, bytes: Bytes(0), nature: Nature::WRITE };
         self.arbiter.enqueue(self.now, request).expect("the job is known");
     }
 

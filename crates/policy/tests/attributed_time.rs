@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use isonomia_policy::{
-    Access, Attribution, CostLearner, CostModel, Draw, Entered, Next, Request, RequestId, Tuning, build,
+    Access, Attribution, CostLearner, CostModel, Draw, Entered, Nature, Next, Request, RequestId, Tuning, build,
 };
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate};
 use proptest::prelude::*;
@@ -99,8 +99,13 @@ impl Contest {
                         }
                         Model::Learnt => learner.model().cost(Bytes(*bytes)),
                     };
-                    let request =
-                        Request { id: RequestId(next_id), job: JobId(job as u32), cost: charged, bytes: Bytes(0) };
+                    let request = Request {
+                        id: RequestId(next_id),
+                        job: JobId(job as u32),
+                        cost: charged,
+                        bytes: Bytes(0),
+                        nature: Nature::WRITE,
+                    };
                     arbiter.enqueue(now, request).unwrap();
                     next_id += 1;
                 }

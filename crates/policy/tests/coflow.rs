@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use isonomia_policy::{Arbiter, Draw, Next, Order, Progress, Request, RequestId, Tuning, build, shares};
+use isonomia_policy::{Arbiter, Draw, Nature, Next, Order, Progress, Request, RequestId, Tuning, build, shares};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -34,7 +34,10 @@ impl Bench {
         for _ in 0..requests {
             self.id += 1;
             self.arbiter
-                .enqueue(self.now, Request { id: RequestId(self.id), job: JobId(job), cost, bytes: Bytes(0) })
+                .enqueue(
+                    self.now,
+                    Request { id: RequestId(self.id), job: JobId(job), cost, bytes: Bytes(0), nature: Nature::WRITE },
+                )
                 .unwrap();
         }
     }

@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "what cannot be built fails the test")]
 
 use isonomia_policy::{
-    Action, Arbiter, CappedDevice, Depth, Dispatcher, Draw, RequestId, ServedBy, Submission, Tuning, build,
+    Action, Arbiter, CappedDevice, Depth, Dispatcher, Draw, Nature, RequestId, ServedBy, Submission, Tuning, build,
 };
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use proptest::prelude::*;
@@ -120,7 +120,8 @@ impl Run {
             Call::Enqueue { job, cost_us, is_counted } => {
                 let cost = Nanos::from_micros(cost_us);
                 let (owed, bytes) = (Nanos(cost.0 / 3), Bytes(cost.0));
-                let submission = Submission { job: JobId(job), cost, owed, work: cost, bytes, is_counted };
+                let submission =
+                    Submission { job: JobId(job), cost, owed, work: cost, bytes, nature: Nature::WRITE, is_counted };
                 let queued = self.dispatcher.enqueue(now, submission, self.issued << 1 | u32::from(is_counted));
                 prop_assert_eq!(queued.is_ok(), self.known.contains(&job));
                 if queued.is_ok() {
@@ -262,7 +263,7 @@ proptest! {
             for (request, (job, us)) in costs_us.iter().enumerate() {
                 let cost = Nanos::from_micros(*us);
                 let (job, owed, bytes) = (JobId(*job), Nanos::ZERO, Bytes(0));
-                let submission = Submission { job, cost, owed, work: cost, bytes, is_counted: true };
+                let submission = Submission { job, cost, owed, work: cost, bytes, nature: Nature::WRITE, is_counted: true };
                 target.enqueue(Nanos::ZERO, submission, request).unwrap();
             }
             let (mut now, mut ending, mut order) = (Nanos::ZERO, None, Vec::new());

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use isonomia_policy::{Arbiter, Draw, Next, Request, RequestId, Tuning, build};
+use isonomia_policy::{Arbiter, Draw, Nature, Next, Request, RequestId, Tuning, build};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use proptest::prelude::*;
 
@@ -38,7 +38,8 @@ impl Bench {
     fn issue(&mut self, job: u32, requests: u32, cost: Nanos) {
         for _ in 0..requests {
             self.id += 1;
-            let request = Request { id: RequestId(self.id), job: JobId(job), cost, bytes: Bytes(0) };
+            let request =
+                Request { id: RequestId(self.id), job: JobId(job), cost, bytes: Bytes(0), nature: Nature::WRITE };
             self.arbiter.enqueue(self.now, request).unwrap();
         }
     }

@@ -3,7 +3,7 @@
 //! A digest that differs means that some decision does. If that is intended, the new value stands in the change that
 //! intends it, with the reason.
 
-use isonomia_policy::{Arbiter, Draw, Next, Request, RequestId, Tuning, build};
+use isonomia_policy::{Arbiter, Draw, Nature, Next, Request, RequestId, Tuning, build};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -124,7 +124,7 @@ fn digest(policy: &str, draw: Draw, jobs: u32, parallel: u32) -> u64 {
         let cost = Nanos(20_000 + player.below(400_000));
         for process in 0..1 + job % 3 {
             let id = RequestId(u64::from(job * 8 + process) << 40);
-            player.coming.push((0, Request { id, job: JobId(job), cost, bytes: Bytes(0) }));
+            player.coming.push((0, Request { id, job: JobId(job), cost, bytes: Bytes(0), nature: Nature::WRITE }));
         }
     }
     for _ in 0..CALLS {

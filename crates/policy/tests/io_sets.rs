@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use isonomia_policy::{Arbiter, Draw, Next, Request, RequestId, Tuning, build};
+use isonomia_policy::{Arbiter, Draw, Nature, Next, Request, RequestId, Tuning, build};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 
 const MS: Nanos = Nanos::from_millis(1);
@@ -25,7 +25,8 @@ impl Bench {
     fn issue(&mut self, job: u32, count: u32) {
         for _ in 0..count {
             self.id += 1;
-            let request = Request { id: RequestId(self.id), job: JobId(job), cost: MS, bytes: Bytes(0) };
+            let request =
+                Request { id: RequestId(self.id), job: JobId(job), cost: MS, bytes: Bytes(0), nature: Nature::WRITE };
             self.arbiter.enqueue(self.now, request).unwrap();
         }
     }

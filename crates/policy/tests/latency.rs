@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use isonomia_policy::{Arbiter, Draw, LatencyReport, Next, Request, RequestId, Tuning, build};
+use isonomia_policy::{Arbiter, Draw, LatencyReport, Nature, Next, Request, RequestId, Tuning, build};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64;
@@ -132,7 +132,7 @@ impl Run {
                 self.requests.push((job, self.now));
                 let bytes = Bytes(if job == QUICK { 4 << 10 } else { 1 << 20 });
                 let cost = if job == QUICK { Nanos::from_micros(3) } else { self.bulk_cost };
-                self.arbiter.enqueue(self.now, Request { id, job, cost, bytes }).unwrap();
+                self.arbiter.enqueue(self.now, Request { id, job, cost, bytes, nature: Nature::WRITE }).unwrap();
             }
             Event::Finish { id } => {
                 let (job, came) = self.requests[id as usize];

@@ -6,7 +6,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
-use isonomia_policy::{Draw, Entity, Next, PolicySpec, Request, RequestId, Tuning, build, shares};
+use isonomia_policy::{Draw, Entity, Nature, Next, PolicySpec, Request, RequestId, Tuning, build, shares};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
@@ -95,7 +95,7 @@ proptest! {
                 let mut arbiter = build(&spec, draw, 1, Tuning::default());
                 for (id, info) in &jobs {
                     arbiter.set_job(Nanos::ZERO, *id, info);
-                    let request = Request { id: RequestId(u64::from(id.0)), job: *id, cost: Nanos(1_000), bytes: Bytes(0) };
+                    let request = Request { id: RequestId(u64::from(id.0)), job: *id, cost: Nanos(1_000), bytes: Bytes(0), nature: Nature::WRITE };
                     arbiter.enqueue(Nanos::ZERO, request).unwrap();
                 }
                 let due = shares::due(&spec, &jobs);
@@ -118,7 +118,16 @@ fn victims_part(policy: &str, liars: &[JobInfo]) -> f64 {
         for place in 0..2 {
             let id = JobId(id as u32);
             arbiter
-                .enqueue(now, Request { id: RequestId(place), job: id, cost: Nanos(10_000), bytes: Bytes(0) })
+                .enqueue(
+                    now,
+                    Request {
+                        id: RequestId(place),
+                        job: id,
+                        cost: Nanos(10_000),
+                        bytes: Bytes(0),
+                        nature: Nature::WRITE,
+                    },
+                )
                 .unwrap();
         }
     }
@@ -181,7 +190,13 @@ fn victims_part_against_fresh_jobs(policy: &str, liar: &JobInfo) -> f64 {
     let victim = JobId(0);
     let mut now = Nanos::ZERO;
     arbiter.set_job(now, victim, &JobInfo::new("v", "victim", "g").claimed_within(""));
-    let request = |job, id| Request { id: RequestId(id), job, cost: Nanos::from_micros(100), bytes: Bytes(0) };
+    let request = |job, id| Request {
+        id: RequestId(id),
+        job,
+        cost: Nanos::from_micros(100),
+        bytes: Bytes(0),
+        nature: Nature::WRITE,
+    };
     (0..2).for_each(|id| arbiter.enqueue(now, request(victim, id)).unwrap());
     let mut fresh = 1;
     let mut bring = |arbiter: &mut dyn isonomia_policy::Arbiter, now| {
@@ -260,7 +275,9 @@ fn service_of_a_liar(policy: &str, trick: Trick, costs: (u64, u64), rounds: usiz
         for _ in 0..many {
             *last += 1;
             let cost = Nanos(if job == liar { costs.0 } else { costs.1 });
-            arbiter.enqueue(now, Request { id: RequestId(*last), job, cost, bytes: Bytes(1) }).unwrap();
+            arbiter
+                .enqueue(now, Request { id: RequestId(*last), job, cost, bytes: Bytes(1), nature: Nature::WRITE })
+                .unwrap();
         }
     };
     arbiter.set_job(now, liar, &liars_info);

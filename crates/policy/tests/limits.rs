@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use isonomia_policy::{Arbiter, Draw, Next, Request, RequestId, Tuning, build};
+use isonomia_policy::{Arbiter, Draw, Nature, Next, Request, RequestId, Tuning, build};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use proptest::prelude::*;
 
@@ -40,7 +40,16 @@ impl Bench {
         for _ in 0..count {
             self.id += 1;
             self.arbiter
-                .enqueue(self.now, Request { id: RequestId(self.id), job: JobId(job), cost, bytes: Bytes(0) })
+                .enqueue(
+                    self.now,
+                    Request {
+                        id: RequestId(self.id),
+                        job: JobId(job),
+                        cost,
+                        bytes: Bytes(cost.0),
+                        nature: Nature::WRITE,
+                    },
+                )
                 .unwrap();
         }
     }

@@ -1,6 +1,6 @@
 //! The lottery is right in expectation: with a fixed seed, service is within a few standard deviations of due.
 
-use isonomia_policy::{Draw, Next, Request, RequestId, Tuning, build, shares};
+use isonomia_policy::{Draw, Nature, Next, Request, RequestId, Tuning, build, shares};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ fn parts(policy: &str, seed: u64, tokens: u64, jobs: &[(JobInfo, Nanos)]) -> Vec
         arbiter.set_job(now, job, info);
         for id in 0..8 {
             arbiter
-                .enqueue(now, Request { id: RequestId(id), job, cost: *cost, bytes: Bytes(0) })
+                .enqueue(now, Request { id: RequestId(id), job, cost: *cost, bytes: Bytes(0), nature: Nature::WRITE })
                 .expect("the job is known");
         }
     }

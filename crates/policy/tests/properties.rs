@@ -1,7 +1,7 @@
 //! What holds for every arbiter, whatever the sequence of calls.
 
 use isonomia_policy::{
-    Arbiter, Draw, EnqueueError, Next, PolicySpec, Request, RequestId, Scheme, Tuning, build, shares,
+    Arbiter, Draw, EnqueueError, Nature, Next, PolicySpec, Request, RequestId, Scheme, Tuning, build, shares,
 };
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use proptest::prelude::*;
@@ -119,8 +119,13 @@ fn play(policy: &str, draw: Draw, steps: &[Step]) -> Vec<String> {
             }
             Step::Enqueue { job, cost_us } => {
                 let id = RequestId(sequence as u64);
-                let request =
-                    Request { id, job: JobId(job), cost: Nanos::from_micros(cost_us), bytes: Bytes(cost_us * 8) };
+                let request = Request {
+                    id,
+                    job: JobId(job),
+                    cost: Nanos::from_micros(cost_us),
+                    bytes: Bytes(cost_us * 8),
+                    nature: Nature::WRITE,
+                };
                 let result = arbiter.enqueue(now, request);
                 if known.contains_key(&request.job) {
                     assert_eq!(result, Ok(()));
@@ -257,7 +262,7 @@ proptest! {
         }
         for &job in jobs.keys() {
             for count in 0..2 {
-                let request = Request { id: RequestId(count as u64), job, cost: cost(job, count), bytes: Bytes(0) };
+                let request = Request { id: RequestId(count as u64), job, cost: cost(job, count), bytes: Bytes(0), nature: Nature::WRITE };
                 arbiter.enqueue(now, request).expect("the job is known");
             }
         }
@@ -269,7 +274,7 @@ proptest! {
             let at = request.job.0 as usize;
             service[at] += request.cost.0 as f64;
             counts[at] += 1;
-            let following = Request { id: RequestId(2 + round as u64), job: request.job, cost: cost(request.job, counts[at] + 1), bytes: Bytes(0) };
+            let following = Request { id: RequestId(2 + round as u64), job: request.job, cost: cost(request.job, counts[at] + 1), bytes: Bytes(0), nature: Nature::WRITE };
             arbiter.enqueue(now, following).expect("the job is known");
         }
         let due = shares::due(&spec, &jobs);
@@ -290,11 +295,11 @@ proptest! {
         let mut now = Nanos::ZERO;
         let cost = Nanos::from_micros(cost_us);
         arbiter.set_job(now, JobId(0), &info(0, 0));
-        let patient = Request { id: RequestId(0), job: JobId(0), cost, bytes: Bytes(0) };
+        let patient = Request { id: RequestId(0), job: JobId(0), cost, bytes: Bytes(0), nature: Nature::WRITE };
         arbiter.enqueue(now, patient).expect("the job is known");
         for job in 1..=newcomers {
             arbiter.set_job(now, JobId(job), &info(job, 0));
-            arbiter.enqueue(now, Request { id: RequestId(u64::from(job)), job: JobId(job), cost, bytes: Bytes(0) }).expect("the job is known");
+            arbiter.enqueue(now, Request { id: RequestId(u64::from(job)), job: JobId(job), cost, bytes: Bytes(0), nature: Nature::WRITE }).expect("the job is known");
             if dispatch(arbiter.as_mut(), &mut now) == patient {
                 return Ok(());
             }
@@ -309,7 +314,8 @@ fn ties_go_to_the_lowest_job() {
     let mut arbiter = arbiter("job-fair", Draw::VirtualTime);
     for job in [3, 1, 2] {
         arbiter.set_job(Nanos::ZERO, JobId(job), &info(job, 0));
-        let request = Request { id: RequestId(0), job: JobId(job), cost: Nanos(5), bytes: Bytes(0) };
+        let request =
+            Request { id: RequestId(0), job: JobId(job), cost: Nanos(5), bytes: Bytes(0), nature: Nature::WRITE };
         arbiter.enqueue(Nanos::ZERO, request).expect("the job is known");
     }
     let mut now = Nanos::ZERO;
@@ -322,7 +328,8 @@ fn queues_are_bounded() {
     for policy in ["fifo", "job-fair"] {
         let mut arbiter = arbiter(policy, Draw::VirtualTime);
         arbiter.set_job(Nanos::ZERO, JobId(0), &info(0, 0));
-        let request = |id| Request { id: RequestId(id), job: JobId(0), cost: Nanos(1), bytes: Bytes(0) };
+        let request =
+            |id| Request { id: RequestId(id), job: JobId(0), cost: Nanos(1), bytes: Bytes(0), nature: Nature::WRITE };
         for id in 0..isonomia_policy::QUEUED_MAX as u64 {
             arbiter.enqueue(Nanos::ZERO, request(id)).expect("the job is known");
         }
@@ -343,7 +350,16 @@ fn extreme_weights_and_costs_do_not_overflow() {
         arbiter.set_job(now, JobId(job), &info);
         for id in 0..3 {
             arbiter
-                .enqueue(now, Request { id: RequestId(id), job: JobId(job), cost: Nanos::MAX, bytes: Bytes(0) })
+                .enqueue(
+                    now,
+                    Request {
+                        id: RequestId(id),
+                        job: JobId(job),
+                        cost: Nanos::MAX,
+                        bytes: Bytes(0),
+                        nature: Nature::WRITE,
+                    },
+                )
                 .expect("the job is known");
         }
     }

@@ -27,7 +27,15 @@ fn real(policy: &str, depth: usize) -> Dispatcher<&'static str> {
 }
 
 fn of(job: JobId, cost_ms: u64) -> Submission {
-    Submission { job, cost: ms(cost_ms), owed: Nanos::ZERO, work: ms(cost_ms), bytes: Bytes(0), is_counted: true }
+    Submission {
+        job,
+        cost: ms(cost_ms),
+        owed: Nanos::ZERO,
+        work: ms(cost_ms),
+        bytes: Bytes(0),
+        nature: Nature::WRITE,
+        is_counted: true,
+    }
 }
 
 fn served<R, A>(action: Action<R, A>) -> Dispatch<R> {

@@ -22,8 +22,9 @@
 //! each class and one that is in service. Every decision is O(log classes).
 
 use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
-use crate::limits::classes::Classes;
+use crate::limits::classes::{self, Classes};
 use crate::queueing::tag_heap::TagHeap;
+use crate::spec::rates::Scope;
 use crate::spec::scheme::{Qos, Rule};
 use crate::{RequestId, Tuning};
 use isonomia_units::{JobId, JobInfo, Nanos, Rate};
@@ -58,8 +59,12 @@ struct Tags {
 
 impl MClock {
     pub(crate) fn new(rules: &[Rule<Qos>], tuning: Tuning) -> Self {
+        let rule = |rule: &Rule<Qos>| {
+            let scope = Scope::of(rule.selector.clone());
+            classes::Rule { scope, below: None, is_for_requests: false, value: rule.value }
+        };
         Self {
-            classes: Classes::new(rules, tuning.active_window),
+            classes: Classes::new(rules.iter().map(rule).collect(), tuning.active_window),
             tuning,
             limited: TagHeap::default(),
             reserved: TagHeap::default(),
@@ -82,7 +87,7 @@ impl MClock {
     }
 
     fn dispatch(&mut self, now: Nanos, class: u32, is_reserved: bool) -> Next {
-        let Some((request, cost)) = self.classes.dispatch(class) else { return Next::Idle };
+        let Some((request, cost)) = self.classes.dispatch(now, class) else { return Next::Idle };
         let tags = self.classes.state_mut(class);
         if is_reserved {
             tags.reservation += tags.reserved_span(cost);
@@ -129,22 +134,20 @@ impl Arbiter for MClock {
     fn set_job(&mut self, now: Nanos, job: JobId, info: &JobInfo) {
         let now = self.classes.advance(now);
         let Tuning { bandwidth, lag_max, .. } = self.tuning;
-        let (left, joined) = self.classes.set_job(
+        let changed = self.classes.set_job(
+            now,
             job,
             info,
-            |qos| Tags::new(qos.unwrap_or(&Qos::DEFAULT), bandwidth),
+            |of| Tags::new(of.map_or(&Qos::DEFAULT, |(qos, ..)| qos), bandwidth),
             |tags| tags.limit <= now - lag_max,
         );
-        if let Some(left) = left {
-            self.settle(now, left);
-            self.settle(now, joined);
-        }
+        changed.into_iter().for_each(|class| self.settle(now, class));
     }
 
     fn remove_job(&mut self, now: Nanos, job: JobId) -> Vec<Request> {
         let now = self.classes.advance(now);
-        let Some((class, queue)) = self.classes.remove_job(job) else { return Vec::new() };
-        self.settle(now, class);
+        let Some((classes, queue)) = self.classes.remove_job(now, job) else { return Vec::new() };
+        classes.into_iter().for_each(|class| self.settle(now, class));
         queue
     }
 
@@ -177,9 +180,9 @@ impl Arbiter for MClock {
         }
     }
 
-    fn complete(&mut self, now: Nanos, _request: RequestId, job: JobId) {
+    fn complete(&mut self, now: Nanos, request: RequestId, job: JobId) {
         let now = self.classes.advance(now);
-        self.classes.complete(now, job);
+        self.classes.complete(now, request, job);
     }
 
     fn cancel(&mut self, now: Nanos, request: RequestId, job: JobId) -> bool {

@@ -301,7 +301,7 @@ impl Arbiter for FairFinish {
 
     fn cancel(&mut self, now: Nanos, request: RequestId, job: JobId) -> bool {
         self.advance(now);
-        let Some((slot, _)) = self.roster.cancel(request, job) else { return false };
+        let Some((slot, ..)) = self.roster.cancel(request, job) else { return false };
         if self.roster.job(slot).has_queued() {
             self.enter(slot);
         } else {

@@ -166,7 +166,7 @@ impl Arbiter for Lottery {
 
     fn cancel(&mut self, now: Nanos, request: RequestId, job: JobId) -> bool {
         self.advance(now);
-        let Some((slot, _)) = self.roster.cancel(request, job) else { return false };
+        let Some((slot, ..)) = self.roster.cancel(request, job) else { return false };
         self.settle(slot);
         true
     }

@@ -6,6 +6,7 @@
 //! share goes to the others within the window.
 
 use crate::arbiter::{EnqueueError, Request};
+use crate::nature::Nature;
 use crate::queueing::slots::Slots;
 use crate::queueing::tree::{Leaf, ShareTree};
 use crate::spec::Level;
@@ -183,6 +184,18 @@ impl Roster {
         Some((request, charged(&request), !job.queue.is_empty()))
     }
 
+    /// A queued request of a job goes into service, by its place among all arrivals. Returns it with what it is charged. Linear in
+    /// the job's queue, unless it is the oldest.
+    pub(crate) fn dispatch_at(&mut self, slot: u32, number: u64) -> Option<(Request, Nanos)> {
+        let job = &mut self.jobs[slot as usize];
+        let at = job.place_of(number)?;
+        let (_, request) = job.queue.remove(at)?;
+        job.in_flight += 1;
+        self.in_flight += 1;
+        self.queued -= 1;
+        Some((request, charged(&request)))
+    }
+
     /// A request in service has ended; the job's slot, unless it is gone.
     pub(crate) fn complete(&mut self, id: JobId) -> Option<u32> {
         let slot = self.slots.get(id)?;
@@ -193,15 +206,15 @@ impl Roster {
         Some(slot)
     }
 
-    /// Drops a queued request; the job's slot and the request's place among all arrivals, if it was there.
-    pub(crate) fn cancel(&mut self, request: RequestId, id: JobId) -> Option<(u32, u64)> {
+    /// Drops a queued request; the job's slot, the request's place among all arrivals, and what it does, if it was there.
+    pub(crate) fn cancel(&mut self, request: RequestId, id: JobId) -> Option<(u32, u64, Nature)> {
         let slot = self.slots.get(id)?;
         let job = &mut self.jobs[slot as usize];
         let at = job.queue.iter().position(|(_, queued)| queued.id == request)?;
-        let (number, _) = job.queue.remove(at)?;
+        let (number, request) = job.queue.remove(at)?;
         self.queued -= 1;
         self.rest(slot);
-        Some((slot, number))
+        Some((slot, number, request.nature))
     }
 
     /// Every queued request in arrival order.
@@ -347,9 +360,21 @@ impl Roster {
 }
 
 impl Job {
-    /// The places of its queued requests among all arrivals, ascending.
-    pub(crate) fn arrivals(&self) -> impl Iterator<Item = u64> {
-        self.queue.iter().map(|(number, _)| *number)
+    /// Its queued requests, with their places among all arrivals, ascending.
+    pub(crate) fn requests(&self) -> impl Iterator<Item = (u64, &Request)> {
+        self.queue.iter().map(|(number, request)| (*number, request))
+    }
+
+    /// A queued request, by its place among all arrivals.
+    pub(crate) fn request_at(&self, number: u64) -> Option<&Request> {
+        self.queue.get(self.place_of(number)?).map(|(_, request)| request)
+    }
+
+    fn place_of(&self, number: u64) -> Option<usize> {
+        match self.queue.front() {
+            Some((first, _)) if *first == number => Some(0),
+            _ => self.queue.binary_search_by_key(&number, |(number, _)| *number).ok(),
+        }
     }
 
     /// Its oldest queued request's cost as it is charged.
@@ -366,6 +391,7 @@ impl Job {
     }
 }
 
-fn charged(request: &Request) -> Nanos {
+/// What a request is charged.
+pub(crate) fn charged(request: &Request) -> Nanos {
     request.cost.clamp(Nanos(1), COST_MAX)
 }

@@ -33,6 +33,7 @@ mod accounts;
 
 use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
 use crate::device::latency::{Arrival, LatencyControl, LatencyReport};
+use crate::exchange::rates::{Parts, RateReport};
 use crate::spec::PolicySpec;
 use crate::spec::latency::LatencyClass;
 
@@ -461,6 +462,14 @@ impl Arbiter for Urgent {
 
     fn apportion(&mut self, now: Nanos, parts: &[(JobId, f64)]) {
         self.inner.apportion(now, parts);
+    }
+
+    fn set_rate_parts(&mut self, now: Nanos, parts: &Parts) {
+        self.inner.set_rate_parts(now, parts);
+    }
+
+    fn rates(&self, now: Nanos) -> Vec<RateReport> {
+        self.inner.rates(now)
     }
 
     fn phases(&self) -> Vec<PhaseReport> {

@@ -1,7 +1,8 @@
 //! The policies that are more than a sharing tree, as data.
 
+use crate::spec::rates::TokenBucket;
 use crate::spec::{Entity, Level, Weight, proof_of};
-use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
+use isonomia_units::{JobInfo, Nanos, Rate};
 use std::sync::Arc;
 
 /// What a policy does.
@@ -67,35 +68,6 @@ pub enum Order {
     Bottleneck,
 }
 
-/// `tbf{…}`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TokenBucket {
-    /// The first rule that selects a job decides. Not empty.
-    pub rules: Vec<Rule<Allowance>>,
-    /// Credit that a bucket holds at most.
-    pub burst: Bytes,
-    /// What becomes of service that no bucket has credit for.
-    pub spare: Spare,
-}
-
-/// The rate of one bucket.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Allowance {
-    /// Service in bytes per second.
-    pub rate: Rate,
-    /// Whether a bucket that was served late is served first until it has what it missed (Lustre: `realtime`).
-    pub realtime: bool,
-}
-
-/// What becomes of service that no bucket has credit for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Spare {
-    /// Nothing: rates are limits.
-    Unused,
-    /// It is shared in proportion to the rates.
-    Proportional,
-}
-
 /// Reservation, limit, and weight of one class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Qos {
@@ -158,27 +130,9 @@ impl FairFinish {
     pub const GUARANTEE_DEFAULT: Weight = Weight::from_micros(200_000).expect("constant");
 }
 
-impl Spare {
-    /// Both, in the order messages list them.
-    pub const ALL: [Self; 2] = [Self::Unused, Self::Proportional];
-
-    /// The word for it.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Unused => "unused",
-            Self::Proportional => "proportional",
-        }
-    }
-}
-
 impl Coflow {
     /// The guarantee unless told otherwise: nobody is slowed down by more than a quarter.
     pub const GUARANTEE_DEFAULT: Weight = Weight::from_micros(800_000).expect("constant");
-}
-
-impl TokenBucket {
-    /// Credit that a bucket holds unless told otherwise: three requests of 1 MiB, for Lustre's depth of three.
-    pub const BURST_DEFAULT: Bytes = Bytes::mib(3);
 }
 
 impl Qos {

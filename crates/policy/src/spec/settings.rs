@@ -4,18 +4,17 @@
 //! policy   = ( "coflow" | "fair-finish" ) [ "{" setting { "," setting } "}" ] | "tbf" … | "mclock" … | "set10" …
 //! coflow   = "guarantee=" number | "order=" ( "attained" | "slowdown" | "bottleneck" ) | "tree=" chain of levels
 //! finish   = "guarantee=" number | "sizes=" ( "declared" | "history" | "none" ) | "tree=" chain of levels
-//! tbf      = "burst=" size | "spare=" ( "unused" | "proportional" ) | selector "=" rate [ "+realtime" ]
+//! tbf      = see `rates.rs`
 //! mclock   = selector "=" part { "+" part }       part = "reservation:" rate | "limit:" rate | "weight:" number
 //! set10    = selector "=" time
 //! selector = ( "group" | "user" | "job" ) ":" ( name | "*" )
 //! ```
 
-use crate::spec::scheme::{
-    Allowance, Coflow, FairFinish, Order, Qos, Rule, Scheme, Selector, Sizes, Spare, TokenBucket,
-};
+use crate::spec::rates;
+use crate::spec::scheme::{Coflow, FairFinish, Order, Qos, Rule, Scheme, Selector, Sizes};
 use crate::spec::text::{ParsePolicyError, WEIGHTS_MAX, is_name, read_chain_to_end, read_number, write_chain};
 use crate::spec::{Entity, Level, Weight};
-use isonomia_units::{Bytes, Nanos, Rate};
+use isonomia_units::{Nanos, Rate};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -24,8 +23,6 @@ const COFLOW_ALLOWED: &str = "guarantee=0.000001 to 1, order=attained, order=slo
                               tree=a policy that ends in -fair";
 const FAIR_FINISH_ALLOWED: &str = "guarantee=0.000001 to 1, sizes=declared, sizes=history, sizes=none, \
                                    tree=a policy that ends in -fair";
-const TBF_ALLOWED: &str = "job:NAME=RATE, user:NAME=RATE, group:NAME=RATE with NAME or *, +realtime behind a rate such as \
-                           100MiB/s, burst=SIZE, spare=unused, spare=proportional";
 const MCLOCK_ALLOWED: &str = "job:NAME=…, user:NAME=…, group:NAME=… with NAME or * and any of reservation:RATE, limit:RATE, \
                               weight:NUMBER joined by +";
 const SET10_ALLOWED: &str = "job:NAME=TIME, user:NAME=TIME, group:NAME=TIME with NAME or * and a time such as 90s";
@@ -44,7 +41,7 @@ pub(crate) fn read(text: &str) -> Option<Result<Scheme, ParsePolicyError>> {
     let read = match word {
         "coflow" => |braces: &str| read_coflow(&Settings::new("coflow", COFLOW_ALLOWED, braces)?),
         "fair-finish" => |braces: &str| read_fair_finish(&Settings::new("fair-finish", FAIR_FINISH_ALLOWED, braces)?),
-        "tbf" => |braces: &str| read_tbf(&Settings::new("tbf", TBF_ALLOWED, braces)?),
+        "tbf" => rates::read,
         "mclock" => |braces: &str| {
             let settings = Settings::new("mclock", MCLOCK_ALLOWED, braces)?;
             settings.rules(&settings.items, |value| read_qos(&settings, value)).map(Scheme::MClock)
@@ -97,7 +94,7 @@ impl<'a> Settings<'a> {
         ParsePolicyError::BadSetting { policy, text: text.to_owned(), reason: reason.to_string(), allowed }
     }
 
-    fn pair(&self, item: &'a str) -> Result<(&'a str, &'a str), ParsePolicyError> {
+    pub(crate) fn pair(&self, item: &'a str) -> Result<(&'a str, &'a str), ParsePolicyError> {
         let (key, value) = item.split_once('=').ok_or_else(|| self.bad(item, "it has no equals sign"))?;
         Ok((key.trim(), value.trim()))
     }
@@ -187,36 +184,6 @@ fn read_fair_finish(settings: &Settings) -> Result<Scheme, ParsePolicyError> {
     }))
 }
 
-fn read_tbf(settings: &Settings) -> Result<Scheme, ParsePolicyError> {
-    let (mut burst, mut spare) = (None, None);
-    let mut rules = Vec::new();
-    for &item in &settings.items {
-        match settings.pair(item)? {
-            ("burst", value) => {
-                let bytes: Bytes = settings.quantity(value)?;
-                settings.once(&mut burst, item, bytes)?;
-            }
-            ("spare", value) => {
-                let found = Spare::ALL.into_iter().find(|spare| spare.word() == value);
-                settings.once(&mut spare, item, found.ok_or_else(|| settings.bad(item, "there is no such use"))?)?;
-            }
-            _ => rules.push(item),
-        }
-    }
-    let rules = settings.rules(&rules, |value| {
-        let (rate, realtime) = value.strip_suffix("+realtime").map_or((value, false), |rate| (rate, true));
-        Ok(Allowance { rate: settings.quantity(rate)?, realtime })
-    })?;
-    let spare = spare.unwrap_or(Spare::Unused);
-    if rules.is_empty() {
-        return Err(settings.bad("", "it has no rule"));
-    }
-    if spare == Spare::Proportional && rules.iter().all(|rule| rule.selector.name.is_some()) {
-        return Err(settings.bad("spare=proportional", "a job without a rate has no part in it: add job:*=RATE"));
-    }
-    Ok(Scheme::TokenBucket(TokenBucket { rules, burst: burst.unwrap_or(TokenBucket::BURST_DEFAULT), spare }))
-}
-
 fn read_qos(settings: &Settings, text: &str) -> Result<Qos, ParsePolicyError> {
     let (mut reservation, mut limit, mut weight): (Option<Rate>, Option<Rate>, _) = (None, None, None);
     for part in text.split('+') {
@@ -258,13 +225,7 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, scheme: &Scheme) -> fmt::Result 
             write_chain(f, &finish.tree)?;
             f.write_str("}")
         }
-        Scheme::TokenBucket(tbf) => {
-            f.write_str("tbf")?;
-            write_rules(f, &tbf.rules, |f, allowance| {
-                write!(f, "{}{}", rate(allowance.rate), if allowance.realtime { "+realtime" } else { "" })
-            })?;
-            write!(f, ",burst={},spare={}}}", exact(tbf.burst.0, &SIZES), tbf.spare.word())
-        }
+        Scheme::TokenBucket(tbf) => rates::write(f, tbf),
         Scheme::MClock(rules) => {
             f.write_str("mclock")?;
             write_rules(f, rules, |f, qos| {
@@ -317,7 +278,8 @@ pub(crate) fn exact(value: u64, units: &[(u64, &str)]) -> String {
     fitting.map_or_else(|| value.to_string(), |(factor, unit)| format!("{}{unit}", value / factor))
 }
 
-fn rate(rate: Rate) -> String {
+/// A rate in the largest unit that gives a whole number.
+pub(crate) fn rate(rate: Rate) -> String {
     exact(rate.bytes_per_s(), &SIZES) + "/s"
 }
 

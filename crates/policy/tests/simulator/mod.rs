@@ -144,6 +144,7 @@ impl Scenario {
                         job: JobId(load as u32),
                         cost: self.loads[load].cost,
                         bytes: Bytes(0),
+                        nature: isonomia_policy::Nature::WRITE,
                     };
                     run.arbiter.enqueue(now, request).expect("the job is known");
                 }

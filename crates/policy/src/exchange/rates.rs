@@ -1,0 +1,424 @@
+//! Rates that hold over all targets of all servers: who may use which part of a rule's rate.
+//!
+//! A rule of `tbf` gives each of its classes one rate in the whole system, and each target has a *part* of it. A server looks every
+//! interval at what each class was served on its targets and whether it had to wait, tells the other servers in a [`Table`], and
+//! gives its targets new parts ([`Divider::divide`]).
+//!
+//! **Whose part is how large.** A place (a server, and on it a target) that is not held by the rule needs what it uses, and
+//! [a little](HEADROOM) more. What the others leave is divided among those that are held, in proportion to what they have waiting: in a
+//! closed loop that is what the programs have outstanding, which does not depend on the part, so nothing swings. Where nobody is
+//! held, all have what they use, and the rest in equal parts.
+//!
+//! **The sum.** Each server has a *claim* on a part of the rate, and tells it. It lowers its claim at once, and raises it only by
+//! what no other server claims, together with those who want more in proportion to what they lack. Whoever begins has an equal
+//! part, 1/n of n servers. So with tables that all servers have, the claims sum to 1 at most. Tables are as old as an interval: two
+//! servers may both take what became free between two tables. *Claim:* if every table arrives within one interval, the parts sum to
+//! less than 2 + [`FLOOR`] at any time, and to 1 + [`FLOOR`] at most in all but the two intervals after the demand changed: in any span
+//! of time w a class is served at most rate · (w + 2 intervals) · (1 + [`FLOOR`]), and one burst for each target. (What is free is 1 at most, and each
+//! takes a part of it.) No claim is above 1, and one that could not be raised is as it was, so demand that comes to a server without a claim has its
+//! part two intervals later; until then, the burst and [`FLOOR`].
+//!
+//! A server that is silent for three intervals has no claim any more. One that hears less than half of the others may be
+//! cut off with them: the servers that hear each other have k/n of the rate then, so both halves together do not have it twice.
+
+use super::{KEPT_FOR, KEPT_MIN};
+use crate::spec::rates::Amount;
+use isonomia_units::{JobId, Nanos, ServerId};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// The parts of a whole.
+const WHOLE: f64 = 1e6;
+/// What a place that is not held has more than it uses, as a part of that.
+const HEADROOM: f64 = 1.0 / 16.0;
+/// No place has less than this part of an equal part of the rate.
+pub const FLOOR: f64 = 1.0 / 64.0;
+/// A claim is lowered only if it is too large by more than this.
+const SLACK: f64 = 1.0 / 64.0;
+/// It is looked at so much at least.
+const WINDOW_MIN: Nanos = Nanos::from_millis(100);
+/// A class that was held in more than this part of the time would use more than it has,
+const HELD_ABOVE: f64 = 1.0 / 16.0;
+/// until it is in less than this.
+const HELD_BELOW: f64 = 1.0 / 64.0;
+/// Rows of one table at most; further ones, of those who use the least, are left out.
+pub const ROWS_MAX: usize = 1024;
+/// Names of a table take so much at most: it is sent in one message.
+const NAMES_LEN_MAX: usize = 32 << 10;
+
+/// How a class fares that a rule gives a rate, at one target.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RateReport {
+    /// The rule, by its place among the policy's.
+    pub rule: usize,
+    /// Whom of those that it selects the class is of: names of a group, a user, a job, as far as the rule names any; parted by NUL.
+    pub class: Arc<str>,
+    /// What it may have in the whole system.
+    pub amount: Amount,
+    /// The part of it that it has here.
+    pub part: f64,
+    /// Bytes read and written since the arbiter was made.
+    pub bytes: u64,
+    /// Operations since then.
+    pub operations: u64,
+    /// Requests queued.
+    pub queued: u64,
+    /// The sum over time of how many were queued, in request · ns.
+    pub backlog: u128,
+    /// How long it had something queued and was held by its rule.
+    pub held: Nanos,
+    /// It is at present.
+    pub is_held: bool,
+    /// Its jobs that were, and for how long, by number.
+    pub jobs: Vec<(JobId, Nanos)>,
+}
+
+impl RateReport {
+    fn served(&self) -> u64 {
+        match self.amount {
+            Amount::Bytes(_) => self.bytes,
+            Amount::Operations(_) => self.operations,
+        }
+    }
+}
+
+/// The parts of rates that one target has, in millionths.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Parts {
+    /// Of a class that is not named, of a rate in bytes,
+    bytes: u32,
+    /// and in operations.
+    operations: u32,
+    /// By rule and class.
+    of: Vec<(u32, Arc<str>, u32)>,
+}
+
+impl Parts {
+    /// All of every rate.
+    pub const fn whole() -> Self {
+        Self { bytes: WHOLE as u32, operations: WHOLE as u32, of: Vec::new() }
+    }
+
+    /// The part of a class.
+    pub fn of(&self, rule: usize, class: &str, amount: Option<Amount>) -> f64 {
+        let found = self.of.binary_search_by(|(of, name, _)| (*of as usize, &**name).cmp(&(rule, class)));
+        let part = match (found, amount) {
+            (Ok(at), _) => self.of[at].2,
+            (Err(_), Some(Amount::Operations(_))) => self.operations,
+            (Err(_), _) => self.bytes,
+        };
+        f64::from(part.max(1)) / WHOLE
+    }
+}
+
+/// A class on one server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Row {
+    /// The rule, by its place among the policy's.
+    pub rule: u32,
+    /// See [`RateReport::class`].
+    pub class: Arc<str>,
+    /// What it is served in a second: bytes or operations.
+    pub served: u64,
+    /// What it has waiting, in the same.
+    pub backlog: u64,
+    /// It would use more.
+    pub is_held: bool,
+    /// The part of the rate that the server claims, in millionths.
+    pub claim: u32,
+}
+
+/// What a server tells of its classes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Table {
+    /// Of which policy the rules are: tables of different ones have nothing to do with each other.
+    pub policy: u64,
+    /// By rule and class.
+    pub rows: Vec<Row>,
+}
+
+/// A number that tells texts of policies apart (FNV-1a).
+pub fn fingerprint(policy: &str) -> u64 {
+    policy.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+type Key = (u32, Arc<str>);
+
+/// What a place has use for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Demand {
+    /// What it is served in a second, as a part of the rate.
+    used: f64,
+    /// What it has waiting.
+    backlog: f64,
+    is_held: bool,
+}
+
+/// A class on one target.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    served: u64,
+    operations: u64,
+    backlog: u128,
+    held: Nanos,
+    /// Of late.
+    per_s: f64,
+    queued: f64,
+    per_request: f64,
+    is_held: bool,
+}
+
+#[derive(Debug)]
+struct Own {
+    claim: f64,
+    amount: Amount,
+    seen: Vec<Seen>,
+}
+
+/// Divides the rates of the whole system among servers and the targets of one of them.
+#[derive(Debug)]
+pub struct Divider {
+    servers: usize,
+    kept_for: Nanos,
+    /// By target: it is the metadata service, for which rates in bytes say nothing.
+    is_metadata: Vec<bool>,
+    policy: u64,
+    own: BTreeMap<Key, Own>,
+    others: BTreeMap<ServerId, (Nanos, Table)>,
+    divided_at: Option<Nanos>,
+}
+
+impl Divider {
+    /// Of one of so many servers that tell each other every `interval`, with these targets: whether each is the metadata service.
+    pub fn new(servers: usize, interval: Nanos, is_metadata: Vec<bool>) -> Self {
+        let kept_for = Nanos(interval.0.saturating_mul(KEPT_FOR)).max(KEPT_MIN);
+        let (own, others) = (BTreeMap::new(), BTreeMap::new());
+        Self { servers: servers.max(1), kept_for, is_metadata, policy: 0, own, others, divided_at: None }
+    }
+
+    /// Keeps the table of another server.
+    pub fn tell(&mut self, now: Nanos, server: ServerId, mut table: Table) {
+        table.rows.truncate(ROWS_MAX);
+        self.others.insert(server, (now, table));
+    }
+
+    /// What targets have as long as nothing is known: equal parts. By target.
+    pub fn begin(&self) -> Vec<Parts> {
+        let data = self.is_metadata.iter().filter(|is_metadata| !**is_metadata).count();
+        let equal = |places: usize| ((WHOLE / (self.servers * places.max(1)) as f64) as u32).max(1);
+        let parts = Parts { bytes: equal(data), operations: equal(self.is_metadata.len()), of: Vec::new() };
+        vec![parts; self.is_metadata.len()]
+    }
+
+    /// Looks at how the classes of `policy` fare on each target ([`Arbiter::rates`](crate::Arbiter::rates)). Gives what the other
+    /// servers are to be told, and what each target is.
+    ///
+    /// O(rows · log rows).
+    pub fn divide(&mut self, now: Nanos, policy: u64, reports: &[Vec<RateReport>]) -> (Table, Vec<Parts>) {
+        let kept_for = self.kept_for;
+        self.others.retain(|_, (told, _)| now.since(*told) <= kept_for);
+        if self.policy != policy {
+            self.policy = policy;
+            self.own.clear();
+        }
+        let span = self.divided_at.replace(now).map_or(Nanos::ZERO, |at| now.since(at));
+        self.look(span, reports);
+        let wants = self.claim();
+        let mut parts = self.begin();
+        for (key, own) in &self.own {
+            let places: Vec<usize> =
+                (0..own.seen.len()).filter(|at| own.amount.counts_metadata() || !self.is_metadata[*at]).collect();
+            let demands: Vec<Demand> = places.iter().map(|at| own.seen[*at].demand(own.amount)).collect();
+            let floor = FLOOR / (self.servers * places.len().max(1)) as f64;
+            for (at, part) in places.iter().zip(wanted(&demands)) {
+                let part = (own.claim * part).max(floor);
+                parts[*at].of.push((key.0, key.1.clone(), ((part * WHOLE) as u32).max(1)));
+            }
+        }
+        (self.table(wants), parts)
+    }
+
+    /// Notes what has changed on each target.
+    fn look(&mut self, span: Nanos, reports: &[Vec<RateReport>]) {
+        let equal = 1.0 / self.servers as f64;
+        let targets = self.is_metadata.len();
+        for (at, report) in reports.iter().enumerate().flat_map(|(at, all)| all.iter().map(move |one| (at, one))) {
+            let key = (report.rule as u32, report.class.clone());
+            let new = || Own { claim: equal, amount: report.amount, seen: vec![Seen::default(); targets] };
+            if let Some(seen) = self.own.entry(key).or_insert_with(new).seen.get_mut(at) {
+                seen.note(span, report);
+            }
+        }
+    }
+
+    /// Lowers and raises what this server claims. Gives the keys that others are to be told of.
+    fn claim(&mut self) -> Vec<Key> {
+        let heard = self.others.len() + 1;
+        let total = if 2 * heard >= self.servers { 1.0 } else { heard as f64 / self.servers as f64 };
+        let equal = 1.0 / self.servers as f64;
+        let mut told = Vec::new();
+        for (key, own) in &mut self.own {
+            let demand = own.seen.iter().fold(Demand::default(), |sum, seen| sum.and(seen.demand(own.amount)));
+            let rate = own.amount.per_s();
+            let row_of = |table: &Table| {
+                let found = table.rows.binary_search_by(|row| (row.rule, &row.class).cmp(&(key.0, &key.1)));
+                found.ok().filter(|_| table.policy == self.policy).map(|at| table.rows[at].clone())
+            };
+            let mut demands = vec![demand];
+            let mut claims = vec![own.claim];
+            for row in self.others.values().map(|(_, table)| row_of(table)) {
+                let of = |row: &Row| Demand {
+                    used: row.served as f64 / rate,
+                    backlog: row.backlog as f64,
+                    is_held: row.is_held,
+                };
+                demands.push(row.as_ref().map_or_else(Demand::default, of));
+                claims.push(row.map_or(equal, |row| f64::from(row.claim) / WHOLE));
+            }
+            if demands.iter().all(Demand::is_nothing) {
+                // As whoever has never heard of it.
+                own.claim = equal.min(total);
+                continue;
+            }
+            told.push(key.clone());
+            let wants: Vec<f64> = wanted(&demands).into_iter().map(|part| part * total).collect();
+            if wants[0] < own.claim - SLACK || own.claim > total {
+                own.claim = wants[0];
+            } else if wants[0] > own.claim {
+                let free = (total - claims.iter().sum::<f64>()).max(0.0);
+                let lacks = |at: usize| (wants[at] - claims[at]).max(0.0);
+                let all: f64 = (0..wants.len()).map(lacks).sum();
+                own.claim += (free * lacks(0) / all.max(f64::MIN_POSITIVE)).min(lacks(0));
+            }
+        }
+        told
+    }
+
+    fn table(&self, told: Vec<Key>) -> Table {
+        let row = |key: Key| {
+            let own = &self.own[&key];
+            let demand = own.seen.iter().fold(Demand::default(), |sum, seen| sum.and(seen.demand(own.amount)));
+            Row {
+                rule: key.0,
+                class: key.1,
+                served: (demand.used * own.amount.per_s()) as u64,
+                backlog: demand.backlog as u64,
+                is_held: demand.is_held,
+                claim: (own.claim * WHOLE) as u32,
+            }
+        };
+        let mut rows: Vec<Row> = told.into_iter().map(row).collect();
+        rows.sort_by_key(|row| std::cmp::Reverse((row.is_held, row.served, row.backlog)));
+        rows.truncate(ROWS_MAX);
+        let mut len = 0;
+        rows.retain(|row| {
+            len += row.class.len();
+            len <= NAMES_LEN_MAX
+        });
+        rows.sort_by(|a, b| (a.rule, &a.class).cmp(&(b.rule, &b.class)));
+        Table { policy: self.policy, rows }
+    }
+}
+
+impl Seen {
+    fn note(&mut self, span: Nanos, report: &RateReport) {
+        let is_new = report.served() < self.served || report.operations < self.operations || span == Nanos::ZERO;
+        if is_new {
+            // The arbiter was made anew, or nothing is known of the time before.
+            *self = Self { per_request: self.per_request, ..Self::default() };
+        } else {
+            let s = span.as_secs_f64();
+            let weight = (span.0 as f64 / WINDOW_MIN.0 as f64).min(1.0);
+            let follow = |value: &mut f64, latest: f64| *value += (latest - *value) * weight;
+            let served = (report.served() - self.served) as f64;
+            let operations = (report.operations - self.operations) as f64;
+            if operations > 0.0 {
+                self.per_request = served / operations;
+            }
+            follow(&mut self.per_s, served / s);
+            follow(&mut self.queued, (report.backlog.saturating_sub(self.backlog)) as f64 / span.0 as f64);
+            let limit = if self.is_held { HELD_BELOW } else { HELD_ABOVE };
+            self.is_held = report.held.since(self.held).0 as f64 > limit * span.0 as f64;
+        }
+        (self.served, self.operations) = (report.served(), report.operations);
+        (self.backlog, self.held) = (report.backlog, report.held);
+    }
+
+    fn demand(&self, amount: Amount) -> Demand {
+        let backlog = self.queued * self.per_request.max(1.0);
+        Demand { used: self.per_s / amount.per_s(), backlog, is_held: self.is_held }
+    }
+}
+
+impl Demand {
+    fn and(self, other: Self) -> Self {
+        let is_held = self.is_held || other.is_held;
+        Self { used: self.used + other.used, backlog: self.backlog + other.backlog, is_held }
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.used < 1e-6 && self.backlog < 1e-3 && !self.is_held
+    }
+}
+
+/// How a rate is divided among places: parts that sum to 1.
+fn wanted(demands: &[Demand]) -> Vec<f64> {
+    let count = demands.len().max(1) as f64;
+    let held = demands.iter().filter(|demand| demand.is_held).count() as f64;
+    let need = |demand: &Demand| if demand.is_held { 0.0 } else { demand.used * (1.0 + HEADROOM) };
+    let needs: f64 = demands.iter().map(need).sum();
+    // Those who are held are not left with nothing by those who are not.
+    let left = (1.0 - needs).max(held / count / 2.0).max(0.0);
+    let scale = if needs > 1.0 - left { (1.0 - left) / needs } else { 1.0 };
+    let waiting: f64 = demands.iter().filter(|demand| demand.is_held).map(|demand| demand.backlog.max(1e-9)).sum();
+    let part = |demand: &Demand| {
+        if held == 0.0 {
+            need(demand) * scale + (1.0 - needs * scale) / count
+        } else if demand.is_held {
+            left * demand.backlog.max(1e-9) / waiting
+        } else {
+            need(demand) * scale
+        }
+    };
+    demands.iter().map(part).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn held(backlog: f64) -> Demand {
+        Demand { used: 0.1, backlog, is_held: true }
+    }
+
+    fn used(used: f64) -> Demand {
+        Demand { used, backlog: 0.0, is_held: false }
+    }
+
+    #[test]
+    fn who_is_held_shares_what_the_others_do_not_use() {
+        let near = |demands: &[Demand], expected: &[f64]| {
+            let found = wanted(demands);
+            assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-3), "{found:?}, expected {expected:?}");
+        };
+        near(&[held(3.0), held(1.0)], &[0.75, 0.25]);
+        near(&[used(0.32), held(1.0), held(1.0)], &[0.34, 0.33, 0.33]);
+        near(&[used(0.0), held(0.2)], &[0.0, 1.0]);
+        near(&[used(0.2), used(0.0)], &[0.6063, 0.3937]);
+        near(&[used(0.5), used(0.49), held(1.0)], &[0.421, 0.412, 0.167]);
+    }
+
+    proptest! {
+        #[test]
+        fn parts_of_a_rate_are_all_of_it(
+            demands in proptest::collection::vec((0.0..2.0f64, 0.0..100.0f64, any::<bool>()), 1..6),
+        ) {
+            let demands: Vec<_> =
+                demands.into_iter().map(|(used, backlog, is_held)| Demand { used, backlog, is_held }).collect();
+            let parts = wanted(&demands);
+            prop_assert!((parts.iter().sum::<f64>() - 1.0).abs() < 1e-9 && parts.iter().all(|part| *part >= 0.0));
+        }
+    }
+}

@@ -205,7 +205,8 @@ impl ServerProcess {
     /// Sets the policy, and waits until all servers have it.
     pub fn set_policy(&mut self, policy: &str) -> Result<()> {
         let first = self.controls.first_mut().context("the server is not connected")?;
-        let request = ControlRequest::SetPolicy { policy: policy.to_owned(), draw: None, only_here: false };
+        let request =
+            ControlRequest::SetPolicy { policy: policy.to_owned(), draw: None, only_here: false, instead_of: None };
         let reply = ask(first, &request)?;
         let ControlReply::Policy { policy: set, .. } = reply else { bail!("policy {policy} is not set: {reply:?}") };
         let deadline_ns = now_ns() + POLICY_NS_MAX;

@@ -8,6 +8,7 @@ mod fsck;
 mod plan;
 mod policy;
 mod reproduce;
+mod rule;
 mod stripe;
 mod volume;
 mod whole;
@@ -20,6 +21,7 @@ pub use fsck::FsckOptions;
 pub use plan::{PackOptions, PlanCommand, PlanOptions, ScheduleOptions};
 pub use policy::{PolicyCommand, PolicyOptions};
 pub use reproduce::{Papers, ReproduceOptions};
+pub use rule::{RuleCommand, RuleOptions};
 pub use stripe::{PlaceOptions, StripeCommand, StripeGetOptions, StripeOptions, StripeSetOptions};
 pub use volume::{VolumeCommand, VolumeCreateOptions, VolumeListOptions, VolumeMoveOptions, VolumeOptions};
 pub use whole::WholeOptions;
@@ -69,6 +71,7 @@ pub enum Command {
     Status(StatusOptions),
     Top(TopOptions),
     Policy(PolicyOptions),
+    Rule(RuleOptions),
     Cluster(ClusterOptions),
     Volume(VolumeOptions),
     Stripe(StripeOptions),

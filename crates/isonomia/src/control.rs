@@ -31,6 +31,8 @@ pub struct PolicySet {
     pub draw: String,
     /// Its version, if it is a cluster's.
     pub version: Option<u64>,
+    /// What is strange about it.
+    pub warnings: Vec<String>,
 }
 
 /// The addresses that the options name, or the default.
@@ -102,12 +104,25 @@ impl Control {
         self.connection.answer_within(timeout);
     }
 
-    /// Sets the policy of the server's cluster, or of the server alone.
-    pub fn set_policy(&mut self, policy: &PolicySpec, draw: Option<Draw>, only_here: bool) -> Result<PolicySet> {
+    /// Sets the policy of the server's cluster, or of the server alone; if `instead_of` is given, only in place of that.
+    pub fn set_policy(
+        &mut self,
+        policy: &PolicySpec,
+        draw: Option<Draw>,
+        only_here: bool,
+        instead_of: Option<&str>,
+    ) -> Result<PolicySet> {
         let draw = draw.map(|draw| draw.to_string());
-        let request = ControlRequest::SetPolicy { policy: policy.to_string(), draw, only_here };
+        let request = ControlRequest::SetPolicy {
+            policy: policy.to_string(),
+            draw,
+            only_here,
+            instead_of: instead_of.map(str::to_owned),
+        };
         match self.connection.ask(&request)? {
-            ControlReply::Policy { policy, draw, version } => Ok(PolicySet { policy, draw, version }),
+            ControlReply::Policy { policy, draw, version, warnings } => {
+                Ok(PolicySet { policy, draw, version, warnings })
+            }
             ControlReply::Error(reason) => bail!("the policy is not set: {reason}"),
             other => unexpected(other),
         }

@@ -205,7 +205,7 @@ impl Stage {
     /// Sets the policy of all servers, and waits until all have it.
     fn set_policy(&mut self, policy: &str) -> Result<()> {
         let spec: PolicySpec = policy.parse()?;
-        let set = self.controls[0].set_policy(&spec, None, false)?.policy;
+        let set = self.controls[0].set_policy(&spec, None, false, None)?.policy;
         self.until("not all servers have the policy", |status| status.policy == set)
     }
 

@@ -21,6 +21,7 @@ mod policy;
 mod program;
 mod ready;
 mod reproduce;
+mod rule;
 mod run;
 mod scrape;
 mod serve;
@@ -77,6 +78,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Status(options) => status::status(&options)?,
         Command::Top(options) => top::top(&options)?,
         Command::Policy(options) => policy::policy(&options)?,
+        Command::Rule(options) => rule::rule(&options)?,
         Command::Cluster(options) => return cluster::cluster(&options),
         Command::Volume(options) => volume::volume(&options)?,
         Command::Stripe(options) => stripe::stripe(&options)?,

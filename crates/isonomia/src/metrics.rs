@@ -4,7 +4,7 @@
 //! [`JOBS_MAX`] jobs with the most service have series of their own, all others are summed up under
 //! `job="other"`. `docs/reference/metrics.md` is made from the table.
 
-use isonomia_proto::control::{ClusterStatus, CostStatus, JobStatus, Status, TargetStatus};
+use isonomia_proto::control::{ClusterStatus, CostStatus, HeldJob, JobStatus, RateStatus, Status, TargetStatus};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -16,6 +16,9 @@ use std::fmt;
 const JOBS_MAX: usize = 100;
 /// The label value of all other jobs together.
 const OTHER: &str = "other";
+
+/// Classes of rules with series of their own: those that were held for longest.
+const RATES_MAX: usize = 100;
 
 const NANOS_PER_S: f64 = 1e9;
 const MICROS_PER_S: f64 = 1e6;
@@ -47,6 +50,10 @@ enum Values {
     Target(fn(&TargetStatus) -> Option<f64>),
     /// Of each access whose cost was learnt.
     Cost(fn(&CostStatus) -> Option<f64>),
+    /// Of each class of a rule.
+    Rate(fn(&RateStatus) -> f64),
+    /// Of each job that was held by a rule.
+    Held(fn(&HeldJob) -> f64),
     /// How one job's value is had, and how those of several jobs become one.
     Job(fn(&JobStatus) -> f64, fn(f64, f64) -> f64),
 }
@@ -77,7 +84,7 @@ static METRICS: &[Metric] = {
     use Kind::{Counter, Gauge};
     use Stability::{Experimental, Stable};
     use Unit::{Bytes, Seconds};
-    use Values::{Cluster, Cost, Info, Job, Reason, Server, Target};
+    use Values::{Cluster, Cost, Held, Info, Job, Rate, Reason, Server, Target};
     const fn sum(a: f64, b: f64) -> f64 { a + b }
     const fn max(a: f64, b: f64) -> f64 { a.max(b) }
     &[
@@ -177,6 +184,19 @@ static METRICS: &[Metric] = {
             "Rate at which the bytes of a request pass, as learnt", Cost(|c| Some(c.bandwidth_bytes_per_s as f64))),
         metric("isonomia_target_cost_error_ratio", None, Gauge, Experimental,
             "How far predictions of the device's time were off lately, as a part of it", Cost(|c| c.error)),
+        metric("isonomia_rule_held", Some(Seconds), Counter, Experimental,
+            "Time that those of a class of a rule had requests waiting because of the rule, since the policy was set",
+            Rate(|r| r.held_ns_total as f64 / NANOS_PER_S)),
+        metric("isonomia_rule_job_held", Some(Seconds), Counter, Experimental,
+            "The same of each of the jobs that waited for longest", Held(|j| j.held_ns_total as f64 / NANOS_PER_S)),
+        metric("isonomia_rule_moved", Some(Bytes), Counter, Experimental,
+            "Bytes that a class of a rule read and wrote since the policy was set", Rate(|r| r.bytes_total as f64)),
+        metric("isonomia_rule_operations", None, Counter, Experimental,
+            "Operations that it was served", Rate(|r| r.operations_total as f64)),
+        metric("isonomia_rule_queued_requests", None, Gauge, Experimental,
+            "Requests of it that wait", Rate(|r| r.queued as f64)),
+        metric("isonomia_rule_part_ratio", None, Gauge, Experimental,
+            "Part of its rate in the whole system that this server has", Rate(|r| r.part)),
         metric("isonomia_job_nodes", None, Gauge, Stable,
             "Compute nodes of the job", Job(|j| f64::from(j.nodes), sum)),
         metric("isonomia_job_believed", None, Gauge, Stable,
@@ -222,6 +242,10 @@ pub fn render(status: Status) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
+fn rate_labels(rate: &RateStatus) -> Vec<(&'static str, String)> {
+    vec![("rule", rate.rule.clone()), ("for", rate.class.clone())]
+}
+
 /// A status whose jobs are sorted, those with the most service first.
 #[derive(Debug)]
 struct Snapshot(Status);
@@ -255,6 +279,19 @@ impl Snapshot {
                     value(c).map(|value| (labels, value))
                 };
                 status.targets.iter().flat_map(|t| t.costs.iter().filter_map(move |c| of(t, c))).collect()
+            }
+            Values::Rate(value) => {
+                let of = |r: &RateStatus| (rate_labels(r), value(r));
+                status.rates.iter().take(RATES_MAX).map(of).collect()
+            }
+            Values::Held(value) => {
+                let of = |r: &RateStatus, j: &HeldJob| {
+                    let mut labels = rate_labels(r);
+                    labels.extend([("job", j.job.clone()), ("user", j.user.clone())]);
+                    (labels, value(j))
+                };
+                let classes = status.rates.iter().take(RATES_MAX);
+                classes.flat_map(|r| r.jobs.iter().map(move |j| of(r, j))).collect()
             }
             Values::Job(value, fold) => {
                 let (named, others) = status.jobs.split_at(JOBS_MAX.min(status.jobs.len()));
@@ -409,6 +446,7 @@ pub mod tests {
             refused_total: 1,
             refused: BTreeMap::from([("connections".to_owned(), 4), ("protocol".to_owned(), 1)]),
             checksums: Default::default(),
+            rates: Vec::new(),
             scrub: ScrubStatus {
                 period_s: Some(604_800.0),
                 progress: 0.251,
@@ -518,6 +556,8 @@ pub mod tests {
                 Values::Reason(_) => "reason",
                 Values::Target(_) => "target",
                 Values::Cost(_) => "target, access",
+                Values::Rate(_) => "rule, for",
+                Values::Held(_) => "rule, for, job, user",
                 Values::Job(..) => "job, user, group, within",
             };
             let stability = format!("{:?}", metric.stability).to_lowercase();

@@ -21,13 +21,15 @@ pub fn policy(options: &PolicyOptions) -> Result<()> {
             let mut out = std::io::stdout().lock();
             match whole::meant(whole)? {
                 Meant::One(mut control, _) => {
-                    let PolicySet { policy, draw, .. } = control.set_policy(policy, *draw, true)?;
-                    writeln!(out, "{policy} ({draw})")?;
+                    let set = control.set_policy(policy, *draw, true, None)?;
+                    writeln!(out, "{} ({})", set.policy, set.draw)?;
+                    warn(&set);
                 }
                 Meant::All(mut all) => {
-                    let set = Control::connect(&whole.first()?)?.set_policy(policy, *draw, false)?;
+                    let set = Control::connect(&whole.first()?)?.set_policy(policy, *draw, false, None)?;
                     let version = set.version.unwrap_or(0);
                     writeln!(out, "{} ({}), version {version}", set.policy, set.draw)?;
+                    warn(&set);
                     for line in laggards(&mut all, version) {
                         writeln!(out, "{line}")?;
                     }
@@ -36,6 +38,11 @@ pub fn policy(options: &PolicyOptions) -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// Says what is strange about a policy that was set.
+pub fn warn(set: &PolicySet) {
+    set.warnings.iter().for_each(|text| crate::log::say(format_args!("warning: {text}")));
 }
 
 fn get(options: &WholeOptions, json: bool) -> Result<()> {
@@ -78,7 +85,7 @@ fn get(options: &WholeOptions, json: bool) -> Result<()> {
 }
 
 /// A line for each server that has not taken `version` of the policy by now.
-fn laggards(all: &mut Whole, version: u64) -> Vec<String> {
+pub fn laggards(all: &mut Whole, version: u64) -> Vec<String> {
     let until = Deadline::after(TAKEN_WITHIN);
     loop {
         let seen = all.look();

@@ -2,9 +2,12 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 use isonomia_policy::{PolicySpec, Scheme};
-use isonomia_proto::control::{JobStatus, LatencyStatus, ScrubStatus, Status, TargetStatus};
+use isonomia_proto::control::{JobStatus, LatencyStatus, RateStatus, ScrubStatus, Status, TargetStatus};
 use isonomia_units::{Bytes, Nanos};
 use std::fmt::Write;
+
+/// Classes of rules that are shown at most.
+const RATES_SHOWN: usize = 20;
 
 /// Everything `isonomia status` shows.
 pub fn status(status: &Status) -> String {
@@ -42,7 +45,33 @@ pub fn status(status: &Status) -> String {
     for line in latency_lines(&status.targets) {
         let _ = writeln!(text, "{line}\n");
     }
-    text + &jobs_or_none(&status.jobs, owes_shares(&status.policy))
+    text + &rates(&status.rates) + &jobs_or_none(&status.jobs, owes_shares(&status.policy))
+}
+
+/// Those whom rules gave rates and who used any of it lately or were held, and a blank line; nothing if there are none.
+pub fn rates(of: &[RateStatus]) -> String {
+    let mut table =
+        plain(&["rule", "for", "rate", "here", "served now", "waiting", "held for", "jobs held"], &[0, 1, 7]);
+    let is_seen = |rate: &&RateStatus| rate.held_ns_total > 0 || rate.per_s >= 0.5 || rate.queued > 0;
+    for rate in of.iter().filter(is_seen).take(RATES_SHOWN) {
+        let jobs: Vec<_> = rate.jobs.iter().take(3).map(|job| job.job.as_str()).collect();
+        table.add_row([
+            rate.rule.clone(),
+            rate.class.clone(),
+            rate.rate.clone(),
+            percent(rate.part),
+            per_s(rate.per_s, &rate.rate),
+            rate.queued.to_string(),
+            format!("{}{}", Nanos(rate.held_ns_total), if rate.is_held { " HELD" } else { "" }),
+            if jobs.is_empty() { "-".to_owned() } else { jobs.join(" ") },
+        ]);
+    }
+    if table.row_count() == 0 { String::new() } else { format!("{}\n\n", lines(&table)) }
+}
+
+/// What is served in a second under a rate, in what that counts.
+pub fn per_s(value: f64, rate: &str) -> String {
+    if rate.contains("ops/s") { format!("{value:.0} ops/s") } else { throughput(value) }
 }
 
 /// The lines of a table of jobs, or one that says that there are none.

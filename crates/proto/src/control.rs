@@ -21,6 +21,9 @@ pub enum ControlRequest {
         /// In a cluster, for this server alone: until the cluster's policy is set the next time, or the server ends.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         only_here: bool,
+        /// Only if this, in canonical form, is the policy of the server that is asked: another operator may have been faster.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        instead_of: Option<String>,
     },
     /// Which servers the cluster has, and where they listen: answered with [`ControlReply::Members`].
     Members,
@@ -92,6 +95,9 @@ pub enum ControlReply {
         /// The version that all servers of the cluster are to follow; not there if it is the policy of one server alone.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         version: Option<u64>,
+        /// What is strange about it.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        warnings: Vec<String>,
     },
     /// A volume is to move.
     VolumeMoved {
@@ -289,6 +295,9 @@ pub struct Status {
     /// What looking through all objects in the background came to.
     #[serde(default)]
     pub scrub: ScrubStatus,
+    /// How those fare that the policy's rules give rates, those that were held for longest first.
+    #[serde(default)]
+    pub rates: Vec<RateStatus>,
     /// Every target, and the metadata service first, which is arbitrated like one.
     pub targets: Vec<TargetStatus>,
     /// Every job that is connected or was in the last minute, by name.
@@ -326,6 +335,44 @@ pub struct ScrubStatus {
     pub verified_bytes_total: u64,
     /// Damaged blocks, and lost objects, that were found; in each pass anew.
     pub damaged_total: u64,
+}
+
+/// How one class of those that a rule selects fares, since the policy was set.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RateStatus {
+    /// The rule: its name, or what it is for.
+    pub rule: String,
+    /// Whose requests these are: such as `user:ada`, or `everybody`.
+    pub class: String,
+    /// What they may have in the whole system, as a policy says it.
+    pub rate: String,
+    /// The part of it that this server has at present.
+    pub part: f64,
+    /// What they were served lately in a second: bytes, or operations if the rate is in these.
+    pub per_s: f64,
+    /// Bytes read and written.
+    pub bytes_total: u64,
+    /// Operations.
+    pub operations_total: u64,
+    /// Requests that wait.
+    pub queued: u64,
+    /// They wait because of the rule.
+    pub is_held: bool,
+    /// How long they did: on the target where that was longest.
+    pub held_ns_total: u64,
+    /// The jobs that did, those that did for longest first.
+    pub jobs: Vec<HeldJob>,
+}
+
+/// A job that waited because of a rule.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldJob {
+    /// Its name.
+    pub job: String,
+    /// Its user.
+    pub user: String,
+    /// For how long.
+    pub held_ns_total: u64,
 }
 
 /// One target's state.

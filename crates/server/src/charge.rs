@@ -6,12 +6,12 @@
 //! length of a reply, that somebody connected, and, where the policy does not divide the device's time, what an fsync finds
 //! to flush, and how long that took, is owed, and charged with the next request ([`crate::debts`]).
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Way};
 use crate::core::Core;
 use crate::engine::Kind;
 use crate::jobs::Job;
 use crate::target::{Pending, Target};
-use isonomia_policy::{Access, CostModel};
+use isonomia_policy::{Access, CostModel, Nature, Operation};
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_units::{Bytes, Ino, Nanos};
 
@@ -74,6 +74,15 @@ pub fn reads_or_writes(op: Op) -> bool {
     matches!(op, Op::Read | Op::Write)
 }
 
+/// What no program asks for by itself, and what others may wait for: no rule is to hold it.
+fn is_housekeeping(op: Op) -> bool {
+    let of_sessions = matches!(op, Op::Release | Op::ReleaseMany | Op::Adopt | Op::HandOver);
+    let of_mappings = matches!(op, Op::AwaitMappings | Op::GiveMapping | Op::TakeMapping);
+    let of_servers =
+        matches!(op, Op::Peer | Op::FindServer | Op::FindObjects | Op::TellSize | Op::Delegate | Op::PathOf);
+    of_sessions || of_mappings || of_servers
+}
+
 /// Whether serving an operation can take long: another worker then looks after the connections.
 pub fn is_slow(op: Op) -> bool {
     matches!(op, Op::Fsync | Op::Fallocate | Op::MapFile)
@@ -96,6 +105,29 @@ pub struct Charged {
 }
 
 impl Core {
+    /// What a request does, as the policy's rules look at it: `at` is its slot, its operation, and its names if they came on a stream.
+    pub fn nature(
+        &self,
+        connection: &Connection,
+        (slot, op, names): (usize, Op, &[u8]),
+        header: &RequestHeader,
+        is_continued: bool,
+    ) -> Nature {
+        let operation = match op {
+            Op::Read => Operation::Read,
+            Op::Write => Operation::Write,
+            op if is_housekeeping(op) => return Nature::OWN,
+            _ => Operation::Metadata,
+        };
+        let operations = if is_continued { 0 } else { u32::try_from(header.operations(op)).unwrap_or(u32::MAX) };
+        let path = || match &connection.way {
+            Way::Shared(shared) if header.path_len > 0 => shared.region.copy_names(slot, header.path_len.into()),
+            _ => names.get(..usize::from(header.path_len)).unwrap_or_default().to_vec(),
+        };
+        let below = self.prefixes.below(self, Ino(header.ino), path);
+        Nature { operation: Some(operation), operations, below }
+    }
+
     /// The job owes what only now is known of a request, and is not charged yet.
     pub fn settle(&self, pending: &Pending, reply: &ReplyHeader, charged: Charged) {
         let is_flush = pending.op == Op::Fsync && reply.errno == 0;

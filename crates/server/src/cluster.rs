@@ -238,7 +238,7 @@ impl Cluster {
     pub fn pass(&self, core: &Core, pending: Pending, what: Passed) {
         match (&what, pending.header.valid) {
             (Passed::FromPeer(bytes), wire::WantedPiece::KIND) => return moving::give_piece(core, &pending, bytes),
-            (Passed::FromPeer(bytes), wire::JobTable::KIND) => {
+            (Passed::FromPeer(bytes), wire::JobTable::KIND | wire::RATE_TABLE) => {
                 let known = (self.config.number, &*self.config.map());
                 return self.told.keep(core, known, &pending, bytes);
             }

@@ -11,6 +11,8 @@ use crate::intake::{BELL, Intake};
 use crate::jobs::Jobs;
 use crate::locks::Locks;
 use crate::mappings::Mappings;
+use crate::prefixes::Prefixes;
+use crate::rates::Rates;
 use crate::rejections::{Rejection, Rejections};
 use crate::scrub::Scrub;
 use crate::segments::Segments;
@@ -102,6 +104,10 @@ pub struct Core {
     pub workers: usize,
     /// What they do at the moment.
     pub serving: Serving,
+    /// Which files the policy's rules look at.
+    pub prefixes: Prefixes,
+    /// The rates of its rules.
+    pub rates: Rates,
     /// Everything ends.
     pub is_stopping: AtomicBool,
     /// Connections refused, or closed for what they sent.
@@ -123,6 +129,7 @@ impl Core {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&poll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
+        let rates = Rates::new(&targets);
         let unsynced = Unsynced::new(!store.is_volatile());
         let first_session = fresh_nonce()?.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         Ok(Arc::new_cyclic(|own| Self {
@@ -154,6 +161,8 @@ impl Core {
             long_at: AtomicU64::new(0),
             workers,
             serving: Serving::new(workers),
+            prefixes: Prefixes::default(),
+            rates,
             is_stopping: AtomicBool::new(false),
             refused_total: AtomicU64::new(0),
             rejections: Rejections::default(),
@@ -266,6 +275,7 @@ impl Core {
         let target = self.target_of(op, &header).ok_or(Unqueued::UnknownTarget(header.target))?;
         let is_continued = reads_or_writes(op) && progress.is_continued(op, &header);
         let Charge { cost, owed, work, access } = charge::ahead(target, connection, op, &header, is_continued);
+        let nature = self.nature(connection, (slot, op, &names), &header, is_continued);
         let connection = connection.clone();
         let took = Nanos::ZERO;
         let pending = Pending {
@@ -279,6 +289,7 @@ impl Core {
             owed,
             work,
             access,
+            nature,
             took,
             is_for_device: false,
         };

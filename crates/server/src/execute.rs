@@ -294,7 +294,9 @@ fn operate(
         Op::Rename => {
             check_beside(core, at2)?;
             proof::check_start(core, connection, &header.second_capability())?;
-            return Ok(store.rename(caller, at, path, at2, path2, rename_how(header)?, now)?);
+            store.rename(caller, at, path, at2, path2, rename_how(header)?, now)?;
+            core.prefixes.forget();
+            return Ok(());
         }
         Op::Readlink => return Ok(reply.put(&store.readlink(caller, at, path)?)?),
         Op::ReadDir => {

@@ -53,8 +53,10 @@ mod page_cache;
 mod pages;
 mod pending;
 mod pools;
+mod prefixes;
 mod prices;
 mod proof;
+mod rates;
 mod read_ahead;
 mod recorder;
 mod references;
@@ -266,6 +268,8 @@ impl Server {
                 Some((driver.map_err(|error| StartError::Config(error.to_string()))?, exchanger))
             }
         };
+        core.prefixes.set(config.policy.prefixes());
+        core.rates.begin(&core);
         let control = Control::new(core.clone(), about.clone(), limits.control);
         let control = Arc::new(control.map_err(system("cannot prepare for operators"))?);
         let acceptor = Acceptor::new(core.clone(), about.clone(), control.clone(), limits, (listeners, terms), look_up);

@@ -5,6 +5,7 @@ use crate::clock;
 use crate::cluster::{Cluster, Reload};
 use crate::core::Core;
 use crate::identity::Peer;
+use crate::rates;
 use crate::status::{self, About};
 use isonomia_policy::{Draw, PolicySpec};
 use isonomia_proto::control::{ControlReply, ControlRequest, Status};
@@ -66,8 +67,9 @@ pub fn answer(core: &Core, about: &About, peer: &Peer, question: ControlRequest)
             Some(cluster) => ControlReply::Members(cluster.members()),
             None => ControlReply::Error("this server is in no cluster".to_owned()),
         }),
-        ControlRequest::SetPolicy { policy, draw, only_here } => {
-            frame(&set_policy(core, &policy, draw.as_deref(), only_here).unwrap_or_else(ControlReply::Error))
+        ControlRequest::SetPolicy { policy, draw, only_here, instead_of } => {
+            let set = set_policy(core, (&policy, draw.as_deref()), only_here, instead_of.as_deref());
+            frame(&set.unwrap_or_else(ControlReply::Error))
         }
     }
 }
@@ -97,15 +99,29 @@ pub fn is_operator(peer: &Peer) -> bool {
     }
 }
 
-fn set_policy(core: &Core, spec: &str, draw: Option<&str>, only_here: bool) -> Result<ControlReply, String> {
+fn set_policy(
+    core: &Core,
+    (spec, draw): (&str, Option<&str>),
+    only_here: bool,
+    instead_of: Option<&str>,
+) -> Result<ControlReply, String> {
     let spec: PolicySpec = spec.parse().map_err(|e: isonomia_policy::ParsePolicyError| e.to_string())?;
     let draw: Option<Draw> =
         draw.map(str::parse).transpose().map_err(|e: isonomia_policy::ParseDrawError| e.to_string())?;
-    match core.cluster.get() {
+    let present = || core.policy.lock().unwrap_or_else(PoisonError::into_inner).spec.to_string();
+    if instead_of.is_some_and(|expected| expected != present()) {
+        return Err(format!("the policy has changed meanwhile: it is {}", present()));
+    }
+    let found = rates::warnings(core, &spec);
+    let mut reply = match core.cluster.get() {
         None => Ok(apply(core, spec, draw)),
         Some(cluster) if only_here => Ok(cluster.standing.deviate(core, spec, draw)),
         Some(cluster) => cluster.set_policy(core, &spec, draw),
+    };
+    if let Ok(ControlReply::Policy { warnings, .. }) = &mut reply {
+        *warnings = found;
     }
+    reply
 }
 
 /// Has every target follow this policy from now on; the draw stays if none is given.
@@ -119,8 +135,15 @@ pub fn apply(core: &Core, spec: PolicySpec, draw: Option<Draw>) -> ControlReply 
     for target in &core.targets {
         target.set_policy(now, &policy, &jobs).into_iter().for_each(|chunk| core.write_past_arbiter(target, chunk));
     }
+    core.prefixes.set(policy.spec.prefixes());
+    core.rates.begin(core);
     // A worker that sleeps until the old policy's next turn has to ask the new one.
     core.ring();
     tracing::info!(policy = %policy.spec, draw = %policy.draw, "policy set");
-    ControlReply::Policy { policy: policy.spec.to_string(), draw: policy.draw.to_string(), version: None }
+    ControlReply::Policy {
+        policy: policy.spec.to_string(),
+        draw: policy.draw.to_string(),
+        version: None,
+        warnings: Vec::new(),
+    }
 }

@@ -18,9 +18,9 @@ use isonomia_policy::device::profile::{DeviceProfile, FittedCost};
 use isonomia_policy::trace::Journal;
 use isonomia_policy::{
     self as policy, Access, Arbiter, CappedDevice, CostModel, DEPTH_MAX, Depth, DepthSpec, Dispatch, Dispatcher, Draw,
-    LatencyReport, PhaseReport, PolicySpec, RequestId, ServedBy, Submission, Tuning, Worth, build,
+    Nature, PhaseReport, PolicySpec, RequestId, ServedBy, Submission, Tuning, Worth, build,
 };
-use isonomia_proto::control::{LatencyStatus, TargetStatus, UnreachableStatus};
+use isonomia_proto::control::TargetStatus;
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate, TargetId};
 use std::collections::HashMap;
@@ -53,6 +53,8 @@ pub struct Pending {
     pub work: Nanos,
     /// What it does to a device.
     pub access: Access,
+    /// What it does, as rules look at it.
+    pub nature: Nature,
     /// How long serving it took; nothing of reads and writes, which are charged for their bytes.
     pub took: Nanos,
     /// It is served by a thread that may wait for the device; of a write that was, whether it did.
@@ -295,6 +297,7 @@ impl Target {
             // How much a flush has to do, nobody knows.
             work: if Kind::of(pending.op) == Kind::Flush { Nanos::ZERO } else { pending.work },
             bytes: if charge::reads_or_writes(pending.op) { Bytes(pending.header.len.into()) } else { Bytes(0) },
+            nature: pending.nature,
             is_counted: Kind::of(pending.op) != Kind::Flush,
         };
         // Its name and when the device is done with it are filled in when its turn comes.
@@ -369,7 +372,8 @@ impl Target {
         let Scrubbing { job, cost, .. } = &scrubbing;
         // It is looked at beside what is read and written, one at a time.
         let (cost, owed, bytes) = (*cost, Nanos::ZERO, Bytes(0));
-        let submission = Submission { job: job.id, cost, owed, work: Nanos::ZERO, bytes, is_counted: false };
+        let submission =
+            Submission { job: job.id, cost, owed, work: Nanos::ZERO, bytes, nature: Nature::OWN, is_counted: false };
         let Ok(id) = queue.dispatcher.enqueue(now, submission, Queued::Scrub) else { return false };
         queue.scrubbing = Some((id, scrubbing));
         self.waiting.fetch_add(1, Ordering::Release);
@@ -552,7 +556,7 @@ impl Target {
             per_op_ns: if self.is_capped { self.cost.per_op.0 } else { 0 },
             queued: queue.dispatcher.queued() as u64,
             in_service: queue.dispatcher.in_service() as u64,
-            latency: queue.dispatcher.latency(now).map(|report| latency_status(&report)),
+            latency: queue.dispatcher.latency(now).map(|report| parts::latency_status(&report)),
             depth: (!self.is_capped).then_some(queue.dispatcher.depth().settled() as u64),
             requests_total: queue.requests_total,
             service_ns_total: queue.service_ns_total,
@@ -561,22 +565,6 @@ impl Target {
             dirty_bytes: dirty.map(|(dirty, _)| dirty.0),
             dirty_bytes_max: dirty.map(|(_, most)| most.0),
         }
-    }
-}
-
-/// What an operator hears of a latency class.
-fn latency_status(report: &LatencyReport) -> LatencyStatus {
-    LatencyStatus {
-        target_ns: report.target.0,
-        p99_ns: report.p99.map(|p99| p99.0),
-        requests_total: report.requests_total,
-        over_share_total: report.over_share_total,
-        others_max: report.others_max.map(|max| max as u64),
-        lost: report.lost,
-        unreachable: report.unreachable.map(|reason| UnreachableStatus {
-            alone_ns: reason.alone.map(|alone| alone.0),
-            beside_one_ns: reason.beside_one.0,
-        }),
     }
 }
 

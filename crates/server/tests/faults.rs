@@ -337,7 +337,9 @@ fn the_policy_changes_under_load_without_losing_a_request() {
         let mut control = ControlConnection::connect(&running.addresses[0], None, Nanos::from_secs(20)).unwrap();
         let mut set = |policy: &str, draw: Option<&str>| {
             let draw = draw.map(str::to_owned);
-            control.ask(&ControlRequest::SetPolicy { policy: policy.to_owned(), draw, only_here: false }).unwrap()
+            control
+                .ask(&ControlRequest::SetPolicy { policy: policy.to_owned(), draw, only_here: false, instead_of: None })
+                .unwrap()
         };
         for policy in ["fifo", "job-fair", "size-fair", "group-user-size-fair", "user-fair{root=2}"].repeat(8) {
             assert!(matches!(set(policy, None), ControlReply::Policy { .. }));

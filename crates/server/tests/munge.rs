@@ -102,7 +102,8 @@ fn each_user_has_his_files_and_his_account_and_names_nobody_else() {
     as_user(MALLORY, || client(tcp, &elsewhere, claims).stat_fs().map(|_| ())).unwrap();
     assert!(running.server().status().jobs.iter().all(|job| job.user != "root" || job.priority == 1));
     // Root, on a host that has the key, is an operator; others only look.
-    let set = ControlRequest::SetPolicy { policy: "job-fair".to_owned(), draw: None, only_here: false };
+    let set =
+        ControlRequest::SetPolicy { policy: "job-fair".to_owned(), draw: None, only_here: false, instead_of: None };
     let ask = || {
         let identity = Identity { protection: protection(&elsewhere), ..Identity::default() };
         ControlConnection::open(tcp, &identity, PATIENCE).unwrap().ask(&set).unwrap()

@@ -15,7 +15,7 @@ pub use engine::{Build, OBSERVED_EVERY, run, run_recorded, run_with};
 pub use measure::{JobOutcome, Latency, Outcome, TargetOutcome};
 
 use isonomia_policy::exchange::Rule;
-use isonomia_policy::{CostModel, Depth, DepthSpec, Draw, PolicySpec, QUEUED_MAX, Tuning};
+use isonomia_policy::{CostModel, Depth, DepthSpec, Draw, Operation, PolicySpec, QUEUED_MAX, Tuning};
 use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
 use std::num::NonZeroU32;
 
@@ -200,6 +200,17 @@ pub enum Op {
     Write,
     /// No bytes.
     Metadata,
+}
+
+impl Op {
+    /// As rules of a policy know it.
+    pub const fn operation(self) -> Operation {
+        match self {
+            Self::Read => Operation::Read,
+            Self::Write => Operation::Write,
+            Self::Metadata => Operation::Metadata,
+        }
+    }
 }
 
 /// One step of a process's life.

@@ -40,7 +40,7 @@ fn what_cannot_be_used_is_named_with_line_and_field() {
         (
             "policy = \"job-fair\"",
             "exchange = \"1s\"\npolicy = \"fifo\"",
-            "s.toml:2: exchange: needs a policy of shares, such as size-fair, or coflow",
+            "s.toml:2: exchange: needs a policy of shares, such as size-fair, or coflow or tbf",
         ),
         ("job-fair", "job-unfair", "s.toml:2: policy: "),
         ("name = \"t\"", "name = \"t\"\nspeed = 3", "s.toml:7: target[0].speed: unknown field `speed`"),

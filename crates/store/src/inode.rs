@@ -45,6 +45,8 @@ pub(crate) struct Inode {
     shortened: AtomicU64,
     /// Time of the last write since the record was last changed, ns since the epoch; [`UNTOUCHED`] for none.
     touched: AtomicI64,
+    /// The directory in which it was last found since it is in memory; 0 if in none.
+    found_in: AtomicU64,
     record: RwLock<Record>,
 }
 
@@ -85,6 +87,7 @@ impl Inode {
             touched: AtomicI64::new(UNTOUCHED),
             // Which of them did is not recorded.
             shortened: AtomicU64::new(record.spread.unwrap_or(0)),
+            found_in: AtomicU64::new(0),
             record: RwLock::new(record),
         };
         inode.note_set_id();
@@ -97,6 +100,19 @@ impl Inode {
             && inode.refs.load(Relaxed) == 0
             && !inode.has(UNFLUSHED)
             && Content::is_evictable(&inode.content)
+    }
+
+    /// It has a name in this directory.
+    pub fn note_found_in(&self, dir: u64) {
+        // Whoever is looked for by many stays in their caches.
+        if self.found_in.load(Relaxed) != dir {
+            self.found_in.store(dir, Relaxed);
+        }
+    }
+
+    /// The directory in which it was last found since it is in memory.
+    pub fn found_in(&self) -> Option<u64> {
+        Some(self.found_in.load(Relaxed)).filter(|dir| *dir != 0)
     }
 
     /// The size that the record has now; the caller owns [`Content::data`] and the namespace lock.

@@ -184,6 +184,7 @@ impl Store {
             edit.record(dir).nlink += 1;
         }
         let Gone(_) = edit.commit()?;
+        inode.note_found_in(dir.ino);
         Ok(inode)
     }
 
@@ -303,6 +304,17 @@ impl Store {
             Body::Symlink(text) => Ok(text.to_vec()),
             _ => Err(StoreError::Invalid),
         }
+    }
+
+    /// The path of a directory from the root; of anything else that of the directory in which it was last found, and nothing if it was not
+    /// found by a name since it is in memory.
+    pub fn path_to(&self, ino: Ino) -> Result<Option<Vec<u8>>, StoreError> {
+        let inode = {
+            let _namespace = self.share_namespace();
+            self.load(ino.0)?
+        };
+        let dir = if inode.record().is_dir() { Some(ino.0) } else { inode.found_in() };
+        dir.map(|dir| self.path_of(Ino(dir))).transpose()
     }
 
     /// The path of a directory from the root, beginning with a slash.

@@ -88,7 +88,11 @@ impl Store {
             Last::Itself | Last::Dot => Some(place.dir.clone()),
             Last::DotDot => Some(self.parent(&place.dir)?),
             Last::Name(name) => match self.look_up(&place.dir, name)? {
-                Some(entry) => Some(self.load(entry.ino)?),
+                Some(entry) => {
+                    let inode = self.load(entry.ino)?;
+                    inode.note_found_in(place.dir.ino);
+                    Some(inode)
+                }
                 None => None,
             },
         };

@@ -1,7 +1,7 @@
 //! What several servers say, as one.
 
 use super::Seen;
-use isonomia_proto::control::{JobStatus, MemberList, Status};
+use isonomia_proto::control::{JobStatus, MemberList, RateStatus, Status};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -21,6 +21,9 @@ pub struct Report<'s> {
     /// Jobs over all servers that have answered: shares are of the whole, counts are summed, latencies are those of the
     /// server where they are longest.
     pub jobs: Vec<JobStatus>,
+    /// How those fare that rules give rates, over all servers that have answered: what they were served is summed, what they waited is
+    /// that of the server where it is longest.
+    pub rates: Vec<RateStatus>,
 }
 
 /// A policy, and its version.
@@ -76,6 +79,7 @@ pub fn report<'s>(members: &'s MemberList, seen: &'s [Seen]) -> Report<'s> {
         policy: policy(&statuses),
         servers: seen.iter().map(server).collect(),
         jobs: jobs(&statuses),
+        rates: rates(&statuses),
     }
 }
 
@@ -129,6 +133,32 @@ pub fn jobs(statuses: &[&Status]) -> Vec<JobStatus> {
         JobStatus { share_received, data_service_ns: service.data_ns, metadata_service_ns: service.metadata_ns, ..job }
     };
     jobs.into_values().map(finish).collect()
+}
+
+/// The classes of rules of several servers.
+fn rates(statuses: &[&Status]) -> Vec<RateStatus> {
+    let mut all: Vec<RateStatus> = Vec::new();
+    for rate in statuses.iter().flat_map(|status| &status.rates) {
+        let same = |known: &&mut RateStatus| (&known.rule, &known.class) == (&rate.rule, &rate.class);
+        let Some(sum) = all.iter_mut().find(same) else {
+            all.push(rate.clone());
+            continue;
+        };
+        sum.part += rate.part;
+        sum.per_s += rate.per_s;
+        sum.bytes_total += rate.bytes_total;
+        sum.operations_total += rate.operations_total;
+        sum.queued += rate.queued;
+        sum.is_held |= rate.is_held;
+        sum.held_ns_total = sum.held_ns_total.max(rate.held_ns_total);
+        for job in &rate.jobs {
+            match sum.jobs.iter_mut().find(|known| (&known.job, &known.user) == (&job.job, &job.user)) {
+                Some(known) => known.held_ns_total = known.held_ns_total.max(job.held_ns_total),
+                None => sum.jobs.push(job.clone()),
+            }
+        }
+    }
+    all
 }
 
 /// Adds what another server says of the same job, but for shares.

@@ -15,6 +15,7 @@ pub fn text(report: &Report<'_>) -> String {
     let _ = writeln!(text, "\n{}\n", table::lines(&servers(report)));
     text += &notes(report);
     let owes = report.policy.is_none_or(|policy| table::owes_shares(policy.policy));
+    text += &table::rates(&report.rates);
     text += &table::jobs_or_none(&report.jobs, owes);
     text
 }

@@ -22,20 +22,20 @@
 //! cut off with them: the servers that hear each other have k/n of the rate then, so both halves together do not have it twice.
 
 use super::{KEPT_FOR, KEPT_MIN};
-use crate::spec::rates::Amount;
+use crate::spec::rates::{Amount, TokenBucket};
 use isonomia_units::{JobId, Nanos, ServerId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// The parts of a whole.
 const WHOLE: f64 = 1e6;
 /// What a place that is not held has more than it uses, as a part of that.
-const HEADROOM: f64 = 1.0 / 16.0;
+const HEADROOM: f64 = 1.0 / 32.0;
 /// No place has less than this part of an equal part of the rate.
 pub const FLOOR: f64 = 1.0 / 64.0;
 /// A claim is lowered only if it is too large by more than this.
-const SLACK: f64 = 1.0 / 64.0;
+const SLACK: f64 = 1.0 / 128.0;
 /// It is looked at so much at least.
 const WINDOW_MIN: Nanos = Nanos::from_millis(100);
 /// A class that was held in more than this part of the time would use more than it has,
@@ -187,14 +187,22 @@ pub struct Divider {
     own: BTreeMap<Key, Own>,
     others: BTreeMap<ServerId, (Nanos, Table)>,
     divided_at: Option<Nanos>,
+    begun_at: Option<Nanos>,
 }
 
 impl Divider {
     /// Of one of so many servers that tell each other every `interval`, with these targets: whether each is the metadata service.
-    pub fn new(servers: usize, interval: Nanos, is_metadata: Vec<bool>) -> Self {
-        let kept_for = Nanos(interval.0.saturating_mul(KEPT_FOR)).max(KEPT_MIN);
-        let (own, others) = (BTreeMap::new(), BTreeMap::new());
-        Self { servers: servers.max(1), kept_for, is_metadata, policy: 0, own, others, divided_at: None }
+    /// Without an interval they tell each other nothing, and each has an equal part for ever.
+    pub fn new(servers: usize, interval: Option<Nanos>, is_metadata: Vec<bool>) -> Self {
+        let kept_for = interval.map_or(Nanos::MAX, |interval| Nanos(interval.0.saturating_mul(KEPT_FOR)).max(KEPT_MIN));
+        let (own, others, divided_at, begun_at) = (BTreeMap::new(), BTreeMap::new(), None, None);
+        Self { servers: servers.max(1), kept_for, is_metadata, policy: 0, own, others, divided_at, begun_at }
+    }
+
+    /// What a class was served here in a second lately: bytes, or operations if its rate is in these.
+    pub fn per_s(&self, rule: usize, class: &Arc<str>) -> f64 {
+        let own = self.own.get(&(rule as u32, class.clone()));
+        own.map_or(0.0, |own| own.seen.iter().map(|seen| seen.per_s).sum())
     }
 
     /// Keeps the table of another server.
@@ -211,11 +219,16 @@ impl Divider {
         vec![parts; self.is_metadata.len()]
     }
 
-    /// Looks at how the classes of `policy` fare on each target ([`Arbiter::rates`](crate::Arbiter::rates)). Gives what the other
-    /// servers are to be told, and what each target is.
+    /// Looks at how the classes of `rules`, those of the policy with this [`fingerprint`], fare on each target
+    /// ([`Arbiter::rates`](crate::Arbiter::rates)). Gives what the other servers are to be told, and what each target is.
     ///
     /// O(rows · log rows).
-    pub fn divide(&mut self, now: Nanos, policy: u64, reports: &[Vec<RateReport>]) -> (Table, Vec<Parts>) {
+    pub fn divide(
+        &mut self,
+        now: Nanos,
+        (policy, rules): (u64, &TokenBucket),
+        reports: &[Vec<RateReport>],
+    ) -> (Table, Vec<Parts>) {
         let kept_for = self.kept_for;
         self.others.retain(|_, (told, _)| now.since(*told) <= kept_for);
         if self.policy != policy {
@@ -223,8 +236,8 @@ impl Divider {
             self.own.clear();
         }
         let span = self.divided_at.replace(now).map_or(Nanos::ZERO, |at| now.since(at));
-        self.look(span, reports);
-        let wants = self.claim();
+        self.look(span, rules, reports);
+        let wants = self.claim(now);
         let mut parts = self.begin();
         for (key, own) in &self.own {
             let places: Vec<usize> =
@@ -240,9 +253,24 @@ impl Divider {
     }
 
     /// Notes what has changed on each target.
-    fn look(&mut self, span: Nanos, reports: &[Vec<RateReport>]) {
+    fn look(&mut self, span: Nanos, rules: &TokenBucket, reports: &[Vec<RateReport>]) {
         let equal = 1.0 / self.servers as f64;
         let targets = self.is_metadata.len();
+        let tables = self.others.values().map(|(_, table)| table).filter(|table| table.policy == self.policy);
+        // Of whoever is on other servers only, this one claims something too, until it has lowered that.
+        let told: BTreeSet<Key> =
+            tables.flat_map(|table| &table.rows).map(|row| (row.rule, row.class.clone())).collect();
+        let seen: BTreeSet<Key> =
+            reports.iter().flatten().map(|report| (report.rule as u32, report.class.clone())).collect();
+        self.own.retain(|key, _| told.contains(key) || seen.contains(key));
+        for own in self.own.iter_mut().filter(|(key, _)| !seen.contains(key)).map(|(_, own)| own) {
+            own.seen.fill(Seen::default());
+        }
+        for key in told {
+            let allowance = rules.rules.get(key.0 as usize).and_then(|rule| rule.allowance.as_ref());
+            let Some(amount) = allowance.map(|allowance| allowance.amount) else { continue };
+            self.own.entry(key).or_insert_with(|| Own { claim: equal, amount, seen: vec![Seen::default(); targets] });
+        }
         for (at, report) in reports.iter().enumerate().flat_map(|(at, all)| all.iter().map(move |one| (at, one))) {
             let key = (report.rule as u32, report.class.clone());
             let new = || Own { claim: equal, amount: report.amount, seen: vec![Seen::default(); targets] };
@@ -253,8 +281,11 @@ impl Divider {
     }
 
     /// Lowers and raises what this server claims. Gives the keys that others are to be told of.
-    fn claim(&mut self) -> Vec<Key> {
-        let heard = self.others.len() + 1;
+    fn claim(&mut self, now: Nanos) -> Vec<Key> {
+        // Those who had no time to say anything have what whoever begins has.
+        let is_early = now.since(*self.begun_at.get_or_insert(now)) <= self.kept_for;
+        let silent = self.servers.saturating_sub(self.others.len() + 1);
+        let heard = if is_early { self.servers } else { self.others.len() + 1 };
         let total = if 2 * heard >= self.servers { 1.0 } else { heard as f64 / self.servers as f64 };
         let equal = 1.0 / self.servers as f64;
         let mut told = Vec::new();
@@ -286,7 +317,8 @@ impl Divider {
             if wants[0] < own.claim - SLACK || own.claim > total {
                 own.claim = wants[0];
             } else if wants[0] > own.claim {
-                let free = (total - claims.iter().sum::<f64>()).max(0.0);
+                let of_silent = if is_early { silent as f64 * equal } else { 0.0 };
+                let free = (total - of_silent - claims.iter().sum::<f64>()).max(0.0);
                 let lacks = |at: usize| (wants[at] - claims[at]).max(0.0);
                 let all: f64 = (0..wants.len()).map(lacks).sum();
                 own.claim += (free * lacks(0) / all.max(f64::MIN_POSITIVE)).min(lacks(0));
@@ -404,9 +436,9 @@ mod tests {
             assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-3), "{found:?}, expected {expected:?}");
         };
         near(&[held(3.0), held(1.0)], &[0.75, 0.25]);
-        near(&[used(0.32), held(1.0), held(1.0)], &[0.34, 0.33, 0.33]);
+        near(&[used(0.32), held(1.0), held(1.0)], &[0.33, 0.335, 0.335]);
         near(&[used(0.0), held(0.2)], &[0.0, 1.0]);
-        near(&[used(0.2), used(0.0)], &[0.6063, 0.3937]);
+        near(&[used(0.2), used(0.0)], &[0.6031, 0.3969]);
         near(&[used(0.5), used(0.49), held(1.0)], &[0.421, 0.412, 0.167]);
     }
 

@@ -5,7 +5,7 @@
 //! waits for nothing but other servers' connections, each in a thread of its own. A table that comes is kept by the worker that took it in.
 
 use super::links::Links;
-use super::wire::JobTable;
+use super::wire::{self, JobTable, RATE_TABLE};
 use crate::clock;
 use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
@@ -44,10 +44,14 @@ impl Told {
     pub fn keep(&self, core: &Core, (own, map): (ServerId, &Map), pending: &Pending, bytes: &[u8]) {
         let from = ServerId(pending.header.offset as u16);
         let is_known = map.server(from).is_some() && from != own;
+        let unreadable = || "it cannot be read".to_owned();
         let kept = match JobTable::decode(bytes) {
             _ if !is_known => Err("it is no other server of the cluster file".to_owned()),
+            _ if pending.header.valid == RATE_TABLE => {
+                wire::decode_rates(bytes).map(|table| core.rates.tell(clock::now(), from, table)).ok_or_else(unreadable)
+            }
             Some(table) => self.lock().tell(clock::now(), from, table).map_err(|error| error.to_string()),
-            None => Err("it cannot be read".to_owned()),
+            None => Err(unreadable()),
         };
         let seq = pending.header.seq;
         let reply = match kept {
@@ -83,8 +87,12 @@ pub struct Exchanger {
     core: Arc<Core>,
     config: ClusterConfig,
     links: Links,
+    /// Others: of two messages that wait for a server, one must not take the place of the other.
+    rate_links: Links,
     settings: map::Exchange,
     meters: Meters,
+    /// Of the cluster file.
+    servers: usize,
     /// Others were told of a job the last time.
     has_told: bool,
     next_at: Nanos,
@@ -94,9 +102,11 @@ impl Exchanger {
     /// Of the server that has `core`.
     pub fn new(core: Arc<Core>, config: ClusterConfig, way: (Option<String>, Protection)) -> Self {
         let settings = config.map().exchange();
-        let links = Links::of_the_latest(config.clone(), way);
+        let links = Links::of_the_latest(config.clone(), way.clone());
+        let rate_links = Links::of_the_latest(config.clone(), way);
         let meters = meters(&core, settings);
-        Self { core, config, links, settings, meters, has_told: false, next_at: clock::now() }
+        let next_at = clock::now();
+        Self { core, config, links, rate_links, settings, meters, servers: 0, has_told: false, next_at }
     }
 
     /// Does its part until the server stops.
@@ -107,6 +117,10 @@ impl Exchanger {
             if map.servers().len() == 1 && self.core.data_targets() == 1 {
                 // There is nothing to be fair over, and counting costs each request a little.
                 settings.interval = None;
+            }
+            if (settings, map.servers().len()) != (self.settings, self.servers) || self.servers == 0 {
+                self.servers = map.servers().len();
+                self.core.rates.be_one_of(&self.core, self.servers, settings.interval);
             }
             if settings != self.settings {
                 self.settings = settings;
@@ -148,6 +162,13 @@ impl Exchanger {
         let parts = cluster.told.copy(now).join(now, &policy, &own.table);
         for (target, parts) in data().zip(own.parts(parts)) {
             target.apportion(now, &parts);
+        }
+        if let Some(table) = core.rates.divide(&core, now) {
+            let (map, own) = (self.config.map(), self.config.number);
+            let message = wire::encode_rates(&table);
+            for server in map.servers().iter().filter(|server| server.number != own) {
+                self.rate_links.send(server.number, message.clone());
+            }
         }
     }
 

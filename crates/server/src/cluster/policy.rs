@@ -132,6 +132,7 @@ impl Cluster {
                 policy: spec.to_string(),
                 draw: draw.to_string(),
                 version: Some(version),
+                warnings: Vec::new(),
             });
         }
         let root = self.config.map().root().name.to_string();

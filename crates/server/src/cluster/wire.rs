@@ -3,7 +3,7 @@
 
 use isonomia_cluster::peer::{BadMessage, Envelope, FORMAT};
 use isonomia_cluster::request::{Answer, Refusal, Request};
-use isonomia_policy::exchange::{Row, Table};
+use isonomia_policy::exchange::{Row, Table, rates};
 use isonomia_store::PiecePlace;
 use isonomia_units::{JobInfo, VolumeId};
 use rustix::io::Errno;
@@ -65,6 +65,23 @@ impl JobTable {
             }
             _ => None,
         }
+    }
+}
+
+/// The kind of a message with a table of rates, for the header; it is confirmed.
+pub const RATE_TABLE: u32 = 7;
+
+/// Kind and bytes of what the sender's classes have of the rates of rules.
+pub fn encode_rates(table: &rates::Table) -> (u32, Vec<u8>) {
+    (RATE_TABLE, postcard::to_extend(table, vec![FORMAT]).unwrap_or_default())
+}
+
+/// What was sent.
+pub fn decode_rates(bytes: &[u8]) -> Option<rates::Table> {
+    let (format, body) = bytes.split_first()?;
+    match postcard::take_from_bytes(body) {
+        Ok((table, [])) if *format == FORMAT => Some(table),
+        _ => None,
     }
 }
 
@@ -269,7 +286,7 @@ mod tests {
     proptest! {
         #[test]
         fn decoding_is_total(kind in 0..4u32, bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = (ToPeer::decode(kind, &bytes), Verdict::decode(&bytes), JobTable::decode(&bytes));
+            let _ = (ToPeer::decode(kind, &bytes), Verdict::decode(&bytes), JobTable::decode(&bytes), decode_rates(&bytes));
         }
     }
 }

@@ -5,7 +5,7 @@ use super::{Queue, Queued, Target};
 use crate::prices::Prices;
 use crate::read_ahead::{self, PIECE_BYTES_MAX, PIECE_BYTES_MIN, Piece};
 use crate::write_back::{Chunk, Manner, WriteBack};
-use isonomia_policy::{self as policy, Access, RequestId, ServedBy, Submission};
+use isonomia_policy::{self as policy, Access, Nature, RequestId, ServedBy, Submission};
 use isonomia_units::{Bytes, JobId, Nanos};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -65,7 +65,8 @@ impl Target {
         let cost = if is_by_time { queue.dispatcher.worth().of(chunk.predicted).max(Nanos(1)) } else { Nanos(1) };
         // It is no small request, however small it is.
         let (owed, bytes) = (Nanos::ZERO, Bytes(0));
-        let submission = Submission { job: chunk.job, cost, owed, work, bytes, is_counted: chunk.is_counted };
+        let submission =
+            Submission { job: chunk.job, cost, owed, work, bytes, nature: Nature::OWN, is_counted: chunk.is_counted };
         queue.note_user(now, chunk.job);
         if let Err(Queued::WriteBack(chunk)) = queue.dispatcher.enqueue(now, submission, Queued::WriteBack(chunk)) {
             return Err(chunk);
@@ -94,7 +95,8 @@ impl Target {
         // It is no small request, however small it is.
         let (job, work, bytes) = (piece.job, piece.work, Bytes(0));
         let cost = cost.max(Nanos(1));
-        let submission = Submission { job, cost, owed: Nanos::ZERO, work, bytes, is_counted: true };
+        let submission =
+            Submission { job, cost, owed: Nanos::ZERO, work, bytes, nature: Nature::OWN, is_counted: true };
         let is_queued = self.queue().dispatcher.enqueue(now, submission, Queued::ReadAhead(Box::new(piece))).is_ok();
         self.waiting.fetch_add(usize::from(is_queued), Ordering::Release);
         is_queued

@@ -1,7 +1,10 @@
 //! What a target is told of what its jobs have elsewhere, and tells others.
 
 use super::Target;
+use isonomia_policy::LatencyReport;
 use isonomia_policy::exchange::Usage;
+use isonomia_policy::exchange::rates::{Parts, RateReport};
+use isonomia_proto::control::{LatencyStatus, UnreachableStatus};
 use isonomia_units::{JobId, Nanos};
 use std::collections::BTreeMap;
 
@@ -14,5 +17,31 @@ impl Target {
     /// Divides by other parts than the policy's: see [`isonomia_policy::Arbiter::apportion`].
     pub fn apportion(&self, now: Nanos, parts: &[(JobId, f64)]) {
         self.queue().dispatcher.apportion(now, parts);
+    }
+
+    /// Has these parts of the rates of the policy's rules: see [`isonomia_policy::Arbiter::set_rate_parts`].
+    pub fn set_rate_parts(&self, now: Nanos, parts: &Parts) {
+        self.queue().dispatcher.set_rate_parts(now, parts);
+    }
+
+    /// How those fare that rules give rates: see [`isonomia_policy::Arbiter::rates`].
+    pub fn rates(&self, now: Nanos) -> Vec<RateReport> {
+        self.queue().dispatcher.rates(now)
+    }
+}
+
+/// What an operator hears of a latency class.
+pub(super) fn latency_status(report: &LatencyReport) -> LatencyStatus {
+    LatencyStatus {
+        target_ns: report.target.0,
+        p99_ns: report.p99.map(|p99| p99.0),
+        requests_total: report.requests_total,
+        over_share_total: report.over_share_total,
+        others_max: report.others_max.map(|max| max as u64),
+        lost: report.lost,
+        unreachable: report.unreachable.map(|reason| UnreachableStatus {
+            alone_ns: reason.alone.map(|alone| alone.0),
+            beside_one_ns: reason.beside_one.0,
+        }),
     }
 }

@@ -105,7 +105,15 @@ impl Simulation {
 
     fn enqueue(&mut self, job: JobId, device: Nanos, work: Nanos, item: Item) -> RequestId {
         let cost = if device > Nanos::ZERO { self.dispatcher.worth().of(device) } else { work };
-        let submission = Submission { job, cost, owed: Nanos::ZERO, work, bytes: Bytes(0), is_counted: true };
+        let submission = Submission {
+            job,
+            cost,
+            owed: Nanos::ZERO,
+            work,
+            bytes: Bytes(0),
+            nature: isonomia_policy::Nature::WRITE,
+            is_counted: true,
+        };
         self.dispatcher.enqueue(self.now, submission, item).unwrap()
     }
 

@@ -211,6 +211,7 @@ fn pending(job: &Arc<Job>) -> Pending {
         work: Nanos(1),
         access: Access::WriteSequential,
         took: Nanos::ZERO,
+        nature: isonomia_policy::Nature::WRITE,
         is_for_device: false,
     }
 }

@@ -1,14 +1,14 @@
 //! The events of a run, one after the other.
 
 use super::channels::State as ChannelsState;
-use super::exchange::Servers;
+use super::exchange::{Rates, Servers};
 use super::measure::{Completion, Measure, Outcome};
 use super::ranks::Ranks;
 use super::{Channels, Device, Layout, Op, Phase, Scenario};
 use isonomia_policy::trace::Journal;
 use isonomia_policy::{
-    Action, Arbiter, CostLearner, CostModel, Dispatch, Dispatcher, Draw, PolicySpec, RequestId, Scheme, ServedBy,
-    Submission, Tuning, build,
+    Action, Arbiter, CostLearner, CostModel, Dispatch, Dispatcher, Draw, Nature, PolicySpec, RequestId, Scheme,
+    ServedBy, Submission, Tuning, build,
 };
 use isonomia_units::{Bytes, JobId, Nanos};
 use rand::{RngExt, SeedableRng};
@@ -123,6 +123,7 @@ struct Engine<'a> {
     targets: Vec<TargetState>,
     jobs: Vec<JobState>,
     exchange: Option<Servers>,
+    rates: Option<Rates>,
     ranks: Option<Ranks>,
     measure: Measure<'a>,
     decisions: u64,
@@ -180,6 +181,12 @@ impl<'a> Engine<'a> {
                 exchange = Some(Servers::new(target.policy.clone(), how, scenario.servers.len(), &server_of, infos));
             }
         }
+        let is_one_policy = scenario.targets.windows(2).all(|two| two[0].policy == two[1].policy);
+        let policy = scenario.targets.first().map(|target| &target.policy).filter(|_| is_one_policy);
+        let rates = policy.and_then(|policy| Some((policy, policy.rates()?))).map(|(policy, rules)| {
+            let server_of: Vec<usize> = scenario.targets.iter().map(|target| target.server).collect();
+            Rates::new(policy, rules, scenario.exchange, scenario.servers.len(), &server_of)
+        });
         let target = |(at, target): (usize, &super::Target)| {
             let bandwidth = target.device.cost_model().bandwidth;
             let tuning = Tuning { parallel: target.device.parallel(), bandwidth, ..target.tuning };
@@ -202,12 +209,17 @@ impl<'a> Engine<'a> {
             targets,
             jobs: Vec::new(),
             exchange,
+            rates,
             ranks,
             measure: Measure::new(scenario),
             decisions: 0,
         };
         engine.add_jobs();
-        if let Some(interval) = scenario.exchange {
+        if let Some(interval) = engine.exchanged_every() {
+            let begun = engine.rates.as_ref().map(Rates::begin).unwrap_or_default();
+            for (target, parts) in begun {
+                engine.targets[target].dispatcher.set_rate_parts(Nanos::ZERO, &parts);
+            }
             engine.join(Nanos::ZERO);
             engine.schedule(interval, Event::Exchange);
         }
@@ -268,7 +280,7 @@ impl<'a> Engine<'a> {
                 for told in self.ranks.as_mut().map(|ranks| ranks.join(now)).unwrap_or_default() {
                     self.targets[told.target].dispatcher.set_rank(now, told.job, Some(told.rank));
                 }
-                if let Some(interval) = self.scenario.exchange
+                if let Some(interval) = self.exchanged_every()
                     && !self.events.is_empty()
                 {
                     self.schedule(now + interval, Event::Exchange);
@@ -284,6 +296,18 @@ impl<'a> Engine<'a> {
         for (target, parts) in joined.unwrap_or_default() {
             self.targets[target].dispatcher.apportion(now, &parts);
         }
+        let targets = &mut self.targets;
+        let divided = self.rates.as_mut().map(|rates| rates.divide(now, |at| targets[at].dispatcher.rates(now)));
+        for (target, parts) in divided.unwrap_or_default() {
+            self.targets[target].dispatcher.set_rate_parts(now, &parts);
+            // What is due may have become so earlier.
+            self.employ(now, target as u32);
+        }
+    }
+
+    /// How often servers look at what they have to divide.
+    fn exchanged_every(&self) -> Option<Nanos> {
+        self.scenario.exchange.or(self.rates.as_ref().map(|rates| rates.interval))
     }
 
     fn start(&mut self, now: Nanos, job: u32) {
@@ -354,7 +378,9 @@ impl<'a> Engine<'a> {
         if let Some(ranks) = &mut self.ranks {
             ranks.arrive(now, target, job);
         }
-        let submission = Submission { job, cost, owed: Nanos::ZERO, work, bytes, is_counted: true };
+        let operation = Some(phase.op.operation());
+        let nature = Nature { operation, operations: 1, below: 0 };
+        let submission = Submission { job, cost, owed: Nanos::ZERO, work, bytes, nature, is_counted: true };
         let queued = self.targets[target].dispatcher.enqueue(now, submission, stream);
         // The job was announced, and no arbiter can be given more than all streams.
         debug_assert!(queued.is_ok());

@@ -134,9 +134,11 @@ pub(super) fn read(path: &Path, document: &Document<'_>, seed: Option<u64>) -> R
         return Err(document.error("exchange", "is no interval (allowed: more than 0)"));
     }
     let (servers, targets) = read_targets(path, document, &root)?;
-    let can_exchange = |target: &Target| matches!(target.policy.scheme(), Scheme::Fair(_) | Scheme::Coflow(_));
+    let can_exchange = |target: &Target| {
+        matches!(target.policy.scheme(), Scheme::Fair(_) | Scheme::Coflow(_) | Scheme::TokenBucket(_))
+    };
     if exchange.is_some() && !targets.iter().all(can_exchange) {
-        return Err(document.error("exchange", "needs a policy of shares, such as size-fair, or coflow"));
+        return Err(document.error("exchange", "needs a policy of shares, such as size-fair, or coflow or tbf"));
     }
     if exchange.is_some() && targets.iter().any(|target| target.policy != targets[0].policy) {
         return Err(document.error("exchange", "needs one policy for all targets"));

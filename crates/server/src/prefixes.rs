@@ -1,0 +1,113 @@
+//! Which files lie below the directories that rules of the policy name.
+//!
+//! A policy without such rules costs a request nothing but a look at an empty list. Under one, an operation that names a path is looked
+//! at by that path as it is written, from where it begins (`..` is taken back; symbolic links are not followed). One on a file
+//! that is open is looked at by the directory in which the file was last found, which the store remembers while the file is in
+//! memory. What was found out is kept for each inode, until a name changes or the policy does.
+//!
+//! A file that was open when the server started, and has not been opened again since, lies below nothing. Nor
+//! does a server know directories of volumes that another one has: of a file that is spread over several servers the others
+//! know the volume alone.
+
+use crate::core::Core;
+use isonomia_policy::is_below;
+use isonomia_units::Ino;
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+/// Inodes that are remembered at most; then all are forgotten.
+const REMEMBERED_MAX: usize = 1 << 16;
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct Prefixes {
+    /// There are some.
+    are_named: AtomicBool,
+    named: RwLock<Arc<[Arc<str>]>>,
+    /// By inode, the directories that it lies below.
+    known: Mutex<HashMap<u64, u64>>,
+}
+
+impl Prefixes {
+    /// The policy names these from now on.
+    pub fn set(&self, named: Vec<Arc<str>>) {
+        self.are_named.store(!named.is_empty(), Ordering::Release);
+        *self.named.write().unwrap_or_else(PoisonError::into_inner) = named.into();
+        self.forget();
+    }
+
+    /// A name has changed, and whatever lies below it with it.
+    pub fn forget(&self) {
+        if self.are_named.load(Ordering::Acquire) {
+            self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        }
+    }
+
+    /// The directories that a request for `path`, from `ino` on, is about: a bit for each of the policy's. `path` is asked for only
+    /// if there are any; it is empty for one that is about `ino` itself.
+    pub fn below(&self, core: &Core, ino: Ino, path: impl FnOnce() -> Vec<u8>) -> u64 {
+        if !self.are_named.load(Ordering::Acquire) {
+            return 0;
+        }
+        let path = path();
+        let is_itself = path.is_empty();
+        if is_itself && let Some(known) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&ino.0) {
+            return *known;
+        }
+        let named = self.named.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let Some(start) = path_of(core, ino) else { return 0 };
+        let whole = resolved(&start, &path);
+        let bits = named.iter().enumerate().filter(|(_, prefix)| is_below(&whole, prefix));
+        let below = bits.fold(0, |below, (at, _)| below | 1 << at);
+        if is_itself {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            if known.len() >= REMEMBERED_MAX {
+                known.clear();
+            }
+            known.insert(ino.0, below);
+        }
+        below
+    }
+}
+
+/// The path of a directory, or of the one that a file is in; of what another server has, that of its volume.
+fn path_of(core: &Core, ino: Ino) -> Option<String> {
+    if let Ok(path) = core.store.path_to(ino) {
+        return path.map(|path| String::from_utf8_lossy(&path).into_owned());
+    }
+    let volumes = core.cluster.get()?.volumes(&core.store).volumes;
+    volumes.into_iter().find(|volume| volume.number == ino.volume().0).map(|volume| format!("/{}", volume.name))
+}
+
+/// Where `path` leads from the directory `start`, as it is written.
+fn resolved<'a>(start: &'a str, path: &[u8]) -> Cow<'a, str> {
+    if path.is_empty() {
+        return Cow::Borrowed(start);
+    }
+    let path = String::from_utf8_lossy(path);
+    let mut names: Vec<&str> = Vec::new();
+    for name in start.split('/').chain(path.split('/')) {
+        match name {
+            "" | "." => {}
+            ".." => _ = names.pop(),
+            name => names.push(name),
+        }
+    }
+    Cow::Owned(format!("/{}", names.join("/")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_taken_as_they_are_written() {
+        for (start, path, expected) in
+            [("/", "a/b", "/a/b"), ("/a/b", "../c//d/.", "/a/c/d"), ("/a", "../../..", "/"), ("/a", "", "/a")]
+        {
+            assert_eq!(resolved(start, path.as_bytes()), expected, "{start} {path}");
+        }
+    }
+}

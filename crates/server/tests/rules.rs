@@ -1,0 +1,262 @@
+//! Rules of the policy `tbf` on real servers: what they select, that a rate is one of all servers together, who was held.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod running;
+
+use isonomia_client::{Address, Claims, Client, Ino};
+use isonomia_proto::control::{ControlReply, ControlRequest, RateStatus};
+use isonomia_transport::control::ControlConnection;
+use isonomia_transport::handshake::Identity;
+use isonomia_units::Nanos;
+use running::cluster::{Cluster, in_memory};
+use running::{create, start};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+const REQUEST: usize = 64 << 10;
+
+fn ask(address: &Address, request: &ControlRequest) -> ControlReply {
+    let mut control = ControlConnection::open(address, &Identity::default(), Nanos::from_secs(20)).unwrap();
+    control.ask(request).unwrap()
+}
+
+fn set(address: &Address, policy: &str, instead_of: Option<&str>) -> ControlReply {
+    let instead_of = instead_of.map(str::to_owned);
+    let policy = policy.to_owned();
+    ask(address, &ControlRequest::SetPolicy { policy, draw: None, only_here: false, instead_of })
+}
+
+/// Waits until `found` gives something.
+fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        if let Some(found) = found() {
+            return found;
+        }
+        assert!(Instant::now() < deadline, "{what}");
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+fn as_job(addresses: Vec<Address>, key: &str, job: &str) -> Client {
+    let claims = Claims { job: Some(job.to_owned()), ..Claims::default() };
+    Client::new(isonomia_client::ClientConfig {
+        addresses,
+        timeout: Nanos::from_secs(60),
+        claims,
+        key_file: Some(key.to_owned()),
+    })
+}
+
+fn rate<'r>(rates: &'r [RateStatus], rule: &str) -> Option<&'r RateStatus> {
+    rates.iter().find(|rate| rate.rule == rule)
+}
+
+#[test]
+fn rules_look_at_operations_paths_and_jobs() {
+    let running = start(|config| {
+        config.trust_clients = true;
+        config.policy = "tbf{free@job:free=exempt,slow@path:/slow&op:write=2MiB/s,made@job:maker&op:metadata=50ops/s,\
+                         reads@op:read=1GiB/s,burst=256KiB}"
+            .parse()
+            .unwrap();
+    });
+    let client = |job: &str| as_job(vec![running.addresses[0].clone()], &running.key_file, job);
+    let maker = client("other");
+    maker.mkdir(Ino::ROOT, b"slow", 0o777).unwrap();
+    maker.mkdir(Ino::ROOT, b"slow/deep", 0o777).unwrap();
+    maker.mkdir(Ino::ROOT, b"slower", 0o777).unwrap();
+    let write = |client: &Client, path: &str, count: usize| {
+        let file = client.open(Ino::ROOT, path.as_bytes(), &create()).unwrap();
+        for at in 0..count {
+            assert_eq!(client.write_at(&file, (at * REQUEST) as u64, &[1; REQUEST]).unwrap(), REQUEST);
+        }
+        let mut back = vec![0; REQUEST];
+        assert_eq!(client.read_at(&file, 0, &mut back).unwrap(), REQUEST);
+    };
+    let status = || running.server().status();
+    write(&client("other"), "slower/file", 8);
+    write(&client("free"), "slow/deep/free", 8);
+    let rates = status().rates;
+    let slow = rate(&rates, "slow").unwrap();
+    assert_eq!((slow.bytes_total, slow.held_ns_total), (0, 0), "neither a path that begins alike nor who is exempt");
+    assert_eq!(rate(&rates, "reads").unwrap().bytes_total, REQUEST as u64, "who is exempt is so of all later rules");
+    write(&client("limited"), "slow/deep/file", 8);
+    let rates = status().rates;
+    let slow = rate(&rates, "slow").unwrap();
+    assert_eq!(slow.bytes_total, 8 * REQUEST as u64);
+    assert_eq!((slow.class.as_str(), slow.rate.as_str()), ("everybody", "2MiB/s"));
+    // 8 requests of 64 KiB, of which 4 are in the burst; two targets' worth of which have half of the rate at first.
+    assert!(slow.held_ns_total > 50_000_000, "{slow:?}");
+    assert_eq!(slow.jobs[0].job, "limited");
+    assert_eq!(rate(&rates, "made"), None);
+    let maker = client("maker");
+    for at in 0..20 {
+        maker.mkdir(Ino::ROOT, format!("m{at}").as_bytes(), 0o755).unwrap();
+    }
+    let rates = status().rates;
+    let made = rate(&rates, "made").unwrap();
+    assert_eq!((made.operations_total, made.class.as_str()), (20, "job:maker"));
+    assert!(made.held_ns_total > 100_000_000, "{made:?}");
+    // A directory that gets another name is followed.
+    maker.rename(Ino::ROOT, b"slower", Ino::ROOT, b"slow/moved", isonomia_client::RenameHow::Replace).unwrap();
+    let other = client("other");
+    let file =
+        other.open(Ino::ROOT, b"slow/moved/file", &isonomia_client::OpenHow { exclusive: false, ..create() }).unwrap();
+    other.write_at(&file, 0, &[1; REQUEST]).unwrap();
+    assert_eq!(rate(&status().rates, "slow").unwrap().bytes_total, 9 * REQUEST as u64);
+}
+
+#[test]
+fn rules_are_set_only_in_place_of_what_was_seen_and_what_is_strange_is_told() {
+    let running = start(|_| {});
+    let address = &running.addresses[0];
+    let old = running.server().status().policy;
+    let refused = set(address, "tbf{job:a=1MB/s}", Some("fifo"));
+    assert!(matches!(&refused, ControlReply::Error(reason) if reason.contains(&old)), "{refused:?}");
+    let policy = "tbf{gone@path:/gone=1MB/s,all@user:*=1GB/s,never@user:ada&job:x=1MB/s}";
+    let reply = set(address, policy, Some(&old));
+    let ControlReply::Policy { warnings, .. } = reply else { panic!("{reply:?}") };
+    let has = |parts: [&str; 2]| warnings.iter().any(|text| parts.iter().all(|part| text.contains(part)));
+    assert!(has(["rule gone", "no directory /gone"]) && has(["rule never", "rule all"]), "{warnings:?}");
+    for (bad, part) in [
+        ("tbf{a@job:a=0B/s}", "zero"),
+        ("tbf{a@job:a=1MB/s,b@job:a=2MB/s}", "set twice"),
+        ("tbf{a@job:a=1MB/s,a@job:b=2MB/s}", "two rules have this name"),
+    ] {
+        let reply = set(address, bad, None);
+        assert!(matches!(&reply, ControlReply::Error(reason) if reason.contains(part)), "{bad}: {reply:?}");
+    }
+}
+
+#[test]
+fn a_rate_holds_for_two_servers_together() {
+    const RATE: f64 = 8.0 * 1024.0 * 1024.0;
+    let cluster = Cluster::start_as(&in_memory(), 2, "exchange = \"20ms\"", "1", |config| {
+        config.policy = "tbf{all@job:*=8MiB/s,burst=64KiB}".parse().unwrap();
+        config.trust_clients = true;
+    });
+    let maker = cluster.client(0, false);
+    let mut volumes: [Option<String>; 2] = [None, None];
+    for number in 0..40 {
+        let name = format!("v{number}");
+        let made = maker.mkdir(Ino::ROOT, name.as_bytes(), 0o755).unwrap();
+        volumes[cluster.has(Ino(made.attr.ino).volume())].get_or_insert(name);
+    }
+    let volumes = volumes.map(|name| name.expect("forty volumes are on both servers"));
+    let is_over = AtomicBool::new(false);
+    let held = || {
+        let statuses = cluster.servers.iter().flatten().map(isonomia_server::Server::status);
+        let of = |status: isonomia_proto::control::Status| {
+            status.rates.into_iter().find(|rate| rate.class == "job:both").unwrap_or_default()
+        };
+        statuses.map(of).collect::<Vec<_>>()
+    };
+    std::thread::scope(|scope| {
+        // Three times as many on the first server as on the second.
+        for (server, thread) in [(0, 0), (0, 1), (0, 2), (1, 0)] {
+            let claims = Claims { job: Some("both".to_owned()), ..Claims::default() };
+            let client = cluster.client_as(vec![cluster.configs[server].listen[0].clone()], claims);
+            let (path, is_over) = (format!("{}/{thread}", volumes[server]), &is_over);
+            scope.spawn(move || {
+                let file = client.open(Ino::ROOT, path.as_bytes(), &create()).unwrap();
+                while !is_over.load(Ordering::Relaxed) {
+                    client.write_at(&file, 0, &[7; REQUEST]).unwrap();
+                }
+            });
+        }
+        let moved = || held().iter().map(|rate| rate.bytes_total).sum::<u64>() as f64;
+        eventually("both servers hold the job", || held().iter().all(|rate| rate.held_ns_total > 0).then_some(()));
+        // The parts follow the demand.
+        let settled = || {
+            let parts: Vec<f64> = held().iter().map(|rate| rate.part).collect();
+            (parts[0] > 1.5 * parts[1]).then_some(parts)
+        };
+        let parts = eventually("the first server has most of the rate", settled);
+        let (from, before) = (Instant::now(), moved());
+        std::thread::park_timeout(Duration::from_secs(2));
+        let (span, after) = (from.elapsed().as_secs_f64(), moved());
+        is_over.store(true, Ordering::Relaxed);
+        let bound = RATE * (span + 2.0 * 0.02) * (1.0 + 1.0 / 64.0) + 2.0 * (64 << 10) as f64 + 2.0 * REQUEST as f64;
+        assert!(after - before <= bound, "{} bytes in {span} s, {bound} allowed; parts {parts:?}", after - before);
+        assert!(parts.iter().sum::<f64>() < 1.1, "{parts:?}");
+        let statuses = held();
+        assert!(statuses.iter().all(|rate| rate.jobs.iter().any(|job| job.job == "both")), "{statuses:?}");
+        println!("{:.3} of the rate; parts {parts:.3?}", (after - before) / span / RATE);
+    });
+}
+
+/// One of each policy, with all its words.
+const POLICIES: [&str; 14] = [
+    "fifo",
+    "job-fair",
+    "user-fair",
+    "group-then-user-then-size-fair",
+    "priority-fair",
+    "group{root=3}-then-job-fair{a=2}",
+    "coflow{guarantee=0.5,order=attained}",
+    "coflow{order=slowdown,tree=user-then-size-fair}",
+    "coflow{order=bottleneck}",
+    "fair-finish{sizes=history}",
+    "tbf{w@op:write&user:*=1GiB/s+realtime,p@path:/f=exempt,m@op:metadata=100000ops/s}",
+    "tbf{job:*=1GiB/s,spare=proportional}",
+    "mclock{job:a=reservation:100MiB/s+limit:1GiB/s,user:*=weight:2}",
+    "set10{job:a=1s}+latency{p99=5ms,job:b,size<=4KiB}",
+];
+
+#[test]
+fn no_request_is_lost_doubled_or_stalled_while_policies_change() {
+    let running = start(|config| config.trust_clients = true);
+    let address = running.addresses[0].clone();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = ["a", "b", "c", "d"]
+            .into_iter()
+            .enumerate()
+            .map(|(at, job)| {
+                let client = as_job(vec![running.addresses[at % 2].clone()], &running.key_file, job);
+                let is_over = &is_over;
+                scope.spawn(move || {
+                    let file = client.open(Ino::ROOT, format!("f-{job}").as_bytes(), &create()).unwrap();
+                    let mut count: u64 = 0;
+                    while !is_over.load(Ordering::Relaxed) {
+                        // Appends: one that is done twice or not at all makes the file longer or shorter.
+                        let block = count.to_le_bytes().repeat(512);
+                        client.write_at(&file, count * 4096, &block).unwrap();
+                        let made = format!("{job}-{}", count % 64);
+                        client.mkdir(Ino::ROOT, made.as_bytes(), 0o755).unwrap();
+                        client.rmdir(Ino::ROOT, made.as_bytes()).unwrap();
+                        count += 1;
+                    }
+                    for at in 0..count {
+                        let mut block = vec![0; 4096];
+                        assert_eq!(client.read_at(&file, at * 4096, &mut block).unwrap(), 4096);
+                        assert_eq!(block, at.to_le_bytes().repeat(512));
+                    }
+                    count
+                })
+            })
+            .collect();
+        let requests = || running.server().status().jobs.iter().map(|job| job.requests_total).min().unwrap_or(0);
+        for round in 0..3 {
+            for from in POLICIES {
+                for draw in [Some("lottery".to_owned()), Some("virtual-time".to_owned())] {
+                    let policy = from.to_owned();
+                    let reply =
+                        ask(&address, &ControlRequest::SetPolicy { policy, draw, only_here: false, instead_of: None });
+                    assert!(matches!(reply, ControlReply::Policy { .. }), "{from}: {reply:?}");
+                }
+                let before = requests();
+                eventually(&format!("round {round}: every job goes on under {from}"), || {
+                    (running.server().status().jobs.len() == 4 && requests() > before + 4).then_some(())
+                });
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        for writer in writers {
+            assert!(writer.join().unwrap() > 0);
+        }
+    });
+    assert_eq!(running.server().status().refused_total, 0);
+}

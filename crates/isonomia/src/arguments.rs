@@ -7,6 +7,7 @@ mod device;
 mod fsck;
 mod plan;
 mod policy;
+mod record;
 mod reproduce;
 mod rule;
 mod stripe;
@@ -19,7 +20,8 @@ pub use cluster::{CheckOptions, ClusterCommand, ClusterOptions, DownOptions, Mem
 pub use device::{DeviceCommand, DeviceOptions, ProfileOptions};
 pub use fsck::FsckOptions;
 pub use plan::{PackOptions, PlanCommand, PlanOptions, ScheduleOptions};
-pub use policy::{PolicyCommand, PolicyOptions};
+pub use policy::{PolicyCommand, PolicyOptions, Shadow};
+pub use record::RecordOptions;
 pub use reproduce::{Papers, ReproduceOptions};
 pub use rule::{RuleCommand, RuleOptions};
 pub use stripe::{PlaceOptions, StripeCommand, StripeGetOptions, StripeOptions, StripeSetOptions};
@@ -78,6 +80,7 @@ pub enum Command {
     Plan(PlanOptions),
     Reproduce(ReproduceOptions),
     Demo(DemoOptions),
+    Record(RecordOptions),
     Sim(SimOptions),
     Device(DeviceOptions),
     Allocate(AllocateOptions),
@@ -458,14 +461,21 @@ Examples:
   isonomia sim scenario.toml --json | jq '.jobs[] | {job, share, slowdown}'
   isonomia sim scenario.toml --seed 7 --out out/run7
   isonomia sim sweep.toml --out /shared/sweep --slice 0/8
-  isonomia sim --replay decisions.jsonl")]
+  isonomia sim --replay decisions.jsonl
+  isonomia sim --trace decisions.jsonl --policy job-fair --out out/what-if")]
 pub struct SimOptions {
     /// The scenario (TOML)
-    #[arg(value_name = "SCENARIO", required_unless_present = "replay")]
+    #[arg(value_name = "SCENARIO", required_unless_present_any = ["replay", "trace"])]
     pub scenario: Option<PathBuf>,
     /// Put the decisions that a server recorded to the same policies again, and say whether they decide the same
     #[arg(long, value_name = "FILE", conflicts_with_all = ["scenario", "out", "seed", "slice"])]
     pub replay: Option<PathBuf>,
+    /// Simulate what a server recorded, and say how far shares and times are off
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["scenario", "replay", "seed", "slice"])]
+    pub trace: Option<PathBuf>,
+    /// With --trace: another policy than the one that was recorded
+    #[arg(long, value_name = "SPEC", requires = "trace")]
+    pub policy: Option<PolicySpec>,
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,

@@ -128,6 +128,24 @@ impl Control {
         }
     }
 
+    /// Has another policy decide beside the one that the server follows, or none.
+    pub fn set_shadow(&mut self, policy: Option<&PolicySpec>) -> Result<()> {
+        self.is_done(&ControlRequest::SetShadow { policy: policy.map(ToString::to_string) })
+    }
+
+    /// Has the server write its decisions to a file on its host for so long, or no more.
+    pub fn record(&mut self, to: Option<(&str, Nanos)>) -> Result<()> {
+        self.is_done(&ControlRequest::Record { to: to.map(|(path, span)| (path.to_owned(), span.0)) })
+    }
+
+    fn is_done(&mut self, request: &ControlRequest) -> Result<()> {
+        match self.connection.ask(request)? {
+            ControlReply::Done => Ok(()),
+            ControlReply::Error(reason) => bail!("{reason}"),
+            other => unexpected(other),
+        }
+    }
+
     /// The servers of the server's cluster.
     pub fn members(&mut self) -> Result<MemberList> {
         match self.connection.ask(&ControlRequest::Members)? {

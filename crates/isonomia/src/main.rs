@@ -20,6 +20,7 @@ mod plan;
 mod policy;
 mod program;
 mod ready;
+mod record;
 mod reproduce;
 mod rule;
 mod run;
@@ -86,6 +87,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Plan(options) => plan::plan(&options)?,
         Command::Demo(options) => demo::demo(&options)?,
         Command::Device(options) => device::device(&options)?,
+        Command::Record(options) => record::record(&options)?,
         Command::Sim(options) => sim::sim(&options)?,
         Command::Allocate(options) => allocate::allocate(&options)?,
     }

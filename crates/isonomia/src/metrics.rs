@@ -4,7 +4,7 @@
 //! [`JOBS_MAX`] jobs with the most service have series of their own, all others are summed up under
 //! `job="other"`. `docs/reference/metrics.md` is made from the table.
 
-use isonomia_proto::control::{ClusterStatus, CostStatus, HeldJob, JobStatus, RateStatus, Status, TargetStatus};
+use isonomia_proto::control::{ClusterStatus, CostStatus, HeldJob, JobStatus, RateStatus, ShadowJob, Status, TargetStatus};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -50,6 +50,8 @@ enum Values {
     Target(fn(&TargetStatus) -> Option<f64>),
     /// Of each access whose cost was learnt.
     Cost(fn(&CostStatus) -> Option<f64>),
+    /// Of each job that another policy would give anything.
+    Shadow(fn(&ShadowJob) -> f64),
     /// Of each class of a rule.
     Rate(fn(&RateStatus) -> f64),
     /// Of each job that was held by a rule.
@@ -84,7 +86,7 @@ static METRICS: &[Metric] = {
     use Kind::{Counter, Gauge};
     use Stability::{Experimental, Stable};
     use Unit::{Bytes, Seconds};
-    use Values::{Cluster, Cost, Held, Info, Job, Rate, Reason, Server, Target};
+    use Values::{Cluster, Cost, Held, Info, Job, Rate, Reason, Server, Shadow, Target};
     const fn sum(a: f64, b: f64) -> f64 { a + b }
     const fn max(a: f64, b: f64) -> f64 { a.max(b) }
     &[
@@ -197,6 +199,9 @@ static METRICS: &[Metric] = {
             "Requests of it that wait", Rate(|r| r.queued as f64)),
         metric("isonomia_rule_part_ratio", None, Gauge, Experimental,
             "Part of its rate in the whole system that this server has", Rate(|r| r.part)),
+        metric("isonomia_shadow_share_ratio", None, Gauge, Experimental,
+            "Share of the service that the policy beside the one that is followed would have given the job; absent without one",
+            Shadow(|j| j.share_would)),
         metric("isonomia_job_nodes", None, Gauge, Stable,
             "Compute nodes of the job", Job(|j| f64::from(j.nodes), sum)),
         metric("isonomia_job_believed", None, Gauge, Stable,
@@ -279,6 +284,12 @@ impl Snapshot {
                     value(c).map(|value| (labels, value))
                 };
                 status.targets.iter().flat_map(|t| t.costs.iter().filter_map(move |c| of(t, c))).collect()
+            }
+            Values::Shadow(value) => {
+                let of = |j: &ShadowJob| (vec![("job", j.job.clone()), ("user", j.user.clone())], value(j));
+                let mut jobs: Vec<_> = status.shadow.iter().flat_map(|shadow| &shadow.jobs).collect();
+                jobs.sort_by_key(|job| std::cmp::Reverse(job.would_ns));
+                jobs.into_iter().take(JOBS_MAX).map(of).collect()
             }
             Values::Rate(value) => {
                 let of = |r: &RateStatus| (rate_labels(r), value(r));
@@ -446,6 +457,7 @@ pub mod tests {
             refused_total: 1,
             refused: BTreeMap::from([("connections".to_owned(), 4), ("protocol".to_owned(), 1)]),
             checksums: Default::default(),
+            shadow: None,
             rates: Vec::new(),
             scrub: ScrubStatus {
                 period_s: Some(604_800.0),
@@ -556,6 +568,7 @@ pub mod tests {
                 Values::Reason(_) => "reason",
                 Values::Target(_) => "target",
                 Values::Cost(_) => "target, access",
+                Values::Shadow(_) => "job, user",
                 Values::Rate(_) => "rule, for",
                 Values::Held(_) => "rule, for, job, user",
                 Values::Job(..) => "job, user, group, within",

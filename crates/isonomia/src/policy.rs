@@ -3,7 +3,8 @@
 use crate::arguments::{PolicyCommand, PolicyOptions, WholeOptions};
 use crate::control::{Control, PolicySet};
 use crate::whole::{self, Meant, Whole, report};
-use anyhow::Result;
+use anyhow::{Context, Result};
+use isonomia_policy::PolicySpec;
 use isonomia_transport::socket::Deadline;
 use isonomia_units::Nanos;
 use std::io::Write;
@@ -17,6 +18,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub fn policy(options: &PolicyOptions) -> Result<()> {
     match &options.command {
         PolicyCommand::Get { whole, json } => get(whole, *json),
+        PolicyCommand::Shadow { whole, policy } => shadow(whole, policy.0.as_ref()),
         PolicyCommand::Set { whole, policy, draw } => {
             let mut out = std::io::stdout().lock();
             match whole::meant(whole)? {
@@ -38,6 +40,26 @@ pub fn policy(options: &PolicyOptions) -> Result<()> {
             Ok(())
         }
     }
+}
+
+/// Has a policy decide beside the other at each server that is meant.
+fn shadow(options: &WholeOptions, policy: Option<&PolicySpec>) -> Result<()> {
+    let mut out = std::io::stdout().lock();
+    let shown = policy.map_or_else(|| "off".to_owned(), ToString::to_string);
+    match whole::meant(options)? {
+        Meant::One(mut control, _) => control.set_shadow(policy)?,
+        Meant::All(mut all) => {
+            for seen in all.look() {
+                let name = &seen.place.name;
+                match seen.found {
+                    Ok((mut control, _)) => control.set_shadow(policy).with_context(|| name.clone())?,
+                    Err(reason) => writeln!(out, "{name} is away, and is not asked: {reason}")?,
+                }
+            }
+        }
+    }
+    writeln!(out, "{shown}")?;
+    Ok(())
 }
 
 /// Says what is strange about a policy that was set.

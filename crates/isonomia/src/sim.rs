@@ -1,6 +1,7 @@
 //! `isonomia sim`: a scenario in virtual time, or every point of a sweep.
 
 mod output;
+mod trace;
 
 use crate::arguments::SimOptions;
 use anyhow::{Context, Result, bail, ensure};
@@ -19,6 +20,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const STEPS: f64 = 1000.0;
 
 pub fn sim(options: &SimOptions) -> Result<()> {
+    if let Some(path) = &options.trace {
+        return trace::trace(options, path);
+    }
     let Some(path) = &options.scenario else { return replay(options) };
     let text = source::read(path)?;
     let scenarios = scenario::parse(path, &text, options.seed)?;

@@ -2,7 +2,7 @@
 
 use comfy_table::{CellAlignment, Table, presets};
 use isonomia_policy::{PolicySpec, Scheme};
-use isonomia_proto::control::{JobStatus, LatencyStatus, RateStatus, ScrubStatus, Status, TargetStatus};
+use isonomia_proto::control::{JobStatus, LatencyStatus, RateStatus, ScrubStatus, ShadowStatus, Status, TargetStatus};
 use isonomia_units::{Bytes, Nanos};
 use std::fmt::Write;
 
@@ -45,7 +45,27 @@ pub fn status(status: &Status) -> String {
     for line in latency_lines(&status.targets) {
         let _ = writeln!(text, "{line}\n");
     }
-    text + &rates(&status.rates) + &jobs_or_none(&status.jobs, owes_shares(&status.policy))
+    text += &rates(&status.rates);
+    text += &jobs_or_none(&status.jobs, owes_shares(&status.policy));
+    text + &shadow(status.shadow.as_ref())
+}
+
+/// What another policy would give, after a blank line; nothing if there is none.
+pub fn shadow(shadow: Option<&ShadowStatus>) -> String {
+    let Some(shadow) = shadow else { return String::new() };
+    let mut table = plain(&["job", "user", "received", "would receive", "difference"], &[0, 1]);
+    for job in &shadow.jobs {
+        let difference = format!("{:+.1} %", (job.share_would - job.share_had) * 100.0);
+        table.add_row([
+            job.job.clone(),
+            job.user.clone(),
+            percent(job.share_had),
+            percent(job.share_would),
+            difference,
+        ]);
+    }
+    let rows = if shadow.jobs.is_empty() { "nobody received anything lately".to_owned() } else { lines(&table) };
+    format!("\nbeside it, without a say: {}\n\n{rows}\n", shadow.policy)
 }
 
 /// Those whom rules gave rates and who used any of it lately or were held, and a blank line; nothing if there are none.

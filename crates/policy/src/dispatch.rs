@@ -23,7 +23,7 @@ use crate::exchange::Usage;
 use crate::exchange::rates::{Parts, RateReport};
 use crate::{
     Arbiter, Attribution, CappedDevice, Completion, Depth, Entered, LatencyReport, Nature, Next, PhaseReport, Request,
-    RequestId, Worth,
+    RequestId, Shadow, ShadowReport, Worth,
 };
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use slab::Slab;
@@ -122,6 +122,8 @@ pub struct Dispatcher<R, A = Infallible> {
     usage: Option<BTreeMap<JobId, Metered>>,
     /// The arbiter divides by other parts than the policy's.
     has_parts: bool,
+    /// Another policy, which decides beside the one that is followed.
+    shadow: Option<Box<Shadow>>,
     /// When it was last asked, some had to wait because enough are in service, and not because the policy wants it so.
     is_backlogged: bool,
 }
@@ -137,6 +139,8 @@ struct Entry<R, A> {
     attributed: Option<Nanos>,
     enqueued_at: Nanos,
     job: JobId,
+    /// What it moves and does, for a shadow.
+    moves: (Bytes, Nature),
     is_counted: bool,
 }
 
@@ -188,6 +192,7 @@ impl<R, A> Dispatcher<R, A> {
             is_held: false,
             usage: None,
             has_parts: false,
+            shadow: None,
             is_backlogged: false,
         };
         dispatcher.tell_places();
@@ -202,8 +207,12 @@ impl<R, A> Dispatcher<R, A> {
         let Submission { job, cost, owed, work, bytes, nature, is_counted } = submission;
         let entry = self.entries.vacant_entry();
         let id = RequestId(entry.key() as u64);
-        if self.arbiter.enqueue(now, Request { id, job, cost, bytes, nature }).is_err() {
+        let asked = Request { id, job, cost, bytes, nature };
+        if self.arbiter.enqueue(now, asked).is_err() {
             return Err(request);
+        }
+        if let Some(shadow) = &mut self.shadow {
+            shadow.came(now, &asked);
         }
         if let Some(usage) = &mut self.usage {
             usage.entry(job).or_default().enter(now);
@@ -217,6 +226,7 @@ impl<R, A> Dispatcher<R, A> {
             attributed: None,
             enqueued_at: now,
             job,
+            moves: (bytes, nature),
             is_counted,
         });
         Ok(id)
@@ -315,6 +325,9 @@ impl<R, A> Dispatcher<R, A> {
         if let Some(metered) = self.usage.as_mut().and_then(|usage| usage.get_mut(&entry.job)) {
             metered.had.service += service;
         }
+        if let Some(shadow) = &mut self.shadow {
+            shadow.ended(now, entry.job, service, entry.moves);
+        }
         if charged != service {
             self.arbiter.correct(now, entry.job, charged, service);
         }
@@ -392,17 +405,23 @@ impl<R, A> Dispatcher<R, A> {
             }
         }
         gone.retain(|(key, job)| self.arbiter.cancel(now, RequestId(*key as u64), *job));
-        gone.into_iter().filter_map(|(key, _)| self.give_back(key)).collect()
+        gone.into_iter().filter_map(|(key, _)| self.give_back(now, key)).collect()
     }
 
     /// Announces a job, or what has changed of it.
     pub fn set_job(&mut self, now: Nanos, job: JobId, info: &JobInfo) {
         self.arbiter.set_job(now, job, info);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.set_job(now, job, info);
+        }
     }
 
     /// Tells what a job's I/O phase is going to need: see [`Arbiter::expect`].
     pub fn expect(&mut self, now: Nanos, job: JobId, service: Nanos) {
         self.arbiter.expect(now, job, service);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.expect(now, job, service);
+        }
     }
 
     /// How far the jobs' phases have come, and how far they would have under fair sharing: see [`Arbiter::phases`].
@@ -421,7 +440,10 @@ impl<R, A> Dispatcher<R, A> {
             usage.remove(&job);
         }
         let dropped = self.arbiter.remove_job(now, job);
-        dropped.into_iter().filter_map(|request| self.give_back(request.id.0 as usize)).collect()
+        if let Some(shadow) = &mut self.shadow {
+            shadow.remove_job(now, job);
+        }
+        dropped.into_iter().filter_map(|request| self.give_back(now, request.id.0 as usize)).collect()
     }
 
     /// What each job had since this was first asked, of those that queued anything since then. Linear in those jobs; the first time,
@@ -467,14 +489,36 @@ impl<R, A> Dispatcher<R, A> {
         self.has_parts = false;
         self.tell_places();
         queued.retain(|request| self.arbiter.enqueue(now, *request).is_err());
-        queued.into_iter().filter_map(|request| self.give_back(request.id.0 as usize)).collect()
+        queued.into_iter().filter_map(|request| self.give_back(now, request.id.0 as usize)).collect()
+    }
+
+    /// Has another policy, whose arbiter knows the jobs, decide beside the one that is followed from now on; or none.
+    pub fn set_shadow(&mut self, now: Nanos, arbiter: Option<Box<dyn Arbiter>>) {
+        self.shadow = arbiter.map(|arbiter| {
+            let mut shadow = Box::new(Shadow::new(now, arbiter));
+            for (key, entry) in &self.entries {
+                let (bytes, nature) = entry.moves;
+                let request =
+                    Request { id: RequestId(key as u64), job: entry.job, cost: entry.charged(), bytes, nature };
+                shadow.came(now, &request);
+            }
+            shadow
+        });
+    }
+
+    /// What each job had and would have had by the other policy of late; `None` if there is none.
+    pub fn shadow(&self) -> Option<BTreeMap<JobId, ShadowReport>> {
+        self.shadow.as_ref().map(|shadow| shadow.report())
     }
 
     /// A request that the arbiter has no more, and that was not dispatched.
-    fn give_back(&mut self, key: usize) -> Option<R> {
+    fn give_back(&mut self, now: Nanos, key: usize) -> Option<R> {
         let Entry { state, job, enqueued_at, .. } = self.entries.try_remove(key)?;
         match state {
             State::Queued(request) => {
+                if let Some(shadow) = &mut self.shadow {
+                    shadow.left(now, job);
+                }
                 if let Some(metered) = self.usage.as_mut().and_then(|usage| usage.get_mut(&job)) {
                     metered.leave(enqueued_at);
                 }

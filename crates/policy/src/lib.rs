@@ -20,7 +20,7 @@
 //! arbiter before a device, and is all of a target that a live server and a simulation have in common. A latency class
 //! stands beside any policy: an arbiter around the policy's own (`queueing::urgent`) and a controller (`device::latency`).
 //! Targets that see different jobs are fair together by an [`exchange`] of what they know.
-//! [`trace`] records and replays an arbiter's calls.
+//! [`trace`] records and replays an arbiter's calls. A [`Shadow`] tells what another policy would give.
 //!
 //! There is no clock, thread, global, log, or hidden randomness in here. Time and seeds are passed in, and the
 //! same calls give the same decisions.
@@ -57,6 +57,7 @@ mod history;
 mod limits;
 mod nature;
 mod queueing;
+mod shadow;
 mod spec;
 pub mod trace;
 
@@ -74,6 +75,7 @@ pub use queueing::fair_clock::PhaseReport;
 pub use queueing::roster::QUEUED_MAX;
 pub use queueing::shares;
 pub use queueing::surplus::Progress;
+pub use shadow::{Shadow, ShadowReport};
 pub use spec::latency::LatencyClass;
 pub use spec::rates::{
     Allowance, Amount, BadRule, PREFIXES_MAX, Place, RateRule, Scope, Spare, TokenBucket, is_below, read_one,

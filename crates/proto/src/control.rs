@@ -25,6 +25,18 @@ pub enum ControlRequest {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         instead_of: Option<String>,
     },
+    /// Has another policy decide beside the one that is followed, without a say; or none any more. Of this server alone, until it
+    /// ends. Answered with [`ControlReply::Done`]. Allowed to the server's user and to root.
+    SetShadow {
+        /// The policy in its textual form.
+        policy: Option<String>,
+    },
+    /// Has every decision written to a file on the server's host from now on; or no more. Arbiters are made anew, with the policy as it is.
+    /// Answered with [`ControlReply::Done`]. Allowed to the server's user and to root.
+    Record {
+        /// An absolute path where there is nothing yet, and for how long, in nanoseconds: an hour at most.
+        to: Option<(String, u64)>,
+    },
     /// Which servers the cluster has, and where they listen: answered with [`ControlReply::Members`].
     Members,
     /// Has a volume moved to another server: answered with [`ControlReply::VolumeMoved`], to be asked again until it is done.
@@ -99,6 +111,8 @@ pub enum ControlReply {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         warnings: Vec<String>,
     },
+    /// It is done.
+    Done,
     /// A volume is to move.
     VolumeMoved {
         /// It is there.
@@ -295,6 +309,9 @@ pub struct Status {
     /// What looking through all objects in the background came to.
     #[serde(default)]
     pub scrub: ScrubStatus,
+    /// What another policy would give, if one decides beside the one that is followed.
+    #[serde(default)]
+    pub shadow: Option<ShadowStatus>,
     /// How those fare that the policy's rules give rates, those that were held for longest first.
     #[serde(default)]
     pub rates: Vec<RateStatus>,
@@ -335,6 +352,43 @@ pub struct ScrubStatus {
     pub verified_bytes_total: u64,
     /// Damaged blocks, and lost objects, that were found; in each pass anew.
     pub damaged_total: u64,
+}
+
+/// What a policy would give that decides beside the one that is followed, over the last one or two seconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ShadowStatus {
+    /// The policy, canonical.
+    pub policy: String,
+    /// Those that had or would have had anything, by name.
+    pub jobs: Vec<ShadowJob>,
+}
+
+/// A job under two policies.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ShadowJob {
+    /// Its name.
+    pub job: String,
+    /// Its user.
+    pub user: String,
+    /// Service that it received.
+    pub had_ns: u64,
+    /// Service that the other policy would have given it.
+    pub would_ns: u64,
+    /// The former as a part of what all received,
+    pub share_had: f64,
+    /// and the latter.
+    pub share_would: f64,
+}
+
+impl ShadowStatus {
+    /// Finds the shares.
+    pub fn divide(&mut self) {
+        let sum = |of: fn(&ShadowJob) -> u64| self.jobs.iter().map(of).sum::<u64>().max(1) as f64;
+        let (had, would) = (sum(|job| job.had_ns), sum(|job| job.would_ns));
+        for job in &mut self.jobs {
+            (job.share_had, job.share_would) = (job.had_ns as f64 / had, job.would_ns as f64 / would);
+        }
+    }
 }
 
 /// How one class of those that a rule selects fares, since the policy was set.

@@ -41,6 +41,7 @@ pub fn run(core: &Core) {
         }
         round_at = now;
         core.pace_all(now);
+        core.recording.end_if_due(core, now);
         rounds = rounds.wrapping_add(1);
         if rounds.is_multiple_of(FLUSH_EVERY_ROUNDS) {
             if let Err(error) = core.store.heal() {

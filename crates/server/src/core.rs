@@ -16,7 +16,9 @@ use crate::rates::Rates;
 use crate::rejections::{Rejection, Rejections};
 use crate::scrub::Scrub;
 use crate::segments::Segments;
+use crate::recorder::Recording;
 use crate::sessions::Sessions;
+use crate::shadow::Shadowing;
 use crate::stream::{self, Head, Moved, Stalled, StreamEnd, StreamState};
 use crate::substitutes::Serving;
 use crate::target::{Pending, Policy, Target};
@@ -108,6 +110,10 @@ pub struct Core {
     pub prefixes: Prefixes,
     /// The rates of its rules.
     pub rates: Rates,
+    /// The policy that decides beside it.
+    pub shadowing: Shadowing,
+    /// Since when decisions are recorded for an operator, and until when.
+    pub recording: Recording,
     /// Everything ends.
     pub is_stopping: AtomicBool,
     /// Connections refused, or closed for what they sent.
@@ -163,6 +169,8 @@ impl Core {
             serving: Serving::new(workers),
             prefixes: Prefixes::default(),
             rates,
+            shadowing: Shadowing::default(),
+            recording: Recording::default(),
             is_stopping: AtomicBool::new(false),
             refused_total: AtomicU64::new(0),
             rejections: Rejections::default(),

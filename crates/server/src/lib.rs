@@ -68,6 +68,7 @@ mod segment_home;
 mod segments;
 mod service;
 mod sessions;
+mod shadow;
 mod status;
 mod stream;
 mod substitutes;

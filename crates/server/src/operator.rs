@@ -10,6 +10,8 @@ use crate::status::{self, About};
 use isonomia_policy::{Draw, PolicySpec};
 use isonomia_proto::control::{ControlReply, ControlRequest, Status};
 use isonomia_proto::setup;
+use crate::target::Policy;
+use isonomia_units::Nanos;
 use std::sync::PoisonError;
 
 /// Jobs in one frame of a status: some 100 KiB.
@@ -35,6 +37,22 @@ pub fn answer(core: &Core, about: &About, peer: &Peer, question: ControlRequest)
         }),
         ControlRequest::SetPolicy { .. } if !is_operator(peer) => {
             frame(&ControlReply::Error("only the server's user and root may set the policy".to_owned()))
+        }
+        ControlRequest::SetShadow { .. } | ControlRequest::Record { .. } if !is_operator(peer) => {
+            let reason = "only the server's user and root may have policies tried and decisions recorded";
+            frame(&ControlReply::Error(reason.to_owned()))
+        }
+        ControlRequest::SetShadow { policy } => {
+            let spec = policy.map(|text| text.parse::<PolicySpec>().map_err(|error| error.to_string())).transpose();
+            let set = spec.map(|spec| core.shadowing.set(core, spec));
+            frame(&set.map_or_else(ControlReply::Error, |()| ControlReply::Done))
+        }
+        ControlRequest::Record { to } => {
+            let done = match to {
+                Some((path, for_ns)) => core.recording.begin(core, &path, Nanos(for_ns)),
+                None => core.recording.end(core),
+            };
+            frame(&done.map_or_else(ControlReply::Error, |()| ControlReply::Done))
         }
         ControlRequest::Backup { .. } if !is_operator(peer) => {
             frame(&ControlReply::Error("only the server's user and root may copy the metadata".to_owned()))
@@ -130,20 +148,20 @@ pub fn apply(core: &Core, spec: PolicySpec, draw: Option<Draw>) -> ControlReply 
     let mut policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner);
     policy.spec = spec;
     policy.draw = draw.unwrap_or(policy.draw);
+    follow(core, &policy);
+    tracing::info!(policy = %policy.spec, draw = %policy.draw, "policy set");
+    ControlReply::Policy { policy: policy.spec.to_string(), draw: policy.draw.to_string(), version: None, warnings: Vec::new() }
+}
+
+/// Has arbiters made anew, by `policy`, which is held until that is done.
+pub fn follow(core: &Core, policy: &Policy) {
     let (now, jobs) = (clock::now(), core.jobs.all());
     let jobs: Vec<_> = jobs.iter().map(|job| (job.id, job.info())).collect();
     for target in &core.targets {
-        target.set_policy(now, &policy, &jobs).into_iter().for_each(|chunk| core.write_past_arbiter(target, chunk));
+        target.set_policy(now, policy, &jobs).into_iter().for_each(|chunk| core.write_past_arbiter(target, chunk));
     }
     core.prefixes.set(policy.spec.prefixes());
     core.rates.begin(core);
     // A worker that sleeps until the old policy's next turn has to ask the new one.
     core.ring();
-    tracing::info!(policy = %policy.spec, draw = %policy.draw, "policy set");
-    ControlReply::Policy {
-        policy: policy.spec.to_string(),
-        draw: policy.draw.to_string(),
-        version: None,
-        warnings: Vec::new(),
-    }
 }

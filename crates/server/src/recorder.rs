@@ -1,9 +1,12 @@
-//! A record of every decision, for those who want to see it again: `record_decisions`.
+//! A record of every decision, for those who want to see it again: `record_decisions` from the start, or when an operator asks.
 //!
 //! One JSON object a line, as [`isonomia_policy::trace::Entry`] is written. Recording takes one lock and some
 //! microseconds a call, so it is for trials; a server that does not record has no part of it.
 
+use crate::core::Core;
+use crate::{clock, operator};
 use isonomia_policy::trace::{Entry, Journal};
+use isonomia_units::Nanos;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -41,6 +44,68 @@ impl Recorder {
 
 /// A journal that is written to `path`, and is complete when the last arbiter that has it is dropped.
 pub fn journal(path: &Path) -> io::Result<Journal> {
-    let recorder = Mutex::new(Recorder { file: BufWriter::new(File::create(path)?), calls: 0 });
-    Ok(Journal::new(move |entry| recorder.lock().unwrap_or_else(PoisonError::into_inner).note(entry)))
+    Ok(journal_in(File::create(path)?))
+}
+
+fn journal_in(file: File) -> Journal {
+    let recorder = Mutex::new(Recorder { file: BufWriter::new(file), calls: 0 });
+    Journal::new(move |entry| recorder.lock().unwrap_or_else(PoisonError::into_inner).note(entry))
+}
+
+/// The longest record that an operator may ask for.
+const RECORD_MAX: Nanos = Nanos::from_secs(3600);
+
+/// A record that an operator wants: until when, if there is one.
+#[derive(Debug, Default)]
+pub struct Recording {
+    until: Mutex<Option<Nanos>>,
+}
+
+impl Recording {
+    /// Decisions are written to `path` from now on, for so long.
+    ///
+    /// # Errors
+    /// With the reason why they are not.
+    pub fn begin(&self, core: &Core, path: &str, span: Nanos) -> Result<(), String> {
+        let file = Path::new(path);
+        if !file.is_absolute() {
+            return Err(format!("{path:?} is no absolute path"));
+        }
+        if span > RECORD_MAX || span == Nanos::ZERO {
+            return Err(format!("{span} is no time to record for (allowed: up to {RECORD_MAX})"));
+        }
+        let mut policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        if policy.journal.is_some() {
+            return Err("decisions are being recorded already".to_owned());
+        }
+        let file = File::create_new(file).map_err(|error| format!("cannot create {path}: {error}"))?;
+        policy.journal = Some(journal_in(file));
+        operator::follow(core, &policy);
+        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = Some(clock::now() + span);
+        tracing::info!(path, "decisions are recorded");
+        Ok(())
+    }
+
+    /// Ends it; the file is complete then.
+    ///
+    /// # Errors
+    /// Nothing is recorded for an operator.
+    pub fn end(&self, core: &Core) -> Result<(), String> {
+        let mut policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let until = self.until.lock().unwrap_or_else(PoisonError::into_inner).take();
+        until.ok_or("no decisions are being recorded for an operator")?;
+        policy.journal = None;
+        operator::follow(core, &policy);
+        tracing::info!("decisions are recorded no more");
+        Ok(())
+    }
+
+    /// Ends it if its time is over.
+    pub fn end_if_due(&self, core: &Core, now: Nanos) {
+        let is_due = self.until.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| until <= now);
+        if is_due {
+            // Somebody else may have ended it meanwhile.
+            let _ = self.end(core);
+        }
+    }
 }

@@ -83,6 +83,7 @@ pub fn snapshot(core: &Core, about: &About) -> Status {
         scrub: core.scrub.status(now),
         refused_total: core.refused_total.load(Ordering::Relaxed),
         refused: core.rejections.by_reason(),
+        shadow: core.shadowing.status(core),
         rates: core.rates.status(core, now),
         targets: core.targets.iter().map(|target| target.status(now)).collect(),
         jobs: windows.iter().map(|w| job_status(core, w, (&due, &phases), data_total, metadata_total)).collect(),

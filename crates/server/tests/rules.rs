@@ -187,6 +187,76 @@ fn a_rate_holds_for_two_servers_together() {
     });
 }
 
+#[test]
+fn a_policy_beside_the_other_tells_what_it_would_give_and_gives_nothing() {
+    let running = start(|config| {
+        config.policy = "fifo".parse().unwrap();
+        config.trust_clients = true;
+        config.targets = vec![isonomia_server::TargetConfig { bandwidth: "40MiB/s".parse().ok(), ..Default::default() }];
+    });
+    let address = running.addresses[0].clone();
+    let shadow = |policy: Option<&str>| ask(&address, &ControlRequest::SetShadow { policy: policy.map(str::to_owned) });
+    assert_eq!(running.server().status().shadow, None);
+    assert!(matches!(shadow(Some("of-tomorrow")), ControlReply::Error(reason) if reason.contains("of-tomorrow")));
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for (job, thread) in [("many", 0), ("many", 1), ("many", 2), ("many", 3), ("many", 4), ("few", 0)] {
+            let client = as_job(vec![address.clone()], &running.key_file, job);
+            let is_over = &is_over;
+            scope.spawn(move || {
+                let file = client.open(Ino::ROOT, format!("{job}-{thread}").as_bytes(), &create()).unwrap();
+                while !is_over.load(Ordering::Relaxed) {
+                    client.write_at(&file, 0, &[7; REQUEST]).unwrap();
+                }
+            });
+        }
+        assert_eq!(shadow(Some("job-fair")), ControlReply::Done);
+        let few = |status: &isonomia_proto::control::ShadowStatus| {
+            status.jobs.iter().find(|job| job.job == "few").cloned().unwrap_or_default()
+        };
+        let found = eventually("the shadow tells that few would have about half", || {
+            let status = running.server().status().shadow?;
+            let few = few(&status);
+            (status.jobs.len() == 2 && (0.4..0.6).contains(&few.share_would) && few.share_had < 0.3).then_some(status)
+        });
+        assert_eq!(found.policy, "job-fair");
+        // It stays when the policy that is followed changes, and gives nothing by itself.
+        set(&address, "user-fair", None);
+        eventually("it stays", || running.server().status().shadow.filter(|status| !status.jobs.is_empty()).map(drop));
+        assert_eq!(shadow(None), ControlReply::Done);
+        assert_eq!(running.server().status().shadow, None);
+        is_over.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn decisions_are_recorded_for_a_while() {
+    let running = start(|_| {});
+    let address = &running.addresses[0];
+    let path = running.dir.path().join("decisions.jsonl");
+    let to = |path: &std::path::Path, span| Some((path.to_str().unwrap().to_owned(), span));
+    let record = |to| ask(address, &ControlRequest::Record { to });
+    let refused = |reply: ControlReply, part: &str| {
+        assert!(matches!(&reply, ControlReply::Error(reason) if reason.contains(part)), "{part}: {reply:?}");
+    };
+    refused(record(None), "no decisions are being recorded");
+    refused(record(to(std::path::Path::new("here"), 1)), "no absolute path");
+    refused(record(to(&path, 0)), "no time to record for");
+    refused(record(to(&path.join("x"), 1_000_000_000)), "cannot create");
+    assert_eq!(record(to(&path, 3_600_000_000_000)), ControlReply::Done);
+    refused(record(to(&path, 1_000_000_000)), "already");
+    running.serves();
+    assert_eq!(record(None), ControlReply::Done);
+    let lines = std::fs::read_to_string(&path).unwrap();
+    assert!(lines.ends_with('\n') && lines.contains("\"call\":\"complete\""), "{lines}");
+    // One that nobody ends is ended by the server.
+    let path = running.dir.path().join("short.jsonl");
+    assert_eq!(record(to(&path, 1_000_000)), ControlReply::Done);
+    running.serves();
+    let ended = || matches!(record(None), ControlReply::Error(reason) if reason.contains("no decisions")).then_some(());
+    eventually("its time is over", || std::fs::metadata(&path).ok().filter(|found| found.len() > 0).and_then(|_| ended()));
+}
+
 /// One of each policy, with all its words.
 const POLICIES: [&str; 14] = [
     "fifo",

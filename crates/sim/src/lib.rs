@@ -10,14 +10,16 @@
 //!   `isonomia-allocation`.
 //! * [`scenario`]: the same as a TOML file, and parameter sweeps over one.
 //!
+//! * [`predict`]: what a live server recorded, simulated by the same policy or another one.
 //! * [`replay`]: the decisions that a live server recorded, decided again.
 //! * [`study`]: running all points of a sweep.
 //!
-//! Nothing here reads a clock or draws from a hidden generator. Files are read by [`scenario`] only, and only
+//! Nothing here reads a clock or draws from a hidden generator. Files are read by [`scenario`], [`predict`] and [`replay`] only, and only
 //! [`study`] starts threads, each with runs of its own.
 
 pub mod fluid;
 pub mod io_profile;
+pub mod predict;
 pub mod replay;
 pub mod request;
 pub mod scenario;

@@ -16,6 +16,17 @@ pub struct PolicyOptions {
     pub command: PolicyCommand,
 }
 
+/// A policy that has no say, or none.
+#[derive(Clone, Debug)]
+pub struct Shadow(pub Option<PolicySpec>);
+
+fn shadow(text: &str) -> Result<Shadow, String> {
+    if text == "off" {
+        return Ok(Shadow(None));
+    }
+    text.parse().map(|spec| Shadow(Some(spec))).map_err(|error| format!("{error}; or off"))
+}
+
 #[derive(Debug, Subcommand)]
 pub enum PolicyCommand {
     /// Show the policy, and in a cluster which server has which version of it
@@ -65,5 +76,23 @@ Examples:
         /// How the next request is drawn: virtual-time or lottery [default: as it is]
         #[arg(long)]
         draw: Option<Draw>,
+    },
+    /// Have another policy decide beside the one that is followed, without a say
+    ///
+    /// `isonomia status` and `isonomia top` then show what it would have given each job of the last seconds, beside what the job
+    /// had. It sees how much each job has outstanding and how soon it asks again, and gives out what the targets give out; it does not know that
+    /// a job that is served faster is done sooner. It is asked of every server that answers, each for itself, and is gone when
+    /// the server ends.
+    #[command(after_help = "\
+Examples:
+  isonomia policy shadow job-fair
+  isonomia policy shadow 'coflow{guarantee=0.8}'
+  isonomia policy shadow off")]
+    Shadow {
+        #[command(flatten)]
+        whole: WholeOptions,
+        /// The policy, or off
+        #[arg(value_name = "SPEC|off", value_parser = shadow)]
+        policy: Shadow,
     },
 }

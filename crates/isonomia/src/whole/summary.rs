@@ -1,7 +1,7 @@
 //! What several servers say, as one.
 
 use super::Seen;
-use isonomia_proto::control::{JobStatus, MemberList, RateStatus, Status};
+use isonomia_proto::control::{JobStatus, MemberList, RateStatus, ShadowStatus, Status};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -24,6 +24,8 @@ pub struct Report<'s> {
     /// How those fare that rules give rates, over all servers that have answered: what they were served is summed, what they waited is
     /// that of the server where it is longest.
     pub rates: Vec<RateStatus>,
+    /// What another policy would give, of the servers that have one: that of the first of them, if they differ.
+    pub shadow: Option<ShadowStatus>,
 }
 
 /// A policy, and its version.
@@ -80,6 +82,7 @@ pub fn report<'s>(members: &'s MemberList, seen: &'s [Seen]) -> Report<'s> {
         servers: seen.iter().map(server).collect(),
         jobs: jobs(&statuses),
         rates: rates(&statuses),
+        shadow: shadow(&statuses),
     }
 }
 
@@ -133,6 +136,25 @@ pub fn jobs(statuses: &[&Status]) -> Vec<JobStatus> {
         JobStatus { share_received, data_service_ns: service.data_ns, metadata_service_ns: service.metadata_ns, ..job }
     };
     jobs.into_values().map(finish).collect()
+}
+
+/// What another policy would give over several servers.
+fn shadow(statuses: &[&Status]) -> Option<ShadowStatus> {
+    let mut all: Option<ShadowStatus> = None;
+    for one in statuses.iter().filter_map(|status| status.shadow.as_ref()) {
+        let Some(sum) = &mut all else {
+            all = Some(one.clone());
+            continue;
+        };
+        for job in one.jobs.iter().filter(|_| one.policy == sum.policy) {
+            match sum.jobs.iter_mut().find(|known| (&known.job, &known.user) == (&job.job, &job.user)) {
+                Some(known) => (known.had_ns, known.would_ns) = (known.had_ns + job.had_ns, known.would_ns + job.would_ns),
+                None => sum.jobs.push(job.clone()),
+            }
+        }
+        sum.divide();
+    }
+    all
 }
 
 /// The classes of rules of several servers.

@@ -17,6 +17,7 @@ pub fn text(report: &Report<'_>) -> String {
     let owes = report.policy.is_none_or(|policy| table::owes_shares(policy.policy));
     text += &table::rates(&report.rates);
     text += &table::jobs_or_none(&report.jobs, owes);
+    text += &table::shadow(report.shadow.as_ref());
     text
 }
 

@@ -1,12 +1,13 @@
 //! What a target is told of what its jobs have elsewhere, and tells others.
 
 use super::Target;
-use isonomia_policy::LatencyReport;
+use isonomia_policy::{Draw, LatencyReport, PolicySpec, ShadowReport, build};
 use isonomia_policy::exchange::Usage;
 use isonomia_policy::exchange::rates::{Parts, RateReport};
 use isonomia_proto::control::{LatencyStatus, UnreachableStatus};
-use isonomia_units::{JobId, Nanos};
+use isonomia_units::{JobId, JobInfo, Nanos};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 impl Target {
     /// What each job had since this was first asked: see [`isonomia_policy::Dispatcher::usage`].
@@ -17,6 +18,26 @@ impl Target {
     /// Divides by other parts than the policy's: see [`isonomia_policy::Arbiter::apportion`].
     pub fn apportion(&self, now: Nanos, parts: &[(JobId, f64)]) {
         self.queue().dispatcher.apportion(now, parts);
+    }
+
+    /// Has another policy decide beside the one that is followed, or none: see [`isonomia_policy::Shadow`].
+    pub fn set_shadow(
+        &self,
+        now: Nanos,
+        policy: Option<(&PolicySpec, Draw, u64)>,
+        jobs: &[(JobId, Arc<JobInfo>)],
+    ) {
+        let arbiter = policy.map(|(spec, draw, seed)| {
+            let mut arbiter = build(spec, draw, seed, self.tuning);
+            jobs.iter().for_each(|(job, info)| arbiter.set_job(now, *job, info));
+            arbiter
+        });
+        self.queue().dispatcher.set_shadow(now, arbiter);
+    }
+
+    /// What each job had and would have had by that.
+    pub fn shadow(&self) -> Option<BTreeMap<JobId, ShadowReport>> {
+        self.queue().dispatcher.shadow()
     }
 
     /// Has these parts of the rates of the policy's rules: see [`isonomia_policy::Arbiter::set_rate_parts`].

@@ -1,0 +1,68 @@
+//! A policy that decides beside the one that is followed: [`isonomia_policy::Shadow`] has what it can tell.
+//!
+//! It is this server's alone, off unless an operator wants one, and gone when the server ends. It stays when the policy that is followed
+//! changes.
+
+use crate::clock;
+use crate::core::Core;
+use isonomia_policy::{PolicySpec, ShadowReport};
+use isonomia_proto::control::{ShadowJob, ShadowStatus};
+use isonomia_units::JobId;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+/// Which policy it is.
+#[derive(Debug, Default)]
+pub struct Shadowing {
+    spec: Mutex<Option<PolicySpec>>,
+}
+
+impl Shadowing {
+    /// This policy decides beside the other from now on, or none any more.
+    pub fn set(&self, core: &Core, spec: Option<PolicySpec>) {
+        // Held to the end: a job that joins meanwhile is announced to the new arbiters.
+        let policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner);
+        let jobs: Vec<_> = core.jobs.all().iter().map(|job| (job.id, job.info())).collect();
+        for target in &core.targets {
+            target.set_shadow(clock::now(), spec.as_ref().map(|spec| (spec, policy.draw, policy.seed)), &jobs);
+        }
+        match &spec {
+            Some(spec) => tracing::info!(policy = %spec, "a policy decides beside the one that is followed"),
+            None => tracing::info!("no policy decides beside the one that is followed"),
+        }
+        *self.spec.lock().unwrap_or_else(PoisonError::into_inner) = spec;
+    }
+
+    /// What it would give.
+    pub fn status(&self, core: &Core) -> Option<ShadowStatus> {
+        let spec = self.spec.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let of = |is_metadata: bool| {
+            let mut sums: BTreeMap<JobId, ShadowReport> = BTreeMap::new();
+            let targets = core.targets.iter().filter(|target| target.is_metadata() == is_metadata);
+            for (job, report) in targets.filter_map(|target| target.shadow()).flatten() {
+                let sum = sums.entry(job).or_default();
+                *sum = ShadowReport { had: sum.had + report.had, would: sum.would + report.would };
+            }
+            sums.retain(|_, sum| sum.had + sum.would > isonomia_units::Nanos::ZERO);
+            sums
+        };
+        // As shares received: of metadata only where nobody uses anything else.
+        let mut sums = of(false);
+        if sums.is_empty() {
+            sums = of(true);
+        }
+        // What is proven and what is only claimed to be the same job are one here.
+        let mut named: BTreeMap<(String, String), ShadowJob> = BTreeMap::new();
+        for job in core.jobs.all() {
+            let Some(sum) = sums.get(&job.id) else { continue };
+            let info = job.info();
+            let (job, user) = (info.name.to_string(), info.user.to_string());
+            let begun = || ShadowJob { job: job.clone(), user: user.clone(), ..ShadowJob::default() };
+            let of = named.entry((job.clone(), user.clone())).or_insert_with(begun);
+            (of.had_ns, of.would_ns) = (of.had_ns + sum.had.0, of.would_ns + sum.would.0);
+        }
+        let mut status = ShadowStatus { policy: spec.to_string(), jobs: named.into_values().collect() };
+        status.divide();
+        Some(status)
+    }
+}

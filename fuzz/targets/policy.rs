@@ -3,7 +3,7 @@
 
 #![no_main]
 
-use isonomia_policy::{Draw, Next, PolicySpec, Request, RequestId, Tuning, build};
+use isonomia_policy::{Draw, Nature, Next, PolicySpec, Request, RequestId, Tuning, build};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use libfuzzer_sys::fuzz_target;
 
@@ -14,7 +14,8 @@ fuzz_target!(|text: &str| {
         let mut arbiter = build(&spec, draw, 1, Tuning::default());
         for (id, group) in [(1, "astro"), (2, "bio")] {
             arbiter.set_job(Nanos::ZERO, JobId(id), &JobInfo::new("j", "ada", group));
-            let request = Request { id: RequestId(id.into()), job: JobId(id), cost: Nanos(1_000), bytes: Bytes(4096) };
+            let (cost, nature) = (Nanos(1_000), Nature::WRITE);
+            let request = Request { id: RequestId(id.into()), job: JobId(id), cost, bytes: Bytes(4096), nature };
             arbiter.enqueue(Nanos::ZERO, request).expect("there is room for two");
         }
         let shares = arbiter.shares(Nanos::ZERO);

@@ -4,7 +4,9 @@
 //! [`JOBS_MAX`] jobs with the most service have series of their own, all others are summed up under
 //! `job="other"`. `docs/reference/metrics.md` is made from the table.
 
-use isonomia_proto::control::{ClusterStatus, CostStatus, HeldJob, JobStatus, RateStatus, ShadowJob, Status, TargetStatus};
+use isonomia_proto::control::{
+    ClusterStatus, CostStatus, HeldJob, JobStatus, RateStatus, ShadowJob, Status, TargetStatus,
+};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;

@@ -5,7 +5,10 @@
 //! picked has nothing queued until its next request, as with one process per job. Clock: the process's own.
 //! The rates of the policies that have any are so high that nobody waits for them.
 
-use isonomia_policy::{Arbiter, Draw, Nature, Next, Request, RequestId, Tuning, build};
+use isonomia_policy::{
+    Action, Arbiter, Depth, Dispatch, Dispatcher, Draw, Nature, Next, Request, RequestId, ServedBy, Submission, Tuning,
+    build,
+};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use std::hint::black_box;
 use std::time::Instant;
@@ -17,7 +20,7 @@ const DECISIONS: u64 = 10_000;
 const WARM_UPS: usize = 10;
 const COST: Nanos = Nanos::from_micros(10);
 
-const SPECIAL: [&str; 10] = [
+const SPECIAL: [&str; 11] = [
     "coflow{order=attained,tree=user-then-size-fair}",
     "coflow{order=slowdown,tree=user-then-size-fair}",
     "coflow{order=bottleneck,tree=user-then-size-fair}",
@@ -25,6 +28,7 @@ const SPECIAL: [&str; 10] = [
     "fair-finish{sizes=history,tree=user-then-size-fair}",
     "tbf{user:*=1TB/s}",
     "tbf{job:*=1TB/s+realtime,spare=proportional}",
+    "tbf{job:*&op:read=1TB/s,user:*&op:write&path:/a=1TB/s,group:*&op:write=1TB/s}",
     "mclock",
     "mclock{job:*=reservation:1MB/s+limit:1TB/s}",
     "set10",
@@ -90,7 +94,58 @@ fn measure(policy: &str, draw: Draw, backlogged: bool, jobs: u32) {
     );
 }
 
+/// A request that goes through a target's dispatcher, with a shadow or without.
+fn measure_shadow(policy: &str, shadow: Option<&str>, jobs: u32) {
+    let arbiter = |policy: &str| {
+        let mut arbiter = build(&policy.parse().expect("a policy"), Draw::VirtualTime, 1, Tuning::default());
+        for job in 0..jobs {
+            arbiter.set_job(Nanos::ZERO, JobId(job), &JobInfo::new(&format!("j{job}"), "u", "g"));
+        }
+        arbiter
+    };
+    let mut dispatcher: Dispatcher<u32> = Dispatcher::new(arbiter(policy), None, Depth::Fixed(1));
+    dispatcher.set_shadow(Nanos::ZERO, shadow.map(arbiter));
+    let submission = |job: u32| {
+        let (owed, bytes, nature, is_counted) = (Nanos::ZERO, Bytes(4096), Nature::WRITE, true);
+        Submission { job: JobId(job), cost: COST, owed, work: COST, bytes, nature, is_counted }
+    };
+    for job in (0..jobs).flat_map(|job| [job, job]) {
+        dispatcher.enqueue(Nanos::ZERO, submission(job), job).expect("the job is known");
+    }
+    let mut clock = 0;
+    let mut decide = |count: u64| {
+        for _ in 0..count {
+            clock += COST.0;
+            let now = Nanos(clock);
+            if let Action::Serve(Dispatch { id, request: job, .. }) = black_box(dispatcher.next(now)) {
+                dispatcher.complete(now, id, ServedBy::Device);
+                dispatcher.enqueue(now, submission(job), job).expect("the job is known");
+            }
+        }
+    };
+    decide(10 * DECISIONS);
+    let mut ns: Vec<f64> = (0..REPEATS)
+        .map(|_| {
+            let begin = Instant::now();
+            decide(DECISIONS);
+            begin.elapsed().as_nanos() as f64 / DECISIONS as f64
+        })
+        .collect();
+    ns.sort_by(f64::total_cmp);
+    let shadow = shadow.unwrap_or("none");
+    println!(
+        "{{\"policy\":\"{policy}\",\"shadow\":\"{shadow}\",\"jobs\":{jobs},\"ns_per_request_median\":{:.1},\"ns_min\":{:.1}}}",
+        ns[REPEATS / 2],
+        ns[0],
+    );
+}
+
 fn main() {
+    for jobs in [10, 1_000] {
+        for shadow in [None, Some("job-fair"), Some("user-then-size-fair"), Some("tbf{job:*=1TB/s}")] {
+            measure_shadow("size-fair", shadow, jobs);
+        }
+    }
     for jobs in [10, 100, 1_000, 10_000] {
         measure("fifo", Draw::VirtualTime, true, jobs);
         for policy in SPECIAL {

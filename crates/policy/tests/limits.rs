@@ -4,7 +4,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use isonomia_policy::{Arbiter, Draw, Nature, Next, Request, RequestId, Tuning, build};
+use isonomia_policy::exchange::rates::Divider;
+use isonomia_policy::{Arbiter, Draw, Nature, Next, Operation, Request, RequestId, Tuning, build};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use proptest::prelude::*;
 
@@ -132,6 +133,47 @@ fn a_request_larger_than_the_burst_goes_when_the_bucket_is_full_and_is_paid_off(
     let mut bench = Bench::with_jobs("tbf{job:j0=100MB/s,burst=1MB}", 1);
     bench.issue(0, 2, Nanos::from_millis(5));
     assert_eq!([bench.serve(), bench.serve()], [Ok(0), Err(Nanos::from_millis(50))]);
+}
+
+#[test]
+fn the_smallest_part_of_the_smallest_rate_is_a_limit() {
+    let mut bench = Bench::with_jobs("tbf{job:j0=1B/s}", 1);
+    let parts = Divider::new(1000, None, vec![false; 1000]).begin();
+    bench.arbiter.set_rate_parts(Nanos::ZERO, &parts[0]);
+    bench.issue(0, 20, MS);
+    let served = (0..20).take_while(|_| bench.serve().is_ok()).count();
+    assert!((1..=3).contains(&served), "{served} at once: what is in a bucket, and nothing for years");
+}
+
+#[test]
+fn rules_tell_operations_and_directories_apart_and_count_operations() {
+    let policy = "tbf{free@op:metadata=exempt,a@path:/a=1B/s,job:j0&op:write=10ops/s,burst=0B}";
+    let mut bench = Bench::with_jobs(policy, 2);
+    let mut ask = |id: u64, job: u32, operation, below| {
+        let nature = Nature { operation: Some(operation), operations: 1, below };
+        let (id, job) = (RequestId(id), JobId(job));
+        bench.arbiter.enqueue(Nanos::ZERO, Request { id, job, cost: MS, bytes: Bytes(1_000_000), nature }).unwrap();
+    };
+    // Below /a: one goes when its bucket is full, the other one waits for longer than this test.
+    ask(1, 1, Operation::Write, 1);
+    ask(2, 1, Operation::Read, 1);
+    // Five writes of j0, of which a bucket of operations holds three; what follows them of the same job does not wait.
+    (10..15).for_each(|id| ask(id, 0, Operation::Write, 0));
+    ask(20, 0, Operation::Read, 0);
+    ask(21, 0, Operation::Metadata, 1);
+    let mut served = Vec::new();
+    while let Next::Dispatch(request) = bench.arbiter.next(Nanos::ZERO) {
+        served.push(request.id.0);
+        bench.arbiter.complete(Nanos::ZERO, request.id, request.job);
+    }
+    served.sort_unstable();
+    assert_eq!(served, [1, 10, 11, 12, 20, 21]);
+    assert_eq!(bench.arbiter.next(Nanos::ZERO), Next::WaitUntil(Nanos::from_millis(100)), "a tenth of a second each");
+    let reports = bench.arbiter.rates(Nanos::from_millis(50));
+    let of = |rule: usize| reports.iter().find(|report| report.rule == rule && report.queued > 0).unwrap();
+    assert_eq!((of(2).queued, of(2).held, of(2).operations), (2, Nanos::from_millis(50), 3));
+    assert_eq!(of(2).jobs, [(JobId(0), Nanos::from_millis(50))]);
+    assert_eq!((of(1).queued, of(1).bytes, of(1).is_held), (1, 1_000_000, true));
 }
 
 #[test]

@@ -210,13 +210,14 @@ impl Arbiter for Port {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isonomia_policy::{Draw, Tuning, build};
+    use isonomia_policy::{Draw, Nature, Tuning, build};
     use isonomia_units::Bytes;
 
     const INTERVAL: Nanos = Nanos::from_millis(500);
 
     fn request(id: u64, job: u32) -> Request {
-        Request { id: RequestId(id), job: JobId(job), cost: Nanos::from_millis(1), bytes: Bytes(10) }
+        let (cost, nature) = (Nanos::from_millis(1), Nature::WRITE);
+        Request { id: RequestId(id), job: JobId(job), cost, bytes: Bytes(10), nature }
     }
 
     fn port(gift: &GiftPort, target: usize) -> Box<dyn Arbiter> {

@@ -7,10 +7,10 @@ use crate::core::Core;
 use crate::identity::Peer;
 use crate::rates;
 use crate::status::{self, About};
+use crate::target::Policy;
 use isonomia_policy::{Draw, PolicySpec};
 use isonomia_proto::control::{ControlReply, ControlRequest, Status};
 use isonomia_proto::setup;
-use crate::target::Policy;
 use isonomia_units::Nanos;
 use std::sync::PoisonError;
 
@@ -150,7 +150,12 @@ pub fn apply(core: &Core, spec: PolicySpec, draw: Option<Draw>) -> ControlReply 
     policy.draw = draw.unwrap_or(policy.draw);
     follow(core, &policy);
     tracing::info!(policy = %policy.spec, draw = %policy.draw, "policy set");
-    ControlReply::Policy { policy: policy.spec.to_string(), draw: policy.draw.to_string(), version: None, warnings: Vec::new() }
+    ControlReply::Policy {
+        policy: policy.spec.to_string(),
+        draw: policy.draw.to_string(),
+        version: None,
+        warnings: Vec::new(),
+    }
 }
 
 /// Has arbiters made anew, by `policy`, which is held until that is done.

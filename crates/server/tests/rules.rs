@@ -192,7 +192,8 @@ fn a_policy_beside_the_other_tells_what_it_would_give_and_gives_nothing() {
     let running = start(|config| {
         config.policy = "fifo".parse().unwrap();
         config.trust_clients = true;
-        config.targets = vec![isonomia_server::TargetConfig { bandwidth: "40MiB/s".parse().ok(), ..Default::default() }];
+        config.targets =
+            vec![isonomia_server::TargetConfig { bandwidth: "40MiB/s".parse().ok(), ..Default::default() }];
     });
     let address = running.addresses[0].clone();
     let shadow = |policy: Option<&str>| ask(&address, &ControlRequest::SetShadow { policy: policy.map(str::to_owned) });
@@ -254,7 +255,9 @@ fn decisions_are_recorded_for_a_while() {
     assert_eq!(record(to(&path, 1_000_000)), ControlReply::Done);
     running.serves();
     let ended = || matches!(record(None), ControlReply::Error(reason) if reason.contains("no decisions")).then_some(());
-    eventually("its time is over", || std::fs::metadata(&path).ok().filter(|found| found.len() > 0).and_then(|_| ended()));
+    eventually("its time is over", || {
+        std::fs::metadata(&path).ok().filter(|found| found.len() > 0).and_then(|_| ended())
+    });
 }
 
 /// One of each policy, with all its words.

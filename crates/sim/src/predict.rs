@@ -423,7 +423,8 @@ impl Record {
         let own = self.policy().cloned().unwrap_or_else(PolicySpec::fifo);
         let policy = policy.unwrap_or(&own);
         let simulated = self.run(policy, *policy == own);
-        let recorded: Vec<_> = self.requests.iter().map(|asked| (asked.arrived, asked.ended.unwrap_or(self.to))).collect();
+        let recorded: Vec<_> =
+            self.requests.iter().map(|asked| (asked.arrived, asked.ended.unwrap_or(self.to))).collect();
         self.compare((&own, policy), &recorded, &simulated)
     }
 
@@ -498,7 +499,8 @@ impl Record {
                 let slice = times[*at].1.since(self.from).0 / slice.0;
                 slices_ns[slice.min(SLICES - 1) as usize] += self.requests[*at].took.0;
             }
-            let makespan = last(times, requests).unwrap_or(self.from).since(first(times, requests).unwrap_or(self.from));
+            let makespan =
+                last(times, requests).unwrap_or(self.from).since(first(times, requests).unwrap_or(self.from));
             Ran { share: within(times, requests) / total, makespan_ns: makespan.0, slices_ns }
         };
         let infos = self.infos();
@@ -506,7 +508,8 @@ impl Record {
         let mut jobs = Vec::new();
         for (job, requests) in &of_job {
             let (one, other) = (ran(recorded, requests, totals[0]), ran(simulated, requests, totals[1]));
-            let name = |of: fn(&JobInfo) -> &str| infos.get(job).map_or_else(|| job.to_string(), |info| of(info).to_owned());
+            let name =
+                |of: fn(&JobInfo) -> &str| infos.get(job).map_or_else(|| job.to_string(), |info| of(info).to_owned());
             let makespan_difference = other.makespan_ns as f64 / one.makespan_ns.max(1) as f64 - 1.0;
             if counts(requests) {
                 makespan_difference_max = makespan_difference_max.max(makespan_difference.abs());

@@ -49,7 +49,11 @@ fn another_policy_is_predicted_as_if_it_had_been_followed() {
         let (prediction, truth) = (predicted(from, Some(to)), predicted(to, None));
         for (job, real) in prediction.jobs.iter().zip(&truth.jobs) {
             let (predicted, real) = (job.simulated.makespan_ns as f64, real.recorded.makespan_ns as f64);
-            assert!((predicted / real - 1.0).abs() < 0.08, "{from} → {to}, {}: {predicted} ns, {real} in truth", job.job);
+            assert!(
+                (predicted / real - 1.0).abs() < 0.08,
+                "{from} → {to}, {}: {predicted} ns, {real} in truth",
+                job.job
+            );
         }
         let moved = prediction.jobs.iter().map(|job| job.makespan_difference.abs()).fold(0.0, f64::max);
         assert!(moved > 0.1, "{from} → {to}: {moved}");

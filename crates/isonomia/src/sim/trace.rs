@@ -73,7 +73,11 @@ fn plot(found: &Prediction) -> Plot {
     let slice_s = Nanos(found.slice_ns).as_secs_f64();
     let line = |job: &Compared, slices: &[u64], what: &str| {
         let point = |(at, ns): (usize, &u64)| ((at as f64 + 1.0) * slice_s, Nanos(*ns).as_secs_f64() / slice_s);
-        Line { label: format!("{} {what}", job.job), points: slices.iter().enumerate().map(point).collect(), reference: None }
+        Line {
+            label: format!("{} {what}", job.job),
+            points: slices.iter().enumerate().map(point).collect(),
+            reference: None,
+        }
     };
     let both = |job: &Compared| {
         [line(job, &job.recorded.slices_ns, "recorded"), line(job, &job.simulated.slices_ns, "simulated")]

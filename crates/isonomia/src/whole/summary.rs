@@ -148,7 +148,9 @@ fn shadow(statuses: &[&Status]) -> Option<ShadowStatus> {
         };
         for job in one.jobs.iter().filter(|_| one.policy == sum.policy) {
             match sum.jobs.iter_mut().find(|known| (&known.job, &known.user) == (&job.job, &job.user)) {
-                Some(known) => (known.had_ns, known.would_ns) = (known.had_ns + job.had_ns, known.would_ns + job.would_ns),
+                Some(known) => {
+                    (known.had_ns, known.would_ns) = (known.had_ns + job.had_ns, known.would_ns + job.would_ns)
+                }
                 None => sum.jobs.push(job.clone()),
             }
         }

@@ -174,7 +174,8 @@ impl Bucket {
     /// When a request is due that is the first.
     fn due(&self, request: &Request) -> Nanos {
         let depth = self.time_for(self.burst);
-        self.full_at + self.span(request).min(depth) - depth
+        // In this order: with the smallest rates the depth is all the time that there is.
+        self.full_at - depth.since(self.span(request))
     }
 
     /// Time in fair queueing in which the class's rate allows `service`, rounded up.

@@ -1,9 +1,9 @@
 //! What a target is told of what its jobs have elsewhere, and tells others.
 
 use super::Target;
-use isonomia_policy::{Draw, LatencyReport, PolicySpec, ShadowReport, build};
 use isonomia_policy::exchange::Usage;
 use isonomia_policy::exchange::rates::{Parts, RateReport};
+use isonomia_policy::{Draw, LatencyReport, PolicySpec, ShadowReport, build};
 use isonomia_proto::control::{LatencyStatus, UnreachableStatus};
 use isonomia_units::{JobId, JobInfo, Nanos};
 use std::collections::BTreeMap;
@@ -21,12 +21,7 @@ impl Target {
     }
 
     /// Has another policy decide beside the one that is followed, or none: see [`isonomia_policy::Shadow`].
-    pub fn set_shadow(
-        &self,
-        now: Nanos,
-        policy: Option<(&PolicySpec, Draw, u64)>,
-        jobs: &[(JobId, Arc<JobInfo>)],
-    ) {
+    pub fn set_shadow(&self, now: Nanos, policy: Option<(&PolicySpec, Draw, u64)>, jobs: &[(JobId, Arc<JobInfo>)]) {
         let arbiter = policy.map(|(spec, draw, seed)| {
             let mut arbiter = build(spec, draw, seed, self.tuning);
             jobs.iter().for_each(|(job, info)| arbiter.set_job(now, *job, info));

@@ -20,7 +20,7 @@ pub use cluster::{CheckOptions, ClusterCommand, ClusterOptions, DownOptions, Mem
 pub use device::{DeviceCommand, DeviceOptions, ProfileOptions};
 pub use fsck::FsckOptions;
 pub use plan::{PackOptions, PlanCommand, PlanOptions, ScheduleOptions};
-pub use policy::{PolicyCommand, PolicyOptions, Shadow};
+pub use policy::{PolicyCommand, PolicyOptions};
 pub use record::RecordOptions;
 pub use reproduce::{Papers, ReproduceOptions};
 pub use rule::{RuleCommand, RuleOptions};

@@ -4,7 +4,8 @@
 //! of a job that comes after another one of it has ended is taken to be its successor, and what lies between the two is how
 //! long the program computed. The streams are run against the same policy, or another one: each request comes so long after the one before
 //! has ended *in the simulation*, as in a closed loop it would have. A target serves one request at a time, each in the part of the device's
-//! time that was its own: while n were in service, an n-th of it.
+//! time that was its own: while n were in service, an n-th of it; where the server does not measure its device, what was charged if that is
+//! less (an emulated device takes as much, whenever the server gets to say so).
 //!
 //! So what is compared is how service is divided and when jobs are done. What is not modelled: that another order makes a device faster or
 //! slower, that programs wait for each other, and what servers tell each other if the policy is another one. The record of one server
@@ -185,6 +186,8 @@ struct Reading {
     /// By the record's number of an arbiter.
     targets: HashMap<u32, usize>,
     work: Vec<Work>,
+    /// By target: its device's time is measured.
+    is_measured: Vec<bool>,
     /// By target and name: the place in the record of what is queued or in service, and what its target's work was when its turn came.
     open: HashMap<(usize, u64), (usize, Option<f64>)>,
 }
@@ -210,6 +213,7 @@ impl Reading {
             let draw = if lottery { Draw::Lottery } else { Draw::VirtualTime };
             self.record.targets.push(Made { policy, draw, seed, tuning: times });
             self.work.push(Work::default());
+            self.is_measured.push(false);
             return true;
         }
         let Some(&target) = self.targets.get(&entry.arbiter) else { return true };
@@ -242,10 +246,12 @@ impl Reading {
                 if let Some((at, Some(begun))) = self.open.remove(&(target, request)) {
                     let each = self.work[target].advance(Nanos(now));
                     self.work[target].in_service -= 1;
-                    record.requests[at].took = Nanos(((each - begun).round() as u64).max(1));
+                    let took = Nanos((each - begun).round() as u64);
+                    record.requests[at].took = took.max(Nanos(1));
                     record.requests[at].ended = Some(Nanos(now));
                 }
             }
+            Call::SetPlaces { .. } | Call::DeviceServed { .. } => self.is_measured[target] = true,
             Call::Cancel { request, gave: true, .. } => _ = self.open.remove(&(target, request)),
             _ => {}
         }
@@ -254,6 +260,9 @@ impl Reading {
 
     fn finish(mut self) -> Record {
         let record = &mut self.record;
+        for asked in record.requests.iter_mut().filter(|asked| !self.is_measured[asked.target]) {
+            asked.took = asked.took.min(asked.cost).max(Nanos(1));
+        }
         let asked = record.requests.len();
         record.requests.retain(|asked| asked.ended.is_some());
         record.left_out = (asked - record.requests.len()) as u64;

@@ -242,7 +242,13 @@ impl Divider {
         for (key, own) in &self.own {
             let places: Vec<usize> =
                 (0..own.seen.len()).filter(|at| own.amount.counts_metadata() || !self.is_metadata[*at]).collect();
-            let demands: Vec<Demand> = places.iter().map(|at| own.seen[*at].demand(own.amount)).collect();
+            // What is used is a part of what the server has.
+            let claim = own.claim.max(FLOOR * FLOOR);
+            let of = |at: &usize| {
+                let demand = own.seen[*at].demand(own.amount);
+                Demand { used: demand.used / claim, ..demand }
+            };
+            let demands: Vec<Demand> = places.iter().map(of).collect();
             let floor = FLOOR / (self.servers * places.len().max(1)) as f64;
             for (at, part) in places.iter().zip(wanted(&demands)) {
                 let part = (own.claim * part).max(floor);

@@ -177,6 +177,8 @@ fn what_cannot_be_used_at_fluid_level_is_named_too() {
         ("\"gift\"", "\"gif\"", "s.toml:3: scheme: \"gif\" is no scheme"),
         ("\"gift\"", "\"coflow\"\nguarantee = 1.5", "s.toml:3: scheme: guarantee 1.5"),
         ("\"gift\"", "\"coflow\"\norder = \"fifo\"", "s.toml:4: order: "),
+        ("\"gift\"", "\"gift\"\nstrategy = \"dynamic\"", "s.toml:4: strategy: gift has none (allowed: with calciom)"),
+        ("\"gift\"", "\"calciom\"\nstrategy = \"wait\"", "s.toml:4: strategy: "),
         ("\"gift\"", "\"gift\"\nb_thres = -0.1", "s.toml:4: b_thres: "),
         ("\"gift\"", "\"gift\"\nwindow = 0", "s.toml:3: scheme: window"),
         ("\"gift\"", "\"gift\"\ndecisions = \"event\"", "s.toml:4: decisions: gift decides at intervals"),

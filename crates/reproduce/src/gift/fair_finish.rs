@@ -14,8 +14,9 @@ use crate::data::Data;
 use crate::interval::Interval;
 use crate::run::{Context, Finding, Stopped};
 use crate::table::Table;
+use isonomia_allocation::Strategy;
 use isonomia_sim::fluid::population::Population;
-use isonomia_sim::fluid::{Decisions, Outcome, SchemeSpec, Sizes};
+use isonomia_sim::fluid::{Decisions, Outcome, Parameters, SchemeSpec, Sizes};
 use isonomia_units::Nanos;
 use serde_json::json;
 
@@ -40,6 +41,11 @@ fn by_target(name: &'static str, word: &str) -> Named {
     Named { decisions: Decisions::Event, ..scheme(name, word, &parameters()) }
 }
 
+/// CALCioM, which is told of each phase that begins or ends.
+fn coordinated(name: &'static str, strategy: Strategy) -> Named {
+    Named { decisions: Decisions::Event, ..scheme(name, "calciom", &Parameters { strategy, ..parameters() }) }
+}
+
 fn schemes() -> Vec<Named> {
     let declared = |name, guarantee| finish(name, guarantee, Sizes::Declared, false);
     vec![
@@ -55,6 +61,10 @@ fn schemes() -> Vec<Named> {
         finish("unknown-0.2", 0.2, Sizes::None, false),
         by_target("srpt", "srpt"),
         by_target("fcfs", "fcfs"),
+        scheme("adaptbf", "adaptbf", &parameters()),
+        coordinated("calciom", Strategy::Dynamic),
+        coordinated("calciom-serialize", Strategy::Serialize),
+        coordinated("calciom-interrupt", Strategy::Interrupt),
     ]
 }
 
@@ -72,6 +82,10 @@ fn words(name: &str) -> &str {
         "unknown-0.2" => "nothing known, 0.2",
         "srpt" => "shortest remaining first at each target",
         "fcfs" => "first come, first served",
+        "adaptbf" => "AdapTBF",
+        "calciom" => "CALCioM, the dynamic choice",
+        "calciom-serialize" => "… always serialized",
+        "calciom-interrupt" => "… always interrupted",
         "gift" => "GIFT",
         name => name,
     }

@@ -1,51 +1,104 @@
-//! AdapTBF: token buckets with rates in proportion to nodes, whose unused tokens the jobs of a target lend one another.
+//! AdapTBF: token buckets with rates by priority, whose unused tokens the jobs of a target lend one another.
 //!
 //! M. H. Rashid and D. Dai: *AdapTBF: Decentralized Bandwidth Control via Adaptive Token Borrowing for HPC Storage*, IPDPS 2025.
 //! Every target decides for itself, knowing nothing of the others, in three steps at each decision:
 //!
-//! 1. *By priority.* A job is entitled to the target's bandwidth times its nodes over those of all jobs there.
+//! 1. *By priority.* A job is entitled to the target's bandwidth times its priority over those of all jobs there. Priority is
+//!    the number of nodes, or the weight that other schemes go by ([`Priority`]).
 //! 2. *Lending.* Who used less than he was granted since the last decision is granted what he used and a bit more
 //!    ([`HEADROOM`]), if that is less than what he is entitled to; the rest is lent to those who want more, by priority. Each job has a
 //!    *record* at each target: what it lent minus what it borrowed.
 //! 3. *Compensation.* Who has lent and now wants more gets it back from those who have borrowed: within one interval if they have as
-//!    much, though none of them gives up more than [`RECLAIMED_MAX`] of what he is entitled to.
+//!    much, though none of them gives up more than a part of what he is entitled to ([`AdapTbfConfig::reclaim`]).
 //!
 //! All of a target is granted while anybody has something to do there (*work-conserving*), what nobody wants by priority and
-//! without a record. Records at a target add up to nothing.
+//! without a record. Records of the jobs at a target add up to nothing while none of them ends.
 //!
 //! Deviations, with their reasons:
 //! * The published abstract gives the aims and these steps; the formulas are written anew from them for the fluid limit, in which a
 //!   job's demand is not a number of waiting requests: what a job wants is seen in what it used of its last grant. Nearly all of it
 //!   ([`SATURATED`]) means more than it was granted.
 //! * What a job used is what its remaining bytes have become less by. Where they are unknown it is taken to have used all.
-//! * A job that computes is no job of the target meanwhile: others have its part by priority, and owe it nothing. Its record stays.
+//! * The abstract does not say how fast debts are paid back: `reclaim` is a parameter, and what comes of it is told with the results.
+//! * A job is one run of an application; its record ends with it, and what others owe it then is theirs. A job that computes is no job of the target meanwhile: others have its part by priority, and owe it nothing. Its record stays.
 //! * The paper divides tokens every 100 ms; here the interval is a parameter, and with a decision at each change tokens
 //!   lent are counted by the time for which they were.
-//! * Weights are of no matter, as in the paper: priority is nodes.
+//! * The paper's priority is the number of nodes. By weight it is compared with others on equal terms.
 
 use crate::fair::bsip_shares;
 use crate::{Allocation, Problem, Progress};
 use isonomia_units::{Bytes, Nanos, Rate};
 use std::collections::BTreeMap;
+use std::str::FromStr;
 use std::sync::Arc;
 
 /// Who used less than this part of his grant did not want more.
 pub const SATURATED: f64 = 0.95;
 /// Who lends keeps this many times what he used, so that it is seen when he wants more.
 pub const HEADROOM: f64 = 1.25;
-/// The most that is taken for compensation of what somebody is entitled to.
-pub const RECLAIMED_MAX: f64 = 0.5;
 /// A grant of fewer bytes since the last decision is too small to tell from what remains how much of it was used.
 const SEEN_BYTES_MIN: f64 = 4096.0;
 /// A record of less, in seconds of a target, is rounding.
 const NOTHING_S: f64 = 1e-9;
 
+/// What tokens are given by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Priority {
+    /// Compute nodes.
+    #[default]
+    Nodes,
+    /// The weight of the fair share.
+    Weight,
+}
+
+/// How tokens are given, lent, and given back.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdapTbfConfig {
+    /// What tokens are given by.
+    pub priority: Priority,
+    /// The most that is taken for compensation of what somebody is entitled to, 0 to 1; a tenth by default. The more, the
+    /// more of a debtor's grants at his other targets is of no use to him under [`Progress::MinRate`].
+    pub reclaim: f64,
+    /// Within which debts are to be paid back, at least a nanosecond; 10 s by default.
+    pub interval: Nanos,
+    /// How progress is counted.
+    pub progress: Progress,
+}
+
+impl Default for AdapTbfConfig {
+    fn default() -> Self {
+        let interval = Nanos::from_secs(10);
+        Self { priority: Priority::Nodes, reclaim: 0.1, interval, progress: Progress::MinRate }
+    }
+}
+
+/// A part to reclaim that is none.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("reclaim {0} (allowed: 0 to 1)")]
+pub struct BadReclaim(pub f64);
+
+/// A priority that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no priority (allowed: nodes, weight)")]
+pub struct ParsePriorityError(String);
+
+impl FromStr for Priority {
+    type Err = ParsePriorityError;
+
+    fn from_str(text: &str) -> Result<Self, ParsePriorityError> {
+        match text {
+            "nodes" => Ok(Self::Nodes),
+            "weight" => Ok(Self::Weight),
+            _ => Err(ParsePriorityError(text.to_owned())),
+        }
+    }
+}
+
 /// The scheme at work on all targets.
 #[derive(Clone, Debug)]
 pub struct AdapTbf {
-    interval_s: f64,
+    config: AdapTbfConfig,
     bytes_per_s: f64,
-    progress: Progress,
     last: Nanos,
     targets: Vec<Ledger>,
 }
@@ -53,18 +106,26 @@ pub struct AdapTbf {
 /// One target's grants and records.
 #[derive(Clone, Debug, Default)]
 struct Ledger {
-    /// In seconds of a target of capacity 1, by the names of applications that have ever been here.
-    records: BTreeMap<Arc<str>, f64>,
+    /// By application, in seconds of a target of capacity 1; of its last run here.
+    records: BTreeMap<Arc<str>, Record>,
     /// Of the last decision, in the order of names.
     grants: Vec<Grant>,
+}
+
+/// What a run of an application has lent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Record {
+    run: u64,
+    lent_s: f64,
 }
 
 #[derive(Clone, Debug)]
 struct Grant {
     name: Arc<str>,
+    run: u64,
     began: Nanos,
     remaining: Option<Bytes>,
-    nodes: f64,
+    priority: f64,
     record: f64,
     entitled: f64,
     /// The bandwidth that it makes use of; infinite if that is more than it was granted.
@@ -75,12 +136,16 @@ struct Grant {
 }
 
 impl AdapTbf {
-    /// Nobody has lent anything. Debts are to be paid back within `interval`, at least a nanosecond; capacity 1 is `bandwidth`;
-    /// `progress` is how progress is counted.
-    pub fn new(interval: Nanos, bandwidth: Rate, progress: Progress) -> Self {
-        let interval_s = interval.max(Nanos(1)).as_secs_f64();
+    /// Nobody has lent anything; capacity 1 is `bandwidth`.
+    ///
+    /// # Errors
+    /// The part to reclaim is none.
+    pub fn new(config: AdapTbfConfig, bandwidth: Rate) -> Result<Self, BadReclaim> {
+        if !(0.0..=1.0).contains(&config.reclaim) {
+            return Err(BadReclaim(config.reclaim));
+        }
         let bytes_per_s = bandwidth.bytes_per_s() as f64;
-        Self { interval_s, bytes_per_s, progress, last: Nanos::ZERO, targets: Vec::new() }
+        Ok(Self { config, bytes_per_s, last: Nanos::ZERO, targets: Vec::new() })
     }
 
     /// Divides every target at `now`, which never runs backwards. Every problem is one of the same targets; what was decided
@@ -100,10 +165,14 @@ impl AdapTbf {
                 let (app, place) = (&problem.apps()[app], place(app));
                 let mut grant = Grant {
                     name: app.name.clone(),
+                    run: app.runs,
                     began: app.began,
                     remaining: app.demands[place].remaining,
-                    nodes: f64::from(app.nodes),
-                    record: ledger.records.get(&app.name).copied().unwrap_or(0.0),
+                    priority: match self.config.priority {
+                        Priority::Nodes => f64::from(app.nodes),
+                        Priority::Weight => app.weight,
+                    },
+                    record: ledger.records.get(&app.name).filter(|it| it.run == app.runs).map_or(0.0, |it| it.lent_s),
                     entitled: 0.0,
                     wanted: f64::INFINITY,
                     granted: 0.0,
@@ -115,19 +184,19 @@ impl AdapTbf {
                 grant
             });
             let mut grants: Vec<Grant> = grants.collect();
-            divide(&mut grants, capacity, self.interval_s);
+            divide(&mut grants, capacity, &self.config);
             for (app, grant) in apps.zip(&grants) {
                 rates[problem.members.app_start()[app] as usize + place(app)] = grant.granted;
             }
             ledger.grants = grants;
         }
-        Allocation::from_rates(problem, rates, &bsip_shares(problem), self.progress)
+        Allocation::from_rates(problem, rates, &bsip_shares(problem), self.config.progress)
     }
 
     /// What the application called `name` has lent at the target at this place in the order of names, in seconds of a target of
     /// capacity 1, up to the last decision; borrowed if negative.
     pub fn record(&self, name: &str, target: usize) -> f64 {
-        self.targets.get(target).and_then(|ledger| ledger.records.get(name)).copied().unwrap_or(0.0)
+        self.targets.get(target).and_then(|ledger| ledger.records.get(name)).map_or(0.0, |record| record.lent_s)
     }
 }
 
@@ -135,9 +204,13 @@ impl Ledger {
     /// Writes down what was lent since the last decision.
     fn settle(&mut self, elapsed_s: f64) {
         for grant in self.grants.iter().filter(|grant| grant.lent != 0.0 && elapsed_s > 0.0) {
-            *self.records.entry(grant.name.clone()).or_default() += grant.lent * elapsed_s;
+            let record = self.records.entry(grant.name.clone()).or_default();
+            if record.run != grant.run {
+                *record = Record { run: grant.run, lent_s: 0.0 };
+            }
+            record.lent_s += grant.lent * elapsed_s;
         }
-        self.records.retain(|_, record| record.abs() > NOTHING_S);
+        self.records.retain(|_, record| record.lent_s.abs() > NOTHING_S);
     }
 }
 
@@ -157,11 +230,11 @@ impl Grant {
 }
 
 /// The three steps at one target.
-fn divide(grants: &mut [Grant], capacity: f64, interval_s: f64) {
-    let nodes: f64 = grants.iter().map(|grant| grant.nodes).sum();
+fn divide(grants: &mut [Grant], capacity: f64, config: &AdapTbfConfig) {
+    let priorities: f64 = grants.iter().map(|grant| grant.priority).sum();
     let mut spare = capacity;
     for grant in grants.iter_mut() {
-        grant.entitled = capacity * grant.nodes / nodes;
+        grant.entitled = capacity * grant.priority / priorities;
         grant.granted = grant.entitled.min(grant.wanted);
         spare -= grant.granted;
     }
@@ -173,9 +246,9 @@ fn divide(grants: &mut [Grant], capacity: f64, interval_s: f64) {
         let offered = grant.entitled - grant.granted;
         grant.lent = if offered > 0.0 { offered * taken } else { offered };
     }
-    compensate(grants, interval_s);
+    compensate(grants, config);
     for grant in grants.iter_mut() {
-        grant.granted += left * grant.nodes / nodes;
+        grant.granted += left * grant.priority / priorities;
     }
 }
 
@@ -183,13 +256,14 @@ fn divide(grants: &mut [Grant], capacity: f64, interval_s: f64) {
 fn lend(grants: &mut [Grant], mut unused: f64) -> f64 {
     // In each round somebody has all he wants, or nothing is left.
     for _ in 0..=grants.len() {
-        let nodes: f64 = grants.iter().filter(|grant| grant.wanted > grant.granted).map(|grant| grant.nodes).sum();
-        if nodes <= 0.0 || unused <= 0.0 {
+        let priorities: f64 =
+            grants.iter().filter(|grant| grant.wanted > grant.granted).map(|grant| grant.priority).sum();
+        if priorities <= 0.0 || unused <= 0.0 {
             break;
         }
         let offered = unused;
         for grant in grants.iter_mut().filter(|grant| grant.wanted > grant.granted) {
-            let part = offered * grant.nodes / nodes;
+            let part = offered * grant.priority / priorities;
             if grant.granted + part < grant.wanted {
                 grant.granted += part;
                 unused -= part;
@@ -203,10 +277,11 @@ fn lend(grants: &mut [Grant], mut unused: f64) -> f64 {
 }
 
 /// Those who have lent and want more get it back from those who have borrowed.
-fn compensate(grants: &mut [Grant], interval_s: f64) {
+fn compensate(grants: &mut [Grant], config: &AdapTbfConfig) {
+    let interval_s = config.interval.max(Nanos(1)).as_secs_f64();
     let due = |grant: &Grant| (grant.record / interval_s).min(grant.wanted - grant.granted).max(0.0);
     let payable =
-        |grant: &Grant| (-grant.record / interval_s).min(RECLAIMED_MAX * grant.entitled).min(grant.granted).max(0.0);
+        |grant: &Grant| (-grant.record / interval_s).min(config.reclaim * grant.entitled).min(grant.granted).max(0.0);
     let (dues, payables) = grants.iter().fold((0.0, 0.0), |(a, b), grant| (a + due(grant), b + payable(grant)));
     let paid = f64::min(dues, payables);
     if paid <= 0.0 {
@@ -240,7 +315,7 @@ mod tests {
             let bandwidth = Rate::new(GB as u64).unwrap();
             let targets = Arc::new(Targets::new([("t1", 1.0), ("t2", 1.0)]).unwrap());
             Self {
-                scheme: AdapTbf::new(STEP, bandwidth, Progress::MinRate),
+                scheme: AdapTbf::new(AdapTbfConfig { reclaim: 0.5, ..AdapTbfConfig::default() }, bandwidth).unwrap(),
                 targets,
                 now: Nanos::ZERO,
                 left: BTreeMap::new(),
@@ -312,21 +387,26 @@ mod tests {
     }
 
     #[test]
-    fn a_debtor_keeps_half_of_what_he_is_entitled_to() {
+    fn a_debtor_keeps_a_part_of_what_he_is_entitled_to() {
         let grant = |name: &str, record| Grant {
             name: name.into(),
+            run: 1,
             began: Nanos::ZERO,
             remaining: None,
-            nodes: 1.0,
+            priority: 1.0,
             record,
             entitled: 0.0,
             wanted: f64::INFINITY,
             granted: 0.0,
             lent: 0.0,
         };
-        let mut grants = [grant("lender", 100.0), grant("borrower", -100.0)];
-        divide(&mut grants, 1.0, 10.0);
-        assert_eq!(grants.map(|grant| grant.granted), [0.75, 0.25]);
+        for (reclaim, granted) in [(0.5, [0.75, 0.25]), (0.0, [0.5, 0.5]), (1.0, [1.0, 0.0])] {
+            let mut grants = [grant("lender", 100.0), grant("borrower", -100.0)];
+            divide(&mut grants, 1.0, &AdapTbfConfig { reclaim, ..AdapTbfConfig::default() });
+            assert_eq!(grants.map(|grant| grant.granted), granted);
+        }
+        let bad = AdapTbf::new(AdapTbfConfig { reclaim: 1.5, ..AdapTbfConfig::default() }, Rate::new(1).unwrap());
+        assert_eq!(bad.unwrap_err().to_string(), "reclaim 1.5 (allowed: 0 to 1)");
     }
 
     #[test]

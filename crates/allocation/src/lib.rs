@@ -50,7 +50,7 @@ mod rules;
 mod streams;
 mod token_bucket;
 
-pub use adaptbf::{AdapTbf, HEADROOM, RECLAIMED_MAX, SATURATED};
+pub use adaptbf::{AdapTbf, AdapTbfConfig, BadReclaim, HEADROOM, ParsePriorityError, Priority, SATURATED};
 pub use allocation::{Allocation, AppAllocation, Coupons, Progress, RateError, TargetUse};
 pub use calciom::{Calciom, ParseStrategyError, Strategy, UnknownRemaining};
 pub use coflow::{Coflow, CoflowError, Order, ParseOrderError};

@@ -7,7 +7,7 @@ mod cases;
 
 use cases::{Case, arb_case, permuted};
 use isonomia_allocation::{
-    AdapTbf, Allocation, App, Calciom, Demand, Problem, Progress, RECLAIMED_MAX, Strategy as Choice,
+    AdapTbf, AdapTbfConfig, Allocation, App, Calciom, Demand, Problem, Progress, Strategy as Choice,
 };
 use isonomia_units::{Bytes, Nanos, Rate};
 use proptest::prelude::*;
@@ -73,7 +73,9 @@ proptest! {
     #[test]
     fn tokens_are_those_that_there_are_and_records_add_up_to_nothing(case in arb_case(), is_banked: bool) {
         let bandwidth = Rate::new(1_000_000).unwrap();
-        let scheme = std::cell::RefCell::new(AdapTbf::new(Nanos::from_secs(10), bandwidth, progress(is_banked)));
+        let reclaim = case.guarantee;
+        let config = AdapTbfConfig { reclaim, progress: progress(is_banked), ..AdapTbfConfig::default() };
+        let scheme = std::cell::RefCell::new(AdapTbf::new(config, bandwidth).unwrap());
         let targets = case.targets();
         let mut before = None;
         play(&case, |now, problem| scheme.borrow_mut().allocate(now, problem), |problem, allocation| {
@@ -95,7 +97,7 @@ proptest! {
                     let there = problem.apps().iter().filter(|other| other.demands.iter().any(|d| d.target == target));
                     let nodes: f64 = there.map(|other| f64::from(other.nodes)).sum();
                     let entitled = targets.capacity(target) * f64::from(app.nodes) / nodes;
-                    assert!(rate >= (1.0 - RECLAIMED_MAX) * entitled - 1e-9, "{rate} of {entitled}");
+                    assert!(rate >= (1.0 - config.reclaim) * entitled - 1e-9, "{rate} of {entitled}");
                 }
             }
             before = Some(allocation.clone());
@@ -149,7 +151,7 @@ proptest! {
             let of = |problem| Calciom::new(choice, Progress::MinRate).allocate(problem).unwrap();
             assert_eq!(of(&problem), of(&again));
         }
-        let of = |problem| AdapTbf::new(Nanos::from_secs(1), Rate::new(1).unwrap(), Progress::MinRate).allocate(Nanos::ZERO, problem);
+        let of = |problem| AdapTbf::new(AdapTbfConfig::default(), Rate::new(1).unwrap()).unwrap().allocate(Nanos::ZERO, problem);
         assert_eq!(of(&problem), of(&again));
     }
 }

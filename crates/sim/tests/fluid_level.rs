@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use isonomia_allocation::{
-    Allocation, Coflow, FairFinish, GiftConfig, Order, Problem, Progress, Rule, Strategy as Choice, Targets, pofs,
+    AdapTbfConfig, Allocation, Coflow, FairFinish, GiftConfig, Order, Priority, Problem, Progress, Rule,
+    Strategy as Choice, Targets, pofs,
 };
 use isonomia_sim::fluid::population::Population;
 use isonomia_sim::fluid::{
@@ -109,6 +110,10 @@ fn an_order_without_a_guarantee_serves_one_after_the_other() {
     assert_near(&io_s(coflow(1.0), applications()), &[30.0, 20.0]);
 }
 
+fn adaptbf(priority: Priority) -> SchemeSpec {
+    SchemeSpec::AdapTbf(AdapTbfConfig { priority, ..AdapTbfConfig::default() })
+}
+
 fn calciom(strategy: Choice) -> SchemeSpec {
     SchemeSpec::Calciom { strategy, progress: Progress::MinRate }
 }
@@ -137,8 +142,14 @@ fn who_comes_second_waits_interrupts_or_interferes() {
 /// the other is lent.
 #[test]
 fn tokens_follow_nodes_and_are_lent() {
-    let adaptbf = SchemeSpec::AdapTbf { progress: Progress::MinRate, interval: s(10) };
-    assert_near(&io_s(adaptbf, vec![app("a", 3, 0, &[0], 0, 15), app("b", 1, 0, &[0], 0, 5)]), &[20.0, 20.0]);
+    assert_near(
+        &io_s(adaptbf(Priority::Weight), vec![app("a", 3, 0, &[0], 0, 15), app("b", 1, 0, &[0], 0, 5)]),
+        &[20.0, 10.0],
+    );
+    assert_near(
+        &io_s(adaptbf(Priority::Nodes), vec![app("a", 3, 0, &[0], 0, 15), app("b", 1, 0, &[0], 0, 5)]),
+        &[20.0, 20.0],
+    );
     let applications = || {
         vec![
             app("a", 1, 0, &[0], 0, 30),
@@ -152,7 +163,7 @@ fn tokens_follow_nodes_and_are_lent() {
         outcome.applications.iter().map(|app| app.io_s).collect::<Vec<_>>()
     };
     // c has a third of target 0 and so of target 1, of which d has a half for ten seconds, then 1 - 1.25 / 3.
-    let ends = by_interval(adaptbf);
+    let ends = by_interval(adaptbf(Priority::Nodes));
     assert_near(&ends[3..], &[10.0 + 25.0 / (1.0 - 1.25 / 3.0)]);
     assert_near(&by_interval(POFS)[3..], &[60.0]);
 }
@@ -210,8 +221,8 @@ fn specs() -> Vec<SchemeSpec> {
         SchemeSpec::Gift(config),
         SchemeSpec::Gift(GiftConfig { b_thres: 0.0, ..config }),
         SchemeSpec::TokenBucket(Progress::MinRate),
-        SchemeSpec::AdapTbf { progress: Progress::MinRate, interval: config.interval },
-        SchemeSpec::AdapTbf { progress: Progress::Banked, interval: config.interval },
+        adaptbf(Priority::Nodes),
+        SchemeSpec::AdapTbf(AdapTbfConfig { progress: Progress::Banked, ..AdapTbfConfig::default() }),
         calciom(Choice::Serialize),
         calciom(Choice::Interrupt),
         calciom(Choice::Dynamic),

@@ -4,9 +4,9 @@ mod case;
 
 use case::Case;
 use isonomia_allocation::{
-    AdapTbf, Allocation, BadGuarantee, Calciom, Coflow, CoflowError, Coupons, FairFinish, Gift, GiftConfig,
-    GiftConfigError, Order, Problem, ProblemError, ProgramError, Rule, RuleThrottle, Strategy, UnknownRemaining, bsip,
-    mbw, pofs, token_bucket,
+    AdapTbf, AdapTbfConfig, Allocation, BadGuarantee, BadReclaim, Calciom, Coflow, CoflowError, Coupons, FairFinish,
+    Gift, GiftConfig, GiftConfigError, Order, Problem, ProblemError, ProgramError, Rule, RuleThrottle, Strategy,
+    UnknownRemaining, bsip, mbw, pofs, token_bucket,
 };
 use isonomia_units::{Nanos, Rate};
 use serde::Serialize;
@@ -141,6 +141,9 @@ pub enum DecisionError {
     /// A coflow order lacks what it needs.
     #[error(transparent)]
     Coflow(#[from] CoflowError),
+    /// What AdapTBF reclaims is out of its range.
+    #[error(transparent)]
+    Reclaim(#[from] BadReclaim),
     /// CALCioM's choice lacks what it needs.
     #[error(transparent)]
     Calciom(#[from] UnknownRemaining),
@@ -232,7 +235,10 @@ fn decide(case: &Case, problem: &Problem, scheme: Scheme) -> Result<Allocation, 
             }
             gift.decide(Nanos::ZERO, problem)?
         }
-        Scheme::AdapTbf => AdapTbf::new(Nanos::ZERO, BANDWIDTH, case.progress).allocate(Nanos::ZERO, problem),
+        Scheme::AdapTbf => {
+            let config = AdapTbfConfig { progress: case.progress, ..AdapTbfConfig::default() };
+            AdapTbf::new(config, BANDWIDTH)?.allocate(Nanos::ZERO, problem)
+        }
         Scheme::Calciom => {
             let strategy = case.strategy.unwrap_or(if knows_sizes() { Strategy::Dynamic } else { Strategy::Serialize });
             Calciom::new(strategy, case.progress).allocate(problem)?

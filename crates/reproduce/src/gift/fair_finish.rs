@@ -14,7 +14,7 @@ use crate::data::Data;
 use crate::interval::Interval;
 use crate::run::{Context, Finding, Stopped};
 use crate::table::Table;
-use isonomia_allocation::Strategy;
+use isonomia_allocation::{AdapTbfConfig, Priority, Strategy};
 use isonomia_sim::fluid::population::Population;
 use isonomia_sim::fluid::{Decisions, Outcome, Parameters, SchemeSpec, Sizes};
 use isonomia_units::Nanos;
@@ -41,6 +41,12 @@ fn by_target(name: &'static str, word: &str) -> Named {
     Named { decisions: Decisions::Event, ..scheme(name, word, &parameters()) }
 }
 
+/// AdapTBF with the same tokens for everybody.
+fn alike(name: &'static str, reclaim: f64) -> Named {
+    let adaptbf = AdapTbfConfig { priority: Priority::Weight, reclaim, ..AdapTbfConfig::default() };
+    scheme(name, "adaptbf", &Parameters { adaptbf, ..parameters() })
+}
+
 /// CALCioM, which is told of each phase that begins or ends.
 fn coordinated(name: &'static str, strategy: Strategy) -> Named {
     Named { decisions: Decisions::Event, ..scheme(name, "calciom", &Parameters { strategy, ..parameters() }) }
@@ -62,6 +68,8 @@ fn schemes() -> Vec<Named> {
         by_target("srpt", "srpt"),
         by_target("fcfs", "fcfs"),
         scheme("adaptbf", "adaptbf", &parameters()),
+        alike("adaptbf-alike", 0.1),
+        alike("adaptbf-alike-half", 0.5),
         coordinated("calciom", Strategy::Dynamic),
         coordinated("calciom-serialize", Strategy::Serialize),
         coordinated("calciom-interrupt", Strategy::Interrupt),
@@ -82,7 +90,9 @@ fn words(name: &str) -> &str {
         "unknown-0.2" => "nothing known, 0.2",
         "srpt" => "shortest remaining first at each target",
         "fcfs" => "first come, first served",
-        "adaptbf" => "AdapTBF",
+        "adaptbf" => "AdapTBF, by nodes",
+        "adaptbf-alike" => "… all alike",
+        "adaptbf-alike-half" => "… all alike, debts paid back faster",
         "calciom" => "CALCioM, the dynamic choice",
         "calciom-serialize" => "… always serialized",
         "calciom-interrupt" => "… always interrupted",

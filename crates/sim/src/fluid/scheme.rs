@@ -2,9 +2,9 @@
 
 use super::single::Discipline;
 use isonomia_allocation::{
-    AdapTbf, Allocation, BadGuarantee, Calciom, Coflow, CoflowError, FairFinish, Gift, GiftConfig, GiftConfigError,
-    Ledger, Order, Problem, ProgramError, Progress, Rule, RuleThrottle, Strategy, Targets, UnknownRemaining, bsip, mbw,
-    pofs, token_bucket,
+    AdapTbf, AdapTbfConfig, Allocation, BadGuarantee, BadReclaim, Calciom, Coflow, CoflowError, FairFinish, Gift,
+    GiftConfig, GiftConfigError, Ledger, Order, Problem, ProgramError, Progress, Rule, RuleThrottle, Strategy, Targets,
+    UnknownRemaining, bsip, mbw, pofs, token_bucket,
 };
 use isonomia_units::{Nanos, Rate};
 use std::sync::Arc;
@@ -69,13 +69,8 @@ pub enum SchemeSpec {
     Gift(GiftConfig),
     /// Token buckets with rates in proportion to weights.
     TokenBucket(Progress),
-    /// Token buckets with rates in proportion to nodes, whose unused tokens are lent.
-    AdapTbf {
-        /// The model of progress.
-        progress: Progress,
-        /// Within which debts are paid back.
-        interval: Nanos,
-    },
+    /// Token buckets with rates by priority, whose unused tokens are lent.
+    AdapTbf(AdapTbfConfig),
     /// Applications that agree on whose phase goes first.
     Calciom {
         /// How they agree.
@@ -121,6 +116,9 @@ pub enum SchemeError {
     /// A coflow order lacks what it needs.
     #[error(transparent)]
     Coflow(#[from] CoflowError),
+    /// What AdapTBF reclaims is out of its range.
+    #[error(transparent)]
+    Reclaim(#[from] BadReclaim),
     /// CALCioM's choice lacks what it needs.
     #[error(transparent)]
     Calciom(#[from] UnknownRemaining),
@@ -175,8 +173,10 @@ pub trait Decide {
 pub struct Parameters {
     /// The model of progress, for POFS, token buckets, AdapTBF and CALCioM.
     pub progress: Progress,
-    /// GIFT's, and those of the rules; AdapTBF's interval.
+    /// GIFT's, and those of the rules.
     pub gift: GiftConfig,
+    /// AdapTBF's, its progress aside.
+    pub adaptbf: AdapTbfConfig,
     /// Of CALCioM.
     pub strategy: Strategy,
     /// Of coflow and fair finish.
@@ -212,7 +212,13 @@ impl SchemeSpec {
                 Err(error) => return Some(Err(error.into())),
             },
             "tbf" => Self::TokenBucket(parameters.progress),
-            "adaptbf" => Self::AdapTbf { progress: parameters.progress, interval: parameters.gift.interval },
+            "adaptbf" => {
+                let config = AdapTbfConfig { progress: parameters.progress, ..parameters.adaptbf };
+                match AdapTbf::new(config, UNIT) {
+                    Ok(_) => Self::AdapTbf(config),
+                    Err(error) => return Some(Err(error.into())),
+                }
+            }
             "calciom" => Self::Calciom { strategy: parameters.strategy, progress: parameters.progress },
             "coflow" => match Coflow::new(parameters.guarantee, parameters.order) {
                 Ok(coflow) => Self::Coflow(coflow),
@@ -244,9 +250,7 @@ impl SchemeSpec {
             Self::Rule { rule, b_thres, seed } => Scheme::Rule(rule, RuleThrottle::new(rule, b_thres, seed)),
             Self::Gift(config) => Scheme::Gift(Box::new(Gift::new(config)?)),
             Self::TokenBucket(progress) => Scheme::TokenBucket(progress),
-            Self::AdapTbf { progress, interval } => {
-                Scheme::AdapTbf(Box::new(AdapTbf::new(interval, bandwidth, progress)))
-            }
+            Self::AdapTbf(config) => Scheme::AdapTbf(Box::new(AdapTbf::new(config, bandwidth)?)),
             Self::Calciom { strategy, progress } => Scheme::Calciom(Box::new(Calciom::new(strategy, progress))),
             Self::Coflow(coflow) => Scheme::Coflow(coflow),
             Self::FairFinish { guarantee, accounts, .. } => {

@@ -243,6 +243,11 @@ impl IoNode {
         id
     }
 
+    /// The application of this name, if it is known.
+    pub fn id_of(&self, name: &Arc<str>) -> Option<AppId> {
+        self.ids.get(name).copied()
+    }
+
     /// The application is served at any time, and never has the node: what a server does for itself.
     pub fn exempt(&mut self, now: Nanos, app: AppId) {
         let now = self.advance(now);

@@ -210,6 +210,14 @@ impl PolicySpec {
         matches!(self.scheme, Scheme::Fair(_) | Scheme::Exclusive(_))
     }
 
+    /// What divides a service that nobody has to himself: the sharing tree of a policy of exclusive phases, or the policy itself.
+    pub fn without_phases(&self) -> Self {
+        match &self.scheme {
+            Scheme::Exclusive(settings) => Self::from_scheme(Scheme::Fair(settings.tree.clone())),
+            _ => self.clone(),
+        }
+    }
+
     /// The caller has checked that the scheme is one that can be read: see [`Scheme`].
     pub(crate) const fn from_scheme(scheme: Scheme) -> Self {
         Self { scheme, latency: None }

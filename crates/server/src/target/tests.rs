@@ -6,6 +6,7 @@ use crate::limits::{Limits, LimitsConfig};
 use crate::read_ahead;
 use crate::sessions::Sessions;
 use crate::usage::Usage;
+use isonomia_policy::Draw;
 
 fn connect(jobs: &Jobs, target: &Target, name: &str) -> Arc<Connection> {
     let info = JobInfo::new(name, "u", "g");

@@ -14,11 +14,16 @@
 //! No request is kept here, and none is refused: whether those of an application are served now is [`IoNode::admits`], and
 //! whoever holds them back asks again by [`IoNode::ask_again_at`]. There is no I/O in here, and no clock.
 
+mod app;
+
 use crate::coordinator::{AppReport, ClaimReport, Coordinator, NodeGrant, Publication, Report};
 use crate::order::Order;
 use isonomia_units::{Nanos, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use app::App;
+pub use app::{AppState, Standing};
 
 /// A coordinator elsewhere that is silent for this long is away.
 pub const SILENCE_MAX: Nanos = Nanos::from_secs(3);
@@ -64,36 +69,6 @@ pub struct Endings {
     pub gone: u64,
 }
 
-/// Where an application is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Standing {
-    /// It wants nothing of the node, or the node is open.
-    Away,
-    /// It waits for the node.
-    Waiting,
-    /// It has the node.
-    Holding,
-}
-
-/// What an application had of the node, and waited for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AppState {
-    /// Its name.
-    pub application: Arc<str>,
-    /// Where it is.
-    pub standing: Standing,
-    /// For how long it has been known.
-    pub age: Nanos,
-    /// How long its phases took, the present one included.
-    pub io: Nanos,
-    /// How long it waited, the present wait included.
-    pub waited: Nanos,
-    /// The longest wait.
-    pub waited_max: Nanos,
-    /// Phases that are over.
-    pub phases: u64,
-}
-
 /// See the module.
 #[derive(Debug)]
 pub struct IoNode {
@@ -125,41 +100,6 @@ struct Held {
     since: Nanos,
     /// The application has said that the phase is over; what it has outstanding still belongs to it.
     is_ending: bool,
-}
-
-#[derive(Debug)]
-struct App {
-    name: Arc<str>,
-    /// Who knows it.
-    joined: u32,
-    is_exempt: bool,
-    known_since: Nanos,
-    outstanding: u64,
-    idle_since: Nanos,
-    /// Sessions that are in a phase which they have declared.
-    sessions: BTreeSet<u64>,
-    declared: Declared,
-    waiting_since: Option<Nanos>,
-    /// Its last grant lasted for the lease: it claims nothing before these have had their turn, whatever the order is.
-    behind: BTreeSet<AppId>,
-    waited: Nanos,
-    waited_max: Nanos,
-    io_done: Nanos,
-    phases: u64,
-}
-
-impl App {
-    fn wants(&self) -> bool {
-        self.outstanding > 0 || !self.sessions.is_empty()
-    }
-
-    fn stop_waiting(&mut self, now: Nanos) {
-        if let Some(since) = self.waiting_since.take() {
-            let waited = now.since(since);
-            self.waited += waited;
-            self.waited_max = self.waited_max.max(waited);
-        }
-    }
 }
 
 impl IoNode {
@@ -222,22 +162,7 @@ impl IoNode {
         }
         let id = AppId(self.next_id);
         self.next_id = id.0.wrapping_add(1);
-        let app = App {
-            name: name.clone(),
-            joined: 1,
-            is_exempt: false,
-            known_since: now,
-            outstanding: 0,
-            idle_since: now,
-            sessions: BTreeSet::new(),
-            declared: Declared::default(),
-            waiting_since: None,
-            behind: BTreeSet::new(),
-            waited: Nanos::ZERO,
-            waited_max: Nanos::ZERO,
-            io_done: Nanos::ZERO,
-            phases: 0,
-        };
+        let app = App::new(now, name);
         self.ids.insert(name.clone(), id);
         self.apps.insert(id, app);
         id
@@ -451,21 +376,8 @@ impl IoNode {
         let now = now.max(self.now);
         let shown = self.ids.values().filter_map(|id| Some((*id, self.apps.get(id)?)));
         let state = |(id, app): (AppId, &App)| {
-            let held = self.holder.as_ref().filter(|held| held.app == id);
-            let wait = app.waiting_since.map_or(Nanos::ZERO, |since| now.since(since));
-            AppState {
-                application: app.name.clone(),
-                standing: match (held, app.waiting_since) {
-                    (Some(_), _) => Standing::Holding,
-                    (None, Some(_)) => Standing::Waiting,
-                    (None, None) => Standing::Away,
-                },
-                age: now.since(app.known_since),
-                io: app.io_done + held.map_or(Nanos::ZERO, |held| now.since(held.since)),
-                waited: app.waited + wait,
-                waited_max: app.waited_max.max(wait),
-                phases: app.phases,
-            }
+            let held_since = self.holder.as_ref().filter(|held| held.app == id).map(|held| held.since);
+            app.state(now, held_since)
         };
         shown.filter(|(_, app)| !app.is_exempt).map(state).collect()
     }

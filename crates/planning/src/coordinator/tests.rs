@@ -1,3 +1,5 @@
+//! Nodes and a coordinator, with messages that are lost, doubled and late.
+
 use super::*;
 use crate::io_node::{AppId, Declared, IoNode, PhaseRules};
 use proptest::prelude::*;

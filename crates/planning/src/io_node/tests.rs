@@ -1,3 +1,5 @@
+//! A node under calls by hand, and beside the schedules that it should follow.
+
 use super::*;
 use crate::{App, schedule_with};
 use proptest::prelude::*;

@@ -19,7 +19,7 @@ mod app;
 use crate::coordinator::{AppReport, ClaimReport, Coordinator, NodeGrant, Publication, Report};
 use crate::order::Order;
 use isonomia_units::{Nanos, ServerId};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use app::App;

@@ -4,7 +4,7 @@ use super::*;
 use crate::{App, schedule_with};
 use proptest::prelude::*;
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BTreeSet, BinaryHeap};
 
 const RULES: PhaseRules = PhaseRules { order: Order::Fifo, lease: Nanos(1_000), gap: Nanos(50) };
 

@@ -289,6 +289,9 @@ pub struct Status {
     /// What looking through all objects in the background came to.
     #[serde(default)]
     pub scrub: ScrubStatus,
+    /// Who has the data targets, under a policy that gives them to one application at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exclusive: Option<ExclusiveStatus>,
     /// Every target, and the metadata service first, which is arbitrated like one.
     pub targets: Vec<TargetStatus>,
     /// Every job that is connected or was in the last minute, by name.
@@ -421,6 +424,54 @@ pub struct PhaseStatus {
     pub expected_ns: u64,
 }
 
+/// The I/O node that all data targets of a server are under the policy `exclusive`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExclusiveStatus {
+    /// In which order applications get it.
+    pub order: String,
+    /// The longest that others wait for one grant to end.
+    pub lease_ns: u64,
+    /// How long an application leaves it idle before its phase is over.
+    pub gap_ns: u64,
+    /// Everybody is served, because the coordinator is silent.
+    pub is_open: bool,
+    /// The server that decides, in a cluster.
+    #[serde(default)]
+    pub coordinator: Option<String>,
+    /// Who has it: user and job, or what the job is claimed within.
+    #[serde(default)]
+    pub holder: Option<String>,
+    /// Applications that wait.
+    pub waiting: u64,
+    /// Grants that ended because the application left the node idle, since the policy was set.
+    pub ended_by_gap_total: u64,
+    /// Because it said so.
+    pub ended_by_program_total: u64,
+    /// Because others waited and the lease was over.
+    pub ended_by_lease_total: u64,
+    /// Because the application had gone.
+    pub ended_by_leaving_total: u64,
+}
+
+/// What became of an application's I/O phases under the policy `exclusive`, since that was set or the application came.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ExclusiveJobStatus {
+    /// `away`, `waiting` or `holding`.
+    pub state: String,
+    /// How long it has been known.
+    pub age_ns: u64,
+    /// How long it had the targets.
+    pub io_ns: u64,
+    /// How long it waited for them.
+    pub waited_ns: u64,
+    /// The longest wait.
+    pub waited_max_ns: u64,
+    /// Phases that are over.
+    pub phases_total: u64,
+    /// Its time over what it would have been without waiting; 1 is undisturbed.
+    pub stretch: f64,
+}
+
 /// One job's state; rates and shares are those of the last [`Status::window_s`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobStatus {
@@ -460,6 +511,9 @@ pub struct JobStatus {
     /// How far its I/O phase has come, if it is in one and the policy keeps a fair clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<PhaseStatus>,
+    /// Its turns, under a policy that gives the data targets to one application at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exclusive: Option<ExclusiveJobStatus>,
     /// Requests that wait for their turn.
     pub queued: u64,
     /// From arrival to reply, median.

@@ -114,6 +114,7 @@ pub fn apply(core: &Core, spec: PolicySpec, draw: Option<Draw>) -> ControlReply 
     let mut policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner);
     policy.spec = spec;
     policy.draw = draw.unwrap_or(policy.draw);
+    policy.io_node = core.phases.begin(&policy.spec, core.cluster.get().map(Cluster::place_of_coordinator));
     let (now, jobs) = (clock::now(), core.jobs.all());
     let jobs: Vec<_> = jobs.iter().map(|job| (job.id, job.info())).collect();
     for target in &core.targets {

@@ -12,7 +12,7 @@ import csv
 import json
 import math
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path as File
 from typing import TYPE_CHECKING, Any, Optional, Union
 
@@ -33,6 +33,8 @@ _T_95 = (
 )  # fmt: skip
 _T_95_LARGE = 1.96
 _MARKERS = "osD^v<>P"
+#: Lines all along an axis: of what is no value of the paper's, and of what is.
+_DASH = ("--", ":")
 #: Without yellow, which is hardly seen as a line on white.
 _COLOURS = (*(colour for colour in COLOURS if colour != "#F0E442"), "#999999")
 #: With more places than this an interval is a band, and not a whisker at each place.
@@ -41,6 +43,11 @@ _WHISKERS_MAX = 16
 _UPRIGHT_MAX = 8
 #: Inches: an upright bar, a lying one, what they need beside them, a line of the legend, a letter of it, its sample.
 _BAR_IN, _LYING_IN, _BESIDE_IN, _LINE_IN, _LETTER_IN, _SAMPLE_IN = 0.16, 0.1, 0.9, 0.145, 0.052, 0.42
+#: A bar this many times as long as all others but a tenth is cut off, with its value written on it; the axis then goes this
+#: many times beyond the others.
+_OUTLYING, _BEYOND = 4.0, 1.5
+#: What is left free beyond the values of a logarithmic axis, as a part of it.
+_MARGIN = 0.06
 #: By what part of the axis points of lines at one place stand apart.
 _APART = 0.006
 
@@ -153,13 +160,13 @@ def _lines(axes: Axes, series: Mapping[Value, Mapping[Value, Point]], chart: Map
                 x * (places[-1] / places[0]) ** step if is_log else x + step * (places[-1] - places[0]) for x in xs
             ]
             axes.errorbar(
-                apart, means, halves, color=colour, linestyle=dash, marker=marker, markersize=3, capsize=2,
+                apart, means, _whiskers(halves), color=colour, linestyle=dash, marker=marker, markersize=3, capsize=2,
                 elinewidth=0.8, label=_text(name),
             )  # fmt: skip
     for mark in chart["paper"]:
         colour = "black" if mark["of"] is None else colours.get(_value(mark["of"]), "black")
         if mark["x"] is None:
-            axes.axhline(mark["y"], color=colour, linestyle=":", linewidth=1, zorder=1)
+            axes.axhline(mark["y"], color=colour, linestyle=_DASH[_is_papers(mark)], linewidth=1, zorder=1)
         else:
             x = _value(mark["x"])
             axes.plot(
@@ -181,11 +188,15 @@ def _bars(
     lying: bool,
 ) -> None:
     width = 0.8 / len(series)
-    left = {}
+    # Where fewer bars are than elsewhere they stand together in the middle.
+    beside = {place: [name for name, points in series.items() if place in points] for place in places}
+
+    def begin_of(place: Value, name: Value) -> float:
+        names = beside[place]
+        return places.index(place) + (names.index(name) - len(names) / 2) * width
+
     for at, (name, points) in enumerate(series.items()):
-        offset = (at + 0.5) * width - 0.4
-        left[name] = offset - width / 2
-        where = [places.index(place) + offset for place in points]
+        where = [begin_of(place, name) + width / 2 for place in points]
         means, halves = [point[0] for point in points.values()], [point[1] for point in points.values()]
         look: Any = {
             "color": _COLOURS[at % len(_COLOURS)],
@@ -193,18 +204,17 @@ def _bars(
             "error_kw": {"elinewidth": 0.8, "capsize": 0 if lying else 2},
         }
         if lying:
-            axes.barh(where, means, width * 0.92, xerr=halves, **look)
+            axes.barh(where, means, width * 0.92, xerr=_whiskers(halves), **look)
         else:
-            axes.bar(where, means, width * 0.92, yerr=halves, **look)
+            axes.bar(where, means, width * 0.92, yerr=_whiskers(halves), **look)
     along = axes.axvline if lying else axes.axhline
     along(0, color="black", linewidth=0.6)
     for mark in chart["paper"]:
         if mark["x"] is None:
-            along(mark["y"], color="black", linestyle=":", linewidth=1)
+            along(mark["y"], color="black", linestyle=_DASH[_is_papers(mark)], linewidth=1)
         elif (place := _value(mark["x"])) in places:
-            whole = mark["of"] is None
-            begin = -0.4 if whole else left.get(_value(mark["of"]), -0.4)
-            begin += places.index(place)
+            whole = mark["of"] is None or _value(mark["of"]) not in beside[place]
+            begin = places.index(place) - 0.4 if whole else begin_of(place, _value(mark["of"]))
             ends, height = [begin, begin + (0.8 if whole else width)], [mark["y"]] * 2
             look = {"color": "black", "linewidth": 2, "solid_capstyle": "butt", "zorder": 3}
             axes.plot(height if lying else ends, ends if lying else height, **look)
@@ -214,6 +224,8 @@ def _bars(
         axes.tick_params(axis="y", length=0)
         axes.set_ylim(len(places) - 0.5, -0.5)
         axes.margins(x=0.08)
+        if chart["y"]["scale"] == "linear":
+            _cut_off(axes, series, begin_of, width)
         return
     is_long = sum(map(len, texts)) + 2 * len(texts) > 14 * _figure(axes).get_figwidth()
     axes.set_xticks(range(len(places)), texts, rotation=35 if is_long else 0, ha="right" if is_long else "center")
@@ -222,6 +234,34 @@ def _bars(
     if is_long:
         for label in axes.get_xticklabels():
             label.set_rotation_mode("anchor")
+
+
+def _whiskers(halves: Sequence[float]) -> Optional[list[float]]:
+    """Halves of intervals as matplotlib takes them: where there is none, no whisker is drawn."""
+    return [half if half > 0 else math.nan for half in halves] if any(halves) else None
+
+
+def _cut_off(
+    axes: Axes, series: Mapping[Value, Mapping[Value, Point]], begin_of: Callable[[Value, Value], float], width: float
+) -> None:
+    """Lets lying bars that are much longer than nearly all others end at the edge, with their values."""
+    bars = [(name, place, point) for name, points in series.items() for place, point in points.items()]
+    bars.sort(key=lambda bar: abs(bar[2][0]))
+    rest = bars[: len(bars) - max(1, len(bars) // 10)]
+    longest = max((abs(mean) + half for _, _, (mean, half) in rest), default=0.0)
+    outlying = [bar for bar in bars if abs(bar[2][0]) > _OUTLYING * longest]
+    if longest <= 0 or not outlying:
+        return
+    for sign, side in ((-1, "left"), (1, "right")):
+        cut = [(name, place, mean) for name, place, (mean, _) in outlying if mean * sign > 0]
+        if cut:
+            axes.set_xlim(**{side: sign * _BEYOND * longest})
+        for name, place, mean in cut:
+            axes.annotate(
+                f"{mean:.0f}", (sign * _BEYOND * longest, begin_of(place, name) + width / 2), (-3 * sign, 0),
+                textcoords="offset points", ha=side, va="center", fontsize=5.5, fontweight="bold", color="black",
+                bbox={"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none"},
+            )  # fmt: skip
 
 
 def _scale(axes: Axes, which: str, scale: str, places: Sequence[float]) -> None:
@@ -234,16 +274,31 @@ def _scale(axes: Axes, which: str, scale: str, places: Sequence[float]) -> None:
     formatter = ticker.FuncFormatter(lambda value, _: _number(value))
     if scale == "symlog":
         set_scale("symlog", linthresh=1)
+        _make_room(axes, which)
     else:
         set_scale("log", base=2 if scale == "log2" else 10)
     if places:
         shown = _with_room(places)
         axis.set_major_locator(ticker.FixedLocator(shown))
-    elif scale != "symlog":
+    elif scale == "symlog":
+        low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
+        subs = (1, 2, 5) if max(abs(low), abs(high)) < 100 else (1,)
+        axis.set_major_locator(ticker.SymmetricalLogLocator(base=10, linthresh=1, subs=subs))
+    else:
         low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
         axis.set_major_locator(ticker.LogLocator(10, subs=(1, 2, 5) if high < 300 * low else (1,)))
     axis.set_minor_locator(ticker.NullLocator())
     axis.set_major_formatter(formatter)
+
+
+def _make_room(axes: Axes, which: str) -> None:
+    """Sets the limits of a scaled axis a bit beyond what is drawn, and to zero if nothing is below."""
+    limits, axis = (axes.dataLim.intervalx, axes.xaxis) if which == "x" else (axes.dataLim.intervaly, axes.yaxis)
+    transform = axis.get_transform()
+    low, high = transform.transform(limits)
+    room = _MARGIN * (high - low)
+    begin, end = transform.inverted().transform([low - room, high + room])
+    (axes.set_xlim if which == "x" else axes.set_ylim)(0 if limits[0] >= 0 else begin, end)
 
 
 def _with_room(places: Sequence[float]) -> list[float]:
@@ -260,7 +315,7 @@ def _with_room(places: Sequence[float]) -> list[float]:
 
 def _labels(series: Mapping[Value, Any], chart: Mapping[str, Any]) -> list[str]:
     labels = [_text(name) for name in series if name != ""]
-    return [*labels, "paper"] if chart["paper"] else labels
+    return [*labels, *dict.fromkeys(mark.get("what", "paper") for mark in chart["paper"])]
 
 
 def _columns(labels: Sequence[str], width_in: float) -> int:
@@ -282,13 +337,18 @@ def _legend(axes: Axes, series: Mapping[Value, Any], chart: Mapping[str, Any]) -
     if not labels:
         return
     found = dict(zip(*reversed(axes.get_legend_handles_labels())))
-    if not any(mark["x"] is not None for mark in chart["paper"]):
-        paper = Line2D([], [], color="black", linestyle=":", linewidth=1)
-    elif chart["kind"] == "bars":
-        paper = Line2D([], [], color="black", linewidth=2)
-    else:
-        paper = Line2D([], [], color="white", marker="*", markersize=8, markeredgecolor="black", markeredgewidth=0.5)
-    handles = [paper if label == "paper" else found[label] for label in labels]
+    for mark in chart["paper"]:
+        if mark["x"] is None:
+            sample = Line2D([], [], color="black", linestyle=_DASH[_is_papers(mark)], linewidth=1)
+        elif chart["kind"] == "bars":
+            sample = Line2D([], [], color="black", linewidth=2)
+        else:
+            # Filled as the marks are, unless they have the colours of several lines.
+            inside = "black" if all(each["of"] is None for each in chart["paper"]) else "white"
+            sample = Line2D([], [], color=inside, marker="*", markersize=8, markeredgecolor="black", markeredgewidth=0.5)
+            sample.set_linestyle("none")
+        found[mark.get("what", "paper")] = sample
+    handles = [found[label] for label in labels]
     by = chart["by"]
     title = by.replace("_percent", " [%]").replace("_ms", " [ms]").replace("_", " ") if by else None
     _figure(axes).legend(
@@ -308,6 +368,10 @@ def _axes(bars: int, lying: bool, legend_lines: int) -> Axes:
     elif bars:
         width = min(max(WIDTH_IN, bars * _BAR_IN + _BESIDE_IN), 2 * WIDTH_IN + 0.2)
     return pyplot.subplots(figsize=(width, height + legend_lines * _LINE_IN))[1]
+
+
+def _is_papers(mark: Mapping[str, Any]) -> bool:
+    return "what" not in mark
 
 
 def _figure(axes: Axes) -> Any:

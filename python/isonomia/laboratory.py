@@ -103,8 +103,8 @@ def allocate(case: Document, scheme: str) -> Allocation:
     """What a bandwidth allocation scheme gives each application of a case, for one decision.
 
     ``case`` is a TOML file or a mapping: a list ``app`` with ``name``, ``targets`` and what ``isonomia allocate
-    --help`` names. ``scheme`` is one of pofs, bsip, mbw, tsa, esa, tmf, rnd, gift, tbf, coflow, fair-finish. A share is
-    an application's part of each of its targets under synchronous progress; bandwidth and coupons are counted in targets.
+    --help`` names. ``scheme`` is one of pofs, bsip, mbw, tsa, esa, tmf, rnd, gift, tbf, adaptbf, calciom, coflow,
+    fair-finish. A share is an application's part of each of its targets under synchronous progress; bandwidth and coupons are counted in targets.
 
     >>> case = {"app": [{"name": "A", "targets": ["t1"]}, {"name": "B", "targets": ["t1", "t2"]}]}
     >>> [app["share"] for app in allocate(case, "bsip")["apps"]]

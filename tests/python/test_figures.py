@@ -65,6 +65,38 @@ class Figures(unittest.TestCase):
         self.assertEqual([bar.get_height() for bar in axes.patches], [2.0, -4.0])
         self.assertLess(axes.get_ylim()[0], -4.0)
 
+    def test_bars_stand_in_the_middle_of_their_place_and_without_an_interval_have_no_whisker(self):
+        axes = figures.draw(ROWS, chart(kind="bars", by="default"))
+        centres = [round(bar.get_x() + bar.get_width() / 2, 9) for bar in axes.patches]
+        self.assertEqual(centres, [-0.2, 1.0, 0.2], "both at 64, one at 2048")
+        whiskers = [container.errorbar for container in axes.containers if hasattr(container, "errorbar")]
+        self.assertIsNone(whiskers[1], "one seed")
+
+    def test_a_bar_much_longer_than_the_others_is_cut_off(self):
+        rows = [{"nodes": f"scheme {at}", "gain": str(at - 300 * (at == 9))} for at in range(12)]
+        axes = figures.draw(rows, chart(kind="bars"))
+        self.assertEqual(axes.get_xlim()[0], -1.5 * 11)
+        self.assertIn("-291", [text.get_text() for text in axes.texts])
+        self.assertEqual(axes.patches[9].get_width(), -291.0)
+        rows = [{"nodes": f"scheme {at}", "gain": str(at)} for at in range(12)]
+        self.assertEqual(len(figures.draw(rows, chart(kind="bars")).texts), 0)
+
+    def test_nothing_touches_the_edge_of_a_logarithmic_axis(self):
+        rows = [{"nodes": "1", "gain": "60"}, {"nodes": "2", "gain": "3"}]
+        low, high = figures.draw(rows, chart(y=axis("gain", "", "symlog"))).get_ylim()
+        self.assertTrue(low == 0 and 60 < high < 100, (low, high))
+        rows[1]["gain"] = "-3"
+        low, _ = figures.draw(rows, chart(y=axis("gain", "", "symlog"))).get_ylim()
+        self.assertLess(low, -3)
+
+    def test_what_is_not_the_papers_is_called_by_its_name(self):
+        paper = [{"x": None, "y": 5.0, "of": None, "what": "by chance"}, {"x": None, "y": 7.0, "of": None}]
+        axes = figures.draw(ROWS, chart(by="default", paper=paper))
+        labels = [text.get_text() for text in axes.figure.legends[0].get_texts()]
+        self.assertEqual(labels, ["random", "turns", "by chance", "paper"])
+        dashes = {line.get_ydata()[0]: line.get_linestyle() for line in axes.lines if len(line.get_ydata()) == 2}
+        self.assertEqual((dashes[5.0], dashes[7.0]), ("--", ":"))
+
     def test_many_names_stand_beside_bars_that_lie(self):
         rows = [{"nodes": f"scheme {at}", "gain": str(at)} for at in range(12)]
         axes = figures.draw(rows, chart(kind="bars", paper=[{"x": "scheme 3", "y": 4.0, "of": None}]))

@@ -39,7 +39,9 @@ class Allocate(unittest.TestCase):
         case = {"app": [{"name": "A", "targets": ["t1"]}, {"name": "B", "targets": ["t1", "t2"]}]}
         bandwidth = {
             scheme: isonomia.allocate(case, scheme)["effective_bandwidth"]
-            for scheme in ["pofs", "bsip", "mbw", "tsa", "esa", "tmf", "rnd", "gift", "tbf", "coflow", "fair-finish"]
+            for scheme in (
+                "pofs bsip mbw tsa esa tmf rnd gift tbf adaptbf calciom coflow fair-finish".split()
+            )
         }
         self.assertEqual(max(bandwidth.values()), bandwidth["mbw"])
         self.assertAlmostEqual(bandwidth["bsip"], 1.5)

@@ -12,6 +12,8 @@
 //! | GIFT, throttle and reward | [`Gift`] | GIFT §3 |
 //! | TSA, ESA, TMF, RND, throttling by rule | [`RuleThrottle`] | GIFT §4 |
 //! | TBF, token buckets | [`token_bucket()`] | GIFT §3.5, ThemisIO §5 |
+//! | AdapTBF, token buckets that lend | [`AdapTbf`] | Rashid and Dai, IPDPS 2025 |
+//! | CALCioM, one phase at a time or shared | [`Calciom`] | Dorier et al., IPDPS 2014 |
 //! | coflow, a guarantee and an order | [`Coflow`] | this project; Varys, Aalo, Sincronia |
 //! | fair finish, one after the other as fair sharing would finish | [`FairFinish`] | this project; FSP |
 //!
@@ -33,7 +35,9 @@
 //! # Ok::<(), isonomia_allocation::ProblemError>(())
 //! ```
 
+mod adaptbf;
 mod allocation;
+mod calciom;
 mod coflow;
 mod fair;
 mod fair_finish;
@@ -46,7 +50,9 @@ mod rules;
 mod streams;
 mod token_bucket;
 
+pub use adaptbf::{AdapTbf, AdapTbfConfig, BadReclaim, HEADROOM, ParsePriorityError, Priority, SATURATED};
 pub use allocation::{Allocation, AppAllocation, Coupons, Progress, RateError, TargetUse};
+pub use calciom::{Calciom, ParseStrategyError, Strategy, UnknownRemaining};
 pub use coflow::{Coflow, CoflowError, Order, ParseOrderError};
 pub use fair::{bsip, pofs};
 pub use fair_finish::{

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use isonomia_client::{Client, Ino, OpenFile, OpenHow, access};
+use isonomia_units::Nanos;
 use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -94,6 +95,22 @@ impl Access {
         match self {
             Self::Path(dir) => fs::remove_file(dir.join(name)),
             Self::Library(client) => client.unlink(Ino::ROOT, name.as_bytes()).map_err(io_error),
+        }
+    }
+
+    /// Says that an I/O phase begins, if that can be said.
+    pub fn begin_phase(&self, bytes: u64, remaining: Nanos) -> Result<()> {
+        match self {
+            Self::Library(client) => Ok(client.begin_phase(bytes, Some(remaining)).map_err(io_error)?),
+            Self::Path(_) => Ok(()),
+        }
+    }
+
+    /// Says that it is over.
+    pub fn end_phase(&self) -> Result<()> {
+        match self {
+            Self::Library(client) => Ok(client.end_phase().map_err(io_error)?),
+            Self::Path(_) => Ok(()),
         }
     }
 

@@ -5,6 +5,7 @@ use crate::storage::Device;
 use crate::way::Way;
 use clap::{Args, Parser, Subcommand};
 use isonomia_client::Address;
+use isonomia_planning::Order;
 use std::path::PathBuf;
 
 /// More client processes than this say nothing more about one machine.
@@ -27,6 +28,7 @@ pub enum Command {
     Cluster(ClusterOptions),
     Overhead(OverheadOptions),
     Applications(ApplicationsOptions),
+    Exclusive(ExclusiveOptions),
     Storage(StorageOptions),
     /// Mount an emulated device whose latencies overlap, until standard input ends
     Device(DeviceOptions),
@@ -146,6 +148,16 @@ pub struct OverheadOptions {
 pub struct ApplicationsOptions {
     #[command(flatten)]
     pub common: CommonOptions,
+}
+
+/// Applications in turns on one capped target, live and computed, in each order of exclusive I/O phases
+#[derive(Args, Debug)]
+pub struct ExclusiveOptions {
+    #[command(flatten)]
+    pub common: CommonOptions,
+    /// Only this order
+    #[arg(long, value_name = "ORDER")]
+    pub order: Option<Order>,
 }
 
 /// One process that makes calls for `overhead`, told by its parent when

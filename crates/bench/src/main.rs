@@ -18,6 +18,7 @@ mod cluster;
 mod contest;
 mod crew;
 mod device;
+mod exclusive;
 mod fairness;
 mod handover;
 mod host;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
         Command::Device(options) => device::run(&options),
         Command::Overhead(options) => overhead::run(&options),
         Command::Applications(options) => applications::run(&options),
+        Command::Exclusive(options) => exclusive::run(&options),
         Command::Calls(options) => overhead::make_calls(&options),
         Command::Worker(options) => worker::run(&options),
     });

@@ -42,6 +42,21 @@ pub enum Operation {
     },
     /// Computes and writes, in turns.
     Phases(Phases),
+    /// The same, and says where its phases begin and end.
+    Turns(Turns),
+}
+
+/// Phases of computing, then writing in one call, of which the server is told.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Turns {
+    /// In the root; made by the worker.
+    pub file: String,
+    /// Before each phase.
+    pub compute_ns: Vec<u64>,
+    /// How long a phase takes alone.
+    pub io_ns: u64,
+    /// Written in each phase.
+    pub bytes: u64,
 }
 
 /// Phases of computing, then writing, in one process.

@@ -22,6 +22,7 @@ use isonomia_units::{Ino, Nanos, ServerId};
 use rustix::io::Errno;
 use rustix::thread::Timespec;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Referrals that one operation follows at most: for each of as many symbolic links as a path may have, to the root server
 /// and from there to the right one. More lead in a circle.
@@ -59,6 +60,8 @@ pub struct Client {
     others: List<(ServerId, Session)>,
     routes: Routes,
     pub(crate) held: Arc<HeldLocks>,
+    /// How many I/O phases the process has begun and not ended.
+    pub(crate) phases: AtomicU32,
 }
 
 impl Client {
@@ -69,7 +72,15 @@ impl Client {
         let places = Arc::new(Places::new(&config.addresses));
         let held = Arc::new(HeldLocks::default());
         let home = Session::new(places.clone(), None, config.clone(), (conduct, held.clone()));
-        Self { config, places, home, others: List::default(), routes: Routes::default(), held }
+        Self {
+            config,
+            places,
+            home,
+            others: List::default(),
+            routes: Routes::default(),
+            held,
+            phases: AtomicU32::new(0),
+        }
     }
 
     /// The same client, that takes a server also from the user `server_user`, and not only from its own and root.
@@ -111,6 +122,7 @@ impl Client {
     /// parent's. The child has one thread, so nothing else uses the client meanwhile.
     pub fn after_fork_in_child(&self) {
         self.held.forget_all();
+        self.phases.store(0, Ordering::Relaxed);
         self.sessions().for_each(Session::after_fork_in_child);
     }
 

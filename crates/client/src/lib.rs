@@ -20,6 +20,7 @@ mod lanes;
 mod list;
 mod lock;
 mod mapping;
+mod phase;
 mod places;
 mod routes;
 mod session;

@@ -471,7 +471,8 @@ fn may_repeat(request: &RequestHeader) -> bool {
             | Op::SeekData
             | Op::SeekHole
             | Op::FindObjects
-            | Op::TellSize,
+            | Op::TellSize
+            | Op::Phase,
         ) => true,
         Some(Op::Write) => request.flags & flag::APPEND == 0,
         // Sent twice, an open that creates a file without a name makes two of them, and the first would stay until this process

@@ -31,6 +31,7 @@ mod status;
 mod stripe;
 mod table;
 mod top;
+mod turns;
 mod volume;
 mod whole;
 

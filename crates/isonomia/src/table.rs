@@ -1,5 +1,6 @@
 //! A server's state as tables for people.
 
+use crate::turns;
 use comfy_table::{CellAlignment, Table, presets};
 use isonomia_policy::{PolicySpec, Scheme};
 use isonomia_proto::control::{JobStatus, LatencyStatus, RateStatus, ScrubStatus, ShadowStatus, Status, TargetStatus};
@@ -44,6 +45,9 @@ pub fn status(status: &Status) -> String {
     }
     for line in latency_lines(&status.targets) {
         let _ = writeln!(text, "{line}\n");
+    }
+    if let Some(turns) = turns::shown(status) {
+        let _ = writeln!(text, "{turns}");
     }
     text += &rates(&status.rates);
     text += &jobs_or_none(&status.jobs, owes_shares(&status.policy));

@@ -108,6 +108,20 @@ impl Grants {
         held
     }
 
+    /// The application has the node by an earlier grant, which somebody else gave. It must not wait.
+    pub fn hold(&mut self, app: u32) {
+        self.holder = Some(app);
+    }
+
+    /// The application waits no more. Nothing happens if it does not wait. O(n).
+    pub fn withdraw(&mut self, app: u32) {
+        match &mut self.waiting {
+            Waiting::Arrival(queue) => queue.retain(|(_, other)| *other != app),
+            Waiting::Sorted(heap) => heap.retain(|Reverse((_, other))| *other != app),
+            Waiting::Changing(list) => list.retain(|(_, claim)| claim.app != app),
+        }
+    }
+
     /// Claims that wait.
     pub fn waiting(&self) -> usize {
         match &self.waiting {

@@ -3,6 +3,7 @@
 //!
 //! * [`Order`]: the eight list-scheduling orders of exclusive, non-preemptive I/O phases (§5.1), as one pure
 //!   function; [`Grants`] is the arbiter that a coordinator and the simulator share.
+//! * [`IoNode`]: such a node as it lives, told of every request; [`Coordinator`]: who has which node, by what nodes tell.
 //! * [`schedule()`]: applications on one I/O node, event by event.
 //! * [`make_packs`], [`place`], [`plan()`]: jobs in packs, packs on I/O nodes (§5.2).
 //! * [`Recipe`]: the paper's random workloads (§6.2.2).
@@ -24,8 +25,10 @@
 //! ```
 
 mod apps;
+pub mod coordinator;
 mod grants;
 mod ids;
+pub mod io_node;
 mod jobs;
 mod order;
 mod packs;
@@ -36,7 +39,9 @@ mod table;
 mod workload;
 
 pub use apps::{NamedApp, read_apps};
+pub use coordinator::Coordinator;
 pub use grants::{CLAIMS_MAX, ClaimsFull, Grants, NextGrant};
+pub use io_node::{IoNode, PhaseRules};
 pub use jobs::{NamedJob, read_jobs};
 pub use order::{Claim, Order, ParseOrderError, Urgency};
 pub use packs::{Job, Pack, PackError, PackRun, Sensibility, alpha, execute, longest_first, make_packs, place};

@@ -115,7 +115,7 @@ pub trait Arbiter: Send {
     fn queued_of(&self, job: JobId) -> usize;
 
     /// The share due to every job that is active at `now`, ascending by job; sums to 1, or is empty.
-    /// Always empty under policies that owe nobody a share: `fifo`, `tbf`, `mclock`, `set10`.
+    /// Always empty under policies that owe nobody a share: `fifo`, `tbf`, `mclock`, `set10`, `exclusive`.
     fn shares(&self, now: Nanos) -> Vec<(JobId, f64)>;
 
     /// Places `job` in the order of a policy that has one, until its present I/O phase ends: the smallest rank is

@@ -71,6 +71,7 @@ pub use dispatch::{Action, Dispatch, Dispatcher, Served, ServedBy, Submission};
 pub use history::{APPLICATIONS_KEPT, Expectation, SIZES_KEPT, SizeHistory};
 pub use nature::{Nature, Operation};
 pub use queueing::activity::Tuning;
+pub use queueing::exclusive::{SharedIoNode, application_of};
 pub use queueing::fair_clock::PhaseReport;
 pub use queueing::roster::QUEUED_MAX;
 pub use queueing::shares;
@@ -81,14 +82,14 @@ pub use spec::rates::{
     Allowance, Amount, BadRule, PREFIXES_MAX, Place, RateRule, Scope, Spare, TokenBucket, is_below, read_one,
     read_value,
 };
-pub use spec::scheme::{Coflow, FairFinish, Order, Qos, Rule, Scheme, Selector, Sizes};
+pub use spec::scheme::{Coflow, Exclusive, FairFinish, Order, Qos, Rule, Scheme, Selector, Sizes};
 pub use spec::text::{ParsePolicyError, TEXT_LEN_MAX, WEIGHTS_MAX};
 pub use spec::{Draw, Entity, Level, ParseDrawError, PolicySpec, Weight};
 
 use limits::{mclock::MClock, token_bucket::TokenBuckets};
 use queueing::urgent::Urgent;
 use queueing::{
-    fair_finish, fifo::Fifo, io_sets::IoSets, lottery::Lottery, surplus::Surplus, virtual_time::VirtualTime,
+    exclusive, fair_finish, fifo::Fifo, io_sets::IoSets, lottery::Lottery, surplus::Surplus, virtual_time::VirtualTime,
 };
 
 /// The caller's name for a request.
@@ -96,8 +97,19 @@ use queueing::{
 pub struct RequestId(pub u64);
 
 /// Makes the arbiter of `spec`. `draw` matters to chains of levels only, `seed` to [`Draw::Lottery`] only, and
-/// `tuning` not to `fifo`.
+/// `tuning` not to `fifo`. Under `exclusive` the target is an I/O node of its own.
 pub fn build(spec: &PolicySpec, draw: Draw, seed: u64, tuning: Tuning) -> Box<dyn Arbiter> {
+    build_on(None, spec, draw, seed, tuning)
+}
+
+/// The same for a target that is an I/O node together with others, which only `exclusive` asks for.
+pub fn build_on(
+    node: Option<&SharedIoNode>,
+    spec: &PolicySpec,
+    draw: Draw,
+    seed: u64,
+    tuning: Tuning,
+) -> Box<dyn Arbiter> {
     let arbiter: Box<dyn Arbiter> = match spec.scheme() {
         Scheme::Fifo => Box::new(Fifo::default()),
         Scheme::Fair(levels) => match draw {
@@ -112,6 +124,10 @@ pub fn build(spec: &PolicySpec, draw: Draw, seed: u64, tuning: Tuning) -> Box<dy
         Scheme::TokenBucket(spec) => Box::new(TokenBuckets::new(spec, tuning)),
         Scheme::MClock(rules) => Box::new(MClock::new(rules, tuning)),
         Scheme::IoSets(rules) => Box::new(IoSets::new(rules, tuning)),
+        Scheme::Exclusive(settings) => {
+            let node = node.cloned().unwrap_or_else(|| SharedIoNode::new(settings, seed));
+            Box::new(exclusive::Exclusive::new(settings, node, tuning))
+        }
     };
     match spec.latency() {
         Some(class) => Box::new(Urgent::new(spec, class, arbiter)),

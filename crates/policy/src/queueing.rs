@@ -7,6 +7,7 @@
 //! [`urgent`] is an arbiter around any other one, for policies with a latency class.
 
 pub(crate) mod activity;
+pub(crate) mod exclusive;
 pub(crate) mod fair_clock;
 pub(crate) mod fair_finish;
 pub(crate) mod fifo;

@@ -195,13 +195,13 @@ impl PolicySpec {
         Self { latency, ..self }
     }
 
-    /// The levels of its sharing tree from the outside in; empty for a policy that has none.
+    /// The levels of its sharing tree from the outside in; empty for a policy that owes nobody a share.
     pub fn levels(&self) -> &[Level] {
         match &self.scheme {
             Scheme::Fair(levels)
             | Scheme::Coflow(Coflow { tree: levels, .. })
             | Scheme::FairFinish(FairFinish { tree: levels, .. }) => levels,
-            Scheme::Fifo | Scheme::TokenBucket(_) | Scheme::MClock(_) | Scheme::IoSets(_) => &[],
+            Scheme::Fifo | Scheme::TokenBucket(_) | Scheme::MClock(_) | Scheme::IoSets(_) | Scheme::Exclusive(_) => &[],
         }
     }
 
@@ -228,7 +228,15 @@ impl PolicySpec {
     /// device. The others count in a unit of their own (bytes, for rates and for progress), which must not change, or serve
     /// in an order.
     pub const fn divides_time(&self) -> bool {
-        matches!(self.scheme, Scheme::Fair(_))
+        matches!(self.scheme, Scheme::Fair(_) | Scheme::Exclusive(_))
+    }
+
+    /// What divides a service that nobody has to himself: the sharing tree of a policy of exclusive phases, or the policy itself.
+    pub fn without_phases(&self) -> Self {
+        match &self.scheme {
+            Scheme::Exclusive(settings) => Self::from_scheme(Scheme::Fair(settings.tree.clone())),
+            _ => self.clone(),
+        }
     }
 
     /// The caller has checked that the scheme is one that can be read: see [`Scheme`].

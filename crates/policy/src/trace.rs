@@ -227,8 +227,18 @@ impl Journal {
 
     /// What [`build`] makes, with every call of it noted.
     pub fn build(&self, spec: &PolicySpec, draw: Draw, seed: u64, tuning: Tuning) -> Box<dyn Arbiter> {
+        self.record(build(spec, draw, seed, tuning), (spec, draw, seed, tuning))
+    }
+
+    /// The same of an arbiter that was made of these. What it shares with others ([`SharedIoNode`](crate::SharedIoNode)) is not in
+    /// the journal: played back, it has that for itself.
+    pub fn record(
+        &self,
+        inner: Box<dyn Arbiter>,
+        (spec, draw, seed, tuning): (&PolicySpec, Draw, u64, Tuning),
+    ) -> Box<dyn Arbiter> {
         let number = self.arbiters.fetch_add(1, Ordering::Relaxed);
-        let recorded = Recorded { inner: build(spec, draw, seed, tuning), number, journal: self.clone() };
+        let recorded = Recorded { inner, number, journal: self.clone() };
         recorded.note(Call::Build {
             policy: spec.clone(),
             lottery: draw == Draw::Lottery,

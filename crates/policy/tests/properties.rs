@@ -19,13 +19,15 @@ const POLICIES: [&str; 8] = [
 ];
 
 /// Those with settings.
-const SPECIAL: [&str; 18] = [
+const SPECIAL: [&str; 20] = [
     "coflow",
     "coflow{guarantee=0.5,order=slowdown,tree=user-then-size-fair}",
     "coflow{guarantee=1,order=bottleneck,tree=group-fair{g1=3}}",
     "fair-finish",
     "fair-finish{guarantee=0.7,sizes=none,tree=group-fair{g1=3}}",
     "set10",
+    "exclusive{order=stretch,lease=100ms,gap=1ms}",
+    "exclusive{order=shortest-io,lease=200ms,gap=20ms,tree=user-fair}",
     "set10{user:u1=1ms,group:g0=5min,job:j3=30s}",
     "tbf{user:u1=300MB/s,job:*=100MB/s+realtime,burst=1MB}",
     "tbf{user:u1=300MB/s,spare=unused,burst=0B}",
@@ -156,7 +158,8 @@ fn play(policy: &str, draw: Draw, steps: &[Step]) -> Vec<String> {
                     assert!(!queued.is_empty());
                     let since = *refused_since.get_or_insert(now);
                     assert!(now < until, "{now:?} {until:?}");
-                    let limits = matches!(spec.scheme(), Scheme::TokenBucket(_) | Scheme::MClock(_));
+                    let limits =
+                        matches!(spec.scheme(), Scheme::TokenBucket(_) | Scheme::MClock(_) | Scheme::Exclusive(_));
                     let limits = limits || spec.latency().is_some();
                     assert!(limits || until <= since + hold_max, "{now:?} {until:?} since {since:?}");
                     log.push(format!("{until:?}"));

@@ -54,6 +54,7 @@ mod number;
 mod open;
 #[cfg(test)]
 mod page;
+mod phase;
 mod placeholder;
 mod poll;
 mod position;

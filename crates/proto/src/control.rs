@@ -2,6 +2,10 @@
 //!
 //! The same types are what `isonomia status --json` prints; fields are added, not renamed.
 
+mod tried;
+
+pub use tried::{HeldJob, RateStatus, ShadowJob, ShadowStatus};
+
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -315,6 +319,9 @@ pub struct Status {
     /// How those fare that the policy's rules give rates, those that were held for longest first.
     #[serde(default)]
     pub rates: Vec<RateStatus>,
+    /// Who has the data targets, under a policy that gives them to one application at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exclusive: Option<ExclusiveStatus>,
     /// Every target, and the metadata service first, which is arbitrated like one.
     pub targets: Vec<TargetStatus>,
     /// Every job that is connected or was in the last minute, by name.
@@ -352,81 +359,6 @@ pub struct ScrubStatus {
     pub verified_bytes_total: u64,
     /// Damaged blocks, and lost objects, that were found; in each pass anew.
     pub damaged_total: u64,
-}
-
-/// What a policy would give that decides beside the one that is followed, over the last one or two seconds.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ShadowStatus {
-    /// The policy, canonical.
-    pub policy: String,
-    /// Those that had or would have had anything, by name.
-    pub jobs: Vec<ShadowJob>,
-}
-
-/// A job under two policies.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ShadowJob {
-    /// Its name.
-    pub job: String,
-    /// Its user.
-    pub user: String,
-    /// Service that it received.
-    pub had_ns: u64,
-    /// Service that the other policy would have given it.
-    pub would_ns: u64,
-    /// The former as a part of what all received,
-    pub share_had: f64,
-    /// and the latter.
-    pub share_would: f64,
-}
-
-impl ShadowStatus {
-    /// Finds the shares.
-    pub fn divide(&mut self) {
-        let sum = |of: fn(&ShadowJob) -> u64| self.jobs.iter().map(of).sum::<u64>().max(1) as f64;
-        let (had, would) = (sum(|job| job.had_ns), sum(|job| job.would_ns));
-        for job in &mut self.jobs {
-            (job.share_had, job.share_would) = (job.had_ns as f64 / had, job.would_ns as f64 / would);
-        }
-    }
-}
-
-/// How one class of those that a rule selects fares, since the policy was set.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct RateStatus {
-    /// The rule: its name, or what it is for.
-    pub rule: String,
-    /// Whose requests these are: such as `user:ada`, or `everybody`.
-    pub class: String,
-    /// What they may have in the whole system, as a policy says it.
-    pub rate: String,
-    /// The part of it that this server has at present.
-    pub part: f64,
-    /// What they were served lately in a second: bytes, or operations if the rate is in these.
-    pub per_s: f64,
-    /// Bytes read and written.
-    pub bytes_total: u64,
-    /// Operations.
-    pub operations_total: u64,
-    /// Requests that wait.
-    pub queued: u64,
-    /// They wait because of the rule.
-    pub is_held: bool,
-    /// How long they did: on the target where that was longest.
-    pub held_ns_total: u64,
-    /// The jobs that did, those that did for longest first.
-    pub jobs: Vec<HeldJob>,
-}
-
-/// A job that waited because of a rule.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeldJob {
-    /// Its name.
-    pub job: String,
-    /// Its user.
-    pub user: String,
-    /// For how long.
-    pub held_ns_total: u64,
 }
 
 /// One target's state.
@@ -522,6 +454,54 @@ pub struct PhaseStatus {
     pub expected_ns: u64,
 }
 
+/// The I/O node that all data targets of a server are under the policy `exclusive`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExclusiveStatus {
+    /// In which order applications get it.
+    pub order: String,
+    /// The longest that others wait for one grant to end.
+    pub lease_ns: u64,
+    /// How long an application leaves it idle before its phase is over.
+    pub gap_ns: u64,
+    /// Everybody is served, because the coordinator is silent.
+    pub is_open: bool,
+    /// The server that decides, in a cluster.
+    #[serde(default)]
+    pub coordinator: Option<String>,
+    /// Who has it: user and job, or what the job is claimed within.
+    #[serde(default)]
+    pub holder: Option<String>,
+    /// Applications that wait.
+    pub waiting: u64,
+    /// Grants that ended because the application left the node idle, since the policy was set.
+    pub ended_by_gap_total: u64,
+    /// Because it said so.
+    pub ended_by_program_total: u64,
+    /// Because others waited and the lease was over.
+    pub ended_by_lease_total: u64,
+    /// Because the application had gone.
+    pub ended_by_leaving_total: u64,
+}
+
+/// What became of an application's I/O phases under the policy `exclusive`, since that was set or the application came.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ExclusiveJobStatus {
+    /// `away`, `waiting` or `holding`.
+    pub state: String,
+    /// How long it has been known.
+    pub age_ns: u64,
+    /// How long it had the targets.
+    pub io_ns: u64,
+    /// How long it waited for them.
+    pub waited_ns: u64,
+    /// The longest wait.
+    pub waited_max_ns: u64,
+    /// Phases that are over.
+    pub phases_total: u64,
+    /// Its time over what it would have been without waiting; 1 is undisturbed.
+    pub stretch: f64,
+}
+
 /// One job's state; rates and shares are those of the last [`Status::window_s`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobStatus {
@@ -561,6 +541,9 @@ pub struct JobStatus {
     /// How far its I/O phase has come, if it is in one and the policy keeps a fair clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<PhaseStatus>,
+    /// Its turns, under a policy that gives the data targets to one application at a time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exclusive: Option<ExclusiveJobStatus>,
     /// Requests that wait for their turn.
     pub queued: u64,
     /// From arrival to reply, median.

@@ -22,6 +22,7 @@ pub mod fs;
 pub mod hint;
 pub mod mapping;
 pub mod object;
+pub mod phase;
 pub mod request;
 pub mod setup;
 pub mod space;

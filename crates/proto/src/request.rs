@@ -180,6 +180,9 @@ ops! {
     /// a last cut had `ino2`. `value` of the reply is one of [`told`](crate::object::told); reply: [`FileObjects`](crate::object::FileObjects)
     /// afterwards. With [`told::BEHIND`](crate::object::told::BEHIND) in `valid` what lies behind the end is cut off soon.
     TellSize = 40,
+    /// Says that an I/O phase of the job begins or ends ([`PhaseCall`](crate::phase::PhaseCall)). `value` of the reply is 1 if the
+    /// server's policy has exclusive phases; if it has not, this does nothing.
+    Phase = 41,
 }
 
 /// Bits of [`RequestHeader::flags`].

@@ -36,7 +36,7 @@ struct Axis {
     scale: Scale,
 }
 
-/// A value of the paper.
+/// A value of the paper, or one that is marked like it.
 #[derive(Clone, Debug, Serialize)]
 struct Mark {
     /// Where on the x axis; all along it if there is none.
@@ -44,6 +44,9 @@ struct Mark {
     y: f64,
     /// Whose it is: a value of [`Chart::by`], or of the whole chart's.
     of: Option<Value>,
+    /// What it is, if it is not the paper's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    what: Option<&'static str>,
 }
 
 /// A drawing of an item's data.
@@ -133,14 +136,21 @@ impl Chart {
     /// The paper has `y` at `x`, or all along the x axis.
     #[must_use]
     pub fn paper<V: Into<Value>>(mut self, x: Option<V>, y: f64) -> Self {
-        self.paper.push(Mark { x: x.map(Into::into), y, of: None });
+        self.paper.push(Mark { x: x.map(Into::into), y, of: None, what: None });
         self
     }
 
     /// The same for the line or bar `of`.
     #[must_use]
     pub fn paper_of<V: Into<Value>>(mut self, of: impl Into<Value>, x: Option<V>, y: f64) -> Self {
-        self.paper.push(Mark { x: x.map(Into::into), y, of: Some(of.into()) });
+        self.paper.push(Mark { x: x.map(Into::into), y, of: Some(of.into()), what: None });
+        self
+    }
+
+    /// A line at `y` all along the x axis that is no value of the paper's: `what` is its word in the legend.
+    #[must_use]
+    pub fn line(mut self, what: &'static str, y: f64) -> Self {
+        self.paper.push(Mark { x: None, y, of: None, what: Some(what) });
         self
     }
 

@@ -80,7 +80,8 @@ fn is_housekeeping(op: Op) -> bool {
     let of_mappings = matches!(op, Op::AwaitMappings | Op::GiveMapping | Op::TakeMapping);
     let of_servers =
         matches!(op, Op::Peer | Op::FindServer | Op::FindObjects | Op::TellSize | Op::Delegate | Op::PathOf);
-    of_sessions || of_mappings || of_servers
+    // Others wait for an unlock, and for the end of a phase.
+    of_sessions || of_mappings || of_servers || matches!(op, Op::Lock | Op::Phase)
 }
 
 /// Whether serving an operation can take long: another worker then looks after the connections.

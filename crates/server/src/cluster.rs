@@ -7,6 +7,7 @@
 //! A change of a volume that is checked where the volume is, as its removal is, is decided by the root server: the volume's
 //! server asks it as a client would ([`links::Links::ask`]), and passes the answer on.
 
+mod apart;
 mod capabilities;
 mod changes;
 mod contact;
@@ -17,6 +18,7 @@ mod links;
 mod load;
 mod moving;
 mod objects;
+mod phases;
 mod policy;
 mod striping;
 mod waiting;
@@ -52,6 +54,7 @@ use isonomia_units::{Ino, Nanos, ServerId, VolumeId};
 use links::Links;
 use moving::Moves;
 use objects::Objects;
+pub use phases::Publisher;
 use policy::{Operators, Standing};
 use rustix::io::Errno;
 use std::collections::VecDeque;
@@ -236,13 +239,10 @@ impl Cluster {
 
     /// Passes a request on that is answered later.
     pub fn pass(&self, core: &Core, pending: Pending, what: Passed) {
-        match (&what, pending.header.valid) {
-            (Passed::FromPeer(bytes), wire::WantedPiece::KIND) => return moving::give_piece(core, &pending, bytes),
-            (Passed::FromPeer(bytes), wire::JobTable::KIND | wire::RATE_TABLE) => {
-                let known = (self.config.number, &*self.config.map());
-                return self.told.keep(core, known, &pending, bytes);
-            }
-            _ => {}
+        if let Passed::FromPeer(bytes) = &what
+            && self.hear_apart(core, &pending, bytes)
+        {
+            return;
         }
         let RequestHeader { server, offset, valid, .. } = pending.header;
         let is_peer = matches!(what, Passed::FromPeer(_));

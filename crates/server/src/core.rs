@@ -11,6 +11,7 @@ use crate::intake::{BELL, Intake};
 use crate::jobs::Jobs;
 use crate::locks::Locks;
 use crate::mappings::Mappings;
+use crate::phases::Phases;
 use crate::prefixes::Prefixes;
 use crate::rates::Rates;
 use crate::recorder::Recording;
@@ -80,6 +81,8 @@ pub struct Core {
     pub cluster: OnceLock<Cluster>,
     /// Who copies the metadata.
     pub backups: Backups,
+    /// Who has the targets, under a policy of exclusive phases.
+    pub phases: Phases,
     /// What an fsync would have to flush.
     pub unsynced: Unsynced,
     /// Who may claim locks and mappings after a start.
@@ -136,6 +139,8 @@ impl Core {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         epoll::add(&poll, &bell, epoll::EventData::new_u64(BELL), epoll::EventFlags::IN | epoll::EventFlags::ET)?;
         let rates = Rates::new(&targets);
+        let phases = Phases::default();
+        phases.adopt(policy.io_node.as_ref());
         let unsynced = Unsynced::new(!store.is_volatile());
         let first_session = fresh_nonce()?.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes));
         Ok(Arc::new_cyclic(|own| Self {
@@ -154,6 +159,7 @@ impl Core {
             scrub,
             cluster: OnceLock::new(),
             backups: Backups::default(),
+            phases,
             unsynced,
             locks: Locks::default(),
             holders: Holders::default(),
@@ -241,6 +247,7 @@ impl Core {
         }
         self.leave_session(connection.session_key);
         self.jobs.leave(&connection.job, now);
+        self.phases.look(self);
     }
 
     /// Takes in what a shared-memory connection has posted; true if there was anything.
@@ -324,6 +331,7 @@ impl Core {
             refused.connection.job.debts.put_back(target.is_metadata(), refused.owed);
             Unqueued::Full
         })?;
+        self.phases.look(self);
         self.arrivals.fetch_add(1, Ordering::SeqCst);
         // Threads that are no workers queue what follows on a stream.
         if self.awake.load(Ordering::SeqCst) == 0 {

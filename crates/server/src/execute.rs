@@ -46,6 +46,14 @@ pub fn serve(
     if op == Op::Peer && connection.is_trusted && core.cluster.get().is_some() {
         return Outcome::Passed(Passed::FromPeer(names.to_vec()));
     }
+    if op == Op::Phase {
+        let told = core.phases.hear(core, connection, header);
+        let reply = match told {
+            Ok(has_phases) => ReplyHeader::ok(header.seq, u64::from(has_phases), 0),
+            Err(errno) => ReplyHeader::error(header.seq, errno.raw_os_error().unsigned_abs()),
+        };
+        return Outcome::Served(reply);
+    }
     let ino = Ino(header.ino);
     let is_here = if ino == Ino::ROOT && is_for_inode(op) {
         // Nobody can change anything by these but locks.
@@ -376,7 +384,14 @@ fn operate(
         Op::TellSize => return objects::tell_size(core, connection, header, reply),
         Op::Peer => return Err(StoreError::PermissionDenied.into()),
         // These have their own functions.
-        Op::Read | Op::Write | Op::Lock | Op::TakeMapping | Op::GiveMapping | Op::AwaitMappings | Op::MapFile => {
+        Op::Read
+        | Op::Write
+        | Op::Lock
+        | Op::TakeMapping
+        | Op::GiveMapping
+        | Op::AwaitMappings
+        | Op::MapFile
+        | Op::Phase => {
             return Err(StoreError::Invalid.into());
         }
     };
@@ -450,6 +465,7 @@ const fn begins_somewhere(op: Op) -> bool {
         | Op::FindServer
         | Op::FindObjects
         | Op::TellSize
+        | Op::Phase
         | Op::Peer => false,
     }
 }

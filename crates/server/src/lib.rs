@@ -52,6 +52,7 @@ mod pacing;
 mod page_cache;
 mod pages;
 mod pending;
+mod phases;
 mod pools;
 mod prefixes;
 mod prices;
@@ -88,7 +89,7 @@ pub use page_cache::{PageCache, ParsePageCacheError};
 pub use scrub::{ParseScrubPeriodError, ScrubPeriod};
 
 use crate::acceptor::{Acceptor, Terms};
-use crate::cluster::{Cluster, Driver, Exchanger};
+use crate::cluster::{Cluster, Driver, Exchanger, Publisher};
 use crate::control::Control;
 use crate::core::Core;
 use crate::jobs::Jobs;
@@ -97,6 +98,7 @@ use crate::munge::{Library, NoLibrary};
 use crate::names::LookUp;
 use crate::ownership::Owner;
 use crate::pending::Proof;
+use crate::phases::Phases;
 use crate::read_ahead::ReadAhead;
 use crate::scrub::Scrub;
 use crate::status::About;
@@ -189,7 +191,9 @@ impl Server {
     fn start_in(config: &Config, dir: &Path, is_temporary: bool, look_up: impl LookUp) -> Result<Self, StartError> {
         let journal = config.record_decisions.as_deref().map(recorder::journal).transpose();
         let journal = journal.map_err(|error| StartError::System { what: "cannot record decisions", error })?;
-        let policy = Policy { spec: config.policy.clone(), draw: config.draw, seed: config.seed, journal };
+        let (spec, phases) = (config.policy.clone(), Phases::default());
+        let io_node = phases.begin(&spec, None);
+        let policy = Policy { spec, draw: config.draw, seed: config.seed, journal, io_node };
         let workers = config.workers.map_or_else(default_workers, |n| n as usize).clamp(1, WORKERS_MAX);
         let descriptors = limits::raise_descriptors();
         let ownership = config.cluster.as_ref().map(ClusterConfig::ownership);
@@ -265,8 +269,9 @@ impl Server {
                 };
                 let way = (key_file, protection);
                 let exchanger = Exchanger::new(core.clone(), cluster.clone(), way.clone());
+                let publisher = Publisher::new(core.clone(), cluster.clone(), way.clone());
                 let driver = Driver::new(core.clone(), cluster.clone(), events, way);
-                Some((driver.map_err(|error| StartError::Config(error.to_string()))?, exchanger))
+                Some((driver.map_err(|error| StartError::Config(error.to_string()))?, exchanger, publisher))
             }
         };
         core.prefixes.set(config.policy.prefixes());
@@ -293,7 +298,8 @@ impl Server {
         server.spawn("segments".to_owned(), move || segments::run(&core))?;
         let core = server.core.clone();
         server.spawn("backup".to_owned(), move || backup::run(&core))?;
-        if let Some((mut driver, mut exchanger)) = driver {
+        if let Some((mut driver, mut exchanger, mut publisher)) = driver {
+            server.spawn("phases".to_owned(), move || publisher.run())?;
             server.spawn("exchange".to_owned(), move || exchanger.run())?;
             if let Some(mut objects) = driver.objects_worker() {
                 server.spawn("objects".to_owned(), move || objects.run())?;

@@ -44,7 +44,7 @@ pub fn answer(core: &Core, about: &About, peer: &Peer, question: ControlRequest)
         }
         ControlRequest::SetShadow { policy } => {
             let spec = policy.map(|text| text.parse::<PolicySpec>().map_err(|error| error.to_string())).transpose();
-            let set = spec.map(|spec| core.shadowing.set(core, spec));
+            let set = spec.and_then(|spec| core.shadowing.set(core, spec));
             frame(&set.map_or_else(ControlReply::Error, |()| ControlReply::Done))
         }
         ControlRequest::Record { to } => {
@@ -126,13 +126,12 @@ fn set_policy(
     let spec: PolicySpec = spec.parse().map_err(|e: isonomia_policy::ParsePolicyError| e.to_string())?;
     let draw: Option<Draw> =
         draw.map(str::parse).transpose().map_err(|e: isonomia_policy::ParseDrawError| e.to_string())?;
-    let present = || core.policy.lock().unwrap_or_else(PoisonError::into_inner).spec.to_string();
-    if instead_of.is_some_and(|expected| expected != present()) {
-        return Err(format!("the policy has changed meanwhile: it is {}", present()));
-    }
     let found = rates::warnings(core, &spec);
     let mut reply = match core.cluster.get() {
-        None => Ok(apply(core, spec, draw)),
+        None => apply_instead(core, spec, draw, instead_of),
+        Some(_) if !is_instead_of(&core.policy.lock().unwrap_or_else(PoisonError::into_inner), instead_of) => {
+            Err(CHANGED.to_owned())
+        }
         Some(cluster) if only_here => Ok(cluster.standing.deviate(core, spec, draw)),
         Some(cluster) => cluster.set_policy(core, &spec, draw),
     };
@@ -142,30 +141,52 @@ fn set_policy(
     reply
 }
 
+/// Somebody else was faster.
+const CHANGED: &str = "the policy has changed meanwhile: look again";
+
+fn is_instead_of(policy: &Policy, expected: Option<&str>) -> bool {
+    expected.is_none_or(|expected| expected == policy.spec.to_string())
+}
+
 /// Has every target follow this policy from now on; the draw stays if none is given.
 pub fn apply(core: &Core, spec: PolicySpec, draw: Option<Draw>) -> ControlReply {
+    apply_instead(core, spec, draw, None).unwrap_or_else(ControlReply::Error)
+}
+
+/// The same, only in place of a policy, if one is given.
+fn apply_instead(
+    core: &Core,
+    spec: PolicySpec,
+    draw: Option<Draw>,
+    instead_of: Option<&str>,
+) -> Result<ControlReply, String> {
     // Held to the end: a job that joins meanwhile is announced to the new arbiters (`Core::announce`).
     let mut policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner);
+    if !is_instead_of(&policy, instead_of) {
+        return Err(CHANGED.to_owned());
+    }
     policy.spec = spec;
     policy.draw = draw.unwrap_or(policy.draw);
+    policy.io_node = core.phases.begin(&policy.spec, core.cluster.get().map(Cluster::place_of_coordinator));
     follow(core, &policy);
     tracing::info!(policy = %policy.spec, draw = %policy.draw, "policy set");
-    ControlReply::Policy {
+    Ok(ControlReply::Policy {
         policy: policy.spec.to_string(),
         draw: policy.draw.to_string(),
         version: None,
         warnings: Vec::new(),
-    }
+    })
 }
 
 /// Has arbiters made anew, by `policy`, which is held until that is done.
 pub fn follow(core: &Core, policy: &Policy) {
+    // First, so that what comes from now on is judged for the new rules.
+    core.prefixes.set(policy.spec.prefixes());
     let (now, jobs) = (clock::now(), core.jobs.all());
     let jobs: Vec<_> = jobs.iter().map(|job| (job.id, job.info())).collect();
     for target in &core.targets {
         target.set_policy(now, policy, &jobs).into_iter().for_each(|chunk| core.write_past_arbiter(target, chunk));
     }
-    core.prefixes.set(policy.spec.prefixes());
     core.rates.begin(core);
     // A worker that sleeps until the old policy's next turn has to ask the new one.
     core.ring();

@@ -7,14 +7,16 @@
 //!
 //! A file that was open when the server started, and has not been opened again since, lies below nothing. Nor
 //! does a server know directories of volumes that another one has: of a file that is spread over several servers the others
-//! know the volume alone.
+//! know the volume alone. Of a file that has no name any more and whose directory is gone, nothing is known, and of one with several
+//! names that by which it was found, made or renamed last. A request that waits while rules change is judged by what was found out for the rules
+//! before.
 
 use crate::core::Core;
 use isonomia_policy::is_below;
 use isonomia_units::Ino;
 use std::borrow::Cow;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// Inodes that are remembered at most; then all are forgotten.
@@ -25,6 +27,8 @@ const REMEMBERED_MAX: usize = 1 << 16;
 pub struct Prefixes {
     /// There are some.
     are_named: AtomicBool,
+    /// Grows when what was found out may be wrong.
+    generation: AtomicU64,
     named: RwLock<Arc<[Arc<str>]>>,
     /// By inode, the directories that it lies below.
     known: Mutex<HashMap<u64, u64>>,
@@ -33,16 +37,23 @@ pub struct Prefixes {
 impl Prefixes {
     /// The policy names these from now on.
     pub fn set(&self, named: Vec<Arc<str>>) {
-        self.are_named.store(!named.is_empty(), Ordering::Release);
+        let are_named = !named.is_empty();
         *self.named.write().unwrap_or_else(PoisonError::into_inner) = named.into();
-        self.forget();
+        self.are_named.store(are_named, Ordering::Release);
+        self.begin_anew();
     }
 
     /// A name has changed, and whatever lies below it with it.
     pub fn forget(&self) {
         if self.are_named.load(Ordering::Acquire) {
-            self.known.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            self.begin_anew();
         }
+    }
+
+    fn begin_anew(&self) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        known.clear();
     }
 
     /// The directories that a request for `path`, from `ino` on, is about: a bit for each of the policy's. `path` is asked for only
@@ -56,6 +67,7 @@ impl Prefixes {
         if is_itself && let Some(known) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&ino.0) {
             return *known;
         }
+        let generation = self.generation.load(Ordering::Acquire);
         let named = self.named.read().unwrap_or_else(PoisonError::into_inner).clone();
         let Some(start) = path_of(core, ino) else { return 0 };
         let whole = resolved(&start, &path);
@@ -66,7 +78,10 @@ impl Prefixes {
             if known.len() >= REMEMBERED_MAX {
                 known.clear();
             }
-            known.insert(ino.0, below);
+            // What was looked for before a change is not what is there after it.
+            if self.generation.load(Ordering::Acquire) == generation {
+                known.insert(ino.0, below);
+            }
         }
         below
     }

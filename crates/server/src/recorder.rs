@@ -52,6 +52,12 @@ fn journal_in(file: File) -> Journal {
     Journal::new(move |entry| recorder.lock().unwrap_or_else(PoisonError::into_inner).note(entry))
 }
 
+/// Whether a file is written by asking a server: FUSE, NFS.
+fn is_served(file: &File) -> bool {
+    const SERVED: [i64; 2] = [0x6573_5546, 0x6969];
+    rustix::fs::fstatfs(file).is_ok_and(|found| SERVED.contains(&i64::from(found.f_type)))
+}
+
 /// The longest record that an operator may ask for.
 const RECORD_MAX: Nanos = Nanos::from_secs(3600);
 
@@ -74,12 +80,25 @@ impl Recording {
         if span > RECORD_MAX || span == Nanos::ZERO {
             return Err(format!("{span} is no time to record for (allowed: up to {RECORD_MAX})"));
         }
+        let already = || "decisions are being recorded already".to_owned();
+        if core.policy.lock().unwrap_or_else(PoisonError::into_inner).journal.is_some() {
+            return Err(already());
+        }
+        // Not under the policy's lock: who knows what the file system waits for.
+        let created = File::create_new(file).map_err(|error| format!("cannot create {path}: {error}"))?;
+        if is_served(&created) {
+            drop(created);
+            // Nothing was written to it.
+            let _ = std::fs::remove_file(file);
+            return Err(format!(
+                "{path} is on a mount that a server stands behind, perhaps this one: name a local file"
+            ));
+        }
         let mut policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner);
         if policy.journal.is_some() {
-            return Err("decisions are being recorded already".to_owned());
+            return Err(already());
         }
-        let file = File::create_new(file).map_err(|error| format!("cannot create {path}: {error}"))?;
-        policy.journal = Some(journal_in(file));
+        policy.journal = Some(journal_in(created));
         operator::follow(core, &policy);
         *self.until.lock().unwrap_or_else(PoisonError::into_inner) = Some(clock::now() + span);
         tracing::info!(path, "decisions are recorded");

@@ -26,6 +26,7 @@ impl Core {
             // It may listen all the same.
             false => self.end_mappings((uid, session.number)),
         }
+        self.phases.forget_session(self, session.number);
         let has_next_program = session.hands_over.load(Ordering::Relaxed);
         let too_many = self.departed.keep(clock::now(), uid, left, has_next_program);
         too_many.into_iter().for_each(|left| self.give_back(&left));
@@ -177,7 +178,13 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let targets = vec![TargetDir { id: TargetId(0), dir: dir.path().join("target") }];
             let store = Store::open(&StoreConfig::new(dir.path().join("metadata"), ServerId(0), targets)).unwrap();
-            let policy = Policy { spec: "job-fair".parse().unwrap(), draw: Draw::default(), seed: 0, journal: None };
+            let policy = Policy {
+                spec: "job-fair".parse().unwrap(),
+                draw: Draw::default(),
+                seed: 0,
+                journal: None,
+                io_node: None,
+            };
             let target = |id| Target::new(id, String::new(), None, None, &policy, 1, (true, DepthSpec::Auto));
             let targets = vec![target(None), target(Some(TargetId(0)))];
             let limits = Limits::settle(&LimitsConfig::default(), 20_000, 0, 8 << 30).unwrap();

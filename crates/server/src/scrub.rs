@@ -164,13 +164,18 @@ impl Pass {
     }
 }
 
+/// The job that the scrub's requests are charged to.
+pub fn job_info() -> JobInfo {
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    JobInfo::new(JOB, &names::look_up(Who::User(uid)), &names::look_up(Who::Group(gid)))
+}
+
 /// What the thread of the scrub does until the server stops.
 pub fn run(core: &Core) {
     let Some(period) = core.scrub.period else { return };
     // Nobody can have been woken yet: nothing is queued.
     let _ = core.scrub.thread.set(std::thread::current());
-    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    let info = JobInfo::new(JOB, &names::look_up(Who::User(uid)), &names::look_up(Who::Group(gid)));
+    let info = job_info();
     while !core.is_stopping.load(Ordering::Relaxed) {
         let now = clock::now();
         let targets = core.targets.iter().filter_map(|target| Some((target, core.scrub.pass_of(target)?)));

@@ -385,6 +385,7 @@ impl Core {
     }
 
     fn account_and_answer(&self, pending: &Pending, reply: &ReplyHeader, payload: &[u8], charged: Charged, now: Nanos) {
+        self.phases.look(self);
         let moved = |op| if pending.op == op && reply.errno == 0 { u64::from(pending.header.len) } else { 0 };
         let read_bytes = if pending.op == Op::Read { u64::from(reply.payload_len) } else { 0 };
         self.settle(pending, reply, charged);

@@ -5,7 +5,7 @@
 
 use crate::clock;
 use crate::core::Core;
-use isonomia_policy::{PolicySpec, ShadowReport};
+use isonomia_policy::{PolicySpec, Scheme, ShadowReport};
 use isonomia_proto::control::{ShadowJob, ShadowStatus};
 use isonomia_units::JobId;
 use std::collections::BTreeMap;
@@ -19,7 +19,20 @@ pub struct Shadowing {
 
 impl Shadowing {
     /// This policy decides beside the other from now on, or none any more.
-    pub fn set(&self, core: &Core, spec: Option<PolicySpec>) {
+    ///
+    /// # Errors
+    /// It goes by what only the policy that is followed has: directories, or exclusive phases.
+    pub fn set(&self, core: &Core, spec: Option<PolicySpec>) -> Result<(), String> {
+        if let Some(spec) = &spec {
+            if !spec.prefixes().is_empty() {
+                return Err(
+                    "which files lie below a directory is known for the policy that is followed alone".to_owned()
+                );
+            }
+            if matches!(spec.scheme(), Scheme::Exclusive(_)) {
+                return Err("exclusive phases are granted to programs, and cannot be tried beside them".to_owned());
+            }
+        }
         // Held to the end: a job that joins meanwhile is announced to the new arbiters.
         let policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner);
         let jobs: Vec<_> = core.jobs.all().iter().map(|job| (job.id, job.info())).collect();
@@ -31,6 +44,7 @@ impl Shadowing {
             None => tracing::info!("no policy decides beside the one that is followed"),
         }
         *self.spec.lock().unwrap_or_else(PoisonError::into_inner) = spec;
+        Ok(())
     }
 
     /// What it would give.

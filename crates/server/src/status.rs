@@ -3,6 +3,7 @@
 use crate::clock;
 use crate::core::Core;
 use crate::jobs::{Job, Received};
+use crate::phases;
 use crate::target::Target;
 use isonomia_proto::control::{JobStatus, PhaseStatus, Status};
 use isonomia_units::{JobId, JobInfo, Nanos};
@@ -60,7 +61,7 @@ pub fn snapshot(core: &Core, about: &About) -> Status {
         .collect();
     let data_total: u64 = windows.iter().map(Window::data_ns).sum();
     let metadata_total: u64 = windows.iter().map(Window::metadata_ns).sum();
-    let (due, phases) = (shares_due(core, now), phases(core));
+    let (due, of_phases) = (shares_due(core, now), phases(core));
     let (policy, draw) = {
         let policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner);
         (policy.spec.to_string(), policy.draw.to_string())
@@ -85,8 +86,16 @@ pub fn snapshot(core: &Core, about: &About) -> Status {
         refused: core.rejections.by_reason(),
         shadow: core.shadowing.status(core),
         rates: core.rates.status(core, now),
+        exclusive: core.phases.status(core),
         targets: core.targets.iter().map(|target| target.status(now)).collect(),
-        jobs: windows.iter().map(|w| job_status(core, w, (&due, &phases), data_total, metadata_total)).collect(),
+        jobs: {
+            let turns = core.phases.of_applications();
+            let status = |w: &Window| JobStatus {
+                exclusive: phases::status_of(&w.job, &turns),
+                ..job_status(core, w, (&due, &of_phases), data_total, metadata_total)
+            };
+            windows.iter().map(status).collect()
+        },
     }
 }
 
@@ -163,6 +172,7 @@ fn job_status(
         data_service_ns: window.data_ns(),
         metadata_service_ns: window.metadata_ns(),
         phase: phases.get(&job.id).copied(),
+        exclusive: None,
         throughput_bytes_per_s: rate(to.read_bytes + to.written_bytes - from.read_bytes - from.written_bytes),
         requests_per_s: rate(to.requests - from.requests),
         queued: core.targets.iter().filter(|t| !t.is_empty()).map(|t| t.queued_of(job.id)).sum(),

@@ -5,6 +5,7 @@
 
 mod chunks;
 mod parts;
+mod policy;
 
 use crate::charge;
 use crate::clock;
@@ -15,10 +16,9 @@ use crate::prices::Prices;
 use crate::read_ahead::{Piece, ReadAhead};
 use crate::write_back::{Chunk, WriteBack};
 use isonomia_policy::device::profile::{DeviceProfile, FittedCost};
-use isonomia_policy::trace::Journal;
 use isonomia_policy::{
-    self as policy, Access, Arbiter, CappedDevice, CostModel, DEPTH_MAX, Depth, DepthSpec, Dispatch, Dispatcher, Draw,
-    Nature, PhaseReport, PolicySpec, RequestId, ServedBy, Submission, Tuning, Worth, build,
+    Access, CappedDevice, CostModel, DEPTH_MAX, Depth, DepthSpec, Dispatch, Dispatcher, Nature, PhaseReport, RequestId,
+    ServedBy, Submission, Tuning, Worth,
 };
 use isonomia_proto::control::TargetStatus;
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
@@ -26,6 +26,8 @@ use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate, TargetId};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+pub use policy::Policy;
 
 /// The requests of a file whose length is told are expected to carry so much each.
 const PAYLOAD_EXPECTED: Bytes = Bytes::mib(1);
@@ -173,28 +175,6 @@ enum Due {
     Scrub,
 }
 
-/// How arbiters are made.
-#[derive(Clone, Debug)]
-pub struct Policy {
-    /// What is fair.
-    pub spec: PolicySpec,
-    /// How the next request is drawn.
-    pub draw: Draw,
-    /// Seed of the lottery.
-    pub seed: u64,
-    /// Where every call of an arbiter is noted, if anywhere.
-    pub journal: Option<Journal>,
-}
-
-impl Policy {
-    fn arbiter(&self, tuning: Tuning) -> Box<dyn Arbiter> {
-        match &self.journal {
-            Some(journal) => journal.build(&self.spec, self.draw, self.seed, tuning),
-            None => build(&self.spec, self.draw, self.seed, tuning),
-        }
-    }
-}
-
 impl Target {
     /// A target that is emulated if `bandwidth` or `per_op` is given.
     pub fn new(
@@ -224,7 +204,7 @@ impl Target {
             depth => Depth::new(depth),
         };
         let queue = Queue {
-            dispatcher: Dispatcher::new(policy.arbiter(tuning), is_capped.then(CappedDevice::new), depth),
+            dispatcher: Dispatcher::new(policy.arbiter(id.is_none(), tuning), is_capped.then(CappedDevice::new), depth),
             device_times: HashMap::new(),
             users: [(chunks::NOBODY, Nanos::ZERO); 2],
             scrubbing: None,
@@ -325,7 +305,7 @@ impl Target {
     pub fn next_action(&self, now: Nanos) -> Action {
         let mut queue = self.queue();
         match queue.dispatcher.next(now) {
-            policy::Action::Serve(Dispatch { id, request, finish_at }) => {
+            isonomia_policy::Action::Serve(Dispatch { id, request, finish_at }) => {
                 self.waiting.fetch_sub(1, Ordering::Release);
                 match request {
                     Queued::Request(mut work) => {
@@ -337,7 +317,7 @@ impl Target {
                     Queued::Scrub => Action::Scrub(finish_at),
                 }
             }
-            policy::Action::Answer(due) => {
+            isonomia_policy::Action::Answer(due) => {
                 self.waiting.fetch_sub(1, Ordering::Release);
                 match due {
                     Due::Reply(served) => {
@@ -349,8 +329,8 @@ impl Target {
                     }
                 }
             }
-            policy::Action::WaitUntil(at) => Action::WaitUntil(at),
-            policy::Action::Idle => Action::Idle,
+            isonomia_policy::Action::WaitUntil(at) => Action::WaitUntil(at),
+            isonomia_policy::Action::Idle => Action::Idle,
         }
     }
 
@@ -444,7 +424,7 @@ impl Target {
         pending: &Pending,
         id: RequestId,
         unpaid: Nanos,
-    ) -> Option<(policy::Served, Worth)> {
+    ) -> Option<(isonomia_policy::Served, Worth)> {
         let by = match pending.is_for_device {
             true => ServedBy::Device,
             false if unpaid > Nanos::ZERO => ServedBy::Partly(pending.work.since(unpaid)),
@@ -499,7 +479,7 @@ impl Target {
     #[must_use]
     pub fn set_policy(&self, now: Nanos, policy: &Policy, jobs: &[(JobId, Arc<JobInfo>)]) -> Vec<Chunk> {
         let mut queue = self.queue();
-        let mut arbiter = policy.arbiter(self.tuning);
+        let mut arbiter = policy.arbiter(self.is_metadata(), self.tuning);
         self.prices.iter().for_each(|prices| prices.set_by_time(policy.spec.divides_time()));
         for (job, info) in jobs {
             arbiter.set_job(now, *job, info);

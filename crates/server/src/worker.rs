@@ -41,6 +41,7 @@ pub fn run(core: &Core, number: usize) {
         let (taken_in, now) = core.take_in(now);
         let arrivals = core.arrivals.load(Ordering::Acquire);
         let (served, until) = serve_one_each(core, number, now, &mut scratch);
+        core.phases.look(core);
         if core.has_worker_to_spare(now) && sleep(core, now, until, arrivals) {
             idle_rounds = 0;
             continue;

@@ -114,7 +114,7 @@ fn rules_are_set_only_in_place_of_what_was_seen_and_what_is_strange_is_told() {
     let address = &running.addresses[0];
     let old = running.server().status().policy;
     let refused = set(address, "tbf{job:a=1MB/s}", Some("fifo"));
-    assert!(matches!(&refused, ControlReply::Error(reason) if reason.contains(&old)), "{refused:?}");
+    assert!(matches!(&refused, ControlReply::Error(reason) if reason.contains("changed meanwhile")), "{refused:?}");
     let policy = "tbf{gone@path:/gone=1MB/s,all@user:*=1GB/s,never@user:ada&job:x=1MB/s}";
     let reply = set(address, policy, Some(&old));
     let ControlReply::Policy { warnings, .. } = reply else { panic!("{reply:?}") };
@@ -201,6 +201,9 @@ fn a_policy_beside_the_other_tells_what_it_would_give_and_gives_nothing() {
     assert!(
         matches!(shadow(Some("of-tomorrow")), ControlReply::Error(reason) if reason.contains("not part of a policy"))
     );
+    for (policy, part) in [("tbf{path:/a=1MB/s}", "directory"), ("exclusive", "exclusive phases")] {
+        assert!(matches!(shadow(Some(policy)), ControlReply::Error(reason) if reason.contains(part)), "{policy}");
+    }
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for (job, thread) in [("many", 0), ("many", 1), ("many", 2), ("many", 3), ("many", 4), ("few", 0)] {

@@ -3,7 +3,7 @@
 //! Prints a JSON line for each scheme with its time and the figures of the run. `cargo bench --bench fluid -- DAYS`
 //! takes another number of days.
 
-use isonomia_allocation::{GiftConfig, Order, Progress};
+use isonomia_allocation::{AdapTbfConfig, GiftConfig, Order, Progress, Strategy};
 use isonomia_sim::fluid::population::Population;
 use isonomia_sim::fluid::{Decisions, Parameters, SCHEMES, SchemeSpec, run};
 use isonomia_units::Nanos;
@@ -22,6 +22,8 @@ fn main() {
             progress: Progress::MinRate,
             gift: GiftConfig::default(),
             guarantee: 0.8,
+            adaptbf: AdapTbfConfig::default(),
+            strategy: Strategy::default(),
             order: Order::Bottleneck,
             seed: 1,
         };

@@ -2,7 +2,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-use isonomia_allocation::{Allocation, Coflow, FairFinish, GiftConfig, Order, Problem, Progress, Rule, Targets, pofs};
+use isonomia_allocation::{
+    AdapTbfConfig, Allocation, Coflow, FairFinish, GiftConfig, Order, Priority, Problem, Progress, Rule,
+    Strategy as Choice, Targets, pofs,
+};
 use isonomia_sim::fluid::population::Population;
 use isonomia_sim::fluid::{
     Application, Decide, Decisions, Outcome, Phase, Run, Scenario, SchemeError, SchemeSpec, Sizes, run, run_with,
@@ -107,6 +110,64 @@ fn an_order_without_a_guarantee_serves_one_after_the_other() {
     assert_near(&io_s(coflow(1.0), applications()), &[30.0, 20.0]);
 }
 
+fn adaptbf(priority: Priority) -> SchemeSpec {
+    SchemeSpec::AdapTbf(AdapTbfConfig { priority, ..AdapTbfConfig::default() })
+}
+
+fn calciom(strategy: Choice) -> SchemeSpec {
+    SchemeSpec::Calciom { strategy, progress: Progress::MinRate }
+}
+
+/// CALCioM's Δ-graphs (IPDPS 2014, §II-C and Fig. 10): A needs 20 s, B comes `dt` later and needs 5 s.
+#[test]
+fn who_comes_second_waits_interrupts_or_interferes() {
+    let of = |strategy, dt| io_s(calciom(strategy), vec![app("a", 1, 0, &[0], 0, 20), app("b", 1, dt, &[0], 0, 5)]);
+    for dt in [0, 1, 6, 14] {
+        assert_near(&of(Choice::Serialize, dt), &[20.0, 25.0 - dt as f64]);
+        assert_near(&of(Choice::Interfere, dt), &[25.0, 10.0]);
+    }
+    for dt in [1, 6, 14, 19] {
+        assert_near(&of(Choice::Interrupt, dt), &[25.0, 5.0]);
+    }
+    // A is interrupted while B needs less than what is left of A: before 15 s.
+    assert_near(&of(Choice::Dynamic, 14), &[25.0, 5.0]);
+    assert_near(&of(Choice::Dynamic, 15), &[20.0, 10.0]);
+    let mut large = vec![app("a", 5, 0, &[0], 0, 20), app("b", 1, 6, &[0], 0, 5)];
+    assert_near(&io_s(calciom(Choice::Dynamic), large.clone()), &[20.0, 19.0]);
+    large[1].nodes = 2;
+    assert_near(&io_s(calciom(Choice::Dynamic), large), &[25.0, 5.0]);
+}
+
+/// Two applications of 3 and 1 nodes have three quarters and one; where a third has a part of one target only, what it cannot use of
+/// the other is lent.
+#[test]
+fn tokens_follow_nodes_and_are_lent() {
+    assert_near(
+        &io_s(adaptbf(Priority::Weight), vec![app("a", 3, 0, &[0], 0, 15), app("b", 1, 0, &[0], 0, 5)]),
+        &[20.0, 10.0],
+    );
+    assert_near(
+        &io_s(adaptbf(Priority::Nodes), vec![app("a", 3, 0, &[0], 0, 15), app("b", 1, 0, &[0], 0, 5)]),
+        &[20.0, 20.0],
+    );
+    let applications = || {
+        vec![
+            app("a", 1, 0, &[0], 0, 30),
+            app("b", 1, 0, &[0], 0, 30),
+            app("c", 1, 0, &[0, 1], 0, 30),
+            app("d", 1, 0, &[1], 0, 30),
+        ]
+    };
+    let by_interval = |scheme| {
+        let outcome = outcome(&scenario(scheme, Decisions::Interval, applications()));
+        outcome.applications.iter().map(|app| app.io_s).collect::<Vec<_>>()
+    };
+    // c has a third of target 0 and so of target 1, of which d has a half for ten seconds, then 1 - 1.25 / 3.
+    let ends = by_interval(adaptbf(Priority::Nodes));
+    assert_near(&ends[3..], &[10.0 + 25.0 / (1.0 - 1.25 / 3.0)]);
+    assert_near(&by_interval(POFS)[3..], &[60.0]);
+}
+
 #[test]
 fn jobs_wait_for_nodes_and_overtake_where_nobody_is_delayed() {
     let applications = vec![
@@ -160,6 +221,11 @@ fn specs() -> Vec<SchemeSpec> {
         SchemeSpec::Gift(config),
         SchemeSpec::Gift(GiftConfig { b_thres: 0.0, ..config }),
         SchemeSpec::TokenBucket(Progress::MinRate),
+        adaptbf(Priority::Nodes),
+        SchemeSpec::AdapTbf(AdapTbfConfig { progress: Progress::Banked, ..AdapTbfConfig::default() }),
+        calciom(Choice::Serialize),
+        calciom(Choice::Interrupt),
+        calciom(Choice::Dynamic),
         SchemeSpec::Coflow(Coflow::new(0.5, Order::Attained).unwrap()),
         SchemeSpec::Coflow(Coflow::new(0.8, Order::Bssf).unwrap()),
         one_by_one(0.2, Sizes::Declared),

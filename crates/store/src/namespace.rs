@@ -235,6 +235,7 @@ impl Store {
             edit.name_first(&inode);
         }
         let Gone(_) = edit.commit()?;
+        inode.note_found_in(place.dir.ino);
         drop(namespace);
         drop(objects);
         self.attr(&inode)

@@ -75,6 +75,10 @@ impl Store {
             return Err(StoreError::NotEmpty);
         }
         let gone = self.swap_names(&old, source, &new, how, now)?;
+        source.note_found_in(new.dir.ino);
+        if let (Some(target), RenameHow::Exchange) = (&new.inode, how) {
+            target.note_found_in(old.dir.ino);
+        }
         drop(namespace);
         self.reclaim_all(gone)
     }

@@ -3,9 +3,10 @@
 use crate::Finding;
 
 /// Every crate, lowest layer first; crates of one layer do not know each other.
-const LAYERS: [&[&str]; 6] = [
+const LAYERS: [&[&str]; 7] = [
     &["detect", "testbed", "hints", "memory", "units"],
-    &["allocation", "cluster", "placement", "planning", "plot", "policy", "proto"],
+    &["allocation", "cluster", "placement", "planning", "plot", "proto"],
+    &["policy"],
     &["cluster-sim", "sim", "store", "transport", "whatif"],
     &["client", "reproduce", "server"],
     &["conformance", "mount"],

@@ -4,8 +4,9 @@ mod case;
 
 use case::Case;
 use isonomia_allocation::{
-    Allocation, BadGuarantee, Coflow, CoflowError, Coupons, FairFinish, Gift, GiftConfig, GiftConfigError, Order,
-    Problem, ProblemError, ProgramError, Rule, RuleThrottle, bsip, mbw, pofs, token_bucket,
+    AdapTbf, AdapTbfConfig, Allocation, BadGuarantee, BadReclaim, Calciom, Coflow, CoflowError, Coupons, FairFinish,
+    Gift, GiftConfig, GiftConfigError, Order, Problem, ProblemError, ProgramError, Rule, RuleThrottle, Strategy,
+    UnknownRemaining, bsip, mbw, pofs, token_bucket,
 };
 use isonomia_units::{Nanos, Rate};
 use serde::Serialize;
@@ -42,6 +43,10 @@ pub enum Scheme {
     Gift,
     /// Token buckets with spare bandwidth shared.
     Tbf,
+    /// Token buckets by nodes, of which nothing has been lent yet.
+    AdapTbf,
+    /// One phase at a time, or all of them, for phases that begin now.
+    Calciom,
     /// A guaranteed part of the fair share, the rest in an order.
     Coflow,
     /// One after the other, as fair sharing would finish phases that begin now.
@@ -50,7 +55,7 @@ pub enum Scheme {
 
 impl Scheme {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::Pofs,
         Self::Bsip,
         Self::Mbw,
@@ -60,6 +65,8 @@ impl Scheme {
         Self::Rnd,
         Self::Gift,
         Self::Tbf,
+        Self::AdapTbf,
+        Self::Calciom,
         Self::Coflow,
         Self::FairFinish,
     ];
@@ -76,6 +83,8 @@ impl Scheme {
             Self::Rnd => "rnd",
             Self::Gift => "gift",
             Self::Tbf => "tbf",
+            Self::AdapTbf => "adaptbf",
+            Self::Calciom => "calciom",
             Self::Coflow => "coflow",
             Self::FairFinish => "fair-finish",
         }
@@ -132,6 +141,12 @@ pub enum DecisionError {
     /// A coflow order lacks what it needs.
     #[error(transparent)]
     Coflow(#[from] CoflowError),
+    /// What AdapTBF reclaims is out of its range.
+    #[error(transparent)]
+    Reclaim(#[from] BadReclaim),
+    /// CALCioM's choice lacks what it needs.
+    #[error(transparent)]
+    Calciom(#[from] UnknownRemaining),
     /// A guarantee is out of its range.
     #[error(transparent)]
     Guarantee(#[from] BadGuarantee),
@@ -200,6 +215,7 @@ pub fn allocate(file: &str, text: &str, scheme: Scheme) -> Result<Report, Alloca
 
 fn decide(case: &Case, problem: &Problem, scheme: Scheme) -> Result<Allocation, DecisionError> {
     let b_thres = case.b_thres.unwrap_or(GiftConfig::default().b_thres);
+    let knows_sizes = || problem.apps().iter().flat_map(|app| &app.demands).all(|demand| demand.remaining.is_some());
     let by_rule = |rule| RuleThrottle::new(rule, b_thres, case.seed).decide(problem);
     Ok(match scheme {
         Scheme::Pofs => pofs(problem, case.progress),
@@ -219,10 +235,16 @@ fn decide(case: &Case, problem: &Problem, scheme: Scheme) -> Result<Allocation, 
             }
             gift.decide(Nanos::ZERO, problem)?
         }
+        Scheme::AdapTbf => {
+            let config = AdapTbfConfig { progress: case.progress, ..AdapTbfConfig::default() };
+            AdapTbf::new(config, BANDWIDTH)?.allocate(Nanos::ZERO, problem)
+        }
+        Scheme::Calciom => {
+            let strategy = case.strategy.unwrap_or(if knows_sizes() { Strategy::Dynamic } else { Strategy::Serialize });
+            Calciom::new(strategy, case.progress).allocate(problem)?
+        }
         Scheme::Coflow => {
-            let knows_sizes =
-                problem.apps().iter().flat_map(|app| &app.demands).all(|demand| demand.remaining.is_some());
-            let order = case.order.unwrap_or(if knows_sizes { Order::Bottleneck } else { Order::Attained });
+            let order = case.order.unwrap_or(if knows_sizes() { Order::Bottleneck } else { Order::Attained });
             Coflow::new(case.guarantee.unwrap_or(GUARANTEE), order)?.allocate(problem)?
         }
         Scheme::FairFinish => {
@@ -280,6 +302,28 @@ mod tests {
         assert_eq!(shares(text), [0.25, 0.75]);
         assert_eq!(shares(&text.replace("guarantee = 0.5", "guarantee = 0.0")), [0.0, 1.0]);
         assert_eq!(shares(&text.replace("name = \"A\"", "name = \"A\"\nweight = 3.0")), [0.875, 0.125]);
+    }
+
+    /// B needs less, so A waits; by nodes B would have to.
+    #[test]
+    fn calciom_serves_who_costs_least_and_adaptbf_by_nodes() {
+        let text = "[[app]]\nname = \"A\"\ntargets = [\"t1\"]\nremaining = { t1 = \"2GB\" }\nnodes = 3\n\
+                    [[app]]\nname = \"B\"\ntargets = [\"t1\"]\nremaining = { t1 = \"1GB\" }\n";
+        let shares = |text: &str, scheme| {
+            let report = allocate("case.toml", text, scheme).unwrap();
+            report.apps.iter().map(|app| app.share).collect::<Vec<f64>>()
+        };
+        assert_eq!(shares(text, Scheme::Calciom), [1.0, 0.0]);
+        assert_eq!(shares(&text.replace("nodes = 3", "nodes = 1"), Scheme::Calciom), [0.0, 1.0]);
+        assert_eq!(shares(&format!("strategy = \"interfere\"\n{text}"), Scheme::Calciom), [0.5, 0.5]);
+        assert_eq!(shares(text, Scheme::AdapTbf), [0.75, 0.25]);
+        let complaint = |text: &str| allocate("case.toml", text, Scheme::Calciom).unwrap_err().to_string();
+        assert!(
+            complaint(&format!("strategy = \"stop\"\n{text}")).starts_with("case.toml:1: strategy: \"stop\" is no")
+        );
+        let unknown = format!("strategy = \"dynamic\"\n{}", text.replace("remaining = { t1 = \"2GB\" }\n", ""));
+        assert!(complaint(&unknown).contains("`A`: the bytes that remain at target `t1` are unknown"));
+        assert!(complaint(&text.replace("nodes = 3", "nodes = 0")).contains("nodes: 0 (allowed: 1 or more)"));
     }
 
     #[test]

@@ -6,12 +6,13 @@ use std::path::PathBuf;
 
 /// Show what a bandwidth allocation scheme gives each application of a case, for one decision
 ///
-/// The case is a TOML file with an `[[app]]` for each application: `name`, `targets`, and if wanted `weight`,
-/// `throttle_friendly`, `owed` (coupons in shares of one target), `remaining` (bytes by target), `runs` (for tmf),
+/// The case is a TOML file with an `[[app]]` for each application: `name`, `targets`, and if wanted `weight`, `nodes` (for adaptbf
+/// and calciom), `throttle_friendly`, `owed` (coupons in shares of one target), `remaining` (bytes by target), `runs` (for tmf),
 /// `rate` in shares of one target and `hard` (for tbf), `attained` bytes and `slowdown` (for coflow). At the top there
 /// may be `targets` (then others are refused), `b_thres` [default: 0.1], `guarantee` [default: 0.5; 0.2 with fair-finish], `order`
 /// (bottleneck, attained, slowdown, bssf) [default: bottleneck if all of `remaining` is known, else attained],
-/// `progress` of pofs and tbf (min-rate, banked) [default: min-rate], `seed` of rnd [default: 0].
+/// `strategy` of calciom (serialize, interrupt, interfere, dynamic) [default: dynamic if all of `remaining` is known, else
+/// serialize], `progress` of pofs, tbf, adaptbf and calciom (min-rate, banked) [default: min-rate], `seed` of rnd [default: 0].
 ///
 /// A share is an application's part of each of its targets under synchronous progress, the fair share what it has
 /// under bsip. Bandwidth and coupons are counted in targets. Under fair-finish a `remaining` that is not known is taken for
@@ -55,6 +56,11 @@ pub enum Scheme {
     Gift,
     /// Token buckets with spare bandwidth shared
     Tbf,
+    /// Token buckets by nodes, of which nothing has been lent yet
+    #[value(name = "adaptbf")]
+    AdapTbf,
+    /// One phase at a time, or all of them, for phases that begin now
+    Calciom,
     /// A guaranteed part of the fair share, the rest in an order
     Coflow,
     /// One after the other, as fair sharing would finish phases that begin now
@@ -73,6 +79,8 @@ impl From<Scheme> for whatif::Scheme {
             Scheme::Rnd => Self::Rnd,
             Scheme::Gift => Self::Gift,
             Scheme::Tbf => Self::Tbf,
+            Scheme::AdapTbf => Self::AdapTbf,
+            Scheme::Calciom => Self::Calciom,
             Scheme::Coflow => Self::Coflow,
             Scheme::FairFinish => Self::FairFinish,
         }

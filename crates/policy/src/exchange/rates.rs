@@ -18,8 +18,11 @@
 //! takes a part of it.) No claim is above 1, and one that could not be raised is as it was, so demand that comes to a server without a claim has its
 //! part two intervals later; until then, the burst and [`FLOOR`].
 //!
-//! A server that is silent for three intervals has no claim any more. One that hears less than half of the others may be
-//! cut off with them: the servers that hear each other have k/n of the rate then, so both halves together do not have it twice.
+//! A server that is silent for three intervals has no claim any more. One that does not hear more than half of all servers, itself
+//! included, may be cut off with those: k servers that hear each other have k/n of the rate then, so that all parts of a network that
+//! is cut together have it once. Of two servers, the one that is left has half of it.
+//!
+//! A class that does not fit the table has an equal part at most, for that is what others take it to have.
 
 use super::{KEPT_FOR, KEPT_MIN};
 use crate::spec::rates::{Amount, TokenBucket};
@@ -237,7 +240,8 @@ impl Divider {
         }
         let span = self.divided_at.replace(now).map_or(Nanos::ZERO, |at| now.since(at));
         self.look(span, rules, reports);
-        let wants = self.claim(now);
+        let told = self.claim(now);
+        let table = self.table(told);
         let mut parts = self.begin();
         for (key, own) in &self.own {
             let places: Vec<usize> =
@@ -255,7 +259,7 @@ impl Divider {
                 parts[*at].of.push((key.0, key.1.clone(), ((part * WHOLE) as u32).max(1)));
             }
         }
-        (self.table(wants), parts)
+        (table, parts)
     }
 
     /// Notes what has changed on each target.
@@ -292,7 +296,7 @@ impl Divider {
         let is_early = now.since(*self.begun_at.get_or_insert(now)) <= self.kept_for;
         let silent = self.servers.saturating_sub(self.others.len() + 1);
         let heard = if is_early { self.servers } else { self.others.len() + 1 };
-        let total = if 2 * heard >= self.servers { 1.0 } else { heard as f64 / self.servers as f64 };
+        let total = if 2 * heard > self.servers { 1.0 } else { heard as f64 / self.servers as f64 };
         let equal = 1.0 / self.servers as f64;
         let mut told = Vec::new();
         for (key, own) in &mut self.own {
@@ -333,7 +337,8 @@ impl Divider {
         told
     }
 
-    fn table(&self, told: Vec<Key>) -> Table {
+    fn table(&mut self, told: Vec<Key>) -> Table {
+        let equal = 1.0 / self.servers as f64;
         let row = |key: Key| {
             let own = &self.own[&key];
             let demand = own.seen.iter().fold(Demand::default(), |sum, seen| sum.and(seen.demand(own.amount)));
@@ -347,13 +352,19 @@ impl Divider {
             }
         };
         let mut rows: Vec<Row> = told.into_iter().map(row).collect();
-        rows.sort_by_key(|row| std::cmp::Reverse((row.is_held, row.served, row.backlog)));
-        rows.truncate(ROWS_MAX);
+        // Those of whom others would believe what is furthest from the truth come first.
+        rows.sort_by_key(|row| std::cmp::Reverse((row.claim, row.is_held, row.served, row.backlog)));
         let mut len = 0;
-        rows.retain(|row| {
+        let fits = |row: &Row| {
             len += row.class.len();
             len <= NAMES_LEN_MAX
-        });
+        };
+        let fitting = rows.iter().take(ROWS_MAX).map(fits).take_while(|fits| *fits).count();
+        for left_out in rows.drain(fitting..) {
+            if let Some(own) = self.own.get_mut(&(left_out.rule, left_out.class)) {
+                own.claim = own.claim.min(equal);
+            }
+        }
         rows.sort_by(|a, b| (a.rule, &a.class).cmp(&(b.rule, &b.class)));
         Table { policy: self.policy, rows }
     }
@@ -446,6 +457,66 @@ mod tests {
         near(&[used(0.0), held(0.2)], &[0.0, 1.0]);
         near(&[used(0.2), used(0.0)], &[0.6031, 0.3969]);
         near(&[used(0.5), used(0.49), held(1.0)], &[0.421, 0.412, 0.167]);
+    }
+
+    /// Of `count` servers that hear `heard` others for long, one of a class that wants all that it can get: its claim.
+    fn claim_of_one(count: usize, heard: usize, classes: usize) -> f64 {
+        let interval = Nanos::from_millis(100);
+        let mut divider = Divider::new(count, Some(interval), vec![false]);
+        let rules = "tbf{job:*=1MB/s}".parse::<crate::PolicySpec>().unwrap();
+        let rules = rules.rates().unwrap();
+        let report = |class: usize, at: u64| RateReport {
+            rule: 0,
+            class: format!("j{class:05}").into(),
+            amount: rules.rules[0].allowance.unwrap().amount,
+            part: 1.0,
+            bytes: at * 1000,
+            operations: at,
+            queued: 5,
+            backlog: u128::from(at) * 500_000_000,
+            held: Nanos(at * interval.0),
+            is_held: true,
+            jobs: Vec::new(),
+        };
+        let mut sums = 0.0;
+        for at in 1..40 {
+            let now = Nanos(at * interval.0);
+            for other in 0..heard {
+                // They have let go of all: what is free is all that is not this server's.
+                let none = |class: usize| Row {
+                    rule: 0,
+                    class: format!("j{class:05}").into(),
+                    served: 0,
+                    backlog: 0,
+                    is_held: false,
+                    claim: 0,
+                };
+                let rows = (0..classes).map(none).collect();
+                divider.tell(now, ServerId(other as u16 + 2), Table { policy: 7, rows });
+            }
+            let reports: Vec<_> = (0..classes).map(|class| report(class, at)).collect();
+            let (table, parts) = divider.divide(now, (7, rules), &[reports]);
+            assert!(table.rows.len() <= ROWS_MAX && table.rows.windows(2).all(|two| two[0].class < two[1].class));
+            let last = format!("j{:05}", classes - 1);
+            sums = parts[0].of(0, &last, Some(rules.rules[0].allowance.unwrap().amount));
+        }
+        sums
+    }
+
+    #[test]
+    fn a_cut_network_does_not_have_a_rate_twice() {
+        for (servers, heard, expected) in
+            [(1, 0, 1.0), (2, 1, 1.0), (2, 0, 0.5), (3, 1, 1.0), (3, 0, 1.0 / 3.0), (4, 1, 0.5), (4, 2, 1.0)]
+        {
+            let claim = claim_of_one(servers, heard, 1);
+            assert!((claim - expected).abs() < 0.02, "{servers} servers, {heard} others heard: {claim}");
+        }
+    }
+
+    #[test]
+    fn a_class_of_which_nobody_is_told_has_an_equal_part() {
+        assert!(claim_of_one(2, 1, ROWS_MAX / 2) > 0.9);
+        assert!(claim_of_one(2, 1, ROWS_MAX + 10) <= 0.51);
     }
 
     proptest! {

@@ -2,6 +2,7 @@
 
 use crate::spec::rates::TokenBucket;
 use crate::spec::{Entity, Level, Weight, proof_of};
+use isonomia_planning::PhaseRules;
 use isonomia_units::{JobInfo, Nanos, Rate};
 use std::sync::Arc;
 
@@ -22,6 +23,18 @@ pub enum Scheme {
     MClock(Vec<Rule<Qos>>),
     /// Sets of jobs by the time between their I/O phases; rules declare that time.
     IoSets(Vec<Rule<Nanos>>),
+    /// One application at a time, for a whole I/O phase.
+    Exclusive(Exclusive),
+}
+
+/// `exclusive{order=…,lease=…,gap=…,tree=…}`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exclusive {
+    /// Who is next, for how long at most, and what ends a phase.
+    pub rules: PhaseRules,
+    /// How an application's targets are divided among its own jobs, and among all while nobody decides who has them: the levels
+    /// of a sharing tree, as in [`Scheme::Fair`].
+    pub tree: Vec<Level>,
 }
 
 /// `coflow{guarantee=g,order=…,tree=…}`.
@@ -128,6 +141,19 @@ impl Sizes {
 impl FairFinish {
     /// The guarantee unless told otherwise: it costs phases of known size next to nothing.
     pub const GUARANTEE_DEFAULT: Weight = Weight::from_micros(200_000).expect("constant");
+}
+
+impl Exclusive {
+    /// The longest grant unless told otherwise: longer than most phases.
+    pub const LEASE_DEFAULT: Nanos = Nanos::from_secs(60);
+    /// The shortest.
+    pub const LEASE_MIN: Nanos = Nanos::from_millis(100);
+    /// The longest that can be asked for.
+    pub const LEASE_MAX: Nanos = Nanos::from_secs(3_600);
+    /// What ends a phase unless told otherwise: long against the pauses in one, on a busy machine, too.
+    pub const GAP_DEFAULT: Nanos = Nanos::from_millis(100);
+    /// The shortest.
+    pub const GAP_MIN: Nanos = Nanos::from_millis(1);
 }
 
 impl Coflow {

@@ -1,9 +1,10 @@
 //! Reading and printing the policies that have settings in braces.
 //!
 //! ```text
-//! policy   = ( "coflow" | "fair-finish" ) [ "{" setting { "," setting } "}" ] | "tbf" … | "mclock" … | "set10" …
+//! policy   = ( "coflow" | "fair-finish" | "exclusive" ) [ "{" setting { "," setting } "}" ] | "tbf" … | "mclock" … | "set10" …
 //! coflow   = "guarantee=" number | "order=" ( "attained" | "slowdown" | "bottleneck" ) | "tree=" chain of levels
 //! finish   = "guarantee=" number | "sizes=" ( "declared" | "history" | "none" ) | "tree=" chain of levels
+//! exclusive = "order=" order of phases | "lease=" time | "gap=" time | "tree=" chain of levels
 //! tbf      = see `rates.rs`
 //! mclock   = selector "=" part { "+" part }       part = "reservation:" rate | "limit:" rate | "weight:" number
 //! set10    = selector "=" time
@@ -11,9 +12,10 @@
 //! ```
 
 use crate::spec::rates;
-use crate::spec::scheme::{Coflow, FairFinish, Order, Qos, Rule, Scheme, Selector, Sizes};
+use crate::spec::scheme::{Coflow, Exclusive, FairFinish, Order, Qos, Rule, Scheme, Selector, Sizes};
 use crate::spec::text::{ParsePolicyError, WEIGHTS_MAX, is_name, read_chain_to_end, read_number, write_chain};
 use crate::spec::{Entity, Level, Weight};
+use isonomia_planning::{Order as PhaseOrder, PhaseRules};
 use isonomia_units::{Nanos, Rate};
 use std::fmt;
 use std::str::FromStr;
@@ -23,6 +25,9 @@ const COFLOW_ALLOWED: &str = "guarantee=0.000001 to 1, order=attained, order=slo
                               tree=a policy that ends in -fair";
 const FAIR_FINISH_ALLOWED: &str = "guarantee=0.000001 to 1, sizes=declared, sizes=history, sizes=none, \
                                    tree=a policy that ends in -fair";
+const EXCLUSIVE_ALLOWED: &str = "order=fifo, lowest-id, longest-io, shortest-io, shortest-remaining, longest-remaining, \
+                                 bandwidth or stretch, lease=100ms to 1h, gap=1ms to the lease, \
+                                 tree=a policy that ends in -fair";
 const MCLOCK_ALLOWED: &str = "job:NAME=…, user:NAME=…, group:NAME=… with NAME or * and any of reservation:RATE, limit:RATE, \
                               weight:NUMBER joined by +";
 const SET10_ALLOWED: &str = "job:NAME=TIME, user:NAME=TIME, group:NAME=TIME with NAME or * and a time such as 90s";
@@ -41,6 +46,7 @@ pub(crate) fn read(text: &str) -> Option<Result<Scheme, ParsePolicyError>> {
     let read = match word {
         "coflow" => |braces: &str| read_coflow(&Settings::new("coflow", COFLOW_ALLOWED, braces)?),
         "fair-finish" => |braces: &str| read_fair_finish(&Settings::new("fair-finish", FAIR_FINISH_ALLOWED, braces)?),
+        "exclusive" => |braces: &str| read_exclusive(&Settings::new("exclusive", EXCLUSIVE_ALLOWED, braces)?),
         "tbf" => rates::read,
         "mclock" => |braces: &str| {
             let settings = Settings::new("mclock", MCLOCK_ALLOWED, braces)?;
@@ -184,6 +190,35 @@ fn read_fair_finish(settings: &Settings) -> Result<Scheme, ParsePolicyError> {
     }))
 }
 
+fn read_exclusive(settings: &Settings) -> Result<Scheme, ParsePolicyError> {
+    let (mut order, mut lease, mut gap, mut tree) = (None, None, None, None);
+    for item in &settings.items {
+        let (key, value) = settings.pair(item)?;
+        match key {
+            "order" => {
+                let found = value.parse::<PhaseOrder>().map_err(|error| settings.bad(item, error))?;
+                settings.once(&mut order, item, found)?;
+            }
+            "lease" => settings.once(&mut lease, item, settings.quantity(value)?)?,
+            "gap" => settings.once(&mut gap, item, settings.quantity(value)?)?,
+            "tree" => settings.once(&mut tree, item, read_chain_to_end(value)?)?,
+            _ => return Err(settings.bad(item, "no setting has this name")),
+        }
+    }
+    let lease = lease.unwrap_or(Exclusive::LEASE_DEFAULT);
+    let gap = gap.unwrap_or(Exclusive::GAP_DEFAULT.min(lease));
+    if !(Exclusive::LEASE_MIN..=Exclusive::LEASE_MAX).contains(&lease) {
+        return Err(settings.bad(&exact(lease.0, &TIMES), "a lease is 100 ms to 1 h long"));
+    }
+    if gap < Exclusive::GAP_MIN || gap > lease {
+        return Err(settings.bad(&exact(gap.0, &TIMES), "a gap is 1 ms long at least, and no longer than the lease"));
+    }
+    Ok(Scheme::Exclusive(Exclusive {
+        rules: PhaseRules { order: order.unwrap_or(PhaseOrder::Fifo), lease, gap },
+        tree: tree.unwrap_or_else(|| vec![Level::new(Entity::Job)]),
+    }))
+}
+
 fn read_qos(settings: &Settings, text: &str) -> Result<Qos, ParsePolicyError> {
     let (mut reservation, mut limit, mut weight): (Option<Rate>, Option<Rate>, _) = (None, None, None);
     for part in text.split('+') {
@@ -223,6 +258,12 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, scheme: &Scheme) -> fmt::Result 
         Scheme::FairFinish(finish) => {
             write!(f, "fair-finish{{guarantee={},sizes={},tree=", finish.guarantee, finish.sizes.word())?;
             write_chain(f, &finish.tree)?;
+            f.write_str("}")
+        }
+        Scheme::Exclusive(Exclusive { rules: PhaseRules { order, lease, gap }, tree }) => {
+            let (lease, gap) = (exact(lease.0, &TIMES), exact(gap.0, &TIMES));
+            write!(f, "exclusive{{order={order},lease={lease},gap={gap},tree=")?;
+            write_chain(f, tree)?;
             f.write_str("}")
         }
         Scheme::TokenBucket(tbf) => rates::write(f, tbf),
@@ -306,6 +347,12 @@ mod tests {
                 "fair-finish{tree=user-fair,sizes=history,guarantee=0.5}",
                 "fair-finish{guarantee=0.5,sizes=history,tree=user-then-job-fair}",
             ),
+            ("exclusive", "exclusive{order=fifo,lease=60s,gap=100ms,tree=job-fair}"),
+            ("exclusive{lease=100ms}", "exclusive{order=fifo,lease=100ms,gap=100ms,tree=job-fair}"),
+            (
+                "exclusive{tree=user-fair, gap=0.5s,order=stretch,lease=2min}",
+                "exclusive{order=stretch,lease=120s,gap=500ms,tree=user-then-job-fair}",
+            ),
             ("tbf{job:a=1MB/s}", "tbf{job:a=1MB/s,burst=3MiB,spare=unused}"),
             (
                 "tbf{burst=1000,user:ada=1.5GiB/s+realtime,spare=proportional,job:*=7}",
@@ -338,10 +385,23 @@ mod tests {
             ("coflow{order=attained,order=attained}", vec!["set twice"]),
             ("coflow{guarantee=1", vec!["closing brace is missing"]),
             ("coflow{guarantee=1}-fair", vec!["\"-fair\"", "behind the closing brace"]),
-            ("coflow-fair", vec!["\"coflow\" is not part of a policy", "coflow{…}, fair-finish{…}, tbf{…}"]),
+            (
+                "coflow-fair",
+                vec!["\"coflow\" is not part of a policy", "coflow{…}, fair-finish{…}, exclusive{…}, tbf{…}"],
+            ),
             ("fair-finish{sizes=all}", vec!["no such sizes", "sizes=history"]),
             ("fair-finish{guarantee=0,sizes=none}", vec!["part of one", "0.000001 to 1"]),
             ("fair-finish{order=attained}", vec!["no setting has this name", "tree=a policy"]),
+            ("exclusive{order=random}", vec!["\"order=random\"", "no order of I/O phases", "order=fifo, lowest-id"]),
+            ("exclusive{lease=99ms}", vec!["\"99ms\"", "100 ms to 1 h"]),
+            ("exclusive{lease=2h}", vec!["100 ms to 1 h"]),
+            ("exclusive{gap=0s}", vec!["1 ms long at least"]),
+            ("exclusive{gap=2s,lease=1s}", vec!["\"2s\"", "no longer than the lease"]),
+            ("exclusive{gap=soon}", vec!["\"soon\""]),
+            ("exclusive{lease=1s,lease=1s}", vec!["set twice"]),
+            ("exclusive{tree=fifo}", vec!["\"fifo\" is not part of a policy"]),
+            ("exclusive{holder=ada}", vec!["no setting has this name"]),
+            ("exclusive+latency{p99=2ms,job:a}", vec!["exclusive cannot have a latency class"]),
             ("tbf", vec!["setting of tbf: it has no rule", "job:NAME=RATE"]),
             ("tbf{burst=1MiB}", vec!["no rule"]),
             ("tbf{job:a=1MB}", vec!["\"1MB\"", "does not end in /s"]),
@@ -373,9 +433,9 @@ mod tests {
     proptest! {
         #[test]
         fn never_panics_and_reads_back_what_it_prints(
-            word in "(coflow|tbf|mclock|set10)",
+            word in "(coflow|exclusive|tbf|mclock|set10)",
             parts in proptest::collection::vec(
-                "(guarantee=|order=|attained|tree=|job-fair|job:a=|user:\\*=|9MB/s|\\+realtime|limit:|weight:|1|,|,|\\{|\\}|é|burst=|5s|spare=unused)",
+                "(guarantee=|order=|stretch|lease=|gap=|attained|tree=|job-fair|job:a=|user:\\*=|9MB/s|\\+realtime|limit:|weight:|1|,|,|\\{|\\}|é|burst=|5s|spare=unused)",
                 0..12,
             ),
         ) {

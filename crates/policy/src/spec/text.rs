@@ -28,7 +28,7 @@ pub const WEIGHTS_MAX: usize = 256;
 
 const ALLOWED: &str = "fifo, or group, user, job, size, priority joined by -then- and ending in -fair, \
                        such as user-then-size-fair or group{astro=3,bio=1}-then-job-fair, \
-                       or coflow{…}, fair-finish{…}, tbf{…}, mclock{…}, set10{…}; any of them with a class such as \
+                       or coflow{…}, fair-finish{…}, exclusive{…}, tbf{…}, mclock{…}, set10{…}; any of them with a class such as \
                        +latency{p99=2ms,user:ada} behind it";
 
 /// Why a policy's text could not be read.
@@ -67,6 +67,9 @@ pub enum ParsePolicyError {
         /// What follows.
         text: String,
     },
+    /// A latency class of a policy that lets one application at a time do I/O.
+    #[error("exclusive cannot have a latency class: others are not served while one application has the targets")]
+    LatencyOfExclusive,
     /// A level that appears twice.
     #[error("{word:?} appears twice (allowed: each of group and user at most once, then one of job, size, priority)")]
     Repeated {
@@ -139,6 +142,9 @@ impl FromStr for PolicySpec {
                 return Err(ParsePolicyError::AfterLatency { text: class[again..].to_owned() });
             }
             let spec: Self = policy.parse()?;
+            if matches!(spec.scheme(), Scheme::Exclusive(_)) {
+                return Err(ParsePolicyError::LatencyOfExclusive);
+            }
             return Ok(spec.with_latency(Some(LatencyClass::read(class)?)));
         }
         if let Some(rest) = text.strip_prefix("fifo") {

@@ -345,7 +345,7 @@ fn fairness(evaluation: &Evaluation) -> Finding {
                 .paper(Some("gift"), 32.0)
                 .paper(Some("mbw"), 76.0),
             Chart::bars("The same, by more than chance does", x, ("worse_beyond_chance_percent", "of the applications [%]"))
-                .paper(None::<f64>, 5.0)
+                .line("by chance", 5.0)
                 .named("beyond-chance"),
         ],
         data,

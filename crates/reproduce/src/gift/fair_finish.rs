@@ -14,8 +14,9 @@ use crate::data::Data;
 use crate::interval::Interval;
 use crate::run::{Context, Finding, Stopped};
 use crate::table::Table;
+use isonomia_allocation::{AdapTbfConfig, Priority, Strategy};
 use isonomia_sim::fluid::population::Population;
-use isonomia_sim::fluid::{Decisions, Outcome, SchemeSpec, Sizes};
+use isonomia_sim::fluid::{Decisions, Outcome, Parameters, SchemeSpec, Sizes};
 use isonomia_units::Nanos;
 use serde_json::json;
 
@@ -40,6 +41,17 @@ fn by_target(name: &'static str, word: &str) -> Named {
     Named { decisions: Decisions::Event, ..scheme(name, word, &parameters()) }
 }
 
+/// AdapTBF with the same tokens for everybody.
+fn alike(name: &'static str, reclaim: f64) -> Named {
+    let adaptbf = AdapTbfConfig { priority: Priority::Weight, reclaim, ..AdapTbfConfig::default() };
+    scheme(name, "adaptbf", &Parameters { adaptbf, ..parameters() })
+}
+
+/// CALCioM, which is told of each phase that begins or ends.
+fn coordinated(name: &'static str, strategy: Strategy) -> Named {
+    Named { decisions: Decisions::Event, ..scheme(name, "calciom", &Parameters { strategy, ..parameters() }) }
+}
+
 fn schemes() -> Vec<Named> {
     let declared = |name, guarantee| finish(name, guarantee, Sizes::Declared, false);
     vec![
@@ -58,6 +70,20 @@ fn schemes() -> Vec<Named> {
     ]
 }
 
+/// Schemes of others that see the whole at each decision, with POFS first. They take long, and have fewer seeds.
+fn peers() -> Vec<Named> {
+    vec![
+        pofs(),
+        Named { name: "gift", ..gift("gift", 0.8, 0.1, 250_000) },
+        scheme("adaptbf", "adaptbf", &parameters()),
+        alike("adaptbf-alike", 0.1),
+        alike("adaptbf-alike-half", 0.5),
+        coordinated("calciom", Strategy::Dynamic),
+        coordinated("calciom-serialize", Strategy::Serialize),
+        coordinated("calciom-interrupt", Strategy::Interrupt),
+    ]
+}
+
 /// What a scheme is called in the table.
 fn words(name: &str) -> &str {
     match name {
@@ -72,6 +98,12 @@ fn words(name: &str) -> &str {
         "unknown-0.2" => "nothing known, 0.2",
         "srpt" => "shortest remaining first at each target",
         "fcfs" => "first come, first served",
+        "adaptbf" => "AdapTBF, by nodes",
+        "adaptbf-alike" => "… all alike",
+        "adaptbf-alike-half" => "… all alike, debts paid back faster",
+        "calciom" => "CALCioM, the dynamic choice",
+        "calciom-serialize" => "… always serialized",
+        "calciom-interrupt" => "… always interrupted",
         "gift" => "GIFT",
         name => name,
     }
@@ -109,7 +141,7 @@ impl Row {
     }
 }
 
-fn scale(applications: u32, days: u64, seeds: u64, gift_seeds: u64, context: &Context) -> Result<Scale, Stopped> {
+fn scale(applications: u32, days: u64, seeds: u64, peer_seeds: u64, context: &Context) -> Result<Scale, Stopped> {
     let population = Population { duration: Nanos::from_secs(days * DAY), ..Population::gift(applications) };
     let is_wanted = |scheme: &Named| applications == 500 || LARGE.contains(&scheme.name);
     let mut rows = Vec::new();
@@ -124,8 +156,8 @@ fn scale(applications: u32, days: u64, seeds: u64, gift_seeds: u64, context: &Co
         Ok(())
     };
     add(schemes().into_iter().filter(is_wanted).collect(), seeds, context)?;
-    if gift_seeds > 0 {
-        add(vec![pofs(), Named { name: "gift", ..gift("gift", 0.8, 0.1, 250_000) }], gift_seeds, context)?;
+    if peer_seeds > 0 {
+        add(peers(), peer_seeds, context)?;
     }
     Ok(Scale { applications, rows })
 }
@@ -136,8 +168,8 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
 }
 
 fn at_scale(context: &Context) -> Result<Finding, Stopped> {
-    let (days, seeds, gift_seeds) = if context.quick { (2, 3, 2) } else { (25, 12, 5) };
-    let half = scale(500, days, seeds, gift_seeds, context)?;
+    let (days, seeds, peer_seeds) = if context.quick { (2, 3, 2) } else { (25, 12, 5) };
+    let half = scale(500, days, seeds, peer_seeds, context)?;
     let whole = scale(1_000, days, seeds.min(5), 0, context)?;
     let mut data = Data::new(&[
         "applications",
@@ -201,7 +233,7 @@ fn at_scale(context: &Context) -> Result<Finding, Stopped> {
         item: "fair-finish",
         title: "fair finish at GIFT's scale".to_owned(),
         configuration: json!({
-            "applications": [500, 1_000], "days": days, "seeds": seeds, "seeds_of_gift": gift_seeds, "targets": 64,
+            "applications": [500, 1_000], "days": days, "seeds": seeds, "seeds_of_peers": peer_seeds, "targets": 64,
         }),
         data,
         table: Some(table),

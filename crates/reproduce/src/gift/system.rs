@@ -2,7 +2,7 @@
 
 use crate::interval::Interval;
 use crate::run::{Context, Stopped};
-use isonomia_allocation::{Coupons, GiftConfig, Order, Progress};
+use isonomia_allocation::{AdapTbfConfig, Coupons, GiftConfig, Order, Progress, Strategy};
 use isonomia_sim::fluid::population::{INTERVAL, Population};
 use isonomia_sim::fluid::{Application, ApplicationOutcome, Decisions, Outcome, Parameters, Scenario, SchemeSpec, run};
 use isonomia_units::Nanos;
@@ -41,6 +41,8 @@ pub fn parameters() -> Parameters {
         progress: Progress::MinRate,
         gift: GiftConfig { interval: INTERVAL, ..GiftConfig::default() },
         guarantee: 0.8,
+        adaptbf: AdapTbfConfig::default(),
+        strategy: Strategy::default(),
         order: Order::Attained,
         seed: 1,
     }

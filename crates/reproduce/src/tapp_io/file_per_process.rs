@@ -224,8 +224,11 @@ impl Evaluation {
         };
         let large = self.nodes.iter().filter(|nodes| **nodes >= GAIN_FROM);
         let mut finding = self.finding("fig7", "execution time with a file for each process", data);
-        let chart =
-            Chart::lines("Time of three repetitions of 4 GiB for each node", ("nodes", "nodes"), ("time_s", "s"));
+        let chart = Chart::lines(
+            "Time of three repetitions of 4 GiB for each node",
+            ("nodes", "nodes"),
+            ("time_s", "time [s]"),
+        );
         finding.charts = vec![chart.by("placement").x_scale(Scale::Log2)];
         finding.claims = vec![
             Claim::new(

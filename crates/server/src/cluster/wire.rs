@@ -3,7 +3,9 @@
 
 use isonomia_cluster::peer::{BadMessage, Envelope, FORMAT};
 use isonomia_cluster::request::{Answer, Refusal, Request};
+use isonomia_planning::coordinator::{Publication, Report};
 use isonomia_policy::exchange::{Row, Table, rates};
+use isonomia_proto::XATTR_VALUE_LEN_MAX;
 use isonomia_store::PiecePlace;
 use isonomia_units::{JobInfo, VolumeId};
 use rustix::io::Errno;
@@ -78,11 +80,55 @@ pub fn encode_rates(table: &rates::Table) -> (u32, Vec<u8>) {
 
 /// What was sent.
 pub fn decode_rates(bytes: &[u8]) -> Option<rates::Table> {
-    let (format, body) = bytes.split_first()?;
-    match postcard::take_from_bytes(body) {
-        Ok((table, [])) if *format == FORMAT => Some(table),
-        _ => None,
+    decoded(bytes)
+}
+
+/// What an I/O node tells the coordinator of exclusive phases; it is confirmed.
+pub struct PhaseReport;
+
+impl PhaseReport {
+    /// Which kind it is, for the header.
+    pub const KIND: u32 = 8;
+
+    /// Kind and bytes of a report. One that would be too long leaves out those who do not wait, and then those who came last.
+    pub fn encode(mut report: Report) -> (u32, Vec<u8>) {
+        loop {
+            let bytes = postcard::to_extend(&report, vec![FORMAT]).unwrap_or_default();
+            if bytes.len() <= XATTR_VALUE_LEN_MAX || report.applications.is_empty() {
+                return (Self::KIND, bytes);
+            }
+            report.applications.truncate(report.applications.len() * 3 / 4);
+        }
     }
+
+    /// What was sent.
+    pub fn decode(bytes: &[u8]) -> Option<Report> {
+        decoded(bytes)
+    }
+}
+
+/// Who has an I/O node; it is confirmed.
+pub struct PhaseGrant;
+
+impl PhaseGrant {
+    /// Which kind it is, for the header.
+    pub const KIND: u32 = 9;
+
+    /// Kind and bytes.
+    pub fn encode(publication: &Publication) -> (u32, Vec<u8>) {
+        (Self::KIND, postcard::to_extend(publication, vec![FORMAT]).unwrap_or_default())
+    }
+
+    /// What was sent.
+    pub fn decode(bytes: &[u8]) -> Option<Publication> {
+        decoded(bytes)
+    }
+}
+
+/// All of what was sent, and nothing else.
+fn decoded<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
+    let (format, body) = bytes.split_first()?;
+    postcard::take_from_bytes(body).ok().filter(|(_, rest)| *format == FORMAT && rest.is_empty()).map(|(of, _)| of)
 }
 
 /// A table as it is sent. (The form of [`JobInfo`] in files leaves out what is not there, which this encoding cannot.)
@@ -214,7 +260,6 @@ mod tests {
     use isonomia_cluster::request::RenameHow;
     use isonomia_cluster::volumes::VolumeName;
     use isonomia_policy::exchange::{Meters, Usage};
-    use isonomia_proto::XATTR_VALUE_LEN_MAX;
     use isonomia_units::{JobId, NAME_LEN_MAX, Nanos};
     use proptest::prelude::*;
 

@@ -2,15 +2,31 @@
 
 use super::single::Discipline;
 use isonomia_allocation::{
-    Allocation, BadGuarantee, Coflow, CoflowError, FairFinish, Gift, GiftConfig, GiftConfigError, Ledger, Order,
-    Problem, ProgramError, Progress, Rule, RuleThrottle, Targets, bsip, mbw, pofs, token_bucket,
+    AdapTbf, AdapTbfConfig, Allocation, BadGuarantee, BadReclaim, Calciom, Coflow, CoflowError, FairFinish, Gift,
+    GiftConfig, GiftConfigError, Ledger, Order, Problem, ProgramError, Progress, Rule, RuleThrottle, Strategy, Targets,
+    UnknownRemaining, bsip, mbw, pofs, token_bucket,
 };
 use isonomia_units::{Nanos, Rate};
 use std::sync::Arc;
 
 /// The names of all schemes.
-pub const SCHEMES: [&str; 13] =
-    ["pofs", "bsip", "mbw", "tsa", "esa", "tmf", "rnd", "gift", "tbf", "coflow", "fair-finish", "srpt", "fcfs"];
+pub const SCHEMES: [&str; 15] = [
+    "pofs",
+    "bsip",
+    "mbw",
+    "tsa",
+    "esa",
+    "tmf",
+    "rnd",
+    "gift",
+    "tbf",
+    "adaptbf",
+    "calciom",
+    "coflow",
+    "fair-finish",
+    "srpt",
+    "fcfs",
+];
 
 /// Where it is known from how long an I/O phase will be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
@@ -53,6 +69,15 @@ pub enum SchemeSpec {
     Gift(GiftConfig),
     /// Token buckets with rates in proportion to weights.
     TokenBucket(Progress),
+    /// Token buckets with rates by priority, whose unused tokens are lent.
+    AdapTbf(AdapTbfConfig),
+    /// Applications that agree on whose phase goes first.
+    Calciom {
+        /// How they agree.
+        strategy: Strategy,
+        /// The model of progress where they share.
+        progress: Progress,
+    },
     /// Guaranteed shares, and the rest in an order.
     Coflow(Coflow),
     /// One after the other, in the order in which fair sharing would finish.
@@ -79,6 +104,8 @@ pub(super) enum Scheme {
     Rule(Rule, RuleThrottle),
     Gift(Box<Gift>),
     TokenBucket(Progress),
+    AdapTbf(Box<AdapTbf>),
+    Calciom(Box<Calciom>),
     Coflow(Coflow),
     FairFinish(Box<FairFinish>),
 }
@@ -89,6 +116,12 @@ pub enum SchemeError {
     /// A coflow order lacks what it needs.
     #[error(transparent)]
     Coflow(#[from] CoflowError),
+    /// What AdapTBF reclaims is out of its range.
+    #[error(transparent)]
+    Reclaim(#[from] BadReclaim),
+    /// CALCioM's choice lacks what it needs.
+    #[error(transparent)]
+    Calciom(#[from] UnknownRemaining),
     /// A guarantee is out of its range.
     #[error(transparent)]
     Guarantee(#[from] BadGuarantee),
@@ -138,10 +171,14 @@ pub trait Decide {
 /// Parameters that only some schemes have, as they are written beside a scheme's name.
 #[derive(Clone, Copy, Debug)]
 pub struct Parameters {
-    /// The model of progress, for POFS and token buckets.
+    /// The model of progress, for POFS, token buckets, AdapTBF and CALCioM.
     pub progress: Progress,
     /// GIFT's, and those of the rules.
     pub gift: GiftConfig,
+    /// AdapTBF's, its progress aside.
+    pub adaptbf: AdapTbfConfig,
+    /// Of CALCioM.
+    pub strategy: Strategy,
     /// Of coflow and fair finish.
     pub guarantee: f64,
     /// Of coflow.
@@ -175,6 +212,14 @@ impl SchemeSpec {
                 Err(error) => return Some(Err(error.into())),
             },
             "tbf" => Self::TokenBucket(parameters.progress),
+            "adaptbf" => {
+                let config = AdapTbfConfig { progress: parameters.progress, ..parameters.adaptbf };
+                match AdapTbf::new(config, UNIT) {
+                    Ok(_) => Self::AdapTbf(config),
+                    Err(error) => return Some(Err(error.into())),
+                }
+            }
+            "calciom" => Self::Calciom { strategy: parameters.strategy, progress: parameters.progress },
             "coflow" => match Coflow::new(parameters.guarantee, parameters.order) {
                 Ok(coflow) => Self::Coflow(coflow),
                 Err(error) => return Some(Err(error.into())),
@@ -205,6 +250,8 @@ impl SchemeSpec {
             Self::Rule { rule, b_thres, seed } => Scheme::Rule(rule, RuleThrottle::new(rule, b_thres, seed)),
             Self::Gift(config) => Scheme::Gift(Box::new(Gift::new(config)?)),
             Self::TokenBucket(progress) => Scheme::TokenBucket(progress),
+            Self::AdapTbf(config) => Scheme::AdapTbf(Box::new(AdapTbf::new(config, bandwidth)?)),
+            Self::Calciom { strategy, progress } => Scheme::Calciom(Box::new(Calciom::new(strategy, progress))),
             Self::Coflow(coflow) => Scheme::Coflow(coflow),
             Self::FairFinish { guarantee, accounts, .. } => {
                 let scheme = FairFinish::new(guarantee, bandwidth)?;
@@ -235,6 +282,8 @@ impl Decide for Scheme {
             Self::Rule(_, throttle) => throttle.decide(problem),
             Self::Gift(gift) => gift.decide(now, problem)?,
             Self::TokenBucket(progress) => token_bucket(problem, *progress),
+            Self::AdapTbf(scheme) => scheme.allocate(now, problem),
+            Self::Calciom(scheme) => scheme.allocate(problem)?,
             Self::Coflow(coflow) => coflow.allocate(problem)?,
             Self::FairFinish(scheme) => scheme.allocate(now, problem),
         })
@@ -245,16 +294,16 @@ impl Decide for Scheme {
             Self::Pofs(_) | Self::Bsip | Self::Mbw | Self::TokenBucket(_) => true,
             Self::Rule(rule, _) => *rule != Rule::Random,
             Self::Gift(gift) => gift.config().b_thres == 0.0,
-            Self::Coflow(_) | Self::FairFinish(_) => false,
+            Self::AdapTbf(_) | Self::Calciom(_) | Self::Coflow(_) | Self::FairFinish(_) => false,
         }
     }
 
     fn rest(&mut self, now: Nanos, targets: &Arc<Targets>) {
-        if let Self::FairFinish(scheme) = self {
-            scheme.allocate(
-                now,
-                &Problem::new(targets.clone(), Vec::new()).expect("without applications nothing is wrong"),
-            );
+        let nobody = || Problem::new(targets.clone(), Vec::new()).expect("without applications nothing is wrong");
+        match self {
+            Self::FairFinish(scheme) => _ = scheme.allocate(now, &nobody()),
+            Self::AdapTbf(scheme) => _ = scheme.allocate(now, &nobody()),
+            _ => {}
         }
     }
 

@@ -5,7 +5,7 @@ use super::swf::{self, SwfText};
 use crate::fluid::population::{APPLICATIONS_MAX, Population};
 use crate::fluid::{Application, Decisions, Parameters, Phase, Run, SCHEMES, Scenario, SchemeSpec, Sizes};
 use crate::source::{Document, SourceError};
-use isonomia_allocation::{Coupons, GiftConfig, NodeTime, Order, Progress};
+use isonomia_allocation::{AdapTbfConfig, Coupons, GiftConfig, NodeTime, Order, Priority, Progress, Strategy};
 use isonomia_units::{Bytes, NAME_LEN_MAX, Nanos, Rate};
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -39,6 +39,9 @@ struct Root {
     regret_budget_node_hours: Option<u64>,
     guarantee: Option<f64>,
     order: Option<Word<Order>>,
+    priority: Option<Word<Priority>>,
+    reclaim: Option<f64>,
+    strategy: Option<Word<Strategy>>,
     sizes: Option<Sizes>,
     accounts: Option<bool>,
     nodes: u32,
@@ -162,6 +165,13 @@ fn read_scheme(document: &Document<'_>, root: &Root, interval: Nanos, seed: u64)
             ..defaults
         },
         guarantee: root.guarantee.unwrap_or(GUARANTEE_DEFAULT),
+        adaptbf: AdapTbfConfig {
+            priority: root.priority.map_or(Priority::default(), |priority| priority.0),
+            reclaim: root.reclaim.unwrap_or(AdapTbfConfig::default().reclaim),
+            interval,
+            ..AdapTbfConfig::default()
+        },
+        strategy: root.strategy.map_or(Strategy::default(), |strategy| strategy.0),
         order: root.order.map_or(Order::Attained, |order| order.0),
         seed,
     };
@@ -173,6 +183,15 @@ fn read_scheme(document: &Document<'_>, root: &Root, interval: Nanos, seed: u64)
         }),
         Some(_) if root.sizes.is_some() => {
             Err(document.error("sizes", format!("{} has none to be told (allowed: with fair-finish)", root.scheme)))
+        }
+        Some(Ok(scheme))
+            if (root.priority.is_some() || root.reclaim.is_some()) && !matches!(scheme, SchemeSpec::AdapTbf(_)) =>
+        {
+            let field = if root.priority.is_some() { "priority" } else { "reclaim" };
+            Err(document.error(field, format!("{} has none (allowed: with adaptbf)", root.scheme)))
+        }
+        Some(Ok(scheme)) if root.strategy.is_some() && !matches!(scheme, SchemeSpec::Calciom { .. }) => {
+            Err(document.error("strategy", format!("{} has none (allowed: with calciom)", root.scheme)))
         }
         Some(_) if root.accounts.is_some() => {
             Err(document.error("accounts", format!("{} keeps none (allowed: with fair-finish)", root.scheme)))

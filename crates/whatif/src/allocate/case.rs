@@ -2,7 +2,7 @@
 //!
 //! Whatever is wrong is reported as `:LINE: FIELD: what is wrong (allowed: …)`, to be put behind the file's name.
 
-use isonomia_allocation::{App, Coupons, Demand, Order, Problem, ProblemError, Progress, Targets};
+use isonomia_allocation::{App, Coupons, Demand, Order, Problem, ProblemError, Progress, Strategy, Targets};
 use isonomia_units::{Bytes, NAME_LEN_MAX, text};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -21,6 +21,7 @@ pub struct Case {
     pub b_thres: Option<f64>,
     pub guarantee: Option<f64>,
     pub order: Option<Order>,
+    pub strategy: Option<Strategy>,
     pub progress: Progress,
     pub seed: u64,
     apps: Vec<CaseApp>,
@@ -45,6 +46,7 @@ struct File {
     b_thres: Option<Spanned<f64>>,
     guarantee: Option<Spanned<f64>>,
     order: Option<Spanned<String>>,
+    strategy: Option<Spanned<String>>,
     progress: Option<Spanned<String>>,
     #[serde(default)]
     seed: u64,
@@ -56,6 +58,7 @@ struct AppTable {
     name: Spanned<String>,
     targets: Spanned<Vec<Spanned<String>>>,
     weight: Option<Spanned<f64>>,
+    nodes: Option<Spanned<u32>>,
     throttle_friendly: Option<bool>,
     owed: Option<Spanned<f64>>,
     remaining: Option<Spanned<BTreeMap<String, Spanned<Value>>>>,
@@ -137,6 +140,9 @@ impl Case {
             .order
             .as_ref()
             .map(|order| order.get_ref().parse::<Order>().map_err(|error| source.wrong(order, "order", error)));
+        let strategy = file.strategy.as_ref().map(|strategy| {
+            strategy.get_ref().parse::<Strategy>().map_err(|error| source.wrong(strategy, "strategy", error))
+        });
         let progress = match &file.progress {
             None => Progress::default(),
             Some(progress) => match progress.get_ref().as_str() {
@@ -153,6 +159,7 @@ impl Case {
             b_thres: part(&file.b_thres, "b_thres")?,
             guarantee: part(&file.guarantee, "guarantee")?,
             order: order.transpose()?,
+            strategy: strategy.transpose()?,
             progress,
             seed: file.seed,
             apps: Vec::new(),
@@ -208,6 +215,9 @@ impl Case {
         };
         positive(&table.weight, "weight")?;
         positive(&table.rate, "rate")?;
+        if let Some(nodes) = table.nodes.as_ref().filter(|nodes| *nodes.get_ref() == 0) {
+            return Err(source.wrong(nodes, &field("nodes"), "0 (allowed: 1 or more)"));
+        }
         if let Some(owed) = &table.owed {
             let is_allowed = |owed: f64| (0.0..=OWED_MAX).contains(&owed);
             source.within(owed, &field("owed"), is_allowed, "0 or more, in shares of one target")?;
@@ -264,6 +274,7 @@ impl CaseApp {
         let number = |value: &Option<Spanned<f64>>| value.as_ref().map(|value| *value.get_ref());
         app.weight = number(&table.weight).unwrap_or(app.weight);
         app.slowdown = number(&table.slowdown).unwrap_or(app.slowdown);
+        app.nodes = table.nodes.as_ref().map_or(app.nodes, |nodes| *nodes.get_ref());
         app.rate = number(&table.rate);
         app.is_hard = table.hard;
         app.runs = table.runs.unwrap_or(app.runs);

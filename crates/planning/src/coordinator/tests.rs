@@ -1,0 +1,174 @@
+//! Nodes and a coordinator, with messages that are lost, doubled and late.
+
+use super::*;
+use crate::io_node::{AppId, Declared, IoNode, PhaseRules};
+use proptest::prelude::*;
+
+fn node(number: u16, order: Order) -> IoNode {
+    let rules = PhaseRules { order, lease: Nanos::from_secs(1), gap: Nanos::from_millis(1) };
+    let mut node = IoNode::new(rules, u64::from(number));
+    node.set_coordinator(Nanos::ZERO, ServerId(number), false);
+    node
+}
+
+fn bring(coordinator: &mut Coordinator, now: Nanos, number: u16, node: &mut IoNode) {
+    let report = node.report(now);
+    node.hear(now, coordinator.take(now, ServerId(number), report));
+}
+
+#[test]
+fn messages_are_encoded_as_they_are() {
+    let grant = NodeGrant { number: 3, application: "ada/wrf".into() };
+    let claim = Some(ClaimReport { waiting_ns: 1, io_ns: None, remaining_ns: Some(2) });
+    let app = AppReport { application: "x".into(), age_ns: 9, io_done_ns: 1, waited_ns: 2, phases: 3, claim };
+    let report = Report { instance: 1, number: 2, holds: Some(grant.clone()), ended: 2, applications: vec![app] };
+    let bytes = postcard::to_stdvec(&report).unwrap();
+    assert_eq!(postcard::from_bytes::<Report>(&bytes), Ok(report));
+    let publication = Publication { instance: 1, grant: Some(grant) };
+    let bytes = postcard::to_stdvec(&publication).unwrap();
+    assert_eq!(postcard::from_bytes::<Publication>(&bytes), Ok(publication));
+}
+
+#[test]
+fn an_application_is_judged_by_what_it_did_on_all_nodes() {
+    let mut coordinator = Coordinator::new(Order::Bandwidth);
+    let app = |name: &str, io_done_ns, is_waiting: bool| AppReport {
+        application: name.into(),
+        age_ns: 1_000,
+        io_done_ns,
+        waited_ns: 0,
+        phases: 1,
+        claim: is_waiting.then_some(ClaimReport { waiting_ns: 10, io_ns: None, remaining_ns: None }),
+    };
+    let report = |number, applications| Report { instance: 1, number, holds: None, ended: 0, applications };
+    let now = Nanos(5_000);
+    let first = coordinator.take(now, ServerId(1), report(1, vec![app("a", 300, false), app("b", 0, false)]));
+    assert_eq!(first.grant, None);
+    // Here both did as much; there `a` did more.
+    let second = coordinator.take(now, ServerId(2), report(1, vec![app("a", 100, true), app("b", 100, true)]));
+    assert_eq!(second.grant.unwrap().application, "b".into());
+}
+
+#[test]
+fn two_that_need_the_same_nodes_have_the_same_place_on_each() {
+    let mut coordinator = Coordinator::new(Order::Fifo);
+    let mut nodes = [node(1, Order::Fifo), node(2, Order::Fifo)];
+    let now = Nanos(100);
+    for (number, node) in (1..).zip(&mut nodes) {
+        bring(&mut coordinator, now, number, node);
+    }
+    let ids: Vec<[AppId; 3]> =
+        nodes.iter_mut().map(|node| ["x", "a", "b"].map(|name| node.join(now, &name.into()))).collect();
+    // Somebody else has both; `a` asks here first and there last, `b` the other way round.
+    for (at, order) in [(0, [0, 1, 2]), (1, [0, 2, 1])] {
+        for (later, app) in (0..).zip(order) {
+            let time = Nanos(200 + 10 * later + at as u64);
+            nodes[at].begin(time, ids[at][app], 1, Declared::default());
+            bring(&mut coordinator, time, at as u16 + 1, &mut nodes[at]);
+        }
+    }
+    for at in [0, 1] {
+        nodes[at].end(Nanos(300), ids[at][0], 1);
+    }
+    for at in [1, 0] {
+        bring(&mut coordinator, Nanos(300), at as u16 + 1, &mut nodes[at]);
+    }
+    assert_eq!(nodes[0].holder(), nodes[1].holder());
+}
+
+#[test]
+fn a_new_coordinator_hears_who_has_a_node() {
+    let mut first = Coordinator::new(Order::Fifo);
+    let mut node = node(4, Order::Fifo);
+    let (a, b) = (node.join(Nanos(0), &"a".into()), node.join(Nanos(0), &"b".into()));
+    bring(&mut first, Nanos(1), 4, &mut node);
+    node.arrive(Nanos(2), a);
+    node.arrive(Nanos(3), b);
+    bring(&mut first, Nanos(4), 4, &mut node);
+    assert!(node.admits(a));
+    let mut second = Coordinator::new(Order::Fifo);
+    bring(&mut second, Nanos(5), 4, &mut node);
+    assert!(node.admits(a) && !node.admits(b));
+    assert_eq!(second.publication(ServerId(4)), first.publication(ServerId(4)));
+    node.finish(Nanos(6), a);
+    node.settle(Nanos(6) + Nanos::from_millis(1));
+    bring(&mut second, Nanos::from_millis(2), 4, &mut node);
+    assert!(node.admits(b));
+}
+
+#[test]
+fn old_reports_and_those_of_a_process_before_change_nothing() {
+    let mut coordinator = Coordinator::new(Order::Fifo);
+    let report = |instance, number, ended| Report { instance, number, holds: None, ended, applications: Vec::new() };
+    coordinator.take(Nanos(1), ServerId(1), report(1, 5, 4));
+    let answer = coordinator.take(Nanos(2), ServerId(1), report(1, 5, 9));
+    assert_eq!((answer, coordinator.nodes[&ServerId(1)].number), (Publication { instance: 1, grant: None }, 4));
+    coordinator.take(Nanos(3), ServerId(1), report(2, 1, 0));
+    assert_eq!(coordinator.nodes[&ServerId(1)].report.instance, 2);
+    coordinator.take(Nanos(4) + NODE_FORGOTTEN_AFTER, ServerId(2), report(1, 1, 0));
+    assert_eq!(coordinator.nodes().collect::<Vec<_>>(), [ServerId(2)]);
+}
+
+proptest! {
+    /// Messages are lost, doubled, and late; in the end everybody had a turn, and never two at once (which a node cannot have).
+    #[test]
+    fn every_claim_is_granted_whatever_becomes_of_messages(
+        fates in proptest::collection::vec((0u8..4, 0u8..4), 60),
+        order in proptest::sample::select(Order::ALL.to_vec()),
+    ) {
+        let mut coordinator = Coordinator::new(order);
+        let mut nodes = [node(1, order), node(2, order)];
+        let names: [Arc<str>; 3] = ["a".into(), "b".into(), "c".into()];
+        let ids: Vec<Vec<AppId>> =
+            nodes.iter_mut().map(|node| names.iter().map(|name| node.join(Nanos::ZERO, name)).collect()).collect();
+        let mut late = Vec::new();
+        let mut had = [[false; 3]; 2];
+        let mut now = Nanos::from_millis(1);
+        for (node, ids) in nodes.iter_mut().zip(&ids) {
+            ids.iter().for_each(|id| node.begin(now, *id, 1, Declared::default()));
+        }
+        // After the fates that were drawn everything arrives.
+        for round in 0..fates.len() + 60 {
+            now += Nanos::from_millis(10);
+            let (there, back) = fates.get(round).copied().unwrap_or((0, 0));
+            for (at, node) in nodes.iter_mut().enumerate() {
+                let number = ServerId(at as u16 + 1);
+                let report = node.report(now);
+                let publication = match there {
+                    1 => coordinator.publication(number),
+                    2 => {
+                        coordinator.take(now, number, report.clone());
+                        Some(coordinator.take(now, number, report))
+                    }
+                    _ => Some(coordinator.take(now, number, report)),
+                };
+                let Some(publication) = publication else { continue };
+                match back {
+                    1 => {}
+                    2 => late.push((at, publication)),
+                    3 => {
+                        node.hear(now, publication.clone());
+                        node.hear(now, publication);
+                    }
+                    _ => node.hear(now, publication),
+                }
+            }
+            if round % 5 == 4 {
+                late.drain(..).for_each(|(at, publication): (usize, Publication)| nodes[at].hear(now, publication));
+            }
+            for (at, node) in nodes.iter_mut().enumerate() {
+                let admitted: Vec<_> = (0..3).filter(|app| node.admits(ids[at][*app])).collect();
+                if node.is_open() {
+                    continue;
+                }
+                prop_assert!(admitted.len() <= 1);
+                // Each has one phase and is done with it at once.
+                if let [app] = admitted[..] {
+                    had[at][app] = true;
+                    node.end(now, ids[at][app], 1);
+                }
+            }
+        }
+        prop_assert_eq!(had, [[true; 3]; 2]);
+    }
+}

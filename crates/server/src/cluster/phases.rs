@@ -1,0 +1,141 @@
+//! Exclusive phases over a cluster: the servers' I/O nodes tell the coordinator, which is the root server, of claims, and are told
+//! who has them.
+//!
+//! One thread, `phases`, tells what is new at once, and all of it every second, so that a lost message is made up for and a
+//! silent coordinator noticed. It has connections of its own: nothing that is said here waits for data. What comes is taken by the
+//! worker that took it in.
+
+use super::Cluster;
+use super::links::Links;
+use super::wire::{PhaseGrant, PhaseReport};
+use crate::clock;
+use crate::cluster_config::ClusterConfig;
+use crate::core::Core;
+use crate::target::Pending;
+use isonomia_cluster::Map;
+use isonomia_planning::coordinator::Publication;
+use isonomia_proto::request::ReplyHeader;
+use isonomia_transport::handshake::Protection;
+use isonomia_units::{Nanos, ServerId};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// What is the same is said again after this time: a third of what a node takes for silence.
+const REPEAT_EVERY: Nanos = Nanos::from_secs(1);
+/// The longest sleep, so that the end of the server, another policy and another cluster file are noticed.
+const SLEEP_MAX: Nanos = Nanos::from_millis(200);
+
+/// Who decides in a cluster.
+fn coordinator(map: &Map) -> ServerId {
+    map.root().number
+}
+
+impl Cluster {
+    /// This server's number, and whether it is the coordinator.
+    pub fn place_of_coordinator(&self) -> (ServerId, bool) {
+        let own = self.config.number;
+        (own, coordinator(&self.config.map()) == own)
+    }
+
+    /// The coordinator's name.
+    pub fn coordinator_name(&self) -> String {
+        let map = self.config.map();
+        map.server(coordinator(&map)).map_or_else(String::new, |server| server.name.to_string())
+    }
+
+    /// A server tells of claims. It is confirmed; the answer follows by itself.
+    pub fn hear_claims(&self, core: &Core, pending: &Pending, bytes: &[u8]) {
+        let from = ServerId(pending.header.offset as u16);
+        let is_known = self.config.map().server(from).is_some() && from != self.config.number;
+        let heard = PhaseReport::decode(bytes).filter(|_| is_known).map(|report| {
+            // A policy without phases has no use for it: the sender will hear of the policy.
+            let node = core.phases.node();
+            _ = node.and_then(|node| node.lock().coordinate(clock::now(), from, report));
+            core.phases.publish();
+        });
+        confirm(core, pending, heard, from);
+    }
+
+    /// The coordinator tells who has this server's targets.
+    pub fn hear_grant(&self, core: &Core, pending: &Pending, bytes: &[u8]) {
+        let from = ServerId(pending.header.offset as u16);
+        let is_coordinator = from == coordinator(&self.config.map()) && from != self.config.number;
+        let heard = PhaseGrant::decode(bytes).filter(|_| is_coordinator).map(|publication| {
+            if let Some(node) = core.phases.node() {
+                node.lock().hear(clock::now(), publication);
+            }
+            core.phases.look(core);
+        });
+        confirm(core, pending, heard, from);
+    }
+}
+
+fn confirm(core: &Core, pending: &Pending, heard: Option<()>, from: ServerId) {
+    let seq = pending.header.seq;
+    let reply = match heard {
+        Some(()) => ReplyHeader::ok(seq, 0, 0),
+        None => {
+            tracing::warn!(server = %from, "what a server says of I/O phases is refused");
+            ReplyHeader::error(seq, Errno::PROTO.raw_os_error().unsigned_abs())
+        }
+    };
+    core.answer_late(pending, &reply, &[]);
+}
+
+/// The thread.
+pub struct Publisher {
+    core: Arc<Core>,
+    config: ClusterConfig,
+    links: Links,
+    /// What others were told, and when.
+    told: HashMap<ServerId, (Publication, Nanos)>,
+    reported_at: Nanos,
+}
+
+impl Publisher {
+    /// Of the server that has `core`.
+    pub fn new(core: Arc<Core>, config: ClusterConfig, way: (Option<String>, Protection)) -> Self {
+        let links = Links::new(config.clone(), way);
+        Self { core, config, links, told: HashMap::new(), reported_at: Nanos::ZERO }
+    }
+
+    /// Does its part until the server stops.
+    pub fn run(&mut self) {
+        self.core.phases.have_published_by(std::thread::current());
+        while !self.core.is_stopping.load(Ordering::Relaxed) {
+            self.tell();
+            std::thread::park_timeout(Duration::from_nanos(SLEEP_MAX.0));
+        }
+    }
+
+    fn tell(&mut self) {
+        let Some(node) = self.core.phases.node() else { return };
+        let (now, map) = (clock::now(), self.config.map());
+        let (own, decides) = (self.config.number, coordinator(&map));
+        let mut node = node.lock();
+        node.set_coordinator(now, own, own == decides);
+        node.settle(now);
+        if own == decides {
+            let publications = node.publications();
+            drop(node);
+            for (server, publication) in publications {
+                let told = self.told.get(&server);
+                if told.is_none_or(|(told, at)| *told != publication || now.since(*at) >= REPEAT_EVERY) {
+                    self.links.send(server, PhaseGrant::encode(&publication));
+                    self.told.insert(server, (publication, now));
+                }
+            }
+        } else if node.has_news() || now.since(self.reported_at) >= REPEAT_EVERY {
+            self.reported_at = now;
+            let report = node.report(now);
+            drop(node);
+            self.links.send(decides, PhaseReport::encode(report));
+        } else {
+            drop(node);
+        }
+        self.core.phases.look(&self.core);
+    }
+}

@@ -1,0 +1,200 @@
+//! Exclusive I/O phases: all data targets of a server are one I/O node ([`isonomia_planning::IoNode`]), which one application at a
+//! time has under the policy `exclusive`.
+//!
+//! The targets' arbiters tell it of requests and hold back those of others. Here it is made when such a policy is set, hears
+//! where programs say that a phase begins and ends, and wakes a worker when somebody else has the targets.
+
+use crate::clock;
+use crate::connection::Connection;
+use crate::core::Core;
+use crate::jobs::Job;
+use crate::scrub;
+use isonomia_planning::io_node::{AppState, Declared, Standing};
+use isonomia_policy::{PolicySpec, Scheme, SharedIoNode, application_of};
+use isonomia_proto::control::{ExclusiveJobStatus, ExclusiveStatus};
+use isonomia_proto::phase::PhaseCall;
+use isonomia_proto::request::RequestHeader;
+use isonomia_units::{Bytes, Nanos, ServerId};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
+
+/// The I/O node of the present policy, if that has one.
+#[derive(Debug, Default)]
+pub struct Phases {
+    /// So that nobody pays for what is not there.
+    is_on: AtomicBool,
+    node: Mutex<Option<SharedIoNode>>,
+    /// [`isonomia_planning::IoNode::turns`] when a worker was last woken for it.
+    turns: AtomicU64,
+    /// Nodes made.
+    made: AtomicU64,
+    /// In a cluster.
+    publisher: OnceLock<Thread>,
+}
+
+impl Phases {
+    /// The node that a policy is to have from now on, if it is one with exclusive phases. Nobody has it.
+    pub fn begin(&self, spec: &PolicySpec, place: Option<(ServerId, bool)>) -> Option<SharedIoNode> {
+        let Scheme::Exclusive(settings) = spec.scheme() else {
+            self.is_on.store(false, Ordering::Release);
+            *self.lock() = None;
+            return None;
+        };
+        // The wall clock tells processes apart, and the count the nodes of one.
+        let instance = clock::wall_number().wrapping_add(self.made.fetch_add(1, Ordering::Relaxed));
+        let node = SharedIoNode::new(settings, instance);
+        let now = clock::now();
+        {
+            let mut node = node.lock();
+            let own = node.join(now, &application_of(&scrub::job_info()));
+            node.exempt(now, own);
+            if let Some((own, is_coordinator)) = place {
+                node.set_coordinator(now, own, is_coordinator);
+            }
+        }
+        *self.lock() = Some(node.clone());
+        self.is_on.store(true, Ordering::Release);
+        Some(node)
+    }
+
+    /// The node that the first policy has, if it has one.
+    pub fn adopt(&self, node: Option<&SharedIoNode>) {
+        *self.lock() = node.cloned();
+        self.is_on.store(node.is_some(), Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<SharedIoNode>> {
+        self.node.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The node, if the policy has one.
+    pub fn node(&self) -> Option<SharedIoNode> {
+        if self.is_on.load(Ordering::Acquire) { self.lock().clone() } else { None }
+    }
+
+    /// Wakes a worker if somebody else has the targets than when this was last called.
+    pub fn look(&self, core: &Core) {
+        let Some(node) = self.node() else { return };
+        let (turns, has_news) = {
+            let mut node = node.lock();
+            node.settle(clock::now());
+            (node.turns(), node.has_news())
+        };
+        if self.turns.swap(turns, Ordering::AcqRel) != turns {
+            core.ring();
+        }
+        if has_news {
+            self.publish();
+        }
+    }
+
+    /// What is new is to be told to other servers.
+    pub fn publish(&self) {
+        self.publisher.get().into_iter().for_each(Thread::unpark);
+    }
+
+    /// The thread that tells other servers.
+    pub fn have_published_by(&self, thread: Thread) {
+        // There is one.
+        let _ = self.publisher.set(thread);
+    }
+
+    /// A program says that a phase begins or ends. True if there are phases.
+    ///
+    /// # Errors
+    /// The request says neither, or both.
+    pub fn hear(&self, core: &Core, connection: &Connection, header: &RequestHeader) -> Result<bool, Errno> {
+        let call = PhaseCall::read(header).ok_or(Errno::INVAL)?;
+        let Some(node) = self.node() else { return Ok(false) };
+        let (now, session) = (clock::now(), connection.session.number);
+        let application = application_of(&connection.job.info());
+        {
+            let mut node = node.lock();
+            let Some(app) = node.id_of(&application) else { return Ok(true) };
+            match call {
+                PhaseCall::Begin { bytes, remaining } => {
+                    let io = (bytes > 0).then(|| time_of(core, bytes));
+                    node.begin(now, app, session, Declared { io, remaining });
+                }
+                PhaseCall::End => node.end(now, app, session),
+            }
+        }
+        self.look(core);
+        Ok(true)
+    }
+
+    /// A session has ended.
+    pub fn forget_session(&self, core: &Core, session: u64) {
+        let Some(node) = self.node() else { return };
+        node.lock().forget_session(clock::now(), session);
+        self.look(core);
+    }
+
+    /// State for operators.
+    pub fn status(&self, core: &Core) -> Option<ExclusiveStatus> {
+        let node = self.node()?;
+        let now = clock::now();
+        let mut node = node.lock();
+        node.settle(now);
+        let (rules, endings) = (node.rules(), node.endings());
+        let waiting = node.states(now).iter().filter(|state| state.standing == Standing::Waiting).count();
+        Some(ExclusiveStatus {
+            order: rules.order.to_string(),
+            lease_ns: rules.lease.0,
+            gap_ns: rules.gap.0,
+            is_open: node.is_open(),
+            coordinator: core.cluster.get().map(|cluster| cluster.coordinator_name()),
+            holder: node.holder().map(|name| shown(name)),
+            waiting: waiting as u64,
+            ended_by_gap_total: endings.gap,
+            ended_by_program_total: endings.told,
+            ended_by_lease_total: endings.lease,
+            ended_by_leaving_total: endings.gone,
+        })
+    }
+
+    /// What became of each application's phases, by the name that [`application_of`] gives.
+    pub fn of_applications(&self) -> HashMap<Arc<str>, AppState> {
+        let Some(node) = self.node() else { return HashMap::new() };
+        let states = node.lock().states(clock::now());
+        states.into_iter().map(|state| (state.application.clone(), state)).collect()
+    }
+}
+
+/// What an operator sees of the application that a job is a part of.
+pub fn status_of(job: &Job, states: &HashMap<Arc<str>, AppState>) -> Option<ExclusiveJobStatus> {
+    if states.is_empty() {
+        return None;
+    }
+    let state = states.get(&application_of(&job.info()))?;
+    let undisturbed = state.age.since(state.waited);
+    Some(ExclusiveJobStatus {
+        state: match state.standing {
+            Standing::Away => "away",
+            Standing::Waiting => "waiting",
+            Standing::Holding => "holding",
+        }
+        .to_owned(),
+        age_ns: state.age.0,
+        io_ns: state.io.0,
+        waited_ns: state.waited.0,
+        waited_max_ns: state.waited_max.0,
+        phases_total: state.phases,
+        stretch: if undisturbed.0 == 0 { 1.0 } else { state.age.0 as f64 / undisturbed.0 as f64 },
+    })
+}
+
+/// An application's name for people.
+fn shown(application: &str) -> String {
+    application.replace('\0', "/")
+}
+
+/// How long so many bytes take that are spread over all data targets evenly.
+fn time_of(core: &Core, bytes: u64) -> Nanos {
+    let targets = core.targets.iter().filter(|target| !target.is_metadata());
+    let part = bytes.div_ceil(core.data_targets().max(1) as u64);
+    targets.map(|target| target.time_for(Bytes(part))).max().unwrap_or(Nanos::ZERO)
+}

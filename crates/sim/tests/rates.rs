@@ -72,11 +72,9 @@ fn a_rate_is_that_of_the_whole_system_wherever_the_demand_is() {
             let outcome = outcome(&text);
             let all = slices(&outcome);
             let settled = rate(&all[settles..790]);
-            assert!(
-                (settled / RATE - 1.0).abs() < 0.04,
-                "{exchange} {processes:?}: {settled:.1} MiB/s, {:.0?}",
-                all.chunks(50).map(rate).collect::<Vec<_>>()
-            );
+            // Never more; and less by what places that are not held have to spare, which is most where the demand is least even.
+            let part = settled / RATE;
+            assert!((0.93..1.016).contains(&part), "{exchange} {processes:?}: {part:.3} of the rate");
             // Nothing swings: no tenth of a second has much more or less than another, of any job.
             for job in &outcome.jobs {
                 let at = |at: usize| job.slice_bytes.get(at).copied().unwrap_or(0) as f64 / MIB;

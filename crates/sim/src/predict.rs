@@ -4,8 +4,8 @@
 //! of a job that comes after another one of it has ended is taken to be its successor, and what lies between the two is how
 //! long the program computed. The streams are run against the same policy, or another one: each request comes so long after the one before
 //! has ended *in the simulation*, as in a closed loop it would have. A target serves one request at a time, each in the part of the device's
-//! time that was its own: while n were in service, an n-th of it; where the server does not measure its device, what was charged if that is
-//! less (an emulated device takes as much, whenever the server gets to say so).
+//! time that was its own: while n were in service, an n-th of it; where the server does not measure its device, at most
+//! what was charged, which is what an emulated one takes.
 //!
 //! So what is compared is how service is divided and when jobs are done. What is not modelled: that another order makes a device faster or
 //! slower, that programs wait for each other, and what servers tell each other if the policy is another one. The record of one server
@@ -261,7 +261,8 @@ impl Reading {
     fn finish(mut self) -> Record {
         let record = &mut self.record;
         for asked in record.requests.iter_mut().filter(|asked| !self.is_measured[asked.target]) {
-            asked.took = asked.took.min(asked.cost).max(Nanos(1));
+            let serves_one = record.targets[asked.target].tuning.parallel == 1;
+            asked.took = if serves_one { asked.cost } else { asked.took.min(asked.cost) }.max(Nanos(1));
         }
         let asked = record.requests.len();
         record.requests.retain(|asked| asked.ended.is_some());

@@ -177,6 +177,8 @@ struct Own {
     claim: f64,
     amount: Amount,
     seen: Vec<Seen>,
+    /// By target: its part of the claim.
+    divided: Vec<f64>,
 }
 
 /// Divides the rates of the whole system among servers and the targets of one of them.
@@ -243,7 +245,7 @@ impl Divider {
         let told = self.claim(now);
         let table = self.table(told);
         let mut parts = self.begin();
-        for (key, own) in &self.own {
+        for (key, own) in &mut self.own {
             let places: Vec<usize> =
                 (0..own.seen.len()).filter(|at| own.amount.counts_metadata() || !self.is_metadata[*at]).collect();
             // What is used is a part of what the server has.
@@ -254,8 +256,11 @@ impl Divider {
             };
             let demands: Vec<Demand> = places.iter().map(of).collect();
             let floor = FLOOR / (self.servers * places.len().max(1)) as f64;
-            for (at, part) in places.iter().zip(wanted(&demands)) {
-                let part = (own.claim * part).max(floor);
+            for (at, wanted) in places.iter().zip(wanted(&demands)) {
+                // Half of the way: of two places that one stream uses in turn, the slower one is held, and would be the faster one next.
+                let of = &mut own.divided[*at];
+                *of += (wanted - *of) / 2.0;
+                let part = (own.claim * *of).max(floor);
                 parts[*at].of.push((key.0, key.1.clone(), ((part * WHOLE) as u32).max(1)));
             }
         }
@@ -279,11 +284,21 @@ impl Divider {
         for key in told {
             let allowance = rules.rules.get(key.0 as usize).and_then(|rule| rule.allowance.as_ref());
             let Some(amount) = allowance.map(|allowance| allowance.amount) else { continue };
-            self.own.entry(key).or_insert_with(|| Own { claim: equal, amount, seen: vec![Seen::default(); targets] });
+            self.own.entry(key).or_insert_with(|| Own {
+                claim: equal,
+                amount,
+                seen: vec![Seen::default(); targets],
+                divided: vec![1.0 / targets.max(1) as f64; targets],
+            });
         }
         for (at, report) in reports.iter().enumerate().flat_map(|(at, all)| all.iter().map(move |one| (at, one))) {
             let key = (report.rule as u32, report.class.clone());
-            let new = || Own { claim: equal, amount: report.amount, seen: vec![Seen::default(); targets] };
+            let new = || Own {
+                claim: equal,
+                amount: report.amount,
+                seen: vec![Seen::default(); targets],
+                divided: vec![1.0 / targets.max(1) as f64; targets],
+            };
             if let Some(seen) = self.own.entry(key).or_insert_with(new).seen.get_mut(at) {
                 seen.note(span, report);
             }

@@ -156,8 +156,9 @@ fn identity(info: &JobInfo) -> Identity {
     (info.user.clone(), info.name.clone())
 }
 
-/// Of what several servers say of one job that counts which is believed most; among equals the same on every server.
-fn is_believed_more(a: &JobInfo, b: &JobInfo) -> bool {
+/// Whether `a` counts, and not `b`, of what two servers say of one job: that which is believed more; among equals the same on
+/// every server.
+pub fn is_believed_more(a: &JobInfo, b: &JobInfo) -> bool {
     let rank = |info: &JobInfo| match &info.within {
         None => 0,
         Some(within) if *within == info.name => 1,

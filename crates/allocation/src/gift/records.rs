@@ -36,8 +36,8 @@ pub struct SystemRecord {
     pub lots: Vec<(u64, u64)>,
     /// The number of the first of them.
     pub first: u64,
-    /// When the regret period ends, by the clock that decisions are made by; nothing before the first one.
-    pub period_end: Option<Nanos>,
+    /// When the regret period ends in nanoseconds, by the clock that decisions are made by; nothing before the first one.
+    pub period_end_ns: Option<u64>,
 }
 
 /// Records that have changed.
@@ -102,8 +102,8 @@ impl Gift {
     ) -> Result<Self, BadLedger> {
         let mut gift = Self::new(config)?;
         if let Some(system) = system {
-            gift.period_end = system.period_end;
-            gift.kept_period_end = system.period_end;
+            gift.period_end = system.period_end_ns.map(Nanos);
+            gift.kept_period_end = gift.period_end;
             gift.ledger.system.restore(&system);
         }
         for (name, record) in accounts {
@@ -166,7 +166,7 @@ impl Account {
 impl SystemWindow {
     fn record(&self, period_end: Option<Nanos>) -> SystemRecord {
         let lots = self.lots.iter().map(|lot| (lot.issued, lot.unredeemed)).collect();
-        SystemRecord { lots, first: self.first, period_end }
+        SystemRecord { lots, first: self.first, period_end_ns: period_end.map(|end| end.0) }
     }
 
     fn restore(&mut self, record: &SystemRecord) {

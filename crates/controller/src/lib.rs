@@ -37,4 +37,4 @@ pub use message::{
     Allocation, Ask, BadMessage, Content, FORMAT, JOBS_MAX, JobKey, MESSAGE_LEN_MAX, PARTS_PER_TARGET, Progress,
     ROWS_MAX, Rate, Report, ReportedJob, Row, Term,
 };
-pub use plan::{Decided, Plan, PlanError};
+pub use plan::{COUPONS_PER_TARGET, Decided, Plan, PlanError};

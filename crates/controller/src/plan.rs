@@ -14,11 +14,16 @@ use std::sync::Arc;
 
 /// Applications whose runs are counted; when there are more, counting begins anew.
 const RUNS_KEPT: usize = 65_536;
+/// An order is computed so often at least.
+const ORDER_EVERY: Nanos = Nanos::from_millis(500);
 /// Schemes that go by time ask for a bandwidth. Those that a controller decides do not.
 const UNIT: ByteRate = match ByteRate::new(1) {
     Some(rate) => rate,
     None => unreachable!(),
 };
+
+/// Coupons that make up one target for one interval.
+pub const COUPONS_PER_TARGET: u64 = Coupons::TARGET.0;
 
 /// Why there is no decision.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
@@ -75,6 +80,15 @@ struct Known<'a> {
 }
 
 impl Plan {
+    /// Whether a controller has anything to decide under `policy`.
+    pub fn is_needed(policy: &PolicySpec) -> bool {
+        match policy.scheme() {
+            isonomia_policy::Scheme::Allocated(allocated) => allocated.method != Method::Pofs,
+            isonomia_policy::Scheme::Coflow(_) => true,
+            _ => false,
+        }
+    }
+
     /// How `policy` is decided every `interval`, with the ledger as it was kept; nothing if targets decide it themselves.
     ///
     /// # Errors
@@ -107,6 +121,15 @@ impl Plan {
             _ => return Ok(None),
         };
         Ok(Some(Self { by, levels, identity, runs: BTreeMap::new(), present: BTreeSet::new(), kept }))
+    }
+
+    /// How often it is decided, if the cluster file says `decide`.
+    pub fn interval(policy: &PolicySpec, decide: Nanos) -> Nanos {
+        match policy.allocated() {
+            Some(allocated) => allocated.decide.unwrap_or(decide),
+            // An order is out of date as soon as somebody has been served.
+            None => decide.min(ORDER_EVERY),
+        }
     }
 
     /// What is kept of the ledger.
@@ -337,4 +360,95 @@ fn ranks(
 fn is_on_several(job: &Known) -> bool {
     let first = job.rows.first().map(|(_, row)| row.target);
     job.rows.iter().any(|(_, row)| Some(row.target) != first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::{Progress as Told, ReportedJob, Row, Term};
+
+    /// What a server reports of jobs of one user: the name, the target, and the service that its phase had there.
+    fn report(rows: &[(&str, u16, u64)]) -> Report {
+        let job = |(name, _, _): &(&str, u16, u64)| ReportedJob::from(&JobInfo::new(name, "ada", "astro"));
+        let row = |(at, (_, target, attained_ms)): (usize, &(&str, u16, u64))| Row {
+            job: at as u32,
+            target: TargetId(*target),
+            service_us: 1,
+            is_short: true,
+            progress: Some(Told { attained_ms: *attained_ms, elapsed_ms: 9_000, remaining_ms: None }),
+        };
+        let (jobs, rows) = (rows.iter().map(job).collect(), rows.iter().enumerate().map(row).collect());
+        Report { term: Term::default(), round: 1, version: 0, window_ns: 1_000, jobs, rows }
+    }
+
+    fn plan(policy: &str) -> Plan {
+        Plan::new(&policy.parse().unwrap(), Nanos::from_secs(10), Kept::default()).unwrap().unwrap()
+    }
+
+    fn decided(plan: &mut Plan, reports: [Report; 2]) -> Decided {
+        let reports = [ServerId(1), ServerId(2)].into_iter().zip(reports).collect();
+        plan.decide(Nanos::from_secs(1), &reports).unwrap()
+    }
+
+    #[test]
+    fn a_phase_is_as_far_as_on_the_target_where_it_is_furthest() {
+        let reports = [report(&[("wide", 0, 4_000)]), report(&[("wide", 16, 0), ("narrow", 16, 2_000)])];
+        let decided = decided(&mut plan("coflow{order=attained}"), reports);
+        // On the second server alone it would be first. Who uses one target only is not told of.
+        let key = JobKey { user: "ada".into(), name: "wide".into() };
+        let rank = Order::Attained.rank(&Progress { attained: Nanos::from_secs(4), ..Progress::default() });
+        for server in [ServerId(1), ServerId(2)] {
+            assert_eq!(decided.contents[&server], Content::Ranks(vec![(key.clone(), rank)]));
+        }
+    }
+
+    /// GIFT Fig. 6, first decision: A at one target, B there and at another.
+    #[test]
+    fn gift_decides_as_in_the_laboratory_and_keeps_what_it_owes() {
+        let reports = || [report(&[("A", 0, 0), ("B", 0, 0)]), report(&[("B", 16, 0)])];
+        let mut plan = plan("gift{throttle=0.3}");
+        let decided = decided(&mut plan, reports());
+        let part = |server: u16, name: &str| {
+            let Content::Rates { jobs, rates } = &decided.contents[&ServerId(server)] else { unreachable!("rates") };
+            let at = jobs.iter().position(|job| &*job.name == name).unwrap();
+            rates.iter().find(|rate| rate.job as usize == at).unwrap().parts
+        };
+        assert_eq!([part(1, "A"), part(1, "B"), part(2, "B")], [350_000, 650_000, 650_000]);
+        assert_eq!((decided.jobs, decided.issued), (2, Coupons(150_000)));
+        let kept = &plan.kept().accounts["user=ada job=A"];
+        assert_eq!((kept.record.issued, &*kept.user, &*kept.group), (150_000, "ada", "astro"));
+        let records = decided.changes.iter().filter_map(|(key, value)| Some((&key[..], value.as_deref()?)));
+        assert_eq!(&Kept::read(records).unwrap(), plan.kept(), "all of it is to be stored");
+    }
+
+    #[test]
+    fn an_application_is_known_by_what_the_policy_says() {
+        let title = Some("lammps".into());
+        let info = JobInfo { title, executable: Some("lmp".into()), ..JobInfo::new("71", "ada", "astro") };
+        let account = |policy: &str, info: &JobInfo| plan(policy).account(info).to_string();
+        assert_eq!(account("gift", &info), "user=ada job=lammps");
+        assert_eq!(account("gift{identity=executable+account}", &info), "executable=lmp account=astro");
+        assert_eq!(account("gift", &JobInfo { title: None, ..info.clone() }), "user=ada job=71");
+    }
+
+    /// A period that is over is paid, and never more than the budget.
+    #[test]
+    fn what_is_not_redeemed_is_paid() {
+        let mut plan = plan("gift{throttle=0.5,period=60s,window=1000000000,system-window=1000000000,budget=1}");
+        for at in 0..20 {
+            let reports = [report(&[("A", 0, 0), ("B", 0, 0)]), report(&[("B", 16, 0)])];
+            let reports = [ServerId(1), ServerId(2)].into_iter().zip(reports).collect();
+            plan.decide(Nanos::from_secs(10 * at), &reports).unwrap();
+        }
+        let periods: Vec<_> = plan.kept().periods.values().collect();
+        assert_eq!(
+            periods.iter().map(|period| (period.number, period.ended_s)).collect::<Vec<_>>(),
+            [(1, 60), (2, 120), (3, 180)]
+        );
+        for period in periods {
+            assert_eq!(&*period.payments[0].account, "user=ada job=A");
+            let paid: u128 = period.payments.iter().map(|payment| payment.node_ns).sum();
+            assert!(paid > 0 && paid <= NodeTime::from_node_hours(1).0, "{period:?}");
+        }
+    }
 }

@@ -15,8 +15,8 @@ use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
 use etcd::Etcd;
 use isonomia_controller::{
-    Change, Content, Controller, Counts, Effect, Follower, JobKey, Kept, PREFIX, Plan, Progress, Report, ReportedJob,
-    Row, Settings, TIMEOUT, Term,
+    Change, Content, Controller, Counts, Effect, Follower, JobKey, Kept, PARTS_PER_TARGET, PREFIX, Plan, Progress,
+    Report, ReportedJob, Row, Settings, TIMEOUT, Term,
 };
 use isonomia_policy::exchange::Meters;
 use isonomia_policy::{self as policy, PolicySpec};
@@ -39,6 +39,10 @@ const LOOK_MIN: Nanos = Nanos::from_millis(50);
 const LOOK_MAX: Nanos = Nanos::from_millis(500);
 /// After a failure of the store or of the ledger nothing is decided for this long.
 const RETRY_AFTER: Nanos = Nanos::from_secs(10);
+
+/// Nobody's part of a target is below a hundredth: one request that was served at next to no part would be a debt that its
+/// job pays for long after the allocation has ended.
+const PARTS_LEAST: u32 = PARTS_PER_TARGET / 100;
 
 /// The thread.
 pub struct Commander {
@@ -415,8 +419,7 @@ impl Commander {
         if let Some(Content::Rates { jobs, rates }) = content {
             for rate in rates {
                 let Some(ids) = jobs.get(rate.job as usize).and_then(|job| known.get(job)) else { continue };
-                // Who is to have nothing has what nobody else uses.
-                let part = f64::from(rate.parts.max(1)) / ids.len() as f64;
+                let part = f64::from(rate.parts.max(PARTS_LEAST)) / ids.len() as f64;
                 parts.entry(rate.target).or_default().extend(ids.iter().map(|id| (*id, part)));
             }
         }

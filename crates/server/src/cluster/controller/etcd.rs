@@ -5,6 +5,7 @@
 //! change in etcd. What is written to the ledger is written only if the writer still has the key.
 
 use isonomia_controller::Change;
+use isonomia_store::ClusterRecord;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
@@ -135,7 +136,7 @@ impl Etcd {
     }
 
     /// All records of the ledger.
-    pub fn records(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>, EtcdError> {
+    pub fn records(&self) -> Result<Vec<ClusterRecord>, EtcdError> {
         let ledger = self.ledger();
         let mut end = ledger.clone().into_bytes();
         // All keys with this prefix are before the one that ends in the byte behind its last.

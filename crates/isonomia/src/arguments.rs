@@ -3,6 +3,7 @@
 mod allocate;
 mod backup;
 mod cluster;
+mod coupons;
 mod device;
 mod fsck;
 mod plan;
@@ -15,6 +16,7 @@ mod whole;
 pub use allocate::AllocateOptions;
 pub use backup::BackupOptions;
 pub use cluster::{CheckOptions, ClusterCommand, ClusterOptions, DownOptions, MembersOptions, UpOptions};
+pub use coupons::{CouponsOptions, RegretOptions};
 pub use device::{DeviceCommand, DeviceOptions, ProfileOptions};
 pub use fsck::FsckOptions;
 pub use plan::{PackOptions, PlanCommand, PlanOptions, ScheduleOptions};
@@ -69,6 +71,8 @@ pub enum Command {
     Status(StatusOptions),
     Top(TopOptions),
     Policy(PolicyOptions),
+    Coupons(CouponsOptions),
+    Regret(RegretOptions),
     Cluster(ClusterOptions),
     Volume(VolumeOptions),
     Stripe(StripeOptions),
@@ -252,6 +256,9 @@ pub struct RunOptions {
     /// Name of the job
     #[arg(long, value_parser = name)]
     pub job: Option<String>,
+    /// What the job is called, the same in each run of its application [default: the scheduler's name for it]
+    #[arg(long, value_parser = name)]
+    pub title: Option<String>,
     /// User that the job is charged to
     #[arg(long, value_parser = name)]
     pub user: Option<String>,

@@ -5,6 +5,7 @@ use anyhow::{Context, Result, bail};
 use isonomia_cluster::Map;
 use isonomia_policy::{Draw, PolicySpec};
 use isonomia_proto::control::{ControlReply, ControlRequest, MemberList, ObjectsChecked, Status, VolumeList};
+use isonomia_proto::ledger::LedgerStatus;
 use isonomia_transport::address::{self, Address, Addresses};
 use isonomia_transport::control::{ControlConnection, ControlError};
 use isonomia_transport::handshake::{HandshakeError, Identity};
@@ -109,6 +110,15 @@ impl Control {
         match self.connection.ask(&request)? {
             ControlReply::Policy { policy, draw, version } => Ok(PolicySet { policy, draw, version }),
             ControlReply::Error(reason) => bail!("the policy is not set: {reason}"),
+            other => unexpected(other),
+        }
+    }
+
+    /// Coupons and node-hours, of the server that decides for its cluster.
+    pub fn ledger(&mut self) -> Result<LedgerStatus> {
+        match self.connection.ask(&ControlRequest::Ledger)? {
+            ControlReply::Ledger(ledger) => Ok(*ledger),
+            ControlReply::Error(reason) => bail!("{reason}"),
             other => unexpected(other),
         }
     }

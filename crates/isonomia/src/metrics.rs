@@ -101,6 +101,24 @@ static METRICS: &[Metric] = {
             Cluster(|_| Vec::new(), |c| f64::from(u8::from(c.policy_deviates)))),
         metric("isonomia_cluster_tables_heard", None, Gauge, Experimental,
             "Other servers whose jobs count in what is fair here", Cluster(|_| Vec::new(), |c| f64::from(c.tables_heard))),
+        metric("isonomia_controller_here", None, Gauge, Experimental,
+            "1 if the server decides for the cluster", Cluster(|_| Vec::new(), |c| f64::from(u8::from(c.controller.is_here)))),
+        metric("isonomia_controller_allocation_version", None, Gauge, Experimental,
+            "Version of the allocation that the server's targets follow; 0 if they share fairly",
+            Cluster(|_| Vec::new(), |c| c.controller.version as f64)),
+        metric("isonomia_controller_decisions", None, Counter, Experimental,
+            "Decisions for the cluster", Cluster(|_| Vec::new(), |c| c.controller.decisions_total as f64)),
+        metric("isonomia_controller_decision", Some(Seconds), Gauge, Experimental,
+            "What the last decision took", Cluster(|_| Vec::new(), |c| c.controller.decision_ns as f64 / 1e9)),
+        metric("isonomia_controller_without_quorum", None, Counter, Experimental,
+            "Intervals without a decision, because too few servers reported",
+            Cluster(|_| Vec::new(), |c| c.controller.without_quorum_total as f64)),
+        metric("isonomia_controller_refused", None, Counter, Experimental,
+            "Messages as or to the controller that the server refused: of another term, repeated, or none",
+            Cluster(|_| Vec::new(), |c| c.controller.refused as f64)),
+        metric("isonomia_controller_sent", Some(Bytes), Counter, Experimental,
+            "Bytes that the server sent as or to the controller",
+            Cluster(|_| Vec::new(), |c| c.controller.sent_bytes as f64)),
         metric("isonomia_server_uptime", Some(Seconds), Gauge, Stable,
             "Time since the server started", Server(|s| s.uptime_s)),
         metric("isonomia_server_workers", None, Gauge, Experimental,
@@ -333,7 +351,7 @@ fn encode(encoder: &mut MetricEncoder, kind: Kind, value: f64) -> Result<(), fmt
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use isonomia_proto::control::{PhaseStatus, ScrubStatus};
+    use isonomia_proto::control::{ControllerStatus, PhaseStatus, ScrubStatus};
 
     pub fn sample_job(job: &str, nodes: u32, share: f64, service_ms: u64) -> JobStatus {
         JobStatus {
@@ -382,6 +400,7 @@ pub mod tests {
             exchange_ns: 500_000_000,
             tables_heard: 1,
             moves: Vec::new(),
+            controller: ControllerStatus::default(),
         }
     }
 

@@ -3,7 +3,7 @@
 //! An arbiter has no clock and no thread. The caller passes `now` (any origin, never running backwards; an
 //! earlier time is taken as the latest one seen) and asks [`Arbiter::next`] whenever a worker is free.
 
-use crate::{LatencyReport, PhaseReport, RequestId, queueing::roster::QUEUED_MAX};
+use crate::{LatencyReport, PhaseReport, Progress, RequestId, queueing::roster::QUEUED_MAX};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 
 /// A request that waits for its turn. Its payload is elsewhere; the arbiter sees only what it costs.
@@ -133,6 +133,12 @@ pub trait Arbiter: Send {
     /// How far the phases of the jobs have come, and how far they would have under fair sharing, ascending by job; of those that are in one.
     /// Empty under policies that keep no fair clock.
     fn phases(&self) -> Vec<PhaseReport> {
+        Vec::new()
+    }
+
+    /// How far the present phases of the jobs have come on this target, ascending by job, for whoever ranks them over several
+    /// ([`Arbiter::set_rank`]). Empty under policies without an order.
+    fn progress(&self, _now: Nanos) -> Vec<(JobId, Progress)> {
         Vec::new()
     }
 

@@ -73,6 +73,7 @@ pub use queueing::fair_clock::PhaseReport;
 pub use queueing::roster::QUEUED_MAX;
 pub use queueing::shares;
 pub use queueing::surplus::Progress;
+pub use spec::allocated::{Allocated, DECIDE_MAX, DECIDE_MIN, Gift, Method, Throttled, Trait};
 pub use spec::latency::LatencyClass;
 pub use spec::scheme::{
     Allowance, Coflow, Exclusive, FairFinish, Order, Qos, Rule, Scheme, Selector, Sizes, Spare, TokenBucket,
@@ -106,7 +107,7 @@ pub fn build_on(
 ) -> Box<dyn Arbiter> {
     let arbiter: Box<dyn Arbiter> = match spec.scheme() {
         Scheme::Fifo => Box::new(Fifo::default()),
-        Scheme::Fair(levels) => match draw {
+        Scheme::Fair(levels) | Scheme::Allocated(Allocated { tree: levels, .. }) => match draw {
             Draw::VirtualTime => Box::new(VirtualTime::new(levels, tuning)),
             Draw::Lottery => Box::new(Lottery::new(levels, seed, tuning)),
         },

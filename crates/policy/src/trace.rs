@@ -5,7 +5,8 @@
 //! calls (`queued`, `shares`, `phases`, `latency`) change nothing and are left out.
 
 use crate::{
-    Arbiter, Draw, EnqueueError, LatencyReport, Next, PhaseReport, PolicySpec, Request, RequestId, Tuning, build,
+    Arbiter, Draw, EnqueueError, LatencyReport, Next, PhaseReport, PolicySpec, Progress, Request, RequestId, Tuning,
+    build,
 };
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate};
 use serde::{Deserialize, Serialize};
@@ -351,6 +352,10 @@ impl Arbiter for Recorded {
 
     fn phases(&self) -> Vec<PhaseReport> {
         self.inner.phases()
+    }
+
+    fn progress(&self, now: Nanos) -> Vec<(JobId, Progress)> {
+        self.inner.progress(now)
     }
 
     fn drain(&mut self) -> Vec<Request> {

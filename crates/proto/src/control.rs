@@ -2,6 +2,7 @@
 //!
 //! The same types are what `isonomia status --json` prints; fields are added, not renamed.
 
+use crate::ledger::LedgerStatus;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -34,6 +35,9 @@ pub enum ControlRequest {
         /// Drawn by who asks, and the same each time: it tells this wish from an earlier one.
         id: u64,
     },
+    /// Who is owed what for having been throttled: answered with [`ControlReply::Ledger`] by the server that decides for the
+    /// cluster, if its policy is one that owes.
+    Ledger,
     /// Which volumes the cluster has, as far as this server knows: answered with [`ControlReply::Volumes`].
     Volumes,
     /// Has the server look at every object that it has of striped files. Those that belong to no file are removed, as they are
@@ -107,6 +111,8 @@ pub enum ControlReply {
     },
     /// The volumes of the cluster.
     Volumes(VolumeList),
+    /// Coupons and node-hours.
+    Ledger(Box<LedgerStatus>),
     /// Objects are being looked at, or were.
     ObjectsChecked(ObjectsChecked),
     /// Not done, for this reason.
@@ -224,6 +230,49 @@ pub struct ClusterStatus {
     /// Volumes that come to this server.
     #[serde(default)]
     pub moves: Vec<MoveStatus>,
+    /// What is decided for all servers at once.
+    #[serde(default)]
+    pub controller: ControllerStatus,
+}
+
+/// What is decided for all servers of a cluster at once, as one of them sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControllerStatus {
+    /// The policy is one that a controller decides.
+    pub is_needed: bool,
+    /// This server is the one that decides.
+    pub is_here: bool,
+    /// The one that this server listens to, if it was heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// Its term: that of a later controller is higher.
+    pub term: u64,
+    /// Version of the allocation that is followed; 0 if the targets share fairly.
+    pub version: u64,
+    /// It ends after this time unless it is renewed, in nanoseconds.
+    pub valid_ns: u64,
+    /// Between two decisions, in nanoseconds.
+    pub interval_ns: u64,
+    /// Of the controller: rounds begun since it is one.
+    pub rounds_total: u64,
+    /// Decisions.
+    pub decisions_total: u64,
+    /// Rounds without one, because too few servers reported.
+    pub without_quorum_total: u64,
+    /// Rounds without one, because it could not be computed.
+    pub failed_total: u64,
+    /// Servers that have been silent for some rounds, and are not waited for.
+    pub absent: u32,
+    /// Jobs of the last decision.
+    pub jobs: u32,
+    /// What computing the last decision took, in nanoseconds.
+    pub decision_ns: u64,
+    /// Bytes of messages of this kind that this server sent,
+    pub sent_bytes: u64,
+    /// and received.
+    pub received_bytes: u64,
+    /// Messages that were refused: of another term, repeated, or none.
+    pub refused: u64,
 }
 
 /// How far it is with a volume that comes to a server.

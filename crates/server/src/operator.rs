@@ -6,6 +6,7 @@ use crate::cluster::{Cluster, Reload};
 use crate::core::Core;
 use crate::identity::Peer;
 use crate::status::{self, About};
+use isonomia_controller::Plan;
 use isonomia_policy::{Draw, PolicySpec};
 use isonomia_proto::control::{ControlReply, ControlRequest, Status};
 use isonomia_proto::setup;
@@ -62,6 +63,10 @@ pub fn answer(core: &Core, about: &About, peer: &Peer, question: ControlRequest)
             Some(cluster) => cluster.inspection.ask(id),
             None => ControlReply::Error("this server is in no cluster, and has no objects of others' files".to_owned()),
         }),
+        ControlRequest::Ledger => frame(&match core.cluster.get() {
+            Some(cluster) => cluster.port.ledger().unwrap_or_else(ControlReply::Error),
+            None => ControlReply::Error("this server is in no cluster, and nobody is owed coupons".to_owned()),
+        }),
         ControlRequest::Members => frame(&match core.cluster.get() {
             Some(cluster) => ControlReply::Members(cluster.members()),
             None => ControlReply::Error("this server is in no cluster".to_owned()),
@@ -102,10 +107,28 @@ fn set_policy(core: &Core, spec: &str, draw: Option<&str>, only_here: bool) -> R
     let draw: Option<Draw> =
         draw.map(str::parse).transpose().map_err(|e: isonomia_policy::ParseDrawError| e.to_string())?;
     match core.cluster.get() {
-        None => Ok(apply(core, spec, draw)),
+        None => {
+            check_alone(&spec)?;
+            Ok(apply(core, spec, draw))
+        }
         Some(cluster) if only_here => Ok(cluster.standing.deviate(core, spec, draw)),
         Some(cluster) => cluster.set_policy(core, &spec, draw),
     }
+}
+
+/// Whether a server that is in no cluster can follow `spec`.
+///
+/// # Errors
+/// It cannot: nobody decides.
+pub fn check_alone(spec: &PolicySpec) -> Result<(), String> {
+    // Under coflow each target has an order of its own.
+    let allocated = spec.allocated().filter(|_| Plan::is_needed(spec));
+    allocated.map_or(Ok(()), |allocated| {
+        let word = allocated.method.word();
+        Err(format!(
+            "{word} is decided by a cluster's controller, and this server is in no cluster (one server is enough:              isonomia serve --cluster FILE --name NAME)"
+        ))
+    })
 }
 
 /// Has every target follow this policy from now on; the draw stays if none is given.
@@ -119,6 +142,9 @@ pub fn apply(core: &Core, spec: PolicySpec, draw: Option<Draw>) -> ControlReply 
     let jobs: Vec<_> = jobs.iter().map(|job| (job.id, job.info())).collect();
     for target in &core.targets {
         target.set_policy(now, &policy, &jobs).into_iter().for_each(|chunk| core.write_past_arbiter(target, chunk));
+    }
+    if let Some(cluster) = core.cluster.get() {
+        cluster.port.arbiters_are_new();
     }
     // A worker that sleeps until the old policy's next turn has to ask the new one.
     core.ring();

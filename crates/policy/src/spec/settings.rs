@@ -1,7 +1,7 @@
 //! Reading and printing the policies that have settings in braces.
 //!
 //! ```text
-//! policy   = ( "coflow" | "fair-finish" | "exclusive" ) [ "{" setting { "," setting } "}" ] | "tbf" … | "mclock" … | "set10" …
+//! policy   = those in `allocated.rs` | ( "coflow" | "fair-finish" | "exclusive" ) [ "{" setting { "," setting } "}" ] | "tbf" … | "mclock" … | "set10" …
 //! coflow   = "guarantee=" number | "order=" ( "attained" | "slowdown" | "bottleneck" ) | "tree=" chain of levels
 //! finish   = "guarantee=" number | "sizes=" ( "declared" | "history" | "none" ) | "tree=" chain of levels
 //! exclusive = "order=" order of phases | "lease=" time | "gap=" time | "tree=" chain of levels
@@ -11,6 +11,7 @@
 //! selector = ( "group" | "user" | "job" ) ":" ( name | "*" )
 //! ```
 
+use crate::spec::allocated;
 use crate::spec::scheme::{
     Allowance, Coflow, Exclusive, FairFinish, Order, Qos, Rule, Scheme, Selector, Sizes, Spare, TokenBucket,
 };
@@ -59,7 +60,7 @@ pub(crate) fn read(text: &str) -> Option<Result<Scheme, ParsePolicyError>> {
             let settings = Settings::new("set10", SET10_ALLOWED, braces)?;
             settings.rules(&settings.items, |value| read_time(&settings, value)).map(Scheme::IoSets)
         },
-        _ => return None,
+        _ => return allocated::read(word, braces),
     };
     Some(read(braces))
 }
@@ -103,7 +104,7 @@ impl<'a> Settings<'a> {
         ParsePolicyError::BadSetting { policy, text: text.to_owned(), reason: reason.to_string(), allowed }
     }
 
-    fn pair(&self, item: &'a str) -> Result<(&'a str, &'a str), ParsePolicyError> {
+    pub(crate) fn pair(&self, item: &'a str) -> Result<(&'a str, &'a str), ParsePolicyError> {
         let (key, value) = item.split_once('=').ok_or_else(|| self.bad(item, "it has no equals sign"))?;
         Ok((key.trim(), value.trim()))
     }
@@ -118,7 +119,7 @@ impl<'a> Settings<'a> {
     }
 
     /// A number up to 1.
-    fn part(&self, item: &str, value: &str) -> Result<Weight, ParsePolicyError> {
+    pub(crate) fn part(&self, item: &str, value: &str) -> Result<Weight, ParsePolicyError> {
         let number = read_number(value).filter(|&number| number <= Weight::ONE);
         number.ok_or_else(|| self.bad(item, "it is not a part of one"))
     }
@@ -299,6 +300,7 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, scheme: &Scheme) -> fmt::Result 
             write_chain(f, tree)?;
             f.write_str("}")
         }
+        Scheme::Allocated(allocated) => write!(f, "{allocated}"),
         Scheme::TokenBucket(tbf) => {
             f.write_str("tbf")?;
             write_rules(f, &tbf.rules, |f, allowance| {

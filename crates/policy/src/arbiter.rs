@@ -3,7 +3,7 @@
 //! An arbiter has no clock and no thread. The caller passes `now` (any origin, never running backwards; an
 //! earlier time is taken as the latest one seen) and asks [`Arbiter::next`] whenever a worker is free.
 
-use crate::{LatencyReport, PhaseReport, RequestId, queueing::roster::QUEUED_MAX};
+use crate::{LatencyReport, Lateness, PhaseReport, RequestId, queueing::roster::QUEUED_MAX};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 
 /// A request that waits for its turn. Its payload is elsewhere; the arbiter sees only what it costs.
@@ -131,8 +131,14 @@ pub trait Arbiter: Send {
     fn expect(&mut self, _now: Nanos, _job: JobId, _service: Nanos) {}
 
     /// How far the phases of the jobs have come, and how far they would have under fair sharing, ascending by job; of those that are in one.
-    /// Empty under policies that keep no fair clock.
+    /// Empty without a fair clock: see [`with_fair_clock`](crate::with_fair_clock).
     fn phases(&self) -> Vec<PhaseReport> {
+        Vec::new()
+    }
+
+    /// How many phases of the jobs ended later than under fair sharing, ascending by job; of those that ended one since they are known
+    /// here. Empty under policies that keep no fair clock.
+    fn lateness(&self) -> Vec<Lateness> {
         Vec::new()
     }
 

@@ -21,8 +21,8 @@
 
 use crate::exchange::Usage;
 use crate::{
-    Arbiter, Attribution, CappedDevice, Completion, Depth, Entered, LatencyReport, Next, PhaseReport, Request,
-    RequestId, Worth,
+    Arbiter, Attribution, CappedDevice, Completion, Depth, Entered, LatencyReport, Lateness, Next, PhaseReport,
+    Request, RequestId, Worth,
 };
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use slab::Slab;
@@ -405,6 +405,11 @@ impl<R, A> Dispatcher<R, A> {
     /// How far the jobs' phases have come, and how far they would have under fair sharing: see [`Arbiter::phases`].
     pub fn phases(&self) -> Vec<PhaseReport> {
         self.arbiter.phases()
+    }
+
+    /// How many of the jobs' phases ended later than under fair sharing: see [`Arbiter::lateness`].
+    pub fn lateness(&self) -> Vec<Lateness> {
+        self.arbiter.lateness()
     }
 
     /// Places a job in the order of a policy that has one: see [`Arbiter::set_rank`].

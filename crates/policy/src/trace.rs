@@ -2,10 +2,11 @@
 //!
 //! [`Recorded`] hands every call on and notes it. [`Player`] makes the same arbiters, puts the same calls, and finds
 //! the first answer that differs: that a simulation decides as a live server did is so a matter of record. Reading
-//! calls (`queued`, `shares`, `phases`, `latency`) change nothing and are left out.
+//! calls (`queued`, `shares`, `phases`, `lateness`, `latency`) change nothing and are left out.
 
 use crate::{
-    Arbiter, Draw, EnqueueError, LatencyReport, Next, PhaseReport, PolicySpec, Request, RequestId, Tuning, build,
+    Arbiter, Draw, EnqueueError, LatencyReport, Lateness, Next, PhaseReport, PolicySpec, Request, RequestId, Tuning,
+    build,
 };
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate};
 use serde::{Deserialize, Serialize};
@@ -351,6 +352,10 @@ impl Arbiter for Recorded {
 
     fn phases(&self) -> Vec<PhaseReport> {
         self.inner.phases()
+    }
+
+    fn lateness(&self) -> Vec<Lateness> {
+        self.inner.lateness()
     }
 
     fn drain(&mut self) -> Vec<Request> {

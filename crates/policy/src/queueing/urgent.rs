@@ -36,7 +36,7 @@ use crate::device::latency::{Arrival, LatencyControl, LatencyReport};
 use crate::spec::PolicySpec;
 use crate::spec::latency::LatencyClass;
 
-use crate::{COST_MAX, PhaseReport, RequestId};
+use crate::{COST_MAX, Lateness, PhaseReport, RequestId};
 use accounts::{Accounts, Owner};
 use isonomia_units::{JobId, JobInfo, Nanos};
 use std::collections::BTreeMap;
@@ -465,6 +465,10 @@ impl Arbiter for Urgent {
 
     fn phases(&self) -> Vec<PhaseReport> {
         self.inner.phases()
+    }
+
+    fn lateness(&self) -> Vec<Lateness> {
+        self.inner.lateness()
     }
 
     fn latency(&self, now: Nanos) -> Option<LatencyReport> {

@@ -136,9 +136,9 @@ pub trait Arbiter: Send {
         Vec::new()
     }
 
-    /// How many phases of the jobs ended later than under fair sharing, ascending by job; of those that ended one since they are known
-    /// here. Empty under policies that keep no fair clock.
-    fn lateness(&self) -> Vec<Lateness> {
+    /// How many phases of the jobs ended by `now`, and how many of them later than under fair sharing, ascending by job; of those that
+    /// ended one since they are known here. Empty without a fair clock.
+    fn lateness(&mut self, _now: Nanos) -> Vec<Lateness> {
         Vec::new()
     }
 

@@ -408,8 +408,8 @@ impl<R, A> Dispatcher<R, A> {
     }
 
     /// How many of the jobs' phases ended later than under fair sharing: see [`Arbiter::lateness`].
-    pub fn lateness(&self) -> Vec<Lateness> {
-        self.arbiter.lateness()
+    pub fn lateness(&mut self, now: Nanos) -> Vec<Lateness> {
+        self.arbiter.lateness(now)
     }
 
     /// Places a job in the order of a policy that has one: see [`Arbiter::set_rank`].

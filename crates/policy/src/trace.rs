@@ -354,8 +354,8 @@ impl Arbiter for Recorded {
         self.inner.phases()
     }
 
-    fn lateness(&self) -> Vec<Lateness> {
-        self.inner.lateness()
+    fn lateness(&mut self, now: Nanos) -> Vec<Lateness> {
+        self.inner.lateness(now)
     }
 
     fn drain(&mut self) -> Vec<Request> {

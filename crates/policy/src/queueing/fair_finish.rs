@@ -295,7 +295,8 @@ impl Arbiter for FairFinish {
         self.phases.reports(self.roster.slots())
     }
 
-    fn lateness(&self) -> Vec<Lateness> {
+    fn lateness(&mut self, now: Nanos) -> Vec<Lateness> {
+        self.advance(now);
         self.phases.lateness(self.roster.slots())
     }
 

@@ -467,8 +467,8 @@ impl Arbiter for Urgent {
         self.inner.phases()
     }
 
-    fn lateness(&self) -> Vec<Lateness> {
-        self.inner.lateness()
+    fn lateness(&mut self, now: Nanos) -> Vec<Lateness> {
+        self.inner.lateness(now)
     }
 
     fn latency(&self, now: Nanos) -> Option<LatencyReport> {

@@ -2,9 +2,9 @@
 //! brought it.
 //!
 //! The arbiter decides as ever; the clock sees what comes and what is begun, and changes nothing. What is fair are the policy's
-//! levels, and for a policy without any, jobs alike; parts that servers agree on ([`Arbiter::apportion`]) are not looked at. A request
-//! counts when it is begun, at what it is charged then: later corrections are not followed. A phase ends after [`Tuning::active_window`] without a request, and is noticed to have
-//! within another.
+//! levels, and for a policy without any, jobs alike; parts that servers agree on ([`Arbiter::apportion`]) are not looked
+//! at. A request counts when it is begun, at what it is charged then: later corrections are not followed. A phase ends after
+//! [`Tuning::active_window`] without a request, and is noticed to have within another.
 //!
 //! O(1) for each request, beside what [`fair_clock`](super::fair_clock) takes where a phase begins, ends, or turns out longer.
 

@@ -218,7 +218,7 @@ static METRICS: &[Metric] = {
         metric("isonomia_job_share_received_ratio", None, Gauge, Stable,
             "Share of the service that the job received", Job(|j| j.share_received, sum)),
         metric("isonomia_job_phase_received", Some(Seconds), Gauge, Experimental,
-            "Service that the job received in its I/O phase; 0 outside of one, or under a policy without a fair clock",
+            "Service that the job received in its I/O phase; 0 outside of one, or without a fair clock",
             Job(|j| j.phase.map_or(0.0, |phase| phase.received_ns as f64 / NANOS_PER_S), sum)),
         metric("isonomia_job_phase_fair", Some(Seconds), Gauge, Experimental,
             "Service that fair sharing would have given the job in its I/O phase by now; more than received: it is late",

@@ -21,8 +21,8 @@
 
 use crate::exchange::Usage;
 use crate::{
-    Arbiter, Attribution, CappedDevice, Completion, Depth, Entered, LatencyReport, Next, PhaseReport, Progress,
-    Request, RequestId, Worth,
+    Arbiter, Attribution, CappedDevice, Completion, Depth, Entered, LatencyReport, Lateness, Next, PhaseReport,
+    Progress, Request, RequestId, Worth,
 };
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use slab::Slab;
@@ -410,6 +410,11 @@ impl<R, A> Dispatcher<R, A> {
     /// How far the jobs' phases have come here: see [`Arbiter::progress`].
     pub fn progress(&self, now: Nanos) -> Vec<(JobId, Progress)> {
         self.arbiter.progress(now)
+    }
+
+    /// How many of the jobs' phases ended later than under fair sharing: see [`Arbiter::lateness`].
+    pub fn lateness(&mut self, now: Nanos) -> Vec<Lateness> {
+        self.arbiter.lateness(now)
     }
 
     /// Places a job in the order of a policy that has one: see [`Arbiter::set_rank`].

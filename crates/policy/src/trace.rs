@@ -2,11 +2,11 @@
 //!
 //! [`Recorded`] hands every call on and notes it. [`Player`] makes the same arbiters, puts the same calls, and finds
 //! the first answer that differs: that a simulation decides as a live server did is so a matter of record. Reading
-//! calls (`queued`, `shares`, `phases`, `latency`) change nothing and are left out.
+//! calls (`queued`, `shares`, `phases`, `lateness`, `latency`) change nothing and are left out.
 
 use crate::{
-    Arbiter, Draw, EnqueueError, LatencyReport, Next, PhaseReport, PolicySpec, Progress, Request, RequestId, Tuning,
-    build,
+    Arbiter, Draw, EnqueueError, LatencyReport, Lateness, Next, PhaseReport, PolicySpec, Progress, Request, RequestId,
+    Tuning, build,
 };
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate};
 use serde::{Deserialize, Serialize};
@@ -356,6 +356,10 @@ impl Arbiter for Recorded {
 
     fn progress(&self, now: Nanos) -> Vec<(JobId, Progress)> {
         self.inner.progress(now)
+    }
+
+    fn lateness(&mut self, now: Nanos) -> Vec<Lateness> {
+        self.inner.lateness(now)
     }
 
     fn drain(&mut self) -> Vec<Request> {

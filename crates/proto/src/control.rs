@@ -557,7 +557,7 @@ pub struct JobStatus {
     pub throughput_bytes_per_s: f64,
     /// Requests per second, metadata operations included.
     pub requests_per_s: f64,
-    /// How far its I/O phase has come, if it is in one and the policy keeps a fair clock.
+    /// How far its I/O phase has come, if it is in one and there is a fair clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<PhaseStatus>,
     /// Its turns, under a policy that gives the data targets to one application at a time.

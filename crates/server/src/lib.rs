@@ -193,7 +193,8 @@ impl Server {
         let journal = journal.map_err(|error| StartError::System { what: "cannot record decisions", error })?;
         let (spec, phases) = (config.policy.clone(), Phases::default());
         let io_node = phases.begin(&spec, None);
-        let policy = Policy { spec, draw: config.draw, seed: config.seed, journal, io_node };
+        let fair_clock = config.fair_clock;
+        let policy = Policy { spec, draw: config.draw, seed: config.seed, journal, io_node, fair_clock };
         let workers = config.workers.map_or_else(default_workers, |n| n as usize).clamp(1, WORKERS_MAX);
         let descriptors = limits::raise_descriptors();
         let ownership = config.cluster.as_ref().map(ClusterConfig::ownership);

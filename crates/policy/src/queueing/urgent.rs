@@ -36,7 +36,7 @@ use crate::device::latency::{Arrival, LatencyControl, LatencyReport};
 use crate::spec::PolicySpec;
 use crate::spec::latency::LatencyClass;
 
-use crate::{COST_MAX, PhaseReport, Progress, RequestId};
+use crate::{COST_MAX, Lateness, PhaseReport, Progress, RequestId};
 use accounts::{Accounts, Owner};
 use isonomia_units::{JobId, JobInfo, Nanos};
 use std::collections::BTreeMap;
@@ -469,6 +469,10 @@ impl Arbiter for Urgent {
 
     fn progress(&self, now: Nanos) -> Vec<(JobId, Progress)> {
         self.inner.progress(now)
+    }
+
+    fn lateness(&mut self, now: Nanos) -> Vec<Lateness> {
+        self.inner.lateness(now)
     }
 
     fn latency(&self, now: Nanos) -> Option<LatencyReport> {

@@ -15,7 +15,7 @@ use crate::queueing::phases::{Lateness, Phases};
 use crate::queueing::slots::Slots;
 use crate::spec::scheme::Sizes;
 use crate::spec::{Entity, Level, PolicySpec};
-use crate::{COST_MAX, RequestId, Tuning};
+use crate::{COST_MAX, Progress, RequestId, Tuning};
 use isonomia_units::{JobId, JobInfo, Nanos};
 use std::collections::VecDeque;
 
@@ -231,6 +231,10 @@ impl Arbiter for FairBeside {
 
     fn set_rank(&mut self, now: Nanos, job: JobId, rank: Option<u32>) {
         self.inner.set_rank(now, job, rank);
+    }
+
+    fn progress(&self, now: Nanos) -> Vec<(JobId, Progress)> {
+        self.inner.progress(now)
     }
 
     fn apportion(&mut self, now: Nanos, parts: &[(JobId, f64)]) {

@@ -14,6 +14,7 @@ from __future__ import annotations
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import isonomia
 from isonomia import darshan
@@ -44,7 +45,7 @@ def compare(logs: list[Path]) -> dict[str, dict[str, tuple[float, float, int, in
         system = scenario(logs, Path(directory))
         found = {}
         for policy in POLICIES:
-            outcome = isonomia.simulate({**system, "policy": policy})
+            outcome: Any = isonomia.simulate({**system, "policy": policy})
             found[policy] = {
                 job["job"]: (
                     job["latency"]["mean_ns"] / 1e6,

@@ -9,8 +9,8 @@ Reads and writes are those of the extended trace (DXT) if the log has one, and e
 first to its last access. Calls through MPI-IO and HDF5 arrive at POSIX and are counted there; STDIO is counted beside
 it. What is lost: which process did what, and the order within a burst.
 
-A log is a file of Darshan's, which takes its package ``darshan`` to read, or what ``darshan-parser`` printed of one, which takes
-nothing.
+A log is a file of Darshan's, which takes its package ``darshan`` to read, or what ``darshan-parser`` printed of one,
+which takes nothing.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ class _Access(NamedTuple):
 
 
 def profile(log: Path, csv: Optional[Path] = None, *, gap_s: float = 1.0) -> list[Phase]:
-    """The I/O profile of a Darshan log, or of what ``darshan-parser`` printed; also written to the file ``csv`` if there is one.
+    """The I/O profile of a Darshan log, or of what ``darshan-parser`` printed; also written to ``csv`` if that is given.
 
-    Needs the package ``darshan`` for the former. Raises :class:`isonomia.Error` with the file and the counter if the log cannot be
-    used.
+    Needs the package ``darshan`` for the former. Raises :class:`isonomia.Error` with the file and the counter if the
+    log cannot be used.
     """
     return _profile(_read(os.fspath(log)), os.fspath(log), csv, gap_s)
 

@@ -59,7 +59,7 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    Serve(ServeOptions),
+    Serve(Box<ServeOptions>),
     Run(RunOptions),
     LinkFlags(LinkFlagsOptions),
     Mount(MountOptions),

@@ -8,13 +8,13 @@ use super::{Channels, Device, Layout, Op, Phase, Scenario};
 use isonomia_policy::trace::Journal;
 use isonomia_policy::{
     Action, Arbiter, CostLearner, CostModel, Dispatch, Dispatcher, Draw, PolicySpec, RequestId, Scheme, ServedBy,
-    Submission, Tuning, build, with_fair_clock,
+    SharedIoNode, Submission, Tuning, build, build_on, with_fair_clock,
 };
 use isonomia_units::{Bytes, JobId, Nanos};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
 use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::ControlFlow;
 
 /// Events between two calls of the observer.
@@ -189,10 +189,19 @@ impl<'a> Engine<'a> {
                 exchange = Some(Servers::new(target.policy.clone(), how, scenario.servers.len(), &server_of, infos));
             }
         }
+        let mut nodes: BTreeMap<usize, SharedIoNode> = BTreeMap::new();
         let target = |(at, target): (usize, &super::Target)| {
             let bandwidth = target.device.cost_model().bandwidth;
             let tuning = Tuning { parallel: target.device.parallel(), bandwidth, ..target.tuning };
-            let mut arbiter = build(&target.policy, target.draw, scenario.seed.wrapping_add(at as u64), tuning);
+            let seed = scenario.seed.wrapping_add(at as u64);
+            let mut arbiter = match target.policy.scheme() {
+                // All targets of a server are one I/O node, which decides for itself.
+                Scheme::Exclusive(settings) => {
+                    let node = nodes.entry(target.server).or_insert_with(|| SharedIoNode::new(settings, 0));
+                    build_on(Some(node), &target.policy, target.draw, seed, tuning)
+                }
+                _ => build(&target.policy, target.draw, seed, tuning),
+            };
             if scenario.fair_clock {
                 arbiter = with_fair_clock(arbiter, &target.policy, tuning);
             }

@@ -1,7 +1,8 @@
-/* Writes a file in a phase that it declares; with "hang" it stays in the phase until its input ends. */
+/* Writes a file in a phase that it declares; with "hang" it stays in the phase until it is killed. */
 #include "isonomia.h"
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 int main(int argc, char **argv) {
     if (argc < 2 || isonomia_phase_begin(4096, 2.5) != 0) return 1;
@@ -10,7 +11,7 @@ int main(int argc, char **argv) {
     if (argc > 2 && strcmp(argv[2], "hang") == 0) {
         puts("in a phase");
         fflush(stdout);
-        while (getchar() != EOF) {}
+        for (;;) pause();
     }
     return isonomia_phase_end() == 0 && isonomia_phase_end() == 0 ? 0 : 3;
 }

@@ -50,6 +50,7 @@ fn elapsed_s(policy: &str) -> Vec<f64> {
         measure_to: duration,
         exchange: None,
         exchange_rule: Rule::default(),
+        fair_clock: false,
         servers: vec!["server".to_owned()],
         targets: (0..2).map(target).collect(),
         jobs: vec![job("first", Nanos::ZERO), job("second", Nanos::from_millis(1))],

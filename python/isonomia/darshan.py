@@ -8,6 +8,9 @@ rounding.
 Reads and writes are those of the extended trace (DXT) if the log has one, and else the totals of each file, from its
 first to its last access. Calls through MPI-IO and HDF5 arrive at POSIX and are counted there; STDIO is counted beside
 it. What is lost: which process did what, and the order within a burst.
+
+A log is a file of Darshan's, which takes its package ``darshan`` to read, or what ``darshan-parser`` printed of one,
+which takes nothing.
 """
 
 from __future__ import annotations
@@ -19,21 +22,34 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from typing import Any, NamedTuple, Optional, TypedDict
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, Optional, TypedDict, TypeVar
 
 from ._native import Error
 from .sources import Path
 
 #: The columns of a profile.
 COLUMNS = ("start_s", "op", "request_bytes", "requests")
+#: How what ``darshan-parser`` prints begins.
+PRINTED = "# darshan log version:"
 #: Times beyond this are no times: a hundred years.
 TIME_S_MAX = 100 * 366 * 86_400.0
+#: Counts beyond this are no counts: Darshan's have 63 bits.
+AMOUNT_MAX = 2**63 - 1
+
+_N = TypeVar("_N", int, float)
 
 _METADATA = {
     "POSIX": ("OPENS", "STATS", "FSYNCS", "FDSYNCS", "RENAME_SOURCES"),
     "STDIO": ("OPENS", "FLUSHES"),
 }
+
+
+#: Of each layer, the counters that are read of every file; others may be missing.
+_READ_OF = (
+    *("READS", "WRITES", "BYTES_READ", "BYTES_WRITTEN"),
+    *(f"F_{op}_{at}_TIMESTAMP" for op in ("OPEN", "READ", "WRITE") for at in ("START", "END")),
+)
 
 
 class Phase(TypedDict):
@@ -54,10 +70,10 @@ class _Access(NamedTuple):
 
 
 def profile(log: Path, csv: Optional[Path] = None, *, gap_s: float = 1.0) -> list[Phase]:
-    """The I/O profile of a Darshan log; also written to the file ``csv`` if there is one.
+    """The I/O profile of a Darshan log, or of what ``darshan-parser`` printed; also written to ``csv`` if that is given.
 
-    Needs the package ``darshan``. Raises :class:`isonomia.Error` with the file and the counter if the log cannot be
-    used.
+    Needs the package ``darshan`` for the former. Raises :class:`isonomia.Error` with the file and the counter if the
+    log cannot be used.
     """
     return _profile(_read(os.fspath(log)), os.fspath(log), csv, gap_s)
 
@@ -86,10 +102,12 @@ def _profile(content: dict[str, Any], file: str, csv: Optional[Path], gap_s: flo
 def _read(file: str) -> dict[str, Any]:
     """What :mod:`isonomia.darshan_log` finds, which may not survive it."""
     try:
-        with open(file, "rb"):
-            pass
+        with open(file, "rb") as log:
+            is_printed = log.read(len(PRINTED)) == PRINTED.encode()
     except OSError as error:
         raise Error(f"cannot open {file}: {error.strerror}") from None
+    if is_printed:
+        return _read_printed(file)
     # Where a broken log makes the library remove a file of no sensible name, it finds none.
     with tempfile.TemporaryDirectory() as nowhere:
         reader = subprocess.run(
@@ -107,6 +125,41 @@ def _read(file: str) -> dict[str, Any]:
     if content["processes"] < 1:
         raise Error(f"{file}: nprocs: {content['processes']} (allowed: 1 or more)")
     return content
+
+
+def _read_printed(file: str) -> dict[str, Any]:
+    """The same of what ``darshan-parser`` printed: a line for each counter of each file."""
+    processes = 0
+    records: dict[tuple[str, str, str], dict[str, float]] = {}
+    with open(file, encoding="utf-8", errors="replace") as log:
+        for number, line in enumerate(log, 1):
+            if line.startswith("# nprocs:"):
+                processes = _number(file, number, line.split(":", 1)[1], int)
+            if line.startswith("#") or not line.strip():
+                continue
+            fields = line.split("\t")
+            if len(fields) < 5:
+                raise Error(f"{file}:{number}: {len(fields)} fields (allowed: 5 or more, parted by tabs)")
+            module, rank, record, counter = fields[:4]
+            if module in _METADATA:
+                value = _number(file, number, fields[4], float)
+                records.setdefault((module, rank, record), {})[counter] = value
+    if processes < 1:
+        raise Error(f"{file}: nprocs: {processes} (allowed: 1 or more)")
+    found: dict[str, list[dict[str, float]]] = {}
+    for (module, _, record), counters in records.items():
+        missing = [name for name in _READ_OF if f"{module}_{name}" not in counters]
+        if missing:
+            raise Error(f"{file}: {module}_{missing[0]}: is missing for the file {record}")
+        found.setdefault(module, []).append(counters)
+    return {"processes": processes, "trace": None, "records": found}
+
+
+def _number(file: str, line: int, text: str, kind: Callable[[str], _N]) -> _N:
+    try:
+        return kind(text)
+    except ValueError:
+        raise Error(f"{file}:{line}: {text.strip()!r} is no number") from None
 
 
 def _accesses(content: dict[str, Any], file: str) -> Iterator[_Access]:
@@ -149,8 +202,8 @@ def _time(file: str, field: str, value: float) -> float:
 
 
 def _amount(file: str, field: str, value: int) -> int:
-    if value < 0:
-        raise Error(f"{file}: {field}: {value} (allowed: 0 or more)")
+    if not 0 <= value <= AMOUNT_MAX:
+        raise Error(f"{file}: {field}: {value} (allowed: 0 to {AMOUNT_MAX})")
     return int(value)
 
 

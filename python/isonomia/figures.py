@@ -14,7 +14,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path as File
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
 from ._native import Error
 from .plots import COLOURS, WIDTH_IN, save, style
@@ -34,7 +34,7 @@ _T_95 = (
 _T_95_LARGE = 1.96
 _MARKERS = "osD^v<>P"
 #: Lines all along an axis: of what is no value of the paper's, and of what is.
-_DASH = ("--", ":")
+_DASH: tuple[Literal["--"], Literal[":"]] = ("--", ":")
 #: Without yellow, which is hardly seen as a line on white.
 _COLOURS = (*(colour for colour in COLOURS if colour != "#F0E442"), "#999999")
 #: With more places than this an interval is a band, and not a whisker at each place.
@@ -43,8 +43,8 @@ _WHISKERS_MAX = 16
 _UPRIGHT_MAX = 8
 #: Inches: an upright bar, a lying one, what they need beside them, a line of the legend, a letter of it, its sample.
 _BAR_IN, _LYING_IN, _BESIDE_IN, _LINE_IN, _LETTER_IN, _SAMPLE_IN = 0.16, 0.1, 0.9, 0.145, 0.052, 0.42
-#: A bar this many times as long as all others but a tenth is cut off, with its value written on it; the axis then goes this
-#: many times beyond the others.
+#: A bar this many times as long as all others but a tenth is cut off, with its value written on it; the axis then
+#: goes this many times beyond the others.
 _OUTLYING, _BEYOND = 4.0, 1.5
 #: What is left free beyond the values of a logarithmic axis, as a part of it.
 _MARGIN = 0.06
@@ -252,14 +252,16 @@ def _cut_off(
     outlying = [bar for bar in bars if abs(bar[2][0]) > _OUTLYING * longest]
     if longest <= 0 or not outlying:
         return
-    for sign, side in ((-1, "left"), (1, "right")):
+    for sign in (-1, 1):
         cut = [(name, place, mean) for name, place, (mean, _) in outlying if mean * sign > 0]
         if cut:
-            axes.set_xlim(**{side: sign * _BEYOND * longest})
+            edge = sign * _BEYOND * longest
+            axes.set_xlim(left=edge if sign < 0 else None, right=edge if sign > 0 else None)
         for name, place, mean in cut:
             axes.annotate(
                 f"{mean:.0f}", (sign * _BEYOND * longest, begin_of(place, name) + width / 2), (-3 * sign, 0),
-                textcoords="offset points", ha=side, va="center", fontsize=5.5, fontweight="bold", color="black",
+                textcoords="offset points", ha="left" if sign < 0 else "right", va="center",
+                fontsize=5.5, fontweight="bold", color="black",
                 bbox={"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none"},
             )  # fmt: skip
 
@@ -345,8 +347,8 @@ def _legend(axes: Axes, series: Mapping[Value, Any], chart: Mapping[str, Any]) -
         else:
             # Filled as the marks are, unless they have the colours of several lines.
             inside = "black" if all(each["of"] is None for each in chart["paper"]) else "white"
-            sample = Line2D([], [], color=inside, marker="*", markersize=8, markeredgecolor="black", markeredgewidth=0.5)
-            sample.set_linestyle("none")
+            look: Any = {"markersize": 8, "markeredgecolor": "black", "markeredgewidth": 0.5, "linestyle": "none"}
+            sample = Line2D([], [], color=inside, marker="*", **look)
         found[mark.get("what", "paper")] = sample
     handles = [found[label] for label in labels]
     by = chart["by"]

@@ -31,6 +31,9 @@ class JobOutcome(TypedDict):
     requests_total: int
     elapsed_ns: Optional[int]
     slowdown: Optional[float]
+    io_phases: Optional[int]
+    late_phases: Optional[int]
+    late_ns: Optional[int]
 
 
 class TargetOutcome(TypedDict):

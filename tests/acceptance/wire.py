@@ -39,8 +39,8 @@ def frame(body):
 
 
 def hello_body(role, job="stranger", version=VERSION, client=7):
-    # Neither nodes, priority, a scheduler, nor another user to ask for and his job.
-    claims = text(job) + text(None) + text(None) + b"\0\0\0\0\0"
+    # Neither nodes, priority, a scheduler, another user to ask for and his job, nor what the job is called and runs.
+    claims = text(job) + text(None) + text(None) + b"\0" * 7
     process = varint(os.getpid()) + varint(os.geteuid()) + varint(os.getegid())
     # No session before; the least integrity: none.
     return varint(version) + varint(role) + varint(client) + claims + b"\0\0" + process

@@ -1,5 +1,6 @@
 """Darshan's own example logs as I/O profiles, and logs that are none."""
 
+import importlib.util
 import os
 import tempfile
 import unittest
@@ -10,6 +11,7 @@ import darshan as upstream
 import isonomia
 from isonomia import darshan
 
+TRACES = Path(__file__).resolve().parents[2] / "examples" / "traces"
 EXAMPLES = Path(upstream.__file__).parent
 
 
@@ -52,6 +54,42 @@ class Profiles(unittest.TestCase):
             expected = sum(row["requests"] for row in phases) * 4
             self.assertEqual(outcome["jobs"][0]["requests_total"], expected)
             self.assertIsNotNone(outcome["jobs"][0]["elapsed_ns"])
+
+    def test_what_darshan_parser_prints_is_read_without_its_library(self):
+        climate = darshan.profile(TRACES / "climate.darshan.txt", gap_s=0.5)
+        self.assertEqual(moved(climate, "write", 64), 4 * 4 << 30)
+        self.assertEqual(len([row for row in climate if row["op"] == "write"]), 4, "checkpoints")
+        self.assertEqual(moved(darshan.profile(TRACES / "training.darshan.txt", gap_s=0.5), "read", 8), 9 * 256 << 20)
+
+    def test_what_is_wrong_in_what_it_prints_is_named(self):
+        text = (TRACES / "climate.darshan.txt").read_text()
+        for old, new, words in [
+            ("# nprocs: 64", "# nprocs: many", "txt:8: 'many' is no number"),
+            ("# nprocs: 64", "# nprocs: 0", "nprocs: 0 .allowed: 1 or more"),
+            ("POSIX_WRITES\t1024", "POSIX_WRITES\tnan", "POSIX_WRITES"),
+            ("POSIX_WRITES\t1024", "POSIX_WROTE\t1024", "POSIX_WRITES: is missing for the file 9001"),
+            ("POSIX_BYTES_WRITTEN\t4294967296", "POSIX_BYTES_WRITTEN\t-5", "POSIX_BYTES_WRITTEN"),
+            ("POSIX\t-1\t9001\tPOSIX_READS\t0", "POSIX -1", "txt:20: 4 fields .allowed: 5 or more"),
+        ]:
+            with self.subTest(new), tempfile.TemporaryDirectory() as directory:
+                self.assertIn(old, text)
+                broken = Path(directory, "log.txt")
+                broken.write_text(text.replace(old, new, 1))
+                with self.assertRaisesRegex(isonomia.Error, words):
+                    darshan.profile(broken)
+
+    def test_the_example_compares_policies(self):
+        spec = importlib.util.spec_from_file_location("compare", TRACES / "compare.py")
+        example = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(example)
+        found = example.compare(sorted(TRACES.glob("*.darshan.txt")))
+        self.assertEqual(list(found), example.POLICIES)
+        for jobs in found.values():
+            self.assertEqual(list(jobs), ["climate", "training"])
+            self.assertTrue(all(phases > 0 for *_, phases in jobs.values()), jobs)
+        self.assertGreater(found["fifo"]["training"][0], 2 * found["fair-finish"]["training"][0])
+        late = {policy: sum(late for _, _, late, _ in jobs.values()) for policy, jobs in found.items()}
+        self.assertLessEqual(late["fair-finish"], late["fifo"])
 
     def test_bursts_are_phases(self):
         access = darshan._Access

@@ -17,6 +17,8 @@
 //! | coflow, a guarantee and an order | [`Coflow`] | this project; Varys, Aalo, Sincronia |
 //! | fair finish, one after the other as fair sharing would finish | [`FairFinish`] | this project; FSP |
 //!
+//! [`SchemeSpec`] has all of them under one roof, for whoever decides again and again ([`Decide`]).
+//!
 //! [`max_min_rates`] is for streams that each pass through several resources, such as a router, a server, and a target.
 //!
 //! There is no clock, thread, global, log, or hidden randomness in here, and results are addressed by name: the
@@ -47,6 +49,7 @@ mod mbw;
 mod problem;
 mod program;
 mod rules;
+mod scheme;
 mod streams;
 mod token_bucket;
 
@@ -58,10 +61,14 @@ pub use fair::{bsip, pofs};
 pub use fair_finish::{
     BadGuarantee, FIRST_TOLD_S, FairClock, FairFinish, FairFinishTarget, GROWTH, GROWTH_UNKNOWN, PartId,
 };
-pub use gift::{Accounts, Balance, Compensation, Gift, GiftConfig, GiftConfigError, Ledger, NodeTime};
+pub use gift::{
+    AccountRecord, Accounts, BadLedger, Balance, Compensation, Gift, GiftConfig, GiftConfigError, Ledger,
+    LedgerChanges, NodeTime, SystemRecord,
+};
 pub use mbw::mbw;
 pub use problem::{App, Demand, Problem, ProblemError, TargetIndex, Targets};
 pub use program::{PackingProgram, ProgramError, Solution};
 pub use rules::{Rule, RuleThrottle};
+pub use scheme::{Decide, Parameters, SCHEMES, Scheme, SchemeError, SchemeSpec, Sizes};
 pub use streams::{StreamError, max_min_rates};
 pub use token_bucket::token_bucket;

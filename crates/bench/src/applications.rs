@@ -254,6 +254,7 @@ fn simulate(applications: &[Application], policy: PolicySpec, gift: Option<GiftP
         measure_to: duration,
         exchange: None,
         exchange_rule: Rule::default(),
+        fair_clock: false,
         servers: vec!["server".to_owned()],
         targets: (0..TARGETS).map(target).collect(),
         jobs: applications.iter().map(job).collect(),

@@ -5,9 +5,12 @@
 //! and `mpirun(1)` of Open MPI, each under "environment variables".
 
 use crate::{Claims, SchedulerJob};
+use isonomia_units::NAME_LEN_MAX;
 
 /// Name of the job, as an option gives it.
 pub const JOB: &str = "ISONOMIA_JOB";
+/// What the job is called, the same in each run of its application.
+pub const TITLE: &str = "ISONOMIA_TITLE";
 /// Name of the user.
 pub const USER: &str = "ISONOMIA_USER";
 /// Name of the group (account, project).
@@ -16,6 +19,22 @@ pub const GROUP: &str = "ISONOMIA_GROUP";
 pub const NODES: &str = "ISONOMIA_NODES";
 /// Priority, at least 1.
 pub const PRIORITY: &str = "ISONOMIA_PRIORITY";
+
+/// Where a job has its title from.
+const TITLES: [&str; 5] = [TITLE, "SLURM_JOB_NAME", "PBS_JOBNAME", "LSB_JOBNAME", "FLUX_JOB_NAME"];
+
+/// The program that process `pid` runs, `self` for this one, without its directory; nothing if that cannot be told.
+pub fn executable(pid: &str) -> Option<String> {
+    let path = rustix::fs::readlink(format!("/proc/{pid}/exe"), Vec::new()).ok()?;
+    let path = path.to_str().ok()?;
+    let name = path.strip_suffix(" (deleted)").unwrap_or(path).rsplit('/').next()?;
+    is_name(name).then(|| name.to_owned())
+}
+
+/// Whether a server takes it for a name.
+fn is_name(text: &str) -> bool {
+    !text.is_empty() && text.len() <= NAME_LEN_MAX && !text.chars().any(char::is_control)
+}
 
 /// What the environment claims; `get` gives a variable's value. Empty variables count as absent, and so do
 /// numbers that are not positive integers.
@@ -29,6 +48,8 @@ pub fn from_environment(get: impl Fn(&str) -> Option<String>) -> Claims {
         priority: environment.number(PRIORITY),
         scheduler: scheduler(&environment),
         on_behalf_of: None,
+        title: environment.first(&TITLES).filter(|title| is_name(title)),
+        executable: None,
         proven_job: None,
     }
 }

@@ -13,10 +13,12 @@
 //! what it must not.
 
 mod check;
+mod control;
 mod difference;
 mod file;
 mod findings;
 
+pub use control::Control;
 pub use findings::{BadMap, Finding, Severity};
 
 use crate::hash;
@@ -66,6 +68,8 @@ pub struct Map {
     by_name: BTreeMap<Arc<str>, usize>,
     /// Where in [`Self::servers`] the root server is.
     root: usize,
+    /// Where in [`Self::servers`] the one is that decides over all.
+    controller: usize,
 }
 
 /// One server.
@@ -140,6 +144,8 @@ struct Description {
     targets_per_server: u16,
     #[serde(skip)]
     exchange: Exchange,
+    #[serde(skip)]
+    control: Control,
     groups: Vec<Group>,
 }
 
@@ -260,6 +266,16 @@ impl Map {
         self.description.exchange
     }
 
+    /// Who decides over all servers, and how often.
+    pub fn control(&self) -> &Control {
+        &self.description.control
+    }
+
+    /// The server that decides over all, if no etcd says which one does.
+    pub fn controller(&self) -> &Server {
+        &self.servers[self.controller]
+    }
+
     /// All servers, by number; at least one.
     pub fn servers(&self) -> &[Server] {
         &self.servers
@@ -313,7 +329,7 @@ impl Map {
     /// Whether all but the epoch is the same.
     fn says_as(&self, other: &Self) -> bool {
         (self.name(), self.root, self.targets_per_server()) == (other.name(), other.root, other.targets_per_server())
-            && self.exchange() == other.exchange()
+            && (self.exchange(), self.control()) == (other.exchange(), other.control())
             && self.servers == other.servers
     }
 }

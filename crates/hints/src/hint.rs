@@ -28,6 +28,13 @@ pub struct Given {
     path: CString,
 }
 
+impl Given {
+    /// The path that it is for.
+    pub fn path(&self) -> &CStr {
+        &self.path
+    }
+}
+
 impl Drop for Given {
     fn drop(&mut self) {
         (self.tell)(self.path.as_ptr(), 0, 0, 0, 0);

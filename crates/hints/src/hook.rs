@@ -1,5 +1,6 @@
 //! The hooks. Arguments and results go through as they are; all of them fit in registers as wide as a pointer.
 
+use crate::collective::{Language, is_served, opened};
 use crate::hint::{Client, bytes_of_c, bytes_of_fortran};
 use crate::mpi::{Handle, Mpi};
 use crate::symbol::Scope;
@@ -7,7 +8,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::transmute;
 
 /// An error class of MPI that no library knows is an error of its own: that the function is nowhere cannot be said better.
-const NO_FUNCTION: c_int = c_int::MAX;
+pub const NO_FUNCTION: c_int = c_int::MAX;
 
 /// Exports `$name`, which does what `$function` does with the same arguments and, in the register after them, the address
 /// of the caller.
@@ -56,6 +57,11 @@ extern "C" fn mpi_file_open_in_c(
     // SAFETY: the MPI standard gives it this signature, with handles as wide as a register.
     let open = unsafe { transmute::<*mut c_void, Open>(address) };
     let result = open(comm, path, mode, info, file);
+    let is_served = given.as_ref().is_some_and(|given| is_served(given.path()));
+    // SAFETY: MPI's callers pass the address of a handle, which is a pointer, and which a successful call has set.
+    if let Some(handle) = unsafe { file.cast::<usize>().as_ref() }.filter(|_| result == 0) {
+        opened(Language::C, *handle, is_served);
+    }
     drop(given);
     result
 }
@@ -100,6 +106,7 @@ macro_rules! fortran {
         ) {
             mpi_file_open_in_fortran(Scope::of(std::ptr::null()).find($real), [comm, info], path, path_len, |open| {
                 open(comm, path, mode, info, file, error, path_len);
+                file
             });
         }
     )*};
@@ -122,7 +129,7 @@ fn mpi_file_open_in_fortran(
     handles: [*const c_int; 2],
     path: *const c_char,
     path_len: usize,
-    call: impl FnOnce(FortranOpen),
+    call: impl FnOnce(FortranOpen) -> *const c_int,
 ) {
     let given = Client::find().and_then(|client| {
         let mpi = Mpi::running(Scope::of(std::ptr::null()))?;
@@ -134,7 +141,12 @@ fn mpi_file_open_in_fortran(
     });
     if !address.is_null() {
         // SAFETY: the MPI standard and the compilers' conventions give it this signature.
-        call(unsafe { transmute::<*mut c_void, FortranOpen>(address) });
+        let file = call(unsafe { transmute::<*mut c_void, FortranOpen>(address) });
+        let is_served = given.as_ref().is_some_and(|given| is_served(given.path()));
+        // SAFETY: compilers pass the address of a number.
+        if let Some(handle) = unsafe { file.as_ref() } {
+            opened(Language::Fortran, *handle as u32 as usize, is_served);
+        }
     }
     drop(given);
 }

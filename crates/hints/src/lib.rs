@@ -8,9 +8,12 @@
 //! fails, and never asks MPI what MPI might take for an error. No MPI and no HDF5 is linked, handles are opaque: the
 //! same library serves MPICH (handles are 32-bit numbers) and Open MPI (pointers).
 //!
+//! It stands before the collective reads and writes of MPI-IO as well, and says where such a phase begins and ends ([`collective`]).
+//!
 //! * [`symbol`] finds what a hook stands before, and [`mpi`] asks it.
 //! * [`hook`] has the hooks, [`hint`] what they say.
 
+mod collective;
 mod hint;
 mod hook;
 mod mpi;

@@ -3,6 +3,7 @@
 mod allocate;
 mod backup;
 mod cluster;
+mod coupons;
 mod device;
 mod fsck;
 mod plan;
@@ -17,6 +18,7 @@ mod whole;
 pub use allocate::AllocateOptions;
 pub use backup::BackupOptions;
 pub use cluster::{CheckOptions, ClusterCommand, ClusterOptions, DownOptions, MembersOptions, UpOptions};
+pub use coupons::{CouponsOptions, RegretOptions};
 pub use device::{DeviceCommand, DeviceOptions, ProfileOptions};
 pub use fsck::FsckOptions;
 pub use plan::{PackOptions, PlanCommand, PlanOptions, ScheduleOptions};
@@ -61,7 +63,7 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    Serve(ServeOptions),
+    Serve(Box<ServeOptions>),
     Run(RunOptions),
     LinkFlags(LinkFlagsOptions),
     Mount(MountOptions),
@@ -74,6 +76,8 @@ pub enum Command {
     Top(TopOptions),
     Policy(PolicyOptions),
     Rule(RuleOptions),
+    Coupons(CouponsOptions),
+    Regret(RegretOptions),
     Cluster(ClusterOptions),
     Volume(VolumeOptions),
     Stripe(StripeOptions),
@@ -258,6 +262,9 @@ pub struct RunOptions {
     /// Name of the job
     #[arg(long, value_parser = name)]
     pub job: Option<String>,
+    /// What the job is called, the same in each run of its application [default: the scheduler's name for it]
+    #[arg(long, value_parser = name)]
+    pub title: Option<String>,
     /// User that the job is charged to
     #[arg(long, value_parser = name)]
     pub user: Option<String>,

@@ -5,6 +5,7 @@ use anyhow::{Context, Result, bail};
 use isonomia_cluster::Map;
 use isonomia_policy::{Draw, PolicySpec};
 use isonomia_proto::control::{ControlReply, ControlRequest, MemberList, ObjectsChecked, Status, VolumeList};
+use isonomia_proto::ledger::LedgerStatus;
 use isonomia_transport::address::{self, Address, Addresses};
 use isonomia_transport::control::{ControlConnection, ControlError};
 use isonomia_transport::handshake::{HandshakeError, Identity};
@@ -141,6 +142,15 @@ impl Control {
     fn is_done(&mut self, request: &ControlRequest) -> Result<()> {
         match self.connection.ask(request)? {
             ControlReply::Done => Ok(()),
+            ControlReply::Error(reason) => bail!("{reason}"),
+            other => unexpected(other),
+        }
+    }
+
+    /// Coupons and node-hours, of the server that decides for its cluster.
+    pub fn ledger(&mut self) -> Result<LedgerStatus> {
+        match self.connection.ask(&ControlRequest::Ledger)? {
+            ControlReply::Ledger(ledger) => Ok(*ledger),
             ControlReply::Error(reason) => bail!("{reason}"),
             other => unexpected(other),
         }

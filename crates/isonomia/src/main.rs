@@ -9,6 +9,7 @@ mod arguments;
 mod backup;
 mod cluster;
 mod control;
+mod coupons;
 mod demo;
 mod device;
 mod fsck;
@@ -81,6 +82,8 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Top(options) => top::top(&options)?,
         Command::Policy(options) => policy::policy(&options)?,
         Command::Rule(options) => rule::rule(&options)?,
+        Command::Coupons(options) => coupons::coupons(&options)?,
+        Command::Regret(options) => coupons::regret(&options)?,
         Command::Cluster(options) => return cluster::cluster(&options),
         Command::Volume(options) => volume::volume(&options)?,
         Command::Stripe(options) => stripe::stripe(&options)?,

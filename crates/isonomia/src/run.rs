@@ -71,6 +71,7 @@ fn environment(options: &RunOptions) -> Vec<(&'static str, OsString)> {
         ("ISONOMIA_PREFIX", text(&options.prefix)),
         ("ISONOMIA_TIMEOUT_S", options.timeout.map(|s| s.to_string().into())),
         ("ISONOMIA_JOB", text(&options.job)),
+        ("ISONOMIA_TITLE", text(&options.title)),
         ("ISONOMIA_USER", text(&options.user)),
         ("ISONOMIA_GROUP", text(&options.group)),
         ("ISONOMIA_NODES", number(options.nodes)),

@@ -103,7 +103,11 @@ pub fn jobs_or_none(of: &[JobStatus], owes_shares: bool) -> String {
     if of.is_empty() {
         return "no job is connected or was in the last minute\n".to_owned();
     }
-    format!("{}\n", lines(&jobs(of, owes_shares)))
+    let mut text = format!("{}\n", lines(&jobs(of, owes_shares)));
+    if of.iter().any(|job| job.phase.is_some()) {
+        let _ = writeln!(text, "\n{}", lines(&phases(of)));
+    }
+    text
 }
 
 fn scrub(scrub: &ScrubStatus) -> Option<String> {
@@ -227,6 +231,24 @@ fn jobs(jobs: &[JobStatus], owes_shares: bool) -> Table {
             job.queued.to_string(),
             latency(job.latency_p50_us),
             latency(job.latency_p99_us),
+        ]);
+    }
+    table
+}
+
+/// The I/O phases that jobs are in, in service of targets: who had less than fair sharing would have given is late by the rest.
+fn phases(jobs: &[JobStatus]) -> Table {
+    let mut table = plain(&["phase of", "user", "received", "fair sharing", "late by"], &[0, 1]);
+    for (job, phase) in jobs.iter().filter_map(|job| Some((job, job.phase?))) {
+        table.add_row([
+            job.job.clone(),
+            job.user.clone(),
+            Nanos(phase.received_ns).to_string(),
+            Nanos(phase.fair_ns).to_string(),
+            match phase.fair_ns.saturating_sub(phase.received_ns) {
+                0 => "-".to_owned(),
+                late => Nanos(late).to_string(),
+            },
         ]);
     }
     table

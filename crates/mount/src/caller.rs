@@ -71,6 +71,7 @@ pub fn claims(pid: u32, uid: u32) -> Claims {
     }
     let mut claims = claims_of_environment(&environment);
     // It waits for the kernel's answer to what it asked for, so nobody else has its number.
+    claims.executable = identity::executable(&pid.to_string());
     claims.proven_job = Process::open(pid).ok().and_then(|process| process.job(uid));
     if claims.job.is_none() && claims.scheduler.is_none() {
         claims.scheduler = claims.proven_job.clone().map(|job| SchedulerJob { job, ..SchedulerJob::default() });

@@ -6,8 +6,8 @@
 //! more. Reports of a process of the node are numbered; grants of a node are, too, and a number is never given again.
 //!
 //! What it adds to the nodes' own knowledge is that an application is judged by what it did and waited on all of them, and
-//! that it is in the same place of the order on each: two that need the same nodes do not hold one each and wait for the other's.
-//! Times at several nodes add up.
+//! that it is in the same place of the order on each where it waits. Nodes are granted one by one: two applications that come while
+//! their nodes are free may hold one each and wait for the other's, until a gap or a lease ends that. Times at several nodes add up.
 //!
 //! A grant is never taken back here (non-preemptive, §4.3); its lease is kept by the node, which says that it is over. Ages are
 //! told, not times of day, so clocks may differ. There is no I/O in here; `now` is the coordinator's own clock.
@@ -114,7 +114,7 @@ impl Coordinator {
         Self { order, nodes: BTreeMap::new(), ids: BTreeMap::new(), names: BTreeMap::new(), next_id: 0 }
     }
 
-    /// Takes a node's report, and says who has the node. A report that is older than what is known changes nothing. O(n log n) for n
+    /// Takes a node's report, and says who has the node. A report that is older than what is known changes nothing. O(claims · n) for n
     /// applications.
     pub fn take(&mut self, now: Nanos, node: ServerId, report: Report) -> Publication {
         self.forget_silent(now, node);

@@ -253,6 +253,15 @@ impl IoNode {
         self.settle(now);
     }
 
+    /// Nobody is there any more who could go on with the application's phase: if nothing of it is outstanding, it is over.
+    pub fn leave(&mut self, now: Nanos, id: AppId) {
+        let now = self.advance(now);
+        if self.held().is_some_and(|(held, app)| held.app == id && !app.wants()) {
+            self.end_grant(now, |endings| &mut endings.gone);
+        }
+        self.settle(now);
+    }
+
     /// A session is no more, whatever application it belonged to.
     pub fn forget_session(&mut self, now: Nanos, session: u64) {
         let with: Vec<AppId> =

@@ -2,12 +2,13 @@
 //!
 //! Prints a JSON line for each draw, regime, and n: the median, least, and greatest ns per decision of the
 //! repeats. In the regime `backlogged` every job always has something queued; in `synchronous` the job that was
-//! picked has nothing queued until its next request, as with one process per job. Clock: the process's own.
+//! picked has nothing queued until its next request, as with one process per job. Each is measured with and without a
+//! fair clock beside the arbiter. Clock: the process's own.
 //! The rates of the policies that have any are so high that nobody waits for them.
 
 use isonomia_policy::{
     Action, Arbiter, Depth, Dispatch, Dispatcher, Draw, Nature, Next, Request, RequestId, ServedBy, Submission, Tuning,
-    build,
+    build, with_fair_clock,
 };
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use std::hint::black_box;
@@ -59,7 +60,17 @@ fn decide(arbiter: &mut dyn Arbiter, clock: &mut u64, backlogged: bool) {
 }
 
 fn measure(policy: &str, draw: Draw, backlogged: bool, jobs: u32) {
-    let mut arbiter = build(&policy.parse().expect("a policy"), draw, 1, Tuning::default());
+    for has_clock in [false, true] {
+        measure_one(policy, draw, backlogged, jobs, has_clock);
+    }
+}
+
+fn measure_one(policy: &str, draw: Draw, backlogged: bool, jobs: u32, has_clock: bool) {
+    let spec = policy.parse().expect("a policy");
+    let mut arbiter = build(&spec, draw, 1, Tuning::default());
+    if has_clock {
+        arbiter = with_fair_clock(arbiter, &spec, Tuning::default());
+    }
     let depth = if backlogged { 2 } else { 1 };
     for job in 0..jobs {
         let name = |prefix: &str, of: u32| format!("{prefix}{}", job % of);
@@ -86,7 +97,7 @@ fn measure(policy: &str, draw: Draw, backlogged: bool, jobs: u32) {
     ns.sort_by(f64::total_cmp);
     let regime = if backlogged { "backlogged" } else { "synchronous" };
     println!(
-        "{{\"policy\":\"{policy}\",\"draw\":\"{draw}\",\"regime\":\"{regime}\",\"jobs\":{jobs},\
+        "{{\"policy\":\"{policy}\",\"draw\":\"{draw}\",\"regime\":\"{regime}\",\"jobs\":{jobs},\"fair_clock\":{has_clock},\
          \"ns_per_decision_median\":{:.1},\"ns_min\":{:.1},\"ns_max\":{:.1},\"repeats\":{REPEATS}}}",
         ns[REPEATS / 2],
         ns[0],

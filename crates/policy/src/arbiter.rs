@@ -4,7 +4,7 @@
 //! earlier time is taken as the latest one seen) and asks [`Arbiter::next`] whenever a worker is free.
 
 use crate::exchange::rates::{Parts, RateReport};
-use crate::{LatencyReport, Nature, PhaseReport, RequestId, queueing::roster::QUEUED_MAX};
+use crate::{LatencyReport, Lateness, Nature, PhaseReport, Progress, RequestId, queueing::roster::QUEUED_MAX};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 
 /// A request that waits for its turn. Its payload is elsewhere; the arbiter sees only what it costs.
@@ -143,8 +143,20 @@ pub trait Arbiter: Send {
     fn expect(&mut self, _now: Nanos, _job: JobId, _service: Nanos) {}
 
     /// How far the phases of the jobs have come, and how far they would have under fair sharing, ascending by job; of those that are in one.
-    /// Empty under policies that keep no fair clock.
+    /// Empty without a fair clock: see [`with_fair_clock`](crate::with_fair_clock).
     fn phases(&self) -> Vec<PhaseReport> {
+        Vec::new()
+    }
+
+    /// How far the present phases of the jobs have come on this target, ascending by job, for whoever ranks them over several
+    /// ([`Arbiter::set_rank`]). Empty under policies without an order.
+    fn progress(&self, _now: Nanos) -> Vec<(JobId, Progress)> {
+        Vec::new()
+    }
+
+    /// How many phases of the jobs ended by `now`, and how many of them later than under fair sharing, ascending by job; of those that
+    /// ended one since they are known here. Empty without a fair clock.
+    fn lateness(&mut self, _now: Nanos) -> Vec<Lateness> {
         Vec::new()
     }
 

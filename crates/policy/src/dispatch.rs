@@ -19,11 +19,12 @@
 //! where a [`CappedDevice`] is emulated. Of those that the caller says are at a device ([`Dispatcher::enter`]) it finds
 //! whose time it was, and corrects the accounts: see [`attribution`](crate::device::attribution).
 
+mod told;
+
 use crate::exchange::Usage;
-use crate::exchange::rates::{Parts, RateReport};
 use crate::{
-    Arbiter, Attribution, CappedDevice, Completion, Depth, Entered, LatencyReport, Nature, Next, PhaseReport, Request,
-    RequestId, Shadow, ShadowReport, Worth,
+    Arbiter, Attribution, CappedDevice, Completion, Depth, Entered, Nature, Next, Request, RequestId, Shadow,
+    ShadowReport, Worth,
 };
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use slab::Slab;
@@ -416,24 +417,6 @@ impl<R, A> Dispatcher<R, A> {
         }
     }
 
-    /// Tells what a job's I/O phase is going to need: see [`Arbiter::expect`].
-    pub fn expect(&mut self, now: Nanos, job: JobId, service: Nanos) {
-        self.arbiter.expect(now, job, service);
-        if let Some(shadow) = &mut self.shadow {
-            shadow.expect(now, job, service);
-        }
-    }
-
-    /// How far the jobs' phases have come, and how far they would have under fair sharing: see [`Arbiter::phases`].
-    pub fn phases(&self) -> Vec<PhaseReport> {
-        self.arbiter.phases()
-    }
-
-    /// Places a job in the order of a policy that has one: see [`Arbiter::set_rank`].
-    pub fn set_rank(&mut self, now: Nanos, job: JobId, rank: Option<u32>) {
-        self.arbiter.set_rank(now, job, rank);
-    }
-
     /// Forgets a job, and gives back what it has queued, in arrival order. What is in service is completed as any other.
     pub fn remove_job(&mut self, now: Nanos, job: JobId) -> Vec<R> {
         if let Some(usage) = &mut self.usage {
@@ -461,25 +444,6 @@ impl<R, A> Dispatcher<R, A> {
             usage
         });
         usage.iter().map(|(job, metered)| (*job, metered.by(now))).collect()
-    }
-
-    /// Divides by other parts than the policy's: see [`Arbiter::apportion`]. The arbiter hears of it only if there are any, or
-    /// were.
-    pub fn apportion(&mut self, now: Nanos, parts: &[(JobId, f64)]) {
-        let had_parts = std::mem::replace(&mut self.has_parts, !parts.is_empty());
-        if had_parts || self.has_parts {
-            self.arbiter.apportion(now, parts);
-        }
-    }
-
-    /// Has these parts of the rates of its rules: see [`Arbiter::set_rate_parts`].
-    pub fn set_rate_parts(&mut self, now: Nanos, parts: &Parts) {
-        self.arbiter.set_rate_parts(now, parts);
-    }
-
-    /// How the classes fare that rules give rates: see [`Arbiter::rates`].
-    pub fn rates(&self, now: Nanos) -> Vec<RateReport> {
-        self.arbiter.rates(now)
     }
 
     /// Changes the policy at once: `arbiter`, which knows the jobs already, gets what is queued, in its order. Gives back
@@ -556,16 +520,6 @@ impl<R, A> Dispatcher<R, A> {
     /// How many may be in service.
     pub fn depth(&self) -> &Depth {
         &self.depth
-    }
-
-    /// How the policy's latency class fares, if it has one.
-    pub fn latency(&self, now: Nanos) -> Option<LatencyReport> {
-        self.arbiter.latency(now)
-    }
-
-    /// The share due to every job that is active: see [`Arbiter::shares`].
-    pub fn shares(&self, now: Nanos) -> Vec<(JobId, f64)> {
-        self.arbiter.shares(now)
     }
 }
 

@@ -35,8 +35,8 @@ mod tests;
 
 pub use meter::{Meters, Own};
 
-use crate::PolicySpec;
 use crate::queueing::tree::{Leaf, ShareTree};
+use crate::{Level, PolicySpec};
 use isonomia_units::{JobInfo, Nanos, ServerId};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -157,8 +157,9 @@ fn identity(info: &JobInfo) -> Identity {
     (info.user.clone(), info.name.clone())
 }
 
-/// Of what several servers say of one job that counts which is believed most; among equals the same on every server.
-fn is_believed_more(a: &JobInfo, b: &JobInfo) -> bool {
+/// Whether `a` counts, and not `b`, of what two servers say of one job: that which is believed more; among equals the same on
+/// every server.
+pub fn is_believed_more(a: &JobInfo, b: &JobInfo) -> bool {
     let rank = |info: &JobInfo| match &info.within {
         None => 0,
         Some(within) if *within == info.name => 1,
@@ -235,9 +236,7 @@ impl Exchange {
                 rows.iter().map(place).collect()
             }));
         }
-        let mut tree = ShareTree::new(levels);
-        let leaves: Vec<_> = (0..).zip(&infos).map(|(slot, info)| tree.insert(info, slot)).collect();
-        leaves.iter().for_each(|leaf| tree.activate(*leaf));
+        let (mut tree, leaves) = active_tree(levels, &infos);
         let due: Vec<f64> = leaves.iter().map(|leaf| tree.share(*leaf)).collect();
         let mut parts = match self.rule {
             Rule::Presence => market::by_presence(&due, &targets),
@@ -257,6 +256,19 @@ impl Exchange {
         parts.truncate(own.targets.len());
         parts
     }
+}
+
+/// The share of each of these jobs if all of them are active; `levels` is not empty. O(jobs · log jobs).
+pub fn due(levels: &[Level], infos: &[&JobInfo]) -> Vec<f64> {
+    let (tree, leaves) = active_tree(levels, infos);
+    leaves.iter().map(|leaf| tree.share(*leaf)).collect()
+}
+
+fn active_tree(levels: &[Level], infos: &[&JobInfo]) -> (ShareTree, Vec<Leaf>) {
+    let mut tree = ShareTree::new(levels);
+    let leaves: Vec<Leaf> = (0..).zip(infos).map(|(slot, info)| tree.insert(info, slot)).collect();
+    leaves.iter().for_each(|leaf| tree.activate(*leaf));
+    (tree, leaves)
 }
 
 /// What each bidder has where it does not bid; what those have who bid nowhere counts for the bidders below the nearest node

@@ -73,10 +73,12 @@ pub use nature::{Nature, Operation};
 pub use queueing::activity::Tuning;
 pub use queueing::exclusive::{SharedIoNode, application_of};
 pub use queueing::fair_clock::PhaseReport;
+pub use queueing::phases::Lateness;
 pub use queueing::roster::QUEUED_MAX;
 pub use queueing::shares;
 pub use queueing::surplus::Progress;
 pub use shadow::{Shadow, ShadowReport};
+pub use spec::allocated::{Allocated, DECIDE_MAX, DECIDE_MIN, Gift, Method, Throttled, Trait};
 pub use spec::latency::LatencyClass;
 pub use spec::rates::{
     Allowance, Amount, BadRule, PREFIXES_MAX, Place, RateRule, Scope, Spare, TokenBucket, is_below, read_one,
@@ -87,6 +89,7 @@ pub use spec::text::{ParsePolicyError, TEXT_LEN_MAX, WEIGHTS_MAX};
 pub use spec::{Draw, Entity, Level, ParseDrawError, PolicySpec, Weight};
 
 use limits::{mclock::MClock, token_bucket::TokenBuckets};
+use queueing::fair_beside::FairBeside;
 use queueing::urgent::Urgent;
 use queueing::{
     exclusive, fair_finish, fifo::Fifo, io_sets::IoSets, lottery::Lottery, surplus::Surplus, virtual_time::VirtualTime,
@@ -112,7 +115,7 @@ pub fn build_on(
 ) -> Box<dyn Arbiter> {
     let arbiter: Box<dyn Arbiter> = match spec.scheme() {
         Scheme::Fifo => Box::new(Fifo::default()),
-        Scheme::Fair(levels) => match draw {
+        Scheme::Fair(levels) | Scheme::Allocated(Allocated { tree: levels, .. }) => match draw {
             Draw::VirtualTime => Box::new(VirtualTime::new(levels, tuning)),
             Draw::Lottery => Box::new(Lottery::new(levels, seed, tuning)),
         },
@@ -132,5 +135,15 @@ pub fn build_on(
     match spec.latency() {
         Some(class) => Box::new(Urgent::new(spec, class, arbiter)),
         None => arbiter,
+    }
+}
+
+/// The same arbiter, of `spec`, with a fair clock beside it, so that it tells of [`Arbiter::phases`] and [`Arbiter::lateness`]; it
+/// decides as it did. One of `fair-finish` has its own clock and is given back as it is. Jobs that the arbiter knows already
+/// have to be announced again.
+pub fn with_fair_clock(arbiter: Box<dyn Arbiter>, spec: &PolicySpec, tuning: Tuning) -> Box<dyn Arbiter> {
+    match spec.scheme() {
+        Scheme::FairFinish(_) => arbiter,
+        _ => Box::new(FairBeside::new(arbiter, spec, tuning)),
     }
 }

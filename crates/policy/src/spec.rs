@@ -9,12 +9,14 @@
 //!   one, split as the last one splits. So whatever a user invents, everybody else has what they would have if he had
 //!   said nothing (`tests/liars.rs`).
 
+pub(crate) mod allocated;
 pub(crate) mod latency;
 pub(crate) mod rates;
 pub(crate) mod scheme;
 mod settings;
 pub(crate) mod text;
 
+use crate::spec::allocated::Allocated;
 use crate::spec::latency::LatencyClass;
 use crate::spec::rates::TokenBucket;
 use crate::spec::scheme::{Coflow, FairFinish, Scheme};
@@ -200,7 +202,8 @@ impl PolicySpec {
         match &self.scheme {
             Scheme::Fair(levels)
             | Scheme::Coflow(Coflow { tree: levels, .. })
-            | Scheme::FairFinish(FairFinish { tree: levels, .. }) => levels,
+            | Scheme::FairFinish(FairFinish { tree: levels, .. })
+            | Scheme::Allocated(Allocated { tree: levels, .. }) => levels,
             Scheme::Fifo | Scheme::TokenBucket(_) | Scheme::MClock(_) | Scheme::IoSets(_) | Scheme::Exclusive(_) => &[],
         }
     }
@@ -228,7 +231,7 @@ impl PolicySpec {
     /// device. The others count in a unit of their own (bytes, for rates and for progress), which must not change, or serve
     /// in an order.
     pub const fn divides_time(&self) -> bool {
-        matches!(self.scheme, Scheme::Fair(_) | Scheme::Exclusive(_))
+        matches!(self.scheme, Scheme::Fair(_) | Scheme::Allocated(_) | Scheme::Exclusive(_))
     }
 
     /// What divides a service that nobody has to himself: the sharing tree of a policy of exclusive phases, or the policy itself.
@@ -236,6 +239,14 @@ impl PolicySpec {
         match &self.scheme {
             Scheme::Exclusive(settings) => Self::from_scheme(Scheme::Fair(settings.tree.clone())),
             _ => self.clone(),
+        }
+    }
+
+    /// What the cluster's controller decides, if it decides this policy.
+    pub const fn allocated(&self) -> Option<&Allocated> {
+        match &self.scheme {
+            Scheme::Allocated(allocated) => Some(allocated),
+            _ => None,
         }
     }
 

@@ -2,12 +2,12 @@
 //!
 //! [`Recorded`] hands every call on and notes it. [`Player`] makes the same arbiters, puts the same calls, and finds
 //! the first answer that differs: that a simulation decides as a live server did is so a matter of record. Reading
-//! calls (`queued`, `shares`, `phases`, `latency`, `rates`) change nothing and are left out.
+//! calls (`queued`, `shares`, `phases`, `lateness`, `latency`, `rates`) change nothing and are left out.
 
 use crate::exchange::rates::{Parts, RateReport};
 use crate::{
-    Arbiter, Draw, EnqueueError, LatencyReport, Nature, Next, PhaseReport, PolicySpec, Request, RequestId, Tuning,
-    build,
+    Arbiter, Draw, EnqueueError, LatencyReport, Lateness, Nature, Next, PhaseReport, PolicySpec, Progress, Request,
+    RequestId, Tuning, build,
 };
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos, Rate};
 use serde::{Deserialize, Serialize};
@@ -384,6 +384,14 @@ impl Arbiter for Recorded {
 
     fn rates(&self, now: Nanos) -> Vec<RateReport> {
         self.inner.rates(now)
+    }
+
+    fn progress(&self, now: Nanos) -> Vec<(JobId, Progress)> {
+        self.inner.progress(now)
+    }
+
+    fn lateness(&mut self, now: Nanos) -> Vec<Lateness> {
+        self.inner.lateness(now)
     }
 
     fn drain(&mut self) -> Vec<Request> {

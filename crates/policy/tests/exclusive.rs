@@ -4,7 +4,7 @@
 
 use isonomia_planning::{App, Order, schedule};
 use isonomia_policy::{
-    Arbiter, Draw, Exclusive, Next, PolicySpec, Request, RequestId, Scheme, SharedIoNode, Tuning, build_on,
+    Arbiter, Draw, Exclusive, Nature, Next, PolicySpec, Request, RequestId, Scheme, SharedIoNode, Tuning, build_on,
 };
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use proptest::prelude::*;
@@ -38,7 +38,8 @@ impl Server {
 
     fn issue(&mut self, now: Nanos, target: usize, job: u32) {
         self.id += 1;
-        let request = Request { id: RequestId(self.id), job: JobId(job), cost: MS, bytes: Bytes(0) };
+        let request =
+            Request { id: RequestId(self.id), job: JobId(job), cost: MS, bytes: Bytes(0), nature: Nature::WRITE };
         self.targets[target].enqueue(now, request).unwrap();
     }
 

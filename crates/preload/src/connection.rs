@@ -10,7 +10,7 @@
 
 use crate::spin::Spin;
 use crate::{environment, lock, table};
-use isonomia_client::{Addresses, Client, ClientConfig, Error, Protection, default_address, identity, owner};
+use isonomia_client::{Addresses, Claims, Client, ClientConfig, Error, Protection, default_address, identity, owner};
 use isonomia_units::Nanos;
 use rustix::io::Errno;
 use std::str::FromStr;
@@ -190,7 +190,10 @@ fn configuration() -> Result<ClientConfig, Error> {
     Ok(ClientConfig {
         addresses: addresses.as_slice().to_vec(),
         timeout: Nanos::from_secs(environment::timeout_s()),
-        claims: identity::from_environment(environment::variable),
+        claims: Claims {
+            executable: identity::executable("self"),
+            ..identity::from_environment(environment::variable)
+        },
         key_file: environment::key_file(),
     })
 }

@@ -10,6 +10,7 @@ use crate::route::normalise;
 use crate::serve::{Routed, route};
 use crate::spin::Spin;
 use isonomia_client::{Capability, Client, Error, OpenHint};
+use std::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Files with a hint at a time; another one takes the place of the oldest.
@@ -37,6 +38,16 @@ pub extern "C" fn isonomia_hint(path: CPath, rank: u32, ranks: u32, shared: u32,
         change(|hints| set(hints, path, (ranks > 0).then_some(hint)));
     }
     set_errno_number(errno);
+}
+
+/// Whether files of this path are served; 1 or 0. `errno` stays as it is.
+#[cfg_attr(not(test), unsafe(no_mangle))]
+#[cfg_attr(test, allow(dead_code))]
+pub extern "C" fn isonomia_serves(path: CPath) -> c_int {
+    let errno = errno_number();
+    let is_ours = path.bytes().is_some_and(|path| matches!(route(libc::AT_FDCWD, path), Ok(Routed::Ours { .. })));
+    set_errno_number(errno);
+    is_ours.into()
 }
 
 /// What is known of `path` below `at`.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 type Names = BTreeSet<String>;
 
 /// The functions of the client's own: what other libraries tell it of files, and programs of their phases.
-const OWN: [&str; 3] = ["isonomia_hint", "isonomia_phase_begin", "isonomia_phase_end"];
+const OWN: [&str; 4] = ["isonomia_hint", "isonomia_serves", "isonomia_phase_begin", "isonomia_phase_end"];
 
 /// The functions that a shared object exports. Those of glibc's private version are for its own libraries only.
 fn exported(path: &Path) -> Names {

@@ -2,10 +2,13 @@
 //!
 //! The same types are what `isonomia status --json` prints; fields are added, not renamed.
 
+mod phases;
 mod tried;
 
+pub use phases::{ExclusiveJobStatus, ExclusiveStatus, PhaseStatus};
 pub use tried::{HeldJob, RateStatus, ShadowJob, ShadowStatus};
 
+use crate::ledger::LedgerStatus;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -53,6 +56,9 @@ pub enum ControlRequest {
         /// Drawn by who asks, and the same each time: it tells this wish from an earlier one.
         id: u64,
     },
+    /// Who is owed what for having been throttled: answered with [`ControlReply::Ledger`] by the server that decides for the
+    /// cluster, if its policy is one that owes.
+    Ledger,
     /// Which volumes the cluster has, as far as this server knows: answered with [`ControlReply::Volumes`].
     Volumes,
     /// Has the server look at every object that it has of striped files. Those that belong to no file are removed, as they are
@@ -131,6 +137,8 @@ pub enum ControlReply {
     },
     /// The volumes of the cluster.
     Volumes(VolumeList),
+    /// Coupons and node-hours.
+    Ledger(Box<LedgerStatus>),
     /// Objects are being looked at, or were.
     ObjectsChecked(ObjectsChecked),
     /// Not done, for this reason.
@@ -248,6 +256,49 @@ pub struct ClusterStatus {
     /// Volumes that come to this server.
     #[serde(default)]
     pub moves: Vec<MoveStatus>,
+    /// What is decided for all servers at once.
+    #[serde(default)]
+    pub controller: ControllerStatus,
+}
+
+/// What is decided for all servers of a cluster at once, as one of them sees it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControllerStatus {
+    /// The policy is one that a controller decides.
+    pub is_needed: bool,
+    /// This server is the one that decides.
+    pub is_here: bool,
+    /// The one that this server listens to, if it was heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// Its term: that of a later controller is higher.
+    pub term: u64,
+    /// Version of the allocation that is followed; 0 if the targets share fairly.
+    pub version: u64,
+    /// It ends after this time unless it is renewed, in nanoseconds.
+    pub valid_ns: u64,
+    /// Between two decisions, in nanoseconds.
+    pub interval_ns: u64,
+    /// Of the controller: rounds begun since it is one.
+    pub rounds_total: u64,
+    /// Decisions.
+    pub decisions_total: u64,
+    /// Rounds without one, because too few servers reported.
+    pub without_quorum_total: u64,
+    /// Rounds without one, because it could not be computed.
+    pub failed_total: u64,
+    /// Servers that have been silent for some rounds, and are not waited for.
+    pub absent: u32,
+    /// Jobs of the last decision.
+    pub jobs: u32,
+    /// What computing the last decision took, in nanoseconds.
+    pub decision_ns: u64,
+    /// Bytes of messages of this kind that this server sent,
+    pub sent_bytes: u64,
+    /// and received.
+    pub received_bytes: u64,
+    /// Messages that were refused: of another term, repeated, or none.
+    pub refused: u64,
 }
 
 /// How far it is with a volume that comes to a server.
@@ -443,65 +494,6 @@ pub struct UnreachableStatus {
     pub beside_one_ns: u64,
 }
 
-/// A job's I/O phase over all data targets, in service as the policy counts it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct PhaseStatus {
-    /// What the job received since the phase began.
-    pub received_ns: u64,
-    /// What fair sharing would have served of it by now.
-    pub fair_ns: u64,
-    /// What it is expected to need.
-    pub expected_ns: u64,
-}
-
-/// The I/O node that all data targets of a server are under the policy `exclusive`.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExclusiveStatus {
-    /// In which order applications get it.
-    pub order: String,
-    /// The longest that others wait for one grant to end.
-    pub lease_ns: u64,
-    /// How long an application leaves it idle before its phase is over.
-    pub gap_ns: u64,
-    /// Everybody is served, because the coordinator is silent.
-    pub is_open: bool,
-    /// The server that decides, in a cluster.
-    #[serde(default)]
-    pub coordinator: Option<String>,
-    /// Who has it: user and job, or what the job is claimed within.
-    #[serde(default)]
-    pub holder: Option<String>,
-    /// Applications that wait.
-    pub waiting: u64,
-    /// Grants that ended because the application left the node idle, since the policy was set.
-    pub ended_by_gap_total: u64,
-    /// Because it said so.
-    pub ended_by_program_total: u64,
-    /// Because others waited and the lease was over.
-    pub ended_by_lease_total: u64,
-    /// Because the application had gone.
-    pub ended_by_leaving_total: u64,
-}
-
-/// What became of an application's I/O phases under the policy `exclusive`, since that was set or the application came.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ExclusiveJobStatus {
-    /// `away`, `waiting` or `holding`.
-    pub state: String,
-    /// How long it has been known.
-    pub age_ns: u64,
-    /// How long it had the targets.
-    pub io_ns: u64,
-    /// How long it waited for them.
-    pub waited_ns: u64,
-    /// The longest wait.
-    pub waited_max_ns: u64,
-    /// Phases that are over.
-    pub phases_total: u64,
-    /// Its time over what it would have been without waiting; 1 is undisturbed.
-    pub stretch: f64,
-}
-
 /// One job's state; rates and shares are those of the last [`Status::window_s`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct JobStatus {
@@ -538,7 +530,7 @@ pub struct JobStatus {
     pub throughput_bytes_per_s: f64,
     /// Requests per second, metadata operations included.
     pub requests_per_s: f64,
-    /// How far its I/O phase has come, if it is in one and the policy keeps a fair clock.
+    /// How far its I/O phase has come, if it is in one and there is a fair clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<PhaseStatus>,
     /// Its turns, under a policy that gives the data targets to one application at a time.

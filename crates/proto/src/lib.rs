@@ -20,6 +20,7 @@ compile_error!("the wire format is the memory format of little-endian machines")
 pub mod control;
 pub mod fs;
 pub mod hint;
+pub mod ledger;
 pub mod mapping;
 pub mod object;
 pub mod phase;

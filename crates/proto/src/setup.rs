@@ -53,6 +53,10 @@ pub struct Claims {
     /// The user that the client asks for, if it is not its own: a mount asks for all that use it. A server takes
     /// this from root and from its own user only, and refuses the session to others.
     pub on_behalf_of: Option<Principal>,
+    /// What its user calls the job, from an option or from the scheduler's environment.
+    pub title: Option<String>,
+    /// The program that runs, without its directory.
+    pub executable: Option<String>,
     /// The job that the client, which asks for another user, found that user's process in by its control group. Counts
     /// only with `on_behalf_of`: of whoever connects the server finds it out itself.
     pub proven_job: Option<String>,
@@ -479,6 +483,8 @@ mod tests {
             job: longest(),
             user: longest(),
             group: longest(),
+            title: longest(),
+            executable: longest(),
             nodes: Some(u32::MAX),
             priority: Some(u32::MAX),
             scheduler: Some(SchedulerJob {

@@ -11,6 +11,7 @@ mod apart;
 mod capabilities;
 mod changes;
 mod contact;
+mod controller;
 mod exchange;
 mod gate;
 mod inspection;
@@ -20,6 +21,7 @@ mod moving;
 mod objects;
 mod phases;
 mod policy;
+mod reload;
 mod striping;
 mod waiting;
 mod wire;
@@ -31,6 +33,8 @@ use crate::holders;
 use crate::target::Pending;
 use capabilities::Capabilities;
 use contact::RootContact;
+pub use controller::Commander;
+use controller::Port;
 pub use exchange::Exchanger;
 use exchange::Told;
 use gate::Gate;
@@ -56,6 +60,7 @@ use moving::Moves;
 use objects::Objects;
 pub use phases::Publisher;
 use policy::{Operators, Standing};
+pub use reload::Reload;
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -68,8 +73,6 @@ use wire::Verdict;
 
 /// What waits for the thread at most; requests beyond it are told to come again, and messages are dropped.
 const EVENTS_MAX: usize = 4_096;
-/// Reading the cluster file again is answered within this time.
-const RELOADED_WITHIN: Nanos = Nanos::from_secs(3);
 /// The longest wait for an event, so that the end of the server is noticed.
 const WAIT_MAX: Nanos = Nanos::from_millis(200);
 /// The record of how many processes had the directory. It is none of the node's, whose keys are lower-case letters.
@@ -109,17 +112,6 @@ enum Event {
     Worked(VolumeId, Result<(), i32>),
 }
 
-/// The cluster file that a server is to take.
-#[derive(Clone, Debug)]
-pub struct Reload {
-    /// Its epoch.
-    pub epoch: u32,
-    /// Of [`isonomia_cluster::Map::fingerprint`].
-    pub fingerprint: String,
-    /// Whether it would be taken is all that is asked.
-    pub is_trial: bool,
-}
-
 /// See the module.
 pub struct Cluster {
     config: ClusterConfig,
@@ -131,6 +123,8 @@ pub struct Cluster {
     requests: Arc<Requests<Pending>>,
     /// What other servers tell of their jobs.
     pub told: Told,
+    /// What servers tell each other of decisions for all of them.
+    pub port: Port,
     /// What becomes of the cluster's policy here.
     pub standing: Standing,
     /// Volumes that are on their way.
@@ -157,7 +151,9 @@ pub struct Driver {
     /// When to look how full and how busy this server is.
     next_load: Nanos,
     root: RootContact,
-    /// This is the first process that had the directory.
+    /// Which process it is among those that had the directory.
+    pub instance: u64,
+    /// This is the first of them.
     is_first: bool,
 }
 
@@ -170,8 +166,11 @@ impl Cluster {
         let received = Events { received, sender: events.clone(), requests: requests.clone() };
         let (standing, moves, gate) = (Standing::default(), Moves::default(), Gate::default());
         let (turns, told) = (striping::first_turn(), Told::new(config.map().exchange()));
-        let inspection = Inspection::default();
-        (Self { config, capabilities, turns, events, requests, told, standing, moves, gate, inspection }, received)
+        let (inspection, port) = (Inspection::default(), Port::default());
+        (
+            Self { config, capabilities, turns, events, requests, told, port, standing, moves, gate, inspection },
+            received,
+        )
     }
 
     /// Where a server listens, each address in a line of its own.
@@ -223,18 +222,16 @@ impl Cluster {
         let (policy_version, policy_deviates) = self.standing.told();
         let moves = self.moves.status();
         let tables_heard = self.told.heard() as u32;
-        ClusterStatus { volumes, moves, policy_version, policy_deviates, tables_heard, ..self.config.status() }
-    }
-
-    /// Has the cluster file read again, and waits for what comes of it.
-    ///
-    /// # Errors
-    /// With the reason why it is not taken.
-    pub fn reload(&self, reload: Reload) -> Result<ControlReply, String> {
-        let (answer, answered) = sync_channel(1);
-        self.events.try_send(Event::Reload(reload, answer)).map_err(|_| "the server is overloaded: ask again")?;
-        let within = Duration::from_nanos(RELOADED_WITHIN.0);
-        answered.recv_timeout(within).map_err(|_| "the server waits for its storage: its status will tell")?
+        let controller = self.port.status();
+        ClusterStatus {
+            volumes,
+            moves,
+            policy_version,
+            policy_deviates,
+            tables_heard,
+            controller,
+            ..self.config.status()
+        }
     }
 
     /// Passes a request on that is answered later.
@@ -313,7 +310,9 @@ impl Driver {
         (key_file, protection): (Option<String>, Protection),
     ) -> Result<Self, JoinError> {
         let mut records = core.store.cluster_records()?;
-        records.retain(|(key, _)| !moving::is_note(key) && !holders::is_note(key));
+        records.retain(|(key, _)| {
+            !moving::is_note(key) && !holders::is_note(key) && !key.starts_with(isonomia_controller::PREFIX)
+        });
         let before = records.extract_if(.., |(key, _)| key == INSTANCE).next();
         let before = before.and_then(|(_, value)| Some(u64::from_le_bytes(value.try_into().ok()?))).unwrap_or(0);
         let instance = core.store.fence().instance().unwrap_or(0).max(before + 1);
@@ -339,6 +338,7 @@ impl Driver {
             told_epoch: 0,
             next_load: Nanos::ZERO,
             root: RootContact::new(clock::now()),
+            instance,
             is_first: instance == 1,
         };
         driver.give(Input::Owned { until: driver.owned_until() });
@@ -552,38 +552,6 @@ impl Driver {
                     tracing::error!(%error, "the names of volumes cannot be stored");
                 }
             }
-        }
-    }
-
-    fn reload(&mut self, wanted: &Reload) -> Result<ControlReply, String> {
-        let is_wanted = |map: &Map| {
-            (map.epoch().0, format!("{:016x}", map.fingerprint())) == (wanted.epoch, wanted.fingerprint.clone())
-        };
-        if is_wanted(&self.config.map()) {
-            return Ok(ControlReply::Reloaded { is_known: true, needs_restart: false });
-        }
-        let new = self.config.read_again()?;
-        if !is_wanted(&new) {
-            let (path, epoch) = (self.config.path.display(), new.epoch());
-            return Err(format!("{path} on its host is another file, of epoch {epoch}"));
-        }
-        let view = view_of(&new);
-        self.node.accepts(&view).map_err(|error| error.to_string())?;
-        let needs_restart = self.config.needs_restart(&new);
-        if !wanted.is_trial {
-            tracing::info!(epoch = view.epoch, needs_restart, "a newer cluster file is taken");
-            self.replace(new);
-            self.give(Input::View(view));
-        }
-        Ok(ControlReply::Reloaded { is_known: false, needs_restart })
-    }
-
-    /// Has a newer cluster file from now on.
-    fn replace(&self, new: Map) {
-        let epoch = u64::from(new.epoch().0);
-        self.config.replace(new);
-        if let Some(cluster) = self.core.cluster.get() {
-            cluster.rotate(epoch);
         }
     }
 }

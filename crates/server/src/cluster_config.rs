@@ -3,7 +3,7 @@
 use crate::config::{Config, ConfigError, TargetConfig};
 use isonomia_cluster::Map;
 use isonomia_cluster::map::{BadMap, FILE_LEN_MAX, Finding, Server, Severity, Target};
-use isonomia_proto::control::{ClusterStatus, MemberList, MemberPlace};
+use isonomia_proto::control::{ClusterStatus, ControllerStatus, MemberList, MemberPlace};
 use isonomia_store::Ownership;
 use isonomia_units::ServerId;
 use std::io::Read;
@@ -100,6 +100,7 @@ impl ClusterConfig {
             exchange_ns: map.exchange().interval.map_or(0, |interval| interval.0),
             tables_heard: 0,
             moves: Vec::new(),
+            controller: ControllerStatus::default(),
         }
     }
 }

@@ -66,6 +66,9 @@ pub struct Config {
     pub metrics: Option<std::net::SocketAddr>,
     /// How much is taken on.
     pub limits: LimitsConfig,
+    /// Keep a fair clock beside every arbiter, so that the status tells of each job's I/O phase what fair sharing would have
+    /// given.
+    pub fair_clock: bool,
     /// File to record every decision in, for a replay; none if absent. For trials only.
     pub record_decisions: Option<PathBuf>,
     /// The cluster that this is a server of; set by [`Self::join`].
@@ -171,6 +174,7 @@ impl Default for Config {
             scrub: ScrubPeriod::default(),
             metrics: None,
             limits: LimitsConfig::default(),
+            fair_clock: false,
             record_decisions: None,
             cluster: None,
         }

@@ -247,7 +247,7 @@ impl Core {
         }
         self.leave_session(connection.session_key);
         self.jobs.leave(&connection.job, now);
-        self.phases.look(self);
+        self.phases.leave(self, &connection.job);
     }
 
     /// Takes in what a shared-memory connection has posted; true if there was anything.

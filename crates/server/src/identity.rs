@@ -126,6 +126,8 @@ pub fn admit(
     let job = JobInfo {
         nodes,
         priority: claims.priority.filter(|_| trust).unwrap_or(1),
+        title: claims.title.as_deref().map(Into::into),
+        executable: claims.executable.as_deref().map(Into::into),
         ..JobInfo::new(job_name.as_deref().unwrap_or(UNNAMED_JOB), &user, &group)
     };
     let job = if trust { job } else { job.claimed_within(proven.as_deref().unwrap_or_default()) };
@@ -139,6 +141,8 @@ fn check_claims(claims: &Claims) -> Result<(), Inadmissible> {
         ("user", claims.user.as_ref()),
         ("group", claims.group.as_ref()),
         ("proven job", claims.proven_job.as_ref()),
+        ("title", claims.title.as_ref()),
+        ("executable", claims.executable.as_ref()),
         ("job", scheduler.map(|s| &s.job)),
         ("account", scheduler.and_then(|s| s.account.as_ref())),
     ];
@@ -251,9 +255,9 @@ mod tests {
             group: Some("astro".into()),
             nodes: Some(64),
             priority: Some(9),
-            scheduler: None,
-            on_behalf_of: None,
-            proven_job: None,
+            title: Some("lammps".into()),
+            executable: Some("lmp".into()),
+            ..Claims::default()
         }
     }
 

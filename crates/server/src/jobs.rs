@@ -327,6 +327,9 @@ impl Jobs {
                 known.idle.remove(&(since, key));
             }
             let mut current = job.info.lock().unwrap_or_else(PoisonError::into_inner);
+            // Of the programs of a job it is known by the first.
+            let executable = current.executable.clone().or(info.executable);
+            let info = JobInfo { executable, ..info };
             let is_changed = **current != info;
             *current = Arc::new(info);
             drop(current);

@@ -89,7 +89,7 @@ pub use page_cache::{PageCache, ParsePageCacheError};
 pub use scrub::{ParseScrubPeriodError, ScrubPeriod};
 
 use crate::acceptor::{Acceptor, Terms};
-use crate::cluster::{Cluster, Driver, Exchanger, Publisher};
+use crate::cluster::{Cluster, Commander, Driver, Exchanger, Publisher};
 use crate::control::Control;
 use crate::core::Core;
 use crate::jobs::Jobs;
@@ -189,11 +189,15 @@ impl Server {
     }
 
     fn start_in(config: &Config, dir: &Path, is_temporary: bool, look_up: impl LookUp) -> Result<Self, StartError> {
+        if config.cluster.is_none() {
+            operator::check_alone(&config.policy).map_err(StartError::Config)?;
+        }
         let journal = config.record_decisions.as_deref().map(recorder::journal).transpose();
         let journal = journal.map_err(|error| StartError::System { what: "cannot record decisions", error })?;
         let (spec, phases) = (config.policy.clone(), Phases::default());
         let io_node = phases.begin(&spec, None);
-        let policy = Policy { spec, draw: config.draw, seed: config.seed, journal, io_node };
+        let fair_clock = config.fair_clock;
+        let policy = Policy { spec, draw: config.draw, seed: config.seed, journal, io_node, fair_clock };
         let workers = config.workers.map_or_else(default_workers, |n| n as usize).clamp(1, WORKERS_MAX);
         let descriptors = limits::raise_descriptors();
         let ownership = config.cluster.as_ref().map(ClusterConfig::ownership);
@@ -270,8 +274,10 @@ impl Server {
                 let way = (key_file, protection);
                 let exchanger = Exchanger::new(core.clone(), cluster.clone(), way.clone());
                 let publisher = Publisher::new(core.clone(), cluster.clone(), way.clone());
-                let driver = Driver::new(core.clone(), cluster.clone(), events, way);
-                Some((driver.map_err(|error| StartError::Config(error.to_string()))?, exchanger, publisher))
+                let driver = Driver::new(core.clone(), cluster.clone(), events, way.clone());
+                let driver = driver.map_err(|error| StartError::Config(error.to_string()))?;
+                let commander = Commander::new(core.clone(), cluster.clone(), way, driver.instance);
+                Some((driver, exchanger, publisher, commander))
             }
         };
         core.prefixes.set(config.policy.prefixes());
@@ -298,8 +304,11 @@ impl Server {
         server.spawn("segments".to_owned(), move || segments::run(&core))?;
         let core = server.core.clone();
         server.spawn("backup".to_owned(), move || backup::run(&core))?;
-        if let Some((mut driver, mut exchanger, mut publisher)) = driver {
+        if let Some((mut driver, mut exchanger, mut publisher, commander)) = driver {
             server.spawn("phases".to_owned(), move || publisher.run())?;
+            if let Some(mut commander) = commander {
+                server.spawn("controller".to_owned(), move || commander.run())?;
+            }
             server.spawn("exchange".to_owned(), move || exchanger.run())?;
             if let Some(mut objects) = driver.objects_worker() {
                 server.spawn("objects".to_owned(), move || objects.run())?;

@@ -8,6 +8,7 @@ use crate::identity::Peer;
 use crate::rates;
 use crate::status::{self, About};
 use crate::target::Policy;
+use isonomia_controller::Plan;
 use isonomia_policy::{Draw, PolicySpec};
 use isonomia_proto::control::{ControlReply, ControlRequest, Status};
 use isonomia_proto::setup;
@@ -81,6 +82,10 @@ pub fn answer(core: &Core, about: &About, peer: &Peer, question: ControlRequest)
             Some(cluster) => cluster.inspection.ask(id),
             None => ControlReply::Error("this server is in no cluster, and has no objects of others' files".to_owned()),
         }),
+        ControlRequest::Ledger => frame(&match core.cluster.get() {
+            Some(cluster) => cluster.port.ledger().unwrap_or_else(ControlReply::Error),
+            None => ControlReply::Error("this server is in no cluster, and nobody is owed coupons".to_owned()),
+        }),
         ControlRequest::Members => frame(&match core.cluster.get() {
             Some(cluster) => ControlReply::Members(cluster.members()),
             None => ControlReply::Error("this server is in no cluster".to_owned()),
@@ -128,7 +133,10 @@ fn set_policy(
         draw.map(str::parse).transpose().map_err(|e: isonomia_policy::ParseDrawError| e.to_string())?;
     let found = rates::warnings(core, &spec);
     let mut reply = match core.cluster.get() {
-        None => apply_instead(core, spec, draw, instead_of),
+        None => {
+            check_alone(&spec)?;
+            apply_instead(core, spec, draw, instead_of)
+        }
         Some(_) if !is_instead_of(&core.policy.lock().unwrap_or_else(PoisonError::into_inner), instead_of) => {
             Err(CHANGED.to_owned())
         }
@@ -146,6 +154,21 @@ const CHANGED: &str = "the policy has changed meanwhile: look again";
 
 fn is_instead_of(policy: &Policy, expected: Option<&str>) -> bool {
     expected.is_none_or(|expected| expected == policy.spec.to_string())
+}
+
+/// Whether a server that is in no cluster can follow `spec`.
+///
+/// # Errors
+/// It cannot: nobody decides.
+pub fn check_alone(spec: &PolicySpec) -> Result<(), String> {
+    // Under coflow each target has an order of its own.
+    let allocated = spec.allocated().filter(|_| Plan::is_needed(spec));
+    allocated.map_or(Ok(()), |allocated| {
+        let word = allocated.method.word();
+        Err(format!(
+            "{word} is decided by a cluster's controller, and this server is in no cluster (one server is enough:              isonomia serve --cluster FILE --name NAME)"
+        ))
+    })
 }
 
 /// Has every target follow this policy from now on; the draw stays if none is given.
@@ -188,6 +211,9 @@ pub fn follow(core: &Core, policy: &Policy) {
         target.set_policy(now, policy, &jobs).into_iter().for_each(|chunk| core.write_past_arbiter(target, chunk));
     }
     core.rates.begin(core);
+    if let Some(cluster) = core.cluster.get() {
+        cluster.port.arbiters_are_new();
+    }
     // A worker that sleeps until the old policy's next turn has to ask the new one.
     core.ring();
 }

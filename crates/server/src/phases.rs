@@ -126,6 +126,18 @@ impl Phases {
         Ok(true)
     }
 
+    /// A connection of a job was closed; with the last one nobody goes on with its phase.
+    pub fn leave(&self, core: &Core, job: &Job) {
+        let Some(node) = self.node() else { return };
+        if job.connections() == 0 {
+            let mut node = node.lock();
+            if let Some(app) = node.id_of(&application_of(&job.info())) {
+                node.leave(clock::now(), app);
+            }
+        }
+        self.look(core);
+    }
+
     /// A session has ended.
     pub fn forget_session(&self, core: &Core, session: u64) {
         let Some(node) = self.node() else { return };

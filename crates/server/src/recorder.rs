@@ -55,7 +55,7 @@ fn journal_in(file: File) -> Journal {
 /// Whether a file is written by asking a server: FUSE, NFS.
 fn is_served(file: &File) -> bool {
     const SERVED: [i64; 2] = [0x6573_5546, 0x6969];
-    rustix::fs::fstatfs(file).is_ok_and(|found| SERVED.contains(&i64::from(found.f_type)))
+    rustix::fs::fstatfs(file).is_ok_and(|found| SERVED.contains(&found.f_type))
 }
 
 /// The longest record that an operator may ask for.

@@ -184,6 +184,7 @@ mod tests {
                 seed: 0,
                 journal: None,
                 io_node: None,
+                fair_clock: false,
             };
             let target = |id| Target::new(id, String::new(), None, None, &policy, 1, (true, DepthSpec::Auto));
             let targets = vec![target(None), target(Some(TargetId(0)))];

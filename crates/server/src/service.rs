@@ -52,8 +52,10 @@ impl Core {
                 Tried::Unknown => target.engine.cannot_tell(),
             }
         }
-        // Who writes to a mapped file waits for whoever reads or writes back all of it.
-        let may_wait = kind == Kind::Write && self.segments.has(Ino(work.pending.header.ino));
+        // Who writes to a mapped file waits for whoever reads or writes back all of it; and who is the first to write to one that
+        // rests, for the database: of workers there are few, while one sync of it is enough for any number of files.
+        let ino = Ino(work.pending.header.ino);
+        let may_wait = kind == Kind::Write && (self.segments.has(ino) || self.store.write_waits(ino));
         if may_wait {
             return self.leave(target, Task::Serve(work), scratch);
         }

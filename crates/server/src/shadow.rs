@@ -5,6 +5,7 @@
 
 use crate::clock;
 use crate::core::Core;
+use isonomia_controller::Plan;
 use isonomia_policy::{PolicySpec, Scheme, ShadowReport};
 use isonomia_proto::control::{ShadowJob, ShadowStatus};
 use isonomia_units::JobId;
@@ -21,7 +22,7 @@ impl Shadowing {
     /// This policy decides beside the other from now on, or none any more.
     ///
     /// # Errors
-    /// It goes by what only the policy that is followed has: directories, or exclusive phases.
+    /// It goes by what only the policy that is followed has: directories, exclusive phases, or a controller's decisions.
     pub fn set(&self, core: &Core, spec: Option<PolicySpec>) -> Result<(), String> {
         if let Some(spec) = &spec {
             if !spec.prefixes().is_empty() {
@@ -31,6 +32,10 @@ impl Shadowing {
             }
             if matches!(spec.scheme(), Scheme::Exclusive(_)) {
                 return Err("exclusive phases are granted to programs, and cannot be tried beside them".to_owned());
+            }
+            if let Some(allocated) = spec.allocated().filter(|_| Plan::is_needed(spec)) {
+                let word = allocated.method.word();
+                return Err(format!("{word} is decided by a controller for all servers, and cannot be tried on one"));
             }
         }
         // Held to the end: a job that joins meanwhile is announced to the new arbiters.

@@ -508,7 +508,7 @@ impl Target {
         self.queue().dispatcher.shares(now)
     }
 
-    /// How far the phases of the jobs have come, under a policy that keeps a fair clock.
+    /// How far the phases of the jobs have come, if there is a fair clock.
     pub fn phases(&self) -> Vec<PhaseReport> {
         self.queue().dispatcher.phases()
     }

@@ -3,8 +3,8 @@
 //!
 //! Left to itself the host keeps written pages for half a minute and up to a fifth of its memory; an `fsync` then has
 //! minutes of work before it, and reads wait behind that. So each target knows which pages of each file each job has written.
-//! They are *due* after every [`WINDOW_BYTES`], or [`AGE_MAX`] after the first byte, or when somebody wants the file on stable
-//! storage. What is due is cut into *chunks*, and a chunk is a request of the job that wrote it: it waits in the target's
+//! They are *due* after every [`WINDOW_BYTES`], unless they lie so scattered that they are better waited for, or [`AGE_MAX`] after
+//! the first byte, or when somebody wants the file on stable storage. What is due is cut into *chunks*, and a chunk is a request of the job that wrote it: it waits in the target's
 //! arbiter like any other, counts in its depth, and is charged for the time that the device had it. A thread of the
 //! target's engine then has the host write the range, and waits for it. Of a file of which very much was written
 //! the pages are dropped then, so that one large stream does not take the memory of the host from everybody's reads.
@@ -26,8 +26,8 @@
 //! the write was charged for them; its chunks wait for the job's turn, and cost nothing.
 //!
 //! # What is guaranteed
-//! What is acknowledged and not on the device is at most what the device wrote lately in [`AHEAD`], within
-//! [`DIRTY_BYTES_MIN`] and a fraction of the memory, and beyond it one round of requests. Above that the *replies* of
+//! What is acknowledged and not on the device is at most what the device wrote lately in [`AHEAD`] ([`DIRTY_BYTES_FIRST`] until it
+//! has written anything), within [`DIRTY_BYTES_MIN`] and a fraction of the memory, and beyond it one round of requests. Above that the *replies* of
 //! writes are held until the device has caught up: their clients have no more than a few requests each, and the target
 //! goes on with others'. They are held of jobs only that have more than their part of the bound. That is divided as the policy
 //! divides the target.
@@ -56,6 +56,8 @@ use writer::{Pages, Writer};
 
 /// Bytes of one file that are waited for until they are written back, and the most in one chunk.
 const WINDOW_BYTES: u64 = 8 << 20;
+/// Where the ranges have fewer bytes on average, what is written next is likely to make them fewer and larger.
+const SCATTERED_BYTES: u64 = 64 << 10;
 /// However long the device takes, a chunk has so many bytes if they follow each other.
 const CHUNK_BYTES_MIN: u64 = 64 << 10;
 /// Ranges in one chunk at most.
@@ -66,6 +68,8 @@ const AGE_MAX: Nanos = Nanos::from_secs(2);
 const AHEAD: Nanos = Nanos::from_secs(2);
 /// However slow the device is, so much may be in memory.
 const DIRTY_BYTES_MIN: u64 = 64 << 20;
+/// And so much until it is measured: a burst is no reason to wait for a device that may be fast.
+const DIRTY_BYTES_FIRST: u64 = 512 << 20;
 /// However fast it is, no more than this part of the memory.
 const DIRTY_PART: u64 = 8;
 /// A file of which more than this part of the memory was written loses its pages once they are on the device.
@@ -79,7 +83,7 @@ const FILES_MAX: usize = 1 << 16;
 const FORGET_AFTER: Nanos = Nanos::from_secs(10);
 /// Less than this says nothing about the rate of the device.
 const TELLING_BYTES: u64 = 1 << 20;
-/// The rate that a device is taken to have until it is measured, in bytes per second.
+/// The rate at which chunks are taken to be written until that is measured, in bytes per second.
 const RATE_FIRST: u64 = 64 << 20;
 /// After so many chunks for which there was nothing to write, the file system is taken to keep nothing that could be: it writes
 /// as it is told, as one on a network may.
@@ -341,7 +345,7 @@ impl WriteBack {
             syncs: Vec::new(),
             times: CostLearner::new(guess),
             costs: CostLearner::new(guess),
-            lately: (WINDOW_BYTES, WINDOW_BYTES * 1_000_000_000 / RATE_FIRST),
+            lately: (WINDOW_BYTES, WINDOW_BYTES * AHEAD.0 / DIRTY_BYTES_FIRST),
             measured: (0, 0),
             writing: 0,
             vain: 0,
@@ -389,7 +393,8 @@ impl WriteBack {
         pages.unpaid_ns = pages.unpaid_ns.saturating_add(unpaid_ns);
         pages.total_bytes = pages.total_bytes.saturating_add(range.end - range.start);
         pages.written_at = now;
-        let is_full = pages.dirty.bytes() >= WINDOW_BYTES;
+        let bytes = pages.dirty.bytes();
+        let is_full = bytes >= WINDOW_BYTES && pages.dirty.count() * SCATTERED_BYTES <= bytes;
         writer.dirty_bytes += new_bytes;
         *dirty_bytes += new_bytes;
         if is_full {

@@ -180,3 +180,26 @@ fn what_a_device_takes_is_measured_and_learnt() {
     let learnt = after.costs.iter().find(|cost| cost.access == "read-random").expect("it was learnt");
     assert!(learnt.per_op_ns > 0 && learnt.bandwidth_bytes_per_s > 0, "{learnt:?}");
 }
+
+#[test]
+fn a_fair_clock_tells_of_phases_under_any_policy() {
+    for fair_clock in [true, false] {
+        let running = start(|config| {
+            config.policy = "fifo".parse().unwrap();
+            config.fair_clock = fair_clock;
+        });
+        let client = running.client(&running.addresses[0], "", 20);
+        let file = client.open(Ino::ROOT, b"phase", &create()).unwrap();
+        // A phase that was over before the status was asked for is followed by another.
+        let told = (0..100).find_map(|_| {
+            assert_eq!(client.write_at(&file, 0, &vec![1; 1 << 20]).unwrap(), 1 << 20);
+            running.server().status().jobs.iter().find_map(|job| job.phase)
+        });
+        assert_eq!(told.is_some(), fair_clock);
+        if let Some(phase) = told {
+            assert!(phase.received_ns >= 8 * MIB_NS / 10, "{phase:?}");
+            // Alone it is never late.
+            assert!(phase.fair_ns > 0 && phase.fair_ns <= phase.received_ns, "{phase:?}");
+        }
+    }
+}

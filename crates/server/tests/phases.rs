@@ -116,6 +116,17 @@ fn phases_of_programs_that_say_nothing_are_found_by_the_gap() {
 }
 
 #[test]
+fn who_goes_leaves_the_targets_whether_it_has_said_so_or_not() {
+    let running = started("exclusive{lease=1h,gap=1h}");
+    for (number, name) in ["one", "two", "three"].into_iter().enumerate() {
+        let client = client(&running, name, number % 2);
+        std::thread::scope(|scope| drop(writer(scope, &client, name)));
+        client.begin_anew();
+    }
+    assert!(running.server().status().exclusive.unwrap().ended_by_leaving_total >= 2);
+}
+
+#[test]
 fn who_dies_in_a_phase_blocks_nobody_and_who_hangs_for_the_lease() {
     let running = started("exclusive{lease=1h,gap=10s}");
     let (first, second) = (client(&running, "first", 0), client(&running, "second", 0));

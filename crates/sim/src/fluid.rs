@@ -12,12 +12,12 @@ mod engine;
 mod lateness;
 mod outcome;
 pub mod population;
-mod scheme;
 mod single;
 
 pub use engine::{OBSERVED_EVERY, run, run_with};
 pub use outcome::{ApplicationOutcome, GiftDay, GiftOutcome, Outcome};
-pub use scheme::{Decide, Parameters, SCHEMES, SchemeError, SchemeSpec, Sizes};
+
+pub use isonomia_allocation::{Decide, Parameters, SCHEMES, SchemeError, SchemeSpec, Sizes};
 
 use isonomia_units::{Nanos, Rate};
 use std::sync::Arc;

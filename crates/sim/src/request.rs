@@ -45,6 +45,8 @@ pub struct Scenario {
     pub exchange: Option<Nanos>,
     /// What they make of it, but under `coflow`.
     pub exchange_rule: Rule,
+    /// A fair clock runs beside every arbiter, and tells how many I/O phases end later than in it.
+    pub fair_clock: bool,
     /// Names of the servers.
     pub servers: Vec<String>,
     /// At most [`TARGETS_MAX`].

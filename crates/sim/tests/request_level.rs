@@ -202,3 +202,31 @@ proptest! {
 fn another_seed_gives_another_run() {
     assert_ne!(outcome(&mixed(1, "job-fair", "lottery")), outcome(&mixed(2, "job-fair", "lottery")));
 }
+
+/// A job of 40 requests has the disk when one of 10 comes: in the order of arrival the second is late, and shared fairly or served first it
+/// is not. The clock tells the same of every policy.
+#[test]
+fn lateness_is_told_of_every_policy() {
+    let of = |policy: &str, fair_clock: bool| {
+        outcome(&format!(
+            "duration = \"10s\"\npolicy = \"{policy}\"\nfair_clock = {fair_clock}\n\
+             [[target]]\nname = \"disk\"\nbandwidth = \"1GiB/s\"\n\
+             [[job]]\nname = \"large\"\ndepth = 40\n[[job.phase]]\nrequest = \"1MiB\"\nrequests = 1\n\
+             [[job]]\nname = \"small\"\nstart = \"1ms\"\ndepth = 10\n[[job.phase]]\nrequest = \"1MiB\"\nrequests = 1\n"
+        ))
+    };
+    let late = |policy: &str| {
+        let outcome = of(policy, true);
+        outcome.jobs.iter().map(|job| (job.io_phases.unwrap(), job.late_phases.unwrap())).collect::<Vec<_>>()
+    };
+    assert_eq!(late("fifo"), [(1, 0), (1, 1)]);
+    for policy in ["job-fair", "fair-finish", "coflow{guarantee=1}"] {
+        assert_eq!(late(policy), [(1, 0), (1, 0)], "{policy}");
+    }
+    // In the clock the second is done when 20 requests or so were begun, in reality it begins its last one as the 50th.
+    let millis = of("fifo", true).jobs[1].late_ns.unwrap() / 1_000_000;
+    assert!((25..=32).contains(&millis), "{millis}");
+    let (with, without) = (of("fifo", true), of("fifo", false));
+    assert_eq!((with.decisions, with.ended_ns), (without.decisions, without.ended_ns));
+    assert_eq!(without.jobs[1].io_phases, None);
+}

@@ -233,3 +233,18 @@ fn a_job_log_gives_applications() {
         assert_eq!((error.line, error.field.as_str()), (line, field), "{error}");
     }
 }
+
+/// The example of a job log: every job that ran in it runs here, under each of the schemes.
+#[test]
+fn the_example_of_a_job_log_runs() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/traces/swf.toml");
+    let points = parse(&path, &std::fs::read_to_string(&path).unwrap(), None).unwrap().points;
+    assert_eq!(points.len(), 5);
+    for point in points {
+        let Scenario::Fluid(scenario) = &point.scenario else { panic!("at fluid level") };
+        let outcome = isonomia_sim::fluid::run(scenario, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+        // One of the 48 never ran.
+        assert_eq!((outcome.jobs_done, outcome.applications.len()), (47, 47), "{:?}", point.settings);
+        assert!(outcome.io_slowdown() > 1.0, "they meet");
+    }
+}

@@ -30,7 +30,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// Bytes that are read or written at once: they stay in the processor's cache from being copied to being summed.
-pub(crate) const PIECE_BYTES: usize = 64 << 10;
+pub(crate) const PIECE_BYTES: usize = 256 << 10;
 const PIECE_BLOCKS: usize = PIECE_BYTES / BLOCK_BYTES;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 

@@ -50,6 +50,7 @@ use crate::edit::Gone;
 use crate::inode::{DIRTY, Inode, SPREAD, UNLINKED};
 use crate::protect::Unsettled;
 use crate::{Store, StoreError};
+use isonomia_units::Ino;
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
@@ -122,6 +123,13 @@ impl Store {
         }
         content.set(UNSETTLED);
         Ok(())
+    }
+
+    /// Whether who writes to the file next has to wait for the database: the file rests, and is to be known as written before
+    /// its first byte changes. Of a file that was not looked up lately it is not known.
+    pub fn write_waits(&self, ino: Ino) -> bool {
+        let rests = |inode: Arc<Inode>| inode.has(SUMS) && inode.has(OBJECTS) && !inode.has(UNSETTLED);
+        self.protection.is_on && !self.is_volatile() && self.inodes.get(ino.0).is_some_and(rests)
     }
 
     /// Brings files that were not written since the last call to stable storage, with their checksums and sizes. To be

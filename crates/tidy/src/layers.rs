@@ -7,7 +7,7 @@ const LAYERS: [&[&str]; 7] = [
     &["detect", "testbed", "hints", "memory", "units"],
     &["allocation", "cluster", "placement", "planning", "plot", "proto"],
     &["policy"],
-    &["cluster-sim", "sim", "store", "transport", "whatif"],
+    &["cluster-sim", "controller", "sim", "store", "transport", "whatif"],
     &["client", "reproduce", "server"],
     &["conformance", "mount"],
     &["isonomia", "preload", "bench", "python", "tidy"],

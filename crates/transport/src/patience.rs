@@ -4,7 +4,7 @@
 //! far longer than that, looking is in vain, and with many clients takes the processors that the replies need. What is
 //! likely is learnt from the latest replies to the same operation: reads may come from a disk while writes go to memory.
 //!
-//! A reply that came soon makes the client look again, so that two sides that sleep cannot keep each other slow: a reply to who
+//! A few replies that come soon make the client look again, so that two sides that sleep cannot keep each other slow: a reply to who
 //! sleeps, from a server that has to be woken, still comes within [`LONG`].
 
 use isonomia_proto::request::Op;
@@ -12,8 +12,10 @@ use isonomia_units::Nanos;
 
 /// A reply that takes longer came from something slower than two threads that wake each other, which take half of this.
 const LONG: Nanos = Nanos::from_micros(100);
-/// So many of them in a row, and the next one is expected to take as long.
-const LONG_IN_A_ROW: u8 = 4;
+/// After so many more long replies than others lately the next one is expected to be long …
+const LONG_EXPECTED: u8 = 4;
+/// … and more than so many are not counted, so that a few that come soon are enough to change that.
+const LONG_MAX: u8 = 8;
 /// Operations are told apart by their numbers, up to this one.
 const OPERATIONS: usize = 64;
 const _: () = assert!(Op::ALL.len() < OPERATIONS);
@@ -21,7 +23,7 @@ const _: () = assert!(Op::ALL.len() < OPERATIONS);
 /// See the module.
 #[derive(Debug)]
 pub struct Patience {
-    /// How many replies to each operation were long, the latest ones, and without one in between that was not.
+    /// By how many the replies to each operation that were long lately outnumber the others.
     long: [u8; OPERATIONS],
 }
 
@@ -34,13 +36,13 @@ impl Default for Patience {
 impl Patience {
     /// Whether the reply to operation number `op` is likely to take so long that nobody should look out for it.
     pub fn expects_long(&self, op: u16) -> bool {
-        self.long[usize::from(op) % OPERATIONS] >= LONG_IN_A_ROW
+        self.long[usize::from(op) % OPERATIONS] >= LONG_EXPECTED
     }
 
     /// A reply to operation number `op` was waited for so long.
     pub fn note(&mut self, op: u16, waited: Nanos) {
         let long = &mut self.long[usize::from(op) % OPERATIONS];
-        *long = if waited < LONG { 0 } else { long.saturating_add(1) };
+        *long = if waited < LONG { long.saturating_sub(1) } else { (*long + 1).min(LONG_MAX) };
     }
 }
 
@@ -52,15 +54,16 @@ mod tests {
     fn what_took_long_a_few_times_is_slept_for_and_what_comes_soon_is_looked_out_for() {
         let (read, write) = (Op::Read as u16, Op::Write as u16);
         let mut patience = Patience::default();
-        for _ in 0..LONG_IN_A_ROW {
-            assert!(!patience.expects_long(read));
-            patience.note(read, Nanos::from_millis(5));
-        }
+        let replies = |patience: &mut Patience, count: u8, each| (0..count).for_each(|_| patience.note(read, each));
+        replies(&mut patience, LONG_EXPECTED - 1, Nanos::from_millis(5));
+        assert!(!patience.expects_long(read));
+        replies(&mut patience, 100, Nanos::from_millis(5));
         assert!(patience.expects_long(read));
         assert!(!patience.expects_long(write), "another operation");
-        (0..1_000).for_each(|_| patience.note(read, Nanos::from_millis(5)));
-        patience.note(read, Nanos::from_micros(20));
-        assert!(!patience.expects_long(read), "it came soon");
+        replies(&mut patience, 1, Nanos::from_micros(20));
+        assert!(patience.expects_long(read), "one says little");
+        replies(&mut patience, LONG_MAX - LONG_EXPECTED, Nanos::from_micros(20));
+        assert!(!patience.expects_long(read));
         assert!(!patience.expects_long(u16::MAX), "a number of no operation");
     }
 }

@@ -56,6 +56,12 @@ pub struct JobInfo {
     /// proven and never adds to it: all jobs within one proof count together as one job of one node and priority 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub within: Option<Arc<str>>,
+    /// What its user calls the job, which the next run of the same application is likely to be called too. A claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub title: Option<Arc<str>>,
+    /// The program that the job runs, without its directory. A claim.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executable: Option<Arc<str>>,
 }
 
 impl Ino {
@@ -82,7 +88,8 @@ impl VolumeId {
 impl JobInfo {
     /// A job of one node and priority 1, all of it believed.
     pub fn new(name: &str, user: &str, group: &str) -> Self {
-        Self { name: name.into(), user: user.into(), group: group.into(), nodes: 1, priority: 1, within: None }
+        let (name, user, group) = (name.into(), user.into(), group.into());
+        Self { name, user, group, nodes: 1, priority: 1, within: None, title: None, executable: None }
     }
 
     /// The same job, claimed within the proven job `within`, or within none if that is empty.

@@ -5,7 +5,7 @@
 
 use crate::Coupons;
 use isonomia_units::Nanos;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Add, AddAssign, Sub};
 use std::sync::Arc;
 
@@ -44,36 +44,39 @@ pub struct Balance {
 /// The accounts of all applications, or users, that ever had coupons. As many as there are names.
 #[derive(Clone, Debug)]
 pub struct Ledger {
-    window: u64,
-    accounts: BTreeMap<Arc<str>, Account>,
-    total: Balance,
-    system: SystemWindow,
+    pub(super) window: u64,
+    pub(super) accounts: BTreeMap<Arc<str>, Account>,
+    pub(super) total: Balance,
+    pub(super) system: SystemWindow,
+    /// Accounts that have changed since they were last kept.
+    pub(super) changed: BTreeSet<Arc<str>>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Account {
-    balance: Balance,
+pub(super) struct Account {
+    pub(super) balance: Balance,
     /// The coupons, by their number in the account's issues, that were compensated: one range a regret period.
-    lapsed: VecDeque<(u64, u64)>,
-    /// The outstanding coupons: the system's lot that each belongs to, oldest first.
-    lots: VecDeque<(u64, u64)>,
+    pub(super) lapsed: VecDeque<(u64, u64)>,
+    /// The outstanding coupons: the system's lot that each belongs to, oldest first. What has left the system's window is
+    /// one lot.
+    pub(super) lots: VecDeque<(u64, u64)>,
 }
 
 /// The last coupons issued to anybody since the regret period began (GIFT §3.2, system-level receding window).
 #[derive(Clone, Debug)]
-struct SystemWindow {
+pub(super) struct SystemWindow {
     length: u64,
-    lots: VecDeque<SystemLot>,
+    pub(super) lots: VecDeque<SystemLot>,
     /// The number of the first lot in `lots`.
-    first: u64,
+    pub(super) first: u64,
     issued: u64,
     unredeemed: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct SystemLot {
-    issued: u64,
-    unredeemed: u64,
+pub(super) struct SystemLot {
+    pub(super) issued: u64,
+    pub(super) unredeemed: u64,
 }
 
 /// Coupons of before this period: they are in no lot of the system's.
@@ -125,6 +128,15 @@ impl Balance {
         self.issued == self.redeemed + self.outstanding + self.compensated
     }
 
+    pub(super) fn add(&mut self, other: &Self) {
+        self.issued += other.issued;
+        self.redeemed += other.redeemed;
+        self.compensated += other.compensated;
+        self.outstanding += other.outstanding;
+        self.regret += other.regret;
+        self.paid += other.paid;
+    }
+
     fn issue(&mut self, coupons: Coupons, worth: NodeTime) {
         self.issued += coupons;
         self.outstanding += coupons;
@@ -150,7 +162,8 @@ impl Ledger {
     pub(super) fn new(window: Coupons, system_window: Coupons) -> Self {
         let system =
             SystemWindow { length: system_window.0, lots: VecDeque::new(), first: 0, issued: 0, unredeemed: 0 };
-        Self { window: window.0, accounts: BTreeMap::new(), total: Balance::default(), system }
+        let (accounts, changed) = (BTreeMap::new(), BTreeSet::new());
+        Self { window: window.0, accounts, total: Balance::default(), system, changed }
     }
 
     /// All accounts together.
@@ -197,7 +210,9 @@ impl Ledger {
         account.balance.issue(coupons, worth);
         account.lots.push_back((lot, coupons.0));
         account.forget(self.window);
+        account.merge_lots(self.system.first);
         self.total.issue(coupons, worth);
+        self.changed.insert(name.clone());
     }
 
     /// Redeems `coupons`, or as many as are outstanding; gives how many.
@@ -210,6 +225,7 @@ impl Ledger {
         if coupons == Coupons(0) {
             return coupons;
         }
+        self.changed.insert(name.into());
         let worth = NodeTime(account.balance.regret.0 * u128::from(coupons.0) / u128::from(outstanding.0));
         account.balance.redeem(coupons, worth);
         self.total.redeem(coupons, worth);
@@ -237,6 +253,7 @@ impl Ledger {
                 account.forget(self.window);
                 account.balance.compensate(coupons, node_time);
                 self.total.compensate(coupons, node_time);
+                self.changed.insert(name.clone());
                 paid.push(Compensation { account: name.clone(), coupons, node_time });
             }
         }
@@ -253,8 +270,20 @@ impl Account {
         1.0 - unredeemed as f64 / window as f64
     }
 
+    /// Makes one lot of those that are before the system's lot `first`.
+    fn merge_lots(&mut self, first: u64) {
+        let is_outside = |lot: u64| lot == NO_LOT || lot < first;
+        while let (Some(&(oldest, count)), Some(&(next, more))) = (self.lots.front(), self.lots.get(1))
+            && is_outside(oldest)
+            && is_outside(next)
+        {
+            self.lots.pop_front();
+            self.lots[0] = (NO_LOT, count + more);
+        }
+    }
+
     /// Drops what has left the window.
-    fn forget(&mut self, window: u64) {
+    pub(super) fn forget(&mut self, window: u64) {
         let begin = self.balance.issued.0.saturating_sub(window);
         while self.lapsed.front().is_some_and(|&(_, to)| to <= begin) {
             self.lapsed.pop_front();
@@ -264,7 +293,7 @@ impl Account {
 
 impl SystemWindow {
     /// Adds a lot and gives its number.
-    fn issue(&mut self, coupons: u64) -> u64 {
+    pub(super) fn issue(&mut self, coupons: u64) -> u64 {
         self.lots.push_back(SystemLot { issued: coupons, unredeemed: coupons });
         self.issued += coupons;
         self.unredeemed += coupons;
@@ -279,9 +308,11 @@ impl SystemWindow {
         number
     }
 
-    fn redeem(&mut self, lot: u64, coupons: u64) {
+    pub(super) fn redeem(&mut self, lot: u64, coupons: u64) {
         let at = lot.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
         if let Some(lot) = at.and_then(|at| self.lots.get_mut(at)) {
+            // Records that were not written together may say that more was redeemed than issued.
+            let coupons = coupons.min(lot.unredeemed);
             lot.unredeemed -= coupons;
             self.unredeemed -= coupons;
         }

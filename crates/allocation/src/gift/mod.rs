@@ -27,8 +27,10 @@
 
 mod ledger;
 mod program;
+mod records;
 
 pub use ledger::{Balance, Compensation, Ledger, NodeTime};
+pub use records::{AccountRecord, BadLedger, LedgerChanges, SystemRecord};
 
 use crate::fair::bsip_shares;
 use crate::filling::fill;
@@ -84,6 +86,8 @@ pub struct Gift {
     config: GiftConfig,
     ledger: Ledger,
     period_end: Option<Nanos>,
+    /// The one that is in the records.
+    kept_period_end: Option<Nanos>,
 }
 
 impl Default for GiftConfig {
@@ -142,7 +146,7 @@ impl Gift {
     pub fn new(config: GiftConfig) -> Result<Self, GiftConfigError> {
         config.check()?;
         let ledger = Ledger::new(config.window, config.system_window);
-        Ok(Self { config, ledger, period_end: None })
+        Ok(Self { config, ledger, period_end: None, kept_period_end: None })
     }
 
     /// The parameters.

@@ -34,6 +34,7 @@ pub(super) fn build(description: Description, findings: &mut Findings) -> Option
     one_network(&servers, findings);
     servers.sort_by_key(|(server, _)| server.number);
     let root = root(&description, &servers, findings);
+    let controller = controller(&description, &servers, findings);
     if !servers.is_empty() && servers.iter().all(|(server, _)| server.share() == 0.0) {
         findings.warning(None, "no server takes new volumes: all are retired, or have weight 0");
     }
@@ -42,7 +43,8 @@ pub(super) fn build(description: Description, findings: &mut Findings) -> Option
     if findings.has_errors() {
         return None;
     }
-    let map = Map { description, servers, by_name, root: root? };
+    let root = root?;
+    let map = Map { description, servers, by_name, root, controller: controller.unwrap_or(root) };
     let len = map.encode().len();
     if len > FILE_LEN_MAX {
         findings.error(None, format!("sent to clients it would have {len} bytes, more than {FILE_LEN_MAX}"));
@@ -60,6 +62,17 @@ fn root(description: &Description, servers: &[(Server, &Group)], findings: &mut 
         }
         Some(_) => {}
         None => findings.error(None, format!("root: no server is called {name:?} (allowed: {})", some_names(servers))),
+    }
+    found
+}
+
+/// The one that the file names; nothing if it names none, or one that is not there.
+fn controller(description: &Description, servers: &[(Server, &Group)], findings: &mut Findings) -> Option<usize> {
+    let name = description.control.server.as_ref()?;
+    let found = servers.iter().position(|(server, _)| server.name == *name);
+    if found.is_none() {
+        let allowed = some_names(servers);
+        findings.error(None, format!("controller: no server is called {name:?} (allowed: {allowed})"));
     }
     found
 }

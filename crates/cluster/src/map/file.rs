@@ -34,8 +34,9 @@ pub(super) fn read(text: &str, settings: SettingsCheck<'_>, findings: &mut Findi
     let root = keys.optional("root", "the name of a server");
     let targets_per_server = keys.optional("targets_per_server", "1 to 256");
     let exchange = exchange(&mut keys);
+    let control = super::control::read(&mut keys);
     let servers = keys.take("server");
-    keys.end("name, epoch, root, targets_per_server, exchange, exchange_by, server");
+    keys.end("name, epoch, root, targets_per_server, exchange, exchange_by, controller, coordination, decide, server");
     let groups = servers.map_or_else(Vec::new, |servers| groups(servers, settings, &lines, findings));
     Some(Description {
         name: name?,
@@ -43,6 +44,7 @@ pub(super) fn read(text: &str, settings: SettingsCheck<'_>, findings: &mut Findi
         root,
         targets_per_server: targets_per_server.unwrap_or(TARGETS_PER_SERVER_DEFAULT),
         exchange,
+        control,
         groups,
     })
 }
@@ -185,7 +187,7 @@ fn target_of(
 }
 
 /// The keys of one table, each taken out as it is read.
-struct Keys<'i, 'a> {
+pub(super) struct Keys<'i, 'a> {
     /// Where a key is missing.
     line: Option<usize>,
     /// What the table is, for people.
@@ -200,7 +202,7 @@ impl<'i> Keys<'i, '_> {
         self.table.remove(key)
     }
 
-    fn optional<T: DeserializeOwned>(&mut self, key: &str, allowed: &str) -> Option<T> {
+    pub(super) fn optional<T: DeserializeOwned>(&mut self, key: &str, allowed: &str) -> Option<T> {
         let value = self.take(key)?;
         let line = self.lines.at(&value.span());
         match T::deserialize(ValueDeserializer::from(value)) {
@@ -210,6 +212,10 @@ impl<'i> Keys<'i, '_> {
                 None
             }
         }
+    }
+
+    pub(super) fn error(&mut self, found: String) {
+        self.findings.error(self.line, found);
     }
 
     fn required<T: DeserializeOwned>(&mut self, key: &str, meaning: &str) -> Option<T> {

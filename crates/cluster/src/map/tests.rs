@@ -323,6 +323,7 @@ mod wire {
             root: None,
             targets_per_server: 0,
             exchange: Exchange::default(),
+            control: Control::default(),
             groups: vec![group; 3],
         };
         let error = Map::decode(&postcard::to_stdvec(&description).unwrap()).unwrap_err().to_string();

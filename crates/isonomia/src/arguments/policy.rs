@@ -51,7 +51,7 @@ Examples:
     /// one of job, size (compute nodes), priority. Levels may carry weights. Or it is one of coflow (a part of each
     /// fair share guaranteed, the rest to one phase after the other), fair-finish (one phase after the other, none
     /// ended later than under fair sharing), tbf (rates), mclock (reservations, limits, weights), set10 (sets by
-    /// the time between phases), with settings in braces; docs/reference/policies.md has them all. Allowed to the
+    /// the time between phases), exclusive (one application at a time has the targets), with settings in braces; docs/reference/policies.md has them all. Allowed to the
     /// server's user and to root.
     ///
     /// Asked of any server of a cluster it sets the policy of all of them: the root server gives it a version and records
@@ -64,6 +64,7 @@ Examples:
   isonomia policy set 'group{astro=3,bio=1}-then-job-fair'
   isonomia policy set 'coflow{guarantee=0.8,order=attained,tree=user-then-size-fair}'
   isonomia policy set 'tbf{user:ada=500MiB/s,job:backup=50MiB/s}'
+  isonomia policy set 'exclusive{order=stretch,lease=60s}'
   isonomia policy set 'user-then-size-fair+latency{p99=2ms,job:viz,size<=16KiB}'
   isonomia policy set job-fair --draw lottery
   isonomia policy set fifo --server io03")]

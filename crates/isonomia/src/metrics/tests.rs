@@ -1,7 +1,7 @@
 //! What is rendered, of states that other tests show too.
 
 use super::*;
-use isonomia_proto::control::{PhaseStatus, ScrubStatus};
+use isonomia_proto::control::{ControllerStatus, PhaseStatus, ScrubStatus};
 
 pub fn sample_job(job: &str, nodes: u32, share: f64, service_ms: u64) -> JobStatus {
     JobStatus {
@@ -50,6 +50,7 @@ pub fn sample_cluster(policy_version: u64, policy_deviates: bool) -> ClusterStat
         exchange_ns: 500_000_000,
         tables_heard: 1,
         moves: Vec::new(),
+        controller: ControllerStatus::default(),
     }
 }
 

@@ -136,6 +136,11 @@ impl Meters {
 }
 
 impl Own {
+    /// The jobs that the rows are of, by target.
+    pub fn jobs(&self) -> &[Vec<JobId>] {
+        &self.jobs
+    }
+
     /// What the arbiter of each target is to be told, of the parts that [`Exchange::join`](super::Exchange::join) made of the table.
     pub fn parts(&self, parts: Vec<Vec<f64>>) -> Vec<Vec<(JobId, f64)>> {
         let parts = self.jobs.iter().zip(parts);

@@ -40,8 +40,9 @@ struct Entry {
     /// Served in the clock by `settled`, a virtual time of the node above; at most `told`.
     fair: f64,
     settled: f64,
-    /// The target's virtual time when the clock was done with what was told.
+    /// The target's virtual time when the clock was done with what was told, and the time.
     done: f64,
+    left: Nanos,
     told: f64,
     received: f64,
     /// What had been received when the phase began.
@@ -65,6 +66,7 @@ pub struct PhaseReport {
 pub(crate) struct FairClock {
     tree: ShareTree,
     virtual_time: f64,
+    now: Nanos,
     /// By node: its virtual time, and that of the node above it at which it was that.
     nodes: Vec<(f64, f64)>,
     entries: Vec<Entry>,
@@ -78,6 +80,7 @@ impl FairClock {
         Self {
             tree: ShareTree::new(levels),
             virtual_time: 0.0,
+            now: Nanos::ZERO,
             nodes: Vec::new(),
             entries: Vec::new(),
             vacant: Vec::new(),
@@ -97,6 +100,7 @@ impl FairClock {
             fair: 0.0,
             settled: 0.0,
             done: 0.0,
+            left: Nanos::ZERO,
             told: 0.0,
             received: 0.0,
             begun: 0.0,
@@ -193,6 +197,34 @@ impl FairClock {
         self.place(account);
         self.pass(0.0);
         Some(needed)
+    }
+
+    /// The time, of which the clock takes no notice but to tell when it was done with somebody.
+    pub(crate) fn at(&mut self, now: Nanos) {
+        self.now = now;
+    }
+
+    /// The time as it was told last.
+    pub(crate) fn time(&self) -> Nanos {
+        self.now
+    }
+
+    /// When the clock was done with the job; `None` if it serves it.
+    pub(crate) fn left(&self, account: Account) -> Option<Nanos> {
+        let entry = &self.entries[account as usize];
+        (!entry.is_in).then_some(entry.left)
+    }
+
+    /// Whether the clock has served the job more than it received.
+    pub(crate) fn is_ahead(&self, account: Account) -> bool {
+        let entry = &self.entries[account as usize];
+        let fair = if entry.is_in { self.fair_now(entry) } else { entry.fair };
+        fair > entry.received + NOTHING_NS
+    }
+
+    /// Whose account it is.
+    pub(crate) fn job(&self, account: Account) -> JobId {
+        self.entries[account as usize].job
     }
 
     /// The target serves `cost` of the job.
@@ -324,7 +356,7 @@ impl FairClock {
         self.settle(account);
         self.ends.remove(account);
         let entry = &mut self.entries[account as usize];
-        (entry.is_in, entry.done) = (false, self.virtual_time);
+        (entry.is_in, entry.done, entry.left) = (false, self.virtual_time, self.now);
         self.tree.deactivate(entry.leaf);
         self.forget_if_done(account);
     }

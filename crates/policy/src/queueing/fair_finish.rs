@@ -51,32 +51,23 @@
 //! same budget.
 
 use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
-use crate::history::SizeHistory;
 use crate::queueing::activity::Habit;
-use crate::queueing::fair_clock::{Account, FairClock, PhaseReport};
+use crate::queueing::fair_clock::PhaseReport;
 use crate::queueing::holds::Holds;
+use crate::queueing::phases::{Lateness, Phases};
 use crate::queueing::roster::Roster;
 use crate::queueing::tag_heap::{SMALLEST_MAX, TagHeap};
-use crate::spec::scheme::{FairFinish as Settings, Sizes};
+use crate::spec::scheme::FairFinish as Settings;
 use crate::{RequestId, Tuning};
 use isonomia_units::{JobId, JobInfo, Nanos};
-
-/// A phase that turns out to be longer than was told is told to be this many times as long.
-const GROWTH: f64 = 1.25;
-/// The same for one of which nothing was known.
-const GROWTH_UNKNOWN: f64 = 2.0;
-/// What a phase of which nothing is known is told to need.
-const FIRST_TOLD: Nanos = Nanos::from_millis(1);
 
 pub(crate) struct FairFinish {
     roster: Roster,
     tuning: Tuning,
     guarantee: f64,
-    sizes: Sizes,
-    clock: FairClock,
-    history: SizeHistory,
+    phases: Phases,
     /// By slot.
-    jobs: Vec<Job>,
+    habits: Vec<Habit>,
     /// Jobs with something queued, by tag.
     turns: TagHeap,
     /// The same, by the virtual time from which they are below the floor.
@@ -86,26 +77,14 @@ pub(crate) struct FairFinish {
     holds: Holds,
 }
 
-#[derive(Clone, Debug, Default)]
-struct Job {
-    account: Account,
-    /// Under which its sizes are remembered.
-    name: String,
-    /// What it said that its phase needs.
-    declared: Option<Nanos>,
-    habit: Habit,
-}
-
 impl FairFinish {
     pub(crate) fn new(settings: &Settings, tuning: Tuning) -> Self {
         Self {
             roster: Roster::new(&settings.tree, tuning.active_window),
             tuning,
             guarantee: settings.guarantee.micros() as f64 / 1e6,
-            sizes: settings.sizes,
-            clock: FairClock::new(&settings.tree),
-            history: SizeHistory::default(),
-            jobs: Vec::new(),
+            phases: Phases::new(&settings.tree, settings.sizes),
+            habits: Vec::new(),
             turns: TagHeap::default(),
             floors: TagHeap::default(),
             awaited: TagHeap::default(),
@@ -115,41 +94,22 @@ impl FairFinish {
 
     fn advance(&mut self, now: Nanos) -> Nanos {
         let now = self.roster.advance(now);
+        self.phases.clock.at(now);
         while let Some(slot) = self.roster.expire_one() {
             self.awaited.remove(slot);
-            self.end_phase(slot);
+            self.phases.end(slot);
         }
         now
-    }
-
-    fn end_phase(&mut self, slot: u32) {
-        let job = &self.jobs[slot as usize];
-        if let Some(needed) = self.clock.end(job.account) {
-            self.history.record(&job.name, needed.0);
-        }
-    }
-
-    fn begin_phase(&mut self, slot: u32) {
-        let job = &mut self.jobs[slot as usize];
-        let declared = job.declared.take();
-        let from_history = || self.history.expect(&job.name).map(|expected| Nanos(expected.size));
-        let told = match self.sizes {
-            Sizes::Declared => declared.or_else(from_history),
-            Sizes::History => from_history(),
-            Sizes::None => None,
-        };
-        let (told, growth) = told.map_or((FIRST_TOLD, GROWTH_UNKNOWN), |told| (told.max(Nanos(1)), GROWTH));
-        self.clock.begin(job.account, told.0 as f64, growth);
     }
 
     /// The job has something queued: brings it to its places.
     fn enter(&mut self, slot: u32) {
         let Some(cost) = self.roster.job(slot).first_cost() else { return };
-        let account = self.jobs[slot as usize].account;
-        self.clock.needs(account, cost);
+        let account = self.phases.account(slot);
+        self.phases.clock.needs(account, cost);
         let job = self.roster.job(slot).id;
-        self.turns.set(slot, (self.clock.tag(account), job));
-        self.floors.set(slot, (self.clock.floor(account, self.guarantee), job));
+        self.turns.set(slot, (self.phases.clock.tag(account), job));
+        self.floors.set(slot, (self.phases.clock.floor(account, self.guarantee), job));
     }
 
     /// Nothing of the job is queued any more.
@@ -161,10 +121,11 @@ impl FairFinish {
     /// Who is next, and by what: a tag of 0 if it is the floor, so that nobody is waited for.
     fn first(&mut self) -> Option<(u128, u32)> {
         for _ in 0..SMALLEST_MAX {
-            let Some(((due, _), slot)) = self.floors.first().filter(|((due, _), _)| *due < self.clock.now()) else {
+            let Some(((due, _), slot)) = self.floors.first().filter(|((due, _), _)| *due < self.phases.clock.now())
+            else {
                 break;
             };
-            let floor = self.clock.floor(self.jobs[slot as usize].account, self.guarantee);
+            let floor = self.phases.clock.floor(self.phases.account(slot), self.guarantee);
             if floor <= due {
                 return Some((0, slot));
             }
@@ -172,7 +133,7 @@ impl FairFinish {
         }
         for _ in 0..SMALLEST_MAX {
             let ((tag, _), slot) = self.turns.first()?;
-            let present = self.clock.tag(self.jobs[slot as usize].account);
+            let present = self.phases.clock.tag(self.phases.account(slot));
             if present <= tag {
                 break;
             }
@@ -190,23 +151,23 @@ impl FairFinish {
                 return None;
             }
             let in_flight = self.roster.job(slot).in_flight > 0;
-            let patience = self.jobs[slot as usize].habit.patience(now, in_flight, self.holds.hold_max());
+            let patience = self.habits[slot as usize].patience(now, in_flight, self.holds.hold_max());
             if let Some(until) = self.holds.until(patience, end).filter(|_| now < end) {
                 self.holds.hold(now, slot);
                 return Some(until);
             }
             self.awaited.remove(slot);
             if self.holds.is_for(slot) {
-                self.jobs[slot as usize].habit.miss(in_flight);
+                self.habits[slot as usize].miss(in_flight);
             }
         }
         None
     }
 
     fn consider_awaiting(&mut self, slot: u32) {
-        let job = &self.jobs[slot as usize];
-        if job.habit.is_prompt(self.holds.hold_max()) && !self.awaited.contains(slot) {
-            self.awaited.set(slot, (self.clock.tag(job.account), self.roster.job(slot).id));
+        if self.habits[slot as usize].is_prompt(self.holds.hold_max()) && !self.awaited.contains(slot) {
+            let tag = self.phases.clock.tag(self.phases.account(slot));
+            self.awaited.set(slot, (tag, self.roster.job(slot).id));
         }
     }
 }
@@ -215,18 +176,15 @@ impl Arbiter for FairFinish {
     fn set_job(&mut self, now: Nanos, job: JobId, info: &JobInfo) {
         self.advance(now);
         let (slot, is_new) = self.roster.set_job(job, info);
-        // A user's name has no NUL in it.
-        let name = format!("{}\0{}", info.user, info.name);
         if is_new {
-            let entry = Job { account: self.clock.open(job, info), name, ..Job::default() };
-            if slot as usize == self.jobs.len() {
-                self.jobs.push(entry);
+            self.phases.open(slot, job, info);
+            if slot as usize == self.habits.len() {
+                self.habits.push(Habit::default());
             } else {
-                self.jobs[slot as usize] = entry;
+                self.habits[slot as usize] = Habit::default();
             }
         } else {
-            self.jobs[slot as usize].name = name;
-            self.clock.change(self.jobs[slot as usize].account, info);
+            self.phases.change(slot, info);
             self.enter(slot);
         }
     }
@@ -236,8 +194,7 @@ impl Arbiter for FairFinish {
         let Some((slot, queue)) = self.roster.remove_job(job) else { return Vec::new() };
         self.leave(slot);
         self.awaited.remove(slot);
-        self.end_phase(slot);
-        self.clock.close(self.jobs[slot as usize].account);
+        self.phases.close(slot);
         queue
     }
 
@@ -246,15 +203,15 @@ impl Arbiter for FairFinish {
         let arrival = self.roster.enqueue(request)?;
         let slot = arrival.slot;
         if !arrival.activated {
-            self.jobs[slot as usize].declared = None;
+            self.phases.go_on(slot);
         }
         if arrival.first {
             self.awaited.remove(slot);
-            self.jobs[slot as usize].habit.arrive(now, self.holds.hold_max());
+            self.habits[slot as usize].arrive(now, self.holds.hold_max());
             if arrival.activated {
-                self.begin_phase(slot);
+                self.phases.begin(slot);
             } else {
-                self.clock.forgo(self.jobs[slot as usize].account, self.tuning.lag_max);
+                self.phases.clock.forgo(self.phases.account(slot), self.tuning.lag_max);
             }
             self.enter(slot);
         }
@@ -276,9 +233,8 @@ impl Arbiter for FairFinish {
         let Some((request, cost, more)) = self.roster.dispatch(slot) else { return Next::Idle };
         self.holds.dispatched(cost);
         let others = self.roster.job(slot).in_flight - 1;
-        let job = &mut self.jobs[slot as usize];
-        job.habit.dispatch(now, others);
-        self.clock.serve(job.account, cost);
+        self.habits[slot as usize].dispatch(now, others);
+        self.phases.serve(slot, cost, !more);
         if more {
             self.enter(slot);
         } else {
@@ -293,7 +249,7 @@ impl Arbiter for FairFinish {
         self.holds.pay(now, self.roster.in_flight());
         let Some(slot) = self.roster.complete(job) else { return };
         let others = self.roster.job(slot).in_flight;
-        self.jobs[slot as usize].habit.complete(now, others);
+        self.habits[slot as usize].complete(now, others);
         if !self.roster.job(slot).has_queued() {
             self.consider_awaiting(slot);
         }
@@ -328,19 +284,20 @@ impl Arbiter for FairFinish {
 
     fn expect(&mut self, now: Nanos, job: JobId, service: Nanos) {
         self.advance(now);
-        if let Some(slot) = self.roster.slot(job).filter(|_| self.sizes == Sizes::Declared) {
-            // If no request comes before the present phase is over, it was said of the next one.
-            self.jobs[slot as usize].declared = Some(service);
-            self.clock.expect(self.jobs[slot as usize].account, service, GROWTH);
+        if let Some(slot) = self.roster.slot(job)
+            && self.phases.expect(slot, service)
+        {
             self.enter(slot);
         }
     }
 
     fn phases(&self) -> Vec<PhaseReport> {
-        let mut phases: Vec<PhaseReport> =
-            self.roster.slots().filter_map(|slot| self.clock.report(self.jobs[slot as usize].account)).collect();
-        phases.sort_unstable_by_key(|phase| phase.job);
-        phases
+        self.phases.reports(self.roster.slots())
+    }
+
+    fn lateness(&mut self, now: Nanos) -> Vec<Lateness> {
+        self.advance(now);
+        self.phases.lateness(self.roster.slots())
     }
 
     fn drain(&mut self) -> Vec<Request> {

@@ -140,6 +140,11 @@ impl Surplus {
         }
     }
 
+    /// How far its present phase has come.
+    pub(crate) fn progress(&self, now: Nanos, slot: u32) -> Progress {
+        self.phases[slot as usize].progress(now)
+    }
+
     /// The job has something queued.
     pub(crate) fn enter(&mut self, now: Nanos, slot: u32, job: JobId) {
         let phase = self.phases[slot as usize];
@@ -206,6 +211,21 @@ mod tests {
     fn progress(attained_ms: u64, elapsed_ms: u64, remaining_ms: Option<u64>) -> Progress {
         let ms = Nanos::from_millis;
         Progress { attained: ms(attained_ms), elapsed: ms(elapsed_ms), remaining: remaining_ms.map(ms) }
+    }
+
+    #[test]
+    fn a_phase_is_reported_from_its_beginning_to_its_end() {
+        let (ms, job) = (Nanos::from_millis, JobId(7));
+        let mut surplus = Surplus::new(Order::Attained);
+        surplus.insert(0);
+        surplus.begin(ms(10), 0);
+        surplus.enter(ms(10), 0, job);
+        surplus.serve(ms(12), 0, job, ms(4), true);
+        assert_eq!(surplus.progress(ms(15), 0), progress(4, 5, None));
+        surplus.end(0);
+        surplus.begin(ms(30), 0);
+        surplus.serve(ms(30), 0, job, ms(1), false);
+        assert_eq!(surplus.progress(ms(31), 0), progress(1, 1, Some(3)), "as long as the phase before");
     }
 
     #[test]

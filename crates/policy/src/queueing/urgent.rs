@@ -37,7 +37,7 @@ use crate::exchange::rates::{Parts, RateReport};
 use crate::spec::PolicySpec;
 use crate::spec::latency::LatencyClass;
 
-use crate::{COST_MAX, PhaseReport, RequestId};
+use crate::{COST_MAX, Lateness, PhaseReport, Progress, RequestId};
 use accounts::{Accounts, Owner};
 use isonomia_units::{JobId, JobInfo, Nanos};
 use std::collections::BTreeMap;
@@ -474,6 +474,14 @@ impl Arbiter for Urgent {
 
     fn phases(&self) -> Vec<PhaseReport> {
         self.inner.phases()
+    }
+
+    fn progress(&self, now: Nanos) -> Vec<(JobId, Progress)> {
+        self.inner.progress(now)
+    }
+
+    fn lateness(&mut self, now: Nanos) -> Vec<Lateness> {
+        self.inner.lateness(now)
     }
 
     fn latency(&self, now: Nanos) -> Option<LatencyReport> {

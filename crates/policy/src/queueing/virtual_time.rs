@@ -49,7 +49,7 @@ use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
 use crate::queueing::activity::{Habit, Patience};
 use crate::queueing::holds::Holds;
 use crate::queueing::roster::Roster;
-use crate::queueing::surplus::Surplus;
+use crate::queueing::surplus::{Progress, Surplus};
 use crate::queueing::tag_heap::{SMALLEST_MAX, Tag, TagHeap};
 use crate::spec::{Level, Weight};
 use crate::{COST_MAX, RequestId, Tuning};
@@ -388,6 +388,12 @@ impl Arbiter for VirtualTime {
         if let (Some((_, surplus)), Some(slot)) = (&mut self.coflow, self.roster.slot(job)) {
             surplus.set_rank(now, slot, job, rank);
         }
+    }
+
+    fn progress(&self, now: Nanos) -> Vec<(JobId, Progress)> {
+        let Some((_, surplus)) = &self.coflow else { return Vec::new() };
+        let jobs = self.roster.shares(now).into_iter();
+        jobs.filter_map(|(job, _)| Some((job, surplus.progress(now, self.roster.slot(job)?)))).collect()
     }
 
     fn apportion(&mut self, now: Nanos, parts: &[(JobId, f64)]) {

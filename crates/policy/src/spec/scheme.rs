@@ -1,5 +1,6 @@
 //! The policies that are more than a sharing tree, as data.
 
+use crate::spec::allocated::Allocated;
 use crate::spec::rates::TokenBucket;
 use crate::spec::{Entity, Level, Weight, proof_of};
 use isonomia_planning::PhaseRules;
@@ -17,6 +18,8 @@ pub enum Scheme {
     Coflow(Coflow),
     /// One phase after the other, as a sharing tree would finish them.
     FairFinish(FairFinish),
+    /// A sharing tree, divided over all targets of a cluster as its controller decides.
+    Allocated(Allocated),
     /// Rates by rule.
     TokenBucket(TokenBucket),
     /// Reservations, limits, and weights by rule.

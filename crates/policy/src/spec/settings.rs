@@ -1,7 +1,7 @@
 //! Reading and printing the policies that have settings in braces.
 //!
 //! ```text
-//! policy   = ( "coflow" | "fair-finish" | "exclusive" ) [ "{" setting { "," setting } "}" ] | "tbf" … | "mclock" … | "set10" …
+//! policy   = those in `allocated.rs` | ( "coflow" | "fair-finish" | "exclusive" ) [ "{" setting { "," setting } "}" ] | "tbf" … | "mclock" … | "set10" …
 //! coflow   = "guarantee=" number | "order=" ( "attained" | "slowdown" | "bottleneck" ) | "tree=" chain of levels
 //! finish   = "guarantee=" number | "sizes=" ( "declared" | "history" | "none" ) | "tree=" chain of levels
 //! exclusive = "order=" order of phases | "lease=" time | "gap=" time | "tree=" chain of levels
@@ -11,6 +11,7 @@
 //! selector = ( "group" | "user" | "job" ) ":" ( name | "*" )
 //! ```
 
+use crate::spec::allocated;
 use crate::spec::rates;
 use crate::spec::scheme::{Coflow, Exclusive, FairFinish, Order, Qos, Rule, Scheme, Selector, Sizes};
 use crate::spec::text::{ParsePolicyError, WEIGHTS_MAX, is_name, read_chain_to_end, read_number, write_chain};
@@ -56,7 +57,7 @@ pub(crate) fn read(text: &str) -> Option<Result<Scheme, ParsePolicyError>> {
             let settings = Settings::new("set10", SET10_ALLOWED, braces)?;
             settings.rules(&settings.items, |value| read_time(&settings, value)).map(Scheme::IoSets)
         },
-        _ => return None,
+        _ => return allocated::read(word, braces),
     };
     Some(read(braces))
 }
@@ -115,7 +116,7 @@ impl<'a> Settings<'a> {
     }
 
     /// A number up to 1.
-    fn part(&self, item: &str, value: &str) -> Result<Weight, ParsePolicyError> {
+    pub(crate) fn part(&self, item: &str, value: &str) -> Result<Weight, ParsePolicyError> {
         let number = read_number(value).filter(|&number| number <= Weight::ONE);
         number.ok_or_else(|| self.bad(item, "it is not a part of one"))
     }
@@ -266,6 +267,7 @@ pub(crate) fn write(f: &mut fmt::Formatter<'_>, scheme: &Scheme) -> fmt::Result 
             write_chain(f, tree)?;
             f.write_str("}")
         }
+        Scheme::Allocated(allocated) => write!(f, "{allocated}"),
         Scheme::TokenBucket(tbf) => rates::write(f, tbf),
         Scheme::MClock(rules) => {
             f.write_str("mclock")?;

@@ -28,7 +28,8 @@ pub const WEIGHTS_MAX: usize = 256;
 
 const ALLOWED: &str = "fifo, or group, user, job, size, priority joined by -then- and ending in -fair, \
                        such as user-then-size-fair or group{astro=3,bio=1}-then-job-fair, \
-                       or coflow{…}, fair-finish{…}, exclusive{…}, tbf{…}, mclock{…}, set10{…}; any of them with a class such as \
+                       or coflow{…}, fair-finish{…}, exclusive{…}, tbf{…}, mclock{…}, set10{…}, gift{…}, pofs, bsip, mbw, tsa, \
+                       esa, tmf, rnd; any of them with a class such as \
                        +latency{p99=2ms,user:ada} behind it";
 
 /// Why a policy's text could not be read.

@@ -1,5 +1,6 @@
 //! What servers say to each other that is no matter of the thread `cluster`: a worker takes it where it comes in.
 
+use super::controller::Heard;
 use super::{Cluster, moving, wire};
 use crate::core::Core;
 use crate::target::Pending;
@@ -14,6 +15,9 @@ impl Cluster {
             }
             wire::PhaseReport::KIND => self.hear_claims(core, pending, bytes),
             wire::PhaseGrant::KIND => self.hear_grant(core, pending, bytes),
+            kind if Heard::is_kind(kind) => {
+                self.port.keep(core, (self.config.number, &self.config.map()), pending, bytes);
+            }
             _ => return false,
         }
         true

@@ -149,6 +149,11 @@ impl Exchanger {
     fn exchange(&mut self, now: Nanos) {
         let core = self.core.clone();
         let Some(cluster) = core.cluster.get() else { return };
+        let policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner).spec.clone();
+        if policy.allocated().is_some() {
+            // Whoever decides for all targets tells each its parts.
+            return;
+        }
         let data = || core.targets.iter().filter(|target| !target.is_metadata());
         let usage: Vec<_> = data().map(|target| target.usage(now)).collect();
         let infos: HashMap<_, _> = if usage.iter().all(|usage| usage.is_empty()) {
@@ -158,7 +163,6 @@ impl Exchanger {
         };
         let own = self.meters.table(now, usage, |job| infos.get(&job).map(|job| JobInfo::clone(&job.info())));
         self.tell(&own.table);
-        let policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner).spec.clone();
         let parts = cluster.told.copy(now).join(now, &policy, &own.table);
         for (target, parts) in data().zip(own.parts(parts)) {
             target.apportion(now, &parts);

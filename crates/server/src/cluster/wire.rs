@@ -152,7 +152,7 @@ struct SentJob {
 impl From<&Table> for SentTable {
     fn from(table: &Table) -> Self {
         let jobs = table.jobs.iter().cloned().map(|info| {
-            let JobInfo { name, user, group, nodes, priority, within } = info;
+            let JobInfo { name, user, group, nodes, priority, within, .. } = info;
             SentJob { name, user, group, nodes, priority, within }
         });
         Self { window_ns: table.window_ns, jobs: jobs.collect(), targets: table.targets.clone() }
@@ -163,7 +163,8 @@ impl From<SentJob> for JobInfo {
     fn from(job: SentJob) -> Self {
         let SentJob { name, user, group, nodes, priority, within } = job;
         // As a job has them that a client names.
-        Self { name, user, group, nodes: nodes.max(1), priority: priority.max(1), within }
+        let (nodes, priority) = (nodes.max(1), priority.max(1));
+        Self { nodes, priority, within, ..Self::new(&name, &user, &group) }
     }
 }
 

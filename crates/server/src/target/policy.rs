@@ -1,7 +1,7 @@
 //! How the arbiters of a server's targets are made.
 
 use isonomia_policy::trace::Journal;
-use isonomia_policy::{Arbiter, Draw, PolicySpec, SharedIoNode, Tuning, build_on};
+use isonomia_policy::{Arbiter, Draw, PolicySpec, SharedIoNode, Tuning, build_on, with_fair_clock};
 
 /// How arbiters are made.
 #[derive(Clone, Debug)]
@@ -16,6 +16,8 @@ pub struct Policy {
     pub journal: Option<Journal>,
     /// What the data targets are together, under a policy of exclusive phases.
     pub io_node: Option<SharedIoNode>,
+    /// Whether there is a fair clock beside each.
+    pub fair_clock: bool,
 }
 
 impl Policy {
@@ -23,9 +25,10 @@ impl Policy {
     pub(super) fn arbiter(&self, is_metadata: bool, tuning: Tuning) -> Box<dyn Arbiter> {
         let spec = if is_metadata { &self.spec.without_phases() } else { &self.spec };
         let arbiter = build_on(self.io_node.as_ref(), spec, self.draw, self.seed, tuning);
-        match &self.journal {
+        let arbiter = match &self.journal {
             Some(journal) => journal.record(arbiter, (spec, self.draw, self.seed, tuning)),
             None => arbiter,
-        }
+        };
+        if self.fair_clock { with_fair_clock(arbiter, spec, tuning) } else { arbiter }
     }
 }

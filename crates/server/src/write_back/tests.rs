@@ -68,6 +68,23 @@ fn a_stream_is_written_back_window_by_window() {
 }
 
 #[test]
+fn scattered_pages_are_waited_for_until_they_are_few_ranges_or_old() {
+    let pages = WriteBack::new(MEMORY, true);
+    let every_other = |ino, from| {
+        let wrote = |at| pages.wrote(Nanos(1), A, file(ino), at..at + 4096, Nanos(1), true).is_due;
+        (0..WINDOW_BYTES / 4096).filter(|page| wrote(page * 8192 + from)).count() > 0
+    };
+    assert!(!every_other(5, 0) && pages.next(A, LONG).is_none());
+    assert!(every_other(5, 4096), "nothing is missing in between any more");
+    let chunk = pages.next(A, LONG).unwrap();
+    assert_eq!((chunk.ranges.len(), chunk.of), (1, file(5)));
+    drain(&pages, Nanos(2), Nanos(1));
+    assert!(!every_other(6, 0));
+    pages.look(Nanos(1) + AGE_MAX, &[], &HashMap::new());
+    assert!(drain(&pages, Nanos(9), Nanos(1)).iter().any(|chunk| chunk.of == file(6)));
+}
+
+#[test]
 fn a_chunk_takes_as_long_as_it_may_and_no_more_of_them_wait_than_are_wanted() {
     let pages = WriteBack::new(MEMORY, true);
     write(&pages, Nanos(1), A, 5, 0, WINDOW_BYTES);
@@ -278,7 +295,7 @@ fn a_reply_is_held_until_the_device_has_caught_up() {
     // One window is enough, or a little time; and the next one is held again.
     let chunk = pages.next(job.id, LONG).unwrap();
     pages.begun(Nanos(2));
-    let took = Nanos::from_millis(125);
+    let took = Nanos(WINDOW_BYTES * AHEAD.0 / bound);
     assert_eq!(pages.finished(Nanos(2) + took, &chunk, Some((took, took))).paid.len(), 1);
     let bound = pages.dirty().1.0;
     write(&pages, Nanos(3), job.id, 5, 0, bound + 2 * WINDOW_BYTES);

@@ -6,10 +6,9 @@ mod whole;
 use super::backfill::{self, Running, Waiting};
 use super::lateness::{FairTimes, Lateness};
 use super::outcome::{ApplicationOutcome, GiftDay, GiftOutcome, Outcome};
-use super::scheme::{Decide, Sizes};
-use super::single::Single;
+use super::single::{Discipline, Single};
 use super::{Decisions, Run, Scenario, SchemeError};
-use isonomia_allocation::{Progress, TargetIndex, Targets};
+use isonomia_allocation::{Decide, Progress, Sizes, TargetIndex, Targets};
 use isonomia_policy::SizeHistory;
 use isonomia_units::Nanos;
 use rand::{RngExt, SeedableRng};
@@ -124,7 +123,7 @@ struct Counts {
 /// # Errors
 /// The scheme cannot decide.
 pub fn run(scenario: &Scenario, observe: &mut dyn FnMut(Nanos) -> ControlFlow<()>) -> Result<Outcome, SchemeError> {
-    if scenario.decisions == Decisions::Event && scenario.scheme.discipline()?.is_some() {
+    if scenario.decisions == Decisions::Event && Discipline::of(&scenario.scheme)?.is_some() {
         return simulate(Engine::new(scenario, None)?, observe);
     }
     let mut scheme = scenario.scheme.start(scenario.bandwidth)?;
@@ -168,7 +167,7 @@ impl<'a> Engine<'a> {
     fn new(scenario: &'a Scenario, scheme: Option<&'a mut dyn Decide>) -> Result<Self, SchemeError> {
         let mut singles = Vec::new();
         for _ in 0..if scheme.is_none() { scenario.targets } else { 0 } {
-            singles.extend(scenario.scheme.discipline()?.map(Single::new));
+            singles.extend(Discipline::of(&scenario.scheme)?.map(Single::new));
         }
         let names = (0..scenario.targets).map(|target| (format!("{target:05}"), 1.0));
         let targets = Arc::new(Targets::new(names).expect("names that differ, and capacities of 1"));

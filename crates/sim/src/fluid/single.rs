@@ -1,8 +1,7 @@
 //! Schemes that decide at each target by itself, at every change: what happens at one target concerns no other, so a change
 //! costs as much as there are parts at its target, however many targets and applications there are.
 
-use super::scheme::SchemeError;
-use isonomia_allocation::FairFinishTarget;
+use isonomia_allocation::{FairFinishTarget, Progress, SchemeError, SchemeSpec};
 use isonomia_units::Nanos;
 
 /// A volume of less than this many seconds at full rate is a rounding error.
@@ -43,8 +42,19 @@ struct Part {
 }
 
 impl Discipline {
+    /// How each target divides itself under `scheme`, if targets decide for themselves at each change.
+    pub(super) fn of(scheme: &SchemeSpec) -> Result<Option<Self>, SchemeError> {
+        Ok(Some(match *scheme {
+            SchemeSpec::Pofs(Progress::Banked) => Self::Shared,
+            SchemeSpec::FairFinish { guarantee, accounts, .. } => Self::fair_finish(guarantee, accounts)?,
+            SchemeSpec::ShortestFirst => Self::ShortestFirst,
+            SchemeSpec::FirstCome => Self::FirstCome,
+            _ => return Ok(None),
+        }))
+    }
+
     /// Fair finish with this guarantee.
-    pub(super) fn fair_finish(guarantee: f64, has_accounts: bool) -> Result<Self, SchemeError> {
+    fn fair_finish(guarantee: f64, has_accounts: bool) -> Result<Self, SchemeError> {
         let target = FairFinishTarget::new(guarantee, 1.0)?;
         Ok(Self::FairFinish(Box::new(if has_accounts { target.with_accounts() } else { target })))
     }

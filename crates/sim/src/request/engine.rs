@@ -8,17 +8,20 @@ use super::{Channels, Device, Layout, Op, Phase, Scenario};
 use isonomia_policy::trace::Journal;
 use isonomia_policy::{
     Action, Arbiter, CostLearner, CostModel, Dispatch, Dispatcher, Draw, Nature, PolicySpec, RequestId, Scheme,
-    ServedBy, Submission, Tuning, build,
+    ServedBy, SharedIoNode, Submission, Tuning, build, build_on, with_fair_clock,
 };
 use isonomia_units::{Bytes, JobId, Nanos};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
 use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::ControlFlow;
 
 /// Events between two calls of the observer.
 pub const OBSERVED_EVERY: u64 = 1 << 16;
+
+/// So long after its last request a phase is over, whatever the tuning.
+const LONG_AFTER: Nanos = Nanos::from_secs(86_400);
 
 /// How arbiters are made: by a target's policy and draw, a seed, and its tuning.
 pub type Build<'b> = dyn Fn(&PolicySpec, Draw, u64, Tuning) -> Box<dyn Arbiter> + 'b;
@@ -164,6 +167,12 @@ pub fn run_with(scenario: &Scenario, build: &Build, observe: &mut dyn FnMut(Nano
         }
     }
     let finished: Vec<bool> = engine.jobs.iter().map(|job| job.done == job.streams).collect();
+    if scenario.fair_clock {
+        for target in &mut engine.targets {
+            // Phases that nothing followed have ended, too.
+            engine.measure.count_phases(target.dispatcher.lateness(now + LONG_AFTER));
+        }
+    }
     engine.measure.outcome(now, interrupted, engine.decisions, &finished)
 }
 
@@ -187,10 +196,22 @@ impl<'a> Engine<'a> {
             let server_of: Vec<usize> = scenario.targets.iter().map(|target| target.server).collect();
             Rates::new(policy, rules, scenario.exchange, scenario.servers.len(), &server_of)
         });
+        let mut nodes: BTreeMap<usize, SharedIoNode> = BTreeMap::new();
         let target = |(at, target): (usize, &super::Target)| {
             let bandwidth = target.device.cost_model().bandwidth;
             let tuning = Tuning { parallel: target.device.parallel(), bandwidth, ..target.tuning };
-            let arbiter = build(&target.policy, target.draw, scenario.seed.wrapping_add(at as u64), tuning);
+            let seed = scenario.seed.wrapping_add(at as u64);
+            let mut arbiter = match target.policy.scheme() {
+                // All targets of a server are one I/O node, which decides for itself.
+                Scheme::Exclusive(settings) => {
+                    let node = nodes.entry(target.server).or_insert_with(|| SharedIoNode::new(settings, 0));
+                    build_on(Some(node), &target.policy, target.draw, seed, tuning)
+                }
+                _ => build(&target.policy, target.draw, seed, tuning),
+            };
+            if scenario.fair_clock {
+                arbiter = with_fair_clock(arbiter, &target.policy, tuning);
+            }
             TargetState {
                 dispatcher: Dispatcher::new(arbiter, None, target.device.depth()),
                 channels: ChannelsState::default(),

@@ -2,6 +2,7 @@
 
 use super::{Device, Scenario};
 use hdrhistogram::Histogram;
+use isonomia_policy::Lateness;
 use isonomia_units::{Bytes, Nanos};
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU32;
@@ -56,6 +57,15 @@ pub struct JobOutcome {
     pub elapsed_ns: Option<u64>,
     /// How many times longer than alone it took, or how many times fewer requests it got through.
     pub slowdown: Option<f64>,
+    /// I/O phases that ended, each target's parts of them counted apart, if a fair clock ran.
+    #[serde(default)]
+    pub io_phases: Option<u64>,
+    /// Of these, those whose last request was begun when the fair clock had served all of the phase.
+    #[serde(default)]
+    pub late_phases: Option<u64>,
+    /// By how much on the whole, from the end in the clock to the beginning of the last request.
+    #[serde(default)]
+    pub late_ns: Option<u64>,
     /// Bytes in each slice.
     #[serde(skip)]
     pub slice_bytes: Vec<u64>,
@@ -169,6 +179,22 @@ impl<'a> Measure<'a> {
             let _ = job.latency.record(latency.0);
             job.latency_sum_ns += u128::from(latency.0);
             job.latency_max = job.latency_max.max(latency);
+        }
+    }
+
+    /// What came of the jobs' phases at one target.
+    pub(super) fn count_phases(&mut self, lateness: Vec<Lateness>) {
+        for job in &mut self.jobs {
+            let counts = [&mut job.outcome.io_phases, &mut job.outcome.late_phases, &mut job.outcome.late_ns];
+            counts.into_iter().for_each(|count| _ = count.get_or_insert(0));
+        }
+        for Lateness { job, phases, late, late_by } in lateness {
+            let outcome = &mut self.jobs[job.0 as usize].outcome;
+            let counts = [&mut outcome.io_phases, &mut outcome.late_phases, &mut outcome.late_ns];
+            counts
+                .into_iter()
+                .zip([phases, late, late_by.0])
+                .for_each(|(count, more)| *count = count.map(|n| n + more));
         }
     }
 

@@ -36,6 +36,8 @@ struct Root {
     draw: Option<Word<Draw>>,
     exchange: Option<Quantity<Nanos>>,
     exchange_rule: Option<Rule>,
+    #[serde(default)]
+    fair_clock: bool,
     slowdown: Option<bool>,
     nodes: Option<u32>,
     #[serde(default)]
@@ -152,6 +154,7 @@ pub(super) fn read(path: &Path, document: &Document<'_>, seed: Option<u64>) -> R
         measure_to,
         exchange,
         exchange_rule: root.exchange_rule.unwrap_or_default(),
+        fair_clock: root.fair_clock,
         servers,
         targets,
         jobs,

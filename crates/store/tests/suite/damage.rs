@@ -155,6 +155,24 @@ fn damage_is_noticed_without_a_restart_once_a_file_is_settled() {
 }
 
 #[test]
+fn who_writes_to_a_file_that_rests_waits_for_the_database_and_nobody_after_him() {
+    // Of what is in memory nothing is synced.
+    let dir = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+    let store = Store::open(&config(dir.path(), 1)).unwrap();
+    let ino = open(&store, "file").ino;
+    assert!(!store.write_waits(ino), "a new file is known as written with its first entry");
+    store.write(ino, 0, &[1; BLOCK], at(2)).unwrap();
+    assert!(!store.write_waits(ino));
+    for _ in 0..2 {
+        store.flush_dirty().unwrap();
+        store.settle().unwrap();
+    }
+    assert!(store.write_waits(ino) || store.is_volatile());
+    store.write(ino, 0, &[2; BLOCK], at(3)).unwrap();
+    assert!(!store.write_waits(ino));
+}
+
+#[test]
 fn a_kill_in_the_middle_of_writing_makes_no_damage() {
     for targets in [1, 2] {
         let dir = scratch_dir();

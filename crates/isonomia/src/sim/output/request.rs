@@ -15,7 +15,7 @@ pub const TEXT_COLUMNS: usize = 2;
 
 const SHOWN: [&str; 11] =
     ["job", "user", "nodes", "share", "throughput", "deviation", "requests", "p50", "p99", "took", "slowdown"];
-const SAVED: [&str; 17] = [
+const SAVED: [&str; 20] = [
     "job",
     "user",
     "group",
@@ -33,6 +33,9 @@ const SAVED: [&str; 17] = [
     "latency_max_ns",
     "elapsed_ns",
     "slowdown",
+    "io_phases",
+    "late_phases",
+    "late_ns",
 ];
 
 /// For people.
@@ -79,6 +82,9 @@ pub fn saved(outcome: &Outcome) -> Rows {
             job.latency.max_ns.to_string(),
             or_empty(job.elapsed_ns.map(|elapsed| elapsed.to_string())),
             or_empty(job.slowdown.map(|slowdown| slowdown.to_string())),
+            or_empty(job.io_phases.map(|phases| phases.to_string())),
+            or_empty(job.late_phases.map(|late| late.to_string())),
+            or_empty(job.late_ns.map(|late| late.to_string())),
         ];
         row.into()
     };

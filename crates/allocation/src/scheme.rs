@@ -1,7 +1,6 @@
-//! The allocation schemes under one roof.
+//! The allocation schemes under one roof: the controller of running servers and the simulation have the same one.
 
-use super::single::Discipline;
-use isonomia_allocation::{
+use crate::{
     AdapTbf, AdapTbfConfig, Allocation, BadGuarantee, BadReclaim, Calciom, Coflow, CoflowError, FairFinish, Gift,
     GiftConfig, GiftConfigError, Ledger, Order, Problem, ProgramError, Progress, Rule, RuleThrottle, Strategy, Targets,
     UnknownRemaining, bsip, mbw, pofs, token_bucket,
@@ -95,18 +94,28 @@ pub enum SchemeSpec {
     FirstCome,
 }
 
-/// A scheme at work.
+/// A scheme at work: what [`SchemeSpec::start`] makes.
 #[derive(Debug)]
-pub(super) enum Scheme {
+pub enum Scheme {
+    /// See [`SchemeSpec::Pofs`].
     Pofs(Progress),
+    /// See [`SchemeSpec::Bsip`].
     Bsip,
+    /// See [`SchemeSpec::Mbw`].
     Mbw,
+    /// See [`SchemeSpec::Rule`].
     Rule(Rule, RuleThrottle),
+    /// See [`SchemeSpec::Gift`].
     Gift(Box<Gift>),
+    /// See [`SchemeSpec::TokenBucket`].
     TokenBucket(Progress),
+    /// See [`SchemeSpec::AdapTbf`].
     AdapTbf(Box<AdapTbf>),
+    /// See [`SchemeSpec::Calciom`].
     Calciom(Box<Calciom>),
+    /// See [`SchemeSpec::Coflow`].
     Coflow(Coflow),
+    /// See [`SchemeSpec::FairFinish`].
     FairFinish(Box<FairFinish>),
 }
 
@@ -139,7 +148,7 @@ pub enum SchemeError {
     Own(String),
 }
 
-/// Who decides, of one's own; [`run_with`](super::run_with) asks it.
+/// Who decides.
 pub trait Decide {
     /// Divides every target at `now`, which never runs backwards, among applications that have something to do at their
     /// targets. What is decided holds until the next call.
@@ -242,7 +251,11 @@ impl SchemeSpec {
         }
     }
 
-    pub(super) fn start(&self, bandwidth: Rate) -> Result<Scheme, SchemeError> {
+    /// The scheme, with nothing decided; `bandwidth` is that of each target, for those that go by time.
+    ///
+    /// # Errors
+    /// A parameter is out of its range, or the scheme decides at each change only.
+    pub fn start(&self, bandwidth: Rate) -> Result<Scheme, SchemeError> {
         Ok(match *self {
             Self::Pofs(progress) => Scheme::Pofs(progress),
             Self::Bsip => Scheme::Bsip,
@@ -259,17 +272,6 @@ impl SchemeSpec {
             }
             Self::ShortestFirst | Self::FirstCome => return Err(SchemeError::Interval),
         })
-    }
-
-    /// How each target divides itself, if targets decide for themselves at each change.
-    pub(super) fn discipline(&self) -> Result<Option<Discipline>, SchemeError> {
-        Ok(Some(match *self {
-            Self::Pofs(Progress::Banked) => Discipline::Shared,
-            Self::FairFinish { guarantee, accounts, .. } => Discipline::fair_finish(guarantee, accounts)?,
-            Self::ShortestFirst => Discipline::ShortestFirst,
-            Self::FirstCome => Discipline::FirstCome,
-            _ => return Ok(None),
-        }))
     }
 }
 

@@ -1,0 +1,253 @@
+//! The ledger as it is kept: one record for each account, and one for what concerns all of them.
+//!
+//! Whoever keeps the records writes those that [`Gift::take_changes`] gives together, all or none; then what is read
+//! after a stop at any moment is the ledger as it was after some decision, and [`Gift::restore`] goes on from there.
+
+use super::ledger::{Account, Ledger, SystemWindow};
+use super::{Balance, Gift, GiftConfig, GiftConfigError, NodeTime};
+use crate::Coupons;
+use isonomia_units::Nanos;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// One account.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccountRecord {
+    /// Coupons issued.
+    pub issued: u64,
+    /// Coupons redeemed.
+    pub redeemed: u64,
+    /// Coupons compensated.
+    pub compensated: u64,
+    /// What the outstanding ones are worth, in node-nanoseconds.
+    pub regret: u128,
+    /// Node-nanoseconds given so far.
+    pub paid: u128,
+    /// Ranges of coupons, by their numbers among those issued, that were compensated.
+    pub lapsed: Vec<(u64, u64)>,
+    /// The outstanding coupons by the system's lots, oldest first: the lot's number, and how many.
+    pub lots: Vec<(u64, u64)>,
+}
+
+/// What concerns all accounts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SystemRecord {
+    /// The lots in the system's window, oldest first: coupons issued, and how many of these were not redeemed.
+    pub lots: Vec<(u64, u64)>,
+    /// The number of the first of them.
+    pub first: u64,
+    /// When the regret period ends in nanoseconds, by the clock that decisions are made by; nothing before the first one.
+    pub period_end_ns: Option<u64>,
+}
+
+/// Records that have changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LedgerChanges {
+    /// Accounts, by name.
+    pub accounts: Vec<(Arc<str>, AccountRecord)>,
+    /// What concerns all, if it has changed.
+    pub system: Option<SystemRecord>,
+}
+
+/// Records that are no ledger.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum BadLedger {
+    /// An account has lost or made up coupons.
+    #[error(
+        "account `{account}`: {issued} coupons issued, {redeemed} redeemed, {compensated} compensated, and {lots} in lots \
+         (allowed: the lots have what is outstanding)"
+    )]
+    NotConserved {
+        /// The account.
+        account: Arc<str>,
+        /// Coupons issued.
+        issued: u64,
+        /// Coupons redeemed.
+        redeemed: u64,
+        /// Coupons compensated.
+        compensated: u64,
+        /// Coupons in lots.
+        lots: u64,
+    },
+    /// A parameter is out of its range.
+    #[error(transparent)]
+    Config(#[from] GiftConfigError),
+}
+
+impl AccountRecord {
+    /// Its balance; `None` if coupons were lost or made up.
+    pub fn balance(&self) -> Option<Balance> {
+        let outstanding = self.issued.checked_sub(self.redeemed)?.checked_sub(self.compensated)?;
+        let lots = self.lots.iter().try_fold(0_u64, |sum, (_, count)| sum.checked_add(*count))?;
+        (lots == outstanding).then_some(Balance {
+            issued: Coupons(self.issued),
+            redeemed: Coupons(self.redeemed),
+            compensated: Coupons(self.compensated),
+            outstanding: Coupons(outstanding),
+            regret: NodeTime(self.regret),
+            paid: NodeTime(self.paid),
+        })
+    }
+}
+
+impl Gift {
+    /// GIFT with the ledger that these records are.
+    ///
+    /// # Errors
+    /// A parameter is out of its range, or an account has lost or made up coupons.
+    pub fn restore(
+        config: GiftConfig,
+        accounts: impl IntoIterator<Item = (Arc<str>, AccountRecord)>,
+        system: Option<SystemRecord>,
+    ) -> Result<Self, BadLedger> {
+        let mut gift = Self::new(config)?;
+        if let Some(system) = system {
+            gift.period_end = system.period_end_ns.map(Nanos);
+            gift.kept_period_end = gift.period_end;
+            gift.ledger.system.restore(&system);
+        }
+        for (name, record) in accounts {
+            gift.ledger.enter_record(name, &record)?;
+        }
+        Ok(gift)
+    }
+
+    /// What has changed since this was last asked.
+    pub fn take_changes(&mut self) -> LedgerChanges {
+        let changed = std::mem::take(&mut self.ledger.changed);
+        let record = |name: Arc<str>| {
+            let record = self.ledger.accounts.get(&name)?.record();
+            Some((name, record))
+        };
+        let accounts: Vec<_> = changed.into_iter().filter_map(record).collect();
+        let has_new_period = std::mem::replace(&mut self.kept_period_end, self.period_end) != self.period_end;
+        let system = (!accounts.is_empty() || has_new_period).then(|| self.ledger.system.record(self.period_end));
+        LedgerChanges { accounts, system }
+    }
+}
+
+impl Ledger {
+    fn enter_record(&mut self, name: Arc<str>, record: &AccountRecord) -> Result<(), BadLedger> {
+        let bad = || BadLedger::NotConserved {
+            account: name.clone(),
+            issued: record.issued,
+            redeemed: record.redeemed,
+            compensated: record.compensated,
+            lots: record.lots.iter().map(|(_, count)| *count).fold(0, u64::saturating_add),
+        };
+        let balance = record.balance().ok_or_else(bad)?;
+        let mut account = Account {
+            balance,
+            lapsed: record.lapsed.iter().copied().collect(),
+            lots: record.lots.iter().copied().collect(),
+        };
+        account.forget(self.window);
+        self.total.add(&balance);
+        self.accounts.insert(name, account);
+        Ok(())
+    }
+}
+
+impl Account {
+    fn record(&self) -> AccountRecord {
+        let Balance { issued, redeemed, compensated, regret, paid, .. } = self.balance;
+        AccountRecord {
+            issued: issued.0,
+            redeemed: redeemed.0,
+            compensated: compensated.0,
+            regret: regret.0,
+            paid: paid.0,
+            lapsed: self.lapsed.iter().copied().collect(),
+            lots: self.lots.iter().copied().collect(),
+        }
+    }
+}
+
+impl SystemWindow {
+    fn record(&self, period_end: Option<Nanos>) -> SystemRecord {
+        let lots = self.lots.iter().map(|lot| (lot.issued, lot.unredeemed)).collect();
+        SystemRecord { lots, first: self.first, period_end_ns: period_end.map(|end| end.0) }
+    }
+
+    fn restore(&mut self, record: &SystemRecord) {
+        self.first = record.first;
+        for (issued, unredeemed) in &record.lots {
+            self.issue(*issued);
+            self.redeem(self.first + self.lots.len() as u64 - 1, issued.saturating_sub(*unredeemed));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{App, Problem, Targets};
+    use std::collections::BTreeMap;
+
+    /// GIFT Fig. 6: A at one target, B there and at another. In every third decision D has a third of both, which leaves a
+    /// gap beside A.
+    fn problem(at: u64) -> Problem {
+        let targets = Arc::new(Targets::new([("t1", 1.0), ("t2", 1.0)]).unwrap());
+        let mut apps = vec![App::at("A", &targets, &["t1"]).unwrap()];
+        if at % 3 < 2 {
+            apps.push(App::at("B", &targets, &["t1", "t2"]).unwrap());
+        } else {
+            apps.push(App::at("D", &targets, &["t1", "t2"]).unwrap());
+            apps.extend(["E", "F"].map(|name| App::at(name, &targets, &["t2"]).unwrap()));
+        }
+        Problem::new(targets, apps).unwrap()
+    }
+
+    #[derive(Default)]
+    struct Kept {
+        accounts: BTreeMap<Arc<str>, AccountRecord>,
+        system: Option<SystemRecord>,
+    }
+
+    impl Kept {
+        fn keep(&mut self, changes: LedgerChanges) {
+            self.accounts.extend(changes.accounts);
+            self.system = changes.system.or(self.system.take());
+        }
+    }
+
+    /// Stopped after any decision and started again from the records, it decides as if it had never been.
+    #[test]
+    fn who_starts_again_from_the_records_decides_the_same() {
+        let config = GiftConfig {
+            window: Coupons(400_000),
+            system_window: Coupons(500_000),
+            regret_period: Nanos::from_secs(170),
+            ..GiftConfig::default()
+        };
+        let mut gift = Gift::new(config).unwrap();
+        let mut again = Gift::new(config).unwrap();
+        let mut kept = Kept::default();
+        for at in 0..60 {
+            let (now, problem) = (Nanos::from_secs(10 * at), problem(at));
+            let expected = gift.decide(now, &problem).unwrap();
+            assert_eq!(again.decide(now, &problem).unwrap(), expected, "decision {at}");
+            kept.keep(again.take_changes());
+            again = Gift::restore(config, kept.accounts.clone(), kept.system.clone()).unwrap();
+            assert_eq!(again.ledger().total(), gift.ledger().total());
+            assert!(again.ledger().balances().all(|(_, balance)| balance.is_conserved()));
+            assert_eq!(again.ledger().system_redemption_rate(), gift.ledger().system_redemption_rate());
+        }
+        let total = gift.ledger().total();
+        assert!(
+            total.issued > Coupons(0) && total.redeemed > Coupons(0) && total.compensated > Coupons(0),
+            "{total:?}"
+        );
+        assert!(again.take_changes() == LedgerChanges::default(), "nothing has changed since");
+    }
+
+    #[test]
+    fn an_account_that_lost_coupons_is_refused() {
+        let record = AccountRecord { issued: 9, redeemed: 2, compensated: 3, lots: vec![(0, 3)], ..Default::default() };
+        let refused = Gift::restore(GiftConfig::default(), [("A".into(), record)], None).unwrap_err().to_string();
+        assert!(
+            refused.starts_with("account `A`: 9 coupons issued, 2 redeemed, 3 compensated, and 3 in lots"),
+            "{refused}"
+        );
+    }
+}

@@ -1,0 +1,326 @@
+//! A controller and its followers in virtual time, with messages that are lost, come twice or late, and processes that are
+//! killed at any moment.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+use isonomia_controller::{
+    Allocation, Ask, Change, Content, Controller, Effect, Follower, Kept, PARTS_PER_TARGET, Plan, Report, ReportedJob,
+    Row, Settings, TIMEOUT, Term, validity,
+};
+use isonomia_policy::PolicySpec;
+use isonomia_units::{JobInfo, Nanos, ServerId, TargetId};
+use proptest::prelude::*;
+use rand::{RngExt, SeedableRng};
+use rand_pcg::Pcg32;
+use std::collections::{BTreeMap, BTreeSet};
+
+const INTERVAL: Nanos = Nanos::from_secs(10);
+const SERVERS: u16 = 4;
+/// How long messages take that are not late.
+const DELAY_MAX: Nanos = Nanos::from_millis(40);
+/// Followers look after their state so often.
+const LOOK_EVERY: Nanos = Nanos::from_millis(500);
+
+#[derive(Clone)]
+enum Message {
+    Ask(Ask),
+    Report(Report),
+    Allocation(Allocation),
+}
+
+/// Why things go wrong.
+#[derive(Clone, Copy, Debug)]
+struct Faults {
+    lost: f64,
+    twice: f64,
+    late: f64,
+    kills: bool,
+}
+
+struct World {
+    now: Nanos,
+    chance: Pcg32,
+    faults: Faults,
+    /// By time and a number.
+    sent: BTreeMap<(Nanos, u64), (ServerId, ServerId, Message)>,
+    count: u64,
+    /// Of the present and of a former controller, which may not know that it is one no more.
+    controllers: BTreeMap<ServerId, Controller>,
+    followers: BTreeMap<ServerId, Follower>,
+    /// What each follower has of its targets by the last decision, and when that came.
+    applied: BTreeMap<ServerId, (Nanos, Vec<(TargetId, u32)>)>,
+    /// The highest term and version that each follower followed.
+    followed: BTreeMap<ServerId, (Term, u64)>,
+    /// What is on stable storage: of the ledger, which whoever takes over finds.
+    records: BTreeMap<Vec<u8>, Vec<u8>>,
+    term: u64,
+    bytes: usize,
+    gift: PolicySpec,
+    /// Whose I/O goes where at present.
+    busy: BTreeSet<(ServerId, u8)>,
+}
+
+impl World {
+    fn new(seed: u64, faults: Faults) -> Self {
+        let servers = || (1..=SERVERS).map(ServerId);
+        Self {
+            now: Nanos::ZERO,
+            chance: Pcg32::seed_from_u64(seed),
+            faults,
+            sent: BTreeMap::new(),
+            count: 0,
+            controllers: BTreeMap::new(),
+            followers: servers().map(|server| (server, Follower::default())).collect(),
+            applied: BTreeMap::new(),
+            followed: BTreeMap::new(),
+            records: BTreeMap::new(),
+            term: 0,
+            bytes: 0,
+            gift: "gift{window=2000000,system-window=2000000,period=100s}".parse().unwrap(),
+            busy: BTreeSet::new(),
+        }
+    }
+
+    fn kept(&self) -> Kept {
+        let kept = Kept::read(self.records.iter().map(|(key, value)| (&key[..], &value[..]))).unwrap();
+        assert!(kept.accounts.values().all(|account| account.record.balance().is_some_and(|b| b.is_conserved())));
+        kept
+    }
+
+    /// Another process on `server` is the controller from now on; the one before may go on for a while.
+    fn take_over(&mut self, server: ServerId) {
+        self.term += 1;
+        let plan = Plan::new(&self.gift, INTERVAL, self.kept()).unwrap().unwrap();
+        let settings = Settings { term: Term { epoch: 1, number: self.term }, interval: INTERVAL };
+        let controller = Controller::new(self.now, settings, plan, (1..=SERVERS).map(ServerId));
+        self.controllers.insert(server, controller);
+    }
+
+    fn send(&mut self, from: ServerId, to: ServerId, message: Message) {
+        self.bytes += match &message {
+            Message::Ask(ask) => ask.encode().len(),
+            Message::Report(report) => report.encode().len(),
+            Message::Allocation(allocation) => allocation.encode().len(),
+        };
+        let copies = if self.chance.random_bool(self.faults.twice) { 2 } else { 1 };
+        for _ in 0..copies {
+            if self.chance.random_bool(self.faults.lost) {
+                continue;
+            }
+            let is_late = self.chance.random_bool(self.faults.late);
+            let most = if is_late { INTERVAL.0 * 3 } else { DELAY_MAX.0 };
+            let at = self.now + Nanos(self.chance.random_range(1..most));
+            self.count += 1;
+            self.sent.insert((at, self.count), (from, to, message.clone()));
+        }
+    }
+
+    fn act(&mut self, from: ServerId, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Keep(changes) => {
+                    // A process may be killed before it has stored anything, or before it has sent what it decided.
+                    if self.faults.kills && self.chance.random_bool(0.05) {
+                        self.controllers.remove(&from);
+                        return;
+                    }
+                    self.keep(changes);
+                    if self.faults.kills && self.chance.random_bool(0.05) {
+                        self.controllers.remove(&from);
+                        return;
+                    }
+                }
+                Effect::Ask { to, ask } => self.send(from, to, Message::Ask(ask)),
+                Effect::Allocate { to, allocation } => self.send(from, to, Message::Allocation(allocation)),
+                Effect::NoQuorum { .. } => {}
+                Effect::Failed(error) => panic!("{error}"),
+            }
+        }
+    }
+
+    fn keep(&mut self, changes: Vec<Change>) {
+        for (key, value) in changes {
+            match value {
+                Some(value) => self.records.insert(key, value),
+                None => self.records.remove(&key),
+            };
+        }
+        self.kept();
+    }
+
+    fn report(&self, server: ServerId, round: u64) -> Report {
+        let (mut jobs, mut rows) = (Vec::new(), Vec::new());
+        for (_, job) in self.busy.iter().filter(|(at, _)| *at == server) {
+            let info = JobInfo { nodes: 4, ..JobInfo::new(&format!("job{job}"), "ada", "astro") };
+            jobs.push(ReportedJob::from(&info));
+            let (target, service_us) = (TargetId(server.0), 5_000);
+            rows.push(Row { job: jobs.len() as u32 - 1, target, service_us, is_short: true, progress: None });
+        }
+        let follower = &self.followers[&server];
+        let term = follower.controller().map_or(Term::default(), |(_, term)| term);
+        Report { term, round, version: follower.version(), window_ns: 1_000_000_000, jobs, rows }
+    }
+
+    fn receive(&mut self, from: ServerId, to: ServerId, message: Message) {
+        let now = self.now;
+        match message {
+            Message::Ask(ask) => {
+                let before = self.followers[&to].controller().map(|(_, term)| term);
+                let taken = self.followers.get_mut(&to).unwrap().ask(now, from, &ask);
+                assert!(before.is_none_or(|before| before <= self.followers[&to].controller().unwrap().1));
+                if taken.is_ok() {
+                    let report = self.report(to, ask.round);
+                    self.send(to, from, Message::Report(report));
+                }
+            }
+            Message::Report(report) => {
+                let mut effects = Vec::new();
+                if let Some(controller) = self.controllers.get_mut(&to) {
+                    let _ = controller.report(now, from, report, &mut effects);
+                }
+                self.act(to, effects);
+            }
+            Message::Allocation(allocation) => {
+                let is = (allocation.term, allocation.version);
+                let Ok(content) = self.followers.get_mut(&to).unwrap().take(now, from, allocation) else { return };
+                let before = self.followed.insert(to, is);
+                assert!(before.is_none_or(|before| before < is), "{before:?} {is:?}");
+                let entry = self.applied.entry(to).or_default();
+                entry.0 = now;
+                if let Some(Content::Rates { rates, .. }) = content {
+                    entry.1 = rates.iter().map(|rate| (rate.target, rate.parts)).collect();
+                    let given: u64 = entry.1.iter().map(|(_, parts)| u64::from(*parts)).sum();
+                    assert!(given <= u64::from(PARTS_PER_TARGET) + entry.1.len() as u64, "{given} of one target");
+                }
+            }
+        }
+    }
+
+    /// What each server does by itself.
+    fn look(&mut self) {
+        let now = self.now;
+        for server in (1..=SERVERS).map(ServerId) {
+            let follower = self.followers.get_mut(&server).unwrap();
+            if follower.expire(now) {
+                self.applied.remove(&server);
+            }
+            // What has not been renewed is over.
+            let is_stale = |(at, _): &(Nanos, Vec<_>)| now.since(*at) > validity(INTERVAL) + LOOK_EVERY;
+            assert!(!self.applied.get(&server).is_some_and(is_stale), "server {server} at {now:?}");
+            let is_forgotten = self.followers[&server].asked_at().is_none_or(|at| now.since(at) > INTERVAL + TIMEOUT);
+            if is_forgotten && self.busy.iter().any(|(at, _)| *at == server) {
+                let last = self.controllers.iter().max_by_key(|(_, controller)| controller.term()).map(|(at, _)| *at);
+                if let Some(controller) = last {
+                    let report = self.report(server, 0);
+                    self.send(server, controller, Message::Report(report));
+                }
+            }
+        }
+        for server in self.controllers.keys().copied().collect::<Vec<_>>() {
+            let mut effects = Vec::new();
+            let controller = self.controllers.get_mut(&server).unwrap();
+            if controller.wake_at() <= now {
+                controller.tick(now, now, &mut effects);
+            }
+            self.act(server, effects);
+        }
+    }
+
+    fn run(&mut self, until: Nanos) {
+        let mut next_look = self.now + LOOK_EVERY;
+        while self.now < until {
+            let next = self.sent.first_key_value().map(|(key, _)| *key).filter(|(at, _)| *at < next_look);
+            match next {
+                Some(key) => {
+                    self.now = key.0;
+                    let (from, to, message) = self.sent.remove(&key).unwrap();
+                    self.receive(from, to, message);
+                }
+                None => {
+                    self.now = next_look;
+                    next_look = self.now + LOOK_EVERY;
+                    self.look();
+                }
+            }
+        }
+    }
+
+    /// Some jobs begin and end.
+    fn change_jobs(&mut self) {
+        for server in 1..=SERVERS {
+            for job in 0..6 {
+                if self.chance.random_bool(0.3) {
+                    self.busy.insert((ServerId(server), job));
+                } else if self.chance.random_bool(0.3) {
+                    self.busy.remove(&(ServerId(server), job));
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    /// Whatever happens: nobody follows an old controller, nothing is followed that was not renewed, no coupon is lost or made
+    /// up. And once things go well again, everybody with jobs follows the last controller within two intervals.
+    #[test]
+    fn it_holds_whatever_is_lost_late_or_repeated(
+        seed in any::<u64>(), lost in 0.0..0.5, twice in 0.0..0.3, late in 0.0..0.3, kills in any::<bool>(),
+    ) {
+        let mut world = World::new(seed, Faults { lost, twice, late, kills });
+        world.take_over(ServerId(1));
+        for _ in 0..30 {
+            world.change_jobs();
+            if world.controllers.is_empty() || world.chance.random_bool(0.1) {
+                let server = ServerId(world.chance.random_range(1..=SERVERS));
+                world.take_over(server);
+            }
+            let until = world.now + INTERVAL;
+            world.run(until);
+        }
+        world.faults = Faults { lost: 0.0, twice: 0.0, late: 0.0, kills: false };
+        // What is under way from before still comes.
+        let until = world.now + Nanos(INTERVAL.0 * 3);
+        world.run(until);
+        world.controllers.clear();
+        world.take_over(ServerId(2));
+        (1..=SERVERS).for_each(|server| _ = world.busy.insert((ServerId(server), 0)));
+        let until = world.now + Nanos(INTERVAL.0 * 2);
+        world.run(until);
+        for server in (1..=SERVERS).map(ServerId) {
+            let follower = &world.followers[&server];
+            prop_assert_eq!(follower.controller(), Some((ServerId(2), Term { epoch: 1, number: world.term })));
+            prop_assert!(follower.version() > 0, "server {} holds nothing", server);
+        }
+        prop_assert!(!world.kept().accounts.is_empty() || world.kept().system.is_some());
+    }
+}
+
+/// Fewer than four of five servers: nothing is decided, and what was decided ends.
+#[test]
+fn without_a_quorum_targets_share_fairly() {
+    let mut world = World::new(7, Faults { lost: 0.0, twice: 0.0, late: 0.0, kills: false });
+    world.take_over(ServerId(1));
+    (1..=SERVERS).for_each(|server| _ = world.busy.insert((ServerId(server), 0)));
+    world.run(Nanos::from_secs(15));
+    assert_eq!(world.applied.len(), usize::from(SERVERS));
+    world.faults.lost = 1.0;
+    world.run(Nanos::from_secs(45));
+    assert!(world.applied.is_empty());
+    assert!(world.controllers[&ServerId(1)].counts().without_quorum > 0);
+}
+
+/// What two days of GIFT cost on the network: jobs write for a minute in every ten.
+#[test]
+fn servers_without_io_cost_next_to_nothing() {
+    let mut world = World::new(7, Faults { lost: 0.0, twice: 0.0, late: 0.0, kills: false });
+    world.take_over(ServerId(1));
+    world.run(Nanos::from_secs(3_600));
+    let idle = world.bytes;
+    assert!(idle < usize::from(SERVERS) * 60 * 32, "{idle} bytes in an hour without I/O");
+    (1..=SERVERS).for_each(|server| _ = world.busy.insert((ServerId(server), 0)));
+    world.run(Nanos::from_secs(7_200));
+    let each = (world.bytes - idle) / usize::from(SERVERS) / 360;
+    assert!(each < 100, "{each} bytes a server and decision");
+}

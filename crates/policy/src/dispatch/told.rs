@@ -1,0 +1,65 @@
+//! What a target's arbiter is told beside its requests, and tells of its jobs.
+
+use super::Dispatcher;
+use crate::exchange::rates::{Parts, RateReport};
+use crate::{LatencyReport, Lateness, PhaseReport, Progress};
+use isonomia_units::{JobId, Nanos};
+
+impl<R, A> Dispatcher<R, A> {
+    /// Tells what a job's I/O phase is going to need: see [`Arbiter::expect`].
+    pub fn expect(&mut self, now: Nanos, job: JobId, service: Nanos) {
+        self.arbiter.expect(now, job, service);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.expect(now, job, service);
+        }
+    }
+
+    /// How far the jobs' phases have come, and how far they would have under fair sharing: see [`Arbiter::phases`].
+    pub fn phases(&self) -> Vec<PhaseReport> {
+        self.arbiter.phases()
+    }
+
+    /// How far the jobs' phases have come here: see [`Arbiter::progress`].
+    pub fn progress(&self, now: Nanos) -> Vec<(JobId, Progress)> {
+        self.arbiter.progress(now)
+    }
+
+    /// How many of the jobs' phases ended later than under fair sharing: see [`Arbiter::lateness`].
+    pub fn lateness(&mut self, now: Nanos) -> Vec<Lateness> {
+        self.arbiter.lateness(now)
+    }
+
+    /// Places a job in the order of a policy that has one: see [`Arbiter::set_rank`].
+    pub fn set_rank(&mut self, now: Nanos, job: JobId, rank: Option<u32>) {
+        self.arbiter.set_rank(now, job, rank);
+    }
+
+    /// Divides by other parts than the policy's: see [`Arbiter::apportion`]. The arbiter hears of it only if there are any, or
+    /// were.
+    pub fn apportion(&mut self, now: Nanos, parts: &[(JobId, f64)]) {
+        let had_parts = std::mem::replace(&mut self.has_parts, !parts.is_empty());
+        if had_parts || self.has_parts {
+            self.arbiter.apportion(now, parts);
+        }
+    }
+
+    /// Has these parts of the rates of its rules: see [`Arbiter::set_rate_parts`].
+    pub fn set_rate_parts(&mut self, now: Nanos, parts: &Parts) {
+        self.arbiter.set_rate_parts(now, parts);
+    }
+
+    /// How the classes fare that rules give rates: see [`Arbiter::rates`].
+    pub fn rates(&self, now: Nanos) -> Vec<RateReport> {
+        self.arbiter.rates(now)
+    }
+
+    /// How the policy's latency class fares, if it has one.
+    pub fn latency(&self, now: Nanos) -> Option<LatencyReport> {
+        self.arbiter.latency(now)
+    }
+
+    /// The share due to every job that is active: see [`Arbiter::shares`].
+    pub fn shares(&self, now: Nanos) -> Vec<(JobId, f64)> {
+        self.arbiter.shares(now)
+    }
+}

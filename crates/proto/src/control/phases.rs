@@ -1,0 +1,62 @@
+//! What operators hear of jobs' I/O phases.
+
+use serde::{Deserialize, Serialize};
+
+/// A job's I/O phase over all data targets, in service as the policy counts it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PhaseStatus {
+    /// What the job received since the phase began.
+    pub received_ns: u64,
+    /// What fair sharing would have served of it by now.
+    pub fair_ns: u64,
+    /// What it is expected to need.
+    pub expected_ns: u64,
+}
+
+/// The I/O node that all data targets of a server are under the policy `exclusive`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExclusiveStatus {
+    /// In which order applications get it.
+    pub order: String,
+    /// The longest that others wait for one grant to end.
+    pub lease_ns: u64,
+    /// How long an application leaves it idle before its phase is over.
+    pub gap_ns: u64,
+    /// Everybody is served, because the coordinator is silent.
+    pub is_open: bool,
+    /// The server that decides, in a cluster.
+    #[serde(default)]
+    pub coordinator: Option<String>,
+    /// Who has it: user and job, or what the job is claimed within.
+    #[serde(default)]
+    pub holder: Option<String>,
+    /// Applications that wait.
+    pub waiting: u64,
+    /// Grants that ended because the application left the node idle, since the policy was set.
+    pub ended_by_gap_total: u64,
+    /// Because it said so.
+    pub ended_by_program_total: u64,
+    /// Because others waited and the lease was over.
+    pub ended_by_lease_total: u64,
+    /// Because the application had gone.
+    pub ended_by_leaving_total: u64,
+}
+
+/// What became of an application's I/O phases under the policy `exclusive`, since that was set or the application came.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ExclusiveJobStatus {
+    /// `away`, `waiting` or `holding`.
+    pub state: String,
+    /// How long it has been known.
+    pub age_ns: u64,
+    /// How long it had the targets.
+    pub io_ns: u64,
+    /// How long it waited for them.
+    pub waited_ns: u64,
+    /// The longest wait.
+    pub waited_max_ns: u64,
+    /// Phases that are over.
+    pub phases_total: u64,
+    /// Its time over what it would have been without waiting; 1 is undisturbed.
+    pub stretch: f64,
+}

@@ -1,0 +1,502 @@
+//! What is decided for all servers at once, and followed by each: [`isonomia_controller`] says what by whom and when.
+//!
+//! One thread, `controller`, has this server's follower and, if it is the one that decides, the controller. It has connections
+//! of its own, so that nothing else waits behind them. Allocations go to the arbiters as parts
+//! ([`isonomia_policy::Arbiter::apportion`]), which divide what there is and leave nothing idle: a job that does not use its
+//! part leaves it to the others.
+
+mod etcd;
+mod lease;
+mod port;
+
+use super::links::Links;
+use crate::clock;
+use crate::cluster_config::ClusterConfig;
+use crate::core::Core;
+use etcd::Etcd;
+use isonomia_controller::{
+    Change, Content, Controller, Counts, Effect, Follower, JobKey, Kept, PARTS_PER_TARGET, PREFIX, Plan, Progress,
+    Report, ReportedJob, Row, Settings, TIMEOUT, Term,
+};
+use isonomia_policy::exchange::Meters;
+use isonomia_policy::{self as policy, PolicySpec};
+use isonomia_proto::control::ControllerStatus;
+use isonomia_transport::handshake::Protection;
+use isonomia_units::{JobId, JobInfo, Nanos, ServerId, TargetId};
+use lease::Lease;
+pub use port::{Heard, Port};
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+/// The longest sleep, so that the end of the server, another cluster file and another policy are noticed.
+const SLEEP_MAX: Nanos = Nanos::from_millis(200);
+/// What jobs have is looked at so often at most,
+const LOOK_MIN: Nanos = Nanos::from_millis(50);
+/// and at least: who does I/O now counts, and not who did a while ago.
+const LOOK_MAX: Nanos = Nanos::from_millis(500);
+/// After a failure of the store or of the ledger nothing is decided for this long.
+const RETRY_AFTER: Nanos = Nanos::from_secs(10);
+
+/// Nobody's part of a target is below a hundredth: one request that was served at next to no part would be a debt that its
+/// job pays for long after the allocation has ended.
+const PARTS_LEAST: u32 = PARTS_PER_TARGET / 100;
+
+/// The thread.
+pub struct Commander {
+    core: Arc<Core>,
+    config: ClusterConfig,
+    links: Links,
+    inbox: Receiver<(ServerId, Heard)>,
+    /// What this server says to itself.
+    own: VecDeque<Heard>,
+    /// Of this process, among those that had the directory.
+    instance: u64,
+    follower: Follower,
+    /// Jobs that have a place in an order over all targets.
+    ranked: HashSet<JobId>,
+    followed: Option<Followed>,
+    controller: Option<Controller>,
+    /// Nothing is decided before.
+    retry_at: Nanos,
+    coordination: Option<Coordination>,
+    sent_bytes: u64,
+    decision_ns: u64,
+}
+
+/// An etcd that says who is the controller, and keeps the ledger for whoever that is next.
+struct Coordination {
+    /// As the cluster file has it.
+    endpoints: Vec<Arc<str>>,
+    etcd: Etcd,
+    lease: Arc<Lease>,
+}
+
+/// The policy that is decided by a controller.
+struct Followed {
+    spec: PolicySpec,
+    interval: Nanos,
+    /// [`Port::policies`] when it was set.
+    policies: u64,
+    meters: Meters,
+    look_at: Nanos,
+    /// When the controller was last told that there are jobs.
+    told_at: Nanos,
+    has_jobs: bool,
+}
+
+impl Followed {
+    fn look_every(&self) -> Nanos {
+        Nanos(self.interval.0 / 2).clamp(LOOK_MIN, LOOK_MAX)
+    }
+}
+
+impl Commander {
+    /// Of the server that has `core`, whose process is the `instance`-th in its directory. Nothing if there is one already.
+    pub fn new(
+        core: Arc<Core>,
+        config: ClusterConfig,
+        way: (Option<String>, Protection),
+        instance: u64,
+    ) -> Option<Self> {
+        let inbox = core.cluster.get()?.port.take()?;
+        let links = Links::new(config.clone(), way);
+        Some(Self {
+            core,
+            config,
+            links,
+            inbox,
+            own: VecDeque::new(),
+            instance,
+            follower: Follower::default(),
+            ranked: HashSet::new(),
+            followed: None,
+            controller: None,
+            retry_at: Nanos::ZERO,
+            coordination: None,
+            sent_bytes: 0,
+            decision_ns: 0,
+        })
+    }
+
+    /// Does its part until the server stops.
+    pub fn run(&mut self) {
+        while !self.core.is_stopping.load(Ordering::Relaxed) {
+            let now = clock::now();
+            self.follow_policy(now);
+            self.take_office(now);
+            self.look(now);
+            self.decide(now);
+            if self.follower.expire(now) {
+                tracing::warn!("the controller's allocation was not renewed: targets share fairly");
+                self.apply(None);
+            }
+            self.show(now);
+            match self.next() {
+                Ok(Some((from, heard))) => self.take(from, heard),
+                Ok(None) => {}
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn next(&mut self) -> Result<Option<(ServerId, Heard)>, RecvTimeoutError> {
+        if let Some(heard) = self.own.pop_front() {
+            return Ok(Some((self.config.number, heard)));
+        }
+        let mut wake_at = clock::now() + SLEEP_MAX;
+        if let Some(followed) = &self.followed {
+            let controller = self.controller.as_ref().map(Controller::wake_at);
+            let dues = [Some(followed.look_at), controller, self.follower.ends_at()];
+            wake_at = dues.into_iter().flatten().fold(wake_at, Nanos::min);
+        }
+        self.inbox.recv_timeout(Duration::from_nanos(wake_at.since(clock::now()).0)).map(Some)
+    }
+
+    /// Takes notice of the policy that this server has.
+    fn follow_policy(&mut self, now: Nanos) {
+        let policies = self.core.cluster.get().map_or(0, |cluster| cluster.port.policies());
+        let spec = self.core.policy.lock().unwrap_or_else(PoisonError::into_inner).spec.clone();
+        let is_decided = Plan::is_needed(&spec);
+        let decide = self.config.map().control().decide;
+        let interval = Plan::interval(&spec, decide);
+        match &self.followed {
+            Some(followed) if (&followed.spec, followed.interval, followed.policies) == (&spec, interval, policies) => {
+                return;
+            }
+            None if !is_decided => return,
+            _ => {}
+        }
+        // Its arbiters are new: nothing of what was decided is in them.
+        self.follower.forget();
+        self.ranked.clear();
+        (self.controller, self.retry_at, self.followed) = (None, now, None);
+        if is_decided {
+            let mut followed = Followed {
+                spec,
+                interval,
+                policies,
+                meters: Meters::new(0, interval),
+                look_at: now,
+                told_at: Nanos::ZERO,
+                has_jobs: false,
+            };
+            followed.meters = Meters::new(self.core.data_targets(), followed.look_every());
+            self.followed = Some(followed);
+        }
+    }
+
+    /// Asks the etcd that the cluster file names who decides, if it names one.
+    fn coordinate(&mut self) {
+        let map = self.config.map();
+        let wanted = &map.control().etcd;
+        if self.coordination.as_ref().map_or(&[][..], |coordination| &coordination.endpoints) == &wanted[..] {
+            return;
+        }
+        self.coordination = None;
+        let own = map.server(self.config.number).filter(|_| !wanted.is_empty());
+        let Some(own) = own.map(|server| server.name.to_string()) else { return };
+        let etcd = || Etcd::new(wanted.clone(), map.name());
+        match Lease::start(self.core.clone(), etcd(), own, map.control().decide) {
+            Ok(lease) => {
+                self.coordination = Some(Coordination { endpoints: wanted.clone(), etcd: etcd(), lease });
+            }
+            Err(error) => tracing::error!(%error, "cannot start a thread: this server decides nothing"),
+        }
+    }
+
+    /// The term in which this server is the controller, if it is.
+    fn term(&self, now: Nanos) -> Option<Term> {
+        let map = self.config.map();
+        let epoch = map.epoch().0;
+        if let Some(coordination) = &self.coordination {
+            return Some(Term { epoch, number: coordination.lease.own_term(now)? });
+        }
+        let is_named = map.controller().number == self.config.number && map.control().etcd.is_empty();
+        is_named.then_some(Term { epoch, number: self.instance })
+    }
+
+    /// Becomes the controller, or is it no more.
+    fn take_office(&mut self, now: Nanos) {
+        self.coordinate();
+        let term = self.term(now);
+        if self.controller.as_ref().map(Controller::term) == term {
+            return;
+        }
+        self.controller = None;
+        let (Some(term), Some(followed)) = (term, &self.followed) else { return };
+        if now < self.retry_at {
+            return;
+        }
+        let plan = self
+            .kept()
+            .and_then(|kept| Plan::new(&followed.spec, followed.interval, kept).map_err(|error| error.to_string()));
+        match plan {
+            Ok(Some(plan)) => {
+                let settings = Settings { term, interval: followed.interval };
+                let servers = self.servers();
+                tracing::info!(?term, policy = %followed.spec, "this server is the controller");
+                self.controller = Some(Controller::new(now, settings, plan, servers));
+            }
+            Ok(None) => {}
+            Err(error) => {
+                tracing::error!(%error, "nothing is decided, and targets share fairly");
+                self.retry_at = now + RETRY_AFTER;
+            }
+        }
+    }
+
+    fn servers(&self) -> Vec<ServerId> {
+        self.config.map().servers().iter().map(|server| server.number).collect()
+    }
+
+    /// The ledger as it was kept: where another server may have had it, by etcd; it is this server's own if that has none.
+    fn kept(&self) -> Result<Kept, String> {
+        let mut records = Vec::new();
+        if let Some(coordination) = &self.coordination {
+            records = coordination.etcd.records().map_err(|error| error.to_string())?;
+        }
+        if records.is_empty() {
+            records = self.core.store.cluster_records().map_err(|error| error.to_string())?;
+        }
+        let ledger = records.iter().filter(|(key, _)| key.starts_with(PREFIX));
+        Kept::read(ledger.map(|(key, value)| (&key[..], &value[..]))).map_err(|error| error.to_string())
+    }
+
+    /// What jobs have now; and says so if the controller does not know that there are any.
+    fn look(&mut self, now: Nanos) {
+        let Some(followed) = self.followed.as_mut().filter(|followed| followed.look_at <= now) else { return };
+        followed.look_at = now + followed.look_every();
+        let (interval, was_told_at) = (followed.interval, followed.told_at);
+        let report = self.report(now, 0);
+        let has_jobs = !report.rows.is_empty();
+        let is_forgotten = self.follower.asked_at().is_none_or(|at| now.since(at) > interval + TIMEOUT);
+        let Some(followed) = &mut self.followed else { return };
+        followed.has_jobs = has_jobs;
+        if has_jobs && is_forgotten && now.since(was_told_at) >= interval.min(TIMEOUT) {
+            followed.told_at = now;
+            if let Some(to) = self.controller_of_cluster() {
+                self.send(to, Heard::Report(report));
+            }
+        }
+    }
+
+    fn controller_of_cluster(&self) -> Option<ServerId> {
+        let map = self.config.map();
+        match &self.coordination {
+            Some(coordination) => Some(map.named(&coordination.lease.holder()?)?.number),
+            None => Some(map.controller().number),
+        }
+    }
+
+    /// What the jobs had of the targets in the last while.
+    fn report(&mut self, now: Nanos, round: u64) -> Report {
+        let (term, version) = (self.follower.controller().map(|(_, term)| term), self.follower.version());
+        let mut report =
+            Report { term: term.unwrap_or_default(), round, version, window_ns: 1, jobs: Vec::new(), rows: Vec::new() };
+        let Some(followed) = &mut self.followed else { return report };
+        let data = || self.core.targets.iter().filter(|target| !target.is_metadata());
+        let usage: Vec<_> = data().map(|target| target.usage(now)).collect();
+        let infos = infos(&self.core);
+        let own = followed.meters.table(now, usage, |job| infos.get(&job).map(|info| JobInfo::clone(info)));
+        report.window_ns = own.table.window_ns;
+        report.jobs = own.table.jobs.iter().map(ReportedJob::from).collect();
+        for (target, (rows, jobs)) in data().zip(own.table.targets.iter().zip(own.jobs())) {
+            let Some(id) = target.id else { continue };
+            let phases: HashMap<JobId, policy::Progress> = target.progress(now).into_iter().collect();
+            report.rows.extend(rows.iter().zip(jobs).map(|(row, job)| Row {
+                job: row.job,
+                target: id,
+                service_us: row.service_ns / 1_000,
+                is_short: row.is_short,
+                progress: phases.get(job).map(told),
+            }));
+        }
+        report
+    }
+
+    /// Does what is due as the controller.
+    fn decide(&mut self, now: Nanos) {
+        let servers = self.servers();
+        let Some(controller) = self.controller.as_mut().filter(|controller| controller.wake_at() <= now) else {
+            return;
+        };
+        controller.set_servers(now, servers);
+        let (mut effects, before) = (Vec::new(), controller.counts());
+        controller.tick(now, wall(), &mut effects);
+        self.act(effects, now, before);
+    }
+
+    fn take(&mut self, from: ServerId, heard: Heard) {
+        let now = clock::now();
+        let taken = match heard {
+            Heard::Ask(ask) => self.follower.ask(now, from, &ask).map(|()| {
+                let report = self.report(now, ask.round);
+                self.send(from, Heard::Report(report));
+            }),
+            Heard::Report(report) => {
+                // Who is the controller no more, or not yet, is asked in vain.
+                let Some(controller) = &mut self.controller else { return };
+                let (mut effects, before) = (Vec::new(), controller.counts());
+                let taken = controller.report(wall(), from, report, &mut effects);
+                self.act(effects, now, before);
+                taken
+            }
+            // Allocations under another policy than this server's say nothing about it.
+            Heard::Allocation(_) if self.followed.is_none() => return,
+            Heard::Allocation(allocation) => self.follower.take(now, from, allocation).map(|content| {
+                if let Some(content) = content {
+                    self.apply(Some(&content));
+                }
+            }),
+        };
+        if let Err(error) = taken
+            && let Some(cluster) = self.core.cluster.get()
+        {
+            cluster.port.refuse(from, &error);
+        }
+    }
+
+    fn act(&mut self, effects: Vec<Effect>, begun: Nanos, before: Counts) {
+        if self.controller.as_ref().is_some_and(|controller| controller.counts().decisions > before.decisions) {
+            self.decision_ns = clock::now().since(begun).0;
+        }
+        for effect in effects {
+            match effect {
+                Effect::Keep(changes) => {
+                    if let Err(error) = self.keep(&changes) {
+                        // What was decided is not sent, and the ledger is read again.
+                        tracing::error!(%error, "the ledger cannot be stored: nothing is decided");
+                        (self.controller, self.retry_at) = (None, clock::now() + RETRY_AFTER);
+                        return;
+                    }
+                }
+                Effect::Ask { to, ask } => self.send(to, Heard::Ask(ask)),
+                Effect::Allocate { to, allocation } => self.send(to, Heard::Allocation(allocation)),
+                Effect::Failed(error) => tracing::error!(%error, "nothing is decided in this interval"),
+                Effect::NoQuorum { reported, of } => {
+                    tracing::warn!(reported, of, "too few servers report: nothing is decided in this interval");
+                }
+            }
+        }
+    }
+
+    fn keep(&self, changes: &[Change]) -> Result<(), String> {
+        if let (Some(coordination), Some(controller)) = (&self.coordination, &self.controller) {
+            // All of it the first time: this server may have brought the ledger from when there was no etcd.
+            let all = (controller.counts().decisions == 1).then(|| controller.plan().kept().records());
+            let changes = all.as_deref().unwrap_or(changes);
+            coordination.etcd.keep(controller.term().number, changes).map_err(|error| error.to_string())?;
+        }
+        let changes = changes.iter().map(|(key, value)| (&key[..], value.as_deref()));
+        self.core.store.keep_cluster_records(changes).map_err(|error| error.to_string())
+    }
+
+    fn send(&mut self, to: ServerId, heard: Heard) {
+        if to == self.config.number {
+            return self.own.push_back(heard);
+        }
+        let message = heard.encode();
+        self.sent_bytes += message.1.len() as u64;
+        self.links.send(to, message);
+    }
+
+    /// Has the arbiters divide by what was decided; by the policy's tree alone if there is nothing.
+    fn apply(&mut self, content: Option<&Content>) {
+        let now = clock::now();
+        let mut known: HashMap<JobKey, Vec<JobId>> = HashMap::new();
+        for (id, info) in infos(&self.core) {
+            known.entry(JobKey::of(&info)).or_default().push(id);
+        }
+        let is_order = |content: &Content| matches!(content, Content::Ranks(_));
+        if content.is_some_and(is_order) || !self.ranked.is_empty() {
+            return self.rank(now, content, &known);
+        }
+        let mut parts: HashMap<TargetId, Vec<(JobId, f64)>> = HashMap::new();
+        if let Some(Content::Rates { jobs, rates }) = content {
+            for rate in rates {
+                let Some(ids) = jobs.get(rate.job as usize).and_then(|job| known.get(job)) else { continue };
+                let part = f64::from(rate.parts.max(PARTS_LEAST)) / ids.len() as f64;
+                parts.entry(rate.target).or_default().extend(ids.iter().map(|id| (*id, part)));
+            }
+        }
+        for target in self.core.targets.iter().filter(|target| !target.is_metadata()) {
+            let parts = target.id.and_then(|id| parts.remove(&id)).unwrap_or_default();
+            target.apportion(now, &parts);
+        }
+    }
+
+    /// Has the arbiters serve jobs in the order that was computed over all targets; those that are not in it, in their own.
+    fn rank(&mut self, now: Nanos, content: Option<&Content>, known: &HashMap<JobKey, Vec<JobId>>) {
+        let mut ranks: HashMap<JobId, u32> = HashMap::new();
+        if let Some(Content::Ranks(told)) = content {
+            for (job, rank) in told {
+                ranks.extend(known.get(job).into_iter().flatten().map(|id| (*id, *rank)));
+            }
+        }
+        let before = std::mem::replace(&mut self.ranked, ranks.keys().copied().collect());
+        let targets = || self.core.targets.iter().filter(|target| !target.is_metadata());
+        for target in targets() {
+            before.iter().filter(|id| !ranks.contains_key(id)).for_each(|id| target.set_rank(now, *id, None));
+            ranks.iter().for_each(|(id, rank)| target.set_rank(now, *id, Some(*rank)));
+        }
+    }
+
+    /// Tells operators how it stands.
+    fn show(&self, now: Nanos) {
+        let Some(cluster) = self.core.cluster.get() else { return };
+        let map = self.config.map();
+        let name_of = |server: ServerId| map.server(server).map_or_else(|| server.to_string(), |s| s.name.to_string());
+        let known = self.follower.controller();
+        let counts = self.controller.as_ref().map(Controller::counts).unwrap_or_default();
+        let status = ControllerStatus {
+            is_needed: self.followed.is_some(),
+            is_here: self.controller.is_some(),
+            server: known.filter(|_| self.followed.is_some()).map(|(server, _)| name_of(server)),
+            term: known.map_or(0, |(_, term)| term.number),
+            version: self.follower.version(),
+            valid_ns: self.follower.ends_at().map_or(0, |ends_at| ends_at.since(now).0),
+            interval_ns: self.followed.as_ref().map_or(0, |followed| followed.interval.0),
+            rounds_total: counts.rounds,
+            decisions_total: counts.decisions,
+            without_quorum_total: counts.without_quorum,
+            failed_total: counts.failed,
+            absent: counts.absent as u32,
+            jobs: counts.jobs as u32,
+            decision_ns: self.decision_ns,
+            sent_bytes: self.sent_bytes,
+            ..ControllerStatus::default()
+        };
+        let mut shown = cluster.port.shown();
+        let decisions = (status.term, counts.decisions, self.controller.is_some());
+        if shown.ledger_of != decisions {
+            let plan = self.controller.as_ref().map(Controller::plan).filter(|plan| plan.gift().is_some());
+            shown.ledger = plan.map(|plan| Arc::new(plan.kept().clone()));
+            let budget = plan.and_then(|plan| plan.gift()?.config().regret_budget);
+            shown.budget_node_s = budget.and_then(|budget| u64::try_from(budget.0 / 1_000_000_000).ok());
+            shown.ledger_of = decisions;
+        }
+        shown.status = status;
+    }
+}
+
+/// How far a phase has come, as it is told.
+fn told(progress: &policy::Progress) -> Progress {
+    let ms = |time: Nanos| time.0 / 1_000_000;
+    let policy::Progress { attained, elapsed, remaining } = *progress;
+    Progress { attained_ms: ms(attained), elapsed_ms: ms(elapsed), remaining_ms: remaining.map(ms) }
+}
+
+/// The time of day, which regret periods end by.
+fn wall() -> Nanos {
+    let now = clock::wall();
+    Nanos(now.secs.unsigned_abs().saturating_mul(1_000_000_000) + u64::from(now.nanos))
+}
+
+/// Who the jobs are.
+fn infos(core: &Core) -> HashMap<JobId, Arc<JobInfo>> {
+    core.jobs.all().into_iter().map(|job| (job.id, job.info())).collect()
+}

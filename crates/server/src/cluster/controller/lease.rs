@@ -1,0 +1,134 @@
+//! Who is the controller, where etcd decides that: a thread, `lease`, of every server asks etcd, and becomes the controller when
+//! nobody is.
+//!
+//! The lease is counted by this host's own clock, from before etcd was asked: so this server believes that it has it for no
+//! longer than etcd does. If etcd is away, the controller goes on until its lease ends, and is none then.
+
+use super::etcd::{Etcd, Holder};
+use crate::clock;
+use crate::core::Core;
+use isonomia_units::Nanos;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// The shortest lease: etcd gives none for less.
+const TTL_MIN_S: u64 = 2;
+/// The longest.
+const TTL_MAX_S: u64 = 10;
+/// This much of a lease is not used, for the difference of two clocks' paces.
+const MARGIN: Nanos = Nanos::from_millis(200);
+
+/// What is known of the lease.
+#[derive(Clone, Debug, Default)]
+pub struct Known {
+    /// Who has it, as etcd last said.
+    pub holder: Option<Holder>,
+    /// It is this server's until then.
+    pub own_until: Option<Nanos>,
+}
+
+/// See the module. The thread ends with the last other copy of it.
+pub struct Lease {
+    known: Mutex<Known>,
+}
+
+impl Lease {
+    /// The thread that looks after it.
+    pub fn start(core: Arc<Core>, etcd: Etcd, own: String, interval: Nanos) -> std::io::Result<Arc<Self>> {
+        let lease = Arc::new(Self { known: Mutex::default() });
+        let shared = lease.clone();
+        let run = move || shared.run(&core, &etcd, &own, ttl_s(interval));
+        std::thread::Builder::new().name("lease".to_owned()).spawn(run)?;
+        Ok(lease)
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The term of this server, if it is the controller at `now`.
+    pub fn own_term(&self, now: Nanos) -> Option<u64> {
+        let known = self.known();
+        known.own_until.filter(|until| now < *until)?;
+        known.holder.as_ref().map(|holder| holder.term)
+    }
+
+    /// Who has it, by name.
+    pub fn holder(&self) -> Option<String> {
+        self.known().holder.as_ref().map(|holder| holder.server.clone())
+    }
+
+    fn run(self: &Arc<Self>, core: &Core, etcd: &Etcd, own: &str, ttl_s: u64) {
+        let (ttl, pause) = (Nanos::from_secs(ttl_s), Duration::from_millis(ttl_s * 1_000 / 4));
+        let mut granted: Option<u64> = None;
+        let mut is_told = false;
+        let is_over = || core.is_stopping.load(Ordering::Relaxed) || Arc::strong_count(self) == 1;
+        while !is_over() {
+            let asked_at = clock::now();
+            match step(etcd, own, ttl_s, &mut granted) {
+                Ok(holder) => {
+                    is_told = false;
+                    let is_own = holder.as_ref().is_some_and(|holder| granted == Some(holder.lease));
+                    let mut known = self.known();
+                    known.own_until = is_own.then(|| asked_at + ttl.since(MARGIN));
+                    known.holder = holder;
+                }
+                Err(error) if !std::mem::replace(&mut is_told, true) => {
+                    tracing::warn!(%error, "who decides for the cluster cannot be told: what is decided is followed until it ends");
+                }
+                Err(_) => {}
+            }
+            let until = std::time::Instant::now() + pause;
+            while std::time::Instant::now() < until && !is_over() {
+                std::thread::park_timeout(Duration::from_millis(50));
+            }
+        }
+        if let Some(lease) = granted {
+            // The next one need not wait until it ends.
+            let _ = etcd.revoke(lease);
+        }
+    }
+}
+
+/// A lease ends within one interval, so that another server is the controller within two.
+fn ttl_s(interval: Nanos) -> u64 {
+    (interval.0 / 1_000_000_000).clamp(TTL_MIN_S, TTL_MAX_S)
+}
+
+/// Prolongs the lease if it is ours, or takes the key if nobody has it. Who has it now.
+fn step(
+    etcd: &Etcd,
+    own: &str,
+    ttl_s: u64,
+    granted: &mut Option<u64>,
+) -> Result<Option<Holder>, super::etcd::EtcdError> {
+    if let Some(lease) = *granted {
+        if etcd.keep_alive(lease)? {
+            let holder = etcd.holder()?;
+            if holder.is_some() {
+                return Ok(holder);
+            }
+            return etcd.claim(own, lease);
+        }
+        *granted = None;
+    }
+    let holder = etcd.holder()?;
+    if holder.is_some() {
+        return Ok(holder);
+    }
+    let lease = etcd.grant(ttl_s)?;
+    *granted = Some(lease);
+    etcd.claim(own, lease)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lease_ends_within_an_interval() {
+        let ttl = |ms| ttl_s(Nanos::from_millis(ms));
+        assert_eq!([ttl(100), ttl(2_000), ttl(5_500), ttl(10_000), ttl(600_000)], [2, 2, 5, 10, 10]);
+    }
+}

@@ -1,0 +1,69 @@
+//! `exclusive` in scenarios: the targets of a server are one I/O node.
+
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+use isonomia_policy::exchange::Rule;
+use isonomia_policy::{Draw, Tuning};
+use isonomia_sim::request::{Device, Job, Lanes, Layout, Op, Phase, Scenario, Target, run};
+use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
+use std::ops::ControlFlow;
+
+const MIB: u64 = 1 << 20;
+
+/// How long two jobs take that each write 100 MiB to both targets of a server at once, at 100 MiB/s each.
+fn elapsed_s(policy: &str) -> Vec<f64> {
+    let lanes = Lanes { bandwidth: Rate::new(100 * MIB).unwrap(), per_op: Nanos::ZERO, workers: 1, jitter: 0.0 };
+    let target = |number: usize| Target {
+        name: format!("target-{number}"),
+        server: 0,
+        device: Device::Lanes(lanes),
+        policy: policy.parse().unwrap(),
+        draw: Draw::VirtualTime,
+        tuning: Tuning::default(),
+    };
+    let job = |name: &str, start: Nanos| Job {
+        info: JobInfo::new(name, "u", "g"),
+        processes: 4,
+        depth: 1,
+        targets: vec![0, 1],
+        layout: Layout::FilePerProcess,
+        phases: vec![Phase {
+            compute: Nanos::ZERO,
+            not_before: Nanos::ZERO,
+            op: Op::Write,
+            request: Bytes(MIB),
+            requests: Some(50),
+            think: Nanos::ZERO,
+            think_jitter: 0.0,
+            barrier: true,
+        }],
+        iterations: Some(1),
+        start,
+        stop: Nanos::MAX,
+    };
+    let duration = Nanos::from_secs(100);
+    let scenario = Scenario {
+        seed: 1,
+        duration,
+        slice: duration,
+        measure_from: Nanos::ZERO,
+        measure_to: duration,
+        exchange: None,
+        exchange_rule: Rule::default(),
+        fair_clock: false,
+        servers: vec!["server".to_owned()],
+        targets: (0..2).map(target).collect(),
+        jobs: vec![job("first", Nanos::ZERO), job("second", Nanos::from_millis(1))],
+    };
+    let outcome = run(&scenario, &mut |_| ControlFlow::Continue(()));
+    outcome.jobs.iter().map(|job| job.elapsed_ns.unwrap() as f64 / 1e9).collect()
+}
+
+#[test]
+fn one_job_follows_the_other_on_all_targets_and_loses_a_gap() {
+    let near = |time: f64, expected: f64| (time / expected - 1.0).abs() < 0.02;
+    let shared = elapsed_s("job-fair");
+    assert!(near(shared[0], 2.0) && near(shared[1], 2.0), "{shared:?}");
+    let exclusive = elapsed_s("exclusive{gap=100ms}");
+    assert!(near(exclusive[0], 1.0) && near(exclusive[1], 2.1), "{exclusive:?}");
+}

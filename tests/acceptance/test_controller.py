@@ -1,0 +1,176 @@
+"""What is decided for all servers at once, while those who decide are killed."""
+
+import json
+import random
+import socket
+import subprocess
+import tempfile
+import textwrap
+import time
+import urllib.request
+
+import test_cluster
+from service import PREFIX, Case, wait_for
+
+SERVERS = 3
+# Of each target: so slow that a busy machine is fast enough beside it.
+BANDWIDTH = "8MiB/s"
+DECIDE_S = 2
+# etcd gives up a lease of two seconds after two to four, and servers ask it twice a second.
+TAKEN_OVER_S = 2 * DECIDE_S + 4
+KILLS = 6
+WRITES = textwrap.dedent("""
+    import os, sys
+    file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o644)
+    while True:
+        os.pwrite(file, bytes(int(sys.argv[2]) << 10), 0)
+""")
+
+
+class Etcd:
+    """One etcd, in a directory of its own."""
+
+    def __init__(self):
+        self.directory = tempfile.TemporaryDirectory(prefix="isonomia-etcd-")
+        with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
+            self.port, peers = one.getsockname()[1], other.getsockname()[1]
+        client, peer = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{peers}"
+        self.command = ["etcd", "--data-dir", f"{self.directory.name}/data", "--listen-client-urls", client]
+        self.command += ["--advertise-client-urls", client, "--listen-peer-urls", peer]
+        self.command += ["--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}"]
+        self.start()
+
+    def start(self):
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(self.command, **quiet)
+        wait_for(self.is_healthy, 30)
+
+    def is_healthy(self):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=1) as answer:
+                return json.load(answer)["health"] == "true"
+        except OSError:
+            return False
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def remove(self):
+        self.kill()
+        self.directory.cleanup()
+
+
+class Decided(test_cluster.Cluster):
+    def __init__(self, servers, lines):
+        super().__init__(servers, below="/dev/shm")
+        text = self.file.read_text().replace("epoch = 1\n", f"epoch = 1\n{lines}\n")
+        target = f'{{ bandwidth = "{BANDWIDTH}", per_op = "10us" }}'
+        self.file.write_text(text.replace("targets = 2", f"targets = [{target}, {target}]"))
+        for member in self.members:
+            member.more = ["--trust-clients"]
+
+
+def controllers(members):
+    """What each server that lives says of the controller, by name."""
+    alive = [member for member in members if member.process and member.process.poll() is None]
+    return {member.name: member.status()["cluster"]["controller"] for member in alive}
+
+
+class Controllers(Case):
+    def cluster(self, servers, lines, policy):
+        cluster = Decided(servers, lines)
+        self.addCleanup(cluster.remove)
+        first = cluster.start().members[0]
+        first.run("mkdir", f"{PREFIX}/v")
+        targets = 2 * servers
+        first.operate("stripe", "set", "--count", str(targets), "--size", "64KiB", f"{PREFIX}/v")
+        first.operate("policy", "set", policy)
+        return cluster
+
+    def load(self, member, jobs):
+        """Jobs that write to so many targets each, all from one."""
+        for name, targets in jobs.items():
+            path = f"{PREFIX}/v/{name}"
+            self.program(member, "python3", "-c", WRITES, path, str(64 * targets), job=name, timeout_s=300)
+
+    def test_another_server_takes_over(self):
+        self.needs("etcd")
+        etcd = Etcd()
+        self.addCleanup(etcd.remove)
+        lines = f'coordination = "etcd://127.0.0.1:{etcd.port}"\ndecide = "{DECIDE_S}s"'
+        cluster = self.cluster(SERVERS, lines, "gift{throttle=0.5,window=1000000000,system-window=1000000000}")
+        # Not through the one that is killed.
+        decides = wait_for(lambda: [name for name, told in controllers(cluster.members).items() if told["is_here"]], 30)
+        self.assertEqual(len(decides), 1)
+        other = next(member for member in cluster.members if member.name != decides[0])
+        self.load(other, {"wide": 2 * SERVERS, "narrow": 1})
+
+        def followed(beyond):
+            told = controllers(cluster.members)
+            is_followed = [found["version"] > 0 and found["term"] > beyond for found in told.values()]
+            return told if all(is_followed) else None
+
+        before = wait_for(lambda: followed(0), 30)
+        term = before[decides[0]]["term"]
+        killed = next(member for member in cluster.members if member.name == decides[0])
+        killed.kill()
+        begun = time.monotonic()
+        after = wait_for(lambda: followed(term), 60)
+        took_s = time.monotonic() - begun
+        new = {found["server"] for found in after.values()}
+        self.assertEqual(len(new), 1)
+        self.assertNotIn(decides[0], new)
+        print(f"taken over after {took_s:.1f} s", flush=True)
+        self.assertLess(took_s, 2 * TAKEN_OVER_S)
+        # It goes on with what was owed.
+        issued = self.ledger(other)
+        self.assertGreater(sum(account["issued"] for account in issued["accounts"]), 0)
+        # Without etcd nobody decides once the lease has ended, and all targets share fairly.
+        etcd.kill()
+        shared = lambda: all(found["version"] == 0 for found in controllers(cluster.members).values())  # noqa: E731
+        wait_for(shared, 30)
+        etcd.start()
+        wait_for(lambda: followed(0), 30)
+        # The one that was killed comes back, and follows.
+        killed.start()
+        wait_for(lambda: followed(term) if len(controllers(cluster.members)) == SERVERS else None, 60)
+
+    def ledger(self, member):
+        told = wait_for(lambda: member.operate("coupons", "--json", check=False).stdout, 30)
+        ledger = json.loads(told)
+        for account in ledger["accounts"]:
+            whole = account["redeemed"] + account["outstanding"] + account["compensated"]
+            self.assertEqual(account["issued"], whole, account)
+        return ledger
+
+    def test_no_coupon_is_lost_when_the_server_is_killed(self):
+        policy = "gift{throttle=0.5,window=1000000000,system-window=1000000000,period=3s,budget=1000,decide=100ms}"
+        cluster = self.cluster(1, "", policy)
+        only = cluster.members[0]
+        self.load(only, {"wide": 2, "narrow": 1})
+        seen = {}
+        for _ in range(KILLS):
+            wait_for(lambda: only.status()["cluster"]["controller"]["decisions_total"] > 3, 30)
+            before = self.ledger(only)
+            time.sleep(random.uniform(0, 1))
+            only.kill()
+            only.start()
+            wait_for(lambda: only.status()["cluster"]["controller"]["is_here"], 30)
+            for account in before["accounts"]:
+                seen[account["account"]] = account["issued"]
+            after = {account["account"]: account for account in self.ledger(only)["accounts"]}
+            for name, issued in seen.items():
+                self.assertGreaterEqual(after[name]["issued"], issued, name)
+        self.assertGreater(seen.get("user=root job=narrow", 0) + sum(seen.values()), 0)
+        paid = wait_for(lambda: json.loads(only.operate("regret", "--json").stdout)["periods"], 30)
+        for period in paid:
+            self.assertLessEqual(sum(payment["node_s"] for payment in period["payments"]), 1000 * 3600)
+        lines = only.operate("regret").stdout.splitlines()
+        self.assertEqual(lines[0], "Period|Ended|User|Account|NodeSeconds")
+
+    def test_a_server_alone_says_that_nobody_decides(self):
+        server = self.server()
+        refused = server.operate("policy", "set", "gift", check=False)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("gift is decided by a cluster's controller, and this server is in no cluster", refused.stderr)

@@ -25,6 +25,17 @@ pub struct Settings {
     pub interval: Nanos,
 }
 
+/// How far a controller has come in its term.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// The term.
+    pub term: Term,
+    /// The last round.
+    pub round: u64,
+    /// The version of the last decision.
+    pub version: u64,
+}
+
 /// How long an allocation is valid: the next one comes within an interval and a time-out.
 pub fn validity(interval: Nanos) -> Nanos {
     interval + Nanos(interval.0 / 2) + TIMEOUT
@@ -127,6 +138,21 @@ impl Controller {
         };
         controller.set_servers(now, servers);
         controller
+    }
+
+    /// Goes on with rounds and versions where an earlier controller of the same term stopped: its followers take what is newer only.
+    /// What was reached in another term does not matter.
+    #[must_use]
+    pub fn after(mut self, reached: Reached) -> Self {
+        if reached.term == self.settings.term {
+            (self.round, self.version) = (reached.round, reached.version);
+        }
+        self
+    }
+
+    /// How far it has come.
+    pub fn reached(&self) -> Reached {
+        Reached { term: self.settings.term, round: self.round, version: self.version }
     }
 
     /// The cluster has these servers now. Those that are new are asked in the next round.
@@ -265,12 +291,17 @@ impl Controller {
                 return;
             }
         };
-        let Decided { contents, changes, jobs, .. } = decided;
-        self.counts.decisions += 1;
-        self.counts.jobs = jobs;
+        let Decided { contents, changes, jobs, failed, .. } = decided;
         if !changes.is_empty() {
             effects.push(Effect::Keep(changes));
         }
+        if let Some(error) = failed {
+            self.counts.failed += 1;
+            effects.push(Effect::Failed(error));
+            return;
+        }
+        self.counts.decisions += 1;
+        self.counts.jobs = jobs;
         self.version += 1;
         for (to, content) in contents {
             let has_nothing = match &content {

@@ -29,7 +29,7 @@ mod message;
 mod plan;
 
 pub use controller::{
-    ABSENT_AFTER, CHECK_EVERY, Controller, Counts, Effect, QUORUM_PERCENT, Settings, TIMEOUT, validity,
+    ABSENT_AFTER, CHECK_EVERY, Controller, Counts, Effect, QUORUM_PERCENT, Reached, Settings, TIMEOUT, validity,
 };
 pub use follower::{Follower, Refused};
 pub use kept::{AccountKept, BadKept, Change, Kept, PREFIX, PaidPeriod, Payment};

@@ -70,6 +70,8 @@ pub struct Decided {
     pub issued: Coupons,
     /// Coupons that are redeemed.
     pub redeemed: Coupons,
+    /// Why there are no contents: the changes are to be stored all the same.
+    pub failed: Option<PlanError>,
 }
 
 /// A job over all servers.
@@ -163,7 +165,7 @@ impl Plan {
     /// One decision at `wall`, nanoseconds since 1970 that only the end of a regret period goes by.
     ///
     /// # Errors
-    /// The scheme cannot decide; then nothing has changed.
+    /// The reports cannot be decided about; then nothing has changed.
     pub fn decide(&mut self, wall: Nanos, reports: &BTreeMap<ServerId, Report>) -> Result<Decided, PlanError> {
         let known = join(reports);
         self.count_runs(&known);
@@ -187,7 +189,13 @@ impl Plan {
         let allocation = scheme.allocate(wall, &problem);
         // What was paid is kept even if the scheme fails now.
         self.keep_changes(&known, &mut decided.changes);
-        let allocation = allocation?;
+        let allocation = match allocation {
+            Ok(allocation) => allocation,
+            Err(error) => {
+                decided.failed = Some(error.into());
+                return Ok(decided);
+            }
+        };
         for app in allocation.apps() {
             decided.issued += app.coupon_issued;
             decided.redeemed += app.coupon_redeemed;

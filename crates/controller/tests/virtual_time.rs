@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use isonomia_controller::{
-    Allocation, Ask, Change, Content, Controller, Effect, Follower, Kept, PARTS_PER_TARGET, Plan, Report, ReportedJob,
-    Row, Settings, TIMEOUT, Term, validity,
+    Allocation, Ask, Change, Content, Controller, Effect, Follower, Kept, PARTS_PER_TARGET, Plan, Reached, Report,
+    ReportedJob, Row, Settings, TIMEOUT, Term, validity,
 };
 use isonomia_policy::PolicySpec;
 use isonomia_units::{JobInfo, Nanos, ServerId, TargetId};
@@ -323,4 +323,35 @@ fn servers_without_io_cost_next_to_nothing() {
     world.run(Nanos::from_secs(7_200));
     let each = (world.bytes - idle) / usize::from(SERVERS) / 360;
     assert!(each < 100, "{each} bytes a server and decision");
+}
+
+#[test]
+fn a_controller_that_begins_again_in_its_term_is_heeded() {
+    let spec: PolicySpec = "bsip".parse().unwrap();
+    let settings = Settings { term: Term { epoch: 1, number: 7 }, interval: INTERVAL };
+    let own = ServerId(1);
+    let begin = |now| {
+        let plan = Plan::new(&spec, INTERVAL, Kept::default()).unwrap().unwrap();
+        Controller::new(now, settings, plan, [own])
+    };
+    let (mut follower, mut reached, mut now) = (Follower::default(), Reached::default(), Nanos::ZERO);
+    // As after each change of the policy, and whenever the ledger could not be stored.
+    for _ in 0..3 {
+        let mut controller = begin(now).after(reached);
+        for _ in 0..4 {
+            let mut effects = Vec::new();
+            now = controller.wake_at().max(now);
+            controller.tick(now, now, &mut effects);
+            let asked = effects.iter().filter_map(|effect| match effect {
+                Effect::Ask { ask, .. } => Some(follower.ask(now, own, ask)),
+                _ => None,
+            });
+            assert!(asked.inspect(|heeded| assert_eq!(*heeded, Ok(()))).count() > 0 || controller.reached().round > 0);
+            now += TIMEOUT;
+        }
+        assert!(controller.reached().round > reached.round);
+        reached = controller.reached();
+        follower.forget();
+    }
+    assert_eq!(begin(now).after(Reached { term: Term { epoch: 1, number: 6 }, ..reached }).reached().round, 0);
 }

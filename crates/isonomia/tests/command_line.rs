@@ -114,7 +114,10 @@ fn bad_values_are_refused_with_what_is_allowed() {
         (&["mount", "--timeout", "30", "/mnt"], "whole seconds"),
         (&["mount", "--log", "x", "--foreground", "/mnt"], "cannot be used with"),
         (&["demo", "--seconds", "1"], "3..=600"),
-        (&["allocate", "case.toml", "--scheme", "gifts"], "pofs, bsip, mbw, tsa, esa, tmf, rnd, gift, tbf, coflow"),
+        (
+            &["allocate", "case.toml", "--scheme", "gifts"],
+            "pofs, bsip, mbw, tsa, esa, tmf, rnd, gift, tbf, adaptbf, calciom, coflow",
+        ),
         (&["srve"], "serve"),
         (&["run"], "CMD"),
     ] {

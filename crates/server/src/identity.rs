@@ -273,6 +273,11 @@ mod tests {
         super::admit(&local(), &hello(claims), false, SERVER, &look_up, |_| Some("71".to_owned())).unwrap().job
     }
 
+    /// By what [`everything`] says of title and program.
+    fn called(job: JobInfo) -> JobInfo {
+        JobInfo { title: Some("lammps".into()), executable: Some("lmp".into()), ..job }
+    }
+
     fn claimed(name: &str, group: &str) -> JobInfo {
         JobInfo::new(name, "1234567", group).claimed_within("")
     }
@@ -307,7 +312,7 @@ mod tests {
     #[test]
     fn without_trust_the_kernel_decides() {
         let got = admit(&local(), &hello(everything()), false).unwrap();
-        assert_eq!(got.job, claimed("j1", "1234568"));
+        assert_eq!(got.job, called(claimed("j1", "1234568")));
         assert_eq!(got.credentials, Credentials { uid: 1_234_567, gid: 1_234_568, groups: vec![5] });
         assert!(!got.may_ask_for_others);
     }
@@ -316,7 +321,7 @@ mod tests {
     fn with_trust_claims_count_for_sharing_and_never_for_local_permissions() {
         let got = admit(&local(), &hello(everything()), true).unwrap();
         assert!(!got.is_trusted, "what he says of himself proves nothing about files");
-        assert_eq!(got.job, JobInfo { nodes: 64, priority: 9, ..JobInfo::new("j1", "root", "astro") });
+        assert_eq!(got.job, called(JobInfo { nodes: 64, priority: 9, ..JobInfo::new("j1", "root", "astro") }));
         assert_eq!(got.credentials.uid, 1_234_567);
     }
 

@@ -1,7 +1,7 @@
 //! `fair-finish`: a target serves one I/O phase after the other, in the order in which fair sharing would have
 //! finished them, so that nobody ends later than under fair sharing and most end much sooner.
 //!
-//! What fair sharing would do is kept in a [`FairClock`]. Of the jobs with something queued the next is
+//! What fair sharing would do is kept in a [`FairClock`](crate::queueing::fair_clock::FairClock). Of the jobs with something queued the next is
 //!
 //! 1. one that has received less than `guarantee` (g) times what the clock has served of its phase: the floor;
 //! 2. otherwise the one that the clock finishes first, and with it the phases that it has finished already.
@@ -31,8 +31,8 @@
 //! **3. Phases over several targets** end with their last part, so both hold for them; no target needs to know of
 //! another.
 //!
-//! **4. Sizes.** A phase that turns out longer than was told is told anew, [`GROWTH`] times as long; one of which nothing is known
-//! is told to need [`FIRST_TOLD`], and then [`GROWTH_UNKNOWN`] times as much again and again. So who tells a wrong size
+//! **4. Sizes.** A phase that turns out longer than was told is told anew, [`GROWTH`](crate::queueing::phases::GROWTH) times as long; one of which nothing is known
+//! is told to need [`FIRST_TOLD`](crate::queueing::phases::FIRST_TOLD), and then [`GROWTH_UNKNOWN`](crate::queueing::phases::GROWTH_UNKNOWN) times as much again and again. So who tells a wrong size
 //! delays nobody beyond what fair sharing gives him with the last thing told, and does not end sooner himself: see the
 //! scheme in fluid. A job that does not ask is owed [`Tuning::lag_max`] at most when it does, whatever it told.
 //!

@@ -10,11 +10,11 @@ use crate::spec::scheme::Sizes;
 use isonomia_units::{JobId, JobInfo, Nanos};
 
 /// A phase that turns out to be longer than was told is told to be this many times as long.
-const GROWTH: f64 = 1.25;
+pub(super) const GROWTH: f64 = 1.25;
 /// The same for one of which nothing was known.
-const GROWTH_UNKNOWN: f64 = 2.0;
+pub(super) const GROWTH_UNKNOWN: f64 = 2.0;
 /// What a phase of which nothing is known is told to need.
-const FIRST_TOLD: Nanos = Nanos::from_millis(1);
+pub(super) const FIRST_TOLD: Nanos = Nanos::from_millis(1);
 
 pub(crate) struct Phases {
     pub(crate) clock: FairClock,

@@ -16,7 +16,7 @@ use crate::core::Core;
 use etcd::Etcd;
 use isonomia_controller::{
     Change, Content, Controller, Counts, Effect, Follower, JobKey, Kept, PARTS_PER_TARGET, PREFIX, Plan, Progress,
-    Report, ReportedJob, Row, Settings, TIMEOUT, Term,
+    Reached, Report, ReportedJob, Row, Settings, TIMEOUT, Term,
 };
 use isonomia_policy::exchange::Meters;
 use isonomia_policy::{self as policy, PolicySpec};
@@ -59,6 +59,10 @@ pub struct Commander {
     ranked: HashSet<JobId>,
     followed: Option<Followed>,
     controller: Option<Controller>,
+    /// How far the last one of this process came.
+    reached: Reached,
+    /// The ledger is not in etcd yet.
+    is_to_be_brought: bool,
     /// Nothing is decided before.
     retry_at: Nanos,
     coordination: Option<Coordination>,
@@ -114,6 +118,8 @@ impl Commander {
             ranked: HashSet::new(),
             followed: None,
             controller: None,
+            reached: Reached::default(),
+            is_to_be_brought: false,
             retry_at: Nanos::ZERO,
             coordination: None,
             sent_bytes: 0,
@@ -170,10 +176,14 @@ impl Commander {
             None if !is_decided => return,
             _ => {}
         }
-        // Its arbiters are new: nothing of what was decided is in them.
+        // Its arbiters are new: nothing of what was decided is in them, but for what came in between.
+        if self.follower.ends_at().is_some() {
+            self.apply(None);
+        }
         self.follower.forget();
         self.ranked.clear();
-        (self.controller, self.retry_at, self.followed) = (None, now, None);
+        self.resign();
+        (self.retry_at, self.followed) = (now, None);
         if is_decided {
             let mut followed = Followed {
                 spec,
@@ -186,6 +196,13 @@ impl Commander {
             };
             followed.meters = Meters::new(self.core.data_targets(), followed.look_every());
             self.followed = Some(followed);
+        }
+    }
+
+    /// Is the controller no more. If it becomes that again in the same term, it goes on where it stopped.
+    fn resign(&mut self) {
+        if let Some(controller) = self.controller.take() {
+            self.reached = controller.reached();
         }
     }
 
@@ -226,20 +243,19 @@ impl Commander {
         if self.controller.as_ref().map(Controller::term) == term {
             return;
         }
-        self.controller = None;
+        self.resign();
         let (Some(term), Some(followed)) = (term, &self.followed) else { return };
         if now < self.retry_at {
             return;
         }
-        let plan = self
-            .kept()
-            .and_then(|kept| Plan::new(&followed.spec, followed.interval, kept).map_err(|error| error.to_string()));
+        let (spec, interval) = (followed.spec.clone(), followed.interval);
+        let plan = self.kept().and_then(|kept| Plan::new(&spec, interval, kept).map_err(|error| error.to_string()));
         match plan {
             Ok(Some(plan)) => {
-                let settings = Settings { term, interval: followed.interval };
+                let settings = Settings { term, interval };
                 let servers = self.servers();
-                tracing::info!(?term, policy = %followed.spec, "this server is the controller");
-                self.controller = Some(Controller::new(now, settings, plan, servers));
+                tracing::info!(?term, policy = %spec, "this server is the controller");
+                self.controller = Some(Controller::new(now, settings, plan, servers).after(self.reached));
             }
             Ok(None) => {}
             Err(error) => {
@@ -254,11 +270,12 @@ impl Commander {
     }
 
     /// The ledger as it was kept: where another server may have had it, by etcd; it is this server's own if that has none.
-    fn kept(&self) -> Result<Kept, String> {
+    fn kept(&mut self) -> Result<Kept, String> {
         let mut records = Vec::new();
         if let Some(coordination) = &self.coordination {
             records = coordination.etcd.records().map_err(|error| error.to_string())?;
         }
+        self.is_to_be_brought = records.is_empty();
         if records.is_empty() {
             records = self.core.store.cluster_records().map_err(|error| error.to_string())?;
         }
@@ -332,6 +349,8 @@ impl Commander {
 
     fn take(&mut self, from: ServerId, heard: Heard) {
         let now = clock::now();
+        // It may be another one since this was last looked at.
+        self.follow_policy(now);
         let taken = match heard {
             Heard::Ask(ask) => self.follower.ask(now, from, &ask).map(|()| {
                 let report = self.report(now, ask.round);
@@ -370,7 +389,8 @@ impl Commander {
                     if let Err(error) = self.keep(&changes) {
                         // What was decided is not sent, and the ledger is read again.
                         tracing::error!(%error, "the ledger cannot be stored: nothing is decided");
-                        (self.controller, self.retry_at) = (None, clock::now() + RETRY_AFTER);
+                        self.resign();
+                        self.retry_at = clock::now() + RETRY_AFTER;
                         return;
                     }
                 }
@@ -384,12 +404,12 @@ impl Commander {
         }
     }
 
-    fn keep(&self, changes: &[Change]) -> Result<(), String> {
+    fn keep(&mut self, changes: &[Change]) -> Result<(), String> {
         if let (Some(coordination), Some(controller)) = (&self.coordination, &self.controller) {
-            // All of it the first time: this server may have brought the ledger from when there was no etcd.
-            let all = (controller.counts().decisions == 1).then(|| controller.plan().kept().records());
+            let all = self.is_to_be_brought.then(|| controller.plan().kept().records());
             let changes = all.as_deref().unwrap_or(changes);
             coordination.etcd.keep(controller.term().number, changes).map_err(|error| error.to_string())?;
+            self.is_to_be_brought = false;
         }
         let changes = changes.iter().map(|(key, value)| (&key[..], value.as_deref()));
         self.core.store.keep_cluster_records(changes).map_err(|error| error.to_string())

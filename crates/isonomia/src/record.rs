@@ -2,6 +2,7 @@
 
 use crate::arguments::RecordOptions;
 use crate::control::Control;
+use crate::log;
 use anyhow::{Context, Result};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::Write;
@@ -21,6 +22,7 @@ pub fn record(options: &RecordOptions) -> Result<()> {
     }
     let mut control = Control::connect(&options.server)?;
     control.record(Some((path, options.span)))?;
+    log::say(format_args!("decisions are being recorded"));
     let until = Instant::now() + Duration::from_nanos(options.span.0);
     while Instant::now() < until && !stop.load(Ordering::Relaxed) {
         std::thread::sleep(LOOK_EVERY);

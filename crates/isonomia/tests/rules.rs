@@ -41,15 +41,16 @@ fn run(server: &Serving, args: &[&str]) -> (bool, String, String) {
     (output.status.success(), text(&output.stdout), text(&output.stderr))
 }
 
-fn write_file(socket: &str, job: &str, name: &str, blocks: u64) {
+fn write_file(socket: &str, job: &str, name: &str, (blocks, len): (u64, usize)) {
     let address: Address = socket.parse().unwrap();
     let claims = Claims { job: Some(job.to_owned()), ..Claims::default() };
     let config = ClientConfig { addresses: vec![address], timeout: Nanos::from_secs(30), claims, key_file: None };
     let client = Client::new(config);
     let how = OpenHow { access: access::READ | access::WRITE, create: true, mode: 0o644, ..OpenHow::default() };
     let file = client.open(Ino::ROOT, name.as_bytes(), &how).unwrap();
+    let block = vec![7; len];
     for at in 0..blocks {
-        assert_eq!(client.write_at(&file, at << 16, &[7; 1 << 16]).unwrap(), 1 << 16);
+        assert_eq!(client.write_at(&file, at * len as u64, &block).unwrap(), len);
     }
 }
 
@@ -74,7 +75,8 @@ fn rules_come_and_go_on_a_running_server() {
         let (done, _, said) = run(&server, args);
         assert!(!done && said.contains(part), "{args:?}: {said}");
     }
-    write_file(&server.1, "slow", "file", 128);
+    // Four pieces of a large write wait at a time: there is something to hold, however late the client gets the processor.
+    write_file(&server.1, "slow", "file", (1, 8 << 20));
     let (done, out, _) = run(&server, &["rule", "list", "--json"]);
     let list: serde_json::Value = serde_json::from_str(&out).unwrap();
     let slow = &list["rules"][0]["classes"][0];
@@ -104,16 +106,17 @@ fn a_record_of_a_running_server_is_predicted() {
     let mut recording = std::process::Command::new(PROGRAM)
         .args(["record", record.to_str().unwrap(), "--for", "60s", "--server", &server.1])
         .stdout(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    while std::fs::metadata(&record).is_err() {
-        std::thread::yield_now();
-    }
+    let mut line = String::new();
+    BufReader::new(recording.stderr.as_mut().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("being recorded"), "{line}");
     std::thread::scope(|scope| {
         for (job, threads) in [("many", 3), ("few", 1)] {
             for thread in 0..threads {
                 let socket = &server.1;
-                scope.spawn(move || write_file(socket, job, &format!("{job}{thread}"), 200));
+                scope.spawn(move || write_file(socket, job, &format!("{job}{thread}"), (200, 1 << 16)));
             }
         }
     });
@@ -134,6 +137,10 @@ fn a_record_of_a_running_server_is_predicted() {
         run(&server, &["sim", "--trace", trace, "--policy", "fifo", "--out", out_dir.to_str().unwrap()]);
     assert!(done && out.contains("recorded under job-fair, simulated under fifo"), "{out}{said}");
     assert!(["prediction.json", "prediction.png", "prediction.svg"].iter().all(|name| out_dir.join(name).exists()));
+    for (policy, why) in [("exclusive", "for all targets together"), ("gift", "gift is decided by a controller")] {
+        let (done, _, said) = run(&server, &["sim", "--trace", trace, "--policy", policy]);
+        assert!(!done && said.contains(why), "{said}");
+    }
     let (done, _, said) = run(&server, &["sim", "--trace", "/nowhere"]);
     assert!(!done && said.contains("/nowhere"), "{said}");
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use isonomia_policy::exchange::rates::Divider;
 use isonomia_policy::{
     Arbiter, Draw, Lateness, Nature, Next, PhaseReport, PolicySpec, Request, RequestId, Tuning, build, with_fair_clock,
 };
@@ -62,6 +63,19 @@ fn who_waits_behind_a_long_phase_is_late() {
     let told = two_phases("fifo", 10, true);
     // The clock is done with it when 20 requests were begun, the last of them at 19 times the cost of one.
     assert_eq!(told[1].late_by, Nanos(COST.0 * (59 - 19)));
+}
+
+/// What a server tells of rates, and what it is told, passes the clock and a latency class.
+#[test]
+fn rates_are_told_of_and_divided_behind_a_clock() {
+    let half = Divider::new(2, None, vec![false]).begin().remove(0);
+    for policy in ["tbf{job:*=1MB/s}", "tbf{job:*=1MB/s}+latency{p99=2ms,job:j0}"] {
+        let mut arbiter = arbiter(policy);
+        let part = |arbiter: &dyn Arbiter| arbiter.rates(Nanos::ZERO).iter().map(|rate| rate.part).collect::<Vec<_>>();
+        assert_eq!(part(arbiter.as_ref()), [1.0; 3], "{policy}");
+        arbiter.set_rate_parts(Nanos::ZERO, &half);
+        assert_eq!(part(arbiter.as_ref()), [0.5; 3], "{policy}");
+    }
 }
 
 #[test]

@@ -176,7 +176,8 @@ fn a_rate_holds_for_two_servers_together() {
         let parts = eventually("the first server has most of the rate", settled);
         let (from, before) = (Instant::now(), moved());
         std::thread::park_timeout(Duration::from_secs(2));
-        let (span, after) = (from.elapsed().as_secs_f64(), moved());
+        let after = moved();
+        let span = from.elapsed().as_secs_f64();
         is_over.store(true, Ordering::Relaxed);
         let bound = RATE * (span + 2.0 * 0.02) * (1.0 + 1.0 / 64.0) + 2.0 * (64 << 10) as f64 + 2.0 * REQUEST as f64;
         assert!(after - before <= bound, "{} bytes in {span} s, {bound} allowed; parts {parts:?}", after - before);
@@ -201,7 +202,9 @@ fn a_policy_beside_the_other_tells_what_it_would_give_and_gives_nothing() {
     assert!(
         matches!(shadow(Some("of-tomorrow")), ControlReply::Error(reason) if reason.contains("not part of a policy"))
     );
-    for (policy, part) in [("tbf{path:/a=1MB/s}", "directory"), ("exclusive", "exclusive phases")] {
+    for (policy, part) in
+        [("tbf{path:/a=1MB/s}", "directory"), ("exclusive", "exclusive phases"), ("gift", "by a controller")]
+    {
         assert!(matches!(shadow(Some(policy)), ControlReply::Error(reason) if reason.contains(part)), "{policy}");
     }
     let is_over = AtomicBool::new(false);

@@ -13,7 +13,7 @@
 
 use crate::source::SourceError;
 use isonomia_policy::trace::{Call, Decision, Entry};
-use isonomia_policy::{Arbiter, Draw, Nature, Next, PolicySpec, Request, RequestId, Tuning, build};
+use isonomia_policy::{Arbiter, Draw, Method, Nature, Next, PolicySpec, Request, RequestId, Scheme, Tuning, build};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -275,6 +275,10 @@ impl Reading {
     }
 }
 
+fn is_exclusive(policy: &PolicySpec) -> bool {
+    matches!(policy.scheme(), Scheme::Exclusive(_))
+}
+
 /// A request of a stream: which one, and how long after the end of the one before it comes; of the first one, after the record's begin.
 type Step = (usize, Nanos);
 
@@ -423,9 +427,23 @@ impl Run<'_> {
 }
 
 impl Record {
-    /// The policy that was followed.
+    /// The policy that was followed: of exclusive phases, which metadata have no part in, that of the data targets.
     pub fn policy(&self) -> Option<&PolicySpec> {
-        self.targets.first().map(|made| &made.policy)
+        let exclusive = self.targets.iter().find(|made| is_exclusive(&made.policy));
+        exclusive.or(self.targets.first()).map(|made| &made.policy)
+    }
+
+    /// Why this cannot be simulated by `policy`, or by the one that it has.
+    pub fn obstacle(&self, policy: Option<&PolicySpec>) -> Option<String> {
+        let by = policy.or(self.policy())?;
+        if is_exclusive(by) {
+            return Some(
+                "exclusive phases are granted for all targets together, which are simulated one by one".to_owned(),
+            );
+        }
+        // What a controller decided for the policy that it has is in the record.
+        let decided = by.allocated().filter(|allocated| allocated.method != Method::Pofs && self.policy() != Some(by));
+        decided.map(|allocated| format!("{} is decided by a controller for all servers", allocated.method.word()))
     }
 
     /// Runs it again, by `policy` or the one that it has.

@@ -3,7 +3,7 @@
 use super::output;
 use crate::arguments::SimOptions;
 use crate::table;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use isonomia_plot::{Line, Plot};
 use isonomia_sim::predict::{self, Compared, Prediction};
 use isonomia_units::Nanos;
@@ -14,7 +14,11 @@ use std::path::Path;
 const JOBS_PLOTTED: usize = 6;
 
 pub fn trace(options: &SimOptions, path: &Path) -> Result<()> {
-    let found = predict::read(path)?.predict(options.policy.as_ref());
+    let record = predict::read(path)?;
+    if let Some(obstacle) = record.obstacle(options.policy.as_ref()) {
+        bail!("{} cannot be simulated: {obstacle}", path.display());
+    }
+    let found = record.predict(options.policy.as_ref());
     let mut files = Vec::new();
     if let Some(dir) = &options.out {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot make the directory {}", dir.display()))?;

@@ -6,7 +6,7 @@ use crate::{LatencyReport, Lateness, PhaseReport, Progress};
 use isonomia_units::{JobId, Nanos};
 
 impl<R, A> Dispatcher<R, A> {
-    /// Tells what a job's I/O phase is going to need: see [`Arbiter::expect`].
+    /// Tells what a job's I/O phase is going to need: see [`Arbiter::expect`](crate::Arbiter::expect).
     pub fn expect(&mut self, now: Nanos, job: JobId, service: Nanos) {
         self.arbiter.expect(now, job, service);
         if let Some(shadow) = &mut self.shadow {
@@ -14,27 +14,27 @@ impl<R, A> Dispatcher<R, A> {
         }
     }
 
-    /// How far the jobs' phases have come, and how far they would have under fair sharing: see [`Arbiter::phases`].
+    /// How far the jobs' phases have come, and how far they would have under fair sharing: see [`Arbiter::phases`](crate::Arbiter::phases).
     pub fn phases(&self) -> Vec<PhaseReport> {
         self.arbiter.phases()
     }
 
-    /// How far the jobs' phases have come here: see [`Arbiter::progress`].
+    /// How far the jobs' phases have come here: see [`Arbiter::progress`](crate::Arbiter::progress).
     pub fn progress(&self, now: Nanos) -> Vec<(JobId, Progress)> {
         self.arbiter.progress(now)
     }
 
-    /// How many of the jobs' phases ended later than under fair sharing: see [`Arbiter::lateness`].
+    /// How many of the jobs' phases ended later than under fair sharing: see [`Arbiter::lateness`](crate::Arbiter::lateness).
     pub fn lateness(&mut self, now: Nanos) -> Vec<Lateness> {
         self.arbiter.lateness(now)
     }
 
-    /// Places a job in the order of a policy that has one: see [`Arbiter::set_rank`].
+    /// Places a job in the order of a policy that has one: see [`Arbiter::set_rank`](crate::Arbiter::set_rank).
     pub fn set_rank(&mut self, now: Nanos, job: JobId, rank: Option<u32>) {
         self.arbiter.set_rank(now, job, rank);
     }
 
-    /// Divides by other parts than the policy's: see [`Arbiter::apportion`]. The arbiter hears of it only if there are any, or
+    /// Divides by other parts than the policy's: see [`Arbiter::apportion`](crate::Arbiter::apportion). The arbiter hears of it only if there are any, or
     /// were.
     pub fn apportion(&mut self, now: Nanos, parts: &[(JobId, f64)]) {
         let had_parts = std::mem::replace(&mut self.has_parts, !parts.is_empty());
@@ -43,12 +43,12 @@ impl<R, A> Dispatcher<R, A> {
         }
     }
 
-    /// Has these parts of the rates of its rules: see [`Arbiter::set_rate_parts`].
+    /// Has these parts of the rates of its rules: see [`Arbiter::set_rate_parts`](crate::Arbiter::set_rate_parts).
     pub fn set_rate_parts(&mut self, now: Nanos, parts: &Parts) {
         self.arbiter.set_rate_parts(now, parts);
     }
 
-    /// How the classes fare that rules give rates: see [`Arbiter::rates`].
+    /// How the classes fare that rules give rates: see [`Arbiter::rates`](crate::Arbiter::rates).
     pub fn rates(&self, now: Nanos) -> Vec<RateReport> {
         self.arbiter.rates(now)
     }
@@ -58,7 +58,7 @@ impl<R, A> Dispatcher<R, A> {
         self.arbiter.latency(now)
     }
 
-    /// The share due to every job that is active: see [`Arbiter::shares`].
+    /// The share due to every job that is active: see [`Arbiter::shares`](crate::Arbiter::shares).
     pub fn shares(&self, now: Nanos) -> Vec<(JobId, f64)> {
         self.arbiter.shares(now)
     }

@@ -166,7 +166,8 @@ pub fn check_alone(spec: &PolicySpec) -> Result<(), String> {
     allocated.map_or(Ok(()), |allocated| {
         let word = allocated.method.word();
         Err(format!(
-            "{word} is decided by a cluster's controller, and this server is in no cluster (one server is enough:              isonomia serve --cluster FILE --name NAME)"
+            "{word} is decided by a cluster's controller, and this server is in no cluster (one server is enough: \
+             isonomia serve --cluster FILE --name NAME)"
         ))
     })
 }

@@ -36,6 +36,8 @@ use std::sync::Arc;
 pub const SATURATED: f64 = 0.95;
 /// Who lends keeps this many times what he used, so that it is seen when he wants more.
 pub const HEADROOM: f64 = 1.25;
+/// Who used next to nothing keeps this part of what he is entitled to, for the same reason.
+const KEPT: f64 = 0.01;
 /// A grant of fewer bytes since the last decision is too small to tell from what remains how much of it was used.
 const SEEN_BYTES_MIN: f64 = 4096.0;
 /// A record of less, in seconds of a target, is rounding.
@@ -225,7 +227,7 @@ impl Grant {
             return self.wanted;
         }
         let used = before.0.saturating_sub(after.0) as f64 / bytes_per_s / elapsed_s;
-        if used < SATURATED * self.granted { used * HEADROOM } else { f64::INFINITY }
+        if used < SATURATED * self.granted { (used * HEADROOM).max(KEPT * self.entitled) } else { f64::INFINITY }
     }
 }
 

@@ -10,8 +10,9 @@
 use isonomia_proto::request::Op;
 use isonomia_units::Nanos;
 
-/// A reply that takes longer came from something slower than two threads that wake each other, which take half of this.
-const LONG: Nanos = Nanos::from_micros(100);
+/// A reply that takes longer came from something slower than two threads that wake each other, also where several programs share
+/// a processor: that takes a tenth of this, and who slept for such replies would make all of them as slow.
+const LONG: Nanos = Nanos::from_millis(1);
 /// After so many more long replies than others lately the next one is expected to be long …
 const LONG_EXPECTED: u8 = 4;
 /// … and more than so many are not counted, so that a few that come soon are enough to change that.

@@ -6,14 +6,14 @@ mod running;
 
 use isonomia_client::{Claims, Client, Ino};
 use isonomia_controller::{Ask, FORMAT, Term};
-use isonomia_proto::control::{ControllerStatus, Status};
+use isonomia_proto::control::{ControlReply, ControlRequest, ControllerStatus, Status};
 use isonomia_proto::request::{Op, RequestHeader};
 use isonomia_transport::channel::{Channel, Manner};
 use isonomia_transport::handshake::Identity;
 use isonomia_transport::socket::Deadline;
 use isonomia_units::Nanos;
 use running::cluster::{Cluster, in_memory};
-use running::create;
+use running::{ask, create};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// Servers of one slow target each, of which each has a volume.
 struct Running {
     cluster: Cluster,
-    volumes: Vec<String>,
+    volumes: [String; 2],
     load: BTreeMap<String, (Arc<AtomicBool>, Vec<JoinHandle<()>>)>,
 }
 
@@ -40,17 +40,7 @@ impl Running {
             config.policy = policy.parse().unwrap();
             config.trust_clients = true;
         });
-        let maker = cluster.client(0, false);
-        let mut volumes: [Option<String>; 2] = [None, None];
-        for number in 0..40 {
-            let name = format!("v{number}");
-            let made = maker.mkdir(Ino::ROOT, name.as_bytes(), 0o755).unwrap();
-            volumes[cluster.has(Ino(made.attr.ino).volume())].get_or_insert(name);
-            if volumes.iter().all(Option::is_some) {
-                break;
-            }
-        }
-        let volumes = volumes.into_iter().map(|name| name.expect("forty volumes are on both servers")).collect();
+        let volumes = cluster.volume_on_each();
         Self { cluster, volumes, load: BTreeMap::new() }
     }
 
@@ -148,6 +138,18 @@ fn shares_follow_an_allocation_until_it_ends() {
     assert!(here.is_here && here.decisions_total > 0 && here.jobs == 2, "{here:?}");
     let there = running.controller(1);
     assert!(!there.is_here && there.version > 0 && there.server.as_deref() == Some("io1"), "{there:?}");
+    // The same controller begins anew with each policy that is set, and its followers take no message of it for an old one.
+    let refused = || [0, 1].map(|server| running.controller(server).refused);
+    let (before, here) = (refused(), running.cluster.configs[0].listen[0].clone());
+    for decide in ["100ms", "110ms"] {
+        let policy = format!("mbw{{decide={decide}}}");
+        let set = ControlRequest::SetPolicy { policy, draw: None, only_here: false, instead_of: None };
+        let reply = ask(&here, &set);
+        assert!(matches!(reply, ControlReply::Policy { .. }), "{reply:?}");
+        let version = running.controller(1).version;
+        running.wait(1, |controller| controller.version > version);
+    }
+    assert_eq!(refused(), before);
     running.cluster.servers[0] = None;
     let share = running.share_becomes(1, ["both", "one"], |share| (0.4..0.6).contains(&share));
     assert!(share.is_ok(), "{share:?}: {:?}", running.controller(1));

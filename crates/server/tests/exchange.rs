@@ -40,17 +40,7 @@ fn share_of_the_largest(line: &str) -> f64 {
         config.policy = "size-fair".parse().unwrap();
         config.trust_clients = true;
     });
-    let maker = cluster.client(0, false);
-    let mut volumes: [Option<String>; 2] = [None, None];
-    for number in 0..40 {
-        let name = format!("v{number}");
-        let made = maker.mkdir(Ino::ROOT, name.as_bytes(), 0o755).unwrap();
-        volumes[cluster.has(Ino(made.attr.ino).volume())].get_or_insert(name);
-        if volumes.iter().all(Option::is_some) {
-            break;
-        }
-    }
-    let volumes = volumes.map(|name| name.expect("forty volumes are on both servers"));
+    let volumes = cluster.volume_on_each();
     let is_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         for (job, nodes, servers) in [("large", 16, &[0, 1][..]), ("first", 8, &[0]), ("second", 8, &[1])] {

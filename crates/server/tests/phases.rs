@@ -256,10 +256,7 @@ fn the_root_server_decides_for_all_and_without_it_everybody_is_served() {
         cluster.client_as(vec![cluster.configs[1].listen[0].clone()], claims)
     };
     let (first, second) = (client("first"), client("second"));
-    let volume = (0..40)
-        .map(|number| format!("v{number}"))
-        .find(|name| cluster.has(Ino(first.mkdir(Ino::ROOT, name.as_bytes(), 0o755).unwrap().attr.ino).volume()) == 1)
-        .expect("one of forty volumes is on the second server");
+    let [_, volume] = cluster.volume_on_each();
     let server = |at: usize, cluster: &Cluster| cluster.servers[at].as_ref().unwrap().status();
     wait_for(cluster.servers[1].as_ref().unwrap(), "the coordinator is heard", |status| {
         status.exclusive.as_ref().filter(|node| !node.is_open && node.coordinator.as_deref() == Some("io1")).map(drop)

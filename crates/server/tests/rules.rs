@@ -6,20 +6,13 @@ mod running;
 
 use isonomia_client::{Address, Claims, Client, Ino};
 use isonomia_proto::control::{ControlReply, ControlRequest, RateStatus};
-use isonomia_transport::control::ControlConnection;
-use isonomia_transport::handshake::Identity;
 use isonomia_units::Nanos;
 use running::cluster::{Cluster, in_memory};
-use running::{create, start};
+use running::{ask, create, start};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const REQUEST: usize = 64 << 10;
-
-fn ask(address: &Address, request: &ControlRequest) -> ControlReply {
-    let mut control = ControlConnection::open(address, &Identity::default(), Nanos::from_secs(20)).unwrap();
-    control.ask(request).unwrap()
-}
 
 fn set(address: &Address, policy: &str, instead_of: Option<&str>) -> ControlReply {
     let instead_of = instead_of.map(str::to_owned);
@@ -137,14 +130,7 @@ fn a_rate_holds_for_two_servers_together() {
         config.policy = "tbf{all@job:*=8MiB/s,burst=64KiB}".parse().unwrap();
         config.trust_clients = true;
     });
-    let maker = cluster.client(0, false);
-    let mut volumes: [Option<String>; 2] = [None, None];
-    for number in 0..40 {
-        let name = format!("v{number}");
-        let made = maker.mkdir(Ino::ROOT, name.as_bytes(), 0o755).unwrap();
-        volumes[cluster.has(Ino(made.attr.ino).volume())].get_or_insert(name);
-    }
-    let volumes = volumes.map(|name| name.expect("forty volumes are on both servers"));
+    let volumes = cluster.volume_on_each();
     let is_over = AtomicBool::new(false);
     let held = || {
         let statuses = cluster.servers.iter().flatten().map(isonomia_server::Server::status);

@@ -11,6 +11,7 @@
 //! slower, that programs wait for each other, and what servers tell each other if the policy is another one. The record of one server
 //! is of that server alone. Requests that had not ended at its end, or at the first change of policy in it, are left out.
 
+use crate::replay::each_entry;
 use crate::source::SourceError;
 use isonomia_policy::trace::{Call, Decision, Entry};
 use isonomia_policy::{Arbiter, Draw, Method, Nature, Next, PolicySpec, Request, RequestId, Scheme, Tuning, build};
@@ -18,12 +19,9 @@ use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use serde::Serialize;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
-use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::ops::ControlFlow;
 use std::path::Path;
 
-/// The longest line that is read, in bytes.
-const LINE_LEN_MAX: u64 = 1 << 20;
 /// Slices of the time that a plot has.
 pub const SLICES: u64 = 100;
 /// Who had less than this part of all service does not say until when shares are compared.
@@ -155,27 +153,13 @@ impl Work {
 /// # Errors
 /// The file cannot be read, or holds something else than a record; the error names the line.
 pub fn read(path: &Path) -> Result<Record, SourceError> {
-    let fail = |line: usize, what: String| SourceError { file: path.to_owned(), line, field: String::new(), what };
-    let mut file = BufReader::new(File::open(path).map_err(|error| fail(0, error.to_string()))?);
     let mut reading = Reading::default();
-    let mut text = String::new();
-    for line in 1.. {
-        text.clear();
-        let read = std::io::Read::take(&mut file, LINE_LEN_MAX).read_line(&mut text);
-        let length = read.map_err(|error| fail(line, error.to_string()))?;
-        if !text.ends_with('\n') {
-            if length as u64 == LINE_LEN_MAX {
-                return Err(fail(line, format!("longer than {LINE_LEN_MAX} bytes, the most allowed")));
-            }
-            break;
-        }
-        let entry: Entry = serde_json::from_str(&text).map_err(|error| fail(line, error.to_string()))?;
-        if !reading.take(entry) {
-            break;
-        }
-    }
+    each_entry(path, |_, entry| {
+        Ok(if reading.take(entry) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
+    })?;
     if reading.record.requests.is_empty() {
-        return Err(fail(0, "no request came while it was recorded".to_owned()));
+        let what = "no request came while it was recorded".to_owned();
+        return Err(SourceError { file: path.to_owned(), line: 0, field: String::new(), what });
     }
     Ok(reading.finish())
 }

@@ -8,6 +8,7 @@ use isonomia_policy::trace::{Call, Decision, Entry, Player};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
+use std::ops::ControlFlow;
 use std::path::Path;
 
 /// The longest line that is read, in bytes.
@@ -38,15 +39,17 @@ pub struct Difference {
     pub now: Entry,
 }
 
-/// Replays the record at `path`. A last line without an end is left out: the server may have been killed.
+/// Gives each entry of the record at `path` to `take`, with its line from 1, until that says that it has enough. A last line without
+/// an end is left out: the server may have been killed.
 ///
 /// # Errors
-/// The file cannot be read, or holds something else than a record; the error names the line.
-pub fn replay(path: &Path) -> Result<Replay, SourceError> {
+/// The file cannot be read, or holds something else than a record; or what `take` says is wrong with an entry. The error names the line.
+pub(crate) fn each_entry(
+    path: &Path,
+    mut take: impl FnMut(usize, Entry) -> Result<ControlFlow<()>, String>,
+) -> Result<(), SourceError> {
     let fail = |line: usize, what: String| SourceError { file: path.to_owned(), line, field: String::new(), what };
     let mut file = BufReader::new(File::open(path).map_err(|error| fail(0, error.to_string()))?);
-    let mut player = Player::default();
-    let mut replay = Replay { calls: 0, decisions: 0, log: Vec::new(), difference: None };
     let mut text = String::new();
     for line in 1.. {
         text.clear();
@@ -59,7 +62,22 @@ pub fn replay(path: &Path) -> Result<Replay, SourceError> {
             break;
         }
         let entry: Entry = serde_json::from_str(&text).map_err(|error| fail(line, error.to_string()))?;
-        let now = player.play(&entry).map_err(|error| fail(line, error.to_string()))?;
+        if take(line, entry).map_err(|what| fail(line, what))?.is_break() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Replays the record at `path`. A last line without an end is left out: the server may have been killed.
+///
+/// # Errors
+/// The file cannot be read, or holds something else than a record; the error names the line.
+pub fn replay(path: &Path) -> Result<Replay, SourceError> {
+    let mut player = Player::default();
+    let mut replay = Replay { calls: 0, decisions: 0, log: Vec::new(), difference: None };
+    each_entry(path, |line, entry| {
+        let now = player.play(&entry).map_err(|error| error.to_string())?;
         replay.calls += 1;
         if let Call::Next { now: at, gave: Decision::Dispatch(request) } = now.call {
             replay.decisions += 1;
@@ -68,6 +86,7 @@ pub fn replay(path: &Path) -> Result<Replay, SourceError> {
         if replay.difference.is_none() && now != entry {
             replay.difference = Some(Difference { line, recorded: entry, now });
         }
-    }
+        Ok(ControlFlow::Continue(()))
+    })?;
     Ok(replay)
 }

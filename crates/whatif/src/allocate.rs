@@ -4,9 +4,8 @@ mod case;
 
 use case::Case;
 use isonomia_allocation::{
-    AdapTbf, AdapTbfConfig, Allocation, BadGuarantee, BadReclaim, Calciom, Coflow, CoflowError, Coupons, FairFinish,
-    Gift, GiftConfig, GiftConfigError, Order, Problem, ProblemError, ProgramError, Rule, RuleThrottle, Strategy,
-    UnknownRemaining, bsip, mbw, pofs, token_bucket,
+    AdapTbfConfig, Allocation, CoflowError, Coupons, Decide, GiftConfig, Order, Parameters, Problem, ProblemError,
+    Scheme as Decider, SchemeError, SchemeSpec, Strategy,
 };
 use isonomia_units::{Nanos, Rate};
 use serde::Serialize;
@@ -130,32 +129,8 @@ pub enum AllocateError {
         /// The case's name.
         file: String,
         /// Why.
-        why: DecisionError,
+        why: SchemeError,
     },
-}
-
-/// Why a scheme cannot decide.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
-#[non_exhaustive]
-pub enum DecisionError {
-    /// A coflow order lacks what it needs.
-    #[error(transparent)]
-    Coflow(#[from] CoflowError),
-    /// What AdapTBF reclaims is out of its range.
-    #[error(transparent)]
-    Reclaim(#[from] BadReclaim),
-    /// CALCioM's choice lacks what it needs.
-    #[error(transparent)]
-    Calciom(#[from] UnknownRemaining),
-    /// A guarantee is out of its range.
-    #[error(transparent)]
-    Guarantee(#[from] BadGuarantee),
-    /// The linear program was not solved.
-    #[error(transparent)]
-    Program(#[from] ProgramError),
-    /// A parameter of GIFT's is out of its range.
-    #[error(transparent)]
-    GiftConfig(#[from] GiftConfigError),
 }
 
 /// What a scheme gives, in the order of the case. Bandwidth and coupons are counted in targets.
@@ -204,7 +179,7 @@ pub fn allocate(file: &str, text: &str, scheme: Scheme) -> Result<Report, Alloca
     let case = Case::parse(text).map_err(wrong)?;
     let problem = case.problem().map_err(|why| AllocateError::Problem { file: file.to_owned(), why })?;
     let allocation = decide(&case, &problem, scheme).map_err(|error| match &error {
-        DecisionError::Coflow(CoflowError::UnknownRemaining { app, target, order }) => {
+        SchemeError::Coflow(CoflowError::UnknownRemaining { app, target, order }) => {
             let what = format!("unknown at `{target}` (allowed: bytes for each target, which order {order} needs)");
             wrong(case.wrong(app, "remaining", what))
         }
@@ -213,45 +188,29 @@ pub fn allocate(file: &str, text: &str, scheme: Scheme) -> Result<Report, Alloca
     Ok(report(&case, &allocation))
 }
 
-fn decide(case: &Case, problem: &Problem, scheme: Scheme) -> Result<Allocation, DecisionError> {
-    let b_thres = case.b_thres.unwrap_or(GiftConfig::default().b_thres);
-    let knows_sizes = || problem.apps().iter().flat_map(|app| &app.demands).all(|demand| demand.remaining.is_some());
-    let by_rule = |rule| RuleThrottle::new(rule, b_thres, case.seed).decide(problem);
-    Ok(match scheme {
-        Scheme::Pofs => pofs(problem, case.progress),
-        Scheme::Bsip => bsip(problem),
-        Scheme::Mbw => mbw(problem)?,
-        Scheme::Tsa => by_rule(Rule::Small),
-        Scheme::Esa => by_rule(Rule::Large),
-        Scheme::Tmf => by_rule(Rule::MostFrequent),
-        Scheme::Rnd => by_rule(Rule::Random),
-        Scheme::Tbf => token_bucket(problem, case.progress),
-        Scheme::Gift => {
-            let mut gift = Gift::new(GiftConfig { b_thres, ..GiftConfig::default() })?;
-            for (app, owed) in problem.apps().iter().map(|app| (app, case.owed(&app.name))) {
-                if owed > Coupons(0) {
-                    gift.carry(app, owed);
-                }
+fn decide(case: &Case, problem: &Problem, scheme: Scheme) -> Result<Allocation, SchemeError> {
+    let gift = GiftConfig::default();
+    let knows_sizes = problem.apps().iter().flat_map(|app| &app.demands).all(|demand| demand.remaining.is_some());
+    let guarantee = if scheme == Scheme::FairFinish { GUARANTEE_OF_FAIR_FINISH } else { GUARANTEE };
+    let parameters = Parameters {
+        progress: case.progress,
+        gift: GiftConfig { b_thres: case.b_thres.unwrap_or(gift.b_thres), ..gift },
+        adaptbf: AdapTbfConfig::default(),
+        strategy: case.strategy.unwrap_or(if knows_sizes { Strategy::Dynamic } else { Strategy::Serialize }),
+        guarantee: case.guarantee.unwrap_or(guarantee),
+        order: case.order.unwrap_or(if knows_sizes { Order::Bottleneck } else { Order::Attained }),
+        seed: case.seed,
+    };
+    let named = SchemeSpec::named(scheme.name(), &parameters).expect("each of them has a name there");
+    let mut decider = named?.start(BANDWIDTH)?;
+    if let Decider::Gift(gift) = &mut decider {
+        for (app, owed) in problem.apps().iter().map(|app| (app, case.owed(&app.name))) {
+            if owed > Coupons(0) {
+                gift.carry(app, owed);
             }
-            gift.decide(Nanos::ZERO, problem)?
         }
-        Scheme::AdapTbf => {
-            let config = AdapTbfConfig { progress: case.progress, ..AdapTbfConfig::default() };
-            AdapTbf::new(config, BANDWIDTH)?.allocate(Nanos::ZERO, problem)
-        }
-        Scheme::Calciom => {
-            let strategy = case.strategy.unwrap_or(if knows_sizes() { Strategy::Dynamic } else { Strategy::Serialize });
-            Calciom::new(strategy, case.progress).allocate(problem)?
-        }
-        Scheme::Coflow => {
-            let order = case.order.unwrap_or(if knows_sizes() { Order::Bottleneck } else { Order::Attained });
-            Coflow::new(case.guarantee.unwrap_or(GUARANTEE), order)?.allocate(problem)?
-        }
-        Scheme::FairFinish => {
-            let guarantee = case.guarantee.unwrap_or(GUARANTEE_OF_FAIR_FINISH);
-            FairFinish::new(guarantee, BANDWIDTH)?.allocate(Nanos::ZERO, problem)
-        }
-    })
+    }
+    decider.allocate(Nanos::ZERO, problem)
 }
 
 /// The allocation in the order of the case.

@@ -1,6 +1,6 @@
 //! Several servers in this process, as one file system.
 
-use isonomia_client::{Address, Claims, Client, ClientConfig};
+use isonomia_client::{Address, Claims, Client, ClientConfig, Ino};
 use isonomia_server::{Config, Server};
 use isonomia_units::{Nanos, VolumeId};
 use std::fmt::Write as _;
@@ -95,6 +95,20 @@ impl Cluster {
             claims,
             key_file: Some(self.dir.path().join("key").display().to_string()),
         })
+    }
+
+    /// For each of two servers a volume that it has, by name.
+    pub fn volume_on_each(&self) -> [String; 2] {
+        let maker = self.client(0, false);
+        let mut volumes: [Option<String>; 2] = [None, None];
+        for name in (0..40).map(|number| format!("v{number}")) {
+            let made = maker.mkdir(Ino::ROOT, name.as_bytes(), 0o755).unwrap();
+            volumes[self.has(Ino(made.attr.ino).volume())].get_or_insert(name);
+            if volumes.iter().all(Option::is_some) {
+                break;
+            }
+        }
+        volumes.map(|name| name.expect("forty volumes are on both servers"))
     }
 
     /// The server that has a volume.

@@ -7,7 +7,10 @@ pub mod cluster;
 pub mod striped;
 
 use isonomia_client::{Address, Claims, Client, ClientConfig, Ino, OpenHow, access};
+use isonomia_proto::control::{ControlReply, ControlRequest};
 use isonomia_server::{Config, Server};
+use isonomia_transport::control::ControlConnection;
+use isonomia_transport::handshake::Identity;
 use isonomia_units::Nanos;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -141,4 +144,10 @@ pub fn as_user<T: Send>(uid: u32, work: impl FnOnce() -> T + Send) -> T {
         });
         thread.join().unwrap()
     })
+}
+
+/// What a server answers an operator.
+pub fn ask(address: &Address, request: &ControlRequest) -> ControlReply {
+    let mut control = ControlConnection::open(address, &Identity::default(), Nanos::from_secs(20)).unwrap();
+    control.ask(request).unwrap()
 }

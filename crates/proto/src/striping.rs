@@ -1,10 +1,10 @@
 //! How new files of a directory are striped, as text: the value of the extended attribute [`XATTR`].
 //!
 //! `count=4 size=1MiB servers=io1,io2,io3,io4`: words in any order, with a blank between them. Of a file that there is, the value
-//! also says its targets.
+//! also says its targets. `place=balanced` says how the targets of new files are chosen, where the cluster has them chosen otherwise.
 
 use crate::fs::Layout;
-use isonomia_units::{Bytes, TargetId};
+use isonomia_units::{Bytes, Placement, TargetId};
 use std::fmt;
 use std::str::FromStr;
 
@@ -15,7 +15,7 @@ pub const STRIPE_BYTES_DEFAULT: u64 = 1 << 20;
 /// What a size may be.
 pub const SIZES_ALLOWED: &str = "a multiple of 4KiB, to 1TiB";
 /// The largest stripe.
-const STRIPE_BYTES_MAX: u64 = 1 << 40;
+pub const STRIPE_BYTES_MAX: u64 = 1 << 40;
 /// The longest text.
 pub const TEXT_LEN_MAX: usize = 16 << 10;
 
@@ -30,6 +30,8 @@ pub struct Striping {
     pub servers: Vec<String>,
     /// The very targets, in order, and nothing to choose; empty if they are chosen.
     pub targets: Vec<TargetId>,
+    /// How targets are chosen; as the cluster says, if it is not said.
+    pub place: Option<Placement>,
 }
 
 /// A text that is no striping.
@@ -39,7 +41,9 @@ pub enum BadStriping {
     #[error("{0} bytes are too long for a layout (allowed: {TEXT_LEN_MAX})")]
     Length(usize),
     /// Not `key=value`, or an unknown key, or one that was there before.
-    #[error("{0:?} is no part of a layout (allowed, each once: count=N size=SIZE servers=NAME,NAME targets=N,N)")]
+    #[error(
+        "{0:?} is no part of a layout (allowed, each once: count=N size=SIZE servers=NAME,NAME targets=N,N place=WORD)"
+    )]
     Word(String),
     /// A count that is none.
     #[error("count={0:?} (allowed: 1 to {max})", max = Layout::TARGETS_MAX)]
@@ -50,12 +54,15 @@ pub enum BadStriping {
     /// Targets that are none, or not as many as `count` says.
     #[error("targets={0:?} (allowed: as many different numbers as count says)")]
     Targets(String),
+    /// A placement that is none.
+    #[error("place={0:?} (allowed: {allowed})", allowed = Placement::ALLOWED)]
+    Place(String),
 }
 
 impl Striping {
     /// Over `count` targets, with the default size.
     pub const fn over(count: usize) -> Self {
-        Self { count, stripe_bytes: STRIPE_BYTES_DEFAULT, servers: Vec::new(), targets: Vec::new() }
+        Self { count, stripe_bytes: STRIPE_BYTES_DEFAULT, servers: Vec::new(), targets: Vec::new(), place: None }
     }
 
     /// What a stripe may be.
@@ -74,7 +81,7 @@ impl FromStr for Striping {
         if text.len() > TEXT_LEN_MAX {
             return Err(BadStriping::Length(text.len()));
         }
-        let (mut count, mut size, mut servers, mut targets) = (None, None, None, None);
+        let (mut count, mut size, mut servers, mut targets, mut place) = (None, None, None, None, None);
         for word in text.split_ascii_whitespace() {
             let bad = || BadStriping::Word(word.to_owned());
             let (key, value) = word.split_once('=').ok_or_else(bad)?;
@@ -83,6 +90,7 @@ impl FromStr for Striping {
                 "size" => size.replace(value),
                 "servers" => servers.replace(value),
                 "targets" => targets.replace(value),
+                "place" => place.replace(value),
                 _ => return Err(bad()),
             };
             if before.is_some() || value.is_empty() {
@@ -114,6 +122,7 @@ impl FromStr for Striping {
             stripe_bytes: size.map_or(Ok(STRIPE_BYTES_DEFAULT), Self::size)?,
             servers: servers.map_or_else(Vec::new, |list: &str| list.split(',').map(str::to_owned).collect()),
             targets: numbers,
+            place: place.map(|word| word.parse().map_err(|_| BadStriping::Place(word.to_owned()))).transpose()?,
         })
     }
 }
@@ -131,6 +140,9 @@ impl fmt::Display for Striping {
         if !self.targets.is_empty() {
             let numbers: Vec<String> = self.targets.iter().map(ToString::to_string).collect();
             write!(f, " targets={}", numbers.join(","))?;
+        }
+        if let Some(place) = self.place {
+            write!(f, " place={place}")?;
         }
         Ok(())
     }
@@ -162,6 +174,7 @@ mod tests {
         assert!(error("colour=red").contains("allowed, each once: count=N"));
         assert!(error("count=2 targets=1").contains("as many different numbers as count says"));
         assert!(error("targets=1,1").contains("targets"));
+        assert_eq!(error("place=here"), "place=\"here\" (allowed: volume, hash, round-robin, random, balanced)");
     }
 
     proptest! {
@@ -171,9 +184,10 @@ mod tests {
             pages in 1..1u64 << 28,
             servers in proptest::collection::vec("[a-z][a-z0-9-]{0,5}", 0..4),
             is_chosen: bool,
+            place in proptest::option::of(proptest::sample::select(Placement::ALL.to_vec())),
         ) {
             let targets = if is_chosen { Vec::new() } else { (0..count as u16).map(TargetId).collect() };
-            let striping = Striping { count, stripe_bytes: pages * 4096, servers, targets };
+            let striping = Striping { count, stripe_bytes: pages * 4096, servers, targets, place };
             prop_assert_eq!(striping.to_string().parse(), Ok(striping));
         }
 

@@ -337,6 +337,15 @@ impl Targets {
         self.target(place).map_or_else(|_| name.clone().into(), |target| target.path.join(&name))
     }
 
+    /// What each target has left for ordinary users, in bytes.
+    pub fn free_bytes(&self) -> Result<Vec<u64>, StoreError> {
+        let free = |target: &Target| {
+            let stat = rustix::fs::fstatvfs(&target.objects).map_err(|e| StoreError::host(&target.path, e))?;
+            Ok(stat.f_bavail * stat.f_frsize)
+        };
+        self.all.iter().map(free).collect()
+    }
+
     pub fn stat_fs(&self) -> Result<FsStat, StoreError> {
         let mut sum = FsStat::default();
         let mut devices = HashSet::new();

@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn a_file_that_takes_nothing_ends_the_record_and_holds_nobody_up() {
         let (reader, writer) = rustix::pipe::pipe().unwrap();
-        let record = Record::begin(writer.into(), 4).unwrap();
+        let record = Record::begin(writer.into(), 1_000).unwrap();
         let spec: PolicySpec = "job-fair".parse().unwrap();
         let mut arbiter = record.journal().build(&spec, Draw::VirtualTime, 1, Tuning::default());
         for number in 0..10_000 {
@@ -196,6 +196,6 @@ mod tests {
             drop(record);
         });
         let entries: Vec<Entry> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-        assert!((5..10_000).contains(&entries.len()), "{} calls in a pipe of 64 KiB", entries.len());
+        assert!((1_000..10_000).contains(&entries.len()), "{} calls, with a pipe of 64 KiB", entries.len());
     }
 }

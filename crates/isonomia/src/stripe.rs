@@ -37,6 +37,8 @@ struct Shown {
     /// How targets of new files are chosen, if a directory says so.
     #[serde(skip_serializing_if = "Option::is_none")]
     place: Option<Placement>,
+    /// A file is on one target while it is small.
+    grows: bool,
 }
 
 fn get(options: &StripeGetOptions) -> Result<()> {
@@ -52,10 +54,10 @@ fn get(options: &StripeGetOptions) -> Result<()> {
     };
     let mut out = std::io::stdout().lock();
     if options.json {
-        let Striping { count, stripe_bytes: size_bytes, servers, targets, place } =
+        let Striping { count, stripe_bytes: size_bytes, servers, targets, place, grows } =
             found.clone().unwrap_or(Striping::over(1));
         let targets = targets.iter().map(|target| target.0).collect();
-        let shown = Shown { is_default: found.is_none(), count, size_bytes, servers, targets, place };
+        let shown = Shown { is_default: found.is_none(), count, size_bytes, servers, targets, place, grows };
         writeln!(out, "{}", serde_json::to_string_pretty(&shown)?)?;
     } else if let Some(found) = found {
         writeln!(out, "{found}")?;
@@ -66,9 +68,16 @@ fn get(options: &StripeGetOptions) -> Result<()> {
 }
 
 fn set(options: &StripeSetOptions) -> Result<()> {
-    let StripeSetOptions { count, how, size, servers, path, place } = options;
+    let StripeSetOptions { count, how, grow, size, servers, path, place } = options;
     let count = count.unwrap_or(1);
-    let wanted = Striping { count, stripe_bytes: *size, servers: servers.clone(), targets: Vec::new(), place: *how };
+    let wanted = Striping {
+        count,
+        stripe_bytes: *size,
+        servers: servers.clone(),
+        targets: Vec::new(),
+        place: *how,
+        grows: *grow,
+    };
     // What no layout can be, by the same words as everywhere.
     let wanted: Striping = wanted.to_string().parse()?;
     let at = Place::of(path, place)?;

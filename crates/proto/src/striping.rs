@@ -32,6 +32,8 @@ pub struct Striping {
     pub targets: Vec<TargetId>,
     /// How targets are chosen; as the cluster says, if it is not said.
     pub place: Option<Placement>,
+    /// A file is on one target while it is small, and on `count` of them once it is large: [`Layout::grows`].
+    pub grows: bool,
 }
 
 /// A text that is no striping.
@@ -42,7 +44,8 @@ pub enum BadStriping {
     Length(usize),
     /// Not `key=value`, or an unknown key, or one that was there before.
     #[error(
-        "{0:?} is no part of a layout (allowed, each once: count=N size=SIZE servers=NAME,NAME targets=N,N place=WORD)"
+        "{0:?} is no part of a layout (allowed, each once: count=N size=SIZE servers=NAME,NAME targets=N,N place=WORD \
+         grow=yes)"
     )]
     Word(String),
     /// A count that is none.
@@ -57,12 +60,22 @@ pub enum BadStriping {
     /// A placement that is none.
     #[error("place={0:?} (allowed: {allowed})", allowed = Placement::ALLOWED)]
     Place(String),
+    /// Something else than that it grows.
+    #[error("grow={0:?} (allowed: yes)")]
+    Grow(String),
 }
 
 impl Striping {
     /// Over `count` targets, with the default size.
     pub const fn over(count: usize) -> Self {
-        Self { count, stripe_bytes: STRIPE_BYTES_DEFAULT, servers: Vec::new(), targets: Vec::new(), place: None }
+        Self {
+            count,
+            stripe_bytes: STRIPE_BYTES_DEFAULT,
+            servers: Vec::new(),
+            targets: Vec::new(),
+            place: None,
+            grows: false,
+        }
     }
 
     /// What a stripe may be.
@@ -81,7 +94,8 @@ impl FromStr for Striping {
         if text.len() > TEXT_LEN_MAX {
             return Err(BadStriping::Length(text.len()));
         }
-        let (mut count, mut size, mut servers, mut targets, mut place) = (None, None, None, None, None);
+        let (mut count, mut size, mut servers, mut targets) = (None, None, None, None);
+        let (mut place, mut grow) = (None, None);
         for word in text.split_ascii_whitespace() {
             let bad = || BadStriping::Word(word.to_owned());
             let (key, value) = word.split_once('=').ok_or_else(bad)?;
@@ -91,11 +105,15 @@ impl FromStr for Striping {
                 "servers" => servers.replace(value),
                 "targets" => targets.replace(value),
                 "place" => place.replace(value),
+                "grow" => grow.replace(value),
                 _ => return Err(bad()),
             };
             if before.is_some() || value.is_empty() {
                 return Err(bad());
             }
+        }
+        if let Some(other) = grow.filter(|word| *word != "yes") {
+            return Err(BadStriping::Grow(other.to_owned()));
         }
         let numbers = |list: &str| {
             let numbers: Option<Vec<TargetId>> = list.split(',').map(|one| one.parse().ok().map(TargetId)).collect();
@@ -123,6 +141,7 @@ impl FromStr for Striping {
             servers: servers.map_or_else(Vec::new, |list: &str| list.split(',').map(str::to_owned).collect()),
             targets: numbers,
             place: place.map(|word| word.parse().map_err(|_| BadStriping::Place(word.to_owned()))).transpose()?,
+            grows: grow.is_some(),
         })
     }
 }
@@ -143,6 +162,9 @@ impl fmt::Display for Striping {
         }
         if let Some(place) = self.place {
             write!(f, " place={place}")?;
+        }
+        if self.grows {
+            f.write_str(" grow=yes")?;
         }
         Ok(())
     }
@@ -174,6 +196,7 @@ mod tests {
         assert!(error("colour=red").contains("allowed, each once: count=N"));
         assert!(error("count=2 targets=1").contains("as many different numbers as count says"));
         assert!(error("targets=1,1").contains("targets"));
+        assert_eq!(error("grow=slowly"), "grow=\"slowly\" (allowed: yes)");
         assert_eq!(error("place=here"), "place=\"here\" (allowed: volume, hash, round-robin, random, balanced)");
     }
 
@@ -185,9 +208,10 @@ mod tests {
             servers in proptest::collection::vec("[a-z][a-z0-9-]{0,5}", 0..4),
             is_chosen: bool,
             place in proptest::option::of(proptest::sample::select(Placement::ALL.to_vec())),
+            grows: bool,
         ) {
             let targets = if is_chosen { Vec::new() } else { (0..count as u16).map(TargetId).collect() };
-            let striping = Striping { count, stripe_bytes: pages * 4096, servers, targets, place };
+            let striping = Striping { count, stripe_bytes: pages * 4096, servers, targets, place, grows };
             prop_assert_eq!(striping.to_string().parse(), Ok(striping));
         }
 

@@ -4,10 +4,10 @@
 
 mod running;
 
-use isonomia_client::{Claims, Client, Ino, OpenFile, OpenHint, OpenHow};
+use isonomia_client::{Change, Claims, Client, Extent, Ino, OpenFile, OpenHint, OpenHow};
 use isonomia_proto::striping::XATTR;
 use running::cluster::{Cluster, in_memory};
-use running::striped::{comes, create, open, striped};
+use running::striped::{STRIPE, comes, content, create, objects, open, pattern, striped};
 use rustix::io::Errno;
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -108,6 +108,36 @@ fn a_directory_says_otherwise_than_the_cluster() {
 }
 
 #[test]
+fn a_file_grows_over_more_targets_and_nothing_is_moved() {
+    let cluster = Cluster::start(2);
+    let (near, far) = (cluster.client(0, false), cluster.client(1, true));
+    striped(&near, "v", "count=4 size=64KiB grow=yes");
+    let file = open(&near, "v/file");
+    let data = pattern(40 * STRIPE + 77, 3);
+    let objects_at = |len: usize| {
+        near.write_at(&file, 0, &data[..len]).unwrap();
+        objects(&cluster).iter().sum::<usize>()
+    };
+    assert_eq!([objects_at(STRIPE), objects_at(4 * STRIPE), objects_at(5 * STRIPE)], [1, 1, 1]);
+    assert_eq!([objects_at(6 * STRIPE), objects_at(data.len())], [2, 4]);
+    assert!(content(&far, "v/file") == data);
+    // Cut in the middle of a stripe, and grown over the cut.
+    let short = 7 * STRIPE + 5;
+    let cut = Change { size_bytes: Some(short as u64), ..Change::default() };
+    far.set_attr(Ino::ROOT, b"v/file", true, &cut).unwrap();
+    assert!(content(&near, "v/file") == data[..short]);
+    let other = open(&far, "v/file");
+    far.write_at(&other, 30 * STRIPE as u64, &data[..9]).unwrap();
+    let whole = content(&near, "v/file");
+    assert!(whole[..short] == data[..short] && whole[30 * STRIPE..] == data[..9]);
+    assert!(whole[short..30 * STRIPE].iter().all(|byte| *byte == 0), "what was cut off is a hole");
+    assert_eq!(far.seek_extent(&other, short as u64 + STRIPE as u64, Extent::Data).unwrap(), 30 * STRIPE as u64);
+    let mut text = [0; 200];
+    let len = near.get_xattr(Ino::ROOT, b"v/file", true, XATTR, &mut text).unwrap();
+    assert!(std::str::from_utf8(&text[..len]).unwrap().ends_with(" grow=yes"));
+}
+
+#[test]
 fn a_shared_file_has_a_stripe_for_each_of_its_writers() {
     let cluster = cluster(2, "placement = \"balanced\"");
     let client = cluster.client(0, false);
@@ -120,6 +150,7 @@ fn a_shared_file_has_a_stripe_for_each_of_its_writers() {
     assert_eq!((layout.targets.len(), layout.stripe_bytes), (3, 1 << 20), "Fig. 1, layout 1");
     let layout = with("many", OpenHint { ranks: 100, expected_bytes: 4 << 20, ..shared });
     assert_eq!((layout.targets.len(), layout.stripe_bytes), (4, 1 << 20), "no more than there are targets");
-    assert_eq!(with("unknown", OpenHint { ranks: 4, expected_bytes: 0, ..shared }).targets.len(), 4);
+    let layout = with("unknown", OpenHint { ranks: 4, expected_bytes: 0, ..shared });
+    assert_eq!((layout.targets.len(), layout.grows), (4, true));
     assert_eq!(with("own", OpenHint { shared: false, ..shared }).targets.len(), 1, "a file for each");
 }

@@ -54,7 +54,7 @@ impl Layouts {
         let ids: Vec<TargetId> = targets.iter().map(|target| target.id).collect();
         let starting_at = |first: usize| {
             let targets = stripes_from(&ids, first, stripe_count).collect();
-            Arc::new(Layout { stripe_bytes: layout.stripe_bytes, targets })
+            Arc::new(Layout { stripe_bytes: layout.stripe_bytes, targets, grows: false })
         };
         let shared = (0..ids.len()).map(starting_at).collect();
         Self { shared, stripe_count, turns: RoundRobin::starting_at(0, Turn::File), choose: OnceLock::new() }

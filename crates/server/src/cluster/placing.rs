@@ -69,6 +69,7 @@ pub struct Known {
 struct Shape {
     stripes: usize,
     stripe_bytes: u64,
+    grows: bool,
 }
 
 impl Placing {
@@ -170,7 +171,7 @@ impl Placing {
         let striping = striping.unwrap_or(&default);
         if !striping.targets.is_empty() {
             let targets = striping::candidates(map, striping).ok()?;
-            return Some(Layout { stripe_bytes: striping.stripe_bytes, targets });
+            return Some(Layout { stripe_bytes: striping.stripe_bytes, targets, grows: striping.grows });
         }
         let mut state = self.lock();
         let state = &mut *state;
@@ -193,7 +194,7 @@ impl Placing {
         };
         let there = among.as_ref().map_or(placer.topology().targets().len(), Vec::len);
         let hint = creator.map_or(OpenHint::default(), |creator| creator.hint);
-        let Shape { stripes, stripe_bytes } = shape(striping, placement, &hint, there)?;
+        let Shape { stripes, stripe_bytes, grows } = shape(striping, placement, &hint, there)?;
         // Nobody's are one job's.
         let job = creator.map_or(JobId(u32::MAX), |creator| creator.job);
         if placement == Placement::Balanced {
@@ -202,7 +203,7 @@ impl Placing {
         }
         let file = NewFile { number: ino.0, job, stripes, among: among.as_deref() };
         let targets = placer.place(placement, &file, &mut state.generator);
-        (!targets.is_empty()).then_some(Layout { stripe_bytes, targets })
+        (!targets.is_empty()).then_some(Layout { stripe_bytes, targets, grows })
     }
 }
 
@@ -263,7 +264,7 @@ fn topology(map: &Map) -> Option<Topology> {
 /// What a file is to be like: as its directory says; where that leaves a file on one target, a file that several processes write
 /// together has a stripe for each of them (TAPP-IO §III.A, Algorithm 1). `None` if it says what cannot be.
 fn shape(striping: &Striping, placement: Placement, hint: &OpenHint, targets: usize) -> Option<Shape> {
-    let said = Shape { stripes: striping.count, stripe_bytes: striping.stripe_bytes };
+    let said = Shape { stripes: striping.count, stripe_bytes: striping.stripe_bytes, grows: striping.grows };
     if placement == Placement::Volume || striping.count > 1 || !hint.shared {
         return Some(said);
     }
@@ -273,9 +274,10 @@ fn shape(striping: &Striping, placement: Placement, hint: &OpenHint, targets: us
     };
     let most = NonZeroU32::new(most)?;
     if hint.expected_bytes == 0 {
-        return Some(Shape { stripes: writers.min(most).get() as usize, ..said });
+        // How large its parts are nobody knows: it is on one target while it is small.
+        return Some(Shape { stripes: writers.min(most).get() as usize, grows: true, ..said });
     }
     let shared = SharedLayout::new(Bytes(hint.expected_bytes), writers, most, STRIPE_UNIT);
     let stripe_bytes = shared.stripe_size.0.min(isonomia_proto::striping::STRIPE_BYTES_MAX);
-    Some(Shape { stripes: shared.stripe_count.get() as usize, stripe_bytes })
+    Some(Shape { stripes: shared.stripe_count.get() as usize, stripe_bytes, grows: false })
 }

@@ -118,7 +118,7 @@ impl Cluster {
             }
         }
         let (count, targets) = (layout.targets.len(), layout.targets.clone());
-        Striping { count, stripe_bytes: layout.stripe_bytes, servers, targets, place: None }
+        Striping { count, stripe_bytes: layout.stripe_bytes, servers, targets, place: None, grows: layout.grows }
     }
 }
 

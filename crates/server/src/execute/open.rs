@@ -92,7 +92,8 @@ pub(super) fn open(
     match &opened.layout {
         Some(layout_of_file) => layout_of_file.encode(&mut layout),
         // What is no regular file has no bytes on targets; clients expect some layout all the same.
-        None => Layout { stripe_bytes: Layout::STRIPE_ALIGN_BYTES, targets: vec![TargetId(0)] }.encode(&mut layout),
+        None => Layout { stripe_bytes: Layout::STRIPE_ALIGN_BYTES, targets: vec![TargetId(0)], grows: false }
+            .encode(&mut layout),
     }
     Ok(reply.put(&layout)?)
 }

@@ -306,7 +306,7 @@ impl Layout {
         let count = self.targets.len() as u64;
         let width_max = if self.grows { 1 } else { count };
         let first = Component { first: 0, in_object: 0, width: width_max.min(count), stripes: 0 };
-        let ended = |component: Component| Component {
+        let ended = move |component: Component| Component {
             stripes: if component.width == count { u64::MAX } else { component.width * Self::COMPONENT_STRIPES },
             ..component
         };

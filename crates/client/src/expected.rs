@@ -13,16 +13,28 @@ pub const FILE_SIZE: &str = "ISONOMIA_FILE_SIZE";
 /// In the place of a number of writers.
 pub const TASKS: &str = "tasks";
 
-/// What is known of each file that is made; `get` gives a variable's value. What cannot be understood counts as absent.
-pub fn from_environment(get: impl Fn(&str) -> Option<String>) -> OpenHint {
+/// What is known of each file that is made; `get` gives a variable's value. Of our variables what cannot be understood counts as
+/// absent, and is told to `complain`; of Slurm's it only counts as absent.
+pub fn from_environment(get: impl Fn(&str) -> Option<String>, mut complain: impl FnMut(&str)) -> OpenHint {
     let number = |name: &str| get(name).and_then(|text| text.parse::<u32>().ok());
     let tasks = number("SLURM_NTASKS").or_else(|| number("SLURM_NPROCS")).unwrap_or(0);
     let writers = match get(WRITERS).as_deref() {
         Some(TASKS) => tasks,
-        Some(text) => text.parse().unwrap_or(0),
+        Some(text) => text.parse().unwrap_or_else(|_| {
+            complain(&format!("{WRITERS}={text}: must be a number of processes, or {TASKS}"));
+            0
+        }),
         None => 0,
     };
-    let expected_bytes = get(FILE_SIZE).and_then(|text| text.parse().ok()).map_or(0, |Bytes(bytes)| bytes);
+    let expected_bytes = get(FILE_SIZE).map_or(0, |text| {
+        text.parse::<Bytes>().map_or_else(
+            |error| {
+                complain(&format!("{FILE_SIZE}={text}: {error}"));
+                0
+            },
+            |Bytes(bytes)| bytes,
+        )
+    });
     OpenHint {
         rank: number("SLURM_PROCID").unwrap_or(0),
         ranks: if writers > 1 { writers } else { tasks },
@@ -35,9 +47,16 @@ pub fn from_environment(get: impl Fn(&str) -> Option<String>) -> OpenHint {
 mod tests {
     use super::*;
 
-    fn hint(variables: &[(&str, &str)]) -> OpenHint {
+    fn read(variables: &[(&str, &str)]) -> (OpenHint, Vec<String>) {
         let find = |name: &str| variables.iter().find(|(of, _)| *of == name).map(|(_, value)| (*value).to_owned());
-        from_environment(find)
+        let mut complaints = Vec::new();
+        (from_environment(find, |text| complaints.push(text.to_owned())), complaints)
+    }
+
+    fn hint(variables: &[(&str, &str)]) -> OpenHint {
+        let (hint, complaints) = read(variables);
+        assert!(complaints.is_empty(), "{complaints:?}");
+        hint
     }
 
     #[test]
@@ -51,6 +70,10 @@ mod tests {
         let sized = OpenHint { ranks: 8, expected_bytes: 4 << 30, ..shared };
         assert_eq!(hint(&[slurm[0], slurm[1], (WRITERS, "8"), (FILE_SIZE, "4GiB")]), sized);
         assert_eq!(hint(&[slurm[0], slurm[1], (WRITERS, "1")]), own);
-        assert_eq!(hint(&[(WRITERS, "many"), (FILE_SIZE, "long"), ("SLURM_NTASKS", "-1")]), OpenHint::default());
+        assert_eq!(hint(&[("SLURM_NTASKS", "-1")]), OpenHint::default());
+        let (bad, complaints) = read(&[(WRITERS, "many"), (FILE_SIZE, "long")]);
+        assert_eq!(bad, OpenHint::default());
+        assert_eq!(complaints[0], "ISONOMIA_WRITERS=many: must be a number of processes, or tasks");
+        assert!(complaints[1].starts_with("ISONOMIA_FILE_SIZE=long: "), "{complaints:?}");
     }
 }

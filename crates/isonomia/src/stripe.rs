@@ -38,6 +38,7 @@ struct Shown {
     #[serde(skip_serializing_if = "Option::is_none")]
     place: Option<Placement>,
     /// A file is on one target while it is small.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     grows: bool,
 }
 

@@ -73,7 +73,7 @@ fn of_all() -> OpenHint {
     if let Some(known) = unsafe { known.as_ref() } {
         return *known;
     }
-    let fresh = expected::from_environment(environment::variable);
+    let fresh = expected::from_environment(environment::variable, environment::complain);
     let kept = Box::into_raw(Box::new(fresh));
     if OF_ALL.compare_exchange(std::ptr::null_mut(), kept, Ordering::AcqRel, Ordering::Acquire).is_err() {
         // SAFETY: it was just made from a box and nobody else has seen it.

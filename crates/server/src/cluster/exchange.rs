@@ -3,6 +3,10 @@
 //! One thread, `exchange`, looks every interval of the cluster file at what each job had of each target here, tells the other
 //! servers, and has the arbiters divide by what comes out of all tables. It has connections of its own: nothing waits for it, and it
 //! waits for nothing but other servers' connections, each in a thread of its own. A table that comes is kept by the worker that took it in.
+//!
+//! If other jobs are in it than before, the thread is woken: servers look at different moments, and what one of them has told shortly after
+//! another one looked would else count there nearly two intervals after it began. It looks so out of turn [`EARLY_PER_INTERVAL`] times an
+//! interval at most, and then tells others only if its own jobs are other ones than they know.
 
 use super::links::Links;
 use super::wire::{self, JobTable, RATE_TABLE};
@@ -11,29 +15,35 @@ use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
 use crate::target::Pending;
 use isonomia_cluster::{Map, map};
-use isonomia_policy::exchange::{Exchange, Meters, Rule, Table};
+use isonomia_policy::exchange::{Course, Exchange, Meters, Rule, Table};
 use isonomia_proto::request::ReplyHeader;
 use isonomia_transport::handshake::Protection;
 use isonomia_units::{JobInfo, Nanos, ServerId};
 use rustix::io::Errno;
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
 use std::time::Duration;
 
 /// The longest sleep, so that the end of the server and another cluster file are noticed.
 const SLEEP_MAX: Nanos = Nanos::from_millis(200);
+/// See the module.
+const EARLY_PER_INTERVAL: u64 = 8;
 
 /// What others told.
 #[derive(Debug)]
 pub struct Told {
     exchange: Mutex<Exchange>,
+    /// Other jobs are in the tables than when the exchanger looked last.
+    has_news: AtomicBool,
+    exchanger: OnceLock<Thread>,
 }
 
 impl Told {
     /// Nothing yet.
     pub fn new(settings: map::Exchange) -> Self {
-        Self { exchange: Mutex::new(begun(settings)) }
+        Self { exchange: Mutex::new(begun(settings)), has_news: AtomicBool::new(false), exchanger: OnceLock::new() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Exchange> {
@@ -50,7 +60,7 @@ impl Told {
             _ if pending.header.valid == RATE_TABLE => {
                 wire::decode_rates(bytes).map(|table| core.rates.tell(clock::now(), from, table)).ok_or_else(unreadable)
             }
-            Some(table) => self.lock().tell(clock::now(), from, table).map_err(|error| error.to_string()),
+            Some(table) => self.tell(from, table),
             None => Err(unreadable()),
         };
         let seq = pending.header.seq;
@@ -62,6 +72,15 @@ impl Told {
             }
         };
         core.answer_late(pending, &reply, &[]);
+    }
+
+    fn tell(&self, from: ServerId, table: Table) -> Result<(), String> {
+        let is_news = self.lock().tell(clock::now(), from, table).map_err(|error| error.to_string())?;
+        if is_news {
+            self.has_news.store(true, Ordering::Release);
+            self.exchanger.get().into_iter().for_each(Thread::unpark);
+        }
+        Ok(())
     }
 
     /// How many other servers' tables count.
@@ -91,11 +110,14 @@ pub struct Exchanger {
     rate_links: Links,
     settings: map::Exchange,
     meters: Meters,
+    course: Course,
     /// Of the cluster file.
     servers: usize,
-    /// Others were told of a job the last time.
-    has_told: bool,
+    /// What others were told the last time.
+    told: Table,
+    /// When it looks again: in turn, and out of turn at the earliest.
     next_at: Nanos,
+    early_at: Nanos,
 }
 
 impl Exchanger {
@@ -105,12 +127,17 @@ impl Exchanger {
         let links = Links::of_the_latest(config.clone(), way.clone());
         let rate_links = Links::of_the_latest(config.clone(), way);
         let meters = meters(&core, settings);
-        let next_at = clock::now();
-        Self { core, config, links, rate_links, settings, meters, servers: 0, has_told: false, next_at }
+        let (course, told) = (course(settings), Table::default());
+        let (next_at, early_at) = (clock::now(), clock::now());
+        Self { core, config, links, rate_links, settings, meters, course, servers: 0, told, next_at, early_at }
     }
 
     /// Does its part until the server stops.
     pub fn run(&mut self) {
+        if let Some(cluster) = self.core.cluster.get() {
+            // It is run once.
+            let _ = cluster.told.exchanger.set(std::thread::current());
+        }
         while !self.core.is_stopping.load(Ordering::Relaxed) {
             let map = self.config.map();
             let mut settings = map.exchange();
@@ -125,6 +152,7 @@ impl Exchanger {
             if settings != self.settings {
                 self.settings = settings;
                 self.meters = meters(&self.core, settings);
+                self.course = course(settings);
                 if let Some(cluster) = self.core.cluster.get() {
                     *cluster.told.lock() = begun(settings);
                 }
@@ -133,11 +161,21 @@ impl Exchanger {
             let now = clock::now();
             let sleep = match settings.interval {
                 Some(interval) if now >= self.next_at => {
-                    self.exchange(now);
+                    self.exchange(now, true);
                     // Those that were missed are not made up for, and half of the time is others'.
                     let done_at = clock::now();
                     self.next_at = (self.next_at + interval).max(done_at + done_at.since(now));
                     continue;
+                }
+                Some(interval) if self.has_news() => {
+                    if now >= self.early_at {
+                        self.exchange(now, false);
+                        let done_at = clock::now();
+                        let pause = done_at.since(now).max(Nanos(interval.0 / EARLY_PER_INTERVAL));
+                        self.early_at = done_at + pause;
+                        continue;
+                    }
+                    self.next_at.min(self.early_at).since(now).min(SLEEP_MAX)
                 }
                 Some(_) => self.next_at.since(now).min(SLEEP_MAX),
                 None => SLEEP_MAX,
@@ -146,9 +184,16 @@ impl Exchanger {
         }
     }
 
-    fn exchange(&mut self, now: Nanos) {
+    fn has_news(&self) -> bool {
+        self.core.cluster.get().is_some_and(|cluster| cluster.told.has_news.load(Ordering::Acquire))
+    }
+
+    /// Looks, tells, and divides; rates only in turn, because what is seen of them in a shorter time is chance.
+    fn exchange(&mut self, now: Nanos, is_in_turn: bool) {
         let core = self.core.clone();
         let Some(cluster) = core.cluster.get() else { return };
+        // Before the tables are looked at: what comes meanwhile is looked at again.
+        cluster.told.has_news.store(false, Ordering::Release);
         let policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner).spec.clone();
         if policy.allocated().is_some() {
             // Whoever decides for all targets tells each its parts.
@@ -162,12 +207,14 @@ impl Exchanger {
             core.jobs.all().into_iter().map(|job| (job.id, job)).collect()
         };
         let own = self.meters.table(now, usage, |job| infos.get(&job).map(|job| JobInfo::clone(&job.info())));
-        self.tell(&own.table);
-        let parts = cluster.told.copy(now).join(now, &policy, &own.table);
+        if is_in_turn || !own.table.has_the_jobs_of(&self.told) {
+            self.tell(&own.table);
+        }
+        let parts = cluster.told.copy(now).join(now, &policy, &own.table, &mut self.course);
         for (target, parts) in data().zip(own.parts(parts)) {
             target.apportion(now, &parts);
         }
-        if let Some(table) = core.rates.divide(&core, now) {
+        if is_in_turn && let Some(table) = core.rates.divide(&core, now) {
             let (map, own) = (self.config.map(), self.config.number);
             let message = wire::encode_rates(&table);
             for server in map.servers().iter().filter(|server| server.number != own) {
@@ -178,17 +225,20 @@ impl Exchanger {
 
     /// Tells the others, once that there is nothing to tell any more.
     fn tell(&mut self, table: &Table) {
-        let has_jobs = !table.jobs.is_empty();
-        if !has_jobs && !self.has_told {
+        if table.jobs.is_empty() && self.told.jobs.is_empty() {
             return;
         }
-        self.has_told = has_jobs;
+        self.told = table.clone();
         let map = self.config.map();
         let (kind, bytes) = JobTable::encode(table);
         for server in map.servers().iter().filter(|server| server.number != self.config.number) {
             self.links.send(server.number, (kind, bytes.clone()));
         }
     }
+}
+
+fn course(settings: map::Exchange) -> Course {
+    Course::new(settings.interval.unwrap_or(map::Exchange::INTERVAL_DEFAULT))
 }
 
 fn meters(core: &Core, settings: map::Exchange) -> Meters {

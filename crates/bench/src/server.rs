@@ -48,6 +48,10 @@ pub struct ServerOptions {
     /// So many servers as a cluster, on sockets of this host alone; one that is in no cluster if absent. `files` and `targets` are
     /// for the latter.
     pub cluster: Option<u16>,
+    /// Lines of the cluster file besides those that name the servers.
+    pub cluster_settings: String,
+    /// `--draw`; the server's own default if absent.
+    pub draw: Option<&'static str>,
 }
 
 /// An emulated device.
@@ -96,7 +100,7 @@ impl ServerProcess {
         // From here on children are ended whatever happens.
         let mut server = Self { children: Vec::new(), mount: None, dir, files, endpoints, controls: Vec::new() };
         if options.cluster.is_some() {
-            std::fs::write(server.dir.join("cluster.toml"), cluster_file(&sockets))?;
+            std::fs::write(server.dir.join("cluster.toml"), cluster_file(&sockets, &options.cluster_settings))?;
         }
         let log_of =
             |number: u16| if number == 1 { log.to_owned() } else { log.with_extension(format!("log.{number}")) };
@@ -144,6 +148,9 @@ impl ServerProcess {
         }
         if let Some(cap) = options.cap {
             command.args(["--bandwidth", cap.bandwidth, "--per-op", cap.per_op]);
+        }
+        if let Some(draw) = options.draw {
+            command.args(["--draw", draw]);
         }
         if let Some(workers) = options.workers {
             command.args(["--workers", &workers.to_string()]);
@@ -245,8 +252,8 @@ fn server_name(number: u16) -> String {
 }
 
 /// A cluster of servers that listen on these sockets.
-fn cluster_file(sockets: &[Address]) -> String {
-    let mut text = "name = \"bench\"\nepoch = 1\n".to_owned();
+fn cluster_file(sockets: &[Address], settings: &str) -> String {
+    let mut text = format!("name = \"bench\"\nepoch = 1\n{settings}");
     for (number, socket) in (1..).zip(sockets) {
         let name = server_name(number);
         // A basic string of TOML is quoted as Rust quotes one.

@@ -44,6 +44,13 @@ pub fn coefficient_of_variation(values: &[u64]) -> f64 {
     variance.sqrt() / mean
 }
 
+/// Standard deviation of a population; 0 for less than two values.
+pub fn deviation(values: &[f64]) -> f64 {
+    let count = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count).sqrt()
+}
+
 /// `part` of `total`, 0 to 1; 0 of nothing.
 pub fn share(part: u64, total: u64) -> f64 {
     if total == 0 { 0.0 } else { part as f64 / total as f64 }
@@ -94,6 +101,12 @@ mod tests {
         assert_eq!(coefficient_of_variation(&[90, 110, 90, 110]), 0.1);
         assert_eq!(coefficient_of_variation(&[5]), 0.0);
         assert_eq!(coefficient_of_variation(&[0, 0]), 0.0);
+    }
+
+    #[test]
+    fn deviation_is_that_of_all_values() {
+        assert_eq!(deviation(&[1.0, 3.0, 1.0, 3.0]), 1.0);
+        assert_eq!((deviation(&[7.0]), deviation(&[])), (0.0, 0.0));
     }
 
     #[test]

@@ -28,8 +28,10 @@ pub enum Command {
     Cluster(ClusterOptions),
     Overhead(OverheadOptions),
     Applications(ApplicationsOptions),
+    Exchange(ExchangeOptions),
     Exclusive(ExclusiveOptions),
     Placement(PlacementOptions),
+    Programs(ProgramsOptions),
     Storage(StorageOptions),
     /// Mount an emulated device whose latencies overlap, until standard input ends
     Device(DeviceOptions),
@@ -151,6 +153,18 @@ pub struct ApplicationsOptions {
     pub common: CommonOptions,
 }
 
+/// How soon and how steadily jobs have their shares of two servers together, by how often these tell each other (ThemisIO §5.6)
+#[derive(Args, Debug)]
+#[command(after_help = "Example: isonomia-bench exchange --repeat 5 --intervals-ms 10,500")]
+pub struct ExchangeOptions {
+    #[command(flatten)]
+    pub common: CommonOptions,
+    /// Intervals at which servers tell each other of their jobs, in milliseconds
+    #[arg(long, value_name = "MS,..", value_delimiter = ',', default_value = "10,50,200,500",
+        value_parser = clap::value_parser!(u64).range(10..=10_000))]
+    pub intervals_ms: Vec<u64>,
+}
+
 /// Applications in turns on one capped target, live and computed, in each order of exclusive I/O phases
 #[derive(Args, Debug)]
 pub struct ExclusiveOptions {
@@ -167,6 +181,20 @@ pub struct ExclusiveOptions {
 pub struct PlacementOptions {
     #[command(flatten)]
     pub common: CommonOptions,
+}
+
+/// How long real programs take beside a background job of one node, under several policies (ThemisIO §5.5)
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Example: isonomia-bench programs --repeat 5 --only LAMMPS\n\nPrograms that are not installed are left out \
+    and named: Debian has them as lammps, openmpi-bin, python3-h5py-mpi, and gcc and make."
+)]
+pub struct ProgramsOptions {
+    #[command(flatten)]
+    pub common: CommonOptions,
+    /// Only programs whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
 }
 
 /// One process that makes calls for `overhead`, told by its parent when

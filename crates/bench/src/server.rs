@@ -53,6 +53,8 @@ pub struct ServerOptions {
     pub cluster_settings: String,
     /// Targets of each server of a cluster; one if absent.
     pub cluster_targets: Option<u16>,
+    /// `--draw`; the server's own default if absent.
+    pub draw: Option<&'static str>,
 }
 
 /// An emulated device.
@@ -149,6 +151,9 @@ impl ServerProcess {
         }
         if let Some(cap) = options.cap {
             command.args(["--bandwidth", cap.bandwidth, "--per-op", cap.per_op]);
+        }
+        if let Some(draw) = options.draw {
+            command.args(["--draw", draw]);
         }
         if let Some(workers) = options.workers {
             command.args(["--workers", &workers.to_string()]);

@@ -6,6 +6,7 @@ use crate::way::Endpoints;
 use anyhow::{Context, Result, bail, ensure};
 use isonomia_client::{Address, Claims, Client, ClientConfig, Ino, XattrHow};
 use isonomia_proto::control::{ControlReply, ControlRequest, Status};
+use isonomia_proto::ledger::LedgerStatus;
 use isonomia_proto::striping::{Striping, XATTR};
 use isonomia_transport::control::ControlConnection;
 use isonomia_transport::key::fresh_nonce;
@@ -48,6 +49,10 @@ pub struct ServerOptions {
     /// So many servers as a cluster, on sockets of this host alone; one that is in no cluster if absent. `files` and `targets` are
     /// for the latter.
     pub cluster: Option<u16>,
+    /// Further lines of the cluster file, such as `exchange = "off"`, …
+    pub cluster_keys: &'static str,
+    /// … and of each of its servers, such as `targets = 4`.
+    pub server_keys: &'static str,
 }
 
 /// An emulated device.
@@ -96,7 +101,7 @@ impl ServerProcess {
         // From here on children are ended whatever happens.
         let mut server = Self { children: Vec::new(), mount: None, dir, files, endpoints, controls: Vec::new() };
         if options.cluster.is_some() {
-            std::fs::write(server.dir.join("cluster.toml"), cluster_file(&sockets))?;
+            std::fs::write(server.dir.join("cluster.toml"), cluster_file(&sockets, options))?;
         }
         let log_of =
             |number: u16| if number == 1 { log.to_owned() } else { log.with_extension(format!("log.{number}")) };
@@ -154,24 +159,37 @@ impl ServerProcess {
     /// Has workers that are started from now on work in this new directory of the root: in a cluster a volume of the server with
     /// this number, whose files are striped if that is wanted.
     pub fn work_in(&mut self, directory: &str, server: Option<u16>, striping: Option<&Striping>) -> Result<()> {
-        let config = ClientConfig {
-            addresses: vec![self.endpoints.unix.clone()],
-            timeout: CONTROL_TIMEOUT,
-            claims: Claims::default(),
-            key_file: None,
-        };
-        let client = Client::new(config);
+        let client = self.client();
         match server {
             Some(server) => client.make_volume(directory.as_bytes(), DIR_MODE, ServerId(server))?,
             None => client.mkdir(Ino::ROOT, directory.as_bytes(), DIR_MODE)?,
         };
         if let Some(striping) = striping {
-            let value = striping.to_string();
-            let how = XattrHow::default();
-            client.set_xattr(Ino::ROOT, directory.as_bytes(), true, XATTR, value.as_bytes(), how)?;
+            stripe(&client, directory, striping)?;
         }
         self.endpoints.directory = Some(directory.to_owned());
         Ok(())
+    }
+
+    /// Makes these directories, each after the one that it is in, with files striped as is said.
+    pub fn make_dirs<'p>(&self, paths: impl IntoIterator<Item = (&'p str, Option<Striping>)>) -> Result<()> {
+        let client = self.client();
+        for (path, striping) in paths {
+            client.mkdir(Ino::ROOT, path.as_bytes(), DIR_MODE).with_context(|| path.to_owned())?;
+            if let Some(striping) = striping {
+                stripe(&client, path, &striping).with_context(|| path.to_owned())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn client(&self) -> Client {
+        Client::new(ClientConfig {
+            addresses: vec![self.endpoints.unix.clone()],
+            timeout: CONTROL_TIMEOUT,
+            claims: Claims::default(),
+            key_file: None,
+        })
     }
 
     fn mount(&mut self, session: &Session) -> Result<()> {
@@ -202,6 +220,15 @@ impl ServerProcess {
         self.controls.iter_mut().map(status).collect()
     }
 
+    /// GIFT's ledger, which the first server has.
+    pub fn ledger(&mut self) -> Result<LedgerStatus> {
+        let first = self.controls.first_mut().context("the server is not connected")?;
+        match ask(first, &ControlRequest::Ledger)? {
+            ControlReply::Ledger(ledger) => Ok(*ledger),
+            other => bail!("the server answers a question for its ledger by {other:?}"),
+        }
+    }
+
     /// Sets the policy, and waits until all servers have it.
     pub fn set_policy(&mut self, policy: &str) -> Result<()> {
         let first = self.controls.first_mut().context("the server is not connected")?;
@@ -229,6 +256,11 @@ impl ServerProcess {
     }
 }
 
+fn stripe(client: &Client, path: &str, striping: &Striping) -> Result<()> {
+    let value = striping.to_string();
+    Ok(client.set_xattr(Ino::ROOT, path.as_bytes(), true, XATTR, value.as_bytes(), XattrHow::default())?)
+}
+
 fn status(control: &mut ControlConnection) -> Result<Status> {
     match ask(control, &ControlRequest::Status)? {
         ControlReply::Status(status) => Ok(*status),
@@ -245,12 +277,16 @@ fn server_name(number: u16) -> String {
 }
 
 /// A cluster of servers that listen on these sockets.
-fn cluster_file(sockets: &[Address]) -> String {
-    let mut text = "name = \"bench\"\nepoch = 1\n".to_owned();
+fn cluster_file(sockets: &[Address], options: &ServerOptions) -> String {
+    let ServerOptions { cluster_keys, server_keys, .. } = options;
+    let mut text = format!("name = \"bench\"\nepoch = 1\n{cluster_keys}\n");
     for (number, socket) in (1..).zip(sockets) {
         let name = server_name(number);
         // A basic string of TOML is quoted as Rust quotes one.
-        text += &format!("[[server]]\nname = {name:?}\nnumber = {number}\nlisten = [{:?}]\n", socket.to_string());
+        text += &format!(
+            "[[server]]\nname = {name:?}\nnumber = {number}\nlisten = [{:?}]\n{server_keys}\n",
+            socket.to_string()
+        );
     }
     text
 }

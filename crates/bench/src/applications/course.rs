@@ -1,6 +1,7 @@
 //! What came of one policy in one seed, live or simulated: the I/O phases of each application, and GIFT's ledger.
 
 use super::workload::{Application, BANDWIDTH, BLOCK, STREAMS, TARGETS};
+use crate::statistics::percentile;
 use serde::{Deserialize, Serialize};
 
 /// One run.
@@ -45,6 +46,15 @@ impl Course {
         self.phases_ns.iter().map(sum).collect()
     }
 
+    /// How much too long nine of ten of the applications' sleeps were at most, in milliseconds: threads that this machine lets wait. A
+    /// server's threads are as late, and then an emulated device is idle that has work.
+    pub fn late_ms(&self, applications: &[Application]) -> f64 {
+        let sleeps = applications.iter().zip(&self.phases_ns).flat_map(|(application, phases)| {
+            phases.windows(2).map(|two| (two[1].0 - two[0].1).saturating_sub(application.compute_ns))
+        });
+        percentile(&mut sleeps.collect::<Vec<_>>(), 90).map_or(0.0, |late_ns| late_ns as f64 / 1e6)
+    }
+
     /// I/O done over the time of those targets that applications in I/O phases have files on, 0 to 1: the effective bandwidth
     /// (GIFT §4) as a part of what was asked for.
     pub fn effective_bandwidth(&self, applications: &[Application]) -> f64 {
@@ -79,12 +89,24 @@ pub fn worse(base: &[f64], other: &[f64], bound: f64) -> f64 {
     100.0 * count as f64 / base.len() as f64
 }
 
-/// The mean of ratios of the same application, one to one.
+/// How many times longer I/O takes, mean over mean.
 pub fn ratio(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(a, b)| a / b).sum::<f64>() / a.len() as f64
+    a.iter().sum::<f64>() / b.iter().sum::<f64>()
 }
 
-/// The greatest of them.
+/// The mean of several runs, application by application.
+pub fn mean(io_s: impl IntoIterator<Item = Vec<f64>>) -> Vec<f64> {
+    let mut runs = 0.0;
+    let mut sums: Vec<f64> = Vec::new();
+    for run in io_s {
+        sums.resize(run.len(), 0.0);
+        sums.iter_mut().zip(run).for_each(|(sum, io_s)| *sum += io_s);
+        runs += 1.0;
+    }
+    sums.into_iter().map(|sum| sum / runs).collect()
+}
+
+/// By how many times I/O takes longer for whom that is most.
 pub fn worst(base: &[f64], other: &[f64]) -> f64 {
     base.iter().zip(other).map(|(base, other)| other / base).fold(0.0, f64::max)
 }
@@ -115,6 +137,21 @@ mod tests {
         let (base, other) = ([1.0, 2.0, 4.0, 8.0], [0.5, 2.0, 4.1, 8.8]);
         assert!((gain(&base, &other) - 100.0 * (0.5 - 0.025 - 0.1) / 4.0).abs() < 1e-9);
         assert_eq!((worse(&base, &other, 1.05), worse(&base, &other, 1.01)), (25.0, 50.0));
-        assert_eq!((worst(&base, &other), ratio(&base, &base)), (1.1, 1.0));
+        assert_eq!((worst(&base, &other), ratio(&[1.0, 3.0], &[3.0, 5.0])), (1.1, 0.5));
+        assert_eq!(mean([vec![1.0, 2.0], vec![3.0, 4.0]]), [2.0, 3.0]);
+    }
+
+    #[test]
+    fn nine_of_ten_sleeps_tell_how_late_threads_are() {
+        let application = draw(1, 10.0).remove(0);
+        let mut at = 0;
+        let phase = |late_us: u64| {
+            let begin = at + application.compute_ns + late_us * 1_000;
+            at = begin + 5;
+            (begin, at)
+        };
+        let phases_ns = vec![[0, 10, 20, 30, 40, 50, 60, 70, 80, 700, 9_000].map(phase).to_vec()];
+        let course = Course { phases_ns, ..Course::default() };
+        assert_eq!(course.late_ms(std::slice::from_ref(&application)), 0.7);
     }
 }

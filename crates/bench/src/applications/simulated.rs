@@ -12,8 +12,29 @@ use std::ops::ControlFlow;
 /// Nobody takes longer.
 const DURATION: Nanos = Nanos::from_secs(100_000);
 
-/// What comes of these applications under `policy`, if the controller, where there is one, decides every `decide`.
-pub fn simulate(applications: &[Application], layout: Layout, policy: &PolicySpec, decide: Nanos) -> Result<Course> {
+/// Requests take up to this part more or less than they would, …
+const JITTER: f64 = 0.02;
+/// … in so many simulations: who meets whom, and is served first, is chance in a single one as it is in a live run.
+const SIMULATIONS: u64 = 8;
+
+/// What comes of these applications under `policy`, if the controller, where there is one, decides every `decide`: several times, by
+/// chance.
+pub fn simulate(
+    applications: &[Application],
+    layout: Layout,
+    policy: &PolicySpec,
+    decide: Nanos,
+) -> Result<Vec<Course>> {
+    (1..=SIMULATIONS).map(|seed| simulate_once(applications, layout, policy, decide, seed)).collect()
+}
+
+fn simulate_once(
+    applications: &[Application],
+    layout: Layout,
+    policy: &PolicySpec,
+    decide: Nanos,
+    seed: u64,
+) -> Result<Course> {
     let target = |number: usize| Target {
         name: format!("target-{number}"),
         server: number * SERVERS / TARGETS,
@@ -21,14 +42,14 @@ pub fn simulate(applications: &[Application], layout: Layout, policy: &PolicySpe
             bandwidth: Rate::new(BANDWIDTH).expect("not zero"),
             per_op: Nanos::ZERO,
             workers: 1,
-            jitter: 0.0,
+            jitter: JITTER,
         }),
         policy: policy.clone(),
         draw: Draw::VirtualTime,
         tuning: Tuning::default(),
     };
     let scenario = Scenario {
-        seed: 1,
+        seed,
         duration: DURATION,
         slice: DURATION,
         measure_from: Nanos::ZERO,
@@ -98,7 +119,7 @@ mod tests {
     use crate::applications::{BASE, DECIDE, FINISH};
 
     fn course(applications: &[Application], layout: Layout, policy: &str) -> Course {
-        simulate(applications, layout, &policy.parse().expect("a policy"), DECIDE).expect("it ends")
+        simulate_once(applications, layout, &policy.parse().expect("a policy"), DECIDE, 1).expect("it ends")
     }
 
     #[test]
@@ -108,7 +129,7 @@ mod tests {
         for (application, phases) in applications.iter().zip(&course.phases_ns) {
             assert_eq!(phases.len() as u64, application.iterations);
             let alone = application.io_ns();
-            assert!(phases.iter().all(|(begin, end)| end - begin >= alone * 99 / 100), "{phases:?}, {alone} ns alone");
+            assert!(phases.iter().all(|(begin, end)| end - begin >= alone * 97 / 100), "{phases:?}, {alone} ns alone");
             assert!(phases.windows(2).all(|two| two[1].0 == two[0].1 + application.compute_ns));
         }
         assert!(course.ledger.is_none());

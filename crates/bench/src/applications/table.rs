@@ -1,6 +1,6 @@
 //! What the runs tell: a table of the settings, a row for each figure, and a plot.
 
-use super::course::{Course, gain, ratio, worse, worst};
+use super::course::{Course, Ledger, gain, mean, ratio, worse, worst};
 use super::workload::Application;
 use super::{SETTINGS, Setting};
 use crate::report::{Must, Row};
@@ -15,6 +15,8 @@ const WORSE: f64 = 1.02;
 const DIFFERENCE: f64 = 0.1;
 /// Coflow guarantees this part of a fair share: a phase takes at most one over it of what it takes under fair sharing.
 const COFLOW_GUARANTEE: f64 = 0.8;
+const OWED: fn(&Ledger) -> f64 = |ledger| ledger.outstanding_node_s;
+const AWARDED: fn(&Ledger) -> f64 = |ledger| ledger.awarded_node_s;
 /// The settings that are drawn.
 const DRAWN: [&str; 8] =
     ["pofs again", "bsip", "mbw", "gift", "coflow", "fair-finish", "coflow, apart", "fair-finish, apart"];
@@ -25,12 +27,13 @@ pub struct Compared {
     pub seed: u64,
     pub applications: Vec<Application>,
     pub live: Course,
-    pub simulated: Course,
+    /// Several times, by chance.
+    pub simulated: Vec<Course>,
 }
 
-/// A run beside the baseline of its seed.
+/// A run beside the baseline of its seed: all runs of it that there are.
 struct Pair<'a> {
-    base: &'a Compared,
+    base: Vec<&'a Compared>,
     other: &'a Compared,
 }
 
@@ -41,53 +44,69 @@ enum Kind {
 }
 
 impl Compared {
-    fn course(&self, kind: Kind) -> &Course {
+    fn courses(&self, kind: Kind) -> &[Course] {
         match kind {
-            Kind::Live => &self.live,
+            Kind::Live => std::slice::from_ref(&self.live),
             Kind::Simulated => &self.simulated,
         }
+    }
+
+    /// Seconds in I/O of each application, the mean of the runs.
+    fn io_s(&self, kind: Kind) -> Vec<f64> {
+        mean(self.courses(kind).iter().map(Course::io_s))
     }
 }
 
 impl Pair<'_> {
-    fn io_s(&self, kind: Kind) -> [Vec<f64>; 2] {
-        [self.base, self.other].map(|one| one.course(kind).io_s())
+    /// A figure of I/O times beside the baseline's, the mean of the runs.
+    fn beside_base(&self, kind: Kind, figure: impl Fn(&[f64], &[f64]) -> f64) -> f64 {
+        let base = mean(self.base.iter().map(|base| base.io_s(kind)));
+        self.mean(kind, |course| figure(&base, &course.io_s()))
+    }
+
+    fn mean(&self, kind: Kind, figure: impl Fn(&Course) -> f64) -> f64 {
+        let courses = self.other.courses(kind);
+        courses.iter().map(figure).sum::<f64>() / courses.len() as f64
     }
 
     /// Less time in I/O, in per cent.
     fn gain(&self, kind: Kind) -> f64 {
-        let [base, other] = self.io_s(kind);
-        gain(&base, &other)
+        self.beside_base(kind, gain)
     }
 
     fn worse(&self, kind: Kind) -> f64 {
-        let [base, other] = self.io_s(kind);
-        worse(&base, &other, WORSE)
+        self.beside_base(kind, |base, other| worse(base, other, WORSE))
     }
 
     fn worst(&self, kind: Kind) -> f64 {
-        let [base, other] = self.io_s(kind);
-        worst(&base, &other)
+        self.beside_base(kind, worst)
     }
 
     fn effective(&self, kind: Kind) -> f64 {
-        100.0 * self.other.course(kind).effective_bandwidth(&self.other.applications)
+        100.0 * self.mean(kind, |course| course.effective_bandwidth(&self.other.applications))
+    }
+
+    /// A figure of the ledger; nothing if there is none.
+    fn ledger(&self, kind: Kind, figure: fn(&Ledger) -> f64) -> Option<f64> {
+        self.other.live.ledger?;
+        Some(self.mean(kind, |course| course.ledger.as_ref().map_or(0.0, figure)))
     }
 
     fn live_over_simulated(&self) -> f64 {
-        ratio(&self.other.live.io_s(), &self.other.simulated.io_s())
+        ratio(&self.other.io_s(Kind::Live), &self.other.io_s(Kind::Simulated))
     }
 }
 
 /// The runs of a setting whose baseline is there, by seed.
 fn pairs<'a>(compared: &'a [Compared], name: &str) -> Vec<Pair<'a>> {
-    let of = |name: &'a str| compared.iter().filter(move |one| one.setting.name == name);
-    let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else { return Vec::new() };
     let with_base = |other: &'a Compared| {
-        let base = of(SETTINGS[0].name).find(|base| base.seed == other.seed)?;
-        Some(Pair { base, other })
+        let is_base = |one: &&Compared| {
+            (one.setting.policy, one.setting.layout, one.seed) == (SETTINGS[0].policy, SETTINGS[0].layout, other.seed)
+        };
+        let base: Vec<&Compared> = compared.iter().filter(is_base).collect();
+        (!base.is_empty()).then_some(Pair { base, other })
     };
-    of(setting.name).filter_map(with_base).collect()
+    compared.iter().filter(|one| one.setting.name == name).filter_map(with_base).collect()
 }
 
 /// A row for each figure, of all seeds.
@@ -109,9 +128,9 @@ pub fn rows(compared: &[Compared]) -> Vec<Row> {
             let must = must.or_else(|| name.starts_with("fair-finish").then(|| Must::at_most(1.0 + DIFFERENCE)));
             row(&format!("I/O time over pofs, the worst application, {word}"), "x", must, &|pair| pair.worst(kind));
             if name.starts_with("gift") {
-                let of = |pair: &Pair| pair.other.course(kind).ledger.unwrap_or_default();
-                row(&format!("owed, {word}"), "node-s", None, &|pair| of(pair).outstanding_node_s);
-                row(&format!("awarded, {word}"), "node-s", None, &|pair| of(pair).awarded_node_s);
+                let of = |pair: &Pair, figure| pair.ledger(kind, figure).unwrap_or_default();
+                row(&format!("owed, {word}"), "node-s", None, &|pair| of(pair, OWED));
+                row(&format!("awarded, {word}"), "node-s", None, &|pair| of(pair, AWARDED));
             }
         }
         let near = Some(Must::near(1.0, DIFFERENCE));
@@ -155,17 +174,17 @@ pub fn text(compared: &[Compared]) -> String {
         if pairs.is_empty() {
             continue;
         }
-        let mean = |of: &dyn Fn(&Pair) -> f64| Interval::by(&pairs, |pair| of(pair));
+        let over_seeds = |of: &dyn Fn(&Pair) -> f64| Interval::by(&pairs, of);
         let shown = |interval: Interval, digits: usize| {
             if interval.half.is_nan() { format!("{:.digits$}", interval.mean) } else { format!("{interval:.digits$}") }
         };
         let both = |digits: usize, of: &dyn Fn(&Pair, Kind) -> f64| {
-            let [live, simulated] = [Kind::Live, Kind::Simulated].map(|kind| mean(&|pair| of(pair, kind)));
+            let [live, simulated] = [Kind::Live, Kind::Simulated].map(|kind| over_seeds(&|pair| of(pair, kind)));
             format!("{} ({:.digits$})", shown(live, digits), simulated.mean)
         };
-        let owed = |of: fn(&Course) -> Option<f64>| {
-            let has = pairs.iter().all(|pair| of(&pair.other.live).is_some());
-            if has { both(1, &|pair, kind| of(pair.other.course(kind)).unwrap_or_default()) } else { String::new() }
+        let node_s = |figure: fn(&Ledger) -> f64| {
+            let has = pairs.iter().all(|pair| pair.other.live.ledger.is_some());
+            if has { both(1, &|pair, kind| pair.ledger(kind, figure).unwrap_or_default()) } else { String::new() }
         };
         table.push([
             name.to_owned(),
@@ -174,9 +193,9 @@ pub fn text(compared: &[Compared]) -> String {
             both(1, &|pair, kind| pair.effective(kind)),
             both(0, &|pair, kind| pair.worse(kind)),
             both(2, &|pair, kind| pair.worst(kind)),
-            owed(|course| Some(course.ledger?.outstanding_node_s)),
-            owed(|course| Some(course.ledger?.awarded_node_s)),
-            shown(mean(&|pair| pair.live_over_simulated()), 3),
+            node_s(OWED),
+            node_s(AWARDED),
+            shown(over_seeds(&|pair| pair.live_over_simulated()), 3),
         ]);
     }
     table.to_string()
@@ -197,7 +216,7 @@ pub fn write(path: &Path, compared: &[Compared]) -> Result<()> {
         "simulated_io_s",
     ])?;
     for one in compared {
-        let times = one.live.io_s().into_iter().zip(one.simulated.io_s());
+        let times = one.io_s(Kind::Live).into_iter().zip(one.io_s(Kind::Simulated));
         for (application, (live, simulated)) in one.applications.iter().zip(times) {
             csv.write_record([
                 one.setting.name.to_owned(),
@@ -220,8 +239,8 @@ pub fn plot(dir: &Path, compared: &[Compared]) -> Result<()> {
     let line = |name: &&str| {
         let pairs = pairs(compared, name);
         let ratios = pairs.iter().flat_map(|pair| {
-            let [base, other] = pair.io_s(Kind::Live);
-            other.into_iter().zip(base).map(|(other, base)| other / base).collect::<Vec<_>>()
+            let base = mean(pair.base.iter().map(|base| base.io_s(Kind::Live)));
+            pair.other.io_s(Kind::Live).into_iter().zip(base).map(|(other, base)| other / base).collect::<Vec<_>>()
         });
         let mut ratios: Vec<f64> = ratios.collect();
         ratios.sort_by(f64::total_cmp);
@@ -254,7 +273,7 @@ mod tests {
         let phases_ns = vec![vec![(0, io_ns)]; applications.len()];
         let ledger = name.starts_with("gift").then(|| Ledger { awarded_node_s: 7.0, ..Ledger::default() });
         let live = Course { phases_ns, ledger, ..Course::default() };
-        Compared { setting, seed, applications, simulated: live.clone(), live }
+        Compared { setting, seed, applications, simulated: vec![live.clone(); 2], live }
     }
 
     #[test]
@@ -263,7 +282,8 @@ mod tests {
             compared("pofs", 1, 1_000),
             compared("gift", 1, 900),
             compared("fair-finish", 1, 700),
-            compared("pofs", 2, 2_000),
+            compared("pofs", 2, 1_000),
+            compared("pofs again", 2, 3_000),
             compared("fair-finish", 2, 1_000),
             // Of another seed, whose baseline is missing.
             compared("gift", 3, 1),

@@ -24,8 +24,10 @@ pub const BLOCK: u64 = 256 << 10;
 /// Shortest and longest, drawn evenly on a logarithmic scale: a hundredth of GIFT's.
 const COMPUTE_MS: (f64, f64) = (1_200.0, 9_000.0);
 const IO_MS: (f64, f64) = (200.0, 2_000.0);
-/// The most nodes are two to the power of this; all powers are as likely.
+/// The most nodes are two to the power of this; all powers are as likely. Each stands for a hundred: times are a hundredth, and so node
+/// time is what it is at the paper's scale.
 const NODES_LOG2_MAX: u32 = 5;
+const NODES_SCALE: u32 = 100;
 
 /// How an application's requests fall on its targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ValueEnum)]
@@ -82,7 +84,7 @@ pub fn draw(seed: u64, length_s: f64) -> Vec<Application> {
         let compute_ns = (compute_ms * 1e6) as u64;
         Application {
             name: format!("app-{number:02}"),
-            nodes: 1 << chance.random_range(0..=NODES_LOG2_MAX),
+            nodes: NODES_SCALE << chance.random_range(0..=NODES_LOG2_MAX),
             targets,
             compute_ns,
             blocks: ((io_ms / block_ms / STREAMS as f64).round() as u64).max(1),

@@ -179,7 +179,7 @@ fn read_decide(
     let error = |what: String| Err(document.error("decide", what));
     if let Some(decide) = decide {
         if !(DECIDE_MIN..=DECIDE_MAX).contains(&decide) {
-            return error(format!("{decide} (allowed: {DECIDE_MIN} to {DECIDE_MAX})"));
+            return error(format!("{decide} is too often or too seldom (allowed: 100ms to 600s)"));
         }
         if !targets.iter().all(|target| Plan::is_needed(&target.policy)) {
             return error("needs a policy that a controller decides, such as gift or coflow".to_owned());

@@ -144,7 +144,7 @@ fn push(lanes: &mut [Lane<'_>], first: usize) -> Result<(), Broken> {
     let mut streams: Vec<(bool, &mut Stream)> = under_way.collect();
     streams.sort_by_key(|(is_other, _)| *is_other);
     let mut streams: Vec<&mut Stream> = streams.into_iter().map(|(_, stream)| stream).collect();
-    push_until_readable(&mut streams, Deadline::after(timeout)).map_err(Broken::Line)
+    push_until_readable(&mut streams, timeout).map_err(Broken::Line)
 }
 
 impl Moved {
@@ -269,7 +269,7 @@ impl<'a> Lane<'a> {
                     Side::Read(buffer) => &mut buffer[start..start + len],
                     Side::Write(..) => &mut [],
                 };
-                stream.receive(reply, Deadline::after(timeout)).map_err(Broken::Line)?.0
+                stream.receive(reply, timeout).map_err(Broken::Line)?.0
             }
         };
         self.sent.pop_front();

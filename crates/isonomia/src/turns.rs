@@ -21,7 +21,7 @@ fn of_server(node: &ExclusiveStatus) -> String {
     let by = node.coordinator.as_ref().map_or(String::new(), |server| format!(", decided by {server}"));
     format!(
         "exclusive phases: {holder}, {} wait (order {}, lease {}, gap {}{by}); ended by gap {}, by program {}, by lease {}, \
-         by leaving {}",
+         by crossing {}, by leaving {}",
         node.waiting,
         node.order,
         Nanos(node.lease_ns),
@@ -29,6 +29,7 @@ fn of_server(node: &ExclusiveStatus) -> String {
         node.ended_by_gap_total,
         node.ended_by_program_total,
         node.ended_by_lease_total,
+        node.ended_by_crossing_total,
         node.ended_by_leaving_total,
     )
 }

@@ -6,11 +6,14 @@
 //! more. Reports of a process of the node are numbered; grants of a node are, too, and a number is never given again.
 //!
 //! What it adds to the nodes' own knowledge is that an application is judged by what it did and waited on all of them, and
-//! that it is in the same place of the order on each where it waits. Nodes are granted one by one: two applications that come while
-//! their nodes are free may hold one each and wait for the other's, until a gap or a lease ends that. Times at several nodes add up.
+//! that it is in the same place of the order on each where it waits. Times at several nodes add up. Nodes are granted one by one, so two
+//! applications that come while their nodes are free may hold one each and wait for the other's: then the one that came last
+//! gives way, and waits behind the other.
 //!
-//! A grant is never taken back here (non-preemptive, §4.3); its lease is kept by the node, which says that it is over. Ages are
+//! But for that no grant is taken back (non-preemptive, §4.3); its lease is kept by the node, which says that it is over. Ages are
 //! told, not times of day, so clocks may differ. There is no I/O in here; `now` is the coordinator's own clock.
+
+mod crossing;
 
 use crate::grants::{Grants, NextGrant};
 use crate::order::{Claim, Order};
@@ -84,6 +87,15 @@ pub struct Publication {
     pub instance: u64,
     /// Who has the node, or is to have it.
     pub grant: Option<NodeGrant>,
+    /// Grants up to this number are taken back.
+    pub recalled: u64,
+}
+
+impl Publication {
+    /// Nobody has the node.
+    pub(crate) fn nothing(instance: u64) -> Self {
+        Self { instance, grant: None, recalled: 0 }
+    }
 }
 
 /// See the module.
@@ -94,6 +106,8 @@ pub struct Coordinator {
     ids: BTreeMap<Arc<str>, u32>,
     names: BTreeMap<u32, Arc<str>>,
     next_id: u32,
+    /// A grant was taken back, which its node has not been told.
+    has_recalled: bool,
 }
 
 /// What is known of a node.
@@ -106,12 +120,21 @@ struct Side {
     waiting: Vec<u32>,
     granted: Option<(u64, u32)>,
     number: u64,
+    /// The last grant that was taken back.
+    recalled: u64,
 }
 
 impl Coordinator {
     /// Of nodes that nobody has claimed yet.
     pub fn new(order: Order) -> Self {
-        Self { order, nodes: BTreeMap::new(), ids: BTreeMap::new(), names: BTreeMap::new(), next_id: 0 }
+        Self {
+            order,
+            nodes: BTreeMap::new(),
+            ids: BTreeMap::new(),
+            names: BTreeMap::new(),
+            next_id: 0,
+            has_recalled: false,
+        }
     }
 
     /// Takes a node's report, and says who has the node. A report that is older than what is known changes nothing. O(claims · n) for n
@@ -124,12 +147,12 @@ impl Coordinator {
         if side.report.instance != report.instance {
             *side = Side::new(now, order, report.instance);
         } else if report.number <= side.report.number {
-            return self.publication(node).unwrap_or(Publication { instance: report.instance, grant: None });
+            return self.publication(node).unwrap_or(Publication::nothing(report.instance));
         }
         side.report = report;
         side.report.applications.truncate(REPORTED_MAX);
         self.hear(now, node);
-        self.publication(node).unwrap_or(Publication { instance: 0, grant: None })
+        self.publication(node).unwrap_or(Publication::nothing(0))
     }
 
     /// What `node` is to be told; `None` if nothing is known of it.
@@ -137,7 +160,12 @@ impl Coordinator {
         let side = self.nodes.get(&node)?;
         let grant =
             side.granted.and_then(|(number, id)| Some(NodeGrant { number, application: self.names.get(&id)?.clone() }));
-        Some(Publication { instance: side.report.instance, grant })
+        Some(Publication { instance: side.report.instance, grant, recalled: side.recalled })
+    }
+
+    /// Whether a grant was taken back since this was last asked: its node is to be told at once.
+    pub fn take_recalled(&mut self) -> bool {
+        std::mem::take(&mut self.has_recalled)
     }
 
     /// The nodes that have told anything lately.
@@ -225,7 +253,28 @@ impl Coordinator {
             side.granted = Some((side.number, id));
             side.waiting.retain(|other| *other != id);
         }
+        self.uncross();
         self.forget_unknown();
+    }
+
+    /// Takes back what keeps applications waiting for each other in a circle. Each round recalls a grant, so it ends.
+    fn uncross(&mut self) {
+        loop {
+            let holders = |side: &Side| side.granted.filter(|(number, _)| *number > side.recalled).map(|(_, id)| id);
+            let mut waits = crossing::Waits::new();
+            for side in self.nodes.values() {
+                let Some(holder) = holders(side) else { continue };
+                side.waiting.iter().for_each(|id| _ = waits.entry(*id).or_default().insert(holder));
+            }
+            let Some(last) = crossing::who_gives_way(&waits) else { return };
+            for side in self.nodes.values_mut() {
+                // Where nobody waits for it, it may go on.
+                if let Some((number, _)) = side.granted.filter(|(_, id)| *id == last && !side.waiting.is_empty()) {
+                    side.recalled = number;
+                    self.has_recalled = true;
+                }
+            }
+        }
     }
 
     /// What is known of a claim from all nodes, and since when it has been made.
@@ -260,7 +309,15 @@ fn mean_io<'a>(apps: impl Iterator<Item = &'a AppReport>) -> Option<u64> {
 impl Side {
     fn new(now: Nanos, order: Order, instance: u64) -> Self {
         let report = Report { instance, number: 0, holds: None, ended: 0, applications: Vec::new() };
-        Self { heard_at: now, report, grants: Grants::new(order), waiting: Vec::new(), granted: None, number: 0 }
+        Self {
+            heard_at: now,
+            report,
+            grants: Grants::new(order),
+            waiting: Vec::new(),
+            granted: None,
+            number: 0,
+            recalled: 0,
+        }
     }
 
     fn knows(&self, name: &Arc<str>, id: u32) -> bool {

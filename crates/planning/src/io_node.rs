@@ -7,8 +7,9 @@
 //! ([`IoNode::begin`], [`IoNode::end`]); then no gap ends it, and nobody waits for one at its end.
 //!
 //! Who gets the node is decided by a [`Coordinator`]: this node's own, or that of another server, which is told and tells by
-//! messages ([`IoNode::report`], [`IoNode::hear`]). A grant is not taken back (non-preemptive), but
-//! it lasts no longer than its *lease* if others wait: whoever holds an application up, dead or alive, does so for that long.
+//! messages ([`IoNode::report`], [`IoNode::hear`]). A grant is not taken back (non-preemptive) but from one of two who wait for each
+//! other on two nodes, and it lasts no longer than its *lease* if others wait: whoever holds an application up, dead or alive, does
+//! so for that long. Who lost a grant in either way waits behind those who wait by then.
 //! If the coordinator falls silent for [`SILENCE_MAX`], the node is *open*: everybody is served until it is heard again.
 //!
 //! No request is kept here, and none is refused: whether those of an application are served now is [`IoNode::admits`], and
@@ -65,6 +66,8 @@ pub struct Endings {
     pub told: u64,
     /// Others waited, and the lease was over.
     pub lease: u64,
+    /// The application and another one held a node each and waited for the other's.
+    pub crossed: u64,
     /// It went away, or had no more need of the node when the grant came.
     pub gone: u64,
 }
@@ -314,9 +317,12 @@ impl IoNode {
         }
     }
 
-    /// Whether a coordinator elsewhere has something to hear.
-    pub fn has_news(&self) -> bool {
-        self.has_news && self.coordinator.is_none()
+    /// Whether another server has something to hear at once: a coordinator elsewhere, or, asked once, a node that this one coordinates.
+    pub fn has_news(&mut self) -> bool {
+        match &mut self.coordinator {
+            None => self.has_news,
+            Some(coordinator) => coordinator.take_recalled(),
+        }
     }
 
     /// All that a coordinator has to know; those who wait come first, the one that has waited longest in front.
@@ -419,15 +425,28 @@ impl IoNode {
             self.end_grant(now, |endings| &mut endings.gap);
         } else if now.since(held.since) >= self.rules.lease && self.apps.values().any(|app| app.waiting_since.is_some())
         {
-            let id = held.app;
-            self.end_grant(now, |endings| &mut endings.lease);
-            let others = self.apps.iter().filter(|(_, app)| app.waiting_since.is_some()).map(|(id, _)| *id).collect();
-            if let Some(app) = self.apps.get_mut(&id) {
-                app.behind = others;
-            }
-            self.ask(now, id);
+            self.cut(now, |endings| &mut endings.lease);
         }
         now
+    }
+
+    /// Ends a phase that is not over: what it still wants is behind those who wait.
+    fn cut(&mut self, now: Nanos, why: impl FnOnce(&mut Endings) -> &mut u64) {
+        let Some(id) = self.holder.as_ref().map(|held| held.app) else { return };
+        self.end_grant(now, why);
+        self.put_behind(id);
+        self.ask(now, id);
+    }
+
+    /// The application claims nothing before all who wait now have had their turn. Nobody is behind it: two that were behind each
+    /// other would wait for ever.
+    fn put_behind(&mut self, id: AppId) {
+        self.apps.values_mut().for_each(|app| _ = app.behind.remove(&id));
+        let waits = |(other, app): &(&AppId, &App)| **other != id && app.waiting_since.is_some();
+        let others = self.apps.iter().filter(waits).map(|(id, _)| *id).collect();
+        if let Some(app) = self.apps.get_mut(&id) {
+            app.behind = others;
+        }
     }
 
     /// The application needs the node, if it has not got it.
@@ -502,12 +521,24 @@ impl IoNode {
     }
 
     fn take(&mut self, now: Nanos, publication: Publication) {
+        if self.holder.as_ref().is_some_and(|held| held.grant.number <= publication.recalled) {
+            self.cut(now, |endings| &mut endings.crossed);
+            return self.settle(now);
+        }
         let Some(grant) = publication.grant else { return };
         // One that is held is not taken back: if the coordinator knows of none, it will hear of this one.
         if self.holder.is_some() || grant.number <= self.ended {
             return;
         }
         let id = self.ids.get(&grant.application).copied();
+        if grant.number <= publication.recalled {
+            // It was taken back before it came.
+            self.ended = grant.number;
+            self.endings.crossed += 1;
+            self.has_news = true;
+            id.into_iter().for_each(|id| self.put_behind(id));
+            return self.settle(now);
+        }
         let Some(id) = id.filter(|id| self.apps.get(id).is_some_and(|app| app.wants() && !app.is_exempt)) else {
             self.ended = grant.number;
             self.endings.gone += 1;

@@ -19,7 +19,7 @@ pub struct Request {
     pub cost: Nanos,
     /// What it reads or writes; zero if it does neither. Only a latency class looks at it.
     pub bytes: Bytes,
-    /// What it does. Only the rules of `tbf` look at it.
+    /// What it does. Only the rules of `tbf` look at it, and `exclusive`.
     pub nature: Nature,
 }
 

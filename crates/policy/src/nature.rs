@@ -28,7 +28,7 @@ impl Operation {
     }
 }
 
-/// What a request does. Only `tbf` looks at it.
+/// What a request does. Only `tbf` and `exclusive` look at it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Nature {
     /// `None` for what a server does by itself for a job (writing back, reading ahead): the program's own requests were or will
@@ -45,4 +45,9 @@ impl Nature {
     pub const WRITE: Self = Self { operation: Some(Operation::Write), operations: 1, below: 0 };
     /// A server's own work for a job.
     pub const OWN: Self = Self { operation: None, operations: 0, below: 0 };
+
+    /// Whether it is a server's own work.
+    pub fn is_own(&self) -> bool {
+        self.operation.is_none()
+    }
 }

@@ -37,9 +37,12 @@ impl Server {
     }
 
     fn issue(&mut self, now: Nanos, target: usize, job: u32) {
+        self.issue_as(now, target, job, Nature::WRITE);
+    }
+
+    fn issue_as(&mut self, now: Nanos, target: usize, job: u32, nature: Nature) {
         self.id += 1;
-        let request =
-            Request { id: RequestId(self.id), job: JobId(job), cost: MS, bytes: Bytes(0), nature: Nature::WRITE };
+        let request = Request { id: RequestId(self.id), job: JobId(job), cost: MS, bytes: Bytes(0), nature };
         self.targets[target].enqueue(now, request).unwrap();
     }
 
@@ -110,6 +113,31 @@ fn what_is_claimed_within_one_proof_is_one_application() {
     assert_eq!((server.serve(MS, 0), server.serve(MS, 0)), (Ok(0), Ok(1)));
     assert!(server.serve(MS, 0).is_err());
     assert_eq!(server.serve(Nanos::from_millis(11), 0), Ok(2));
+}
+
+#[test]
+fn what_the_server_writes_back_waits_for_no_turn_and_takes_none() {
+    let mut server = Server::new("exclusive{gap=10ms,lease=1s}", &jobs(&["a", "b"]));
+    server.issue(MS, 0, 0);
+    server.issue(MS, 0, 1);
+    assert_eq!(server.serve(MS, 0), Ok(0));
+    server.issue_as(MS, 0, 1, Nature::OWN);
+    assert_eq!(server.serve(MS, 0), Ok(1), "although `a` has the targets");
+    assert_eq!(server.serve(Nanos::from_millis(11), 0), Ok(1));
+    // `a`'s own turn has come and gone: what is left to be written for it holds nobody up.
+    server.issue_as(Nanos::from_millis(12), 1, 0, Nature::OWN);
+    server.issue(Nanos::from_millis(12), 1, 1);
+    let served: Vec<_> = (0..2).map(|_| server.serve(Nanos::from_millis(12), 1)).collect();
+    assert!(served.contains(&Ok(0)) && served.contains(&Ok(1)), "{served:?}");
+    assert_eq!(server.node.lock().endings().gap, 1);
+    // It can be taken back, and goes over to another arbiter, like everything else.
+    server.issue_as(Nanos::from_millis(13), 0, 0, Nature::OWN);
+    assert!(server.targets[0].cancel(Nanos::from_millis(13), RequestId(server.id), JobId(0)));
+    server.issue_as(Nanos::from_millis(13), 0, 0, Nature::OWN);
+    assert_eq!(server.targets[0].drain().len(), 1);
+    assert_eq!(server.targets[0].queued(), 0);
+    server.targets.clear();
+    assert_eq!(server.node.lock().states(Nanos::from_millis(14)), []);
 }
 
 #[test]

@@ -15,6 +15,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 pub struct ClusterConfig {
     /// The same for all copies.
     current: Arc<RwLock<Arc<Map>>>,
+    /// As the file was when the process started.
+    started: Arc<Map>,
     /// This server.
     pub number: ServerId,
     /// The file.
@@ -59,12 +61,12 @@ impl ClusterConfig {
         Ok(new)
     }
 
-    /// Whether this server would be another one after `new`.
+    /// Whether this server is another one in `new` than the one that was started.
     pub(crate) fn needs_restart(&self, new: &Map) -> bool {
         let own = |map: &Map| {
             map.server(self.number).map(|server| (server.listen.clone(), server.dir.clone(), server.targets.clone()))
         };
-        own(&self.map()) != own(new)
+        own(&self.started) != own(new)
     }
 
     /// All servers, and where they listen.
@@ -167,8 +169,9 @@ impl Config {
         self.targets = targets.map(|(dir, config)| TargetConfig { dir, ..config }).collect();
         self.dir = server.dir.clone().or_else(|| self.dir.take());
         let number = server.number;
-        let current = Arc::new(RwLock::new(Arc::new(map)));
-        self.cluster = Some(ClusterConfig { current, number, path: path.to_owned(), take_over: false });
+        let started = Arc::new(map);
+        let current = Arc::new(RwLock::new(started.clone()));
+        self.cluster = Some(ClusterConfig { current, started, number, path: path.to_owned(), take_over: false });
         Ok(())
     }
 }

@@ -31,9 +31,10 @@ use isonomia_proto::{XATTR_LIST_LEN_MAX, XATTR_VALUE_LEN_MAX};
 use isonomia_store::Store;
 use isonomia_transport::key::fresh_nonce;
 use isonomia_transport::region::SLOT_LEN;
+use isonomia_transport::socket;
 use isonomia_units::{Nanos, TargetId};
 use rustix::event::{EventfdFlags, epoll, eventfd};
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -221,6 +222,13 @@ impl Core {
         self.warm(connection, now);
         self.ring();
         Ok(())
+    }
+
+    /// Whether the other end of a connection of any of these sessions is there. O(connections).
+    pub fn is_any_there(&self, sessions: &[u64]) -> bool {
+        let connections = self.connections.read().unwrap_or_else(PoisonError::into_inner);
+        let mut theirs = connections.values().filter(|connection| sessions.contains(&connection.session.number));
+        theirs.any(|connection| !connection.is_closed() && !socket::is_ended(connection.socket.as_fd()))
     }
 
     /// Ends a connection and gives up all it held. `reason` if it is not the client's wish.

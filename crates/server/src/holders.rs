@@ -187,7 +187,7 @@ impl Holders {
         let note = Note { key, number: session.number }.encode();
         // Without its note it loses, should this server stop, what it is given now; and it is told so.
         if let Err(error) = store.change_cluster_records([(&note[..], Some(&[][..]))]) {
-            tracing::warn!(%error, user = key.0, "it cannot be noted that a client has locks");
+            tracing::warn!(%error, uid = key.0, "it cannot be noted that a client has locks");
         }
     }
 

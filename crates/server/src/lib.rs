@@ -100,6 +100,7 @@ use crate::ownership::Owner;
 use crate::pending::Proof;
 use crate::phases::Phases;
 use crate::read_ahead::ReadAhead;
+use crate::recorder::Record;
 use crate::scrub::Scrub;
 use crate::status::About;
 use crate::target::{Policy, Target};
@@ -167,6 +168,8 @@ pub struct Server {
     threads: Vec<JoinHandle<()>>,
     /// Who keeps the directory this process's, until all is written.
     _owner: Option<Owner>,
+    /// It is complete when this is dropped.
+    _record: Option<Record>,
 }
 
 impl Server {
@@ -192,8 +195,9 @@ impl Server {
         if config.cluster.is_none() {
             operator::check_alone(&config.policy).map_err(StartError::Config)?;
         }
-        let journal = config.record_decisions.as_deref().map(recorder::journal).transpose();
-        let journal = journal.map_err(|error| StartError::System { what: "cannot record decisions", error })?;
+        let record = config.record_decisions.as_deref().map(Record::create).transpose();
+        let record = record.map_err(|error| StartError::System { what: "cannot record decisions", error })?;
+        let journal = record.as_ref().map(Record::journal);
         let (spec, phases) = (config.policy.clone(), Phases::default());
         let io_node = phases.begin(&spec, None);
         let fair_clock = config.fair_clock;
@@ -287,7 +291,8 @@ impl Server {
         let acceptor = Acceptor::new(core.clone(), about.clone(), control.clone(), limits, (listeners, terms), look_up);
         let mut acceptor = acceptor.map_err(|error| StartError::System { what: "cannot listen", error })?;
         let threads = Vec::new();
-        let mut server = Self { core, about, addresses, dir: dir.to_owned(), is_temporary, threads, _owner: owner };
+        let mut server =
+            Self { core, about, addresses, dir: dir.to_owned(), is_temporary, threads, _owner: owner, _record: record };
         for number in 0..workers {
             let core = server.core.clone();
             server.spawn(format!("worker-{number}"), move || worker::run(&core, number))?;

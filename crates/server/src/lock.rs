@@ -79,6 +79,10 @@ fn operate(core: &Core, connection: &Connection, header: &RequestHeader) -> Resu
     }
     match acquired {
         Ok(()) => Ok(None),
+        // Who waits asks again anyway.
+        Err(Denied::Held) if !has(lock::WAITS) && core.is_given_up_soon(ino, family, &wanted) => {
+            Err(number(Errno::BUSY))
+        }
         Err(Denied::Held) => Err(number(Errno::AGAIN)),
         Err(Denied::Deadlock) => Err(number(Errno::DEADLK)),
         Err(Denied::TooMany) => Err(number(Errno::NOLCK)),

@@ -164,6 +164,7 @@ impl Phases {
             ended_by_gap_total: endings.gap,
             ended_by_program_total: endings.told,
             ended_by_lease_total: endings.lease,
+            ended_by_crossing_total: endings.crossed,
             ended_by_leaving_total: endings.gone,
         })
     }

@@ -1,7 +1,8 @@
 //! A record of every decision, for those who want to see it again: `record_decisions` from the start, or when an operator asks.
 //!
 //! One JSON object a line, as [`isonomia_policy::trace::Entry`] is written. Recording takes one lock and some
-//! microseconds a call, so it is for trials; a server that does not record has no part of it.
+//! microseconds a call, so it is for trials; a server that does not record has no part of it. A thread of its own writes, so that
+//! no request waits for the file; where the file is slower than the requests for long, the record ends.
 
 use crate::core::Core;
 use crate::{clock, operator};
@@ -10,46 +11,84 @@ use isonomia_units::Nanos;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 
 /// Calls after which nothing more is recorded: a file of some gigabytes.
 pub const CALLS_MAX: u64 = 20_000_000;
+/// Calls that wait to be written, at most: some tens of megabytes.
+const WAITING_MAX: usize = 1 << 18;
 
-/// A file, until it is full or cannot be written.
-struct Recorder {
-    file: BufWriter<File>,
-    calls: u64,
+/// A record that is being written. It is complete, to the last call or to where it had to end, when this was dropped.
+#[derive(Debug)]
+pub struct Record {
+    calls: Arc<Mutex<Calls>>,
+    writer: Option<JoinHandle<()>>,
 }
 
-impl Recorder {
+#[derive(Debug)]
+struct Calls {
+    /// `None` when nothing more is recorded.
+    to_writer: Option<SyncSender<Entry>>,
+    left: u64,
+}
+
+impl Calls {
     fn note(&mut self, entry: &Entry) {
-        if self.calls >= CALLS_MAX {
+        let Some(to_writer) = &self.to_writer else { return };
+        if to_writer.try_send(entry.clone()).is_err() {
+            tracing::error!("decisions are recorded no more: the file cannot be written, or not fast enough");
+            self.to_writer = None;
             return;
         }
-        self.calls += 1;
-        let written = serde_json::to_writer(&mut self.file, entry)
-            .map_err(io::Error::from)
-            .and_then(|()| self.file.write_all(b"\n"));
-        if let Err(error) = &written {
-            tracing::error!(%error, "cannot record decisions any more");
-        }
-        if self.calls == CALLS_MAX {
+        self.left -= 1;
+        if self.left == 0 {
             tracing::warn!(CALLS_MAX, "the record of decisions is full");
-        }
-        if written.is_err() {
-            self.calls = CALLS_MAX;
+            self.to_writer = None;
         }
     }
 }
 
-/// A journal that is written to `path`, and is complete when the last arbiter that has it is dropped.
-pub fn journal(path: &Path) -> io::Result<Journal> {
-    Ok(journal_in(File::create(path)?))
+impl Record {
+    /// Begins to write to `path`, which is emptied.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        Self::begin(File::create(path)?, WAITING_MAX)
+    }
+
+    fn begin(file: File, waiting_max: usize) -> io::Result<Self> {
+        let (to_writer, entries) = sync_channel(waiting_max);
+        let writer = std::thread::Builder::new().name("recorder".to_owned()).spawn(move || {
+            if let Err(error) = write(file, &entries) {
+                tracing::error!(%error, "cannot record decisions any more");
+            }
+        })?;
+        let calls = Calls { to_writer: Some(to_writer), left: CALLS_MAX };
+        Ok(Self { calls: Arc::new(Mutex::new(calls)), writer: Some(writer) })
+    }
+
+    /// What is noted in it.
+    pub fn journal(&self) -> Journal {
+        let calls = self.calls.clone();
+        Journal::new(move |entry| calls.lock().unwrap_or_else(PoisonError::into_inner).note(entry))
+    }
 }
 
-fn journal_in(file: File) -> Journal {
-    let recorder = Mutex::new(Recorder { file: BufWriter::new(file), calls: 0 });
-    Journal::new(move |entry| recorder.lock().unwrap_or_else(PoisonError::into_inner).note(entry))
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner).to_writer = None;
+        // It writes what was noted and ends. If it panicked, it has said so.
+        let _ = self.writer.take().map(JoinHandle::join);
+    }
+}
+
+fn write(file: File, entries: &Receiver<Entry>) -> io::Result<()> {
+    let mut file = BufWriter::new(file);
+    for entry in entries {
+        serde_json::to_writer(&mut file, &entry)?;
+        file.write_all(b"\n")?;
+    }
+    file.flush()
 }
 
 /// Whether a file is written by asking a server: FUSE, NFS.
@@ -61,10 +100,10 @@ fn is_served(file: &File) -> bool {
 /// The longest record that an operator may ask for.
 const RECORD_MAX: Nanos = Nanos::from_secs(3600);
 
-/// A record that an operator wants: until when, if there is one.
+/// A record that an operator wants, and until when, if there is one.
 #[derive(Debug, Default)]
 pub struct Recording {
-    until: Mutex<Option<Nanos>>,
+    record: Mutex<Option<(Record, Nanos)>>,
 }
 
 impl Recording {
@@ -94,13 +133,14 @@ impl Recording {
                 "{path} is on a mount that a server stands behind, perhaps this one: name a local file"
             ));
         }
+        let record = Record::begin(created, WAITING_MAX).map_err(|error| format!("cannot start a thread: {error}"))?;
         let mut policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner);
         if policy.journal.is_some() {
             return Err(already());
         }
-        policy.journal = Some(journal_in(created));
+        policy.journal = Some(record.journal());
         operator::follow(core, &policy);
-        *self.until.lock().unwrap_or_else(PoisonError::into_inner) = Some(clock::now() + span);
+        *self.record.lock().unwrap_or_else(PoisonError::into_inner) = Some((record, clock::now() + span));
         tracing::info!(path, "decisions are recorded");
         Ok(())
     }
@@ -111,20 +151,51 @@ impl Recording {
     /// Nothing is recorded for an operator.
     pub fn end(&self, core: &Core) -> Result<(), String> {
         let mut policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner);
-        let until = self.until.lock().unwrap_or_else(PoisonError::into_inner).take();
-        until.ok_or("no decisions are being recorded for an operator")?;
+        let record = self.record.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (record, _) = record.ok_or("no decisions are being recorded for an operator")?;
         policy.journal = None;
         operator::follow(core, &policy);
+        // Nobody waits for the file but who asked for this.
+        drop(policy);
+        drop(record);
         tracing::info!("decisions are recorded no more");
         Ok(())
     }
 
     /// Ends it if its time is over.
     pub fn end_if_due(&self, core: &Core, now: Nanos) {
-        let is_due = self.until.lock().unwrap_or_else(PoisonError::into_inner).is_some_and(|until| until <= now);
+        let record = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = record.as_ref().is_some_and(|(_, until)| *until <= now);
+        drop(record);
         if is_due {
             // Somebody else may have ended it meanwhile.
             let _ = self.end(core);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isonomia_policy::{Draw, PolicySpec, Tuning};
+    use isonomia_units::{JobId, JobInfo};
+    use std::io::Read;
+
+    #[test]
+    fn a_file_that_takes_nothing_ends_the_record_and_holds_nobody_up() {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let record = Record::begin(writer.into(), 1_000).unwrap();
+        let spec: PolicySpec = "job-fair".parse().unwrap();
+        let mut arbiter = record.journal().build(&spec, Draw::VirtualTime, 1, Tuning::default());
+        for number in 0..10_000 {
+            arbiter.set_job(Nanos::ZERO, JobId(number), &JobInfo::new(&format!("job-{number}"), "u", "g"));
+        }
+        let mut text = String::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| File::from(reader).read_to_string(&mut text).unwrap());
+            drop(record);
+        });
+        let entries: Vec<Entry> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        assert!((1_000..10_000).contains(&entries.len()), "{} calls, with a pipe of 64 KiB", entries.len());
     }
 }

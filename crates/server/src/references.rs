@@ -3,7 +3,7 @@
 use crate::clock;
 use crate::connection::Connection;
 use crate::core::Core;
-use crate::locks::Owner;
+use crate::locks::{Family, Lock, Owner};
 use crate::mapping;
 use crate::mappings::Session;
 use crate::refusal::Refusal;
@@ -77,6 +77,19 @@ impl Core {
             self.end_mappings((uid, session.number));
         }
         Ok(())
+    }
+
+    /// Whether what is in the way of a lock is had by a process that has gone, as its kernel tells, and is given up when that is noted:
+    /// on a local file system a lock is free when whoever waited for the process's end hears of it.
+    pub fn is_given_up_soon(&self, ino: Ino, family: Family, wanted: &Lock) -> bool {
+        match self.locks.conflict(ino, family, wanted).map(|lock| lock.owner) {
+            None => true,
+            Some(Owner::Process { session, .. }) => !self.is_any_there(&[session]),
+            Some(Owner::File(number)) => {
+                let sessions = self.sessions.of_reference(ino, number);
+                !self.is_any_there(&sessions.iter().map(|(_, session)| session.number).collect::<Vec<_>>())
+            }
+        }
     }
 
     /// Registers a reference that the store has counted for the session, or gives it back to the store.

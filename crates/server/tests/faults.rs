@@ -4,16 +4,16 @@
 
 mod running;
 
-use isonomia_client::{Address, Ino};
+use isonomia_client::{Address, Ino, OpenHow, access};
 use isonomia_proto::PROTOCOL_VERSION;
 use isonomia_proto::control::{ControlReply, ControlRequest};
 use isonomia_proto::request::{Op, RequestHeader};
-use isonomia_proto::setup::{self, Answer, Challenge, Hello, Role, SETUP_LEN_MAX};
+use isonomia_proto::setup::{self, Answer, Challenge, Hello, Integrity, Role, SETUP_LEN_MAX};
 use isonomia_server::{Server, TargetConfig};
 use isonomia_testbed::skip;
 use isonomia_transport::channel::{Channel, Manner};
 use isonomia_transport::control::ControlConnection;
-use isonomia_transport::handshake::{Identity, open_stream};
+use isonomia_transport::handshake::{Identity, Protection, open_stream};
 use isonomia_transport::region::{ClientRegion, REGION_LEN, SLOT_LEN};
 use isonomia_transport::socket::{
     Deadline, SocketError, connect, receive_frame, receive_frame_with_descriptor, send_all, send_with_descriptor,
@@ -295,6 +295,34 @@ fn a_server_that_stays_away_ends_every_operation_in_time() {
     running.stop();
     assert_eq!(client.write_at(&file, 0, b"x").unwrap_err().errno(), Errno::TIMEDOUT);
     assert_eq!(client.stat_fs().unwrap_err().errno(), Errno::TIMEDOUT);
+}
+
+#[test]
+fn who_waits_for_his_turn_waits_longer_than_for_a_server_that_is_away() {
+    let running = start(|config| {
+        config.targets = vec![TargetConfig { bandwidth: "256KiB/s".parse().ok(), ..TargetConfig::default() }];
+    });
+    // Each takes twice the time-out of a second, and waits for the others beside it.
+    let data = pattern(512 << 10, 3);
+    let way = |address: usize, integrity| {
+        let client = running.client(&running.addresses[address], &running.key_file, 1);
+        client.protected(Protection { integrity, ..Protection::default() })
+    };
+    let ways = [way(0, None), way(1, Some(Integrity::None)), way(1, Some(Integrity::Mac))];
+    std::thread::scope(|scope| {
+        for (number, client) in ways.iter().enumerate() {
+            let data = &data;
+            scope.spawn(move || {
+                let file = client.open(Ino::ROOT, format!("slow{number}").as_bytes(), &create()).unwrap();
+                assert_eq!(client.write_at(&file, 0, data).unwrap(), data.len());
+            });
+        }
+    });
+    let [.., client] = &ways;
+    let file = client.open(Ino::ROOT, b"slow2", &OpenHow { access: access::READ, ..OpenHow::default() }).unwrap();
+    let mut back = vec![0; data.len()];
+    assert_eq!(client.read_at(&file, 0, &mut back).unwrap(), data.len());
+    assert!(back == data);
 }
 
 #[test]

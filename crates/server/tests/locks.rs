@@ -118,6 +118,28 @@ fn who_was_cut_off_before_the_stop_claims_nothing() {
 }
 
 #[test]
+fn the_locks_of_a_process_that_is_gone_are_in_nobodys_way() {
+    let running = running::start(|_| {});
+    let other = client(&running, 20);
+    let theirs = open(&other, "file", 8);
+    for number in 0..50 {
+        let owner = client(&running, 20);
+        let file = open(&owner, "file", 100 + number);
+        lock(&owner, &file, OWN, bytes(10, 10)).unwrap();
+        lock(&owner, &file, LockOwner::File(100 + number), ALL).unwrap();
+        for (holder, range) in [(OWN, bytes(0, 0)), (LockOwner::File(8), ALL)] {
+            assert_eq!(lock(&other, &theirs, holder, range).unwrap_err().errno(), Errno::AGAIN);
+        }
+        // As at the end of a process, whose parent hears of it afterwards.
+        drop(owner);
+        for (holder, range) in [(OWN, bytes(0, 0)), (LockOwner::File(8), ALL)] {
+            lock(&other, &theirs, holder, range).unwrap();
+            other.unlock(&theirs.capability, holder, range).unwrap();
+        }
+    }
+}
+
+#[test]
 fn who_comes_too_late_is_told() {
     let mut running = running::start(|_| {});
     let (owner, other) = (client(&running, 20), client(&running, 20));

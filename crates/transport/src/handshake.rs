@@ -154,6 +154,12 @@ pub fn open_stream(
     }
 }
 
+/// Whether a server on TCP greets whoever connects. That it is the one that was meant is not proven: nothing is said to it.
+pub fn greets(address: &Address, deadline: Deadline) -> Result<(), SocketError> {
+    let socket = socket::connect(address, deadline)?;
+    socket::receive_frame(socket.as_fd(), SETUP_LEN_MAX, deadline).map(drop)
+}
+
 fn open_tcp(
     socket: Parked,
     mut hello: Hello,

@@ -27,6 +27,15 @@ impl Line {
         }
     }
 
+    /// From now on a time-out is the longest silence of the server, which is at `address`, and not the longest wait for a reply. In
+    /// shared memory it is so always.
+    pub fn outwait(&mut self, address: &Address) {
+        match self {
+            Self::Shared(_) => {}
+            Self::Tcp(stream) => stream.outwait(address),
+        }
+    }
+
     /// The number of the server.
     pub fn server(&self) -> ServerId {
         match self {

@@ -50,6 +50,10 @@ pub struct Deadline(Nanos);
 /// Between two ticks of the coarse clock of a Linux that ticks seldom, 100 times a second.
 const TICK_MAX: Nanos = Nanos::from_millis(10);
 
+/// A connection of which nothing comes is looked after this often, and given up after so many times without an answer.
+const KEEPALIVE_EVERY: Duration = Duration::from_secs(10);
+const KEEPALIVES: u32 = 3;
+
 impl Deadline {
     /// `span` from now.
     pub fn after(span: Nanos) -> Self {
@@ -70,6 +74,27 @@ impl Deadline {
     }
 }
 
+/// How long somebody waits.
+pub trait Until {
+    /// The time left, at least for now.
+    ///
+    /// # Errors
+    /// [`SocketError::TimedOut`] when there is none.
+    fn time_left(&mut self) -> Result<Nanos, SocketError>;
+}
+
+impl Until for Deadline {
+    fn time_left(&mut self) -> Result<Nanos, SocketError> {
+        self.left().ok_or(SocketError::TimedOut)
+    }
+}
+
+impl<U: Until> Until for &mut U {
+    fn time_left(&mut self) -> Result<Nanos, SocketError> {
+        (**self).time_left()
+    }
+}
+
 /// Connects to `address`. The socket is non-blocking and closed on `exec`.
 pub fn connect(address: &Address, deadline: Deadline) -> Result<Parked, SocketError> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -84,6 +109,7 @@ pub fn connect(address: &Address, deadline: Deadline) -> Result<Parked, SocketEr
                 match finish_connect(&socket, &target, deadline) {
                     Ok(()) => {
                         sockopt::set_tcp_nodelay(&socket, true)?;
+                        notice_loss(&socket)?;
                         return Ok(socket);
                     }
                     Err(error) => last = error,
@@ -92,6 +118,16 @@ pub fn connect(address: &Address, deadline: Deadline) -> Result<Parked, SocketEr
             Err(last)
         }
     }
+}
+
+/// Has the kernel ask whether the other end is still there while nothing comes from it: a host that lost its power says no farewell,
+/// and who waits for a turn on it may do so for long.
+fn notice_loss(socket: &Parked) -> Result<(), SocketError> {
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, KEEPALIVE_EVERY)?;
+    sockopt::set_tcp_keepintvl(socket, KEEPALIVE_EVERY)?;
+    sockopt::set_tcp_keepcnt(socket, KEEPALIVES)?;
+    Ok(())
 }
 
 /// Waits in the line of those who want into a full queue of the listener: whoever asks again and again instead, as a
@@ -125,9 +161,9 @@ fn finish_connect(socket: &Parked, target: &SocketAddr, deadline: Deadline) -> R
 }
 
 /// Waits until `socket` is ready for `what`, or has an error or an end, which the next call on it will tell.
-pub fn wait(socket: BorrowedFd<'_>, what: PollFlags, deadline: Deadline) -> Result<(), SocketError> {
+pub fn wait(socket: BorrowedFd<'_>, what: PollFlags, mut until: impl Until) -> Result<(), SocketError> {
     loop {
-        let left = deadline.left().ok_or(SocketError::TimedOut)?;
+        let left = until.time_left()?;
         let timeout = Timespec { tv_sec: (left.0 / 1_000_000_000) as _, tv_nsec: (left.0 % 1_000_000_000) as _ };
         match poll(&mut [PollFd::from_borrowed_fd(socket, what)], Some(&timeout)) {
             Ok(0) | Err(Errno::INTR) => {}
@@ -159,8 +195,8 @@ pub fn has_unread(socket: BorrowedFd<'_>) -> bool {
 }
 
 /// Sends all parts, one after the other.
-pub fn send_all(socket: BorrowedFd<'_>, parts: &[&[u8]], deadline: Deadline) -> Result<(), SocketError> {
-    send_parts(socket, parts, None, deadline)
+pub fn send_all(socket: BorrowedFd<'_>, parts: &[&[u8]], until: impl Until) -> Result<(), SocketError> {
+    send_parts(socket, parts, None, until)
 }
 
 /// Sends `bytes` with a descriptor attached to the first of them.
@@ -180,7 +216,7 @@ fn send_parts(
     socket: BorrowedFd<'_>,
     parts: &[&[u8]],
     mut descriptor: Option<BorrowedFd<'_>>,
-    deadline: Deadline,
+    mut until: impl Until,
 ) -> Result<(), SocketError> {
     let total: usize = parts.iter().map(|p| p.len()).sum();
     let mut sent = 0;
@@ -207,7 +243,7 @@ fn send_parts(
                 sent += n;
                 descriptor = None;
             }
-            Err(Errno::AGAIN) => wait(socket, PollFlags::OUT, deadline)?,
+            Err(Errno::AGAIN) => wait(socket, PollFlags::OUT, &mut until)?,
             Err(Errno::INTR) => {}
             Err(Errno::PIPE | Errno::CONNRESET) => return Err(SocketError::Closed),
             Err(errno) => return Err(errno.into()),
@@ -233,9 +269,9 @@ pub fn send_some(socket: BorrowedFd<'_>, parts: [&[u8]; 2]) -> Result<usize, Soc
 
 /// Waits until the first of `sockets` is ready for what it is to be ready for, or has an error or an end, or any of the others is;
 /// whether the first is.
-pub fn wait_for_first(sockets: &mut [PollFd<'_>], deadline: Deadline) -> Result<bool, SocketError> {
+pub fn wait_for_first(sockets: &mut [PollFd<'_>], mut until: impl Until) -> Result<bool, SocketError> {
     loop {
-        let left = deadline.left().ok_or(SocketError::TimedOut)?;
+        let left = until.time_left()?;
         let timeout = Timespec { tv_sec: (left.0 / 1_000_000_000) as _, tv_nsec: (left.0 % 1_000_000_000) as _ };
         match poll(sockets, Some(&timeout)) {
             Ok(0) | Err(Errno::INTR) => {}
@@ -252,15 +288,15 @@ pub fn wait_for_first(sockets: &mut [PollFd<'_>], deadline: Deadline) -> Result<
 const RECEIVE_SPINS: u32 = 50;
 
 /// Receives exactly `buffer.len()` bytes.
-pub fn receive_all(socket: BorrowedFd<'_>, buffer: &mut [u8], deadline: Deadline) -> Result<(), SocketError> {
-    receive_both(socket, [buffer, &mut []], deadline)
+pub fn receive_all(socket: BorrowedFd<'_>, buffer: &mut [u8], until: impl Until) -> Result<(), SocketError> {
+    receive_both(socket, [buffer, &mut []], until)
 }
 
 /// Receives as many bytes as fill both buffers, one after the other.
 pub fn receive_both(
     socket: BorrowedFd<'_>,
     [first, second]: [&mut [u8]; 2],
-    deadline: Deadline,
+    mut until: impl Until,
 ) -> Result<(), SocketError> {
     let total = first.len() + second.len();
     let mut received = 0;
@@ -287,7 +323,7 @@ pub fn receive_both(
                 idle += 1;
                 rustix::thread::sched_yield();
             }
-            Err(Errno::AGAIN) => wait(socket, PollFlags::IN, deadline)?,
+            Err(Errno::AGAIN) => wait(socket, PollFlags::IN, &mut until)?,
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno.into()),
         }

@@ -6,7 +6,7 @@ use crate::handshake::{self, HandshakeError, Identity};
 use crate::monotonic_now;
 use crate::patience::Patience;
 use crate::seal::{Direction, PART_LEN_MAX, Seals, TAG_LEN};
-use crate::socket::{self, Deadline, SocketError};
+use crate::socket::{self, Deadline, SocketError, Until};
 use isonomia_proto::PATH_LEN_MAX;
 use isonomia_proto::request::{ReplyHeader, RequestHeader};
 use isonomia_proto::setup::Role;
@@ -31,7 +31,37 @@ pub struct Stream {
     /// The operation that was last sent.
     operation: u16,
     patience: Patience,
+    /// Where the server is asked whether it lives, if time-outs are for servers that do not.
+    sign_of_life: Option<Address>,
 }
+
+/// A time-out that begins anew as long as the server lives: a request may wait for its turn for longer.
+struct WhileAlive<'a> {
+    server: Option<&'a Address>,
+    timeout: Nanos,
+    deadline: Deadline,
+}
+
+impl<'a> WhileAlive<'a> {
+    fn new(server: Option<&'a Address>, timeout: Nanos) -> Self {
+        Self { server, timeout, deadline: Deadline::after(timeout) }
+    }
+}
+
+impl Until for WhileAlive<'_> {
+    fn time_left(&mut self) -> Result<Nanos, SocketError> {
+        if self.deadline.left().is_none() {
+            let asked_until = Deadline::after(self.timeout.min(SIGN_OF_LIFE_MAX));
+            let server = self.server.ok_or(SocketError::TimedOut)?;
+            handshake::greets(server, asked_until).map_err(|_| SocketError::TimedOut)?;
+            self.deadline = Deadline::after(self.timeout);
+        }
+        self.deadline.time_left()
+    }
+}
+
+/// How long a server is given to show that it lives, when a request has had no answer in time.
+const SIGN_OF_LIFE_MAX: Nanos = Nanos::from_secs(5);
 
 impl Stream {
     /// Opens a session; proves who this is and asks the server to do the same.
@@ -48,7 +78,14 @@ impl Stream {
             is_broken: false,
             operation: 0,
             patience: Patience::default(),
+            sign_of_life: None,
         })
+    }
+
+    /// From now on a time-out is the longest silence of the *server*, which is at `address`: as long as it greets those who
+    /// connect, waiting goes on.
+    pub fn outwait(&mut self, address: &Address) {
+        self.sign_of_life = Some(address.clone());
     }
 
     /// The number of the server.
@@ -72,9 +109,8 @@ impl Stream {
         reply: &mut [u8],
         timeout: Nanos,
     ) -> Result<(ReplyHeader, Box<[u8]>), SocketError> {
-        let deadline = Deadline::after(timeout);
-        self.send(request, names, payload, deadline)?;
-        self.receive(reply, deadline)
+        self.send(request, names, payload, timeout)?;
+        self.receive(reply, timeout)
     }
 
     fn send(
@@ -82,14 +118,15 @@ impl Stream {
         request: &RequestHeader,
         names: [&[u8]; 2],
         payload: &[u8],
-        deadline: Deadline,
+        timeout: Nanos,
     ) -> Result<(), SocketError> {
         self.operation = request.op;
         let socket = self.socket.as_fd();
+        let mut until = WhileAlive::new(self.sign_of_life.as_ref(), timeout);
         match &mut self.seals {
-            None => socket::send_all(socket, &[request.as_bytes(), names[0], names[1], payload], deadline),
+            None => socket::send_all(socket, &[request.as_bytes(), names[0], names[1], payload], until),
             Some(Seals { sealer, .. }) => {
-                let send = |bytes: &[u8]| socket::send_all(socket, &[bytes], deadline);
+                let send = |bytes: &[u8]| socket::send_all(socket, &[bytes], &mut until);
                 // What follows a header is names or a payload.
                 sealer.seal_frame(&mut self.sealed, request.as_bytes(), &[names[0], names[1], payload], send)
             }
@@ -138,7 +175,7 @@ impl Stream {
     }
 
     /// Receives the reply to what was sent, as [`Self::exchange`] does.
-    pub fn receive(&mut self, reply: &mut [u8], deadline: Deadline) -> Result<(ReplyHeader, Box<[u8]>), SocketError> {
+    pub fn receive(&mut self, reply: &mut [u8], timeout: Nanos) -> Result<(ReplyHeader, Box<[u8]>), SocketError> {
         if self.is_broken {
             return Err(SocketError::Closed);
         }
@@ -146,11 +183,12 @@ impl Stream {
         let mut opener = self.seals.as_mut().map(|seals| &mut seals.opener);
         let mut header = [0; ReplyHeader::LEN];
         let start = monotonic_now();
+        let mut until = WhileAlive::new(self.sign_of_life.as_ref(), timeout);
         if self.patience.expects_long(self.operation) {
             // Receiving would try for a while before it sleeps.
-            socket::wait(socket, PollFlags::IN, deadline)?;
+            socket::wait(socket, PollFlags::IN, &mut until)?;
         }
-        receive(socket, &mut opener, &mut header, deadline)?;
+        receive(socket, &mut opener, &mut header, &mut until)?;
         self.patience.note(self.operation, monotonic_now().since(start));
         let header = ReplyHeader::read_from_bytes(&header).map_err(|_| SocketError::Closed)?;
         let len = header.payload_len as usize;
@@ -167,14 +205,16 @@ impl Stream {
             // A reply larger than what was asked for: nothing after it could be understood.
             return Err(SocketError::Closed);
         };
-        receive(socket, &mut opener, room, deadline)?;
+        receive(socket, &mut opener, room, &mut until)?;
         Ok((header, of_error.into()))
     }
 }
 
 /// Goes on with sending what [`Stream::begin`] has left in any of `streams`, until the reply to the first of them comes. A failure of
 /// another one its own [`Stream::receive`] tells.
-pub fn push_until_readable(streams: &mut [&mut Stream], deadline: Deadline) -> Result<(), SocketError> {
+pub fn push_until_readable(streams: &mut [&mut Stream], timeout: Nanos) -> Result<(), SocketError> {
+    let address = streams.first().and_then(|stream| stream.sign_of_life.clone());
+    let mut until = WhileAlive::new(address.as_ref(), timeout);
     loop {
         for (at, stream) in streams.iter_mut().enumerate() {
             match stream.push() {
@@ -194,7 +234,7 @@ pub fn push_until_readable(streams: &mut [&mut Stream], deadline: Deadline) -> R
         let waits: Vec<(PollFlags, usize)> = streams.iter().enumerate().filter_map(wanted).collect();
         let poll = |(flags, at): &(PollFlags, usize)| PollFd::from_borrowed_fd(streams[*at].socket.as_fd(), *flags);
         let mut polled: Vec<PollFd<'_>> = waits.iter().map(poll).collect();
-        if socket::wait_for_first(&mut polled, deadline)? {
+        if socket::wait_for_first(&mut polled, &mut until)? {
             return Ok(());
         }
     }
@@ -205,12 +245,12 @@ fn receive(
     socket: BorrowedFd<'_>,
     opener: &mut Option<&mut Direction>,
     buffer: &mut [u8],
-    deadline: Deadline,
+    mut until: impl Until,
 ) -> Result<(), SocketError> {
-    let Some(opener) = opener else { return socket::receive_all(socket, buffer, deadline) };
+    let Some(opener) = opener else { return socket::receive_all(socket, buffer, until) };
     for part in buffer.chunks_mut(PART_LEN_MAX) {
         let mut tag = [0; TAG_LEN];
-        socket::receive_both(socket, [&mut *part, &mut tag], deadline)?;
+        socket::receive_both(socket, [&mut *part, &mut tag], &mut until)?;
         opener.open(part, &tag)?;
     }
     Ok(())

@@ -99,7 +99,8 @@ impl Session {
             // A host that is gone does not even refuse.
             let patience = if addresses.len() > 1 { deadline.min(Deadline::after(ADDRESS_PATIENCE)) } else { deadline };
             let (may_pass, reason) = match Line::open(address, identity, patience).map(|line| self.known(line)) {
-                Ok(Ok(line)) => {
+                Ok(Ok(mut line)) => {
+                    line.outwait(address);
                     self.chosen.store(mark_of(address), Ordering::Relaxed);
                     return Ok(line);
                 }

@@ -24,7 +24,7 @@ fn messages_are_encoded_as_they_are() {
     let report = Report { instance: 1, number: 2, holds: Some(grant.clone()), ended: 2, applications: vec![app] };
     let bytes = postcard::to_stdvec(&report).unwrap();
     assert_eq!(postcard::from_bytes::<Report>(&bytes), Ok(report));
-    let publication = Publication { instance: 1, grant: Some(grant) };
+    let publication = Publication { instance: 1, grant: Some(grant), recalled: 7 };
     let bytes = postcard::to_stdvec(&publication).unwrap();
     assert_eq!(postcard::from_bytes::<Publication>(&bytes), Ok(publication));
 }
@@ -76,6 +76,90 @@ fn two_that_need_the_same_nodes_have_the_same_place_on_each() {
     assert_eq!(nodes[0].holder(), nodes[1].holder());
 }
 
+/// `names` begin at the nodes in turn while these are free, and then need them all.
+fn cross(coordinator: &mut Coordinator, nodes: &mut [IoNode], names: &[&str]) -> Vec<Vec<AppId>> {
+    let ids: Vec<Vec<AppId>> = nodes
+        .iter_mut()
+        .map(|node| names.iter().map(|name| node.join(Nanos(5), &Arc::from(*name))).collect())
+        .collect();
+    for (at, node) in nodes.iter_mut().enumerate() {
+        bring(coordinator, Nanos(6), at as u16 + 1, node);
+        node.begin(Nanos(10 + at as u64), ids[at][at], 1, Declared::default());
+        bring(coordinator, Nanos(10 + at as u64), at as u16 + 1, node);
+        assert_eq!(node.holder().map(|name| &**name), Some(names[at]));
+    }
+    let now = Nanos(100);
+    for (at, node) in nodes.iter_mut().enumerate() {
+        ids[at]
+            .iter()
+            .enumerate()
+            .filter(|(app, _)| *app != at)
+            .for_each(|(_, id)| node.begin(now, *id, 1, Declared::default()));
+    }
+    ids
+}
+
+fn holders(nodes: &[IoNode]) -> Vec<Option<&str>> {
+    nodes.iter().map(|node| node.holder().map(|name| &**name)).collect()
+}
+
+#[test]
+fn of_those_who_wait_for_each_other_the_last_gives_way() {
+    for order in Order::ALL {
+        let mut coordinator = Coordinator::new(order);
+        let mut nodes = [node(1, order), node(2, order), node(3, order)];
+        let ids = cross(&mut coordinator, &mut nodes, &["a", "b", "c"]);
+        // Long before the lease all of them have had all nodes at once, one after the other.
+        let mut had = [false; 3];
+        for round in 0..20 {
+            let now = Nanos(200 + 10 * round);
+            for (number, node) in (1..).zip(&mut nodes) {
+                bring(&mut coordinator, now, number, node);
+            }
+            let have = holders(&nodes);
+            let Some(all) = ["a", "b", "c"].iter().position(|name| have.iter().all(|has| *has == Some(*name))) else {
+                continue;
+            };
+            had[all] = true;
+            nodes.iter_mut().zip(&ids).for_each(|(node, ids)| node.end(now, ids[all], 1));
+        }
+        assert_eq!(had, [true; 3], "{order}");
+        assert!(nodes.iter().map(|node| node.endings().crossed).sum::<u64>() >= 1);
+        assert_eq!(nodes.iter().map(|node| node.endings().lease).sum::<u64>(), 0);
+    }
+}
+
+#[test]
+fn a_grant_that_is_taken_back_before_it_came_never_begins() {
+    let mut coordinator = Coordinator::new(Order::Fifo);
+    let mut nodes = [node(1, Order::Fifo), node(2, Order::Fifo)];
+    let now = Nanos(50);
+    let ids: Vec<_> = nodes.iter_mut().map(|node| ["a", "b"].map(|name| node.join(Nanos(5), &name.into()))).collect();
+    for number in [1, 2] {
+        bring(&mut coordinator, now, number, &mut nodes[usize::from(number) - 1]);
+    }
+    nodes[0].begin(now, ids[0][0], 1, Declared::default());
+    bring(&mut coordinator, now, 1, &mut nodes[0]);
+    // What `b` is granted there is on its way when it asks here, and `a` asks there.
+    nodes[1].begin(now, ids[1][1], 1, Declared::default());
+    let report = nodes[1].report(now);
+    let late = coordinator.take(now, ServerId(2), report);
+    assert_eq!(late.grant.as_ref().map(|grant| &*grant.application), Some("b"));
+    nodes[0].begin(now, ids[0][1], 1, Declared::default());
+    bring(&mut coordinator, now, 1, &mut nodes[0]);
+    nodes[1].begin(now, ids[1][0], 1, Declared::default());
+    let report = nodes[1].report(now);
+    let latest = coordinator.take(now, ServerId(2), report);
+    assert_eq!(latest.recalled, 1);
+    for publication in [latest.clone(), late, latest] {
+        nodes[1].hear(now, publication);
+    }
+    for number in [2, 1, 2] {
+        bring(&mut coordinator, now, number, &mut nodes[usize::from(number) - 1]);
+    }
+    assert_eq!(holders(&nodes), [Some("a"), Some("a")]);
+}
+
 #[test]
 fn a_new_coordinator_hears_who_has_a_node() {
     let mut first = Coordinator::new(Order::Fifo);
@@ -102,7 +186,7 @@ fn old_reports_and_those_of_a_process_before_change_nothing() {
     let report = |instance, number, ended| Report { instance, number, holds: None, ended, applications: Vec::new() };
     coordinator.take(Nanos(1), ServerId(1), report(1, 5, 4));
     let answer = coordinator.take(Nanos(2), ServerId(1), report(1, 5, 9));
-    assert_eq!((answer, coordinator.nodes[&ServerId(1)].number), (Publication { instance: 1, grant: None }, 4));
+    assert_eq!((answer, coordinator.nodes[&ServerId(1)].number), (Publication::nothing(1), 4));
     coordinator.take(Nanos(3), ServerId(1), report(2, 1, 0));
     assert_eq!(coordinator.nodes[&ServerId(1)].report.instance, 2);
     coordinator.take(Nanos(4) + NODE_FORGOTTEN_AFTER, ServerId(2), report(1, 1, 0));

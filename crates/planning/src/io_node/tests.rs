@@ -118,10 +118,11 @@ fn without_a_coordinator_everybody_is_served() {
     let says = |number, application: &str| Publication {
         instance: 7,
         grant: Some(NodeGrant { number, application: application.into() }),
+        recalled: 0,
     };
-    node.hear(Nanos(10), Publication { instance: 8, grant: None });
+    node.hear(Nanos(10), Publication::nothing(8));
     assert!(node.is_open(), "it is for an earlier process");
-    node.hear(Nanos(10), Publication { instance: 7, grant: None });
+    node.hear(Nanos(10), Publication::nothing(7));
     assert!(!node.is_open() && !node.admits(a) && !node.admits(b) && node.has_news());
     let report = node.report(Nanos(10));
     assert_eq!(report.applications.iter().filter(|app| app.claim.is_some()).count(), 2);

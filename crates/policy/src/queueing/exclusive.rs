@@ -4,6 +4,10 @@
 //! ends. Requests of the application that has the node go to an inner arbiter, which divides among its jobs; those of
 //! others are held back here. While the node is open, because its coordinator is away, everybody's go to the inner arbiter.
 //!
+//! What a server does by itself for a job, as writing back what it wrote, is no part of a phase and waits for none: the
+//! inner arbiter has it at once. Somebody may wait for that in the middle of his own phase (`fsync` of a file with
+//! another's pages), and the phase that it belongs to was over when its writes were acknowledged.
+//!
 //! An application is what is proven of a job: its user and its name, or the proof that it is claimed within. So nobody gets
 //! two places by two names that he made up.
 //!
@@ -18,7 +22,7 @@ use crate::{RequestId, Tuning};
 use isonomia_planning::IoNode;
 use isonomia_planning::io_node::AppId;
 use isonomia_units::{JobId, JobInfo, Nanos};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -57,6 +61,8 @@ pub(crate) struct Exclusive {
     /// Places among all arrivals of those that are queued, held back or not.
     arrivals: BTreeMap<RequestId, u64>,
     next_arrival: u64,
+    /// A server's own work, queued or in flight: the inner arbiter's from the beginning, and in no count of a member's.
+    own: BTreeSet<RequestId>,
     held: usize,
     /// [`IoNode::turns`] when requests were last sorted.
     turns: u64,
@@ -68,7 +74,7 @@ struct Member {
     name: Arc<str>,
     /// Held back, in the order in which they came.
     held: VecDeque<Request>,
-    /// What the inner arbiter has of it.
+    /// What the inner arbiter has of its requests.
     inner_queued: usize,
     in_flight: u64,
 }
@@ -87,6 +93,7 @@ impl Exclusive {
             jobs: BTreeMap::new(),
             arrivals: BTreeMap::new(),
             next_arrival: 0,
+            own: BTreeSet::new(),
             held: 0,
             turns: 0,
             now: Nanos::ZERO,
@@ -108,11 +115,9 @@ impl Exclusive {
         self.turns = node.turns();
         if self.jobs.values().any(|member| member.inner_queued > 0 && !node.admits(member.app)) {
             // They came before those that are held back; the last one is in front of the others at the end.
-            let (back, stay): (Vec<Request>, Vec<Request>) = self
-                .inner
-                .drain()
-                .into_iter()
-                .partition(|request| self.jobs.get(&request.job).is_some_and(|member| !node.admits(member.app)));
+            let (back, stay): (Vec<Request>, Vec<Request>) = self.inner.drain().into_iter().partition(|request| {
+                !request.nature.is_own() && self.jobs.get(&request.job).is_some_and(|member| !node.admits(member.app))
+            });
             for request in back.into_iter().rev() {
                 let Some(member) = self.jobs.get_mut(&request.job) else { continue };
                 member.inner_queued -= 1;
@@ -138,8 +143,10 @@ impl Exclusive {
         }
     }
 
+    /// It is not here any more.
     fn forget(&mut self, request: &Request) {
         self.arrivals.remove(&request.id);
+        self.own.remove(&request.id);
     }
 }
 
@@ -195,10 +202,18 @@ impl Arbiter for Exclusive {
         if self.arrivals.len() >= QUEUED_MAX {
             return Err(EnqueueError::QueueFull { job, request: id });
         }
-        member.held.push_back(request);
-        self.held += 1;
+        if request.nature.is_own() {
+            self.inner.enqueue(now, request)?;
+            self.own.insert(id);
+        } else {
+            member.held.push_back(request);
+            self.held += 1;
+        }
         self.arrivals.insert(id, self.next_arrival);
         self.next_arrival += 1;
+        if request.nature.is_own() {
+            return Ok(());
+        }
         let app = member.app;
         let mut node = self.node.lock();
         node.arrive(now, app);
@@ -221,8 +236,8 @@ impl Arbiter for Exclusive {
         self.sort(now);
         match self.inner.next(now) {
             Next::Dispatch(request) => {
-                self.forget(&request);
-                if let Some(member) = self.jobs.get_mut(&request.job) {
+                self.arrivals.remove(&request.id);
+                if let Some(member) = self.jobs.get_mut(&request.job).filter(|_| !request.nature.is_own()) {
                     member.inner_queued -= 1;
                     member.in_flight += 1;
                 }
@@ -248,6 +263,9 @@ impl Arbiter for Exclusive {
     fn complete(&mut self, now: Nanos, request: RequestId, job: JobId) {
         let now = self.advance(now);
         self.inner.complete(now, request, job);
+        if self.own.remove(&request) {
+            return;
+        }
         let Some(member) = self.jobs.get_mut(&job).filter(|member| member.in_flight > 0) else { return };
         member.in_flight -= 1;
         self.node.lock().finish(now, member.app);
@@ -260,6 +278,10 @@ impl Arbiter for Exclusive {
             member.held.remove(at);
             self.held -= 1;
         } else if self.inner.cancel(now, request, job) {
+            if self.own.remove(&request) {
+                self.arrivals.remove(&request);
+                return true;
+            }
             member.inner_queued -= 1;
         } else {
             return false;
@@ -300,7 +322,7 @@ impl Arbiter for Exclusive {
         drop(node);
         self.held = 0;
         all.sort_unstable_by_key(|request| self.arrivals.get(&request.id).copied());
-        self.arrivals.clear();
+        all.iter().for_each(|request| self.forget(request));
         all
     }
 }

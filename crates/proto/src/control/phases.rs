@@ -38,6 +38,9 @@ pub struct ExclusiveStatus {
     pub ended_by_program_total: u64,
     /// Because others waited and the lease was over.
     pub ended_by_lease_total: u64,
+    /// Because it and another application held a server's targets each and waited for the other's.
+    #[serde(default)]
+    pub ended_by_crossing_total: u64,
     /// Because the application had gone.
     pub ended_by_leaving_total: u64,
 }

@@ -40,8 +40,10 @@ impl Driver {
         let is_wanted = |map: &Map| {
             (map.epoch().0, format!("{:016x}", map.fingerprint())) == (wanted.epoch, wanted.fingerprint.clone())
         };
-        if is_wanted(&self.config.map()) {
-            return Ok(ControlReply::Reloaded { is_known: true, needs_restart: false });
+        let present = self.config.map();
+        if is_wanted(&present) {
+            let needs_restart = self.config.needs_restart(&present);
+            return Ok(ControlReply::Reloaded { is_known: true, needs_restart });
         }
         let new = self.config.read_again()?;
         if !is_wanted(&new) {

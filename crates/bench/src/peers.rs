@@ -37,12 +37,12 @@ const TIE: f64 = 0.01;
 /// Name and policy. The default is compared with each behind it.
 const SETTINGS: [(&str, &str); 5] = [
     ("fifo", "fifo"),
-    (DEFAULT, "job-fair"),
+    (DEFAULT, DEFAULT),
     ("gift", "gift{decide=500ms}"),
     ("token buckets", "tbf{job:*=64MiB/s}"),
     ("token buckets, spare in proportion", "tbf{job:*=64MiB/s,spare=proportional}"),
 ];
-const DEFAULT: &str = "job-fair";
+const DEFAULT: &str = "user-then-size-fair";
 
 #[derive(Debug, Serialize)]
 struct Configuration {

@@ -30,6 +30,7 @@ pub enum Command {
     Applications(ApplicationsOptions),
     Exchange(ExchangeOptions),
     Exclusive(ExclusiveOptions),
+    Peers(PeersOptions),
     Placement(PlacementOptions),
     Programs(ProgramsOptions),
     Storage(StorageOptions),
@@ -146,9 +147,35 @@ pub struct OverheadOptions {
     pub common: CommonOptions,
 }
 
-/// I/O phases of applications on one server with eight capped targets, live and simulated, under job-fair, fair-finish and GIFT
+/// I/O phases of applications on two servers with eight capped targets, live and simulated: GIFT, its rivals, coflow and fair-finish
+///
+/// --repeat says how many seeds. A policy takes about a minute for each, all of them a quarter of an hour; with --runs only so
+/// many are measured now, and --resume goes on:
+///
+///   isonomia-bench applications --repeat 5 --runs 10
+///   isonomia-bench applications --repeat 5 --runs 10 --resume out/bench/20261123T020000Z
 #[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
 pub struct ApplicationsOptions {
+    #[command(flatten)]
+    pub common: CommonOptions,
+    /// Only these settings, beside pofs
+    #[arg(long, value_name = "NAME;..", value_delimiter = ';')]
+    pub only: Vec<String>,
+    /// Seconds that the phases of each application take alone [default: 40, with --quick 10]
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u16).range(5..=3600))]
+    pub length: Option<u16>,
+    /// Measure at most so many runs, a policy in a seed each; 0 makes the table anew
+    #[arg(long, value_name = "N")]
+    pub runs: Option<u32>,
+    /// Measure what is missing in this directory of an earlier run, and make its table
+    #[arg(long, value_name = "DIR")]
+    pub resume: Option<PathBuf>,
+}
+
+/// Two jobs on one capped target under fifo, the default policy, GIFT and token buckets (ThemisIO, Fig. 12)
+#[derive(Args, Debug)]
+pub struct PeersOptions {
     #[command(flatten)]
     pub common: CommonOptions,
 }

@@ -1,7 +1,8 @@
 //! The program `isonomia-bench`: speed beside tmpfs, fairness between jobs, and the price of the preload library for
 //! others' calls, measured through real processes.
 //!
-//! * [`speed`], [`fairness`], [`cluster`], [`exchange`], [`overhead`], [`applications`], [`programs`], and [`storage`] say what is measured; [`report`] writes what came out.
+//! * [`speed`], [`fairness`], [`cluster`], [`exchange`], [`overhead`], [`applications`], [`peers`], [`placement`], [`programs`], and
+//!   [`storage`] say what is measured; [`report`] writes what came out.
 //! * A [`crew`] of [`worker`] processes does one [`task`] at a time, all starting at the same instant. The same
 //!   program text runs on tmpfs, under the preload library, and over the client library ([`access`]).
 //! * [`device`] emulates a disk whose requests take their time.
@@ -25,6 +26,7 @@ mod handover;
 mod host;
 mod offsets;
 mod overhead;
+mod peers;
 mod phases;
 mod placement;
 mod programs;
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Command::Programs(options) => programs::run(&options),
         Command::Exclusive(options) => exclusive::run(&options),
         Command::Placement(options) => placement::run(&options),
+        Command::Peers(options) => peers::run(&options),
         Command::Calls(options) => overhead::make_calls(&options),
         Command::Worker(options) => worker::run(&options),
     });

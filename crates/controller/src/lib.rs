@@ -20,11 +20,15 @@
 //! What GIFT owes to whom is the ledger ([`Kept`]): whoever drives this puts its changes on stable storage before he sends
 //! what was decided with them.
 //!
+//! What a server reports of its targets, and what their arbiters are told, is here as well ([`Report::of_usage`], [`Content::parts`]), so that
+//! the simulator decides over the same reports as a controller does, and its arbiters follow in the same way.
+//!
 //! There is no clock, thread, socket, or randomness in here.
 
 mod controller;
 mod follower;
 mod kept;
+mod local;
 mod message;
 mod plan;
 
@@ -33,6 +37,7 @@ pub use controller::{
 };
 pub use follower::{Follower, Refused};
 pub use kept::{AccountKept, BadKept, Change, Kept, PREFIX, PaidPeriod, Payment};
+pub use local::look_every;
 pub use message::{
     Allocation, Ask, BadMessage, Content, FORMAT, JOBS_MAX, JobKey, MESSAGE_LEN_MAX, PARTS_PER_TARGET, Progress,
     ROWS_MAX, Rate, Report, ReportedJob, Row, Term,

@@ -15,14 +15,14 @@ use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
 use etcd::Etcd;
 use isonomia_controller::{
-    Change, Content, Controller, Counts, Effect, Follower, JobKey, Kept, PARTS_PER_TARGET, PREFIX, Plan, Progress,
-    Reached, Report, ReportedJob, Row, Settings, TIMEOUT, Term,
+    Change, Content, Controller, Counts, Effect, Follower, JobKey, Kept, PREFIX, Plan, Reached, Report, Settings,
+    TIMEOUT, Term,
 };
-use isonomia_policy::exchange::Meters;
-use isonomia_policy::{self as policy, PolicySpec};
+use isonomia_policy::PolicySpec;
+use isonomia_policy::exchange::{Meters, Own};
 use isonomia_proto::control::ControllerStatus;
 use isonomia_transport::handshake::Protection;
-use isonomia_units::{JobId, JobInfo, Nanos, ServerId, TargetId};
+use isonomia_units::{JobId, JobInfo, Nanos, ServerId};
 use lease::Lease;
 pub use port::{Heard, Port};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -33,16 +33,8 @@ use std::time::Duration;
 
 /// The longest sleep, so that the end of the server, another cluster file and another policy are noticed.
 const SLEEP_MAX: Nanos = Nanos::from_millis(200);
-/// What jobs have is looked at so often at most,
-const LOOK_MIN: Nanos = Nanos::from_millis(50);
-/// and at least: who does I/O now counts, and not who did a while ago.
-const LOOK_MAX: Nanos = Nanos::from_millis(500);
 /// After a failure of the store or of the ledger nothing is decided for this long.
 const RETRY_AFTER: Nanos = Nanos::from_secs(10);
-
-/// Nobody's part of a target is below a hundredth: one request that was served at next to no part would be a debt that its
-/// job pays for long after the allocation has ended.
-const PARTS_LEAST: u32 = PARTS_PER_TARGET / 100;
 
 /// The thread.
 pub struct Commander {
@@ -93,7 +85,7 @@ struct Followed {
 
 impl Followed {
     fn look_every(&self) -> Nanos {
-        Nanos(self.interval.0 / 2).clamp(LOOK_MIN, LOOK_MAX)
+        isonomia_controller::look_every(self.interval)
     }
 }
 
@@ -311,28 +303,14 @@ impl Commander {
 
     /// What the jobs had of the targets in the last while.
     fn report(&mut self, now: Nanos, round: u64) -> Report {
-        let (term, version) = (self.follower.controller().map(|(_, term)| term), self.follower.version());
-        let mut report =
-            Report { term: term.unwrap_or_default(), round, version, window_ns: 1, jobs: Vec::new(), rows: Vec::new() };
-        let Some(followed) = &mut self.followed else { return report };
+        let term = self.follower.controller().map(|(_, term)| term).unwrap_or_default();
+        let of = (term, round, self.follower.version());
+        let Some(followed) = &mut self.followed else { return Report::of_usage(of, &Own::default(), []) };
         let data = || self.core.targets.iter().filter(|target| !target.is_metadata());
         let usage: Vec<_> = data().map(|target| target.usage(now)).collect();
         let infos = infos(&self.core);
         let own = followed.meters.table(now, usage, |job| infos.get(&job).map(|info| JobInfo::clone(info)));
-        report.window_ns = own.table.window_ns;
-        report.jobs = own.table.jobs.iter().map(ReportedJob::from).collect();
-        for (target, (rows, jobs)) in data().zip(own.table.targets.iter().zip(own.jobs())) {
-            let Some(id) = target.id else { continue };
-            let phases: HashMap<JobId, policy::Progress> = target.progress(now).into_iter().collect();
-            report.rows.extend(rows.iter().zip(jobs).map(|(row, job)| Row {
-                job: row.job,
-                target: id,
-                service_us: row.service_ns / 1_000,
-                is_short: row.is_short,
-                progress: phases.get(job).map(told),
-            }));
-        }
-        report
+        Report::of_usage(of, &own, data().map(|target| (target.id, target.progress(now))))
     }
 
     /// Does what is due as the controller.
@@ -435,14 +413,7 @@ impl Commander {
         if content.is_some_and(is_order) || !self.ranked.is_empty() {
             return self.rank(now, content, &known);
         }
-        let mut parts: HashMap<TargetId, Vec<(JobId, f64)>> = HashMap::new();
-        if let Some(Content::Rates { jobs, rates }) = content {
-            for rate in rates {
-                let Some(ids) = jobs.get(rate.job as usize).and_then(|job| known.get(job)) else { continue };
-                let part = f64::from(rate.parts.max(PARTS_LEAST)) / ids.len() as f64;
-                parts.entry(rate.target).or_default().extend(ids.iter().map(|id| (*id, part)));
-            }
-        }
+        let mut parts = content.map(|content| content.parts(&known)).unwrap_or_default();
         for target in self.core.targets.iter().filter(|target| !target.is_metadata()) {
             let parts = target.id.and_then(|id| parts.remove(&id)).unwrap_or_default();
             target.apportion(now, &parts);
@@ -451,12 +422,7 @@ impl Commander {
 
     /// Has the arbiters serve jobs in the order that was computed over all targets; those that are not in it, in their own.
     fn rank(&mut self, now: Nanos, content: Option<&Content>, known: &HashMap<JobKey, Vec<JobId>>) {
-        let mut ranks: HashMap<JobId, u32> = HashMap::new();
-        if let Some(Content::Ranks(told)) = content {
-            for (job, rank) in told {
-                ranks.extend(known.get(job).into_iter().flatten().map(|id| (*id, *rank)));
-            }
-        }
+        let ranks = content.map(|content| content.places(known)).unwrap_or_default();
         let before = std::mem::replace(&mut self.ranked, ranks.keys().copied().collect());
         let targets = || self.core.targets.iter().filter(|target| !target.is_metadata());
         for target in targets() {
@@ -501,13 +467,6 @@ impl Commander {
         }
         shown.status = status;
     }
-}
-
-/// How far a phase has come, as it is told.
-fn told(progress: &policy::Progress) -> Progress {
-    let ms = |time: Nanos| time.0 / 1_000_000;
-    let policy::Progress { attained, elapsed, remaining } = *progress;
-    Progress { attained_ms: ms(attained), elapsed_ms: ms(elapsed), remaining_ms: remaining.map(ms) }
 }
 
 /// The time of day, which regret periods end by.

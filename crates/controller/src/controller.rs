@@ -297,6 +297,10 @@ impl Controller {
                 let known = member.standing.take().map_or(0, |standing| standing.number());
                 return Err(Refused::Replayed { told: changes.number, known });
             }
+            if !is_own {
+                // It has not heard of this controller, or begun anew: it is asked for everything.
+                member.standing = None;
+            }
             // Without what came before it says only that there is something.
             if is_own && (changes.is_whole || member.standing.is_some()) {
                 member.hear(&report);

@@ -58,7 +58,8 @@ pub struct Follower {
     /// The latest that came, held or not.
     version: u64,
     held: Option<Held>,
-    asked_at: Option<Nanos>,
+    /// When the controller of this term last said something.
+    heard_at: Option<Nanos>,
     reporter: Reporter,
     reported_at: Option<Nanos>,
 }
@@ -98,11 +99,6 @@ impl Follower {
         self.held.as_ref().map(|held| held.ends_at)
     }
 
-    /// When the controller last asked.
-    pub fn asked_at(&self) -> Option<Nanos> {
-        self.asked_at
-    }
-
     /// `from` is the controller with this term, by the cluster file or by whoever decides that.
     ///
     /// # Errors
@@ -113,7 +109,7 @@ impl Follower {
         }
         if term > self.term {
             // What is held stays until it ends, or the new controller says something.
-            (self.term, self.round, self.version, self.asked_at) = (term, 0, 0, None);
+            (self.term, self.round, self.version, self.heard_at) = (term, 0, 0, None);
             self.controller = Some(from);
         }
         match self.controller {
@@ -142,7 +138,7 @@ impl Follower {
                 (round, renews)
             }
             Ask::Next { tag, round } => {
-                if self.asked_at.is_none() || self.controller != Some(from) || self.term.tag() != tag {
+                if self.round == 0 || self.controller != Some(from) || self.term.tag() != tag {
                     return Err(Refused::Unheard);
                 }
                 let ahead = round.wrapping_sub(self.round as u8);
@@ -153,7 +149,7 @@ impl Follower {
             }
         };
         self.round = round;
-        self.asked_at = Some(now);
+        self.heard_at = Some(now);
         let term = self.term;
         if let Some(held) = self.held.as_mut().filter(|held| renews && held.term == term) {
             held.ends_at = now + held.valid;
@@ -173,7 +169,7 @@ impl Follower {
     pub fn look(&mut self, now: Nanos, interval: Nanos, is_pulled: bool, using: &[Using]) -> Option<Report> {
         let is_after = |at: Option<Nanos>, time: Nanos| at.is_none_or(|at| now.since(at) >= time);
         let silence_max = validity(renewed_every(interval, is_pulled));
-        let is_forgotten = !using.is_empty() && is_after(self.asked_at, silence_max);
+        let is_forgotten = !using.is_empty() && is_after(self.heard_at, silence_max);
         let has_news = !is_pulled && self.reporter.has_news(self.term, using);
         let is_due = has_news && is_after(self.reported_at, Nanos(interval.0 / REPORTS_PER_INTERVAL))
             || is_forgotten && is_after(self.reported_at, interval.min(TIMEOUT));
@@ -197,7 +193,7 @@ impl Follower {
         if version <= self.version {
             return Err(Refused::Replayed { told: version, known: self.version });
         }
-        self.version = version;
+        (self.version, self.heard_at) = (version, Some(now));
         let held = self.version();
         let valid = Nanos::from_millis(u64::from(valid_ms));
         let mut parts = BTreeMap::new();

@@ -152,7 +152,10 @@ mod tests {
         /// the records after a number of whole decisions, and never before one that was finished.
         #[test]
         fn a_decision_is_made_or_not_whoever_is_killed(
-            decisions in proptest::collection::vec((prop_oneof![0..20_u16, 100..400_u16], prop_oneof![Just(40_usize), Just(9_000)], 0..40_usize, 0..9_usize), 1..8),
+            decisions in proptest::collection::vec(
+                (prop_oneof![0..20_u16, 100..400_u16], prop_oneof![Just(40_usize), Just(9_000)], 0..40_usize, 0..9_usize),
+                1..8,
+            ),
         ) {
             let (mut stored, mut model) = (Records::new(), Records::new());
             for (mark, (count, len, killed_after, again_after)) in (1_u8..).zip(decisions) {

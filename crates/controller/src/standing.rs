@@ -186,7 +186,10 @@ mod tests {
         /// Whoever has heard all reports knows what is so now, also if everything is asked for now and then.
         #[test]
         fn differences_add_up(
-            rounds in proptest::collection::vec((proptest::collection::btree_map(0..6_u8, proptest::collection::btree_set(0..5_u16, 1..5), 0..6), 0..8), 1..20),
+            rounds in proptest::collection::vec(
+                (proptest::collection::btree_map(0..6_u8, proptest::collection::btree_set(0..5_u16, 1..5), 0..6), 0..8),
+                1..20,
+            ),
         ) {
             let (mut reporter, mut heard) = (Reporter::default(), Standing::default());
             for (at, (jobs, chance)) in rounds.into_iter().enumerate() {
@@ -202,8 +205,11 @@ mod tests {
                     }
                     Report::Changes(changes) => prop_assert_eq!(heard.apply(&changes), Ok(())),
                 }
-                let now = using.iter().flat_map(|using| using.at.iter().map(|(at, progress)| ((JobKey::from(&using.job), *at), *progress)));
-                prop_assert_eq!(shown(&heard), now.collect::<BTreeMap<_, _>>());
+                let mut now = BTreeMap::new();
+                for Using { job, at } in &using {
+                    now.extend(at.iter().map(|(at, progress)| ((JobKey::from(job), *at), *progress)));
+                }
+                prop_assert_eq!(shown(&heard), now);
                 prop_assert!(!reporter.has_news(TERM, &using));
             }
         }

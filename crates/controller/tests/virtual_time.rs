@@ -335,6 +335,23 @@ fn where_nothing_changes_next_to_nothing_is_said() {
     assert_eq!(world.applied.len(), usize::from(SERVERS), "and all follow the controller");
 }
 
+/// A server that is killed and comes back knows nothing, and is soon told everything.
+#[test]
+fn a_server_that_begins_anew_follows_again() {
+    let mut world = World::new(7, Faults { lost: 0.0, twice: 0.0, late: 0.0, kills: false });
+    world.take_over(ServerId(1));
+    (1..=SERVERS).for_each(|server| _ = world.busy.insert((ServerId(server), 0)));
+    world.run(Nanos::from_secs(15));
+    let again = ServerId(2);
+    world.followers.insert(again, Follower::default());
+    world.applied.remove(&again);
+    world.followed.remove(&again);
+    let until = world.now + INTERVAL + INTERVAL;
+    world.run(until);
+    assert!(world.followers[&again].version() > 0);
+    assert_eq!(world.controllers[&ServerId(1)].counts().jobs, 1);
+}
+
 /// A report that is lost is missed when the server is asked the next time, and what it said is asked for.
 #[test]
 fn what_is_lost_is_asked_for() {

@@ -29,6 +29,7 @@ pub enum Command {
     Overhead(OverheadOptions),
     Applications(ApplicationsOptions),
     Exclusive(ExclusiveOptions),
+    Placement(PlacementOptions),
     Storage(StorageOptions),
     /// Mount an emulated device whose latencies overlap, until standard input ends
     Device(DeviceOptions),
@@ -158,6 +159,14 @@ pub struct ExclusiveOptions {
     /// Only this order
     #[arg(long, value_name = "ORDER")]
     pub order: Option<Order>,
+}
+
+/// A job with a file for each process beside another job: each way to choose the targets of its files (TAPP-IO)
+#[derive(Args, Debug)]
+#[command(after_help = "Example: isonomia-bench placement --repeat 5")]
+pub struct PlacementOptions {
+    #[command(flatten)]
+    pub common: CommonOptions,
 }
 
 /// One process that makes calls for `overhead`, told by its parent when

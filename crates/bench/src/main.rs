@@ -25,6 +25,7 @@ mod host;
 mod offsets;
 mod overhead;
 mod phases;
+mod placement;
 mod report;
 mod server;
 mod session;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         Command::Overhead(options) => overhead::run(&options),
         Command::Applications(options) => applications::run(&options),
         Command::Exclusive(options) => exclusive::run(&options),
+        Command::Placement(options) => placement::run(&options),
         Command::Calls(options) => overhead::make_calls(&options),
         Command::Worker(options) => worker::run(&options),
     });

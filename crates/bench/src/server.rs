@@ -4,7 +4,7 @@ use crate::clock::now_ns;
 use crate::session::{Session, start};
 use crate::way::Endpoints;
 use anyhow::{Context, Result, bail, ensure};
-use isonomia_client::{Address, Claims, Client, ClientConfig, Ino, XattrHow};
+use isonomia_client::{Address, Claims, Client, ClientConfig, FileKind, Ino, OpenHow, XattrHow, access};
 use isonomia_proto::control::{ControlReply, ControlRequest, Status};
 use isonomia_proto::striping::{Striping, XATTR};
 use isonomia_transport::control::ControlConnection;
@@ -12,6 +12,7 @@ use isonomia_transport::key::fresh_nonce;
 use isonomia_units::{Nanos, ServerId};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::Deserialize;
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -48,6 +49,10 @@ pub struct ServerOptions {
     /// So many servers as a cluster, on sockets of this host alone; one that is in no cluster if absent. `files` and `targets` are
     /// for the latter.
     pub cluster: Option<u16>,
+    /// Lines of the cluster file besides those that name the servers.
+    pub cluster_settings: String,
+    /// Targets of each server of a cluster; one if absent.
+    pub cluster_targets: Option<u16>,
 }
 
 /// An emulated device.
@@ -96,7 +101,7 @@ impl ServerProcess {
         // From here on children are ended whatever happens.
         let mut server = Self { children: Vec::new(), mount: None, dir, files, endpoints, controls: Vec::new() };
         if options.cluster.is_some() {
-            std::fs::write(server.dir.join("cluster.toml"), cluster_file(&sockets))?;
+            std::fs::write(server.dir.join("cluster.toml"), cluster_file(&sockets, options))?;
         }
         let log_of =
             |number: u16| if number == 1 { log.to_owned() } else { log.with_extension(format!("log.{number}")) };
@@ -151,16 +156,19 @@ impl ServerProcess {
         Ok(command)
     }
 
-    /// Has workers that are started from now on work in this new directory of the root: in a cluster a volume of the server with
-    /// this number, whose files are striped if that is wanted.
-    pub fn work_in(&mut self, directory: &str, server: Option<u16>, striping: Option<&Striping>) -> Result<()> {
-        let config = ClientConfig {
+    fn client(&self) -> Client {
+        Client::new(ClientConfig {
             addresses: vec![self.endpoints.unix.clone()],
             timeout: CONTROL_TIMEOUT,
             claims: Claims::default(),
             key_file: None,
-        };
-        let client = Client::new(config);
+        })
+    }
+
+    /// Has workers that are started from now on work in this new directory of the root: in a cluster a volume of the server with
+    /// this number, whose files are striped if that is wanted.
+    pub fn work_in(&mut self, directory: &str, server: Option<u16>, striping: Option<&Striping>) -> Result<()> {
+        let client = self.client();
         match server {
             Some(server) => client.make_volume(directory.as_bytes(), DIR_MODE, ServerId(server))?,
             None => client.mkdir(Ino::ROOT, directory.as_bytes(), DIR_MODE)?,
@@ -172,6 +180,20 @@ impl ServerProcess {
         }
         self.endpoints.directory = Some(directory.to_owned());
         Ok(())
+    }
+
+    /// On which targets the striped files of this directory lie, and how many on each.
+    pub fn files_by_target(&self, directory: &str) -> Result<BTreeMap<u16, u64>> {
+        let client = self.client();
+        let dir = client.look_up(Ino::ROOT, directory.as_bytes(), true)?;
+        let mut counts = BTreeMap::new();
+        for entry in client.read_dir(dir.capability, 0)?.iter().filter(|entry| entry.kind == FileKind::Regular) {
+            let how = OpenHow { access: access::READ, ..OpenHow::default() };
+            let file = client.open(dir.capability, &entry.name, &how)?;
+            file.layout.targets.iter().for_each(|target| *counts.entry(target.0).or_default() += 1);
+            client.release(Ino(file.attr.ino), 0)?;
+        }
+        Ok(counts)
     }
 
     fn mount(&mut self, session: &Session) -> Result<()> {
@@ -245,12 +267,14 @@ fn server_name(number: u16) -> String {
 }
 
 /// A cluster of servers that listen on these sockets.
-fn cluster_file(sockets: &[Address]) -> String {
-    let mut text = "name = \"bench\"\nepoch = 1\n".to_owned();
+fn cluster_file(sockets: &[Address], options: &ServerOptions) -> String {
+    let mut text = format!("name = \"bench\"\nepoch = 1\n{}", options.cluster_settings);
+    let targets = options.cluster_targets.unwrap_or(1);
     for (number, socket) in (1..).zip(sockets) {
         let name = server_name(number);
         // A basic string of TOML is quoted as Rust quotes one.
         text += &format!("[[server]]\nname = {name:?}\nnumber = {number}\nlisten = [{:?}]\n", socket.to_string());
+        text += &format!("targets = {targets}\n");
     }
     text
 }

@@ -44,6 +44,25 @@ pub fn coefficient_of_variation(values: &[u64]) -> f64 {
     variance.sqrt() / mean
 }
 
+/// Standard deviation of a population; 0 for less than two values.
+pub fn deviation(values: &[f64]) -> f64 {
+    let count = values.len().max(1) as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    (values.iter().map(|value| (value - mean).powi(2)).sum::<f64>() / count).sqrt()
+}
+
+/// Half of the 95 % confidence interval of the mean of a normal population of which these are a sample; none for less than two
+/// values.
+pub fn half_interval(values: &[f64]) -> Option<f64> {
+    /// Quantiles of Student's t for 0.975 with one degree of freedom and on.
+    const T: [f64; 9] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262];
+    let freedom = values.len().checked_sub(1).filter(|freedom| *freedom > 0)?;
+    // Beyond the table it is between this and that of the normal distribution, 1.96.
+    let t = T.get(freedom - 1).copied().unwrap_or(2.262);
+    // The deviation of the sample over the root of its size.
+    Some(t * deviation(values) / (freedom as f64).sqrt())
+}
+
 /// `part` of `total`, 0 to 1; 0 of nothing.
 pub fn share(part: u64, total: u64) -> f64 {
     if total == 0 { 0.0 } else { part as f64 / total as f64 }
@@ -94,6 +113,20 @@ mod tests {
         assert_eq!(coefficient_of_variation(&[90, 110, 90, 110]), 0.1);
         assert_eq!(coefficient_of_variation(&[5]), 0.0);
         assert_eq!(coefficient_of_variation(&[0, 0]), 0.0);
+    }
+
+    #[test]
+    fn deviation_is_that_of_all_values() {
+        assert_eq!(deviation(&[1.0, 3.0, 1.0, 3.0]), 1.0);
+        assert_eq!((deviation(&[7.0]), deviation(&[])), (0.0, 0.0));
+    }
+
+    #[test]
+    fn an_interval_of_the_mean() {
+        // Sample deviation 1.581, over the root of 5 0.707, times 2.776.
+        let half = half_interval(&[1.0, 2.0, 3.0, 4.0, 5.0]).unwrap();
+        assert!((half - 1.963).abs() < 1e-3, "{half}");
+        assert_eq!(half_interval(&[1.0]), None);
     }
 
     #[test]

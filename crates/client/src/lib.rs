@@ -13,6 +13,7 @@
 
 mod client;
 mod error;
+pub mod expected;
 mod files;
 mod held;
 pub mod identity;

@@ -24,7 +24,7 @@ pub use findings::{BadMap, Finding, Severity};
 use crate::hash;
 use crate::hosts::HOSTS_MAX;
 use findings::Findings;
-use isonomia_units::{Address, Nanos, ServerId, TargetId};
+use isonomia_units::{Address, Nanos, Placement, ServerId, TargetId};
 use serde::{Deserialize, Serialize};
 use siphasher::sip::SipHasher24;
 use std::collections::BTreeMap;
@@ -146,6 +146,8 @@ struct Description {
     exchange: Exchange,
     #[serde(skip)]
     control: Control,
+    #[serde(skip)]
+    placement: Placement,
     groups: Vec<Group>,
 }
 
@@ -266,6 +268,11 @@ impl Map {
         self.description.exchange
     }
 
+    /// How targets of new files are chosen, unless an operator or a directory says otherwise. No matter of clients.
+    pub fn placement(&self) -> Placement {
+        self.description.placement
+    }
+
     /// Who decides over all servers, and how often.
     pub fn control(&self) -> &Control {
         &self.description.control
@@ -329,7 +336,8 @@ impl Map {
     /// Whether all but the epoch is the same.
     fn says_as(&self, other: &Self) -> bool {
         (self.name(), self.root, self.targets_per_server()) == (other.name(), other.root, other.targets_per_server())
-            && (self.exchange(), self.control()) == (other.exchange(), other.control())
+            && (self.exchange(), self.control(), self.placement())
+                == (other.exchange(), other.control(), other.placement())
             && self.servers == other.servers
     }
 }

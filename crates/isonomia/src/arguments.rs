@@ -6,6 +6,7 @@ mod cluster;
 mod coupons;
 mod device;
 mod fsck;
+mod placement;
 mod plan;
 mod policy;
 mod record;
@@ -21,6 +22,7 @@ pub use cluster::{CheckOptions, ClusterCommand, ClusterOptions, DownOptions, Mem
 pub use coupons::{CouponsOptions, RegretOptions};
 pub use device::{DeviceCommand, DeviceOptions, ProfileOptions};
 pub use fsck::FsckOptions;
+pub use placement::{How, PlacementCommand, PlacementOptions};
 pub use plan::{PackOptions, PlanCommand, PlanOptions, ScheduleOptions};
 pub use policy::{PolicyCommand, PolicyOptions};
 pub use record::RecordOptions;
@@ -81,6 +83,7 @@ pub enum Command {
     Cluster(ClusterOptions),
     Volume(VolumeOptions),
     Stripe(StripeOptions),
+    Placement(PlacementOptions),
     Plan(PlanOptions),
     Reproduce(ReproduceOptions),
     Demo(DemoOptions),

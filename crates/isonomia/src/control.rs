@@ -4,7 +4,9 @@ use crate::arguments::{ReachOptions, ServerOptions};
 use anyhow::{Context, Result, bail};
 use isonomia_cluster::Map;
 use isonomia_policy::{Draw, PolicySpec};
-use isonomia_proto::control::{ControlReply, ControlRequest, MemberList, ObjectsChecked, Status, VolumeList};
+use isonomia_proto::control::{
+    ControlReply, ControlRequest, MemberList, ObjectsChecked, PlacementStatus, Status, VolumeList,
+};
 use isonomia_proto::ledger::LedgerStatus;
 use isonomia_transport::address::{self, Address, Addresses};
 use isonomia_transport::control::{ControlConnection, ControlError};
@@ -152,6 +154,24 @@ impl Control {
         match self.connection.ask(&ControlRequest::Ledger)? {
             ControlReply::Ledger(ledger) => Ok(*ledger),
             ControlReply::Error(reason) => bail!("{reason}"),
+            other => unexpected(other),
+        }
+    }
+
+    /// How the server places new files, and what it knows of targets.
+    pub fn placement(&mut self) -> Result<PlacementStatus> {
+        match self.connection.ask(&ControlRequest::Placement)? {
+            ControlReply::Placement(status) => Ok(*status),
+            ControlReply::Error(reason) => bail!("{reason}"),
+            other => unexpected(other),
+        }
+    }
+
+    /// Has the cluster place new files as `request` says; the version that all servers are to have.
+    pub fn set_placement(&mut self, request: &ControlRequest) -> Result<u64> {
+        match self.connection.ask(request)? {
+            ControlReply::PlacementSet { version } => Ok(version),
+            ControlReply::Error(reason) => bail!("it is not set: {reason}"),
             other => unexpected(other),
         }
     }

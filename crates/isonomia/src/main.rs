@@ -17,6 +17,7 @@ mod link_flags;
 mod log;
 mod metrics;
 mod mount;
+mod placement;
 mod plan;
 mod policy;
 mod program;
@@ -87,6 +88,7 @@ fn dispatch(command: Command) -> Result<ExitCode> {
         Command::Cluster(options) => return cluster::cluster(&options),
         Command::Volume(options) => volume::volume(&options)?,
         Command::Stripe(options) => stripe::stripe(&options)?,
+        Command::Placement(options) => placement::placement(&options)?,
         Command::Reproduce(options) => reproduce::reproduce(&options)?,
         Command::Plan(options) => plan::plan(&options)?,
         Command::Demo(options) => demo::demo(&options)?,

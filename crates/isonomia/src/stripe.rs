@@ -6,7 +6,7 @@ use crate::run::PREFIX_DEFAULT;
 use anyhow::{Context, Result, bail};
 use isonomia_client::{Client, ClientConfig, FileKind, Ino, XattrHow, identity};
 use isonomia_proto::striping::{Striping, TEXT_LEN_MAX, XATTR};
-use isonomia_units::Nanos;
+use isonomia_units::{Nanos, Placement};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use serde::Serialize;
@@ -34,6 +34,12 @@ struct Shown {
     size_bytes: u64,
     servers: Vec<String>,
     targets: Vec<u16>,
+    /// How targets of new files are chosen, if a directory says so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    place: Option<Placement>,
+    /// A file is on one target while it is small.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    grows: bool,
 }
 
 fn get(options: &StripeGetOptions) -> Result<()> {
@@ -49,9 +55,10 @@ fn get(options: &StripeGetOptions) -> Result<()> {
     };
     let mut out = std::io::stdout().lock();
     if options.json {
-        let Striping { count, stripe_bytes: size_bytes, servers, targets } = found.clone().unwrap_or(Striping::over(1));
+        let Striping { count, stripe_bytes: size_bytes, servers, targets, place, grows } =
+            found.clone().unwrap_or(Striping::over(1));
         let targets = targets.iter().map(|target| target.0).collect();
-        let shown = Shown { is_default: found.is_none(), count, size_bytes, servers, targets };
+        let shown = Shown { is_default: found.is_none(), count, size_bytes, servers, targets, place, grows };
         writeln!(out, "{}", serde_json::to_string_pretty(&shown)?)?;
     } else if let Some(found) = found {
         writeln!(out, "{found}")?;
@@ -62,8 +69,16 @@ fn get(options: &StripeGetOptions) -> Result<()> {
 }
 
 fn set(options: &StripeSetOptions) -> Result<()> {
-    let StripeSetOptions { count, size, servers, path, place } = options;
-    let wanted = Striping { count: *count, stripe_bytes: *size, servers: servers.clone(), targets: Vec::new() };
+    let StripeSetOptions { count, how, grow, size, servers, path, place } = options;
+    let count = count.unwrap_or(1);
+    let wanted = Striping {
+        count,
+        stripe_bytes: *size,
+        servers: servers.clone(),
+        targets: Vec::new(),
+        place: *how,
+        grows: *grow,
+    };
     // What no layout can be, by the same words as everywhere.
     let wanted: Striping = wanted.to_string().parse()?;
     let at = Place::of(path, place)?;

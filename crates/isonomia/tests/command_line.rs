@@ -22,7 +22,7 @@ fn stderr_of(arguments: &[&str], code: i32) -> String {
     String::from_utf8(assert.get_output().stderr.clone()).unwrap()
 }
 
-const COMMANDS: [&[&str]; 30] = [
+const COMMANDS: [&[&str]; 34] = [
     &[],
     &["serve"],
     &["run"],
@@ -44,6 +44,10 @@ const COMMANDS: [&[&str]; 30] = [
     &["stripe"],
     &["stripe", "get"],
     &["stripe", "set"],
+    &["placement"],
+    &["placement", "get"],
+    &["placement", "set"],
+    &["placement", "status"],
     &["plan"],
     &["plan", "schedule"],
     &["plan", "pack"],

@@ -1,5 +1,10 @@
 //! The balanced choice: the path whose parts were used least (TAPP-IO §II, Eq. 1; §III.A, Algorithm 1).
+//!
+//! Beyond the paper, a use costs more where other jobs leave less [`Room`]: then the cost is Σ wᵢ·(Rᵢ + 1)·pᵢ, where pᵢ is
+//! what a use of the part is worth, in inverse proportion to the room of its targets. Where there is as much room everywhere, as
+//! at first, that orders paths as the paper's Σ wᵢ·Rᵢ does.
 
+use crate::room::Room;
 use crate::topology::{Path, Route, Topology, Zone};
 use isonomia_units::TargetId;
 use std::sync::Arc;
@@ -47,6 +52,7 @@ pub struct Balancer {
     /// Where the round begins.
     first: usize,
     uses: Uses,
+    prices: Prices,
 }
 
 /// How many streams were placed, by positions in the topology.
@@ -55,6 +61,16 @@ struct Uses {
     routers: Vec<u32>,
     servers: Vec<u32>,
     targets: Vec<u32>,
+}
+
+/// What a use of each part costs, by positions in the topology: [`Room::price`].
+#[derive(Clone, Debug)]
+struct Prices {
+    routers: Vec<u32>,
+    servers: Vec<u32>,
+    targets: Vec<u32>,
+    /// Of targets: nothing is to be placed there while there are others.
+    is_shut: Vec<bool>,
 }
 
 impl Weights {
@@ -72,9 +88,11 @@ impl Weights {
         all.map(|weight| weight / all.iter().sum::<f64>())
     }
 
-    /// The cost of a path, times the sum of the weights: below 2^50.
-    fn cost(self, router: u32, server: u32, target: u32) -> u64 {
-        let part = |weight: u16, uses: u32| u64::from(weight) * u64::from(uses);
+    /// The cost of a path, times the sum of the weights, of uses and the price of one for router, server and target: below
+    /// 2^62, as prices are up to 2^12 and uses below 2^32.
+    fn cost(self, router: (u32, u32), server: (u32, u32), target: (u32, u32)) -> u64 {
+        let part =
+            |weight: u16, (uses, price): (u32, u32)| u64::from(weight) * u64::from(price) * (u64::from(uses) + 1);
         part(self.router, router) + part(self.server, server) + part(self.target, target)
     }
 }
@@ -89,7 +107,18 @@ impl Balancer {
             targets: vec![0; topology.targets().len()],
         };
         let first = first % topology.targets().len();
-        Self { topology, weights, first, uses }
+        let prices = Prices::of(&topology, |_| Room::ALL);
+        Self { topology, weights, first, uses, prices }
+    }
+
+    /// Of equally cheap targets it prefers those from `target` on from now on, if it knows that.
+    pub fn begin_at(&mut self, target: TargetId) {
+        self.first = self.topology.place_of(target).unwrap_or(self.first);
+    }
+
+    /// From now on others leave so much of each target. O(t) for t targets.
+    pub fn tell_room(&mut self, room: impl Fn(TargetId) -> Room) {
+        self.prices = Prices::of(&self.topology, room);
     }
 
     /// Places a file without stripes that a client in `zone` writes: one file per process (Algorithm 1, lines 5 to 8).
@@ -135,6 +164,35 @@ impl Balancer {
         Ok(paths)
     }
 
+    /// Places a file with a stripe for each of `writers` like [`Self::place_shared_file`], on targets of `among` only, if it is there. It leaves
+    /// stripes out that there is no target for, and writers of zones that there are not.
+    pub fn place_among(&mut self, writers: &[Zone], among: Option<&[TargetId]>) -> Vec<Path> {
+        let mut is_free = vec![among.is_none(); self.topology.targets().len()];
+        let among = among.into_iter().flatten();
+        among.filter_map(|target| self.topology.place_of(*target)).for_each(|place| is_free[place] = true);
+        let mut paths = Vec::with_capacity(writers.len());
+        for &zone in writers {
+            let Some((place, route)) = self.cheapest(zone, |place| is_free[place]) else { continue };
+            is_free[place] = false;
+            self.count(place, route);
+            paths.push(self.topology.path_at(route, place));
+        }
+        paths
+    }
+
+    /// These streams have ended: they are no uses any more.
+    pub fn release(&mut self, paths: &[Path]) {
+        let less = |uses: &mut u32| *uses = uses.saturating_sub(1);
+        for path in paths {
+            let Some(place) = self.topology.place_of(path.target) else { continue };
+            less(&mut self.uses.targets[place]);
+            less(&mut self.uses.servers[self.topology.server_at(place)]);
+            if let Some(router) = path.router.and_then(|router| self.topology.router_at(router)) {
+                less(&mut self.uses.routers[router]);
+            }
+        }
+    }
+
     /// How many streams it has placed at `target`; `None` if there is no such target.
     pub fn uses(&self, target: TargetId) -> Option<u32> {
         self.topology.place_of(target).map(|place| self.uses.targets[place])
@@ -145,24 +203,29 @@ impl Balancer {
         if usize::from(zone.0) < zones { Ok(()) } else { Err(PlacementError::UnknownZone { zone, zones }) }
     }
 
-    /// The cheapest way from `zone` to an allowed target, the first of several in the round.
+    /// The cheapest way from `zone` to an allowed target, the first of several in the round. One that is shut only if all are.
     fn cheapest(&self, zone: Zone, is_allowed: impl Fn(usize) -> bool) -> Option<(usize, Route)> {
-        let round = (self.first..self.uses.targets.len()).chain(0..self.first);
-        let reachable = round.filter(|&place| is_allowed(place)).filter_map(|place| {
-            let route = self.topology.route(zone, place)?;
-            (route != Route::None).then_some((place, route))
-        });
-        // The first of equal ones is kept.
-        reachable.min_by_key(|&(place, route)| self.cost(place, route))
+        let cheapest = |is_allowed: &dyn Fn(usize) -> bool| {
+            let round = (self.first..self.uses.targets.len()).chain(0..self.first);
+            let reachable = round.filter(|&place| is_allowed(place)).filter_map(|place| {
+                let route = self.topology.route(zone, place)?;
+                (route != Route::None).then_some((place, route))
+            });
+            // The first of equal ones is kept.
+            reachable.min_by_key(|&(place, route)| self.cost(place, route))
+        };
+        let is_open = |place: usize| is_allowed(place) && !self.prices.is_shut[place];
+        cheapest(&is_open).or_else(|| cheapest(&is_allowed))
     }
 
     fn cost(&self, place: usize, route: Route) -> u64 {
         let router = match route {
-            Route::Through(router) => self.uses.routers[router],
-            Route::None | Route::Direct => 0,
+            Route::Through(router) => (self.uses.routers[router], self.prices.routers[router]),
+            Route::None | Route::Direct => (0, 0),
         };
-        let server = self.uses.servers[self.topology.server_at(place)];
-        self.weights.cost(router, server, self.uses.targets[place])
+        let server = self.topology.server_at(place);
+        let server = (self.uses.servers[server], self.prices.servers[server]);
+        self.weights.cost(router, server, (self.uses.targets[place], self.prices.targets[place]))
     }
 
     fn count(&mut self, place: usize, route: Route) {
@@ -172,5 +235,24 @@ impl Balancer {
         }
         add(&mut self.uses.servers[self.topology.server_at(place)]);
         add(&mut self.uses.targets[place]);
+    }
+}
+
+impl Prices {
+    fn of(topology: &Topology, room: impl Fn(TargetId) -> Room) -> Self {
+        let rooms: Vec<Room> = topology.targets().iter().map(|target| room(*target)).collect();
+        let mut by_server = vec![Vec::new(); topology.server_count()];
+        let mut by_router = vec![Vec::new(); topology.router_count()];
+        for (place, room) in rooms.iter().enumerate() {
+            by_server[topology.server_at(place)].push(*room);
+            topology.routers_to(place).for_each(|router| by_router[router].push(*room));
+        }
+        let price = |rooms: &Vec<Room>| Room::price(rooms.iter().copied());
+        Self {
+            routers: by_router.iter().map(price).collect(),
+            servers: by_server.iter().map(price).collect(),
+            targets: rooms.iter().map(|room| Room::price([*room])).collect(),
+            is_shut: rooms.iter().map(|room| room.is_none()).collect(),
+        }
     }
 }

@@ -10,14 +10,19 @@
 //!   Eq. 1), with [`Weights`].
 //! * [`SharedLayout`]: stripe count and stripe size of a shared file (§III.A, Fig. 1, layout 1).
 //! * [`random_targets`] and [`RoundRobin`]: what file systems do by default. A server's new files are placed by the latter
-//!   ([`Turn::File`]), and the paper's comparisons as well ([`Turn::Stripe`]).
+//!   ([`Turn::File`]), and the paper's comparisons as well ([`Turn::Stripe`]). [`hashed_targets`] needs no memory at all.
+//! * [`Placer`]: all of these for the files of all jobs of a server, as [`Placement`](isonomia_units::Placement) names them.
+//! * [`Room`]: what other jobs leave of a target, by its load and its free space.
 //!
 //! There is no clock, global, or hidden randomness in here: generators and where to begin are arguments, and
-//! the same calls give the same placements. What is used is what this job used; other jobs' load is unknown to the
-//! paper's algorithm, and so it is here.
+//! the same calls give the same placements.
 //!
 //! # Deviations from the paper, and choices where it is silent
 //!
+//! * *Other jobs.* What is used is what this job used; the load of other jobs is unknown to the paper's algorithm. Whoever
+//!   tells a balancer of none ([`Balancer::tell_room`]) has the paper's.
+//! * *Streams end.* The paper places all files of a job before it writes, once. A server places them one by one while others
+//!   are closed; what was closed does not count any more ([`Balancer::release`]).
 //! * *Ties.* The paper does not say which of several cheapest targets is taken. Here it is the first in the round
 //!   ([`Topology::targets`]) at or after the place where the balancer was told to begin. A fixed first target would
 //!   bring the small files of all jobs to the same few targets; the caller draws the beginning.
@@ -46,11 +51,17 @@
 //! ```
 
 mod balancer;
+mod hashed;
 mod layout;
+mod placer;
+mod room;
 mod topology;
 mod unbalanced;
 
 pub use balancer::{Balancer, PlacementError, Weights};
+pub use hashed::hashed_targets;
 pub use layout::SharedLayout;
+pub use placer::{FILES_MAX, JOBS_MAX, NewFile, Placer};
+pub use room::Room;
 pub use topology::{Path, RouterId, Topology, TopologyError, Zone};
 pub use unbalanced::{RoundRobin, Turn, random_targets, stripes_from};

@@ -1,7 +1,7 @@
 //! What lies between a client and a target: the router, the server, the target.
 
 use isonomia_units::{ServerId, TargetId};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// A router between clients and servers (LNET router), unique in the whole system.
@@ -193,6 +193,23 @@ impl Topology {
 
     pub(crate) fn place_of(&self, target: TargetId) -> Option<usize> {
         self.by_id.get(&target).copied()
+    }
+
+    pub(crate) fn router_at(&self, router: RouterId) -> Option<usize> {
+        self.routers.binary_search(&router).ok()
+    }
+
+    /// The routers by which some zone reaches the target at `place`, each once.
+    pub(crate) fn routers_to(&self, place: usize) -> impl Iterator<Item = usize> {
+        let routers: BTreeSet<usize> = self
+            .routes
+            .iter()
+            .filter_map(|routes| match routes[self.server_of[place]] {
+                Route::Through(router) => Some(router),
+                Route::None | Route::Direct => None,
+            })
+            .collect();
+        routers.into_iter()
     }
 
     pub(crate) fn server_count(&self) -> usize {

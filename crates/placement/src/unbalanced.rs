@@ -11,16 +11,15 @@ use rand::Rng;
 use rand::seq::index;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Targets of a new file with `stripes` stripes, uniformly at random, no two the same. O(stripes), in expectation.
+/// Targets of a new file with `stripes` stripes, uniformly at random out of `all`, no two the same. O(stripes), in expectation.
 ///
 /// # Errors
 /// There are more stripes than targets.
 pub fn random_targets(
-    topology: &Topology,
+    all: &[TargetId],
     stripes: usize,
     generator: &mut impl Rng,
 ) -> Result<Vec<TargetId>, PlacementError> {
-    let all = topology.targets();
     check(stripes, all)?;
     Ok(index::sample(generator, all.len(), stripes).iter().map(|place| all[place]).collect())
 }

@@ -97,13 +97,13 @@ fn at_random_means_each_alike_and_none_twice() {
     let mut generator = Pcg64::seed_from_u64(1);
     let mut counts = [0_u32; 8];
     for _ in 0..8_000 {
-        let drawn = random_targets(&topology, 3, &mut generator).unwrap();
+        let drawn = random_targets(topology.targets(), 3, &mut generator).unwrap();
         assert_eq!(drawn.iter().collect::<BTreeSet<_>>().len(), 3);
         drawn.iter().for_each(|target| counts[usize::from(target.0)] += 1);
     }
     // 3000 each; the standard deviation is 43.
     assert!(counts.iter().all(|count| count.abs_diff(3_000) < 200), "{counts:?}");
-    assert!(random_targets(&topology, 9, &mut generator).is_err());
+    assert!(random_targets(topology.targets(), 9, &mut generator).is_err());
 }
 
 /// A topology, its routes by zone, and files as zones of their writers.

@@ -27,12 +27,14 @@
 //! and where nobody else is heard of, the policy holds on each server by itself. Jobs that are new since the last time have what the
 //! policy says beside the others, and no job's part is below an eighth of what presence gives it ([`FLOOR`]).
 
+mod left;
 mod market;
 mod meter;
 pub mod rates;
 #[cfg(test)]
 mod tests;
 
+pub use left::Left;
 pub use meter::{Meters, Own};
 
 use crate::queueing::tree::{Leaf, ShareTree};

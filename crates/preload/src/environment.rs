@@ -11,6 +11,7 @@
 //! | `ISONOMIA_SERVER_NAME` | name of the server on TCP | any |
 //! | `ISONOMIA_INTEGRITY` | `none`, `mac`, `encrypted`: what becomes of frames on TCP at least | `mac` off this host |
 //! | `ISONOMIA_MUNGE_SOCKET` | where this host's munge daemon listens | `/run/munge/munge.socket.2` |
+//! | `ISONOMIA_WRITERS`, `ISONOMIA_FILE_SIZE` | what files are going to be like | see [`isonomia_client::expected`] |
 //! | `ISONOMIA_JOB`, `_USER`, `_GROUP`, `_NODES`, `_PRIORITY` | who the job is | see [`isonomia_client::identity`] |
 //!
 //! A variable that cannot be understood is reported in one line on standard error. With a bad prefix nothing is

@@ -1,23 +1,27 @@
 //! What other libraries know of files that this process is about to create.
 //!
 //! A library such as `libisonomia_hints.so` says by [`isonomia_hint`] who is going to use a file and how much of it. Opens
-//! that may create that file carry the hint to the server. It is never wrong to leave one out.
+//! that may create that file carry the hint to the server; those of other files carry what the environment says of all
+//! ([`isonomia_client::expected`]). It is never wrong to leave one out.
 
 use crate::connection::client;
+use crate::environment;
 use crate::foreign::CPath;
 use crate::hook::{errno_number, set_errno_number};
 use crate::route::normalise;
 use crate::serve::{Routed, route};
 use crate::spin::Spin;
-use isonomia_client::{Capability, Client, Error, OpenHint};
+use isonomia_client::{Capability, Client, Error, OpenHint, expected};
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 /// Files with a hint at a time; another one takes the place of the oldest.
 const HINTS_MAX: usize = 64;
 
 /// The hints by path from the root, oldest first.
 static HINTS: Spin<Vec<(Vec<u8>, OpenHint)>> = Spin::new(Vec::new());
+/// Of files without one: what the environment says, once it was read.
+static OF_ALL: AtomicPtr<OpenHint> = AtomicPtr::new(std::ptr::null_mut());
 /// How many there are: opens look no further if there are none.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
@@ -53,11 +57,29 @@ pub extern "C" fn isonomia_serves(path: CPath) -> c_int {
 /// What is known of `path` below `at`.
 pub fn find(client: &Client, at: Capability, path: &[u8]) -> OpenHint {
     if COUNT.load(Ordering::Relaxed) == 0 {
-        return OpenHint::default();
+        return of_all();
     }
-    let Ok(path) = from_root(client, at, path) else { return OpenHint::default() };
+    let Ok(path) = from_root(client, at, path) else { return of_all() };
     let hints = HINTS.lock();
-    hints.iter().find(|(of, _)| *of == path).map_or(OpenHint::default(), |(_, hint)| *hint)
+    let found = hints.iter().find(|(of, _)| *of == path).map(|(_, hint)| *hint);
+    drop(hints);
+    found.unwrap_or_else(of_all)
+}
+
+/// What the environment says of all files, read when it is first asked for.
+fn of_all() -> OpenHint {
+    let known = OF_ALL.load(Ordering::Acquire);
+    // SAFETY: the pointer is null or comes from `Box::into_raw` and is never freed.
+    if let Some(known) = unsafe { known.as_ref() } {
+        return *known;
+    }
+    let fresh = expected::from_environment(environment::variable, environment::complain);
+    let kept = Box::into_raw(Box::new(fresh));
+    if OF_ALL.compare_exchange(std::ptr::null_mut(), kept, Ordering::AcqRel, Ordering::Acquire).is_err() {
+        // SAFETY: it was just made from a box and nobody else has seen it.
+        drop(unsafe { Box::from_raw(kept) });
+    }
+    fresh
 }
 
 /// `path` below `at` as a path from the root.

@@ -400,7 +400,7 @@ mod tests {
         let targets = (0..targets).map(TargetId).collect();
         OpenFile {
             capability: Capability { ino: 42, access: 3, generation: 5, mac: 7, ..Capability::ROOT },
-            layout: Layout { stripe_bytes: 4096, targets },
+            layout: Layout { stripe_bytes: 4096, targets, grows: true },
             attr: Attr { ino: 42, mode: 0o100_644, ..Attr::default() },
             created: true,
             stripes: Some(Arc::new(Stripes::new(16))),

@@ -214,7 +214,7 @@ mod tests {
     fn description(ino: u64) -> FileRef {
         let file = OpenFile {
             capability: Capability { ino, access: 1, generation: 0, mac: 0, ..Capability::ROOT },
-            layout: Layout { stripe_bytes: 4096, targets: vec![TargetId(0)] },
+            layout: Layout { stripe_bytes: 4096, targets: vec![TargetId(0)], grows: false },
             attr: Attr::default(),
             created: false,
             stripes: None,

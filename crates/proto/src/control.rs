@@ -3,9 +3,11 @@
 //! The same types are what `isonomia status --json` prints; fields are added, not renamed.
 
 mod phases;
+mod placement;
 mod tried;
 
 pub use phases::{ExclusiveJobStatus, ExclusiveStatus, PhaseStatus};
+pub use placement::{PlacementStatus, PlacementTarget};
 pub use tried::{HeldJob, RateStatus, ShadowJob, ShadowStatus};
 
 use crate::ledger::LedgerStatus;
@@ -55,6 +57,14 @@ pub enum ControlRequest {
         to: u16,
         /// Drawn by who asks, and the same each time: it tells this wish from an earlier one.
         id: u64,
+    },
+    /// How new files are placed: answered with [`ControlReply::Placement`].
+    Placement,
+    /// Sets how the targets of new files are chosen, for all servers of the cluster: the root server decides it. Answered with
+    /// [`ControlReply::PlacementSet`]. Allowed to the server's user and to root.
+    SetPlacement {
+        /// Its word, as in the cluster file; as that says if absent.
+        placement: Option<String>,
     },
     /// Who is owed what for having been throttled: answered with [`ControlReply::Ledger`] by the server that decides for the
     /// cluster, if its policy is one that owes.
@@ -137,6 +147,13 @@ pub enum ControlReply {
     },
     /// The volumes of the cluster.
     Volumes(VolumeList),
+    /// How new files are placed.
+    Placement(Box<PlacementStatus>),
+    /// It is set.
+    PlacementSet {
+        /// The version that all servers of the cluster are to have.
+        version: u64,
+    },
     /// Coupons and node-hours.
     Ledger(Box<LedgerStatus>),
     /// Objects are being looked at, or were.
@@ -259,6 +276,9 @@ pub struct ClusterStatus {
     /// What is decided for all servers at once.
     #[serde(default)]
     pub controller: ControllerStatus,
+    /// How the targets of new files are chosen, where no directory says otherwise.
+    #[serde(default)]
+    pub placement: String,
 }
 
 /// What is decided for all servers of a cluster at once, as one of them sees it.

@@ -68,17 +68,36 @@ pub const MODE_KIND_MASK: u32 = 0o170_000;
 /// The bits of a mode that `chmod` sets.
 pub const MODE_PERMISSION_MASK: u32 = 0o7_777;
 
-/// How a file's bytes are spread over targets: stripe `i` of `stripe_bytes` lies on `targets[i % n]`.
+/// How a file's bytes are spread over targets: stripe `i` of `stripe_bytes` lies on `targets[i % n]`, unless the layout grows.
+///
+/// Of one that grows the file is in *components*, one after the other, like Lustre's progressive layouts: the first is on one target,
+/// each further one on [`Layout::GROWTH`] times as many of the same list, as far as there are; each has
+/// [`Layout::COMPONENT_STRIPES`] stripes on each of its targets, and the last one, on all of them, has no end. So a small file is
+/// on one target, a large one on all, and no byte moves while it grows: an object that is not reached yet is not there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// Bytes on one target before the next takes over; a positive multiple of 4096.
     pub stripe_bytes: u64,
     /// The targets in order, 1 to [`Layout::TARGETS_MAX`].
     pub targets: Vec<TargetId>,
+    /// There are more stripes beside each other as the file grows.
+    pub grows: bool,
+}
+
+/// A part of a file that lies on the first `width` of its targets, counted in stripes.
+struct Component {
+    /// Where it begins in the file.
+    first: u64,
+    /// Where it begins in each of its objects.
+    in_object: u64,
+    /// Targets beside each other.
+    width: u64,
+    /// Stripes in it; of the last one as many as there can be.
+    stripes: u64,
 }
 
 /// Where a byte of a file is. Object `i` of a file is on the `i`th target of its layout; stripe `s` of `n` targets is at
-/// `(s / n) · stripe_bytes` of object `s mod n`.
+/// `(s / n) · stripe_bytes` of object `s mod n`, or, if the layout grows, the same within its component.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Spot {
     /// Index of the object.
@@ -266,56 +285,102 @@ impl Layout {
     pub const TARGETS_MAX: usize = 1024;
     /// Stripe sizes are multiples of this.
     pub const STRIPE_ALIGN_BYTES: u64 = 4096;
+    /// Each component of a layout that grows is on so many times as many targets as the one before.
+    pub const GROWTH: u64 = 4;
+    /// Stripes on each target of a component that is not the last.
+    pub const COMPONENT_STRIPES: u64 = 4;
+    /// In the wire form, where the stripe size has no other bit of its own.
+    const GROWS: u64 = 1;
 
     /// The target of the byte at `offset`, and how many bytes from there on lie on it without a break.
     ///
     /// The layout must be valid: [`Layout::decode`] and servers guarantee it.
     pub fn locate(&self, offset: u64) -> (TargetId, u64) {
-        let stripe = offset / self.stripe_bytes;
-        let index = (stripe % self.targets.len() as u64) as usize;
-        let run =
-            if self.targets.len() == 1 { u64::MAX - offset } else { self.stripe_bytes - offset % self.stripe_bytes };
+        let Spot { index, run, .. } = self.spot(offset);
         (self.targets[index], run)
+    }
+
+    /// The components in order. They begin in their objects where those before them end: an object that is in one is in all
+    /// later ones.
+    fn components(&self) -> impl Iterator<Item = Component> {
+        let count = self.targets.len() as u64;
+        let width_max = if self.grows { 1 } else { count };
+        let first = Component { first: 0, in_object: 0, width: width_max.min(count), stripes: 0 };
+        let ended = move |component: Component| Component {
+            stripes: if component.width == count { u64::MAX } else { component.width * Self::COMPONENT_STRIPES },
+            ..component
+        };
+        std::iter::successors(Some(ended(first)), move |before| {
+            (before.width < count).then(|| {
+                let (first, width) = (before.first + before.stripes, (before.width * Self::GROWTH).min(count));
+                ended(Component { first, in_object: before.in_object + Self::COMPONENT_STRIPES, width, stripes: 0 })
+            })
+        })
+    }
+
+    /// Where object `index` begins in a component that it is in, in stripes: it was in none of the narrower ones.
+    fn begin_in(&self, component: &Component, index: u64) -> u64 {
+        let narrower = self.components().take_while(|other| other.width <= index && other.width < component.width);
+        component.in_object - narrower.count() as u64 * Self::COMPONENT_STRIPES
     }
 
     /// Where the byte at `offset` of a file is.
     pub fn spot(&self, offset: u64) -> Spot {
-        let count = self.targets.len() as u64;
-        if count == 1 {
+        if self.targets.len() == 1 {
             return Spot { index: 0, offset, run: u64::MAX - offset };
         }
         let (stripe, within) = (offset / self.stripe_bytes, offset % self.stripe_bytes);
-        Spot {
-            index: (stripe % count) as usize,
-            offset: stripe / count * self.stripe_bytes + within,
-            run: self.stripe_bytes - within,
-        }
+        // The last one has no end.
+        let mut components = self.components().skip_while(|component| stripe - component.first >= component.stripes);
+        let Some(component) = components.next() else {
+            return Spot { index: 0, offset, run: self.stripe_bytes - within };
+        };
+        let stripe = stripe - component.first;
+        let index = stripe % component.width;
+        let in_object = self.begin_in(&component, index) + stripe / component.width;
+        Spot { index: index as usize, offset: in_object * self.stripe_bytes + within, run: self.stripe_bytes - within }
     }
 
     /// Bytes of object `index` of a file of `size_bytes` without holes.
     pub fn object_size(&self, index: usize, size_bytes: u64) -> u64 {
-        let count = self.targets.len() as u64;
         let (stripes, rest) = (size_bytes / self.stripe_bytes, size_bytes % self.stripe_bytes);
-        let (rounds, last) = (stripes / count, stripes % count);
         let index = index as u64;
-        rounds * self.stripe_bytes
-            + match index.cmp(&last) {
-                std::cmp::Ordering::Less => self.stripe_bytes,
-                std::cmp::Ordering::Equal => rest,
-                std::cmp::Ordering::Greater => 0,
+        let reached = self.components().take_while(|component| stripes >= component.first);
+        let of_component = |component: Component| {
+            let full = (stripes - component.first).min(component.stripes);
+            let (rounds, last) = (full / component.width, full % component.width);
+            let is_in_last = full < component.stripes && index == last;
+            match index {
+                _ if index >= component.width => 0,
+                _ if index < last => (rounds + 1) * self.stripe_bytes,
+                _ => rounds * self.stripe_bytes + if is_in_last { rest } else { 0 },
             }
+        };
+        reached.map(of_component).sum()
     }
 
     /// Where the byte at `offset` of object `index` is in the file.
     pub fn file_offset(&self, index: usize, offset: u64) -> u64 {
         let (round, within) = (offset / self.stripe_bytes, offset % self.stripe_bytes);
-        let stripe = round.saturating_mul(self.targets.len() as u64).saturating_add(index as u64);
-        stripe.saturating_mul(self.stripe_bytes).saturating_add(within)
+        let index = index as u64;
+        let mut rounds_before = 0;
+        for component in self.components().filter(|component| index < component.width) {
+            let rounds = component.stripes / component.width;
+            if round - rounds_before < rounds || component.stripes == u64::MAX {
+                let stripe = (round - rounds_before).saturating_mul(component.width).saturating_add(index);
+                let stripe = stripe.saturating_add(component.first);
+                return stripe.saturating_mul(self.stripe_bytes).saturating_add(within);
+            }
+            rounds_before += rounds;
+        }
+        // No such object.
+        u64::MAX
     }
 
-    /// Appends the wire form: stripe size, count, targets.
+    /// Appends the wire form: stripe size, with its lowest bit set if the layout grows, count, targets.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.stripe_bytes.to_le_bytes());
+        let grows = if self.grows { Self::GROWS } else { 0 };
+        out.extend_from_slice(&(self.stripe_bytes | grows).to_le_bytes());
         out.extend_from_slice(&(self.targets.len() as u16).to_le_bytes());
         for target in &self.targets {
             out.extend_from_slice(&target.0.to_le_bytes());
@@ -327,14 +392,15 @@ impl Layout {
         let bad = Malformed("layout");
         let (stripe, rest) = bytes.split_first_chunk::<8>().ok_or(bad)?;
         let (count, rest) = rest.split_first_chunk::<2>().ok_or(bad)?;
-        let stripe_bytes = u64::from_le_bytes(*stripe);
+        let stripe = u64::from_le_bytes(*stripe);
+        let (stripe_bytes, grows) = (stripe & !Self::GROWS, stripe & Self::GROWS != 0);
         let count = usize::from(u16::from_le_bytes(*count));
         let valid_stripe = stripe_bytes > 0 && stripe_bytes % Self::STRIPE_ALIGN_BYTES == 0;
         if !valid_stripe || count == 0 || count > Self::TARGETS_MAX || rest.len() != 2 * count {
             return Err(bad);
         }
         let targets = rest.chunks_exact(2).map(|c| TargetId(u16::from_le_bytes([c[0], c[1]]))).collect();
-        Ok(Self { stripe_bytes, targets })
+        Ok(Self { stripe_bytes, targets, grows })
     }
 }
 
@@ -390,9 +456,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn layout() -> impl Strategy<Value = Layout> {
-        (1u64..1 << 20, proptest::collection::vec(any::<u16>(), 1..40)).prop_map(|(pages, targets)| Layout {
+        let targets = proptest::collection::vec(any::<u16>(), 1..40);
+        (1u64..1 << 20, targets, any::<bool>()).prop_map(|(pages, targets, grows)| Layout {
             stripe_bytes: pages * Layout::STRIPE_ALIGN_BYTES,
             targets: targets.into_iter().map(TargetId).collect(),
+            grows,
         })
     }
 
@@ -429,6 +497,25 @@ mod tests {
             }
         }
 
+        /// Whatever the layout, objects have each byte of a file once, in the file's order, and nothing between them.
+        #[test]
+        fn objects_are_filled_in_order(count in 1u16..30, grows: bool, len in 0u64..300) {
+            const STRIPE: u64 = Layout::STRIPE_ALIGN_BYTES;
+            let layout = Layout { stripe_bytes: STRIPE, targets: (0..count).map(TargetId).collect(), grows };
+            let mut ends = vec![0; usize::from(count)];
+            for stripe in 0..len {
+                let spot = layout.spot(stripe * STRIPE);
+                prop_assert_eq!(spot.offset, ends[spot.index], "stripe {}", stripe);
+                prop_assert_eq!(layout.file_offset(spot.index, spot.offset + 7), stripe * STRIPE + 7);
+                ends[spot.index] += STRIPE;
+                for (index, end) in ends.iter().enumerate() {
+                    prop_assert_eq!(layout.object_size(index, (stripe + 1) * STRIPE), *end);
+                    let part = if index == spot.index { *end - STRIPE + 9 } else { *end };
+                    prop_assert_eq!(layout.object_size(index, stripe * STRIPE + 9), part);
+                }
+            }
+        }
+
         #[test]
         fn entries_survive_the_wire(entries in proptest::collection::vec(entry(), 0..20)) {
             let mut bytes = Vec::new();
@@ -441,6 +528,20 @@ mod tests {
         fn decoders_are_total(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = (Layout::decode(&bytes), DirEntry::decode_all(&bytes));
         }
+    }
+
+    #[test]
+    fn a_file_grows_over_more_and_more_targets() {
+        let layout = Layout { stripe_bytes: 4096, targets: (0..6).map(TargetId).collect(), grows: true };
+        let at: Vec<usize> = (0..24).map(|stripe| layout.spot(stripe * 4096).index).collect();
+        // One target, four of them, and all six.
+        assert_eq!(at[..4], [0; 4]);
+        assert_eq!(at[4..20], [0, 1, 2, 3].repeat(4));
+        assert_eq!(at[20..], [0, 1, 2, 3]);
+        assert_eq!((layout.spot(24 * 4096).index, layout.spot(25 * 4096).index), (4, 5));
+        assert_eq!(layout.spot(24 * 4096).offset, 0, "the first byte of an object that was not there before");
+        assert_eq!(layout.object_size(5, 25 * 4096), 0);
+        assert_eq!(layout.spot((1 << 40) + 5).run, 4096 - 5);
     }
 
     #[test]

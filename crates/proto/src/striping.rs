@@ -1,10 +1,10 @@
 //! How new files of a directory are striped, as text: the value of the extended attribute [`XATTR`].
 //!
 //! `count=4 size=1MiB servers=io1,io2,io3,io4`: words in any order, with a blank between them. Of a file that there is, the value
-//! also says its targets.
+//! also says its targets. `place=balanced` says how the targets of new files are chosen, where the cluster has them chosen otherwise.
 
 use crate::fs::Layout;
-use isonomia_units::{Bytes, TargetId};
+use isonomia_units::{Bytes, Placement, TargetId};
 use std::fmt;
 use std::str::FromStr;
 
@@ -15,7 +15,7 @@ pub const STRIPE_BYTES_DEFAULT: u64 = 1 << 20;
 /// What a size may be.
 pub const SIZES_ALLOWED: &str = "a multiple of 4KiB, to 1TiB";
 /// The largest stripe.
-const STRIPE_BYTES_MAX: u64 = 1 << 40;
+pub const STRIPE_BYTES_MAX: u64 = 1 << 40;
 /// The longest text.
 pub const TEXT_LEN_MAX: usize = 16 << 10;
 
@@ -30,6 +30,10 @@ pub struct Striping {
     pub servers: Vec<String>,
     /// The very targets, in order, and nothing to choose; empty if they are chosen.
     pub targets: Vec<TargetId>,
+    /// How targets are chosen; as the cluster says, if it is not said.
+    pub place: Option<Placement>,
+    /// A file is on one target while it is small, and on `count` of them once it is large: [`Layout::grows`].
+    pub grows: bool,
 }
 
 /// A text that is no striping.
@@ -39,7 +43,10 @@ pub enum BadStriping {
     #[error("{0} bytes are too long for a layout (allowed: {TEXT_LEN_MAX})")]
     Length(usize),
     /// Not `key=value`, or an unknown key, or one that was there before.
-    #[error("{0:?} is no part of a layout (allowed, each once: count=N size=SIZE servers=NAME,NAME targets=N,N)")]
+    #[error(
+        "{0:?} is no part of a layout (allowed, each once: count=N size=SIZE servers=NAME,NAME targets=N,N place=WORD \
+         grow=yes)"
+    )]
     Word(String),
     /// A count that is none.
     #[error("count={0:?} (allowed: 1 to {max})", max = Layout::TARGETS_MAX)]
@@ -50,12 +57,25 @@ pub enum BadStriping {
     /// Targets that are none, or not as many as `count` says.
     #[error("targets={0:?} (allowed: as many different numbers as count says)")]
     Targets(String),
+    /// A placement that is none.
+    #[error("place={0:?} (allowed: {allowed})", allowed = Placement::ALLOWED)]
+    Place(String),
+    /// Something else than that it grows.
+    #[error("grow={0:?} (allowed: yes)")]
+    Grow(String),
 }
 
 impl Striping {
     /// Over `count` targets, with the default size.
     pub const fn over(count: usize) -> Self {
-        Self { count, stripe_bytes: STRIPE_BYTES_DEFAULT, servers: Vec::new(), targets: Vec::new() }
+        Self {
+            count,
+            stripe_bytes: STRIPE_BYTES_DEFAULT,
+            servers: Vec::new(),
+            targets: Vec::new(),
+            place: None,
+            grows: false,
+        }
     }
 
     /// What a stripe may be.
@@ -75,6 +95,7 @@ impl FromStr for Striping {
             return Err(BadStriping::Length(text.len()));
         }
         let (mut count, mut size, mut servers, mut targets) = (None, None, None, None);
+        let (mut place, mut grow) = (None, None);
         for word in text.split_ascii_whitespace() {
             let bad = || BadStriping::Word(word.to_owned());
             let (key, value) = word.split_once('=').ok_or_else(bad)?;
@@ -83,11 +104,16 @@ impl FromStr for Striping {
                 "size" => size.replace(value),
                 "servers" => servers.replace(value),
                 "targets" => targets.replace(value),
+                "place" => place.replace(value),
+                "grow" => grow.replace(value),
                 _ => return Err(bad()),
             };
             if before.is_some() || value.is_empty() {
                 return Err(bad());
             }
+        }
+        if let Some(other) = grow.filter(|word| *word != "yes") {
+            return Err(BadStriping::Grow(other.to_owned()));
         }
         let numbers = |list: &str| {
             let numbers: Option<Vec<TargetId>> = list.split(',').map(|one| one.parse().ok().map(TargetId)).collect();
@@ -114,6 +140,8 @@ impl FromStr for Striping {
             stripe_bytes: size.map_or(Ok(STRIPE_BYTES_DEFAULT), Self::size)?,
             servers: servers.map_or_else(Vec::new, |list: &str| list.split(',').map(str::to_owned).collect()),
             targets: numbers,
+            place: place.map(|word| word.parse().map_err(|_| BadStriping::Place(word.to_owned()))).transpose()?,
+            grows: grow.is_some(),
         })
     }
 }
@@ -131,6 +159,12 @@ impl fmt::Display for Striping {
         if !self.targets.is_empty() {
             let numbers: Vec<String> = self.targets.iter().map(ToString::to_string).collect();
             write!(f, " targets={}", numbers.join(","))?;
+        }
+        if let Some(place) = self.place {
+            write!(f, " place={place}")?;
+        }
+        if self.grows {
+            f.write_str(" grow=yes")?;
         }
         Ok(())
     }
@@ -162,6 +196,8 @@ mod tests {
         assert!(error("colour=red").contains("allowed, each once: count=N"));
         assert!(error("count=2 targets=1").contains("as many different numbers as count says"));
         assert!(error("targets=1,1").contains("targets"));
+        assert_eq!(error("grow=slowly"), "grow=\"slowly\" (allowed: yes)");
+        assert_eq!(error("place=here"), "place=\"here\" (allowed: volume, hash, round-robin, random, balanced)");
     }
 
     proptest! {
@@ -171,9 +207,11 @@ mod tests {
             pages in 1..1u64 << 28,
             servers in proptest::collection::vec("[a-z][a-z0-9-]{0,5}", 0..4),
             is_chosen: bool,
+            place in proptest::option::of(proptest::sample::select(Placement::ALL.to_vec())),
+            grows: bool,
         ) {
             let targets = if is_chosen { Vec::new() } else { (0..count as u16).map(TargetId).collect() };
-            let striping = Striping { count, stripe_bytes: pages * 4096, servers, targets };
+            let striping = Striping { count, stripe_bytes: pages * 4096, servers, targets, place, grows };
             prop_assert_eq!(striping.to_string().parse(), Ok(striping));
         }
 

@@ -20,8 +20,10 @@ mod load;
 mod moving;
 mod objects;
 mod phases;
+mod placing;
 mod policy;
 mod reload;
+mod settings;
 mod striping;
 mod waiting;
 mod wire;
@@ -46,19 +48,19 @@ use isonomia_cluster::peer::Message;
 use isonomia_cluster::request::{Request, RequestId};
 use isonomia_cluster::volumes::hosted::Work;
 use isonomia_cluster::volumes::{Attributes, Phase};
-use isonomia_placement::RoundRobin;
 use isonomia_proto::control::{
     ClusterStatus, ControlReply, MemberList, ServerName, VolumeList, VolumePlace, VolumeStatus,
 };
 use isonomia_proto::request::RequestHeader;
 use isonomia_store::{Loss, Store, StoreError, VolumeChange, Whereabouts};
 use isonomia_transport::handshake::Protection;
-use isonomia_transport::key::Key;
+use isonomia_transport::key::{Key, fresh_nonce};
 use isonomia_units::{Ino, Nanos, ServerId, VolumeId};
 use links::Links;
 use moving::Moves;
 use objects::Objects;
 pub use phases::Publisher;
+use placing::Placing;
 use policy::{Operators, Standing};
 pub use reload::Reload;
 use rustix::io::Errno;
@@ -93,6 +95,12 @@ pub enum Passed {
     FromPeer(Vec<u8>),
 }
 
+/// A number that nobody can know before; if the kernel has none, files that are placed at random are so from the same number on.
+fn drawn() -> u128 {
+    let nonce = fresh_nonce().unwrap_or_default();
+    nonce.first_chunk().map_or(0, |bytes| u128::from_le_bytes(*bytes))
+}
+
 enum Event {
     /// A user's change; a new volume is to be on `wanted`, or anywhere if that is 0.
     Change { id: RequestId, wanted: ServerId, change: VolumeChange },
@@ -117,8 +125,8 @@ pub struct Cluster {
     config: ClusterConfig,
     /// Nothing without a key file: then no file is spread.
     capabilities: Option<Capabilities>,
-    /// Which target comes first in the next new file.
-    turns: Arc<RoundRobin>,
+    /// Where new files go.
+    placing: Arc<Placing>,
     events: SyncSender<Event>,
     requests: Arc<Requests<Pending>>,
     /// What other servers tell of their jobs.
@@ -165,10 +173,22 @@ impl Cluster {
         let capabilities = key.map(|key| Capabilities::new(key, u64::from(config.map().epoch().0)));
         let received = Events { received, sender: events.clone(), requests: requests.clone() };
         let (standing, moves, gate) = (Standing::default(), Moves::default(), Gate::default());
-        let (turns, told) = (striping::first_turn(), Told::new(config.map().exchange()));
+        let (placing, told) = (Placing::new(&config.map(), drawn()), Told::new(config.map().exchange()));
         let (inspection, port) = (Inspection::default(), Port::default());
         (
-            Self { config, capabilities, turns, events, requests, told, port, standing, moves, gate, inspection },
+            Self {
+                config,
+                capabilities,
+                placing: Arc::new(placing),
+                events,
+                requests,
+                told,
+                port,
+                standing,
+                moves,
+                gate,
+                inspection,
+            },
             received,
         )
     }
@@ -223,7 +243,9 @@ impl Cluster {
         let moves = self.moves.status();
         let tables_heard = self.told.heard() as u32;
         let controller = self.port.status();
+        let placement = self.placing.placement().to_string();
         ClusterStatus {
+            placement,
             volumes,
             moves,
             policy_version,

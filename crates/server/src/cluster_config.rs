@@ -103,6 +103,7 @@ impl ClusterConfig {
             tables_heard: 0,
             moves: Vec::new(),
             controller: ControllerStatus::default(),
+            placement: map.placement().to_string(),
         }
     }
 }

@@ -12,7 +12,7 @@ use isonomia_controller::Plan;
 use isonomia_policy::{Draw, PolicySpec};
 use isonomia_proto::control::{ControlReply, ControlRequest, Status};
 use isonomia_proto::setup;
-use isonomia_units::Nanos;
+use isonomia_units::{BadPlacement, Nanos, Placement};
 use std::sync::PoisonError;
 
 /// Jobs in one frame of a status: some 100 KiB.
@@ -82,6 +82,16 @@ pub fn answer(core: &Core, about: &About, peer: &Peer, question: ControlRequest)
             Some(cluster) => cluster.inspection.ask(id),
             None => ControlReply::Error("this server is in no cluster, and has no objects of others' files".to_owned()),
         }),
+        ControlRequest::SetPlacement { .. } if !is_operator(peer) => {
+            frame(&ControlReply::Error("only the server's user and root may set how files are placed".to_owned()))
+        }
+        ControlRequest::SetPlacement { placement } => {
+            frame(&set_placement(core, placement.as_deref()).unwrap_or_else(ControlReply::Error))
+        }
+        ControlRequest::Placement => frame(&match core.cluster.get() {
+            Some(cluster) => ControlReply::Placement(Box::new(cluster.placement())),
+            None => ControlReply::Error(NOT_PLACED.to_owned()),
+        }),
         ControlRequest::Ledger => frame(&match core.cluster.get() {
             Some(cluster) => cluster.port.ledger().unwrap_or_else(ControlReply::Error),
             None => ControlReply::Error("this server is in no cluster, and nobody is owed coupons".to_owned()),
@@ -147,6 +157,16 @@ fn set_policy(
         *warnings = found;
     }
     reply
+}
+
+/// Of a server alone.
+const NOT_PLACED: &str = "this server is in no cluster: its files are on its own targets, in turn";
+
+fn set_placement(core: &Core, placement: Option<&str>) -> Result<ControlReply, String> {
+    let placement: Option<Placement> =
+        placement.map(str::parse).transpose().map_err(|error: BadPlacement| error.to_string())?;
+    let cluster = core.cluster.get().ok_or(NOT_PLACED)?;
+    Ok(ControlReply::PlacementSet { version: cluster.set_placement(placement)? })
 }
 
 /// Somebody else was faster.

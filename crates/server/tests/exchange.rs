@@ -109,13 +109,13 @@ fn answer_to_a_table(cluster: &Cluster, from: u64, bytes: &[u8]) -> (u32, u32) {
 #[test]
 fn only_servers_tell_of_jobs() {
     let cluster = Cluster::start_as(&in_memory(), 2, "exchange = \"10s\"", "1", |_| {});
-    let table = [FORMAT, 9, 0, 0];
+    let table = [FORMAT, 9, 0, 0, 0];
     let errno = |errno: Errno| errno.raw_os_error().unsigned_abs();
     if can_be_others() {
         let (refused, heard) = as_user(MALLORY, || answer_to_a_table(&cluster, 2, &table));
         assert!(refused != 0 && heard == 0, "an ordinary user is answered {refused}, and {heard} count");
     }
-    for (from, bytes) in [(1, &table[..]), (3, &table), (2, &table[..2]), (2, &[FORMAT + 1, 9, 0, 0]), (2, &[])] {
+    for (from, bytes) in [(1, &table[..]), (3, &table), (2, &table[..2]), (2, &[FORMAT + 1, 9, 0, 0, 0]), (2, &[])] {
         assert_eq!(answer_to_a_table(&cluster, from, bytes), (errno(Errno::PROTO), 0), "{from} {bytes:?}");
     }
     assert_eq!(answer_to_a_table(&cluster, 2, &table), (0, 1));

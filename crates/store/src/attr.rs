@@ -107,6 +107,12 @@ impl Store {
     pub fn stat_fs(&self) -> Result<FsStat, StoreError> {
         self.targets.stat_fs()
     }
+
+    /// What each target has left for ordinary users, in bytes and in the order of the configuration. Targets on one file system
+    /// have it in common.
+    pub fn free_bytes(&self) -> Result<Vec<u64>, StoreError> {
+        self.targets.free_bytes()
+    }
 }
 
 fn check_size(caller: &Caller<'_>, record: &Record, size: u64) -> Result<(), StoreError> {

@@ -114,7 +114,8 @@ pub struct ObjectStat {
 
 impl Detached {
     fn new(place: ObjectPlace, record: DetachedRecord, unsettled: u16) -> Self {
-        let layout = Arc::new(Layout { stripe_bytes: Layout::STRIPE_ALIGN_BYTES, targets: vec![place.target] });
+        let layout =
+            Arc::new(Layout { stripe_bytes: Layout::STRIPE_ALIGN_BYTES, targets: vec![place.target], grows: false });
         let flag = |set, flag| if set { flag } else { 0 };
         let loaded = Loaded {
             objects: ObjectsId::of(place.object),

@@ -1,6 +1,6 @@
 //! The layouts of new files: which targets they get is chosen by [`isonomia_placement`], and files that get the same share
-//! one layout in memory. In a cluster a directory may say, in an extended attribute that new directories in it get as well,
-//! that new files are to be striped otherwise: then whoever knows the cluster chooses ([`Store::choose_layouts`]).
+//! one layout in memory. In a cluster whoever knows it may choose others ([`Store::choose_layouts`]): it is told who makes the
+//! file, and what its directory says in an extended attribute that new directories in it get as well.
 
 use crate::config::{DefaultLayout, TargetDir};
 use crate::content::OBJECTS;
@@ -10,12 +10,34 @@ use crate::record::{Body, Record};
 use crate::{Caller, Store, StoreError};
 use isonomia_placement::{RoundRobin, Turn, stripes_from};
 use isonomia_proto::fs::Layout;
+use isonomia_proto::hint::OpenHint;
 use isonomia_proto::striping::XATTR;
-use isonomia_units::{Ino, TargetId};
+use isonomia_units::{Ino, JobId, TargetId};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
-/// Chooses the layout of a new file by what its directory says; `None` for one as everywhere else.
-type Choose = Box<dyn Fn(&[u8]) -> Option<Layout> + Send + Sync>;
+/// Chooses the layout of a new file; `None` for one on this server.
+type Choose = Box<dyn Fn(&NewFile<'_>) -> Option<Layout> + Send + Sync>;
+
+/// Who makes a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Creator {
+    /// The job.
+    pub job: JobId,
+    /// What it knows of the file.
+    pub hint: OpenHint,
+}
+
+/// A file that is about to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct NewFile<'a> {
+    /// Its number.
+    pub ino: Ino,
+    /// What its directory says of layouts, if anything.
+    pub striping: Option<&'a [u8]>,
+    /// Who makes it, if that is known.
+    pub creator: Option<Creator>,
+}
 
 pub(crate) struct Layouts {
     /// One for each first target.
@@ -32,7 +54,7 @@ impl Layouts {
         let ids: Vec<TargetId> = targets.iter().map(|target| target.id).collect();
         let starting_at = |first: usize| {
             let targets = stripes_from(&ids, first, stripe_count).collect();
-            Arc::new(Layout { stripe_bytes: layout.stripe_bytes, targets })
+            Arc::new(Layout { stripe_bytes: layout.stripe_bytes, targets, grows: false })
         };
         let shared = (0..ids.len()).map(starting_at).collect();
         Self { shared, stripe_count, turns: RoundRobin::starting_at(0, Turn::File), choose: OnceLock::new() }
@@ -53,9 +75,9 @@ impl Layouts {
 }
 
 impl Store {
-    /// From now on new files in directories with the attribute [`XATTR`] are spread ones, with the layout that `choose` gives for
-    /// its value, if any. To be called once.
-    pub fn choose_layouts(&self, choose: impl Fn(&[u8]) -> Option<Layout> + Send + Sync + 'static) {
+    /// From now on new files for which `choose` gives a layout are spread ones with that. It is told the value of the attribute
+    /// [`XATTR`] of their directories, and must not call the store. To be called once.
+    pub fn choose_layouts(&self, choose: impl Fn(&NewFile<'_>) -> Option<Layout> + Send + Sync + 'static) {
         // Who was first stays.
         let _ = self.layouts.choose.set(Box::new(choose));
     }
@@ -99,9 +121,14 @@ impl Store {
         Ok(if says { self.db.xattr(dir.ino, XATTR)?.map(|value| value.to_vec()) } else { None })
     }
 
-    /// The layout of a new spread file in a directory that says this.
-    pub(crate) fn chosen_layout(&self, striping: &[u8]) -> Option<Arc<Layout>> {
-        self.layouts.choose.get().and_then(|choose| choose(striping)).map(Arc::new)
+    /// The layout of a new file, if it is to be a spread one.
+    pub(crate) fn chosen_layout(&self, file: &NewFile<'_>) -> Option<Arc<Layout>> {
+        self.layouts.choose.get().and_then(|choose| choose(file)).map(Arc::new)
+    }
+
+    /// Whether any session has the file open, as far as is known in memory.
+    pub fn is_open(&self, ino: Ino) -> bool {
+        self.inodes.read(ino.0, |inode| Some(inode.refs.load(Relaxed) > 0)) == Some(true)
     }
 }
 

@@ -137,6 +137,7 @@ pub use engine::DATABASE_FILES_MAX;
 pub use error::{OpenError, StoreError};
 pub use extent::Extent;
 pub use fence::{Fence, LEASE, Loss, RENEW_EVERY};
+pub use layouts::{Creator, NewFile};
 pub use moving::{FileBytes, PIECE_BYTES_MAX, Passage, Piece, PiecePlace};
 pub use namespace::LINKS_MAX;
 pub use object::ObjectPlace;

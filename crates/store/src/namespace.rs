@@ -3,6 +3,7 @@
 use crate::database::Entry;
 use crate::edit::Gone;
 use crate::inode::{Inode, MAY_BE_NAMED, UNLINKED};
+use crate::layouts::{Creator, NewFile};
 use crate::permission::{self, STICKY};
 use crate::record::{Body, Record};
 use crate::volumes::VolumeChange;
@@ -26,6 +27,8 @@ pub(crate) struct NewInode {
     pub text: Arc<[u8]>,
     /// Of a spread file.
     pub layout: Option<Arc<Layout>>,
+    /// Of a regular file, if it is known.
+    pub creator: Option<Creator>,
 }
 
 impl Store {
@@ -43,7 +46,7 @@ impl Store {
             caller,
             at,
             path,
-            NewInode { kind: FileKind::Directory, bits, rdev: 0, text: [].into(), layout: None },
+            NewInode { kind: FileKind::Directory, bits, rdev: 0, text: [].into(), layout: None, creator: None },
             now,
         )
     }
@@ -70,7 +73,7 @@ impl Store {
             caller,
             at,
             path,
-            NewInode { kind, bits: mode & MODE_PERMISSION_MASK, rdev, text: [].into(), layout: None },
+            NewInode { kind, bits: mode & MODE_PERMISSION_MASK, rdev, text: [].into(), layout: None, creator: None },
             now,
         )
     }
@@ -93,7 +96,8 @@ impl Store {
         if text.contains(&0) {
             return Err(StoreError::Invalid);
         }
-        let new = NewInode { kind: FileKind::Symlink, bits: 0o777, rdev: 0, text: text.into(), layout: None };
+        let new =
+            NewInode { kind: FileKind::Symlink, bits: 0o777, rdev: 0, text: text.into(), layout: None, creator: None };
         self.make(caller, at, path, new, now)
     }
 
@@ -148,9 +152,11 @@ impl Store {
             FileKind::Regular | FileKind::Directory => self.striping_of(dir)?,
             _ => None,
         };
-        let layout = match (&striping, new.kind) {
-            (Some(striping), FileKind::Regular) => new.layout.or_else(|| self.chosen_layout(striping)),
-            _ => new.layout,
+        let layout = match (new.layout, new.kind) {
+            (None, FileKind::Regular) => {
+                self.chosen_layout(&NewFile { ino: Ino(ino), striping: striping.as_deref(), creator: new.creator })
+            }
+            (layout, _) => layout,
         };
         let (size, spread) = (new.text.len() as u64, layout.as_ref().map(|_| 0));
         let body = match new.kind {

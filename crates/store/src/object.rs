@@ -62,8 +62,7 @@ pub(crate) fn object_size(layout: &Layout, index: usize, size: u64) -> u64 {
 /// The least size of a file whose object `index` has `object_size` bytes.
 pub(crate) fn file_size(layout: &Layout, index: usize, object_size: u64) -> u64 {
     let Some(last) = object_size.checked_sub(1) else { return 0 };
-    let (round, within) = (last / layout.stripe_bytes, last % layout.stripe_bytes);
-    (round * layout.targets.len() as u64 + index as u64) * layout.stripe_bytes + within + 1
+    layout.file_offset(index, last).saturating_add(1)
 }
 
 /// Where the byte at `offset` of object `index` is in the file.
@@ -337,6 +336,15 @@ impl Targets {
         self.target(place).map_or_else(|_| name.clone().into(), |target| target.path.join(&name))
     }
 
+    /// What each target has left for ordinary users, in bytes.
+    pub fn free_bytes(&self) -> Result<Vec<u64>, StoreError> {
+        let free = |target: &Target| {
+            let stat = rustix::fs::fstatvfs(&target.objects).map_err(|e| StoreError::host(&target.path, e))?;
+            Ok(stat.f_bavail * stat.f_frsize)
+        };
+        self.all.iter().map(free).collect()
+    }
+
     pub fn stat_fs(&self) -> Result<FsStat, StoreError> {
         let mut sum = FsStat::default();
         let mut devices = HashSet::new();
@@ -489,7 +497,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn layout(stripe_pages: u64, count: u16) -> Layout {
-        Layout { stripe_bytes: stripe_pages * 4096, targets: (0..count).map(TargetId).collect() }
+        Layout { stripe_bytes: stripe_pages * 4096, targets: (0..count).map(TargetId).collect(), grows: false }
     }
 
     proptest! {

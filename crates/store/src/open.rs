@@ -1,6 +1,7 @@
 //! Opening and creating files, and the references of sessions.
 
 use crate::inode::{Inode, MAY_BE_NAMED, SPREAD, UNFLUSHED, UNLINKED};
+use crate::layouts::Creator;
 use crate::namespace::NewInode;
 use crate::permission::{MAY_EXECUTE, MAY_READ, MAY_WRITE};
 use crate::record::Body;
@@ -34,11 +35,14 @@ pub struct OpenHow {
     pub path_only: bool,
     /// Permission bits of a new file; the umask is already applied.
     pub mode: u32,
+    /// Who makes a new file, if it is known.
+    pub creator: Option<Creator>,
 }
 
 impl OpenHow {
     fn new_file(&self, layout: Option<Arc<Layout>>) -> NewInode {
-        NewInode { kind: FileKind::Regular, bits: self.mode & MODE_PERMISSION_MASK, rdev: 0, text: [].into(), layout }
+        let (kind, bits, creator) = (FileKind::Regular, self.mode & MODE_PERMISSION_MASK, self.creator);
+        NewInode { kind, bits, rdev: 0, text: [].into(), layout, creator }
     }
 }
 

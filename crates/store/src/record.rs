@@ -255,7 +255,8 @@ mod tests {
                 FileKind::Regular,
                 Body::Regular(Arc::new(Layout {
                     stripe_bytes: pages * 4096,
-                    targets: targets.into_iter().map(TargetId).collect()
+                    targets: targets.into_iter().map(TargetId).collect(),
+                    grows: false
                 }))
             )),
             (any::<u64>(), any::<Vec<u8>>())

@@ -6,7 +6,7 @@ use super::{
     Description, Exchange, FILE_LEN_MAX, Findings, Group, SettingsCheck, TARGETS_MAX, TARGETS_PER_SERVER_DEFAULT,
     TargetDescription,
 };
-use isonomia_units::Nanos;
+use isonomia_units::{Nanos, Placement};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::ops::Range;
@@ -35,8 +35,9 @@ pub(super) fn read(text: &str, settings: SettingsCheck<'_>, findings: &mut Findi
     let targets_per_server = keys.optional("targets_per_server", "1 to 256");
     let exchange = exchange(&mut keys);
     let control = super::control::read(&mut keys);
+    let placement = placement(&mut keys);
     let servers = keys.take("server");
-    keys.end("name, epoch, root, targets_per_server, exchange, exchange_by, controller, coordination, decide, server");
+    keys.end("name, epoch, root, targets_per_server, exchange, exchange_by, controller, coordination, decide, placement, server");
     let groups = servers.map_or_else(Vec::new, |servers| groups(servers, settings, &lines, findings));
     Some(Description {
         name: name?,
@@ -45,7 +46,17 @@ pub(super) fn read(text: &str, settings: SettingsCheck<'_>, findings: &mut Findi
         targets_per_server: targets_per_server.unwrap_or(TARGETS_PER_SERVER_DEFAULT),
         exchange,
         control,
+        placement,
         groups,
+    })
+}
+
+fn placement(keys: &mut Keys<'_, '_>) -> Placement {
+    let Some(text) = keys.optional::<String>("placement", Placement::ALLOWED) else { return Placement::default() };
+    text.parse().unwrap_or_else(|_| {
+        let found = format!("placement: {text:?} is not allowed (allowed: {})", Placement::ALLOWED);
+        keys.findings.error(keys.line, found);
+        Placement::default()
     })
 }
 

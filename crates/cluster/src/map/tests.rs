@@ -114,6 +114,10 @@ fn every_contradiction_has_its_words() {
         ),
         (one("").replace("epoch = 1", "epoch = 1\nexchange = 5"), "line 3: exchange: invalid type"),
         (one("").replace("epoch = 1", "epoch = 1\nexchange_by = \"luck\""), "exchange_by: \"luck\" is not allowed"),
+        (
+            one("").replace("epoch = 1", "epoch = 1\nplacement = \"near\""),
+            "placement: \"near\" is not allowed (allowed: volume,",
+        ),
         (one("").replace("epoch = 1", "epoch = -1"), "line 2: epoch: invalid value: integer `-1`"),
         (one("").replace("epoch = 1", "epoch = 1\nroot = \"b\""), "root: no server is called \"b\" (allowed: a)"),
         (one("retired = true").replace("epoch = 1", "epoch = 1\nroot = \"a\""), "root: a is retired"),

@@ -3,6 +3,7 @@
 use super::{ServerOptions, prefix};
 use clap::{Args, Subcommand};
 use isonomia_proto::striping::Striping;
+use isonomia_units::Placement;
 use std::ffi::OsString;
 
 /// See and say how files are striped over servers
@@ -49,11 +50,20 @@ pub struct StripeGetOptions {
 Examples:
   isonomia stripe set --count 4 /isonomia/scratch
   isonomia stripe set --count 2 --size 4MiB --servers io01,io03 /isonomia/scratch/results
-  isonomia stripe set --count 1 /isonomia/scratch/small  on the server of the volume, as by default")]
+  isonomia stripe set --count 1 /isonomia/scratch/small  on the server of the volume, as by default
+  isonomia stripe set --count 8 --grow /isonomia/scratch/logs
+  isonomia stripe set --place balanced /isonomia/scratch/checkpoints  on one target, where there is most room")]
 pub struct StripeSetOptions {
-    /// How many targets a file is on, each of another server as far as there are servers
-    #[arg(long, value_name = "N")]
-    pub count: usize,
+    /// How many targets a file is on, each of another server as far as there are servers [default: 1]
+    #[arg(long, value_name = "N", required_unless_present = "how")]
+    pub count: Option<usize>,
+    /// How these are chosen, where not as everywhere in the cluster: volume, hash, round-robin, random, balanced
+    #[arg(long = "place", value_name = "HOW")]
+    pub how: Option<Placement>,
+    /// A file is on one target while it is small, then on four, on sixteen, and so on up to so many: for files of which nobody
+    /// knows how large they get. No byte is moved
+    #[arg(long, requires = "count")]
+    pub grow: bool,
     /// Bytes on one target before the next takes over
     #[arg(long, value_name = "SIZE", default_value = "1MiB", value_parser = stripe_size)]
     pub size: u64,

@@ -51,6 +51,7 @@ pub fn sample_cluster(policy_version: u64, policy_deviates: bool) -> ClusterStat
         tables_heard: 1,
         moves: Vec::new(),
         controller: ControllerStatus::default(),
+        placement: "volume".into(),
     }
 }
 

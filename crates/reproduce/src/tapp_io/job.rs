@@ -163,7 +163,7 @@ impl Chooser {
     fn file(&mut self, topology: &Topology, writers: &[Zone]) -> Vec<TargetId> {
         let stripes = writers.len();
         let chosen = match self {
-            Self::Random(random) => random_targets(topology, stripes, random),
+            Self::Random(random) => random_targets(topology.targets(), stripes, random),
             Self::InTurn(turns) => turns.place(topology, stripes),
             Self::SharedTurns(turns, random) => {
                 while random.random() {

@@ -68,6 +68,7 @@ impl Driver {
     pub(super) fn request(&mut self, id: RequestId, request: Request) {
         let Some(request) = self.placed(request) else { return self.requests.fail(&self.core, id, Errno::NOSPC) };
         if let Some(deadline) = self.requests.deadline(id) {
+            let request = self.whole(request);
             self.give(Input::Request { id, deadline, request });
         }
     }

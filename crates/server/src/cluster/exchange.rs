@@ -5,18 +5,19 @@
 //! waits for nothing but other servers' connections, each in a thread of its own. A table that comes is kept by the worker that took it in.
 
 use super::links::Links;
+use super::placing::Known;
 use super::wire::{self, JobTable, RATE_TABLE};
 use crate::clock;
 use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
 use crate::target::Pending;
 use isonomia_cluster::{Map, map};
-use isonomia_policy::exchange::{Exchange, Meters, Rule, Table};
+use isonomia_policy::exchange::{Exchange, Left, Meters, Rule, Table};
 use isonomia_proto::request::ReplyHeader;
 use isonomia_transport::handshake::Protection;
-use isonomia_units::{JobInfo, Nanos, ServerId};
+use isonomia_units::{JobInfo, Nanos, Placement, ServerId};
 use rustix::io::Errno;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -24,16 +25,23 @@ use std::time::Duration;
 /// The longest sleep, so that the end of the server and another cluster file are noticed.
 const SLEEP_MAX: Nanos = Nanos::from_millis(200);
 
+/// How often it is looked which files are closed.
+const CLOSED_EVERY: Nanos = Nanos::from_millis(100);
+/// How much later than this server others may hear that files are placed by what they tell.
+const TOLD_TO_WITHIN: Nanos = Nanos::from_secs(2);
+
 /// What others told.
 #[derive(Debug)]
 pub struct Told {
     exchange: Mutex<Exchange>,
+    /// Free bytes of the targets of each server, this one's too.
+    free_bytes: Mutex<BTreeMap<ServerId, Vec<u64>>>,
 }
 
 impl Told {
     /// Nothing yet.
     pub fn new(settings: map::Exchange) -> Self {
-        Self { exchange: Mutex::new(begun(settings)) }
+        Self { exchange: Mutex::new(begun(settings)), free_bytes: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Exchange> {
@@ -50,7 +58,10 @@ impl Told {
             _ if pending.header.valid == RATE_TABLE => {
                 wire::decode_rates(bytes).map(|table| core.rates.tell(clock::now(), from, table)).ok_or_else(unreadable)
             }
-            Some(table) => self.lock().tell(clock::now(), from, table).map_err(|error| error.to_string()),
+            Some(JobTable { table, free_bytes }) => {
+                self.note_free(from, free_bytes);
+                self.lock().tell(clock::now(), from, table).map_err(|error| error.to_string())
+            }
             None => Err(unreadable()),
         };
         let seq = pending.header.seq;
@@ -62,6 +73,15 @@ impl Told {
             }
         };
         core.answer_late(pending, &reply, &[]);
+    }
+
+    /// The targets of `server` have so many free bytes.
+    pub fn note_free(&self, server: ServerId, free_bytes: Vec<u64>) {
+        self.free_bytes.lock().unwrap_or_else(PoisonError::into_inner).insert(server, free_bytes);
+    }
+
+    fn free_bytes(&self) -> BTreeMap<ServerId, Vec<u64>> {
+        self.free_bytes.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// How many other servers' tables count.
@@ -95,7 +115,10 @@ pub struct Exchanger {
     servers: usize,
     /// Others were told of a job the last time.
     has_told: bool,
+    /// All servers are to tell of their targets, since this one knows.
+    telling_since: Option<Nanos>,
     next_at: Nanos,
+    next_closed_at: Nanos,
 }
 
 impl Exchanger {
@@ -106,12 +129,25 @@ impl Exchanger {
         let rate_links = Links::of_the_latest(config.clone(), way);
         let meters = meters(&core, settings);
         let next_at = clock::now();
-        Self { core, config, links, rate_links, settings, meters, servers: 0, has_told: false, next_at }
+        Self {
+            core,
+            config,
+            links,
+            rate_links,
+            settings,
+            meters,
+            servers: 0,
+            has_told: false,
+            telling_since: None,
+            next_at,
+            next_closed_at: next_at,
+        }
     }
 
     /// Does its part until the server stops.
     pub fn run(&mut self) {
         while !self.core.is_stopping.load(Ordering::Relaxed) {
+            self.forget_closed_files();
             let map = self.config.map();
             let mut settings = map.exchange();
             if map.servers().len() == 1 && self.core.data_targets() == 1 {
@@ -146,24 +182,49 @@ impl Exchanger {
         }
     }
 
+    /// Has files forgotten that are closed, ten times a second.
+    fn forget_closed_files(&mut self) {
+        let now = clock::now();
+        if now >= self.next_closed_at {
+            self.next_closed_at = now + CLOSED_EVERY;
+            if let Some(cluster) = self.core.cluster.get() {
+                cluster.placing.forget_closed(|ino| self.core.store.is_open(ino));
+            }
+        }
+    }
+
     fn exchange(&mut self, now: Nanos) {
         let core = self.core.clone();
         let Some(cluster) = core.cluster.get() else { return };
         let policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner).spec.clone();
-        if policy.allocated().is_some() {
-            // Whoever decides for all targets tells each its parts.
+        // Whoever decides for all targets tells each its parts.
+        let is_decided = policy.allocated().is_some();
+        let (is_balanced, is_wanted) =
+            (cluster.placing.placement() == Placement::Balanced, cluster.placing.wants_to_know());
+        if is_decided && !is_wanted {
             return;
         }
         let data = || core.targets.iter().filter(|target| !target.is_metadata());
         let usage: Vec<_> = data().map(|target| target.usage(now)).collect();
-        let infos: HashMap<_, _> = if usage.iter().all(|usage| usage.is_empty()) {
+        let infos: HashMap<_, _> = if usage.iter().all(|usage| usage.is_empty()) && !is_wanted {
             HashMap::new()
         } else {
-            core.jobs.all().into_iter().map(|job| (job.id, job)).collect()
+            core.jobs.all().into_iter().map(|job| (job.id, job.info())).collect()
         };
-        let own = self.meters.table(now, usage, |job| infos.get(&job).map(|job| JobInfo::clone(&job.info())));
-        self.tell(&own.table);
-        let parts = cluster.told.copy(now).join(now, &policy, &own.table);
+        let own = self.meters.table(now, usage, |job| infos.get(&job).map(|info| JobInfo::clone(info)));
+        let mut free_bytes = cluster.told.free_bytes();
+        self.tell(&own.table, free_bytes.get(&self.config.number).map_or(&[], Vec::as_slice), is_balanced);
+        let mut told = cluster.told.copy(now);
+        if is_wanted {
+            let left = told.left(self.config.number, Arc::new(own.table.clone()));
+            let silent = self.silent(now, &left, (is_balanced, told.kept_for()));
+            free_bytes.retain(|server, _| left.knows(*server));
+            cluster.placing.learn(Known { jobs: infos, left, free_bytes, silent });
+        }
+        if is_decided {
+            return;
+        }
+        let parts = told.join(now, &policy, &own.table);
         for (target, parts) in data().zip(own.parts(parts)) {
             target.apportion(now, &parts);
         }
@@ -176,15 +237,30 @@ impl Exchanger {
         }
     }
 
-    /// Tells the others, once that there is nothing to tell any more.
-    fn tell(&mut self, table: &Table) {
+    /// Servers that are not heard of although all have been telling for long enough. They do if files are placed by what they tell.
+    fn silent(&mut self, now: Nanos, left: &Left, (is_balanced, kept_for): (bool, Nanos)) -> Vec<ServerId> {
+        if !is_balanced {
+            self.telling_since = None;
+            return Vec::new();
+        }
+        let since = *self.telling_since.get_or_insert(now);
+        // Some may have heard later than this one that they are to tell.
+        if now.since(since) < kept_for + TOLD_TO_WITHIN {
+            return Vec::new();
+        }
+        let map = self.config.map();
+        map.servers().iter().map(|server| server.number).filter(|server| !left.knows(*server)).collect()
+    }
+
+    /// Tells the others, once that there is nothing to tell any more, unless they would take this server for away then.
+    fn tell(&mut self, table: &Table, free_bytes: &[u64], always: bool) {
         let has_jobs = !table.jobs.is_empty();
-        if !has_jobs && !self.has_told {
+        if !has_jobs && !self.has_told && !always {
             return;
         }
         self.has_told = has_jobs;
         let map = self.config.map();
-        let (kind, bytes) = JobTable::encode(table);
+        let (kind, bytes) = JobTable::encode(table, free_bytes);
         for server in map.servers().iter().filter(|server| server.number != self.config.number) {
             self.links.send(server.number, (kind, bytes.clone()));
         }

@@ -21,6 +21,9 @@ impl Driver {
             return;
         }
         self.next_load = now + LOOK_EVERY;
+        if let (Some(cluster), Ok(free_bytes)) = (self.core.cluster.get(), self.core.store.free_bytes()) {
+            cluster.told.note_free(self.config.number, free_bytes);
+        }
         match self.core.store.stat_fs() {
             Ok(space) => {
                 let free = space.available_bytes as f64 / (space.total_bytes as f64).max(1.0);

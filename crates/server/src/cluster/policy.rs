@@ -1,9 +1,10 @@
 //! The policy of the cluster at this server: [`isonomia_cluster::policy`] says what is decided where.
 //!
 //! An operator's wish goes to the root server, and comes back as a policy with a version, as to all others. What is sent and
-//! kept is a text of draw and policy, so that a server that was away for several of them has both. An operator may have this
-//! server deviate: until the next policy of the cluster, or its own end.
+//! kept is a text of all that operators set ([`super::settings`]), so that a server that was away for several of them has all.
+//! An operator may have this server deviate: until the next policy of the cluster, or its own end.
 
+use super::settings::Settings;
 use super::wire::Verdict;
 use super::{Cluster, Driver, Event};
 use crate::clock;
@@ -14,7 +15,7 @@ use isonomia_cluster::policy::Policy;
 use isonomia_cluster::request::{Request, RequestId};
 use isonomia_policy::{Draw, PolicySpec};
 use isonomia_proto::control::ControlReply;
-use isonomia_units::Nanos;
+use isonomia_units::{Nanos, Placement};
 use rustix::io::Errno;
 use std::collections::HashMap;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -34,6 +35,8 @@ pub struct Standing {
 struct Followed {
     /// Of the cluster's policy that this server has; 0 if there is none.
     version: u64,
+    /// Which of those that were set it is: see [`Settings::mark`].
+    mark: u64,
     /// The draw of that.
     draw: Option<Draw>,
     deviates: bool,
@@ -85,34 +88,22 @@ impl Standing {
         reply
     }
 
-    /// The cluster has this policy from now on.
-    fn follow(&self, core: &Core, policy: &Policy) {
+    /// The cluster has this from now on, as `version`.
+    fn follow(&self, core: &Core, version: u64, settings: Result<Settings, String>) {
         let mut followed = self.lock();
-        let (draw, deviates) = match read(&policy.text) {
-            Ok((draw, spec)) => {
+        match settings {
+            Ok(Settings { policy: Some((draw, spec)), mark, .. }) if mark == 0 || mark != followed.mark => {
                 operator::apply(core, spec, Some(draw));
-                (Some(draw), false)
+                *followed = Followed { version, mark, draw: Some(draw), deviates: false };
             }
+            // Another setting has changed.
+            Ok(_) => followed.version = version,
             Err(error) => {
-                let version = policy.version;
                 tracing::error!(%error, version, "the cluster's policy is none that this server knows: it keeps its own");
-                (followed.draw, true)
+                (followed.version, followed.deviates) = (version, true);
             }
-        };
-        *followed = Followed { version: policy.version, draw, deviates };
+        }
     }
-}
-
-/// The text that is kept.
-fn text_of(draw: Draw, spec: &PolicySpec) -> Box<str> {
-    format!("{draw} {spec}").into()
-}
-
-fn read(text: &str) -> Result<(Draw, PolicySpec), String> {
-    let (draw, spec) = text.split_once(' ').ok_or_else(|| format!("{text:?} has no draw"))?;
-    let draw = draw.parse().map_err(|error: isonomia_policy::ParseDrawError| error.to_string())?;
-    let spec = spec.parse().map_err(|error: isonomia_policy::ParsePolicyError| error.to_string())?;
-    Ok((draw, spec))
 }
 
 impl Cluster {
@@ -123,25 +114,49 @@ impl Cluster {
     pub fn set_policy(&self, core: &Core, spec: &PolicySpec, draw: Option<Draw>) -> Result<ControlReply, String> {
         let own = || core.policy.lock().unwrap_or_else(PoisonError::into_inner).draw;
         let draw = draw.or(self.standing.lock().draw).unwrap_or_else(own);
+        let version = self.set(&Settings::policy(draw, spec.clone()), "policy")?;
+        Ok(ControlReply::Policy {
+            policy: spec.to_string(),
+            draw: draw.to_string(),
+            version: Some(version),
+            warnings: Vec::new(),
+        })
+    }
+
+    /// Has the root server set how new files are placed, or that they are as the cluster file says, and waits for its decision: the
+    /// version.
+    ///
+    /// # Errors
+    /// With the reason why it is not known to be set.
+    pub fn set_placement(&self, placement: Option<Placement>) -> Result<u64, String> {
+        if self.capabilities.is_none() && placement.is_some_and(|placement| placement != Placement::Volume) {
+            return Err(
+                "the servers have no key in common (--cluster-key-file, --key-file), without which files stay on the \
+                        servers of their volumes (allowed: volume, file)"
+                    .to_owned(),
+            );
+        }
+        self.set(&Settings::placement(placement), "placement")
+    }
+
+    /// Has the root server set this, which people call `what`, and waits for the version.
+    fn set(&self, settings: &Settings, what: &str) -> Result<u64, String> {
         let (answer, answered) = sync_channel(1);
-        let event = Event::Decide(Request::SetPolicy { text: text_of(draw, spec) }, answer);
+        let text = settings.to_string();
+        let len = text.len();
+        let event = Event::Decide(Request::SetPolicy { text: text.into() }, answer);
         self.events.try_send(event).map_err(|_| "the server is overloaded: ask again")?;
         let verdict = answered.recv_timeout(Duration::from_nanos(SET_WITHIN.0));
-        if let Ok(Verdict::PolicySet(version)) = verdict {
-            return Ok(ControlReply::Policy {
-                policy: spec.to_string(),
-                draw: draw.to_string(),
-                version: Some(version),
-                warnings: Vec::new(),
-            });
-        }
         let root = self.config.map().root().name.to_string();
-        Err(match verdict {
+        match verdict {
+            Ok(Verdict::PolicySet(version)) => Ok(version),
             Ok(Verdict::Failed(errno)) if errno == Errno::INVAL.raw_os_error().unsigned_abs() => {
-                format!("{root} refuses a policy of {} bytes: too long", spec.to_string().len())
+                Err(format!("{root} refuses a {what} of {len} bytes: too long"))
             }
-            _ => format!("{root}, the root server, does not answer: the policy stays, unless it is about to be set"),
-        })
+            _ => {
+                Err(format!("{root}, the root server, does not answer: the {what} stays, unless it is about to be set"))
+            }
+        }
     }
 }
 
@@ -151,16 +166,31 @@ impl Driver {
         let root = self.config.map().root().number;
         if self.config.number == root {
             let id = self.operators.add(answer);
+            let request = self.whole(request);
             return self.give(Input::Request { id, deadline: clock::now() + SET_WITHIN, request });
         }
         // If too much is being asked, nobody answers, which the operator is told. He may have gone meanwhile, too.
         let _ = self.links.ask(root, request, SET_WITHIN, move |verdict| _ = answer.try_send(verdict));
     }
 
-    /// What the root server's node says is the cluster's policy.
+    /// On the root server: what an operator wants to set, with what else is set.
+    pub(super) fn whole(&self, request: Request) -> Request {
+        let Request::SetPolicy { text } = request else { return request };
+        let known = self.node.policy();
+        let before: Settings = known.policy().and_then(|policy| policy.text.parse().ok()).unwrap_or_default();
+        // What this server does not understand none will.
+        let Ok(change) = text.parse::<Settings>() else { return Request::SetPolicy { text } };
+        Request::SetPolicy { text: before.changed(change, known.version() + 1).to_string().into() }
+    }
+
+    /// What the root server's node says operators have set.
     pub(super) fn follow(&self, policy: &Policy) {
         if let Some(cluster) = self.core.cluster.get() {
-            cluster.standing.follow(&self.core, policy);
+            let settings = policy.text.parse::<Settings>();
+            if let Ok(settings) = &settings {
+                cluster.placing.set(settings.placement.flatten());
+            }
+            cluster.standing.follow(&self.core, policy.version, settings);
         }
         tracing::info!(version = policy.version, policy = %policy.text, "the cluster has this policy");
     }
@@ -173,22 +203,6 @@ impl Driver {
                 self.core.holders.begin(clock::now());
             }
             cluster.gate.open().into_iter().for_each(|pending| self.core.queue_held(pending));
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_kept_text_has_all_of_a_policy() {
-        let spec: PolicySpec = "group{astro=3,bio=1}-then-job-fair+latency{p99=2ms,job:viz}".parse().unwrap();
-        for draw in [Draw::VirtualTime, Draw::Lottery] {
-            assert_eq!(read(&text_of(draw, &spec)), Ok((draw, spec.clone())));
-        }
-        for bad in ["", "fifo", "lottery", "lottery ", "dice fifo", "lottery of-tomorrow"] {
-            assert!(read(bad).is_err(), "{bad}");
         }
     }
 }

@@ -67,6 +67,7 @@ impl Driver {
         self.config.replace(new);
         if let Some(cluster) = self.core.cluster.get() {
             cluster.rotate(epoch);
+            cluster.placing.set_default(self.config.map().placement());
         }
     }
 }

@@ -1,22 +1,19 @@
 //! Which targets the objects of a new file lie on, where its directory says how files are striped.
 //!
-//! Of several servers each gets one target before any gets a second, and who comes first takes turns: so a file over as many
-//! targets as there are servers has one on each, and small files are spread as well.
+//! Of several servers each gets one target before any gets a second, and unless targets are chosen otherwise ([`super::placing`])
+//! who comes first takes turns: so a file over as many targets as there are servers has one on each, and small files are spread
+//! as well.
 
 use super::Cluster;
+use super::placing::Placing;
 use isonomia_cluster::Map;
 use isonomia_cluster::map::Server;
-use isonomia_placement::{RoundRobin, Turn, stripes_from};
+use isonomia_proto::control::PlacementStatus;
 use isonomia_proto::fs::Layout;
 use isonomia_proto::striping::Striping;
-use isonomia_store::{Store, StoreError};
-use isonomia_units::TargetId;
+use isonomia_store::{Creator, NewFile, Store, StoreError};
+use isonomia_units::{Ino, Placement, TargetId};
 use std::sync::Arc;
-
-/// Where new files begin.
-pub fn first_turn() -> Arc<RoundRobin> {
-    Arc::new(RoundRobin::starting_at(0, Turn::File))
-}
 
 /// Why files cannot be striped so.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,7 +35,7 @@ pub enum Unstriped {
 }
 
 /// The targets that new files may get, in the order in which they take turns.
-fn candidates(map: &Map, striping: &Striping) -> Result<Vec<TargetId>, Unstriped> {
+pub fn candidates(map: &Map, striping: &Striping) -> Result<Vec<TargetId>, Unstriped> {
     if !striping.targets.is_empty() {
         let unknown = striping.targets.iter().find(|target| map.target(**target).is_none());
         return unknown.map_or_else(|| Ok(striping.targets.clone()), |target| Err(Unstriped::Target(*target)));
@@ -59,29 +56,15 @@ fn candidates(map: &Map, striping: &Striping) -> Result<Vec<TargetId>, Unstriped
     Ok(found)
 }
 
-/// The targets of a new file: [`Striping::count`] of the candidates, or fewer where there are fewer by now.
-fn layout(map: &Map, striping: &Striping, turns: &RoundRobin) -> Option<Layout> {
-    if striping.targets.is_empty() && striping.count == 1 && striping.servers.is_empty() {
-        // As everywhere else.
-        return None;
-    }
-    let found = match candidates(map, striping) {
-        Err(Unstriped::Count { there, .. }) if there > 0 => {
-            candidates(map, &Striping { count: there, ..striping.clone() })
-        }
-        found => found,
-    };
-    let found = found.ok().filter(|found| !found.is_empty())?;
-    let first = if striping.targets.is_empty() { turns.first(found.len(), striping.count) } else { 0 };
-    let targets = stripes_from(&found, first, striping.count.min(found.len())).collect();
-    Some(Layout { stripe_bytes: striping.stripe_bytes, targets })
-}
-
 /// Layouts of new files for [`isonomia_store::Store::choose_layouts`].
-fn chooser(map: impl Fn() -> Arc<Map>, turns: Arc<RoundRobin>) -> impl Fn(&[u8]) -> Option<Layout> {
-    move |text| {
-        let striping: Striping = std::str::from_utf8(text).ok()?.parse().ok()?;
-        layout(&map(), &striping, &turns)
+fn chooser(map: impl Fn() -> Arc<Map>, placing: Arc<Placing>) -> impl Fn(&NewFile<'_>) -> Option<Layout> {
+    move |file| {
+        if file.striping.is_none() && placing.placement() == Placement::Volume {
+            return None;
+        }
+        // What cannot be read says nothing.
+        let striping: Option<Striping> = file.striping.and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
+        placing.layout(&map(), striping.as_ref(), (file.ino, file.creator))
     }
 }
 
@@ -90,7 +73,7 @@ impl Cluster {
     pub fn choose_layouts(&self, store: &Store) {
         if self.capabilities.is_some() {
             let config = self.config.clone();
-            store.choose_layouts(chooser(move || config.map(), self.turns.clone()));
+            store.choose_layouts(chooser(move || config.map(), self.placing.clone()));
         }
     }
 
@@ -106,9 +89,22 @@ impl Cluster {
         Ok(striping)
     }
 
-    /// The layout of a file that is to be striped like this; `None` for one as everywhere else.
-    pub fn layout(&self, striping: &Striping) -> Option<Layout> {
-        layout(&self.config.map(), striping, &self.turns)
+    /// The layout of the file `ino`, which is to be striped like this; `None` for one on the server of its volume.
+    pub fn layout(&self, striping: &Striping, (ino, creator): (Ino, Option<Creator>)) -> Option<Layout> {
+        self.placing.layout(&self.config.map(), Some(striping), (ino, creator))
+    }
+
+    /// How files are placed, and what is known of targets here.
+    pub fn placement(&self) -> PlacementStatus {
+        let (targets, open_files) = self.placing.known(&self.config.map());
+        PlacementStatus {
+            placement: self.placing.placement().to_string(),
+            is_set: self.placing.is_said(),
+            version: self.standing.told().0,
+            is_possible: self.capabilities.is_some(),
+            open_files: open_files as u64,
+            targets,
+        }
     }
 
     /// How a file with this layout is striped, in words.
@@ -122,7 +118,7 @@ impl Cluster {
             }
         }
         let (count, targets) = (layout.targets.len(), layout.targets.clone());
-        Striping { count, stripe_bytes: layout.stripe_bytes, servers, targets }
+        Striping { count, stripe_bytes: layout.stripe_bytes, servers, targets, place: None, grows: layout.grows }
     }
 }
 
@@ -159,9 +155,10 @@ mod tests {
 
     #[test]
     fn files_take_turns() {
-        let choose = chooser(|| Arc::new(map()), first_turn());
+        let choose = chooser(|| Arc::new(map()), Arc::new(Placing::new(&map(), 7)));
         let targets = |text: &str| -> Option<Vec<u16>> {
-            Some(choose(text.as_bytes())?.targets.into_iter().map(|target| target.0).collect())
+            let file = NewFile { ino: Ino(9), striping: Some(text.as_bytes()), creator: None };
+            Some(choose(&file)?.targets.into_iter().map(|target| target.0).collect())
         };
         let turns: Vec<_> = (0..3).filter_map(|_| targets("count=3")).collect();
         assert_eq!(turns, [[0, 4, 8], [4, 8, 1], [8, 1, 5]]);

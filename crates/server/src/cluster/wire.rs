@@ -4,7 +4,7 @@
 use isonomia_cluster::peer::{BadMessage, Envelope, FORMAT};
 use isonomia_cluster::request::{Answer, Refusal, Request};
 use isonomia_planning::coordinator::{Publication, Report};
-use isonomia_policy::exchange::{Row, Table, rates};
+use isonomia_policy::exchange::{Row, TARGETS_MAX, Table, rates};
 use isonomia_proto::XATTR_VALUE_LEN_MAX;
 use isonomia_store::PiecePlace;
 use isonomia_units::{JobInfo, VolumeId};
@@ -46,24 +46,33 @@ impl WantedPiece {
     }
 }
 
-/// What the jobs of the sender have of its targets; it is confirmed.
-pub struct JobTable;
+/// What the jobs of the sender have of its targets, and what these have left; it is confirmed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobTable {
+    /// The jobs.
+    pub table: Table,
+    /// Free bytes of each target; of none, as long as it is not known.
+    pub free_bytes: Vec<u64>,
+}
 
 impl JobTable {
     /// Which kind it is, for the header.
     pub const KIND: u32 = 3;
 
     /// Kind and bytes of a table.
-    pub fn encode(table: &Table) -> (u32, Vec<u8>) {
-        (Self::KIND, postcard::to_extend(&SentTable::from(table), vec![FORMAT]).unwrap_or_default())
+    pub fn encode(table: &Table, free_bytes: &[u64]) -> (u32, Vec<u8>) {
+        (Self::KIND, postcard::to_extend(&SentTable::new(table, free_bytes), vec![FORMAT]).unwrap_or_default())
     }
 
     /// What was sent.
-    pub fn decode(bytes: &[u8]) -> Option<Table> {
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
         let (format, body) = bytes.split_first()?;
         match postcard::take_from_bytes(body) {
-            Ok((SentTable { window_ns, jobs, targets }, [])) if *format == FORMAT => {
-                Some(Table { window_ns, jobs: jobs.into_iter().map(JobInfo::from).collect(), targets })
+            Ok((SentTable { window_ns, jobs, targets, free_bytes }, []))
+                if *format == FORMAT && free_bytes.len() <= TARGETS_MAX =>
+            {
+                let table = Table { window_ns, jobs: jobs.into_iter().map(JobInfo::from).collect(), targets };
+                Some(Self { table, free_bytes })
             }
             _ => None,
         }
@@ -137,6 +146,7 @@ struct SentTable {
     window_ns: u64,
     jobs: Vec<SentJob>,
     targets: Vec<Vec<Row>>,
+    free_bytes: Vec<u64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -149,13 +159,14 @@ struct SentJob {
     within: Option<Arc<str>>,
 }
 
-impl From<&Table> for SentTable {
-    fn from(table: &Table) -> Self {
+impl SentTable {
+    fn new(table: &Table, free_bytes: &[u64]) -> Self {
         let jobs = table.jobs.iter().cloned().map(|info| {
             let JobInfo { name, user, group, nodes, priority, within, .. } = info;
             SentJob { name, user, group, nodes, priority, within }
         });
-        Self { window_ns: table.window_ns, jobs: jobs.collect(), targets: table.targets.clone() }
+        let (window_ns, targets, free_bytes) = (table.window_ns, table.targets.clone(), free_bytes.to_vec());
+        Self { window_ns, jobs: jobs.collect(), targets, free_bytes }
     }
 }
 
@@ -303,8 +314,11 @@ mod tests {
         let row = |job| Row { job, service_ns: u64::MAX, is_short: job == 1 };
         let targets = vec![(0..3).map(row).collect(), Vec::new()];
         let table = Table { window_ns: 9, jobs: (0..3).map(job).collect(), targets };
-        let (kind, bytes) = JobTable::encode(&table);
-        assert_eq!((kind, JobTable::decode(&bytes)), (JobTable::KIND, Some(table)));
+        let (kind, bytes) = JobTable::encode(&table, &[u64::MAX, 0]);
+        let sent = JobTable { table, free_bytes: vec![u64::MAX, 0] };
+        assert_eq!((kind, JobTable::decode(&bytes)), (JobTable::KIND, Some(sent.clone())));
+        let many = JobTable::encode(&sent.table, &[0; TARGETS_MAX + 1]).1;
+        assert_eq!(JobTable::decode(&many), None, "more targets than a server has");
         assert_eq!(JobTable::decode(&bytes[..bytes.len() - 1]), None);
         assert_eq!(JobTable::decode(&[&bytes[..], b"x"].concat()), None);
     }
@@ -322,7 +336,7 @@ mod tests {
             let info = |job: JobId| Some(JobInfo::new(&name_of(job.0), &name_of(job.0), "g"));
             meters.table(Nanos(1), usage(1), info);
             let own = meters.table(Nanos(1_000_000_000), usage(1_000_000), info);
-            let (_, bytes) = JobTable::encode(&own.table);
+            let (_, bytes) = JobTable::encode(&own.table, &[u64::MAX; TARGETS_MAX]);
             assert!(bytes.len() <= XATTR_VALUE_LEN_MAX && !own.table.jobs.is_empty(), "{}", bytes.len());
             own.table.check().unwrap();
             assert_eq!(own.table.jobs[0].name, name_of(9998).into(), "who uses the most is told of first");

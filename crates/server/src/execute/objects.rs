@@ -146,10 +146,12 @@ pub(super) fn set_layout<'v>(
 ) -> Result<Option<Cow<'v, [u8]>>, Refusal> {
     let Some(cluster) = core.cluster.get().filter(|_| name == XATTR) else { return Ok(Some(value.into())) };
     let striping = cluster.checked_striping(value)?;
-    if core.store.get_attr(caller, at, path, follow)?.kind() == FileKind::Directory {
+    let attr = core.store.get_attr(caller, at, path, follow)?;
+    if attr.kind() == FileKind::Directory {
         return Ok(Some(striping.to_string().into_bytes().into()));
     }
-    core.store.set_layout(caller, at, path, follow, cluster.layout(&striping))?;
+    let layout = cluster.layout(&striping, (Ino(attr.ino), None));
+    core.store.set_layout(caller, at, path, follow, layout)?;
     Ok(None)
 }
 

@@ -10,7 +10,7 @@ use crate::refusal::Refusal;
 use isonomia_proto::fs::{Layout, access};
 use isonomia_proto::hint::OpenHint;
 use isonomia_proto::request::{Op, OpenReply, ReplyHeader, RequestHeader, flag};
-use isonomia_store::{Caller, OpenHow, SetAttr, StoreError};
+use isonomia_store::{Caller, Creator, OpenHow, SetAttr, StoreError};
 use isonomia_units::{Ino, TargetId};
 use zerocopy::IntoBytes;
 
@@ -67,6 +67,7 @@ pub(super) fn open(
         unnamed: has(flag::UNNAMED),
         path_only: has(flag::PATH_ONLY),
         mode: header.mode,
+        creator: Some(Creator { job: connection.job.id, hint: OpenHint::read(header).unwrap_or_default() }),
     };
     let at = Ino(header.ino);
     let open = || core.store.open_file(caller, at, path, &how, clock::wall());
@@ -91,7 +92,8 @@ pub(super) fn open(
     match &opened.layout {
         Some(layout_of_file) => layout_of_file.encode(&mut layout),
         // What is no regular file has no bytes on targets; clients expect some layout all the same.
-        None => Layout { stripe_bytes: Layout::STRIPE_ALIGN_BYTES, targets: vec![TargetId(0)] }.encode(&mut layout),
+        None => Layout { stripe_bytes: Layout::STRIPE_ALIGN_BYTES, targets: vec![TargetId(0)], grows: false }
+            .encode(&mut layout),
     }
     Ok(reply.put(&layout)?)
 }

@@ -210,7 +210,8 @@ fn no_cut_begins_in_a_closed_volume() {
     let one = store(&dir, 1);
     fill(&one);
     let how = OpenHow { create: true, access: access::WRITE, mode: 0o600, ..OpenHow::default() };
-    let layout = isonomia_proto::fs::Layout { stripe_bytes: 4096, targets: vec![TargetId(10), TargetId(20)] };
+    let layout =
+        isonomia_proto::fs::Layout { stripe_bytes: 4096, targets: vec![TargetId(10), TargetId(20)], grows: true };
     let ino = one.open_spread(&Caller::ROOT, Ino::ROOT, &path("wide"), &how, layout.into(), NOW).unwrap().ino;
     one.release(ino).unwrap();
     // Of a file that came nothing is known of those who wrote it.

@@ -26,7 +26,7 @@ impl Machine {
     }
 
     fn spread(&self, name: &str) -> Ino {
-        let layout = Arc::new(Layout { stripe_bytes: 4096, targets: vec![TargetId(0), TargetId(77)] });
+        let layout = Arc::new(Layout { stripe_bytes: 4096, targets: vec![TargetId(0), TargetId(77)], grows: false });
         let how = OpenHow { access: access::WRITE, create: true, mode: 0o600, ..OpenHow::default() };
         self.store().open_spread(&ROOT, Ino::ROOT, name.as_bytes(), &how, layout, at(1)).unwrap().ino
     }

@@ -22,7 +22,7 @@ fn object(i: usize) -> ObjectPlace {
 }
 
 fn layout() -> Arc<Layout> {
-    Arc::new(Layout { stripe_bytes: 4096, targets: vec![TargetId(70), TargetId(71)] })
+    Arc::new(Layout { stripe_bytes: 4096, targets: vec![TargetId(70), TargetId(71)], grows: false })
 }
 
 fn how() -> OpenHow {

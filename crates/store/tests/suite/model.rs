@@ -134,6 +134,7 @@ impl World {
                     unnamed: false,
                     path_only: false,
                     mode,
+                    creator: None,
                 };
                 let ours = self.store().open_file(&caller, root, path.as_bytes(), &how, now).map_err(|e| e.errno());
                 let mut flags = match access {

@@ -14,7 +14,7 @@ const STRIPE: u64 = 4096;
 const THERE: TargetId = TargetId(100);
 
 fn layout() -> Arc<Layout> {
-    Arc::new(Layout { stripe_bytes: STRIPE, targets: vec![TargetId(0), THERE, TargetId(1)] })
+    Arc::new(Layout { stripe_bytes: STRIPE, targets: vec![TargetId(0), THERE, TargetId(1)], grows: false })
 }
 
 fn how() -> OpenHow {
@@ -64,7 +64,7 @@ fn a_spread_file_has_a_size_and_no_bytes() {
     assert!(!store.is_wanted(own.0, opened.capability.generation).unwrap());
     assert!(matches!(store.tell_size(own, 5, 0, at(7)), Err(StoreError::Invalid)));
     for (stripe_bytes, count) in [(0, 1), (5000, 1), (STRIPE, 0), (STRIPE, 1025)] {
-        let layout = Arc::new(Layout { stripe_bytes, targets: vec![THERE; count] });
+        let layout = Arc::new(Layout { stripe_bytes, targets: vec![THERE; count], grows: false });
         let refused = store.open_spread(&ROOT, Ino::ROOT, b"bad", &how(), layout, at(1));
         assert!(matches!(refused, Err(StoreError::Invalid)));
     }

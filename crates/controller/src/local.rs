@@ -1,6 +1,7 @@
 //! A server's part: what it reports of its own targets, and what their arbiters are told. The same live and simulated.
 
-use crate::message::{Content, JobKey, PARTS_PER_TARGET, Progress, Report, ReportedJob, Row, Term};
+use crate::message::{JobKey, PARTS_PER_TARGET, Progress, ReportedJob};
+use crate::standing::Using;
 use isonomia_policy as policy;
 use isonomia_policy::exchange::Own;
 use isonomia_units::{JobId, Nanos, TargetId};
@@ -15,63 +16,58 @@ const LOOK_MAX: Nanos = Nanos::from_millis(500);
 /// job pays for long after the allocation has ended.
 const PARTS_LEAST: u32 = PARTS_PER_TARGET / 100;
 
+/// The jobs of a server, by what the controller knows them by: several there may be one to it.
+pub type KnownJobs = HashMap<JobKey, Vec<JobId>>;
+
 /// How often a server looks at what its jobs have, if it is decided every `interval`.
 pub fn look_every(interval: Nanos) -> Nanos {
     Nanos(interval.0 / 2).clamp(LOOK_MIN, LOOK_MAX)
 }
 
-impl Report {
-    /// Of what a server's jobs had of its targets. `of` says to whom it is: the controller's term, its round (0 if it has not
-    /// asked), and the version that the server holds. `targets` are those of `own`, in its order: the number of each in the
-    /// whole system (one without is left out), and how far the phases of its jobs have come.
-    pub fn of_usage(
-        of: (Term, u64, u64),
+impl Using {
+    /// Which of a server's jobs used which of its targets, by what they had of them. `targets` are those of `own`, in its order: the
+    /// number of each in the whole system (one without is left out), and how far the phases of its jobs have come, if the
+    /// policy goes by that.
+    pub fn of(
         own: &Own,
         targets: impl IntoIterator<Item = (Option<TargetId>, Vec<(JobId, policy::Progress)>)>,
-    ) -> Self {
-        let (term, round, version) = of;
-        let jobs = own.table.jobs.iter().map(ReportedJob::from).collect();
-        let mut report = Self { term, round, version, window_ns: own.table.window_ns.max(1), jobs, rows: Vec::new() };
+    ) -> Vec<Self> {
+        let mut using: BTreeMap<JobKey, Self> = BTreeMap::new();
         for ((id, phases), (rows, jobs)) in targets.into_iter().zip(own.table.targets.iter().zip(own.jobs())) {
-            let Some(target) = id else { continue };
+            let Some(id) = id else { continue };
             let phases: HashMap<JobId, policy::Progress> = phases.into_iter().collect();
-            report.rows.extend(rows.iter().zip(jobs).map(|(row, job)| Row {
-                job: row.job,
-                target,
-                service_us: row.service_ns / 1_000,
-                is_short: row.is_short,
-                progress: phases.get(job).map(told),
-            }));
+            for (row, job) in rows.iter().zip(jobs) {
+                let Some(info) = own.table.jobs.get(row.job as usize) else { continue };
+                let one = || Self { job: ReportedJob::from(info), at: Vec::new() };
+                let at = &mut using.entry(JobKey::of(info)).or_insert_with(one).at;
+                if at.last().is_none_or(|(last, _)| *last != id) {
+                    at.push((id, phases.get(job).map(told)));
+                }
+            }
         }
-        report
+        using.into_values().collect()
     }
 }
 
-impl Content {
-    /// What the arbiters of a server's targets are told ([`isonomia_policy::Arbiter::apportion`]), by target; nothing for those that
-    /// are not there, and nothing at all if this is no decision of parts. `known` are the server's jobs: several that the controller knows as
-    /// one divide what is given to it.
-    pub fn parts(&self, known: &HashMap<JobKey, Vec<JobId>>) -> BTreeMap<TargetId, Vec<(JobId, f64)>> {
-        let mut parts: BTreeMap<TargetId, Vec<(JobId, f64)>> = BTreeMap::new();
-        let Self::Rates { jobs, rates } = self else { return parts };
-        for rate in rates {
-            let Some(ids) = jobs.get(rate.job as usize).and_then(|job| known.get(job)) else { continue };
-            let part = f64::from(rate.parts.max(PARTS_LEAST)) / ids.len() as f64;
-            parts.entry(rate.target).or_default().extend(ids.iter().map(|id| (*id, part)));
-        }
-        parts
+/// What the arbiters of a server's targets are told ([`isonomia_policy::Arbiter::apportion`]) of what its jobs are given, by target. Several
+/// that the controller knows as one divide what is given to it.
+pub fn parts<'a>(
+    given: impl IntoIterator<Item = (&'a JobKey, TargetId, u32)>,
+    known: &KnownJobs,
+) -> BTreeMap<TargetId, Vec<(JobId, f64)>> {
+    let mut parts: BTreeMap<TargetId, Vec<(JobId, f64)>> = BTreeMap::new();
+    for (job, target, given) in given {
+        let Some(ids) = known.get(job) else { continue };
+        let part = f64::from(given.max(PARTS_LEAST)) / ids.len() as f64;
+        parts.entry(target).or_default().extend(ids.iter().map(|id| (*id, part)));
     }
+    parts
+}
 
-    /// The places of jobs in the order that this is ([`isonomia_policy::Arbiter::set_rank`]); nothing if it is none.
-    pub fn places(&self, known: &HashMap<JobKey, Vec<JobId>>) -> BTreeMap<JobId, u32> {
-        let mut places = BTreeMap::new();
-        if let Self::Ranks(told) = self {
-            for (job, rank) in told {
-                places.extend(known.get(job).into_iter().flatten().map(|id| (*id, *rank)));
-            }
-        }
-        places
-    }
+/// The places of a server's jobs in an order of all ([`isonomia_policy::Arbiter::set_rank`]).
+pub fn places<'a>(order: impl IntoIterator<Item = (&'a JobKey, u32)>, known: &KnownJobs) -> BTreeMap<JobId, u32> {
+    let of = |(job, rank): (&JobKey, u32)| known.get(job).into_iter().flatten().map(move |id| (*id, rank));
+    order.into_iter().flat_map(of).collect()
 }
 
 /// How far a phase has come, as it is told.
@@ -84,7 +80,6 @@ fn told(progress: &policy::Progress) -> Progress {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::Rate;
 
     #[test]
     fn looks_are_twice_an_interval_within_bounds() {
@@ -96,18 +91,11 @@ mod tests {
     #[test]
     fn jobs_that_are_one_divide_its_part_and_nobody_has_none() {
         let key = |name: &str| JobKey { user: "ada".into(), name: name.into() };
-        let known = HashMap::from([(key("a"), vec![JobId(1), JobId(2)]), (key("b"), vec![JobId(3)])]);
-        let rate = |job, parts| Rate { job, target: TargetId(7), parts };
-        // Nobody here knows the third.
-        let content = Content::Rates {
-            jobs: vec![key("a"), key("b"), key("c")],
-            rates: vec![rate(0, 600_000), rate(1, 0), rate(2, 400_000)],
-        };
-        let parts = content.parts(&known);
-        assert_eq!(parts[&TargetId(7)], [(JobId(1), 300_000.0), (JobId(2), 300_000.0), (JobId(3), 10_000.0)]);
-        assert!(content.places(&known).is_empty());
-        let order = Content::Ranks(vec![(key("b"), 4), (key("c"), 1)]);
-        assert_eq!(order.places(&known), BTreeMap::from([(JobId(3), 4)]));
-        assert!(order.parts(&known).is_empty());
+        let [a, b, stranger] = ["a", "b", "c"].map(key);
+        let known = HashMap::from([(a.clone(), vec![JobId(1), JobId(2)]), (b.clone(), vec![JobId(3)])]);
+        let target = TargetId(7);
+        let parts = parts([(&a, target, 600_000), (&b, target, 0), (&stranger, target, 400_000)], &known);
+        assert_eq!(parts[&target], [(JobId(1), 300_000.0), (JobId(2), 300_000.0), (JobId(3), 10_000.0)]);
+        assert_eq!(places([(&b, 4), (&stranger, 1)], &known), BTreeMap::from([(JobId(3), 4)]));
     }
 }

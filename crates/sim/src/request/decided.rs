@@ -5,11 +5,11 @@
 
 use super::measure::GiftCoupons;
 use isonomia_allocation::AccountRecord;
-use isonomia_controller::{Content, JobKey, Kept, Plan, Report, Term, look_every};
+use isonomia_controller::{Given, JobKey, Kept, KnownJobs, Plan, Standing, Using, look_every, parts, places};
 use isonomia_policy::exchange::{Meters, Usage};
 use isonomia_policy::{PolicySpec, Progress};
 use isonomia_units::{JobId, JobInfo, Nanos, ServerId, TargetId};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 /// The controller, and what each server reports to it.
 pub(super) struct Controller {
@@ -18,9 +18,8 @@ pub(super) struct Controller {
     pub(super) look_every: Nanos,
     interval: Nanos,
     decide_at: Nanos,
-    round: u64,
     infos: Vec<JobInfo>,
-    known: HashMap<JobKey, Vec<JobId>>,
+    known: KnownJobs,
     servers: Vec<Server>,
 }
 
@@ -53,7 +52,7 @@ impl Controller {
         let plan = Plan::new(policy, interval, Kept::default()).ok().flatten()?;
         let look_every = look_every(interval);
         let infos: Vec<JobInfo> = jobs.collect();
-        let mut known: HashMap<JobKey, Vec<JobId>> = HashMap::new();
+        let mut known = KnownJobs::new();
         for (number, info) in (0..).zip(&infos) {
             known.entry(JobKey::of(info)).or_default().push(JobId(number));
         }
@@ -62,7 +61,7 @@ impl Controller {
             Server { meters: Meters::new(targets.len(), look_every), targets }
         };
         let servers = (0..servers).map(server).collect();
-        Some(Self { plan, look_every, interval, decide_at: interval, round: 0, infos, known, servers })
+        Some(Self { plan, look_every, interval, decide_at: interval, infos, known, servers })
     }
 
     /// Looks at what jobs had by now, which `usage` says of a target, and decides if it is time to. `progress` says how far the
@@ -74,31 +73,47 @@ impl Controller {
         progress: impl Fn(usize) -> Vec<(JobId, Progress)>,
     ) -> Vec<Told> {
         let is_due = now >= self.decide_at;
-        self.round += u64::from(is_due);
-        let of = (Term::default(), self.round, 0);
-        let mut reports = BTreeMap::new();
+        let is_pulled = self.plan.is_pulled();
+        let mut standings = BTreeMap::new();
         for (number, Server { targets, meters }) in (1..).zip(&mut self.servers) {
             let usage = targets.iter().map(|at| usage(*at));
             let own = meters.table(now, usage, |job| self.infos.get(job.0 as usize).cloned());
+            let progress = |at: usize| if is_pulled { progress(at) } else { Vec::new() };
             let targets = targets.iter().map(|at| (Some(TargetId(*at as u16)), progress(*at)));
-            reports.insert(ServerId(number), Report::of_usage(of, &own, targets));
+            standings.insert(ServerId(number), Standing::of(&Using::of(&own, targets)));
         }
         if !is_due {
             return Vec::new();
         }
         self.decide_at += self.interval;
         // A live server tells nothing to those who have nobody to report, and one that cannot decide leaves everything as it is.
-        reports.retain(|_, report| !report.rows.is_empty());
-        let Ok(decided) = self.plan.decide(now, &reports) else { return Vec::new() };
+        standings.retain(|_, standing| !standing.is_idle());
+        let Ok(decided) = self.plan.decide(now, &standings.iter().map(|(server, of)| (*server, of)).collect()) else {
+            return Vec::new();
+        };
         let mut told = Vec::new();
-        for (server, content) in decided.contents {
+        for (server, given) in decided.given {
             let Some(Server { targets, .. }) = self.servers.get(usize::from(server.0) - 1) else { continue };
-            let mut parts = content.parts(&self.known);
-            for at in targets {
-                told.push(match content {
-                    Content::Ranks(_) => Told::Places(*at, content.places(&self.known)),
-                    _ => Told::Parts(*at, parts.remove(&TargetId(*at as u16)).unwrap_or_default()),
-                });
+            let Some(standing) = standings.get(&server) else { continue };
+            match given {
+                Given::Rates(rates) => {
+                    let given: Vec<_> = rates
+                        .iter()
+                        .filter_map(|rate| Some((standing.job(rate.job)?, rate.target, rate.parts)))
+                        .collect();
+                    let mut parts = parts(given.iter().map(|(job, target, parts)| (job, *target, *parts)), &self.known);
+                    told.extend(
+                        targets
+                            .iter()
+                            .map(|at| Told::Parts(*at, parts.remove(&TargetId(*at as u16)).unwrap_or_default())),
+                    );
+                }
+                Given::Ranks(ranks) => {
+                    let order: Vec<_> =
+                        ranks.iter().filter_map(|(job, rank)| Some((standing.job(*job)?, *rank))).collect();
+                    let places = places(order.iter().map(|(job, rank)| (job, *rank)), &self.known);
+                    told.extend(targets.iter().map(|at| Told::Places(*at, places.clone())));
+                }
             }
         }
         told

@@ -20,8 +20,8 @@ use isonomia_controller::{
     Allocation, Controller, Counts, Decision, Effect, Follower, JobKey, Kept, KnownJobs, Plan, Reached, Refused,
     Settings, Term, Using, parts, places,
 };
-use isonomia_policy::{PolicySpec, Scheme};
 use isonomia_policy::exchange::Meters;
+use isonomia_policy::{PolicySpec, Scheme};
 use isonomia_proto::control::ControllerStatus;
 use isonomia_transport::handshake::Protection;
 use isonomia_units::{JobId, JobInfo, Nanos, ServerId, TargetId};

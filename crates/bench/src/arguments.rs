@@ -28,8 +28,11 @@ pub enum Command {
     Cluster(ClusterOptions),
     Overhead(OverheadOptions),
     Applications(ApplicationsOptions),
+    Exchange(ExchangeOptions),
     Exclusive(ExclusiveOptions),
+    Peers(PeersOptions),
     Placement(PlacementOptions),
+    Programs(ProgramsOptions),
     Storage(StorageOptions),
     /// Mount an emulated device whose latencies overlap, until standard input ends
     Device(DeviceOptions),
@@ -144,11 +147,49 @@ pub struct OverheadOptions {
     pub common: CommonOptions,
 }
 
-/// I/O phases of applications on one server with eight capped targets, live and simulated, under job-fair, fair-finish and GIFT
+/// I/O phases of applications on two servers with eight capped targets, live and simulated: GIFT, its rivals, coflow and fair-finish
+///
+/// --repeat says how many seeds. A policy takes about a minute for each, all of them a quarter of an hour; with --runs only so
+/// many are measured now, and --resume goes on:
+///
+///   isonomia-bench applications --repeat 5 --runs 10
+///   isonomia-bench applications --repeat 5 --runs 10 --resume out/bench/20261123T020000Z
 #[derive(Args, Debug)]
+#[command(verbatim_doc_comment)]
 pub struct ApplicationsOptions {
     #[command(flatten)]
     pub common: CommonOptions,
+    /// Only these settings, beside pofs
+    #[arg(long, value_name = "NAME;..", value_delimiter = ';')]
+    pub only: Vec<String>,
+    /// Seconds that the phases of each application take alone [default: 40, with --quick 10]
+    #[arg(long, value_name = "S", value_parser = clap::value_parser!(u16).range(5..=3600))]
+    pub length: Option<u16>,
+    /// Measure at most so many runs, a policy in a seed each; 0 makes the table anew
+    #[arg(long, value_name = "N")]
+    pub runs: Option<u32>,
+    /// Measure what is missing in this directory of an earlier run, and make its table
+    #[arg(long, value_name = "DIR")]
+    pub resume: Option<PathBuf>,
+}
+
+/// Two jobs on one capped target under fifo, the default policy, GIFT and token buckets (ThemisIO, Fig. 12)
+#[derive(Args, Debug)]
+pub struct PeersOptions {
+    #[command(flatten)]
+    pub common: CommonOptions,
+}
+
+/// How soon and how steadily jobs have their shares of two servers together, by how often these tell each other (ThemisIO §5.6)
+#[derive(Args, Debug)]
+#[command(after_help = "Example: isonomia-bench exchange --repeat 5 --intervals-ms 10,500")]
+pub struct ExchangeOptions {
+    #[command(flatten)]
+    pub common: CommonOptions,
+    /// Intervals at which servers tell each other of their jobs, in milliseconds
+    #[arg(long, value_name = "MS,..", value_delimiter = ',', default_value = "10,50,200,500",
+        value_parser = clap::value_parser!(u64).range(10..=10_000))]
+    pub intervals_ms: Vec<u64>,
 }
 
 /// Applications in turns on one capped target, live and computed, in each order of exclusive I/O phases
@@ -167,6 +208,20 @@ pub struct ExclusiveOptions {
 pub struct PlacementOptions {
     #[command(flatten)]
     pub common: CommonOptions,
+}
+
+/// How long real programs take beside a background job of one node, under several policies (ThemisIO §5.5)
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Example: isonomia-bench programs --repeat 5 --only LAMMPS\n\nPrograms that are not installed are left out \
+    and named: Debian has them as lammps, openmpi-bin, python3-h5py-mpi, and gcc and make."
+)]
+pub struct ProgramsOptions {
+    #[command(flatten)]
+    pub common: CommonOptions,
+    /// Only programs whose name contains this
+    #[arg(long, value_name = "TEXT")]
+    pub only: Option<String>,
 }
 
 /// One process that makes calls for `overhead`, told by its parent when

@@ -34,7 +34,7 @@ impl Host {
             cores: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
             kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
             memory_bytes: memory_bytes("MemTotal"),
-            load_average: read("/proc/loadavg").split(' ').next().and_then(|n| n.parse().ok()).unwrap_or_default(),
+            load_average: load_average(),
             handover_ns: handover::round_trip_ns(),
         }
     }
@@ -46,6 +46,12 @@ impl Host {
         let handover = handover_ns.map_or(String::new(), |ns| format!(", {ns:.0} ns from core to core and back"));
         format!("{cpu}, {cores} cores, {gib:.0} GiB, Linux {kernel}, load {load_average}{handover}")
     }
+}
+
+/// How many threads ran or wanted to in the last minute; 0 if that cannot be read.
+pub fn load_average() -> f64 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().and_then(|n| n.parse().ok()).unwrap_or_default()
 }
 
 /// A line of `/proc/meminfo` in bytes; 0 if it is not there.

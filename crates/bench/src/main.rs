@@ -1,7 +1,8 @@
 //! The program `isonomia-bench`: speed beside tmpfs, fairness between jobs, and the price of the preload library for
 //! others' calls, measured through real processes.
 //!
-//! * [`speed`], [`fairness`], [`cluster`], [`overhead`], [`applications`], and [`storage`] say what is measured; [`report`] writes what came out.
+//! * [`speed`], [`fairness`], [`cluster`], [`exchange`], [`overhead`], [`applications`], [`peers`], [`placement`], [`programs`], and
+//!   [`storage`] say what is measured; [`report`] writes what came out.
 //! * A [`crew`] of [`worker`] processes does one [`task`] at a time, all starting at the same instant. The same
 //!   program text runs on tmpfs, under the preload library, and over the client library ([`access`]).
 //! * [`device`] emulates a disk whose requests take their time.
@@ -18,14 +19,17 @@ mod cluster;
 mod contest;
 mod crew;
 mod device;
+mod exchange;
 mod exclusive;
 mod fairness;
 mod handover;
 mod host;
 mod offsets;
 mod overhead;
+mod peers;
 mod phases;
 mod placement;
+mod programs;
 mod report;
 mod server;
 mod session;
@@ -51,8 +55,11 @@ fn main() -> ExitCode {
         Command::Device(options) => device::run(&options),
         Command::Overhead(options) => overhead::run(&options),
         Command::Applications(options) => applications::run(&options),
+        Command::Exchange(options) => exchange::run(&options),
+        Command::Programs(options) => programs::run(&options),
         Command::Exclusive(options) => exclusive::run(&options),
         Command::Placement(options) => placement::run(&options),
+        Command::Peers(options) => peers::run(&options),
         Command::Calls(options) => overhead::make_calls(&options),
         Command::Worker(options) => worker::run(&options),
     });

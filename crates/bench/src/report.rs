@@ -156,7 +156,17 @@ impl<C: Serialize> Report<C> {
         let started = jiff::Timestamp::now();
         let dir = options.out.join(started.strftime("%Y%m%dT%H%M%SZ").to_string());
         std::fs::create_dir_all(&dir).with_context(|| format!("cannot create {}", dir.display()))?;
-        Ok(Self {
+        Ok(Self::begun(bench, started, dir, configuration))
+    }
+
+    /// One that goes on in the directory of an earlier one, and takes its place.
+    pub fn resumed(bench: &'static str, dir: &Path, configuration: C) -> Result<Self> {
+        let dir = dir.canonicalize().with_context(|| format!("cannot go on in {}", dir.display()))?;
+        Ok(Self::begun(bench, jiff::Timestamp::now(), dir, configuration))
+    }
+
+    fn begun(bench: &'static str, started: jiff::Timestamp, dir: PathBuf, configuration: C) -> Self {
+        Self {
             bench,
             started: started.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
             host: Host::here(),
@@ -166,7 +176,7 @@ impl<C: Serialize> Report<C> {
             remarks: Vec::new(),
             error: None,
             dir,
-        })
+        }
     }
 
     /// Where results and logs go.

@@ -6,6 +6,7 @@ use crate::way::Endpoints;
 use anyhow::{Context, Result, bail, ensure};
 use isonomia_client::{Address, Claims, Client, ClientConfig, FileKind, Ino, OpenHow, XattrHow, access};
 use isonomia_proto::control::{ControlReply, ControlRequest, Status};
+use isonomia_proto::ledger::LedgerStatus;
 use isonomia_proto::striping::{Striping, XATTR};
 use isonomia_transport::control::ControlConnection;
 use isonomia_transport::key::fresh_nonce;
@@ -53,6 +54,8 @@ pub struct ServerOptions {
     pub cluster_settings: String,
     /// Targets of each server of a cluster; one if absent.
     pub cluster_targets: Option<u16>,
+    /// `--draw`; the server's own default if absent.
+    pub draw: Option<&'static str>,
 }
 
 /// An emulated device.
@@ -150,19 +153,13 @@ impl ServerProcess {
         if let Some(cap) = options.cap {
             command.args(["--bandwidth", cap.bandwidth, "--per-op", cap.per_op]);
         }
+        if let Some(draw) = options.draw {
+            command.args(["--draw", draw]);
+        }
         if let Some(workers) = options.workers {
             command.args(["--workers", &workers.to_string()]);
         }
         Ok(command)
-    }
-
-    fn client(&self) -> Client {
-        Client::new(ClientConfig {
-            addresses: vec![self.endpoints.unix.clone()],
-            timeout: CONTROL_TIMEOUT,
-            claims: Claims::default(),
-            key_file: None,
-        })
     }
 
     /// Has workers that are started from now on work in this new directory of the root: in a cluster a volume of the server with
@@ -174,9 +171,7 @@ impl ServerProcess {
             None => client.mkdir(Ino::ROOT, directory.as_bytes(), DIR_MODE)?,
         };
         if let Some(striping) = striping {
-            let value = striping.to_string();
-            let how = XattrHow::default();
-            client.set_xattr(Ino::ROOT, directory.as_bytes(), true, XATTR, value.as_bytes(), how)?;
+            stripe(&client, directory, striping)?;
         }
         self.endpoints.directory = Some(directory.to_owned());
         Ok(())
@@ -194,6 +189,27 @@ impl ServerProcess {
             client.release(Ino(file.attr.ino), 0)?;
         }
         Ok(counts)
+    }
+
+    /// Makes these directories, each after the one that it is in, with files striped as is said.
+    pub fn make_dirs<'p>(&self, paths: impl IntoIterator<Item = (&'p str, Option<Striping>)>) -> Result<()> {
+        let client = self.client();
+        for (path, striping) in paths {
+            client.mkdir(Ino::ROOT, path.as_bytes(), DIR_MODE).with_context(|| path.to_owned())?;
+            if let Some(striping) = striping {
+                stripe(&client, path, &striping).with_context(|| path.to_owned())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn client(&self) -> Client {
+        Client::new(ClientConfig {
+            addresses: vec![self.endpoints.unix.clone()],
+            timeout: CONTROL_TIMEOUT,
+            claims: Claims::default(),
+            key_file: None,
+        })
     }
 
     fn mount(&mut self, session: &Session) -> Result<()> {
@@ -224,6 +240,15 @@ impl ServerProcess {
         self.controls.iter_mut().map(status).collect()
     }
 
+    /// GIFT's ledger, which the first server has.
+    pub fn ledger(&mut self) -> Result<LedgerStatus> {
+        let first = self.controls.first_mut().context("the server is not connected")?;
+        match ask(first, &ControlRequest::Ledger)? {
+            ControlReply::Ledger(ledger) => Ok(*ledger),
+            other => bail!("the server answers a question for its ledger by {other:?}"),
+        }
+    }
+
     /// Sets the policy, and waits until all servers have it.
     pub fn set_policy(&mut self, policy: &str) -> Result<()> {
         let first = self.controls.first_mut().context("the server is not connected")?;
@@ -251,6 +276,11 @@ impl ServerProcess {
     }
 }
 
+fn stripe(client: &Client, path: &str, striping: &Striping) -> Result<()> {
+    let value = striping.to_string();
+    Ok(client.set_xattr(Ino::ROOT, path.as_bytes(), true, XATTR, value.as_bytes(), XattrHow::default())?)
+}
+
 fn status(control: &mut ControlConnection) -> Result<Status> {
     match ask(control, &ControlRequest::Status)? {
         ControlReply::Status(status) => Ok(*status),
@@ -268,8 +298,9 @@ fn server_name(number: u16) -> String {
 
 /// A cluster of servers that listen on these sockets.
 fn cluster_file(sockets: &[Address], options: &ServerOptions) -> String {
-    let mut text = format!("name = \"bench\"\nepoch = 1\n{}", options.cluster_settings);
-    let targets = options.cluster_targets.unwrap_or(1);
+    let ServerOptions { cluster_settings, cluster_targets, .. } = options;
+    let mut text = format!("name = \"bench\"\nepoch = 1\n{cluster_settings}\n");
+    let targets = cluster_targets.unwrap_or(1);
     for (number, socket) in (1..).zip(sockets) {
         let name = server_name(number);
         // A basic string of TOML is quoted as Rust quotes one.

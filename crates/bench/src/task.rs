@@ -35,11 +35,6 @@ pub enum Operation {
         /// How many.
         files: u64,
     },
-    /// Creates empty files in the root, `file-0` and on, one after the other.
-    Make {
-        /// How many.
-        files: u64,
-    },
     /// Computes and writes, in turns.
     Phases(Phases),
     /// The same, and says where its phases begin and end.
@@ -62,10 +57,12 @@ pub struct Turns {
 /// Phases of computing, then writing, in one process.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Phases {
-    /// Files in the root that are there, all written in each phase, from the beginning.
+    /// Made by the worker, all written in each phase, from the beginning.
     pub files: Vec<String>,
-    /// Threads that share the writing of a file.
+    /// Threads for each file.
     pub streams: u64,
+    /// Each thread goes round all files, a block of each in turn; if not, it keeps to one.
+    pub goes_round: bool,
     /// Before each phase.
     pub compute_ns: u64,
     /// Blocks that each thread writes in a phase.
@@ -179,6 +176,9 @@ pub struct Outcome {
     /// Of [`Operation::Phases`]: from the first thread's first call to the last thread's last one, all phases together.
     #[serde(default)]
     pub io_ns: u64,
+    /// Of [`Operation::Phases`]: when each began and ended.
+    #[serde(default)]
+    pub phases_ns: Vec<(u64, u64)>,
 }
 
 /// Times of single calls.

@@ -100,14 +100,6 @@ impl Worker {
                 }
                 self.count(task, *files, true, go, Access::stat)
             }
-            Operation::Make { files } => {
-                go()?;
-                for file in 0..*files {
-                    let file = self.access.open(&format!("file-{file}"), Opening::CreateNew).context("open")?;
-                    self.access.close(file)?;
-                }
-                Ok(Outcome { operations: *files, ..Outcome::default() })
-            }
             Operation::Phases(phases) => self.phases(task, phases, go),
             Operation::Turns(turns) => self.turns(task, turns, go),
             Operation::Unlink { files } => {
@@ -180,52 +172,60 @@ impl Worker {
         Ok(outcome)
     }
 
-    /// Each file has its threads, which go through all phases together.
+    /// Threads go through all phases together; so many are there for each file.
     fn phases(&self, task: &Task, phases: &Phases, go: &mut impl FnMut() -> Result<u64>) -> Result<Outcome> {
         ensure!(!phases.files.is_empty() && phases.streams > 0, "nobody is there to write: {phases:?}");
         let open = |name: &String| self.access.open(name, Opening::Empty).with_context(|| name.clone());
         let files: Vec<File> = phases.files.iter().map(open).collect::<Result<_>>()?;
-        let barrier = &Barrier::new(files.len() * phases.streams as usize);
+        let (count, threads) = (files.len() as u64, files.len() as u64 * phases.streams);
+        let barrier = &Barrier::new(threads as usize);
         let begin_ns = go()? + task.delay_ns;
-        let stream = |file: &File, number: u64, is_first: bool| -> Result<u64> {
+        let stream = |thread: u64| -> Result<Vec<(u64, u64)>> {
             let block = vec![0x5a; phases.block_bytes as usize];
-            // So that the connection of this thread is there before it is measured.
-            self.access.write_at(file, number * phases.block_bytes, &block)?;
+            // Which file its n-th block is of, and where; no two threads have the same.
+            let place = |n: u64| {
+                let (file, at) = if phases.goes_round { (thread + n, n) } else { (thread / phases.streams, n) };
+                let lane = if phases.goes_round { thread } else { thread % phases.streams };
+                let lanes = if phases.goes_round { threads } else { phases.streams };
+                (&files[(file % count) as usize], (at % phases.blocks * lanes + lane) * phases.block_bytes)
+            };
+            // So that the connections of this thread are there before anything is measured.
+            for n in 0..if phases.goes_round { count } else { 1 } {
+                let (file, offset) = place(n);
+                self.access.write_at(file, offset, &block)?;
+            }
             barrier.wait();
             wait_until(begin_ns);
-            let mut io_ns = 0;
-            for _ in 0..phases.iterations {
-                if is_first {
+            let mut times = Vec::new();
+            for iteration in 0..phases.iterations {
+                if thread == 0 {
                     std::thread::sleep(Duration::from_nanos(phases.compute_ns));
                 }
                 barrier.wait();
                 let from_ns = now_ns();
                 for at in 0..phases.blocks {
-                    self.access.write_at(file, (at * phases.streams + number) * phases.block_bytes, &block)?;
+                    let (file, offset) = place(iteration * phases.blocks + at);
+                    self.access.write_at(file, offset, &block)?;
                 }
                 barrier.wait();
-                io_ns += now_ns() - from_ns;
+                times.push((from_ns, now_ns()));
             }
-            Ok(io_ns)
+            Ok(times)
         };
         let stream = &stream;
-        let io_ns = std::thread::scope(|scope| {
-            let numbers = files
-                .iter()
-                .enumerate()
-                .flat_map(|(at, file)| (0..phases.streams).map(move |number| (file, number, at == 0 && number == 0)));
-            let threads: Vec<_> =
-                numbers.map(|(file, number, first)| scope.spawn(move || stream(file, number, first))).collect();
-            let times: Result<Vec<u64>> = threads
+        let phases_ns = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..threads).map(|thread| scope.spawn(move || stream(thread))).collect();
+            let times: Result<Vec<_>> = threads
                 .into_iter()
                 .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
                 .collect();
-            times.map(|times| times.first().copied().unwrap_or_default())
+            times.map(|times| times.into_iter().next().unwrap_or_default())
         })?;
-        let operations = phases.iterations * phases.blocks * phases.streams * files.len() as u64;
+        let operations = phases.iterations * phases.blocks * threads;
         files.into_iter().try_for_each(|file| self.access.close(file))?;
         let bytes = operations * phases.block_bytes;
-        Ok(Outcome { operations, bytes, begin_ns, end_ns: now_ns(), io_ns, ..Outcome::default() })
+        let io_ns = phases_ns.iter().map(|(begin, end)| end - begin).sum();
+        Ok(Outcome { operations, bytes, begin_ns, end_ns: now_ns(), io_ns, phases_ns, ..Outcome::default() })
     }
 
     /// Says where each phase begins and ends, and how much is left.

@@ -5,7 +5,9 @@
 //! from one decision to the next. Prints a JSON line: the median, least and greatest time of a decision, by the thread's
 //! processor time, and the bytes of one decision.
 
-use isonomia_controller::{Allocation, Controller, Effect, Kept, Plan, Report, ReportedJob, Row, Settings, Term};
+use isonomia_controller::{
+    Allocation, Controller, Decision, Effect, Follower, Kept, Plan, Report, ReportedJob, Settings, Term, Using,
+};
 use isonomia_policy::PolicySpec;
 use isonomia_units::{JobInfo, Nanos, ServerId, TargetId};
 use rand::{RngExt, SeedableRng};
@@ -43,58 +45,65 @@ fn main() {
         (info, at)
     };
     let mut apps: BTreeMap<u32, (JobInfo, Vec<u16>)> = (0..APPS).map(|app| (app, draw(app))).collect();
-    let mut held: BTreeMap<ServerId, u64> = BTreeMap::new();
+    let mut followers: BTreeMap<ServerId, Follower> = servers().map(|server| (server, Follower::default())).collect();
     let (mut took_us, mut bytes) = (Vec::new(), Vec::new());
     for round in 1..=DECISIONS as u64 {
         let now = Nanos(interval.0 * (round - 1));
-        let mut effects = Vec::new();
-        controller.tick(now, now, &mut effects);
-        let mut sent: usize = effects
-            .iter()
-            .map(|effect| match effect {
-                Effect::Ask { ask, .. } => ask.encode().len(),
-                _ => 0,
-            })
-            .sum();
-        let reports: Vec<(ServerId, Vec<u8>)> = servers()
-            .map(|server| {
-                let (mut jobs, mut rows) = (Vec::new(), Vec::new());
-                for (info, at) in apps.values() {
-                    let here = at.iter().filter(|target| *target / TARGETS_EACH + 1 == server.0);
-                    let first = rows.len();
-                    rows.extend(here.map(|target| Row {
-                        job: jobs.len() as u32,
-                        target: TargetId(*target),
-                        service_us: 12_345,
-                        is_short: true,
-                        progress: None,
-                    }));
-                    if rows.len() > first {
-                        jobs.push(ReportedJob::from(info));
-                    }
-                }
-                let version = held.get(&server).copied().unwrap_or(0);
-                (server, Report { term, round, version, window_ns: 500_000_000, jobs, rows }.encode())
-            })
-            .collect();
-        sent += reports.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
+        let mut using: BTreeMap<ServerId, Vec<Using>> = BTreeMap::new();
+        for (info, at) in apps.values() {
+            for at in at.chunk_by(|one, other| one / TARGETS_EACH == other / TARGETS_EACH) {
+                let here = at.iter().map(|target| (TargetId(*target), None)).collect();
+                let server = ServerId(at[0] / TARGETS_EACH + 1);
+                using.entry(server).or_default().push(Using { job: ReportedJob::from(info), at: here });
+            }
+        }
+        // What has changed is reported before, but for the first time.
+        let mut reports: Vec<(ServerId, Vec<u8>)> = Vec::new();
+        for (server, follower) in &mut followers {
+            let report = follower.look(now, interval, false, using.get(server).map_or(&[], |using| using));
+            reports.extend(report.filter(|_| round > 1).map(|report| (*server, report.encode())));
+        }
         let begin = processor_us();
         let mut effects = Vec::new();
         for (server, bytes) in &reports {
             let report = Report::decode(bytes).expect("it was encoded");
+            controller.report(now, *server, report, &mut effects).expect("it follows the one before");
+        }
+        controller.tick(now, now, &mut effects);
+        let mut took = processor_us() - begin;
+        let mut sent = reports.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
+        let asked = effects.extract_if(.., |effect| matches!(effect, Effect::Ask { .. })).collect::<Vec<_>>();
+        let mut answers = Vec::new();
+        for effect in asked {
+            let Effect::Ask { to, ask } = effect else { continue };
+            let follower = followers.get_mut(&to).expect("it is there");
+            follower.ask(now, ServerId(1), &ask).expect("it is new");
+            let answer = follower.answer(using.get(&to).map_or(&[], |using| using)).encode();
+            sent += ask.encode().len() + answer.len();
+            answers.push((to, answer));
+        }
+        let begin = processor_us();
+        for (server, bytes) in &answers {
+            let report = Report::decode(bytes).expect("it was encoded");
             controller.report(now, *server, report, &mut effects).expect("it was asked for");
         }
-        let told: Vec<(ServerId, u64, Vec<u8>)> = effects
+        let told: Vec<(ServerId, Vec<u8>)> = effects
             .into_iter()
             .filter_map(|effect| match effect {
-                Effect::Allocate { to, allocation } => Some((to, allocation.version, Allocation::encode(&allocation))),
+                Effect::Allocate { to, allocation } => Some((to, Allocation::encode(&allocation))),
                 _ => None,
             })
             .collect();
-        took_us.push(processor_us() - begin);
-        sent += told.iter().map(|(_, _, bytes)| bytes.len()).sum::<usize>();
+        took += processor_us() - begin;
+        took_us.push(took);
+        sent += told.iter().map(|(_, bytes)| bytes.len()).sum::<usize>();
         bytes.push(sent);
-        held.extend(told.iter().map(|(server, version, _)| (*server, *version)));
+        for (server, bytes) in &told {
+            let allocation = Allocation::decode(bytes).expect("it was encoded");
+            let follower = followers.get_mut(server).expect("it is there");
+            let taken = follower.take(now, ServerId(1), allocation).expect("it is new");
+            assert!(matches!(taken, Decision::Parts(_)), "gift gives parts");
+        }
         black_box(told);
         for app in 0..APPS / 10 {
             let app = (round as u32 * (APPS / 10) + app) % APPS;

@@ -1,10 +1,12 @@
 //! The one that asks and decides.
 
-use crate::follower::Refused;
+use crate::follower::{ROUNDS_AHEAD_MAX, Refused};
 use crate::kept::Change;
-use crate::message::{Allocation, Ask, Content, Report, Term};
-use crate::plan::{Decided, Plan, PlanError};
-use isonomia_units::{Nanos, ServerId};
+use crate::message::{Allocation, Ask, Content, Rate, Report, Term};
+use crate::plan::{Decided, Given, Plan, PlanError};
+use crate::standing::Standing;
+use isonomia_units::{Nanos, ServerId, TargetId};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Whoever has not reported after this time is left out of a decision (GIFT §3.5).
@@ -13,8 +15,10 @@ pub const TIMEOUT: Nanos = Nanos::from_secs(1);
 pub const QUORUM_PERCENT: usize = 80;
 /// Who was silent in so many rounds is not waited for, and counts no more, until he reports.
 pub const ABSENT_AFTER: u32 = 3;
-/// Who had nothing to report, or is silent, is asked again after this time at the latest.
+/// Who is silent, or has jobs, is asked again after this time at the latest.
 pub const CHECK_EVERY: Nanos = Nanos::from_secs(60);
+/// Who has no jobs, and reports when one begins, is asked again after this time.
+pub const IDLE_CHECK_EVERY: Nanos = Nanos::from_secs(300);
 
 /// How a controller decides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,9 +40,18 @@ pub struct Reached {
     pub version: u64,
 }
 
-/// How long an allocation is valid: the next one comes within an interval and a time-out.
-pub fn validity(interval: Nanos) -> Nanos {
-    interval + Nanos(interval.0 / 2) + TIMEOUT
+/// Where nothing changes, who has jobs is asked, and what he was told renewed, after so many intervals.
+const RENEWED_EVERY: u64 = 6;
+
+/// How long nothing may be heard of the other side: a server that has jobs is asked so often at least. Under `plan`s that go by
+/// what jobs have at the moment, in every interval; else after six intervals, but no more than a minute.
+pub fn renewed_every(interval: Nanos, is_pulled: bool) -> Nanos {
+    if is_pulled { interval } else { Nanos(interval.0 * RENEWED_EVERY).min(CHECK_EVERY).max(interval) }
+}
+
+/// How long an allocation is valid that is renewed after this time: the next message comes within it and a time-out.
+pub fn validity(renewed_every: Nanos) -> Nanos {
+    renewed_every + Nanos(renewed_every.0 / 2) + TIMEOUT
 }
 
 /// What is to be done, in this order.
@@ -98,19 +111,27 @@ pub struct Controller {
     version: u64,
     next_at: Nanos,
     collecting: Option<Collecting>,
+    /// The last round ended with a decision.
+    has_decided: bool,
     counts: Counts,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Member {
-    /// Jobs do I/O there.
+    /// Jobs do I/O there, as far as is known.
     is_busy: bool,
     /// Rounds in which it was silent, without a break.
     missed: u32,
     /// When it is asked in any case.
     check_at: Nanos,
-    /// What it was told in full, and the version of that.
-    told: Option<(u64, Content)>,
+    /// The last round in which it answered; 0 for none.
+    answered: u64,
+    /// It reported by itself since the last round.
+    has_reported: bool,
+    /// What holds of it; nothing if it has to tell everything.
+    standing: Option<Standing>,
+    /// What it was told, and the version of that; nothing if it has to be told everything.
+    told: Option<(u64, Given)>,
 }
 
 #[derive(Debug)]
@@ -120,7 +141,7 @@ struct Collecting {
     awaited: BTreeSet<ServerId>,
     /// Those who may report: some are not waited for.
     asked: BTreeSet<ServerId>,
-    reports: BTreeMap<ServerId, Report>,
+    reported: BTreeSet<ServerId>,
 }
 
 impl Controller {
@@ -134,6 +155,7 @@ impl Controller {
             version: 0,
             next_at: now,
             collecting: None,
+            has_decided: false,
             counts: Counts::default(),
         };
         controller.set_servers(now, servers);
@@ -159,7 +181,15 @@ impl Controller {
     pub fn set_servers(&mut self, now: Nanos, servers: impl IntoIterator<Item = ServerId>) {
         let mut before = std::mem::take(&mut self.members);
         for server in servers {
-            let new = || Member { is_busy: false, missed: 0, check_at: now, told: None };
+            let new = || Member {
+                is_busy: false,
+                missed: 0,
+                check_at: now,
+                answered: 0,
+                has_reported: false,
+                standing: None,
+                told: None,
+            };
             self.members.insert(server, before.remove(&server).unwrap_or_else(new));
         }
     }
@@ -206,29 +236,38 @@ impl Controller {
         self.next_at = (self.next_at + self.settings.interval).max(now);
         self.round += 1;
         self.counts.rounds += 1;
-        let mut collecting = Collecting {
-            until: now + TIMEOUT,
-            awaited: BTreeSet::new(),
-            asked: BTreeSet::new(),
-            reports: BTreeMap::new(),
-        };
-        let ask = Ask { term: self.settings.term, round: self.round };
+        let (term, round, is_pulled) = (self.settings.term, self.round, self.plan.is_pulled());
+        let renewed_every = self.renewed_every();
+        let (mut awaited, mut asked) = (BTreeSet::new(), BTreeSet::new());
         for (to, member) in &mut self.members {
-            if !(member.is_busy && !member.is_absent() || member.check_at <= now) {
+            let is_wanted = is_pulled || member.missed > 0 || member.standing.is_none();
+            if !(member.is_busy && !member.is_absent() && is_wanted || member.check_at <= now) {
                 continue;
             }
-            member.check_at = now + CHECK_EVERY;
-            collecting.asked.insert(*to);
+            let next = if member.is_absent() { CHECK_EVERY } else { IDLE_CHECK_EVERY };
+            member.check_at = now + if member.is_busy { renewed_every } else { next };
+            asked.insert(*to);
             if !member.is_absent() {
-                collecting.awaited.insert(*to);
+                awaited.insert(*to);
             }
+            let (wants_all, renews) = (member.standing.is_none(), self.has_decided && member.missed == 0);
+            let is_near = member.answered > 0 && round - member.answered <= u64::from(ROUNDS_AHEAD_MAX);
+            let ask = if is_near && renews && !wants_all {
+                Ask::Next { tag: term.tag(), round: round as u8 }
+            } else {
+                Ask::Whole { term, round, wants_all, renews }
+            };
             effects.push(Effect::Ask { to: *to, ask });
         }
-        self.collecting = Some(collecting);
+        self.collecting = Some(Collecting { until: now + TIMEOUT, awaited, asked, reported: BTreeSet::new() });
         self.end_if_complete(wall, effects);
     }
 
-    /// `from` reports.
+    fn renewed_every(&self) -> Nanos {
+        renewed_every(self.settings.interval, self.plan.is_pulled())
+    }
+
+    /// `from` reports: because it was asked, or because something has changed there.
     ///
     /// # Errors
     /// It is too late, or was not asked for.
@@ -239,51 +278,82 @@ impl Controller {
         report: Report,
         effects: &mut Vec<Effect>,
     ) -> Result<(), Refused> {
-        let own = self.settings.term;
-        if report.term > own {
-            return Err(Refused::OldTerm { told: own, known: report.term });
-        }
+        let (own, known) = (self.settings.term, self.round);
+        let busy_check_at = self.next_at + self.renewed_every();
         let Some(member) = self.members.get_mut(&from) else { return Err(Refused::Another { known: from }) };
-        if report.round == 0 {
-            // Its jobs share fairly until the next round.
+        let (is_own, round, told) = match &report {
+            Report::Same { tag, round, .. } => (*tag == own.tag() && *round == known as u8, known, u64::from(*round)),
+            Report::Changes(changes) if changes.term > own => {
+                return Err(Refused::OldTerm { told: own, known: changes.term });
+            }
+            Report::Changes(changes) => (changes.term == own, changes.round, changes.round),
+        };
+        if round == 0 {
             (member.is_busy, member.missed) = (true, 0);
+            let Report::Changes(changes) = &report else { return Ok(()) };
+            let is_late = member.standing.as_ref().is_some_and(|standing| changes.number <= standing.number());
+            if is_own && is_late {
+                // Or the server has begun anew: it is asked for everything.
+                let known = member.standing.take().map_or(0, |standing| standing.number());
+                return Err(Refused::Replayed { told: changes.number, known });
+            }
+            if !is_own {
+                // It has not heard of this controller, or begun anew: it is asked for everything.
+                member.standing = None;
+            }
+            // Without what came before it says only that there is something.
+            if is_own && (changes.is_whole || member.standing.is_some()) {
+                member.hear(&report);
+                member.has_reported = true;
+                member.check_at = member.check_at.min(busy_check_at);
+            }
             return Ok(());
         }
         let collecting = self.collecting.as_mut().filter(|collecting| collecting.asked.contains(&from));
-        let Some(collecting) = collecting.filter(|_| report.term == own && report.round == self.round) else {
-            return Err(Refused::Replayed { told: report.round, known: self.round });
+        let Some(collecting) = collecting.filter(|_| is_own && round == known) else {
+            return Err(Refused::Replayed { told, known });
         };
-        if collecting.reports.contains_key(&from) {
-            return Err(Refused::Replayed { told: report.round, known: self.round });
+        if !collecting.reported.insert(from) {
+            return Err(Refused::Replayed { told, known });
         }
-        (member.is_busy, member.missed) = (!report.rows.is_empty(), 0);
-        collecting.reports.insert(from, report);
+        (member.answered, member.missed) = (round, 0);
+        member.hear(&report);
+        if member.is_busy {
+            // It may have been asked as one without jobs.
+            member.check_at = member.check_at.min(busy_check_at);
+        }
         self.end_if_complete(wall, effects);
         Ok(())
     }
 
     fn end_if_complete(&mut self, wall: Nanos, effects: &mut Vec<Effect>) {
-        let is_complete =
-            |collecting: &Collecting| collecting.awaited.iter().all(|server| collecting.reports.contains_key(server));
+        let is_complete = |collecting: &Collecting| collecting.awaited.is_subset(&collecting.reported);
         if self.collecting.as_ref().is_some_and(is_complete) {
             self.end_round(wall, effects);
         }
     }
 
     fn end_round(&mut self, wall: Nanos, effects: &mut Vec<Effect>) {
-        let Some(Collecting { awaited, asked, reports, .. }) = self.collecting.take() else { return };
-        for server in asked.iter().filter(|server| !reports.contains_key(server)) {
+        let Some(Collecting { awaited, asked, reported, .. }) = self.collecting.take() else { return };
+        for server in asked.difference(&reported) {
             if let Some(member) = self.members.get_mut(server) {
                 member.missed = member.missed.saturating_add(1);
             }
         }
-        let (reported, of) = (awaited.iter().filter(|server| reports.contains_key(server)).count(), awaited.len());
-        if reported * 100 < of * QUORUM_PERCENT {
+        self.has_decided = false;
+        // Who was not asked is taken at its last word.
+        let counts =
+            |(server, member): &(&ServerId, &Member)| awaited.contains(server) || member.is_busy && !member.is_absent();
+        let counted = || self.members.iter().filter(counts);
+        let (heard, of) = (counted().filter(|(_, member)| member.missed == 0).count(), counted().count());
+        if heard * 100 < of * QUORUM_PERCENT {
             self.counts.without_quorum += 1;
-            effects.push(Effect::NoQuorum { reported, of });
+            effects.push(Effect::NoQuorum { reported: heard, of });
             return;
         }
-        let decided = match self.plan.decide(wall, &reports) {
+        let known = self.members.iter().filter(|(_, member)| member.missed == 0);
+        let known = known.filter_map(|(server, member)| Some((*server, member.standing.as_ref()?))).collect();
+        let decided = match self.plan.decide(wall, &known) {
             Ok(decided) => decided,
             Err(error) => {
                 self.counts.failed += 1;
@@ -291,7 +361,7 @@ impl Controller {
                 return;
             }
         };
-        let Decided { contents, changes, jobs, failed, .. } = decided;
+        let Decided { given, changes, jobs, failed, .. } = decided;
         if !changes.is_empty() {
             effects.push(Effect::Keep(changes));
         }
@@ -300,26 +370,27 @@ impl Controller {
             effects.push(Effect::Failed(error));
             return;
         }
+        self.has_decided = true;
         self.counts.decisions += 1;
         self.counts.jobs = jobs;
         self.version += 1;
-        for (to, content) in contents {
-            let has_nothing = match &content {
-                Content::Rates { rates, .. } => rates.is_empty(),
-                Content::Ranks(ranks) => ranks.is_empty(),
-                Content::As(_) => true,
-            };
-            let Some(member) = self.members.get_mut(&to).filter(|_| !has_nothing) else { continue };
-            let held = reports.get(&to).map_or(0, |report| report.version);
-            let content = match &member.told {
-                Some((version, told)) if *version == held && *told == content => Content::As(held),
-                _ => {
-                    member.told = Some((self.version, content.clone()));
-                    content
-                }
-            };
-            let valid_ms = (validity(self.settings.interval).0 / 1_000_000) as u32;
-            let (term, version) = (self.settings.term, self.version);
+        let valid_ms = (validity(self.renewed_every()).0 / 1_000_000) as u32;
+        let (term, version) = (self.settings.term, self.version);
+        let check_at = self.next_at + self.renewed_every();
+        for (to, given) in given {
+            let Some(member) = self.members.get_mut(&to) else { continue };
+            let has_reported = std::mem::take(&mut member.has_reported);
+            if given.is_empty() {
+                // What it has ends by itself.
+                member.told = None;
+                continue;
+            }
+            let Some(content) = content(member.told.as_ref(), &given) else { continue };
+            member.told = Some((version, given));
+            if has_reported {
+                // It was heard and is told: there is nothing to ask.
+                member.check_at = check_at;
+            }
             effects.push(Effect::Allocate { to, allocation: Allocation { term, version, valid_ms, content } });
         }
     }
@@ -329,4 +400,55 @@ impl Member {
     fn is_absent(&self) -> bool {
         self.missed >= ABSENT_AFTER
     }
+
+    /// Takes in what the server says, and notices what it does not have.
+    fn hear(&mut self, report: &Report) {
+        let held = self.told.as_ref().map(|(version, _)| *version);
+        let has_told = match report {
+            Report::Same { number, version, .. } => {
+                self.standing.take_if(|standing| standing.number() as u8 != *number);
+                held.is_some_and(|held| held as u8 == *version)
+            }
+            Report::Changes(changes) => {
+                let mut standing = self.standing.take();
+                let taken = standing.get_or_insert_default().apply(changes);
+                self.standing = standing.filter(|_| taken.is_ok());
+                held == Some(changes.version) && !changes.is_whole
+            }
+        };
+        self.told.take_if(|_| !has_told);
+        // Whose report is lost may have jobs.
+        self.is_busy = self.standing.as_ref().is_none_or(|standing| !standing.is_idle());
+    }
+}
+
+/// What is to be said to a server that was `told` something that it is now given this; nothing if it is the same.
+fn content(told: Option<&(u64, Given)>, given: &Given) -> Option<Content> {
+    match (told, given) {
+        (Some((_, told)), given) if told == given => None,
+        (_, Given::Ranks(ranks)) => Some(Content::Ranks(ranks.clone())),
+        (Some((after, Given::Rates(told))), Given::Rates(rates)) => {
+            let (rates, gone) = difference(told, rates);
+            Some(Content::Rates { after: *after, rates, gone })
+        }
+        (_, Given::Rates(rates)) => Some(Content::Rates { after: 0, rates: rates.clone(), gone: Vec::new() }),
+    }
+}
+
+/// What is new, and what is gone; both lists are in order.
+fn difference(before: &[Rate], now: &[Rate]) -> (Vec<Rate>, Vec<(u32, TargetId)>) {
+    let (mut new, mut gone) = (Vec::new(), Vec::new());
+    let key = |rate: &Rate| (rate.job, rate.target);
+    let mut old = before.iter().peekable();
+    for rate in now {
+        while let Some(passed) = old.next_if(|old| key(old) < key(rate)) {
+            gone.push(key(passed));
+        }
+        match old.next_if(|old| key(old).cmp(&key(rate)) == Ordering::Equal) {
+            Some(same) if same.parts == rate.parts => {}
+            _ => new.push(*rate),
+        }
+    }
+    gone.extend(old.map(key));
+    (new, gone)
 }

@@ -1,7 +1,15 @@
 //! What a server holds of the controller's decisions.
 
-use crate::message::{Allocation, Ask, Content, Term};
-use isonomia_units::{Nanos, ServerId};
+use crate::controller::{TIMEOUT, renewed_every, validity};
+use crate::message::{Allocation, Ask, Content, JobKey, Report, Term};
+use crate::standing::{Reporter, Using};
+use isonomia_units::{Nanos, ServerId, TargetId};
+use std::collections::BTreeMap;
+
+/// A round of which only the last byte is told is one of so many after the last that was heard of.
+pub(crate) const ROUNDS_AHEAD_MAX: u8 = 100;
+/// What changes is reported so often in an interval at most: jobs may do I/O now and then.
+const REPORTS_PER_INTERVAL: u64 = 4;
 
 /// Why something that came is not heeded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,8 +36,11 @@ pub enum Refused {
         /// The latest that is known.
         known: u64,
     },
-    /// It refers to an allocation that is not held.
-    #[error("it is as version {told}, and version {held} is held")]
+    /// It goes on from what was asked before, and that was not heard.
+    #[error("it goes on from what this server has not heard")]
+    Unheard,
+    /// It changes an allocation that is not held.
+    #[error("it changes version {told}, and version {held} is held")]
     NotHeld {
         /// The version it refers to.
         told: u64,
@@ -47,15 +58,29 @@ pub struct Follower {
     /// The latest that came, held or not.
     version: u64,
     held: Option<Held>,
-    asked_at: Option<Nanos>,
+    /// When the controller of this term last said something.
+    heard_at: Option<Nanos>,
+    reporter: Reporter,
+    reported_at: Option<Nanos>,
 }
 
 #[derive(Clone, Debug)]
 struct Held {
     term: Term,
-    /// Of the message that said it in full.
     version: u64,
+    /// How long it is valid from the moment on at which it came or was renewed.
+    valid: Nanos,
     ends_at: Nanos,
+    parts: BTreeMap<(JobKey, TargetId), u32>,
+}
+
+/// What a server is to follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision<'a> {
+    /// Of its targets each job has this part, in parts of [`PARTS_PER_TARGET`](crate::PARTS_PER_TARGET).
+    Parts(&'a BTreeMap<(JobKey, TargetId), u32>),
+    /// Jobs have these places in an order, the least first.
+    Ranks(BTreeMap<JobKey, u32>),
 }
 
 impl Follower {
@@ -74,11 +99,6 @@ impl Follower {
         self.held.as_ref().map(|held| held.ends_at)
     }
 
-    /// When the controller last asked.
-    pub fn asked_at(&self) -> Option<Nanos> {
-        self.asked_at
-    }
-
     /// `from` is the controller with this term, by the cluster file or by whoever decides that.
     ///
     /// # Errors
@@ -89,7 +109,7 @@ impl Follower {
         }
         if term > self.term {
             // What is held stays until it ends, or the new controller says something.
-            (self.term, self.round, self.version, self.asked_at) = (term, 0, 0, None);
+            (self.term, self.round, self.version, self.heard_at) = (term, 0, 0, None);
             self.controller = Some(from);
         }
         match self.controller {
@@ -101,43 +121,102 @@ impl Follower {
         }
     }
 
-    /// The controller asks for a report.
+    /// The controller asks for a report, which [`Self::answer`] gives.
     ///
     /// # Errors
     /// It is not to be answered.
     pub fn ask(&mut self, now: Nanos, from: ServerId, ask: &Ask) -> Result<(), Refused> {
-        self.hear_of(from, ask.term)?;
-        if ask.round <= self.round {
-            return Err(Refused::Replayed { told: ask.round, known: self.round });
+        let (round, renews) = match *ask {
+            Ask::Whole { term, round, wants_all, renews } => {
+                self.hear_of(from, term)?;
+                if round <= self.round {
+                    return Err(Refused::Replayed { told: round, known: self.round });
+                }
+                if wants_all {
+                    self.reporter.forget();
+                }
+                (round, renews)
+            }
+            Ask::Next { tag, round } => {
+                if self.round == 0 || self.controller != Some(from) || self.term.tag() != tag {
+                    return Err(Refused::Unheard);
+                }
+                let ahead = round.wrapping_sub(self.round as u8);
+                if !(1..=ROUNDS_AHEAD_MAX).contains(&ahead) {
+                    return Err(Refused::Replayed { told: u64::from(round), known: self.round });
+                }
+                (self.round + u64::from(ahead), true)
+            }
+        };
+        self.round = round;
+        self.heard_at = Some(now);
+        let term = self.term;
+        if let Some(held) = self.held.as_mut().filter(|held| renews && held.term == term) {
+            held.ends_at = now + held.valid;
         }
-        self.round = ask.round;
-        self.asked_at = Some(now);
         Ok(())
     }
 
-    /// The controller has decided: what is to be followed from now on, if it is not what is followed already.
+    /// What is to be said of `using` to the controller that asked.
+    pub fn answer(&mut self, using: &[Using]) -> Report {
+        let version = self.version();
+        self.reporter.report((self.term, self.round), version, using)
+    }
+
+    /// What is to be said of `using` without having been asked, if anything is, under a policy that is decided every `interval`
+    /// (`is_pulled`: [`Plan::is_pulled`](crate::Plan::is_pulled)): what has changed, or, if the controller seems to know nothing of
+    /// this server, that there are jobs.
+    pub fn look(&mut self, now: Nanos, interval: Nanos, is_pulled: bool, using: &[Using]) -> Option<Report> {
+        let is_after = |at: Option<Nanos>, time: Nanos| at.is_none_or(|at| now.since(at) >= time);
+        let silence_max = validity(renewed_every(interval, is_pulled));
+        let is_forgotten = !using.is_empty() && is_after(self.heard_at, silence_max);
+        let has_news = !is_pulled && self.reporter.has_news(self.term, using);
+        let is_due = has_news && is_after(self.reported_at, Nanos(interval.0 / REPORTS_PER_INTERVAL))
+            || is_forgotten && is_after(self.reported_at, interval.min(TIMEOUT));
+        is_due.then(|| self.report(now, using))
+    }
+
+    /// What is to be said of `using` without having been asked: something came that this server cannot follow.
+    pub fn report(&mut self, now: Nanos, using: &[Using]) -> Report {
+        self.reported_at = Some(now);
+        let version = self.version();
+        self.reporter.report((self.term, 0), version, using)
+    }
+
+    /// The controller has decided: what is to be followed from now on.
     ///
     /// # Errors
     /// It is not to be followed.
-    pub fn take(&mut self, now: Nanos, from: ServerId, allocation: Allocation) -> Result<Option<Content>, Refused> {
+    pub fn take(&mut self, now: Nanos, from: ServerId, allocation: Allocation) -> Result<Decision<'_>, Refused> {
         self.hear_of(from, allocation.term)?;
-        if allocation.version <= self.version {
-            return Err(Refused::Replayed { told: allocation.version, known: self.version });
+        let Allocation { term, version, valid_ms, content } = allocation;
+        if version <= self.version {
+            return Err(Refused::Replayed { told: version, known: self.version });
         }
-        self.version = allocation.version;
-        let ends_at = now + Nanos::from_millis(u64::from(allocation.valid_ms));
-        if let Content::As(told) = allocation.content {
-            let term = self.term;
-            return match &mut self.held {
-                Some(held) if (held.term, held.version) == (term, told) => {
-                    held.ends_at = ends_at;
-                    Ok(None)
-                }
-                _ => Err(Refused::NotHeld { told, held: self.version() }),
-            };
+        (self.version, self.heard_at) = (version, Some(now));
+        let held = self.version();
+        let valid = Nanos::from_millis(u64::from(valid_ms));
+        let mut parts = BTreeMap::new();
+        if let Content::Rates { after: told @ 1.., .. } = content {
+            if told != held {
+                return Err(Refused::NotHeld { told, held });
+            }
+            parts = self.held.take().map(|held| held.parts).unwrap_or_default();
         }
-        self.held = Some(Held { term: self.term, version: allocation.version, ends_at });
-        Ok(Some(allocation.content))
+        let key = |number: u32, target: TargetId| Some((self.reporter.job(number)?.clone(), target));
+        let mut ranks = None;
+        match content {
+            Content::Rates { rates, gone, .. } => {
+                gone.into_iter().filter_map(|(job, target)| key(job, target)).for_each(|gone| _ = parts.remove(&gone));
+                parts.extend(rates.iter().filter_map(|rate| Some((key(rate.job, rate.target)?, rate.parts))));
+            }
+            Content::Ranks(told) => {
+                let named = told.into_iter().filter_map(|(job, rank)| Some((self.reporter.job(job)?.clone(), rank)));
+                ranks = Some(named.collect());
+            }
+        }
+        let held = self.held.insert(Held { term, version, valid, ends_at: now + valid, parts });
+        Ok(ranks.map_or(Decision::Parts(&held.parts), Decision::Ranks))
     }
 
     /// Ends an allocation that was not renewed in time; whether one has ended, so that targets are to share fairly.
@@ -148,12 +227,15 @@ impl Follower {
     /// Gives up what is held: the server follows another policy now, or begins anew with this one.
     pub fn forget(&mut self) {
         self.held = None;
+        self.reporter.forget();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::message::{Rate, ReportedJob};
+    use isonomia_units::JobInfo;
 
     const IO1: ServerId = ServerId(1);
     const IO2: ServerId = ServerId(2);
@@ -166,43 +248,94 @@ mod tests {
         Allocation { term: term(number), version, valid_ms: 100, content }
     }
 
-    fn rates() -> Content {
-        Content::Rates { jobs: Vec::new(), rates: Vec::new() }
+    fn rates(after: u64, rates: &[(u32, u32)]) -> Content {
+        let rate = |&(job, parts): &(u32, u32)| Rate { job, target: TargetId(3), parts };
+        Content::Rates { after, rates: rates.iter().map(rate).collect(), gone: Vec::new() }
+    }
+
+    fn ask(number: u64, round: u64, renews: bool) -> Ask {
+        Ask::Whole { term: term(number), round, wants_all: false, renews }
     }
 
     #[test]
     fn what_is_old_is_refused() {
         let mut follower = Follower::default();
         let now = Nanos::from_secs(1);
-        follower.ask(now, IO1, &Ask { term: term(5), round: 1 }).unwrap();
-        let replayed = follower.ask(now, IO1, &Ask { term: term(5), round: 1 });
+        follower.ask(now, IO1, &ask(5, 1, false)).unwrap();
+        let replayed = follower.ask(now, IO1, &ask(5, 1, false));
         assert_eq!(replayed, Err(Refused::Replayed { told: 1, known: 1 }));
-        assert!(follower.take(now, IO1, allocation(5, 2, rates())).unwrap().is_some());
+        follower.take(now, IO1, allocation(5, 2, rates(0, &[]))).unwrap();
         for version in [1, 2] {
-            let replayed = follower.take(now, IO1, allocation(5, version, rates()));
+            let replayed = follower.take(now, IO1, allocation(5, version, rates(0, &[])));
             assert_eq!(replayed, Err(Refused::Replayed { told: version, known: 2 }));
         }
-        let other = follower.ask(now, IO2, &Ask { term: term(5), round: 2 });
+        let other = follower.ask(now, IO2, &ask(5, 2, false));
         assert_eq!(other, Err(Refused::Another { known: IO1 }));
         let (old, known) = (term(4), term(5));
-        let refused = follower.take(now, IO2, allocation(4, 9, rates())).unwrap_err();
+        let refused = follower.take(now, IO2, allocation(4, 9, rates(0, &[]))).unwrap_err();
         assert_eq!(refused, Refused::OldTerm { told: old, known });
         assert_eq!(refused.to_string(), "it is of term 1.4, and 1.5 is known");
         // A later controller counts anew.
-        assert!(follower.take(now, IO2, allocation(6, 1, rates())).unwrap().is_some());
+        follower.take(now, IO2, allocation(6, 1, rates(0, &[]))).unwrap();
         assert_eq!(follower.controller(), Some((IO2, term(6))));
+    }
+
+    #[test]
+    fn a_round_is_known_by_its_last_byte() {
+        let mut follower = Follower::default();
+        let now = Nanos::from_secs(1);
+        let next = |round| Ask::Next { tag: term(5).tag(), round };
+        assert_eq!(follower.ask(now, IO1, &next(1)), Err(Refused::Unheard));
+        follower.ask(now, IO1, &ask(5, 250, false)).unwrap();
+        follower.ask(now, IO1, &next(4)).unwrap();
+        assert!(matches!(follower.answer(&[]), Report::Changes(changes) if changes.round == 260));
+        for late in [4, 250, 3, 4 + ROUNDS_AHEAD_MAX + 1] {
+            let refused = follower.ask(now, IO1, &next(late));
+            assert_eq!(refused, Err(Refused::Replayed { told: u64::from(late), known: 260 }));
+        }
+        assert_eq!(follower.ask(now, IO2, &next(5)), Err(Refused::Unheard));
+        assert_eq!(follower.ask(now, IO1, &Ask::Next { tag: term(6).tag(), round: 5 }), Err(Refused::Unheard));
     }
 
     #[test]
     fn what_is_not_renewed_ends() {
         let mut follower = Follower::default();
         let at = Nanos::from_millis;
-        follower.take(at(0), IO1, allocation(1, 1, rates())).unwrap();
+        follower.ask(at(0), IO1, &ask(1, 1, false)).unwrap();
+        follower.take(at(0), IO1, allocation(1, 1, rates(0, &[]))).unwrap();
         assert!(!follower.expire(at(99)));
-        assert_eq!(follower.take(at(99), IO1, allocation(1, 2, Content::As(1))), Ok(None));
+        follower.ask(at(99), IO1, &Ask::Next { tag: term(1).tag(), round: 2 }).unwrap();
         assert!(!follower.expire(at(198)) && follower.version() == 1);
+        // Who asks without having decided renews nothing.
+        follower.ask(at(198), IO1, &ask(1, 3, false)).unwrap();
         assert!(follower.expire(at(199)) && follower.version() == 0 && !follower.expire(at(200)));
-        let refused = follower.take(at(200), IO1, allocation(1, 3, Content::As(1)));
+        let refused = follower.take(at(200), IO1, allocation(1, 3, rates(1, &[])));
         assert_eq!(refused, Err(Refused::NotHeld { told: 1, held: 0 }));
+    }
+
+    #[test]
+    fn changes_are_made_to_what_is_held() {
+        let mut follower = Follower::default();
+        let now = Nanos::from_secs(1);
+        let job = |name| ReportedJob::from(&JobInfo::new(name, "ada", "astro"));
+        let using: Vec<_> = ["a", "b", "c"].map(|name| Using { job: job(name), at: vec![(TargetId(3), None)] }).into();
+        follower.ask(now, IO1, &ask(1, 1, false)).unwrap();
+        let Report::Changes(told) = follower.answer(&using) else { unreachable!("it is the first") };
+        let [a, b, c] = [0, 1, 2].map(|at| told.jobs[at].0);
+        let held = |decision: Decision| match decision {
+            Decision::Parts(parts) => {
+                parts.iter().map(|((job, _), parts)| (job.name.to_string(), *parts)).collect::<Vec<_>>()
+            }
+            Decision::Ranks(_) => unreachable!("it has parts"),
+        };
+        let first = follower.take(now, IO1, allocation(1, 1, rates(0, &[(a, 10), (b, 20)]))).unwrap();
+        assert_eq!(held(first), [("a".to_owned(), 10), ("b".to_owned(), 20)]);
+        let mut changes = rates(1, &[(b, 5), (c, 7), (99, 9)]);
+        let Content::Rates { gone, .. } = &mut changes else { unreachable!("it has rates") };
+        gone.push((a, TargetId(3)));
+        let next = follower.take(now, IO1, allocation(1, 2, changes)).unwrap();
+        assert_eq!(held(next), [("b".to_owned(), 5), ("c".to_owned(), 7)], "who is not known has nothing");
+        let refused = follower.take(now, IO1, allocation(1, 4, rates(3, &[])));
+        assert_eq!(refused, Err(Refused::NotHeld { told: 3, held: 2 }));
     }
 }

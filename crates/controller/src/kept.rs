@@ -4,11 +4,14 @@
 //! |---|---|
 //! | `COUPONS/a/` account | the account ([`AccountKept`]) |
 //! | `COUPONS/p/` number | a regret period that is over ([`PaidPeriod`]); the number is big-endian, in 8 bytes |
+//! | `COUPONS/p/` number page | more payments of it; the page is big-endian, in 4 bytes, and counts from 1 |
 //! | `COUPONS/s` | what concerns all accounts |
+//! | `COUPONS/t` | the term of the last controller that had it: of two copies of a ledger the one of the later term holds |
 //!
 //! A value is one byte of format and then what `postcard` writes. Changes that are given together are to be stored together,
 //! and before what was decided with them is sent.
 
+use crate::message::Term;
 use isonomia_allocation::{AccountRecord, SystemRecord};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -20,10 +23,13 @@ pub const PREFIX: &[u8] = b"COUPONS/";
 const ACCOUNT: &[u8] = b"COUPONS/a/";
 const PERIOD: &[u8] = b"COUPONS/p/";
 const SYSTEM: &[u8] = b"COUPONS/s";
+const TERM: &[u8] = b"COUPONS/t";
 /// The first byte of every value.
 const FORMAT: u8 = 1;
 /// Regret periods that are remembered; the oldest is forgotten first.
 const PERIODS_KEPT: usize = 1_000;
+/// Payments in one record at most, so that no record is too long for a store.
+const PAYMENTS_PER_RECORD: usize = 256;
 
 /// A change of one record; without a value the record goes.
 pub type Change = (Vec<u8>, Option<Vec<u8>>);
@@ -90,6 +96,8 @@ pub struct Kept {
     pub system: Option<SystemRecord>,
     /// By number.
     pub periods: BTreeMap<u64, PaidPeriod>,
+    /// Of the last controller that had it.
+    pub term: Option<Term>,
 }
 
 impl Kept {
@@ -99,18 +107,27 @@ impl Kept {
     /// A record is none that this program knows: the ledger is never begun anew in silence.
     pub fn read<'r>(records: impl IntoIterator<Item = (&'r [u8], &'r [u8])>) -> Result<Self, BadKept> {
         let mut kept = Self::default();
+        let mut pages: BTreeMap<Vec<u8>, PaidPeriod> = BTreeMap::new();
         for (key, value) in records {
             if let Some(account) = key.strip_prefix(ACCOUNT) {
                 let malformed = || BadKept::Malformed(key.escape_ascii().to_string());
                 let account = std::str::from_utf8(account).map_err(|_| malformed())?;
                 kept.accounts.insert(account.into(), decode(key, value)?);
             } else if key.starts_with(PERIOD) {
-                let period: PaidPeriod = decode(key, value)?;
-                kept.periods.insert(period.number, period);
+                pages.insert(key.to_vec(), decode(key, value)?);
             } else if key == SYSTEM {
                 kept.system = Some(decode(key, value)?);
+            } else if key == TERM {
+                kept.term = Some(decode(key, value)?);
             } else if key.starts_with(PREFIX) {
                 return Err(BadKept::Malformed(key.escape_ascii().to_string()));
+            }
+        }
+        // By period, and of each by page.
+        for page in pages.into_values() {
+            match kept.periods.get_mut(&page.number) {
+                Some(period) => period.payments.extend(page.payments),
+                None => _ = kept.periods.insert(page.number, page),
             }
         }
         Ok(kept)
@@ -119,15 +136,28 @@ impl Kept {
     /// All of it as records.
     pub fn records(&self) -> Vec<Change> {
         let accounts = self.accounts.iter().map(|(name, account)| change_of_account(name, account));
-        let periods = self.periods.values().map(|period| (period_key(period.number), Some(encode(period))));
+        let periods = self.periods.values().flat_map(changes_of_period);
         let system = self.system.iter().map(|system| (SYSTEM.to_vec(), Some(encode(system))));
-        accounts.chain(periods).chain(system).collect()
+        let term = self.term.iter().map(|term| (TERM.to_vec(), Some(encode(term))));
+        accounts.chain(periods).chain(system).chain(term).collect()
+    }
+
+    /// A controller has it now.
+    pub fn set_term(&mut self, term: Term) -> Change {
+        self.term = Some(term);
+        (TERM.to_vec(), Some(encode(&term)))
     }
 
     /// Takes in what has changed of an account.
     pub(crate) fn set_account(&mut self, name: Arc<str>, account: AccountKept, changes: &mut Vec<Change>) {
         changes.push(change_of_account(&name, &account));
         self.accounts.insert(name, account);
+    }
+
+    /// Forgets an account.
+    pub(crate) fn remove_account(&mut self, name: &str, changes: &mut Vec<Change>) {
+        self.accounts.remove(name);
+        changes.push(([ACCOUNT, name.as_bytes()].concat(), None));
     }
 
     pub(crate) fn set_system(&mut self, system: SystemRecord, changes: &mut Vec<Change>) {
@@ -139,12 +169,12 @@ impl Kept {
     pub(crate) fn add_period(&mut self, ended_s: u64, payments: Vec<Payment>, changes: &mut Vec<Change>) {
         let number = self.periods.last_key_value().map_or(0, |(number, _)| *number) + 1;
         let period = PaidPeriod { number, ended_s, payments };
-        changes.push((period_key(number), Some(encode(&period))));
+        changes.extend(changes_of_period(&period));
         self.periods.insert(number, period);
         while self.periods.len() > PERIODS_KEPT
-            && let Some((oldest, _)) = self.periods.pop_first()
+            && let Some((_, oldest)) = self.periods.pop_first()
         {
-            changes.push((period_key(oldest), None));
+            changes.extend(changes_of_period(&oldest).into_iter().map(|(key, _)| (key, None)));
         }
     }
 }
@@ -153,15 +183,22 @@ fn change_of_account(name: &str, account: &AccountKept) -> Change {
     ([ACCOUNT, name.as_bytes()].concat(), Some(encode(account)))
 }
 
-fn period_key(number: u64) -> Vec<u8> {
-    [PERIOD, &number.to_be_bytes()].concat()
+fn changes_of_period(period: &PaidPeriod) -> Vec<Change> {
+    let record = |page: u32, payments: &[Payment]| {
+        let page = if page == 0 { Vec::new() } else { page.to_be_bytes().to_vec() };
+        let key = [PERIOD, &period.number.to_be_bytes(), &page].concat();
+        (key, Some(encode(&PaidPeriod { payments: payments.to_vec(), ..*period })))
+    };
+    let (first, more) = period.payments.split_at(period.payments.len().min(PAYMENTS_PER_RECORD));
+    let pages = more.chunks(PAYMENTS_PER_RECORD);
+    [record(0, first)].into_iter().chain((1..).zip(pages).map(|(page, payments)| record(page, payments))).collect()
 }
 
-fn encode(value: &impl Serialize) -> Vec<u8> {
+pub(crate) fn encode(value: &impl Serialize) -> Vec<u8> {
     postcard::to_extend(value, vec![FORMAT]).unwrap_or_default()
 }
 
-fn decode<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, BadKept> {
+pub(crate) fn decode<T: DeserializeOwned>(key: &[u8], value: &[u8]) -> Result<T, BadKept> {
     let key = || key.escape_ascii().to_string();
     match value.split_first() {
         Some((&FORMAT, body)) => match postcard::take_from_bytes(body) {
@@ -184,11 +221,16 @@ mod tests {
     fn what_is_kept_is_read_and_what_is_of_another_time_refused() {
         let mut kept = Kept::default();
         let mut changes = Vec::new();
+        changes.push(kept.set_term(Term { epoch: 2, number: 9 }));
         let record = AccountRecord { issued: 9, redeemed: 9, regret: u128::MAX, ..AccountRecord::default() };
         let account = AccountKept { record, user: "ada".into(), group: "astro".into() };
         kept.set_account("user=ada job=lammps".into(), account, &mut changes);
         kept.set_system(SystemRecord { first: 3, ..SystemRecord::default() }, &mut changes);
-        (0..PERIODS_KEPT as u64 + 2).for_each(|at| kept.add_period(at, vec![Payment::default()], &mut changes));
+        let payment = |at: usize| Payment { coupons: at as u64, ..Payment::default() };
+        let payments = |count: usize| (0..count).map(payment).collect::<Vec<_>>();
+        // The first and the last take several records; the first is forgotten.
+        let count = |at: usize| if at == 0 || at == PERIODS_KEPT + 1 { PAYMENTS_PER_RECORD * 2 + 1 } else { 1 };
+        (0..PERIODS_KEPT + 2).for_each(|at| kept.add_period(at as u64, payments(count(at)), &mut changes));
         let mut records: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
         for (key, value) in changes {
             match value {
@@ -199,6 +241,7 @@ mod tests {
         let records: Vec<Change> = records.into_iter().map(|(key, value)| (key, Some(value))).collect();
         assert_eq!(read(&records).unwrap(), kept);
         assert_eq!(kept.periods.keys().next(), Some(&3));
+        assert_eq!(records.len(), 3 + PERIODS_KEPT + 2);
         let mut newer = records.clone();
         newer[0].1 = Some(vec![FORMAT + 1, 7]);
         let refused = read(&newer).unwrap_err().to_string();

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// The first byte of every message.
-pub const FORMAT: u8 = 1;
+pub const FORMAT: u8 = 2;
 /// Jobs of one message at most.
 pub const JOBS_MAX: usize = 4_096;
 /// Rows of one message at most.
@@ -26,30 +26,66 @@ pub struct Term {
     pub number: u64,
 }
 
-/// The controller begins a round: who has jobs that do I/O, reports.
+/// The controller asks for a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ask {
-    /// Who asks.
-    pub term: Term,
-    /// From 1 on.
-    pub round: u64,
+pub enum Ask {
+    /// With all that is to be said.
+    Whole {
+        /// Who asks.
+        term: Term,
+        /// From 1 on.
+        round: u64,
+        /// Everything is to be reported, and not only what has changed.
+        wants_all: bool,
+        /// The allocation that the server holds of this term goes on.
+        renews: bool,
+    },
+    /// Of the controller that asked before, a few rounds later: what has changed is to be reported, and the allocation goes on.
+    Next {
+        /// The last byte of the term ([`Term::tag`]).
+        tag: u8,
+        /// The last byte of the round.
+        round: u8,
+    },
 }
 
-/// What the jobs of one server have of its targets.
+/// What the jobs of one server use of its targets.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Report {
-    /// Of the controller that asked.
+pub enum Report {
+    /// What was reported before still holds.
+    Same {
+        /// The last byte of the term.
+        tag: u8,
+        /// The last byte of the round that is answered.
+        round: u8,
+        /// The last byte of the number of the report that holds.
+        number: u8,
+        /// The last byte of the version of the allocation that the server holds.
+        version: u8,
+    },
+    /// What has changed since the report before.
+    Changes(Changes),
+}
+
+/// What has changed at a server.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Changes {
+    /// Of the controller that asked, or that was heard last.
     pub term: Term,
-    /// What is answered; 0 if nobody has asked, and a job has begun to do I/O.
+    /// What is answered; 0 if nobody has asked.
     pub round: u64,
     /// The version of the allocation that the server holds; 0 for none.
     pub version: u64,
-    /// Over which time service was counted, in nanoseconds.
-    pub window_ns: u64,
-    /// The jobs that did I/O in it. Empty: there are none, and the server need not be asked again soon.
-    pub jobs: Vec<ReportedJob>,
-    /// What each had of each target.
+    /// Counts what the server reports to one controller.
+    pub number: u64,
+    /// It is all, and not only what has changed.
+    pub is_whole: bool,
+    /// Jobs that were not told of before, or otherwise: each with a number that the server knows it by from now on.
+    pub jobs: Vec<(u32, ReportedJob)>,
+    /// Jobs on targets that they did not use before; or with progress, if the policy goes by that.
     pub rows: Vec<Row>,
+    /// Jobs that use a target no more.
+    pub gone: Vec<(u32, TargetId)>,
 }
 
 /// A job as a server knows it.
@@ -76,14 +112,10 @@ pub struct ReportedJob {
 /// A job on a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Row {
-    /// Its place in [`Report::jobs`].
+    /// Its number at this server.
     pub job: u32,
     /// The target.
     pub target: TargetId,
-    /// Service that it had in the window, in microseconds.
-    pub service_us: u64,
-    /// Its requests waited so long that it would use more.
-    pub is_short: bool,
     /// How far its present I/O phase has come here, if the policy goes by that.
     pub progress: Option<Progress>,
 }
@@ -112,20 +144,20 @@ pub struct Allocation {
     pub content: Content,
 }
 
-/// A decision.
+/// A decision, as far as it is about one server. Jobs are named by the numbers that this server gave them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Content {
-    /// As in this version, which the server has.
-    As(u64),
     /// Parts of targets.
     Rates {
-        /// The jobs.
-        jobs: Vec<JobKey>,
-        /// What each gets of each target that it uses.
+        /// They are changes to what this version says; 0 if they are all.
+        after: u64,
+        /// What jobs get of targets.
         rates: Vec<Rate>,
+        /// Who gets nothing more of which target.
+        gone: Vec<(u32, TargetId)>,
     },
     /// The places of jobs in an order, the least first.
-    Ranks(Vec<(JobKey, u32)>),
+    Ranks(Vec<(u32, u32)>),
 }
 
 /// What a job is known by on all servers.
@@ -140,7 +172,7 @@ pub struct JobKey {
 /// What a job gets of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rate {
-    /// Its place among the jobs of the message.
+    /// Its number at the server.
     pub job: u32,
     /// The target.
     pub target: TargetId,
@@ -165,14 +197,6 @@ pub enum BadMessage {
         /// Rows.
         rows: usize,
     },
-    /// A row names a job that is not in the message.
-    #[error("a row names job {job} of {jobs}")]
-    UnknownJob {
-        /// What it names.
-        job: u32,
-        /// Jobs of the message.
-        jobs: usize,
-    },
     /// More than the whole of a target.
     #[error("{parts} parts of a target ({PARTS_PER_TARGET} at most)")]
     TooMuch {
@@ -181,10 +205,23 @@ pub enum BadMessage {
     },
 }
 
+impl Term {
+    /// Its last byte: what tells it from the terms just before it.
+    pub fn tag(self) -> u8 {
+        self.number as u8 ^ self.epoch as u8
+    }
+}
+
 impl JobKey {
     /// Of a job.
     pub fn of(info: &JobInfo) -> Self {
         Self { user: info.user.clone(), name: info.name.clone() }
+    }
+}
+
+impl From<&ReportedJob> for JobKey {
+    fn from(job: &ReportedJob) -> Self {
+        Self { user: job.user.clone(), name: job.name.clone() }
     }
 }
 
@@ -217,15 +254,8 @@ fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, BadMessage> {
     }
 }
 
-fn check_rows(jobs: usize, rows: impl ExactSizeIterator<Item = u32>) -> Result<(), BadMessage> {
-    let mut rows = rows;
-    if jobs > JOBS_MAX || rows.len() > ROWS_MAX {
-        return Err(BadMessage::TooLong { jobs, rows: rows.len() });
-    }
-    match rows.find(|job| *job as usize >= jobs) {
-        Some(job) => Err(BadMessage::UnknownJob { job, jobs }),
-        None => Ok(()),
-    }
+fn check_len(jobs: usize, rows: usize) -> Result<(), BadMessage> {
+    if jobs > JOBS_MAX || rows > ROWS_MAX { Err(BadMessage::TooLong { jobs, rows }) } else { Ok(()) }
 }
 
 impl Ask {
@@ -255,7 +285,9 @@ impl Report {
     /// It is nothing of this kind, or makes no sense.
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
         let report: Self = decode(bytes)?;
-        check_rows(report.jobs.len(), report.rows.iter().map(|row| row.job))?;
+        if let Self::Changes(Changes { jobs, rows, gone, .. }) = &report {
+            check_len(jobs.len(), rows.len().max(gone.len()))?;
+        }
         Ok(report)
     }
 }
@@ -273,14 +305,13 @@ impl Allocation {
     pub fn decode(bytes: &[u8]) -> Result<Self, BadMessage> {
         let allocation: Self = decode(bytes)?;
         match &allocation.content {
-            Content::As(_) => {}
-            Content::Rates { jobs, rates } => {
-                check_rows(jobs.len(), rates.iter().map(|rate| rate.job))?;
+            Content::Rates { rates, gone, .. } => {
+                check_len(0, rates.len().max(gone.len()))?;
                 if let Some(rate) = rates.iter().find(|rate| rate.parts > PARTS_PER_TARGET) {
                     return Err(BadMessage::TooMuch { parts: rate.parts });
                 }
             }
-            Content::Ranks(ranks) => check_rows(ranks.len(), std::iter::empty::<u32>())?,
+            Content::Ranks(ranks) => check_len(ranks.len(), 0)?,
         }
         Ok(allocation)
     }
@@ -291,29 +322,34 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn report() -> Report {
+    fn changes() -> Changes {
         let job = ReportedJob::from(&JobInfo { nodes: 7, ..JobInfo::new("j", "ada", "astro").claimed_within("p") });
         let progress = Some(Progress { attained_ms: 4, elapsed_ms: 9, remaining_ms: None });
-        let row = Row { job: 0, target: TargetId(300), service_us: 77, is_short: true, progress };
+        let row = Row { job: 3, target: TargetId(300), progress };
         let term = Term { epoch: 3, number: 70_000 };
-        Report { term, round: 12, version: 4, window_ns: 5, jobs: vec![job], rows: vec![row] }
+        let (jobs, gone) = (vec![(3, job)], vec![(2, TargetId(301))]);
+        Changes { term, round: 12, version: 4, number: 9, is_whole: false, jobs, rows: vec![row], gone }
     }
 
     fn allocation() -> Allocation {
-        let jobs = vec![JobKey { user: "ada".into(), name: "j".into() }];
-        let rates = vec![Rate { job: 0, target: TargetId(300), parts: PARTS_PER_TARGET }];
+        let rates = vec![Rate { job: 3, target: TargetId(300), parts: PARTS_PER_TARGET }];
         let term = Term { epoch: 3, number: 70_000 };
-        Allocation { term, version: 4, valid_ms: 16_000, content: Content::Rates { jobs, rates } }
+        let content = Content::Rates { after: 3, rates, gone: Vec::new() };
+        Allocation { term, version: 4, valid_ms: 16_000, content }
     }
 
     #[test]
     fn what_is_sent_is_received_and_nothing_else() {
-        let ask = Ask { term: Term { epoch: 1, number: 2 }, round: 3 };
+        let ask = Ask::Whole { term: Term { epoch: 1, number: 2 }, round: 3, wants_all: true, renews: false };
         assert_eq!(Ask::decode(&ask.encode()), Ok(ask));
-        assert_eq!(ask.encode().len(), 4, "it is sent to every server every interval");
-        assert_eq!(Report::decode(&report().encode()), Ok(report()));
+        let (next, same) =
+            (Ask::Next { tag: 200, round: 250 }, Report::Same { tag: 200, round: 250, number: 255, version: 255 });
+        assert_eq!((Ask::decode(&next.encode()), Report::decode(&same.encode())), (Ok(next), Ok(same.clone())));
+        assert_eq!((next.encode().len(), same.encode().len()), (4, 6), "all that is said while nothing changes");
+        let report = Report::Changes(changes());
+        assert_eq!(Report::decode(&report.encode()), Ok(report.clone()));
         assert_eq!(Allocation::decode(&allocation().encode()), Ok(allocation()));
-        let bytes = report().encode();
+        let bytes = report.encode();
         assert_eq!(Report::decode(&bytes[..bytes.len() - 1]), Err(BadMessage::Malformed));
         assert_eq!(Report::decode(&[&bytes[..], b"x"].concat()), Err(BadMessage::Malformed));
         assert_eq!(Report::decode(&[&[FORMAT + 1], &bytes[1..]].concat()), Err(BadMessage::Format(Some(FORMAT + 1))));
@@ -322,12 +358,10 @@ mod tests {
 
     #[test]
     fn what_makes_no_sense_is_refused() {
-        let mut stray = report();
-        stray.rows[0].job = 1;
-        assert_eq!(Report::decode(&stray.encode()), Err(BadMessage::UnknownJob { job: 1, jobs: 1 }));
-        let mut long = report();
+        let mut long = changes();
         long.rows = vec![long.rows[0]; ROWS_MAX + 1];
-        assert_eq!(Report::decode(&long.encode()), Err(BadMessage::TooLong { jobs: 1, rows: ROWS_MAX + 1 }));
+        let refused = Report::decode(&Report::Changes(long).encode());
+        assert_eq!(refused, Err(BadMessage::TooLong { jobs: 1, rows: ROWS_MAX + 1 }));
         let mut much = allocation();
         let Content::Rates { rates, .. } = &mut much.content else { unreachable!("it has rates") };
         rates[0].parts += 1;

@@ -1,7 +1,12 @@
-//! One decision: reports of servers in, what each is to be told out.
+//! One decision: what holds of each server in, what each is to be told out.
+
+mod accounts;
+
+pub use accounts::ACCOUNTS_PER_USER_MAX;
 
 use crate::kept::{AccountKept, Change, Kept, Payment};
-use crate::message::{Content, JOBS_MAX, JobKey, PARTS_PER_TARGET, ROWS_MAX, Rate, Report};
+use crate::message::{JOBS_MAX, JobKey, PARTS_PER_TARGET, Progress as Told, ROWS_MAX, Rate};
+use crate::standing::Standing;
 use isonomia_allocation::{
     Accounts, App, BadLedger, Compensation, Coupons, Decide, Demand, Gift, GiftConfig, NodeTime, Problem, ProblemError,
     Rule, Scheme, SchemeError, SchemeSpec, TargetIndex, Targets,
@@ -31,7 +36,7 @@ pub enum PlanError {
     /// The scheme could not decide.
     #[error(transparent)]
     Scheme(#[from] SchemeError),
-    /// The reports do not fit each other.
+    /// What servers report does not fit together.
     #[error(transparent)]
     Problem(#[from] ProblemError),
     /// The records of the ledger are none.
@@ -49,6 +54,11 @@ pub struct Plan {
     runs: BTreeMap<Arc<str>, u64>,
     present: BTreeSet<JobKey>,
     kept: Kept,
+    /// How many accounts each user has.
+    accounts: BTreeMap<Arc<str>, usize>,
+    /// When something last happened to an account, as far as this controller has seen: in which decision.
+    touched: BTreeMap<Arc<str>, u64>,
+    decisions: u64,
 }
 
 #[derive(Debug)]
@@ -57,11 +67,17 @@ enum By {
     Ranks(Order),
 }
 
+impl By {
+    fn is_gift(&self) -> bool {
+        matches!(self, Self::Rates(Scheme::Gift(_)))
+    }
+}
+
 /// A decision.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Decided {
-    /// What each server is to be told that has reported.
-    pub contents: BTreeMap<ServerId, Content>,
+    /// What each server gives its jobs.
+    pub given: BTreeMap<ServerId, Given>,
     /// Changes of the ledger, to be stored before that is sent.
     pub changes: Vec<Change>,
     /// Jobs that were decided about.
@@ -70,15 +86,42 @@ pub struct Decided {
     pub issued: Coupons,
     /// Coupons that are redeemed.
     pub redeemed: Coupons,
-    /// Why there are no contents: the changes are to be stored all the same.
+    /// Why nothing is given: the changes are to be stored all the same.
     pub failed: Option<PlanError>,
 }
 
+/// What a server gives its jobs, which have the numbers that it gave them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// Parts of its targets, by job and target.
+    Rates(Vec<Rate>),
+    /// Places in an order, by job.
+    Ranks(Vec<(u32, u32)>),
+}
+
+impl Given {
+    /// Whether it is nothing.
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Rates(rates) => rates.is_empty(),
+            Self::Ranks(ranks) => ranks.is_empty(),
+        }
+    }
+}
+
 /// A job over all servers.
-struct Known<'a> {
+struct Known {
     info: JobInfo,
-    /// By server and row.
-    rows: Vec<(ServerId, &'a crate::message::Row)>,
+    rows: Vec<KnownRow>,
+}
+
+/// It uses a target.
+struct KnownRow {
+    server: ServerId,
+    /// Its number there.
+    job: u32,
+    target: TargetId,
+    progress: Option<Told>,
 }
 
 impl Plan {
@@ -89,6 +132,11 @@ impl Plan {
             isonomia_policy::Scheme::Coflow(_) => true,
             _ => false,
         }
+    }
+
+    /// Whether `policy` has a ledger, which is to be kept.
+    pub fn has_ledger(policy: &PolicySpec) -> bool {
+        policy.allocated().is_some_and(|allocated| matches!(allocated.method, Method::Gift(_)))
     }
 
     /// How `policy` is decided every `interval`, with the ledger as it was kept; nothing if targets decide it themselves.
@@ -122,7 +170,10 @@ impl Plan {
             (None, isonomia_policy::Scheme::Coflow(coflow)) => By::Ranks(coflow.order),
             _ => return Ok(None),
         };
-        Ok(Some(Self { by, levels, identity, runs: BTreeMap::new(), present: BTreeSet::new(), kept }))
+        let mut accounts: BTreeMap<Arc<str>, usize> = BTreeMap::new();
+        kept.accounts.values().for_each(|account| *accounts.entry(account.user.clone()).or_default() += 1);
+        let (runs, present, touched) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
+        Ok(Some(Self { by, levels, identity, runs, present, kept, accounts, touched, decisions: 0 }))
     }
 
     /// How often it is decided, if the cluster file says `decide`.
@@ -132,6 +183,12 @@ impl Plan {
             // An order is out of date as soon as somebody has been served.
             None => decide.min(ORDER_EVERY),
         }
+    }
+
+    /// Whether it goes by what jobs have at the moment, so that every server is asked in every interval; else by who uses
+    /// what, which servers report when it changes.
+    pub fn is_pulled(&self) -> bool {
+        matches!(self.by, By::Ranks(_))
     }
 
     /// What is kept of the ledger.
@@ -165,13 +222,13 @@ impl Plan {
     /// One decision at `wall`, nanoseconds since 1970 that only the end of a regret period goes by.
     ///
     /// # Errors
-    /// The reports cannot be decided about; then nothing has changed.
-    pub fn decide(&mut self, wall: Nanos, reports: &BTreeMap<ServerId, Report>) -> Result<Decided, PlanError> {
-        let known = join(reports);
+    /// It cannot be decided about; then nothing has changed.
+    pub fn decide(&mut self, wall: Nanos, standing: &BTreeMap<ServerId, &Standing>) -> Result<Decided, PlanError> {
+        let known = join(standing);
         self.count_runs(&known);
         let mut decided = Decided { jobs: known.len(), ..Decided::default() };
         if let By::Ranks(order) = self.by {
-            decided.contents = ranks(order, &known, reports);
+            decided.given = ranks(order, &known, standing);
             return Ok(decided);
         }
         let problem = self.problem(&known)?;
@@ -200,44 +257,37 @@ impl Plan {
             decided.issued += app.coupon_issued;
             decided.redeemed += app.coupon_redeemed;
         }
-        let mut contents: BTreeMap<ServerId, (Vec<JobKey>, Vec<Rate>)> =
-            reports.keys().map(|server| (*server, Default::default())).collect();
-        for (name, (key, job)) in names().zip(&known) {
+        let mut given: BTreeMap<ServerId, Vec<Rate>> = standing.keys().map(|server| (*server, Vec::new())).collect();
+        for (name, job) in names().zip(known.values()) {
             let rates: BTreeMap<&str, f64> =
                 allocation.rates(&name).map(|(target, rate)| (&**allocation.targets().name(target), rate)).collect();
-            for (server, row) in &job.rows {
-                let Some((jobs, told)) = contents.get_mut(server).filter(|(_, told)| told.len() < ROWS_MAX) else {
-                    continue;
-                };
-                if jobs.last() != Some(key) {
-                    if jobs.len() == JOBS_MAX {
-                        continue;
-                    }
-                    jobs.push(key.clone());
-                }
-                let rate = rates.get(&*target_name(row.target)).copied().unwrap_or(0.0).clamp(0.0, 1.0);
+            for KnownRow { server, job, target, .. } in &job.rows {
+                let Some(told) = given.get_mut(server).filter(|told| told.len() < ROWS_MAX) else { continue };
+                let rate = rates.get(&*target_name(*target)).copied().unwrap_or(0.0).clamp(0.0, 1.0);
                 let parts = (rate * f64::from(PARTS_PER_TARGET)).round() as u32;
-                told.push(Rate { job: jobs.len() as u32 - 1, target: row.target, parts });
+                told.push(Rate { job: *job, target: *target, parts });
             }
         }
-        let content = |(server, (jobs, rates))| (server, Content::Rates { jobs, rates });
-        decided.contents = contents.into_iter().map(content).collect();
+        given.values_mut().for_each(|rates| rates.sort_unstable_by_key(|rate| (rate.job, rate.target)));
+        decided.given = given.into_iter().map(|(server, rates)| (server, Given::Rates(rates))).collect();
         Ok(decided)
     }
 
     /// The applications on all targets that anybody uses.
     fn problem(&self, known: &BTreeMap<JobKey, Known>) -> Result<Problem, ProblemError> {
-        let used: BTreeSet<TargetId> =
-            known.values().flat_map(|job| job.rows.iter().map(|(_, row)| row.target)).collect();
+        let used: BTreeSet<TargetId> = known.values().flat_map(|job| job.rows.iter().map(|row| row.target)).collect();
         let targets = Arc::new(Targets::new(used.iter().map(|target| (target_name(*target), 1.0)))?);
         // Their names are in the order of their numbers.
         let indices: BTreeMap<TargetId, TargetIndex> = used.into_iter().zip(targets.iter()).collect();
         let infos: Vec<&JobInfo> = known.values().map(|job| &job.info).collect();
         let shares = due(&self.levels, &infos);
+        let without_room = self.without_room(known);
         let app = |((name, job), share): ((Arc<str>, &Known), f64)| {
             let account = self.account(&job.info);
-            let at: BTreeSet<TargetIndex> = job.rows.iter().map(|(_, row)| indices[&row.target]).collect();
+            let throttle_friendly = if without_room.contains(&account) { Some(false) } else { None };
+            let at: BTreeSet<TargetIndex> = job.rows.iter().map(|row| indices[&row.target]).collect();
             App {
+                throttle_friendly,
                 runs: self.runs.get(&account).copied().unwrap_or(1),
                 user: Some(account),
                 weight: (share * infos.len() as f64).max(f64::MIN_POSITIVE),
@@ -280,14 +330,26 @@ impl Plan {
         }
         let owners: BTreeMap<Arc<str>, &JobInfo> =
             known.values().map(|job| (self.account(&job.info), &job.info)).collect();
+        self.decisions += 1;
+        let mut users = BTreeSet::new();
         for (name, record) in changed.accounts {
-            let mut account = self.kept.accounts.get(&name).cloned().unwrap_or_default();
+            let before = self.kept.accounts.get(&name);
+            let mut account = before.cloned().unwrap_or_default();
+            let before = before.map(|account| account.user.clone());
             if let Some(owner) = owners.get(&name) {
                 (account.user, account.group) = (owner.user.clone(), owner.group.clone());
             }
+            if before.as_ref() != Some(&account.user) {
+                before.into_iter().for_each(|user| _ = self.accounts.entry(user).and_modify(|count| *count -= 1));
+                *self.accounts.entry(account.user.clone()).or_default() += 1;
+                users.insert(account.user.clone());
+            }
+            self.touched.insert(name.clone(), self.decisions);
             let account = AccountKept { record, ..account };
             self.kept.set_account(name, account, changes);
         }
+        let present = owners.keys().cloned().collect();
+        users.iter().for_each(|user| self.forget_some(user, &present, changes));
         if let Some(system) = changed.system {
             self.kept.set_system(system, changes);
         }
@@ -318,19 +380,21 @@ fn target_name(target: TargetId) -> String {
     format!("{:05}", target.0)
 }
 
-/// The jobs of all reports. Of what is said twice of one that counts which is believed more.
-fn join(reports: &BTreeMap<ServerId, Report>) -> BTreeMap<JobKey, Known<'_>> {
+/// The jobs of all servers. Of what is said twice of one that counts which is believed more.
+fn join(standing: &BTreeMap<ServerId, &Standing>) -> BTreeMap<JobKey, Known> {
     let mut known: BTreeMap<JobKey, Known> = BTreeMap::new();
-    for (server, report) in reports {
-        for row in &report.rows {
-            let Some(job) = report.jobs.get(row.job as usize) else { continue };
+    for (server, standing) in standing {
+        let mut rows = standing.rows().peekable();
+        while let Some((number, job, ..)) = rows.peek().copied() {
             let info = JobInfo::from(job);
             let entry = known.entry(JobKey::of(&info));
             let entry = entry.or_insert_with(|| Known { info: info.clone(), rows: Vec::new() });
             if is_believed_more(&info, &entry.info) {
                 entry.info = info;
             }
-            entry.rows.push((*server, row));
+            while let Some((job, _, target, progress)) = rows.next_if(|(job, ..)| *job == number) {
+                entry.rows.push(KnownRow { server: *server, job, target, progress });
+            }
         }
     }
     known
@@ -340,13 +404,12 @@ fn join(reports: &BTreeMap<ServerId, Report>) -> BTreeMap<JobKey, Known<'_>> {
 fn ranks(
     order: Order,
     known: &BTreeMap<JobKey, Known>,
-    reports: &BTreeMap<ServerId, Report>,
-) -> BTreeMap<ServerId, Content> {
-    let mut ranks: BTreeMap<ServerId, Vec<(JobKey, u32)>> =
-        reports.keys().map(|server| (*server, Vec::new())).collect();
-    for (key, job) in known {
-        let phases = || job.rows.iter().filter_map(|(_, row)| row.progress);
-        let most = |of: fn(crate::message::Progress) -> u64| Nanos::from_millis(phases().map(of).max().unwrap_or(0));
+    standing: &BTreeMap<ServerId, &Standing>,
+) -> BTreeMap<ServerId, Given> {
+    let mut ranks: BTreeMap<ServerId, Vec<(u32, u32)>> = standing.keys().map(|server| (*server, Vec::new())).collect();
+    for job in known.values() {
+        let phases = || job.rows.iter().filter_map(|row| row.progress);
+        let most = |of: fn(Told) -> u64| Nanos::from_millis(phases().map(of).max().unwrap_or(0));
         let remaining = phases().filter_map(|phase| phase.remaining_ms).max().map(Nanos::from_millis);
         let progress =
             Progress { attained: most(|phase| phase.attained_ms), elapsed: most(|phase| phase.elapsed_ms), remaining };
@@ -354,74 +417,74 @@ fn ranks(
             continue;
         }
         let rank = order.rank(&progress);
-        let servers: BTreeSet<ServerId> = job.rows.iter().map(|(server, _)| *server).collect();
+        let servers: BTreeMap<ServerId, u32> = job.rows.iter().map(|row| (row.server, row.job)).collect();
         // Who uses one target only is ranked as well there, and sooner.
-        for server in servers.into_iter().filter(|_| is_on_several(job)) {
+        for (server, job) in servers.into_iter().filter(|_| is_on_several(job)) {
             if let Some(told) = ranks.get_mut(&server).filter(|told| told.len() < JOBS_MAX) {
-                told.push((key.clone(), rank));
+                told.push((job, rank));
             }
         }
     }
-    ranks.into_iter().map(|(server, ranks)| (server, Content::Ranks(ranks))).collect()
+    ranks.into_iter().map(|(server, ranks)| (server, Given::Ranks(ranks))).collect()
 }
 
 fn is_on_several(job: &Known) -> bool {
-    let first = job.rows.first().map(|(_, row)| row.target);
-    job.rows.iter().any(|(_, row)| Some(row.target) != first)
+    let first = job.rows.first().map(|row| row.target);
+    job.rows.iter().any(|row| Some(row.target) != first)
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
-    use crate::message::{Progress as Told, ReportedJob, Row, Term};
+    use crate::message::{Changes, ReportedJob, Row};
 
-    /// What a server reports of jobs of one user: the name, the target, and the service that its phase had there.
-    fn report(rows: &[(&str, u16, u64)]) -> Report {
-        let job = |(name, _, _): &(&str, u16, u64)| ReportedJob::from(&JobInfo::new(name, "ada", "astro"));
-        let row = |(at, (_, target, attained_ms)): (usize, &(&str, u16, u64))| Row {
-            job: at as u32,
+    /// What holds of a server with jobs of one user, which it numbers from 0: the name, the target, and the service that its phase
+    /// had there.
+    pub(super) fn standing(rows: &[(&str, u16, u64)]) -> Standing {
+        let job =
+            |(at, (name, _, _)): (u32, &(&str, u16, u64))| (at, ReportedJob::from(&JobInfo::new(name, "ada", "astro")));
+        let row = |(job, (_, target, attained_ms)): (u32, &(&str, u16, u64))| Row {
+            job,
             target: TargetId(*target),
-            service_us: 1,
-            is_short: true,
             progress: Some(Told { attained_ms: *attained_ms, elapsed_ms: 9_000, remaining_ms: None }),
         };
-        let (jobs, rows) = (rows.iter().map(job).collect(), rows.iter().enumerate().map(row).collect());
-        Report { term: Term::default(), round: 1, version: 0, window_ns: 1_000, jobs, rows }
+        let numbered = || (0..).zip(rows);
+        let (jobs, rows) = (numbered().map(job).collect(), numbered().map(row).collect());
+        let mut standing = Standing::default();
+        standing.apply(&Changes { is_whole: true, number: 1, jobs, rows, ..Changes::default() }).unwrap();
+        standing
     }
 
     fn plan(policy: &str) -> Plan {
         Plan::new(&policy.parse().unwrap(), Nanos::from_secs(10), Kept::default()).unwrap().unwrap()
     }
 
-    fn decided(plan: &mut Plan, reports: [Report; 2]) -> Decided {
-        let reports = [ServerId(1), ServerId(2)].into_iter().zip(reports).collect();
-        plan.decide(Nanos::from_secs(1), &reports).unwrap()
+    pub(super) fn decided(plan: &mut Plan, at_s: u64, standing: &[Standing; 2]) -> Decided {
+        let standing = [ServerId(1), ServerId(2)].into_iter().zip(standing).collect();
+        plan.decide(Nanos::from_secs(at_s), &standing).unwrap()
     }
 
     #[test]
     fn a_phase_is_as_far_as_on_the_target_where_it_is_furthest() {
-        let reports = [report(&[("wide", 0, 4_000)]), report(&[("wide", 16, 0), ("narrow", 16, 2_000)])];
-        let decided = decided(&mut plan("coflow{order=attained}"), reports);
+        let standing = [standing(&[("wide", 0, 4_000)]), standing(&[("narrow", 16, 2_000), ("wide", 16, 0)])];
+        let decided = decided(&mut plan("coflow{order=attained}"), 1, &standing);
         // On the second server alone it would be first. Who uses one target only is not told of.
-        let key = JobKey { user: "ada".into(), name: "wide".into() };
         let rank = Order::Attained.rank(&Progress { attained: Nanos::from_secs(4), ..Progress::default() });
-        for server in [ServerId(1), ServerId(2)] {
-            assert_eq!(decided.contents[&server], Content::Ranks(vec![(key.clone(), rank)]));
+        for (server, number) in [(ServerId(1), 0), (ServerId(2), 1)] {
+            assert_eq!(decided.given[&server], Given::Ranks(vec![(number, rank)]));
         }
     }
 
     /// GIFT Fig. 6, first decision: A at one target, B there and at another.
     #[test]
     fn gift_decides_as_in_the_laboratory_and_keeps_what_it_owes() {
-        let reports = || [report(&[("A", 0, 0), ("B", 0, 0)]), report(&[("B", 16, 0)])];
         let mut plan = plan("gift{throttle=0.3}");
-        let decided = decided(&mut plan, reports());
-        let part = |server: u16, name: &str| {
-            let Content::Rates { jobs, rates } = &decided.contents[&ServerId(server)] else { unreachable!("rates") };
-            let at = jobs.iter().position(|job| &*job.name == name).unwrap();
-            rates.iter().find(|rate| rate.job as usize == at).unwrap().parts
+        let decided = decided(&mut plan, 1, &[standing(&[("A", 0, 0), ("B", 0, 0)]), standing(&[("B", 16, 0)])]);
+        let part = |server: u16, job: u32| {
+            let Given::Rates(rates) = &decided.given[&ServerId(server)] else { unreachable!("rates") };
+            rates.iter().find(|rate| rate.job == job).unwrap().parts
         };
-        assert_eq!([part(1, "A"), part(1, "B"), part(2, "B")], [350_000, 650_000, 650_000]);
+        assert_eq!([part(1, 0), part(1, 1), part(2, 0)], [350_000, 650_000, 650_000]);
         assert_eq!((decided.jobs, decided.issued), (2, Coupons(150_000)));
         let kept = &plan.kept().accounts["user=ada job=A"];
         assert_eq!((kept.record.issued, &*kept.user, &*kept.group), (150_000, "ada", "astro"));
@@ -444,9 +507,8 @@ mod tests {
     fn what_is_not_redeemed_is_paid() {
         let mut plan = plan("gift{throttle=0.5,period=60s,window=1000000000,system-window=1000000000,budget=1}");
         for at in 0..20 {
-            let reports = [report(&[("A", 0, 0), ("B", 0, 0)]), report(&[("B", 16, 0)])];
-            let reports = [ServerId(1), ServerId(2)].into_iter().zip(reports).collect();
-            plan.decide(Nanos::from_secs(10 * at), &reports).unwrap();
+            let standing = [standing(&[("A", 0, 0), ("B", 0, 0)]), standing(&[("B", 16, 0)])];
+            decided(&mut plan, 10 * at, &standing);
         }
         let periods: Vec<_> = plan.kept().periods.values().collect();
         assert_eq!(

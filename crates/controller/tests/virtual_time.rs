@@ -4,8 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 use isonomia_controller::{
-    Allocation, Ask, Change, Content, Controller, Effect, Follower, Kept, PARTS_PER_TARGET, Plan, Reached, Report,
-    ReportedJob, Row, Settings, TIMEOUT, Term, validity,
+    Allocation, Ask, Change, Controller, Decision, Effect, Follower, Kept, PARTS_PER_TARGET, Plan, Reached, Refused,
+    Report, ReportedJob, Settings, TIMEOUT, Term, Using, renewed_every, validity,
 };
 use isonomia_policy::PolicySpec;
 use isonomia_units::{JobInfo, Nanos, ServerId, TargetId};
@@ -47,8 +47,8 @@ struct World {
     /// Of the present and of a former controller, which may not know that it is one no more.
     controllers: BTreeMap<ServerId, Controller>,
     followers: BTreeMap<ServerId, Follower>,
-    /// What each follower has of its targets by the last decision, and when that came.
-    applied: BTreeMap<ServerId, (Nanos, Vec<(TargetId, u32)>)>,
+    /// Who follows an allocation, and when that came or was renewed.
+    applied: BTreeMap<ServerId, Nanos>,
     /// The highest term and version that each follower followed.
     followed: BTreeMap<ServerId, (Term, u64)>,
     /// What is on stable storage: of the ledger, which whoever takes over finds.
@@ -148,28 +148,29 @@ impl World {
         self.kept();
     }
 
-    fn report(&self, server: ServerId, round: u64) -> Report {
-        let (mut jobs, mut rows) = (Vec::new(), Vec::new());
-        for (_, job) in self.busy.iter().filter(|(at, _)| *at == server) {
+    /// What uses the target of a server now.
+    fn using(&self, server: ServerId) -> Vec<Using> {
+        let here = self.busy.iter().filter(|(at, _)| *at == server);
+        let using = |(_, job): &(ServerId, u8)| {
             let info = JobInfo { nodes: 4, ..JobInfo::new(&format!("job{job}"), "ada", "astro") };
-            jobs.push(ReportedJob::from(&info));
-            let (target, service_us) = (TargetId(server.0), 5_000);
-            rows.push(Row { job: jobs.len() as u32 - 1, target, service_us, is_short: true, progress: None });
-        }
-        let follower = &self.followers[&server];
-        let term = follower.controller().map_or(Term::default(), |(_, term)| term);
-        Report { term, round, version: follower.version(), window_ns: 1_000_000_000, jobs, rows }
+            Using { job: ReportedJob::from(&info), at: vec![(TargetId(server.0), None)] }
+        };
+        here.map(using).collect()
     }
 
     fn receive(&mut self, from: ServerId, to: ServerId, message: Message) {
-        let now = self.now;
+        let (now, using) = (self.now, self.using(to));
+        let follower = self.followers.get_mut(&to).unwrap();
         match message {
             Message::Ask(ask) => {
-                let before = self.followers[&to].controller().map(|(_, term)| term);
-                let taken = self.followers.get_mut(&to).unwrap().ask(now, from, &ask);
-                assert!(before.is_none_or(|before| before <= self.followers[&to].controller().unwrap().1));
+                let before = follower.controller().map(|(_, term)| term);
+                let taken = follower.ask(now, from, &ask);
+                assert!(before.is_none_or(|before| before <= follower.controller().unwrap().1));
                 if taken.is_ok() {
-                    let report = self.report(to, ask.round);
+                    if let Some(at) = self.applied.get_mut(&to) {
+                        *at = now;
+                    }
+                    let report = follower.answer(&using);
                     self.send(to, from, Message::Report(report));
                 }
             }
@@ -182,16 +183,23 @@ impl World {
             }
             Message::Allocation(allocation) => {
                 let is = (allocation.term, allocation.version);
-                let Ok(content) = self.followers.get_mut(&to).unwrap().take(now, from, allocation) else { return };
+                match follower.take(now, from, allocation) {
+                    Ok(Decision::Parts(parts)) => {
+                        let given: u64 = parts.values().map(|parts| u64::from(*parts)).sum();
+                        let rounding = parts.len() as u64;
+                        assert!(given <= u64::from(PARTS_PER_TARGET) + rounding, "{given} of one target");
+                    }
+                    Ok(Decision::Ranks(_)) => panic!("an order under gift"),
+                    // It says so at once, as something that has changed.
+                    Err(Refused::NotHeld { .. }) => {
+                        let report = follower.report(now, &using);
+                        return self.send(to, from, Message::Report(report));
+                    }
+                    Err(_) => return,
+                }
                 let before = self.followed.insert(to, is);
                 assert!(before.is_none_or(|before| before < is), "{before:?} {is:?}");
-                let entry = self.applied.entry(to).or_default();
-                entry.0 = now;
-                if let Some(Content::Rates { rates, .. }) = content {
-                    entry.1 = rates.iter().map(|rate| (rate.target, rate.parts)).collect();
-                    let given: u64 = entry.1.iter().map(|(_, parts)| u64::from(*parts)).sum();
-                    assert!(given <= u64::from(PARTS_PER_TARGET) + entry.1.len() as u64, "{given} of one target");
-                }
+                self.applied.insert(to, now);
             }
         }
     }
@@ -205,15 +213,16 @@ impl World {
                 self.applied.remove(&server);
             }
             // What has not been renewed is over.
-            let is_stale = |(at, _): &(Nanos, Vec<_>)| now.since(*at) > validity(INTERVAL) + LOOK_EVERY;
+            let longest = validity(renewed_every(INTERVAL, false)) + LOOK_EVERY;
+            let is_stale = |at: &Nanos| now.since(*at) > longest;
             assert!(!self.applied.get(&server).is_some_and(is_stale), "server {server} at {now:?}");
-            let is_forgotten = self.followers[&server].asked_at().is_none_or(|at| now.since(at) > INTERVAL + TIMEOUT);
-            if is_forgotten && self.busy.iter().any(|(at, _)| *at == server) {
-                let last = self.controllers.iter().max_by_key(|(_, controller)| controller.term()).map(|(at, _)| *at);
-                if let Some(controller) = last {
-                    let report = self.report(server, 0);
-                    self.send(server, controller, Message::Report(report));
-                }
+            let using = self.using(server);
+            let follower = self.followers.get_mut(&server).unwrap();
+            if let Some(report) = follower.look(now, INTERVAL, false, &using)
+                && let Some((to, _)) = self.controllers.iter().max_by_key(|(_, controller)| controller.term())
+            {
+                let to = *to;
+                self.send(server, to, Message::Report(report));
             }
         }
         for server in self.controllers.keys().copied().collect::<Vec<_>>() {
@@ -306,23 +315,57 @@ fn without_a_quorum_targets_share_fairly() {
     world.run(Nanos::from_secs(15));
     assert_eq!(world.applied.len(), usize::from(SERVERS));
     world.faults.lost = 1.0;
-    world.run(Nanos::from_secs(45));
-    assert!(world.applied.is_empty());
+    world.run(Nanos::from_secs(15) + validity(renewed_every(INTERVAL, false)) + LOOK_EVERY + LOOK_EVERY);
+    assert_eq!(world.applied, BTreeMap::new());
     assert!(world.controllers[&ServerId(1)].counts().without_quorum > 0);
 }
 
-/// What two days of GIFT cost on the network: jobs write for a minute in every ten.
+/// What an hour costs on the network, without I/O and with it.
 #[test]
-fn servers_without_io_cost_next_to_nothing() {
+fn where_nothing_changes_next_to_nothing_is_said() {
     let mut world = World::new(7, Faults { lost: 0.0, twice: 0.0, late: 0.0, kills: false });
     world.take_over(ServerId(1));
     world.run(Nanos::from_secs(3_600));
     let idle = world.bytes;
-    assert!(idle < usize::from(SERVERS) * 60 * 32, "{idle} bytes in an hour without I/O");
+    assert!(idle < usize::from(SERVERS) * 12 * 20, "{idle} bytes in an hour without I/O");
     (1..=SERVERS).for_each(|server| _ = world.busy.insert((ServerId(server), 0)));
     world.run(Nanos::from_secs(7_200));
-    let each = (world.bytes - idle) / usize::from(SERVERS) / 360;
-    assert!(each < 100, "{each} bytes a server and decision");
+    let busy = world.bytes - idle;
+    assert!(busy < usize::from(SERVERS) * (60 * 12 + 100), "{busy} bytes in an hour with I/O");
+    assert_eq!(world.applied.len(), usize::from(SERVERS), "and all follow the controller");
+}
+
+/// A server that is killed and comes back knows nothing, and is soon told everything.
+#[test]
+fn a_server_that_begins_anew_follows_again() {
+    let mut world = World::new(7, Faults { lost: 0.0, twice: 0.0, late: 0.0, kills: false });
+    world.take_over(ServerId(1));
+    (1..=SERVERS).for_each(|server| _ = world.busy.insert((ServerId(server), 0)));
+    world.run(Nanos::from_secs(15));
+    let again = ServerId(2);
+    world.followers.insert(again, Follower::default());
+    world.applied.remove(&again);
+    world.followed.remove(&again);
+    let until = world.now + INTERVAL + INTERVAL;
+    world.run(until);
+    assert!(world.followers[&again].version() > 0);
+    assert_eq!(world.controllers[&ServerId(1)].counts().jobs, 1);
+}
+
+/// A report that is lost is missed when the server is asked the next time, and what it said is asked for.
+#[test]
+fn what_is_lost_is_asked_for() {
+    let mut world = World::new(7, Faults { lost: 0.0, twice: 0.0, late: 0.0, kills: false });
+    world.take_over(ServerId(1));
+    let both = [(ServerId(1), 0), (ServerId(2), 0)];
+    world.busy.extend(both);
+    world.run(Nanos::from_secs(15));
+    world.faults.lost = 1.0;
+    world.busy.insert((ServerId(2), 1));
+    world.run(Nanos::from_secs(17));
+    world.faults.lost = 0.0;
+    world.run(Nanos::from_secs(16) + renewed_every(INTERVAL, false) + INTERVAL + INTERVAL);
+    assert_eq!(world.controllers[&ServerId(1)].counts().jobs, 2);
 }
 
 #[test]

@@ -1,4 +1,8 @@
-//! Lines over an axis, as PNG and SVG. The font comes with the program: no system has to have one.
+//! Lines over an axis, and bars in groups, as PNG and SVG. The font comes with the program: no system has to have one.
+
+mod bars;
+
+pub use bars::{Bars, Series};
 
 use plotters::coord::Shift;
 use plotters::prelude::*;

@@ -19,7 +19,8 @@
 //! Jobs are the same on two servers if user and name are. (Where users have no level in the policy, one who names his job otherwise
 //! on another server has two: nothing proves there that they are one.)
 //!
-//! Either rule is a function of the tables alone. No server reacts to what another one does about the same change: of n
+//! Either rule is a function of the tables alone, the latest ones and (what targets can do, and what jobs received less than was meant:
+//! [`Course`]) those before. No server reacts to what another one does about the same change: of n
 //! servers that each corrected its own part by what the others gave last, the sum would overshoot by n − 1. Whether a job waits
 //! for more depends on the part that it has; two thresholds ([`Meters`]) keep that from changing every time.
 //!
@@ -27,6 +28,7 @@
 //! and where nobody else is heard of, the policy holds on each server by itself. Jobs that are new since the last time have what the
 //! policy says beside the others, and no job's part is below an eighth of what presence gives it ([`FLOOR`]).
 
+mod course;
 mod left;
 mod market;
 mod meter;
@@ -34,6 +36,7 @@ pub mod rates;
 #[cfg(test)]
 mod tests;
 
+pub use course::Course;
 pub use left::Left;
 pub use meter::{Meters, Own};
 
@@ -41,7 +44,7 @@ use crate::queueing::tree::{Leaf, ShareTree};
 use crate::{Level, PolicySpec};
 use isonomia_units::{JobInfo, Nanos, ServerId};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Intervals for which a table counts,
@@ -141,6 +144,17 @@ impl Table {
             None => Ok(()),
         }
     }
+
+    /// Whether the same jobs use the same targets by both. Both make sense ([`Self::check`]).
+    pub fn has_the_jobs_of(&self, other: &Self) -> bool {
+        let users = |table: &Self| -> BTreeSet<(usize, Identity)> {
+            let of = |(at, rows): (usize, &Vec<Row>)| {
+                rows.iter().map(|row| (at, identity(&table.jobs[row.job as usize]))).collect::<Vec<_>>()
+            };
+            table.targets.iter().enumerate().flat_map(of).collect()
+        };
+        users(self) == users(other)
+    }
 }
 
 /// The tables of the other servers. A copy costs as much as their number.
@@ -179,14 +193,15 @@ impl Exchange {
         Self { rule, kept_for, tables: BTreeMap::new() }
     }
 
-    /// Keeps the table of a server in place of an older one.
+    /// Keeps the table of a server in place of an older one. Whether other jobs use its targets than did by that.
     ///
     /// # Errors
     /// It makes no sense; the older one stays.
-    pub fn tell(&mut self, now: Nanos, server: ServerId, table: Table) -> Result<(), BadTable> {
+    pub fn tell(&mut self, now: Nanos, server: ServerId, table: Table) -> Result<bool, BadTable> {
         table.check()?;
-        self.tables.insert(server, (now, Arc::new(table)));
-        Ok(())
+        let before = self.tables.insert(server, (now, Arc::new(table)));
+        let table = &self.tables[&server].1;
+        Ok(before.map_or(!table.jobs.is_empty(), |(_, before)| !table.has_the_jobs_of(&before)))
     }
 
     /// Forgets those who are silent.
@@ -200,10 +215,11 @@ impl Exchange {
     }
 
     /// Puts the tables together with the server's own: the part that each of its rows is to have, by target, as
-    /// [`Arbiter::apportion`](crate::Arbiter::apportion) takes them. Empty for each target under policies that owe nobody a share.
+    /// [`Arbiter::apportion`](crate::Arbiter::apportion) takes them. Empty for each target under policies that owe nobody a share. `course` is what
+    /// is remembered of the times before.
     ///
-    /// O(rows · rounds), with [`market::ROUNDS`] at most, and O(jobs · log jobs).
-    pub fn join(&mut self, now: Nanos, policy: &PolicySpec, own: &Table) -> Vec<Vec<f64>> {
+    /// O(rows · rounds), with [`market::ROUNDS`] at most, and O(rows · log rows).
+    pub fn join(&mut self, now: Nanos, policy: &PolicySpec, own: &Table, course: &mut Course) -> Vec<Vec<f64>> {
         self.forget(now);
         let levels = policy.levels();
         if levels.is_empty() {
@@ -212,8 +228,10 @@ impl Exchange {
         let mut numbers: BTreeMap<Identity, usize> = BTreeMap::new();
         let mut infos: Vec<&JobInfo> = Vec::new();
         let mut targets: Vec<Vec<market::Place>> = Vec::new();
+        let mut keys: Vec<course::Key> = Vec::new();
         // Its own first, whose parts are wanted.
-        for table in std::iter::once(own).chain(self.tables.values().map(|(_, table)| &**table)) {
+        let others = self.tables.iter().map(|(server, (_, table))| (Some(*server), &**table));
+        for (server, table) in std::iter::once((None, own)).chain(others) {
             let known: Vec<usize> = table
                 .jobs
                 .iter()
@@ -229,6 +247,7 @@ impl Exchange {
                 })
                 .collect();
             let window = (table.window_ns as f64).max(1.0);
+            keys.extend((0..table.targets.len()).map(|at| (server, at)));
             targets.extend(table.targets.iter().map(|rows| {
                 let place = |row: &Row| market::Place {
                     job: known[row.job as usize],
@@ -243,7 +262,10 @@ impl Exchange {
         let mut parts = match self.rule {
             Rule::Presence => market::by_presence(&due, &targets),
             Rule::Received => {
-                let market = market::Market::new(&due, &targets);
+                let jobs: Vec<Identity> = infos.iter().map(|info| identity(info)).collect();
+                let window = Nanos(own.window_ns);
+                let present = course::Present { jobs: &jobs, due: &due, targets: &targets, keys: &keys, window };
+                let market = market::Market::new(&due, &targets, &course.capacities(now, &present));
                 // What a job has no use for is its user's first, and then its group's.
                 for (leaf, bids) in leaves.iter().zip(&market.bids) {
                     if !bids {
@@ -252,7 +274,8 @@ impl Exchange {
                 }
                 let money: Vec<f64> = leaves.iter().map(|leaf| tree.share(*leaf)).collect();
                 let keep = handed_up(&tree, &leaves, &money, &market);
-                market.parts(&money, &keep, &targets)
+                let bids = course.bids(now, &present, &market, &money, &keep);
+                market.parts(&bids, &keep, &targets)
             }
         };
         parts.truncate(own.targets.len());

@@ -197,7 +197,10 @@ fn what_is_not_the_controllers_is_refused() {
     running.wait(1, |controller| controller.version > 0);
     let term = running.controller(1).term;
     let proto = Errno::PROTO.raw_os_error().unsigned_abs();
-    let ask = |epoch| Ask { term: Term { epoch, number: 0 }, round: u64::MAX }.encode();
+    let ask = |epoch| {
+        let term = Term { epoch, number: 0 };
+        Ask::Whole { term, round: u64::MAX, wants_all: false, renews: false }.encode()
+    };
     for (kind, from, bytes) in [
         (4, 1, vec![]),
         (4, 1, vec![FORMAT + 1, 1, 1, 1]),

@@ -6,13 +6,15 @@
 //! servers' own processors, and where in a file a request falls.
 
 mod channels;
+mod decided;
 mod engine;
+mod events;
 mod exchange;
 mod measure;
 mod ranks;
 
 pub use engine::{Build, OBSERVED_EVERY, run, run_recorded, run_with};
-pub use measure::{JobOutcome, Latency, Outcome, TargetOutcome};
+pub use measure::{GiftCoupons, JobOutcome, Latency, Outcome, TargetOutcome};
 
 use isonomia_policy::exchange::Rule;
 use isonomia_policy::{CostModel, Depth, DepthSpec, Draw, Operation, PolicySpec, QUEUED_MAX, Tuning};
@@ -45,6 +47,9 @@ pub struct Scenario {
     pub exchange: Option<Nanos>,
     /// What they make of it, but under `coflow`.
     pub exchange_rule: Rule,
+    /// A controller decides for all targets, as in a live cluster: how often, unless the policy says so. Without, targets under such a
+    /// policy share by its tree, and those under `coflow` have an order each, or that of the exchange.
+    pub decide: Option<Nanos>,
     /// A fair clock runs beside every arbiter, and tells how many I/O phases end later than in it.
     pub fair_clock: bool,
     /// Names of the servers.

@@ -50,6 +50,7 @@ fn elapsed_s(policy: &str) -> Vec<f64> {
         measure_to: duration,
         exchange: None,
         exchange_rule: Rule::default(),
+        decide: None,
         fair_clock: false,
         servers: vec!["server".to_owned()],
         targets: (0..2).map(target).collect(),

@@ -157,6 +157,54 @@ fn an_exchange_of_progress_gives_one_order_on_all_targets() {
     }
 }
 
+/// GIFT Fig. 6, first decision: A at one target, B there and at another. A is throttled by 0.3 of its half of the first, and B gets
+/// that, of which the ledger has the coupons.
+#[test]
+fn a_controller_decides_over_all_targets_and_keeps_the_ledger() {
+    let text = |policy: &str| {
+        format!(
+            "duration = \"19s\"\nmeasure_from = \"10100ms\"\npolicy = \"{policy}\"\nslowdown = false\n\
+             [[target]]\nname = \"t0\"\nserver = \"s0\"\n{DEVICE}[[target]]\nname = \"t1\"\nserver = \"s1\"\n{DEVICE}\
+             [[job]]\nname = \"A\"\ntargets = [\"t0\"]\nprocesses = 4\nrequest = \"1MiB\"\n\
+             [[job]]\nname = \"B\"\nlayout = \"file-per-process\"\nprocesses = 8\nrequest = \"1MiB\"\n"
+        )
+    };
+    for (policy, due, issued) in [("pofs", 0.25, None), ("gift{throttle=0.3}", 0.35 / 2.0, Some(150_000))] {
+        let outcome = outcome(&text(policy));
+        let share = outcome.jobs[0].share;
+        assert!((share - due).abs() < 0.002, "{policy}: A has {share}, due {due}");
+        assert_eq!(outcome.coupons.map(|coupons| coupons.issued), issued, "{policy}");
+    }
+}
+
+/// As in [`an_exchange_of_progress_gives_one_order_on_all_targets`], but looked at every 50 ms, and decided every 100 ms.
+#[test]
+fn a_controller_gives_coflow_one_order_on_all_targets() {
+    let text = |decide: &str| {
+        format!(
+            "duration = \"10s\"\npolicy = \"coflow{{guarantee=0.000001,order=attained}}\"\nslowdown = false\n{decide}\n\
+             [[target]]\nname = \"t\"\ncount = 2\n{DEVICE}\
+             [[job]]\nname = \"a\"\nprocesses = 2\ndepth = 2\nlayout = \"file-per-process\"\nrequest = \"1MiB\"\nrequests = 2000\n\
+             [[job]]\nname = \"b\"\nstart = \"500ms\"\ntargets = [\"t-1\"]\ndepth = 2\nrequest = \"1MiB\"\nrequests = 910\n"
+        )
+    };
+    let [alone, decided] = ["", "decide = \"100ms\""].map(|decide| outcome(&text(decide)).jobs[1].elapsed_ns.unwrap());
+    assert!(decided < alone * 4 / 5, "b took {decided} ns with one order, {alone} ns with one for each target");
+}
+
+#[test]
+fn a_decision_needs_a_policy_that_is_decided() {
+    let error = |head: &str| {
+        let text = format!(
+            "duration = \"1s\"\n{head}\n[[target]]\nname = \"t\"\n{DEVICE}[[job]]\nname = \"a\"\nrequest = \"4KiB\"\n"
+        );
+        parse(Path::new("test.toml"), &text, None).unwrap_err().to_string()
+    };
+    assert!(error("policy = \"job-fair\"\ndecide = \"1s\"").contains("such as gift or coflow"));
+    assert!(error("policy = \"gift\"\ndecide = \"1ms\"").contains("allowed: 100ms to 600s"));
+    assert!(error("policy = \"coflow\"\ndecide = \"1s\"\nexchange = \"1s\"").contains("allowed: one of them"));
+}
+
 #[test]
 fn the_observer_can_break_off_and_what_was_done_is_kept() {
     let text =

@@ -137,6 +137,15 @@ impl Balance {
         self.paid += other.paid;
     }
 
+    fn subtract(&mut self, other: &Self) {
+        self.issued = self.issued - other.issued;
+        self.redeemed = self.redeemed - other.redeemed;
+        self.compensated = self.compensated - other.compensated;
+        self.outstanding = self.outstanding - other.outstanding;
+        self.regret = self.regret - other.regret;
+        self.paid = self.paid - other.paid;
+    }
+
     fn issue(&mut self, coupons: Coupons, worth: NodeTime) {
         self.issued += coupons;
         self.outstanding += coupons;
@@ -240,6 +249,17 @@ impl Ledger {
             }
         }
         coupons
+    }
+
+    /// Forgets an account that is owed nothing, with its history; whether there was one.
+    pub(super) fn forget(&mut self, name: &str) -> bool {
+        if self.balance(name).outstanding > Coupons(0) {
+            return false;
+        }
+        let Some(account) = self.accounts.remove(name) else { return false };
+        self.total.subtract(&account.balance);
+        self.changed.remove(name);
+        true
     }
 
     /// Ends the regret period: all that is outstanding is compensated, and the system's window begins anew.

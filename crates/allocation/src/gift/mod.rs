@@ -164,6 +164,12 @@ impl Gift {
         self.ledger.carry(self.config.account(app), coupons, self.config.worth(app, coupons));
     }
 
+    /// Forgets an account that is owed nothing, so that their number can be bounded; whether there was one. If its application
+    /// comes back, it is one without a history: what it did not redeem counts against it no more.
+    pub fn forget(&mut self, account: &str) -> bool {
+        self.ledger.forget(account)
+    }
+
     /// Ends the regret period if it is over by `now`, and gives what is paid. [`Self::decide`] does so by itself; who
     /// has to act on the payments calls this first.
     ///

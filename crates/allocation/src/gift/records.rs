@@ -242,6 +242,16 @@ mod tests {
     }
 
     #[test]
+    fn who_is_owed_nothing_can_be_forgotten() {
+        let idle = AccountRecord { issued: 9, redeemed: 7, compensated: 2, paid: 5, ..Default::default() };
+        let owed = AccountRecord { issued: 3, lots: vec![(0, 3)], regret: 4, ..Default::default() };
+        let accounts = [("idle".into(), idle), ("owed".into(), owed.clone())];
+        let mut gift = Gift::restore(GiftConfig::default(), accounts, None).unwrap();
+        assert_eq!(["idle", "owed", "idle", "nobody"].map(|name| gift.forget(name)), [true, false, false, false]);
+        assert_eq!(Some(*gift.ledger().total()), owed.balance());
+    }
+
+    #[test]
     fn an_account_that_lost_coupons_is_refused() {
         let record = AccountRecord { issued: 9, redeemed: 2, compensated: 3, lots: vec![(0, 3)], ..Default::default() };
         let refused = Gift::restore(GiftConfig::default(), [("A".into(), record)], None).unwrap_err().to_string();

@@ -12,7 +12,8 @@
 //! without a step size to choose). The first round's bids, the same everywhere, are the paper's rule.
 //!
 //! Who bids: on a target where somebody waits for more, those who wait, and those who have more than presence gives them. All others
-//! have no use for more: they keep what they use.
+//! have no use for more: they keep what they use. The bidders divide what the target can do ([`course`](super::course)) and the
+//! others leave.
 
 use super::FLOOR;
 
@@ -20,9 +21,6 @@ use super::FLOOR;
 pub const ROUNDS: usize = 100;
 /// The bids have settled when none changes by more than this part of all money.
 const SETTLED: f64 = 1e-6;
-/// A target for which somebody waits is busy, even if less than this part of its time was counted: requests that take longer than what is
-/// looked back over are counted when they end.
-const BUSY_MIN: f64 = 0.5;
 
 /// A job on a target.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -54,38 +52,64 @@ pub(super) fn by_presence(due: &[f64], targets: &[Vec<Place>]) -> Vec<Vec<f64>> 
 }
 
 impl Market {
-    /// `due` has the shares of all jobs that are there.
-    pub(super) fn new(due: &[f64], targets: &[Vec<Place>]) -> Self {
+    /// `due` has the shares of all jobs that are there, `capacities` what each target can do, 0 to 1.
+    pub(super) fn new(due: &[f64], targets: &[Vec<Place>], capacities: &[f64]) -> Self {
         let presence = by_presence(due, targets);
         let (mut is_bidder, mut left) = (Vec::new(), Vec::new());
         let (mut kept, mut bids) = (vec![0.0; due.len()], vec![false; due.len()]);
-        for (places, presence) in targets.iter().zip(&presence) {
+        for ((places, presence), capacity) in targets.iter().zip(&presence).zip(capacities) {
             let is_contended = places.iter().any(|place| place.is_short);
             let bidders: Vec<bool> = places
                 .iter()
                 .zip(presence)
                 .map(|(place, presence)| is_contended && (place.is_short || place.used > *presence))
                 .collect();
-            let mut had = 0.0;
             let mut is_kept = 0.0;
             for (place, is_bidder) in places.iter().zip(&bidders) {
                 if *is_bidder {
-                    had += place.used;
                     bids[place.job] = true;
                 } else {
                     is_kept += place.used;
                     kept[place.job] += place.used;
                 }
             }
-            left.push(if had + is_kept < BUSY_MIN { 1.0 - is_kept } else { had });
+            left.push((capacity - is_kept).max(0.0));
             is_bidder.push(bidders);
         }
         Self { presence, is_bidder, left, kept, bids }
     }
 
+    /// By target and place: whether the job bids there.
+    pub(super) fn bidders(&self) -> &[Vec<bool>] {
+        &self.is_bidder
+    }
+
     /// The parts by which those who bid have, with their `money` and what they `keep` of other targets, what is due to them of the whole.
     /// Who does not bid has as much as by presence, should he want it.
     pub(super) fn parts(&self, money: &[f64], keep: &[f64], targets: &[Vec<Place>]) -> Vec<Vec<f64>> {
+        let had = self.settle(money, keep, targets);
+        let parts = had.iter().zip(&self.presence).zip(&self.is_bidder);
+        parts
+            .map(|((had, presence), is_bidder)| {
+                let parts = had.iter().zip(presence).zip(is_bidder);
+                parts
+                    .map(|((had, presence), is_bidder)| if *is_bidder { had.max(FLOOR * presence) } else { *presence })
+                    .collect()
+            })
+            .collect()
+    }
+
+    /// What each job has of all targets, where it bids and where it keeps, in targets.
+    pub(super) fn totals(&self, money: &[f64], keep: &[f64], targets: &[Vec<Place>]) -> Vec<f64> {
+        let mut totals = self.kept.clone();
+        for (had, places) in self.settle(money, keep, targets).iter().zip(targets) {
+            had.iter().zip(places).for_each(|(had, place)| totals[place.job] += had);
+        }
+        totals
+    }
+
+    /// What the bidders have of each target when no bid changes any more.
+    fn settle(&self, money: &[f64], keep: &[f64], targets: &[Vec<Place>]) -> Vec<Vec<f64>> {
         let mut bids = equal_bids(money, targets, |target, place| self.is_bidder[target][place]);
         let mut had: Vec<Vec<f64>> = Vec::new();
         for _ in 0..ROUNDS {
@@ -107,15 +131,7 @@ impl Market {
                 break;
             }
         }
-        let parts = had.iter().zip(&self.presence).zip(&self.is_bidder);
-        parts
-            .map(|((had, presence), is_bidder)| {
-                let parts = had.iter().zip(presence).zip(is_bidder);
-                parts
-                    .map(|((had, presence), is_bidder)| if *is_bidder { had.max(FLOOR * presence) } else { *presence })
-                    .collect()
-            })
-            .collect()
+        had
     }
 }
 

@@ -9,7 +9,8 @@ const WINDOW_MIN: Nanos = Nanos::from_millis(100);
 
 /// A job that waited in more than this part of the time would use more than it has,
 const SHORT_ABOVE: f64 = 1.0 / 8.0;
-/// until it waits in less than this.
+/// until it waits in less than this. The time is that since it came, for the window of one that came just now is mostly time before
+/// that; and as it is not known when that was, at first it is what its requests waited and were served.
 const SHORT_BELOW: f64 = 1.0 / 16.0;
 /// Names of a table, and what it says of each, take so much at most: it is sent in one message.
 const TABLE_LEN_MAX: usize = 48 << 10;
@@ -23,6 +24,8 @@ struct Meter {
     window: Nanos,
     samples: VecDeque<(Nanos, BTreeMap<JobId, Usage>)>,
     short: BTreeSet<JobId>,
+    /// Jobs that had, or waited for, anything by the last sample, and that before they first did.
+    came: BTreeMap<JobId, Nanos>,
 }
 
 /// What a job had of a target in the window.
@@ -34,7 +37,8 @@ struct Had {
 impl Meter {
     /// Of a target that is asked every `interval`.
     fn new(interval: Nanos) -> Self {
-        Self { window: interval.max(WINDOW_MIN), samples: VecDeque::new(), short: BTreeSet::new() }
+        let window = interval.max(WINDOW_MIN);
+        Self { window, samples: VecDeque::new(), short: BTreeSet::new(), came: BTreeMap::new() }
     }
 
     /// Notes what each job has had by now, and gives over which time it looks back and what those had in it who had, or waited for,
@@ -49,17 +53,23 @@ impl Meter {
             return (Nanos(1), Vec::new());
         };
         let window = now.since(*from).max(Nanos(1));
+        let last = self.samples.back().map_or(now, |(at, _)| *at);
         let mut had = Vec::new();
+        let mut came = BTreeMap::new();
         for (job, usage) in &usage {
             // Numbers of jobs are used again: then it has had less than before.
             let before = before.get(job).filter(|before| before.service <= usage.service).copied().unwrap_or_default();
             let (service, waited) = (usage.service.since(before.service), usage.waited.since(before.waited));
             if service + waited > Nanos::ZERO {
                 let limit = if self.short.contains(job) { SHORT_BELOW } else { SHORT_ABOVE };
-                let is_short = waited.0 as f64 > limit * window.0 as f64;
+                let since = self.came.get(job);
+                let there = since.map_or(service + waited, |since| now.since(*since).min(window));
+                came.insert(*job, *since.unwrap_or(&last));
+                let is_short = waited.0 as f64 > limit * there.0 as f64;
                 had.push((*job, Had { service, is_short }));
             }
         }
+        self.came = came;
         self.short = had.iter().filter(|(_, had)| had.is_short).map(|(job, _)| *job).collect();
         self.samples.push_back((now, usage));
         (window, had)

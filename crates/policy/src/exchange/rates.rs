@@ -9,7 +9,12 @@
 //! closed loop that is what the programs have outstanding, which does not depend on the part, so nothing swings. Where nobody is
 //! held, all have what they use, and the rest in equal parts.
 //!
-//! **The sum.** Each server has a *claim* on a part of the rate, and tells it. It lowers its claim at once, and raises it only by
+//! Only where a program uses several places in turn, it depends on the parts where it waits: nearly always at the place with the
+//! smallest part for what is asked of it, and now and then at another one. By what is waiting that place would get all, and be the one with too
+//! much the next time. So a place counts as held for the part h of the time in which it was: it needs 1 − h of what it uses, and what it
+//! has waiting counts h-fold. Such a stream then has the same at all its places, where it can go on.
+//!
+//! **The sum.** Each server has a *claim* on a part of the rate, and tells it. It lowers its claim (at once if it has no demand any more or is held, else [by and by](LOWERED_BY_MIN)), and raises it only by
 //! what no other server claims, together with those who want more in proportion to what they lack. Whoever begins has an equal
 //! part, 1/n of n servers. So with tables that all servers have, the claims sum to 1 at most. Tables are as old as an interval: two
 //! servers may both take what became free between two tables. *Claim:* if every table arrives within one interval, the parts sum to
@@ -39,6 +44,9 @@ const HEADROOM: f64 = 1.0 / 32.0;
 pub const FLOOR: f64 = 1.0 / 64.0;
 /// A claim is lowered only if it is too large by more than this.
 const SLACK: f64 = 1.0 / 128.0;
+/// A claim of a class that is not held is lowered by this part of what it is too large: a stream that uses several servers in turn is held at
+/// one of them, and needs as much of the others as soon as it goes on. One that is held lowers it by the part of the time in which it is.
+const LOWERED_BY_MIN: f64 = 1.0 / 4.0;
 /// It is looked at so much at least.
 const WINDOW_MIN: Nanos = Nanos::from_millis(100);
 /// A class that was held in more than this part of the time would use more than it has,
@@ -122,9 +130,9 @@ pub struct Row {
     pub rule: u32,
     /// See [`RateReport::class`].
     pub class: Arc<str>,
-    /// What it is served in a second: bytes or operations.
-    pub served: u64,
-    /// What it has waiting, in the same.
+    /// What it is served in a second while it is not held: bytes or operations.
+    pub needed: u64,
+    /// What it has waiting while it is held, in the same.
     pub backlog: u64,
     /// It would use more.
     pub is_held: bool,
@@ -151,9 +159,9 @@ type Key = (u32, Arc<str>);
 /// What a place has use for.
 #[derive(Clone, Copy, Debug, Default)]
 struct Demand {
-    /// What it is served in a second, as a part of the rate.
-    used: f64,
-    /// What it has waiting.
+    /// What it is served in a second, as a part of the rate, times the part of the time in which it is not held.
+    needed: f64,
+    /// What it has waiting, times the part of the time in which it is held.
     backlog: f64,
     is_held: bool,
 }
@@ -169,6 +177,9 @@ struct Seen {
     per_s: f64,
     queued: f64,
     per_request: f64,
+    /// The part of the time in which it is held, 0 to 1,
+    held_part: f64,
+    /// and whether that is enough to count.
     is_held: bool,
 }
 
@@ -252,7 +263,7 @@ impl Divider {
             let claim = own.claim.max(FLOOR * FLOOR);
             let of = |at: &usize| {
                 let demand = own.seen[*at].demand(own.amount);
-                Demand { used: demand.used / claim, ..demand }
+                Demand { needed: demand.needed / claim, ..demand }
             };
             let demands: Vec<Demand> = places.iter().map(of).collect();
             let floor = FLOOR / (self.servers * places.len().max(1)) as f64;
@@ -325,7 +336,7 @@ impl Divider {
             let mut claims = vec![own.claim];
             for row in self.others.values().map(|(_, table)| row_of(table)) {
                 let of = |row: &Row| Demand {
-                    used: row.served as f64 / rate,
+                    needed: row.needed as f64 / rate,
                     backlog: row.backlog as f64,
                     is_held: row.is_held,
                 };
@@ -339,8 +350,12 @@ impl Divider {
             }
             told.push(key.clone());
             let wants: Vec<f64> = wanted(&demands).into_iter().map(|part| part * total).collect();
-            if wants[0] < own.claim - SLACK || own.claim > total {
+            let is_too_large = wants[0] < own.claim - SLACK;
+            if own.claim > total || is_too_large && demand.is_nothing() {
                 own.claim = wants[0];
+            } else if is_too_large {
+                let held = own.seen.iter().filter(|seen| seen.is_held).map(|seen| seen.held_part).fold(0.0, f64::max);
+                own.claim -= (own.claim - wants[0]) * held.max(LOWERED_BY_MIN);
             } else if wants[0] > own.claim {
                 let of_silent = if is_early { silent as f64 * equal } else { 0.0 };
                 let free = (total - of_silent - claims.iter().sum::<f64>()).max(0.0);
@@ -360,7 +375,7 @@ impl Divider {
             Row {
                 rule: key.0,
                 class: key.1,
-                served: (demand.used * own.amount.per_s()) as u64,
+                needed: (demand.needed * own.amount.per_s()) as u64,
                 backlog: demand.backlog as u64,
                 is_held: demand.is_held,
                 claim: (own.claim * WHOLE) as u32,
@@ -368,7 +383,7 @@ impl Divider {
         };
         let mut rows: Vec<Row> = told.into_iter().map(row).collect();
         // Those of whom others would believe what is furthest from the truth come first.
-        rows.sort_by_key(|row| std::cmp::Reverse((row.claim, row.is_held, row.served, row.backlog)));
+        rows.sort_by_key(|row| std::cmp::Reverse((row.claim, row.is_held, row.needed, row.backlog)));
         let mut len = 0;
         let fits = |row: &Row| {
             len += row.class.len();
@@ -402,27 +417,29 @@ impl Seen {
             }
             follow(&mut self.per_s, served / s);
             follow(&mut self.queued, (report.backlog.saturating_sub(self.backlog)) as f64 / span.0 as f64);
-            let limit = if self.is_held { HELD_BELOW } else { HELD_ABOVE };
-            self.is_held = report.held.since(self.held).0 as f64 > limit * span.0 as f64;
+            let held = report.held.since(self.held).0 as f64 / span.0 as f64;
+            follow(&mut self.held_part, held.min(1.0));
+            self.is_held = held > if self.is_held { HELD_BELOW } else { HELD_ABOVE };
         }
         (self.served, self.operations) = (report.served(), report.operations);
         (self.backlog, self.held) = (report.backlog, report.held);
     }
 
     fn demand(&self, amount: Amount) -> Demand {
-        let backlog = self.queued * self.per_request.max(1.0);
-        Demand { used: self.per_s / amount.per_s(), backlog, is_held: self.is_held }
+        let held = if self.is_held { self.held_part } else { 0.0 };
+        let backlog = self.queued * self.per_request.max(1.0) * held;
+        Demand { needed: self.per_s / amount.per_s() * (1.0 - held), backlog, is_held: self.is_held }
     }
 }
 
 impl Demand {
     fn and(self, other: Self) -> Self {
         let is_held = self.is_held || other.is_held;
-        Self { used: self.used + other.used, backlog: self.backlog + other.backlog, is_held }
+        Self { needed: self.needed + other.needed, backlog: self.backlog + other.backlog, is_held }
     }
 
     fn is_nothing(&self) -> bool {
-        self.used < 1e-6 && self.backlog < 1e-3 && !self.is_held
+        self.needed < 1e-6 && self.backlog < 1e-3 && !self.is_held
     }
 }
 
@@ -430,7 +447,7 @@ impl Demand {
 fn wanted(demands: &[Demand]) -> Vec<f64> {
     let count = demands.len().max(1) as f64;
     let held = demands.iter().filter(|demand| demand.is_held).count() as f64;
-    let need = |demand: &Demand| if demand.is_held { 0.0 } else { demand.used * (1.0 + HEADROOM) };
+    let need = |demand: &Demand| demand.needed * (1.0 + HEADROOM);
     let needs: f64 = demands.iter().map(need).sum();
     // Those who are held are not left with nothing by those who are not.
     let left = (1.0 - needs).max(held / count / 2.0).max(0.0);
@@ -440,7 +457,7 @@ fn wanted(demands: &[Demand]) -> Vec<f64> {
         if held == 0.0 {
             need(demand) * scale + (1.0 - needs * scale) / count
         } else if demand.is_held {
-            left * demand.backlog.max(1e-9) / waiting
+            need(demand) * scale + left * demand.backlog.max(1e-9) / waiting
         } else {
             need(demand) * scale
         }
@@ -454,11 +471,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn held(backlog: f64) -> Demand {
-        Demand { used: 0.1, backlog, is_held: true }
+        Demand { needed: 0.0, backlog, is_held: true }
     }
 
-    fn used(used: f64) -> Demand {
-        Demand { used, backlog: 0.0, is_held: false }
+    fn used(needed: f64) -> Demand {
+        Demand { needed, backlog: 0.0, is_held: false }
     }
 
     #[test]
@@ -501,7 +518,7 @@ mod tests {
                 let none = |class: usize| Row {
                     rule: 0,
                     class: format!("j{class:05}").into(),
-                    served: 0,
+                    needed: 0,
                     backlog: 0,
                     is_held: false,
                     claim: 0,
@@ -516,6 +533,15 @@ mod tests {
             sums = parts[0].of(0, &last, Some(rules.rules[0].allowance.unwrap().amount));
         }
         sums
+    }
+
+    /// One place has a third and is waited for nearly always, the other has two thirds of which the stream cannot use more than half.
+    #[test]
+    fn a_stream_over_two_places_does_not_take_all_from_one_for_the_other() {
+        let slow = Demand { needed: 0.05 * 0.33, backlog: 0.95 * 0.95, is_held: true };
+        let fast = Demand { needed: 0.97 * 0.33, backlog: 0.03 * 0.03, is_held: true };
+        let found = wanted(&[slow, fast]);
+        assert!(found[1] > 0.32 && found[0] + found[1] < 1.0 + 1e-9, "{found:?}");
     }
 
     #[test]
@@ -540,7 +566,7 @@ mod tests {
             demands in proptest::collection::vec((0.0..2.0f64, 0.0..100.0f64, any::<bool>()), 1..6),
         ) {
             let demands: Vec<_> =
-                demands.into_iter().map(|(used, backlog, is_held)| Demand { used, backlog, is_held }).collect();
+                demands.into_iter().map(|(needed, backlog, is_held)| Demand { needed, backlog, is_held }).collect();
             let parts = wanted(&demands);
             prop_assert!((parts.iter().sum::<f64>() - 1.0).abs() < 1e-9 && parts.iter().all(|part| *part >= 0.0));
         }

@@ -11,7 +11,7 @@ fn place(job: usize, used: f64, is_short: bool) -> Place {
 
 /// Where each job has a user of his own.
 fn by_receipt(due: &[f64], targets: &[Vec<Place>]) -> Vec<Vec<f64>> {
-    let market = Market::new(due, targets);
+    let market = Market::new(due, targets, &vec![1.0; targets.len()]);
     market.parts(due, &market.kept, targets)
 }
 
@@ -94,7 +94,7 @@ fn a_share_that_is_not_used_goes_to_the_same_user_first() {
     let targets = vec![vec![used(0, 0.5, true), used(1, 0.5, true)], small];
     let own = Table { window_ns: 1_000_000_000, jobs, targets };
     let mut exchange = Exchange::new(Rule::Received, Nanos::from_millis(500));
-    let parts = exchange.join(Nanos(1), &policy, &own);
+    let parts = exchange.join(Nanos(1), &policy, &own, &mut Course::new(Nanos::from_millis(500)));
     // Ada has a tenth of the second target and a of the first, bob b: 0.1 + a = b, a + b = 1.
     assert!(near(&parts[0], &[0.45, 0.55]), "{:?}", parts[0]);
 }
@@ -118,15 +118,16 @@ fn tables_of_others_count_until_they_are_silent() {
     let own = table(vec![job("a", 16), job("b", 8)], vec![vec![row(0, 0.6), row(1, 0.4)]]);
     let others = table(vec![job("c", 8), job("a", 16)], vec![vec![row(1, 0.6), row(0, 0.4)]]);
     let mut exchange = Exchange::new(Rule::Received, interval);
-    let alone = exchange.join(Nanos(1), &policy, &own);
+    let course = &mut Course::new(interval);
+    let alone = exchange.join(Nanos(1), &policy, &own, course);
     assert!(near(&alone[0], &[2.0 / 3.0, 1.0 / 3.0]), "{alone:?}");
-    exchange.tell(Nanos(2), ServerId(2), others.clone()).unwrap();
-    assert!(near(&exchange.join(Nanos(3), &policy, &own)[0], &[0.5, 0.5]));
+    assert_eq!(exchange.tell(Nanos(2), ServerId(2), others.clone()), Ok(true));
+    assert!(near(&exchange.join(Nanos(3), &policy, &own, course)[0], &[0.5, 0.5]));
     let late = Nanos(3) + Nanos(interval.0 * KEPT_FOR);
-    assert!(near(&exchange.join(late, &policy, &own)[0], &[2.0 / 3.0, 1.0 / 3.0]), "it is silent");
+    assert!(near(&exchange.join(late, &policy, &own, course)[0], &[2.0 / 3.0, 1.0 / 3.0]), "it is silent");
     assert_eq!(exchange.heard(), 0);
     let fifo = "fifo".parse().unwrap();
-    assert_eq!(exchange.join(late, &fifo, &own), [Vec::<f64>::new()], "nobody is owed a share");
+    assert_eq!(exchange.join(late, &fifo, &own, course), [Vec::<f64>::new()], "nobody is owed a share");
     let unknown = table(vec![job("c", 8)], vec![vec![row(1, 0.5)]]);
     assert_eq!(exchange.tell(late, ServerId(2), unknown), Err(BadTable::UnknownJob { job: 1, jobs: 1 }));
     let timeless = Table { window_ns: 0, ..others.clone() };
@@ -153,6 +154,34 @@ fn a_meter_looks_back_over_a_window_and_forgets_numbers_that_are_used_again() {
     }
     assert_eq!(note(210, 105), Some((50, 100)), "the last tenth of a second");
     assert_eq!(note(220, 3), Some((3, 100)), "another job of the same number");
+}
+
+#[test]
+fn who_came_just_now_is_short_if_it_waited_while_it_was_there() {
+    let ms = Nanos::from_millis;
+    for interval in [10, 500] {
+        let mut meters = Meters::new(1, ms(interval));
+        let mut is_short = |at: Nanos, service: Nanos, waited: Nanos| {
+            let usage = BTreeMap::from([(JobId(7), Usage { service, waited })]);
+            let own = meters.table(at, [usage], |_| Some(job("a", 1)));
+            own.table.targets[0].first().map(|row| row.is_short)
+        };
+        let tick = |at: u64| ms(at * interval);
+        for at in 1..=20 {
+            assert_eq!(is_short(tick(at), Nanos::ZERO, Nanos::ZERO), None);
+        }
+        // It came a millisecond before, and waited for most of that.
+        assert_eq!(is_short(tick(21), Nanos(100_000), Nanos(900_000)), Some(true), "{interval} ms");
+        // From then on it does not wait.
+        assert_eq!(is_short(tick(40), ms(6 * interval), Nanos(900_000)), Some(false), "{interval} ms");
+        // Who is served at once is not short, however short the time.
+        let mut meters = Meters::new(1, ms(interval));
+        for (at, service, waited) in [(1, 0, 0), (2, 0, 0), (3, 900_000, 10_000)] {
+            let usage = BTreeMap::from([(JobId(7), Usage { service: Nanos(service), waited: Nanos(waited) })]);
+            let own = meters.table(tick(at), [usage], |_| Some(job("a", 1)));
+            assert!(own.table.targets[0].iter().all(|row| !row.is_short), "{interval} ms");
+        }
+    }
 }
 
 proptest! {

@@ -142,6 +142,7 @@ fn scenario(setting: &Setting, jobs: Vec<Job>, length: Nanos) -> Scenario {
         measure_to: duration,
         exchange: setting.exchange_ms.map(Nanos::from_millis),
         exchange_rule: Rule::default(),
+        decide: None,
         fair_clock: false,
         servers: (0..TARGETS).map(|server| format!("server-{server}")).collect(),
         targets: (0..TARGETS).map(target).collect(),

@@ -116,6 +116,7 @@ fn elapsed_s(
             measure_to: limit,
             exchange: None,
             exchange_rule: Rule::default(),
+            decide: None,
             fair_clock: false,
             servers: (0..servers).map(|server| format!("server-{server}")).collect(),
             targets: (0..servers)

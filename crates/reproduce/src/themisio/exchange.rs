@@ -116,6 +116,7 @@ fn scenario(lambda_ms: u64, seed: u64) -> Scenario {
         measure_to: duration,
         exchange: Some(lambda),
         exchange_rule: Rule::Presence,
+        decide: None,
         fair_clock: false,
         servers: vec!["server-0".to_owned(), "server-1".to_owned()],
         targets: (0..2).map(|server| target(server, "size-fair", Draw::Lottery)).collect(),

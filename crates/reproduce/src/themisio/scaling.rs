@@ -129,6 +129,7 @@ fn scenario(servers: usize, is_hashed: bool, policy: &str, requests: u64, seed: 
         measure_to: Nanos::from_secs(3600),
         exchange: None,
         exchange_rule: Rule::default(),
+        decide: None,
         fair_clock: false,
         servers: (0..servers).map(|server| format!("server-{server}")).collect(),
         targets: (0..servers).map(|server| target(server, policy, Draw::Lottery)).collect(),

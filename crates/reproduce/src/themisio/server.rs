@@ -75,6 +75,7 @@ pub fn on_one_server(
         measure_to: Nanos::from_secs(measured_s.1),
         exchange: None,
         exchange_rule: Rule::default(),
+        decide: None,
         fair_clock: false,
         servers: vec!["server-0".to_owned()],
         targets: vec![target(0, policy, draw)],

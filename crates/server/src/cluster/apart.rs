@@ -1,6 +1,6 @@
 //! What servers say to each other that is no matter of the thread `cluster`: a worker takes it where it comes in.
 
-use super::controller::Heard;
+use super::controller::{Heard, LedgerQuestion, give_ledger};
 use super::{Cluster, moving, wire};
 use crate::core::Core;
 use crate::target::Pending;
@@ -15,6 +15,7 @@ impl Cluster {
             }
             wire::PhaseReport::KIND => self.hear_claims(core, pending, bytes),
             wire::PhaseGrant::KIND => self.hear_grant(core, pending, bytes),
+            LedgerQuestion::KIND => give_ledger(core, pending, bytes),
             kind if Heard::is_kind(kind) => {
                 self.port.keep(core, (self.config.number, &self.config.map()), pending, bytes);
             }

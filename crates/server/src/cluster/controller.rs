@@ -7,25 +7,29 @@
 
 mod etcd;
 mod lease;
+mod ledger;
 mod port;
 
 use super::links::Links;
 use crate::clock;
 use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
+use crate::target::Target;
 use etcd::Etcd;
 use isonomia_controller::{
-    Change, Content, Controller, Counts, Effect, Follower, JobKey, Kept, PARTS_PER_TARGET, PREFIX, Plan, Progress,
-    Reached, Report, ReportedJob, Row, Settings, TIMEOUT, Term,
+    Allocation, Controller, Counts, Decision, Effect, Follower, JobKey, Kept, KnownJobs, Plan, Reached, Refused,
+    Settings, Term, Using, parts, places,
 };
 use isonomia_policy::exchange::Meters;
-use isonomia_policy::{self as policy, PolicySpec};
+use isonomia_policy::{PolicySpec, Scheme};
 use isonomia_proto::control::ControllerStatus;
 use isonomia_transport::handshake::Protection;
 use isonomia_units::{JobId, JobInfo, Nanos, ServerId, TargetId};
 use lease::Lease;
+use ledger::LedgerError;
+pub use ledger::{LedgerQuestion, give_ledger};
 pub use port::{Heard, Port};
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, PoisonError};
@@ -33,16 +37,10 @@ use std::time::Duration;
 
 /// The longest sleep, so that the end of the server, another cluster file and another policy are noticed.
 const SLEEP_MAX: Nanos = Nanos::from_millis(200);
-/// What jobs have is looked at so often at most,
-const LOOK_MIN: Nanos = Nanos::from_millis(50);
-/// and at least: who does I/O now counts, and not who did a while ago.
-const LOOK_MAX: Nanos = Nanos::from_millis(500);
-/// After a failure of the store or of the ledger nothing is decided for this long.
+/// After a failure of the store or of the ledger nothing is decided for this long;
 const RETRY_AFTER: Nanos = Nanos::from_secs(10);
-
-/// Nobody's part of a target is below a hundredth: one request that was served at next to no part would be a debt that its
-/// job pays for long after the allocation has ended.
-const PARTS_LEAST: u32 = PARTS_PER_TARGET / 100;
+/// or for this long, if it may be over in a moment.
+const RETRY_SOON: Nanos = Nanos::from_secs(1);
 
 /// The thread.
 pub struct Commander {
@@ -61,8 +59,6 @@ pub struct Commander {
     controller: Option<Controller>,
     /// How far the last one of this process came.
     reached: Reached,
-    /// The ledger is not in etcd yet.
-    is_to_be_brought: bool,
     /// Nothing is decided before.
     retry_at: Nanos,
     coordination: Option<Coordination>,
@@ -86,14 +82,13 @@ struct Followed {
     policies: u64,
     meters: Meters,
     look_at: Nanos,
-    /// When the controller was last told that there are jobs.
-    told_at: Nanos,
-    has_jobs: bool,
+    /// It goes by what jobs have at the moment ([`Plan::is_pulled`]).
+    is_pulled: bool,
 }
 
 impl Followed {
     fn look_every(&self) -> Nanos {
-        Nanos(self.interval.0 / 2).clamp(LOOK_MIN, LOOK_MAX)
+        isonomia_controller::look_every(self.interval)
     }
 }
 
@@ -119,7 +114,6 @@ impl Commander {
             followed: None,
             controller: None,
             reached: Reached::default(),
-            is_to_be_brought: false,
             retry_at: Nanos::ZERO,
             coordination: None,
             sent_bytes: 0,
@@ -137,7 +131,7 @@ impl Commander {
             self.decide(now);
             if self.follower.expire(now) {
                 tracing::warn!("the controller's allocation was not renewed: targets share fairly");
-                self.apply(None);
+                self.share_fairly();
             }
             self.show(now);
             match self.next() {
@@ -178,22 +172,16 @@ impl Commander {
         }
         // Its arbiters are new: nothing of what was decided is in them, but for what came in between.
         if self.follower.ends_at().is_some() {
-            self.apply(None);
+            self.share_fairly();
         }
         self.follower.forget();
         self.ranked.clear();
         self.resign();
         (self.retry_at, self.followed) = (now, None);
         if is_decided {
-            let mut followed = Followed {
-                spec,
-                interval,
-                policies,
-                meters: Meters::new(0, interval),
-                look_at: now,
-                told_at: Nanos::ZERO,
-                has_jobs: false,
-            };
+            let is_pulled = matches!(spec.scheme(), Scheme::Coflow(_));
+            let meters = Meters::new(0, interval);
+            let mut followed = Followed { spec, interval, policies, meters, look_at: now, is_pulled };
             followed.meters = Meters::new(self.core.data_targets(), followed.look_every());
             self.followed = Some(followed);
         }
@@ -249,19 +237,30 @@ impl Commander {
             return;
         }
         let (spec, interval) = (followed.spec.clone(), followed.interval);
-        let plan = self.kept().and_then(|kept| Plan::new(&spec, interval, kept).map_err(|error| error.to_string()));
-        match plan {
+        let kept = if Plan::has_ledger(&spec) { self.take_ledger(term) } else { Ok(Kept::default()) };
+        match kept.and_then(|kept| Ok(Plan::new(&spec, interval, kept)?)) {
             Ok(Some(plan)) => {
                 let settings = Settings { term, interval };
                 let servers = self.servers();
                 tracing::info!(?term, policy = %spec, "this server is the controller");
-                self.controller = Some(Controller::new(now, settings, plan, servers).after(self.reached));
+                self.controller = Some(Controller::new(clock::now(), settings, plan, servers).after(self.reached));
             }
             Ok(None) => {}
             Err(error) => {
-                tracing::error!(%error, "nothing is decided, and targets share fairly");
-                self.retry_at = now + RETRY_AFTER;
+                let because = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::error!(%error, because, "nothing is decided, and targets share fairly");
+                self.cannot_decide(&error);
             }
+        }
+    }
+
+    /// Tries again later, and lets another server try meanwhile if that may help.
+    fn cannot_decide(&mut self, error: &LedgerError) {
+        let now = clock::now();
+        self.retry_at = now + if error.is_passing() { RETRY_SOON } else { RETRY_AFTER };
+        if let Some(coordination) = self.coordination.as_ref().filter(|_| !error.is_passing()) {
+            tracing::warn!("this server gives up being the controller, so that another one is");
+            coordination.lease.give_up(now);
         }
     }
 
@@ -269,35 +268,16 @@ impl Commander {
         self.config.map().servers().iter().map(|server| server.number).collect()
     }
 
-    /// The ledger as it was kept: where another server may have had it, by etcd; it is this server's own if that has none.
-    fn kept(&mut self) -> Result<Kept, String> {
-        let mut records = Vec::new();
-        if let Some(coordination) = &self.coordination {
-            records = coordination.etcd.records().map_err(|error| error.to_string())?;
-        }
-        self.is_to_be_brought = records.is_empty();
-        if records.is_empty() {
-            records = self.core.store.cluster_records().map_err(|error| error.to_string())?;
-        }
-        let ledger = records.iter().filter(|(key, _)| key.starts_with(PREFIX));
-        Kept::read(ledger.map(|(key, value)| (&key[..], &value[..]))).map_err(|error| error.to_string())
-    }
-
-    /// What jobs have now; and says so if the controller does not know that there are any.
+    /// What jobs use now; and says so if the controller does not know it.
     fn look(&mut self, now: Nanos) {
         let Some(followed) = self.followed.as_mut().filter(|followed| followed.look_at <= now) else { return };
         followed.look_at = now + followed.look_every();
-        let (interval, was_told_at) = (followed.interval, followed.told_at);
-        let report = self.report(now, 0);
-        let has_jobs = !report.rows.is_empty();
-        let is_forgotten = self.follower.asked_at().is_none_or(|at| now.since(at) > interval + TIMEOUT);
-        let Some(followed) = &mut self.followed else { return };
-        followed.has_jobs = has_jobs;
-        if has_jobs && is_forgotten && now.since(was_told_at) >= interval.min(TIMEOUT) {
-            followed.told_at = now;
-            if let Some(to) = self.controller_of_cluster() {
-                self.send(to, Heard::Report(report));
-            }
+        let (interval, is_pulled) = (followed.interval, followed.is_pulled);
+        let using = self.using(now);
+        if let Some(report) = self.follower.look(now, interval, is_pulled, &using)
+            && let Some(to) = self.controller_of_cluster()
+        {
+            self.send(to, Heard::Report(Box::new(report)));
         }
     }
 
@@ -309,30 +289,15 @@ impl Commander {
         }
     }
 
-    /// What the jobs had of the targets in the last while.
-    fn report(&mut self, now: Nanos, round: u64) -> Report {
-        let (term, version) = (self.follower.controller().map(|(_, term)| term), self.follower.version());
-        let mut report =
-            Report { term: term.unwrap_or_default(), round, version, window_ns: 1, jobs: Vec::new(), rows: Vec::new() };
-        let Some(followed) = &mut self.followed else { return report };
+    /// Which jobs used which targets in the last while.
+    fn using(&mut self, now: Nanos) -> Vec<Using> {
+        let Some(followed) = &mut self.followed else { return Vec::new() };
         let data = || self.core.targets.iter().filter(|target| !target.is_metadata());
         let usage: Vec<_> = data().map(|target| target.usage(now)).collect();
         let infos = infos(&self.core);
         let own = followed.meters.table(now, usage, |job| infos.get(&job).map(|info| JobInfo::clone(info)));
-        report.window_ns = own.table.window_ns;
-        report.jobs = own.table.jobs.iter().map(ReportedJob::from).collect();
-        for (target, (rows, jobs)) in data().zip(own.table.targets.iter().zip(own.jobs())) {
-            let Some(id) = target.id else { continue };
-            let phases: HashMap<JobId, policy::Progress> = target.progress(now).into_iter().collect();
-            report.rows.extend(rows.iter().zip(jobs).map(|(row, job)| Row {
-                job: row.job,
-                target: id,
-                service_us: row.service_ns / 1_000,
-                is_short: row.is_short,
-                progress: phases.get(job).map(told),
-            }));
-        }
-        report
+        let progress = |target: &Target| if followed.is_pulled { target.progress(now) } else { Vec::new() };
+        Using::of(&own, data().map(|target| (target.id, progress(target))))
     }
 
     /// Does what is due as the controller.
@@ -353,30 +318,50 @@ impl Commander {
         self.follow_policy(now);
         let taken = match heard {
             Heard::Ask(ask) => self.follower.ask(now, from, &ask).map(|()| {
-                let report = self.report(now, ask.round);
-                self.send(from, Heard::Report(report));
+                let using = self.using(now);
+                let report = self.follower.answer(&using);
+                self.send(from, Heard::Report(Box::new(report)));
             }),
             Heard::Report(report) => {
                 // Who is the controller no more, or not yet, is asked in vain.
                 let Some(controller) = &mut self.controller else { return };
                 let (mut effects, before) = (Vec::new(), controller.counts());
-                let taken = controller.report(wall(), from, report, &mut effects);
+                let taken = controller.report(wall(), from, *report, &mut effects);
                 self.act(effects, now, before);
                 taken
             }
             // Allocations under another policy than this server's say nothing about it.
             Heard::Allocation(_) if self.followed.is_none() => return,
-            Heard::Allocation(allocation) => self.follower.take(now, from, allocation).map(|content| {
-                if let Some(content) = content {
-                    self.apply(Some(&content));
-                }
-            }),
+            Heard::Allocation(allocation) => self.follow(now, from, allocation),
         };
         if let Err(error) = taken
             && let Some(cluster) = self.core.cluster.get()
         {
             cluster.port.refuse(from, &error);
         }
+    }
+
+    fn follow(&mut self, now: Nanos, from: ServerId, allocation: Allocation) -> Result<(), Refused> {
+        let known = by_key(&self.core);
+        match self.follower.take(now, from, allocation) {
+            Ok(Decision::Parts(told)) => {
+                let parts = parts(told.iter().map(|((job, target), told)| (job, *target, *told)), &known);
+                self.apportion(now, parts);
+            }
+            Ok(Decision::Ranks(told)) => {
+                let ranks = places(told.iter().map(|(job, rank)| (job, *rank)), &known);
+                self.rank(now, &ranks);
+            }
+            Err(refused @ Refused::NotHeld { .. }) => {
+                // It is told everything when the controller knows.
+                let using = self.using(now);
+                let report = self.follower.report(now, &using);
+                self.send(from, Heard::Report(Box::new(report)));
+                return Err(refused);
+            }
+            Err(refused) => return Err(refused),
+        }
+        Ok(())
     }
 
     fn act(&mut self, effects: Vec<Effect>, begun: Nanos, before: Counts) {
@@ -386,11 +371,11 @@ impl Commander {
         for effect in effects {
             match effect {
                 Effect::Keep(changes) => {
-                    if let Err(error) = self.keep(&changes) {
+                    if let Err(error) = self.keep(changes) {
                         // What was decided is not sent, and the ledger is read again.
                         tracing::error!(%error, "the ledger cannot be stored: nothing is decided");
                         self.resign();
-                        self.retry_at = clock::now() + RETRY_AFTER;
+                        self.cannot_decide(&error);
                         return;
                     }
                 }
@@ -404,17 +389,6 @@ impl Commander {
         }
     }
 
-    fn keep(&mut self, changes: &[Change]) -> Result<(), String> {
-        if let (Some(coordination), Some(controller)) = (&self.coordination, &self.controller) {
-            let all = self.is_to_be_brought.then(|| controller.plan().kept().records());
-            let changes = all.as_deref().unwrap_or(changes);
-            coordination.etcd.keep(controller.term().number, changes).map_err(|error| error.to_string())?;
-            self.is_to_be_brought = false;
-        }
-        let changes = changes.iter().map(|(key, value)| (&key[..], value.as_deref()));
-        self.core.store.keep_cluster_records(changes).map_err(|error| error.to_string())
-    }
-
     fn send(&mut self, to: ServerId, heard: Heard) {
         if to == self.config.number {
             return self.own.push_back(heard);
@@ -424,25 +398,18 @@ impl Commander {
         self.links.send(to, message);
     }
 
-    /// Has the arbiters divide by what was decided; by the policy's tree alone if there is nothing.
-    fn apply(&mut self, content: Option<&Content>) {
+    /// Has the arbiters divide by the policy's tree alone.
+    fn share_fairly(&mut self) {
         let now = clock::now();
-        let mut known: HashMap<JobKey, Vec<JobId>> = HashMap::new();
-        for (id, info) in infos(&self.core) {
-            known.entry(JobKey::of(&info)).or_default().push(id);
+        if self.ranked.is_empty() {
+            self.apportion(now, BTreeMap::new());
+        } else {
+            self.rank(now, &BTreeMap::new());
         }
-        let is_order = |content: &Content| matches!(content, Content::Ranks(_));
-        if content.is_some_and(is_order) || !self.ranked.is_empty() {
-            return self.rank(now, content, &known);
-        }
-        let mut parts: HashMap<TargetId, Vec<(JobId, f64)>> = HashMap::new();
-        if let Some(Content::Rates { jobs, rates }) = content {
-            for rate in rates {
-                let Some(ids) = jobs.get(rate.job as usize).and_then(|job| known.get(job)) else { continue };
-                let part = f64::from(rate.parts.max(PARTS_LEAST)) / ids.len() as f64;
-                parts.entry(rate.target).or_default().extend(ids.iter().map(|id| (*id, part)));
-            }
-        }
+    }
+
+    /// Has the arbiters divide by these parts, and by the policy's tree where there are none.
+    fn apportion(&self, now: Nanos, mut parts: BTreeMap<TargetId, Vec<(JobId, f64)>>) {
         for target in self.core.targets.iter().filter(|target| !target.is_metadata()) {
             let parts = target.id.and_then(|id| parts.remove(&id)).unwrap_or_default();
             target.apportion(now, &parts);
@@ -450,16 +417,9 @@ impl Commander {
     }
 
     /// Has the arbiters serve jobs in the order that was computed over all targets; those that are not in it, in their own.
-    fn rank(&mut self, now: Nanos, content: Option<&Content>, known: &HashMap<JobKey, Vec<JobId>>) {
-        let mut ranks: HashMap<JobId, u32> = HashMap::new();
-        if let Some(Content::Ranks(told)) = content {
-            for (job, rank) in told {
-                ranks.extend(known.get(job).into_iter().flatten().map(|id| (*id, *rank)));
-            }
-        }
+    fn rank(&mut self, now: Nanos, ranks: &BTreeMap<JobId, u32>) {
         let before = std::mem::replace(&mut self.ranked, ranks.keys().copied().collect());
-        let targets = || self.core.targets.iter().filter(|target| !target.is_metadata());
-        for target in targets() {
+        for target in self.core.targets.iter().filter(|target| !target.is_metadata()) {
             before.iter().filter(|id| !ranks.contains_key(id)).for_each(|id| target.set_rank(now, *id, None));
             ranks.iter().for_each(|(id, rank)| target.set_rank(now, *id, Some(*rank)));
         }
@@ -503,13 +463,6 @@ impl Commander {
     }
 }
 
-/// How far a phase has come, as it is told.
-fn told(progress: &policy::Progress) -> Progress {
-    let ms = |time: Nanos| time.0 / 1_000_000;
-    let policy::Progress { attained, elapsed, remaining } = *progress;
-    Progress { attained_ms: ms(attained), elapsed_ms: ms(elapsed), remaining_ms: remaining.map(ms) }
-}
-
 /// The time of day, which regret periods end by.
 fn wall() -> Nanos {
     let now = clock::wall();
@@ -519,4 +472,13 @@ fn wall() -> Nanos {
 /// Who the jobs are.
 fn infos(core: &Core) -> HashMap<JobId, Arc<JobInfo>> {
     core.jobs.all().into_iter().map(|job| (job.id, job.info())).collect()
+}
+
+/// The jobs that each name stands for.
+fn by_key(core: &Core) -> KnownJobs {
+    let mut known = KnownJobs::new();
+    for (id, info) in infos(core) {
+        known.entry(JobKey::of(&info)).or_default().push(id);
+    }
+    known
 }

@@ -3,6 +3,10 @@
 //! One thread, `exchange`, looks every interval of the cluster file at what each job had of each target here, tells the other
 //! servers, and has the arbiters divide by what comes out of all tables. It has connections of its own: nothing waits for it, and it
 //! waits for nothing but other servers' connections, each in a thread of its own. A table that comes is kept by the worker that took it in.
+//!
+//! If other jobs are in it than before, the thread is woken: servers look at different moments, and what one of them has told shortly after
+//! another one looked would else count there nearly two intervals after it began. It looks so out of turn [`EARLY_PER_INTERVAL`] times an
+//! interval at most, and then tells others only if its own jobs are other ones than they know.
 
 use super::links::Links;
 use super::placing::Known;
@@ -12,18 +16,21 @@ use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
 use crate::target::Pending;
 use isonomia_cluster::{Map, map};
-use isonomia_policy::exchange::{Exchange, Left, Meters, Rule, Table};
+use isonomia_policy::exchange::{Course, Exchange, Left, Meters, Rule, Table};
 use isonomia_proto::request::ReplyHeader;
 use isonomia_transport::handshake::Protection;
 use isonomia_units::{JobInfo, Nanos, Placement, ServerId};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread::Thread;
 use std::time::Duration;
 
 /// The longest sleep, so that the end of the server and another cluster file are noticed.
 const SLEEP_MAX: Nanos = Nanos::from_millis(200);
+/// See the module.
+const EARLY_PER_INTERVAL: u64 = 8;
 
 /// How often it is looked which files are closed.
 const CLOSED_EVERY: Nanos = Nanos::from_millis(100);
@@ -36,12 +43,20 @@ pub struct Told {
     exchange: Mutex<Exchange>,
     /// Free bytes of the targets of each server, this one's too.
     free_bytes: Mutex<BTreeMap<ServerId, Vec<u64>>>,
+    /// Other jobs are in the tables than when the exchanger looked last.
+    has_news: AtomicBool,
+    exchanger: OnceLock<Thread>,
 }
 
 impl Told {
     /// Nothing yet.
     pub fn new(settings: map::Exchange) -> Self {
-        Self { exchange: Mutex::new(begun(settings)), free_bytes: Mutex::default() }
+        Self {
+            exchange: Mutex::new(begun(settings)),
+            free_bytes: Mutex::default(),
+            has_news: AtomicBool::new(false),
+            exchanger: OnceLock::new(),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Exchange> {
@@ -60,7 +75,7 @@ impl Told {
             }
             Some(JobTable { table, free_bytes }) => {
                 self.note_free(from, free_bytes);
-                self.lock().tell(clock::now(), from, table).map_err(|error| error.to_string())
+                self.tell(from, table)
             }
             None => Err(unreadable()),
         };
@@ -82,6 +97,15 @@ impl Told {
 
     fn free_bytes(&self) -> BTreeMap<ServerId, Vec<u64>> {
         self.free_bytes.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn tell(&self, from: ServerId, table: Table) -> Result<(), String> {
+        let is_news = self.lock().tell(clock::now(), from, table).map_err(|error| error.to_string())?;
+        if is_news {
+            self.has_news.store(true, Ordering::Release);
+            self.exchanger.get().into_iter().for_each(Thread::unpark);
+        }
+        Ok(())
     }
 
     /// How many other servers' tables count.
@@ -111,13 +135,16 @@ pub struct Exchanger {
     rate_links: Links,
     settings: map::Exchange,
     meters: Meters,
+    course: Course,
     /// Of the cluster file.
     servers: usize,
-    /// Others were told of a job the last time.
-    has_told: bool,
     /// All servers are to tell of their targets, since this one knows.
     telling_since: Option<Nanos>,
+    /// What others were told the last time.
+    told: Table,
+    /// When it looks again: in turn, and out of turn at the earliest.
     next_at: Nanos,
+    early_at: Nanos,
     next_closed_at: Nanos,
 }
 
@@ -128,7 +155,7 @@ impl Exchanger {
         let links = Links::of_the_latest(config.clone(), way.clone());
         let rate_links = Links::of_the_latest(config.clone(), way);
         let meters = meters(&core, settings);
-        let next_at = clock::now();
+        let (course, told, now) = (course(settings), Table::default(), clock::now());
         Self {
             core,
             config,
@@ -136,16 +163,22 @@ impl Exchanger {
             rate_links,
             settings,
             meters,
+            course,
             servers: 0,
-            has_told: false,
             telling_since: None,
-            next_at,
-            next_closed_at: next_at,
+            told,
+            next_at: now,
+            early_at: now,
+            next_closed_at: now,
         }
     }
 
     /// Does its part until the server stops.
     pub fn run(&mut self) {
+        if let Some(cluster) = self.core.cluster.get() {
+            // It is run once.
+            let _ = cluster.told.exchanger.set(std::thread::current());
+        }
         while !self.core.is_stopping.load(Ordering::Relaxed) {
             self.forget_closed_files();
             let map = self.config.map();
@@ -161,6 +194,7 @@ impl Exchanger {
             if settings != self.settings {
                 self.settings = settings;
                 self.meters = meters(&self.core, settings);
+                self.course = course(settings);
                 if let Some(cluster) = self.core.cluster.get() {
                     *cluster.told.lock() = begun(settings);
                 }
@@ -169,11 +203,21 @@ impl Exchanger {
             let now = clock::now();
             let sleep = match settings.interval {
                 Some(interval) if now >= self.next_at => {
-                    self.exchange(now);
+                    self.exchange(now, true);
                     // Those that were missed are not made up for, and half of the time is others'.
                     let done_at = clock::now();
                     self.next_at = (self.next_at + interval).max(done_at + done_at.since(now));
                     continue;
+                }
+                Some(interval) if self.has_news() => {
+                    if now >= self.early_at {
+                        self.exchange(now, false);
+                        let done_at = clock::now();
+                        let pause = done_at.since(now).max(Nanos(interval.0 / EARLY_PER_INTERVAL));
+                        self.early_at = done_at + pause;
+                        continue;
+                    }
+                    self.next_at.min(self.early_at).since(now).min(SLEEP_MAX)
                 }
                 Some(_) => self.next_at.since(now).min(SLEEP_MAX),
                 None => SLEEP_MAX,
@@ -193,9 +237,16 @@ impl Exchanger {
         }
     }
 
-    fn exchange(&mut self, now: Nanos) {
+    fn has_news(&self) -> bool {
+        self.core.cluster.get().is_some_and(|cluster| cluster.told.has_news.load(Ordering::Acquire))
+    }
+
+    /// Looks, tells, and divides; rates only in turn, because what is seen of them in a shorter time is chance.
+    fn exchange(&mut self, now: Nanos, is_in_turn: bool) {
         let core = self.core.clone();
         let Some(cluster) = core.cluster.get() else { return };
+        // Before the tables are looked at: what comes meanwhile is looked at again.
+        cluster.told.has_news.store(false, Ordering::Release);
         let policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner).spec.clone();
         // Whoever decides for all targets tells each its parts.
         let is_decided = policy.allocated().is_some();
@@ -213,7 +264,9 @@ impl Exchanger {
         };
         let own = self.meters.table(now, usage, |job| infos.get(&job).map(|info| JobInfo::clone(info)));
         let mut free_bytes = cluster.told.free_bytes();
-        self.tell(&own.table, free_bytes.get(&self.config.number).map_or(&[], Vec::as_slice), is_balanced);
+        if is_in_turn || !own.table.has_the_jobs_of(&self.told) {
+            self.tell(&own.table, free_bytes.get(&self.config.number).map_or(&[], Vec::as_slice), is_balanced);
+        }
         let mut told = cluster.told.copy(now);
         if is_wanted {
             let left = told.left(self.config.number, Arc::new(own.table.clone()));
@@ -224,11 +277,11 @@ impl Exchanger {
         if is_decided {
             return;
         }
-        let parts = told.join(now, &policy, &own.table);
+        let parts = told.join(now, &policy, &own.table, &mut self.course);
         for (target, parts) in data().zip(own.parts(parts)) {
             target.apportion(now, &parts);
         }
-        if let Some(table) = core.rates.divide(&core, now) {
+        if is_in_turn && let Some(table) = core.rates.divide(&core, now) {
             let (map, own) = (self.config.map(), self.config.number);
             let message = wire::encode_rates(&table);
             for server in map.servers().iter().filter(|server| server.number != own) {
@@ -254,17 +307,20 @@ impl Exchanger {
 
     /// Tells the others, once that there is nothing to tell any more, unless they would take this server for away then.
     fn tell(&mut self, table: &Table, free_bytes: &[u64], always: bool) {
-        let has_jobs = !table.jobs.is_empty();
-        if !has_jobs && !self.has_told && !always {
+        if table.jobs.is_empty() && self.told.jobs.is_empty() && !always {
             return;
         }
-        self.has_told = has_jobs;
+        self.told = table.clone();
         let map = self.config.map();
         let (kind, bytes) = JobTable::encode(table, free_bytes);
         for server in map.servers().iter().filter(|server| server.number != self.config.number) {
             self.links.send(server.number, (kind, bytes.clone()));
         }
     }
+}
+
+fn course(settings: map::Exchange) -> Course {
+    Course::new(settings.interval.unwrap_or(map::Exchange::INTERVAL_DEFAULT))
 }
 
 fn meters(core: &Core, settings: map::Exchange) -> Meters {

@@ -1,6 +1,8 @@
 //! The events of a run, one after the other.
 
 use super::channels::State as ChannelsState;
+use super::decided::{Controller, Told};
+use super::events::{Event, Scheduled};
 use super::exchange::{Rates, Servers};
 use super::measure::{Completion, Measure, Outcome};
 use super::ranks::Ranks;
@@ -13,7 +15,8 @@ use isonomia_policy::{
 use isonomia_units::{Bytes, JobId, Nanos};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg32;
-use std::cmp::{Ordering, Reverse};
+use std::cell::RefCell;
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::ops::ControlFlow;
 
@@ -25,58 +28,6 @@ const LONG_AFTER: Nanos = Nanos::from_secs(86_400);
 
 /// How arbiters are made: by a target's policy and draw, a seed, and its tuning.
 pub type Build<'b> = dyn Fn(&PolicySpec, Draw, u64, Tuning) -> Box<dyn Arbiter> + 'b;
-
-#[derive(Clone, Copy, Debug)]
-enum Event {
-    /// A job is announced to its targets.
-    Start { job: u32 },
-    /// A stream issues its next request.
-    Issue { stream: u32 },
-    /// A stream's request has come to a device of channels.
-    Reach { target: u32, stream: u32 },
-    /// A channel is done with a stream's request.
-    Transfer { target: u32, stream: u32 },
-    /// A target's device has served a stream's request.
-    Finish { target: u32, stream: u32 },
-    /// The policy of a target held the turn until now.
-    Ask { target: u32 },
-    /// Servers exchange what they know of their jobs.
-    Exchange,
-}
-
-/// An event by its time; of those at one time the one that was scheduled first.
-struct Scheduled {
-    at: Nanos,
-    number: u64,
-    event: Event,
-}
-
-impl Scheduled {
-    /// One comparison decides: most of a simulation's time goes into the order of its events.
-    fn key(&self) -> u128 {
-        u128::from(self.at.0) << 64 | u128::from(self.number)
-    }
-}
-
-impl PartialEq for Scheduled {
-    fn eq(&self, other: &Self) -> bool {
-        self.key() == other.key()
-    }
-}
-
-impl Eq for Scheduled {}
-
-impl PartialOrd for Scheduled {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Scheduled {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.key().cmp(&other.key())
-    }
-}
 
 /// One process, or one of several requests that it has outstanding: a stream has one at a time.
 struct Stream {
@@ -105,6 +56,8 @@ struct TargetState {
     learners: Option<[CostLearner; 2]>,
     /// When it is asked again because of a hold.
     ask_at: Option<Nanos>,
+    /// Places in an order over all targets that the controller has told it.
+    placed: BTreeMap<JobId, u32>,
     random: Pcg32,
 }
 
@@ -128,6 +81,7 @@ struct Engine<'a> {
     exchange: Option<Servers>,
     rates: Option<Rates>,
     ranks: Option<Ranks>,
+    controller: Option<Controller>,
     measure: Measure<'a>,
     decisions: u64,
 }
@@ -173,7 +127,8 @@ pub fn run_with(scenario: &Scenario, build: &Build, observe: &mut dyn FnMut(Nano
             engine.measure.count_phases(target.dispatcher.lateness(now + LONG_AFTER));
         }
     }
-    engine.measure.outcome(now, interrupted, engine.decisions, &finished)
+    let coupons = engine.controller.as_ref().and_then(Controller::coupons);
+    Outcome { coupons, ..engine.measure.outcome(now, interrupted, engine.decisions, &finished) }
 }
 
 impl<'a> Engine<'a> {
@@ -195,6 +150,11 @@ impl<'a> Engine<'a> {
         let rates = policy.and_then(|policy| Some((policy, policy.rates()?))).map(|(policy, rules)| {
             let server_of: Vec<usize> = scenario.targets.iter().map(|target| target.server).collect();
             Rates::new(policy, rules, scenario.exchange, scenario.servers.len(), &server_of)
+        });
+        let controller = policy.zip(scenario.decide).and_then(|(policy, decide)| {
+            let server_of: Vec<usize> = scenario.targets.iter().map(|target| target.server).collect();
+            let infos = scenario.jobs.iter().map(|job| job.info.clone());
+            Controller::new(policy, decide, scenario.servers.len(), &server_of, infos)
         });
         let mut nodes: BTreeMap<usize, SharedIoNode> = BTreeMap::new();
         let target = |(at, target): (usize, &super::Target)| {
@@ -218,6 +178,7 @@ impl<'a> Engine<'a> {
                 learners: (target.device.is_unknown() && target.policy.divides_time())
                     .then(|| [CostModel::nominal(); 2].map(CostLearner::new)),
                 ask_at: None,
+                placed: BTreeMap::new(),
                 random: Pcg32::seed_from_u64(scenario.seed.wrapping_mul(0x9e37_79b9).wrapping_add(at as u64)),
             }
         };
@@ -232,6 +193,7 @@ impl<'a> Engine<'a> {
             exchange,
             rates,
             ranks,
+            controller,
             measure: Measure::new(scenario),
             decisions: 0,
         };
@@ -243,6 +205,9 @@ impl<'a> Engine<'a> {
             }
             engine.join(Nanos::ZERO);
             engine.schedule(interval, Event::Exchange);
+        }
+        if engine.controller.is_some() {
+            engine.look(Nanos::ZERO);
         }
         engine
     }
@@ -307,6 +272,32 @@ impl<'a> Engine<'a> {
                     self.schedule(now + interval, Event::Exchange);
                 }
             }
+            Event::Look => self.look(now),
+        }
+    }
+
+    /// Servers look at what their jobs have, and follow what the controller decides of it.
+    fn look(&mut self, now: Nanos) {
+        let (targets, Some(controller)) = (&mut self.targets, &mut self.controller) else { return };
+        let targets = RefCell::new(targets);
+        let usage = |at: usize| targets.borrow_mut()[at].dispatcher.usage(now);
+        let progress = |at: usize| targets.borrow()[at].dispatcher.progress(now);
+        let (told, every) = (controller.look(now, usage, progress), controller.look_every);
+        for told in told {
+            match told {
+                Told::Parts(at, parts) => self.targets[at].dispatcher.apportion(now, &parts),
+                Told::Places(at, places) => {
+                    let told = std::mem::replace(&mut self.targets[at].placed, places);
+                    let target = &mut self.targets[at];
+                    let gone = told.keys().filter(|job| !target.placed.contains_key(job));
+                    gone.for_each(|job| target.dispatcher.set_rank(now, *job, None));
+                    let TargetState { placed, dispatcher, .. } = target;
+                    placed.iter().for_each(|(job, place)| dispatcher.set_rank(now, *job, Some(*place)));
+                }
+            }
+        }
+        if self.jobs.iter().any(|job| job.done < job.streams) {
+            self.schedule(now + every, Event::Look);
         }
     }
 
@@ -542,6 +533,7 @@ impl<'a> Engine<'a> {
         gathered.at_barrier += 1;
         if gathered.at_barrier == gathered.streams {
             gathered.at_barrier = 0;
+            self.measure.gather(now, job as usize);
             let streams = gathered.first_stream..gathered.first_stream + gathered.streams;
             for stream in streams {
                 self.leave_phase(now, stream);

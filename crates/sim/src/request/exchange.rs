@@ -1,7 +1,7 @@
 //! Servers that tell each other their jobs every λ, as live ones do: [`isonomia_policy::exchange`].
 
 use isonomia_policy::exchange::rates::{Divider, Parts as RateParts, RateReport, fingerprint};
-use isonomia_policy::exchange::{Exchange, Meters, Rule, Usage};
+use isonomia_policy::exchange::{Course, Exchange, Meters, Rule, Usage};
 use isonomia_policy::{PolicySpec, TokenBucket};
 use isonomia_units::{JobId, JobInfo, Nanos, ServerId};
 use std::collections::BTreeMap;
@@ -18,6 +18,7 @@ struct Server {
     targets: Vec<usize>,
     meters: Meters,
     exchange: Exchange,
+    course: Course,
 }
 
 /// What the arbiter of a target is to be told.
@@ -34,7 +35,12 @@ impl Servers {
     ) -> Self {
         let server = |server| {
             let targets: Vec<usize> = (0..server_of.len()).filter(|at| server_of[*at] == server).collect();
-            Server { meters: Meters::new(targets.len(), interval), exchange: Exchange::new(rule, interval), targets }
+            Server {
+                meters: Meters::new(targets.len(), interval),
+                exchange: Exchange::new(rule, interval),
+                course: Course::new(interval),
+                targets,
+            }
         };
         Self { policy, infos: jobs.collect(), servers: (0..servers).map(server).collect() }
     }
@@ -53,7 +59,8 @@ impl Servers {
                 // Its own tables make sense.
                 let _ = server.exchange.tell(now, ServerId(other as u16 + 1), own.table.clone());
             }
-            let parts = own[at].parts(server.exchange.join(now, &self.policy, &own[at].table));
+            let joined = server.exchange.join(now, &self.policy, &own[at].table, &mut server.course);
+            let parts = own[at].parts(joined);
             all.extend(server.targets.iter().copied().zip(parts));
         }
         all

@@ -25,6 +25,26 @@ pub struct Outcome {
     pub jobs: Vec<JobOutcome>,
     /// In the scenario's order.
     pub targets: Vec<TargetOutcome>,
+    /// What became of GIFT's coupons, if a controller decided by it.
+    #[serde(default)]
+    pub coupons: Option<GiftCoupons>,
+}
+
+/// GIFT's ledger at the end of a run, over all applications. A coupon is a millionth of a target for one decision interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GiftCoupons {
+    /// Issued in all.
+    pub issued: u64,
+    /// Redeemed with bandwidth.
+    pub redeemed: u64,
+    /// Compensated with node time at the end of a regret period.
+    pub compensated: u64,
+    /// Still owed.
+    pub outstanding: u64,
+    /// What is still owed, as node time.
+    pub outstanding_node_s: f64,
+    /// Node time that was given.
+    pub paid_node_s: f64,
 }
 
 /// What one job had.
@@ -72,6 +92,9 @@ pub struct JobOutcome {
     /// Service time in each slice.
     #[serde(skip)]
     pub slice_service_ns: Vec<u64>,
+    /// When all streams had come to the barrier at the end of a phase, phase by phase.
+    #[serde(skip)]
+    pub barriers_ns: Vec<u64>,
 }
 
 /// From issue to completion.
@@ -182,6 +205,11 @@ impl<'a> Measure<'a> {
         }
     }
 
+    /// All streams of a job are at the barrier.
+    pub(super) fn gather(&mut self, now: Nanos, job: usize) {
+        self.jobs[job].outcome.barriers_ns.push(now.0);
+    }
+
     /// What came of the jobs' phases at one target.
     pub(super) fn count_phases(&mut self, lateness: Vec<Lateness>) {
         for job in &mut self.jobs {
@@ -244,6 +272,7 @@ impl<'a> Measure<'a> {
             slice_ns: scenario.slice.0,
             jobs: jobs.collect(),
             targets: targets.collect(),
+            coupons: None,
         }
     }
 }

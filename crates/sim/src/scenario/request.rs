@@ -6,9 +6,10 @@ use crate::request::{
     Channels, Device, Job, Lanes, Layout, Op, Phase, SLICES_MAX, STREAMS_MAX, Scenario, TARGETS_MAX, Target,
 };
 use crate::source::{self, Document, SourceError};
+use isonomia_controller::Plan;
 use isonomia_policy::device::profile::DeviceProfile;
 use isonomia_policy::exchange::Rule;
-use isonomia_policy::{Access, DepthSpec, Draw, PolicySpec, Scheme, Tuning};
+use isonomia_policy::{Access, DECIDE_MAX, DECIDE_MIN, DepthSpec, Draw, PolicySpec, Scheme, Tuning};
 use isonomia_units::{Bytes, JobInfo, NAME_LEN_MAX, Nanos, Rate};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -18,6 +19,8 @@ use std::path::Path;
 /// The longest run, ten years.
 const DURATION_MAX: Nanos = Nanos::from_secs(10 * 366 * 86_400);
 const SLICE_DEFAULT: Nanos = Nanos::from_millis(100);
+/// As in a cluster file that says nothing else.
+const DECIDE_DEFAULT: Nanos = Nanos::from_secs(10);
 /// The most lanes or channels of one device.
 const WORKERS_MAX: u32 = 4096;
 
@@ -36,6 +39,7 @@ struct Root {
     draw: Option<Word<Draw>>,
     exchange: Option<Quantity<Nanos>>,
     exchange_rule: Option<Rule>,
+    decide: Option<Quantity<Nanos>>,
     #[serde(default)]
     fair_clock: bool,
     slowdown: Option<bool>,
@@ -145,6 +149,7 @@ pub(super) fn read(path: &Path, document: &Document<'_>, seed: Option<u64>) -> R
     if exchange.is_some() && targets.iter().any(|target| target.policy != targets[0].policy) {
         return Err(document.error("exchange", "needs one policy for all targets"));
     }
+    let decide = read_decide(document, root.decide.map(|decide| decide.0), exchange.is_some(), &targets)?;
     let jobs = read_jobs(path, document, &root, &targets, duration)?;
     let scenario = Scenario {
         seed: seed.or(root.seed).unwrap_or(1),
@@ -154,12 +159,41 @@ pub(super) fn read(path: &Path, document: &Document<'_>, seed: Option<u64>) -> R
         measure_to,
         exchange,
         exchange_rule: root.exchange_rule.unwrap_or_default(),
+        decide,
         fair_clock: root.fair_clock,
         servers,
         targets,
         jobs,
     };
     Ok((scenario, root.slowdown.unwrap_or(true)))
+}
+
+/// How often a controller decides: as often as it is said, or as in a cluster where nothing is said. `exchanges` if servers tell each
+/// other how far phases have come, which is another way to have one order.
+fn read_decide(
+    document: &Document<'_>,
+    decide: Option<Nanos>,
+    exchanges: bool,
+    targets: &[Target],
+) -> Result<Option<Nanos>, SourceError> {
+    let error = |what: String| Err(document.error("decide", what));
+    if let Some(decide) = decide {
+        if !(DECIDE_MIN..=DECIDE_MAX).contains(&decide) {
+            return error(format!("{decide} is too often or too seldom (allowed: 100ms to 600s)"));
+        }
+        if !targets.iter().all(|target| Plan::is_needed(&target.policy)) {
+            return error("needs a policy that a controller decides, such as gift or coflow".to_owned());
+        }
+        if exchanges {
+            return error("and exchange are two ways to one order (allowed: one of them)".to_owned());
+        }
+    }
+    let is_allocated = |target: &Target| target.policy.allocated().is_some() && Plan::is_needed(&target.policy);
+    let decide = decide.or_else(|| targets.iter().any(is_allocated).then_some(DECIDE_DEFAULT));
+    if decide.is_some() && targets.iter().any(|target| target.policy != targets[0].policy) {
+        return error("needs one policy for all targets".to_owned());
+    }
+    Ok(decide)
 }
 
 fn read_targets(path: &Path, document: &Document<'_>, root: &Root) -> Result<(Vec<String>, Vec<Target>), SourceError> {

@@ -2,22 +2,23 @@
 //! for JSON, `/v3/` (etcd 3.4 and later), without encryption: etcd belongs into the same protected network as the servers.
 //!
 //! Who creates the key has it until his lease ends, and the revision of etcd at which he did is his term: it grows with every
-//! change in etcd. What is written to the ledger is written only if the writer still has the key.
+//! change in etcd. What is written to the ledger is written only if the writer still has the key, and a decision all or nothing,
+//! by the transactions of [`isonomia_controller::journal`].
+//!
+//! Any of its endpoints will do. The one that answered last is asked first, so that one that is dead costs its time-out once.
 
-use isonomia_controller::Change;
-use isonomia_store::ClusterRecord;
+use isonomia_controller::journal::{Record, Transaction};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// A server of etcd that is there answers within this time.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
-/// Changes in one transaction at most: etcd's own limit is 128.
-const OPERATIONS_MAX: usize = 120;
 /// Records that are read at once.
-const PAGE: usize = 512;
-/// The longest answer in bytes.
-const ANSWER_LEN_MAX: u64 = 16 << 20;
+const PAGE: usize = 64;
+/// The longest answer in bytes: so many of the longest records, in base 64.
+const ANSWER_LEN_MAX: u64 = 128 << 20;
 
 /// Why something was not done.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,6 +38,8 @@ pub enum EtcdError {
 pub struct Etcd {
     agent: ureq::Agent,
     endpoints: Vec<Arc<str>>,
+    /// Which of them answered last.
+    answered: AtomicUsize,
     /// What all keys begin with.
     prefix: String,
 }
@@ -56,17 +59,24 @@ impl Etcd {
     /// To the etcd at `endpoints`, of which any will do, for the cluster of this name.
     pub fn new(endpoints: Vec<Arc<str>>, cluster: &str) -> Self {
         let config = ureq::Agent::config_builder().timeout_global(Some(ANSWERED_WITHIN)).proxy(None);
-        Self { agent: config.build().into(), endpoints, prefix: format!("/isonomia/{cluster}/") }
+        let (agent, answered) = (config.build().into(), AtomicUsize::new(0));
+        Self { agent, endpoints, answered, prefix: format!("/isonomia/{cluster}/") }
     }
 
     fn call(&self, what: &str, body: &Value) -> Result<Value, EtcdError> {
         let mut trouble = String::new();
-        for endpoint in &self.endpoints {
+        let count = self.endpoints.len();
+        let first = self.answered.load(Ordering::Relaxed);
+        for at in (first..first + count).map(|at| at % count) {
+            let endpoint = &self.endpoints[at];
             let answer = self.agent.post(format!("http://{endpoint}/v3/{what}")).send_json(body);
             let read = answer
                 .and_then(|mut answer| answer.body_mut().with_config().limit(ANSWER_LEN_MAX).read_json::<Value>());
             match read {
-                Ok(value) => return Ok(value),
+                Ok(value) => {
+                    self.answered.store(at, Ordering::Relaxed);
+                    return Ok(value);
+                }
                 Err(error) => trouble = format!("{endpoint}: {error}"),
             }
         }
@@ -114,29 +124,25 @@ impl Etcd {
         self.holder()
     }
 
-    /// Writes changes of the ledger, if the key is still that of `term`.
-    pub fn keep(&self, term: u64, changes: &[Change]) -> Result<(), EtcdError> {
-        let (key, ledger) = (self.key(), self.ledger());
-        for some in changes.chunks(OPERATIONS_MAX) {
-            let operation = |(name, value): &Change| {
-                let name = encode(&[ledger.as_bytes(), name].concat());
-                match value {
-                    Some(value) => json!({ "request_put": { "key": name, "value": encode(value) } }),
-                    None => json!({ "request_delete_range": { "key": name } }),
-                }
-            };
-            let operations: Vec<Value> = some.iter().map(operation).collect();
-            let own = json!({ "key": key, "target": "CREATE", "result": "EQUAL", "create_revision": term.to_string() });
-            let answer = self.call("kv/txn", &json!({ "compare": [own], "success": operations, "failure": [] }))?;
-            if answer["succeeded"] != json!(true) {
-                return Err(EtcdError::Lost);
+    /// Makes changes of the ledger, all or none, if the key is still that of `term`.
+    pub fn write(&self, term: u64, transaction: &Transaction) -> Result<(), EtcdError> {
+        let ledger = self.ledger();
+        let operation = |(name, value): &(Vec<u8>, Option<Vec<u8>>)| {
+            let name = encode(&[ledger.as_bytes(), name].concat());
+            match value {
+                Some(value) => json!({ "request_put": { "key": name, "value": encode(value) } }),
+                None => json!({ "request_delete_range": { "key": name } }),
             }
-        }
-        Ok(())
+        };
+        let operations: Vec<Value> = transaction.iter().map(operation).collect();
+        let key = self.key();
+        let own = json!({ "key": key, "target": "CREATE", "result": "EQUAL", "create_revision": term.to_string() });
+        let answer = self.call("kv/txn", &json!({ "compare": [own], "success": operations, "failure": [] }))?;
+        if answer["succeeded"] == json!(true) { Ok(()) } else { Err(EtcdError::Lost) }
     }
 
     /// All records of the ledger.
-    pub fn records(&self) -> Result<Vec<ClusterRecord>, EtcdError> {
+    pub fn records(&self) -> Result<Vec<Record>, EtcdError> {
         let ledger = self.ledger();
         let mut end = ledger.clone().into_bytes();
         // All keys with this prefix are before the one that ends in the byte behind its last.
@@ -191,6 +197,40 @@ mod tests {
         assert_eq!(holder_of(&pair), Some(Holder { server: "io02".to_owned(), term: 812, lease: 7587 }));
         assert_eq!(holder_of(&Value::Null), None);
         assert_eq!((number(&json!("9")), number(&json!(9)), number(&json!("x"))), (Some(9), Some(9), None));
+    }
+
+    /// An etcd of which one endpoint takes connections and never answers, and the other one answers.
+    #[test]
+    fn the_endpoint_that_answered_is_asked_first() {
+        use std::io::{BufRead, BufReader, Read, Write};
+        use std::net::TcpListener;
+        let [silent, sound] = std::array::from_fn(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+        let address = |listener: &TcpListener| listener.local_addr().unwrap().to_string().into();
+        let etcd = Etcd::new(vec![address(&silent), address(&sound)], "s");
+        let answers = std::thread::spawn(move || {
+            for _ in 0..3 {
+                let (mut stream, _) = sound.accept().unwrap();
+                let mut request = BufReader::new(stream.try_clone().unwrap());
+                let mut len = 0;
+                loop {
+                    let mut line = String::new();
+                    request.read_line(&mut line).unwrap();
+                    if let Some(told) = line.to_lowercase().strip_prefix("content-length:") {
+                        len = told.trim().parse().unwrap();
+                    }
+                    if line.trim().is_empty() {
+                        break;
+                    }
+                }
+                request.take(len).read_to_end(&mut Vec::new()).unwrap();
+                stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}").unwrap();
+            }
+        });
+        (0..3).for_each(|_| assert_eq!(etcd.holder(), Ok(None)));
+        answers.join().unwrap();
+        // The silent one was asked once.
+        silent.set_nonblocking(true).unwrap();
+        assert_eq!((0..4).filter(|_| silent.accept().is_ok()).count(), 1);
     }
 
     #[test]

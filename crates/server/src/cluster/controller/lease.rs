@@ -2,9 +2,10 @@
 //! nobody is.
 //!
 //! The lease is counted by this host's own clock, from before etcd was asked: so this server believes that it has it for no
-//! longer than etcd does. If etcd is away, the controller goes on until its lease ends, and is none then.
+//! longer than etcd does. If etcd is away, the controller goes on until its lease ends, and is none then. Who has the lease and
+//! cannot decide gives it up, and does not take it for a while, so that another server does.
 
-use super::etcd::{Etcd, Holder};
+use super::etcd::{Etcd, EtcdError, Holder};
 use crate::clock;
 use crate::core::Core;
 use isonomia_units::Nanos;
@@ -18,6 +19,8 @@ const TTL_MIN_S: u64 = 2;
 const TTL_MAX_S: u64 = 10;
 /// This much of a lease is not used, for the difference of two clocks' paces.
 const MARGIN: Nanos = Nanos::from_millis(200);
+/// Who gave the lease up takes it again no sooner than this. The others ask several times in it whether anybody has it.
+const GIVEN_UP_FOR: Nanos = Nanos::from_secs(30);
 
 /// What is known of the lease.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +29,8 @@ pub struct Known {
     pub holder: Option<Holder>,
     /// It is this server's until then.
     pub own_until: Option<Nanos>,
+    /// It is not to be this server's before.
+    pub given_up_until: Option<Nanos>,
 }
 
 /// See the module. The thread ends with the last other copy of it.
@@ -54,6 +59,12 @@ impl Lease {
         known.holder.as_ref().map(|holder| holder.term)
     }
 
+    /// Gives it up: another server is to decide.
+    pub fn give_up(&self, now: Nanos) {
+        let mut known = self.known();
+        (known.own_until, known.given_up_until) = (None, Some(now + GIVEN_UP_FOR));
+    }
+
     /// Who has it, by name.
     pub fn holder(&self) -> Option<String> {
         self.known().holder.as_ref().map(|holder| holder.server.clone())
@@ -66,11 +77,13 @@ impl Lease {
         let is_over = || core.is_stopping.load(Ordering::Relaxed) || Arc::strong_count(self) == 1;
         while !is_over() {
             let asked_at = clock::now();
-            match step(etcd, own, ttl_s, &mut granted) {
+            let may_have_it = self.known().given_up_until.is_none_or(|until| until <= asked_at);
+            match step(etcd, may_have_it.then_some((own, ttl_s)), &mut granted) {
                 Ok(holder) => {
                     is_told = false;
-                    let is_own = holder.as_ref().is_some_and(|holder| granted == Some(holder.lease));
                     let mut known = self.known();
+                    let may_have_it = known.given_up_until.is_none_or(|until| until <= asked_at);
+                    let is_own = may_have_it && holder.as_ref().is_some_and(|holder| granted == Some(holder.lease));
                     known.own_until = is_own.then(|| asked_at + ttl.since(MARGIN));
                     known.holder = holder;
                 }
@@ -80,7 +93,9 @@ impl Lease {
                 Err(_) => {}
             }
             let until = std::time::Instant::now() + pause;
-            while std::time::Instant::now() < until && !is_over() {
+            // What was given up meanwhile is ended at once.
+            let is_given_up = || may_have_it && self.known().given_up_until.is_some_and(|until| clock::now() < until);
+            while std::time::Instant::now() < until && !is_over() && !is_given_up() {
                 std::thread::park_timeout(Duration::from_millis(50));
             }
         }
@@ -96,13 +111,16 @@ fn ttl_s(interval: Nanos) -> u64 {
     (interval.0 / 1_000_000_000).clamp(TTL_MIN_S, TTL_MAX_S)
 }
 
-/// Prolongs the lease if it is ours, or takes the key if nobody has it. Who has it now.
-fn step(
-    etcd: &Etcd,
-    own: &str,
-    ttl_s: u64,
-    granted: &mut Option<u64>,
-) -> Result<Option<Holder>, super::etcd::EtcdError> {
+/// Prolongs the lease if it is ours, or takes the key if nobody has it; or ends it if this server, `own` by name with its lease's
+/// length, may not have it. Who has it now.
+fn step(etcd: &Etcd, own: Option<(&str, u64)>, granted: &mut Option<u64>) -> Result<Option<Holder>, EtcdError> {
+    let Some((own, ttl_s)) = own else {
+        if let Some(lease) = *granted {
+            etcd.revoke(lease)?;
+            *granted = None;
+        }
+        return etcd.holder();
+    };
     if let Some(lease) = *granted {
         if etcd.keep_alive(lease)? {
             let holder = etcd.holder()?;

@@ -24,7 +24,7 @@ const PERIODS_MAX: usize = 62;
 #[derive(Debug)]
 pub enum Heard {
     Ask(Ask),
-    Report(Report),
+    Report(Box<Report>),
     Allocation(Allocation),
 }
 
@@ -50,7 +50,7 @@ impl Heard {
     fn decode(kind: u32, bytes: &[u8]) -> Result<Self, String> {
         let decoded = match kind {
             Self::ASK => Ask::decode(bytes).map(Self::Ask),
-            Self::REPORT => Report::decode(bytes).map(Self::Report),
+            Self::REPORT => Report::decode(bytes).map(|report| Self::Report(Box::new(report))),
             _ => Allocation::decode(bytes).map(Self::Allocation),
         };
         decoded.map_err(|error| error.to_string())

@@ -1,0 +1,157 @@
+//! The applications request by request, with the arbiters and the controller that servers have.
+
+use super::course::{Course, Ledger};
+use super::workload::{Application, BANDWIDTH, BLOCK, Layout, SERVERS, STREAMS, TARGETS};
+use anyhow::{Context, Result};
+use isonomia_policy::exchange::Rule;
+use isonomia_policy::{Draw, PolicySpec, Tuning};
+use isonomia_sim::request::{self, Device, Job, Lanes, Op, Phase, Scenario, Target};
+use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
+use std::ops::ControlFlow;
+
+/// Nobody takes longer.
+const DURATION: Nanos = Nanos::from_secs(100_000);
+
+/// Requests take up to this part more or less than they would, …
+const JITTER: f64 = 0.02;
+/// … in so many simulations: who meets whom, and is served first, is chance in a single one as it is in a live run.
+const SIMULATIONS: u64 = 8;
+
+/// What comes of these applications under `policy`, if the controller, where there is one, decides every `decide`: several times, by
+/// chance.
+pub fn simulate(
+    applications: &[Application],
+    layout: Layout,
+    policy: &PolicySpec,
+    decide: Nanos,
+) -> Result<Vec<Course>> {
+    (1..=SIMULATIONS).map(|seed| simulate_once(applications, layout, policy, decide, seed)).collect()
+}
+
+fn simulate_once(
+    applications: &[Application],
+    layout: Layout,
+    policy: &PolicySpec,
+    decide: Nanos,
+    seed: u64,
+) -> Result<Course> {
+    let target = |number: usize| Target {
+        name: format!("target-{number}"),
+        server: number * SERVERS / TARGETS,
+        device: Device::Lanes(Lanes {
+            bandwidth: Rate::new(BANDWIDTH).expect("not zero"),
+            per_op: Nanos::ZERO,
+            workers: 1,
+            jitter: JITTER,
+        }),
+        policy: policy.clone(),
+        draw: Draw::VirtualTime,
+        tuning: Tuning::default(),
+    };
+    let scenario = Scenario {
+        seed,
+        duration: DURATION,
+        slice: DURATION,
+        measure_from: Nanos::ZERO,
+        measure_to: DURATION,
+        exchange: None,
+        exchange_rule: Rule::default(),
+        decide: Some(decide),
+        fair_clock: false,
+        servers: (0..SERVERS).map(|server| format!("server-{server}")).collect(),
+        targets: (0..TARGETS).map(target).collect(),
+        jobs: applications.iter().map(|application| job(application, layout)).collect(),
+    };
+    let outcome = request::run(&scenario, &mut |_| ControlFlow::Continue(()));
+    let mut phases_ns = Vec::new();
+    for (application, job) in applications.iter().zip(&outcome.jobs) {
+        job.elapsed_ns.with_context(|| format!("{} does not end in the simulation", application.name))?;
+        let mut ready_ns = application.start_ns;
+        let phase = |end: &u64| {
+            let begin = ready_ns + application.compute_ns;
+            ready_ns = *end;
+            (begin, *end)
+        };
+        phases_ns.push(job.barriers_ns.iter().map(phase).collect());
+    }
+    let ledger = outcome.coupons.map(|coupons| Ledger {
+        coupons_issued: coupons.issued,
+        coupons_redeemed: coupons.redeemed,
+        coupons_compensated: coupons.compensated,
+        outstanding_node_s: coupons.outstanding_node_s,
+        awarded_node_s: coupons.paid_node_s,
+    });
+    Ok(Course { phases_ns, ledger, controller: None })
+}
+
+fn job(application: &Application, layout: Layout) -> Job {
+    let info = JobInfo { nodes: application.nodes, ..JobInfo::new(&application.name, "bench", "bench") };
+    Job {
+        info,
+        processes: application.targets.len() as u32 * STREAMS as u32,
+        depth: 1,
+        targets: application.targets.clone(),
+        layout: match layout {
+            Layout::Striped => request::Layout::Striped,
+            Layout::Apart => request::Layout::FilePerProcess,
+        },
+        phases: vec![Phase {
+            compute: Nanos(application.compute_ns),
+            not_before: Nanos::ZERO,
+            op: Op::Write,
+            request: Bytes(BLOCK),
+            requests: Some(application.blocks),
+            think: Nanos::ZERO,
+            think_jitter: 0.0,
+            barrier: true,
+        }],
+        iterations: Some(application.iterations),
+        start: Nanos(application.start_ns),
+        stop: Nanos::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::applications::course::gain;
+    use crate::applications::workload::draw;
+    use crate::applications::{BASE, DECIDE, FINISH};
+
+    fn course(applications: &[Application], layout: Layout, policy: &str) -> Course {
+        simulate_once(applications, layout, &policy.parse().expect("a policy"), DECIDE, 1).expect("it ends")
+    }
+
+    #[test]
+    fn phases_are_as_many_as_there_are_and_follow_each_other() {
+        let applications = draw(3, 10.0);
+        let course = course(&applications, Layout::Striped, BASE);
+        for (application, phases) in applications.iter().zip(&course.phases_ns) {
+            assert_eq!(phases.len() as u64, application.iterations);
+            let alone = application.io_ns();
+            assert!(phases.iter().all(|(begin, end)| end - begin >= alone * 97 / 100), "{phases:?}, {alone} ns alone");
+            assert!(phases.windows(2).all(|two| two[1].0 == two[0].1 + application.compute_ns));
+        }
+        assert!(course.ledger.is_none());
+    }
+
+    #[test]
+    fn gift_throttles_and_keeps_its_books_over_all_targets() {
+        let course = course(&draw(2, 20.0), Layout::Striped, "gift{period=10s}");
+        let ledger = course.ledger.expect("GIFT has a ledger");
+        assert!(ledger.coupons_issued > 0 && ledger.coupons_redeemed > 0, "{ledger:?}");
+        let settled = ledger.coupons_redeemed + ledger.coupons_compensated;
+        assert!(settled <= ledger.coupons_issued && ledger.awarded_node_s > 0.0, "{ledger:?}");
+    }
+
+    #[test]
+    fn fair_finish_gains_more_than_twice_what_gift_does() {
+        let applications = draw(2, 20.0);
+        for layout in [Layout::Striped, Layout::Apart] {
+            let io_s = |policy| course(&applications, layout, policy).io_s();
+            let base = io_s(BASE);
+            let (finish, gift) = (gain(&base, &io_s(FINISH)), gain(&base, &io_s("gift")));
+            assert!(finish > 10.0 && finish > 2.0 * gift, "{layout}: {finish} and {gift}");
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! A server's part: what it reports of its own targets, and what their arbiters are told. The same live and simulated.
+
+use crate::message::{JobKey, PARTS_PER_TARGET, Progress, ReportedJob};
+use crate::standing::Using;
+use isonomia_policy as policy;
+use isonomia_policy::exchange::Own;
+use isonomia_units::{JobId, Nanos, TargetId};
+use std::collections::{BTreeMap, HashMap};
+
+/// What jobs have is looked at so often at most,
+const LOOK_MIN: Nanos = Nanos::from_millis(50);
+/// and at least: who does I/O now counts, and not who did a while ago.
+const LOOK_MAX: Nanos = Nanos::from_millis(500);
+
+/// Nobody's part of a target is below a hundredth: one request that was served at next to no part would be a debt that its
+/// job pays for long after the allocation has ended.
+const PARTS_LEAST: u32 = PARTS_PER_TARGET / 100;
+
+/// The jobs of a server, by what the controller knows them by: several there may be one to it.
+pub type KnownJobs = HashMap<JobKey, Vec<JobId>>;
+
+/// How often a server looks at what its jobs have, if it is decided every `interval`.
+pub fn look_every(interval: Nanos) -> Nanos {
+    Nanos(interval.0 / 2).clamp(LOOK_MIN, LOOK_MAX)
+}
+
+impl Using {
+    /// Which of a server's jobs used which of its targets, by what they had of them. `targets` are those of `own`, in its order: the
+    /// number of each in the whole system (one without is left out), and how far the phases of its jobs have come, if the
+    /// policy goes by that.
+    pub fn of(
+        own: &Own,
+        targets: impl IntoIterator<Item = (Option<TargetId>, Vec<(JobId, policy::Progress)>)>,
+    ) -> Vec<Self> {
+        let mut using: BTreeMap<JobKey, Self> = BTreeMap::new();
+        for ((id, phases), (rows, jobs)) in targets.into_iter().zip(own.table.targets.iter().zip(own.jobs())) {
+            let Some(id) = id else { continue };
+            let phases: HashMap<JobId, policy::Progress> = phases.into_iter().collect();
+            for (row, job) in rows.iter().zip(jobs) {
+                let Some(info) = own.table.jobs.get(row.job as usize) else { continue };
+                let one = || Self { job: ReportedJob::from(info), at: Vec::new() };
+                let at = &mut using.entry(JobKey::of(info)).or_insert_with(one).at;
+                if at.last().is_none_or(|(last, _)| *last != id) {
+                    at.push((id, phases.get(job).map(told)));
+                }
+            }
+        }
+        using.into_values().collect()
+    }
+}
+
+/// What the arbiters of a server's targets are told ([`isonomia_policy::Arbiter::apportion`]) of what its jobs are given, by target. Several
+/// that the controller knows as one divide what is given to it.
+pub fn parts<'a>(
+    given: impl IntoIterator<Item = (&'a JobKey, TargetId, u32)>,
+    known: &KnownJobs,
+) -> BTreeMap<TargetId, Vec<(JobId, f64)>> {
+    let mut parts: BTreeMap<TargetId, Vec<(JobId, f64)>> = BTreeMap::new();
+    for (job, target, given) in given {
+        let Some(ids) = known.get(job) else { continue };
+        let part = f64::from(given.max(PARTS_LEAST)) / ids.len() as f64;
+        parts.entry(target).or_default().extend(ids.iter().map(|id| (*id, part)));
+    }
+    parts
+}
+
+/// The places of a server's jobs in an order of all ([`isonomia_policy::Arbiter::set_rank`]).
+pub fn places<'a>(order: impl IntoIterator<Item = (&'a JobKey, u32)>, known: &KnownJobs) -> BTreeMap<JobId, u32> {
+    let of = |(job, rank): (&JobKey, u32)| known.get(job).into_iter().flatten().map(move |id| (*id, rank));
+    order.into_iter().flat_map(of).collect()
+}
+
+/// How far a phase has come, as it is told.
+fn told(progress: &policy::Progress) -> Progress {
+    let ms = |time: Nanos| time.0 / 1_000_000;
+    let policy::Progress { attained, elapsed, remaining } = *progress;
+    Progress { attained_ms: ms(attained), elapsed_ms: ms(elapsed), remaining_ms: remaining.map(ms) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_are_twice_an_interval_within_bounds() {
+        let looked = |ms| look_every(Nanos::from_millis(ms));
+        assert_eq!([100, 600, 10_000].map(looked), [50, 300, 500].map(Nanos::from_millis));
+        assert_eq!(looked(10), LOOK_MIN);
+    }
+
+    #[test]
+    fn jobs_that_are_one_divide_its_part_and_nobody_has_none() {
+        let key = |name: &str| JobKey { user: "ada".into(), name: name.into() };
+        let [a, b, stranger] = ["a", "b", "c"].map(key);
+        let known = HashMap::from([(a.clone(), vec![JobId(1), JobId(2)]), (b.clone(), vec![JobId(3)])]);
+        let target = TargetId(7);
+        let parts = parts([(&a, target, 600_000), (&b, target, 0), (&stranger, target, 400_000)], &known);
+        assert_eq!(parts[&target], [(JobId(1), 300_000.0), (JobId(2), 300_000.0), (JobId(3), 10_000.0)]);
+        assert_eq!(places([(&b, 4), (&stranger, 1)], &known), BTreeMap::from([(JobId(3), 4)]));
+    }
+}

@@ -1,0 +1,251 @@
+//! What a server has reported so far, and how only the differences are sent.
+//!
+//! Both sides keep it: the server what it told ([`Reporter`]), the controller what it heard ([`Standing`]). A job's name goes over
+//! the network once, with a number that stands for it from then on. Reports are numbered. One that does not follow the one before
+//! (which was lost, or went to another controller) is of no use, and the controller asks for everything.
+
+use crate::message::{Changes, JOBS_MAX, JobKey, Progress, ROWS_MAX, Report, ReportedJob, Row, Term};
+use isonomia_units::TargetId;
+use std::collections::BTreeMap;
+
+/// A job, and which targets it uses: with its progress there, if the policy goes by that.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Using {
+    /// Who it is.
+    pub job: ReportedJob,
+    /// Where it does I/O.
+    pub at: Vec<(TargetId, Option<Progress>)>,
+}
+
+/// What holds of a server by its reports.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Standing {
+    /// Of the last report.
+    number: u64,
+    jobs: BTreeMap<u32, ReportedJob>,
+    rows: BTreeMap<(u32, TargetId), Option<Progress>>,
+}
+
+/// Changes that do not follow what holds, or are too many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Gap;
+
+impl Standing {
+    /// The number of the last report.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// As if a server had reported all of this at once.
+    pub fn of(using: &[Using]) -> Self {
+        let mut standing = Self::default();
+        for (number, using) in (0..).zip(using.iter().take(JOBS_MAX)) {
+            standing.jobs.insert(number, using.job.clone());
+            standing.rows.extend(using.at.iter().map(|(target, progress)| ((number, *target), *progress)));
+        }
+        standing
+    }
+
+    /// The job of this number.
+    pub fn job(&self, number: u32) -> Option<JobKey> {
+        self.jobs.get(&number).map(JobKey::from)
+    }
+
+    /// Whether no job uses a target.
+    pub fn is_idle(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Each job that uses targets, with its number, and each of these.
+    pub fn rows(&self) -> impl Iterator<Item = (u32, &ReportedJob, TargetId, Option<Progress>)> {
+        let row = |(&(job, target), progress): (&(u32, TargetId), &Option<Progress>)| {
+            Some((job, self.jobs.get(&job)?, target, *progress))
+        };
+        self.rows.iter().filter_map(row)
+    }
+
+    /// Takes in what a server reports.
+    pub(crate) fn apply(&mut self, changes: &Changes) -> Result<(), Gap> {
+        if changes.is_whole {
+            *self = Self::default();
+        } else if changes.number != self.number + 1 {
+            return Err(Gap);
+        }
+        self.number = changes.number;
+        self.jobs.extend(changes.jobs.iter().cloned());
+        changes.gone.iter().for_each(|row| _ = self.rows.remove(row));
+        self.rows.extend(changes.rows.iter().map(|row| ((row.job, row.target), row.progress)));
+        if self.jobs.len() > JOBS_MAX || self.rows.len() > ROWS_MAX {
+            *self = Self::default();
+            return Err(Gap);
+        }
+        Ok(())
+    }
+}
+
+/// What a server told the controller, so that it tells only what is new.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reporter {
+    /// Whom; nobody has been told anything if there is none.
+    term: Option<Term>,
+    told: Standing,
+    /// Each job keeps its number while there is room: an allocation that is under way may name it.
+    numbers: BTreeMap<JobKey, u32>,
+    names: BTreeMap<u32, JobKey>,
+    next_number: u32,
+}
+
+impl Reporter {
+    /// The next report says everything.
+    pub(crate) fn forget(&mut self) {
+        self.term = None;
+    }
+
+    /// The job that a number stands for.
+    pub(crate) fn job(&self, number: u32) -> Option<&JobKey> {
+        self.names.get(&number)
+    }
+
+    /// Whether `using` is not what the controller of `term` was told.
+    pub(crate) fn has_news(&self, term: Term, using: &[Using]) -> bool {
+        if self.term != Some(term) {
+            return !using.is_empty();
+        }
+        let rows = using.iter().map(|using| using.at.len()).sum::<usize>();
+        rows != self.told.rows.len() || using.iter().any(|using| !self.is_told(using))
+    }
+
+    fn is_told(&self, using: &Using) -> bool {
+        let number = self.numbers.get(&JobKey::from(&using.job));
+        let is_known = |number: &&u32| self.told.jobs.get(number) == Some(&using.job);
+        number.filter(is_known).is_some_and(|number| {
+            using.at.iter().all(|(target, progress)| self.told.rows.get(&(*number, *target)) == Some(progress))
+        })
+    }
+
+    /// What is to be told of `using` in this round of the controller of `term`, which is 0 if it has not asked.
+    pub(crate) fn report(&mut self, (term, round): (Term, u64), version: u64, using: &[Using]) -> Report {
+        let mut changes = self.changes(term, using);
+        if self.names.len() > JOBS_MAX {
+            // Those that are there no more are forgotten.
+            self.forget();
+            self.numbers.clear();
+            self.names.clear();
+            changes = self.changes(term, using);
+        }
+        if round > 0
+            && !changes.is_whole
+            && changes.jobs.is_empty()
+            && changes.rows.is_empty()
+            && changes.gone.is_empty()
+        {
+            let (number, version) = (self.told.number as u8, version as u8);
+            return Report::Same { tag: term.tag(), round: round as u8, number, version };
+        }
+        (changes.round, changes.version, changes.number) = (round, version, self.told.number + 1);
+        // It cannot be too much: what is left out above is not told of.
+        let _ = self.told.apply(&changes);
+        Report::Changes(changes)
+    }
+
+    fn changes(&mut self, term: Term, using: &[Using]) -> Changes {
+        let is_whole = self.term.replace(term) != Some(term);
+        if is_whole {
+            self.told = Standing { number: self.told.number, ..Standing::default() };
+        }
+        let mut changes = Changes { term, is_whole, ..Changes::default() };
+        let mut now = BTreeMap::new();
+        for using in using.iter().take(JOBS_MAX) {
+            let key = JobKey::from(&using.job);
+            let number = *self.numbers.entry(key.clone()).or_insert_with(|| {
+                self.next_number = self.next_number.wrapping_add(1);
+                self.names.insert(self.next_number, key);
+                self.next_number
+            });
+            if self.told.jobs.get(&number) != Some(&using.job) {
+                changes.jobs.push((number, using.job.clone()));
+            }
+            let room = ROWS_MAX - now.len();
+            now.extend(using.at.iter().take(room).map(|(target, progress)| ((number, *target), *progress)));
+        }
+        let is_new =
+            |(row, progress): &(&(u32, TargetId), &Option<Progress>)| self.told.rows.get(row) != Some(*progress);
+        let row = |(&(job, target), &progress): (&(u32, TargetId), &Option<Progress>)| Row { job, target, progress };
+        changes.rows = now.iter().filter(is_new).map(row).collect();
+        changes.gone = self.told.rows.keys().filter(|row| !now.contains_key(row)).copied().collect();
+        changes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isonomia_units::JobInfo;
+    use proptest::prelude::*;
+
+    const TERM: Term = Term { epoch: 1, number: 7 };
+
+    fn using(jobs: &[(u8, Vec<u16>)]) -> Vec<Using> {
+        let one = |(job, at): &(u8, Vec<u16>)| Using {
+            job: ReportedJob::from(&JobInfo::new(&format!("job{job}"), "ada", "astro")),
+            at: at.iter().map(|at| (TargetId(*at), None)).collect(),
+        };
+        jobs.iter().map(one).collect()
+    }
+
+    fn shown(standing: &Standing) -> BTreeMap<(JobKey, TargetId), Option<Progress>> {
+        standing.rows().map(|(_, job, target, progress)| ((JobKey::from(job), target), progress)).collect()
+    }
+
+    proptest! {
+        /// Whoever has heard all reports knows what is so now, also if everything is asked for now and then.
+        #[test]
+        fn differences_add_up(
+            rounds in proptest::collection::vec(
+                (proptest::collection::btree_map(0..6_u8, proptest::collection::btree_set(0..5_u16, 1..5), 0..6), 0..8),
+                1..20,
+            ),
+        ) {
+            let (mut reporter, mut heard) = (Reporter::default(), Standing::default());
+            for (at, (jobs, chance)) in rounds.into_iter().enumerate() {
+                let using = using(&jobs.into_iter().map(|(job, at)| (job, at.into_iter().collect())).collect::<Vec<_>>());
+                if chance == 0 {
+                    reporter.forget();
+                }
+                let has_news = reporter.has_news(TERM, &using);
+                match reporter.report((TERM, at as u64 + 1), 0, &using) {
+                    Report::Same { number, .. } => {
+                        prop_assert_eq!(u64::from(number), heard.number());
+                        prop_assert!(!has_news);
+                    }
+                    Report::Changes(changes) => prop_assert_eq!(heard.apply(&changes), Ok(())),
+                }
+                let mut now = BTreeMap::new();
+                for Using { job, at } in &using {
+                    now.extend(at.iter().map(|(at, progress)| ((JobKey::from(job), *at), *progress)));
+                }
+                prop_assert_eq!(shown(&heard), now);
+                prop_assert!(!reporter.has_news(TERM, &using));
+            }
+        }
+    }
+
+    #[test]
+    fn a_name_is_told_once_and_a_lost_report_is_noticed() {
+        let (mut reporter, mut heard) = (Reporter::default(), Standing::default());
+        let mut told = |heard: &mut Standing, jobs: &[(u8, Vec<u16>)]| match reporter.report((TERM, 0), 0, &using(jobs))
+        {
+            Report::Changes(changes) => (changes.jobs.len(), heard.apply(&changes)),
+            Report::Same { .. } => unreachable!("nobody has asked"),
+        };
+        assert_eq!(told(&mut heard, &[(1, vec![0])]), (1, Ok(())));
+        assert_eq!(told(&mut heard, &[]), (0, Ok(())));
+        assert!(heard.is_idle());
+        assert_eq!(told(&mut heard, &[(1, vec![4])]), (0, Ok(())));
+        let mut lost = heard.clone();
+        assert_eq!(told(&mut lost, &[(2, vec![4])]), (1, Ok(())));
+        let before = heard.clone();
+        assert_eq!(told(&mut heard, &[(2, vec![4, 5])]), (0, Err(Gap)));
+        assert_eq!(heard, before, "what does not follow changes nothing");
+    }
+}

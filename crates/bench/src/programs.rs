@@ -1,6 +1,6 @@
 //! `isonomia-bench programs`: how long real programs take beside a background job of one node (ThemisIO §5.5, Fig. 13).
 //!
-//! Each [`Program`] is run alone and then beside processes that write without a pause, under each of the [`POLICIES`], on one capped
+//! Each [`Program`] is run alone and then beside processes that write without a pause, under each of several policies, on one capped
 //! server, which is in a cluster of one because `gift` and `coflow` need a controller. The program's job has so many nodes; nobody else is
 //! there. Compared is the whole time of the program with that alone in the same repeat. What is not installed is left out and named.
 

@@ -58,8 +58,8 @@ fn served(rule: Rule, interval: Nanos, intervals: usize, mut does: impl FnMut(us
             for (job, part) in on.iter().zip(server.parts) {
                 had[*job] += part * does;
                 let usage = server.usage.entry(JobId(*job as u32)).or_default();
-                usage.service = usage.service + Nanos((part * does * interval.0 as f64) as u64);
-                usage.waited = usage.waited + interval;
+                usage.service += Nanos((part * does * interval.0 as f64) as u64);
+                usage.waited += interval;
             }
         }
         all.push(had);

@@ -328,6 +328,7 @@ mod wire {
             targets_per_server: 0,
             exchange: Exchange::default(),
             control: Control::default(),
+            placement: isonomia_units::Placement::default(),
             groups: vec![group; 3],
         };
         let error = Map::decode(&postcard::to_stdvec(&description).unwrap()).unwrap_err().to_string();

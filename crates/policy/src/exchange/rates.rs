@@ -181,6 +181,8 @@ struct Seen {
     held_part: f64,
     /// and whether that is enough to count.
     is_held: bool,
+    /// For how long nothing of it was served or waited.
+    idle: Nanos,
 }
 
 #[derive(Debug)]
@@ -351,7 +353,8 @@ impl Divider {
             told.push(key.clone());
             let wants: Vec<f64> = wanted(&demands).into_iter().map(|part| part * total).collect();
             let is_too_large = wants[0] < own.claim - SLACK;
-            if own.claim > total || is_too_large && demand.is_nothing() {
+            let has_ended = demand.is_nothing() || own.seen.iter().all(|seen| seen.idle >= WINDOW_MIN);
+            if own.claim > total || is_too_large && has_ended {
                 own.claim = wants[0];
             } else if is_too_large {
                 let held = own.seen.iter().filter(|seen| seen.is_held).map(|seen| seen.held_part).fold(0.0, f64::max);
@@ -415,8 +418,10 @@ impl Seen {
             if operations > 0.0 {
                 self.per_request = served / operations;
             }
+            let backlog = report.backlog.saturating_sub(self.backlog);
+            self.idle = if operations > 0.0 || backlog > 0 { Nanos::ZERO } else { self.idle + span };
             follow(&mut self.per_s, served / s);
-            follow(&mut self.queued, (report.backlog.saturating_sub(self.backlog)) as f64 / span.0 as f64);
+            follow(&mut self.queued, backlog as f64 / span.0 as f64);
             let held = report.held.since(self.held).0 as f64 / span.0 as f64;
             follow(&mut self.held_part, held.min(1.0));
             self.is_held = held > if self.is_held { HELD_BELOW } else { HELD_ABOVE };

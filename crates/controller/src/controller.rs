@@ -335,9 +335,11 @@ impl Controller {
 
     fn end_round(&mut self, wall: Nanos, effects: &mut Vec<Effect>) {
         let Some(Collecting { awaited, asked, reported, .. }) = self.collecting.take() else { return };
+        let check_at = self.next_at + CHECK_EVERY;
         for server in asked.difference(&reported) {
             if let Some(member) = self.members.get_mut(server) {
                 member.missed = member.missed.saturating_add(1);
+                member.check_at = member.check_at.min(check_at);
             }
         }
         self.has_decided = false;

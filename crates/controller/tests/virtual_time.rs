@@ -352,6 +352,18 @@ fn a_server_that_begins_anew_follows_again() {
     assert_eq!(world.controllers[&ServerId(1)].counts().jobs, 1);
 }
 
+/// A server without jobs that is silent once is asked again within a minute, and not as late as one that has said so.
+#[test]
+fn who_is_silent_at_first_is_soon_asked_again() {
+    let mut world = World::new(7, Faults { lost: 1.0, twice: 0.0, late: 0.0, kills: false });
+    world.take_over(ServerId(1));
+    world.run(Nanos::from_secs(5));
+    world.faults.lost = 0.0;
+    world.run(Nanos::from_secs(75));
+    let heard = |follower: &Follower| follower.controller().map(|(server, _)| server);
+    assert!(world.followers.values().all(|follower| heard(follower) == Some(ServerId(1))));
+}
+
 /// A report that is lost is missed when the server is asked the next time, and what it said is asked for.
 #[test]
 fn what_is_lost_is_asked_for() {

@@ -1,0 +1,289 @@
+"""What is decided for all servers at once, while etcd and controllers are killed, stand still, or have odd ledgers."""
+
+import base64
+import json
+import signal
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+import urllib.request
+
+import test_controller
+from service import PREFIX, clean_environment, isonomia, wait_for
+from test_controller import DECIDE_S, SERVERS, TAKEN_OVER_S, WRITES, Etcd, controllers
+
+ETCDS = 3
+# Of an allocation that nobody renews: one and a half times six intervals, and a second.
+VALID_S = 9 * DECIDE_S + 1
+GIFT = "gift{throttle=0.5,window=1000000000,system-window=1000000000}"
+ACCOUNTS = 300
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        return free.getsockname()[1]
+
+
+class Member(Etcd):
+    """One of several etcds."""
+
+    def __init__(self, name, ports, peers):
+        self.directory = tempfile.TemporaryDirectory(prefix="isonomia-etcd-")
+        self.port = ports[name]
+        client, peer = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{peers[name]}"
+        initial = ",".join(f"{other}=http://127.0.0.1:{port}" for other, port in peers.items())
+        self.command = ["etcd", "--name", name, "--data-dir", f"{self.directory.name}/data"]
+        self.command += ["--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer]
+        self.command += ["--initial-advertise-peer-urls", peer, "--initial-cluster", initial]
+        self.begin()
+
+    def begin(self):
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self.process = subprocess.Popen(self.command, **quiet)
+
+    def start(self):
+        self.begin()
+        wait_for(self.is_healthy, 60)
+
+    def is_leader(self):
+        status = call(self.port, "maintenance/status", {})
+        return status["leader"] == status["header"]["member_id"]
+
+
+def call(port, what, body):
+    request = urllib.request.Request(f"http://127.0.0.1:{port}/v3/{what}", json.dumps(body).encode())
+    with urllib.request.urlopen(request, timeout=5) as answer:
+        return json.load(answer)
+
+
+def text(value):
+    return base64.b64encode(value).decode()
+
+
+def put(port, key, value):
+    call(port, "kv/put", {"key": text(b"/isonomia/acceptance/ledger/" + key), "value": text(value)})
+
+
+def keys(port):
+    prefix = b"/isonomia/acceptance/ledger/"
+    found = call(port, "kv/range", {"key": text(prefix), "range_end": text(prefix[:-1] + b"0"), "keys_only": True})
+    return [base64.b64decode(pair["key"]).removeprefix(prefix) for pair in found.get("kvs", [])]
+
+
+def varint(number):
+    """A number as postcard writes it."""
+    written = bytearray()
+    while number > 127:
+        written.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*written, number])
+
+
+def blob(value):
+    return varint(len(value)) + value
+
+
+def account(coupons):
+    """An account that has had so many coupons, and all of them back."""
+    record = varint(coupons) + varint(coupons) + bytes(5)
+    return b"\x01" + record + blob(b"ada") + blob(b"astro")
+
+
+class ControllerFaults(test_controller.Controllers):
+    # Those of the class that this one builds on run there.
+    test_another_server_takes_over = None
+    test_no_coupon_is_lost_when_the_server_is_killed = None
+    test_a_server_alone_says_that_nobody_decides = None
+
+    def etcd(self):
+        self.needs("etcd")
+        etcd = Etcd()
+        self.addCleanup(etcd.remove)
+        return etcd
+
+    def coordinated(self, endpoints):
+        return f'coordination = "etcd://{endpoints}"\ndecide = "{DECIDE_S}s"'
+
+    def deciding(self, members, timeout_s=60):
+        """Who decides, by name, when exactly one server does, all listen to it, and who has jobs follows it."""
+
+        def one():
+            told = controllers(members)
+            here = [name for name, found in told.items() if found["is_here"]]
+            if len(here) != 1 or any(found["server"] != here[0] for found in told.values()):
+                return None
+            return here[0] if any(found["version"] > 0 for found in told.values()) else None
+
+        return wait_for(one, timeout_s)
+
+    def served_ns(self, members):
+        return sum(job["service_ns_total"] for member in members for job in member.status()["jobs"])
+
+    def goes_on(self, members):
+        """Programs are served all the time."""
+        before = self.served_ns(members)
+        wait_for(lambda: self.served_ns(members) > before + 50_000_000, 20)
+
+    def test_etcds_leader_is_killed_and_an_endpoint_never_answers(self):
+        self.needs("etcd")
+        names = [f"etcd{number}" for number in range(ETCDS)]
+        ports, peers = ({name: free_port() for name in names} for _ in range(2))
+        etcds = [Member(name, ports, peers) for name in names]
+        for etcd in etcds:
+            self.addCleanup(etcd.remove)
+        wait_for(lambda: all(etcd.is_healthy() for etcd in etcds), 60)
+        # In front of them is one that takes connections and says nothing.
+        with socket.create_server(("127.0.0.1", 0), backlog=64) as silent:
+            endpoints = [silent.getsockname()[1], *ports.values()]
+            lines = self.coordinated(",".join(f"127.0.0.1:{port}" for port in endpoints))
+            cluster = self.cluster(SERVERS, lines, GIFT)
+            self.load(cluster.members[0], {"wide": 2 * SERVERS, "narrow": 1})
+            self.deciding(cluster.members)
+            leader = wait_for(lambda: next((etcd for etcd in etcds if etcd.is_leader()), None), 30)
+            term = max(found["term"] for found in controllers(cluster.members).values())
+            before = controllers(cluster.members)
+            leader.kill()
+            killed_at = time.monotonic()
+            self.goes_on(cluster.members)
+            decided = {name: found["decisions_total"] for name, found in before.items()}
+
+            def goes_on_deciding():
+                told = controllers(cluster.members)
+                here = [name for name, found in told.items() if found["is_here"]]
+                if len(here) != 1:
+                    return None
+                found = told[here[0]]
+                return found["term"] > term or found["decisions_total"] > decided[here[0]] + 1
+
+            wait_for(goes_on_deciding, 60)
+            took_s = time.monotonic() - killed_at
+            print(f"decided again {took_s:.1f} s after etcd's leader was killed", flush=True)
+            self.assertLess(took_s, 2 * TAKEN_OVER_S)
+            self.goes_on(cluster.members)
+            self.deciding(cluster.members)
+
+    def test_a_controller_that_stands_still_is_replaced_and_not_listened_to_again(self):
+        etcd = self.etcd()
+        cluster = self.cluster(SERVERS, self.coordinated(f"127.0.0.1:{etcd.port}"), GIFT)
+        old = next(member for member in cluster.members if member.name == self.wait_for_controller(cluster))
+        others = [member for member in cluster.members if member is not old]
+        # Volumes of their own, so that nobody waits for the one that stands still.
+        for number, member in enumerate(others):
+            others[0].operate("volume", "create", f"own{number}", "--on", member.name)
+        for number, member in enumerate(others):
+            for job in "ab":
+                self.write(others[0], f"{job}", f"own{number}/{job}")
+        self.deciding(cluster.members)
+        term = old.status()["cluster"]["controller"]["term"]
+        old.process.send_signal(signal.SIGSTOP)
+        self.addCleanup(old.process.send_signal, signal.SIGCONT)
+        stopped_at = time.monotonic()
+        self.goes_on(others)
+        new = self.deciding(others)
+        took_s = time.monotonic() - stopped_at
+        print(f"taken over from one that stands still after {took_s:.1f} s", flush=True)
+        self.assertLess(took_s, 2 * TAKEN_OVER_S + DECIDE_S)
+        old.process.send_signal(signal.SIGCONT)
+        # It has no jobs, and is asked once a minute.
+        self.assertEqual(self.deciding(cluster.members, 120), new)
+        told = controllers(cluster.members)
+        self.assertTrue(all(found["term"] > term for found in told.values()), told)
+        self.goes_on(others)
+
+    def wait_for_controller(self, cluster):
+        here = lambda: [name for name, found in controllers(cluster.members).items() if found["is_here"]]  # noqa: E731
+        return wait_for(here, 60)[0]
+
+    def write(self, member, job, path):
+        self.program(member, "python3", "-c", WRITES, f"{PREFIX}/{path}", "64", job=job, timeout_s=300)
+
+    def test_a_server_that_hears_nothing_of_the_controller_shares_fairly(self):
+        # Without etcd: nobody takes over.
+        lines = f'controller = "io1"\ndecide = "{DECIDE_S}s"'
+        cluster = self.cluster(2, lines, GIFT)
+        first, second = cluster.members
+        second.operate("volume", "create", "own", "--on", second.name)
+        for job in "ab":
+            self.write(second, job, f"own/{job}")
+        self.deciding(cluster.members)
+        first.process.send_signal(signal.SIGSTOP)
+        self.addCleanup(first.process.send_signal, signal.SIGCONT)
+        self.goes_on([second])
+        wait_for(lambda: second.status()["cluster"]["controller"]["version"] == 0, VALID_S + 20)
+        self.goes_on([second])
+        first.process.send_signal(signal.SIGCONT)
+        self.deciding(cluster.members)
+
+    def test_a_ledger_that_nobody_can_read_is_never_begun_anew(self):
+        etcd = self.etcd()
+        put(etcd.port, b"COUPONS/s", b"\x09")
+        cluster = self.cluster(SERVERS, self.coordinated(f"127.0.0.1:{etcd.port}"), GIFT)
+        self.load(cluster.members[0], {"wide": 2 * SERVERS, "narrow": 1})
+        said = "record COUPONS/s of the ledger has format Some(9)"
+        # Who finds it so gives the lease up, and another one tries.
+        wait_for(lambda: sum(said in member.log(10_000) for member in cluster.members) >= 2, 60)
+        self.assertEqual(keys(etcd.port), [b"COUPONS/s"])
+        self.goes_on(cluster.members)
+        call(etcd.port, "kv/deleterange", {"key": text(b"/isonomia/acceptance/ledger/COUPONS/s")})
+        self.deciding(cluster.members, 120)
+
+    def test_a_decision_whose_writer_was_killed_is_made_or_not(self):
+        etcd = self.etcd()
+        names = [f"COUPONS/a/user=ada job={number:04}".encode() for number in range(ACCOUNTS)]
+        changes = b"".join(blob(name) + b"\x01" + blob(account(5)) for name in names)
+        journal = b"\x01" + varint(ACCOUNTS) + changes
+        # All of it is written, and a few of the changes are made.
+        put(etcd.port, b"COUPONS/j/" + struct.pack(">I", 0), journal)
+        put(etcd.port, b"COUPONS/J", b"\x01\x01")
+        for name in names[:7]:
+            put(etcd.port, name, account(5))
+        cluster = self.cluster(2, self.coordinated(f"127.0.0.1:{etcd.port}"), GIFT)
+        self.wait_for_controller(cluster)
+        ledger = self.ledger(cluster.members[0])
+        self.assertEqual(sum(account["issued"] == 5 for account in ledger["accounts"]), ACCOUNTS)
+        self.assertEqual([key for key in keys(etcd.port) if key.startswith((b"COUPONS/j", b"COUPONS/J"))], [])
+        # Without the mark it was never made.
+        for member in cluster.members:
+            member.kill()
+        put(etcd.port, b"COUPONS/j/" + struct.pack(">I", 0), b"half of it")
+        for member in cluster.members:
+            member.start()
+        self.wait_for_controller(cluster)
+        self.assertEqual(len(self.ledger(cluster.members[0])["accounts"]), ACCOUNTS)
+        self.assertEqual([key for key in keys(etcd.port) if key.startswith((b"COUPONS/j", b"COUPONS/J"))], [])
+
+    def test_the_ledger_moves_with_the_role(self):
+        cluster = self.cluster(SERVERS, f'controller = "io1"\ndecide = "{DECIDE_S}s"', GIFT)
+        first, second, third = cluster.members
+        self.load(first, {"wide": 2 * SERVERS, "narrow": 1})
+
+        def issued(member):
+            return {found["account"]: found["issued"] for found in self.ledger(member)["accounts"] if found["issued"]}
+
+        before = wait_for(lambda: issued(first), 60)
+
+        def name(server, epoch):
+            told = cluster.file.read_text()
+            told = told.replace(f"epoch = {epoch - 1}\n", f"epoch = {epoch}\n")
+            cluster.file.write_text(told.replace(f'controller = "io{server - 1}"', f'controller = "io{server}"'))
+            command = [isonomia(), "cluster", "reload", str(cluster.file), "--key-file", str(cluster.key_file)]
+            return subprocess.run(command, capture_output=True, text=True, timeout=60, env=clean_environment())
+
+        done = name(2, 2)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        wait_for(lambda: second.status()["cluster"]["controller"]["is_here"], 60)
+        after = issued(second)
+        for account, coupons in before.items():
+            self.assertGreaterEqual(after.get(account, 0), coupons, account)
+        # The one that has it is away: the next one does not begin without it.
+        second.kill()
+        name(3, 3)
+        wait_for(lambda: "server io2 may have a later ledger and does not tell" in third.log(10_000), 60)
+        self.assertFalse(third.status()["cluster"]["controller"]["is_here"])
+        second.start()
+        wait_for(lambda: third.status()["cluster"]["controller"]["is_here"], 60)
+        last = issued(third)
+        for account, coupons in after.items():
+            self.assertGreaterEqual(last.get(account, 0), coupons, account)

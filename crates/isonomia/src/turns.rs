@@ -83,7 +83,7 @@ mod tests {
         });
         let text = shown(&status).unwrap();
         let line = "exclusive phases: ada/large has the targets, 1 wait (order stretch, lease 60 s, gap 100 ms, decided by io1); \
-                    ended by gap 3, by program 0, by lease 0, by leaving 0\n";
+                    ended by gap 3, by program 0, by lease 0, by crossing 0, by leaving 0\n";
         assert!(text.starts_with(line), "{text}");
         assert!(
             text.contains("waiting") && text.contains("250 ms") && text.contains("600 ms") && text.contains("1.50")

@@ -224,8 +224,8 @@ fn what_no_server_would_say_of_phases_is_refused() {
     let cluster = Cluster::start_as(&in_memory(), 2, "", "1", |config| {
         config.policy = "exclusive".parse().unwrap();
     });
-    // Format 2, then a report that holds nothing, and a grant of nothing.
-    let (report, grant) = ([FORMAT, 9, 1, 0, 0, 0], [FORMAT, 9, 0]);
+    // The format, then a report that holds nothing, and a grant of nothing that takes nothing back.
+    let (report, grant) = ([FORMAT, 9, 1, 0, 0, 0], [FORMAT, 9, 0, 0]);
     let answer = |at: usize, kind: u32, from: u64, bytes: &[u8]| {
         let header = RequestHeader::new(Op::Peer, Ino::ROOT);
         let request = RequestHeader { valid: kind, offset: from, len: bytes.len() as u32, ..header };

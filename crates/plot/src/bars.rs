@@ -92,13 +92,7 @@ impl Bars {
             EmptyElement::at((group as f64 + 0.5, 0.0)) + Text::new(name.clone(), (0, 8), text(17, VPos::Top))
         });
         chart.draw_series(names)?;
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .background_style(WHITE.mix(0.85))
-            .border_style(GRID)
-            .label_font((FONT, 17))
-            .draw()?;
+        crate::draw_legend(&mut chart)?;
         area.present()
     }
 }

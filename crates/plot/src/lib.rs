@@ -140,15 +140,18 @@ impl Plot {
                 chart.draw_series(DashedLineSeries::new(dashed, 6, 6, color.stroke_width(1)))?;
             }
         }
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .background_style(WHITE.mix(0.85))
-            .border_style(GRID)
-            .label_font((FONT, 17))
-            .draw()?;
+        draw_legend(&mut chart)?;
         area.present()
     }
+}
+
+/// The names of the series, in the upper right corner.
+fn draw_legend<'a, B: DrawingBackend + 'a, C: CoordTranslate>(
+    chart: &mut ChartContext<'a, B, C>,
+) -> Result<(), DrawingAreaErrorKind<B::ErrorType>> {
+    let mut legend = chart.configure_series_labels();
+    legend.position(SeriesLabelPosition::UpperRight).background_style(WHITE.mix(0.85)).border_style(GRID);
+    legend.label_font((FONT, 17)).draw()
 }
 
 #[cfg(test)]

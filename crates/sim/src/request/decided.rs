@@ -78,9 +78,12 @@ impl Controller {
         for (number, Server { targets, meters }) in (1..).zip(&mut self.servers) {
             let usage = targets.iter().map(|at| usage(*at));
             let own = meters.table(now, usage, |job| self.infos.get(job.0 as usize).cloned());
-            let progress = |at: usize| if is_pulled { progress(at) } else { Vec::new() };
-            let targets = targets.iter().map(|at| (Some(TargetId(*at as u16)), progress(*at)));
-            standings.insert(ServerId(number), Standing::of(&Using::of(&own, targets)));
+            // At other times it is only looked, so that the tables are of a while.
+            if is_due {
+                let progress = |at: usize| if is_pulled { progress(at) } else { Vec::new() };
+                let targets = targets.iter().map(|at| (Some(TargetId(*at as u16)), progress(*at)));
+                standings.insert(ServerId(number), Standing::of(&Using::of(&own, targets)));
+            }
         }
         if !is_due {
             return Vec::new();

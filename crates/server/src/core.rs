@@ -191,7 +191,7 @@ impl Core {
 
     /// Wakes one sleeping worker.
     pub fn ring(&self) {
-        // A full counter is a bell that rings already.
+        // If the counter is full, it wakes whoever waits for it anyway.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 

@@ -306,7 +306,7 @@ impl Core {
                 let since = clock::now();
                 let stalled = Stalled { pending, id, finish_at, payload, arrival, since };
                 self.set_stalled(&connection, state, StreamState::Payload(Box::new(stalled)));
-                // What came between the last attempt and now rings no more.
+                // What came since the last attempt makes no event of its own: the kernel tells of it once (edge-triggered).
                 self.advance_stream(&connection, since);
             }
             Ok(Moved::Part) => {
@@ -434,7 +434,7 @@ impl Core {
                     Ok(_) => return self.close(connection, Some(&"too many clients stall")),
                     Err(end) => return self.end_stream(connection, &end),
                 }
-                // What came while the reply went out rings no more.
+                // What came while the reply went out makes no event of its own: the kernel tells of it once (edge-triggered).
                 self.advance_stream(connection, clock::now());
             }
         }

@@ -1,7 +1,7 @@
 //! The worker threads: each takes requests in, asks the targets whose turn it is, and serves.
 //!
 //! A worker without work spins, then yields, then sleeps. As long as one is awake it looks after the hot
-//! connections; the last one to sleep first leaves them to their bells.
+//! connections. Before the last one sleeps, it has the clients of all of them wake it by a bell.
 
 use crate::clock;
 use crate::core::Core;
@@ -18,7 +18,7 @@ const SPINS: u32 = 10;
 const YIELD_FOR: Nanos = Nanos::from_micros(100);
 /// Waking up from a sleep takes about this long; a shorter wait is spent yielding.
 const WAKE_UP: Nanos = Nanos::from_micros(80);
-/// The longest sleep: everything that matters rings.
+/// The longest sleep. Everything that matters wakes a worker earlier, by the bell.
 const SLEEP_MAX: Nanos = Nanos::from_secs(1);
 
 thread_local! {
@@ -114,7 +114,7 @@ fn is_close(until: Nanos, now: Nanos) -> bool {
     until.since(now) < WAKE_UP && until != Nanos::MAX
 }
 
-/// Sleeps until something rings or `until` is near; false if there was no time to. `arrivals` is what the count was
+/// Sleeps until a bell wakes it or `until` is near; false if there was no time to. `arrivals` is what the count was
 /// before `until` was found out.
 fn sleep(core: &Core, now: Nanos, until: Nanos, arrivals: u64) -> bool {
     let awake = core.awake.load(Ordering::Acquire);

@@ -297,7 +297,8 @@ impl Core {
         let (slot, header, op, names) = arrived;
         let target = self.target_of(op, &header).ok_or(Unqueued::UnknownTarget(header.target))?;
         let is_continued = reads_or_writes(op) && progress.is_continued(op, &header);
-        let Charge { cost, owed, work, access } = charge::ahead(target, connection, op, &header, is_continued);
+        let Charge { cost, owed, work, access, bytes } =
+            charge::ahead(self, target, connection, op, &header, is_continued);
         let nature = self.nature(connection, (slot, op, &names), &header, is_continued);
         let connection = connection.clone();
         let took = Nanos::ZERO;
@@ -312,6 +313,7 @@ impl Core {
             owed,
             work,
             access,
+            bytes,
             nature,
             took,
             is_for_device: false,

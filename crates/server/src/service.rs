@@ -19,7 +19,7 @@ use crate::{charge, clock, execute, mapping};
 use isonomia_policy::RequestId;
 use isonomia_proto::PAYLOAD_LEN_MAX;
 use isonomia_proto::request::{Op, ReplyHeader};
-use isonomia_units::{Bytes, Ino, Nanos};
+use isonomia_units::{Ino, Nanos};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use zerocopy::IntoBytes;
@@ -363,7 +363,7 @@ impl Core {
                 && let Some(attributed) = served.attributed
             {
                 prices.set_worth(worth);
-                prices.learn(now, pending.access, Bytes(u64::from(pending.header.len)), attributed);
+                prices.learn(now, pending.access, pending.bytes, attributed);
             }
         }
         let ahead = pending.cost.since(pending.owed);

@@ -119,7 +119,7 @@ impl MountedFiles {
 
     fn attributes(&self, outcome: Outcome<Attr>, reply: ReplyAttr) {
         match outcome {
-            Ok(attr) => reply.attr(&self.attr_timeout, &file_attr(&attr)),
+            Ok(attr) => reply.attr(&self.attr_timeout.max(found_timeout(&attr)), &file_attr(&attr)),
             Err(errno) => reply.error(code(errno)),
         }
     }
@@ -157,8 +157,9 @@ fn in_room(size: u32, reply: ReplyXattr, fill: impl FnOnce(&mut [u8]) -> Outcome
     });
 }
 
-/// How long the kernel is to believe at least what it was told of what it looked up. Having found a directory, it checks
-/// whether the caller may search it, and would ask again; so a directory's attributes last until its clock has moved on.
+/// How long the kernel is to believe at least what it was told. Having found a directory, it checks whether the caller may search
+/// it, and would ask again; so a directory's attributes last until its clock has moved on. The root is never looked up, only asked
+/// for, at the beginning of every path.
 /// Those of other files may not: programs agree on a file, open it, and look how long it is.
 fn found_timeout(attr: &Attr) -> Duration {
     match attr.kind() {

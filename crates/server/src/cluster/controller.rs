@@ -202,15 +202,23 @@ impl Commander {
             return;
         }
         self.coordination = None;
+        self.tell_lease();
         let own = map.server(self.config.number).filter(|_| !wanted.is_empty());
         let Some(own) = own.map(|server| server.name.to_string()) else { return };
         let etcd = || Etcd::new(wanted.clone(), map.name());
         match Lease::start(self.core.clone(), etcd(), own, map.control().decide) {
             Ok(lease) => {
                 self.coordination = Some(Coordination { endpoints: wanted.clone(), etcd: etcd(), lease });
+                self.tell_lease();
             }
             Err(error) => tracing::error!(%error, "cannot start a thread: this server decides nothing"),
         }
+    }
+
+    /// Who has the lease is who decides about anything else, too.
+    fn tell_lease(&self) {
+        let lease = self.coordination.as_ref().map(|coordination| coordination.lease.clone());
+        self.core.cluster.get().into_iter().for_each(|cluster| cluster.port.set_lease(lease.clone()));
     }
 
     /// The term in which this server is the controller, if it is.
@@ -282,11 +290,7 @@ impl Commander {
     }
 
     fn controller_of_cluster(&self) -> Option<ServerId> {
-        let map = self.config.map();
-        match &self.coordination {
-            Some(coordination) => Some(map.named(&coordination.lease.holder()?)?.number),
-            None => Some(map.controller().number),
-        }
+        self.core.cluster.get()?.port.decider(self.config.number, &self.config.map(), clock::now())
     }
 
     /// Which jobs used which targets in the last while.

@@ -18,7 +18,7 @@ use crate::target::Target;
 use etcd::Etcd;
 use isonomia_controller::{
     Allocation, Controller, Counts, Decision, Effect, Follower, JobKey, Kept, KnownJobs, Plan, Reached, Refused,
-    Settings, Term, Using, parts, places,
+    Settings, Term, Using, Wanted, parts, places,
 };
 use isonomia_policy::exchange::Meters;
 use isonomia_policy::{PolicySpec, Scheme};
@@ -321,9 +321,16 @@ impl Commander {
         // It may be another one since this was last looked at.
         self.follow_policy(now);
         let taken = match heard {
-            Heard::Ask(ask) => self.follower.ask(now, from, &ask).map(|()| {
+            Heard::Ask(ask) => self.follower.ask(now, from, &ask).map(|wanted| {
+                if wanted == Wanted::Nothing {
+                    return;
+                }
                 let using = self.using(now);
-                let report = self.follower.answer(&using);
+                let report = match wanted {
+                    Wanted::Report if using.is_empty() => return,
+                    Wanted::Report => self.follower.report(now, &using),
+                    _ => self.follower.answer(&using),
+                };
                 self.send(from, Heard::Report(Box::new(report)));
             }),
             Heard::Report(report) => {

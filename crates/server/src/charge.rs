@@ -35,6 +35,12 @@ pub struct Charge {
     pub access: Access,
 }
 
+impl Charge {
+    /// Of what is no request of a job.
+    pub const NOTHING: Self =
+        Self { cost: Nanos::ZERO, owed: Nanos::ZERO, work: Nanos::ZERO, access: Access::ReadRandom };
+}
+
 /// What a request is charged before it is served. A read is charged what it asks for; a later part of a transfer, its bytes
 /// only. Where a device has to be waited for it is what the device is likely to take.
 pub fn ahead(target: &Target, connection: &Connection, op: Op, header: &RequestHeader, is_continued: bool) -> Charge {

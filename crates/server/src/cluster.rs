@@ -33,6 +33,8 @@ use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
 use crate::holders;
 use crate::target::Pending;
+use apart::ControlQueue;
+pub use apart::is_control;
 use capabilities::Capabilities;
 use contact::RootContact;
 pub use controller::Commander;
@@ -141,6 +143,8 @@ pub struct Cluster {
     pub gate: Gate,
     /// Operators have objects looked at.
     pub inspection: Inspection,
+    /// What waits for no arbiter.
+    pub control: ControlQueue,
 }
 
 /// The thread of [`Cluster`].
@@ -188,6 +192,7 @@ impl Cluster {
                 moves,
                 gate,
                 inspection,
+                control: ControlQueue::default(),
             },
             received,
         )

@@ -35,6 +35,7 @@ use crate::holders;
 use crate::target::Pending;
 use apart::ControlQueue;
 pub use apart::is_control;
+pub use capabilities::CLOCKS_APART_SECS_MAX;
 use capabilities::Capabilities;
 use contact::RootContact;
 pub use controller::Commander;

@@ -25,6 +25,7 @@ mod policy;
 mod reload;
 mod settings;
 mod striping;
+mod trial;
 mod waiting;
 mod wire;
 

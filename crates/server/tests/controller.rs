@@ -288,6 +288,33 @@ fn no_request_is_lost_doubled_or_stalled_while_policies_of_a_cluster_change() {
     assert_eq!([0, 1].map(|server| running.status(server).refused_total), [0, 0]);
 }
 
+/// The greatest effective bandwidth is that of the job on both targets, as above: what decides beside finds it from what the servers tell each
+/// other, on one server alone, and nobody gets anything by it.
+#[test]
+fn what_a_controller_would_decide_is_tried_beside() {
+    let mut running = Running::start("job-fair", "");
+    running.begin("both", &[0, 1]);
+    running.begin("one", &[1]);
+    let there = running.cluster.configs[1].listen[0].clone();
+    for policy in ["gift", "mbw{decide=100ms}"] {
+        let set = ControlRequest::SetShadow { policy: Some(policy.to_owned()) };
+        assert_eq!(ask(&there, &set), ControlReply::Done, "{policy}");
+    }
+    let deadline = Instant::now() + LONGEST;
+    loop {
+        let shadow = running.status(1).shadow.unwrap();
+        let both = shadow.jobs.iter().find(|job| job.job == "both").cloned().unwrap_or_default();
+        if both.share_would > 0.9 && both.share_had < 0.7 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{shadow:?}");
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    let here = running.controller(1);
+    assert!(!here.is_needed && here.version == 0 && here.sent_bytes == 0, "{here:?}");
+    assert_eq!(running.status(0).shadow, None);
+}
+
 /// Ends the load when it goes out of scope.
 struct Ended<'a>(&'a AtomicBool);
 

@@ -190,7 +190,7 @@ fn a_policy_beside_the_other_tells_what_it_would_give_and_gives_nothing() {
         matches!(shadow(Some("of-tomorrow")), ControlReply::Error(reason) if reason.contains("not part of a policy"))
     );
     for (policy, part) in
-        [("tbf{path:/a=1MB/s}", "directory"), ("exclusive", "exclusive phases"), ("gift", "by a controller")]
+        [("tbf{path:/a=1MB/s}", "directory"), ("exclusive", "exclusive phases"), ("gift", "in no cluster")]
     {
         assert!(matches!(shadow(Some(policy)), ControlReply::Error(reason) if reason.contains(part)), "{policy}");
     }

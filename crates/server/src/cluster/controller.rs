@@ -475,18 +475,18 @@ impl Commander {
 }
 
 /// The time of day, which regret periods end by.
-fn wall() -> Nanos {
+pub fn wall() -> Nanos {
     let now = clock::wall();
     Nanos(now.secs.unsigned_abs().saturating_mul(1_000_000_000) + u64::from(now.nanos))
 }
 
 /// Who the jobs are.
-fn infos(core: &Core) -> HashMap<JobId, Arc<JobInfo>> {
+pub fn infos(core: &Core) -> HashMap<JobId, Arc<JobInfo>> {
     core.jobs.all().into_iter().map(|job| (job.id, job.info())).collect()
 }
 
 /// The jobs that each name stands for.
-fn by_key(core: &Core) -> KnownJobs {
+pub fn by_key(core: &Core) -> KnownJobs {
     let mut known = KnownJobs::new();
     for (id, info) in infos(core) {
         known.entry(JobKey::of(&info)).or_default().push(id);

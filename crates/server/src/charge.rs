@@ -38,6 +38,12 @@ pub struct Charge {
     pub bytes: Bytes,
 }
 
+impl Charge {
+    /// Of what is no request of a job.
+    pub const NOTHING: Self =
+        Self { cost: Nanos::ZERO, owed: Nanos::ZERO, work: Nanos::ZERO, access: Access::ReadRandom, bytes: Bytes(0) };
+}
+
 /// What a request is charged before it is served. A read is charged the bytes that it asks for and the file has; a later part of a
 /// transfer, its bytes only. Where a device has to be waited for it is what the device is likely to take.
 pub fn ahead(

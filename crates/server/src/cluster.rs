@@ -25,6 +25,7 @@ mod policy;
 mod reload;
 mod settings;
 mod striping;
+mod trial;
 mod waiting;
 mod wire;
 
@@ -33,6 +34,9 @@ use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
 use crate::holders;
 use crate::target::Pending;
+use apart::ControlQueue;
+pub use apart::is_control;
+pub use capabilities::CLOCKS_APART_SECS_MAX;
 use capabilities::Capabilities;
 use contact::RootContact;
 pub use controller::Commander;
@@ -141,6 +145,8 @@ pub struct Cluster {
     pub gate: Gate,
     /// Operators have objects looked at.
     pub inspection: Inspection,
+    /// What waits for no arbiter.
+    pub control: ControlQueue,
 }
 
 /// The thread of [`Cluster`].
@@ -188,6 +194,7 @@ impl Cluster {
                 moves,
                 gate,
                 inspection,
+                control: ControlQueue::default(),
             },
             received,
         )

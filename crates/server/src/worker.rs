@@ -64,9 +64,10 @@ pub fn run(core: &Core, number: usize) {
     }
 }
 
-/// Serves at most one request of each target; true if there was one, and the time at which to ask again.
+/// Serves at most one request of each target, and a few control messages of other servers before; true if there was anything, and
+/// the time at which to ask again.
 pub fn serve_one_each(core: &Core, number: usize, now: Nanos, scratch: &mut Vec<u8>) -> (bool, Nanos) {
-    let mut served = false;
+    let mut served = core.cluster.get().is_some_and(|cluster| cluster.answer_control(core));
     let mut until = Nanos::MAX;
     let count = core.targets.len();
     for index in 0..count {

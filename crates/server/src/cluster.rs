@@ -7,6 +7,7 @@
 //! A change of a volume that is checked where the volume is, as its removal is, is decided by the root server: the volume's
 //! server asks it as a client would ([`links::Links::ask`]), and passes the answer on.
 
+mod addresses;
 mod apart;
 mod capabilities;
 mod changes;
@@ -34,6 +35,7 @@ use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
 use crate::holders;
 use crate::target::Pending;
+use addresses::Missing;
 use apart::ControlQueue;
 pub use apart::is_control;
 pub use capabilities::CLOCKS_APART_SECS_MAX;
@@ -133,6 +135,8 @@ pub struct Cluster {
     placing: Arc<Placing>,
     events: SyncSender<Event>,
     requests: Arc<Requests<Pending>>,
+    /// What clients asked for that nobody can tell them.
+    missing: Missing,
     /// What other servers tell of their jobs.
     pub told: Told,
     /// What servers tell each other of decisions for all of them.
@@ -162,6 +166,8 @@ pub struct Driver {
     operators: Operators,
     /// The epoch whose file is missing, if that was told.
     told_epoch: u64,
+    /// The epoch whose file cannot be taken, if that was told.
+    refused_epoch: u64,
     /// When to look how full and how busy this server is.
     next_load: Nanos,
     root: RootContact,
@@ -188,6 +194,7 @@ impl Cluster {
                 placing: Arc::new(placing),
                 events,
                 requests,
+                missing: Missing::default(),
                 told,
                 port,
                 standing,
@@ -198,14 +205,6 @@ impl Cluster {
             },
             received,
         )
-    }
-
-    /// Where a server listens, each address in a line of its own.
-    pub fn addresses_of(&self, server: u64) -> Option<String> {
-        let map = self.config.map();
-        let server = map.server(ServerId(u16::try_from(server).ok()?))?;
-        let lines: Vec<String> = server.listen.iter().map(ToString::to_string).collect();
-        Some(lines.join("\n"))
     }
 
     /// All volumes that are known of, and all servers.
@@ -365,6 +364,7 @@ impl Driver {
             objects,
             operators: Operators::default(),
             told_epoch: 0,
+            refused_epoch: 0,
             next_load: Nanos::ZERO,
             root: RootContact::new(clock::now()),
             instance,
@@ -469,7 +469,13 @@ impl Driver {
                 // It may have been brought here meanwhile.
                 let new = self.config.read_again().ok().filter(|new| u64::from(new.epoch().0) >= epoch)?;
                 let view = view_of(&new);
-                self.node.accepts(&view).ok()?;
+                if let Err(error) = self.node.accepts(&view) {
+                    if self.refused_epoch < epoch {
+                        self.refused_epoch = epoch;
+                        tracing::error!(epoch, %error, "the newer cluster file cannot be taken: this server serves nobody");
+                    }
+                    return None;
+                }
                 self.replace(new);
                 tracing::info!(epoch = view.epoch, "the newer cluster file is taken");
                 Some(Input::View(view))
@@ -506,6 +512,7 @@ impl Driver {
         let (own, root) = (self.config.number, self.config.map().root().number);
         let is_root_away = self.root.is_away();
         let mut known = Whereabouts { own, root, is_root_away, ..Whereabouts::default() };
+        known.in_doubt = self.node.names_in_doubt().map(|name| name.as_bytes().into()).collect();
         for slot in table.slots() {
             known.closed.extend(self.node.refers_to(slot).map(|server| (slot.key.number, server)));
             let Some(volume) = &slot.volume else { continue };

@@ -394,7 +394,7 @@ fn operate(
         Op::RemoveXattr => return Ok(store.remove_xattr(caller, at, path, follow, path2, now)?),
         Op::FindServer => {
             let addresses = core.cluster.get().and_then(|cluster| cluster.addresses_of(header.offset));
-            return Ok(reply.put(addresses.ok_or(StoreError::NotFound)?.as_bytes())?);
+            return Ok(reply.put(addresses.ok_or(Refusal::NoSuchServer)?.as_bytes())?);
         }
         Op::FindObjects => return objects::find(core, connection, header, reply),
         Op::TellSize => return objects::tell_size(core, connection, header, reply),

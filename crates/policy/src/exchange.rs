@@ -182,8 +182,10 @@ pub fn is_believed_more(a: &JobInfo, b: &JobInfo) -> bool {
         Some(within) if !within.is_empty() => 2,
         Some(_) => 3,
     };
-    let key = |info: &JobInfo| (rank(info), info.within.clone(), info.group.clone(), info.nodes, info.priority);
-    key(a) < key(b)
+    fn key(rank: u32, info: &JobInfo) -> (u32, Option<&str>, &str, u32, u32) {
+        (rank, info.within.as_deref(), &info.group, info.nodes, info.priority)
+    }
+    key(rank(a), a) < key(rank(b), b)
 }
 
 impl Exchange {

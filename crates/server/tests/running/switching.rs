@@ -25,7 +25,7 @@ pub const POLICIES: [&str; 14] = [
 /// One that holds nobody up for long.
 pub const EXCLUSIVE: &str = "exclusive{lease=100ms,gap=10ms,order=fifo}";
 
-/// Those that a controller decides.
+/// Those that a controller decides, and the one that they are compared with.
 pub const DECIDED: [&str; 9] = [
     "gift{decide=100ms}",
     "pofs{decide=100ms}",

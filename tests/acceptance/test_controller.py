@@ -174,6 +174,25 @@ class Controllers(Case):
         lines = only.operate("regret").stdout.splitlines()
         self.assertEqual(lines[0], "Period|Ended|User|Account|NodeSeconds")
 
+    def test_gift_is_tried_beside_another_policy(self):
+        cluster = self.cluster(2, f'decide = "{DECIDE_S}s"', "job-fair")
+        first = cluster.members[0]
+        self.load(first, {"wide": 4, "narrow": 1})
+        first.operate("policy", "shadow", "gift{throttle=0.5,window=1000000000,system-window=1000000000}")
+
+        def narrow():
+            """the job on one target had more than GIFT would give it, who throttles it for the one on all"""
+            jobs = [job for member in cluster.members for job in member.status()["shadow"]["jobs"]]
+            found = [(job["share_had"], job["share_would"]) for job in jobs if job["job"] == "narrow"]
+            return any(had > 0.2 and 0.3 < would / had < 0.7 for had, would in found)
+
+        # Of the first moment it says little, and of the last two seconds each time.
+        wait_for(lambda: all(narrow() and not time.sleep(0.5) for _ in range(6)), 60)
+        self.assertEqual([0, 0], [found["decisions_total"] for found in controllers(cluster.members).values()])
+        self.assertIn("without a say: gift", first.operate("status").stdout)
+        refused = first.operate("policy", "shadow", "exclusive", check=False)
+        self.assertIn("cannot be tried beside", refused.stderr)
+
     def test_a_server_alone_says_that_nobody_decides(self):
         server = self.server()
         refused = server.operate("policy", "set", "gift", check=False)

@@ -112,6 +112,7 @@ class ControllerFaults(test_controller.Controllers):
     # Those of the class that this one builds on run there.
     test_another_server_takes_over = None
     test_no_coupon_is_lost_when_the_server_is_killed = None
+    test_gift_is_tried_beside_another_policy = None
     test_a_server_alone_says_that_nobody_decides = None
 
     def etcd(self):

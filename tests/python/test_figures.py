@@ -47,6 +47,12 @@ class Figures(unittest.TestCase):
         mean, half = figures.interval([1.0, 2.0, 3.0])
         self.assertEqual((mean, round(half, 6)), (2.0, round(4.303 / 3**0.5, 6)))
 
+    def test_intervals_of_many_values_are_wider_than_normal_ones(self):
+        # Forty values of deviation 1: by R's qt(0.975, 39), over the root of forty.
+        values = [1.0, -1.0] * 20
+        deviation = (40 / 39) ** 0.5
+        self.assertAlmostEqual(figures.interval(values)[1], 2.022691 * deviation / 40**0.5, places=5)
+
     def test_lines_have_means_intervals_and_the_papers_values(self):
         paper = [{"x": 2048, "y": 40.0, "of": None}, {"x": None, "y": 5.0, "of": "random"}]
         axes = figures.draw(ROWS, chart(by="default", x=axis("nodes", "nodes", "log2"), paper=paper))

@@ -216,6 +216,11 @@ impl Exchange {
         self.tables.len()
     }
 
+    /// The tables of the other servers.
+    pub fn tables(&self) -> impl Iterator<Item = (ServerId, &Table)> {
+        self.tables.iter().map(|(server, (_, table))| (*server, &**table))
+    }
+
     /// Puts the tables together with the server's own: the part that each of its rows is to have, by target, as
     /// [`Arbiter::apportion`](crate::Arbiter::apportion) takes them. Empty for each target under policies that owe nobody a share. `course` is what
     /// is remembered of the times before.

@@ -148,7 +148,9 @@ fn scale(applications: u32, days: u64, seeds: u64, peer_seeds: u64, context: &Co
     let mut add = |schemes: Vec<Named>, seeds: u64, context: &Context| {
         let seeds: Vec<u64> = (1..=seeds).collect();
         let outcomes = run_all(&population, &seeds, &schemes, context, "fair finish")?;
-        for (at, scheme) in schemes.iter().enumerate() {
+        // POFS, against which everybody is measured, is told of once.
+        let is_known = !rows.is_empty();
+        for (at, scheme) in schemes.iter().enumerate().skip(usize::from(is_known)) {
             let of = |by_scheme: &Vec<Outcome>| by_scheme[at].clone();
             let gains = outcomes.iter().map(|outcomes| Gain::over(&outcomes[0], &outcomes[at])).collect();
             rows.push(Row { name: scheme.name, gains, outcomes: outcomes.iter().map(of).collect() });

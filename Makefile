@@ -11,6 +11,8 @@ POWERCUT_SEED ?= 1000
 # Clusters that `make soak` simulates, and the first seed.
 SOAK_SEEDS ?= 100000
 SOAK_SEED ?= 1000000
+# Files that `make memory` makes.
+FILES ?= 10000000
 # What `make bench` measures storage on; GlusterFS where it is installed.
 BENCH_DEVICES ?= parallel,serial,channels,disk$(if $(shell command -v glusterfsd),$(comma)glusterfs)
 comma := ,
@@ -44,6 +46,10 @@ acceptance: build ## Run real programs against a real server, and break things
 	@scripts/setup acceptance
 	$(CARGO) build --release --locked -p isonomia-detect -p isonomia-bench
 	@tests/acceptance/run --bin-dir $(TARGET_DIR)/release
+
+.PHONY: memory
+memory: build ## Show a server's memory with FILES files (10,000,000 take a while, and 4 GB of /dev/shm)
+	ISONOMIA_MEMORY_FILES=$(FILES) tests/acceptance/run --bin-dir $(TARGET_DIR)/release MemoryOfMany
 
 .PHONY: bench
 bench: build ## Measure speed, with tmpfs beside it, fairness, clusters, and storage (as root); results in out/bench

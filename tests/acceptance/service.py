@@ -276,6 +276,8 @@ class SharedServerCase(Case):
 
     TRANSPORT = "unix"
     OPTIONS = ()
+    # Where their directories are.
+    BELOW = PREFIX
 
     @classmethod
     def setUpClass(cls):
@@ -285,7 +287,7 @@ class SharedServerCase(Case):
 
     def setUp(self):
         super().setUp()
-        self.directory = f"{PREFIX}/{self._testMethodName}"
+        self.directory = f"{self.BELOW}/{self._testMethodName}"
         self.shared.run("mkdir", self.directory)
         self.local = Path(tempfile.mkdtemp(prefix="isonomia-local-"))
         self.addCleanup(shutil.rmtree, self.local, ignore_errors=True)

@@ -11,13 +11,18 @@ from pathlib import Path
 import test_cluster
 import test_faults_cluster
 import test_mpi
+import test_static
+import test_suites
 from hosts import Network, can_have_hosts
-from service import PREFIX, PROGRAM_S, Case, Mount, clean_environment, isonomia, why_no_mount
-from test_mount import PJDFSTEST_CONFIGURATION, suite
+from service import PREFIX, PROGRAM_S, Case, Mount, SharedServerCase, clean_environment, isonomia, why_no_mount
+from test_mount import FSX_CONFIGURATION, PJDFSTEST_CONFIGURATION, suite
 
+FSSPEC_SUITE = Path(__file__).resolve().parents[1] / "python/fsspec_suite.py"
 LOCKED_FSX = Path(__file__).parent / "programs" / "locked_fsx.py"
 # Of each program. Each takes a lock, which is a round trip or two.
 OPERATIONS = 1_500
+# Of fsx through a mount: many of its operations cut the file, and each cut takes all servers.
+CUT_OPERATIONS = 3_000
 # Bytes of the model, and what stands before them.
 MODEL_BYTES = 8 + (256 << 10)
 SERVERS = 4
@@ -57,17 +62,46 @@ class TwoHosts(Case):
                 self.assertEqual((out, process.returncode), ("done\n", 0), err)
 
 
-class Striped(Case):
-    """A cluster whose root has a directory with stripes of 4 KiB on each server."""
+def striped_cluster():
+    """A cluster with a volume of the first server, with stripes of 4 KiB on each server."""
+    # In memory: nobody loses power here, and each cut of a file waits for the storage of all servers.
+    cluster = test_cluster.Cluster(SERVERS, below="/dev/shm")
+    try:
+        first = cluster.start().members[0]
+        first.operate("volume", "create", "v", "--on", first.name)
+        first.operate("stripe", "set", "--count", str(SERVERS), "--size", "4KiB", f"{PREFIX}/v")
+    except BaseException:
+        cluster.remove()
+        raise
+    return cluster
 
+
+class OnStripes:
+    """What a class of tests does on one server, in directories with stripes on four, by the address of one that has not the volume."""
+
+    BELOW = f"{PREFIX}/v"
+
+    @classmethod
+    def setUpClass(cls):
+        cluster = striped_cluster()
+        cls.addClassCleanup(cluster.remove)
+        cls.shared = cluster.members[2]
+
+
+class StaticOnStripes(OnStripes, test_static.Static):
+    pass
+
+
+class H5pyOnStripes(OnStripes, SharedServerCase):
+    test_h5py = test_suites.Suites.test_h5py
+
+
+class Striped(Case):
     def setUp(self):
         super().setUp()
-        # In memory: nobody loses power here, and each cut of a file waits for the storage of all servers.
-        self.cluster = test_cluster.Cluster(SERVERS, below="/dev/shm")
+        self.cluster = striped_cluster()
         self.addCleanup(self.cluster.remove)
-        self.first = self.cluster.start().members[0]
-        self.first.run("mkdir", f"{PREFIX}/v")
-        self.first.operate("stripe", "set", "--count", str(SERVERS), "--size", "4KiB", f"{PREFIX}/v")
+        self.first = self.cluster.members[0]
 
     def test_pjdfstest_fails_nowhere_where_tmpfs_does_not(self):
         if os.geteuid() != 0 or not suite("pjdfstest").exists():
@@ -93,6 +127,34 @@ class Striped(Case):
             failures.append(set(re.findall(r"^(\S+)\s+FAILED", done.stdout, re.MULTILINE)))
             self.assertGreater(int(re.search(r"(\d+) passed", done.stdout)[1]), 300)
         self.assertEqual(set(), failures[1] - failures[0])
+
+    def test_fsx_through_a_mount_finds_no_divergence(self):
+        if not suite("fsx").exists():
+            self.skipTest("fsx is not installed: scripts/setup acceptance does it")
+        if reason := why_no_mount():
+            self.skipTest(reason)
+        mount = Mount(self.cluster.members[2])
+        self.addCleanup(mount.remove)
+        place = mount.start().place / "v"
+        configuration = self.cluster.directory / "fsx.toml"
+        configuration.write_text(FSX_CONFIGURATION)
+        command = [suite("fsx"), "-q", "-f", configuration, "-N", CUT_OPERATIONS, "-S", "3", place / "fsx"]
+        done = subprocess.run(
+            list(map(str, command)), cwd=self.cluster.directory, capture_output=True, text=True, timeout=2 * PROGRAM_S
+        )
+        self.assertEqual(done.returncode, 0, done.stdout[-3000:] + done.stderr[-3000:])
+
+    def test_fsspecs_own_suite(self):
+        python = Path(isonomia()).parents[1] / "venv/bin/python"
+        if subprocess.run([python, "-c", "import isonomia, fsspec, pytest"], capture_output=True).returncode:
+            self.skipTest("the Python package is not installed: scripts/setup acceptance does it")
+        env = {"ISONOMIA_SERVER": self.cluster.members[2].address, "SUITE_DIRECTORY": "/v"}
+        done = subprocess.run(
+            [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", FSSPEC_SUITE],
+            env=clean_environment() | env, capture_output=True, text=True, timeout=2 * PROGRAM_S,
+        )  # fmt: skip
+        self.assertRegex(done.stdout, r"\d\d+ passed", done.stdout[-3000:] + done.stderr[-3000:])
+        self.assertEqual(done.returncode, 0, done.stdout[-8000:])
 
     def mpi4py(self, start, *selection):
         """One rank beside a server, and one that reaches another server by TCP, as from another host."""

@@ -2,21 +2,38 @@
 
 import base64
 import json
+import re
 import signal
 import socket
 import struct
 import subprocess
 import tempfile
+import textwrap
 import time
 import urllib.request
 
+import test_cluster
 import test_controller
-from service import PREFIX, clean_environment, isonomia, wait_for
+from hosts import Network, can_have_hosts
+from service import PREFIX, Case, clean_environment, isonomia, wait_for
 from test_controller import DECIDE_S, SERVERS, TAKEN_OVER_S, WRITES, Etcd, controllers
 
 ETCDS = 3
-# Of an allocation that nobody renews: one and a half times six intervals, and a second.
-VALID_S = 9 * DECIDE_S + 1
+# Of an allocation that nobody renews: one and a half times two intervals, and a second.
+VALID_S = 3 * DECIDE_S + 1
+# Before who is cut off is asked in vain: six intervals.
+ASKED_S = 6 * DECIDE_S
+LEASE_S = 20
+PORT = 7411
+# Phases of I/O, with a pause after each.
+TURNS = textwrap.dedent("""
+    import os, sys, time
+    file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT, 0o644)
+    while True:
+        for _ in range(16):
+            os.pwrite(file, bytes(64 << 10), 0)
+        time.sleep(0.2)
+""")
 GIFT = "gift{throttle=0.5,window=1000000000,system-window=1000000000}"
 ACCOUNTS = 300
 
@@ -216,6 +233,52 @@ class ControllerFaults(test_controller.Controllers):
         first.process.send_signal(signal.SIGCONT)
         self.deciding(cluster.members)
 
+    def test_who_grants_phases_is_killed_while_two_applications_take_turns(self):
+        etcd = self.etcd()
+        coordinated = self.coordinated(f"127.0.0.1:{etcd.port}")
+        cluster = self.cluster(SERVERS, coordinated, f"exclusive{{lease={LEASE_S}s,gap=50ms}}")
+
+        def grants(members):
+            nodes = [member.status()["exclusive"] for member in members]
+            names = {node and node["coordinator"] for node in nodes}
+            return names.pop() if len(names) == 1 and not any(node["is_open"] for node in nodes) else None
+
+        name = wait_for(lambda: grants(cluster.members), 60)
+        old = next(member for member in cluster.members if member.name == name)
+        others = [member for member in cluster.members if member is not old]
+        # A volume of a server that is not killed, so that nobody waits for the one that is.
+        others[0].operate("volume", "create", "own", "--on", others[0].name)
+        for job in "ab":
+            path = f"{PREFIX}/own/{job}"
+            self.program(others[0], "python3", "-c", TURNS, path, job=job, timeout_s=300)
+
+        def phases():
+            status = others[0].status()
+            found = {job["job"]: job["exclusive"] for job in status["jobs"] if job["job"] in ("a", "b")}
+            if not status["exclusive"]["is_open"]:
+                self.assertLessEqual(sum(of["state"] == "holding" for of in found.values()), 1, found)
+            return {name: of["phases_total"] for name, of in found.items()}
+
+        def take_turns():
+            before = wait_for(lambda: (found := phases()) and len(found) == 2 and found, 60)
+            wait_for(lambda: all(phases()[job] >= before[job] + 3 for job in before), 60)
+
+        take_turns()
+        old.kill()
+        killed_at = time.monotonic()
+        new = wait_for(lambda: (name := grants(others)) and name != old.name and name, 60)
+        took_s = time.monotonic() - killed_at
+        print(f"{new} grants phases {took_s:.1f} s after {old.name} was killed", flush=True)
+        self.assertLess(took_s, 2 * TAKEN_OVER_S)
+        take_turns()
+        self.assertEqual(0, others[0].status()["exclusive"]["ended_by_lease_total"])
+        for job in "ab":
+            self.assertLess(others[0].job(job)["exclusive"]["waited_max_ns"], LEASE_S * 1e9)
+        # It comes back and grants nothing.
+        old.start()
+        self.assertEqual(new, wait_for(lambda: grants(cluster.members), 60))
+        take_turns()
+
     def test_a_ledger_that_nobody_can_read_is_never_begun_anew(self):
         etcd = self.etcd()
         put(etcd.port, b"COUPONS/s", b"\x09")
@@ -287,3 +350,97 @@ class ControllerFaults(test_controller.Controllers):
         last = issued(third)
         for account, coupons in after.items():
             self.assertGreaterEqual(last.get(account, 0), coupons, account)
+
+
+class OnHost(test_cluster.Member):
+    """A server on a host of its own, which is used and asked there."""
+
+    def start(self):
+        command = [*self.within, isonomia(), "serve", "--cluster", str(self.cluster.file), "--name", self.name]
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                [*command, "--key-file", str(self.key_file), "--trust-clients"],
+                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=clean_environment(),
+            )  # fmt: skip
+        return self
+
+    def command(self, *program, **options):
+        return [*self.within, *super().command(*program, **options)]
+
+    def operate(self, *arguments, check=True):
+        command = [*self.within, isonomia(), *arguments, *self.reach()]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, env=clean_environment())
+        if check and done.returncode:
+            raise AssertionError(f"{arguments} ended with {done.returncode}: {done.stderr}\n{self.log()}")
+        return done
+
+
+class CutNetwork(Case):
+    """A server that does not reach the controller, or is not reached by it."""
+
+    # As those of the other class have them.
+    deciding = ControllerFaults.deciding
+    served_ns = ControllerFaults.served_ns
+    goes_on = ControllerFaults.goes_on
+
+    def setUp(self):
+        super().setUp()
+        if not can_have_hosts():
+            self.skipTest("network namespaces need root and ip")
+        self.network = Network(SERVERS)
+        self.addCleanup(self.network.remove)
+        self.cluster = test_controller.Decided(SERVERS, f'controller = "io1"\ndecide = "{DECIDE_S}s"')
+        self.addCleanup(self.cluster.remove)
+        text = self.cluster.file.read_text()
+        for number in range(1, SERVERS + 1):
+            listen = f'listen = ["tcp:{self.network.address(number)}:{PORT}"]'
+            text = re.sub(rf'listen = \["unix:[^"]*/io{number}.sock", "[^"]*"\]', listen, text)
+        self.cluster.file.write_text(text)
+        self.members = []
+        for number in range(1, SERVERS + 1):
+            member = OnHost(self.cluster, f"io{number}")
+            member.within = self.network.within(number)
+            member.address = f"tcp:{self.network.address(number)}:{PORT}"
+            self.members.append(member)
+        self.cluster.members = self.members
+        for member in self.members:
+            member.start()
+        for member in self.members:
+            self.assertTrue(member.process.stdout.readline(), member.log())
+
+    def test_a_server_that_is_cut_off_from_the_controller_shares_fairly_until_it_is_back(self):
+        first, second, third = self.members
+        first.operate("policy", "set", GIFT)
+        for member in (second, third):
+            first.operate("volume", "create", f"own-{member.name}", "--on", member.name)
+            for job in "ab":
+                path = f"{PREFIX}/own-{member.name}/{job}"
+                self.program(member, "python3", "-c", WRITES, path, "64", job=f"{job}-{member.name}", timeout_s=300)
+        self.deciding(self.members)
+        follows = lambda member: member.status()["cluster"]["controller"]["version"] > 0  # noqa: E731
+        wait_for(lambda: follows(second) and follows(third), 60)
+        network = self.network
+        for what, cut, mend, valid_s in [
+            ("both ways", lambda: network.cut_off(2), lambda: network.connect(2), VALID_S),
+            ("from the controller", lambda: network.mute(1, 2), lambda: network.unmute(1, 2), VALID_S),
+            ("to the controller", lambda: network.mute(2, 1), lambda: network.unmute(2, 1), VALID_S + ASKED_S),
+        ]:
+            with self.subTest(what):
+                cut()
+                begun = time.monotonic()
+                self.goes_on([second])
+                # What was under way when the network was cut may still have come.
+                wait_for(lambda: not follows(second), valid_s + 2 * DECIDE_S)
+                print(f"cut {what}: shares fairly after {time.monotonic() - begun:.1f} s", flush=True)
+                self.goes_on([second])
+                before = {job["job"]: job["service_ns_total"] for job in second.status()["jobs"]}
+                time.sleep(2)
+                after = {job["job"]: job["service_ns_total"] for job in second.status()["jobs"]}
+                had = [after[f"{job}-io2"] - before[f"{job}-io2"] for job in "ab"]
+                self.assertGreater(min(had), 0.8 * max(had), had)
+                # Two of three are too few until the third one counts as gone: then the others are decided for again.
+                wait_for(lambda: follows(third), ASKED_S + 6 * DECIDE_S)
+                self.goes_on([second, third])
+                mend()
+                wait_for(lambda: follows(second) and follows(third), 120)
+                self.goes_on([second, third])

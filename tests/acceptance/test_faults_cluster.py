@@ -26,6 +26,8 @@ SERVERS = 4
 SPARE, CLIENTS, PROXY = 5, 6, 7
 PORT = 7411
 TIMEOUT_S = 20
+# Changes of names of files, and as many of names of volumes, during which a server is killed.
+RENAMES = 4
 # After a fault is over everybody works again within this time.
 RECOVERY_S = 60
 CHRONICLE = Path(__file__).parent / "programs" / "chronicle.py"
@@ -320,6 +322,29 @@ class FaultsOfProcesses(Faults):
         self.a_while()
         self.restart(4)
         self.all_work("the root server and io4 were killed")
+        self.check()
+
+    def test_the_server_of_a_name_is_killed_while_that_is_changed(self):
+        """Of a file's name the server of its volume, of a volume's name the root server, as soon as the log says that it begins."""
+        renamer = next(worker for worker in self.workers if worker.role == "renamer")
+        caught = 0
+        for number, names in [(VOLUMES["r"], f"{PREFIX}/r/"), (1, f"{PREFIX}/v")] * RENAMES:
+            with open(renamer.path, "rb") as log:
+                log.seek(0, os.SEEK_END)
+                deadline = time.monotonic() + RECOVERY_S
+                # The last line, whose answer is not there yet.
+                begins = b'{"begins": "rename"'
+                while not ((last := log.read().split(b"\n")[-2:])[0].startswith(begins) and names.encode() in last[0]):
+                    self.assertLess(time.monotonic(), deadline, f"nothing below {names} is renamed")
+                self.members[number].signal(signal.SIGKILL)
+            self.members[number].kill()
+            self.restart(number)
+            self.all_work(f"io{number} was killed during a rename", 2)
+            after = renamer.path.read_bytes().split(last[0] + b"\n")[1]
+            # It was answered before, or not; a file's is not asked again, because it may have happened.
+            caught += not after.startswith(b'{"did": "rename"')
+        print(f"\n    {caught} of {2 * RENAMES} changes of names were under way", end="")
+        self.assertGreater(caught, 0)
         self.check()
 
     def test_a_server_whose_directory_is_empty_is_refused(self):

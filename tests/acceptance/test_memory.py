@@ -1,8 +1,11 @@
 """A server's memory does not grow with the number of its files, but for the database's index of them."""
 
+import os
 import shutil
+import signal
 import tempfile
 import textwrap
+import time
 
 from service import PREFIX, Case
 
@@ -35,3 +38,30 @@ class Memory(Case):
         self.assertEqual(listed.count("\n"), 2 * FILES + 2)
         self.assertLess(resident[1] - resident[0], FILES * BYTES_MAX + SLACK_BYTES, resident)
         server.stop()
+
+
+if MANY := int(os.environ.get("ISONOMIA_MEMORY_FILES", "0")):
+
+    class MemoryOfMany(Case):
+        """`make memory`: how much a server takes with so many files, in directories of a million, after each million."""
+
+        STEP = 1_000_000
+        # A safe bound for 10 million, and so much more for each file beyond.
+        BOUND_BYTES = (1 << 30) + max(0, MANY - 10_000_000) * 100
+        SECONDS_MAX = 3_600
+
+        def test_many_files(self):
+            signal.alarm(self.SECONDS_MAX)
+            # In memory, as above: a few hundred bytes for each file.
+            place = tempfile.mkdtemp(prefix="isonomia-acceptance-", dir="/dev/shm")
+            self.addCleanup(shutil.rmtree, place, ignore_errors=True)
+            server = self.server(directory=f"{place}/files")
+            print(f"\n     files  resident     made in\n{0:10}  {server.resident_bytes() >> 20:4} MiB", flush=True)
+            for first in range(0, MANY, self.STEP):
+                began = time.monotonic()
+                count = min(self.STEP, MANY - first)
+                server.run("python3", "-c", MAKE, f"{PREFIX}/many-{first}", first, count, limit_s=self.SECONDS_MAX)
+                took = time.monotonic() - began
+                print(f"{first + count:10}  {server.resident_bytes() >> 20:4} MiB  {took:8.1f} s", flush=True)
+            self.assertLess(server.resident_bytes(), self.BOUND_BYTES)
+            server.stop()

@@ -151,6 +151,9 @@ class Stripes(StripesCase):
             ("--count", "0"): 'count="0" (allowed: 1 to 1024)',
             ("--count", "1", "--servers", "io9"): 'the cluster has no server "io9" (allowed: io[1-4])',
             ("--count", "2", "--size", "5000"): "(allowed: a multiple of 4KiB, to 1TiB)",
+            ("--count", "3", "--targets", "16,32"): 'targets="16,32" (allowed: as many different numbers as count says)',
+            ("--targets", "16,16"): 'targets="16,16" (allowed: as many different numbers as count says)',
+            ("--targets", "16,99"): "the cluster has no such servers or not so many targets",
         }.items():
             refused = first.operate("stripe", "set", *wrong, self.directory, check=False)
             self.assertNotEqual(refused.returncode, 0)
@@ -161,6 +164,29 @@ class Stripes(StripesCase):
         first.run("cp", "-a", f"{self.directory}/sub", f"{self.directory}-copy")
         first.run("cmp", f"{self.directory}/sub/file", f"{self.directory}-copy/file")
         self.assertEqual(first.operate("stripe", "get", f"{self.directory}-copy").stdout, "count=4 size=64KiB\n")
+
+    def test_a_directory_names_the_very_targets_of_its_files(self):
+        first, *_, last = self.cluster().members
+        first.operate("stripe", "set", "--targets", "33,16", "--size", "64KiB", self.directory)
+        for name in ["one", "two"]:
+            last.run("sh", "-c", f"head -c 200000 /dev/zero >{self.directory}/{name}")
+            found = json.loads(first.operate("stripe", "get", "--json", f"{self.directory}/{name}").stdout)
+            self.assertEqual((found["targets"], found["servers"], found["count"]), ([33, 16], ["io3", "io2"], 2))
+
+    def test_rsync_carries_how_a_directory_is_striped(self):
+        if not shutil.which("rsync"):
+            self.skipTest("rsync is not installed")
+        first, *_, last = self.cluster().members
+        copy = f"{self.directory}-copy"
+        first.run("sh", "-c", f"mkdir {self.directory}/sub; cd {self.directory}/sub; head -c 1000000 /dev/urandom >file; touch empty")
+        for turn in range(2):
+            last.run("rsync", "-aX", f"{self.directory}/", f"{copy}/")
+            self.assertEqual(first.operate("stripe", "get", copy).stdout, "count=4 size=64KiB\n")
+            self.assertEqual(first.operate("stripe", "get", f"{copy}/sub").stdout, "count=4 size=64KiB\n")
+            first.run("cmp", f"{self.directory}/sub/file", f"{copy}/sub/file")
+            # What is made there afterwards is striped, the first time that it was brought and the second.
+            first.run("sh", "-c", f"head -c 500000 /dev/zero >{copy}/sub/new-{turn}")
+            self.assertEqual(objects(self.shared, self.ino(last, f"{copy}/sub/new-{turn}")), [1, 1, 1, 1])
 
     def test_programs_of_two_hosts_see_the_same_bytes(self):
         cluster = self.cluster(size="1MiB")

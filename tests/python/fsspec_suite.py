@@ -1,5 +1,7 @@
-"""The suite that fsspec has for every file system, on a server that is there (`ISONOMIA_SERVER`)."""
+"""The suite that fsspec has for every file system, on a server that is there (`ISONOMIA_SERVER`); its files are below
+`SUITE_DIRECTORY`, if that is set."""
 
+import os
 import uuid
 
 import fsspec
@@ -21,7 +23,7 @@ class Fixtures(AbstractFixtures):
 
     @pytest.fixture(scope="class")
     def fs_path(self, fs):
-        path = f"/{uuid.uuid4()}"
+        path = f"{os.environ.get('SUITE_DIRECTORY', '')}/{uuid.uuid4()}"
         fs.mkdir(path)
         yield path
         fs.rm(path, recursive=True)

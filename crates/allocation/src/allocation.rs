@@ -226,6 +226,14 @@ impl Allocation {
         self.rates(app).find(|(at, _)| Some(*at) == target).map_or(0.0, |(_, rate)| rate)
     }
 
+    /// The rate of the application at this place, in the order of the names, at `target`; 0 where it has nothing to do. O(log
+    /// targets of the application).
+    pub fn rate_at(&self, app: usize, target: TargetIndex) -> f64 {
+        let range = self.start[app] as usize..self.start[app + 1] as usize;
+        let at = self.at[range.clone()].binary_search(&target.0);
+        at.map_or(0.0, |at| self.rates[range][at])
+    }
+
     /// How progress is counted.
     pub fn progress(&self) -> Progress {
         self.progress

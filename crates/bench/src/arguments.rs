@@ -135,6 +135,9 @@ pub struct StorageOptions {
     /// Directory for files on a disk, removed at the end [default: that for results]
     #[arg(long)]
     pub dir: Option<PathBuf>,
+    /// Directory in which the server's metadata are, for the time of the measurement [default: beside the data]
+    #[arg(long, value_name = "DIR")]
+    pub metadata_dir: Option<PathBuf>,
     /// Only contests whose name contains this: throughput, sharing, tail, hang
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,

@@ -57,6 +57,8 @@ pub enum Device {
     Serial,
     /// Emulated: 2 ms and 100 MiB/s each, four at a time
     Channels,
+    /// Emulated: 80 us, 64 requests at a time
+    Flash,
     /// The disk that `--dir` is on
     Disk,
     /// Two replicated bricks on that disk
@@ -69,6 +71,7 @@ impl Device {
             Self::Parallel => "5 ms, any number at once",
             Self::Serial => "1 ms, one at a time",
             Self::Channels => "2 ms, four at a time",
+            Self::Flash => "80 us, 64 at a time",
             Self::Disk => "disk",
             Self::Glusterfs => "GlusterFS",
         }
@@ -79,7 +82,7 @@ impl Device {
         match self {
             Self::Parallel => Nanos::from_millis(20),
             Self::Serial | Self::Channels => Nanos::from_millis(5),
-            Self::Disk | Self::Glusterfs => Nanos::from_millis(2),
+            Self::Flash | Self::Disk | Self::Glusterfs => Nanos::from_millis(2),
         }
     }
 
@@ -90,6 +93,7 @@ impl Device {
             Self::Parallel => Some(Emulated { latency: "5ms", channels: 0, bandwidth: None, size }),
             Self::Serial => Some(Emulated { latency: "1ms", channels: 1, bandwidth: Some("200MiB/s"), size }),
             Self::Channels => Some(Emulated { latency: "2ms", channels: 4, bandwidth: Some("100MiB/s"), size }),
+            Self::Flash => Some(Emulated { latency: "80us", channels: 64, bandwidth: None, size }),
             Self::Disk | Self::Glusterfs => None,
         }
     }
@@ -106,6 +110,8 @@ struct Configuration {
     files: usize,
     file_bytes: u64,
     server_workers: Option<u32>,
+    /// Where the server's metadata are, if not beside its data.
+    metadata_dir: Option<PathBuf>,
     only: Option<String>,
     is_quick: bool,
 }
@@ -181,6 +187,7 @@ pub fn run(options: &StorageOptions) -> Result<()> {
         files,
         file_bytes,
         server_workers: common.workers,
+        metadata_dir: options.metadata_dir.clone(),
         only: options.only.clone(),
         is_quick: common.quick,
     };
@@ -234,7 +241,7 @@ fn experiments(device: Device) -> Vec<(&'static str, Experiment)> {
     let shared: [(&str, Experiment); 2] = [(sharing::NAME, sharing::run), (tail::NAME, tail::run)];
     let throughput: (&str, Experiment) = (throughput::NAME, throughput::run);
     match device {
-        Device::Parallel => vec![throughput],
+        Device::Parallel | Device::Flash => vec![throughput],
         Device::Serial | Device::Channels => shared.to_vec(),
         Device::Disk | Device::Glusterfs => [throughput].into_iter().chain(shared).collect(),
     }
@@ -273,7 +280,8 @@ impl<'a> Bench<'a> {
         };
         let word = serde_json::to_value(device)?;
         let word = word.as_str().unwrap_or_default();
-        let prediction = if configuration.wants(sharing::NAME) && device != Device::Parallel {
+        let is_shared = experiments(device).iter().any(|(name, _)| *name == sharing::NAME);
+        let prediction = if configuration.wants(sharing::NAME) && is_shared {
             let seconds = if configuration.is_quick { PROFILE_S_QUICK } else { PROFILE_S };
             eprintln!("isonomia-bench: measuring {} for {seconds} s", device.name());
             let profile = logs.join(format!("device-profile-{word}.toml"));
@@ -282,8 +290,13 @@ impl<'a> Bench<'a> {
             None
         };
         let pool = Pool::new(&place, configuration.files, configuration.file_bytes);
-        let files = Some(place.dir().join("served"));
-        let options = ServerOptions { workers: common.workers, files, ..ServerOptions::default() };
+        let served = place.dir().join("served");
+        let (files, targets) = match &configuration.metadata_dir {
+            Some(metadata) => (metadata.join(format!("isonomia-bench-{}", std::process::id())), vec![served]),
+            None => (served, Vec::new()),
+        };
+        let options =
+            ServerOptions { workers: common.workers, files: Some(files), targets, ..ServerOptions::default() };
         let name = format!("server-{word}");
         let mut server = ServerProcess::start(session, &name, &options, &logs.join(format!("{name}.log")))?;
         server.set_policy("job-fair")?;

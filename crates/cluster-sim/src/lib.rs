@@ -1,9 +1,10 @@
 //! Whole clusters from a seed, in virtual time.
 //!
-//! The servers are the state machines of [`isonomia_cluster`], as a live server drives them; directories, disks, network,
-//! clocks and clients are simulated. Whatever is left to chance comes from the seed, so a seed is a story that can be told again:
-//! clients do operations on a few names while things break (`faults`); then everything is put right, and after
-//! ten seconds the cluster has to have come to rest.
+//! The servers are the state machines of [`isonomia_cluster`], as a live server drives them, for volumes, cuts, removals and
+//! policies; directories, disks, network, clocks and clients are simulated. How stripes are written and read, and sizes told, is a
+//! model of what clients and stores do, written anew (`files`). Whatever is left to chance comes from the seed, so a seed is a
+//! story that can be told again: clients do operations on a few names while things break (`faults`); then everything is put
+//! right, and after ten seconds the cluster has to have come to rest.
 //!
 //! What is checked, in `checks` and `linear`:
 //! * the answers that clients got are those of one file system that does one operation after the other (`model`), whatever was

@@ -39,7 +39,7 @@ use crate::request::{Answer, Refusal, Request, RequestId};
 use crate::volumes::copy::{Copy, Taken};
 use crate::volumes::hosted::{Host, Hosted, Todo};
 use crate::volumes::root::{Decisions, Root, page_of};
-use crate::volumes::{Outcome, Phase, Slot, Table, Version, VolumeKey, VolumeName};
+use crate::volumes::{Outcome, Slot, Table, Version, VolumeKey, VolumeName};
 use isonomia_units::{Nanos, ServerId};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -113,6 +113,7 @@ impl Node {
             return Err(StartError::NotMember { server: process.server, epoch: view.epoch });
         }
         let role = if process.server == view.root {
+            view.has_servers_of(&stored.table)?;
             Role::Root(Root::new(stored.table, stored.last_number))
         } else {
             Role::Other(Copy::new(stored.copy, process.instance))
@@ -233,17 +234,7 @@ impl Node {
         if view.root != self.view.root {
             return Err(BadView::OtherRoot { given: view.root, own: self.view.root });
         }
-        for slot in self.table().slots() {
-            let Some(volume) = &slot.volume else { continue };
-            let other = match volume.phase {
-                Phase::Leaving { to: other } | Phase::Arriving { from: other } => other,
-                _ => volume.server,
-            };
-            if let Some(server) = [volume.server, other].into_iter().find(|server| !view.servers.contains(server)) {
-                return Err(BadView::HasVolume { server, volume: slot.key.number });
-            }
-        }
-        Ok(())
+        view.has_servers_of(self.table())
     }
 
     /// Takes in what happened at `now`, and adds what is to be done to `effects`.

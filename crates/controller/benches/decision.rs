@@ -3,7 +3,7 @@
 //!
 //! 1,000 applications on 200 targets of 50 servers, of 1 to 8 targets each as in GIFT's population, a tenth of which change
 //! from one decision to the next. Prints a JSON line: the median, least and greatest time of a decision, by the thread's
-//! processor time, and the bytes of one decision.
+//! processor time, beside what it may take, and the bytes of one decision.
 
 use isonomia_controller::{
     Allocation, Controller, Decision, Effect, Follower, Kept, Plan, Report, ReportedJob, Settings, Term, Using,
@@ -21,6 +21,8 @@ const SERVERS: u16 = 50;
 const TARGETS_EACH: u16 = 4;
 const STRIPES_MAX: u16 = 8;
 const DECISIONS: usize = 60;
+/// What a decision may take at the median.
+const DECISION_US_MAX: u32 = 5_000;
 
 fn processor_us() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
@@ -114,7 +116,7 @@ fn main() {
     bytes.sort_unstable();
     println!(
         "{{\"applications\":{APPS},\"targets\":{},\"servers\":{SERVERS},\"decision_us\":{{\"median\":{:.0},\"least\":{:.0},\
-         \"greatest\":{:.0}}},\"bytes\":{}}}",
+         \"greatest\":{:.0},\"median_max\":{DECISION_US_MAX}}},\"bytes\":{}}}",
         SERVERS * TARGETS_EACH,
         took_us[took_us.len() / 2],
         took_us[0],

@@ -40,13 +40,21 @@ pub struct Reached {
     pub version: u64,
 }
 
-/// Where nothing changes, who has jobs is asked, and what he was told renewed, after so many intervals.
-const RENEWED_EVERY: u64 = 6;
+/// Where nothing changes, who has jobs is asked after so many intervals,
+const ASKED_EVERY: u64 = 6;
+/// and told after so many that what he was told goes on.
+const RENEWED_EVERY: u64 = 2;
 
-/// How long nothing may be heard of the other side: a server that has jobs is asked so often at least. Under `plan`s that go by
+/// How long the controller may hear nothing: a server that has jobs is asked so often at least. Under `plan`s that go by
 /// what jobs have at the moment, in every interval; else after six intervals, but no more than a minute.
+fn asked_every(interval: Nanos, is_pulled: bool) -> Nanos {
+    if is_pulled { interval } else { Nanos(interval.0 * ASKED_EVERY).min(CHECK_EVERY).max(interval) }
+}
+
+/// How long a server with jobs may hear nothing: so often it is asked, or what it was told renewed, at least. Two intervals, where it
+/// is not asked more often.
 pub fn renewed_every(interval: Nanos, is_pulled: bool) -> Nanos {
-    if is_pulled { interval } else { Nanos(interval.0 * RENEWED_EVERY).min(CHECK_EVERY).max(interval) }
+    Nanos(interval.0 * RENEWED_EVERY).min(asked_every(interval, is_pulled))
 }
 
 /// How long an allocation is valid that is renewed after this time: the next message comes within it and a time-out.
@@ -63,7 +71,7 @@ pub enum Effect {
     Ask {
         /// To whom.
         to: ServerId,
-        /// What.
+        /// What, if anything: it may only renew.
         ask: Ask,
     },
     /// To be sent.
@@ -126,6 +134,8 @@ struct Member {
     check_at: Nanos,
     /// The last round in which it answered; 0 for none.
     answered: u64,
+    /// The last round in which what it holds was renewed, or it was told something else.
+    renewed: u64,
     /// It reported by itself since the last round.
     has_reported: bool,
     /// What holds of it; nothing if it has to tell everything.
@@ -186,6 +196,7 @@ impl Controller {
                 missed: 0,
                 check_at: now,
                 answered: 0,
+                renewed: 0,
                 has_reported: false,
                 standing: None,
                 told: None,
@@ -237,21 +248,29 @@ impl Controller {
         self.round += 1;
         self.counts.rounds += 1;
         let (term, round, is_pulled) = (self.settings.term, self.round, self.plan.is_pulled());
-        let renewed_every = self.renewed_every();
+        let asked_every = self.asked_every();
         let (mut awaited, mut asked) = (BTreeSet::new(), BTreeSet::new());
         for (to, member) in &mut self.members {
             let is_wanted = is_pulled || member.missed > 0 || member.standing.is_none();
+            let is_near = member.answered > 0 && round - member.answered <= u64::from(ROUNDS_AHEAD_MAX);
             if !(member.is_busy && !member.is_absent() && is_wanted || member.check_at <= now) {
+                // Far less than a question and its answer, so that who is cut off soon shares fairly.
+                if member.is_busy && is_near && self.has_decided && round - member.renewed >= RENEWED_EVERY {
+                    member.renewed = round;
+                    effects.push(Effect::Ask { to: *to, ask: Ask::Nothing { tag: term.tag(), round: round as u8 } });
+                }
                 continue;
             }
             let next = if member.is_absent() { CHECK_EVERY } else { IDLE_CHECK_EVERY };
-            member.check_at = now + if member.is_busy { renewed_every } else { next };
+            member.check_at = now + if member.is_busy { asked_every } else { next };
             asked.insert(*to);
             if !member.is_absent() {
                 awaited.insert(*to);
             }
             let (wants_all, renews) = (member.standing.is_none(), self.has_decided && member.missed == 0);
-            let is_near = member.answered > 0 && round - member.answered <= u64::from(ROUNDS_AHEAD_MAX);
+            if renews {
+                member.renewed = round;
+            }
             let ask = if is_near && renews && !wants_all {
                 Ask::Next { tag: term.tag(), round: round as u8 }
             } else {
@@ -263,8 +282,8 @@ impl Controller {
         self.end_if_complete(wall, effects);
     }
 
-    fn renewed_every(&self) -> Nanos {
-        renewed_every(self.settings.interval, self.plan.is_pulled())
+    fn asked_every(&self) -> Nanos {
+        asked_every(self.settings.interval, self.plan.is_pulled())
     }
 
     /// `from` reports: because it was asked, or because something has changed there.
@@ -279,7 +298,7 @@ impl Controller {
         effects: &mut Vec<Effect>,
     ) -> Result<(), Refused> {
         let (own, known) = (self.settings.term, self.round);
-        let busy_check_at = self.next_at + self.renewed_every();
+        let busy_check_at = self.next_at + self.asked_every();
         let Some(member) = self.members.get_mut(&from) else { return Err(Refused::Another { known: from }) };
         let (is_own, round, told) = match &report {
             Report::Same { tag, round, .. } => (*tag == own.tag() && *round == known as u8, known, u64::from(*round)),
@@ -376,9 +395,10 @@ impl Controller {
         self.counts.decisions += 1;
         self.counts.jobs = jobs;
         self.version += 1;
-        let valid_ms = (validity(self.renewed_every()).0 / 1_000_000) as u32;
+        let renewed_every = renewed_every(self.settings.interval, self.plan.is_pulled());
+        let valid_ms = (validity(renewed_every).0 / 1_000_000) as u32;
         let (term, version) = (self.settings.term, self.version);
-        let check_at = self.next_at + self.renewed_every();
+        let check_at = self.next_at + self.asked_every();
         for (to, given) in given {
             let Some(member) = self.members.get_mut(&to) else { continue };
             let has_reported = std::mem::take(&mut member.has_reported);
@@ -388,7 +408,7 @@ impl Controller {
                 continue;
             }
             let Some(content) = content(member.told.as_ref(), &given) else { continue };
-            member.told = Some((version, given));
+            (member.told, member.renewed) = (Some((version, given)), self.round);
             if has_reported {
                 // It was heard and is told: there is nothing to ask.
                 member.check_at = check_at;

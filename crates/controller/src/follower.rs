@@ -83,6 +83,17 @@ pub enum Decision<'a> {
     Ranks(BTreeMap<JobKey, u32>),
 }
 
+/// What is to be said to a controller that has asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// [`Follower::answer`].
+    Answer,
+    /// [`Follower::report`], if there are jobs: what the controller renews is not held.
+    Report,
+    /// Nothing.
+    Nothing,
+}
+
 impl Follower {
     /// Who the controller is, as far as is known, and its term.
     pub fn controller(&self) -> Option<(ServerId, Term)> {
@@ -121,11 +132,11 @@ impl Follower {
         }
     }
 
-    /// The controller asks for a report, which [`Self::answer`] gives.
+    /// The controller asks for a report, which [`Self::answer`] gives; or for none, and only says that what is held goes on.
     ///
     /// # Errors
-    /// It is not to be answered.
-    pub fn ask(&mut self, now: Nanos, from: ServerId, ask: &Ask) -> Result<(), Refused> {
+    /// It is not to be answered, nor does it renew anything.
+    pub fn ask(&mut self, now: Nanos, from: ServerId, ask: &Ask) -> Result<Wanted, Refused> {
         let (round, renews) = match *ask {
             Ask::Whole { term, round, wants_all, renews } => {
                 self.hear_of(from, term)?;
@@ -137,7 +148,7 @@ impl Follower {
                 }
                 (round, renews)
             }
-            Ask::Next { tag, round } => {
+            Ask::Next { tag, round } | Ask::Nothing { tag, round } => {
                 if self.round == 0 || self.controller != Some(from) || self.term.tag() != tag {
                     return Err(Refused::Unheard);
                 }
@@ -154,7 +165,11 @@ impl Follower {
         if let Some(held) = self.held.as_mut().filter(|held| renews && held.term == term) {
             held.ends_at = now + held.valid;
         }
-        Ok(())
+        Ok(match ask {
+            Ask::Nothing { .. } if self.version() > 0 => Wanted::Nothing,
+            Ask::Nothing { .. } => Wanted::Report,
+            _ => Wanted::Answer,
+        })
     }
 
     /// What is to be said of `using` to the controller that asked.
@@ -303,12 +318,22 @@ mod tests {
         let at = Nanos::from_millis;
         follower.ask(at(0), IO1, &ask(1, 1, false)).unwrap();
         follower.take(at(0), IO1, allocation(1, 1, rates(0, &[]))).unwrap();
-        assert!(!follower.expire(at(99)));
-        follower.ask(at(99), IO1, &Ask::Next { tag: term(1).tag(), round: 2 }).unwrap();
+        assert!(!follower.expire(at(50)));
+        assert_eq!(
+            follower.ask(at(50), IO1, &Ask::Nothing { tag: term(1).tag(), round: 1 }),
+            Err(Refused::Replayed { told: 1, known: 1 })
+        );
+        assert_eq!(follower.ask(at(50), IO1, &Ask::Nothing { tag: term(1).tag(), round: 2 }), Ok(Wanted::Nothing));
+        assert!(!follower.expire(at(149)));
+        follower.ask(at(99), IO1, &Ask::Next { tag: term(1).tag(), round: 3 }).unwrap();
         assert!(!follower.expire(at(198)) && follower.version() == 1);
         // Who asks without having decided renews nothing.
-        follower.ask(at(198), IO1, &ask(1, 3, false)).unwrap();
+        follower.ask(at(198), IO1, &ask(1, 4, false)).unwrap();
         assert!(follower.expire(at(199)) && follower.version() == 0 && !follower.expire(at(200)));
+        // Whoever is told that it goes on, and has it no more, says so.
+        let goes_on = |round| Ask::Nothing { tag: term(1).tag(), round };
+        assert_eq!(follower.ask(at(199), IO1, &goes_on(5)), Ok(Wanted::Report));
+        assert_eq!(follower.ask(at(199), IO1, &goes_on(5)), Err(Refused::Replayed { told: 5, known: 5 }));
         let refused = follower.take(at(200), IO1, allocation(1, 3, rates(1, &[])));
         assert_eq!(refused, Err(Refused::NotHeld { told: 1, held: 0 }));
     }

@@ -7,7 +7,8 @@
 //! by the schemes of [`isonomia_allocation`]) and says what each job gets of each target ([`Allocation`]). Only what has
 //! changed is said, in both directions ([`Standing`]): a follower reports by itself when something has, and its last word holds
 //! until then. Now and then the controller asks ([`Ask`]; under policies that go by what jobs have at the moment, in every interval),
-//! which also renews what the follower holds. Whoever has not answered within [`TIMEOUT`] is left out until he does; when fewer
+//! which also renews what the follower holds; in between it
+//! only says that it goes on. Whoever has not answered within [`TIMEOUT`] is left out until he does; when fewer
 //! than [`QUORUM_PERCENT`] of those who have jobs can be counted on, nothing is decided. An allocation is valid for some time
 //! after it came or was renewed; then it ends, and the targets share fairly by the policy's tree until there is a new one. So
 //! no target ever waits for a controller.
@@ -38,7 +39,7 @@ pub use controller::{
     ABSENT_AFTER, CHECK_EVERY, Controller, Counts, Effect, IDLE_CHECK_EVERY, QUORUM_PERCENT, Reached, Settings,
     TIMEOUT, renewed_every, validity,
 };
-pub use follower::{Decision, Follower, Refused};
+pub use follower::{Decision, Follower, Refused, Wanted};
 pub use kept::{AccountKept, BadKept, Change, Kept, PREFIX, PaidPeriod, Payment};
 pub use local::{KnownJobs, look_every, parts, places};
 pub use message::{

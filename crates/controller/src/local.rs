@@ -3,7 +3,7 @@
 use crate::message::{JobKey, PARTS_PER_TARGET, Progress, ReportedJob};
 use crate::standing::Using;
 use isonomia_policy as policy;
-use isonomia_policy::exchange::Own;
+use isonomia_policy::exchange::{Own, Table};
 use isonomia_units::{JobId, Nanos, TargetId};
 use std::collections::{BTreeMap, HashMap};
 
@@ -32,16 +32,34 @@ impl Using {
         own: &Own,
         targets: impl IntoIterator<Item = (Option<TargetId>, Vec<(JobId, policy::Progress)>)>,
     ) -> Vec<Self> {
+        let (ids, phases): (Vec<_>, Vec<HashMap<JobId, policy::Progress>>) =
+            targets.into_iter().map(|(id, phases)| (id, phases.into_iter().collect())).unzip();
+        Self::gather(&own.table, ids, |target, row| {
+            let job = own.jobs().get(target)?.get(row)?;
+            phases.get(target)?.get(job).map(told)
+        })
+    }
+
+    /// The same of another server, by what it tells: `targets` are the numbers of its targets.
+    pub fn of_table(table: &Table, targets: impl IntoIterator<Item = Option<TargetId>>) -> Vec<Self> {
+        Self::gather(table, targets, |_, _| None)
+    }
+
+    /// `progress` is by the places of target and row.
+    fn gather(
+        table: &Table,
+        targets: impl IntoIterator<Item = Option<TargetId>>,
+        progress: impl Fn(usize, usize) -> Option<Progress>,
+    ) -> Vec<Self> {
         let mut using: BTreeMap<JobKey, Self> = BTreeMap::new();
-        for ((id, phases), (rows, jobs)) in targets.into_iter().zip(own.table.targets.iter().zip(own.jobs())) {
+        for (target, (id, rows)) in targets.into_iter().zip(&table.targets).enumerate() {
             let Some(id) = id else { continue };
-            let phases: HashMap<JobId, policy::Progress> = phases.into_iter().collect();
-            for (row, job) in rows.iter().zip(jobs) {
-                let Some(info) = own.table.jobs.get(row.job as usize) else { continue };
+            for (place, row) in rows.iter().enumerate() {
+                let Some(info) = table.jobs.get(row.job as usize) else { continue };
                 let one = || Self { job: ReportedJob::from(info), at: Vec::new() };
                 let at = &mut using.entry(JobKey::of(info)).or_insert_with(one).at;
                 if at.last().is_none_or(|(last, _)| *last != id) {
-                    at.push((id, phases.get(job).map(told)));
+                    at.push((id, progress(target, place)));
                 }
             }
         }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
 /// The first byte of every message.
-pub const FORMAT: u8 = 2;
+pub const FORMAT: u8 = 3;
 /// Jobs of one message at most.
 pub const JOBS_MAX: usize = 4_096;
 /// Rows of one message at most.
@@ -42,6 +42,13 @@ pub enum Ask {
     },
     /// Of the controller that asked before, a few rounds later: what has changed is to be reported, and the allocation goes on.
     Next {
+        /// The last byte of the term ([`Term::tag`]).
+        tag: u8,
+        /// The last byte of the round.
+        round: u8,
+    },
+    /// Of the controller that asked before: nothing is to be reported, and the allocation goes on.
+    Nothing {
         /// The last byte of the term ([`Term::tag`]).
         tag: u8,
         /// The last byte of the round.

@@ -1,21 +1,26 @@
 //! One decision: what holds of each server in, what each is to be told out.
 
 mod accounts;
+mod joined;
+mod names;
 
 pub use accounts::ACCOUNTS_PER_USER_MAX;
 
 use crate::kept::{AccountKept, Change, Kept, Payment};
-use crate::message::{JOBS_MAX, JobKey, PARTS_PER_TARGET, Progress as Told, ROWS_MAX, Rate};
+use crate::message::{JOBS_MAX, PARTS_PER_TARGET, Progress as Told, ROWS_MAX, Rate};
 use crate::standing::Standing;
 use isonomia_allocation::{
-    Accounts, App, BadLedger, Compensation, Coupons, Decide, Demand, Gift, GiftConfig, NodeTime, Problem, ProblemError,
-    Rule, Scheme, SchemeError, SchemeSpec, TargetIndex, Targets,
+    Accounts, App, BadLedger, Compensation, Coupons, Decide, Gift, GiftConfig, NodeTime, Problem, ProblemError, Rule,
+    Scheme, SchemeError, SchemeSpec, TargetIndex, Targets,
 };
-use isonomia_policy::exchange::{due, is_believed_more};
+use isonomia_policy::exchange::due;
 use isonomia_policy::{Gift as GiftSettings, Level, Method, Order, PolicySpec, Progress, Throttled, Trait};
-use isonomia_units::{JobInfo, Nanos, Rate as ByteRate, ServerId, TargetId};
+use isonomia_units::{JobInfo, Nanos, Rate as ByteRate, ServerId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+
+use joined::{Joined, Known};
+use names::{Indices, Names};
 
 /// Applications whose runs are counted; when there are more, counting begins anew.
 const RUNS_KEPT: usize = 65_536;
@@ -50,9 +55,10 @@ pub struct Plan {
     by: By,
     levels: Vec<Level>,
     identity: BTreeSet<Trait>,
-    /// How often each application has run, and which jobs were there the last time.
+    joined: Joined,
+    names: Names,
+    /// How often each application has run.
     runs: BTreeMap<Arc<str>, u64>,
-    present: BTreeSet<JobKey>,
     kept: Kept,
     /// How many accounts each user has.
     accounts: BTreeMap<Arc<str>, usize>,
@@ -70,6 +76,11 @@ enum By {
 impl By {
     fn is_gift(&self) -> bool {
         matches!(self, Self::Rates(Scheme::Gift(_)))
+    }
+
+    /// Whether it goes by how often applications have run.
+    fn counts_runs(&self) -> bool {
+        matches!(self, Self::Rates(Scheme::Rule(..)))
     }
 }
 
@@ -107,21 +118,6 @@ impl Given {
             Self::Ranks(ranks) => ranks.is_empty(),
         }
     }
-}
-
-/// A job over all servers.
-struct Known {
-    info: JobInfo,
-    rows: Vec<KnownRow>,
-}
-
-/// It uses a target.
-struct KnownRow {
-    server: ServerId,
-    /// Its number there.
-    job: u32,
-    target: TargetId,
-    progress: Option<Told>,
 }
 
 impl Plan {
@@ -172,8 +168,18 @@ impl Plan {
         };
         let mut accounts: BTreeMap<Arc<str>, usize> = BTreeMap::new();
         kept.accounts.values().for_each(|account| *accounts.entry(account.user.clone()).or_default() += 1);
-        let (runs, present, touched) = (BTreeMap::new(), BTreeSet::new(), BTreeMap::new());
-        Ok(Some(Self { by, levels, identity, runs, present, kept, accounts, touched, decisions: 0 }))
+        Ok(Some(Self {
+            by,
+            levels,
+            identity,
+            joined: Joined::default(),
+            names: Names::default(),
+            runs: BTreeMap::new(),
+            kept,
+            accounts,
+            touched: BTreeMap::new(),
+            decisions: 0,
+        }))
     }
 
     /// How often it is decided, if the cluster file says `decide`.
@@ -206,17 +212,7 @@ impl Plan {
 
     /// The account of a job's coupons: what two runs of its application have in common.
     pub fn account(&self, info: &JobInfo) -> Arc<str> {
-        let title = info.title.as_ref().unwrap_or(&info.name);
-        let of = |part: &Trait| {
-            let value: &str = match part {
-                Trait::Executable => info.executable.as_deref().unwrap_or("-"),
-                Trait::User => &info.user,
-                Trait::Account => &info.group,
-                Trait::Job => title,
-            };
-            format!("{}={value}", part.word())
-        };
-        self.identity.iter().map(of).collect::<Vec<_>>().join(" ").into()
+        account(&self.identity, info)
     }
 
     /// One decision at `wall`, nanoseconds since 1970 that only the end of a regret period goes by.
@@ -224,28 +220,28 @@ impl Plan {
     /// # Errors
     /// It cannot be decided about; then nothing has changed.
     pub fn decide(&mut self, wall: Nanos, standing: &BTreeMap<ServerId, &Standing>) -> Result<Decided, PlanError> {
-        let known = join(standing);
-        self.count_runs(&known);
-        let mut decided = Decided { jobs: known.len(), ..Decided::default() };
+        self.joined.join(standing, |info| account(&self.identity, info));
+        self.count_runs();
+        let mut decided = Decided { jobs: self.joined.len(), ..Decided::default() };
         if let By::Ranks(order) = self.by {
-            decided.given = ranks(order, &known, standing);
+            decided.given = ranks(order, &self.joined, standing);
             return Ok(decided);
         }
-        let problem = self.problem(&known)?;
+        let (problem, indices) = self.problem()?;
         if let By::Rates(Scheme::Gift(gift)) = &mut self.by {
             let paid = gift.assess(wall);
             if !paid.is_empty() {
                 self.pay(wall, paid, &mut decided.changes);
             }
         }
-        if known.is_empty() {
-            self.keep_changes(&known, &mut decided.changes);
+        if self.joined.len() == 0 {
+            self.keep_changes(&mut decided.changes);
             return Ok(decided);
         }
         let By::Rates(scheme) = &mut self.by else { return Ok(decided) };
         let allocation = scheme.allocate(wall, &problem);
         // What was paid is kept even if the scheme fails now.
-        self.keep_changes(&known, &mut decided.changes);
+        self.keep_changes(&mut decided.changes);
         let allocation = match allocation {
             Ok(allocation) => allocation,
             Err(error) => {
@@ -257,60 +253,64 @@ impl Plan {
             decided.issued += app.coupon_issued;
             decided.redeemed += app.coupon_redeemed;
         }
-        let mut given: BTreeMap<ServerId, Vec<Rate>> = standing.keys().map(|server| (*server, Vec::new())).collect();
-        for (name, job) in names().zip(known.values()) {
-            let rates: BTreeMap<&str, f64> =
-                allocation.rates(&name).map(|(target, rate)| (&**allocation.targets().name(target), rate)).collect();
-            for KnownRow { server, job, target, .. } in &job.rows {
-                let Some(told) = given.get_mut(server).filter(|told| told.len() < ROWS_MAX) else { continue };
-                let rate = rates.get(&*target_name(*target)).copied().unwrap_or(0.0).clamp(0.0, 1.0);
-                let parts = (rate * f64::from(PARTS_PER_TARGET)).round() as u32;
-                told.push(Rate { job: *job, target: *target, parts });
+        let mut given: Vec<Vec<Rate>> = vec![Vec::new(); standing.len()];
+        // The problem has the applications in the order of the jobs' keys.
+        for (at, job) in self.joined.iter().enumerate() {
+            for row in &job.rows {
+                let told = &mut given[row.server];
+                if told.len() < ROWS_MAX {
+                    let rate = indices.of(row.target).map_or(0.0, |target| allocation.rate_at(at, target));
+                    let parts = (rate.clamp(0.0, 1.0) * f64::from(PARTS_PER_TARGET)).round() as u32;
+                    told.push(Rate { job: row.job, target: row.target, parts });
+                }
             }
         }
-        given.values_mut().for_each(|rates| rates.sort_unstable_by_key(|rate| (rate.job, rate.target)));
-        decided.given = given.into_iter().map(|(server, rates)| (server, Given::Rates(rates))).collect();
+        given.iter_mut().for_each(|rates| rates.sort_unstable_by_key(|rate| (rate.job, rate.target)));
+        decided.given = standing.keys().copied().zip(given.into_iter().map(Given::Rates)).collect();
         Ok(decided)
     }
 
-    /// The applications on all targets that anybody uses.
-    fn problem(&self, known: &BTreeMap<JobKey, Known>) -> Result<Problem, ProblemError> {
-        let used: BTreeSet<TargetId> = known.values().flat_map(|job| job.rows.iter().map(|row| row.target)).collect();
-        let targets = Arc::new(Targets::new(used.iter().map(|target| (target_name(*target), 1.0)))?);
+    /// The applications on all targets that anybody uses, in the order of the jobs' keys, and which target is which.
+    fn problem(&mut self) -> Result<(Problem, Indices), ProblemError> {
+        let mut indices = Indices::default();
+        self.joined.iter().flat_map(|job| &job.rows).for_each(|row| indices.enter(row.target));
+        let targets = Arc::new(Targets::new(indices.used().map(|target| (self.names.target(target), 1.0)))?);
         // Their names are in the order of their numbers.
-        let indices: BTreeMap<TargetId, TargetIndex> = used.into_iter().zip(targets.iter()).collect();
-        let infos: Vec<&JobInfo> = known.values().map(|job| &job.info).collect();
+        indices.number(targets.iter());
+        let infos: Vec<&JobInfo> = self.joined.iter().map(|job| &*job.info).collect();
         let shares = due(&self.levels, &infos);
-        let without_room = self.without_room(known);
-        let app = |((name, job), share): ((Arc<str>, &Known), f64)| {
-            let account = self.account(&job.info);
-            let throttle_friendly = if without_room.contains(&account) { Some(false) } else { None };
-            let at: BTreeSet<TargetIndex> = job.rows.iter().map(|row| indices[&row.target]).collect();
-            App {
+        let without_room = self.without_room();
+        let counts_runs = self.by.counts_runs();
+        let mut apps = Vec::with_capacity(shares.len());
+        for (at, (job, share)) in self.joined.iter().zip(&shares).enumerate() {
+            let mut at_targets: Vec<TargetIndex> = job.rows.iter().filter_map(|row| indices.of(row.target)).collect();
+            at_targets.sort_unstable();
+            at_targets.dedup();
+            let throttle_friendly = if without_room.contains(&job.account) { Some(false) } else { None };
+            apps.push(App {
                 throttle_friendly,
-                runs: self.runs.get(&account).copied().unwrap_or(1),
-                user: Some(account),
-                weight: (share * infos.len() as f64).max(f64::MIN_POSITIVE),
+                runs: if counts_runs { self.runs.get(&job.account).copied().unwrap_or(1) } else { 1 },
+                user: Some(job.account.clone()),
+                weight: (share * shares.len() as f64).max(f64::MIN_POSITIVE),
                 // What is only claimed is worth no more than one node.
                 nodes: if job.info.within.is_none() { job.info.nodes } else { 1 },
-                demands: at.into_iter().map(|target| Demand { target, remaining: None }).collect(),
-                ..App::new(name, [])
-            }
-        };
-        let apps = names().zip(known.values()).zip(shares).map(app).collect();
-        Problem::new(targets, apps)
+                ..App::new(self.names.app(at), at_targets)
+            });
+        }
+        Ok((Problem::new(targets, apps)?, indices))
     }
 
     /// A job that was not there the last time is another run of its application.
-    fn count_runs(&mut self, known: &BTreeMap<JobKey, Known>) {
+    fn count_runs(&mut self) {
+        if !self.by.counts_runs() {
+            return;
+        }
         if self.runs.len() > RUNS_KEPT {
             self.runs.clear();
         }
-        for job in known.iter().filter(|(key, _)| !self.present.contains(key)).map(|(_, job)| job) {
-            let account = self.account(&job.info);
-            *self.runs.entry(account).or_default() += 1;
+        for job in self.joined.iter().filter(|job| job.is_new) {
+            *self.runs.entry(job.account.clone()).or_default() += 1;
         }
-        self.present = known.keys().cloned().collect();
     }
 
     fn pay(&mut self, wall: Nanos, paid: Vec<Compensation>, changes: &mut Vec<Change>) {
@@ -322,21 +322,19 @@ impl Plan {
         self.kept.add_period(wall.0 / 1_000_000_000, payments, changes);
     }
 
-    fn keep_changes(&mut self, known: &BTreeMap<JobKey, Known>, changes: &mut Vec<Change>) {
+    fn keep_changes(&mut self, changes: &mut Vec<Change>) {
         let By::Rates(Scheme::Gift(gift)) = &mut self.by else { return };
         let changed = gift.take_changes();
         if changed.accounts.is_empty() && changed.system.is_none() {
             return;
         }
-        let owners: BTreeMap<Arc<str>, &JobInfo> =
-            known.values().map(|job| (self.account(&job.info), &job.info)).collect();
         self.decisions += 1;
         let mut users = BTreeSet::new();
         for (name, record) in changed.accounts {
             let before = self.kept.accounts.get(&name);
             let mut account = before.cloned().unwrap_or_default();
             let before = before.map(|account| account.user.clone());
-            if let Some(owner) = owners.get(&name) {
+            if let Some(owner) = self.joined.owner(&name) {
                 (account.user, account.group) = (owner.user.clone(), owner.group.clone());
             }
             if before.as_ref() != Some(&account.user) {
@@ -348,8 +346,7 @@ impl Plan {
             let account = AccountKept { record, ..account };
             self.kept.set_account(name, account, changes);
         }
-        let present = owners.keys().cloned().collect();
-        users.iter().for_each(|user| self.forget_some(user, &present, changes));
+        users.iter().for_each(|user| self.forget_some(user, changes));
         if let Some(system) = changed.system {
             self.kept.set_system(system, changes);
         }
@@ -370,44 +367,25 @@ fn config(settings: &GiftSettings, interval: Nanos) -> GiftConfig {
     }
 }
 
-/// Names of applications, in the order of the jobs' keys: a problem sorts by them.
-fn names() -> impl Iterator<Item = Arc<str>> {
-    (0_u32..).map(|at| format!("{at:010}").into())
-}
-
-/// The name of a target, so that names are in the order of numbers.
-fn target_name(target: TargetId) -> String {
-    format!("{:05}", target.0)
-}
-
-/// The jobs of all servers. Of what is said twice of one that counts which is believed more.
-fn join(standing: &BTreeMap<ServerId, &Standing>) -> BTreeMap<JobKey, Known> {
-    let mut known: BTreeMap<JobKey, Known> = BTreeMap::new();
-    for (server, standing) in standing {
-        let mut rows = standing.rows().peekable();
-        while let Some((number, job, ..)) = rows.peek().copied() {
-            let info = JobInfo::from(job);
-            let entry = known.entry(JobKey::of(&info));
-            let entry = entry.or_insert_with(|| Known { info: info.clone(), rows: Vec::new() });
-            if is_believed_more(&info, &entry.info) {
-                entry.info = info;
-            }
-            while let Some((job, _, target, progress)) = rows.next_if(|(job, ..)| *job == number) {
-                entry.rows.push(KnownRow { server: *server, job, target, progress });
-            }
-        }
-    }
-    known
+/// The account of a job's coupons, of which `identity` says what it goes by.
+fn account(identity: &BTreeSet<Trait>, info: &JobInfo) -> Arc<str> {
+    let title = info.title.as_ref().unwrap_or(&info.name);
+    let of = |part: &Trait| {
+        let value: &str = match part {
+            Trait::Executable => info.executable.as_deref().unwrap_or("-"),
+            Trait::User => &info.user,
+            Trait::Account => &info.group,
+            Trait::Job => title,
+        };
+        format!("{}={value}", part.word())
+    };
+    identity.iter().map(of).collect::<Vec<_>>().join(" ").into()
 }
 
 /// The place of each job in the order, over all targets that it uses.
-fn ranks(
-    order: Order,
-    known: &BTreeMap<JobKey, Known>,
-    standing: &BTreeMap<ServerId, &Standing>,
-) -> BTreeMap<ServerId, Given> {
-    let mut ranks: BTreeMap<ServerId, Vec<(u32, u32)>> = standing.keys().map(|server| (*server, Vec::new())).collect();
-    for job in known.values() {
+fn ranks(order: Order, known: &Joined, standing: &BTreeMap<ServerId, &Standing>) -> BTreeMap<ServerId, Given> {
+    let mut ranks: Vec<Vec<(u32, u32)>> = vec![Vec::new(); standing.len()];
+    for job in known.iter() {
         let phases = || job.rows.iter().filter_map(|row| row.progress);
         let most = |of: fn(Told) -> u64| Nanos::from_millis(phases().map(of).max().unwrap_or(0));
         let remaining = phases().filter_map(|phase| phase.remaining_ms).max().map(Nanos::from_millis);
@@ -417,15 +395,15 @@ fn ranks(
             continue;
         }
         let rank = order.rank(&progress);
-        let servers: BTreeMap<ServerId, u32> = job.rows.iter().map(|row| (row.server, row.job)).collect();
+        let servers: BTreeMap<usize, u32> = job.rows.iter().map(|row| (row.server, row.job)).collect();
         // Who uses one target only is ranked as well there, and sooner.
         for (server, job) in servers.into_iter().filter(|_| is_on_several(job)) {
-            if let Some(told) = ranks.get_mut(&server).filter(|told| told.len() < JOBS_MAX) {
-                told.push((job, rank));
+            if ranks[server].len() < JOBS_MAX {
+                ranks[server].push((job, rank));
             }
         }
     }
-    ranks.into_iter().map(|(server, ranks)| (server, Given::Ranks(ranks))).collect()
+    standing.keys().copied().zip(ranks.into_iter().map(Given::Ranks)).collect()
 }
 
 fn is_on_several(job: &Known) -> bool {
@@ -437,6 +415,7 @@ fn is_on_several(job: &Known) -> bool {
 pub(super) mod tests {
     use super::*;
     use crate::message::{Changes, ReportedJob, Row};
+    use isonomia_units::TargetId;
 
     /// What holds of a server with jobs of one user, which it numbers from 0: the name, the target, and the service that its phase
     /// had there.

@@ -7,6 +7,7 @@
 use crate::message::{Changes, JOBS_MAX, JobKey, Progress, ROWS_MAX, Report, ReportedJob, Row, Term};
 use isonomia_units::TargetId;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A job, and which targets it uses: with its progress there, if the policy goes by that.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,7 +23,7 @@ pub struct Using {
 pub struct Standing {
     /// Of the last report.
     number: u64,
-    jobs: BTreeMap<u32, ReportedJob>,
+    jobs: BTreeMap<u32, Arc<ReportedJob>>,
     rows: BTreeMap<(u32, TargetId), Option<Progress>>,
 }
 
@@ -40,7 +41,7 @@ impl Standing {
     pub fn of(using: &[Using]) -> Self {
         let mut standing = Self::default();
         for (number, using) in (0..).zip(using.iter().take(JOBS_MAX)) {
-            standing.jobs.insert(number, using.job.clone());
+            standing.jobs.insert(number, Arc::new(using.job.clone()));
             standing.rows.extend(using.at.iter().map(|(target, progress)| ((number, *target), *progress)));
         }
         standing
@@ -48,7 +49,7 @@ impl Standing {
 
     /// The job of this number.
     pub fn job(&self, number: u32) -> Option<JobKey> {
-        self.jobs.get(&number).map(JobKey::from)
+        self.jobs.get(&number).map(|job| JobKey::from(&**job))
     }
 
     /// Whether no job uses a target.
@@ -56,12 +57,19 @@ impl Standing {
         self.rows.is_empty()
     }
 
-    /// Each job that uses targets, with its number, and each of these.
-    pub fn rows(&self) -> impl Iterator<Item = (u32, &ReportedJob, TargetId, Option<Progress>)> {
-        let row = |(&(job, target), progress): (&(u32, TargetId), &Option<Progress>)| {
-            Some((job, self.jobs.get(&job)?, target, *progress))
-        };
-        self.rows.iter().filter_map(row)
+    /// Each job that uses targets, in the order of their numbers, with its number and its targets, which are in order too.
+    pub(crate) fn by_job(
+        &self,
+    ) -> impl Iterator<Item = (u32, &Arc<ReportedJob>, impl Iterator<Item = (TargetId, Option<Progress>)>)> {
+        let mut rows = self.rows.iter().peekable();
+        self.jobs.iter().filter_map(move |(&number, job)| {
+            // A row of a job that was not told of says nothing.
+            while rows.next_if(|((of, _), _)| *of < number).is_some() {}
+            let mut ends = rows.clone();
+            let count = std::iter::from_fn(|| ends.next_if(|((of, _), _)| *of == number)).count();
+            let own = std::mem::replace(&mut rows, ends).take(count);
+            (count > 0).then(|| (number, job, own.map(|((_, target), progress)| (*target, *progress))))
+        })
     }
 
     /// Takes in what a server reports.
@@ -72,7 +80,7 @@ impl Standing {
             return Err(Gap);
         }
         self.number = changes.number;
-        self.jobs.extend(changes.jobs.iter().cloned());
+        self.jobs.extend(changes.jobs.iter().map(|(number, job)| (*number, Arc::new(job.clone()))));
         changes.gone.iter().for_each(|row| _ = self.rows.remove(row));
         self.rows.extend(changes.rows.iter().map(|row| ((row.job, row.target), row.progress)));
         if self.jobs.len() > JOBS_MAX || self.rows.len() > ROWS_MAX {
@@ -117,7 +125,7 @@ impl Reporter {
 
     fn is_told(&self, using: &Using) -> bool {
         let number = self.numbers.get(&JobKey::from(&using.job));
-        let is_known = |number: &&u32| self.told.jobs.get(number) == Some(&using.job);
+        let is_known = |number: &&u32| self.told.jobs.get(number).is_some_and(|told| **told == using.job);
         number.filter(is_known).is_some_and(|number| {
             using.at.iter().all(|(target, progress)| self.told.rows.get(&(*number, *target)) == Some(progress))
         })
@@ -162,7 +170,7 @@ impl Reporter {
                 self.names.insert(self.next_number, key);
                 self.next_number
             });
-            if self.told.jobs.get(&number) != Some(&using.job) {
+            if self.told.jobs.get(&number).is_none_or(|told| **told != using.job) {
                 changes.jobs.push((number, using.job.clone()));
             }
             let room = ROWS_MAX - now.len();
@@ -194,7 +202,10 @@ mod tests {
     }
 
     fn shown(standing: &Standing) -> BTreeMap<(JobKey, TargetId), Option<Progress>> {
-        standing.rows().map(|(_, job, target, progress)| ((JobKey::from(job), target), progress)).collect()
+        let rows = standing.by_job().flat_map(|(_, job, rows)| {
+            rows.map(|(target, progress)| ((JobKey::from(&**job), target), progress)).collect::<Vec<_>>()
+        });
+        rows.collect()
     }
 
     proptest! {

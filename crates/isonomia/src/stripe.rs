@@ -6,7 +6,7 @@ use crate::run::PREFIX_DEFAULT;
 use anyhow::{Context, Result, bail};
 use isonomia_client::{Client, ClientConfig, FileKind, Ino, XattrHow, identity};
 use isonomia_proto::striping::{Striping, TEXT_LEN_MAX, XATTR};
-use isonomia_units::{Nanos, Placement};
+use isonomia_units::{Nanos, Placement, TargetId};
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use serde::Serialize;
@@ -69,13 +69,13 @@ fn get(options: &StripeGetOptions) -> Result<()> {
 }
 
 fn set(options: &StripeSetOptions) -> Result<()> {
-    let StripeSetOptions { count, how, grow, size, servers, path, place } = options;
-    let count = count.unwrap_or(1);
+    let StripeSetOptions { count, how, grow, size, servers, targets, path, place } = options;
+    let count = count.unwrap_or(targets.len().max(1));
     let wanted = Striping {
         count,
         stripe_bytes: *size,
         servers: servers.clone(),
-        targets: Vec::new(),
+        targets: targets.iter().copied().map(TargetId).collect(),
         place: *how,
         grows: *grow,
     };

@@ -77,13 +77,25 @@ fn relocate(options: &VolumeMoveOptions) -> Result<()> {
 }
 
 fn create(options: &VolumeCreateOptions) -> Result<()> {
-    let VolumeCreateOptions { name, on, mode, server } = options;
+    let VolumeCreateOptions { name, on, mode, whole } = options;
+    let on = match (on.as_deref(), whole.only()?) {
+        (Some(one), Some(other)) if one != other => {
+            bail!("--on names {one} and --server {other} (allowed: one server)")
+        }
+        (on, named) => on.or(named).with_context(|| {
+            format!(
+                "on which server volume {name:?} is to be is not said (allowed: --server NAME; `mkdir` leaves it to the \
+                 cluster)"
+            )
+        })?,
+    };
+    let server = &whole.first()?;
     let is_name = !name.is_empty() && name != "." && name != ".." && !name.contains('/');
     if !is_name {
         bail!("{name:?} is no name of a volume (allowed: that of a directory in the root, without slashes)");
     }
     let servers = Control::connect(server)?.volumes()?.servers;
-    let Some(chosen) = servers.iter().find(|server| server.name == *on) else {
+    let Some(chosen) = servers.iter().find(|server| server.name == on) else {
         let names = isonomia_cluster::hosts::compress(servers.iter().map(|server| server.name.as_str()));
         bail!("the cluster has no server {on:?} (allowed: {names})");
     };

@@ -173,7 +173,7 @@ fn volumes_are_made_where_one_wants_them_and_listed() {
     for name in ["a", "b", "c"] {
         assert_eq!(volume(&["create", name, "--on", "io03", "--mode", "1777"]), (0, String::new(), String::new()));
     }
-    assert_eq!(volume(&["create", "d", "--on", "io01"]).0, 0);
+    assert_eq!(volume(&["create", "d", "--server", "io01"]), (0, String::new(), String::new()));
     let (code, out, _) = volume(&["list"]);
     let rows: Vec<Vec<&str>> = out.lines().map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(code, 0);
@@ -186,6 +186,11 @@ fn volumes_are_made_where_one_wants_them_and_listed() {
         (&["create", "a", "--on", "io02"], "cannot make volume \"a\" on io02"),
         (&["create", "x/y", "--on", "io02"], "\"x/y\" is no name of a volume"),
         (&["create", "f", "--on", "io02", "--mode", "9"], "octal digits"),
+        (&["create", "f"], "on which server volume \"f\" is to be is not said (allowed: --server NAME"),
+        (
+            &["create", "f", "--on", "io02", "--server", "io03"],
+            "--on names io02 and --server io03 (allowed: one server)",
+        ),
     ] {
         let (code, _, err) = volume(arguments);
         assert!(code != 0 && err.contains(words), "{arguments:?}: {err}");

@@ -6,6 +6,7 @@
 use crate::affinity::follow_program;
 use crate::attr::file_attr;
 use crate::closed::Closed;
+use crate::created::Created;
 use crate::handle::Handles;
 use crate::lock::{Asked, Locks, is_of_whole_file};
 use crate::mapping::WAITING_MAX;
@@ -26,7 +27,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// The most that the kernel sends or asks for in one request.
 const TRANSFER_LEN_MAX: u32 = 1 << 20;
@@ -51,6 +52,8 @@ pub struct MountedFiles {
     /// Whether the server wants to see proofs of this mount's.
     pub(crate) needs_proofs: bool,
     poller: Arc<Poller>,
+    /// Where the kernel checks permissions, and keeps no attributes that it could do so by.
+    created: Option<Created>,
     attr_timeout: Duration,
     entry_timeout: Duration,
 }
@@ -76,6 +79,7 @@ impl MountedFiles {
             nodes: Nodes::default(),
             needs_proofs,
             poller,
+            created: (options.default_permissions && options.attr_timeout.is_zero()).then(Created::default),
             attr_timeout: options.attr_timeout,
             entry_timeout: options.entry_timeout,
         }
@@ -115,7 +119,7 @@ impl MountedFiles {
 
     fn attributes(&self, outcome: Outcome<Attr>, reply: ReplyAttr) {
         match outcome {
-            Ok(attr) => reply.attr(&self.attr_timeout, &file_attr(&attr)),
+            Ok(attr) => reply.attr(&self.attr_timeout.max(found_timeout(&attr)), &file_attr(&attr)),
             Err(errno) => reply.error(code(errno)),
         }
     }
@@ -153,8 +157,9 @@ fn in_room(size: u32, reply: ReplyXattr, fill: impl FnOnce(&mut [u8]) -> Outcome
     });
 }
 
-/// How long the kernel is to believe at least what it was told of what it looked up. Having found a directory, it checks
-/// whether the caller may search it, and would ask again; so a directory's attributes last until its clock has moved on.
+/// How long the kernel is to believe at least what it was told. Having found a directory, it checks whether the caller may search
+/// it, and would ask again; so a directory's attributes last until its clock has moved on. The root is never looked up, only asked
+/// for, at the beginning of every path.
 /// Those of other files may not: programs agree on a file, open it, and look how long it is.
 fn found_timeout(attr: &Attr) -> Duration {
     match attr.kind() {
@@ -206,7 +211,8 @@ impl Filesystem for MountedFiles {
 
     fn getattr(&self, request: &Request, ino: INodeNo, _: Option<FileHandle>, reply: ReplyAttr) {
         let _serving = self.poller.serving();
-        self.attributes(self.get_attr(request, ino), reply);
+        let known = self.created.as_ref().and_then(|created| created.take(Instant::now(), request.pid(), ino.0));
+        self.attributes(known.map_or_else(|| self.get_attr(request, ino), Ok), reply);
     }
 
     fn setattr(
@@ -324,6 +330,9 @@ impl Filesystem for MountedFiles {
             Ok((attr, handle)) => {
                 // One time for both: the shorter is right for either.
                 let timeout = self.attr_timeout.min(self.entry_timeout);
+                if let Some(created) = &self.created {
+                    created.note(Instant::now(), request.pid(), attr);
+                }
                 reply.created(&timeout, &file_attr(&attr), GENERATION, handle, of_file());
             }
             Err(errno) => reply.error(code(errno)),

@@ -12,6 +12,7 @@ mod attr;
 mod background;
 mod caller;
 mod closed;
+mod created;
 mod data;
 mod directory;
 mod filesystem;

@@ -228,8 +228,12 @@ impl Coordinator {
             side.grants.complete(id);
             side.granted = None;
         }
-        if let Some((number, id)) = holder.filter(|_| side.granted.is_none()) {
-            // Granted by another coordinator, or by this one before it started again.
+        if let Some((number, id)) = holder
+            && side.granted.is_none_or(|granted| granted != (number, id) && granted.0 <= number)
+        {
+            // Granted by another coordinator, or by this one before it started again. What that one sent last may have come
+            // before what this one granted meanwhile: then nobody else got the node, and waits still.
+            side.granted.into_iter().for_each(|(_, other)| _ = side.grants.complete(other));
             side.grants.hold(id);
             side.granted = Some((number, id));
         }

@@ -133,17 +133,20 @@ impl IoNode {
     }
 
     /// From now on the coordinator is this node's own, for other nodes as well, under the number `own`; or another server's. Nothing
-    /// changes if it is so already.
+    /// changes if it is so already. One that becomes the coordinator knows nothing but its own node: the others' reports say who has
+    /// them, and what is held stays so.
     pub fn set_coordinator(&mut self, now: Nanos, own: ServerId, is_own: bool) {
         let now = self.advance(now);
         if (self.coordinator.is_some(), self.own) == (is_own, own) {
             return;
         }
         self.own = own;
-        self.coordinator = is_own.then(|| Coordinator::new(self.rules.order));
-        self.heard_at = None;
+        let next = is_own.then(|| Coordinator::new(self.rules.order));
+        let decided = std::mem::replace(&mut self.coordinator, next).is_some();
+        // Who has the node keeps it while the next coordinator is waited for: only its silence opens the node.
+        self.heard_at = (!is_own && decided && self.holder.is_some()).then_some(now);
         self.has_news = true;
-        if self.coordinator.is_none() {
+        if self.is_open() {
             self.open(now);
         }
         self.turns += 1;

@@ -182,8 +182,10 @@ pub fn is_believed_more(a: &JobInfo, b: &JobInfo) -> bool {
         Some(within) if !within.is_empty() => 2,
         Some(_) => 3,
     };
-    let key = |info: &JobInfo| (rank(info), info.within.clone(), info.group.clone(), info.nodes, info.priority);
-    key(a) < key(b)
+    fn key(rank: u32, info: &JobInfo) -> (u32, Option<&str>, &str, u32, u32) {
+        (rank, info.within.as_deref(), &info.group, info.nodes, info.priority)
+    }
+    key(rank(a), a) < key(rank(b), b)
 }
 
 impl Exchange {
@@ -212,6 +214,11 @@ impl Exchange {
     /// How many other servers are heard of.
     pub fn heard(&self) -> usize {
         self.tables.len()
+    }
+
+    /// The tables of the other servers.
+    pub fn tables(&self) -> impl Iterator<Item = (ServerId, &Table)> {
+        self.tables.iter().map(|(server, (_, table))| (*server, &**table))
     }
 
     /// Puts the tables together with the server's own: the part that each of its rows is to have, by target, as

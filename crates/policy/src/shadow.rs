@@ -123,6 +123,11 @@ impl Shadow {
         self.arbiter.expect(now, job, service);
     }
 
+    /// As [`Arbiter::apportion`].
+    pub fn apportion(&mut self, now: Nanos, parts: &[(JobId, f64)]) {
+        self.arbiter.apportion(now, parts);
+    }
+
     /// A request has come.
     pub fn came(&mut self, now: Nanos, request: &Request) {
         self.turn_window(now);

@@ -279,6 +279,9 @@ pub struct ClusterStatus {
     /// How the targets of new files are chosen, where no directory says otherwise.
     #[serde(default)]
     pub placement: String,
+    /// The time of day there, in seconds since 1970; 0 of a server that does not tell.
+    #[serde(default)]
+    pub clock_s: u64,
 }
 
 /// What is decided for all servers of a cluster at once, as one of them sees it.

@@ -9,6 +9,7 @@
 use crate::connection::{Connection, Way};
 use crate::core::Core;
 use crate::engine::Kind;
+use crate::execute;
 use crate::jobs::Job;
 use crate::target::{Pending, Target};
 use isonomia_policy::{Access, CostModel, Nature, Operation};
@@ -33,18 +34,37 @@ pub struct Charge {
     pub work: Nanos,
     /// What it does to a device.
     pub access: Access,
+    /// The bytes that it moves, as far as is known.
+    pub bytes: Bytes,
 }
 
-/// What a request is charged before it is served. A read is charged what it asks for; a later part of a transfer, its bytes
-/// only. Where a device has to be waited for it is what the device is likely to take.
-pub fn ahead(target: &Target, connection: &Connection, op: Op, header: &RequestHeader, is_continued: bool) -> Charge {
+impl Charge {
+    /// Of what is no request of a job.
+    pub const NOTHING: Self =
+        Self { cost: Nanos::ZERO, owed: Nanos::ZERO, work: Nanos::ZERO, access: Access::ReadRandom, bytes: Bytes(0) };
+}
+
+/// What a request is charged before it is served. A read is charged the bytes that it asks for and the file has; a later part of a
+/// transfer, its bytes only. Where a device has to be waited for it is what the device is likely to take.
+pub fn ahead(
+    core: &Core,
+    target: &Target,
+    connection: &Connection,
+    op: Op,
+    header: &RequestHeader,
+    is_continued: bool,
+) -> Charge {
     let job = &connection.job;
-    let bytes = if reads_or_writes(op) { header.len as usize } else { header.names_len() };
+    let bytes = match op {
+        Op::Read => execute::readable(core, connection, header),
+        Op::Write => header.len,
+        _ => u32::try_from(header.names_len()).unwrap_or(u32::MAX),
+    };
+    let bytes = Bytes(bytes.into());
     let operations = if is_continued { 0 } else { header.operations(op).max(1) };
-    let bytes = Bytes(bytes as u64);
     let owed = job.debts.take(target.is_metadata());
     let work = target.cost(operations, bytes);
-    let mut charge = Charge { cost: work + owed, owed, work, access: Access::ReadRandom };
+    let mut charge = Charge { cost: work + owed, owed, work, access: Access::ReadRandom, bytes };
     let Some(prices) = target.prices.as_ref().filter(|_| reads_or_writes(op)) else { return charge };
     let is_write = op == Op::Write;
     charge.access = Access::new(is_write, connection.cursors.advance(is_write, header));
@@ -132,7 +152,10 @@ impl Core {
     /// The job owes what only now is known of a request, and is not charged yet.
     pub fn settle(&self, pending: &Pending, reply: &ReplyHeader, charged: Charged) {
         let is_flush = pending.op == Op::Fsync && reply.errno == 0;
-        let is_long = !reads_or_writes(pending.op) && reply.payload_len > REPLY_LEN_FREE;
+        // A file may have grown since a read of it was charged.
+        let more =
+            if pending.op == Op::Read { u64::from(reply.payload_len).saturating_sub(pending.bytes.0) } else { 0 };
+        let is_long = if reads_or_writes(pending.op) { more > 0 } else { reply.payload_len > REPLY_LEN_FREE };
         let is_timed = is_timed(pending.op, pending.took);
         if !is_long && !is_timed {
             return;
@@ -141,6 +164,7 @@ impl Core {
         let bytes = match (pending.op, is_long) {
             (Op::Fsync, _) if is_flush => self.unsynced.synced(Ino(pending.header.ino)),
             (Op::MapFile, _) => Bytes(reply.value),
+            (Op::Read, _) => Bytes(more),
             (_, true) => Bytes(u64::from(reply.payload_len)),
             (_, false) => Bytes(0),
         };

@@ -7,6 +7,7 @@
 //! A change of a volume that is checked where the volume is, as its removal is, is decided by the root server: the volume's
 //! server asks it as a client would ([`links::Links::ask`]), and passes the answer on.
 
+mod addresses;
 mod apart;
 mod capabilities;
 mod changes;
@@ -24,7 +25,9 @@ mod placing;
 mod policy;
 mod reload;
 mod settings;
+mod shown;
 mod striping;
+mod trial;
 mod waiting;
 mod wire;
 
@@ -33,6 +36,10 @@ use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
 use crate::holders;
 use crate::target::Pending;
+use addresses::Missing;
+use apart::ControlQueue;
+pub use apart::is_control;
+pub use capabilities::CLOCKS_APART_SECS_MAX;
 use capabilities::Capabilities;
 use contact::RootContact;
 pub use controller::Commander;
@@ -42,17 +49,14 @@ use exchange::Told;
 use gate::Gate;
 use inspection::Inspection;
 use isonomia_cluster::Map;
-use isonomia_cluster::map::Server;
 use isonomia_cluster::node::{Effect, Input, Node, Process, View};
 use isonomia_cluster::peer::Message;
 use isonomia_cluster::request::{Request, RequestId};
 use isonomia_cluster::volumes::hosted::Work;
 use isonomia_cluster::volumes::{Attributes, Phase};
-use isonomia_proto::control::{
-    ClusterStatus, ControlReply, MemberList, ServerName, VolumeList, VolumePlace, VolumeStatus,
-};
+use isonomia_proto::control::ControlReply;
 use isonomia_proto::request::RequestHeader;
-use isonomia_store::{Loss, Store, StoreError, VolumeChange, Whereabouts};
+use isonomia_store::{Loss, StoreError, VolumeChange, Whereabouts};
 use isonomia_transport::handshake::Protection;
 use isonomia_transport::key::{Key, fresh_nonce};
 use isonomia_units::{Ino, Nanos, ServerId, VolumeId};
@@ -129,6 +133,8 @@ pub struct Cluster {
     placing: Arc<Placing>,
     events: SyncSender<Event>,
     requests: Arc<Requests<Pending>>,
+    /// What clients asked for that nobody can tell them.
+    missing: Missing,
     /// What other servers tell of their jobs.
     pub told: Told,
     /// What servers tell each other of decisions for all of them.
@@ -141,6 +147,8 @@ pub struct Cluster {
     pub gate: Gate,
     /// Operators have objects looked at.
     pub inspection: Inspection,
+    /// What waits for no arbiter.
+    pub control: ControlQueue,
 }
 
 /// The thread of [`Cluster`].
@@ -156,6 +164,8 @@ pub struct Driver {
     operators: Operators,
     /// The epoch whose file is missing, if that was told.
     told_epoch: u64,
+    /// The epoch whose file cannot be taken, if that was told.
+    refused_epoch: u64,
     /// When to look how full and how busy this server is.
     next_load: Nanos,
     root: RootContact,
@@ -182,78 +192,17 @@ impl Cluster {
                 placing: Arc::new(placing),
                 events,
                 requests,
+                missing: Missing::default(),
                 told,
                 port,
                 standing,
                 moves,
                 gate,
                 inspection,
+                control: ControlQueue::default(),
             },
             received,
         )
-    }
-
-    /// Where a server listens, each address in a line of its own.
-    pub fn addresses_of(&self, server: u64) -> Option<String> {
-        let map = self.config.map();
-        let server = map.server(ServerId(u16::try_from(server).ok()?))?;
-        let lines: Vec<String> = server.listen.iter().map(ToString::to_string).collect();
-        Some(lines.join("\n"))
-    }
-
-    /// All volumes that are known of, and all servers.
-    pub fn volumes(&self, store: &Store) -> VolumeList {
-        let map = &self.config.map();
-        let known = store.whereabouts().unwrap_or_default();
-        let name_of = |server: ServerId| map.server(server).map_or_else(|| server.to_string(), |s| s.name.to_string());
-        let place = |name: &[u8], volume: VolumeId| VolumePlace {
-            name: String::from_utf8_lossy(name).into_owned(),
-            number: volume.0,
-            server: known.servers.get(&volume).copied().map_or_else(String::new, name_of),
-            moving: self.moves.of(volume).map(|(from, to)| (name_of(from), name_of(to))),
-        };
-        let mut volumes: Vec<VolumePlace> = known.names.iter().map(|(name, volume)| place(name, *volume)).collect();
-        volumes.sort_unstable();
-        let server = |server: &Server| {
-            let of_new_files = server.targets.iter().filter(|target| !server.retired && !target.retired);
-            let (name, number) = (server.name.to_string(), server.number.0);
-            ServerName { name, number, targets: of_new_files.count() as u16 }
-        };
-        VolumeList { volumes, servers: map.servers().iter().map(server).collect() }
-    }
-
-    /// All servers, and where they listen.
-    pub fn members(&self) -> MemberList {
-        self.config.members()
-    }
-
-    /// What operators are told.
-    pub fn status(&self, store: &Store) -> ClusterStatus {
-        let known = store.whereabouts().unwrap_or_default();
-        // What is known of the table may still name one that was removed here.
-        let is_here = |volume: &VolumeId| {
-            known.servers.get(volume) == Some(&self.config.number) && store.has_volume(*volume).unwrap_or(false)
-        };
-        let here = known.names.iter().filter(|(_, volume)| is_here(volume));
-        let mut volumes: Vec<VolumeStatus> = here
-            .map(|(name, volume)| VolumeStatus { name: String::from_utf8_lossy(name).into_owned(), number: volume.0 })
-            .collect();
-        volumes.sort_unstable();
-        let (policy_version, policy_deviates) = self.standing.told();
-        let moves = self.moves.status();
-        let tables_heard = self.told.heard() as u32;
-        let controller = self.port.status();
-        let placement = self.placing.placement().to_string();
-        ClusterStatus {
-            placement,
-            volumes,
-            moves,
-            policy_version,
-            policy_deviates,
-            tables_heard,
-            controller,
-            ..self.config.status()
-        }
     }
 
     /// Passes a request on that is answered later.
@@ -358,6 +307,7 @@ impl Driver {
             objects,
             operators: Operators::default(),
             told_epoch: 0,
+            refused_epoch: 0,
             next_load: Nanos::ZERO,
             root: RootContact::new(clock::now()),
             instance,
@@ -462,7 +412,13 @@ impl Driver {
                 // It may have been brought here meanwhile.
                 let new = self.config.read_again().ok().filter(|new| u64::from(new.epoch().0) >= epoch)?;
                 let view = view_of(&new);
-                self.node.accepts(&view).ok()?;
+                if let Err(error) = self.node.accepts(&view) {
+                    if self.refused_epoch < epoch {
+                        self.refused_epoch = epoch;
+                        tracing::error!(epoch, %error, "the newer cluster file cannot be taken: this server serves nobody");
+                    }
+                    return None;
+                }
                 self.replace(new);
                 tracing::info!(epoch = view.epoch, "the newer cluster file is taken");
                 Some(Input::View(view))
@@ -499,6 +455,7 @@ impl Driver {
         let (own, root) = (self.config.number, self.config.map().root().number);
         let is_root_away = self.root.is_away();
         let mut known = Whereabouts { own, root, is_root_away, ..Whereabouts::default() };
+        known.in_doubt = self.node.names_in_doubt().map(|name| name.as_bytes().into()).collect();
         for slot in table.slots() {
             known.closed.extend(self.node.refers_to(slot).map(|server| (slot.key.number, server)));
             let Some(volume) = &slot.volume else { continue };

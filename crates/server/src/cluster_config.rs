@@ -1,5 +1,6 @@
 //! A server as a cluster file describes it.
 
+use crate::clock;
 use crate::config::{Config, ConfigError, TargetConfig};
 use isonomia_cluster::Map;
 use isonomia_cluster::map::{BadMap, FILE_LEN_MAX, Finding, Server, Severity, Target};
@@ -104,6 +105,7 @@ impl ClusterConfig {
             moves: Vec::new(),
             controller: ControllerStatus::default(),
             placement: map.placement().to_string(),
+            clock_s: clock::wall().secs.unsigned_abs(),
         }
     }
 }

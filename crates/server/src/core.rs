@@ -3,7 +3,7 @@
 
 use crate::backup::Backups;
 use crate::charge::{Charge, is_for_data, reads_or_writes};
-use crate::cluster::Cluster;
+use crate::cluster::{self, Cluster};
 use crate::connection::{Connection, Progress, Way};
 use crate::departed::Departed;
 use crate::holders::Holders;
@@ -191,7 +191,7 @@ impl Core {
 
     /// Wakes one sleeping worker.
     pub fn ring(&self) {
-        // A full counter is a bell that rings already.
+        // If the counter is full, it wakes whoever waits for it anyway.
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
 
@@ -297,7 +297,11 @@ impl Core {
         let (slot, header, op, names) = arrived;
         let target = self.target_of(op, &header).ok_or(Unqueued::UnknownTarget(header.target))?;
         let is_continued = reads_or_writes(op) && progress.is_continued(op, &header);
-        let Charge { cost, owed, work, access } = charge::ahead(target, connection, op, &header, is_continued);
+        let is_control = op == Op::Peer && connection.is_trusted && cluster::is_control(header.valid);
+        let control = self.cluster.get().filter(|_| is_control).map(|cluster| &cluster.control);
+        let charge = control
+            .map_or_else(|| charge::ahead(self, target, connection, op, &header, is_continued), |_| Charge::NOTHING);
+        let Charge { cost, owed, work, access, bytes } = charge;
         let nature = self.nature(connection, (slot, op, &names), &header, is_continued);
         let connection = connection.clone();
         let took = Nanos::ZERO;
@@ -312,9 +316,21 @@ impl Core {
             owed,
             work,
             access,
+            bytes,
             nature,
             took,
             is_for_device: false,
+        };
+        let pending = if let Some(control) = control {
+            match control.keep(pending) {
+                Ok(()) => {
+                    self.has_arrived();
+                    return Ok(());
+                }
+                Err(pending) => *pending,
+            }
+        } else {
+            pending
         };
         // What servers say to each other is what opens the gate.
         let let_in = match self.cluster.get().filter(|_| op != Op::Peer) {
@@ -340,12 +356,17 @@ impl Core {
             Unqueued::Full
         })?;
         self.phases.look(self);
+        self.has_arrived();
+        Ok(())
+    }
+
+    /// Has a worker look after what was queued.
+    fn has_arrived(&self) {
         self.arrivals.fetch_add(1, Ordering::SeqCst);
         // Threads that are no workers queue what follows on a stream.
         if self.awake.load(Ordering::SeqCst) == 0 {
             self.ring();
         }
-        Ok(())
     }
 
     pub(crate) fn target_of(&self, op: Op, header: &RequestHeader) -> Option<&Target> {

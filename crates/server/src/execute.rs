@@ -22,6 +22,9 @@ use reply::Reply;
 use std::sync::atomic::Ordering;
 use zerocopy::IntoBytes;
 
+/// A read of so many bytes takes longer than to look at the size of its file.
+const READ_LEN_LOOKED_AT: u32 = 16 << 10;
+
 /// What became of a request.
 pub enum Outcome {
     /// It is served: the reply.
@@ -138,6 +141,19 @@ fn may_read(core: &Core, connection: &Connection, header: &RequestHeader, sink: 
         return Err(StoreError::Invalid.into());
     }
     Ok(())
+}
+
+/// The bytes that a read will give, by the size that the file has now: what it asks for if that is little, or is of an object
+/// whose file's size another server knows. Of files that the client may not read the size is not looked at.
+pub fn readable(core: &Core, connection: &Connection, header: &RequestHeader) -> u32 {
+    let ino = Ino(header.ino);
+    let is_known = header.len >= READ_LEN_LOOKED_AT
+        && !header.is_for_object()
+        && core.store.check_is_here(ino).is_ok()
+        && proof::check_access(core, connection, header, access::READ).is_ok();
+    let size = if is_known { core.store.size(ino).ok() } else { None };
+    let there = size.map_or(u64::MAX, |size| size.saturating_sub(header.offset));
+    header.len.min(u32::try_from(there).unwrap_or(u32::MAX))
 }
 
 fn finish_read(header: &RequestHeader, outcome: Result<usize, Refusal>) -> ReplyHeader {
@@ -385,7 +401,7 @@ fn operate(
         Op::RemoveXattr => return Ok(store.remove_xattr(caller, at, path, follow, path2, now)?),
         Op::FindServer => {
             let addresses = core.cluster.get().and_then(|cluster| cluster.addresses_of(header.offset));
-            return Ok(reply.put(addresses.ok_or(StoreError::NotFound)?.as_bytes())?);
+            return Ok(reply.put(addresses.ok_or(Refusal::NoSuchServer)?.as_bytes())?);
         }
         Op::FindObjects => return objects::find(core, connection, header, reply),
         Op::TellSize => return objects::tell_size(core, connection, header, reply),

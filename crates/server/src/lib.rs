@@ -79,6 +79,7 @@ mod usage;
 mod worker;
 mod write_back;
 
+pub use cluster::CLOCKS_APART_SECS_MAX;
 pub use cluster_config::{ClusterConfig, read_cluster_file, usable_cluster_file};
 pub use config::{Config, ConfigError, TargetConfig};
 pub use directory_check::BadPlace;

@@ -180,8 +180,9 @@ impl Core {
         let range = header.offset..header.offset.saturating_add(len);
         let manner = || target.read_ahead_manner(now, job);
         let Seen { ahead, paid_bytes } = streams.reads(of, job, range, !pending.is_for_device, manner);
-        let part_of_work =
-            |bytes: u64| Nanos((u128::from(pending.work.0) * u128::from(bytes) / u128::from(header.len.max(1))) as u64);
+        let part_of_work = |bytes: u64| {
+            Nanos((u128::from(pending.work.0) * u128::from(bytes) / u128::from(pending.bytes.0.max(1))) as u64)
+        };
         match ahead {
             Some((range, read_ahead::Manner::AtOnce)) => {
                 // Without a thread to be had the reader waits for the device, as he would anyway.

@@ -5,6 +5,7 @@
 //! where programs say that a phase begins and ends, and wakes a worker when somebody else has the targets.
 
 use crate::clock;
+use crate::cluster::Cluster;
 use crate::connection::Connection;
 use crate::core::Core;
 use crate::jobs::Job;
@@ -158,7 +159,7 @@ impl Phases {
             lease_ns: rules.lease.0,
             gap_ns: rules.gap.0,
             is_open: node.is_open(),
-            coordinator: core.cluster.get().map(|cluster| cluster.coordinator_name()),
+            coordinator: core.cluster.get().and_then(Cluster::coordinator_name),
             holder: node.holder().map(|name| shown(name)),
             waiting: waiting as u64,
             ended_by_gap_total: endings.gap,

@@ -19,6 +19,9 @@ pub enum Refusal {
     /// The capability is made out to another user.
     #[error("another user's capability")]
     OfAnother,
+    /// The cluster file does not have this server.
+    #[error("no such server in the cluster file")]
+    NoSuchServer,
 }
 
 impl Refusal {
@@ -27,6 +30,7 @@ impl Refusal {
         let errno = match self {
             Self::Store(error) => return error.errno(),
             Self::Unproven | Self::OfAnother => Errno::ACCESS,
+            Self::NoSuchServer => Errno::HOSTDOWN,
             // Nobody is there to see it.
             Self::Reference(ReferenceError::Ended) => Errno::STALE,
             Self::Reference(ReferenceError::Session) => Errno::MFILE,

@@ -19,7 +19,7 @@ use crate::{charge, clock, execute, mapping};
 use isonomia_policy::RequestId;
 use isonomia_proto::PAYLOAD_LEN_MAX;
 use isonomia_proto::request::{Op, ReplyHeader};
-use isonomia_units::{Bytes, Ino, Nanos};
+use isonomia_units::{Ino, Nanos};
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use zerocopy::IntoBytes;
@@ -306,7 +306,7 @@ impl Core {
                 let since = clock::now();
                 let stalled = Stalled { pending, id, finish_at, payload, arrival, since };
                 self.set_stalled(&connection, state, StreamState::Payload(Box::new(stalled)));
-                // What came between the last attempt and now rings no more.
+                // What came since the last attempt makes no event of its own: the kernel tells of it once (edge-triggered).
                 self.advance_stream(&connection, since);
             }
             Ok(Moved::Part) => {
@@ -363,7 +363,7 @@ impl Core {
                 && let Some(attributed) = served.attributed
             {
                 prices.set_worth(worth);
-                prices.learn(now, pending.access, Bytes(u64::from(pending.header.len)), attributed);
+                prices.learn(now, pending.access, pending.bytes, attributed);
             }
         }
         let ahead = pending.cost.since(pending.owed);
@@ -434,7 +434,7 @@ impl Core {
                     Ok(_) => return self.close(connection, Some(&"too many clients stall")),
                     Err(end) => return self.end_stream(connection, &end),
                 }
-                // What came while the reply went out rings no more.
+                // What came while the reply went out makes no event of its own: the kernel tells of it once (edge-triggered).
                 self.advance_stream(connection, clock::now());
             }
         }

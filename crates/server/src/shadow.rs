@@ -1,28 +1,31 @@
 //! A policy that decides beside the one that is followed: [`isonomia_policy::Shadow`] has what it can tell.
 //!
 //! It is this server's alone, off unless an operator wants one, and gone when the server ends. It stays when the policy that is followed
-//! changes.
+//! changes. If it is one that a controller decides, that is computed here as well, from what servers tell each other of their jobs, and
+//! sent to nobody (`cluster::trial`).
 
 use crate::clock;
 use crate::core::Core;
-use isonomia_controller::Plan;
 use isonomia_policy::{PolicySpec, Scheme, ShadowReport};
 use isonomia_proto::control::{ShadowJob, ShadowStatus};
 use isonomia_units::JobId;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Which policy it is.
 #[derive(Debug, Default)]
 pub struct Shadowing {
     spec: Mutex<Option<PolicySpec>>,
+    /// How often it was set: its arbiters are new each time.
+    sets: AtomicU64,
 }
 
 impl Shadowing {
     /// This policy decides beside the other from now on, or none any more.
     ///
     /// # Errors
-    /// It goes by what only the policy that is followed has: directories, exclusive phases, or a controller's decisions.
+    /// It goes by what only the policy that is followed has: directories, or exclusive phases; or by decisions for a cluster, and there is none.
     pub fn set(&self, core: &Core, spec: Option<PolicySpec>) -> Result<(), String> {
         if let Some(spec) = &spec {
             if !spec.prefixes().is_empty() {
@@ -31,11 +34,15 @@ impl Shadowing {
                 );
             }
             if matches!(spec.scheme(), Scheme::Exclusive(_)) {
-                return Err("exclusive phases are granted to programs, and cannot be tried beside them".to_owned());
+                return Err(
+                    "exclusive phases end when programs have had their I/O, which under another policy they have at \
+                            other times: they cannot be tried beside it (allowed: any policy that shares targets)"
+                        .to_owned(),
+                );
             }
-            if let Some(allocated) = spec.allocated().filter(|_| Plan::is_needed(spec)) {
+            if let Some(allocated) = spec.allocated().filter(|_| core.cluster.get().is_none()) {
                 let word = allocated.method.word();
-                return Err(format!("{word} is decided by a controller for all servers, and cannot be tried on one"));
+                return Err(format!("{word} is decided by a cluster's controller, and this server is in no cluster"));
             }
         }
         // Held to the end: a job that joins meanwhile is announced to the new arbiters.
@@ -49,12 +56,23 @@ impl Shadowing {
             None => tracing::info!("no policy decides beside the one that is followed"),
         }
         *self.spec.lock().unwrap_or_else(PoisonError::into_inner) = spec;
+        self.sets.fetch_add(1, Ordering::AcqRel);
         Ok(())
+    }
+
+    /// How often it was set: whoever tells its arbiters anything tells it again then.
+    pub fn sets(&self) -> u64 {
+        self.sets.load(Ordering::Acquire)
+    }
+
+    /// Which policy it is, if there is one.
+    pub fn spec(&self) -> Option<PolicySpec> {
+        self.spec.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// What it would give.
     pub fn status(&self, core: &Core) -> Option<ShadowStatus> {
-        let spec = self.spec.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let spec = self.spec()?;
         let of = |is_metadata: bool| {
             let mut sums: BTreeMap<JobId, ShadowReport> = BTreeMap::new();
             let targets = core.targets.iter().filter(|target| target.is_metadata() == is_metadata);

@@ -55,6 +55,8 @@ pub struct Pending {
     pub work: Nanos,
     /// What it does to a device.
     pub access: Access,
+    /// The bytes that it is charged for: of a read those that the file had when it came.
+    pub bytes: Bytes,
     /// What it does, as rules look at it.
     pub nature: Nature,
     /// How long serving it took; nothing of reads and writes, which are charged for their bytes.
@@ -276,7 +278,7 @@ impl Target {
             owed: pending.owed,
             // How much a flush has to do, nobody knows.
             work: if Kind::of(pending.op) == Kind::Flush { Nanos::ZERO } else { pending.work },
-            bytes: if charge::reads_or_writes(pending.op) { Bytes(pending.header.len.into()) } else { Bytes(0) },
+            bytes: if charge::reads_or_writes(pending.op) { pending.bytes } else { Bytes(0) },
             nature: pending.nature,
             is_counted: Kind::of(pending.op) != Kind::Flush,
         };

@@ -1,7 +1,7 @@
 //! The worker threads: each takes requests in, asks the targets whose turn it is, and serves.
 //!
 //! A worker without work spins, then yields, then sleeps. As long as one is awake it looks after the hot
-//! connections; the last one to sleep first leaves them to their bells.
+//! connections. Before the last one sleeps, it has the clients of all of them wake it by a bell.
 
 use crate::clock;
 use crate::core::Core;
@@ -18,7 +18,7 @@ const SPINS: u32 = 10;
 const YIELD_FOR: Nanos = Nanos::from_micros(100);
 /// Waking up from a sleep takes about this long; a shorter wait is spent yielding.
 const WAKE_UP: Nanos = Nanos::from_micros(80);
-/// The longest sleep: everything that matters rings.
+/// The longest sleep. Everything that matters wakes a worker earlier, by the bell.
 const SLEEP_MAX: Nanos = Nanos::from_secs(1);
 
 thread_local! {
@@ -64,9 +64,10 @@ pub fn run(core: &Core, number: usize) {
     }
 }
 
-/// Serves at most one request of each target; true if there was one, and the time at which to ask again.
+/// Serves at most one request of each target, and a few control messages of other servers before; true if there was anything, and
+/// the time at which to ask again.
 pub fn serve_one_each(core: &Core, number: usize, now: Nanos, scratch: &mut Vec<u8>) -> (bool, Nanos) {
-    let mut served = false;
+    let mut served = core.cluster.get().is_some_and(|cluster| cluster.answer_control(core));
     let mut until = Nanos::MAX;
     let count = core.targets.len();
     for index in 0..count {
@@ -114,7 +115,7 @@ fn is_close(until: Nanos, now: Nanos) -> bool {
     until.since(now) < WAKE_UP && until != Nanos::MAX
 }
 
-/// Sleeps until something rings or `until` is near; false if there was no time to. `arrivals` is what the count was
+/// Sleeps until a bell wakes it or `until` is near; false if there was no time to. `arrivals` is what the count was
 /// before `until` was found out.
 fn sleep(core: &Core, now: Nanos, until: Nanos, arrivals: u64) -> bool {
     let awake = core.awake.load(Ordering::Acquire);

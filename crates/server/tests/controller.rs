@@ -13,6 +13,7 @@ use isonomia_transport::handshake::Identity;
 use isonomia_transport::socket::Deadline;
 use isonomia_units::Nanos;
 use running::cluster::{Cluster, in_memory};
+use running::switching::{DECIDED, EXCLUSIVE, POLICIES, append};
 use running::{ask, create};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -229,6 +230,98 @@ fn an_order_is_computed_over_all_targets() {
     running.begin("one", &[1]);
     (0..2).for_each(|server| running.wait(server, |controller| controller.version > 0));
     assert!(running.controller(0).is_here && running.controller(0).jobs == 2);
+}
+
+/// Over two servers, among all policies: those that a controller decides follow each other and those of a server alone.
+#[test]
+fn no_request_is_lost_doubled_or_stalled_while_policies_of_a_cluster_change() {
+    const JOBS: [&str; 4] = ["a", "b", "c", "d"];
+    let running = Running::start("fifo", "decide = \"100ms\"");
+    let here = running.cluster.configs[0].listen[0].clone();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let writers = [0, 1].map(|server| {
+            JOBS.map(|job| {
+                let claims = Claims { job: Some(job.to_owned()), ..Claims::default() };
+                let client = running.cluster.client_as(vec![running.cluster.configs[server].listen[0].clone()], claims);
+                let (directory, is_over) = (format!("{}/", running.volumes[server]), &is_over);
+                scope.spawn(move || append(&client, &directory, job, is_over))
+            })
+        });
+        // Ends the writers also if something is wrong.
+        let _ended = Ended(&is_over);
+        let least = |server| {
+            let jobs = running.status(server).jobs;
+            let requests = |name: &&str| jobs.iter().find(|job| job.job == **name).map_or(0, |job| job.requests_total);
+            JOBS.iter().map(requests).min().unwrap_or(0)
+        };
+        // Each decided one comes after one that is not, and before another one.
+        let others = POLICIES.into_iter().chain([EXCLUSIVE]);
+        let all = others.zip(DECIDED.into_iter().cycle()).flat_map(|(other, decided)| [other, decided]);
+        for (at, policy) in all.enumerate() {
+            let draw = Some(if at % 3 == 0 { "lottery" } else { "virtual-time" }.to_owned());
+            let policy = policy.to_owned();
+            let set = ControlRequest::SetPolicy { policy: policy.clone(), draw, only_here: false, instead_of: None };
+            let reply = ask(&here, &set);
+            let ControlReply::Policy { policy: shown, .. } = &reply else { panic!("{policy}: {reply:?}") };
+            for server in 0..2 {
+                let deadline = Instant::now() + LONGEST;
+                let until = |what: &str, is_so: &dyn Fn() -> bool| {
+                    while !is_so() {
+                        assert!(Instant::now() < deadline, "{what} on server {server} under {policy}");
+                        std::thread::park_timeout(Duration::from_millis(5));
+                    }
+                };
+                until("it is set", &|| running.status(server).policy == *shown);
+                if policy.contains("decide=") {
+                    until("it is decided", &|| running.controller(server).version > 0);
+                }
+                let before = least(server);
+                until("every job goes on", &|| least(server) > before + 2);
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+        for writer in writers.into_iter().flatten() {
+            assert!(writer.join().unwrap() > 0);
+        }
+    });
+    assert_eq!([0, 1].map(|server| running.status(server).refused_total), [0, 0]);
+}
+
+/// The greatest effective bandwidth is that of the job on both targets, as above: what decides beside finds it from what the servers tell each
+/// other, on one server alone, and nobody gets anything by it.
+#[test]
+fn what_a_controller_would_decide_is_tried_beside() {
+    let mut running = Running::start("job-fair", "");
+    running.begin("both", &[0, 1]);
+    running.begin("one", &[1]);
+    let there = running.cluster.configs[1].listen[0].clone();
+    for policy in ["gift", "mbw{decide=100ms}"] {
+        let set = ControlRequest::SetShadow { policy: Some(policy.to_owned()) };
+        assert_eq!(ask(&there, &set), ControlReply::Done, "{policy}");
+    }
+    let deadline = Instant::now() + LONGEST;
+    loop {
+        let shadow = running.status(1).shadow.unwrap();
+        let both = shadow.jobs.iter().find(|job| job.job == "both").cloned().unwrap_or_default();
+        if both.share_would > 0.9 && both.share_had < 0.7 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{shadow:?}");
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+    let here = running.controller(1);
+    assert!(!here.is_needed && here.version == 0 && here.sent_bytes == 0, "{here:?}");
+    assert_eq!(running.status(0).shadow, None);
+}
+
+/// Ends the load when it goes out of scope.
+struct Ended<'a>(&'a AtomicBool);
+
+impl Drop for Ended<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 #[test]

@@ -131,6 +131,26 @@ fn a_capped_target_charges_what_its_device_would_take() {
     assert_eq!((target.bandwidth_bytes_per_s, target.service_ns_total), (Some(100 << 20), 100_000_000));
 }
 
+/// Programs read with large buffers, and once more to see the end.
+#[test]
+fn a_read_is_charged_for_what_the_file_has() {
+    let running = start(|config| {
+        config.targets = vec![TargetConfig { bandwidth: "100MiB/s".parse().ok(), ..TargetConfig::default() }];
+    });
+    for (number, client) in running.clients().iter().enumerate() {
+        let file = client.open(Ino::ROOT, format!("f{number}").as_bytes(), &create()).unwrap();
+        client.write_at(&file, 0, &pattern(1 << 20, 0)).unwrap();
+        let service_ns = || running.server().status().targets[1].service_ns_total;
+        let written_ns = service_ns();
+        let mut buffer = vec![0; 4 << 20];
+        assert_eq!(client.read_at(&file, 0, &mut buffer).unwrap(), 1 << 20);
+        assert_eq!(client.read_at(&file, 1 << 20, &mut buffer[..128 << 10]).unwrap(), 0);
+        // Each request costs something, also one that finds nothing.
+        let charged_ns = service_ns() - written_ns;
+        assert!((10_000_000..10_100_000).contains(&charged_ns), "{charged_ns}");
+    }
+}
+
 #[test]
 fn extended_attributes_are_served_over_both_transports_and_after_a_restart() {
     let mut running = start(|_| {});

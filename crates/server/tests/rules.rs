@@ -8,6 +8,7 @@ use isonomia_client::{Address, Claims, Client, Ino};
 use isonomia_proto::control::{ControlReply, ControlRequest, RateStatus};
 use isonomia_units::Nanos;
 use running::cluster::{Cluster, in_memory};
+use running::switching::{EXCLUSIVE, POLICIES, append};
 use running::{ask, create, start};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -189,7 +190,7 @@ fn a_policy_beside_the_other_tells_what_it_would_give_and_gives_nothing() {
         matches!(shadow(Some("of-tomorrow")), ControlReply::Error(reason) if reason.contains("not part of a policy"))
     );
     for (policy, part) in
-        [("tbf{path:/a=1MB/s}", "directory"), ("exclusive", "exclusive phases"), ("gift", "by a controller")]
+        [("tbf{path:/a=1MB/s}", "directory"), ("exclusive", "exclusive phases"), ("gift", "in no cluster")]
     {
         assert!(matches!(shadow(Some(policy)), ControlReply::Error(reason) if reason.contains(part)), "{policy}");
     }
@@ -254,24 +255,6 @@ fn decisions_are_recorded_for_a_while() {
     });
 }
 
-/// One of each policy, with all its words.
-const POLICIES: [&str; 14] = [
-    "fifo",
-    "job-fair",
-    "user-fair",
-    "group-then-user-then-size-fair",
-    "priority-fair",
-    "group{root=3}-then-job-fair{a=2}",
-    "coflow{guarantee=0.5,order=attained}",
-    "coflow{order=slowdown,tree=user-then-size-fair}",
-    "coflow{order=bottleneck}",
-    "fair-finish{sizes=history}",
-    "tbf{w@op:write&user:*=1GiB/s+realtime,p@path:/f=exempt,m@op:metadata=100000ops/s}",
-    "tbf{job:*=1GiB/s,spare=proportional}",
-    "mclock{job:a=reservation:100MiB/s+limit:1GiB/s,user:*=weight:2}",
-    "set10{job:a=1s}+latency{p99=5ms,job:b,size<=4KiB}",
-];
-
 #[test]
 fn no_request_is_lost_doubled_or_stalled_while_policies_change() {
     let running = start(|config| config.trust_clients = true);
@@ -284,30 +267,12 @@ fn no_request_is_lost_doubled_or_stalled_while_policies_change() {
             .map(|(at, job)| {
                 let client = as_job(vec![running.addresses[at % 2].clone()], &running.key_file, job);
                 let is_over = &is_over;
-                scope.spawn(move || {
-                    let file = client.open(Ino::ROOT, format!("f-{job}").as_bytes(), &create()).unwrap();
-                    let mut count: u64 = 0;
-                    while !is_over.load(Ordering::Relaxed) {
-                        // Appends: one that is done twice or not at all makes the file longer or shorter.
-                        let block = count.to_le_bytes().repeat(512);
-                        client.write_at(&file, count * 4096, &block).unwrap();
-                        let made = format!("{job}-{}", count % 64);
-                        client.mkdir(Ino::ROOT, made.as_bytes(), 0o755).unwrap();
-                        client.rmdir(Ino::ROOT, made.as_bytes()).unwrap();
-                        count += 1;
-                    }
-                    for at in 0..count {
-                        let mut block = vec![0; 4096];
-                        assert_eq!(client.read_at(&file, at * 4096, &mut block).unwrap(), 4096);
-                        assert_eq!(block, at.to_le_bytes().repeat(512));
-                    }
-                    count
-                })
+                scope.spawn(move || append(&client, "", job, is_over))
             })
             .collect();
         let requests = || running.server().status().jobs.iter().map(|job| job.requests_total).min().unwrap_or(0);
         for round in 0..3 {
-            for from in POLICIES {
+            for from in POLICIES.into_iter().chain([EXCLUSIVE]) {
                 for draw in [Some("lottery".to_owned()), Some("virtual-time".to_owned())] {
                     let policy = from.to_owned();
                     let reply =

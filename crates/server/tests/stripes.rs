@@ -4,7 +4,7 @@
 
 mod running;
 
-use isonomia_client::{Error, Extent, Ino, OpenHow, RenameHow, SpaceChange, XattrHow, access};
+use isonomia_client::{Change, Error, Extent, Ino, OpenHow, RenameHow, SpaceChange, XattrHow, access};
 use isonomia_proto::control::ControlRequest;
 use isonomia_proto::object::{FileObjects, ObjectCapability};
 use isonomia_proto::request::{Op, RequestHeader};
@@ -342,6 +342,39 @@ fn room_is_made_and_holes_are_punched_on_all_servers() {
     expected.resize(7 * STRIPE + 1, 0);
     assert_eq!(content(&client, "v/file"), expected);
     assert!(client.seek_extent(&file, 8 * STRIPE as u64, Extent::Hole).is_err());
+}
+
+#[test]
+fn the_longest_file_has_its_last_byte() {
+    // Its objects are on a host's file system where files may be as long as offsets.
+    if !std::path::Path::new("/dev/shm").is_dir() {
+        return isonomia_testbed::skip("there is no /dev/shm");
+    }
+    let cluster = Cluster::start(2);
+    let client = cluster.client(0, true);
+    striped(&client, "v", "count=3 size=64KiB");
+    let file = open(&client, "v/file");
+    let last = i64::MAX as u64 - 1;
+    assert_eq!(client.write_at(&file, last, b"x").unwrap(), 1);
+    assert_eq!(size(&cluster.client(1, false), "v/file"), last + 1);
+    let mut found = [7; 3];
+    assert_eq!(client.read_at(&file, last - 1, &mut found).unwrap(), 2);
+    assert_eq!(found, [0, b'x', 7]);
+    for (offset, data) in [(last, &b"xy"[..]), (last + 1, b"x"), (u64::MAX, b"x")] {
+        assert_eq!(client.write_at(&file, offset, data).unwrap_err().errno(), rustix::io::Errno::FBIG, "at {offset}");
+    }
+    let cut =
+        |len| client.set_attr(&file.capability, b"", true, &Change { size_bytes: Some(len), ..Change::default() });
+    assert_eq!(cut(1 << 63).unwrap_err().errno(), rustix::io::Errno::INVAL);
+    assert_eq!(size(&client, "v/file"), last + 1);
+    // What is between is not looked through stripe by stripe.
+    let data = client.seek_extent(&file, 0, Extent::Data).unwrap();
+    assert!(data <= last && data > last - (1 << 20), "{data}");
+    assert_eq!(client.seek_extent(&file, last, Extent::Hole).unwrap(), last + 1);
+    assert_eq!(client.seek_extent(&file, 1, Extent::Hole).unwrap(), 1);
+    cut(last).unwrap();
+    assert_eq!(size(&client, "v/file"), last);
+    client.release(Ino(file.attr.ino), 0).unwrap();
 }
 
 #[test]

@@ -50,6 +50,8 @@ pub struct Whereabouts {
     /// Volumes that are here, or on their way, and in which nobody is served: who is to be asked. This server, if that may
     /// change in a moment.
     pub closed: HashMap<VolumeId, ServerId>,
+    /// Names of which nobody can say for a moment what they stand for: volumes are about to change theirs.
+    pub in_doubt: HashSet<Box<[u8]>>,
 }
 
 impl Whereabouts {
@@ -154,7 +156,10 @@ impl Store {
         }
         let Err(before) = self.found_here.has(ino.volume()) else { return Ok(()) };
         self.look_whether_here(ino)?;
-        self.found_here.note(ino.volume(), before);
+        // A walk takes what is noted for the name as well.
+        if self.whereabouts().is_none_or(|whereabouts| whereabouts.in_doubt.is_empty()) {
+            self.found_here.note(ino.volume(), before);
+        }
         Ok(())
     }
 
@@ -208,6 +213,9 @@ impl Store {
             let is_here = whereabouts.is_root();
             return if is_here { Ok(()) } else { Err(StoreError::elsewhere(whereabouts.root, rest)) };
         };
+        if whereabouts.in_doubt.contains(&name[..]) {
+            return Err(StoreError::elsewhere(whereabouts.own, rest));
+        }
         let root = self.load(Ino::ROOT.0)?;
         let volume = match self.look_up(&root, name)?.map(|entry| Ino(entry.ino).volume()) {
             Some(VolumeId::ROOT) => return Ok(()),
@@ -334,7 +342,10 @@ impl Store {
         if at != Ino::ROOT.0 && Ino(at).volume() != volume {
             return Err(StoreError::CrossDevice);
         }
+        let is_own = |server| self.whereabouts().is_some_and(|whereabouts| whereabouts.own == server);
         self.place(caller, at, path).map_err(|error| match error {
+            // In a moment it may be beside the first.
+            StoreError::Elsewhere { server, .. } if is_own(server) => error,
             StoreError::Elsewhere { .. } => StoreError::CrossDevice,
             error => error,
         })

@@ -217,7 +217,9 @@ impl Gift {
         let mut allocation = Allocation::synchronous(problem, &shares, &fair);
         for (at, (app, entry)) in problem.apps().iter().zip(allocation.apps_mut()).enumerate() {
             let account = self.config.account(app);
-            entry.coupon_redeemed = self.ledger.redeem(account, redeemable[at]);
+            if redeemable[at] > Coupons(0) {
+                entry.coupon_redeemed = self.ledger.redeem(account, redeemable[at]);
+            }
             let owed = Coupons::from_targets((fair[at] - shares[at]) * width(at));
             if throttle_max[at] > 0.0 && owed > Coupons(0) {
                 self.ledger.issue(account, owed, self.config.worth(app, owed));

@@ -38,10 +38,22 @@ impl Cholesky {
     /// Puts the factor in the place of the matrix. O(size³).
     pub(super) fn factorise(&mut self) {
         #[cfg(target_arch = "x86_64")]
-        if is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has AVX2.
-            return unsafe { self.factorise_wide() };
+        {
+            if is_x86_feature_detected!("avx512f") {
+                // SAFETY: the processor has AVX-512.
+                return unsafe { self.factorise_widest() };
+            }
+            if is_x86_feature_detected!("avx2") {
+                // SAFETY: the processor has AVX2.
+                return unsafe { self.factorise_wide() };
+            }
         }
+        self.factorise_panels();
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx512f")]
+    fn factorise_widest(&mut self) {
         self.factorise_panels();
     }
 
@@ -84,6 +96,22 @@ impl Cholesky {
 
     /// Puts the solution of A x = b in the place of b, with the factor. O(size²).
     pub(super) fn solve(&self, values: &mut [f64]) {
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            // SAFETY: the processor has AVX2.
+            return unsafe { self.solve_wide(values) };
+        }
+        self.solve_rows(values);
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn solve_wide(&self, values: &mut [f64]) {
+        self.solve_rows(values);
+    }
+
+    #[inline(always)]
+    fn solve_rows(&self, values: &mut [f64]) {
         let row = |at: usize| self.entries[at * self.stride + at..at * self.stride + self.size].split_first();
         for at in 0..self.size {
             let Some((pivot, others)) = row(at) else { continue };
@@ -111,6 +139,7 @@ fn eliminate(row: &mut [f64], [a, b, c, d, e, f, g, h]: [&[f64]; PANEL], lane: u
 }
 
 /// Σ a b, as sums of every eighth product.
+#[inline(always)]
 fn product(a: &[f64], b: &[f64]) -> f64 {
     let (chunks_a, rest_a) = a.as_chunks::<8>();
     let (chunks_b, rest_b) = b.as_chunks::<8>();
@@ -162,7 +191,19 @@ mod tests {
         let (mut fast, mut plain) = (matrix(), matrix());
         fast.factorise();
         plain.factorise_panels();
-        let bits = |of: &Cholesky| of.entries.iter().map(|entry| entry.to_bits()).collect::<Vec<_>>();
-        assert_eq!(bits(&fast), bits(&plain));
+        let bits = |of: &[f64]| of.iter().map(|entry| entry.to_bits()).collect::<Vec<_>>();
+        assert_eq!(bits(&fast.entries), bits(&plain.entries));
+        #[cfg(target_arch = "x86_64")]
+        if is_x86_feature_detected!("avx2") {
+            let mut wide = matrix();
+            // SAFETY: the processor has AVX2.
+            unsafe { wide.factorise_wide() };
+            assert_eq!(bits(&wide.entries), bits(&plain.entries));
+        }
+        let values = || (0..size).map(|at| at as f64 / 7.0).collect::<Vec<_>>();
+        let (mut fast_values, mut plain_values) = (values(), values());
+        fast.solve(&mut fast_values);
+        plain.solve_rows(&mut plain_values);
+        assert_eq!(bits(&fast_values), bits(&plain_values));
     }
 }

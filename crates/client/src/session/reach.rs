@@ -80,11 +80,14 @@ impl Session {
         }
     }
 
-    /// Where the server may listen, the address that answered last first.
+    /// Where the server may listen, the address that answered last first. What was given comes in its order; of what servers say, a
+    /// Unix socket first wherever it stands, because who is on its host has shared memory there. Elsewhere it leads to nobody or to
+    /// another server, and the next address is tried.
     fn addresses(&self) -> Vec<&Address> {
         let given = if self.is_home { self.places.given() } else { &[] };
         let learnt = self.server().map_or(&[][..], |server| self.places.of(server));
-        let more = learnt.iter().filter(|address| !given.contains(address));
+        let mut more: Vec<&Address> = learnt.iter().filter(|address| !given.contains(address)).collect();
+        more.sort_by_key(|address| matches!(address, Address::Tcp(_)));
         let mut addresses: Vec<&Address> = given.iter().chain(more).collect();
         let chosen = self.chosen.load(Ordering::Relaxed);
         addresses.sort_by_key(|address| mark_of(address) != chosen);

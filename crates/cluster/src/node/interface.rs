@@ -7,6 +7,7 @@ use crate::policy::Policy;
 use crate::records::{BadRecord, Change};
 use crate::request::{Answer, Refusal, Request, RequestId};
 use crate::volumes::hosted::Work;
+use crate::volumes::{Phase, Table, VolumeName};
 use isonomia_units::{Nanos, ServerId, VolumeId};
 use std::collections::BTreeSet;
 
@@ -28,6 +29,23 @@ pub struct View {
     pub root: ServerId,
     /// All servers.
     pub servers: BTreeSet<ServerId>,
+}
+
+impl View {
+    /// Whether every volume's server is there, and the one that a volume moves to or from.
+    pub(super) fn has_servers_of(&self, table: &Table) -> Result<(), BadView> {
+        for slot in table.slots() {
+            let Some(volume) = &slot.volume else { continue };
+            let other = match volume.phase {
+                Phase::Leaving { to: other } | Phase::Arriving { from: other } => other,
+                _ => volume.server,
+            };
+            if let Some(server) = [volume.server, other].into_iter().find(|server| !self.servers.contains(server)) {
+                return Err(BadView::HasVolume { server, epoch: self.epoch, name: volume.name.clone() });
+            }
+        }
+        Ok(())
+    }
 }
 
 /// What happens.
@@ -193,6 +211,9 @@ pub enum StartError {
         /// The one that it had.
         stored: u64,
     },
+    /// The file lacks a server that has a volume. Only the root server says so: what others know of the table may be old.
+    #[error(transparent)]
+    Volumes(#[from] BadView),
     /// It is not in the file.
     #[error("the cluster file of epoch {epoch} has no server {server}")]
     NotMember {
@@ -204,7 +225,7 @@ pub enum StartError {
 }
 
 /// Why a newer cluster file cannot be taken by servers that run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadView {
     /// It is not newer.
     #[error("epoch {given} is not newer than epoch {own}")]
@@ -223,11 +244,15 @@ pub enum BadView {
         own: ServerId,
     },
     /// A server is missing that has volumes.
-    #[error("server {server} is missing and has volume {volume}")]
+    #[error(
+        "server {server} is missing in epoch {epoch} and has the volume \"{name}\": move that to another server first"
+    )]
     HasVolume {
         /// The server.
         server: ServerId,
+        /// The file's epoch.
+        epoch: u64,
         /// One of its volumes.
-        volume: VolumeId,
+        name: VolumeName,
     },
 }

@@ -2,7 +2,7 @@
 
 use super::{Node, Role};
 use crate::request::Refusal;
-use crate::volumes::{Slot, VolumeKey};
+use crate::volumes::{Phase, Slot, VolumeKey, VolumeName};
 use isonomia_units::ServerId;
 
 impl Node {
@@ -37,6 +37,29 @@ impl Node {
     fn is_elsewhere(&self, key: VolumeKey) -> bool {
         let slot = self.table().slot(key.number).filter(|slot| slot.key == key);
         slot.and_then(|slot| slot.volume.as_ref()).is_some_and(|volume| volume.server != self.process.server)
+    }
+
+    /// The names of which nothing is to be said for a moment, not even who knows. Where two servers' volumes change names,
+    /// each that is held answers for neither name until it has its new one; so whoever saw one half of the change does not
+    /// see the state before it at the other server. On the root server also the names of which it waits to hear what became of
+    /// them: who is sent to a volume server with those may be sent back at once.
+    pub fn names_in_doubt(&self) -> impl Iterator<Item = &VolumeName> {
+        let table = self.table();
+        let name_of = |number| Some(&table.slot(number)?.volume.as_ref()?.name);
+        let held = self.hosted.held().filter_map(move |host| {
+            let slot = table.slot(host.key.number).filter(|slot| slot.key == host.key);
+            let with = slot.and_then(|slot| match slot.volume.as_ref()?.phase {
+                Phase::Held { with, .. } => name_of(with),
+                _ => None,
+            });
+            Some(std::iter::once(&host.name).chain(with))
+        });
+        let is_root = matches!(self.role, Role::Root(_));
+        let intents = table.slots().filter(move |_| is_root).filter_map(Slot::intent);
+        let awaited = intents.filter(|volume| {
+            matches!(volume.phase, Phase::Removing { .. } | Phase::Held { .. } | Phase::Renaming { .. })
+        });
+        held.flatten().chain(awaited.flat_map(|volume| std::iter::once(&volume.name).chain(volume.old_name())))
     }
 
     /// Who is to be asked for the volume of `slot` if nobody is to be served in what is here of it: this server again in a

@@ -202,6 +202,11 @@ impl Hosted {
         self.names.get(name).and_then(|number| self.get(*number))
     }
 
+    /// The volumes whose names are not answered for, because they are about to get another one's.
+    pub fn held(&self) -> impl Iterator<Item = &Host> {
+        self.hosts.values().filter(|host| host.outcome == Outcome::Held)
+    }
+
     /// All volumes that this server has.
     pub fn there(&self) -> impl Iterator<Item = &Host> {
         self.hosts.values().filter(|host| host.outcome.is_there())

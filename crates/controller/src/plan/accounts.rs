@@ -4,9 +4,8 @@
 //! nothing has happened for the longest time, as far as the present controller has seen. A user all of whose accounts are
 //! owed something gets no further one: his other applications are not throttled, so that nothing is owed to them.
 
-use super::{By, Known, Plan};
+use super::{By, Plan};
 use crate::kept::Change;
-use crate::message::JobKey;
 use isonomia_allocation::Scheme;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,20 +15,19 @@ pub const ACCOUNTS_PER_USER_MAX: usize = 1_024;
 
 impl Plan {
     /// Accounts that jobs of users would need who have as many as they may, and none that can be forgotten.
-    pub(super) fn without_room(&self, known: &BTreeMap<JobKey, Known>) -> BTreeSet<Arc<str>> {
+    pub(super) fn without_room(&self) -> BTreeSet<Arc<str>> {
         let mut without = BTreeSet::new();
         let is_full = |user: &Arc<str>| self.accounts.get(user).is_some_and(|count| *count >= ACCOUNTS_PER_USER_MAX);
-        if self.by.is_gift() && known.values().any(|job| is_full(&job.info.user)) {
-            let present: BTreeSet<Arc<str>> = known.values().map(|job| self.account(&job.info)).collect();
+        if self.by.is_gift() && self.accounts.values().any(|count| *count >= ACCOUNTS_PER_USER_MAX) {
             let mut room: BTreeMap<&Arc<str>, usize> = BTreeMap::new();
-            for job in known.values().filter(|job| is_full(&job.info.user)) {
-                let account = self.account(&job.info);
-                if self.kept.accounts.contains_key(&account) || without.contains(&account) {
+            for job in self.joined.iter().filter(|job| is_full(&job.info.user)) {
+                let account = &job.account;
+                if self.kept.accounts.contains_key(account) || without.contains(account) {
                     continue;
                 }
                 let user = &job.info.user;
-                match room.entry(user).or_insert_with(|| self.forgettable(user, &present).len()) {
-                    0 => _ = without.insert(account),
+                match room.entry(user).or_insert_with(|| self.forgettable(user).len()) {
+                    0 => _ = without.insert(account.clone()),
                     room => *room -= 1,
                 }
             }
@@ -38,10 +36,11 @@ impl Plan {
     }
 
     /// Accounts of `user` that may be forgotten, in this order.
-    fn forgettable(&self, user: &str, present: &BTreeSet<Arc<str>>) -> Vec<Arc<str>> {
+    fn forgettable(&self, user: &str) -> Vec<Arc<str>> {
         let idle = self.kept.accounts.iter().filter(|(name, account)| {
             let record = &account.record;
-            &*account.user == user && !present.contains(*name) && record.issued == record.redeemed + record.compensated
+            let is_present = || self.joined.owner(name).is_some();
+            &*account.user == user && record.issued == record.redeemed + record.compensated && !is_present()
         });
         let mut idle: Vec<Arc<str>> = idle.map(|(name, _)| name.clone()).collect();
         idle.sort_by_key(|name| self.touched.get(name));
@@ -49,13 +48,13 @@ impl Plan {
     }
 
     /// Has `user` no more accounts than it may have.
-    pub(super) fn forget_some(&mut self, user: &Arc<str>, present: &BTreeSet<Arc<str>>, changes: &mut Vec<Change>) {
+    pub(super) fn forget_some(&mut self, user: &Arc<str>, changes: &mut Vec<Change>) {
         let count = self.accounts.get(user).copied().unwrap_or(0);
         let surplus = count.saturating_sub(ACCOUNTS_PER_USER_MAX);
         if surplus == 0 {
             return;
         }
-        for name in self.forgettable(user, present).into_iter().take(surplus) {
+        for name in self.forgettable(user).into_iter().take(surplus) {
             let By::Rates(Scheme::Gift(gift)) = &mut self.by else { return };
             if gift.forget(&name) {
                 self.kept.remove_account(&name, changes);

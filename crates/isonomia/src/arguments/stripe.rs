@@ -50,12 +50,13 @@ pub struct StripeGetOptions {
 Examples:
   isonomia stripe set --count 4 /isonomia/scratch
   isonomia stripe set --count 2 --size 4MiB --servers io01,io03 /isonomia/scratch/results
+  isonomia stripe set --targets 16,32 /isonomia/scratch/pairs  on these, the first stripe on 16
   isonomia stripe set --count 1 /isonomia/scratch/small  on the server of the volume, as by default
   isonomia stripe set --count 8 --grow /isonomia/scratch/logs
   isonomia stripe set --place balanced /isonomia/scratch/checkpoints  on one target, where there is most room")]
 pub struct StripeSetOptions {
     /// How many targets a file is on, each of another server as far as there are servers [default: 1]
-    #[arg(long, value_name = "N", required_unless_present = "how")]
+    #[arg(long, value_name = "N", required_unless_present_any = ["how", "targets"])]
     pub count: Option<usize>,
     /// How these are chosen, where not as everywhere in the cluster: volume, hash, round-robin, random, balanced
     #[arg(long = "place", value_name = "HOW")]
@@ -70,6 +71,10 @@ pub struct StripeSetOptions {
     /// Servers whose targets are used, by their names in the cluster file [default: all]
     #[arg(long, value_name = "NAME,NAME", value_delimiter = ',')]
     pub servers: Vec<String>,
+    /// The very targets, by their numbers in the whole cluster, in the order of the stripes; `isonomia cluster check`
+    /// prints the numbers
+    #[arg(long, value_name = "N,N", value_delimiter = ',', conflicts_with_all = ["how", "grow", "servers"])]
+    pub targets: Vec<u16>,
     /// Directory or empty file: below the prefix, or on a mount
     #[arg(value_name = "PATH")]
     pub path: OsString,

@@ -1,6 +1,6 @@
 //! Options of `isonomia volume`.
 
-use super::ServerOptions;
+use super::{ServerOptions, WholeOptions};
 use clap::{Args, Subcommand};
 
 /// See which server has which volume, make one on a server of your choice, and move one to another server
@@ -10,7 +10,7 @@ use clap::{Args, Subcommand};
 #[command(after_help = "\
 Examples:
   isonomia volume list
-  isonomia volume create scratch --on io03
+  isonomia volume create scratch --server io03
   isonomia volume move scratch --to io04")]
 pub struct VolumeOptions {
     #[command(subcommand)]
@@ -40,24 +40,26 @@ pub struct VolumeListOptions {
 
 /// Make a volume on a server of your choice
 ///
-/// Whoever may make a directory in the root may do so; the volume is its maker's.
+/// Whoever may make a directory in the root may do so; the volume is its maker's. The server is the one that --server names
+/// as the cluster file does; an address after --server only says whom to ask.
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  isonomia volume create scratch --on io03
-  isonomia volume create shared --on io01 --mode 1777")]
+  isonomia volume create scratch --server io03
+  isonomia volume create scratch --server tcp:io01:7411 --server io03   io01 is asked
+  isonomia volume create shared --server io01 --mode 1777")]
 pub struct VolumeCreateOptions {
     /// Name of the volume: that of a directory in the root
     #[arg(value_name = "NAME")]
     pub name: String,
-    /// Name of the server in the cluster file
-    #[arg(long, value_name = "SERVER")]
-    pub on: String,
+    /// The same as a name after --server
+    #[arg(long, value_name = "NAME")]
+    pub on: Option<String>,
     /// Permissions in octal digits; the umask does not count
     #[arg(long, default_value = "755", value_parser = octal)]
     pub mode: u32,
     #[command(flatten)]
-    pub server: ServerOptions,
+    pub whole: WholeOptions,
 }
 
 /// Move a volume to another server

@@ -40,6 +40,7 @@ pub fn sample_job(job: &str, nodes: u32, share: f64, service_ms: u64) -> JobStat
 
 pub fn sample_cluster(policy_version: u64, policy_deviates: bool) -> ClusterStatus {
     ClusterStatus {
+        clock_s: 1,
         name: "scratch".into(),
         server: "io02".into(),
         root: "io01".into(),

@@ -181,6 +181,32 @@ fn a_new_coordinator_hears_who_has_a_node() {
 }
 
 #[test]
+fn what_a_node_has_counts_for_more_than_what_it_was_granted_meanwhile() {
+    let (mut first, mut second) = (Coordinator::new(Order::Fifo), Coordinator::new(Order::Fifo));
+    let mut node = node(4, Order::Fifo);
+    bring(&mut first, Nanos(1), 4, &mut node);
+    let (a, b) = (node.join(Nanos(1), &"a".into()), node.join(Nanos(1), &"b".into()));
+    node.begin(Nanos(2), a, 1, Declared::default());
+    // What the first one grants is on its way when the second one takes over, and hears of another claim before.
+    let of_the_first = first.take(Nanos(3), ServerId(4), node.report(Nanos(3)));
+    node.end(Nanos(4), a, 1);
+    node.begin(Nanos(5), b, 1, Declared::default());
+    node.begin(Nanos(6), a, 1, Declared::default());
+    let of_the_second = second.take(Nanos(7), ServerId(4), node.report(Nanos(7)));
+    let granted = |publication: &Publication| publication.grant.clone().unwrap();
+    assert_eq!(granted(&of_the_first).number, granted(&of_the_second).number);
+    assert_ne!(granted(&of_the_first).application, granted(&of_the_second).application);
+    node.hear(Nanos(8), of_the_first);
+    node.hear(Nanos(9), of_the_second);
+    assert!(node.admits(a) && !node.admits(b));
+    bring(&mut second, Nanos(10), 4, &mut node);
+    assert_eq!(second.publication(ServerId(4)).unwrap().grant.unwrap().application, "a".into());
+    node.end(Nanos(11), a, 1);
+    bring(&mut second, Nanos(12), 4, &mut node);
+    assert!(node.admits(b));
+}
+
+#[test]
 fn old_reports_and_those_of_a_process_before_change_nothing() {
     let mut coordinator = Coordinator::new(Order::Fifo);
     let report = |instance, number, ended| Report { instance, number, holds: None, ended, applications: Vec::new() };

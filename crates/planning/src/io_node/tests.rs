@@ -108,11 +108,31 @@ fn what_a_server_does_for_itself_waits_for_nobody_and_nobody_for_it() {
 }
 
 #[test]
+fn who_has_the_node_keeps_it_while_another_coordinator_takes_over() {
+    let mut node = node();
+    let (a, b) = (join(&mut node, "a"), join(&mut node, "b"));
+    node.set_coordinator(Nanos(0), ServerId(3), true);
+    node.begin(Nanos(1), a, 1, Declared::default());
+    node.arrive(Nanos(2), b);
+    // It decides no more: another one is to be heard.
+    node.set_coordinator(Nanos(3), ServerId(3), false);
+    assert!(!node.is_open() && node.admits(a) && !node.admits(b));
+    node.hear(Nanos(4), Publication::nothing(7));
+    assert!(node.admits(a) && !node.admits(b));
+    // It decides again, and grants nothing that is held.
+    node.set_coordinator(Nanos(5), ServerId(3), true);
+    assert!(node.admits(a) && !node.admits(b));
+    node.set_coordinator(Nanos(6), ServerId(3), false);
+    node.settle(Nanos(6) + SILENCE_MAX);
+    assert!(node.is_open() && node.admits(a) && node.admits(b), "nobody was heard");
+}
+
+#[test]
 fn without_a_coordinator_everybody_is_served() {
     let mut node = node();
     let (a, b) = (join(&mut node, "a"), join(&mut node, "b"));
-    node.arrive(Nanos(0), a);
-    node.set_coordinator(Nanos(5), ServerId(3), false);
+    node.set_coordinator(Nanos(0), ServerId(3), false);
+    node.arrive(Nanos(5), a);
     node.arrive(Nanos(6), b);
     assert!(node.is_open() && node.admits(a) && node.admits(b));
     let says = |number, application: &str| Publication {

@@ -28,6 +28,8 @@
 //! then, which a pair of windows shows, and the next such trial waits longer; one that is not does as much, and from then
 //! on the others wait in the arbiter. One job alone has nobody to share with, and is left alone.
 //!
+//! Only requests are counted. No request moves more than a client's slot holds, 256 KiB, so that bounds the bytes in service, too.
+//!
 //! Kyber (Linux, `block/kyber-iosched.c`) sets depths by target latencies, which somebody has to know; Vegas and BBR (TCP)
 //! by the least round trip, which says little of a disk whose seeks differ and which orders what it is given. The throughput
 //! is what users have bought. No clock and no I/O here.

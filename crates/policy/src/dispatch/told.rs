@@ -67,6 +67,13 @@ impl<R, A> Dispatcher<R, A> {
         }
     }
 
+    /// Has the policy that decides beside the one that is followed divide by these parts: see [`Arbiter::apportion`](crate::Arbiter::apportion).
+    pub fn apportion_shadow(&mut self, now: Nanos, parts: &[(JobId, f64)]) {
+        if let Some(shadow) = &mut self.shadow {
+            shadow.apportion(now, parts);
+        }
+    }
+
     /// Has these parts of the rates of its rules: see [`Arbiter::set_rate_parts`](crate::Arbiter::set_rate_parts).
     pub fn set_rate_parts(&mut self, now: Nanos, parts: &Parts) {
         self.arbiter.set_rate_parts(now, parts);

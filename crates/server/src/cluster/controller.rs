@@ -18,7 +18,7 @@ use crate::target::Target;
 use etcd::Etcd;
 use isonomia_controller::{
     Allocation, Controller, Counts, Decision, Effect, Follower, JobKey, Kept, KnownJobs, Plan, Reached, Refused,
-    Settings, Term, Using, parts, places,
+    Settings, Term, Using, Wanted, parts, places,
 };
 use isonomia_policy::exchange::Meters;
 use isonomia_policy::{PolicySpec, Scheme};
@@ -202,15 +202,23 @@ impl Commander {
             return;
         }
         self.coordination = None;
+        self.tell_lease();
         let own = map.server(self.config.number).filter(|_| !wanted.is_empty());
         let Some(own) = own.map(|server| server.name.to_string()) else { return };
         let etcd = || Etcd::new(wanted.clone(), map.name());
         match Lease::start(self.core.clone(), etcd(), own, map.control().decide) {
             Ok(lease) => {
                 self.coordination = Some(Coordination { endpoints: wanted.clone(), etcd: etcd(), lease });
+                self.tell_lease();
             }
             Err(error) => tracing::error!(%error, "cannot start a thread: this server decides nothing"),
         }
+    }
+
+    /// Who has the lease is who decides about anything else, too.
+    fn tell_lease(&self) {
+        let lease = self.coordination.as_ref().map(|coordination| coordination.lease.clone());
+        self.core.cluster.get().into_iter().for_each(|cluster| cluster.port.set_lease(lease.clone()));
     }
 
     /// The term in which this server is the controller, if it is.
@@ -282,11 +290,7 @@ impl Commander {
     }
 
     fn controller_of_cluster(&self) -> Option<ServerId> {
-        let map = self.config.map();
-        match &self.coordination {
-            Some(coordination) => Some(map.named(&coordination.lease.holder()?)?.number),
-            None => Some(map.controller().number),
-        }
+        self.core.cluster.get()?.port.decider(self.config.number, &self.config.map(), clock::now())
     }
 
     /// Which jobs used which targets in the last while.
@@ -317,9 +321,16 @@ impl Commander {
         // It may be another one since this was last looked at.
         self.follow_policy(now);
         let taken = match heard {
-            Heard::Ask(ask) => self.follower.ask(now, from, &ask).map(|()| {
+            Heard::Ask(ask) => self.follower.ask(now, from, &ask).map(|wanted| {
+                if wanted == Wanted::Nothing {
+                    return;
+                }
                 let using = self.using(now);
-                let report = self.follower.answer(&using);
+                let report = match wanted {
+                    Wanted::Report if using.is_empty() => return,
+                    Wanted::Report => self.follower.report(now, &using),
+                    _ => self.follower.answer(&using),
+                };
                 self.send(from, Heard::Report(Box::new(report)));
             }),
             Heard::Report(report) => {
@@ -464,18 +475,18 @@ impl Commander {
 }
 
 /// The time of day, which regret periods end by.
-fn wall() -> Nanos {
+pub fn wall() -> Nanos {
     let now = clock::wall();
     Nanos(now.secs.unsigned_abs().saturating_mul(1_000_000_000) + u64::from(now.nanos))
 }
 
 /// Who the jobs are.
-fn infos(core: &Core) -> HashMap<JobId, Arc<JobInfo>> {
+pub fn infos(core: &Core) -> HashMap<JobId, Arc<JobInfo>> {
     core.jobs.all().into_iter().map(|job| (job.id, job.info())).collect()
 }
 
 /// The jobs that each name stands for.
-fn by_key(core: &Core) -> KnownJobs {
+pub fn by_key(core: &Core) -> KnownJobs {
     let mut known = KnownJobs::new();
     for (id, info) in infos(core) {
         known.entry(JobKey::of(&info)).or_default().push(id);

@@ -10,6 +10,7 @@
 
 use super::links::Links;
 use super::placing::Known;
+use super::trial::Trial;
 use super::wire::{self, JobTable, RATE_TABLE};
 use crate::clock;
 use crate::cluster_config::ClusterConfig;
@@ -146,6 +147,7 @@ pub struct Exchanger {
     next_at: Nanos,
     early_at: Nanos,
     next_closed_at: Nanos,
+    trial: Trial,
 }
 
 impl Exchanger {
@@ -170,6 +172,7 @@ impl Exchanger {
             next_at: now,
             early_at: now,
             next_closed_at: now,
+            trial: Trial::default(),
         }
     }
 
@@ -222,6 +225,7 @@ impl Exchanger {
                 Some(_) => self.next_at.since(now).min(SLEEP_MAX),
                 None => SLEEP_MAX,
             };
+            let sleep = self.try_beside(now).map_or(sleep, |at| sleep.min(at.since(now)));
             std::thread::park_timeout(Duration::from_nanos(sleep.0));
         }
     }
@@ -235,6 +239,12 @@ impl Exchanger {
                 cluster.placing.forget_closed(|ino| self.core.store.is_open(ino));
             }
         }
+    }
+
+    /// Decides for the policy that has no say; when to do so again.
+    fn try_beside(&mut self, now: Nanos) -> Option<Nanos> {
+        let cluster = self.core.cluster.get()?;
+        self.trial.look(&self.core, &self.config, now, || cluster.told.copy(now))
     }
 
     fn has_news(&self) -> bool {

@@ -1,5 +1,8 @@
-//! Exclusive phases over a cluster: the servers' I/O nodes tell the coordinator, which is the root server, of claims, and are told
-//! who has them.
+//! Exclusive phases over a cluster: the servers' I/O nodes tell the coordinator, which is the server that decides for all
+//! ([`Port::decider`](super::controller::Port::decider)), of claims, and are told who has them.
+//!
+//! Another server that comes to decide, because the one before is gone, learns from the nodes' next reports who has them, and grants
+//! only what is free. While nobody decides, nodes are open as soon as the silence was long enough.
 //!
 //! One thread, `phases`, tells what is new at once, and all of it every second, so that a lost message is made up for and a
 //! silent coordinator noticed. It has connections of its own: nothing that is said here waits for data. What comes is taken by the
@@ -12,7 +15,6 @@ use crate::clock;
 use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
 use crate::target::Pending;
-use isonomia_cluster::Map;
 use isonomia_planning::coordinator::Publication;
 use isonomia_proto::request::ReplyHeader;
 use isonomia_transport::handshake::Protection;
@@ -28,22 +30,22 @@ const REPEAT_EVERY: Nanos = Nanos::from_secs(1);
 /// The longest sleep, so that the end of the server, another policy and another cluster file are noticed.
 const SLEEP_MAX: Nanos = Nanos::from_millis(200);
 
-/// Who decides in a cluster.
-fn coordinator(map: &Map) -> ServerId {
-    map.root().number
-}
-
 impl Cluster {
+    /// Who grants the servers' targets now, if anybody does.
+    fn coordinator(&self) -> Option<ServerId> {
+        self.port.decider(self.config.number, &self.config.map(), clock::now())
+    }
+
     /// This server's number, and whether it is the coordinator.
     pub fn place_of_coordinator(&self) -> (ServerId, bool) {
         let own = self.config.number;
-        (own, coordinator(&self.config.map()) == own)
+        (own, self.coordinator() == Some(own))
     }
 
-    /// The coordinator's name.
-    pub fn coordinator_name(&self) -> String {
+    /// The coordinator's name, if there is one.
+    pub fn coordinator_name(&self) -> Option<String> {
         let map = self.config.map();
-        map.server(coordinator(&map)).map_or_else(String::new, |server| server.name.to_string())
+        Some(map.server(self.coordinator()?)?.name.to_string())
     }
 
     /// A server tells of claims. It is confirmed; the answer follows by itself.
@@ -62,7 +64,7 @@ impl Cluster {
     /// The coordinator tells who has this server's targets.
     pub fn hear_grant(&self, core: &Core, pending: &Pending, bytes: &[u8]) {
         let from = ServerId(pending.header.offset as u16);
-        let is_coordinator = from == coordinator(&self.config.map()) && from != self.config.number;
+        let is_coordinator = self.coordinator() == Some(from) && from != self.config.number;
         let heard = PhaseGrant::decode(bytes).filter(|_| is_coordinator).map(|publication| {
             if let Some(node) = core.phases.node() {
                 node.lock().hear(clock::now(), publication);
@@ -93,13 +95,15 @@ pub struct Publisher {
     /// What others were told, and when.
     told: HashMap<ServerId, (Publication, Nanos)>,
     reported_at: Nanos,
+    /// Who decided when that was last asked.
+    decides: Option<ServerId>,
 }
 
 impl Publisher {
     /// Of the server that has `core`.
     pub fn new(core: Arc<Core>, config: ClusterConfig, way: (Option<String>, Protection)) -> Self {
         let links = Links::new(config.clone(), way);
-        Self { core, config, links, told: HashMap::new(), reported_at: Nanos::ZERO }
+        Self { core, config, links, told: HashMap::new(), reported_at: Nanos::ZERO, decides: None }
     }
 
     /// Does its part until the server stops.
@@ -113,12 +117,18 @@ impl Publisher {
 
     fn tell(&mut self) {
         let Some(node) = self.core.phases.node() else { return };
-        let (now, map) = (clock::now(), self.config.map());
-        let (own, decides) = (self.config.number, coordinator(&map));
+        let Some(cluster) = self.core.cluster.get() else { return };
+        let (now, own, decides) = (clock::now(), self.config.number, cluster.coordinator());
+        let is_new = std::mem::replace(&mut self.decides, decides) != decides;
         let mut node = node.lock();
-        node.set_coordinator(now, own, own == decides);
+        node.set_coordinator(now, own, decides == Some(own));
         node.settle(now);
-        if own == decides {
+        if is_new {
+            // Who it is now knows nothing of this node, and who it is no more has nothing to tell.
+            self.told.clear();
+            self.reported_at = Nanos::ZERO;
+        }
+        if decides == Some(own) {
             let publications = node.publications();
             drop(node);
             for (server, publication) in publications {
@@ -128,7 +138,9 @@ impl Publisher {
                     self.told.insert(server, (publication, now));
                 }
             }
-        } else if node.has_news() || now.since(self.reported_at) >= REPEAT_EVERY {
+        } else if let Some(decides) = decides
+            && (node.has_news() || now.since(self.reported_at) >= REPEAT_EVERY)
+        {
             self.reported_at = now;
             let report = node.report(now);
             drop(node);

@@ -195,7 +195,7 @@ impl Placing {
         let there = among.as_ref().map_or(placer.topology().targets().len(), Vec::len);
         let hint = creator.map_or(OpenHint::default(), |creator| creator.hint);
         let Shape { stripes, stripe_bytes, grows } = shape(striping, placement, &hint, there)?;
-        // Nobody's are one job's.
+        // Files that no job creates count as those of one job.
         let job = creator.map_or(JobId(u32::MAX), |creator| creator.job);
         if placement == Placement::Balanced {
             self.is_wanted.store(true, Ordering::Relaxed);

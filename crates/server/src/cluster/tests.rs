@@ -5,6 +5,10 @@ use super::waiting::DECIDED_WITHIN;
 use super::*;
 use crate::{Config, Server};
 use isonomia_client::{Claims, Client, ClientConfig, Ino, LockKind, LockOwner, LockRange, OpenHow, access};
+use isonomia_proto::request::Op;
+use isonomia_transport::channel::{Channel, Manner};
+use isonomia_transport::handshake::Identity;
+use isonomia_transport::socket::Deadline;
 use rustix::fs::{CWD, FileType, Mode, OFlags};
 
 /// The only server of a cluster, and its directory.
@@ -59,6 +63,31 @@ fn no_change_of_a_volume_waits_longer_than_its_time() {
     client().mkdir(Ino::ROOT, b"after", 0o755).unwrap();
     assert_eq!(client().get_attr(Ino::ROOT, b"late", true).unwrap_err().errno(), Errno::NOENT);
     client().mkdir(Ino::ROOT, b"late", 0o755).unwrap();
+}
+
+#[test]
+fn control_messages_wait_for_no_arbiter() {
+    let (server, _dir) = alone();
+    let metadata = &server.core.targets[0];
+    assert!(metadata.usage(clock::now()).is_empty());
+    let patience = Nanos::from_secs(20);
+    let deadline = Deadline::after(patience);
+    let mut channel = Channel::open(&server.addresses()[0], &Identity::default(), deadline).unwrap();
+    let mut say = |kind| {
+        channel.stage()[0] = u8::MAX;
+        let header = RequestHeader { valid: kind, offset: 2, len: 1, ..RequestHeader::new(Op::Peer, Ino::ROOT) };
+        let slot = channel.send(&header).unwrap();
+        channel.wait(slot, patience, Manner::default()).unwrap().errno
+    };
+    // All of them are answered, and refused: the cluster has no such server.
+    for kind in (3..=9).filter(|kind| is_control(*kind)) {
+        assert_eq!(say(kind), Errno::PROTO.raw_os_error().unsigned_abs(), "{kind}");
+    }
+    assert!(metadata.usage(clock::now()).is_empty(), "one was queued");
+    // What is for the thread that has the volumes waits with the requests of clients.
+    say(1);
+    assert!(!metadata.usage(clock::now()).is_empty());
+    assert_eq!((0..20).filter(|kind| is_control(*kind)).count(), 7);
 }
 
 #[test]

@@ -41,6 +41,11 @@ impl Target {
         self.queue().dispatcher.set_shadow(now, arbiter);
     }
 
+    /// Has that one divide by other parts than its own: see [`isonomia_policy::Dispatcher::apportion_shadow`].
+    pub fn apportion_shadow(&self, now: Nanos, parts: &[(JobId, f64)]) {
+        self.queue().dispatcher.apportion_shadow(now, parts);
+    }
+
     /// What each job had and would have had by that.
     pub fn shadow(&self) -> Option<BTreeMap<JobId, ShadowReport>> {
         self.queue().dispatcher.shadow()

@@ -29,6 +29,7 @@ fn pending(target: &Target, connection: &Arc<Connection>, op: Op, bytes: u64) ->
         owed: Nanos::ZERO,
         work: target.cost(1, Bytes(bytes)),
         access: Access::new(op == Op::Write, true),
+        bytes: Bytes(bytes),
         took: Nanos::ZERO,
         nature: isonomia_policy::Nature::WRITE,
         is_for_device: false,

@@ -227,6 +227,7 @@ fn pending(job: &Arc<Job>) -> Pending {
         owed: Nanos::ZERO,
         work: Nanos(1),
         access: Access::WriteSequential,
+        bytes: Bytes(1),
         took: Nanos::ZERO,
         nature: isonomia_policy::Nature::WRITE,
         is_for_device: false,

@@ -5,6 +5,7 @@
 pub mod between;
 pub mod cluster;
 pub mod striped;
+pub mod switching;
 
 use isonomia_client::{Address, Claims, Client, ClientConfig, Ino, OpenHow, access};
 use isonomia_proto::control::{ControlReply, ControlRequest};

@@ -26,6 +26,7 @@ fn whereabouts(own: ServerId) -> Arc<Whereabouts> {
         names: volumes.iter().map(|(volume, _, name)| ((*name).into(), *volume)).collect(),
         is_root_away: false,
         closed: HashMap::new(),
+        in_doubt: HashSet::new(),
     })
 }
 
@@ -97,6 +98,29 @@ fn inodes_are_asked_for_where_their_volume_is() {
     assert_eq!(sent_to(other.check_is_here(Ino::new(VolumeId::ROOT, 77))).0, ROOT_SERVER);
     assert_eq!(sent_to(other.check_is_here(Ino::new(VolumeId(9), 77))).0, ROOT_SERVER);
     assert!(matches!(root.check_is_here(Ino::new(VolumeId(9), 77)), Err(StoreError::Stale)));
+}
+
+#[test]
+fn who_asks_for_a_name_in_doubt_asks_again_and_what_is_open_goes_on() {
+    let Pair { root, other: _other, _dir } = pair();
+    get(&root, "users").unwrap();
+    let doubt = |names: &[&[u8]]| Whereabouts {
+        in_doubt: names.iter().map(|name| (*name).into()).collect(),
+        ..(*whereabouts(ROOT_SERVER)).clone()
+    };
+    root.set_whereabouts(Arc::new(doubt(&[b"users", b"jobs"])));
+    // Who has come to the volume before is served in it, and that vouches for no name.
+    root.check_is_here(root_of(USERS)).unwrap();
+    for path in ["users", "users/x", "jobs", "jobs/x/y"] {
+        assert_eq!(sent_to(get(&root, path)), (ROOT_SERVER, path.to_owned()));
+    }
+    root.mkdir(&me(), root_of(USERS), b"new", 0o755, NOW).unwrap();
+    // Whether the second name is beside the first will be seen.
+    let rename = root.rename(&me(), root_of(USERS), b"new", Ino::ROOT, b"users/old", RenameHow::Replace, NOW);
+    assert_eq!(sent_to(rename), (ROOT_SERVER, "users/old".to_owned()));
+    assert!(matches!(get(&root, "nothing"), Err(StoreError::NotFound)));
+    root.set_whereabouts(Arc::new(doubt(&[])));
+    get(&root, "users/new").unwrap();
 }
 
 #[test]

@@ -18,6 +18,8 @@ struct Run {
     in_service_sum: u64,
     random: Pcg64,
     is_shared: bool,
+    /// Each request is for one channel, as its address says (a RAID), and waits for that though others are free.
+    is_addressed: bool,
 }
 
 /// A request of the only job.
@@ -35,6 +37,7 @@ impl Run {
             in_service_sum: 0,
             random,
             is_shared: false,
+            is_addressed: false,
         }
     }
 
@@ -59,14 +62,18 @@ impl Run {
         let before = self.done;
         let mut left = most;
         let mut in_device: BinaryHeap<Reverse<Nanos>> = BinaryHeap::new();
-        let mut free: BinaryHeap<Reverse<Nanos>> = (0..channels).map(|_| Reverse(self.now)).collect();
+        let mut free = vec![self.now; channels];
         while self.now < end && left > 0 {
             let clients = clients.min(usize::try_from(left).unwrap_or(usize::MAX));
             while in_device.len() < self.control.limit().min(clients) {
-                let Reverse(channel) = free.pop().unwrap();
+                let channel = if self.is_addressed {
+                    self.random.random_range(0..channels)
+                } else {
+                    (0..channels).min_by_key(|channel| free[*channel]).unwrap()
+                };
                 let takes = service_ms(in_device.len() + 1, self.random.random::<f64>());
-                let done = channel.max(self.now) + Nanos((takes * 1e6) as u64);
-                free.push(Reverse(done));
+                let done = free[channel].max(self.now) + Nanos((takes * 1e6) as u64);
+                free[channel] = done;
                 if in_device.is_empty() {
                     self.control.begun(self.now, JobId(0));
                 }
@@ -138,6 +145,22 @@ fn a_disk_that_orders_its_queue_is_given_one() {
     let rate = run.go(60, 200, 1, seek);
     let most = 1000.0 / seek(128, 0.0);
     assert!(rate > 0.85 * most, "{rate} of {most}, depth {}", run.control.depth());
+}
+
+/// The members of a RAID are busy by chance: with as many requests as members a third of them is idle. One job alone has as many
+/// as help at all; several have fewer, so that the rest waits where the policy holds.
+#[test]
+fn a_raid_is_given_more_than_it_has_members() {
+    for members in [4, 8, 16] {
+        for (run, least, depth_max) in [(Run::new(8), 0.93, 128), (Run::shared(8), 0.8, 8 * members)] {
+            let mut run = Run { is_addressed: true, ..run };
+            run.go(60, 256, members, |_, random| 4.0 + 8.0 * random);
+            let rate = run.go(120, 256, members, |_, random| 4.0 + 8.0 * random);
+            let (most, depth) = (members as f64 * 125.0, run.control.depth());
+            assert!((members + 1..=depth_max).contains(&depth), "{members} members: depth {depth}");
+            assert!(rate > least * most, "{members} members: {rate} of {most}, depth {depth}");
+        }
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What workers and operators have to do with the thread `controller`: what other servers sent goes in, its state comes out.
 
+use super::lease::Lease;
 use crate::core::Core;
 use crate::target::Pending;
 use isonomia_cluster::Map;
@@ -7,7 +8,7 @@ use isonomia_controller::{AccountKept, Allocation, Ask, COUPONS_PER_TARGET, Kept
 use isonomia_proto::control::{ControlReply, ControllerStatus};
 use isonomia_proto::ledger::{AccountStatus, LedgerStatus, PaymentStatus, PeriodStatus};
 use isonomia_proto::request::ReplyHeader;
-use isonomia_units::ServerId;
+use isonomia_units::{Nanos, ServerId};
 use rustix::io::Errno;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -71,7 +72,6 @@ pub struct Shown {
 }
 
 /// See the module.
-#[derive(Debug)]
 pub struct Port {
     inbox: SyncSender<(ServerId, Heard)>,
     /// Until the thread takes it.
@@ -81,13 +81,17 @@ pub struct Port {
     refused: AtomicU64,
     /// How often the policy was set.
     policies: AtomicU64,
+    /// What etcd says of who decides, if the cluster file names one.
+    lease: Mutex<Option<Arc<Lease>>>,
 }
 
 impl Default for Port {
     fn default() -> Self {
         let (inbox, received) = sync_channel(WAITING_MAX);
         let [received_bytes, refused, policies] = std::array::from_fn(|_| AtomicU64::new(0));
-        Self { inbox, received: Mutex::new(Some(received)), shown: Mutex::default(), received_bytes, refused, policies }
+        let received = Mutex::new(Some(received));
+        let (shown, lease) = (Mutex::default(), Mutex::default());
+        Self { inbox, received, shown, received_bytes, refused, policies, lease }
     }
 }
 
@@ -117,6 +121,25 @@ impl Port {
             }
         };
         core.answer_late(pending, &reply, &[]);
+    }
+
+    /// Who decides is from now on whoever has this lease, or whom the cluster file names.
+    pub fn set_lease(&self, lease: Option<Arc<Lease>>) {
+        *self.lease.lock().unwrap_or_else(PoisonError::into_inner) = lease;
+    }
+
+    /// Who decides for all servers at `now`, as far as the server `own` knows: the one that the cluster file names, or has the lease
+    /// in etcd. None if nobody has that.
+    pub fn decider(&self, own: ServerId, map: &Map, now: Nanos) -> Option<ServerId> {
+        if map.control().etcd.is_empty() {
+            return Some(map.controller().number);
+        }
+        let lease = self.lease.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        if lease.own_term(now).is_some() {
+            return Some(own);
+        }
+        // A lease of its own that has ended here is nobody's before etcd says whose it is.
+        Some(map.named(&lease.holder()?)?.number).filter(|holder| *holder != own)
     }
 
     /// The policy was set, be it the same again: nothing of what was decided is in the arbiters.

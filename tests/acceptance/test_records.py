@@ -1,0 +1,61 @@
+"""A live server's record, simulated: what comes of it is what the server did."""
+
+import json
+import subprocess
+import textwrap
+
+from service import PREFIX, PROGRAM_S, Case, clean_environment, isonomia, wait_for
+
+# So slow that a busy machine is fast enough beside it.
+BANDWIDTH = "16MiB/s"
+SHARES_APART = 0.03
+MAKESPANS_APART = 0.05
+# So many MiB, by so many processes at once, with a pause after each MiB.
+WRITES = textwrap.dedent("""
+    import os, sys, time
+    path, count, pause_s = sys.argv[1], int(sys.argv[2]), float(sys.argv[3])
+    file = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    for at in range(count):
+        for part in range(4):
+            os.pwrite(file, bytes(256 << 10), at * (1 << 20) + part * (256 << 10))
+        time.sleep(pause_s)
+""")
+
+
+class Records(Case):
+    def test_a_simulation_of_a_record_is_what_the_server_did(self):
+        server = self.server("--bandwidth", BANDWIDTH, "--trust-clients", "--policy", "job-fair{heavy=3}")
+        to = server.temporary / "decisions.jsonl"
+        with subprocess.Popen(
+            [isonomia(), "record", str(to), "--for", "60s", *server.reach()], env=clean_environment(),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        ) as recording:  # fmt: skip
+            wait_for(to.exists, 20)
+            # One that has three times the weight, two that go on, and one that computes in between and is done early.
+            jobs = {"heavy": (40, 0, 2), "light": (24, 0, 2), "other": (24, 0, 2), "pauses": (4, 0.2, 1)}
+            programs = [
+                self.program(
+                    server, "python3", "-c", WRITES, f"{PREFIX}/{job}-{number}", str(mib), str(pause_s),
+                    job=job, timeout_s=120,
+                )
+                for job, (mib, pause_s, processes) in jobs.items() for number in range(processes)
+            ]  # fmt: skip
+            for program in programs:
+                _, errors = program.communicate(timeout=120)
+                self.assertEqual(0, program.returncode, errors)
+            recording.send_signal(2)
+            _, errors = recording.communicate(timeout=PROGRAM_S)
+        command = [isonomia(), "sim", "--trace", str(to), "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=clean_environment())
+        self.assertEqual(0, done.returncode, done.stderr)
+        found = json.loads(done.stdout)
+        told = [(job["job"], round(job["recorded"]["share"], 3), round(job["simulated"]["share"], 3)) for job in found["jobs"]]
+        makespans = found["recorded_makespan_ns"], found["simulated_makespan_ns"]
+        print(f"shares recorded and simulated {told}, makespans {makespans[0] / 1e9:.2f} and {makespans[1] / 1e9:.2f} s", flush=True)
+        self.assertEqual(set(jobs), {job["job"] for job in found["jobs"]} & set(jobs))
+        for job in found["jobs"]:
+            self.assertLessEqual(abs(job["share_difference"]), SHARES_APART, told)
+        self.assertLessEqual(abs(makespans[1] - makespans[0]), MAKESPANS_APART * makespans[0])
+        # Shares that are due are in it, so that both could not be wrong in the same way.
+        shares = {job["job"]: job["recorded"]["share"] for job in found["jobs"]}
+        self.assertGreater(shares["heavy"], 1.5 * shares["light"], shares)

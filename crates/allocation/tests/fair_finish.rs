@@ -208,37 +208,39 @@ fn arb_applications() -> impl Strategy<Value = Vec<Application>> {
 fn closed_loop(guarantee: f64, applications: &[Application]) -> Vec<Vec<(f64, f64)>> {
     let mut target = FairFinishTarget::<usize>::new(guarantee, 1.0).unwrap().with_accounts();
     let nanos = |seconds: f64| Nanos((seconds * 1e9).ceil() as u64);
-    let mut phases = vec![Vec::new(); applications.len()];
-    let mut left = vec![0.0f64; applications.len()];
+    let mut phases: Vec<Vec<(f64, f64)>> = vec![Vec::new(); applications.len()];
+    // Of the present phase, if there is one.
+    let mut left: Vec<Option<f64>> = vec![None; applications.len()];
     let mut rates = vec![0.0f64; applications.len()];
     let mut comes: Vec<Option<Nanos>> = applications.iter().map(|app| Some(nanos(app.phases[0].0))).collect();
     let mut now = Nanos::ZERO;
     for _ in 0..20_000 {
         for (at, app) in applications.iter().enumerate() {
             let number = phases[at].len();
-            if left[at] > 0.0 && left[at] < 1e-8 {
-                left[at] = 0.0;
+            if left[at].take_if(|left| *left < 1e-8).is_some() {
                 target.leave(&at);
-                let came: f64 = std::mem::replace(&mut phases[at][number - 1], (0.0, 0.0)).0;
-                phases[at][number - 1] = (came, now.as_secs_f64());
+                phases[at][number - 1].1 = now.as_secs_f64();
                 comes[at] = app.phases.get(number).map(|(compute, _)| now + nanos(*compute));
             }
             if comes[at].is_some_and(|comes| comes <= now) {
-                (comes[at], left[at]) = (None, app.phases[phases[at].len()].1);
+                let (_, size) = app.phases[phases[at].len()];
+                (comes[at], left[at]) = (None, Some(size));
                 phases[at].push((now.as_secs_f64(), f64::INFINITY));
-                target.come(at, app.weight, Some(left[at]));
+                target.come(at, app.weight, Some(size));
             }
         }
         target.divide();
         rates.fill(0.0);
         target.rates().for_each(|(at, rate)| rates[*at] = rate);
-        let end = |(left, rate): (&f64, &f64)| (*rate > 0.0).then(|| now + nanos(left / rate).max(Nanos(1)));
+        let end = |(left, rate): (&Option<f64>, &f64)| {
+            left.filter(|_| *rate > 0.0).map(|left| now + nanos(left / rate).max(Nanos(1)))
+        };
         let ends = left.iter().zip(&rates).filter_map(end);
         let Some(next) = comes.iter().flatten().copied().chain(ends).chain(target.next_change()).min() else {
             return phases;
         };
         let seconds = next.since(now).as_secs_f64();
-        left.iter_mut().zip(&rates).for_each(|(left, rate)| *left -= rate * seconds);
+        left.iter_mut().zip(&rates).for_each(|(left, rate)| *left = left.map(|left| left - rate * seconds));
         now = next;
         target.advance(now);
     }

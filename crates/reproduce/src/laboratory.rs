@@ -145,7 +145,7 @@ impl Queue {
         let customer = |at: usize| {
             if !self.is_paired {
                 now_s -= (1.0 - chance.random::<f64>()).ln() * between_s;
-            } else if at % 2 == 0 {
+            } else if at.is_multiple_of(2) {
                 now_s += 2.0 * between_s;
             }
             Customer { comes: Nanos((now_s * 1e9) as u64), requests: self.law.draw(&mut chance) }

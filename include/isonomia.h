@@ -21,7 +21,8 @@ extern "C" {
 /*
  * An I/O phase of the job begins, which is going to read and write `bytes` (0: not known); alone, the program would still
  * take `remaining_s` seconds, this phase included (0: not known). It returns at once: what waits is the I/O that follows.
- * Phases of a process may be within each other: the outermost counts.
+ * Phases of a process may be within each other: the outermost counts. Under the policy `fair-finish` the bytes are the size of the
+ * phase, over all targets.
  *
  * 0, or -1 with `errno` if the server cannot be told.
  */

@@ -1,24 +1,31 @@
-//! A running server for the targets that talk to one, and what it has to keep from strangers.
+//! A running server for the targets that talk to one, and what it has to keep from strangers. It is the only one of a cluster, so
+//! that it takes requests for objects of spread files, and from those who know the key messages of other servers.
 //!
 //! The bytes of such a target are what a client sends. Through shared memory it is an ordinary user's, for whom the kernel
 //! vouches; on TCP it knows the key, and so is the server's own user's. Whatever comes, the server ends the session in
 //! time and keeps serving others, and no stranger sees or changes what is closed to him.
 
-use isonomia_client::{Client, ClientConfig, OpenFile, OpenHow, access};
+use isonomia_client::{Client, ClientConfig, OpenFile, OpenHow, XattrHow, access};
+use isonomia_cluster::peer::{Envelope, Message};
 use isonomia_proto::fs::Capability;
+use isonomia_proto::object::{FileObjects, ObjectCapability};
 use isonomia_proto::request::{Op, REQUEST_MAGIC, RequestHeader};
 use isonomia_proto::setup::Claims;
+use isonomia_proto::striping::XATTR;
 use isonomia_server::{Config, Server};
 use isonomia_transport::address::Address;
+use isonomia_transport::channel::Manner;
 use isonomia_transport::handshake::Identity;
 use isonomia_transport::key::{Key, Secret};
+use isonomia_transport::line::Line;
 use isonomia_transport::socket::{Deadline, wait};
-use isonomia_units::{Ino, Nanos};
+use isonomia_units::{Ino, Nanos, TargetId};
 use rustix::event::PollFlags;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, Shutdown};
 use rustix::thread::{Uid, set_thread_res_uid};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -30,6 +37,10 @@ pub const SECRET: &[u8; 16] = b"\xd1\x07\xee\x92\x5a\xc3\x18\xb4\x6f\x29\xf7\x80
 const STRANGER: u32 = 1_234_501;
 /// Far longer than any answer takes.
 const PATIENCE: Nanos = Nanos::from_secs(20);
+/// The server, in the cluster file.
+const SERVER: &str = "one";
+/// More than there are kinds of messages between servers.
+const KINDS: u32 = 16;
 /// After so many inputs there is another server, in an empty directory: what they left takes room.
 const INPUTS_OF_A_SERVER: u32 = 2_000;
 
@@ -41,6 +52,9 @@ pub struct Running {
     pub remote: Address,
     /// What the stranger may read and write.
     pub own: Capability,
+    /// What he may do with the objects of a spread file, and where these are.
+    objects: ObjectCapability,
+    targets: Vec<TargetId>,
     key_file: PathBuf,
     secret: OpenFile,
     client: Client,
@@ -76,13 +90,16 @@ fn start() -> Running {
     let key_file = dir.join("key");
     std::fs::write(&key_file, [7; 32]).expect("a key file");
     std::fs::set_permissions(&key_file, PermissionsExt::from_mode(0o600)).expect("closed to others");
-    let listen = [format!("unix:{}", dir.join("socket").display()), "tcp:127.0.0.1:0".to_owned()];
-    let config = Config {
-        dir: Some(dir.join("data")),
-        listen: listen.iter().map(|address| address.parse().expect("an address")).collect(),
-        key_file: Some(key_file.clone()),
-        ..Config::default()
-    };
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
+    let file = dir.join("cluster.toml");
+    let (shown, data) = (dir.display(), dir.join("data"));
+    let text = format!(
+        "name = \"fuzz\"\nepoch = 1\n[[server]]\nname = \"{SERVER}\"\nnumber = 1\ntargets = 2\ndir = {data:?}\n\
+         listen = [\"unix:{shown}/socket\", \"tcp:127.0.0.1:{port}\"]\n"
+    );
+    std::fs::write(&file, text).expect("a cluster file");
+    let mut config = Config { key_file: Some(key_file.clone()), ..Config::default() };
+    config.join(&file, SERVER).expect("a server of the cluster");
     let server = Server::start(config).expect("a server");
     let [local, remote] = server.addresses() else { unreachable!("two addresses were asked for") };
     let (local, remote) = (local.clone(), remote.clone());
@@ -103,7 +120,24 @@ fn start() -> Running {
     assert_eq!(owner.write_at(&secret, 0, SECRET).expect("written"), SECRET.len());
     open(&owner, b"own", 0o666);
     let own = as_stranger(|| open(&client(), b"own", 0o666)).capability;
-    Running { local, remote, own, key_file, secret, client: owner, inputs: 0, _server: server }
+    owner.mkdir(Ino::ROOT, b"spread", 0o777).expect("a volume");
+    owner.set_xattr(Ino::ROOT, b"spread", true, XATTR, b"count=2 size=4KiB", XattrHow::default()).expect("striped");
+    open(&owner, b"spread/own", 0o666);
+    let (objects, targets) = as_stranger(|| {
+        let spread = open(&client(), b"spread/own", 0o666);
+        (objects_of(&local, &spread), spread.layout.targets)
+    });
+    Running { local, remote, own, objects, targets, key_file, secret, client: owner, inputs: 0, _server: server }
+}
+
+/// What its holder may do with the objects of a spread file.
+fn objects_of(local: &Address, file: &OpenFile) -> ObjectCapability {
+    let mut line = Line::open(local, &Identity { client: 9, ..Identity::default() }, soon()).expect("welcome");
+    let request = RequestHeader::with_capability(Op::FindObjects, &file.capability);
+    let mut reply = [0; size_of::<FileObjects>()];
+    let (header, _) = line.exchange(&request, [b"", b""], &mut reply, PATIENCE, Manner::default()).expect("an answer");
+    assert_eq!(header.errno, 0);
+    FileObjects::read_from_bytes(&reply).expect("a file's objects").capability
 }
 
 /// What `connect` gives while this thread is the stranger, if it may be another one.
@@ -150,6 +184,16 @@ impl Running {
         } else if puts_right(8) {
             header.ino = Ino::ROOT.0;
         }
+        if how & 16 != 0 {
+            let (op, index) = (Op::ALL[usize::from(header.op) % Op::ALL.len()], header.mode as usize % self.targets.len());
+            let object = RequestHeader::of_object(op, &self.objects, index as u32, self.targets[index]);
+            let RequestHeader { seq, ino2, offset, len, valid, path_len, path2_len, .. } = header;
+            let flags = header.flags | object.flags;
+            header = RequestHeader { seq, flags, ino2, offset, len, valid, path_len, path2_len, ..object };
+        } else if how & 32 != 0 {
+            // As another server would say it.
+            (header.op, header.valid, header.offset) = (Op::Peer as u16, header.valid % KINDS, 1);
+        }
         if header.op == Op::AwaitMappings as u16 {
             // Such a one may wait for seconds.
             header.ino2 %= 1_000_000;
@@ -157,8 +201,17 @@ impl Running {
         let payload = if header.op == Op::Write as u16 { header.len as usize } else { 0 };
         let (more, rest) = rest.split_at((header.names_len() + payload).min(rest.len()));
         *bytes = rest;
+        let said = more.get(usize::from(header.path_len) + usize::from(header.path2_len)..).unwrap_or_default();
+        if header.op == Op::Peer as u16 && may_end(said) {
+            header.op = Op::FindServer as u16;
+        }
         Some((header, more))
     }
+}
+
+/// Whether a server of the cluster may have this one end by saying so: that another process has its directory.
+fn may_end(said: &[u8]) -> bool {
+    Envelope::decode(said).is_ok_and(|envelope| matches!(envelope.message, Message::Superseded { .. }))
 }
 
 /// Says that no more will come, and takes what the server has said until it ends the session.

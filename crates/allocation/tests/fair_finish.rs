@@ -4,7 +4,8 @@
 #![allow(clippy::needless_range_loop, reason = "a target is a number in several arrays")]
 
 use isonomia_allocation::{
-    App, BadGuarantee, Demand, FIRST_TOLD_S, FairFinish, GROWTH, GROWTH_UNKNOWN, Problem, Progress, Targets, pofs,
+    App, BadGuarantee, Demand, FIRST_TOLD_S, FairFinish, FairFinishTarget, GROWTH, GROWTH_UNKNOWN, Problem, Progress,
+    Targets, pofs,
 };
 use isonomia_units::{Bytes, Nanos, Rate};
 use proptest::prelude::*;
@@ -188,6 +189,90 @@ fn arb_phases() -> impl Strategy<Value = Vec<Phase>> {
     proptest::collection::vec(one, 1..9)
 }
 
+/// An application on one target: it computes and then needs the target for so long, again and again.
+#[derive(Clone, Debug)]
+struct Application {
+    weight: f64,
+    /// Seconds of computing, and of the target.
+    phases: Vec<(f64, f64)>,
+}
+
+fn arb_applications() -> impl Strategy<Value = Vec<Application>> {
+    let phase = (0u32..20, 1u32..40).prop_map(|(compute, io)| (f64::from(compute) / 10.0, f64::from(io) / 10.0));
+    let one = (1u32..5, proptest::collection::vec(phase, 1..6))
+        .prop_map(|(weight, phases)| Application { weight: f64::from(weight), phases });
+    proptest::collection::vec(one, 1..6)
+}
+
+/// When each application's phases come and end, with accounts, if each begins to compute again when its phase has ended.
+fn closed_loop(guarantee: f64, applications: &[Application]) -> Vec<Vec<(f64, f64)>> {
+    let mut target = FairFinishTarget::<usize>::new(guarantee, 1.0).unwrap().with_accounts();
+    let nanos = |seconds: f64| Nanos((seconds * 1e9).ceil() as u64);
+    let mut phases: Vec<Vec<(f64, f64)>> = vec![Vec::new(); applications.len()];
+    // Of the present phase, if there is one.
+    let mut left: Vec<Option<f64>> = vec![None; applications.len()];
+    let mut rates = vec![0.0f64; applications.len()];
+    let mut comes: Vec<Option<Nanos>> = applications.iter().map(|app| Some(nanos(app.phases[0].0))).collect();
+    let mut now = Nanos::ZERO;
+    for _ in 0..20_000 {
+        for (at, app) in applications.iter().enumerate() {
+            let number = phases[at].len();
+            if left[at].take_if(|left| *left < 1e-8).is_some() {
+                target.leave(&at);
+                phases[at][number - 1].1 = now.as_secs_f64();
+                comes[at] = app.phases.get(number).map(|(compute, _)| now + nanos(*compute));
+            }
+            if comes[at].is_some_and(|comes| comes <= now) {
+                let (_, size) = app.phases[phases[at].len()];
+                (comes[at], left[at]) = (None, Some(size));
+                phases[at].push((now.as_secs_f64(), f64::INFINITY));
+                target.come(at, app.weight, Some(size));
+            }
+        }
+        target.divide();
+        rates.fill(0.0);
+        target.rates().for_each(|(at, rate)| rates[*at] = rate);
+        let end = |(left, rate): (&Option<f64>, &f64)| {
+            left.filter(|_| *rate > 0.0).map(|left| now + nanos(left / rate).max(Nanos(1)))
+        };
+        let ends = left.iter().zip(&rates).filter_map(end);
+        let Some(next) = comes.iter().flatten().copied().chain(ends).chain(target.next_change()).min() else {
+            return phases;
+        };
+        let seconds = next.since(now).as_secs_f64();
+        left.iter_mut().zip(&rates).for_each(|(left, rate)| *left = left.map(|left| left - rate * seconds));
+        now = next;
+        target.advance(now);
+    }
+    panic!("it does not end");
+}
+
+/// When fair sharing ends the same phases, if an application has its weight while it has any, and they wait for each other.
+fn fair_queues(applications: &[Application], came: &[Vec<(f64, f64)>]) -> Vec<Vec<f64>> {
+    let mut ends: Vec<Vec<f64>> = vec![Vec::new(); applications.len()];
+    let mut left: Vec<f64> = applications.iter().map(|app| app.phases[0].1).collect();
+    let mut now = 0.0;
+    loop {
+        let is_there = |at: usize| came[at].get(ends[at].len()).is_some_and(|(came, _)| *came <= now);
+        let here: Vec<usize> = (0..applications.len()).filter(|&at| is_there(at)).collect();
+        let total: f64 = here.iter().map(|&at| applications[at].weight).sum();
+        let next_end = here.iter().map(|&at| now + left[at] * total / applications[at].weight);
+        let arrivals = came.iter().flatten().map(|(came, _)| *came).filter(|came| *came > now);
+        let next = arrivals.chain(next_end).fold(f64::INFINITY, f64::min);
+        if next == f64::INFINITY {
+            return ends;
+        }
+        for at in here {
+            left[at] -= (next - now) * applications[at].weight / total;
+            if left[at] < 1e-9 {
+                ends[at].push(next);
+                left[at] = applications[at].phases.get(ends[at].len()).map_or(0.0, |(_, io)| *io);
+            }
+        }
+        now = next;
+    }
+}
+
 fn arb_guarantee() -> impl Strategy<Value = f64> {
     prop_oneof![Just(0.0), Just(1.0), (1u32..10).prop_map(|tenths| f64::from(tenths) / 10.0)]
 }
@@ -264,6 +349,34 @@ proptest! {
             for (at, bound) in fair(&larger, target, &[]).0.into_iter().enumerate() {
                 let end = ends[at][target];
                 prop_assert!(end <= bound + ROUNDING_S, "{at} at {target}: {end}, bound {bound}");
+            }
+        }
+    }
+
+    /// Theorem 5: with whatever he tells of his parts, or nothing, nobody has one done sooner than with the truth.
+    #[test]
+    fn no_lie_has_a_part_done_sooner(
+        phases in arb_phases(), guarantee in arb_guarantee(), told in proptest::option::of(0.1f64..6.0),
+    ) {
+        let honest = run(guarantee, &phases).ends;
+        let mut phases = phases;
+        phases[0].told = told;
+        let ends = run(guarantee, &phases).ends;
+        for (target, (end, honest)) in ends[0].iter().zip(honest[0]).enumerate() {
+            prop_assert!(*end >= honest - ROUNDING_S, "at {target}: {end}, with the truth {honest}");
+        }
+    }
+
+    /// Theorem 6: whoever comes back sooner has the weight of one still, so everybody is done by the time at which fair sharing
+    /// with a queue for each application would have him done.
+    #[test]
+    fn with_accounts_nobody_is_late_for_those_who_come_back(
+        applications in arb_applications(), guarantee in arb_guarantee(),
+    ) {
+        let came = closed_loop(guarantee, &applications);
+        for (at, (phases, fair)) in came.iter().zip(fair_queues(&applications, &came)).enumerate() {
+            for (number, ((_, end), fair)) in phases.iter().zip(fair).enumerate() {
+                prop_assert!(*end <= fair + ROUNDING_S, "phase {number} of {at}: {end}, fair {fair}");
             }
         }
     }

@@ -3,7 +3,9 @@
 use crate::turns;
 use comfy_table::{CellAlignment, Table, presets};
 use isonomia_policy::{PolicySpec, Scheme};
-use isonomia_proto::control::{JobStatus, LatencyStatus, RateStatus, ScrubStatus, ShadowStatus, Status, TargetStatus};
+use isonomia_proto::control::{
+    JobStatus, LatencyStatus, PhaseStatus, RateStatus, ScrubStatus, ShadowStatus, Status, TargetStatus,
+};
 use isonomia_units::{Bytes, Nanos};
 use std::fmt::Write;
 
@@ -104,7 +106,7 @@ pub fn jobs_or_none(of: &[JobStatus], owes_shares: bool) -> String {
         return "no job is connected or was in the last minute\n".to_owned();
     }
     let mut text = format!("{}\n", lines(&jobs(of, owes_shares)));
-    if of.iter().any(|job| job.phase.is_some()) {
+    if of.iter().any(|job| job.phase.is_some() || job.lateness.is_some()) {
         let _ = writeln!(text, "\n{}", lines(&phases(of)));
     }
     text
@@ -236,19 +238,24 @@ fn jobs(jobs: &[JobStatus], owes_shares: bool) -> Table {
     table
 }
 
-/// The I/O phases that jobs are in, in service of targets: who had less than fair sharing would have given is late by the rest.
+/// The I/O phases that jobs are in, in service of targets: who had less than fair sharing would have given is late by the rest. And
+/// what came of those before, each counted at every target.
 fn phases(jobs: &[JobStatus]) -> Table {
-    let mut table = plain(&["phase of", "user", "received", "fair sharing", "late by"], &[0, 1]);
-    for (job, phase) in jobs.iter().filter_map(|job| Some((job, job.phase?))) {
+    let header = ["phase of", "user", "received", "fair sharing", "late by", "ended", "of them late", "late in all"];
+    let mut table = plain(&header, &[0, 1]);
+    let time = |ns: u64| if ns == 0 { "-".to_owned() } else { Nanos(ns).to_string() };
+    for job in jobs.iter().filter(|job| job.phase.is_some() || job.lateness.is_some()) {
+        let running = |of: fn(&PhaseStatus) -> String| job.phase.as_ref().map_or("-".to_owned(), of);
+        let ended = job.lateness.unwrap_or_default();
         table.add_row([
             job.job.clone(),
             job.user.clone(),
-            Nanos(phase.received_ns).to_string(),
-            Nanos(phase.fair_ns).to_string(),
-            match phase.fair_ns.saturating_sub(phase.received_ns) {
-                0 => "-".to_owned(),
-                late => Nanos(late).to_string(),
-            },
+            running(|phase| Nanos(phase.received_ns).to_string()),
+            running(|phase| Nanos(phase.fair_ns).to_string()),
+            time(job.phase.map_or(0, |phase| phase.fair_ns.saturating_sub(phase.received_ns))),
+            ended.phases_total.to_string(),
+            ended.late_total.to_string(),
+            time(ended.late_ns_total),
         ]);
     }
     table

@@ -4,6 +4,7 @@
 //! earlier time is taken as the latest one seen) and asks [`Arbiter::next`] whenever a worker is free.
 
 use crate::exchange::rates::{Parts, RateReport};
+use crate::history::SizeHistory;
 use crate::{LatencyReport, Lateness, Nature, PhaseReport, Progress, RequestId, queueing::roster::QUEUED_MAX};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 
@@ -158,6 +159,12 @@ pub trait Arbiter: Send {
     /// ended one since they are known here. Empty without a fair clock.
     fn lateness(&mut self, _now: Nanos) -> Vec<Lateness> {
         Vec::new()
+    }
+
+    /// What is remembered of the sizes of phases, for the arbiter that comes after this one. `None` if this one keeps no history, or
+    /// has to decide by its calls alone because they are recorded.
+    fn history(&mut self) -> Option<&mut SizeHistory> {
+        None
     }
 
     /// How the policy's latency class fares; `None` if the policy has none.

@@ -23,8 +23,8 @@ mod told;
 
 use crate::exchange::Usage;
 use crate::{
-    Arbiter, Attribution, CappedDevice, Completion, Depth, Entered, Nature, Next, Request, RequestId, Shadow,
-    ShadowReport, Worth,
+    Arbiter, Attribution, CappedDevice, Completion, Depth, Entered, Lateness, Nature, Next, Request, RequestId, Shadow,
+    ShadowReport, SizeHistory, Worth,
 };
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
 use slab::Slab;
@@ -125,6 +125,10 @@ pub struct Dispatcher<R, A = Infallible> {
     has_parts: bool,
     /// Another policy, which decides beside the one that is followed.
     shadow: Option<Box<Shadow>>,
+    /// What came of jobs' phases under the arbiters before this one.
+    lateness_before: BTreeMap<JobId, Lateness>,
+    /// What is known of applications while the arbiter keeps no history.
+    history: SizeHistory,
     /// When it was last asked, some had to wait because enough are in service, and not because the policy wants it so.
     is_backlogged: bool,
 }
@@ -194,6 +198,8 @@ impl<R, A> Dispatcher<R, A> {
             usage: None,
             has_parts: false,
             shadow: None,
+            lateness_before: BTreeMap::new(),
+            history: SizeHistory::default(),
             is_backlogged: false,
         };
         dispatcher.tell_places();
@@ -422,6 +428,7 @@ impl<R, A> Dispatcher<R, A> {
         if let Some(usage) = &mut self.usage {
             usage.remove(&job);
         }
+        self.lateness_before.remove(&job);
         let dropped = self.arbiter.remove_job(now, job);
         if let Some(shadow) = &mut self.shadow {
             shadow.remove_job(now, job);
@@ -448,7 +455,8 @@ impl<R, A> Dispatcher<R, A> {
 
     /// Changes the policy at once: `arbiter`, which knows the jobs already, gets what is queued, in its order. Gives back
     /// what it does not take: requests of jobs that it does not know.
-    pub fn replace_arbiter(&mut self, now: Nanos, arbiter: Box<dyn Arbiter>) -> Vec<R> {
+    pub fn replace_arbiter(&mut self, now: Nanos, mut arbiter: Box<dyn Arbiter>) -> Vec<R> {
+        self.hand_over_phases(now, arbiter.as_mut());
         let mut queued = std::mem::replace(&mut self.arbiter, arbiter).drain();
         self.has_parts = false;
         self.tell_places();

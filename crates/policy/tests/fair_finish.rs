@@ -3,67 +3,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use isonomia_policy::{Arbiter, Draw, Nature, Next, Request, RequestId, Tuning, build};
-use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
+mod phases;
+
+use isonomia_policy::Next;
+use isonomia_units::{JobId, JobInfo, Nanos};
+use phases::{Bench, Course, Phase, ROUNDING, Tree, arb_phases, fair, of_each, run};
 use proptest::prelude::*;
 
 const MS: Nanos = Nanos::from_millis(1);
 
 fn ms(count: u64) -> Nanos {
     Nanos::from_millis(count)
-}
-
-/// Rounding of a request's end, in ns.
-const ROUNDING: f64 = 1_000.0;
-
-/// A target that serves one request at a time.
-struct Bench {
-    arbiter: Box<dyn Arbiter>,
-    now: Nanos,
-    id: u64,
-}
-
-impl Bench {
-    fn new(policy: &str) -> Self {
-        let arbiter = build(&policy.parse().unwrap(), Draw::VirtualTime, 0, Tuning::default());
-        Self { arbiter, now: Nanos::ZERO, id: 0 }
-    }
-
-    /// Jobs of one name are one application.
-    fn add(&mut self, job: u32, name: &str, user: &str, nodes: u32) {
-        let info = JobInfo { nodes, ..JobInfo::new(name, user, "g") };
-        self.arbiter.set_job(self.now, JobId(job), &info);
-    }
-
-    fn issue(&mut self, job: u32, requests: u32, cost: Nanos) {
-        for _ in 0..requests {
-            self.id += 1;
-            let request =
-                Request { id: RequestId(self.id), job: JobId(job), cost, bytes: Bytes(0), nature: Nature::WRITE };
-            self.arbiter.enqueue(self.now, request).unwrap();
-        }
-    }
-
-    /// A phase of equal requests that says how long it is.
-    fn declared(&mut self, job: u32, requests: u32, cost: Nanos) {
-        self.arbiter.expect(self.now, JobId(job), Nanos(cost.0 * u64::from(requests)));
-        self.issue(job, requests, cost);
-    }
-
-    fn serve(&mut self) -> u32 {
-        let Next::Dispatch(request) = self.arbiter.next(self.now) else { panic!("a request is queued") };
-        self.now += request.cost;
-        self.arbiter.complete(self.now, request.id, request.job);
-        request.job.0
-    }
-
-    fn serve_all(&mut self, count: usize) -> Vec<u32> {
-        (0..count).map(|_| self.serve()).collect()
-    }
-
-    fn pause(&mut self) {
-        self.now += Tuning::default().active_window;
-    }
 }
 
 /// Two come together, and one when the second is through; the third has a later end than what is left of the first.
@@ -133,6 +83,27 @@ fn sizes_come_from_the_history_of_user_and_name() {
     }
 }
 
+/// Under a scheduler that gives each run a number the title is what runs have in common.
+#[test]
+fn runs_of_one_title_have_one_history() {
+    let mut bench = Bench::new("fair-finish{sizes=history}");
+    for (job, requests) in [(1, 100), (2, 100), (3, 50)] {
+        let info = JobInfo { title: Some("climate".into()), ..JobInfo::new(&format!("70{job}"), "ada", "g") };
+        bench.arbiter.set_job(bench.now, JobId(job), &info);
+        bench.issue(job, requests, MS);
+        bench.serve();
+        let told = bench.arbiter.phases()[0];
+        let factors = [None, None, Some(1.01)];
+        assert!(job == 1 || told.expected == Nanos(101_000_000), "run {job}: {told:?}");
+        assert_eq!(told.error.map(|error| (error * 100.0).round() / 100.0), factors[job as usize - 1], "run {job}");
+        while bench.arbiter.queued() > 0 {
+            bench.serve();
+        }
+        bench.pause();
+        bench.arbiter.remove_job(bench.now, JobId(job));
+    }
+}
+
 #[test]
 fn phases_are_reported_beside_what_fair_sharing_would_have_served() {
     let mut bench = Bench::new("fair-finish{guarantee=0.000001}");
@@ -171,96 +142,14 @@ fn who_does_not_ask_is_not_owed_for_it() {
     assert!(of_2 <= 60, "{of_2}: it is owed what it missed for 50 ms at most, and the new one is shorter");
 }
 
-#[derive(Clone, Debug)]
-struct Phase {
-    arrival_ms: u32,
-    nodes: u32,
-    requests: u32,
-    cost_us: u64,
-    /// What is told is so many times the truth.
-    told: f64,
+/// When each phase ends under fair sharing of jobs by their nodes, in ns.
+fn fair_ends(phases: &[Phase]) -> Vec<f64> {
+    fair(Tree::Sizes, phases, &[]).ends
 }
 
-impl Phase {
-    fn size_ns(&self) -> f64 {
-        f64::from(self.requests) * self.cost_us as f64 * 1e3
-    }
-}
-
-fn arb_phases() -> impl Strategy<Value = Vec<Phase>> {
-    let one = (0u32..80, 1u32..5, 1u32..40, 100u64..3_000).prop_map(|(arrival_ms, nodes, requests, cost_us)| Phase {
-        arrival_ms,
-        nodes,
-        requests,
-        cost_us,
-        told: 1.0,
-    });
-    proptest::collection::vec(one, 1..8)
-}
-
-/// When fair sharing ends each phase, in ns.
-fn fair(phases: &[Phase]) -> Vec<f64> {
-    let mut left: Vec<f64> = phases.iter().map(Phase::size_ns).collect();
-    let arrival = |at: usize| f64::from(phases[at].arrival_ms) * 1e6;
-    let mut ends = vec![0.0; phases.len()];
-    let mut now = 0.0;
-    loop {
-        let here: Vec<usize> = (0..left.len()).filter(|&at| left[at] > 0.0 && arrival(at) <= now).collect();
-        let total: f64 = here.iter().map(|&at| f64::from(phases[at].nodes)).sum();
-        let end = here.iter().map(|&at| now + left[at] * total / f64::from(phases[at].nodes));
-        let next =
-            (0..left.len()).map(arrival).filter(|&arrival| arrival > now).chain(end).fold(f64::INFINITY, f64::min);
-        if next == f64::INFINITY {
-            return ends;
-        }
-        for &at in &here {
-            left[at] -= (next - now) * f64::from(phases[at].nodes) / total;
-            if left[at] < 1e-3 {
-                (left[at], ends[at]) = (0.0, next);
-            }
-        }
-        now = next;
-    }
-}
-
-/// When each phase ends under the policy, in ns. All requests of a phase come at once.
 fn ends(policy: &str, phases: &[Phase]) -> Vec<f64> {
-    let mut bench = Bench::new(policy);
-    let mut left: Vec<u32> = phases.iter().map(|phase| phase.requests).collect();
-    let mut ends = vec![0.0; phases.len()];
-    let mut order: Vec<usize> = (0..phases.len()).collect();
-    order.sort_by_key(|&at| phases[at].arrival_ms);
-    let mut coming = order.into_iter().peekable();
-    for (at, phase) in phases.iter().enumerate() {
-        bench.add(at as u32, "j", &format!("u{at}"), phase.nodes);
-    }
-    // A request in service is not interrupted by one that comes: time goes on to its end, and those that came meanwhile
-    // are told with their own times, in order.
-    loop {
-        let arrival = |at: usize| Nanos::from_millis(u64::from(phases[at].arrival_ms));
-        while let Some(at) = coming.next_if(|&at| arrival(at) <= bench.now) {
-            let phase = &phases[at];
-            let cost = Nanos::from_micros(phase.cost_us);
-            let told = Nanos((phase.size_ns() * phase.told).ceil() as u64);
-            bench.arbiter.expect(bench.now, JobId(at as u32), told);
-            bench.issue(at as u32, phase.requests, cost);
-        }
-        if bench.arbiter.queued() > 0 {
-            let job = bench.serve() as usize;
-            left[job] -= 1;
-            ends[job] = bench.now.0 as f64;
-        } else if let Some(&at) = coming.peek() {
-            bench.now = arrival(at);
-        } else {
-            return ends;
-        }
-    }
-}
-
-/// One request of each, and the one in service when a phase comes.
-fn of_each(phases: &[Phase]) -> f64 {
-    let costs = || phases.iter().map(|phase| phase.cost_us as f64 * 1e3);
-    costs().sum::<f64>() + costs().fold(0.0, f64::max)
+    let Course { ends, .. } = run(policy, phases);
+    ends
 }
 
 proptest! {
@@ -270,7 +159,7 @@ proptest! {
     fn no_phase_is_late_by_more_than_a_request_of_each(phases in arb_phases(), guarantee in 1u32..=20) {
         let policy = format!("fair-finish{{guarantee={},tree=size-fair}}", f64::from(guarantee) / 20.0);
         let each = of_each(&phases);
-        for (at, (end, fair)) in ends(&policy, &phases).into_iter().zip(fair(&phases)).enumerate() {
+        for (at, (end, fair)) in ends(&policy, &phases).into_iter().zip(fair_ends(&phases)).enumerate() {
             prop_assert!(end <= fair + each + ROUNDING, "{at}: {end}, fair {fair} and {each}");
         }
     }
@@ -281,7 +170,7 @@ proptest! {
         phases in arb_phases(), guarantee in 1u32..=20, factor in 1.0f64..6.0, is_less in any::<bool>(),
     ) {
         let mut phases = phases;
-        phases[0].told = if is_less { 1.0 / factor } else { factor };
+        phases[0].told = Some(if is_less { 1.0 / factor } else { factor });
         let policy = format!("fair-finish{{guarantee={},tree=size-fair}}", f64::from(guarantee) / 20.0);
         let mut larger = phases.clone();
         let most = if is_less { 1.25 } else { factor };
@@ -291,7 +180,7 @@ proptest! {
         let excess = larger[0].size_ns() - phases[0].size_ns();
         // Those of each twice: what is in service when it is told anew counts once more.
         let each = 2.0 * of_each(&phases) + excess;
-        for (at, (end, fair)) in ends(&policy, &phases).into_iter().zip(fair(&larger)).enumerate() {
+        for (at, (end, fair)) in ends(&policy, &phases).into_iter().zip(fair_ends(&larger)).enumerate() {
             prop_assert!(end <= fair + each + ROUNDING, "{at}: {end}, fair {fair} and {each}");
         }
     }
@@ -305,7 +194,7 @@ proptest! {
         }
         let sum = |ends: &[f64]| ends.iter().sum::<f64>();
         let of_each = 1e6 * phases.len() as f64;
-        let (finish, fair) = (ends("fair-finish{guarantee=0.000001}", &phases), fair(&phases));
+        let (finish, fair) = (ends("fair-finish{guarantee=0.000001}", &phases), fair_ends(&phases));
         prop_assert!(sum(&finish) <= sum(&fair) + of_each * phases.len() as f64);
         if phases.len() > 1 && phases.iter().all(|phase| phase.requests >= 10) {
             prop_assert!(sum(&finish) < sum(&fair));

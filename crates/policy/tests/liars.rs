@@ -6,8 +6,11 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod phases;
+
 use isonomia_policy::{Draw, Entity, Nature, Next, PolicySpec, Request, RequestId, Tuning, build, shares};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
+use phases::{Phase, ROUNDING, Tree, arb_phases, fair, of_each, run};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -356,5 +359,76 @@ proptest! {
         let ahead = 2_000_000.max(costs.0) as f64;
         let requests = 2.0 * (costs.0 + costs.1) as f64;
         prop_assert!(most <= plain + ahead + requests, "{policy}: {most} ns more than a half by {trick:?}, costs {costs:?}");
+    }
+}
+
+/// A way to tell something else than the truth of a phase.
+#[derive(Clone, Copy, Debug)]
+enum Tale {
+    /// So many times the truth.
+    Times(f64),
+    /// So many requests at a time, each time as if that were all.
+    Cut(u32),
+    /// Nothing, after five phases of so many requests.
+    Trained(u32),
+    /// Nothing.
+    Silent,
+}
+
+fn arb_tale() -> impl Strategy<Value = Tale> {
+    prop_oneof![
+        (0.05f64..8.0).prop_map(Tale::Times),
+        (1u32..10).prop_map(Tale::Cut),
+        (1u32..10).prop_map(Tale::Trained),
+        Just(Tale::Silent),
+    ]
+}
+
+fn told(tale: Tale, phase: &Phase) -> Phase {
+    match tale {
+        Tale::Times(factor) => Phase { told: Some(factor), ..phase.clone() },
+        Tale::Cut(requests) => Phase { cut: Some(requests), ..phase.clone() },
+        Tale::Trained(requests) => Phase { told: None, earlier: vec![requests; 5], ..phase.clone() },
+        Tale::Silent => Phase { told: None, ..phase.clone() },
+    }
+}
+
+proptest! {
+    /// Theorem 5: whatever somebody tells of his phase, he does not end sooner than with the truth.
+    #[test]
+    fn a_liar_does_not_end_sooner(phases in arb_phases(), guarantee in 1u32..=20, tale in arb_tale()) {
+        let policy = format!("fair-finish{{guarantee={},tree=size-fair}}", f64::from(guarantee) / 20.0);
+        let honest = run(&policy, &phases).ends[0];
+        let mut lying = phases.clone();
+        lying[0] = told(tale, &phases[0]);
+        let end = run(&policy, &lying).ends[0];
+        prop_assert!(end >= honest - of_each(&phases) - ROUNDING, "{tale:?}: {end} instead of {honest}");
+    }
+
+    /// Nor does it delay others, beyond what the last thing that his phase was told to be would.
+    #[test]
+    fn whoever_tells_too_little_delays_nobody(phases in arb_phases(), guarantee in 1u32..=20, tale in arb_tale()) {
+        let policy = format!("fair-finish{{guarantee={},tree=size-fair}}", f64::from(guarantee) / 20.0);
+        let mut lying = phases.clone();
+        lying[0] = told(tale, &phases[0]);
+        let mut larger = phases.clone();
+        let most = match tale {
+            Tale::Times(factor) => factor.max(1.25),
+            Tale::Cut(_) => 1.0,
+            // Longer than the phase, or told anew.
+            Tale::Trained(requests) => (1.02 * f64::from(requests) / f64::from(phases[0].requests)).max(1.25),
+            Tale::Silent => 2.0,
+        };
+        // The first thing told of whom nothing is known is 1 ms; and told anew it is a request more at least.
+        let more = 2 + 1_000 / phases[0].cost_us as u32;
+        larger[0].requests = (f64::from(larger[0].requests) * most).ceil() as u32 + more;
+        let excess = larger[0].size_ns() - phases[0].size_ns();
+        let each = 2.0 * of_each(&phases) + excess;
+        let course = run(&policy, &lying);
+        // Who sends little at a time is waited for, at the expense of what he does not use.
+        let each = each + course.held;
+        for (at, (end, fair)) in course.ends.into_iter().zip(fair(Tree::Sizes, &larger, &[]).ends).enumerate().skip(1) {
+            prop_assert!(end <= fair + each + ROUNDING, "{tale:?}, {at}: {end}, fair {fair} and {each}");
+        }
     }
 }

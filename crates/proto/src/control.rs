@@ -6,7 +6,7 @@ mod phases;
 mod placement;
 mod tried;
 
-pub use phases::{ExclusiveJobStatus, ExclusiveStatus, PhaseStatus};
+pub use phases::{ExclusiveJobStatus, ExclusiveStatus, LatenessStatus, PhaseStatus};
 pub use placement::{PlacementStatus, PlacementTarget};
 pub use tried::{HeldJob, RateStatus, ShadowJob, ShadowStatus};
 
@@ -556,6 +556,9 @@ pub struct JobStatus {
     /// How far its I/O phase has come, if it is in one and there is a fair clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<PhaseStatus>,
+    /// What came of its I/O phases, if there is a fair clock and one has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lateness: Option<LatenessStatus>,
     /// Its turns, under a policy that gives the data targets to one application at a time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exclusive: Option<ExclusiveJobStatus>,

@@ -1,7 +1,8 @@
 //! The claims of published papers, computed anew by the code that decides live.
 //!
 //! A [`Paper`] has studies; each computes one or several items (a figure, a table) as a [`Finding`]: raw data, how it is
-//! drawn, and for each claim the paper's value, ours, and a verdict by one rule ([`RULE`]). [`PAPERS`] is every paper there is.
+//! drawn, and for each claim the paper's value, ours, and a verdict by one rule ([`RULE`]). [`PAPERS`] is every paper there is,
+//! and last what is checked of the [`laboratory`] itself.
 //! What a paper leaves open is chosen once, and named with the code that needs it; nothing is tuned until a claim
 //! holds.
 //!
@@ -15,6 +16,7 @@ pub mod gift;
 mod gift_port;
 pub mod ics20;
 mod interval;
+pub mod laboratory;
 mod run;
 mod simulate;
 mod table;
@@ -29,5 +31,5 @@ pub use interval::{Interval, geometric_mean};
 pub use run::{Context, Cost, Finding, Paper, ReproduceError, Reproduced, Stopped, Study};
 pub use table::Table;
 
-/// Every paper that can be reproduced.
-pub static PAPERS: [&Paper; 4] = [&ics20::PAPER, &gift::PAPER, &themisio::PAPER, &tapp_io::PAPER];
+/// Every paper that can be reproduced, and the laboratory.
+pub static PAPERS: [&Paper; 5] = [&ics20::PAPER, &gift::PAPER, &themisio::PAPER, &tapp_io::PAPER, &laboratory::PAPER];

@@ -25,6 +25,7 @@ mod placing;
 mod policy;
 mod reload;
 mod settings;
+mod shown;
 mod striping;
 mod trial;
 mod waiting;
@@ -48,17 +49,14 @@ use exchange::Told;
 use gate::Gate;
 use inspection::Inspection;
 use isonomia_cluster::Map;
-use isonomia_cluster::map::Server;
 use isonomia_cluster::node::{Effect, Input, Node, Process, View};
 use isonomia_cluster::peer::Message;
 use isonomia_cluster::request::{Request, RequestId};
 use isonomia_cluster::volumes::hosted::Work;
 use isonomia_cluster::volumes::{Attributes, Phase};
-use isonomia_proto::control::{
-    ClusterStatus, ControlReply, MemberList, ServerName, VolumeList, VolumePlace, VolumeStatus,
-};
+use isonomia_proto::control::ControlReply;
 use isonomia_proto::request::RequestHeader;
-use isonomia_store::{Loss, Store, StoreError, VolumeChange, Whereabouts};
+use isonomia_store::{Loss, StoreError, VolumeChange, Whereabouts};
 use isonomia_transport::handshake::Protection;
 use isonomia_transport::key::{Key, fresh_nonce};
 use isonomia_units::{Ino, Nanos, ServerId, VolumeId};
@@ -205,61 +203,6 @@ impl Cluster {
             },
             received,
         )
-    }
-
-    /// All volumes that are known of, and all servers.
-    pub fn volumes(&self, store: &Store) -> VolumeList {
-        let map = &self.config.map();
-        let known = store.whereabouts().unwrap_or_default();
-        let name_of = |server: ServerId| map.server(server).map_or_else(|| server.to_string(), |s| s.name.to_string());
-        let place = |name: &[u8], volume: VolumeId| VolumePlace {
-            name: String::from_utf8_lossy(name).into_owned(),
-            number: volume.0,
-            server: known.servers.get(&volume).copied().map_or_else(String::new, name_of),
-            moving: self.moves.of(volume).map(|(from, to)| (name_of(from), name_of(to))),
-        };
-        let mut volumes: Vec<VolumePlace> = known.names.iter().map(|(name, volume)| place(name, *volume)).collect();
-        volumes.sort_unstable();
-        let server = |server: &Server| {
-            let of_new_files = server.targets.iter().filter(|target| !server.retired && !target.retired);
-            let (name, number) = (server.name.to_string(), server.number.0);
-            ServerName { name, number, targets: of_new_files.count() as u16 }
-        };
-        VolumeList { volumes, servers: map.servers().iter().map(server).collect() }
-    }
-
-    /// All servers, and where they listen.
-    pub fn members(&self) -> MemberList {
-        self.config.members()
-    }
-
-    /// What operators are told.
-    pub fn status(&self, store: &Store) -> ClusterStatus {
-        let known = store.whereabouts().unwrap_or_default();
-        // What is known of the table may still name one that was removed here.
-        let is_here = |volume: &VolumeId| {
-            known.servers.get(volume) == Some(&self.config.number) && store.has_volume(*volume).unwrap_or(false)
-        };
-        let here = known.names.iter().filter(|(_, volume)| is_here(volume));
-        let mut volumes: Vec<VolumeStatus> = here
-            .map(|(name, volume)| VolumeStatus { name: String::from_utf8_lossy(name).into_owned(), number: volume.0 })
-            .collect();
-        volumes.sort_unstable();
-        let (policy_version, policy_deviates) = self.standing.told();
-        let moves = self.moves.status();
-        let tables_heard = self.told.heard() as u32;
-        let controller = self.port.status();
-        let placement = self.placing.placement().to_string();
-        ClusterStatus {
-            placement,
-            volumes,
-            moves,
-            policy_version,
-            policy_deviates,
-            tables_heard,
-            controller,
-            ..self.config.status()
-        }
     }
 
     /// Passes a request on that is answered later.

@@ -10,7 +10,7 @@ use crate::connection::Connection;
 use crate::core::Core;
 use crate::pages::PagesOf;
 use crate::refusal::Refusal;
-use crate::{lock, mapping, proof, segments};
+use crate::{declared, lock, mapping, proof, segments};
 use isonomia_memory::{Sink, Source};
 use isonomia_proto::fs::{Attr, Capability, access};
 use isonomia_proto::object::told;
@@ -51,6 +51,7 @@ pub fn serve(
     }
     if op == Op::Phase {
         let told = core.phases.hear(core, connection, header);
+        declared::phase(core, connection, header);
         let reply = match told {
             Ok(has_phases) => ReplyHeader::ok(header.seq, u64::from(has_phases), 0),
             Err(errno) => ReplyHeader::error(header.seq, errno.raw_os_error().unsigned_abs()),
@@ -268,8 +269,11 @@ fn operate(
         Op::GetAttr => store.get_attr(caller, at, path, follow)?,
         Op::SetAttr if header.flags & flag::AS_OPENED != 0 => {
             proof::check_access(core, connection, header, access::WRITE)?;
+            let before = store.size(at).ok();
             let set = || store.set_size(at, header.offset, now);
-            resize(core, Some(at), header.offset, set, |attr| Ino(attr.ino))?
+            let attr = resize(core, Some(at), header.offset, set, |attr| Ino(attr.ino))?;
+            declared::growth(core, connection, at, before);
+            attr
         }
         Op::SetAttr if header.valid & valid::SIZE != 0 => {
             let found = mapped(core, caller, at, path, follow);
@@ -355,7 +359,10 @@ fn operate(
             let (offset, len) = (header.offset, header.ino2);
             let make = || store.change_space(at, offset, len, change, now);
             let (range, grows) = (offset..offset.saturating_add(len), change.grows());
-            return Ok(core.segments.change(store, at, (range, grows), make)?);
+            let before = store.size(at).ok();
+            core.segments.change(store, at, (range, grows), make)?;
+            declared::growth(core, connection, at, before);
+            return Ok(());
         }
         Op::SeekData | Op::SeekHole => {
             proof::check_opened(core, connection, header)?;

@@ -4,8 +4,7 @@ use crate::clock;
 use crate::core::Core;
 use crate::jobs::{Job, Received};
 use crate::phases;
-use crate::target::Target;
-use isonomia_proto::control::{JobStatus, PhaseStatus, Status};
+use isonomia_proto::control::{JobStatus, LatenessStatus, PhaseStatus, Status};
 use isonomia_units::{JobId, JobInfo, Nanos};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -61,7 +60,7 @@ pub fn snapshot(core: &Core, about: &About) -> Status {
         .collect();
     let data_total: u64 = windows.iter().map(Window::data_ns).sum();
     let metadata_total: u64 = windows.iter().map(Window::metadata_ns).sum();
-    let (due, of_phases) = (shares_due(core, now), phases(core));
+    let (due, of_phases) = (shares_due(core, now), phases(core, now));
     let (policy, draw) = {
         let policy = core.policy.lock().unwrap_or_else(PoisonError::into_inner);
         (policy.spec.to_string(), policy.draw.to_string())
@@ -118,18 +117,32 @@ fn shares_due(core: &Core, now: Nanos) -> HashMap<JobId, f64> {
     due
 }
 
-/// The I/O phases that jobs are in, over all data targets.
-fn phases(core: &Core) -> HashMap<JobId, PhaseStatus> {
-    let mut phases: HashMap<JobId, PhaseStatus> = HashMap::new();
-    for of_target in core.targets.iter().filter(|target| !target.is_metadata()).map(Target::phases) {
-        for phase in of_target {
-            let sum = phases.entry(phase.job).or_default();
-            sum.received_ns += phase.received.0;
-            sum.fair_ns += phase.fair.0;
-            sum.expected_ns += phase.expected.0;
+/// The I/O phase that a job is in, and what came of those that have ended.
+type OfPhases = (Option<PhaseStatus>, Option<LatenessStatus>);
+
+/// The I/O phases of jobs, over all data targets.
+fn phases(core: &Core, now: Nanos) -> HashMap<JobId, OfPhases> {
+    let mut all: HashMap<JobId, OfPhases> = HashMap::new();
+    for target in core.targets.iter().filter(|target| !target.is_metadata()) {
+        for phase in target.phases() {
+            let (running, _) = all.entry(phase.job).or_default();
+            running.get_or_insert_default().add(&PhaseStatus {
+                received_ns: phase.received.0,
+                fair_ns: phase.fair.0,
+                expected_ns: phase.expected.0,
+                expectation_error: phase.error,
+            });
+        }
+        for of_job in target.lateness(now) {
+            let (_, ended) = all.entry(of_job.job).or_default();
+            ended.get_or_insert_default().add(&LatenessStatus {
+                phases_total: of_job.phases,
+                late_total: of_job.late,
+                late_ns_total: of_job.late_by.0,
+            });
         }
     }
-    phases
+    all
 }
 
 /// See [`JobStatus::proof`].
@@ -144,7 +157,7 @@ fn proof(info: &JobInfo) -> &'static str {
 fn job_status(
     core: &Core,
     window: &Window,
-    (due, phases): (&HashMap<JobId, f64>, &HashMap<JobId, PhaseStatus>),
+    (due, phases): (&HashMap<JobId, f64>, &HashMap<JobId, OfPhases>),
     data_total: u64,
     metadata_total: u64,
 ) -> JobStatus {
@@ -158,6 +171,7 @@ fn job_status(
     let span_s = window.span_s();
     let rate = |n: u64| if span_s > 0.0 { n as f64 / span_s } else { 0.0 };
     let latency = job.latency();
+    let (phase, lateness) = phases.get(&job.id).copied().unwrap_or_default();
     JobStatus {
         job: info.name.to_string(),
         user: info.user.to_string(),
@@ -171,7 +185,8 @@ fn job_status(
         share_received,
         data_service_ns: window.data_ns(),
         metadata_service_ns: window.metadata_ns(),
-        phase: phases.get(&job.id).copied(),
+        phase,
+        lateness,
         exclusive: None,
         throughput_bytes_per_s: rate(to.read_bytes + to.written_bytes - from.read_bytes - from.written_bytes),
         requests_per_s: rate(to.requests - from.requests),

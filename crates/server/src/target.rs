@@ -17,8 +17,8 @@ use crate::read_ahead::{Piece, ReadAhead};
 use crate::write_back::{Chunk, WriteBack};
 use isonomia_policy::device::profile::{DeviceProfile, FittedCost};
 use isonomia_policy::{
-    Access, CappedDevice, CostModel, DEPTH_MAX, Depth, DepthSpec, Dispatch, Dispatcher, Nature, PhaseReport, RequestId,
-    ServedBy, Submission, Tuning, Worth,
+    Access, CappedDevice, CostModel, DEPTH_MAX, Depth, DepthSpec, Dispatch, Dispatcher, Lateness, Nature, PhaseReport,
+    RequestId, ServedBy, Submission, Tuning, Worth,
 };
 use isonomia_proto::control::TargetStatus;
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
@@ -513,6 +513,11 @@ impl Target {
     /// How far the phases of the jobs have come, if there is a fair clock.
     pub fn phases(&self) -> Vec<PhaseReport> {
         self.queue().dispatcher.phases()
+    }
+
+    /// What came of the jobs' phases, if there is a fair clock.
+    pub fn lateness(&self, now: Nanos) -> Vec<Lateness> {
+        self.queue().dispatcher.lateness(now)
     }
 
     /// `job` is going to read or write so much here.

@@ -5,7 +5,7 @@ use crate::Finding;
 /// Every crate, lowest layer first; crates of one layer do not know each other.
 const LAYERS: [&[&str]; 8] = [
     &["detect", "testbed", "hints", "memory", "units"],
-    &["allocation", "cluster", "placement", "planning", "plot", "proto"],
+    &["allocation", "cgroup", "cluster", "placement", "planning", "plot", "proto"],
     &["policy"],
     &["controller"],
     &["cluster-sim", "sim", "store", "transport", "whatif"],

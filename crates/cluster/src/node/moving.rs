@@ -46,13 +46,13 @@ impl Node {
     pub fn names_in_doubt(&self) -> impl Iterator<Item = &VolumeName> {
         let table = self.table();
         let name_of = |number| Some(&table.slot(number)?.volume.as_ref()?.name);
-        let held = self.hosted.held().filter_map(move |host| {
+        let held = self.hosted.held().map(move |host| {
             let slot = table.slot(host.key.number).filter(|slot| slot.key == host.key);
             let with = slot.and_then(|slot| match slot.volume.as_ref()?.phase {
                 Phase::Held { with, .. } => name_of(with),
                 _ => None,
             });
-            Some(std::iter::once(&host.name).chain(with))
+            std::iter::once(&host.name).chain(with)
         });
         let is_root = matches!(self.role, Role::Root(_));
         let intents = table.slots().filter(move |_| is_root).filter_map(Slot::intent);

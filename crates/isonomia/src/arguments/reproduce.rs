@@ -8,7 +8,7 @@ use std::path::PathBuf;
 ///
 /// For each figure and table: the data (CSV and JSON), as soon as it is finished; and a report, claims.md, with the
 /// paper's value, ours with a confidence interval over seeds, and whether the claim reproduces, by a rule that is printed
-/// in the end. `python3 -m isonomia.figures DIR` draws the data. Papers: ics20, gift, themisio, tapp-io, or all of
+/// in the end. `python3 -m isonomia.figures DIR` draws the data. Papers: ics20, gift, themisio, tapp-io, laboratory (no paper: the simulators against closed forms), or all of
 /// them. Ctrl-C keeps what is finished, and the same program goes on from there; with `all` there is a summary.md with
 /// what each part cost.
 #[derive(Args, Debug)]
@@ -27,9 +27,9 @@ pub struct ReproduceOptions {
     pub papers: Papers,
     /// One study, or one item of it; for ics20: table1 (fig5 to fig8, jitter), packs (fig10 to fig15), sensitivity;
     /// for gift: example (fig6), real (fig7 to fig9), simulated (fig10), parameters (fig11, fig12), conditions (fig13,
-    /// fig14), cost (overhead, messages, silence), beyond (sources, coflow), finish (fair-finish, saturation), choice (guarantee), live (requests); for themisio: scaling (fig7), sharing (fig8
+    /// fig14), cost (overhead, messages, silence), beyond (sources, coflow), finish (fair-finish), saturated (saturation), choice (guarantee), live (requests); for themisio: scaling (fig7), sharing (fig8
     /// to fig10), peers (fig12), applications (fig13, writers, pause), delay (fig14); for tapp-io: file-per-process (fig4 to fig7),
-    /// shared-file (fig8), checkpoint (fig9), open (sensitivity) [default: all]
+    /// shared-file (fig8), checkpoint (fig9), open (sensitivity); for laboratory: validation [default: all]
     #[arg(value_name = "ITEM")]
     pub item: Option<String>,
     /// Fewer points and seeds, for a first look

@@ -1,7 +1,7 @@
 //! What is rendered, of states that other tests show too.
 
 use super::*;
-use isonomia_proto::control::{ControllerStatus, PhaseStatus, ScrubStatus};
+use isonomia_proto::control::{ControllerStatus, LatenessStatus, PhaseStatus, ScrubStatus};
 
 pub fn sample_job(job: &str, nodes: u32, share: f64, service_ms: u64) -> JobStatus {
     JobStatus {
@@ -19,7 +19,9 @@ pub fn sample_job(job: &str, nodes: u32, share: f64, service_ms: u64) -> JobStat
             received_ns: 3_000_000,
             fair_ns: 1_000_000,
             expected_ns: 9_000_000,
+            expectation_error: Some(1.25),
         }),
+        lateness: (nodes > 1).then_some(LatenessStatus { phases_total: 8, late_total: 2, late_ns_total: 5_000_000 }),
         exclusive: None,
         throughput_bytes_per_s: share * f64::from(1 << 30),
         requests_per_s: share * 1024.0,

@@ -197,6 +197,12 @@ fn add(sum: &mut JobStatus, job: &JobStatus) {
     sum.throughput_bytes_per_s += job.throughput_bytes_per_s;
     sum.requests_per_s += job.requests_per_s;
     sum.queued += job.queued;
+    if let Some(phase) = &job.phase {
+        sum.phase.get_or_insert_default().add(phase);
+    }
+    if let Some(lateness) = &job.lateness {
+        sum.lateness.get_or_insert_default().add(lateness);
+    }
     sum.latency_p50_us = sum.latency_p50_us.max(job.latency_p50_us);
     sum.latency_p99_us = sum.latency_p99_us.max(job.latency_p99_us);
     sum.latency_max_us = sum.latency_max_us.max(job.latency_max_us);
@@ -210,6 +216,7 @@ fn add(sum: &mut JobStatus, job: &JobStatus) {
 mod tests {
     use super::*;
     use crate::metrics::tests::{sample_job, sample_status};
+    use isonomia_proto::control::{LatenessStatus, PhaseStatus};
 
     fn status(jobs: Vec<JobStatus>) -> Status {
         Status { jobs, ..sample_status() }
@@ -232,6 +239,20 @@ mod tests {
         assert!((due - 1.0).abs() < 1e-9);
         assert_eq!(all[0].written_bytes_total, 14 << 20);
         assert!(jobs(&[]).is_empty());
+    }
+
+    #[test]
+    fn phases_of_a_job_are_those_of_all_servers() {
+        let running = |received_ns, fair_ns| PhaseStatus { received_ns, fair_ns, ..PhaseStatus::default() };
+        let ended = LatenessStatus { phases_total: 3, late_total: 1, late_ns_total: 5 };
+        let on = |phase, lateness| JobStatus { phase, lateness, ..job("a", 0.5, 1, 1) };
+        let (first, second) = (on(Some(running(7, 3)), None), on(Some(running(1, 5)), Some(ended)));
+        let all = jobs(&[&status(vec![first]), &status(vec![second]), &status(vec![on(None, Some(ended))])]);
+        assert_eq!(all[0].phase, Some(running(8, 8)), "ahead here, behind there");
+        assert_eq!(all[0].lateness, Some(LatenessStatus { phases_total: 6, late_total: 2, late_ns_total: 10 }));
+        let table = crate::table::jobs_or_none(&all, true);
+        let cells: Vec<_> = table.lines().last().unwrap().split_whitespace().collect();
+        assert_eq!(cells, ["a", "ada", "8", "ns", "8", "ns", "-", "6", "2", "10", "ns"], "{table}");
     }
 
     #[test]

@@ -265,3 +265,38 @@ fn the_time_for_which_a_client_keeps_a_request_waiting_is_nobodys() {
     let done = target.complete(ms(504), write.id, ServedBy::Device).unwrap();
     assert_eq!((done.attributed, target.attribution().busy()), (Some(ms(7)), ms(7)));
 }
+
+/// Five requests of 10 ms from `now` on, until they are served; gives a time long after.
+fn phase(target: &mut Dispatcher<&'static str>, now: Nanos) -> Nanos {
+    let mut now = now;
+    (0..5).for_each(|_| _ = target.enqueue(now, of(JOB, 10), "part").unwrap());
+    for _ in 0..5 {
+        let part = served(target.next(now));
+        now += ms(10);
+        target.complete(now, part.id, ServedBy::Device);
+    }
+    now + ms(1_000)
+}
+
+#[test]
+fn what_is_known_of_phases_outlives_a_policy() {
+    let mut target = real("fair-finish{sizes=history}", 1);
+    let mut now = phase(&mut target, Nanos::ZERO);
+    let ended = |target: &mut Dispatcher<&'static str>, now| {
+        target.lateness(now).iter().map(|of| (of.job, of.phases, of.late)).collect::<Vec<_>>()
+    };
+    assert_eq!(ended(&mut target, now), [(JOB, 1, 0)]);
+    // One that has neither a clock nor a history comes between.
+    for policy in ["fifo", "fair-finish{sizes=history}"] {
+        assert!(target.replace_arbiter(now, arbiter(policy)).is_empty());
+        assert_eq!(ended(&mut target, now), [(JOB, 1, 0)], "{policy}");
+    }
+    target.enqueue(now, of(JOB, 10), "first").unwrap();
+    assert_eq!(target.phases()[0].expected, Nanos(50_500_000), "as long as the one before");
+    let first = served(target.next(now));
+    target.complete(now, first.id, ServedBy::Device);
+    now = phase(&mut target, now);
+    assert_eq!(ended(&mut target, now), [(JOB, 2, 0)]);
+    target.remove_job(now, JOB);
+    assert_eq!(ended(&mut target, now), []);
+}

@@ -2,8 +2,18 @@
 
 use super::Dispatcher;
 use crate::exchange::rates::{Parts, RateReport};
-use crate::{LatencyReport, Lateness, PhaseReport, Progress};
+use crate::{Arbiter, LatencyReport, Lateness, PhaseReport, Progress};
 use isonomia_units::{JobId, Nanos};
+use std::collections::BTreeMap;
+
+fn add(sum: &mut BTreeMap<JobId, Lateness>, more: Vec<Lateness>) {
+    for Lateness { job, phases, late, late_by } in more {
+        let of_job = sum.entry(job).or_insert(Lateness { job, phases: 0, late: 0, late_by: Nanos::ZERO });
+        of_job.phases += phases;
+        of_job.late += late;
+        of_job.late_by += late_by;
+    }
+}
 
 impl<R, A> Dispatcher<R, A> {
     /// Tells what a job's I/O phase is going to need: see [`Arbiter::expect`](crate::Arbiter::expect).
@@ -24,9 +34,23 @@ impl<R, A> Dispatcher<R, A> {
         self.arbiter.progress(now)
     }
 
-    /// How many of the jobs' phases ended later than under fair sharing: see [`Arbiter::lateness`](crate::Arbiter::lateness).
+    /// How many of the jobs' phases ended later than under fair sharing, under all arbiters that there were: see
+    /// [`Arbiter::lateness`](crate::Arbiter::lateness).
     pub fn lateness(&mut self, now: Nanos) -> Vec<Lateness> {
-        self.arbiter.lateness(now)
+        let mut all = self.lateness_before.clone();
+        add(&mut all, self.arbiter.lateness(now));
+        all.into_values().collect()
+    }
+
+    /// Another arbiter takes over: what was learnt of applications goes to it, and what came of their phases is kept.
+    pub(super) fn hand_over_phases(&mut self, now: Nanos, next: &mut dyn Arbiter) {
+        add(&mut self.lateness_before, self.arbiter.lateness(now));
+        if let Some(history) = self.arbiter.history() {
+            self.history = std::mem::take(history);
+        }
+        if let Some(history) = next.history() {
+            *history = std::mem::take(&mut self.history);
+        }
     }
 
     /// Places a job in the order of a policy that has one: see [`Arbiter::set_rank`](crate::Arbiter::set_rank).

@@ -11,6 +11,7 @@
 use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
 use crate::device::latency::LatencyReport;
 use crate::exchange::rates::{Parts, RateReport};
+use crate::history::SizeHistory;
 use crate::queueing::fair_clock::PhaseReport;
 use crate::queueing::phases::{Lateness, Phases};
 use crate::queueing::slots::Slots;
@@ -195,6 +196,10 @@ impl Arbiter for FairBeside {
 
     fn phases(&self) -> Vec<PhaseReport> {
         self.phases.reports(self.present())
+    }
+
+    fn history(&mut self) -> Option<&mut SizeHistory> {
+        Some(self.phases.history())
     }
 
     fn lateness(&mut self, now: Nanos) -> Vec<Lateness> {

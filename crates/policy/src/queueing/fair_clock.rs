@@ -51,7 +51,7 @@ struct Entry {
 }
 
 /// How far a job's I/O phase has come, and how far it would have under fair sharing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PhaseReport {
     /// Whose it is.
     pub job: JobId,
@@ -61,6 +61,9 @@ pub struct PhaseReport {
     pub fair: Nanos,
     /// What it is expected to need in all.
     pub expected: Nanos,
+    /// How far what the history told of the job's application was off, as a mean factor of at least 1; `None` if none of it could be
+    /// checked yet.
+    pub error: Option<f64>,
 }
 
 pub(crate) struct FairClock {
@@ -294,6 +297,7 @@ impl FairClock {
             received: of_phase(entry.received),
             fair: of_phase(fair),
             expected: of_phase(entry.told),
+            error: None,
         })
     }
 

@@ -39,18 +39,21 @@
 //! With a tree of *several levels* nobody can promise 1 and be more than fair sharing among users: suppose somebody of user A is
 //! served x ahead of his fair time in B's place. If A now begins short phases with as much to do as his share
 //! allows until B's fair end, his first one's fair end moves behind that; what was served ahead is of no use, and the target has
-//! to do x more by then than it can. There tags are those of the present paces, and what holds for everybody is the floor.
+//! to do x more by then than it can. There tags are those of the present paces, and what holds for everybody is the floor. A job whose
+//! pace has grown since it was served is noticed when all jobs were looked at once, two at each decision, so it has one
+//! request of each job less there.
 //!
 //! # In use
 //!
 //! A phase begins with a job's first request and ends after [`Tuning::active_window`] without any. Phases of one job are one
 //! after the other in the clock: who comes back sooner because he was served sooner has the weight of one job, and his next
 //! phase begins in the clock when the one before has ended there. Sizes are *declared* ([`Arbiter::expect`]), or expected
-//! by the *history* of a job's user and name, which is bounded and belongs to the user: nobody can spoil another's. A job
-//! that is first, has nothing queued, and is due back is waited for as in [`virtual_time`](super::virtual_time), from the
+//! by the *history* of a job's user and title, or name, which is bounded and belongs to the user: nobody can spoil another's. A
+//! job that is first, has nothing queued, and is due back is waited for as in [`virtual_time`](super::virtual_time), from the
 //! same budget.
 
 use crate::arbiter::{Arbiter, EnqueueError, Next, Request};
+use crate::history::SizeHistory;
 use crate::queueing::activity::Habit;
 use crate::queueing::fair_clock::PhaseReport;
 use crate::queueing::holds::Holds;
@@ -75,7 +78,14 @@ pub(crate) struct FairFinish {
     /// Jobs in a phase with nothing queued that are worth waiting for, by tag.
     awaited: TagHeap,
     holds: Holds,
+    /// With one level a job's pace in the clock does not change, and neither does the time at which it comes to the floor.
+    has_levels: bool,
+    /// Whose floor is looked at next.
+    looked_at: u32,
 }
+
+/// Jobs whose floors are looked at again at each decision, with several levels.
+const LOOKS: usize = 2;
 
 impl FairFinish {
     pub(crate) fn new(settings: &Settings, tuning: Tuning) -> Self {
@@ -89,6 +99,8 @@ impl FairFinish {
             floors: TagHeap::default(),
             awaited: TagHeap::default(),
             holds: Holds::new(&tuning),
+            has_levels: settings.tree.len() > 1,
+            looked_at: 0,
         }
     }
 
@@ -118,8 +130,22 @@ impl FairFinish {
         self.floors.remove(slot);
     }
 
+    /// Puts some of the jobs that are queued at their present places by the floor: one whose user's other jobs have left the
+    /// clock comes there sooner than when it was put there.
+    fn look_again(&mut self) {
+        for _ in 0..if self.has_levels { LOOKS } else { 0 } {
+            self.looked_at = if (self.looked_at as usize) + 1 < self.habits.len() { self.looked_at + 1 } else { 0 };
+            let slot = self.looked_at;
+            if self.floors.contains(slot) {
+                let floor = self.phases.clock.floor(self.phases.account(slot), self.guarantee);
+                self.floors.set(slot, (floor, self.roster.job(slot).id));
+            }
+        }
+    }
+
     /// Who is next, and by what: a tag of 0 if it is the floor, so that nobody is waited for.
     fn first(&mut self) -> Option<(u128, u32)> {
+        self.look_again();
         for _ in 0..SMALLEST_MAX {
             let Some(((due, _), slot)) = self.floors.first().filter(|((due, _), _)| *due < self.phases.clock.now())
             else {
@@ -293,6 +319,10 @@ impl Arbiter for FairFinish {
 
     fn phases(&self) -> Vec<PhaseReport> {
         self.phases.reports(self.roster.slots())
+    }
+
+    fn history(&mut self) -> Option<&mut SizeHistory> {
+        Some(self.phases.history())
     }
 
     fn lateness(&mut self, now: Nanos) -> Vec<Lateness> {

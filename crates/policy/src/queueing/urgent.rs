@@ -37,7 +37,7 @@ use crate::exchange::rates::{Parts, RateReport};
 use crate::spec::PolicySpec;
 use crate::spec::latency::LatencyClass;
 
-use crate::{COST_MAX, Lateness, PhaseReport, Progress, RequestId};
+use crate::{COST_MAX, Lateness, PhaseReport, Progress, RequestId, SizeHistory};
 use accounts::{Accounts, Owner};
 use isonomia_units::{JobId, JobInfo, Nanos};
 use std::collections::BTreeMap;
@@ -478,6 +478,10 @@ impl Arbiter for Urgent {
 
     fn progress(&self, now: Nanos) -> Vec<(JobId, Progress)> {
         self.inner.progress(now)
+    }
+
+    fn history(&mut self) -> Option<&mut SizeHistory> {
+        self.inner.history()
     }
 
     fn lateness(&mut self, now: Nanos) -> Vec<Lateness> {

@@ -11,6 +11,41 @@ pub struct PhaseStatus {
     pub fair_ns: u64,
     /// What it is expected to need.
     pub expected_ns: u64,
+    /// How far what the history told of the job's application was off, as a mean factor of at least 1, at the target where it was
+    /// off most. None before any of it could be checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expectation_error: Option<f64>,
+}
+
+impl PhaseStatus {
+    /// Adds what other targets, or another server, say of the same phase.
+    pub fn add(&mut self, other: &Self) {
+        self.received_ns += other.received_ns;
+        self.fair_ns += other.fair_ns;
+        self.expected_ns += other.expected_ns;
+        let errors = [self.expectation_error, other.expectation_error];
+        self.expectation_error = errors.into_iter().flatten().reduce(f64::max);
+    }
+}
+
+/// What came of a job's I/O phases since it came, each counted at every data target that it was on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LatenessStatus {
+    /// Phases that have ended.
+    pub phases_total: u64,
+    /// Of these, those that ended later than under fair sharing.
+    pub late_total: u64,
+    /// By how much in all.
+    pub late_ns_total: u64,
+}
+
+impl LatenessStatus {
+    /// Adds what other targets, or another server, say of the same job.
+    pub fn add(&mut self, other: &Self) {
+        self.phases_total += other.phases_total;
+        self.late_total += other.late_total;
+        self.late_ns_total += other.late_ns_total;
+    }
 }
 
 /// The I/O node that all data targets of a server are under the policy `exclusive`.

@@ -108,7 +108,7 @@ fn told_wrong(name: &'static str, misprediction: f64) -> Named {
 
 /// Both items.
 pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
-    let (days, seed_count) = if context.quick { (2, 2) } else { (25, 3) };
+    let (days, seed_count) = if context.quick { (2, 2) } else { (25, 8) };
     let population = Population { duration: Nanos::from_secs(days * DAY), ..Population::gift(500) };
     let seeds: Vec<u64> = (1..=seed_count).collect();
     let configuration = json!({ "applications": 500, "days": days, "seeds": seeds });

@@ -164,12 +164,8 @@ fn scale(applications: u32, days: u64, seeds: u64, peer_seeds: u64, context: &Co
     Ok(Scale { applications, rows })
 }
 
-/// The item of GIFT's scale, and that of saturation.
-pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
-    Ok(vec![at_scale(context)?, saturation(context)?])
-}
-
-fn at_scale(context: &Context) -> Result<Finding, Stopped> {
+/// The item of GIFT's scale.
+pub fn at_scale(context: &Context) -> Result<Vec<Finding>, Stopped> {
     let (days, seeds, peer_seeds) = if context.quick { (2, 3, 2) } else { (25, 12, 5) };
     let half = scale(500, days, seeds, peer_seeds, context)?;
     let whole = scale(1_000, days, seeds.min(5), 0, context)?;
@@ -231,7 +227,7 @@ fn at_scale(context: &Context) -> Result<Finding, Stopped> {
     let chart = |name, title: &str, column: &'static str| {
         Chart::bars(title, ("scheme", ""), (column, "%")).by("applications").named(name)
     };
-    Ok(Finding {
+    Ok(vec![Finding {
         item: "fair-finish",
         title: "fair finish at GIFT's scale".to_owned(),
         configuration: json!({
@@ -244,7 +240,7 @@ fn at_scale(context: &Context) -> Result<Finding, Stopped> {
             chart("worse", "Applications worse off than under POFS", "worse_percent"),
         ],
         claims: scale_claims(&half, &whole),
-    })
+    }])
 }
 
 fn scale_claims(half: &Scale, whole: &Scale) -> Vec<Claim> {
@@ -311,7 +307,7 @@ fn saturated_schemes() -> Vec<Named> {
 }
 
 /// The mean time in I/O of each application over replicas, where all can be compared with those of the base.
-fn means(base: &[&Outcome], other: &[&Outcome]) -> Vec<(f64, f64)> {
+fn means_of(base: &[&Outcome], other: &[&Outcome]) -> Vec<(f64, f64)> {
     let mean = |outcomes: &[&Outcome], at: usize| {
         outcomes.iter().map(|outcome| outcome.applications[at].io_s).sum::<f64>() / outcomes.len() as f64
     };
@@ -327,7 +323,8 @@ fn percent_worse(means: &[(f64, f64)], by: f64) -> f64 {
     100.0 * means.iter().filter(|(base, other)| *other > by * base).count() as f64 / means.len().max(1) as f64
 }
 
-fn saturation(context: &Context) -> Result<Finding, Stopped> {
+/// The item of saturation.
+pub fn saturation(context: &Context) -> Result<Vec<Finding>, Stopped> {
     let (days, seeds, replicas) = if context.quick { (4, 3, 2) } else { (25, 40, 4) };
     let population =
         Population { duration: Nanos::from_secs(days * DAY), io_scale: SATURATED, ..Population::gift(500) };
@@ -346,18 +343,28 @@ fn saturation(context: &Context) -> Result<Finding, Stopped> {
         "io_time_gain_percent",
         "worse_percent",
         "worse_in_expectation_percent",
+        "worse_than_processor_sharing_percent",
         "io_part_of_time_percent",
         "late_percent",
     ]);
-    let mut table =
-        Table::new(&["scheme", "I/O time", "worse in one run", "worse in expectation", "time in I/O", "late"]);
+    let mut table = Table::new(&[
+        "scheme",
+        "I/O time",
+        "worse in one run",
+        "worse in expectation",
+        "worse than processor sharing",
+        "time in I/O",
+        "late",
+    ]);
+    let at = |name: &str| schemes.iter().position(|scheme| scheme.name == name).expect("a scheme of this study");
+    let sharing = at("processor-sharing");
     let mut claims_of = Vec::new();
-    for (at, scheme) in schemes.iter().enumerate() {
-        let (mut io, mut once, mut expected, mut part, mut late) = (vec![], vec![], vec![], vec![], vec![]);
+    for (row, scheme) in schemes.iter().enumerate() {
+        let [mut io, mut once, mut expected, mut beside_sharing, mut part, mut late] = [const { Vec::new() }; 6];
         for (seed, number) in seeds.iter().enumerate() {
-            let (base, other) = (of(seed, 0), of(seed, at));
+            let (base, shared, other) = (of(seed, 0), of(seed, sharing), of(seed, row));
             // POFS against itself: one replica against the next, and half of them against the other half.
-            let is_base = at == 0;
+            let is_base = row == 0;
             let pairs = (0..replicas).map(|replica| {
                 let against = if is_base { (replica + 1) % replicas } else { replica };
                 Gain::over(base[against], other[replica])
@@ -366,13 +373,14 @@ fn saturation(context: &Context) -> Result<Finding, Stopped> {
             let mean = |of: fn(&Gain) -> f64| gains.iter().map(of).sum::<f64>() / gains.len() as f64;
             let means = if is_base {
                 let (a, b) = base.split_at(replicas / 2);
-                means(a, b)
+                means_of(a, b)
             } else {
-                means(&base, &other)
+                means_of(&base, &other)
             };
             io.push(mean(|gain| gain.io));
             once.push(mean(|gain| gain.worse));
             expected.push(percent_worse(&means, 1.0));
+            beside_sharing.push(percent_worse(&means_of(&shared, &other), 1.0));
             part.push(100.0 * other[0].io_s() / other[0].run_s());
             late.push(100.0 * other[0].late());
             let last = |values: &[f64]| values[values.len() - 1];
@@ -382,11 +390,13 @@ fn saturation(context: &Context) -> Result<Finding, Stopped> {
                 last(&io).into(),
                 last(&once).into(),
                 last(&expected).into(),
+                last(&beside_sharing).into(),
                 last(&part).into(),
                 last(&late).into(),
             ]);
         }
-        let [io, once, expected, part, late] = [&io, &once, &expected, &part, &late].map(|values| Interval::of(values));
+        let [io, once, expected, beside_sharing, part, late] =
+            [&io, &once, &expected, &beside_sharing, &part, &late].map(|values| Interval::of(values));
         let name = match scheme.name {
             "pofs" => "POFS against itself",
             "accounts-0.2" => "… 0.2, with accounts",
@@ -399,12 +409,12 @@ fn saturation(context: &Context) -> Result<Finding, Stopped> {
             format!("{:.1} %", Interval { mean: -io.mean, ..io }),
             format!("{once:.1} %"),
             format!("{expected:.2} %"),
+            if row == sharing { "—".to_owned() } else { format!("{beside_sharing:.2} %") },
             format!("{:.0} %", part.mean),
             format!("{:.1} %", late.mean),
         ]);
         claims_of.push((io, once, expected, part));
     }
-    let at = |name: &str| schemes.iter().position(|scheme| scheme.name == name).expect("a scheme of this study");
     let claim = |name: &str| {
         let (io, once, expected, part) = claims_of[at(name)];
         Claim::ours(
@@ -419,7 +429,7 @@ fn saturation(context: &Context) -> Result<Finding, Stopped> {
         )
         .beside(format!("worse in a single run {once} %; POFS against itself {} %", claims_of[0].1))
     };
-    Ok(Finding {
+    Ok(vec![Finding {
         item: "saturation",
         title: "fair finish where half of all time is I/O".to_owned(),
         configuration: json!({
@@ -438,5 +448,5 @@ fn saturation(context: &Context) -> Result<Finding, Stopped> {
                 .named("worse"),
         ],
         claims: ["fair-finish-0", "fair-finish-0.2", "accounts-0.2", "history-accounts-0.2"].map(claim).into(),
-    })
+    }])
 }

@@ -13,6 +13,7 @@ use crate::gift_port::GiftPort;
 use crate::interval::Interval;
 use crate::run::{Context, Finding, Stopped};
 use crate::simulate::{simulate, simulate_with};
+use crate::table::Table;
 use isonomia_policy::exchange::Rule;
 use isonomia_policy::{Draw, Tuning};
 use isonomia_sim::request::{Device, Job, Lanes, Layout, Op, Phase, Scenario, Target};
@@ -55,7 +56,7 @@ const GIFT: &str = "gift";
 /// Between its decisions: a hundredth of the paper's, as all times are.
 const GIFT_INTERVAL: Nanos = Nanos::from_millis(100);
 
-const SETTINGS: [Setting; 15] = [
+const SETTINGS: [Setting; 16] = [
     setting("job-fair", "job-fair", None),
     setting("fifo", "fifo", None),
     setting("attained", ATTAINED, None),
@@ -71,6 +72,7 @@ const SETTINGS: [Setting; 15] = [
     setting("fair-finish", FINISH, None),
     setting("fair-finish-unknown", "fair-finish{guarantee=0.2,sizes=none}", None),
     setting(GIFT, "priority-fair", None),
+    setting("set10", "set10", None),
 ];
 
 const LAYOUTS: [(&str, Layout); 2] = [("apart", Layout::FilePerProcess), ("striped", Layout::Striped)];
@@ -179,7 +181,7 @@ fn io_s(
 
 /// The item.
 pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
-    let (length, seeds) = if context.quick { (Nanos::from_secs(20), 2) } else { (Nanos::from_secs(120), 6) };
+    let (length, seeds) = if context.quick { (Nanos::from_secs(20), 2) } else { (Nanos::from_secs(120), 8) };
     let cells: Vec<(usize, u64, usize)> = (0..LAYOUTS.len())
         .flat_map(|layout| (1..=seeds).flat_map(move |seed| (0..SETTINGS.len()).map(move |at| (layout, seed, at))))
         .collect();
@@ -213,7 +215,7 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
         ]);
     }
     Ok(vec![Finding {
-        table: None,
+        table: Some(table(&gains, &worse)),
         item: "requests",
         title: "coflow scheduling request by request".to_owned(),
         configuration: json!({
@@ -231,6 +233,28 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
         ],
         claims: claims(&gains, &worse),
     }])
+}
+
+/// What each setting gains and costs, in both layouts.
+fn table(gains: &[Vec<Vec<f64>>], worse: &[Vec<Vec<f64>>]) -> Table {
+    let mut table =
+        Table::new(&["policy", "orders told every", "I/O time, apart", "worse", "I/O time, striped", "worse"]);
+    // The first is what the others are measured against.
+    for (at, setting) in SETTINGS.iter().enumerate().skip(1) {
+        let policy = if setting.name == GIFT {
+            "GIFT, deciding every 100 ms".to_owned()
+        } else {
+            format!("`{}`", setting.policy)
+        };
+        let told = setting.exchange_ms.map_or("not at all".to_owned(), |interval| format!("{interval} ms"));
+        let io_time = |layout: usize| {
+            let less = Interval::of(&gains[layout][at]);
+            format!("{:.1} %", Interval { mean: -less.mean, ..less })
+        };
+        let worse = |layout: usize| format!("{:.1} %", Interval::of(&worse[layout][at]));
+        table.push([policy, told, io_time(0), worse(0), io_time(1), worse(1)]);
+    }
+    table
 }
 
 fn claims(gains: &[Vec<Vec<f64>>], worse: &[Vec<Vec<f64>>]) -> Vec<Claim> {

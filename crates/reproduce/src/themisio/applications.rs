@@ -183,7 +183,7 @@ fn by_seed(application: &Application, seeds: u64, context: &Context) -> Result<V
 
 /// Computes the figure, and what hangs on the number of processes that do I/O.
 pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
-    let seeds = if context.quick { 2 } else { 5 };
+    let seeds = if context.quick { 2 } else { 8 };
     let resnet_at = APPLICATIONS.len();
     let columns =
         ["application", "nodes", "writers", "seed", "io_percent", "policy", "slowdown_percent", "paper_percent"];

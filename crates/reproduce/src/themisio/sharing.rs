@@ -127,7 +127,7 @@ fn share_claim(
 
 /// Figs. 8, 9, 10 with 11.
 pub fn policies(context: &Context) -> Result<Vec<Finding>, Stopped> {
-    let seeds = if context.quick { 4 } else { 5 };
+    let seeds = if context.quick { 4 } else { 8 };
     let course = Course::of(context.quick);
     let resident = |name: &str, user: &str, nodes| benchmark(name, user, "group", nodes, 0, course.end);
     let guest = |name: &str, user: &str, nodes| benchmark(name, user, "group", nodes, course.from, course.to);

@@ -80,7 +80,7 @@ pub(super) fn open(
     if opened.created
         && let Some(hint) = OpenHint::read(header)
     {
-        declared::phase(core, connection, opened.ino, opened.layout.as_deref(), &hint);
+        declared::file(core, connection, opened.ino, opened.layout.as_deref(), &hint);
     }
     let (created, spread) = (u32::from(opened.created), u32::from(opened.is_spread));
     let fixed = OpenReply { capability: opened.capability, created, spread, attr: opened.attr };

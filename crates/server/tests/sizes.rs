@@ -45,8 +45,8 @@ fn expected_s(targets: usize, say: Say) -> f64 {
         while Instant::now() < deadline && !writer.is_finished() {
             let status = running.server().status();
             // The first request has been begun.
-            let phases = status.jobs.iter().filter_map(|job| job.phase).filter(|phase| phase.received_ns > 0);
-            if let Some(phase) = phases.last() {
+            let mut phases = status.jobs.iter().filter_map(|job| job.phase).filter(|phase| phase.received_ns > 0);
+            if let Some(phase) = phases.next_back() {
                 return phase.expected_ns as f64 / 1e9;
             }
             std::thread::park_timeout(Duration::from_millis(1));
@@ -57,7 +57,9 @@ fn expected_s(targets: usize, say: Say) -> f64 {
 
 #[test]
 fn room_that_is_made_ahead_is_going_to_be_written() {
-    let grown = expected_s(1, |client, file| drop(client.set_size(&file.capability, 40 * MIB).unwrap()));
+    let grown = expected_s(1, |client, file| {
+        client.set_size(&file.capability, 40 * MIB).unwrap();
+    });
     assert!((20.0..20.5).contains(&grown), "{grown} s for 40 MiB");
     let room = expected_s(1, |client, file| {
         client.change_space(file, SpaceChange::Allocate { keep_size: false }, 0, 60 * MIB).unwrap()

@@ -203,7 +203,7 @@ impl Running {
         *bytes = rest;
         let said = more.get(usize::from(header.path_len) + usize::from(header.path2_len)..).unwrap_or_default();
         if header.op == Op::Peer as u16 && may_end(said) {
-            header.op = Op::FindServer as u16;
+            return Some((RequestHeader { seq: header.seq, ..RequestHeader::new(Op::FindServer, Ino::ROOT) }, &[]));
         }
         Some((header, more))
     }

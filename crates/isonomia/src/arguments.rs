@@ -20,7 +20,7 @@ pub use allocate::AllocateOptions;
 pub use backup::BackupOptions;
 pub use cluster::{CheckOptions, ClusterCommand, ClusterOptions, DownOptions, MembersOptions, UpOptions};
 pub use coupons::{CouponsOptions, RegretOptions};
-pub use device::{DeviceCommand, DeviceOptions, ProfileOptions};
+pub use device::{DeviceCommand, DeviceOptions, ProfileOptions, UnlimitOptions};
 pub use fsck::FsckOptions;
 pub use placement::{How, PlacementCommand, PlacementOptions};
 pub use plan::{PackOptions, PlanCommand, PlanOptions, ScheduleOptions};

@@ -1,9 +1,10 @@
-//! `isonomia device profile`: what a device can do, measured before it serves anybody.
+//! `isonomia device profile`: what a device can do, measured before it serves anybody. `isonomia device unlimit`: takes limits away that
+//! nobody else will.
 
 mod measure;
 mod report;
 
-use crate::arguments::{DeviceCommand, DeviceOptions, ProfileOptions};
+use crate::arguments::{DeviceCommand, DeviceOptions, ProfileOptions, UnlimitOptions};
 use anyhow::{Context, Result};
 use isonomia_policy::device::profile::{DeviceProfile, PROFILE_NAME};
 use measure::Measurement;
@@ -14,6 +15,7 @@ use std::time::Duration;
 pub fn device(options: &DeviceOptions) -> Result<()> {
     match &options.command {
         DeviceCommand::Profile(options) => profile(options),
+        DeviceCommand::Unlimit(options) => unlimit(options),
     }
 }
 
@@ -35,6 +37,30 @@ fn profile(options: &ProfileOptions) -> Result<()> {
         writeln!(stdout)?;
     } else {
         writeln!(stdout, "{}\n\nSaved in {}", report::text(&profile), out.display())?;
+    }
+    Ok(())
+}
+
+fn unlimit(options: &UnlimitOptions) -> Result<()> {
+    let shown = options.records.display();
+    let (mut removed, mut let_go) = (0, 0);
+    let records = match std::fs::read_dir(&options.records) {
+        Ok(records) => records.collect::<Result<Vec<_>, _>>().with_context(|| format!("cannot read {shown}"))?,
+        // No server of this host has ever set any.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+        Err(error) => return Err(error).with_context(|| format!("cannot read {shown}")),
+    };
+    for record in
+        records.iter().map(|record| record.path()).filter(|path| path.extension().is_some_and(|e| e == "limits"))
+    {
+        let outcome = isonomia_cgroup::remove(&record)?;
+        (removed, let_go) = (removed + outcome.removed, let_go + outcome.let_go);
+    }
+    let mut stdout = std::io::stdout().lock();
+    if options.json {
+        writeln!(stdout, "{}", serde_json::json!({ "removed": removed, "not_ours": let_go }))?;
+    } else {
+        writeln!(stdout, "{removed} limits removed; {let_go} of the record were gone, or somebody else's by now")?;
     }
     Ok(())
 }

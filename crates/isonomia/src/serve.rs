@@ -4,6 +4,7 @@ use crate::arguments::ServeOptions;
 use crate::control;
 use crate::scrape::Endpoint;
 use anyhow::{Context, Result, bail};
+use isonomia_server::outside::record_of;
 use isonomia_server::{Config, Loss, Server, TargetConfig};
 use isonomia_transport::address::Address;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -11,7 +12,7 @@ use signal_hook::iterator::Signals;
 use std::fs::DirBuilder;
 use std::io::{ErrorKind, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The exit code of a server whose directory is another process's, or the wrong one.
 const DIRECTORY_LOST: i32 = 3;
@@ -22,8 +23,11 @@ pub fn serve(options: &ServeOptions) -> Result<()> {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     // Before the start, so that no signal is missed once the server can be seen.
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
-    let metrics_address = config.metrics;
+    let (metrics_address, cgroup) = (config.metrics, config.cgroup.clone());
     let server = Server::start(config)?;
+    if cgroup.is_some() {
+        unlimit_in_panic(record_of(cgroup.as_ref(), server.dir()));
+    }
     let metrics = match metrics_address {
         Some(address) => {
             if !address.ip().is_loopback() {
@@ -40,6 +44,16 @@ pub fn serve(options: &ServeOptions) -> Result<()> {
     drop(metrics);
     server.shutdown();
     Ok(())
+}
+
+/// Removes the limits of control groups when the program panics: it ends then without going through anything else.
+fn unlimit_in_panic(record: PathBuf) {
+    let others = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        // If it cannot be done, the next server of this directory does it.
+        let _ = isonomia_cgroup::remove(&record);
+        others(panic);
+    }));
 }
 
 /// Ends the program when the server has lost its directory: nothing may be written any more, not even in order to end.

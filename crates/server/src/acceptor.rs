@@ -456,6 +456,13 @@ impl Acceptor {
             }
             return;
         };
+        if let (Some(outside), Peer::Local(vouched)) = (self.core.outside.get(), &peer)
+            && hello.claims.on_behalf_of.is_none()
+            && let Some(proven) = admission.job.within.as_ref().filter(|within| !within.is_empty())
+        {
+            let groups = identity::io_groups(&pending.socket, vouched.uid, proven);
+            outside.enter(&admission.job.user, proven, groups);
+        }
         let (way, memory, permit, job) = match self.prepare(&pending, &peer, hello.role, &admission) {
             Ok(prepared) => prepared,
             Err(reason) => {

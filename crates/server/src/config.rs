@@ -71,6 +71,8 @@ pub struct Config {
     pub fair_clock: bool,
     /// File to record every decision in, for a replay; none if absent. For trials only.
     pub record_decisions: Option<PathBuf>,
+    /// Limits for programs that write to a local device outside of Isonomia; none if absent.
+    pub cgroup: Option<CgroupConfig>,
     /// The cluster that this is a server of; set by [`Self::join`].
     #[serde(skip)]
     pub cluster: Option<ClusterConfig>,
@@ -93,6 +95,21 @@ pub struct TargetConfig {
     pub profile: Option<PathBuf>,
     /// Whether its files go through the page cache of the host.
     pub cache: PageCache,
+}
+
+/// What the control groups of jobs are limited by while the controller's allocation holds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct CgroupConfig {
+    /// The device: a file in `/dev`, or MAJOR:MINOR; that on which the first target lies if absent.
+    pub device: Option<PathBuf>,
+    /// What it reads; without limits if absent.
+    pub read: Option<Rate>,
+    /// What it writes; without limits if absent.
+    pub write: Option<Rate>,
+    /// File for the record of the limits that are set, on this host; one for the server's directory in `/run/isonomia-limits` if
+    /// absent.
+    pub record: Option<PathBuf>,
 }
 
 /// A configuration that cannot be used.
@@ -176,6 +193,7 @@ impl Default for Config {
             limits: LimitsConfig::default(),
             fair_clock: false,
             record_decisions: None,
+            cgroup: None,
             cluster: None,
         }
     }

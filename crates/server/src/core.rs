@@ -11,6 +11,7 @@ use crate::intake::{BELL, Intake};
 use crate::jobs::Jobs;
 use crate::locks::Locks;
 use crate::mappings::Mappings;
+use crate::outside::Outside;
 use crate::phases::Phases;
 use crate::prefixes::Prefixes;
 use crate::rates::Rates;
@@ -80,6 +81,8 @@ pub struct Core {
     pub scrub: Scrub,
     /// The part in a cluster, if this server is in one.
     pub cluster: OnceLock<Cluster>,
+    /// Limits for programs that write to the device outside, if there are to be any.
+    pub outside: OnceLock<Outside>,
     /// Who copies the metadata.
     pub backups: Backups,
     /// Who has the targets, under a policy of exclusive phases.
@@ -159,6 +162,7 @@ impl Core {
             caretaker: OnceLock::new(),
             scrub,
             cluster: OnceLock::new(),
+            outside: OnceLock::new(),
             backups: Backups::default(),
             phases,
             unsynced,

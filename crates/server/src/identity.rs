@@ -11,7 +11,7 @@
 
 use crate::names::Who;
 use isonomia_proto::setup::{Claims, Hello, PRINCIPAL_GROUPS_MAX};
-use isonomia_transport::control_group::Process;
+use isonomia_transport::control_group::{IoGroup, Process};
 use isonomia_units::{JobInfo, NAME_LEN_MAX};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -172,6 +172,14 @@ pub fn proven_job(socket: &impl AsRawFd, uid: u32) -> Option<String> {
         None => process.owner() == Ok(uid),
     };
     process.job(uid).filter(|_| is_the_one)
+}
+
+/// Where the kernel limits what the process at the other end of a Unix socket, which runs as `uid` and is proven to be of this job, does with
+/// block devices.
+pub fn io_groups(socket: &impl AsRawFd, uid: u32, job: &str) -> Vec<IoGroup> {
+    let pid = ucred(socket).ok().and_then(|ucred| u32::try_from(ucred.pid).ok());
+    let process = pid.and_then(|pid| Process::open(pid).ok());
+    process.map_or_else(Vec::new, |process| process.io_groups(uid, job))
 }
 
 /// A handle on the process that connected: no other process ever has it.

@@ -47,6 +47,7 @@ mod mappings;
 mod munge;
 mod names;
 mod operator;
+pub mod outside;
 mod ownership;
 mod pacing;
 mod page_cache;
@@ -81,7 +82,7 @@ mod write_back;
 
 pub use cluster::CLOCKS_APART_SECS_MAX;
 pub use cluster_config::{ClusterConfig, read_cluster_file, usable_cluster_file};
-pub use config::{Config, ConfigError, TargetConfig};
+pub use config::{CgroupConfig, Config, ConfigError, TargetConfig};
 pub use directory_check::BadPlace;
 pub use isonomia_store::{Fence, Loss};
 pub use limits::LimitsConfig;
@@ -97,6 +98,7 @@ use crate::jobs::Jobs;
 use crate::limits::Limits;
 use crate::munge::{Library, NoLibrary};
 use crate::names::LookUp;
+use crate::outside::{Outside, OutsideError};
 use crate::ownership::Owner;
 use crate::pending::Proof;
 use crate::phases::Phases;
@@ -258,6 +260,7 @@ impl Server {
         if config.trust_clients {
             tracing::warn!("clients are trusted: what they claim of user, group, size and priority is believed");
         }
+        limit_outside(config, dir, &core)?;
         let driver = match &config.cluster {
             None => {
                 core.holders.begin(clock::now());
@@ -384,6 +387,9 @@ impl Server {
                 tracing::error!("a thread of the server panicked");
             }
         }
+        if let Some(outside) = self.core.outside.get() {
+            outside.allow([]);
+        }
         self.core.hold_no_more();
         self.core.targets.iter().for_each(|target| target.engine.stop());
         while self.core.serving.has_substitutes() {
@@ -446,6 +452,26 @@ fn target_ids(config: &Config, count: usize) -> Vec<TargetId> {
 
 fn target_dir(target: &TargetConfig, dir: &Path, index: usize) -> PathBuf {
     target.dir.clone().unwrap_or_else(|| dir.join(format!("target-{index}")))
+}
+
+/// Removes the limits of control groups that an earlier process of this directory left, and has them set if that is wanted.
+fn limit_outside(config: &Config, dir: &Path, core: &Core) -> Result<(), StartError> {
+    let refused = |error: OutsideError| StartError::Config(error.to_string());
+    let Some(cgroup) = &config.cgroup else {
+        let removed = isonomia_cgroup::remove(&outside::record_of(None, dir)).map_err(|error| refused(error.into()))?;
+        if removed.removed > 0 {
+            tracing::warn!(removed = removed.removed, "limits of control groups were left by a server that was killed");
+        }
+        return Ok(());
+    };
+    if config.cluster.is_none() {
+        return Err(refused(OutsideError::NoCluster));
+    }
+    let target = config.targets.first().and_then(|target| target.dir.as_deref());
+    let outside = Outside::new(cgroup, dir, target.unwrap_or(dir)).map_err(refused)?;
+    // It is set once, before anybody can ask for it.
+    let _ = core.outside.set(outside);
+    Ok(())
 }
 
 fn open_store(

@@ -33,6 +33,15 @@ const MOUNT: &str = "/sys/fs/cgroup";
 /// Names of jobs are no longer.
 const NAME_LEN_MAX: usize = isonomia_units::NAME_LEN_MAX;
 
+/// A control group in which the kernel can limit what is read from block devices, and written to them.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct IoGroup {
+    /// Its directory.
+    pub dir: String,
+    /// It is one of cgroup v2, where a limit holds for all groups below as well. Under v1 it holds for the processes of the group itself.
+    pub is_unified: bool,
+}
+
 /// A job that a path names, and the part of the path that does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Found<'a> {
@@ -67,6 +76,14 @@ impl Process {
         find(true).or_else(|| find(false))
     }
 
+    /// Where the kernel limits what this process of user `uid` does with block devices, if it is in this job by its control group;
+    /// nothing where that was not made for the job.
+    pub fn io_groups(&self, uid: u32, job: &str) -> Vec<IoGroup> {
+        let Ok(groups) = self.groups() else { return Vec::new() };
+        let lines = groups.lines().filter_map(Line::read);
+        lines.filter_map(|line| line.io_group(job_of_path(line.path, uid).filter(|found| found.job == job)?)).collect()
+    }
+
     fn groups(&self) -> Result<String, Errno> {
         let file = rustix::fs::openat(&self.dir, "cgroup", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?;
         let mut bytes = vec![0; GROUPS_LEN_MAX];
@@ -94,19 +111,39 @@ impl<'a> Line<'a> {
         Some(Self { controllers: parts.next()?, path: parts.next()? })
     }
 
-    /// Whether `group` and everything above it in this hierarchy is root's, and nobody else's to write.
-    fn is_roots(&self, group: &str) -> bool {
+    /// The group of the job that was `found` in this line, if block devices are limited in its hierarchy: under v1 the one that the process is
+    /// in, under v2 the job's.
+    fn io_group(&self, found: Found<'_>) -> Option<IoGroup> {
+        let is_v1 = self.controllers.split(',').any(|controller| controller == "blkio");
+        if !(is_v1 || self.controllers.is_empty()) || !self.is_roots(found.group) {
+            return None;
+        }
+        let group = if is_v1 { self.path } else { found.group };
+        let file = if is_v1 { "blkio.throttle.write_bps_device" } else { "io.max" };
+        let dirs = self.mounts().into_iter().map(|mount| format!("{mount}{group}"));
+        let dir = dirs.into_iter().find(|dir| rustix::fs::lstat(format!("{dir}/{file}")).is_ok())?;
+        // The kernel ends a line of a group that was removed with a mark, and others could make paths that look like it.
+        let is_plain = !dir.contains(['\n', '\0']) && !dir.split('/').any(|part| part == "..");
+        is_plain.then_some(IoGroup { dir, is_unified: !is_v1 })
+    }
+
+    /// Where this hierarchy may be mounted.
+    fn mounts(&self) -> Vec<String> {
         let controllers = self.controllers.strip_prefix("name=").unwrap_or(self.controllers);
-        let mounts = match controllers {
+        match controllers {
             "" => vec![MOUNT.to_owned(), format!("{MOUNT}/unified")],
             _ => vec![format!("{MOUNT}/{controllers}")],
-        };
+        }
+    }
+
+    /// Whether `group` and everything above it in this hierarchy is root's, and nobody else's to write.
+    fn is_roots(&self, group: &str) -> bool {
         let is_roots =
             |path: &str| rustix::fs::lstat(path).is_ok_and(|stat| stat.st_uid == 0 && stat.st_mode & 0o022 == 0);
         let is_dir = |path: &str| {
             rustix::fs::lstat(path).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory)
         };
-        mounts.iter().any(|mount| {
+        self.mounts().iter().any(|mount| {
             let ends = group.match_indices('/').skip(1).map(|(at, _)| at).chain([group.len()]);
             let mut all = ends.map(|end| format!("{mount}{}", &group[..end]));
             // Whoever may write to this file moves processes in.

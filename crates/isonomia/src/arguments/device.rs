@@ -3,11 +3,12 @@
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
-/// Measure what keeps files
+/// Measure what keeps files, and take limits of control groups away
 #[derive(Args, Debug)]
 #[command(after_help = "\
 Examples:
-  isonomia device profile /scratch/isonomia/target-0")]
+  isonomia device profile /scratch/isonomia/target-0
+  isonomia device unlimit")]
 pub struct DeviceOptions {
     #[command(subcommand)]
     pub command: DeviceCommand,
@@ -16,6 +17,25 @@ pub struct DeviceOptions {
 #[derive(Debug, Subcommand)]
 pub enum DeviceCommand {
     Profile(ProfileOptions),
+    Unlimit(UnlimitOptions),
+}
+
+/// Remove the limits of control groups that a server of this host has set and did not remove, because it was killed
+///
+/// A server that starts again with the same directory does so by itself. Limits that somebody else has set, or has changed since, stay.
+/// Beside a server that runs, its limits are removed until it decides anew.
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  isonomia device unlimit
+  isonomia device unlimit --json | jq .removed")]
+pub struct UnlimitOptions {
+    /// Directory with the records of what servers have set
+    #[arg(long, default_value = isonomia_server::outside::RECORDS, value_name = "DIR")]
+    pub records: PathBuf,
+    /// Print what was removed as JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Measure the device below a directory: what requests cost it, and how many it serves at once

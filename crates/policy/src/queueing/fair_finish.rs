@@ -40,8 +40,8 @@
 //! served x ahead of his fair time in B's place. If A now begins short phases with as much to do as his share
 //! allows until B's fair end, his first one's fair end moves behind that; what was served ahead is of no use, and the target has
 //! to do x more by then than it can. There tags are those of the present paces, and what holds for everybody is the floor. A job whose
-//! pace has grown since it was served is noticed when all jobs were looked at once, two at each decision, so it has one
-//! request of each job less there.
+//! pace has grown since it was served is noticed when all jobs were looked at once, one at each decision, so it may have a
+//! request for each job that the target knows less.
 //!
 //! # In use
 //!
@@ -83,9 +83,6 @@ pub(crate) struct FairFinish {
     /// Whose floor is looked at next.
     looked_at: u32,
 }
-
-/// Jobs whose floors are looked at again at each decision, with several levels.
-const LOOKS: usize = 2;
 
 impl FairFinish {
     pub(crate) fn new(settings: &Settings, tuning: Tuning) -> Self {
@@ -130,22 +127,22 @@ impl FairFinish {
         self.floors.remove(slot);
     }
 
-    /// Puts some of the jobs that are queued at their present places by the floor: one whose user's other jobs have left the
-    /// clock comes there sooner than when it was put there.
+    /// Puts the next job in turn at its present place by the floor, if it is queued: one whose user's other jobs have left the
+    /// clock comes to the floor sooner than was foreseen.
     fn look_again(&mut self) {
-        for _ in 0..if self.has_levels { LOOKS } else { 0 } {
-            self.looked_at = if (self.looked_at as usize) + 1 < self.habits.len() { self.looked_at + 1 } else { 0 };
-            let slot = self.looked_at;
-            if self.floors.contains(slot) {
-                let floor = self.phases.clock.floor(self.phases.account(slot), self.guarantee);
-                self.floors.set(slot, (floor, self.roster.job(slot).id));
-            }
+        self.looked_at = if (self.looked_at as usize) + 1 < self.habits.len() { self.looked_at + 1 } else { 0 };
+        let slot = self.looked_at;
+        if self.floors.contains(slot) {
+            let floor = self.phases.clock.floor(self.phases.account(slot), self.guarantee);
+            self.floors.set(slot, (floor, self.roster.job(slot).id));
         }
     }
 
     /// Who is next, and by what: a tag of 0 if it is the floor, so that nobody is waited for.
     fn first(&mut self) -> Option<(u128, u32)> {
-        self.look_again();
+        if self.has_levels {
+            self.look_again();
+        }
         for _ in 0..SMALLEST_MAX {
             let Some(((due, _), slot)) = self.floors.first().filter(|((due, _), _)| *due < self.phases.clock.now())
             else {

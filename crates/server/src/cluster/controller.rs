@@ -17,8 +17,8 @@ use crate::core::Core;
 use crate::target::Target;
 use etcd::Etcd;
 use isonomia_controller::{
-    Allocation, Controller, Counts, Decision, Effect, Follower, JobKey, Kept, KnownJobs, Plan, Reached, Refused,
-    Settings, Term, Using, Wanted, parts, places,
+    Allocation, Controller, Counts, Decision, Effect, Follower, JobKey, Kept, KnownJobs, PARTS_PER_TARGET, Plan,
+    Reached, Refused, Settings, Term, Using, Wanted, parts, places,
 };
 use isonomia_policy::exchange::Meters;
 use isonomia_policy::{PolicySpec, Scheme};
@@ -134,6 +134,9 @@ impl Commander {
                 self.share_fairly();
             }
             self.show(now);
+            if let Some(outside) = self.core.outside.get() {
+                outside.refresh();
+            }
             match self.next() {
                 Ok(Some((from, heard))) => self.take(from, heard),
                 Ok(None) => {}
@@ -421,6 +424,13 @@ impl Commander {
 
     /// Has the arbiters divide by these parts, and by the policy's tree where there are none.
     fn apportion(&self, now: Nanos, mut parts: BTreeMap<TargetId, Vec<(JobId, f64)>>) {
+        if let Some(outside) = self.core.outside.get() {
+            let jobs: BTreeMap<JobId, Arc<JobInfo>> =
+                self.core.jobs.all().iter().map(|job| (job.id, job.info())).collect();
+            // The targets are on one device: a job's part of that is the mean of what it has of them.
+            let whole = self.core.data_targets().max(1) as f64 * f64::from(PARTS_PER_TARGET);
+            outside.allow(parts.values().flatten().filter_map(|(job, part)| Some((&**jobs.get(job)?, part / whole))));
+        }
         for target in self.core.targets.iter().filter(|target| !target.is_metadata()) {
             let parts = target.id.and_then(|id| parts.remove(&id)).unwrap_or_default();
             target.apportion(now, &parts);

@@ -8,7 +8,7 @@ use isonomia_planning::coordinator::{Publication, Report};
 use isonomia_planning::io_node::{AppId, Declared, IoNode, PhaseRules, SILENCE_MAX};
 use isonomia_units::{Nanos, ServerId};
 use proptest::prelude::*;
-use rand::{RngExt as _, SeedableRng as _};
+use rand::SeedableRng as _;
 use rand_pcg::Pcg64Mcg;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -185,7 +185,8 @@ impl Running {
             header.ino = Ino::ROOT.0;
         }
         if how & 16 != 0 {
-            let (op, index) = (Op::ALL[usize::from(header.op) % Op::ALL.len()], header.mode as usize % self.targets.len());
+            let (op, index) =
+                (Op::ALL[usize::from(header.op) % Op::ALL.len()], header.mode as usize % self.targets.len());
             let object = RequestHeader::of_object(op, &self.objects, index as u32, self.targets[index]);
             let RequestHeader { seq, ino2, offset, len, valid, path_len, path2_len, .. } = header;
             let flags = header.flags | object.flags;

@@ -4,9 +4,10 @@ use crate::arguments::{PolicyCommand, PolicyOptions, WholeOptions};
 use crate::control::{Control, PolicySet};
 use crate::whole::{self, Meant, Whole, report};
 use anyhow::{Context, Result};
-use isonomia_policy::PolicySpec;
+use isonomia_policy::{PolicySpec, RateRule};
+use isonomia_proto::control::JobStatus;
 use isonomia_transport::socket::Deadline;
-use isonomia_units::Nanos;
+use isonomia_units::{JobInfo, Nanos};
 use std::io::Write;
 use std::time::Duration;
 
@@ -21,13 +22,19 @@ pub fn policy(options: &PolicyOptions) -> Result<()> {
         PolicyCommand::Shadow { whole, policy } => shadow(whole, policy.0.as_ref()),
         PolicyCommand::Set { whole, policy, draw } => {
             let mut out = std::io::stdout().lock();
+            let rules = || policy.rates().into_iter().flat_map(|rates| &rates.rules);
             match whole::meant(whole)? {
-                Meant::One(mut control, _) => {
+                Meant::One(mut control, status) => {
+                    warn_of_nobody(rules(), &status.jobs);
                     let set = control.set_policy(policy, *draw, true, None)?;
                     writeln!(out, "{} ({})", set.policy, set.draw)?;
                     warn(&set);
                 }
                 Meant::All(mut all) => {
+                    if rules().next().is_some() {
+                        let seen = all.look();
+                        warn_of_nobody(rules(), &report(&all.members, &seen).jobs);
+                    }
                     let set = Control::connect(&whole.first()?)?.set_policy(policy, *draw, false, None)?;
                     let version = set.version.unwrap_or(0);
                     writeln!(out, "{} ({}), version {version}", set.policy, set.draw)?;
@@ -65,6 +72,25 @@ fn shadow(options: &WholeOptions, policy: Option<&PolicySpec>) -> Result<()> {
 /// Says what is strange about a policy that was set.
 pub fn warn(set: &PolicySet) {
     set.warnings.iter().for_each(|text| crate::log::say(format_args!("warning: {text}")));
+}
+
+/// Says so of each of these rules that is for nobody who is known: that may be right, or a slip of the pen.
+pub fn warn_of_nobody<'r>(rules: impl IntoIterator<Item = &'r RateRule>, jobs: &[JobStatus]) {
+    let is_selected = |rule: &RateRule, job: &JobStatus| {
+        let info = JobInfo::new(&job.job, &job.user, &job.group);
+        // As a job is known whose name is only claimed.
+        let info = if job.proof == "claim" { info.claimed_within(job.within.as_deref().unwrap_or("")) } else { info };
+        rule.scope.selects_job(&info)
+    };
+    let is_of_nobody = |rule: &&RateRule| !rule.scope.who.is_empty() && !jobs.iter().any(|job| is_selected(rule, job));
+    for rule in rules.into_iter().filter(is_of_nobody) {
+        crate::log::say(format_args!(
+            "warning: rule {} selects nobody at present: none of the {} jobs that are known is {}",
+            rule.label(),
+            jobs.len(),
+            rule.scope
+        ));
+    }
 }
 
 fn get(options: &WholeOptions, json: bool) -> Result<()> {

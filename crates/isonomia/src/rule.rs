@@ -4,13 +4,13 @@
 
 use crate::arguments::{RuleCommand, RuleOptions, WholeOptions};
 use crate::control::Control;
-use crate::policy::{laggards, warn};
+use crate::policy::{laggards, warn, warn_of_nobody};
 use crate::table;
 use crate::whole::{self, Meant, report};
 use anyhow::{Context, Result, bail};
 use isonomia_policy::{Allowance, BadRule, Place, PolicySpec, RateRule, Spare, TokenBucket, read_one, read_value};
-use isonomia_proto::control::{JobStatus, RateStatus};
-use isonomia_units::{JobInfo, Nanos};
+use isonomia_proto::control::RateStatus;
+use isonomia_units::Nanos;
 use std::io::Write;
 
 pub fn rule(options: &RuleOptions) -> Result<()> {
@@ -121,25 +121,6 @@ fn change(
         }
     }
     Ok(())
-}
-
-/// Says so if a new rule is for nobody who is known: that may be right, or a slip of the pen.
-fn warn_of_nobody(rule: Option<&RateRule>, jobs: &[JobStatus]) {
-    let Some(rule) = rule else { return };
-    let is_selected = |job: &JobStatus| {
-        let info = JobInfo::new(&job.job, &job.user, &job.group);
-        // As a job is known whose name is only claimed.
-        let info = if job.proof == "claim" { info.claimed_within(job.within.as_deref().unwrap_or("")) } else { info };
-        rule.scope.selects_job(&info)
-    };
-    if !rule.scope.who.is_empty() && !jobs.iter().any(is_selected) {
-        let name = rule.label();
-        crate::log::say(format_args!(
-            "warning: rule {name} selects nobody at present: none of the {} jobs that are known is {}",
-            jobs.len(),
-            rule.scope
-        ));
-    }
 }
 
 fn list(options: &WholeOptions, json: bool) -> Result<()> {

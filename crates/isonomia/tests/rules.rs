@@ -58,6 +58,11 @@ fn write_file(socket: &str, job: &str, name: &str, (blocks, len): (u64, usize)) 
 fn rules_come_and_go_on_a_running_server() {
     let dir = tempfile::tempdir().unwrap();
     let server = serve(dir.path(), "job-fair");
+    // A whole policy is looked at as a rule is.
+    let (done, _, said) = run(&server, &["policy", "set", "tbf{lost@job:lost=4MiB/s}"]);
+    assert!(done && said.contains("rule lost selects nobody at present"), "{said}");
+    let (done, _, said) = run(&server, &["policy", "set", "job-fair"]);
+    assert!(done && !said.contains("selects nobody"), "{said}");
     let (done, _, said) = run(&server, &["rule", "start", "slow", "job:slow&op:write", "4MiB/s"]);
     assert!(!done && said.contains("job-fair, which has no rules") && said.contains("--replace"), "{said}");
     let (done, out, said) = run(&server, &["rule", "start", "slow", "job:slow&op:write", "4MiB/s", "--replace"]);

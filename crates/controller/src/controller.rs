@@ -46,9 +46,11 @@ const ASKED_EVERY: u64 = 6;
 const RENEWED_EVERY: u64 = 2;
 
 /// How long the controller may hear nothing: a server that has jobs is asked so often at least. Under `plan`s that go by
-/// what jobs have at the moment, in every interval; else after six intervals, but no more than a minute.
+/// what jobs have at the moment, in every interval; else after six intervals, or as many as a minute has, rounded up: messages go out
+/// when an interval begins.
 fn asked_every(interval: Nanos, is_pulled: bool) -> Nanos {
-    if is_pulled { interval } else { Nanos(interval.0 * ASKED_EVERY).min(CHECK_EVERY).max(interval) }
+    let within_a_minute = CHECK_EVERY.0.div_ceil(interval.0.max(1));
+    if is_pulled { interval } else { Nanos(interval.0 * within_a_minute.clamp(1, ASKED_EVERY)) }
 }
 
 /// How long a server with jobs may hear nothing: so often it is asked, or what it was told renewed, at least. Two intervals, where it
@@ -255,7 +257,9 @@ impl Controller {
             let is_near = member.answered > 0 && round - member.answered <= u64::from(ROUNDS_AHEAD_MAX);
             if !(member.is_busy && !member.is_absent() && is_wanted || member.check_at <= now) {
                 // Far less than a question and its answer, so that who is cut off soon shares fairly.
-                if member.is_busy && is_near && self.has_decided && round - member.renewed >= RENEWED_EVERY {
+                // Of who did not answer it is not known whether he still is one to whom it applies.
+                let is_heard = member.is_busy && member.missed == 0 && is_near;
+                if is_heard && self.has_decided && round - member.renewed >= RENEWED_EVERY {
                     member.renewed = round;
                     effects.push(Effect::Ask { to: *to, ask: Ask::Nothing { tag: term.tag(), round: round as u8 } });
                 }

@@ -144,14 +144,14 @@ fn may_read(core: &Core, connection: &Connection, header: &RequestHeader, sink: 
 }
 
 /// The bytes that a read will give, by the size that the file has now: what it asks for if that is little, or is of an object
-/// whose file's size another server knows. Of files that the client may not read the size is not looked at.
+/// whose file's size another server knows, or the database. Of files that the client may not read the size is not looked at.
 pub fn readable(core: &Core, connection: &Connection, header: &RequestHeader) -> u32 {
     let ino = Ino(header.ino);
     let is_known = header.len >= READ_LEN_LOOKED_AT
         && !header.is_for_object()
         && core.store.check_is_here(ino).is_ok()
         && proof::check_access(core, connection, header, access::READ).is_ok();
-    let size = if is_known { core.store.size(ino).ok() } else { None };
+    let size = if is_known { core.store.size_in_memory(ino) } else { None };
     let there = size.map_or(u64::MAX, |size| size.saturating_sub(header.offset));
     header.len.min(u32::try_from(there).unwrap_or(u32::MAX))
 }

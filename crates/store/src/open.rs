@@ -254,6 +254,13 @@ impl Store {
         Ok(inode.size())
     }
 
+    /// The size of a regular file whose inode is in memory, as those of open files mostly are. Waits for nothing.
+    pub fn size_in_memory(&self, ino: Ino) -> Option<u64> {
+        let inode = self.inodes.get(ino.0)?;
+        inode.any_regular().ok()?;
+        Some(inode.size())
+    }
+
     /// The layout of a regular file.
     pub fn layout(&self, ino: Ino) -> Result<Arc<Layout>, StoreError> {
         self.inode(ino.0)?.any_regular().cloned()

@@ -79,7 +79,7 @@ impl<R, A> Dispatcher<R, A> {
         self.arbiter.set_rate_parts(now, parts);
     }
 
-    /// How the classes fare that rules give rates: see [`Arbiter::rates`](crate::Arbiter::rates).
+    /// How the classes fare that rules give rates: see [`Arbiter::rates`].
     pub fn rates(&self, now: Nanos) -> Vec<RateReport> {
         self.arbiter.rates(now)
     }
@@ -89,7 +89,7 @@ impl<R, A> Dispatcher<R, A> {
         self.arbiter.latency(now)
     }
 
-    /// The share due to every job that is active: see [`Arbiter::shares`](crate::Arbiter::shares).
+    /// The share due to every job that is active: see [`Arbiter::shares`].
     pub fn shares(&self, now: Nanos) -> Vec<(JobId, f64)> {
         self.arbiter.shares(now)
     }

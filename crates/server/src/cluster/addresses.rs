@@ -5,18 +5,22 @@ use isonomia_units::ServerId;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
-/// Servers that are told of in the log: a client may ask for any number.
+/// Servers that are remembered to have been told of. A client may ask for any number, so beyond these some are told of again, as often
+/// as the log takes lines.
 const TOLD_MAX: usize = 64;
 
 /// Servers that clients asked for and that the cluster file does not have.
 #[derive(Default)]
-pub(super) struct Missing(Mutex<BTreeSet<u64>>);
+pub(super) struct Missing(Mutex<BTreeSet<u16>>);
 
 impl Missing {
     /// Tells the operator once of each.
-    fn tell(&self, server: u64, epoch: u32) {
+    fn tell(&self, server: u16, epoch: u32) {
         let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if told.len() < TOLD_MAX && told.insert(server) {
+        if told.len() >= TOLD_MAX {
+            told.clear();
+        }
+        if told.insert(server) {
             tracing::warn!(
                 server,
                 epoch,
@@ -30,9 +34,10 @@ impl Cluster {
     /// Where a server listens, each address in a line of its own; nothing if the cluster file does not have it.
     pub fn addresses_of(&self, server: u64) -> Option<String> {
         let map = self.config.map();
-        let known = u16::try_from(server).ok().and_then(|number| map.server(ServerId(number)));
-        let Some(known) = known else {
-            self.missing.tell(server, map.epoch().0);
+        // No server ever had a greater number.
+        let number = u16::try_from(server).ok()?;
+        let Some(known) = map.server(ServerId(number)) else {
+            self.missing.tell(number, map.epoch().0);
             return None;
         };
         let lines: Vec<String> = known.listen.iter().map(ToString::to_string).collect();

@@ -10,6 +10,7 @@ use crate::connection::Way;
 use crate::core::Core;
 use crate::target::Pending;
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Messages that wait to be answered at most: more than all servers of a cluster send at once. Others wait as requests do.
@@ -21,6 +22,8 @@ const AT_ONCE: usize = 16;
 #[derive(Debug, Default)]
 pub struct ControlQueue {
     waiting: Mutex<VecDeque<Pending>>,
+    /// Whether there are any: workers look all the time.
+    has_some: AtomicBool,
 }
 
 impl ControlQueue {
@@ -31,11 +34,18 @@ impl ControlQueue {
             return Err(Box::new(pending));
         }
         waiting.push_back(pending);
+        self.has_some.store(true, Ordering::Release);
         Ok(())
     }
 
     fn next(&self) -> Option<Pending> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+        if !self.has_some.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = waiting.pop_front();
+        self.has_some.store(!waiting.is_empty(), Ordering::Release);
+        next
     }
 }
 

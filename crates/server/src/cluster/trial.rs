@@ -9,6 +9,7 @@
 //! this server's alone.
 
 use super::controller::{by_key, infos, wall};
+use crate::clock;
 use crate::cluster_config::ClusterConfig;
 use crate::core::Core;
 use isonomia_controller::{Given, JobKey, Kept, Plan, Standing, Using, look_every, parts};
@@ -33,6 +34,8 @@ struct Tried {
     /// What uses targets is looked at between decisions as well: who does I/O now counts.
     look_at: Nanos,
     own: Vec<Using>,
+    /// It could not be decided once, which was told.
+    has_failed: bool,
 }
 
 impl Trial {
@@ -58,6 +61,9 @@ impl Trial {
             // Those that were missed are not made up for.
             tried.next_at = (tried.next_at + tried.interval).max(now);
             tried.decide(core, config, now, &told());
+            // Of this thread's time half at least is left to the policy that is followed.
+            let done = clock::now();
+            tried.next_at = tried.next_at.max(done + done.since(now));
         }
         Some(tried.look_at.min(tried.next_at))
     }
@@ -74,7 +80,7 @@ impl Tried {
         let meters = Meters::new(core.data_targets(), look_every(interval));
         // First it is seen who is there.
         let next_at = now + look_every(interval);
-        Some(Self { plan: plan.ok()??, interval, meters, next_at, look_at: now, own: Vec::new() })
+        Some(Self { plan: plan.ok()??, interval, meters, next_at, look_at: now, own: Vec::new(), has_failed: false })
     }
 
     /// Which of this server's jobs use which of its targets.
@@ -100,11 +106,18 @@ impl Tried {
         let mut standing: BTreeMap<ServerId, Standing> = others.collect();
         standing.insert(number, Standing::of(&self.own));
         let known = standing.iter().map(|(server, standing)| (*server, standing)).collect();
-        let decided = match self.plan.decide(wall(), &known) {
-            Ok(decided) if decided.failed.is_none() => decided,
-            Ok(_) | Err(_) => return,
+        let decided = self.plan.decide(wall(), &known);
+        let decided = decided.and_then(|mut decided| decided.failed.take().map_or(Ok(decided), Err));
+        if let Err(error) = &decided
+            && !std::mem::replace(&mut self.has_failed, true)
+        {
+            tracing::warn!(%error, "what is tried beside could not be decided: nothing is shown of it");
+        }
+        let given = decided.map(|decided| decided.given).unwrap_or_default();
+        let rates = match given.get(&number) {
+            Some(Given::Rates(rates)) => &rates[..],
+            _ => &[],
         };
-        let Some(Given::Rates(rates)) = decided.given.get(&number) else { return };
         let names: Vec<JobKey> = self.own.iter().map(|using| JobKey::from(&using.job)).collect();
         let given = rates.iter().filter_map(|rate| Some((names.get(rate.job as usize)?, rate.target, rate.parts)));
         let mut parts = parts(given, &by_key(core));

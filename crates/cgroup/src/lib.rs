@@ -1,7 +1,7 @@
 //! Limits of control groups on a block device: for programs that write to a local device outside of Isonomia.
 //!
 //! Who wants limits says which groups get how much of one device ([`Limits::set`]), and the kernel enforces it: cgroup v2 by
-//! `io.max`, v1 by `blkio.throttle.read_bps_device` and its like ([`Knob`]). What is to be written is decided without I/O ([`step`]).
+//! `io.max`, v1 by `blkio.throttle.read_bps_device` and its like ([`Knob`]). What is to be written is decided without I/O ([`step()`]).
 //!
 //! What it guarantees:
 //!

@@ -16,7 +16,7 @@ fn add(sum: &mut BTreeMap<JobId, Lateness>, more: Vec<Lateness>) {
 }
 
 impl<R, A> Dispatcher<R, A> {
-    /// Tells what a job's I/O phase is going to need: see [`Arbiter::expect`](crate::Arbiter::expect).
+    /// Tells what a job's I/O phase is going to need: see [`Arbiter::expect`].
     pub fn expect(&mut self, now: Nanos, job: JobId, service: Nanos) {
         self.arbiter.expect(now, job, service);
         if let Some(shadow) = &mut self.shadow {
@@ -24,18 +24,18 @@ impl<R, A> Dispatcher<R, A> {
         }
     }
 
-    /// How far the jobs' phases have come, and how far they would have under fair sharing: see [`Arbiter::phases`](crate::Arbiter::phases).
+    /// How far the jobs' phases have come, and how far they would have under fair sharing: see [`Arbiter::phases`].
     pub fn phases(&self) -> Vec<PhaseReport> {
         self.arbiter.phases()
     }
 
-    /// How far the jobs' phases have come here: see [`Arbiter::progress`](crate::Arbiter::progress).
+    /// How far the jobs' phases have come here: see [`Arbiter::progress`].
     pub fn progress(&self, now: Nanos) -> Vec<(JobId, Progress)> {
         self.arbiter.progress(now)
     }
 
     /// How many of the jobs' phases ended later than under fair sharing, under all arbiters that there were: see
-    /// [`Arbiter::lateness`](crate::Arbiter::lateness).
+    /// [`Arbiter::lateness`].
     pub fn lateness(&mut self, now: Nanos) -> Vec<Lateness> {
         let mut all = self.lateness_before.clone();
         add(&mut all, self.arbiter.lateness(now));
@@ -53,12 +53,12 @@ impl<R, A> Dispatcher<R, A> {
         }
     }
 
-    /// Places a job in the order of a policy that has one: see [`Arbiter::set_rank`](crate::Arbiter::set_rank).
+    /// Places a job in the order of a policy that has one: see [`Arbiter::set_rank`].
     pub fn set_rank(&mut self, now: Nanos, job: JobId, rank: Option<u32>) {
         self.arbiter.set_rank(now, job, rank);
     }
 
-    /// Divides by other parts than the policy's: see [`Arbiter::apportion`](crate::Arbiter::apportion). The arbiter hears of it only if there are any, or
+    /// Divides by other parts than the policy's: see [`Arbiter::apportion`]. The arbiter hears of it only if there are any, or
     /// were.
     pub fn apportion(&mut self, now: Nanos, parts: &[(JobId, f64)]) {
         let had_parts = std::mem::replace(&mut self.has_parts, !parts.is_empty());
@@ -67,14 +67,14 @@ impl<R, A> Dispatcher<R, A> {
         }
     }
 
-    /// Has the policy that decides beside the one that is followed divide by these parts: see [`Arbiter::apportion`](crate::Arbiter::apportion).
+    /// Has the policy that decides beside the one that is followed divide by these parts: see [`Arbiter::apportion`].
     pub fn apportion_shadow(&mut self, now: Nanos, parts: &[(JobId, f64)]) {
         if let Some(shadow) = &mut self.shadow {
             shadow.apportion(now, parts);
         }
     }
 
-    /// Has these parts of the rates of its rules: see [`Arbiter::set_rate_parts`](crate::Arbiter::set_rate_parts).
+    /// Has these parts of the rates of its rules: see [`Arbiter::set_rate_parts`].
     pub fn set_rate_parts(&mut self, now: Nanos, parts: &Parts) {
         self.arbiter.set_rate_parts(now, parts);
     }

@@ -2,16 +2,20 @@
 //!
 //! What a job is allocated of the targets is also what it may have of the device that they lie on, whichever way it takes: while the
 //! controller's allocation holds, the control groups of each job that is proven by one have a limit of that part of what the device
-//! does (`[cgroup]` in the configuration). Jobs that no control group proves, and jobs that were allocated nothing, have none. With the
+//! does (`[cgroup]` in the configuration). A job that was allocated nothing has a hundredth, as at the targets
+//! ([`isonomia_controller::parts`]). Jobs that no control group of a scheduler proves, and jobs that no allocation names, have no limit:
+//! the group of a service is shared by all whom it works for, so that a limit for one of them would be one for the others. With the
 //! allocation the limits go: when it ends without being renewed, when the policy changes, and when the server stops. What a server that
 //! was killed left is removed when it starts again ([`isonomia_cgroup`]).
 //!
-//! A job that is in several groups (of cgroup v1, where a limit holds for one group alone) has an equal part of its limit in each.
+//! A job that is in several groups (of cgroup v1, where a limit holds for one group alone) has an equal part of its limit in each. A group
+//! that several jobs share has the sum of theirs.
 
+use crate::clock;
 use crate::config::CgroupConfig;
 use isonomia_cgroup::{Device, Group, Layout, Limit, Limits, LimitsError};
 use isonomia_transport::control_group::IoGroup;
-use isonomia_units::{JobInfo, Rate};
+use isonomia_units::{JobInfo, Nanos, Rate};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -20,8 +24,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Where records lie of the limits that servers of this host have set.
 pub const RECORDS: &str = "/run/isonomia-limits";
-/// Jobs whose groups are remembered; when there are more, those that have no limit are forgotten.
+/// Jobs whose groups are remembered; when there are more, those that have no part of the device are forgotten,
 const JOBS_MAX: usize = 4_096;
+/// so often at most.
+const FORGET_EVERY: Nanos = Nanos::from_secs(1);
 /// Groups of one job at most.
 const GROUPS_PER_JOB_MAX: usize = 256;
 
@@ -33,12 +39,22 @@ type Proven = (Arc<str>, Arc<str>);
 pub struct Outside {
     read: Option<Rate>,
     write: Option<Rate>,
-    groups: Mutex<BTreeMap<Proven, BTreeSet<Group>>>,
+    known: Mutex<Known>,
     /// Groups have come since limits were set.
     has_news: AtomicBool,
     /// The part of the device that each has.
     parts: Mutex<BTreeMap<Proven, f64>>,
     limits: Mutex<Limits>,
+    /// Why not all limits could be set the last time. It is told once, and not at every allocation.
+    complaint: Mutex<Option<String>>,
+}
+
+/// The control groups of jobs.
+#[derive(Debug, Default)]
+struct Known {
+    groups: BTreeMap<Proven, BTreeSet<Group>>,
+    /// When jobs were forgotten.
+    forgot_at: Option<Nanos>,
 }
 
 /// Why a server that is to set limits does not start.
@@ -101,24 +117,36 @@ impl Outside {
         Ok(Self {
             read: config.read,
             write: config.write,
-            groups: Mutex::default(),
+            known: Mutex::default(),
             has_news: AtomicBool::new(false),
             parts: Mutex::default(),
             limits: Mutex::new(limits),
+            complaint: Mutex::default(),
         })
     }
 
     /// A process of this job, which its control group proves, is in these groups.
     pub fn enter(&self, user: &Arc<str>, job: &Arc<str>, groups: Vec<IoGroup>) {
-        let mut known = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= JOBS_MAX {
-            known.retain(|_, groups| groups.iter().any(|group| group.dir.exists()));
-        }
-        let proven = (user.clone(), job.clone());
-        if known.len() >= JOBS_MAX && !known.contains_key(&proven) {
+        self.enter_at(clock::now(), user, job, groups);
+    }
+
+    fn enter_at(&self, now: Nanos, user: &Arc<str>, job: &Arc<str>, groups: Vec<IoGroup>) {
+        if groups.is_empty() {
             return;
         }
-        let of_job = known.entry(proven).or_default();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let proven = (user.clone(), job.clone());
+        if known.groups.len() >= JOBS_MAX && !known.groups.contains_key(&proven) {
+            if known.forgot_at.is_none_or(|at| now.0.saturating_sub(at.0) >= FORGET_EVERY.0) {
+                known.forgot_at = Some(now);
+                let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+                known.groups.retain(|proven, _| parts.contains_key(proven));
+            }
+            if known.groups.len() >= JOBS_MAX {
+                return;
+            }
+        }
+        let of_job = known.groups.entry(proven).or_default();
         if of_job.len() >= GROUPS_PER_JOB_MAX {
             of_job.retain(|group| group.dir.exists());
         }
@@ -138,35 +166,46 @@ impl Outside {
                 *of_proven.entry((job.user.clone(), within.clone())).or_default() += part;
             }
         }
-        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        *parts = of_proven;
-        self.set(&parts);
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&of_proven);
+        self.set(&of_proven);
     }
 
     /// Limits groups that have come since the parts were told.
     pub fn refresh(&self) {
         if self.has_news.swap(false, Ordering::Relaxed) {
-            self.set(&self.parts.lock().unwrap_or_else(PoisonError::into_inner));
+            // Who comes in must not wait for the kernel, so the lock is not kept.
+            let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            self.set(&parts);
         }
     }
 
     fn set(&self, parts: &BTreeMap<Proven, f64>) {
-        let known = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut wanted: BTreeMap<Group, Limit> = BTreeMap::new();
-        for (proven, part) in parts {
-            let Some(groups) = known.get(proven).filter(|_| *part < 1.0) else { continue };
-            let living: Vec<&Group> = groups.iter().filter(|group| group.dir.exists()).collect();
-            let scale = |rate: Option<Rate>| {
-                let bytes_per_s = rate?.bytes_per_s() as f64 * *part / living.len() as f64;
-                Rate::new((bytes_per_s as u64).max(1))
-            };
-            let limit = Limit { read: scale(self.read), write: scale(self.write) };
-            wanted.extend(living.into_iter().map(|group| (group.clone(), limit)));
-        }
-        drop(known);
-        if let Err(error) = self.limits.lock().unwrap_or_else(PoisonError::into_inner).set(&wanted) {
+        let wanted = self.wanted(parts);
+        let set = self.limits.lock().unwrap_or_else(PoisonError::into_inner).set(&wanted);
+        let mut complaint = self.complaint.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *complaint, set.err().map(|error| error.to_string()));
+        if let Some(error) = complaint.as_ref().filter(|error| before.as_ref() != Some(error)) {
             tracing::error!(%error, "a control group is not limited as it should be");
         }
+    }
+
+    /// What the groups that are there may have of the device.
+    fn wanted(&self, parts: &BTreeMap<Proven, f64>) -> BTreeMap<Group, Limit> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut of_groups: BTreeMap<&Group, f64> = BTreeMap::new();
+        for (proven, part) in parts {
+            let groups = known.groups.get(proven).into_iter().flatten();
+            let living: Vec<&Group> = groups.filter(|group| group.dir.exists()).collect();
+            // Who has the whole device has it in each of his groups: there is nobody to limit him for.
+            let each = if *part < 1.0 { *part / living.len() as f64 } else { 1.0 };
+            living.into_iter().for_each(|group| *of_groups.entry(group).or_default() += each);
+        }
+        let limited = of_groups.into_iter().filter(|(_, part)| *part < 1.0);
+        let limited = limited.map(|(group, part)| {
+            let scale = |rate: Option<Rate>| Rate::new(((rate?.bytes_per_s() as f64 * part) as u64).max(1));
+            (group.clone(), Limit { read: scale(self.read), write: scale(self.write) })
+        });
+        limited.collect()
     }
 }
 
@@ -202,41 +241,112 @@ fn whole(device: Device) -> Device {
 mod tests {
     use super::*;
 
+    const FILE: &str = "blkio.throttle.write_bps_device";
+
+    /// A directory with what looks like control groups, for a device that writes a million bytes a second.
+    struct Home(tempfile::TempDir);
+
+    impl Home {
+        fn new() -> (Self, Outside) {
+            let home = Self(tempfile::tempdir().unwrap());
+            let record = Some(home.0.path().join("record"));
+            let config = CgroupConfig { device: Some("8:0".into()), read: None, write: Rate::new(1_000_000), record };
+            let outside = Outside::new(&config, home.0.path(), home.0.path()).unwrap();
+            (home, outside)
+        }
+
+        fn group(&self, name: &str) -> IoGroup {
+            let dir = self.0.path().join(name);
+            std::fs::create_dir(&dir).unwrap();
+            std::fs::write(dir.join(FILE), "").unwrap();
+            IoGroup { dir: dir.display().to_string(), is_unified: false }
+        }
+
+        fn text(&self, name: &str) -> String {
+            std::fs::read_to_string(self.0.path().join(name).join(FILE)).unwrap()
+        }
+    }
+
+    fn of(user: &str, name: &str, within: Option<&str>) -> JobInfo {
+        JobInfo { within: within.map(Arc::from), ..JobInfo::new(name, user, "astro") }
+    }
+
     #[test]
     fn a_job_has_its_part_of_the_device_in_all_its_groups_together() {
-        let home = tempfile::tempdir().unwrap();
-        let record = Some(home.path().join("record"));
-        let config = CgroupConfig { device: Some("8:0".into()), read: None, write: Rate::new(1_000_000), record };
-        let outside = Outside::new(&config, home.path(), home.path()).unwrap();
-        let file = "blkio.throttle.write_bps_device";
-        let group = |name: &str| {
-            let dir = home.path().join(name);
-            std::fs::create_dir(&dir).unwrap();
-            std::fs::write(dir.join(file), "").unwrap();
-            IoGroup { dir: dir.display().to_string(), is_unified: false }
-        };
-        let text = |name: &str| std::fs::read_to_string(home.path().join(name).join(file)).unwrap();
+        let (home, outside) = Home::new();
         let [user, job, other]: [Arc<str>; 3] = ["ada", "71", "72"].map(Arc::from);
-        outside.enter(&user, &job, vec![group("a"), group("b")]);
-        outside.enter(&user, &other, vec![group("c")]);
-        let of = |name: &str, within: Option<&str>| JobInfo {
-            within: within.map(Arc::from),
-            ..JobInfo::new(name, "ada", "astro")
-        };
+        outside.enter(&user, &job, vec![home.group("a"), home.group("b")]);
+        outside.enter(&user, &other, vec![home.group("c")]);
+        let of = |name, within| of("ada", name, within);
         let (whole, part, claimed) = (of("71", Some("71")), of("step", Some("71")), of("72", Some("")));
         outside.allow([(&whole, 0.25), (&part, 0.25), (&claimed, 0.5)]);
-        assert_eq!(["a", "b", "c"].map(text), ["8:0 250000\n", "8:0 250000\n", ""], "nothing is proven of the third");
+        let texts = ["a", "b", "c"].map(|name| home.text(name));
+        assert_eq!(texts, ["8:0 250000\n", "8:0 250000\n", ""], "nothing is proven of the third");
         // A group that comes later has its part as well.
-        outside.enter(&user, &job, vec![group("d")]);
+        outside.enter(&user, &job, vec![home.group("d")]);
         outside.refresh();
-        assert_eq!(text("d"), "8:0 166666\n");
+        assert_eq!(home.text("d"), "8:0 166666\n");
         outside.allow([(&of("72", Some("72")), 0.125)]);
         assert_eq!(
-            ["a", "b", "c"].map(|name| text(name).lines().next().unwrap_or("").to_owned()),
+            ["a", "b", "c"].map(|name| home.text(name).lines().next().unwrap_or("").to_owned()),
             ["8:0 0", "8:0 0", "8:0 125000"]
         );
         outside.allow([]);
-        assert!(text("c").starts_with("8:0 0\n"));
+        assert!(home.text("c").starts_with("8:0 0\n"));
+    }
+
+    #[test]
+    fn a_group_that_jobs_share_has_their_parts_together() {
+        let (home, outside) = Home::new();
+        let shared = home.group("shared");
+        let job: Arc<str> = "71".into();
+        for user in ["ada", "bob"] {
+            outside.enter(&user.into(), &job, vec![shared.clone()]);
+        }
+        let (ada, bob) = (of("ada", "71", Some("71")), of("bob", "71", Some("71")));
+        outside.allow([(&ada, 0.5), (&bob, 0.125)]);
+        assert_eq!(home.text("shared"), "8:0 625000\n");
+        outside.allow([(&ada, 0.5), (&bob, 0.5)]);
+        assert!(home.text("shared").starts_with("8:0 0\n"), "together they have all");
+    }
+
+    #[test]
+    fn jobs_without_a_part_make_room_for_others() {
+        let (home, outside) = Home::new();
+        let user: Arc<str> = "ada".into();
+        let enter = |at, job: &str, groups| outside.enter_at(Nanos::from_secs(at), &user, &job.into(), groups);
+        let gone = || vec![IoGroup { dir: "/nowhere".to_owned(), is_unified: false }];
+        enter(1, "kept", vec![home.group("kept")]);
+        outside.allow([(&of("ada", "kept", Some("kept")), 0.5)]);
+        (1..JOBS_MAX).for_each(|number| enter(1, &number.to_string(), gone()));
+        let count = || outside.known.lock().unwrap().groups.len();
+        enter(9, "new", vec![home.group("new")]);
+        assert_eq!(count(), 2, "only the job that has a part is still known");
+        (2..JOBS_MAX).for_each(|number| enter(9, &number.to_string(), gone()));
+        enter(9, "soon", gone());
+        assert_eq!(count(), JOBS_MAX, "it has just been tidied");
+        enter(10, "later", gone());
+        assert_eq!(count(), 2);
+        assert_eq!(home.text("kept"), "8:0 500000\n");
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_is_told_once() {
+        let (home, outside) = Home::new();
+        let group = home.group("a");
+        let file = home.0.path().join("a").join(FILE);
+        std::fs::remove_file(&file).unwrap();
+        std::fs::create_dir(&file).unwrap();
+        outside.enter(&"ada".into(), &"71".into(), vec![group]);
+        let job = of("ada", "71", Some("71"));
+        let complaint = || outside.complaint.lock().unwrap().clone();
+        outside.allow([(&job, 0.5)]);
+        let first = complaint();
+        assert!(first.as_ref().is_some_and(|error| error.contains(FILE)), "{first:?}");
+        outside.allow([(&job, 0.25)]);
+        assert_eq!(complaint(), first, "the same is not told again");
+        outside.allow([]);
+        assert_eq!(complaint(), None);
     }
 
     #[test]

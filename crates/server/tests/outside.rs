@@ -6,17 +6,16 @@
 
 mod running;
 
-use isonomia_client::{Claims, Ino};
+use isonomia_client::{Claims, Client, ClientConfig, Ino};
 use isonomia_proto::control::{ControlReply, ControlRequest};
 use isonomia_server::CgroupConfig;
 use isonomia_testbed::{is_root_to, skip};
-use isonomia_units::Rate;
+use isonomia_units::{Nanos, Rate};
 use running::cluster::{Cluster, in_memory};
 use running::{ask, create};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 const HIERARCHY: &str = "/sys/fs/cgroup/blkio";
@@ -24,6 +23,14 @@ const FILE: &str = "blkio.throttle.write_bps_device";
 const LONGEST: Duration = Duration::from_secs(60);
 /// Of the device.
 const WRITES: u64 = 64 << 20;
+/// What a process of a job is told: its control group,
+const GROUP: &str = "ISONOMIA_TEST_GROUP";
+/// the file that it writes to,
+const NAME: &str = "ISONOMIA_TEST_NAME";
+/// the server,
+const ADDRESS: &str = "ISONOMIA_TEST_ADDRESS";
+/// and where the key is.
+const KEY: &str = "ISONOMIA_TEST_KEY";
 
 /// Control groups of two jobs as Slurm makes them; gone with this value.
 struct Groups(PathBuf);
@@ -39,9 +46,13 @@ impl Groups {
         self.0.join(format!("uid_0/job_{job}"))
     }
 
-    /// This process is one of the job's.
-    fn enter(&self, job: &str) {
-        fs::write(self.job(job).join("cgroup.procs"), std::process::id().to_string()).unwrap();
+    /// A process of the job that writes to a file of the cluster until this value goes.
+    fn write(&self, job: &str, cluster: &Cluster) -> Writer {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--ignored", "--exact", "writer", "--nocapture"]).stdout(Stdio::null());
+        command.env(GROUP, self.job(job)).env(NAME, format!("v/{job}"));
+        command.env(ADDRESS, cluster.configs[0].listen[0].to_string()).env(KEY, cluster.dir.path().join("key"));
+        Writer(command.spawn().unwrap())
     }
 
     fn becomes(&self, job: &str, wanted: &str) {
@@ -56,11 +67,37 @@ impl Groups {
 
 impl Drop for Groups {
     fn drop(&mut self) {
-        let _ = fs::write(Path::new(HIERARCHY).join("cgroup.procs"), std::process::id().to_string());
         for part in ["uid_0/job_71", "uid_0/job_72", "uid_0", ""] {
             let _ = fs::remove_dir(self.0.join(part));
         }
     }
+}
+
+/// Gone with this value.
+struct Writer(Child);
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A job's process: the server's own is limited by nobody.
+#[test]
+#[ignore = "run by control_groups_have_what_their_jobs_are_allocated, as a process of its own"]
+fn writer() {
+    let Some(group) = std::env::var_os(GROUP) else { return };
+    fs::write(Path::new(&group).join("cgroup.procs"), std::process::id().to_string()).unwrap();
+    let variable = |name| std::env::var(name).unwrap();
+    let client = Client::new(ClientConfig {
+        addresses: vec![variable(ADDRESS).parse().unwrap()],
+        timeout: Nanos::from_secs(20),
+        claims: Claims::default(),
+        key_file: Some(variable(KEY)),
+    });
+    let file = client.open(Ino::ROOT, variable(NAME).as_bytes(), &create()).unwrap();
+    while client.write_at(&file, 0, &[7; 64 << 10]).is_ok() {}
 }
 
 fn disk() -> Option<String> {
@@ -91,23 +128,7 @@ fn control_groups_have_what_their_jobs_are_allocated() {
         });
     let maker = cluster.client(0, false);
     maker.mkdir(Ino::ROOT, b"v", 0o755).unwrap();
-    let is_over = Arc::new(AtomicBool::new(false));
-    let begin = |job: &str| {
-        groups.enter(job);
-        let client = cluster.client_as(vec![cluster.configs[0].listen[0].clone()], Claims::default());
-        let (path, is_over, (begun, has_begun)) = (format!("v/{job}"), is_over.clone(), mpsc::channel());
-        let thread = std::thread::spawn(move || {
-            // From the first request on it is this job's, whichever group the process goes to.
-            let file = client.open(Ino::ROOT, path.as_bytes(), &create()).unwrap();
-            begun.send(()).unwrap();
-            while !is_over.load(Ordering::Relaxed) {
-                let _ = client.write_at(&file, 0, &[7; 64 << 10]);
-            }
-        });
-        has_begun.recv().unwrap();
-        thread
-    };
-    let threads = ["71", "72"].map(begin);
+    let writers = ["71", "72"].map(|job| groups.write(job, &cluster));
     let half = format!("{disk} {}\n", WRITES / 2);
     groups.becomes("71", &half);
     groups.becomes("72", &half);
@@ -125,8 +146,7 @@ fn control_groups_have_what_their_jobs_are_allocated() {
     set("bsip");
     groups.becomes("71", &half);
     // It stops.
-    is_over.store(true, Ordering::Relaxed);
-    threads.into_iter().for_each(|thread| thread.join().unwrap());
+    drop(writers);
     cluster.servers[0] = None;
     groups.becomes("71", "");
     groups.becomes("72", "");

@@ -19,6 +19,7 @@
 use rustix::fd::OwnedFd;
 use rustix::fs::{FileType, Mode, OFlags};
 use rustix::io::Errno;
+use std::path::Path;
 
 /// A process in `/proc`. It stays the same process: if that ends, reading fails, also if its number is given again.
 #[derive(Debug)]
@@ -76,12 +77,14 @@ impl Process {
         find(true).or_else(|| find(false))
     }
 
-    /// Where the kernel limits what this process of user `uid` does with block devices, if it is in this job by its control group;
-    /// nothing where that was not made for the job.
+    /// Where the kernel limits what this process of user `uid` does with block devices, if it is in this scheduler's job by its
+    /// control group. Nothing where the group was not made for the job: a service's is shared by all whom the service works for. And
+    /// nothing where the process that asks is in the group itself.
     pub fn io_groups(&self, uid: u32, job: &str) -> Vec<IoGroup> {
-        let Ok(groups) = self.groups() else { return Vec::new() };
+        let own = Self::open(rustix::process::getpid().as_raw_nonzero().get().unsigned_abs());
+        let (Ok(groups), Ok(own)) = (self.groups(), own.and_then(|own| own.groups())) else { return Vec::new() };
         let lines = groups.lines().filter_map(Line::read);
-        lines.filter_map(|line| line.io_group(job_of_path(line.path, uid).filter(|found| found.job == job)?)).collect()
+        lines.filter_map(|line| line.io_group(scheduled_job(line.path, uid, job)?, &own)).collect()
     }
 
     fn groups(&self) -> Result<String, Errno> {
@@ -111,14 +114,23 @@ impl<'a> Line<'a> {
         Some(Self { controllers: parts.next()?, path: parts.next()? })
     }
 
+    /// Whether a process with these `lines` of its own is in this group of the hierarchy, or in one below.
+    fn holds(&self, group: &str, lines: &str) -> bool {
+        let mut own = lines.lines().filter_map(Line::read).filter(|own| own.controllers == self.controllers);
+        own.any(|own| Path::new(own.path).starts_with(group))
+    }
+
     /// The group of the job that was `found` in this line, if block devices are limited in its hierarchy: under v1 the one that the process is
-    /// in, under v2 the job's.
-    fn io_group(&self, found: Found<'_>) -> Option<IoGroup> {
+    /// in, under v2 the job's. None that holds a process with the lines `own`.
+    fn io_group(&self, found: Found<'_>, own: &str) -> Option<IoGroup> {
         let is_v1 = self.controllers.split(',').any(|controller| controller == "blkio");
         if !(is_v1 || self.controllers.is_empty()) || !self.is_roots(found.group) {
             return None;
         }
         let group = if is_v1 { self.path } else { found.group };
+        if self.holds(group, own) {
+            return None;
+        }
         let file = if is_v1 { "blkio.throttle.write_bps_device" } else { "io.max" };
         let dirs = self.mounts().into_iter().map(|mount| format!("{mount}{group}"));
         let dir = dirs.into_iter().find(|dir| rustix::fs::lstat(format!("{dir}/{file}")).is_ok())?;
@@ -162,6 +174,11 @@ fn job_of_path(path: &str, uid: u32) -> Option<Found<'_>> {
     };
     let is_name = !found.job.is_empty() && found.job.len() <= NAME_LEN_MAX && !found.job.chars().any(char::is_control);
     is_name.then_some(found)
+}
+
+/// This job of user `uid`, if the path names it and a scheduler made the group for it.
+fn scheduled_job<'a>(path: &'a str, uid: u32, job: &str) -> Option<Found<'a>> {
+    job_of_path(path, uid).filter(|found| found.is_scheduled && found.job == job)
 }
 
 /// The first `count` parts of an absolute path, and the path up to the last of them.
@@ -257,6 +274,39 @@ mod tests {
         ] {
             let found = job_of_path(path, 7);
             assert!(found.is_none_or(|found| found.job == "slurmstepd.scope"), "{path}: {found:?}");
+        }
+    }
+
+    #[test]
+    fn only_groups_of_scheduled_jobs_are_limited() {
+        let is_limited = |path: &str, job: &str| scheduled_job(path, 7, job).is_some();
+        assert!(is_limited("/system.slice/slurmstepd.scope/job_12/step_0", "12"));
+        assert!(is_limited("/slurm/uid_7/job_45", "45"));
+        assert!(!is_limited("/slurm/uid_7/job_45", "46"));
+        for (path, unit) in [
+            ("/system.slice/backup.service", "backup.service"),
+            ("/machine.slice/vm.scope", "vm.scope"),
+            ("/system.slice/slurmstepd.scope", "slurmstepd.scope"),
+        ] {
+            assert!(job_of_path(path, 7).is_some_and(|found| found.job == unit), "{path}");
+            assert!(!is_limited(path, unit), "others share {path}");
+        }
+    }
+
+    #[test]
+    fn a_group_is_known_to_hold_ones_own_process() {
+        let line = Line::read("4:blkio:/slurm/uid_7/job_1/step_0").unwrap();
+        for (own, is_held) in [
+            ("4:blkio:/slurm/uid_7/job_1", true),
+            ("4:blkio:/slurm/uid_7/job_1/step_2/task_0", true),
+            ("7:memory:/\n4:blkio:/slurm/uid_7/job_1/step_2", true),
+            ("4:blkio:/slurm/uid_7/job_12", false),
+            ("4:blkio:/slurm/uid_7", false),
+            ("4:blkio:/", false),
+            ("4:memory:/slurm/uid_7/job_1", false),
+            ("", false),
+        ] {
+            assert_eq!(line.holds("/slurm/uid_7/job_1", own), is_held, "{own}");
         }
     }
 

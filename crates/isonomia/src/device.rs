@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use isonomia_policy::device::profile::{DeviceProfile, PROFILE_NAME};
 use measure::Measurement;
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 pub fn device(options: &DeviceOptions) -> Result<()> {
@@ -43,18 +43,22 @@ fn profile(options: &ProfileOptions) -> Result<()> {
 
 fn unlimit(options: &UnlimitOptions) -> Result<()> {
     let shown = options.records.display();
-    let (mut removed, mut let_go) = (0, 0);
+    let (mut removed, mut let_go, mut failed) = (0, 0, None);
     let records = match std::fs::read_dir(&options.records) {
         Ok(records) => records.collect::<Result<Vec<_>, _>>().with_context(|| format!("cannot read {shown}"))?,
         // No server of this host has ever set any.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Vec::new(),
         Err(error) => return Err(error).with_context(|| format!("cannot read {shown}")),
     };
-    for record in
-        records.iter().map(|record| record.path()).filter(|path| path.extension().is_some_and(|e| e == "limits"))
-    {
-        let outcome = isonomia_cgroup::remove(&record)?;
-        (removed, let_go) = (removed + outcome.removed, let_go + outcome.let_go);
+    let paths = records.iter().map(|record| record.path());
+    let mut records: Vec<PathBuf> = paths.filter(|path| path.extension().is_some_and(|e| e == "limits")).collect();
+    records.sort_unstable();
+    for record in records {
+        // One that cannot be read must not keep the limits of the others.
+        match isonomia_cgroup::remove(&record) {
+            Ok(outcome) => (removed, let_go) = (removed + outcome.removed, let_go + outcome.let_go),
+            Err(error) => _ = failed.get_or_insert(error),
+        }
     }
     let mut stdout = std::io::stdout().lock();
     if options.json {
@@ -62,7 +66,7 @@ fn unlimit(options: &UnlimitOptions) -> Result<()> {
     } else {
         writeln!(stdout, "{removed} limits removed; {let_go} of the record were gone, or somebody else's by now")?;
     }
-    Ok(())
+    failed.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// Writes the file as a whole or not at all.

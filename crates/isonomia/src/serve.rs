@@ -25,8 +25,9 @@ pub fn serve(options: &ServeOptions) -> Result<()> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let (metrics_address, cgroup) = (config.metrics, config.cgroup.clone());
     let server = Server::start(config)?;
-    if cgroup.is_some() {
-        unlimit_in_panic(record_of(cgroup.as_ref(), server.dir()));
+    let record = cgroup.is_some().then(|| record_of(cgroup.as_ref(), server.dir()));
+    if let Some(record) = record.clone() {
+        unlimit_in_panic(record);
     }
     let metrics = match metrics_address {
         Some(address) => {
@@ -37,7 +38,7 @@ pub fn serve(options: &ServeOptions) -> Result<()> {
         }
         None => None,
     };
-    end_with(&server)?;
+    end_with(&server, record)?;
     announce(&server, metrics.as_ref())?;
     let signal = signals.forever().next();
     tracing::info!(signal, "shutting down");
@@ -57,7 +58,8 @@ fn unlimit_in_panic(record: PathBuf) {
 }
 
 /// Ends the program when the server has lost its directory: nothing may be written any more, not even in order to end.
-fn end_with(server: &Server) -> Result<()> {
+/// The limits of control groups that this `record` has are not in the directory, and go.
+fn end_with(server: &Server, record: Option<PathBuf>) -> Result<()> {
     let (fence, dir) = (server.fence(), server.dir().to_owned());
     let watch = move || {
         match fence.wait_for_end() {
@@ -68,6 +70,9 @@ fn end_with(server: &Server) -> Result<()> {
                 tracing::error!(dir = %dir.display(), "the directory is the wrong one: the server ends")
             }
             None => return,
+        }
+        if let Some(Err(error)) = record.as_deref().map(isonomia_cgroup::remove) {
+            tracing::error!(%error, "limits of control groups stay: `isonomia device unlimit` removes them");
         }
         std::process::exit(DIRECTORY_LOST);
     };

@@ -65,3 +65,23 @@ fn what_cannot_be_measured_is_named() {
     isonomia(&["device", "profile", "/", "--plot", "x.pdf"]).code(2);
     isonomia(&["device", "profile", "/", "--seconds", "0"]).code(2);
 }
+
+#[test]
+fn limits_of_all_records_are_removed_that_can_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = dir.path().join("records");
+    std::fs::create_dir(&records).unwrap();
+    let kernels = dir.path().join("blkio.throttle.write_bps_device");
+    std::fs::write(&kernels, "8:0 4096\n").unwrap();
+    std::fs::write(records.join("a.limits"), "nonsense\n").unwrap();
+    let good = format!("isonomia limits 1\nv1 write 8:0 4096 {}\n", text(dir.path()));
+    std::fs::write(records.join("b.limits"), &good).unwrap();
+    std::fs::write(records.join("c.limits"), "nonsense\n").unwrap();
+    let told = isonomia(&["device", "unlimit", "--records", text(&records), "--json"]).failure();
+    let output = told.get_output();
+    let counts: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(counts, serde_json::json!({ "removed": 1, "not_ours": 0 }));
+    let error = String::from_utf8(output.stderr.clone()).unwrap();
+    assert!(error.contains("a.limits") && !error.contains("c.limits"), "{error}");
+    assert!(std::fs::read_to_string(&kernels).unwrap().starts_with("8:0 0\n"));
+}

@@ -454,21 +454,32 @@ fn target_dir(target: &TargetConfig, dir: &Path, index: usize) -> PathBuf {
     target.dir.clone().unwrap_or_else(|| dir.join(format!("target-{index}")))
 }
 
-/// Removes the limits of control groups that an earlier process of this directory left, and has them set if that is wanted.
+/// Removes the limits of control groups that an earlier process of this directory left, and has them set if that is wanted. Only if it
+/// is, a failure keeps the server from starting.
 fn limit_outside(config: &Config, dir: &Path, core: &Core) -> Result<(), StartError> {
     let refused = |error: OutsideError| StartError::Config(error.to_string());
     let Some(cgroup) = &config.cgroup else {
-        let removed = isonomia_cgroup::remove(&outside::record_of(None, dir)).map_err(|error| refused(error.into()))?;
-        if removed.removed > 0 {
-            tracing::warn!(removed = removed.removed, "limits of control groups were left by a server that was killed");
+        match isonomia_cgroup::remove(&outside::record_of(None, dir)) {
+            Ok(outcome) if outcome.removed > 0 => {
+                tracing::warn!(
+                    removed = outcome.removed,
+                    "limits of control groups were left by a server that was killed"
+                );
+            }
+            Ok(_) => {}
+            // The records are another user's on a host where his server sets limits. This one has none to set.
+            Err(error) => tracing::warn!(%error, "cannot look for limits of control groups that were left"),
         }
         return Ok(());
     };
     if config.cluster.is_none() {
         return Err(refused(OutsideError::NoCluster));
     }
-    let target = config.targets.first().and_then(|target| target.dir.as_deref());
-    let outside = Outside::new(cgroup, dir, target.unwrap_or(dir)).map_err(refused)?;
+    let defaults = [TargetConfig::default()];
+    let targets = if config.targets.is_empty() { &defaults[..] } else { &config.targets[..] };
+    let targets: Vec<PathBuf> =
+        targets.iter().enumerate().map(|(index, target)| target_dir(target, dir, index)).collect();
+    let outside = Outside::new(cgroup, dir, &targets).map_err(refused)?;
     // It is set once, before anybody can ask for it.
     let _ = core.outside.set(outside);
     Ok(())

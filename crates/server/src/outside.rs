@@ -17,6 +17,8 @@ use isonomia_cgroup::{Device, Group, Layout, Limit, Limits, LimitsError};
 use isonomia_transport::control_group::IoGroup;
 use isonomia_units::{JobInfo, Nanos, Rate};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,6 +76,16 @@ pub enum OutsideError {
     /// The directory of targets is on none.
     #[error("{0} is on no block device: [cgroup] has to name one with `device`")]
     NoBlockDevice(PathBuf),
+    /// A job's part of the device is what it has of the targets, which is not the same on each device.
+    #[error(
+        "[cgroup] limits device {device} by the targets on it, and these are not: {others} (allowed: all targets on one device)"
+    )]
+    SeveralDevices {
+        /// The one that is to be limited.
+        device: Device,
+        /// Directories of targets.
+        others: String,
+    },
     /// The record cannot be made, or limits that were left cannot be removed.
     #[error(transparent)]
     Limits(#[from] LimitsError),
@@ -89,24 +101,42 @@ pub enum OutsideError {
 
 /// The record of a server with this directory.
 pub fn record_of(config: Option<&CgroupConfig>, dir: &Path) -> PathBuf {
-    let named = dir.to_string_lossy().trim_matches('/').replace('/', "-");
-    let default = || Path::new(RECORDS).join(format!("{named}.limits"));
+    let default = || Path::new(RECORDS).join(format!("{}.limits", name_of(dir)));
     config.and_then(|config| config.record.clone()).unwrap_or_else(default)
 }
 
+/// A name that no other directory has, and that a directory has however it is spelt.
+fn name_of(dir: &Path) -> String {
+    let real = dir.canonicalize().or_else(|_| std::path::absolute(dir)).unwrap_or_else(|_| dir.to_owned());
+    let mut name = String::new();
+    for byte in real.as_os_str().as_bytes().strip_prefix(b"/").unwrap_or(real.as_os_str().as_bytes()) {
+        match byte {
+            b'/' => name.push('-'),
+            b'.' | b'_' | b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => name.push(char::from(*byte)),
+            // Writing to a text cannot fail.
+            _ => _ = write!(name, "%{byte:02x}"),
+        }
+    }
+    name
+}
+
 impl Outside {
-    /// For a server with this directory, whose targets lie in `targets`. Removes the limits that an earlier process left.
+    /// For a server with this directory, whose targets lie in `targets`, one at least. Removes the limits that an earlier process left.
     ///
     /// # Errors
     /// Nothing can be limited by this configuration.
-    pub fn new(config: &CgroupConfig, dir: &Path, targets: &Path) -> Result<Self, OutsideError> {
+    pub fn new(config: &CgroupConfig, dir: &Path, targets: &[PathBuf]) -> Result<Self, OutsideError> {
         if config.read.is_none() && config.write.is_none() {
             return Err(OutsideError::NoRate);
         }
         let device = match &config.device {
             Some(named) => device_of(named).ok_or_else(|| OutsideError::NoDevice(named.clone()))?,
-            None => device_below(targets).ok_or_else(|| OutsideError::NoBlockDevice(targets.to_owned()))?,
+            None => {
+                let first = targets.first().map_or(dir, PathBuf::as_path);
+                device_below(first).ok_or_else(|| OutsideError::NoBlockDevice(first.to_owned()))?
+            }
         };
+        one_device(device, targets.iter().map(|target| (target.as_path(), device_below(target))))?;
         let record = record_of(Some(config), dir);
         if let Some(path) = record.parent() {
             let made = std::fs::create_dir_all(path);
@@ -225,6 +255,20 @@ fn device_below(dir: &Path) -> Option<Device> {
     (device.major != 0).then(|| whole(device))
 }
 
+/// Whether targets are on this device all, or none: a volume of a device has numbers of its own, and whoever has named the device knows
+/// what is below.
+fn one_device<'a>(
+    device: Device,
+    targets: impl IntoIterator<Item = (&'a Path, Option<Device>)>,
+) -> Result<(), OutsideError> {
+    let (on, off): (Vec<_>, Vec<_>) = targets.into_iter().partition(|(_, found)| *found == Some(device));
+    if on.is_empty() || off.is_empty() {
+        return Ok(());
+    }
+    let others: Vec<String> = off.iter().map(|(dir, _)| dir.display().to_string()).collect();
+    Err(OutsideError::SeveralDevices { device, others: others.join(", ") })
+}
+
 fn numbers(device: u64) -> Device {
     Device { major: rustix::fs::major(device), minor: rustix::fs::minor(device) }
 }
@@ -251,7 +295,7 @@ mod tests {
             let home = Self(tempfile::tempdir().unwrap());
             let record = Some(home.0.path().join("record"));
             let config = CgroupConfig { device: Some("8:0".into()), read: None, write: Rate::new(1_000_000), record };
-            let outside = Outside::new(&config, home.0.path(), home.0.path()).unwrap();
+            let outside = Outside::new(&config, home.0.path(), &[home.0.path().to_owned()]).unwrap();
             (home, outside)
         }
 
@@ -352,9 +396,35 @@ mod tests {
     #[test]
     fn a_configuration_that_limits_nothing_is_refused() {
         let home = tempfile::tempdir().unwrap();
-        let refused = |config: CgroupConfig| Outside::new(&config, home.path(), home.path()).unwrap_err().to_string();
+        let refused = |config: CgroupConfig| {
+            Outside::new(&config, home.path(), &[home.path().to_owned()]).unwrap_err().to_string()
+        };
         assert!(refused(CgroupConfig::default()).starts_with("[cgroup] says neither `read` nor `write`"));
         let config = CgroupConfig { write: Rate::new(1), device: Some("/dev/null".into()), ..CgroupConfig::default() };
         assert!(refused(config).starts_with("[cgroup] device \"/dev/null\" is no block device"));
+    }
+    #[test]
+    fn each_directory_has_a_record_of_its_own() {
+        let home = tempfile::tempdir().unwrap();
+        let at = home.path().canonicalize().unwrap();
+        std::fs::create_dir_all(at.join("a/b-c")).unwrap();
+        std::os::unix::fs::symlink(at.join("a"), at.join("link")).unwrap();
+        let record = |dir: &str| record_of(None, &at.join(dir));
+        assert_eq!(record("a/b-c"), record("a/../a/./b-c/"));
+        assert_eq!(record("a/b-c"), record("link/b-c"));
+        assert_ne!(record("a/b-c"), record("a-b/c"));
+        assert_ne!(record("a/b%2dc"), record("a/b-c"));
+        assert_eq!(record_of(None, Path::new("/no-such/dir")), Path::new(RECORDS).join("no%2dsuch-dir.limits"));
+    }
+
+    #[test]
+    fn targets_on_several_devices_are_refused_by_name() {
+        let [disk, other] = [0, 16].map(|minor| Device { major: 8, minor });
+        let check =
+            |found: [Option<Device>; 3]| one_device(disk, ["/a", "/b", "/c"].map(Path::new).into_iter().zip(found));
+        assert!(check([Some(disk); 3]).is_ok());
+        assert!(check([Some(other), Some(other), None]).is_ok(), "volumes of the device that was named");
+        let error = check([Some(disk), Some(other), None]).unwrap_err().to_string();
+        assert!(error.contains("8:0") && error.contains("these are not: /b, /c"), "{error}");
     }
 }

@@ -66,11 +66,15 @@ class Member(Server):
         self.log_path = cluster.directory / f"{self.name}.log"
         self.more = []
 
+    def proof(self):
+        """Options that say how clients and servers prove who they are."""
+        return ["--key-file", str(self.key_file)]
+
     def start(self, *more):
         command = [isonomia(), "serve", "--cluster", str(self.cluster.file), "--name", self.name]
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
-                [*self.cluster.within(self.host), *command, "--key-file", str(self.key_file), *self.more, *more],
+                [*self.cluster.within(self.host), *command, *self.proof(), *self.more, *more],
                 stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=clean_environment(),
             )  # fmt: skip
         return self

@@ -9,8 +9,9 @@ import tempfile
 import unittest
 from pathlib import Path
 
+import test_faults_cluster
 from hosts import Network, can_have_hosts
-from service import PREFIX, Case, Server, clean_environment, isonomia, wait_for
+from service import PREFIX, Case, clean_environment, isonomia, wait_for
 from test_munge import ALICE, MALLORY, MUNGED, PROGRAM_S, Munged
 
 PORT = 7411
@@ -21,29 +22,10 @@ HERS, HIS = 3, 4
 BYTES = 1_000_000
 
 
-class Member(Server):
-    def __init__(self, cluster, number):
-        super().__init__()
-        shutil.rmtree(self.temporary)
-        self.temporary, self.cluster, self.number, self.name = cluster.directory, cluster, number, f"io{number}"
-        self.directory = cluster.directory / self.name
-        self.log_path = cluster.directory / f"{self.name}.log"
-
-    def start(self):
-        cluster = self.cluster
-        command = [isonomia(), "serve", "--cluster", cluster.file, "--name", self.name]
+class Member(test_faults_cluster.Member):
+    def proof(self):
         # What servers have in common for striping opens nothing to clients.
-        proof = ["--auth", "munge", "--munge-socket", cluster.socket(self.number), "--cluster-key-file", cluster.key_file]
-        with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen(
-                [*cluster.network.within(self.number), *map(str, [*command, *proof])],
-                stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, env=clean_environment(),
-            )  # fmt: skip
-        return self
-
-    def ready(self):
-        if not self.process.stdout.readline():
-            raise AssertionError(f"{self.name} ended with {self.process.wait()}:\n{self.log()}")
+        return ["--auth", "munge", "--munge-socket", str(self.cluster.socket(self.host)), "--cluster-key-file", str(self.key_file)]
 
 
 @unittest.skipUnless(Path(MUNGED).exists(), "munge is not installed")
@@ -72,6 +54,9 @@ class ClusterOfUsers(Case):
             member.start()
         for member in self.members:
             member.ready()
+
+    def within(self, host):
+        return self.network.within(host)
 
     def socket(self, host):
         return self.daemons[host - 1].socket

@@ -54,13 +54,7 @@ pub fn deviation(values: &[f64]) -> f64 {
 /// Half of the 95 % confidence interval of the mean of a normal population of which these are a sample; none for less than two
 /// values.
 pub fn half_interval(values: &[f64]) -> Option<f64> {
-    /// Quantiles of Student's t for 0.975 with one degree of freedom and on.
-    const T: [f64; 9] = [12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262];
-    let freedom = values.len().checked_sub(1).filter(|freedom| *freedom > 0)?;
-    // Beyond the table it is between this and that of the normal distribution, 1.96.
-    let t = T.get(freedom - 1).copied().unwrap_or(2.262);
-    // The deviation of the sample over the root of its size.
-    Some(t * deviation(values) / (freedom as f64).sqrt())
+    (values.len() > 1).then(|| isonomia_reproduce::Interval::of(values).half)
 }
 
 /// `part` of `total`, 0 to 1; 0 of nothing.

@@ -50,13 +50,14 @@ impl MountedFiles {
         &self,
         request: &Request,
         parent: INodeNo,
-        name: &[u8],
+        name: Option<&[u8]>,
         mode: u32,
         flags: i32,
     ) -> Outcome<(Attr, FileHandle)> {
         let how = OpenHow {
             access: access_of(flags),
-            create: true,
+            create: name.is_some(),
+            unnamed: name.is_none(),
             exclusive: flags & libc::O_EXCL != 0,
             truncate: flags & libc::O_TRUNC != 0,
             // The kernel follows links itself, and looked before it asked.
@@ -65,7 +66,7 @@ impl MountedFiles {
             ..OpenHow::default()
         };
         let client = self.permitted(request)?;
-        let file = client.open(self.nodes.at(parent), name, &how).map_err(|e| errno(&e))?;
+        let file = client.open(self.nodes.at(parent), name.unwrap_or_default(), &how).map_err(|e| errno(&e))?;
         // A trusted mount need not know more of an inode than its number.
         if self.needs_proofs {
             self.nodes.answered(&file.capability);

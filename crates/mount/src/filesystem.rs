@@ -1,7 +1,6 @@
 //! The kernel's requests: each is handed to the file that knows, and its outcome given back.
 //!
-//! After ENOSYS the kernel asks no more, and does without. `fuser` 0.18 says so to FUSE_TMPFILE, of which nothing is heard
-//! here: a release that has `Filesystem::tmpfile` is answered as `create` is, with `OpenHow::unnamed`.
+//! After ENOSYS the kernel asks no more, and does without.
 
 use crate::affinity::follow_program;
 use crate::attr::file_attr;
@@ -112,6 +111,21 @@ impl MountedFiles {
                 self.nodes.answered(&capability);
                 let attr_timeout = self.attr_timeout.max(found_timeout(&attr));
                 reply.entry_with_ttls(&attr_timeout, &self.entry_timeout, &file_attr(&attr), GENERATION);
+            }
+            Err(errno) => reply.error(code(errno)),
+        }
+    }
+
+    /// A file that the thread of `request` created and has open.
+    fn created(&self, request: &Request, outcome: Outcome<(Attr, FileHandle)>, reply: ReplyCreate) {
+        match outcome {
+            Ok((attr, handle)) => {
+                // One time for both: the shorter is right for either.
+                let timeout = self.attr_timeout.min(self.entry_timeout);
+                if let Some(created) = &self.created {
+                    created.note(Instant::now(), request.pid(), attr);
+                }
+                reply.created(&timeout, &file_attr(&attr), GENERATION, handle, of_file());
             }
             Err(errno) => reply.error(code(errno)),
         }
@@ -326,17 +340,12 @@ impl Filesystem for MountedFiles {
         reply: ReplyCreate,
     ) {
         let _serving = self.poller.serving();
-        match self.create_file(request, parent, name.as_bytes(), mode, flags) {
-            Ok((attr, handle)) => {
-                // One time for both: the shorter is right for either.
-                let timeout = self.attr_timeout.min(self.entry_timeout);
-                if let Some(created) = &self.created {
-                    created.note(Instant::now(), request.pid(), attr);
-                }
-                reply.created(&timeout, &file_attr(&attr), GENERATION, handle, of_file());
-            }
-            Err(errno) => reply.error(code(errno)),
-        }
+        self.created(request, self.create_file(request, parent, Some(name.as_bytes()), mode, flags), reply);
+    }
+
+    fn tmpfile(&self, request: &Request, parent: INodeNo, mode: u32, _umask: u32, flags: i32, reply: ReplyCreate) {
+        let _serving = self.poller.serving();
+        self.created(request, self.create_file(request, parent, None, mode, flags), reply);
     }
 
     fn open(&self, request: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {

@@ -266,21 +266,45 @@ fn holes_and_space_are_as_on_a_local_file_system() {
     assert_eq!(actual, expected);
 }
 
-/// What is written to a file without a name is a program's own affair; whether there is one from the beginning is not.
+/// What the local file system says of files without a name, line by line.
+const UNNAMED: &str = r#"
+import errno, os, stat, tempfile
+def refused(what, *arguments, **names):
+    try: return what(*arguments, **names)
+    except OSError as error: return errno.errorcode[error.errno]
+here = os.open(".", os.O_RDONLY)
+# Python follows links only where it is given a directory.
+def link(fd, name): return refused(os.link, f"/proc/self/fd/{fd}", name, src_dir_fd=here)
+os.umask(0o027)
+fd = os.open(".", os.O_TMPFILE | os.O_RDWR, 0o666)
+print(os.write(fd, b"kept"), os.pread(fd, 9, 0), os.listdir("."))
+print(oct(os.fstat(fd).st_mode), os.fstat(fd).st_nlink, os.fstat(fd).st_size)
+print(link(fd, "named"), os.fstat(fd).st_nlink, open("named", "rb").read(), link(fd, "again"), link(fd, "again"))
+os.remove("named"); os.remove("again")
+print(os.fstat(fd).st_nlink, os.pread(fd, 9, 0), os.listdir("."))
+os.close(fd)
+alone = os.open(".", os.O_TMPFILE | os.O_WRONLY | os.O_EXCL, 0o600)
+print(link(alone, "alone"), os.write(alone, b"x" * 5_000_000), os.listdir("."))
+os.truncate(alone, 10); print(os.fstat(alone).st_size)
+print(refused(os.open, ".", os.O_TMPFILE | os.O_RDONLY), refused(os.open, "none", os.O_TMPFILE | os.O_RDWR))
+open("file", "w").close(); print(refused(os.open, "file", os.O_TMPFILE | os.O_RDWR))
+print(refused(os.readlink, f"/proc/self/fd/{alone}").endswith(" (deleted)"))
+file = tempfile.TemporaryFile(dir=".")
+file.write(b"more"); file.seek(0); print(file.read(), os.fstat(file.fileno()).st_nlink, os.listdir("."))
+many = [os.open(".", os.O_TMPFILE | os.O_RDWR) for _ in range(40)]
+print(len({os.fstat(fd).st_ino for fd in many}), os.listdir("."))
+"#;
+
 #[test]
-fn programs_that_want_a_file_without_a_name_make_do_with_one_that_they_unlink() {
+fn files_without_a_name_are_as_on_a_local_file_system() {
     if !can_mount() {
         return;
     }
     let server = TestServer::start();
     let mount = server.mount("");
-    let script = "import errno, os, tempfile\n\
-                  for _ in range(2):\n    \
-                      try: os.open('.', os.O_TMPFILE | os.O_RDWR); print('served')\n    \
-                      except OSError as e: print(e.errno == errno.EOPNOTSUPP)\n\
-                  file = tempfile.TemporaryFile(dir='.')\n\
-                  file.write(b'kept'); file.seek(0); print(file.read(), os.fstat(file.fileno()).st_nlink, os.listdir('.'))\n";
-    assert_eq!(run_python(mount.path(), script), "True\nTrue\nb'kept' 0 []\n");
+    let [expected, actual] = [server.local().as_path(), mount.path()].map(|place| run_python(place, UNNAMED));
+    assert!(expected.starts_with("4 b'kept' []"), "the local file system has none: {expected}");
+    assert_eq!(actual, expected);
 }
 
 #[test]

@@ -21,7 +21,6 @@ use crate::run::{Context, Finding, Paper, Stopped, Study};
 use crate::simulate::simulate;
 use crate::table::Table;
 use isonomia_allocation::Progress;
-use isonomia_policy::exchange::Rule;
 use isonomia_policy::{Draw, Tuning};
 use isonomia_sim::fluid::{self, Decisions, SchemeSpec, Sizes};
 use isonomia_sim::request::{Device, Job, Lanes, Layout, Op, Phase, Scenario, Target};
@@ -232,33 +231,21 @@ fn by_requests(discipline: &Discipline, customers: &[Customer], context: &Contex
         start: customer.comes,
         stop: Nanos(u64::MAX),
     };
-    let duration = end(customers);
-    let scenario = Scenario {
-        seed: 1,
-        duration,
-        slice: duration,
-        measure_from: Nanos::ZERO,
-        measure_to: duration,
-        exchange: None,
-        exchange_rule: Rule::default(),
-        decide: None,
-        fair_clock: false,
-        servers: vec!["server".to_owned()],
-        targets: vec![Target {
-            name: "target".to_owned(),
-            server: 0,
-            device: Device::Lanes(Lanes {
-                bandwidth: Rate::new(BANDWIDTH).expect("not zero"),
-                per_op: Nanos::ZERO,
-                workers: 1,
-                jitter: 0.0,
-            }),
-            policy: discipline.policy.parse().expect("a policy"),
-            draw: Draw::VirtualTime,
-            tuning: Tuning::default(),
-        }],
-        jobs: customers.iter().enumerate().map(job).collect(),
+    let target = Target {
+        name: "target".to_owned(),
+        server: 0,
+        device: Device::Lanes(Lanes {
+            bandwidth: Rate::new(BANDWIDTH).expect("not zero"),
+            per_op: Nanos::ZERO,
+            workers: 1,
+            jitter: 0.0,
+        }),
+        policy: discipline.policy.parse().expect("a policy"),
+        draw: Draw::VirtualTime,
+        tuning: Tuning::default(),
     };
+    let jobs = customers.iter().enumerate().map(job).collect();
+    let scenario = Scenario::whole(end(customers), vec!["server".to_owned()], vec![target], jobs);
     let outcome = simulate(&scenario, context)?;
     let time_s = |job: &isonomia_sim::request::JobOutcome| {
         job.elapsed_ns.expect("its requests have an end, and the run is long enough") as f64 / 1e9

@@ -403,6 +403,7 @@ mod tests {
         let config = CgroupConfig { write: Rate::new(1), device: Some("/dev/null".into()), ..CgroupConfig::default() };
         assert!(refused(config).starts_with("[cgroup] device \"/dev/null\" is no block device"));
     }
+
     #[test]
     fn each_directory_has_a_record_of_its_own() {
         let home = tempfile::tempdir().unwrap();

@@ -249,6 +249,25 @@ impl Phase {
 }
 
 impl Scenario {
+    /// Jobs on targets, measured from the beginning until `duration`, in one sample: each target decides for itself, no table of jobs is
+    /// exchanged, and no clock runs beside. The seed is 1.
+    pub fn whole(duration: Nanos, servers: Vec<String>, targets: Vec<Target>, jobs: Vec<Job>) -> Self {
+        Self {
+            seed: 1,
+            duration,
+            slice: duration,
+            measure_from: Nanos::ZERO,
+            measure_to: duration,
+            exchange: None,
+            exchange_rule: Rule::default(),
+            decide: None,
+            fair_clock: false,
+            servers,
+            targets,
+            jobs,
+        }
+    }
+
     /// The same with one job alone: what it could have.
     #[must_use]
     pub fn alone(&self, job: usize) -> Self {

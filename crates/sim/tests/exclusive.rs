@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use isonomia_policy::exchange::Rule;
 use isonomia_policy::{Draw, Tuning};
 use isonomia_sim::request::{Device, Job, Lanes, Layout, Op, Phase, Scenario, Target, run};
 use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
@@ -41,21 +40,9 @@ fn elapsed_s(policy: &str) -> Vec<f64> {
         start,
         stop: Nanos::MAX,
     };
-    let duration = Nanos::from_secs(100);
-    let scenario = Scenario {
-        seed: 1,
-        duration,
-        slice: duration,
-        measure_from: Nanos::ZERO,
-        measure_to: duration,
-        exchange: None,
-        exchange_rule: Rule::default(),
-        decide: None,
-        fair_clock: false,
-        servers: vec!["server".to_owned()],
-        targets: (0..2).map(target).collect(),
-        jobs: vec![job("first", Nanos::ZERO), job("second", Nanos::from_millis(1))],
-    };
+    let jobs = vec![job("first", Nanos::ZERO), job("second", Nanos::from_millis(1))];
+    let scenario =
+        Scenario::whole(Nanos::from_secs(100), vec!["server".to_owned()], (0..2).map(target).collect(), jobs);
     let outcome = run(&scenario, &mut |_| ControlFlow::Continue(()));
     outcome.jobs.iter().map(|job| job.elapsed_ns.unwrap() as f64 / 1e9).collect()
 }

@@ -3,7 +3,6 @@
 use super::course::{Course, Ledger};
 use super::workload::{Application, BANDWIDTH, BLOCK, Layout, SERVERS, STREAMS, TARGETS};
 use anyhow::{Context, Result};
-use isonomia_policy::exchange::Rule;
 use isonomia_policy::{Draw, PolicySpec, Tuning};
 use isonomia_sim::request::{self, Device, Job, Lanes, Op, Phase, Scenario, Target};
 use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
@@ -48,20 +47,10 @@ fn simulate_once(
         draw: Draw::VirtualTime,
         tuning: Tuning::default(),
     };
-    let scenario = Scenario {
-        seed,
-        duration: DURATION,
-        slice: DURATION,
-        measure_from: Nanos::ZERO,
-        measure_to: DURATION,
-        exchange: None,
-        exchange_rule: Rule::default(),
-        decide: Some(decide),
-        fair_clock: false,
-        servers: (0..SERVERS).map(|server| format!("server-{server}")).collect(),
-        targets: (0..TARGETS).map(target).collect(),
-        jobs: applications.iter().map(|application| job(application, layout)).collect(),
-    };
+    let servers = (0..SERVERS).map(|server| format!("server-{server}")).collect();
+    let jobs = applications.iter().map(|application| job(application, layout)).collect();
+    let whole = Scenario::whole(DURATION, servers, (0..TARGETS).map(target).collect(), jobs);
+    let scenario = Scenario { seed, decide: Some(decide), ..whole };
     let outcome = request::run(&scenario, &mut |_| ControlFlow::Continue(()));
     let mut phases_ns = Vec::new();
     for (application, job) in applications.iter().zip(&outcome.jobs) {

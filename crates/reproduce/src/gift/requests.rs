@@ -14,7 +14,6 @@ use crate::interval::Interval;
 use crate::run::{Context, Finding, Stopped};
 use crate::simulate::{simulate, simulate_with};
 use crate::table::Table;
-use isonomia_policy::exchange::Rule;
 use isonomia_policy::{Draw, Tuning};
 use isonomia_sim::request::{Device, Job, Lanes, Layout, Op, Phase, Scenario, Target};
 use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
@@ -135,21 +134,10 @@ fn scenario(setting: &Setting, jobs: Vec<Job>, length: Nanos) -> Scenario {
         draw: Draw::VirtualTime,
         tuning: Tuning::default(),
     };
-    let duration = Nanos(length.0 * 100);
-    Scenario {
-        seed: 1,
-        duration,
-        slice: duration,
-        measure_from: Nanos::ZERO,
-        measure_to: duration,
-        exchange: setting.exchange_ms.map(Nanos::from_millis),
-        exchange_rule: Rule::default(),
-        decide: None,
-        fair_clock: false,
-        servers: (0..TARGETS).map(|server| format!("server-{server}")).collect(),
-        targets: (0..TARGETS).map(target).collect(),
-        jobs,
-    }
+    let servers = (0..TARGETS).map(|server| format!("server-{server}")).collect();
+    let targets = (0..TARGETS).map(target).collect();
+    let exchange = setting.exchange_ms.map(Nanos::from_millis);
+    Scenario { exchange, ..Scenario::whole(Nanos(length.0 * 100), servers, targets, jobs) }
 }
 
 /// Seconds of I/O of each application, over all of its phases.

@@ -20,7 +20,6 @@ use crate::data::Data;
 use crate::interval::Interval;
 use crate::run::{Context, Finding, Stopped};
 use crate::simulate::simulate;
-use isonomia_policy::exchange::Rule;
 use isonomia_policy::{Draw, Tuning};
 use isonomia_sim::request::{Job, Layout, Op, Phase, Scenario};
 use isonomia_units::{Bytes, JobInfo, Nanos};
@@ -108,22 +107,9 @@ fn elapsed_s(
             let background = benchmark("background", "other", "group", 1, 0, 1);
             jobs.push(Job { stop: limit, targets: (0..servers).collect(), ..background });
         }
-        let scenario = Scenario {
-            seed,
-            duration: limit,
-            slice: limit,
-            measure_from: Nanos::ZERO,
-            measure_to: limit,
-            exchange: None,
-            exchange_rule: Rule::default(),
-            decide: None,
-            fair_clock: false,
-            servers: (0..servers).map(|server| format!("server-{server}")).collect(),
-            targets: (0..servers)
-                .map(|server| isonomia_sim::request::Target { tuning, ..target(server, word, draw) })
-                .collect(),
-            jobs,
-        };
+        let names = (0..servers).map(|server| format!("server-{server}")).collect();
+        let target = |server| isonomia_sim::request::Target { tuning, ..target(server, word, draw) };
+        let scenario = Scenario { seed, ..Scenario::whole(limit, names, (0..servers).map(target).collect(), jobs) };
         // The run need not go on when the application has ended: double the time until it has.
         match simulate(&scenario, context)?.jobs[0].elapsed_ns {
             Some(elapsed) => return Ok(elapsed as f64 / 1e9),

@@ -100,7 +100,6 @@ fn shares(outcome: &Outcome, interval: usize) -> [f64; 3] {
 
 fn scenario(lambda_ms: u64, seed: u64) -> Scenario {
     let lambda = Nanos::from_millis(lambda_ms);
-    let duration = Nanos(lambda.0 * INTERVALS);
     let mut jobs: Vec<_> = NODES
         .iter()
         .enumerate()
@@ -108,18 +107,13 @@ fn scenario(lambda_ms: u64, seed: u64) -> Scenario {
         .collect();
     jobs[0].targets = vec![0, 1];
     jobs[2].targets = vec![1];
+    let servers = vec!["server-0".to_owned(), "server-1".to_owned()];
+    let targets = (0..2).map(|server| target(server, "size-fair", Draw::Lottery)).collect();
     Scenario {
         seed,
-        duration,
         slice: lambda,
-        measure_from: Nanos::ZERO,
-        measure_to: duration,
         exchange: Some(lambda),
         exchange_rule: Rule::Presence,
-        decide: None,
-        fair_clock: false,
-        servers: vec!["server-0".to_owned(), "server-1".to_owned()],
-        targets: (0..2).map(|server| target(server, "size-fair", Draw::Lottery)).collect(),
-        jobs,
+        ..Scenario::whole(Nanos(lambda.0 * INTERVALS), servers, targets, jobs)
     }
 }

@@ -8,7 +8,6 @@ use crate::interval::Interval;
 use crate::run::{Context, Finding, Stopped};
 use crate::simulate::simulate;
 use isonomia_policy::Draw;
-use isonomia_policy::exchange::Rule;
 use isonomia_sim::request::{Job, Layout, Op, Scenario};
 use isonomia_units::{JobInfo, Nanos};
 use rand::{RngExt, SeedableRng};
@@ -121,18 +120,8 @@ fn scenario(servers: usize, is_hashed: bool, policy: &str, requests: u64, seed: 
             stop: Nanos::from_secs(3600),
         }
     };
-    Scenario {
-        seed,
-        duration: Nanos::from_secs(3600),
-        slice: Nanos::from_secs(60),
-        measure_from: Nanos::ZERO,
-        measure_to: Nanos::from_secs(3600),
-        exchange: None,
-        exchange_rule: Rule::default(),
-        decide: None,
-        fair_clock: false,
-        servers: (0..servers).map(|server| format!("server-{server}")).collect(),
-        targets: (0..servers).map(|server| target(server, policy, Draw::Lottery)).collect(),
-        jobs: (0..servers).map(|node| job(node, &mut random)).collect(),
-    }
+    let names = (0..servers).map(|server| format!("server-{server}")).collect();
+    let targets = (0..servers).map(|server| target(server, policy, Draw::Lottery)).collect();
+    let jobs = (0..servers).map(|node| job(node, &mut random)).collect();
+    Scenario { seed, slice: Nanos::from_secs(60), ..Scenario::whole(Nanos::from_secs(3600), names, targets, jobs) }
 }

@@ -1,6 +1,5 @@
 //! What the experiments have in common: the server, and its benchmark's clients.
 
-use isonomia_policy::exchange::Rule;
 use isonomia_policy::{Draw, Tuning};
 use isonomia_sim::request::{Device, Job, Lanes, Layout, Op, Outcome, Phase, Scenario, Target};
 use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
@@ -69,17 +68,10 @@ pub fn on_one_server(
 ) -> Scenario {
     Scenario {
         seed,
-        duration: Nanos::from_secs(end_s),
         slice: Nanos::from_secs(1),
         measure_from: Nanos::from_secs(measured_s.0),
         measure_to: Nanos::from_secs(measured_s.1),
-        exchange: None,
-        exchange_rule: Rule::default(),
-        decide: None,
-        fair_clock: false,
-        servers: vec!["server-0".to_owned()],
-        targets: vec![target(0, policy, draw)],
-        jobs,
+        ..Scenario::whole(Nanos::from_secs(end_s), vec!["server-0".to_owned()], vec![target(0, policy, draw)], jobs)
     }
 }
 

@@ -409,6 +409,14 @@ class CutNetwork(Case):
         for member in self.members:
             self.assertTrue(member.process.stdout.readline(), member.log())
 
+    def shares_fairly(self, member):
+        """Whether its two jobs get the same for two seconds; on a busy machine one of them may not have asked for it."""
+        before = {job["job"]: job["service_ns_total"] for job in member.status()["jobs"]}
+        time.sleep(2)
+        after = {job["job"]: job["service_ns_total"] for job in member.status()["jobs"]}
+        had = [after[f"{job}-{member.name}"] - before[f"{job}-{member.name}"] for job in "ab"]
+        return min(had) > 0.8 * max(had)
+
     def test_a_server_that_is_cut_off_from_the_controller_shares_fairly_until_it_is_back(self):
         first, second, third = self.members
         first.operate("policy", "set", GIFT)
@@ -434,11 +442,7 @@ class CutNetwork(Case):
                 wait_for(lambda: not follows(second), valid_s + 2 * DECIDE_S)
                 print(f"cut {what}: shares fairly after {time.monotonic() - begun:.1f} s", flush=True)
                 self.goes_on([second])
-                before = {job["job"]: job["service_ns_total"] for job in second.status()["jobs"]}
-                time.sleep(2)
-                after = {job["job"]: job["service_ns_total"] for job in second.status()["jobs"]}
-                had = [after[f"{job}-io2"] - before[f"{job}-io2"] for job in "ab"]
-                self.assertGreater(min(had), 0.8 * max(had), had)
+                wait_for(lambda: self.shares_fairly(second), 30)
                 # Two of three are too few until the third one counts as gone: then the others are decided for again.
                 wait_for(lambda: follows(third), ASKED_S + 6 * DECIDE_S)
                 self.goes_on([second, third])

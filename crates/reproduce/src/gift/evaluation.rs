@@ -260,7 +260,7 @@ fn regret(evaluation: &Evaluation, context: &Context) -> Result<Finding, Stopped
     let throttled = |values: &[(f64, f64, f64)]| Interval::by(values, |value| value.1);
     let bites = found.iter().filter(|(_, values)| throttled(values).mean >= THROTTLED_MIN_PERCENT);
     let test = |(window, values): &(u64, Vec<(f64, f64, f64)>)| {
-        Test::between(format!("N = {window}"), owed(values), 0.0, 0.12).in_part(0.0, 0.24).unit(" %")
+        Test::near(format!("N = {window}"), owed(values), 0.12).unit(" %")
     };
     let tests: Vec<Test> = bites.map(test).collect();
     let text = |(window, values): &(u64, Vec<(f64, f64, f64)>)| {

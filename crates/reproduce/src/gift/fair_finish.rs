@@ -3,10 +3,12 @@
 //! *Worse off.* In a closed loop no two runs compare phase by phase: whoever ends sooner meets others later. So an application
 //! is called worse off in two ways: as in the paper, if its mean time in I/O is greater in one run; and *in expectation*, if it
 //! is so over several runs of the same submissions, each shifted by up to one decision. The first is in good part chance, which
-//! POFS against itself shows.
+//! POFS against itself shows. What no rule can take away is computed as well: who would be worse off in one run than in another if
+//! all that a scheme did were to make everybody's I/O shorter by one factor.
 
 use super::system::{
-    Gain, Named, gift, interval, is_comparable, late_by_replica, parameters, pofs, pofs_banked, run_all, scheme,
+    Gain, Named, PHASES_MIN, gift, interval, is_comparable, late_by_replica, loss_by_chance, parameters, pofs,
+    pofs_again, pofs_banked, run_all, scheme,
 };
 use crate::chart::Chart;
 use crate::claims::{Claim, Test};
@@ -22,7 +24,7 @@ use serde_json::json;
 
 const DAY: u64 = 86_400;
 /// The rows that are computed with 1000 applications too.
-const LARGE: [&str; 4] = ["pofs", "fair-finish-0", "fair-finish-0.2", "history-0.2"];
+const LARGE: [&str; 5] = ["pofs", "pofs-again", "fair-finish-0", "fair-finish-0.2", "history-0.2"];
 /// How many times the population's volumes there are in saturation: 65 % of all time is I/O under POFS, half under fair finish.
 const SATURATED: f64 = 2.5;
 
@@ -56,6 +58,7 @@ fn schemes() -> Vec<Named> {
     let declared = |name, guarantee| finish(name, guarantee, Sizes::Declared, false);
     vec![
         pofs(),
+        pofs_again(),
         pofs_banked(),
         Named { decisions: Decisions::Event, ..Named { name: "processor-sharing", ..pofs_banked() } },
         declared("fair-finish-0", 0.0),
@@ -87,6 +90,7 @@ fn peers() -> Vec<Named> {
 /// What a scheme is called in the table.
 fn words(name: &str) -> &str {
     match name {
+        "pofs-again" => "POFS again, submissions up to 10 s later",
         "pofs-banked" => "targets that may run ahead",
         "processor-sharing" => "… deciding at each change (processor sharing)",
         "fair-finish-0" => "fair finish, declared, guarantee 0",
@@ -145,14 +149,20 @@ fn scale(applications: u32, days: u64, seeds: u64, peer_seeds: u64, context: &Co
     let population = Population { duration: Nanos::from_secs(days * DAY), ..Population::gift(applications) };
     let is_wanted = |scheme: &Named| applications == 500 || LARGE.contains(&scheme.name);
     let mut rows = Vec::new();
+    // What chance takes of an application, seed by seed.
+    let mut losses: Vec<f64> = Vec::new();
     let mut add = |schemes: Vec<Named>, seeds: u64, context: &Context| {
         let seeds: Vec<u64> = (1..=seeds).collect();
         let outcomes = run_all(&population, &seeds, &schemes, context, "fair finish")?;
-        // POFS, against which everybody is measured, is told of once.
+        // POFS, against which everybody is measured, is told of once; beside it is what it is with other chances.
         let is_known = !rows.is_empty();
+        if !is_known {
+            losses = outcomes.iter().map(|outcomes| loss_by_chance(&outcomes[0], &outcomes[1])).collect();
+        }
         for (at, scheme) in schemes.iter().enumerate().skip(usize::from(is_known)) {
             let of = |by_scheme: &Vec<Outcome>| by_scheme[at].clone();
-            let gains = outcomes.iter().map(|outcomes| Gain::over(&outcomes[0], &outcomes[at])).collect();
+            let gain = |(outcomes, loss): (&Vec<Outcome>, &f64)| Gain::beyond(&outcomes[0], &outcomes[at], *loss);
+            let gains = outcomes.iter().zip(&losses).map(gain).collect();
             rows.push(Row { name: scheme.name, gains, outcomes: outcomes.iter().map(of).collect() });
         }
         Ok(())
@@ -178,11 +188,23 @@ pub fn at_scale(context: &Context) -> Result<Vec<Finding>, Stopped> {
         "effective_bandwidth_gain_percent",
         "throughput_gain_percent",
         "worse_percent",
+        "worse_of_all_percent",
+        "worse_beyond_chance_percent",
         "late_phases",
         "judged_phases",
         "io_over_fair",
     ]);
-    let mut table = Table::new(&["scheme", "seeds", "I/O time", "run time", "effective bandwidth", "worse", "late"]);
+    let mut table = Table::new(&[
+        "scheme",
+        "seeds",
+        "I/O time",
+        "run time",
+        "effective bandwidth",
+        "worse",
+        "of all",
+        "beyond chance",
+        "late",
+    ]);
     for scale in [&half, &whole] {
         for row in &scale.rows {
             for (seed, (gain, outcome)) in row.gains.iter().zip(&row.outcomes).enumerate() {
@@ -198,6 +220,8 @@ pub fn at_scale(context: &Context) -> Result<Vec<Finding>, Stopped> {
                     gain.bandwidth.into(),
                     gain.throughput.into(),
                     gain.worse.into(),
+                    gain.worse_of_all.into(),
+                    gain.worse_beyond.into(),
                     sum(|app| app.late_phases).into(),
                     sum(|app| app.judged_phases).into(),
                     outcome.io_over_fair().into(),
@@ -216,6 +240,8 @@ pub fn at_scale(context: &Context) -> Result<Vec<Finding>, Stopped> {
                 format!("{:.1} %", of(|gain| -gain.run)),
                 format!("{:+.1} %", of(|gain| gain.bandwidth)),
                 format!("{:.1} %", of(|gain| gain.worse)),
+                format!("{:.1} %", of(|gain| gain.worse_of_all)),
+                format!("{:.1} %", of(|gain| gain.worse_beyond)),
                 if late == 0 {
                     format!("0 of {judged}")
                 } else {
@@ -252,10 +278,10 @@ fn scale_claims(half: &Scale, whole: &Scale) -> Vec<Claim> {
         };
         scales.iter().map(test).collect::<Vec<_>>()
     };
-    let worse = |name: &str| {
+    let worse = |measure: fn(&Gain) -> f64| {
         let test = |scale: &&Scale| {
             let what = format!("{} applications", scale.applications);
-            Test::below(what, scale.of(name, |gain| gain.worse), 1.0).unit(" %")
+            Test::below(what, scale.of("history-0.2", measure), 1.0).unit(" %")
         };
         scales.iter().map(test).collect::<Vec<_>>()
     };
@@ -277,7 +303,14 @@ fn scale_claims(half: &Scale, whole: &Scale) -> Vec<Claim> {
     vec![
         Claim::ours("fair finish, sizes by history: at least 35 % less I/O time than POFS", gains("history-0.2", 35.0))
             .beside(format!("GIFT {} %", half.of("gift", |gain| gain.io))),
-        Claim::ours("… with at most 1 % of the applications worse off", worse("history-0.2")),
+        Claim::ours(
+            format!("… with at most 1 % worse off of the applications with {PHASES_MIN} I/O phases or more"),
+            worse(|gain| gain.worse),
+        )
+        .beside(format!("POFS against itself: {} %", half.of("pofs-again", |gain| gain.worse))),
+        Claim::ours("… of all applications that did any I/O", worse(|gain| gain.worse_of_all))
+            .why("an application with one or two phases is worse off if it met others than before"),
+        Claim::ours("… by more than nineteen of twenty lose by chance", worse(|gain| gain.worse_beyond)),
         Claim::ours("fair finish, sizes declared: at least 45 % less I/O time than POFS", gains("fair-finish-0", 45.0))
             .beside(format!(
                 "with 500 applications and guarantees 0.2, 0.5, 0.8: {}, {}, {} %",
@@ -319,8 +352,22 @@ fn means_of(base: &[&Outcome], other: &[&Outcome]) -> Vec<(f64, f64)> {
     (0..all).filter(is_counted).map(|at| (mean(base, at), mean(other, at))).collect()
 }
 
-fn percent_worse(means: &[(f64, f64)], by: f64) -> f64 {
-    100.0 * means.iter().filter(|(base, other)| *other > by * base).count() as f64 / means.len().max(1) as f64
+fn percent_worse(means: &[(f64, f64)]) -> f64 {
+    100.0 * means.iter().filter(|(base, other)| other > base).count() as f64 / means.len().max(1) as f64
+}
+
+/// Of 100 applications, how many would be worse off in one run than in another of the same scheme, if in the other everybody's I/O
+/// took less by `gain`, a part of it: `runs` are that scheme's. No rule leaves fewer that gains as much for everybody alike and under
+/// which chance does what it does here.
+fn worse_by_chance(runs: &[&Outcome], gain: f64) -> f64 {
+    let next = |at: usize| runs[(at + 1) % runs.len()];
+    let pairs = (0..runs.len()).flat_map(|at| means_of(&[runs[at]], &[next(at)]));
+    percent_worse(&pairs.map(|(one, other)| (one, other * (1.0 - gain))).collect::<Vec<_>>())
+}
+
+/// By how much less of it the I/O of each application takes, on average.
+fn mean_gain(means: &[(f64, f64)]) -> f64 {
+    means.iter().map(|(base, other)| 1.0 - other / base).sum::<f64>() / means.len().max(1) as f64
 }
 
 /// The item of saturation.
@@ -344,6 +391,8 @@ pub fn saturation(context: &Context) -> Result<Vec<Finding>, Stopped> {
         "worse_percent",
         "worse_in_expectation_percent",
         "worse_than_processor_sharing_percent",
+        "worse_than_processor_sharing_by_chance_percent",
+        "worse_than_processor_sharing_in_expectation_percent",
         "io_part_of_time_percent",
         "late_percent",
     ]);
@@ -351,8 +400,10 @@ pub fn saturation(context: &Context) -> Result<Vec<Finding>, Stopped> {
         "scheme",
         "I/O time",
         "worse in one run",
-        "worse in expectation",
-        "worse than processor sharing",
+        "in expectation",
+        "than processor sharing, in one run",
+        "by chance alone",
+        "in expectation",
         "time in I/O",
         "late",
     ]);
@@ -360,7 +411,8 @@ pub fn saturation(context: &Context) -> Result<Vec<Finding>, Stopped> {
     let sharing = at("processor-sharing");
     let mut claims_of = Vec::new();
     for (row, scheme) in schemes.iter().enumerate() {
-        let [mut io, mut once, mut expected, mut beside_sharing, mut part, mut late] = [const { Vec::new() }; 6];
+        let [mut io, mut once, mut expected, mut part, mut late] = [const { Vec::new() }; 5];
+        let [mut shared_once, mut shared_chance, mut shared_expected] = [const { Vec::new() }; 3];
         for (seed, number) in seeds.iter().enumerate() {
             let (base, shared, other) = (of(seed, 0), of(seed, sharing), of(seed, row));
             // POFS against itself: one replica against the next, and half of them against the other half.
@@ -379,8 +431,12 @@ pub fn saturation(context: &Context) -> Result<Vec<Finding>, Stopped> {
             };
             io.push(mean(|gain| gain.io));
             once.push(mean(|gain| gain.worse));
-            expected.push(percent_worse(&means, 1.0));
-            beside_sharing.push(percent_worse(&means_of(&shared, &other), 1.0));
+            expected.push(percent_worse(&means));
+            let beside = (0..replicas).map(|replica| Gain::over(shared[replica], other[replica]).worse);
+            shared_once.push(beside.sum::<f64>() / replicas as f64);
+            let means = means_of(&shared, &other);
+            shared_chance.push(worse_by_chance(&shared, mean_gain(&means)));
+            shared_expected.push(percent_worse(&means));
             part.push(100.0 * other[0].io_s() / other[0].run_s());
             late.push(100.0 * other[0].late());
             let last = |values: &[f64]| values[values.len() - 1];
@@ -390,13 +446,15 @@ pub fn saturation(context: &Context) -> Result<Vec<Finding>, Stopped> {
                 last(&io).into(),
                 last(&once).into(),
                 last(&expected).into(),
-                last(&beside_sharing).into(),
+                last(&shared_once).into(),
+                last(&shared_chance).into(),
+                last(&shared_expected).into(),
                 last(&part).into(),
                 last(&late).into(),
             ]);
         }
-        let [io, once, expected, beside_sharing, part, late] =
-            [&io, &once, &expected, &beside_sharing, &part, &late].map(|values| Interval::of(values));
+        let [io, once, expected, part, late] = [&io, &once, &expected, &part, &late].map(|values| Interval::of(values));
+        let beside_sharing = [&shared_once, &shared_chance, &shared_expected].map(|values| Interval::of(values));
         let name = match scheme.name {
             "pofs" => "POFS against itself",
             "accounts-0.2" => "… 0.2, with accounts",
@@ -404,19 +462,23 @@ pub fn saturation(context: &Context) -> Result<Vec<Finding>, Stopped> {
             "processor-sharing" => "processor sharing at each target",
             name => words(name),
         };
+        // Nothing is compared with itself, and POFS is no gain.
+        let beside = |worse: Interval| if row <= sharing { "—".to_owned() } else { format!("{worse:.1} %") };
         table.push([
             name.to_owned(),
             format!("{:.1} %", Interval { mean: -io.mean, ..io }),
             format!("{once:.1} %"),
             format!("{expected:.2} %"),
-            if row == sharing { "—".to_owned() } else { format!("{beside_sharing:.2} %") },
+            beside(beside_sharing[0]),
+            beside(beside_sharing[1]),
+            beside(beside_sharing[2]),
             format!("{:.0} %", part.mean),
             format!("{:.1} %", late.mean),
         ]);
-        claims_of.push((io, once, expected, part));
+        claims_of.push((io, once, expected, part, beside_sharing));
     }
     let claim = |name: &str| {
-        let (io, once, expected, part) = claims_of[at(name)];
+        let (io, once, expected, part, _) = claims_of[at(name)];
         Claim::ours(
             format!(
                 "half of all time in I/O, {name}: at least 40 % less I/O time, at most 1 % worse off in expectation"
@@ -428,6 +490,18 @@ pub fn saturation(context: &Context) -> Result<Vec<Finding>, Stopped> {
             ],
         )
         .beside(format!("worse in a single run {once} %; POFS against itself {} %", claims_of[0].1))
+    };
+    let claim_beside_sharing = |name: &str| {
+        let (.., [once, chance, expected]) = claims_of[at(name)];
+        Claim::ours(
+            format!(
+                "half of all time in I/O, {name}: at most 1 % worse off than under processor sharing, in expectation"
+            ),
+            vec![Test::below("", expected, 1.0).unit(" %")],
+        )
+        .beside(format!(
+            "in a single run {once} %, and {chance} % by chance alone if everybody gained as much as the mean"
+        ))
     };
     Ok(vec![Finding {
         item: "saturation",
@@ -447,6 +521,32 @@ pub fn saturation(context: &Context) -> Result<Vec<Finding>, Stopped> {
                 .only("scheme", schemes[1..].iter().map(|scheme| scheme.name))
                 .named("worse"),
         ],
-        claims: ["fair-finish-0", "fair-finish-0.2", "accounts-0.2", "history-accounts-0.2"].map(claim).into(),
+        claims: ["fair-finish-0", "fair-finish-0.2", "accounts-0.2", "history-accounts-0.2"]
+            .into_iter()
+            .flat_map(|name| [claim(name), claim_beside_sharing(name)])
+            .collect(),
     }])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isonomia_sim::fluid::ApplicationOutcome;
+
+    #[test]
+    fn chance_alone_makes_fewer_worse_the_more_everybody_gains() {
+        let run = |io: [f64; 2]| Outcome {
+            applications: io
+                .map(|io_s| ApplicationOutcome { runs: 3, phases: PHASES_MIN, io_s, ..ApplicationOutcome::default() })
+                .into(),
+            ..Outcome::default()
+        };
+        let runs = [run([100.0, 100.0]), run([110.0, 130.0])];
+        let runs: Vec<&Outcome> = runs.iter().collect();
+        // Of each pair one is worse, in one of the two directions.
+        assert_eq!(worse_by_chance(&runs, 0.0), 50.0);
+        assert_eq!(worse_by_chance(&runs, 0.1), 25.0);
+        assert_eq!(worse_by_chance(&runs, 0.25), 0.0);
+        assert_eq!(mean_gain(&[(100.0, 50.0), (100.0, 110.0)]), 0.2);
+    }
 }

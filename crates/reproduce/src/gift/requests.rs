@@ -15,7 +15,7 @@ use crate::run::{Context, Finding, Stopped};
 use crate::simulate::{simulate, simulate_with};
 use crate::table::Table;
 use isonomia_policy::{Draw, Tuning};
-use isonomia_sim::request::{Device, Job, Lanes, Layout, Op, Phase, Scenario, Target};
+use isonomia_sim::request::{Device, Job, JobOutcome, Lanes, Layout, Op, Phase, Scenario, Target};
 use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -137,16 +137,23 @@ fn scenario(setting: &Setting, jobs: Vec<Job>, length: Nanos) -> Scenario {
     let servers = (0..TARGETS).map(|server| format!("server-{server}")).collect();
     let targets = (0..TARGETS).map(target).collect();
     let exchange = setting.exchange_ms.map(Nanos::from_millis);
-    Scenario { exchange, ..Scenario::whole(Nanos(length.0 * 100), servers, targets, jobs) }
+    Scenario { exchange, fair_clock: true, ..Scenario::whole(Nanos(length.0 * 100), servers, targets, jobs) }
 }
 
-/// Seconds of I/O of each application, over all of its phases.
-fn io_s(
+/// What became of the applications of a run.
+struct Measured {
+    /// Seconds of I/O of each, over all of its phases.
+    io_s: Vec<f64>,
+    /// Per cent of the phases, those of each target apart, that ended later than in the fair clock.
+    late_percent: f64,
+}
+
+fn measure(
     setting: &Setting,
     applications: &[Application],
     length: Nanos,
     context: &Context,
-) -> Result<Vec<f64>, Stopped> {
+) -> Result<Measured, Stopped> {
     let jobs = applications.iter().map(|application| application.job.clone()).collect();
     let scenario = scenario(setting, jobs, length);
     let outcome = if setting.name == GIFT {
@@ -160,11 +167,15 @@ fn io_s(
     } else {
         simulate(&scenario, context)?
     };
-    let io = |(job, application): (&isonomia_sim::request::JobOutcome, &Application)| {
+    let io = |(job, application): (&JobOutcome, &Application)| {
         let elapsed = job.elapsed_ns.expect("its work has an end, and the run is long enough");
         (elapsed - application.compute.0) as f64 / 1e9
     };
-    Ok(outcome.jobs.iter().zip(applications).map(io).collect())
+    let sum = |of: fn(&JobOutcome) -> Option<u64>| outcome.jobs.iter().filter_map(of).sum::<u64>() as f64;
+    Ok(Measured {
+        io_s: outcome.jobs.iter().zip(applications).map(io).collect(),
+        late_percent: 100.0 * sum(|job| job.late_phases) / sum(|job| job.io_phases).max(1.0),
+    })
 }
 
 /// The item.
@@ -174,36 +185,39 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
         .flat_map(|layout| (1..=seeds).flat_map(move |seed| (0..SETTINGS.len()).map(move |at| (layout, seed, at))))
         .collect();
     let done = AtomicUsize::new(0);
-    let times: Vec<Vec<f64>> = cells
+    let measured: Vec<Measured> = cells
         .par_iter()
         .map(|(layout, seed, at)| {
-            let times = io_s(&SETTINGS[*at], &draw(*seed, LAYOUTS[*layout].1, length), length, context)?;
+            let measured = measure(&SETTINGS[*at], &draw(*seed, LAYOUTS[*layout].1, length), length, context)?;
             context.tell("coflow by request", done.fetch_add(1, Ordering::Relaxed) + 1, cells.len());
-            Ok(times)
+            Ok(measured)
         })
         .collect::<Result<_, Stopped>>()?;
 
-    let mut data = Data::new(&["layout", "setting", "seed", "io_time_gain_percent", "worse_percent"]);
+    let mut data = Data::new(&["layout", "setting", "seed", "io_time_gain_percent", "worse_percent", "late_percent"]);
     let mut gains = vec![vec![Vec::new(); SETTINGS.len()]; LAYOUTS.len()];
-    let mut worse = gains.clone();
-    for (&(layout, seed, at), times_here) in cells.iter().zip(&times) {
-        let fair = &times[(layout * seeds as usize + seed as usize - 1) * SETTINGS.len()];
-        let gain: f64 = times_here.iter().zip(fair).map(|(time, fair)| 1.0 - time / fair).sum();
+    let (mut worse, mut late) = (gains.clone(), gains.clone());
+    for (&(layout, seed, at), here) in cells.iter().zip(&measured) {
+        let fair = &measured[(layout * seeds as usize + seed as usize - 1) * SETTINGS.len()];
+        let pairs = || here.io_s.iter().zip(&fair.io_s);
+        let gain: f64 = pairs().map(|(time, fair)| 1.0 - time / fair).sum();
         // Below a hundredth it is the order of single requests.
-        let losers = times_here.iter().zip(fair).filter(|(time, fair)| **time > 1.01 * **fair).count();
+        let losers = pairs().filter(|(time, fair)| **time > 1.01 * **fair).count();
         let percent = |value: f64| 100.0 * value / APPLICATIONS as f64;
         gains[layout][at].push(percent(gain));
         worse[layout][at].push(percent(losers as f64));
+        late[layout][at].push(here.late_percent);
         data.push([
             LAYOUTS[layout].0.into(),
             SETTINGS[at].name.into(),
             seed.into(),
             percent(gain).into(),
             percent(losers as f64).into(),
+            here.late_percent.into(),
         ]);
     }
     Ok(vec![Finding {
-        table: Some(table(&gains, &worse)),
+        table: Some(table([&gains, &worse, &late])),
         item: "requests",
         title: "coflow scheduling request by request".to_owned(),
         configuration: json!({
@@ -223,10 +237,18 @@ pub fn run(context: &Context) -> Result<Vec<Finding>, Stopped> {
     }])
 }
 
-/// What each setting gains and costs, in both layouts.
-fn table(gains: &[Vec<Vec<f64>>], worse: &[Vec<Vec<f64>>]) -> Table {
-    let mut table =
-        Table::new(&["policy", "orders told every", "I/O time, apart", "worse", "I/O time, striped", "worse"]);
+/// What each setting gains and costs, in both layouts: gains, applications that are worse off, and phases that are late.
+fn table([gains, worse, late]: [&[Vec<Vec<f64>>]; 3]) -> Table {
+    let mut table = Table::new(&[
+        "policy",
+        "orders told every",
+        "I/O time, apart",
+        "worse",
+        "late",
+        "I/O time, striped",
+        "worse",
+        "late",
+    ]);
     // The first is what the others are measured against.
     for (at, setting) in SETTINGS.iter().enumerate().skip(1) {
         let policy = if setting.name == GIFT {
@@ -239,8 +261,9 @@ fn table(gains: &[Vec<Vec<f64>>], worse: &[Vec<Vec<f64>>]) -> Table {
             let less = Interval::of(&gains[layout][at]);
             format!("{:.1} %", Interval { mean: -less.mean, ..less })
         };
-        let worse = |layout: usize| format!("{:.1} %", Interval::of(&worse[layout][at]));
-        table.push([policy, told, io_time(0), worse(0), io_time(1), worse(1)]);
+        let percent = |of: &[Vec<Vec<f64>>], layout: usize| format!("{:.1} %", Interval::of(&of[layout][at]));
+        let (worse, late) = (|layout| percent(worse, layout), |layout| percent(late, layout));
+        table.push([policy, told, io_time(0), worse(0), late(0), io_time(1), worse(1), late(1)]);
     }
     table
 }

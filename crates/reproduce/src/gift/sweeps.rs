@@ -166,11 +166,8 @@ fn regret(outcomes: &[Vec<Outcome>], seeds: &[u64], configuration: serde_json::V
                 "below 20",
                 vec![Test::between("most", most, 0.0, 20.0).in_part(0.0, 40.0)],
             ),
-            Claim::new(
-                "daily awards at (0.1, 0.1) in 24 days",
-                "360 node-hours",
-                vec![Test::between("", paid, 0.0, 360.0).in_part(0.0, 720.0)],
-            ),
+            Claim::new("daily awards at (0.1, 0.1) in 24 days", "360 node-hours", vec![Test::near("", paid, 360.0)])
+                .why("with the paper's N hardly anybody is throttled, and next to nothing is owed: see Fig. 8"),
             Claim::new(
                 "node-hours gained by throughput at (0.1, 0.1)",
                 "5800, 2 % of the throughput",

@@ -12,8 +12,8 @@ use rayon::prelude::*;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-/// I/O phases below which an application is not compared.
-const PHASES_MIN: u64 = 10;
+/// I/O phases below which an application is not compared: what it took tells whom it met.
+pub const PHASES_MIN: u64 = 10;
 
 /// A scheme under a name.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -179,6 +179,8 @@ pub struct Gain {
     pub throughput: f64,
     /// Applications that spend more time in I/O.
     pub worse: f64,
+    /// The same of all that did any I/O under both, however rarely.
+    pub worse_of_all: f64,
     /// By how much, on average over these.
     pub worse_by: f64,
     /// Applications that spend at least a fifth less time in I/O.
@@ -204,6 +206,7 @@ impl Gain {
             bandwidth: more(base.effective_bandwidth, other.effective_bandwidth),
             throughput: more(base.jobs_done as f64, other.jobs_done as f64),
             worse: part(&io, |gain| gain < 0.0),
+            worse_of_all: part(&io_gains_where(base, other, does_io), |gain| gain < 0.0),
             worse_by: mean(&worse),
             much_better: part(&io, |gain| gain >= 20.0),
             worse_beyond: 0.0,
@@ -227,8 +230,20 @@ pub fn loss_by_chance(base: &Outcome, again: &Outcome) -> f64 {
 
 /// The gain in I/O time of each application that can be compared, in per cent.
 fn io_gains(base: &Outcome, other: &Outcome) -> Vec<f64> {
-    let both = base.applications.iter().zip(&other.applications).filter(|(a, b)| is_comparable(a, b));
+    io_gains_where(base, other, is_comparable)
+}
+
+fn io_gains_where(
+    base: &Outcome,
+    other: &Outcome,
+    is_counted: fn(&ApplicationOutcome, &ApplicationOutcome) -> bool,
+) -> Vec<f64> {
+    let both = base.applications.iter().zip(&other.applications).filter(|(a, b)| is_counted(a, b));
     both.map(|(a, b)| 100.0 * (1.0 - b.io_s / a.io_s)).collect()
+}
+
+fn does_io(a: &ApplicationOutcome, b: &ApplicationOutcome) -> bool {
+    a.io_s > 0.0 && b.io_s > 0.0
 }
 
 fn part(values: &[f64], is_counted: impl Fn(f64) -> bool) -> f64 {
@@ -282,7 +297,13 @@ mod tests {
         near(gain.run, 10.0);
         near(gain.bandwidth, 20.0);
         near(gain.throughput, 20.0);
-        assert_eq!((gain.worse, gain.much_better), (50.0, 50.0));
+        assert_eq!((gain.worse, gain.worse_of_all, gain.much_better), (50.0, 50.0, 50.0));
+        // Who does I/O rarely counts among all only.
+        let [mut before, mut after] = [100.0, 130.0].map(|io| outcome([100.0, 100.0, io], 10, 0.5));
+        (before.applications[2].phases, after.applications[2].phases) = (1, 1);
+        let rare = Gain::over(&before, &after);
+        assert_eq!((rare.io, rare.worse), (0.0, 0.0));
+        near(rare.worse_of_all, 100.0 / 3.0);
         near(gain.worse_by, 10.0);
         // By chance the worst loses 10 %; so only who loses more loses beyond chance.
         let [base, again] = [[100.0; 3], [100.0, 110.0, 90.0]].map(|io| outcome(io, 10, 0.5));

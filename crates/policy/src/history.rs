@@ -20,6 +20,9 @@ const MARGIN_PERCENT: u64 = 1;
 /// One of so many sizes may be an exception: larger than what is foretold.
 const EXCEPTION_ONE_IN: usize = 16;
 
+/// Each class of sizes begins at so many times what the one below begins at.
+pub const CLASS_FACTOR: u64 = 8;
+
 /// What an application's next phase is expected to be.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Expectation {
@@ -53,6 +56,12 @@ impl SizeHistory {
     /// What is expected of the next phase of `application`; `None` if nothing is known. O(log n) for n applications.
     pub fn expect(&self, application: &str) -> Option<Expectation> {
         self.applications.get(application).and_then(Sizes::expect)
+    }
+
+    /// The least size of the class, a power of [`CLASS_FACTOR`], that the next phase of `application` is expected to be in; `None` if
+    /// nothing is known. O(log n).
+    pub fn expect_class(&self, application: &str) -> Option<u64> {
+        self.expect(application).map(|expected| CLASS_FACTOR.pow(expected.size.max(1).ilog(CLASS_FACTOR)))
     }
 
     /// A phase of `application` has ended, with this size. O(log n).
@@ -116,6 +125,17 @@ mod tests {
         assert_eq!(history.expect("a").unwrap().size, 1_212, "once does not count");
         (0..SIZES_KEPT).for_each(|_| history.record("a", 500));
         assert_eq!(history.expect("a").unwrap().size, 505, "what is long ago is forgotten");
+    }
+
+    #[test]
+    fn a_class_begins_at_a_power_of_its_factor() {
+        let mut history = SizeHistory::default();
+        assert_eq!(history.expect_class("a"), None);
+        for (size, least) in [(0, 1), (1, 1), (7, 1), (8, 8), (60, 8), (64, 64), (u64::MAX, 1 << 63)] {
+            let name = size.to_string();
+            history.record(&name, size);
+            assert_eq!(history.expect_class(&name), Some(least), "{size}");
+        }
     }
 
     #[test]

@@ -78,9 +78,34 @@ fn sizes_come_from_the_history_of_user_and_name() {
     };
     assert!(first_served("fair-finish{sizes=history}", "ada") >= 15);
     assert!(first_served("fair-finish", "ada") >= 15, "nothing was declared");
-    for (policy, user) in [("fair-finish{sizes=none}", "ada"), ("fair-finish{sizes=history}", "eve")] {
-        assert!((8..=12).contains(&first_served(policy, user)), "nothing is known: {policy} {user}");
+    assert!(first_served("fair-finish{sizes=none}", "ada") >= 15, "the long one is of a class above");
+    for policy in ["fair-finish{sizes=none}", "fair-finish{sizes=history}"] {
+        assert!((8..=12).contains(&first_served(policy, "eve")), "nothing is known: {policy}");
     }
+}
+
+/// Phases of 120 and of 20 ms are of one class, in which nobody is before the other but by what they received.
+#[test]
+fn without_sizes_phases_of_one_class_take_turns() {
+    let served_to = |policy: &str| {
+        let mut bench = Bench::new(policy);
+        for (job, name, requests) in [(1, "long", 120), (2, "short", 20)] {
+            bench.add(job, name, "ada", 1);
+            bench.issue(job, requests, MS);
+            while bench.arbiter.queued() > 0 {
+                bench.serve();
+            }
+            bench.pause();
+            bench.arbiter.remove_job(bench.now, JobId(job));
+        }
+        for (job, name, requests) in [(3, "long", 120), (4, "short", 20)] {
+            bench.add(job, name, "ada", 1);
+            bench.issue(job, requests, MS);
+        }
+        bench.serve_all(140).iter().rposition(|&job| job == 4).unwrap() + 1
+    };
+    assert!(served_to("fair-finish{guarantee=0.000001,sizes=history}") <= 21);
+    assert!((30..=45).contains(&served_to("fair-finish{guarantee=0.000001,sizes=none}")));
 }
 
 /// Under a scheduler that gives each run a number the title is what runs have in common.

@@ -254,25 +254,29 @@ fn fair_finish_ends_nobody_later_than_its_fair_clock() {
     assert_near(&whole.applications.iter().map(|app| app.io_s).collect::<Vec<_>>(), &[22.0, 27.0, 6.0]);
 }
 
-/// The first run tells nothing, later ones are as long as it was.
+/// The first run tells nothing, later ones are as long as it was, or at least of its class.
 #[test]
 fn history_tells_what_is_not_declared() {
-    let recurring = |name: &str, io: u64| {
+    let recurring = |name: &str, io: u64, runs: u64| {
         let mut app = app(name, 1, 0, &[0], 0, io);
-        app.runs = (0..12).map(|at| Run { submit: s(at * 100), ..app.runs[0].clone() }).collect();
+        app.runs = (0..runs).map(|at| Run { submit: s(at * 100), ..app.runs[0].clone() }).collect();
         app
     };
-    let io_s = |sizes| {
+    let io_s_of = |sizes, runs| {
         let scheme = one_by_one(0.0, sizes);
-        let applications = vec![recurring("a", 20), recurring("b", 11)];
+        let applications = vec![recurring("a", 20, runs), recurring("b", 11, runs)];
         let outcome = outcome(&scenario(scheme, Decisions::Event, applications));
         outcome.applications.iter().map(|app| app.io_s).collect::<Vec<f64>>()
     };
+    let io_s = |sizes| io_s_of(sizes, 12);
     assert_near(&io_s(Sizes::Declared), &[31.0, 11.0]);
     // a: up to 1, 2, 4, 8, 16 before b has been served as much.
-    let unknown = io_s(Sizes::None);
+    let unknown = io_s_of(Sizes::None, 1);
     assert!(unknown[1] > 18.0, "{unknown:?}");
     let first = unknown[1];
+    // Both are of the class from 8^11 ns on: a up to that, and 1.25 and 1.25^2 times as much, before b has been served as much.
+    let least = 8f64.powi(11) / 1e9;
+    assert_near(&io_s(Sizes::None), &[31.0, (first + 11.0 * (1.25 * 1.25 * least + 11.0)) / 12.0]);
     assert_near(&io_s(Sizes::History), &[31.0, (first + 11.0 * 11.0) / 12.0]);
 }
 

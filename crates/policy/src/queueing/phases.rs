@@ -4,6 +4,9 @@
 //! user: nobody can spoil another's. The application is the job's title if it has one, for schedulers give each run a name of
 //! its own (Slurm: the number of the job), and else its name.
 //!
+//! Or the history only tells the *class*, within a factor of [`CLASS_FACTOR`](crate::history::CLASS_FACTOR), and of a phase its class begins with the
+//! least size of that: inside a class, phases are told apart by what they have received.
+//!
 //! Of a phase of which nothing is known the first thing told is short, whatever its user's other phases are like: by theorem 4 of
 //! the scheme in fluid who is told too little is late by no more than his size once more, and who is told k times too much is by k times. A
 //! user's median would have his short phases pay for his long ones.
@@ -103,7 +106,7 @@ impl Phases {
         let told = match self.sizes {
             Sizes::Declared => declared.or_else(from_history),
             Sizes::History => from_history(),
-            Sizes::None => None,
+            Sizes::None => self.history.expect_class(&job.application).map(Nanos),
         };
         let (told, growth) = told.map_or((FIRST_TOLD, GROWTH_UNKNOWN), |told| (told.max(Nanos(1)), GROWTH));
         self.clock.begin(job.account, told.0 as f64, growth);

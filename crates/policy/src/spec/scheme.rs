@@ -69,7 +69,7 @@ pub enum Sizes {
     Declared,
     /// Expected by the phases of earlier jobs of the same user and name.
     History,
-    /// It is not.
+    /// It is not: the history only tells the class, a factor of [`CLASS_FACTOR`](crate::history::CLASS_FACTOR) wide.
     None,
 }
 

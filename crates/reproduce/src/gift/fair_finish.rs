@@ -67,7 +67,7 @@ fn schemes() -> Vec<Named> {
         declared("fair-finish-0.8", 0.8),
         finish("history-0.2", 0.2, Sizes::History, false),
         Named { misprediction: 3.0, ..declared("wrong-by-3-0.2", 0.2) },
-        finish("unknown-0.2", 0.2, Sizes::None, false),
+        finish("classes-0.2", 0.2, Sizes::None, false),
         by_target("srpt", "srpt"),
         by_target("fcfs", "fcfs"),
     ]
@@ -99,7 +99,7 @@ fn words(name: &str) -> &str {
         "fair-finish-0.8" => "… 0.8",
         "history-0.2" => "history, 0.2",
         "wrong-by-3-0.2" => "declared wrongly by up to 3, 0.2",
-        "unknown-0.2" => "nothing known, 0.2",
+        "classes-0.2" => "classes by history, 0.2",
         "srpt" => "shortest remaining first at each target",
         "fcfs" => "first come, first served",
         "adaptbf" => "AdapTBF, by nodes",

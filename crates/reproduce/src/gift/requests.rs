@@ -69,7 +69,7 @@ const SETTINGS: [Setting; 16] = [
     setting("attained-half", "coflow{guarantee=0.5,order=attained}", None),
     setting("attained-half-100ms", "coflow{guarantee=0.5,order=attained}", Some(100)),
     setting("fair-finish", FINISH, None),
-    setting("fair-finish-unknown", "fair-finish{guarantee=0.2,sizes=none}", None),
+    setting("fair-finish-classes", "fair-finish{guarantee=0.2,sizes=none}", None),
     setting(GIFT, "priority-fair", None),
     setting("set10", "set10", None),
 ];
@@ -290,7 +290,7 @@ fn claims(gains: &[Vec<Vec<f64>>], worse: &[Vec<Vec<f64>>]) -> Vec<Claim> {
             "fair finish by requests, sizes by history: more than twice GIFT's gain",
             each(&|layout, word| Test::above(word, twice_gift(layout), 0.0).unit(" points")),
         )
-        .beside(both(&["fair-finish", "fair-finish-unknown", GIFT])),
+        .beside(both(&["fair-finish", "fair-finish-classes", GIFT])),
         Claim::ours(
             "… with at most 1 % of the applications worse off than under job-fair, by more than 1 %",
             each(&|layout, word| Test::below(word, losers(layout, "fair-finish"), 1.0).in_part(0.0, 10.0).unit(" %")),

@@ -320,7 +320,10 @@ impl<'a> Engine<'a> {
                 let expected = self.history.expect(&application.name);
                 expected.map(|expected| expected.size as f64 / volume.0 as f64)
             }
-            Sizes::None => None,
+            Sizes::None => {
+                let least = self.history.expect_class(&application.name);
+                least.map(|least| least as f64 / volume.0 as f64)
+            }
         };
         self.lateness.begin(now, app, application.weight, &run.targets, volume_s);
         let is_alone = !self.singles.is_empty();

@@ -4,8 +4,8 @@
 //! It is made under another name and gets its own when all of it is on stable storage, so what is called so is whole.
 //!
 //! It is put back in place of `<dir>`, with the targets as they are. They know of later syncs ([`crate::witness`]), so
-//! `check` comes before the next start. What the copy says of files that were being written then is as after a power cut
-//! at that moment, with the bytes that they have now.
+//! `check` comes before the next start. Files that rest are settled first ([`Store::settle`]), so the copy knows how long they are. What it says
+//! of files that were being written is as after a power cut at that moment, with the bytes that they have now.
 
 use crate::premises::Premises;
 use crate::{Store, StoreError, witness};
@@ -49,6 +49,8 @@ impl Store {
     }
 
     fn write_copy(&self, part: &Path, is_stopping: &AtomicBool) -> Result<u64, StoreError> {
+        // The copy says of a file what its record says: its size, once it rests.
+        self.settle_what_rests()?;
         let number = self.db.copy_to(&part.join("db"), is_stopping)?;
         let write = |name: &str, content: &[u8]| {
             let path = part.join(name);

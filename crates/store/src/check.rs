@@ -21,7 +21,7 @@ mod lost;
 mod objects;
 mod premises;
 
-use crate::database::{Change, Database, Entry};
+use crate::database::{self, Change, Database, Entry};
 use crate::directory::entry_key;
 use crate::emergency_space::EmergencySpace;
 use crate::object::Targets;
@@ -121,6 +121,7 @@ impl Check<'_> {
         let config = &StoreConfig { server: found.server, ..config.clone() };
         let premises = Premises::enter_existing(config)?;
         let witness = Witness::open(&config.dir, &config.targets, false, &premises.secret.capability)?;
+        database::check(config, &witness)?;
         let space = Arc::new(EmergencySpace::open(&config.dir, directories::is_apart(config))?);
         let targets = Targets::open(config)?;
         let db = Database::open(config, space, witness)?;

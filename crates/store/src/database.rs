@@ -28,12 +28,14 @@
 //! followed by [`Database::sync`].
 
 mod objects;
+mod whole;
+
+pub(crate) use whole::check;
 
 use crate::content::Owner;
 use crate::emergency_space::EmergencySpace;
 use crate::engine::{Engine, Table, Write};
 use crate::group_commit::GroupCommit;
-use crate::journal::{self, Part};
 use crate::owner;
 use crate::record::Record;
 use crate::volumes::ClusterRecord;
@@ -100,8 +102,8 @@ pub(crate) struct Change<'a> {
 }
 
 impl Database {
-    /// Opens the database in the directory of a store, or creates it there. One that has less than the store's own file
-    /// of `witness` knows to be on stable storage is refused, if that can be told before anything is changed.
+    /// Opens the database in the directory of a store, which [`check`] has seen, or creates it there. One that has less than the
+    /// store's own file of `witness` knows to be on stable storage is refused.
     pub fn open(
         config: &StoreConfig,
         emergency_space: Arc<EmergencySpace>,
@@ -109,11 +111,6 @@ impl Database {
     ) -> Result<Self, OpenError> {
         let dir = owner::database_dir(&config.dir);
         let fail = |source| OpenError::Recovery { server: config.server, source };
-        if witness.number() > 0 {
-            check_journals(&dir, &witness, fail)?;
-        } else {
-            remove_unfinished(&dir)?;
-        }
         let engine = Engine::open(dir.clone(), emergency_space, config.fence()).map_err(fail)?;
         let number = match engine.get(Table::Numbers, SYNCED).map_err(fail)? {
             Some(bytes) => bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).unwrap_or_default(),
@@ -427,44 +424,6 @@ impl Database {
         let bytes = bytes.first_chunk::<8>().ok_or(StoreError::Damaged(Ino(0)))?;
         Ok(Some(u64::from_le_bytes(*bytes)))
     }
-}
-
-/// Removes what the first opening of a store left when it was killed or lost power: the engine, which says last that its
-/// files are complete, would stumble over them. No sync was ever told, so nobody was promised what is in there.
-fn remove_unfinished(dir: &Path) -> Result<(), OpenError> {
-    match std::fs::remove_dir_all(dir) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(OpenError::io(dir, e)),
-        _ => Ok(()),
-    }
-}
-
-/// Refuses journals that make no sense somewhere before the last sync. Behind it that is what a power cut may leave.
-fn check_journals(dir: &Path, witness: &Witness, fail: impl Fn(StoreError) -> OpenError) -> Result<(), OpenError> {
-    if !dir.is_dir() {
-        return Err(OpenError::damaged(dir, "is missing"));
-    }
-    let mut is_synced_behind = false;
-    let journals = journal::look(dir, |part, key, value| {
-        is_synced_behind |= part == Part::Behind
-            && key == SYNCED.as_bytes()
-            && witness.unsealed(value).is_some_and(|number| number <= witness.number());
-    });
-    let journals = journals.map_err(&fail)?;
-    if journals.is_empty() {
-        return Err(OpenError::damaged(dir, "has no journal"));
-    }
-    let last = journals.len() - 1;
-    for (index, journal) in journals.iter().enumerate() {
-        let Some(at) = journal.resumes_at else { continue };
-        let what = format!("makes no sense from byte {} to byte {at}", journal.end);
-        // One that is not the last was synced before the next was begun.
-        if is_synced_behind || index < last {
-            return Err(OpenError::damaged(&journal.path, what));
-        }
-        tracing::error!(journal = %journal.path.display(), "{what}, after the last sync: changes behind that are lost");
-    }
-    // The database would take some kinds of half a batch for damage.
-    journals[last].cut().map_err(fail)
 }
 
 fn xattr_key(ino: u64, name: &[u8]) -> Vec<u8> {

@@ -67,6 +67,9 @@ const TABLES: [Table; NAMES.len()] = [
     Table::SpreadOrphans,
 ];
 
+/// So many tables are made with a store. One more comes with another format on disk.
+pub(crate) const TABLES_COUNT: usize = NAMES.len();
+
 /// In the order of [`Table`].
 const NAMES: [&str; 13] = [
     "inodes",

@@ -403,6 +403,23 @@ pub(crate) fn has_directories(target: &Path) -> bool {
     (0..DIRECTORIES).all(|directory| path.join(directory_name(directory)).is_dir())
 }
 
+/// Whether there are objects in a target.
+pub(crate) fn is_used(target: &Path) -> Result<bool, OpenError> {
+    let path = target.join(DIRECTORIES_NAME);
+    let entries = |path: &Path| match std::fs::read_dir(path) {
+        Ok(entries) => Ok(entries.collect::<Result<Vec<_>, _>>().map_err(|e| OpenError::io(path, e))?),
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(e) => Err(OpenError::io(path, e)),
+    };
+    for directory in entries(&path)? {
+        let inside = directory.path();
+        if !inside.is_dir() || !entries(&inside)?.is_empty() {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// Creates the directories of objects in a target.
 pub(crate) fn create_directories(target: &Path) -> Result<(), OpenError> {
     let path = target.join(DIRECTORIES_NAME);

@@ -160,6 +160,9 @@ fn enter_target(target: &TargetDir, store: &Identity, take_over: bool) -> Result
             });
         }
         None if known => return Err(OpenError::TargetLost { dir: target.dir.clone(), target: target.id }),
+        None if object::is_used(&target.dir)? => {
+            return Err(OpenError::damaged(&target.dir, "has objects in it, and no identity that says whose"));
+        }
         None => expected.write(&target.dir, IDENTITY_IN_TARGET)?,
     }
     // Before the store knows the target: then they must be there.

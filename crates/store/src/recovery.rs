@@ -13,7 +13,7 @@
 use crate::cache::Cache;
 use crate::capability::CapabilitySigner;
 use crate::content::Owner;
-use crate::database::{Database, DirtyRecord};
+use crate::database::{self, Database, DirtyRecord};
 use crate::detached::Detached;
 use crate::emergency_space::EmergencySpace;
 use crate::inode::Inode;
@@ -49,6 +49,7 @@ impl Store {
         directories::check(config)?;
         let mut premises = Premises::enter(config)?;
         let witness = Witness::open(&config.dir, &config.targets, premises.is_new, &premises.secret.capability)?;
+        database::check(config, &witness)?;
         let space = Arc::new(EmergencySpace::open(&config.dir, directories::is_apart(config))?);
         let targets = Targets::open(config)?;
         let fail = |source| OpenError::Recovery { server: config.server, source };

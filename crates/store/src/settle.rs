@@ -65,6 +65,12 @@ const SUSPECT_BLOCKS_MAX: u64 = 1 << 16;
 /// Blocks that are looked at in one go, while nobody can cut the file.
 const VERIFY_BLOCKS: u64 = 256;
 
+/// Of [`Store::settle_those`]: also what was written just now.
+fn every(content: &Content) -> bool {
+    content.written.store(false, Relaxed);
+    true
+}
+
 /// What is being settled. Who has it keeps it in memory.
 enum Settling {
     File(Arc<Inode>),
@@ -142,11 +148,20 @@ impl Store {
     /// The same for all files, when nobody writes any more.
     pub(crate) fn settle_all(&self) -> Result<(), StoreError> {
         // Each round settles some, or there is nothing that can be.
-        let every = |content: &Content| {
-            content.written.store(false, Relaxed);
-            true
-        };
         while self.settle_those(every)? > 0 {}
+        Ok(())
+    }
+
+    /// The same for all files that rest for as long as this takes.
+    pub(crate) fn settle_what_rests(&self) -> Result<(), StoreError> {
+        // What is written meanwhile comes up again and again.
+        let dirty = self.dirty_inodes().all().count();
+        let files = dirty + self.unsettled().len();
+        for _ in 0..=files / FILES_MAX {
+            if self.settle_those(every)? == 0 {
+                break;
+            }
+        }
         Ok(())
     }
 

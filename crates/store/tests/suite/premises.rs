@@ -107,6 +107,44 @@ fn journal(config: &StoreConfig) -> PathBuf {
     all.find(|path| path.extension().is_some_and(|extension| extension == "jnl")).unwrap()
 }
 
+/// Everything in `dir` and below it but the lock, which says who tried last.
+fn files(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()) {
+        if entry.is_dir() {
+            all.extend(files(&entry));
+        } else if !entry.ends_with("lock") {
+            all.push((entry.clone(), fs::read(&entry).unwrap()));
+        }
+    }
+    all.sort();
+    all
+}
+
+/// The one that a table has now.
+fn newest_version(table: &Path) -> PathBuf {
+    let current = fs::read(table.join("current")).unwrap();
+    table.join(format!("v{}", u64::from_le_bytes(current[..8].try_into().unwrap())))
+}
+
+#[test]
+fn objects_without_metadata_are_not_taken_for_a_new_store() {
+    for is_closed in [true, false] {
+        let dir = scratch_dir();
+        let config = used(dir.path(), is_closed);
+        let objects = |config: &StoreConfig| {
+            config.targets.iter().map(|target| files(&target.dir.join("objects"))).collect::<Vec<_>>()
+        };
+        let before = objects(&config);
+        fs::remove_dir_all(&config.dir).unwrap();
+        config.targets.iter().for_each(|target| fs::remove_file(target.dir.join("target.identity")).unwrap());
+        for _ in 0..2 {
+            assert!(damage(&config).contains("has objects in it"));
+        }
+        assert!(objects(&config) == before);
+    }
+}
+
 fn damage(config: &StoreConfig) -> String {
     match Store::open(config).map(|_| ()) {
         Err(error @ OpenError::Damaged { .. }) => error.to_string(),
@@ -130,6 +168,28 @@ fn what_a_used_store_lacks_is_not_created_anew() {
                 assert!(text.contains(named.to_str().unwrap()), "{} is missing: {text}", missing.display());
             }
             fs::rename(&away, &missing).unwrap();
+        }
+        // The engine would make tables anew, and forget that it had others.
+        let tables = config.dir.join("db").join("keyspaces");
+        let whole = files(&config.dir);
+        for missing in ["0", "0/current", "2", "2/current", "6/current", "13", "13/current", ""]
+            .map(|name| tables.join(name))
+            .into_iter()
+            .chain([config.dir.join("db/version"), newest_version(&tables.join("0"))])
+        {
+            let away = dir.path().join("away");
+            fs::rename(&missing, &away).unwrap();
+            if missing.ends_with("2") {
+                fs::create_dir(&missing).unwrap();
+            }
+            for _ in 0..2 {
+                assert!(damage(&config).contains(missing.to_str().unwrap()), "{}", missing.display());
+            }
+            if missing.ends_with("2") {
+                fs::remove_dir(&missing).unwrap();
+            }
+            fs::rename(&away, &missing).unwrap();
+            assert!(files(&config.dir) == whole, "without {} a refused start changed something", missing.display());
         }
         for emptied in ["identity", "secret", "synced"].map(|name| config.dir.join(name)) {
             let bytes = fs::read(&emptied).unwrap();

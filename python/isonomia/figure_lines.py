@@ -31,13 +31,12 @@ _ROOM = 0.6
 def turns(series: Mapping[Value, Points], chart: Mapping[str, Any]) -> list[tuple[int, int]]:
     """For each line its turn among those that it lies on, and how many those are."""
     heights = _heights(series, chart)
-    beside = [[as_one(one, other) for other in heights] for one in heights]
+    on_it = [[at for at, other in enumerate(heights) if as_one(one, other)] for one in heights]
     found: list[int] = []
-    for at in range(len(heights)):
-        taken = {found[other] for other in range(at) if beside[at][other]}
+    for at, others in enumerate(on_it):
+        taken = {found[other] for other in others if other < at}
         found.append(next(turn for turn in range(len(taken) + 1) if turn not in taken))
-    counts = [1 + max(found[other] for other in range(len(heights)) if beside[at][other]) for at in range(len(heights))]
-    return list(zip(found, counts))
+    return [(turn, 1 + max([turn, *(found[other] for other in others)])) for turn, others in zip(found, on_it)]
 
 
 def as_one(one: Mapping[float, float], other: Mapping[float, float]) -> bool:

@@ -108,11 +108,11 @@ def _laid_out(axes: Axes, which: Which) -> tuple[list[Text], list[Box]]:
 
 def _meet(one: Box, other: Box, axes: Axes) -> bool:
     figure: Any = axes.figure
-    beside, between = (points * figure.dpi / _POINTS_PER_INCH for points in (_BESIDE_PT, _BETWEEN_PT))
-    return (
-        one[0] < other[2] + beside and other[0] < one[2] + beside
-        and one[1] < other[3] + between and other[1] < one[3] + between
-    )  # fmt: skip
+    pixels: float = figure.dpi / _POINTS_PER_INCH
+    beside, between = _BESIDE_PT * pixels, _BETWEEN_PT * pixels
+    is_beside = one[0] >= other[2] + beside or other[0] >= one[2] + beside
+    is_above = one[1] >= other[3] + between or other[1] >= one[3] + between
+    return not (is_beside or is_above)
 
 
 def _turn(axes: Axes, angle: int) -> None:

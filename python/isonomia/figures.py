@@ -44,7 +44,7 @@ _WHISKERS_MAX = 16
 _UPRIGHT_MAX = 8
 #: Inches: an upright bar, a lying one, the name of some, what they need beside them, a line of the legend, a letter of
 #: it, its sample.
-_BAR_IN, _LYING_IN, _NAME_IN, _BESIDE_IN, _LINE_IN, _LETTER_IN, _SAMPLE_IN = 0.16, 0.1, 0.15, 0.9, 0.145, 0.052, 0.48
+_BAR_IN, _LYING_IN, _NAME_IN, _BESIDE_IN, _LINE_IN, _LETTER_IN, _SAMPLE_IN = 0.16, 0.1, 0.15, 0.9, 0.145, 0.052, 0.42
 #: A bar this many times as long as all others but a tenth is cut off, with its value written on it; the axis then
 #: goes this many times beyond the others.
 _OUTLYING, _BEYOND = 4.0, 1.25

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path as File
 from typing import TYPE_CHECKING, Any, Literal, Optional, Union
 
+from . import figure_lines, figure_ticks
 from ._native import Error
 from .plots import COLOURS, WIDTH_IN, save, style
 
@@ -41,15 +42,16 @@ _COLOURS = (*(colour for colour in COLOURS if colour != "#F0E442"), "#999999")
 _WHISKERS_MAX = 16
 #: With more names than this along an axis they stand beside it, with bars that lie.
 _UPRIGHT_MAX = 8
-#: Inches: an upright bar, a lying one, what they need beside them, a line of the legend, a letter of it, its sample.
-_BAR_IN, _LYING_IN, _BESIDE_IN, _LINE_IN, _LETTER_IN, _SAMPLE_IN = 0.16, 0.1, 0.9, 0.145, 0.052, 0.42
+#: Inches: an upright bar, a lying one, the name of some, what they need beside them, a line of the legend, a letter of
+#: it, its sample.
+_BAR_IN, _LYING_IN, _NAME_IN, _BESIDE_IN, _LINE_IN, _LETTER_IN, _SAMPLE_IN = 0.16, 0.1, 0.15, 0.9, 0.145, 0.052, 0.42
 #: A bar this many times as long as all others but a tenth is cut off, with its value written on it; the axis then
 #: goes this many times beyond the others.
-_OUTLYING, _BEYOND = 4.0, 1.5
+_OUTLYING, _BEYOND = 4.0, 1.25
+#: What numbers along an axis may rise by, but for powers of ten.
+_STEPS = (1, 2, 2.5, 5, 10)
 #: What is left free beyond the values of a logarithmic axis, as a part of it.
 _MARGIN = 0.06
-#: By what part of the axis points of lines at one place stand apart.
-_APART = 0.006
 
 
 def draw(rows: Sequence[Mapping[str, str]], chart: Mapping[str, Any], axes: Optional[Axes] = None) -> Axes:
@@ -62,7 +64,8 @@ def draw(rows: Sequence[Mapping[str, str]], chart: Mapping[str, Any], axes: Opti
         places = list(dict.fromkeys(place for points in series.values() for place in points))
         lying = is_bars and len(places) > _UPRIGHT_MAX and any(isinstance(place, str) for place in places)
         if axes is None:
-            axes = _axes(len(places) * len(series) if is_bars else 0, lying, _legend_lines(series, chart))
+            size = (len(places), len(series)) if is_bars else (0, 0)
+            axes = _axes(*size, lying, _legend_lines(series, chart))
         if is_bars:
             _bars(axes, series, places, chart, lying)
         else:
@@ -70,8 +73,13 @@ def draw(rows: Sequence[Mapping[str, str]], chart: Mapping[str, Any], axes: Opti
         axes.set_title(chart["title"], loc="left", wrap=True)
         (axes.set_ylabel if lying else axes.set_xlabel)(chart["x"]["label"])
         (axes.set_xlabel if lying else axes.set_ylabel)(chart["y"]["label"])
-        _scale(axes, "x" if lying else "y", chart["y"]["scale"], [])
         _legend(axes, series, chart)
+        # What fits along the axes is seen when all else is there.
+        _scale(axes, "x" if lying else "y", chart["y"]["scale"])
+        if is_bars and not lying:
+            figure_ticks.name_places(axes, [_text(place) for place in places])
+        elif not is_bars:
+            _number_x(axes, series, chart)
     return axes
 
 
@@ -136,6 +144,9 @@ def _series(rows: Sequence[Mapping[str, str]], chart: Mapping[str, Any]) -> dict
                 continue
             place = (math.floor(place / width) + 0.5) * width
         line = _value(row[by]) if by else ""
+        if row[y] == "":
+            # Nothing is known there.
+            continue
         # A row without a seed is one of its own place.
         seed = _value(row.get("seed", ""))
         found.setdefault(line, {}).setdefault(place, {}).setdefault(seed, []).append(float(row[y]))
@@ -153,9 +164,11 @@ def _lines(axes: Axes, series: Mapping[Value, Mapping[Value, Point]], chart: Map
     places = sorted({place for points in series.values() for place in points if isinstance(place, float)})
     is_log = chart["x"]["scale"] != "linear"
     colours = {}
+    turns, steps = figure_lines.turns(series, chart), figure_lines.steps(series, chart, places)
     for at, (name, points) in enumerate(series.items()):
         colour, marker = _COLOURS[at % len(_COLOURS)], _MARKERS[at % len(_MARKERS)]
-        dash = ("-", "--", ":")[at // len(_COLOURS) % 3]
+        (turn, count), step = turns[at], steps[at]
+        dash: Any = figure_lines.dashes(turn, count) if turn else ("-", "--", ":")[at // len(_COLOURS) % 3]
         colours[name] = colour
         xs = sorted(place for place in points if isinstance(place, float))
         means, halves = [points[place][0] for place in xs], [points[place][1] for place in xs]
@@ -164,8 +177,6 @@ def _lines(axes: Axes, series: Mapping[Value, Mapping[Value, Point]], chart: Map
             low, high = ([m + sign * h for m, h in zip(means, halves)] for sign in (-1, 1))
             axes.fill_between(xs, low, high, color=colour, alpha=0.2, linewidth=0)
         else:
-            # Lines that lie on each other are all seen.
-            step = (at - (len(series) - 1) / 2) * _APART
             apart = [
                 x * (places[-1] / places[0]) ** step if is_log else x + step * (places[-1] - places[0]) for x in xs
             ]
@@ -183,11 +194,22 @@ def _lines(axes: Axes, series: Mapping[Value, Mapping[Value, Point]], chart: Map
                 [x], [mark["y"]], "*", color=colour, markersize=8, markeredgecolor="black", markeredgewidth=0.5, zorder=4
             )
     if is_log:
-        _scale(axes, "x", chart["x"]["scale"], places)
-    elif places and all(place.is_integer() for place in places):
-        from matplotlib import ticker
+        axes.set_xscale("log", base=2 if chart["x"]["scale"] == "log2" else 10)
 
-        axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
+
+def _number_x(axes: Axes, series: Mapping[Value, Mapping[Value, Point]], chart: Mapping[str, Any]) -> None:
+    """Numbers along the x axis of lines: at the places of the data and of the paper's values, but not of bins."""
+    from matplotlib import ticker
+
+    found = {place for points in series.values() for place in points if isinstance(place, float)}
+    found |= {float(mark["x"]) for mark in chart["paper"] if mark["x"] is not None}
+    places = sorted(found)
+    if chart["x"]["scale"] != "linear" or (chart["bins"] is None and len(places) <= figure_ticks.EACH_MAX):
+        figure_ticks.number_places(axes, places, _number)
+        return
+    is_whole = all(place.is_integer() for place in places)
+    locators = [ticker.MaxNLocator(most, integer=is_whole, steps=_STEPS) for most in ("auto", 6, 4)]
+    figure_ticks.thin_out(axes, "x", locators)
 
 
 def _bars(
@@ -228,22 +250,16 @@ def _bars(
             ends, height = [begin, begin + (0.8 if whole else width)], [mark["y"]] * 2
             look = {"color": "black", "linewidth": 2, "solid_capstyle": "butt", "zorder": 3}
             axes.plot(height if lying else ends, ends if lying else height, **look)
-    texts = [_text(place) for place in places]
     if lying:
-        axes.set_yticks(range(len(places)), texts)
+        axes.set_yticks(range(len(places)), [_text(place) for place in places])
         axes.tick_params(axis="y", length=0)
         axes.set_ylim(len(places) - 0.5, -0.5)
         axes.margins(x=0.08)
         if chart["y"]["scale"] == "linear":
             _cut_off(axes, series, begin_of, width)
         return
-    is_long = sum(map(len, texts)) + 2 * len(texts) > 14 * _figure(axes).get_figwidth()
-    axes.set_xticks(range(len(places)), texts, rotation=35 if is_long else 0, ha="right" if is_long else "center")
     axes.tick_params(axis="x", length=0)
     axes.margins(y=0.08)
-    if is_long:
-        for label in axes.get_xticklabels():
-            label.set_rotation_mode("anchor")
 
 
 def _whiskers(halves: Sequence[float]) -> Optional[list[float]]:
@@ -254,53 +270,57 @@ def _whiskers(halves: Sequence[float]) -> Optional[list[float]]:
 def _cut_off(
     axes: Axes, series: Mapping[Value, Mapping[Value, Point]], begin_of: Callable[[Value, Value], float], width: float
 ) -> None:
-    """Lets lying bars that are much longer than nearly all others end at the edge, with their values."""
+    """Lets lying bars that are much longer than nearly all others end at the edge, with their values and intervals."""
     bars = [(name, place, point) for name, points in series.items() for place, point in points.items()]
     bars.sort(key=lambda bar: abs(bar[2][0]))
     rest = bars[: len(bars) - max(1, len(bars) // 10)]
-    longest = max((abs(mean) + half for _, _, (mean, half) in rest), default=0.0)
-    outlying = [bar for bar in bars if abs(bar[2][0]) > _OUTLYING * longest]
-    if longest <= 0 or not outlying:
+    most = _OUTLYING * max((abs(mean) + half for _, _, (mean, half) in rest), default=0.0)
+    if most <= 0:
         return
+    # All others are seen whole.
+    longest = max(abs(mean) + half for _, _, (mean, half) in bars if abs(mean) <= most)
     for sign in (-1, 1):
-        cut = [(name, place, mean) for name, place, (mean, _) in outlying if mean * sign > 0]
+        cut = [(name, place, point) for name, place, point in bars if point[0] * sign > most]
+        edge = sign * _BEYOND * longest
         if cut:
-            edge = sign * _BEYOND * longest
             axes.set_xlim(left=edge if sign < 0 else None, right=edge if sign > 0 else None)
-        for name, place, mean in cut:
+        for name, place, (mean, half) in cut:
             axes.annotate(
-                f"{mean:.0f}", (sign * _BEYOND * longest, begin_of(place, name) + width / 2), (-3 * sign, 0),
+                f"{mean:.0f}" + (f" ± {half:.0f}" if half else ""),
+                (edge, begin_of(place, name) + width / 2), (-3 * sign, 0),
                 textcoords="offset points", ha="left" if sign < 0 else "right", va="center",
                 fontsize=5.5, fontweight="bold", color="black",
                 bbox={"boxstyle": "square,pad=0.15", "facecolor": "white", "edgecolor": "none"},
             )  # fmt: skip
 
 
-def _scale(axes: Axes, which: str, scale: str, places: Sequence[float]) -> None:
+def _scale(axes: Axes, which: figure_ticks.Which, scale: str) -> None:
+    """The scale of the axis of values, and as many of its numbers as there is room for."""
     from matplotlib import ticker
 
+    locators: list[Any]
     if scale == "linear":
+        locators = [ticker.MaxNLocator(most, steps=_STEPS) for most in ("auto", 6, 5, 4, 3, 2)]
+        figure_ticks.thin_out(axes, which, locators)
         return
     axis = axes.xaxis if which == "x" else axes.yaxis
     set_scale = axes.set_xscale if which == "x" else axes.set_yscale
-    formatter = ticker.FuncFormatter(lambda value, _: _number(value))
+    get_limits = axes.get_xlim if which == "x" else axes.get_ylim
     if scale == "symlog":
         set_scale("symlog", linthresh=1)
         _make_room(axes, which)
+        low, high = get_limits()
+        has_many = max(abs(low), abs(high)) < 100
+        locators = [ticker.SymmetricalLogLocator(base=10, linthresh=1, subs=subs) for subs in ((1, 2, 5), (1,))]
     else:
-        set_scale("log", base=2 if scale == "log2" else 10)
-    if places:
-        shown = _with_room(places)
-        axis.set_major_locator(ticker.FixedLocator(shown))
-    elif scale == "symlog":
-        low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
-        subs = (1, 2, 5) if max(abs(low), abs(high)) < 100 else (1,)
-        axis.set_major_locator(ticker.SymmetricalLogLocator(base=10, linthresh=1, subs=subs))
-    else:
-        low, high = axes.get_xlim() if which == "x" else axes.get_ylim()
-        axis.set_major_locator(ticker.LogLocator(10, subs=(1, 2, 5) if high < 300 * low else (1,)))
+        # Intervals that go to nothing or below end at the edge.
+        set_scale("log", base=2 if scale == "log2" else 10, nonpositive="clip")
+        low, high = get_limits()
+        has_many = high < 300 * low
+        locators = [ticker.LogLocator(10, subs=subs) for subs in ((1, 2, 5), (1,))]
     axis.set_minor_locator(ticker.NullLocator())
-    axis.set_major_formatter(formatter)
+    axis.set_major_formatter(ticker.FuncFormatter(lambda value, _: _number(value)))
+    figure_ticks.thin_out(axes, which, locators if has_many else locators[1:])
 
 
 def _make_room(axes: Axes, which: str) -> None:
@@ -311,18 +331,6 @@ def _make_room(axes: Axes, which: str) -> None:
     room = _MARGIN * (high - low)
     begin, end = transform.inverted().transform([low - room, high + room])
     (axes.set_xlim if which == "x" else axes.set_ylim)(0 if limits[0] >= 0 else begin, end)
-
-
-def _with_room(places: Sequence[float]) -> list[float]:
-    """Those of ascending places on a logarithmic axis whose numbers do not touch, the last one among them."""
-    length = math.log(places[-1] / places[0]) or 1
-    shown = [places[-1]]
-    for place in reversed(places[:-1]):
-        # A digit is about a thirtieth of the axis wide.
-        room = (len(_number(place)) + len(_number(shown[-1]))) / 2 * 0.03 + 0.02
-        if math.log(shown[-1] / place) / length >= room:
-            shown.append(place)
-    return shown[::-1]
 
 
 def _labels(series: Mapping[Value, Any], chart: Mapping[str, Any]) -> list[str]:
@@ -365,17 +373,19 @@ def _legend(axes: Axes, series: Mapping[Value, Any], chart: Mapping[str, Any]) -
     title = by.replace("_percent", " [%]").replace("_ms", " [ms]").replace("_", " ") if by else None
     _figure(axes).legend(
         handles, labels, loc="outside lower center", ncols=_columns(labels, _figure(axes).get_figwidth()),
-        title=title, columnspacing=1.2, handlelength=1.6, title_fontsize=7,
+        title=title, columnspacing=1.2, handlelength=2.2, title_fontsize=7,
     )  # fmt: skip
 
 
-def _axes(bars: int, lying: bool, legend_lines: int) -> Axes:
+def _axes(places: int, bars_at_each: int, lying: bool, legend_lines: int) -> Axes:
     from matplotlib import pyplot
+
+    bars = places * bars_at_each
 
     height = WIDTH_IN * 0.62
     width = WIDTH_IN
     if lying:
-        height = max(height, bars * _LYING_IN + _BESIDE_IN)
+        height = max(height, places * max(bars_at_each * _LYING_IN, _NAME_IN) + _BESIDE_IN)
         width = 1.5 * WIDTH_IN
     elif bars:
         width = min(max(WIDTH_IN, bars * _BAR_IN + _BESIDE_IN), 2 * WIDTH_IN + 0.2)

@@ -81,7 +81,7 @@ class Figures(unittest.TestCase):
     def test_a_bar_much_longer_than_the_others_is_cut_off(self):
         rows = [{"nodes": f"scheme {at}", "gain": str(at - 300 * (at == 9))} for at in range(12)]
         axes = figures.draw(rows, chart(kind="bars"))
-        self.assertEqual(axes.get_xlim()[0], -1.5 * 11)
+        self.assertEqual(axes.get_xlim()[0], -1.25 * 11)
         self.assertIn("-291", [text.get_text() for text in axes.texts])
         self.assertEqual(axes.patches[9].get_width(), -291.0)
         rows = [{"nodes": f"scheme {at}", "gain": str(at)} for at in range(12)]
@@ -118,10 +118,9 @@ class Figures(unittest.TestCase):
         line, _, _ = figures.draw(rows, chart(bins=[1.0, 4.0])).containers[0]
         self.assertEqual((list(line.get_xdata()), list(line.get_ydata())), ([0.5, 1.5], [4.0, 9.0]))
 
-    def test_numbers_on_a_logarithmic_axis_do_not_touch(self):
-        self.assertEqual(figures._with_room([1, 2, 4, 8]), [1, 2, 4, 8])
-        shown = figures._with_room([2**power for power in range(3, 13)])
-        self.assertTrue(4096 in shown and 2048 not in shown and 8 in shown, shown)
+    def test_a_row_without_a_value_is_not_drawn(self):
+        rows = [*ROWS, {"nodes": "64", "seed": "2", "default": "turns", "gain": ""}]
+        self.assertEqual([bar.get_height() for bar in figures.draw(rows, chart(kind="bars", by="default")).patches], [2.0, -4.0, 10.0])
 
     def test_nothing_to_draw_is_said(self):
         with self.assertRaisesRegex(isonomia.Error, "chart 'gain': no row is left .columns: nodes, seed"):

@@ -65,8 +65,10 @@ pub fn parameters(context: &Context) -> Result<Vec<Finding>, Stopped> {
     let taus = sweep("tau", &TAUS);
     let bounds = sweep("b_thres", &BOUNDS);
     let windows = sweep("window", &WINDOWS.map(|window| window as f64));
-    let chart = |parameter: &'static str, title: &str| {
-        Chart::lines(title, ("value", title), ("gain_percent", OVER_POFS)).by("measure").only("parameter", [parameter])
+    let chart = |parameter: &'static str, word: &str, unit: &str| {
+        let title = format!("Gain over POFS by the {word}");
+        let x = format!("{word}{unit}");
+        Chart::lines(title, ("value", &x), ("gain_percent", OVER_POFS)).by("measure").only("parameter", [parameter])
     };
     let difference = |measure: Measure| above(&bounds[BOUNDS.len() - 1].1, &bounds[1].1, measure);
     // The window that gains most, and the one that gains least, against the paper's.
@@ -104,9 +106,9 @@ pub fn parameters(context: &Context) -> Result<Vec<Finding>, Stopped> {
         configuration: configuration.clone(),
         data,
         charts: vec![
-            chart("tau", "redemption rate threshold τ").named("tau"),
-            chart("b_thres", "bound of throttling"),
-            chart("window", "window N [coupons]").x_scale(Scale::Log10).named("window"),
+            chart("tau", "redemption rate threshold τ", "").named("tau"),
+            chart("b_thres", "bound of throttling", ""),
+            chart("window", "window N", " [coupons]").x_scale(Scale::Log10).named("window"),
         ],
         claims,
     };
@@ -158,6 +160,8 @@ fn regret(outcomes: &[Vec<Outcome>], seeds: &[u64], configuration: serde_json::V
             chart("Coupons issued since the beginning", ("issued_target_s", "target-seconds")),
             chart("Node-hours owed at most on each day", ("outstanding_node_hours_max", "node-hours"))
                 .paper(None::<f64>, 20.0)
+                // The paper's value is hundreds of times as much as what is measured.
+                .y_scale(Scale::Log10)
                 .named("owed"),
         ],
         claims: vec![

@@ -167,6 +167,9 @@ fn a_cause_is_said_once() {
 fn a_place_that_keeps_no_files_is_explained() {
     let error = stderr_of(&["serve", "--dir", "/proc"], 1);
     assert!(error.contains("/proc") && error.contains("a file system of the kernel's own"), "{error}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let error = stderr_of(&["serve", "--dir", file.path().to_str().unwrap()], 1);
+    assert!(error.contains("is no directory") && !error.contains("profile"), "{error}");
 }
 
 #[test]

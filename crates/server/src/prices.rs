@@ -130,7 +130,12 @@ pub fn read_profile(target: &TargetConfig, dir: &Path) -> Result<Option<DevicePr
     let fail = |error: &dyn Display| StartError::Config(format!("the device's profile {}: {error}", path.display()));
     match std::fs::read_to_string(&path) {
         Ok(text) => toml::from_str(&text).map(Some).map_err(|error| fail(&error)),
-        Err(error) if error.kind() == ErrorKind::NotFound && target.profile.is_none() => Ok(None),
+        // What is wrong with the directory itself is told by who enters it.
+        Err(error)
+            if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) && target.profile.is_none() =>
+        {
+            Ok(None)
+        }
         Err(error) => Err(fail(&error)),
     }
 }

@@ -153,6 +153,39 @@ fn a_part_that_was_told_too_short_waits_for_the_others() {
     assert!((ends[1][0] - 5.0).abs() < ROUNDING_S && (ends[0][0] - 7.0).abs() < ROUNDING_S, "{ends:?}");
 }
 
+/// When the first phase's part at the first target is done, with the truth and with what is `told` instead.
+fn truth_and_lie(guarantee: f64, phases: &[Phase], told: Option<f64>) -> [f64; 2] {
+    let mut lying = phases.to_vec();
+    lying[0].told = told;
+    [phases, &lying].map(|phases| run(guarantee, phases).ends[0][0])
+}
+
+/// Why theorem 5 asks for the others' sizes: nothing is told of b. Overtaken, it is in the clock for longer, so the floor of
+/// c, which ends last, is lower meanwhile, and a has what c has not.
+#[test]
+fn among_wrong_sizes_a_lie_may_pay_by_the_floor() {
+    let mut phases = [1.8, 0.5, 2.9].map(|part| phase(0.0, [part, 0.0, 0.0]));
+    phases[1].told = None;
+    let [truth, lie] = truth_and_lie(0.9, &phases, None);
+    assert!((truth - 3.772_73).abs() < 1e-4 && (lie - 3.727_27).abs() < 1e-4, "{truth} and {lie}: 1.2 % sooner");
+    phases[1].told = Some(1.0);
+    let [truth, lie] = truth_and_lie(0.9, &phases, None);
+    assert!(lie >= truth - ROUNDING_S, "{lie} instead of {truth}, if b tells the truth");
+}
+
+/// The same without a floor: b tells eleven times too much. If a tells still more, b is done at once and so leaves the clock
+/// before c comes, which then has a later place than a.
+#[test]
+fn among_wrong_sizes_a_lie_may_pay_by_the_clock() {
+    let mut phases = [phase(0.0, [11.0, 0.0, 0.0]), phase(0.0, [1.0, 0.0, 0.0]), phase(10.0, [4.0, 0.0, 0.0])];
+    phases[1].told = Some(11.1);
+    let [truth, lie] = truth_and_lie(0.0, &phases, Some(11.2 / 11.0));
+    assert!((truth - 15.0).abs() < ROUNDING_S && (lie - 12.0).abs() < ROUNDING_S, "{truth} and {lie}: a fifth sooner");
+    phases[1].told = Some(1.0);
+    let [truth, lie] = truth_and_lie(0.0, &phases, Some(11.2 / 11.0));
+    assert!(lie >= truth - ROUNDING_S, "{lie} instead of {truth}, if b tells the truth");
+}
+
 /// a comes back as soon as it is served. In the fair clock it then has half of 2.5 left, so its next phase ends after b's.
 #[test]
 fn an_account_makes_the_next_phase_wait_for_the_one_before() {

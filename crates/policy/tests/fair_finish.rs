@@ -144,6 +144,22 @@ fn who_does_not_ask_is_not_owed_for_it() {
     assert!(of_2 <= 60, "{of_2}: it is owed what it missed for 50 ms at most, and the new one is shorter");
 }
 
+/// Job 2's long request is served by the floor, so job 1 still has some to do when the clock is done with it. Then it has more than
+/// the guaranteed part of all that the clock will serve of it, and the heavy job 3 is not kept from its own.
+#[test]
+fn a_phase_that_the_clock_is_done_with_has_no_floor() {
+    let mut bench = Bench::new("fair-finish{guarantee=0.8,tree=size-fair}");
+    for (job, nodes) in [(1, 1_000), (2, 1), (3, 1_000)] {
+        bench.add(job, "j", &format!("u{job}"), nodes);
+    }
+    bench.declared(1, 40, MS);
+    bench.declared(2, 10, ms(8));
+    assert_eq!(bench.serve_all(36).iter().filter(|&&job| job == 2).count(), 1);
+    bench.declared(3, 100, MS);
+    let of_3 = bench.serve_all(5).iter().filter(|&&job| job == 3).count();
+    assert_eq!(of_3, 4, "it is below four fifths of what the clock serves of it");
+}
+
 proptest! {
     /// Theorem 1: no phase ends later than under fair sharing by more than one request of each other job, over what the guarantee
     /// leaves.

@@ -51,9 +51,8 @@
 //! as the last thing told of it:* at most k times its size, told k times too much; less than [`GROWTH`] times, told too
 //! little, for then it is told anew until that reaches its size; of one of which nothing was known, less than
 //! [`GROWTH_UNKNOWN`] times, or [`FIRST_TOLD_S`]. *Proof.* The last unit of a part has the tag of the last thing told, and 1
-//! holds of it. In the clock nobody has had more than the last thing told of him. Who has more to do in fair sharing is there
-//! for longer, everybody else gets no more at any moment, and so is there for no less: with all of what was told last nobody
-//! is finished sooner than in this clock. ∎
+//! holds of it. Whoever is in the clock is in that fair sharing, too, for nobody has had more in the clock than the last
+//! thing told of him: while this is so everybody gets no more there than here, and so nobody is through there sooner. ∎
 //!
 //! **5. Lies do not pay at others' cost.** *Whoever tells a wrong size delays nobody beyond the time at which fair sharing
 //! would have finished the other, had the liar's part been as long as the last thing told of it:* this is 4.

@@ -144,6 +144,23 @@ fn who_does_not_ask_is_not_owed_for_it() {
     assert!(of_2 <= 60, "{of_2}: it is owed what it missed for 50 ms at most, and the new one is shorter");
 }
 
+/// Job 1 is served before job 2 and comes back. In the clock it has 1.5 left then, so its next phase ends there after 17.5 more and
+/// that of job 2 after 16.5; if it were there twice, after 16.
+#[test]
+fn the_next_phase_waits_in_the_clock_for_the_one_before() {
+    let mut bench = Bench::new("fair-finish{guarantee=0.000001}");
+    for job in 1..=2 {
+        bench.add(job, "j", &format!("u{job}"), 1);
+    }
+    bench.declared(1, 25, MS);
+    bench.declared(2, 40, MS);
+    let count = |served: Vec<u32>, job: u32| served.iter().filter(|&&of| of == job).count();
+    assert_eq!(count(bench.serve_all(26), 1), 25, "and one by the floor");
+    assert_eq!(count(bench.serve_all(21), 2), 21, "the phase of job 1 is over");
+    bench.declared(1, 16, MS);
+    assert_eq!(count(bench.serve_all(18), 2), 18);
+}
+
 /// Job 2's long request is served by the floor, so job 1 still has some to do when the clock is done with it. Then it has more than
 /// the guaranteed part of all that the clock will serve of it, and the heavy job 3 is not kept from its own.
 #[test]

@@ -90,8 +90,8 @@ proptest! {
         keeps_the_floor((Tree::UsersThenSizes, "user-then-size-fair"), &phases, guarantee, |_| short)?;
     }
 
-    /// Theorem 3: each target has an arbiter of its own, which hears of no other, and a time of its own; they are compared as if all
-    /// came to all targets at one time.
+    /// Theorem 3: each target has an arbiter of its own, which hears of no other, and a time of its own; so that the times are
+    /// one, all come at once.
     #[test]
     fn a_phase_over_several_targets_is_not_late(
         phases in arb_phases(), guarantee in arb_guarantee(),
@@ -122,8 +122,8 @@ fn a_job_that_its_user_leaves_alone_keeps_the_floor() {
     keeps_the_floor((Tree::UsersThenSizes, "user-then-size-fair"), &phases, 0.05, |_| short).unwrap();
 }
 
-/// Why there is no theorem 1 with users above jobs. A's long phase is served in place of B's, being the shorter one. Then A begins ten short ones,
-/// which fair sharing ends before B's: they are paid from A's half, and the fair end of A's long phase moves behind B's,
+/// Why there is no theorem 1 with users above jobs. A's long phase is served in place of B's, being the shorter one. Then A
+/// begins ten short ones, which fair sharing ends before B's: they are paid from A's half, and the fair end of A's long phase moves behind B's,
 /// when it has been served already.
 #[test]
 fn with_users_above_jobs_somebody_may_be_late() {

@@ -10,9 +10,7 @@ mod phases;
 
 use isonomia_policy::{Draw, Entity, Nature, Next, PolicySpec, Request, RequestId, Tuning, build, shares};
 use isonomia_units::{Bytes, JobId, JobInfo, Nanos};
-use phases::{
-    Phase, ROUNDING, Tree, arb_guarantee, arb_phases, fair, late_at_most, of_each, run, sizes_as_told,
-};
+use phases::{Phase, ROUNDING, Tree, arb_guarantee, arb_phases, fair, late_at_most, of_each, run, sizes_as_told};
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -50,7 +50,8 @@
 //! no more than that since, and i is short of g times that. ∎ A phase that has received g times all that was told has no
 //! floor any more, even if the clock is done with it.
 //!
-//! **3. Phases over several targets** end with their last part, so both hold for them; no target needs to know of another.
+//! **3. Phases over several targets** end with their last part, so both hold for them, of each part in its target's time; no
+//! target needs to know of another.
 //!
 //! **4. Sizes.** A phase that turns out longer than was told is told anew, [`GROWTH`](crate::queueing::phases::GROWTH) times
 //! as long and a request more at least; one of which nothing is known is told to need

@@ -31,6 +31,20 @@ fn phase(arrival_s: f64, parts_s: [f64; TARGETS]) -> Phase {
     Phase { arrival_s, weight: 1.0, parts_s, told: Some(1.0) }
 }
 
+/// The phases as long as the last thing told of each part.
+fn as_told(phases: &[Phase]) -> Vec<Phase> {
+    let of_part = |told: Option<f64>, part: f64| {
+        let (mut last, growth) = told.map_or((FIRST_TOLD_S, GROWTH_UNKNOWN), |told| (told * part, GROWTH));
+        while last < part - 1e-8 {
+            last *= growth;
+        }
+        if part > 0.0 { last } else { 0.0 }
+    };
+    let of_phase =
+        |phase: &Phase| Phase { parts_s: phase.parts_s.map(|part| of_part(phase.told, part)), ..phase.clone() };
+    phases.iter().map(of_phase).collect()
+}
+
 /// When fair sharing finishes each part, and what it has served of it at the times `asked`.
 fn fair(phases: &[Phase], target: usize, asked: &[f64]) -> (Vec<f64>, Vec<Vec<f64>>) {
     let mut left: Vec<f64> = phases.iter().map(|phase| phase.parts_s[target]).collect();
@@ -153,6 +167,39 @@ fn a_part_that_was_told_too_short_waits_for_the_others() {
     assert!((ends[1][0] - 5.0).abs() < ROUNDING_S && (ends[0][0] - 7.0).abs() < ROUNDING_S, "{ends:?}");
 }
 
+/// When the first phase's part at the first target is done, with the truth and with what is `told` instead.
+fn truth_and_lie(guarantee: f64, phases: &[Phase], told: Option<f64>) -> [f64; 2] {
+    let mut lying = phases.to_vec();
+    lying[0].told = told;
+    [phases, &lying].map(|phases| run(guarantee, phases).ends[0][0])
+}
+
+/// Why theorem 5 asks for the others' sizes: nothing is told of b. Overtaken, it is in the clock for longer, so the floor of
+/// c, which ends last, is lower meanwhile, and a has what c has not.
+#[test]
+fn among_wrong_sizes_a_lie_may_pay_by_the_floor() {
+    let mut phases = [1.8, 0.5, 2.9].map(|part| phase(0.0, [part, 0.0, 0.0]));
+    phases[1].told = None;
+    let [truth, lie] = truth_and_lie(0.9, &phases, None);
+    assert!((truth - 3.772_73).abs() < 1e-4 && (lie - 3.727_27).abs() < 1e-4, "{truth} and {lie}: 1.2 % sooner");
+    phases[1].told = Some(1.0);
+    let [truth, lie] = truth_and_lie(0.9, &phases, None);
+    assert!(lie >= truth - ROUNDING_S, "{lie} instead of {truth}, if b tells the truth");
+}
+
+/// The same without a floor: b tells eleven times too much. If a tells still more, b is done at once and so leaves the clock
+/// before c comes, which then has a later place than a.
+#[test]
+fn among_wrong_sizes_a_lie_may_pay_by_the_clock() {
+    let mut phases = [phase(0.0, [11.0, 0.0, 0.0]), phase(0.0, [1.0, 0.0, 0.0]), phase(10.0, [4.0, 0.0, 0.0])];
+    phases[1].told = Some(11.1);
+    let [truth, lie] = truth_and_lie(0.0, &phases, Some(11.2 / 11.0));
+    assert!((truth - 15.0).abs() < ROUNDING_S && (lie - 12.0).abs() < ROUNDING_S, "{truth} and {lie}: a fifth sooner");
+    phases[1].told = Some(1.0);
+    let [truth, lie] = truth_and_lie(0.0, &phases, Some(11.2 / 11.0));
+    assert!(lie >= truth - ROUNDING_S, "{lie} instead of {truth}, if b tells the truth");
+}
+
 /// a comes back as soon as it is served. In the fair clock it then has half of 2.5 left, so its next phase ends after b's.
 #[test]
 fn an_account_makes_the_next_phase_wait_for_the_one_before() {
@@ -177,6 +224,27 @@ fn an_account_makes_the_next_phase_wait_for_the_one_before() {
     }
 }
 
+/// The condition of theorem 6. With weight 4 at once the next phase would be first.
+#[test]
+fn who_comes_back_with_another_weight_has_it_when_the_clock_is_done_with_the_phase_before() {
+    let mut target = FairFinishTarget::new(0.0, 1.0).unwrap().with_accounts();
+    let first = |target: &FairFinishTarget<char>| target.rates().find(|(_, rate)| *rate == 1.0).map(|(key, _)| *key);
+    target.come('a', 1.0, Some(2.5));
+    target.come('b', 1.0, Some(4.0));
+    target.divide();
+    target.advance(Nanos::from_millis(2_500));
+    target.leave(&'a');
+    target.come('a', 4.0, Some(2.5));
+    target.divide();
+    assert_eq!(first(&target), Some('b'), "4, and 1.25 + 1.25 + 2.5");
+    target.advance(Nanos::from_secs(9));
+    ['a', 'b'].iter().for_each(|key| target.leave(key));
+    target.come('b', 1.0, Some(1.0));
+    target.come('a', 4.0, Some(2.0));
+    target.divide();
+    assert_eq!(first(&target), Some('a'), "2 / 4 is before 1 / 1");
+}
+
 fn arb_phases() -> impl Strategy<Value = Vec<Phase>> {
     let part = prop_oneof![Just(0.0), (1u32..40).prop_map(|tenths| f64::from(tenths) / 10.0)];
     let parts = proptest::collection::vec(part, TARGETS).prop_map(|parts| [parts[0], parts[1], parts[2]]);
@@ -187,6 +255,20 @@ fn arb_phases() -> impl Strategy<Value = Vec<Phase>> {
         told: Some(1.0),
     });
     proptest::collection::vec(one, 1..9)
+}
+
+/// Phases of which anything is told: of two in six the truth.
+fn arb_told_phases() -> impl Strategy<Value = Vec<Phase>> {
+    let told = prop_oneof![
+        2 => Just(Some(1.0)),
+        2 => (0.1f64..1.0).prop_map(Some),
+        1 => (1.0f64..12.0).prop_map(Some),
+        1 => Just(None),
+    ];
+    (arb_phases(), proptest::collection::vec(told, 9)).prop_map(|(mut phases, told)| {
+        phases.iter_mut().zip(told).for_each(|(phase, told)| phase.told = told);
+        phases
+    })
 }
 
 /// An application on one target: it computes and then needs the target for so long, again and again.
@@ -307,22 +389,14 @@ proptest! {
         }
     }
 
-    /// Theorem 3, with sizes that are told too small, and so, told anew, up to [`GROWTH`] times too large.
+    /// Theorem 3, whatever is told. No clock has more in it than the others' parts as they were told last.
     #[test]
-    fn everybody_keeps_the_guaranteed_part(
-        phases in arb_phases(), guarantee in arb_guarantee(), told in proptest::collection::vec(1u32..=10, 9),
-    ) {
-        let mut phases = phases;
-        for (phase, told) in phases.iter_mut().zip(told) {
-            phase.told = Some(f64::from(told) / 10.0);
-        }
+    fn everybody_keeps_the_guaranteed_part(phases in arb_told_phases(), guarantee in arb_guarantee()) {
         let received = run(guarantee, &phases).received;
         let times: Vec<f64> = received.iter().map(|(now, _)| *now).collect();
         for at in 0..phases.len() {
-            let mut larger = phases.clone();
-            for (other, phase) in larger.iter_mut().enumerate().filter(|(_, phase)| phase.told < Some(1.0)) {
-                phase.parts_s = phase.parts_s.map(|part| if other == at { part } else { part * GROWTH });
-            }
+            let mut larger = as_told(&phases);
+            larger[at].parts_s = phases[at].parts_s;
             for target in 0..TARGETS {
                 for ((now, received), fair) in received.iter().zip(fair(&larger, target, &times).1) {
                     let (received, fair) = (received[at][target], fair[at]);
@@ -332,31 +406,41 @@ proptest! {
         }
     }
 
-    /// Theorems 4 and 5: one is told wrong. He is done when the larger size would be in fair sharing, and everybody else
-    /// when he would be in fair sharing with that.
+    /// Theorem 4, and the first half of theorem 5: whatever is told, everybody is done when fair sharing would have him done if
+    /// every part were as long as the last thing told of it.
     #[test]
-    fn wrong_sizes_cost_who_tells_them(
-        phases in arb_phases(), guarantee in arb_guarantee(), factor in 1.0f64..5.0, is_less in any::<bool>(),
-    ) {
-        let mut phases = phases;
-        let told = if is_less { 1.0 / factor } else { factor };
-        phases[0].told = Some(told);
+    fn everybody_is_done_as_if_what_was_told_were_true(phases in arb_told_phases(), guarantee in arb_guarantee()) {
         let ends = run(guarantee, &phases).ends;
-        let mut larger = phases.clone();
-        let most = if is_less { GROWTH } else { factor };
-        larger[0].parts_s = larger[0].parts_s.map(|part| part * most);
+        let told = as_told(&phases);
         for target in 0..TARGETS {
-            for (at, bound) in fair(&larger, target, &[]).0.into_iter().enumerate() {
+            for (at, bound) in fair(&told, target, &[]).0.into_iter().enumerate() {
                 let end = ends[at][target];
                 prop_assert!(end <= bound + ROUNDING_S, "{at} at {target}: {end}, bound {bound}");
             }
         }
     }
 
-    /// Theorem 5: with whatever he tells of his parts, or nothing, nobody has one done sooner than with the truth.
+    /// Theorem 5 without a floor, whatever the others tell: what comes later has no part in it.
+    #[test]
+    fn without_a_floor_and_later_comers_no_lie_has_a_part_done_sooner(
+        phases in arb_told_phases(), told in proptest::option::of(0.1f64..12.0),
+    ) {
+        let mut phases = phases;
+        phases[0].told = Some(1.0);
+        phases[0].arrival_s = phases.iter().map(|phase| phase.arrival_s).fold(0.0, f64::max);
+        let honest = run(0.0, &phases).ends;
+        phases[0].told = told;
+        let ends = run(0.0, &phases).ends;
+        for (target, (end, honest)) in ends[0].iter().zip(honest[0]).enumerate() {
+            prop_assert!(*end >= honest - ROUNDING_S, "at {target}: {end}, with the truth {honest}");
+        }
+    }
+
+    /// Theorem 5: with whatever he tells of his parts, or nothing, nobody has one done sooner than with the truth, if the
+    /// others tell the truth.
     #[test]
     fn no_lie_has_a_part_done_sooner(
-        phases in arb_phases(), guarantee in arb_guarantee(), told in proptest::option::of(0.1f64..6.0),
+        phases in arb_phases(), guarantee in arb_guarantee(), told in proptest::option::of(0.1f64..12.0),
     ) {
         let honest = run(guarantee, &phases).ends;
         let mut phases = phases;
@@ -377,25 +461,6 @@ proptest! {
         for (at, (phases, fair)) in came.iter().zip(fair_queues(&applications, &came)).enumerate() {
             for (number, ((_, end), fair)) in phases.iter().zip(fair).enumerate() {
                 prop_assert!(*end <= fair + ROUNDING_S, "phase {number} of {at}: {end}, fair {fair}");
-            }
-        }
-    }
-
-    /// Theorem 4 with nothing known of anybody.
-    #[test]
-    fn without_sizes_a_part_is_done_when_a_larger_one_would_be(
-        phases in arb_phases(), guarantee in arb_guarantee(),
-    ) {
-        let mut phases = phases;
-        phases.iter_mut().for_each(|phase| phase.told = None);
-        let ends = run(guarantee, &phases).ends;
-        for at in 0..phases.len() {
-            let mut larger = phases.clone();
-            larger[at].parts_s =
-                larger[at].parts_s.map(|part| if part > 0.0 { (GROWTH_UNKNOWN * part).max(FIRST_TOLD_S) } else { 0.0 });
-            for target in 0..TARGETS {
-                let (end, bound) = (ends[at][target], fair(&larger, target, &[]).0[at]);
-                prop_assert!(end <= bound + ROUNDING_S, "{at} at {target}: {end}, bound {bound}");
             }
         }
     }

@@ -41,31 +41,54 @@
 //! arrivals and targets that may run ahead (POFS, banked) are all that is needed. ∎ It holds for every guarantee from 0
 //! to 1; with 1 it is fair sharing.
 //!
-//! **3. The floor.** *At every moment a part has received at least g times what the fair clock gave it*, because it
-//! gets g times as much as there while it has exactly that; floors add up to g times the capacity at most. So whatever
-//! anybody tells, a part is done when fair sharing would have served 1/g of its size. ∎
+//! **3. The floor.** *At every moment a part has received at least g times what the fair clock gave it*, because it gets g
+//! times as much as there while it has exactly that; floors add up to g times the capacity at most. So whatever anybody
+//! tells, a part is done when the clock would have served 1/g of its size. ∎ This takes decisions at every change. With
+//! decisions at intervals a part may be *overdue*, finished in the clock and not in reality; then the floors are less, by the
+//! part of the weight that overdue parts have, and nothing but its turn makes up for what a part has missed.
 //!
-//! **4. Sizes wrong by up to a factor k either way:** *a part is done by the time at which the clock would have served
-//! it max(k, [`GROWTH`]) times its size;* of one of which nothing was known, [`GROWTH_UNKNOWN`] times, or [`FIRST_TOLD_S`]. Told too much, its last unit has the tag of at most k times its size. Told too
-//! little, it is told anew until that reaches its size, so the last thing told is below [`GROWTH`] times its size. By 1 and
-//! 3. ∎
+//! **4. Sizes wrong.** *A part is done by the time at which fair sharing would have finished it, if every part were as long
+//! as the last thing told of it:* at most k times its size, told k times too much; less than [`GROWTH`] times, told too
+//! little, for then it is told anew until that reaches its size; of one of which nothing was known, less than
+//! [`GROWTH_UNKNOWN`] times, or [`FIRST_TOLD_S`]. *Proof.* The last unit of a part has the tag of the last thing told, and 1
+//! holds of it. Whoever is in the clock is in that fair sharing, too, for nobody has had more in the clock than the last
+//! thing told of him: while this is so everybody gets no more there than here, and so nobody is through there sooner. ∎
 //!
-//! **5. Lies do not pay at others' cost.** *Whoever tells a wrong size delays nobody beyond what fair sharing would have
-//! given him, had the part been as long as the last thing told:* less than [`GROWTH`] times what it is if he told too little,
-//! k times if he told k times too much. Theorem 1 asks of the others only that they are in the clock while they are not done,
-//! and nobody stays there for longer. Even that takes a liar who is late himself: the clock serves him more than there is only
-//! from his own fair end until he is done. *Nor does he end sooner:* the last unit of a part of whatever was told has at
-//! least the tag that it has with the truth. ∎
+//! **5. Lies do not pay at others' cost.** *Whoever tells a wrong size delays nobody beyond the time at which fair sharing
+//! would have finished the other, had the liar's part been as long as the last thing told of it:* this is 4.
 //!
-//! **6. Accounts** ([`FairFinish::with_accounts`]). In a closed loop who ended sooner comes again sooner, and in the fair clock he then
-//! is there twice: with the rest of his phase and with the next one. With accounts the next one begins there when the one
-//! before has ended, so that *nobody's fair share falls because others came back sooner: at every moment each application has
-//! the weight of one at a target.* All of the above holds for the clock with accounts, because a unit is in reality to
-//! be had no later than there. Against a clock without, a phase that came back early may be late. ∎
+//! *Nor does he end sooner than with the truth, if the sizes of all others are told as they are.* *Proof.* Look at one part;
+//! let a be when it comes, F when the clock finishes it with the truth, τ its tag then, and E ≤ F when it is done then.
+//! Suppose that with the lie it is done at E' < E. Up to E' the clock is the same, with the lie or the truth: others are in
+//! it for as long as their true sizes take, for none ends after that (1), and he is in it before F with both. So the others
+//! have the same tags. Let S be his part and the others' with a tag before τ. With the truth something of S is left from a to
+//! E, namely his part; so others that are not in S receive then only what the floor has to give them: each at any time the
+//! larger of what it had at a and g times what the clock served of it. They have received no less with the lie, by 3. The
+//! target works all the time with the truth, so up to E' no less of S was served then than with the lie. Just before E' it
+//! was not the floor that served him: then the clock would have served as much of him as he needs, before F. So he had the
+//! least tag, at the end of his part at least τ, and nothing else of S was left. At E' nothing of S is left with the lie, and
+//! no more with the truth: he is done, against E' < E. ∎ *With g = 0, if nobody comes after him*, it holds whatever the
+//! others tell: the tags of all are then those that they came with, and the same S is served first.
+//!
+//! It is *not* so otherwise: where others tell wrong sizes a lie may change for how long they are in the clock, and with it
+//! the floors of all, and the tags of those who come later. Two examples are among the tests: 1.2 % sooner by the one, 20 %
+//! by the other. Nothing better is proven of what may be gained there than that he would have ended with the truth as by 4.
+//! In random cases in which two thirds of all others tell wrong sizes, a random lie made one in 1,300 parts end sooner, by 6
+//! % at most, and one in six later, half of them by more than a half (30,088 parts).
+//!
+//! **6. Accounts** ([`FairFinish::with_accounts`]). In a closed loop who ended sooner comes again sooner, and in the fair
+//! clock he then is there twice: with the rest of his phase and with the next one. With accounts the next one begins there
+//! when the one before has ended, so that *nobody's fair share falls because others came back sooner: at every moment each
+//! application has the weight of one at a target.* All of the above holds for the clock with accounts, because a unit is in
+//! reality to be had no later than there. Against a clock without, a phase that came back early may be late. ∎ The weight is
+//! that of the phase with which the account was opened: who comes back with another one has that when the clock has finished
+//! all that he brought before.
 //!
 //! What is not true: that in a closed loop an application spends no more time in I/O than it would have, had everybody been
-//! shared fairly all along. Its phases meet other phases: those that ended sooner come again sooner. With decisions at intervals a
-//! part may be *overdue*, finished in the clock and not in reality; overdue parts come first and share by weight.
+//! shared fairly all along. Its phases meet other phases: those that ended sooner come again sooner. Nor does any of it hold
+//! for an application that has not all of its work at a target at hand, as one that writes a file's stripes one after the
+//! other: what it does not ask for while it is first goes to others. With decisions at intervals overdue parts come first and
+//! share by weight.
 
 mod clock;
 mod target;

@@ -79,8 +79,8 @@ impl<K: Ord + Clone> FairFinishTarget<K> {
         }
     }
 
-    /// A part comes now, of which `told` is told, more than 0; an application has one at a time. O(n) for n parts, of
-    /// which all but O(log n) is moving memory.
+    /// A part comes now, of which `told` is told, more than 0; an application has one at a time. While its account is open the
+    /// application keeps the weight there that it had. O(n) for n parts, of which all but O(log n) is moving memory.
     pub fn come(&mut self, key: K, weight: f64, told: Option<f64>) {
         let (told, growth) = told.map_or((FIRST_TOLD_S, GROWTH_UNKNOWN), |told| (told, GROWTH));
         let clock = &mut self.clock;

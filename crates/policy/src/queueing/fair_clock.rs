@@ -275,10 +275,14 @@ impl FairClock {
         self.tree.pace(leaf).max(PACE_MIN)
     }
 
-    /// The virtual time from which the job will have received less than `part`, more than 0, of what the clock served of it.
+    /// The virtual time from which the job will have received less than `part`, more than 0, of what the clock served of it;
+    /// never, if it has received that part of all that the clock will serve.
     pub(crate) fn floor(&mut self, account: Account, part: f64) -> u128 {
         self.settle(account);
         let entry = &self.entries[account as usize];
+        if entry.received >= part * entry.told {
+            return key(f64::INFINITY);
+        }
         key(self.time_of(entry) + (entry.received / part - entry.fair) / self.pace(entry.leaf))
     }
 

@@ -106,6 +106,16 @@ pub fn arb_phases() -> impl Strategy<Value = Vec<Phase>> {
     })
 }
 
+/// A guarantee; the small ones more often, for which bounds are narrower.
+pub fn arb_guarantee() -> impl Strategy<Value = f64> {
+    prop_oneof![Just(0.000_001), Just(1.0), (1u32..=20).prop_map(|parts| f64::from(parts) / 20.0)]
+}
+
+/// What is told of a phase: so many times the truth, or nothing.
+pub fn arb_told() -> impl Strategy<Value = Option<f64>> {
+    prop_oneof![2 => Just(Some(1.0)), 2 => (1.0f64..8.0).prop_map(Some), 1 => (0.05f64..1.0).prop_map(Some), 1 => Just(None)]
+}
+
 /// What is fair.
 #[derive(Clone, Copy, Debug)]
 pub enum Tree {
@@ -135,44 +145,59 @@ impl Tree {
     }
 }
 
-/// What came of phases, in ns.
+/// What came of phases. Times are in ns of service: they pass while the target serves, and not while it is idle or waits for
+/// somebody.
 pub struct Course {
+    /// When each came: at the first decision after that, for a request in service is not interrupted.
+    pub came: Vec<f64>,
     /// When each ended.
     pub ends: Vec<f64>,
     /// Times, and what each phase had been served by then.
     pub served: Vec<(f64, Vec<f64>)>,
-    /// For how long the target waited for somebody while others had something queued.
-    pub held: f64,
+    /// At the same times: of each phase that had something queued, what its arbiter says that fair sharing would have served.
+    pub clock: Vec<Vec<Option<f64>>>,
 }
 
-/// When fair sharing by a tree ends each phase, and what it has served at the times `asked`, ascending.
-pub fn fair(tree: Tree, phases: &[Phase], asked: &[f64]) -> Course {
-    let mut left: Vec<f64> = phases.iter().map(Phase::size_ns).collect();
-    let arrival = |at: usize| f64::from(phases[at].arrival_ms) * 1e6;
-    let mut course = Course { ends: vec![0.0; phases.len()], served: Vec::new(), held: 0.0 };
+/// What comes of phases under fair sharing.
+pub struct Fair {
+    /// When each ends.
+    pub ends: Vec<f64>,
+    /// What each was served at the times that were asked for.
+    pub served: Vec<Vec<f64>>,
+}
+
+/// Fair sharing by a tree of phases of these sizes that come at the times `came`; what it has served is told of the times
+/// `asked`, ascending.
+pub fn fair(tree: Tree, phases: &[Phase], sizes: &[f64], came: &[f64], asked: &[f64]) -> Fair {
+    let mut left = sizes.to_vec();
+    let mut fair = Fair { ends: vec![0.0; phases.len()], served: Vec::new() };
     let mut asked = asked.iter().copied().peekable();
     let mut now = 0.0;
     loop {
-        let here: Vec<usize> = (0..left.len()).filter(|&at| left[at] > 0.0 && arrival(at) <= now).collect();
+        let here: Vec<usize> = (0..left.len()).filter(|&at| left[at] > 0.0 && came[at] <= now).collect();
         let parts = tree.parts(phases, &here);
         let ends = here.iter().zip(&parts).map(|(&at, part)| now + left[at] / part);
-        let arrivals = (0..left.len()).map(arrival).filter(|&arrival| arrival > now);
+        let arrivals = came.iter().copied().filter(|&came| came > now);
         let next = arrivals.chain(ends).chain(asked.peek().copied()).fold(f64::INFINITY, f64::min);
         if next == f64::INFINITY {
-            return course;
+            return fair;
         }
         for (&at, part) in here.iter().zip(&parts) {
             left[at] -= (next - now) * part;
             if left[at] < 1e-3 {
-                (left[at], course.ends[at]) = (0.0, next);
+                (left[at], fair.ends[at]) = (0.0, next);
             }
         }
         now = next;
         while asked.next_if(|&asked| asked <= now).is_some() {
-            let served = left.iter().zip(phases).map(|(left, phase)| phase.size_ns() - left).collect();
-            course.served.push((now, served));
+            fair.served.push(left.iter().zip(sizes).map(|(left, size)| size - left).collect());
         }
     }
+}
+
+/// How long the phases are.
+pub fn sizes(phases: &[Phase]) -> Vec<f64> {
+    phases.iter().map(Phase::size_ns).collect()
 }
 
 /// What comes of them under a policy.
@@ -190,13 +215,17 @@ pub fn run(policy: &str, phases: &[Phase]) -> Course {
     let arrival = |at: usize| begin + Nanos::from_millis(u64::from(phases[at].arrival_ms));
     let mut unsent: Vec<u32> = phases.iter().map(|phase| phase.requests).collect();
     let (mut queued, mut served) = (vec![0u32; phases.len()], vec![0.0; phases.len()]);
-    let mut course = Course { ends: vec![0.0; phases.len()], served: Vec::new(), held: 0.0 };
-    // A request in service is not interrupted by one that comes: time goes on to its end, and those that came meanwhile
-    // come then.
+    let nothing = || vec![0.0; phases.len()];
+    let mut course = Course { came: nothing(), ends: nothing(), served: Vec::new(), clock: Vec::new() };
+    // In service time.
+    let mut now = 0.0;
     loop {
         for (at, phase) in phases.iter().enumerate() {
             if queued[at] > 0 || unsent[at] == 0 || arrival(at) > bench.now {
                 continue;
+            }
+            if unsent[at] == phase.requests {
+                course.came[at] = now;
             }
             let count = phase.cut.unwrap_or(phase.requests).min(unsent[at]);
             if let Some(told) = phase.told {
@@ -210,17 +239,23 @@ pub fn run(policy: &str, phases: &[Phase]) -> Course {
             let job = match bench.arbiter.next(bench.now) {
                 Next::Dispatch(request) => bench.complete(request) as usize,
                 Next::WaitUntil(until) => {
-                    course.held += until.since(bench.now).0 as f64;
                     bench.now = until;
                     continue;
                 }
                 Next::Idle => panic!("a request is queued"),
             };
             queued[job] -= 1;
-            served[job] += phases[job].cost_us as f64 * 1e3;
-            let now = bench.now.since(begin).0 as f64;
+            let cost = phases[job].cost_us as f64 * 1e3;
+            now += cost;
+            served[job] += cost;
             course.ends[job] = now;
             course.served.push((now, served.clone()));
+            let mut clock = vec![None; phases.len()];
+            for report in bench.arbiter.phases() {
+                let at = report.job.0 as usize;
+                clock[at] = (queued[at] > 0).then_some(report.fair.0 as f64);
+            }
+            course.clock.push(clock);
         } else if let Some(next) = (0..phases.len()).filter(|&at| unsent[at] > 0).map(arrival).min() {
             bench.now = bench.now.max(next);
         } else {
@@ -229,8 +264,48 @@ pub fn run(policy: &str, phases: &[Phase]) -> Course {
     }
 }
 
-/// One request of each, and the one in service when a phase comes.
+/// One request of each but this one.
+pub fn of_others(phases: &[Phase], at: usize) -> f64 {
+    phases.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, phase)| phase.cost_us as f64 * 1e3).sum()
+}
+
+/// One request of each, and the longest once more.
 pub fn of_each(phases: &[Phase]) -> f64 {
     let costs = || phases.iter().map(|phase| phase.cost_us as f64 * 1e3);
     costs().sum::<f64>() + costs().fold(0.0, f64::max)
+}
+
+/// By how much `fair-finish` with this guarantee may have a phase end after its clock, by its theorem 1.
+pub fn late_at_most(phases: &[Phase], at: usize, guarantee: f64) -> f64 {
+    of_others(phases, at) / if guarantee < 1.0 { 1.0 - guarantee } else { 1.0 }
+}
+
+/// The longest that a phase is told to be by anybody in its course, or a bound of it, and how often it is told anew at most.
+pub fn told_last(phase: &Phase) -> (f64, u32) {
+    let (size, cost) = (phase.size_ns(), phase.cost_us as f64 * 1e3);
+    if let Some(cut) = phase.cut {
+        return (size, phase.requests.div_ceil(cut) - 1);
+    }
+    let trained = phase.earlier.first().map(|requests| f64::from(*requests) * cost);
+    let (first, growth) = match phase.told.map(|told| (size * told).ceil()).or(trained) {
+        Some(told) => (told, 1.25),
+        None => (1e6, 2.0),
+    };
+    // At least so much is told; what is remembered of equal phases is a little more than they were.
+    let (mut told, mut anew) = (first, 0);
+    while told < size {
+        told = (told * growth).max(((told / cost + 1e-9).floor() + 1.0) * cost);
+        anew += 1;
+    }
+    let last = if anew > 0 { (size * growth).max(size + cost) } else { first };
+    (if trained.is_some() { last.max(1.02 * first) } else { last }, anew)
+}
+
+/// How long fair sharing has to take phases to be for everybody to end, under `fair-finish` with this guarantee, as by theorem 4.
+pub fn sizes_as_told(phases: &[Phase], guarantee: f64) -> Vec<f64> {
+    let size = |(at, phase): (usize, &Phase)| {
+        let (last, anew) = told_last(phase);
+        last + f64::from(anew) * late_at_most(phases, at, guarantee)
+    };
+    phases.iter().enumerate().map(size).collect()
 }

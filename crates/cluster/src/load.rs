@@ -63,13 +63,16 @@ impl Loads {
     }
 
     /// What the weight of `server` is multiplied by at `now`; 0 if it has told nothing lately. Who has told nothing yet counts
-    /// in full for as long as others do after they fall silent: all start at the same time, and the first volumes would be on the
-    /// root server.
+    /// as the best of those that have, for as long as others count after they fall silent: all start at the same time, and the first
+    /// volumes would be on the root server; and of full disks the one that is not known yet would get them all.
     pub fn factor(&self, server: ServerId, now: Nanos) -> f64 {
         let is_fresh = |at: Nanos| now.since(at) < FRESH_FOR;
         match self.told.get(&server) {
             Some((at, load)) if is_fresh(*at) => load.factor(),
-            None if is_fresh(self.since) => 1.0,
+            None if is_fresh(self.since) => {
+                let told = self.told.values().filter(|(at, _)| is_fresh(*at)).map(|(_, load)| load.factor());
+                told.reduce(f64::max).unwrap_or(1.0)
+            }
             _ => 0.0,
         }
     }
@@ -104,6 +107,16 @@ mod tests {
         loads.tell(server, Load::new(0.25, 0.0), now);
         assert_eq!(loads.factor(server, now), 0.25);
         assert_eq!(loads.factor(server, now + Nanos(FRESH_FOR.0 - 1)), 0.25);
+        assert_eq!(loads.factor(server, now + FRESH_FOR), 0.0);
+    }
+
+    #[test]
+    fn who_is_not_known_yet_is_no_better_than_the_best() {
+        let (server, now) = (ServerId(3), Nanos::from_secs(100));
+        let mut loads = Loads::new(now);
+        loads.tell(ServerId(1), Load::new(0.25, 0.0), now);
+        loads.tell(ServerId(2), Load::new(0.5, 0.0), now);
+        assert_eq!(loads.factor(server, now), 0.5);
         assert_eq!(loads.factor(server, now + FRESH_FOR), 0.0);
     }
 

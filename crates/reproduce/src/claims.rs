@@ -321,12 +321,10 @@ pub fn tally<'a>(claims: impl IntoIterator<Item = &'a Claim>) -> String {
         let parts = Verdict::ALL.map(of).into_iter().filter(|(count, _)| *count > 0);
         parts.map(|(count, words)| format!("{count} {words}")).collect::<Vec<_>>().join(", ")
     };
-    let mut text = format!("{} claims: {}", papers.len(), verdicts(&papers));
-    if !ours.is_empty() {
-        // Writing to a string cannot fail.
-        let _ = write!(text, "; {} of our own: {}", ours.len(), verdicts(&ours));
-    }
-    text
+    let told = [(papers, "claims"), (ours, "of our own")];
+    let told = told.iter().filter(|(claims, _)| !claims.is_empty());
+    let texts = told.map(|(claims, words)| format!("{} {words}: {}", claims.len(), verdicts(claims)));
+    texts.collect::<Vec<_>>().join("; ")
 }
 
 /// The report on claims of what is called `title`, each with its item.
@@ -416,6 +414,7 @@ mod tests {
             tally([&claim, &not, &ours]),
             "2 claims: 1 reproduces, 1 not testable here; 1 of our own: 1 does not"
         );
+        assert_eq!(tally([&ours]), "1 of our own: 1 does not");
         let text = report("us", &[("fig1".to_owned(), claim), ("fig2".to_owned(), not)], true);
         assert!(
             text.contains(RULE) && text.contains("A quick run") && text.contains("| fig2 | on a real machine |"),

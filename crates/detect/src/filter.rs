@@ -71,16 +71,22 @@ pub fn install_in(command: &mut Command, there: OwnedFd) -> Result<()> {
 
 fn install(program: &[sock_filter], len: u16) -> std::io::Result<OwnedFd> {
     rustix::thread::set_no_new_privs(true)?;
+    // Signals wait until a call that is being looked at goes on: programs would see calls interrupted that otherwise
+    // never are. Linux before 5.19 cannot.
+    let waiting = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
+    match set_filter(program, len, waiting) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            set_filter(program, len, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER)
+        }
+        listener => listener,
+    }
+}
+
+fn set_filter(program: &[sock_filter], len: u16, flags: libc::c_ulong) -> std::io::Result<OwnedFd> {
     let program = sock_fprog { len, filter: program.as_ptr().cast_mut() };
     // SAFETY: the program is as long as it says.
-    let listener = unsafe {
-        libc::syscall(
-            libc::SYS_seccomp,
-            libc::SECCOMP_SET_MODE_FILTER,
-            libc::SECCOMP_FILTER_FLAG_NEW_LISTENER,
-            &raw const program,
-        )
-    };
+    let listener =
+        unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program) };
     if listener < 0 {
         return Err(std::io::Error::last_os_error());
     }

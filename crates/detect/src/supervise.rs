@@ -39,9 +39,12 @@ pub fn watch(listener: &Option<OwnedFd>, prefix: &Prefix, report: &mut dyn Write
         let events = polled[0].revents();
         if events.contains(PollFlags::IN) {
             if let Some(stopped) = receive(listener)? {
-                for leak in leaked(&stopped, prefix) {
-                    leaks.count += 1;
-                    writeln!(report, "{leak}").context("cannot report")?;
+                let found = leaked(&stopped, prefix);
+                if is_stopped(listener, &stopped) {
+                    leaks.count += found.len();
+                    for leak in found {
+                        writeln!(report, "{leak}").context("cannot report")?;
+                    }
                 }
                 go_on(listener, &stopped)?;
             }
@@ -66,6 +69,13 @@ fn receive(listener: &OwnedFd) -> Result<Option<seccomp_notif>> {
         Some(libc::ENOENT | libc::EINTR) => Ok(None),
         _ => Err(error).context("cannot receive a system call"),
     }
+}
+
+/// Whether the thread waits in the call still, so that what was read of its memory is what the call names: a signal may
+/// have taken it out, and by then it may have put another path in the same place.
+fn is_stopped(listener: &OwnedFd, stopped: &seccomp_notif) -> bool {
+    // SAFETY: this command reads a number.
+    unsafe { libc::ioctl(listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_ID_VALID, &raw const stopped.id) == 0 }
 }
 
 fn go_on(listener: &OwnedFd, stopped: &seccomp_notif) -> Result<()> {

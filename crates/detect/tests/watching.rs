@@ -58,3 +58,18 @@ fn what_cannot_be_run_is_said() {
     assert_eq!(output.status.code(), Some(98));
     assert!(String::from_utf8_lossy(&output.stderr).contains("cannot run /no/such"));
 }
+
+/// A call that a signal takes a program out of, which then puts another path where the call's was: the second is never
+/// given to the kernel.
+#[test]
+fn a_call_that_was_left_is_not_taken_for_another() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let program = dir.path().join("signals");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cases/signals.c");
+    let compiled = Command::new("cc").arg("-O1").arg("-o").arg(&program).arg(source).status();
+    assert!(compiled.expect("a compiler").success());
+    let prefix = dir.path().join("prefix");
+    let output = watch(&prefix, &format!("for i in 1 2 3 4 5 6 7 8; do {} $PREFIX/x & done; wait", program.display()));
+    assert_eq!(leaks(&output, &prefix), Vec::<String>::new());
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+}

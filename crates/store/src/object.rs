@@ -406,15 +406,13 @@ pub(crate) fn has_directories(target: &Path) -> bool {
 /// Whether there are objects in a target.
 pub(crate) fn is_used(target: &Path) -> Result<bool, OpenError> {
     let path = target.join(DIRECTORIES_NAME);
-    let entries = |path: &Path| match std::fs::read_dir(path) {
-        Ok(entries) => Ok(entries.collect::<Result<Vec<_>, _>>().map_err(|e| OpenError::io(path, e))?),
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(e) => Err(OpenError::io(path, e)),
-    };
-    for directory in entries(&path)? {
-        let inside = directory.path();
-        if !inside.is_dir() || !entries(&inside)?.is_empty() {
-            return Ok(true);
+    for directory in 0..DIRECTORIES {
+        let inside = path.join(directory_name(directory));
+        match std::fs::read_dir(&inside).map(|mut entries| entries.next().transpose()) {
+            Ok(Ok(None)) => {}
+            Ok(Ok(Some(_))) => return Ok(true),
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Ok(Err(e)) | Err(e) => return Err(OpenError::io(&inside, e)),
         }
     }
     Ok(false)

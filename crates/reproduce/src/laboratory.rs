@@ -21,9 +21,8 @@ use crate::run::{Context, Finding, Paper, Stopped, Study};
 use crate::simulate::simulate;
 use crate::table::Table;
 use isonomia_allocation::Progress;
-use isonomia_policy::{Draw, Tuning};
 use isonomia_sim::fluid::{self, Decisions, SchemeSpec, Sizes};
-use isonomia_sim::request::{Device, Job, Lanes, Layout, Op, Phase, Scenario, Target};
+use isonomia_sim::request::{Job, Layout, Op, Phase, Scenario, Target};
 use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -217,33 +216,14 @@ fn by_requests(discipline: &Discipline, customers: &[Customer], context: &Contex
         depth: customer.requests as u32,
         targets: vec![0],
         layout: Layout::Striped,
-        phases: vec![Phase {
-            compute: Nanos::ZERO,
-            not_before: Nanos::ZERO,
-            op: Op::Write,
-            request: BLOCK,
-            requests: Some(1),
-            think: Nanos::ZERO,
-            think_jitter: 0.0,
-            barrier: false,
-        }],
+        phases: vec![Phase::back_to_back(Op::Write, BLOCK, 1)],
         iterations: Some(1),
         start: customer.comes,
         stop: Nanos(u64::MAX),
     };
-    let target = Target {
-        name: "target".to_owned(),
-        server: 0,
-        device: Device::Lanes(Lanes {
-            bandwidth: Rate::new(BANDWIDTH).expect("not zero"),
-            per_op: Nanos::ZERO,
-            workers: 1,
-            jitter: 0.0,
-        }),
-        policy: discipline.policy.parse().expect("a policy"),
-        draw: Draw::VirtualTime,
-        tuning: Tuning::default(),
-    };
+    let bandwidth = Rate::new(BANDWIDTH).expect("not zero");
+    let policy = discipline.policy.parse().expect("a policy");
+    let target = Target::serial("target".to_owned(), 0, bandwidth, 0.0, policy);
     let jobs = customers.iter().enumerate().map(job).collect();
     let scenario = Scenario::whole(end(customers), vec!["server".to_owned()], vec![target], jobs);
     let outcome = simulate(&scenario, context)?;

@@ -77,6 +77,15 @@ pub struct Target {
     pub tuning: Tuning,
 }
 
+impl Target {
+    /// One that serves request after request at `bandwidth`, each up to the fraction `jitter` slower or faster, with
+    /// virtual time and the times of sharing that a server has if it is told nothing.
+    pub fn serial(name: String, server: usize, bandwidth: Rate, jitter: f64, policy: PolicySpec) -> Self {
+        let device = Device::Lanes(Lanes { bandwidth, per_op: Nanos::ZERO, workers: 1, jitter });
+        Self { name, server, device, policy, draw: Draw::VirtualTime, tuning: Tuning::default() }
+    }
+}
+
 /// What serves the requests of a target.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Device {
@@ -242,6 +251,20 @@ pub struct Phase {
 }
 
 impl Phase {
+    /// `requests` of each stream, one after the other without a pause, as soon as it may begin; nobody waits for others.
+    pub fn back_to_back(op: Op, request: Bytes, requests: u64) -> Self {
+        Self {
+            compute: Nanos::ZERO,
+            not_before: Nanos::ZERO,
+            op,
+            request,
+            requests: Some(requests),
+            think: Nanos::ZERO,
+            think_jitter: 0.0,
+            barrier: false,
+        }
+    }
+
     /// Bytes that one of its requests moves.
     fn bytes(&self) -> Bytes {
         if self.op == Op::Metadata { Bytes(0) } else { self.request }

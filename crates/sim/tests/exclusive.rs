@@ -2,8 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
-use isonomia_policy::{Draw, Tuning};
-use isonomia_sim::request::{Device, Job, Lanes, Layout, Op, Phase, Scenario, Target, run};
+use isonomia_sim::request::{Job, Layout, Op, Phase, Scenario, Target, run};
 use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
 use std::ops::ControlFlow;
 
@@ -11,31 +10,15 @@ const MIB: u64 = 1 << 20;
 
 /// How long two jobs take that each write 100 MiB to both targets of a server at once, at 100 MiB/s each.
 fn elapsed_s(policy: &str) -> Vec<f64> {
-    let lanes = Lanes { bandwidth: Rate::new(100 * MIB).unwrap(), per_op: Nanos::ZERO, workers: 1, jitter: 0.0 };
-    let target = |number: usize| Target {
-        name: format!("target-{number}"),
-        server: 0,
-        device: Device::Lanes(lanes),
-        policy: policy.parse().unwrap(),
-        draw: Draw::VirtualTime,
-        tuning: Tuning::default(),
-    };
+    let bandwidth = Rate::new(100 * MIB).unwrap();
+    let target = |number| Target::serial(format!("target-{number}"), 0, bandwidth, 0.0, policy.parse().unwrap());
     let job = |name: &str, start: Nanos| Job {
         info: JobInfo::new(name, "u", "g"),
         processes: 4,
         depth: 1,
         targets: vec![0, 1],
         layout: Layout::FilePerProcess,
-        phases: vec![Phase {
-            compute: Nanos::ZERO,
-            not_before: Nanos::ZERO,
-            op: Op::Write,
-            request: Bytes(MIB),
-            requests: Some(50),
-            think: Nanos::ZERO,
-            think_jitter: 0.0,
-            barrier: true,
-        }],
+        phases: vec![Phase { barrier: true, ..Phase::back_to_back(Op::Write, Bytes(MIB), 50) }],
         iterations: Some(1),
         start,
         stop: Nanos::MAX,

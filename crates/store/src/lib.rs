@@ -85,6 +85,7 @@ mod database;
 mod detached;
 mod directories;
 mod directory;
+mod directory_lock;
 mod dirty_inodes;
 mod edit;
 mod emergency_space;

@@ -17,9 +17,9 @@
 //! Directories have mode 0700 and files 0600, so that no other user of the host reads them or takes a lock. `<dir>/secret`
 //! holds 32 random bytes: the key of capabilities, then the key that orders directories.
 
-use crate::{FORMAT_VERSION, OpenError, StoreConfig, TargetDir, object, object_file, owner, witness};
+use crate::{FORMAT_VERSION, OpenError, StoreConfig, TargetDir, directory_lock, object, object_file, owner, witness};
 use isonomia_units::{ServerId, TargetId};
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File};
@@ -27,7 +27,6 @@ use std::io::{self, Read as _, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 pub(crate) const IDENTITY: &str = "identity";
 const IDENTITY_IN_TARGET: &str = "target.identity";
@@ -49,8 +48,6 @@ const OURS_IN_TARGET: [&str; 8] = [
 ];
 /// Mode bits of everybody but the owner.
 const OTHERS: u32 = 0o077;
-const LOCK_TRIES: u32 = 20;
-const LOCK_TRIED_EVERY: Duration = Duration::from_millis(5);
 
 /// The keys of one store.
 #[derive(Clone, Copy)]
@@ -78,7 +75,7 @@ impl Premises {
     pub fn enter(config: &StoreConfig) -> Result<Self, OpenError> {
         create_dir(&config.dir)?;
         let take_over = config.ownership.as_ref().is_some_and(|ownership| ownership.take_over);
-        let (dir_lock, is_forced) = lock_or_replace(&config.dir, "lock", take_over)?;
+        let (dir_lock, is_forced) = directory_lock::take_or_replace(&config.dir, "lock", take_over)?;
         let mut locks = vec![dir_lock];
         let recorded = Identity::read(&config.dir, IDENTITY)?;
         let identity = match &recorded {
@@ -148,7 +145,7 @@ fn enter_target(target: &TargetDir, store: &Identity, take_over: bool) -> Result
         return Err(OpenError::TargetLost { dir: target.dir.clone(), target: target.id });
     }
     create_dir(&target.dir)?;
-    let (lock, _) = lock_or_replace(&target.dir, "target.lock", take_over)?;
+    let (lock, _) = directory_lock::take_or_replace(&target.dir, "target.lock", take_over)?;
     let expected = store.of_its(target);
     match Identity::read(&target.dir, IDENTITY_IN_TARGET)? {
         Some(found) if found == expected => {}
@@ -253,54 +250,6 @@ fn tell(path: &Path) -> Result<(), OpenError> {
     let mode = format!("{:04o}", mode_of(path)? & 0o7777);
     tracing::warn!(path = %path.display(), mode, "other users of this host could get in");
     Ok(())
-}
-
-/// Locks the directory of a store.
-pub(crate) fn lock_existing(dir: &Path) -> Result<OwnedFd, OpenError> {
-    lock(dir, "lock")
-}
-
-/// Locks it, or with `replace` another file that takes its place if somebody has locked it; whether that was so.
-fn lock_or_replace(dir: &Path, name: &str, replace: bool) -> Result<(OwnedFd, bool), OpenError> {
-    match lock(dir, name) {
-        Err(OpenError::InUse { .. }) if replace => {
-            let fresh = format!("{name}.{}", std::process::id());
-            let fd = lock(dir, &fresh)?;
-            fs::rename(dir.join(&fresh), dir.join(name)).map_err(|e| OpenError::io(&dir.join(name), e))?;
-            Ok((fd, true))
-        }
-        locked => Ok((locked?, false)),
-    }
-}
-
-fn lock(dir: &Path, name: &str) -> Result<OwnedFd, OpenError> {
-    let path = dir.join(name);
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).map_err(|e| OpenError::io(&path, e))?;
-    match try_lock(&fd) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => {
-            let pid = fs::read_to_string(&path).unwrap_or_default().trim().to_owned();
-            return Err(OpenError::InUse { dir: dir.to_owned(), pid });
-        }
-        Err(e) => return Err(OpenError::io(&path, e)),
-    }
-    let mut file = File::from(fd);
-    let written = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-    written.map_err(|e| OpenError::io(&path, e))?;
-    Ok(file.into())
-}
-
-/// Takes a lock that is free, or becomes so in a moment: a program that the last holder was just starting has the holder's
-/// descriptors until it runs.
-fn try_lock(fd: &OwnedFd) -> Result<(), Errno> {
-    for _ in 0..LOCK_TRIES {
-        match rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_TRIED_EVERY),
-            other => return other,
-        }
-    }
-    Err(Errno::WOULDBLOCK)
 }
 
 fn random_number(dir: &Path) -> Result<u64, OpenError> {

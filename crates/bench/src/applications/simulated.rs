@@ -3,8 +3,8 @@
 use super::course::{Course, Ledger};
 use super::workload::{Application, BANDWIDTH, BLOCK, Layout, SERVERS, STREAMS, TARGETS};
 use anyhow::{Context, Result};
-use isonomia_policy::{Draw, PolicySpec, Tuning};
-use isonomia_sim::request::{self, Device, Job, Lanes, Op, Phase, Scenario, Target};
+use isonomia_policy::PolicySpec;
+use isonomia_sim::request::{self, Job, Op, Phase, Scenario, Target};
 use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
 use std::ops::ControlFlow;
 
@@ -34,18 +34,9 @@ fn simulate_once(
     decide: Nanos,
     seed: u64,
 ) -> Result<Course> {
-    let target = |number: usize| Target {
-        name: format!("target-{number}"),
-        server: number * SERVERS / TARGETS,
-        device: Device::Lanes(Lanes {
-            bandwidth: Rate::new(BANDWIDTH).expect("not zero"),
-            per_op: Nanos::ZERO,
-            workers: 1,
-            jitter: JITTER,
-        }),
-        policy: policy.clone(),
-        draw: Draw::VirtualTime,
-        tuning: Tuning::default(),
+    let bandwidth = Rate::new(BANDWIDTH).expect("not zero");
+    let target = |number: usize| {
+        Target::serial(format!("target-{number}"), number * SERVERS / TARGETS, bandwidth, JITTER, policy.clone())
     };
     let servers = (0..SERVERS).map(|server| format!("server-{server}")).collect();
     let jobs = applications.iter().map(|application| job(application, layout)).collect();
@@ -86,13 +77,8 @@ fn job(application: &Application, layout: Layout) -> Job {
         },
         phases: vec![Phase {
             compute: Nanos(application.compute_ns),
-            not_before: Nanos::ZERO,
-            op: Op::Write,
-            request: Bytes(BLOCK),
-            requests: Some(application.blocks),
-            think: Nanos::ZERO,
-            think_jitter: 0.0,
             barrier: true,
+            ..Phase::back_to_back(Op::Write, Bytes(BLOCK), application.blocks)
         }],
         iterations: Some(application.iterations),
         start: Nanos(application.start_ns),

@@ -14,8 +14,8 @@ use crate::interval::Interval;
 use crate::run::{Context, Finding, Stopped};
 use crate::simulate::{simulate, simulate_with};
 use crate::table::Table;
-use isonomia_policy::{Draw, Tuning};
-use isonomia_sim::request::{Device, Job, JobOutcome, Lanes, Layout, Op, Phase, Scenario, Target};
+use isonomia_policy::PolicySpec;
+use isonomia_sim::request::{Job, JobOutcome, Layout, Op, Phase, Scenario, Target};
 use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
 use rand::{RngExt, SeedableRng};
 use rand_pcg::Pcg64Mcg;
@@ -94,16 +94,7 @@ fn draw(seed: u64, layout: Layout, length: Nanos) -> Vec<Application> {
         // A request takes 1 ms of a target; the processes of a target share its work.
         let requests = ((io_ms / f64::from(PROCESSES_PER_TARGET)).round() as u64).max(1);
         let iterations = (length.0 as f64 / ((compute_ms + io_ms) * 1e6)).ceil().max(1.0) as u64;
-        let phase = Phase {
-            compute,
-            not_before: Nanos::ZERO,
-            op: Op::Write,
-            request: BLOCK,
-            requests: Some(requests),
-            think: Nanos::ZERO,
-            think_jitter: 0.0,
-            barrier: true,
-        };
+        let phase = Phase { compute, barrier: true, ..Phase::back_to_back(Op::Write, BLOCK, requests) };
         let job = Job {
             info: JobInfo::new(&format!("app-{number}"), "user", "group"),
             processes: stripes as u32 * PROCESSES_PER_TARGET,
@@ -121,19 +112,9 @@ fn draw(seed: u64, layout: Layout, length: Nanos) -> Vec<Application> {
 }
 
 fn scenario(setting: &Setting, jobs: Vec<Job>, length: Nanos) -> Scenario {
-    let target = |server: usize| Target {
-        name: format!("target-{server}"),
-        server,
-        device: Device::Lanes(Lanes {
-            bandwidth: Rate::new(BANDWIDTH).expect("not zero"),
-            per_op: Nanos::ZERO,
-            workers: 1,
-            jitter: 0.1,
-        }),
-        policy: setting.policy.parse().expect("a policy"),
-        draw: Draw::VirtualTime,
-        tuning: Tuning::default(),
-    };
+    let bandwidth = Rate::new(BANDWIDTH).expect("not zero");
+    let policy: PolicySpec = setting.policy.parse().expect("a policy");
+    let target = |server| Target::serial(format!("target-{server}"), server, bandwidth, 0.1, policy.clone());
     let servers = (0..TARGETS).map(|server| format!("server-{server}")).collect();
     let targets = (0..TARGETS).map(target).collect();
     let exchange = setting.exchange_ms.map(Nanos::from_millis);

@@ -1,7 +1,7 @@
 //! What the experiments have in common: the server, and its benchmark's clients.
 
-use isonomia_policy::{Draw, Tuning};
-use isonomia_sim::request::{Device, Job, Lanes, Layout, Op, Outcome, Phase, Scenario, Target};
+use isonomia_policy::Draw;
+use isonomia_sim::request::{Job, Layout, Op, Outcome, Phase, Scenario, Target};
 use isonomia_units::{Bytes, JobInfo, Nanos, Rate};
 
 /// What the paper measures of one server without competition, read and write together (§5.3.1), bytes per second.
@@ -13,33 +13,14 @@ pub const PROCESSES_PER_NODE: u32 = 56;
 
 /// A server of its own, called by its number.
 pub fn target(server: usize, policy: &str, draw: Draw) -> Target {
-    Target {
-        name: format!("server-{server}"),
-        server,
-        device: Device::Lanes(Lanes {
-            bandwidth: Rate::new(BANDWIDTH).expect("not zero"),
-            per_op: Nanos::ZERO,
-            workers: 1,
-            jitter: 0.0,
-        }),
-        policy: policy.parse().expect("a policy"),
-        draw,
-        tuning: Tuning::default(),
-    }
+    let bandwidth = Rate::new(BANDWIDTH).expect("not zero");
+    let policy = policy.parse().expect("a policy");
+    Target { draw, ..Target::serial(format!("server-{server}"), server, bandwidth, 0.0, policy) }
 }
 
 /// One request after the other, `requests` of them.
 pub fn phase(op: Op, requests: u64) -> Phase {
-    Phase {
-        compute: Nanos::ZERO,
-        not_before: Nanos::ZERO,
-        op,
-        request: BLOCK,
-        requests: Some(requests),
-        think: Nanos::ZERO,
-        think_jitter: 0.0,
-        barrier: false,
-    }
+    Phase::back_to_back(op, BLOCK, requests)
 }
 
 /// The benchmark: each process writes 10 MB and reads it back, again and again, between two times in seconds.

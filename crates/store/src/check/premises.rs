@@ -11,7 +11,7 @@
 use super::{Check, Checked, Finding};
 use crate::owner::database_dir;
 use crate::premises::{self, Identity};
-use crate::{OpenError, StoreConfig, witness};
+use crate::{OpenError, StoreConfig, directory_lock, witness};
 use isonomia_units::ServerId;
 
 /// What was found.
@@ -29,7 +29,7 @@ pub(super) fn look(config: &StoreConfig, check: &mut Check<'_>, checked: &mut Ch
         // There is nothing that identity and keys could be of.
         return Ok(nothing);
     }
-    let _lock = premises::lock_existing(&config.dir)?;
+    let _lock = directory_lock::take(&config.dir, "lock")?;
     let (mut is_in_the_way, mut is_keyed_anew) = (false, false);
     let mut tell = |kind, what: String, repair: Option<&str>| {
         let what =

@@ -5,8 +5,10 @@ use isonomia_store::{OpenError, Store, StoreConfig, TargetDir};
 use isonomia_testbed::is_root_to;
 use isonomia_units::{Ino, ServerId, TargetId};
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 #[test]
 fn a_second_server_is_refused_with_the_pid_of_the_first() {
@@ -23,6 +25,43 @@ fn a_second_server_is_refused_with_the_pid_of_the_first() {
     let refused = Store::open(&other).map(|_| ()).unwrap_err();
     assert!(matches!(&refused, OpenError::InUse { dir, .. } if *dir == config.targets[1].dir), "{refused}");
     drop(first);
+    Store::open(&config).unwrap();
+}
+
+/// Who could take the lock because the directory was open to him is named, and not the server that had it last.
+#[test]
+fn another_users_lock_is_told_as_his() {
+    if !is_root_to("become another user") {
+        return;
+    }
+    let dir = scratch_dir();
+    let config = config(dir.path(), 1);
+    drop(Store::open(&config).unwrap());
+    let lock = config.dir.join("lock");
+    let open_to_all = |path: &Path, mode| fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    open_to_all(&lock, 0o666);
+    for dir in config.dir.ancestors().take_while(|above| above.starts_with(dir.path())) {
+        open_to_all(dir, 0o755);
+    }
+    let mut stranger = Command::new("setpriv")
+        .args(["--reuid=12345", "--clear-groups", "flock", "--no-fork"])
+        .arg(&lock)
+        .args(["sh", "-c", "echo locked; exec cat"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    BufReader::new(stranger.stdout.take().unwrap()).read_line(&mut said).unwrap();
+    let refused = Store::open(&config).map(drop).unwrap_err();
+    let pid = stranger.id();
+    drop(stranger.stdin.take());
+    stranger.wait().unwrap();
+    assert_eq!(said, "locked\n");
+    assert!(
+        matches!(&refused, OpenError::Locked { pid: p, uid: 12345, path } if *p == pid && *path == lock),
+        "{refused}"
+    );
     Store::open(&config).unwrap();
 }
 

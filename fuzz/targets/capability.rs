@@ -1,16 +1,51 @@
-//! Capabilities: any bytes are one, and come back as they were; a server that checks them takes none that it did not make.
+//! Capabilities: any bytes are one, and come back as they were; who checks them takes those that he made, and none that
+//! differs in any bit that counts.
 
 #![no_main]
 
-use isonomia_proto::fs::Capability;
+use isonomia_proto::fs::{Capability, access};
+use isonomia_proto::object::ObjectCapability;
 use isonomia_proto::request::{Op, RequestHeader};
+use isonomia_store::{ObjectId, ObjectPlace, ObjectSigner, Store, StoreConfig, TargetDir};
+use isonomia_units::{Ino, ServerId, TargetId};
 use libfuzzer_sys::fuzz_target;
+use std::sync::LazyLock;
+
+/// The time at which all is checked.
+const NOW_SECS: u64 = 1_000_000;
+const PLACE: ObjectPlace = ObjectPlace { target: TargetId(0), object: ObjectId { number: 7, generation: 3, index: 1 } };
 
 fuzz_target!(|bytes: &[u8]| {
+    static STORE: LazyLock<Store> = LazyLock::new(store);
     let Some(bytes) = bytes.first_chunk::<{ Capability::LEN }>() else { return };
     let capability = Capability::from_bytes(*bytes);
     assert_eq!(capability.to_bytes(), *bytes);
     let carried = RequestHeader::with_capability(Op::Read, &capability).capability();
     assert_eq!(carried, Capability { reserved: 0, ..capability });
     assert_eq!(carried.is_proven(), capability.mac != 0);
+
+    // As it is, it was made by nobody; over one that was made, it is a change of that.
+    assert!(STORE.verify(&capability).is_err());
+    let made = STORE.prove(Ino::ROOT, 1000).expect("the root is there");
+    STORE.verify(&made).expect("it was made here");
+    let changed = Capability::from_bytes(over(made.to_bytes(), bytes));
+    assert_eq!(STORE.verify(&changed).is_ok(), Capability { reserved: 0, ..changed } == made);
+
+    let signer = ObjectSigner::new(4, [9; 16]);
+    let made = signer.sign((7, 3, 2), access::READ, 1000, NOW_SECS, 60);
+    signer.verify(&made, PLACE, access::READ, NOW_SECS, 0).expect("it was made here");
+    let changed = ObjectCapability::from_bytes(over(made.to_bytes(), bytes));
+    assert_eq!(signer.verify(&changed, PLACE, access::READ, NOW_SECS, 0).is_ok(), changed == made);
 });
+
+/// `bytes` with the bits turned that are set in `mask`.
+fn over<const LEN: usize>(bytes: [u8; LEN], mask: &[u8]) -> [u8; LEN] {
+    std::array::from_fn(|at| bytes[at] ^ mask.get(at).copied().unwrap_or(0))
+}
+
+fn store() -> Store {
+    // What lies in it goes with the directory in which all targets are fuzzed.
+    let dir = tempfile::tempdir().expect("a directory").keep();
+    let targets = vec![TargetDir { id: TargetId(0), dir: dir.join("target") }];
+    Store::open(&StoreConfig::new(dir.join("store"), ServerId(0), targets)).expect("a store")
+}

@@ -4,7 +4,7 @@
 #![no_main]
 
 use isonomia_proto::fs::{Timestamp, access};
-use isonomia_store::{Caller, OpenHow, Store, StoreConfig, TargetDir};
+use isonomia_store::{Caller, OpenHow, Store, StoreConfig, StoreError, TargetDir};
 use isonomia_units::{Ino, ServerId, TargetId};
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
@@ -18,30 +18,56 @@ const LENS: [usize; 4] = [0, 100, 20_000, 50_000];
 /// What befalls one file of those in [`Template`].
 #[derive(Debug, Arbitrary)]
 enum Change {
-    Byte { file: u8, at: u16, value: u8 },
-    Zeros { file: u8, page: u8 },
-    Cut { file: u8, to: u16 },
-    Grown { file: u8, by: Vec<u8> },
-    Exchanged { file: u8, other: u8 },
+    Byte {
+        file: u8,
+        at: u16,
+        value: u8,
+    },
+    Zeros {
+        file: u8,
+        page: u8,
+    },
+    Cut {
+        file: u8,
+        to: u16,
+    },
+    Grown {
+        file: u8,
+        by: Vec<u8>,
+    },
+    Exchanged {
+        file: u8,
+        other: u8,
+    },
+    Removed {
+        file: u8,
+    },
+    /// One of the tables of the database.
+    TableRemoved {
+        file: u8,
+    },
 }
+
+/// A file of the store by its path, or `None` once it was removed.
+type Files = Vec<(PathBuf, Option<Vec<u8>>)>;
 
 /// A store that was closed.
 struct Template {
     /// Every file but the tables of the database, which have checksums of their own.
-    changeable: Vec<(PathBuf, Vec<u8>)>,
-    rest: Vec<(PathBuf, Vec<u8>)>,
+    changeable: Files,
+    rest: Files,
     directories: Vec<PathBuf>,
 }
 
 fuzz_target!(|changes: Vec<Change>| {
     static TEMPLATE: OnceLock<Template> = OnceLock::new();
     let template = TEMPLATE.get_or_init(template);
-    let mut files = template.changeable.clone();
-    changes.iter().take(8).for_each(|change| change.make(&mut files));
+    let (mut files, mut rest) = (template.changeable.clone(), template.rest.clone());
+    changes.iter().take(8).for_each(|change| change.make(&mut files, &mut rest));
     let dir = tempfile::tempdir().expect("a directory");
     template.directories.iter().for_each(|path| fs::create_dir_all(dir.path().join(path)).expect("a directory"));
-    for (path, bytes) in files.iter().chain(&template.rest) {
-        fs::write(dir.path().join(path), bytes).expect("a file");
+    for (path, bytes) in files.iter().chain(&rest) {
+        bytes.iter().for_each(|bytes| fs::write(dir.path().join(path), bytes).expect("a file"));
     }
     match Store::open(&config(dir.path())) {
         Ok(store) => LENS.iter().for_each(|len| expect_content(&store, *len)),
@@ -50,7 +76,11 @@ fuzz_target!(|changes: Vec<Change>| {
 });
 
 fn expect_content(store: &Store, len: usize) {
-    let Ok(attr) = store.get_attr(&Caller::ROOT, Ino::ROOT, name(len).as_bytes(), true) else { return };
+    let attr = match store.get_attr(&Caller::ROOT, Ino::ROOT, name(len).as_bytes(), true) {
+        Ok(attr) => attr,
+        Err(StoreError::NotFound) => panic!("the store opened without the file of {len} bytes"),
+        Err(_) => return,
+    };
     assert_eq!(attr.size_bytes, len as u64);
     let mut found = vec![0xee; len + 1];
     if let Ok(count) = store.read(Ino(attr.ino), 0, &mut found) {
@@ -59,27 +89,31 @@ fn expect_content(store: &Store, len: usize) {
 }
 
 impl Change {
-    fn make(&self, files: &mut [(PathBuf, Vec<u8>)]) {
+    fn make(&self, files: &mut Files, tables: &mut Files) {
         let count = files.len();
         let of = |file: &u8| usize::from(*file) % count;
         match self {
             Self::Byte { file, at, value } => {
-                let bytes = &mut files[of(file)].1;
+                let Some(bytes) = files[of(file)].1.as_mut() else { return };
                 let at = usize::from(*at) % bytes.len().max(1);
                 bytes.get_mut(at).into_iter().for_each(|byte| *byte = *value);
             }
             Self::Zeros { file, page } => {
                 let at = usize::from(*page) * 4096;
-                files[of(file)].1.iter_mut().skip(at).take(4096).for_each(|byte| *byte = 0);
+                files[of(file)].1.as_mut().into_iter().flatten().skip(at).take(4096).for_each(|byte| *byte = 0);
             }
-            Self::Cut { file, to } => files[of(file)].1.truncate(usize::from(*to)),
-            Self::Grown { file, by } => files[of(file)].1.extend(by),
+            Self::Cut { file, to } => {
+                files[of(file)].1.as_mut().into_iter().for_each(|bytes| bytes.truncate(usize::from(*to)))
+            }
+            Self::Grown { file, by } => files[of(file)].1.as_mut().into_iter().for_each(|bytes| bytes.extend(by)),
             Self::Exchanged { file, other } => {
-                let taken = std::mem::take(&mut files[of(file)].1);
-                let given = std::mem::replace(&mut files[of(other)].1, taken);
-                if of(file) != of(other) {
-                    files[of(file)].1 = given;
-                }
+                let taken = files[of(file)].1.clone();
+                files[of(file)].1 = std::mem::replace(&mut files[of(other)].1, taken);
+            }
+            Self::Removed { file } => files[of(file)].1 = None,
+            Self::TableRemoved { file } => {
+                let at = usize::from(*file) % tables.len();
+                tables[at].1 = None;
             }
         }
     }
@@ -118,6 +152,7 @@ fn template() -> Template {
     template.take(dir.path(), Path::new(""));
     // The same input is to mean the same the next time.
     template.changeable.sort();
+    template.rest.sort();
     template
 }
 
@@ -142,7 +177,7 @@ impl Template {
             }
             let is_of_the_engine = path.starts_with("store/db") && !is_journal;
             let files = if is_of_the_engine { &mut self.rest } else { &mut self.changeable };
-            files.push((path, bytes));
+            files.push((path, Some(bytes)));
         }
     }
 }

@@ -10,7 +10,7 @@ use crate::held::{HeldLocks, Shared};
 use crate::list::List;
 use crate::places::{self, Places};
 use crate::routes::Routes;
-use crate::session::{Conduct, Session};
+use crate::session::{Conduct, Notice, Session};
 use isonomia_proto::PATH_LEN_MAX;
 use isonomia_proto::request::{Op, ReplyHeader, RequestHeader};
 use isonomia_proto::setup::Claims;
@@ -95,8 +95,8 @@ impl Client {
         Self { home: self.home.conducted(conduct), ..self }
     }
 
-    /// The same client, that says once for each server, in one line, what it waits for or why it has no session.
-    pub fn telling(self, notice: fn(&str)) -> Self {
+    /// The same client, that tells once for each server what it waits for or why it has no session.
+    pub fn telling(self, notice: fn(Notice)) -> Self {
         let conduct = Conduct { notice, ..self.home.conduct() };
         Self { home: self.home.conducted(conduct), ..self }
     }

@@ -46,5 +46,6 @@ pub use isonomia_transport::handshake::Protection;
 pub use isonomia_transport::owner;
 pub use isonomia_units::Ino;
 pub use lock::{LockHolder, LockKind, LockOwner, LockRange};
+pub use session::Notice;
 pub use stripes::Stripes;
 pub use xattr::XattrHow;

@@ -38,10 +38,28 @@ pub(crate) struct Conduct {
     pub server_user: Option<u32>,
     /// How sessions on TCP are protected.
     pub protection: Protection,
-    /// Says, in one line, what is waited for or why there is no session.
-    pub notice: fn(&str),
+    /// Is told, once for each server, why operations wait or fail.
+    pub notice: fn(Notice),
     /// What knows of locks that this process shares with others.
     pub shared_locks: Option<Shared>,
+}
+
+/// Why operations wait or fail, in one line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice<'a> {
+    /// There is no session, and each operation fails with an error that says the same.
+    Refused(&'a str),
+    /// Operations wait, or fail with errors that do not say this.
+    Told(&'a str),
+}
+
+impl Notice<'_> {
+    /// The line.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Refused(text) | Self::Told(text) => text,
+        }
+    }
 }
 
 impl Default for Conduct {
@@ -377,9 +395,9 @@ impl Session {
         u16::try_from(self.server.load(Ordering::Relaxed)).ok().map(ServerId)
     }
 
-    fn notice(&self, text: impl FnOnce() -> String) {
+    fn notice(&self, notice: Notice) {
         if !self.has_noticed.swap(true, Ordering::Relaxed) {
-            (self.conduct.notice)(&text());
+            (self.conduct.notice)(notice);
         }
     }
 
@@ -545,8 +563,8 @@ mod tests {
     #[test]
     fn a_wait_is_told_once() {
         static TOLD: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
-        let client =
-            Client::new(config(Nanos::from_millis(1_100))).telling(|text| TOLD.lock().unwrap().push(text.to_owned()));
+        let client = Client::new(config(Nanos::from_millis(1_100)))
+            .telling(|told| TOLD.lock().unwrap().push(told.text().to_owned()));
         (0..2).for_each(|_| drop(client.get_attr(Ino::ROOT, b"", true)));
         let told = TOLD.lock().unwrap();
         assert_eq!(told.len(), 1);

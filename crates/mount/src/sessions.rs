@@ -13,7 +13,7 @@
 
 use crate::{caller, poller};
 use isonomia_client::{
-    Addresses, Claims, Client, ClientConfig, Error, Manner, PRINCIPAL_GROUPS_MAX, Principal, Protection,
+    Addresses, Claims, Client, ClientConfig, Error, Manner, Notice, PRINCIPAL_GROUPS_MAX, Principal, Protection,
 };
 use isonomia_units::Nanos;
 use rustix::io::Errno;
@@ -201,7 +201,7 @@ impl Sessions {
         let Reach { addresses, timeout, key_file, server_user, protection } = self.reach.clone();
         let addresses = addresses.as_slice().to_vec();
         let client = Client::new(ClientConfig { addresses, timeout, claims: claims.clone(), key_file });
-        let client = client.trusting(server_user).protected(protection).telling(|notice| tracing::warn!("{notice}"));
+        let client = client.trusting(server_user).protected(protection).telling(tell);
         // The program that asked waits for the thread that asks, often on the same core.
         let client = Arc::new(client.waiting(Manner { shares_cores: true, before_sleep: poller::leave }));
         clients.insert(claims, Open { client: client.clone(), last_used: now });
@@ -210,6 +210,13 @@ impl Sessions {
 
     fn clients(&self) -> MutexGuard<'_, HashMap<Claims, Open>> {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Puts what a client waits for into the log. What failed operations say themselves is there already.
+fn tell(notice: Notice) {
+    if let Notice::Told(text) = notice {
+        tracing::warn!("{text}");
     }
 }
 

@@ -10,7 +10,9 @@
 
 use crate::spin::Spin;
 use crate::{environment, lock, table};
-use isonomia_client::{Addresses, Claims, Client, ClientConfig, Error, Protection, default_address, identity, owner};
+use isonomia_client::{
+    Addresses, Claims, Client, ClientConfig, Error, Notice, Protection, default_address, identity, owner,
+};
 use isonomia_units::Nanos;
 use rustix::io::Errno;
 use std::str::FromStr;
@@ -166,9 +168,9 @@ fn protection() -> Result<Protection, Error> {
 }
 
 /// One line for whoever waits, who would otherwise see a program that does nothing.
-fn notice(text: &str) {
+fn notice(notice: Notice) {
     if !environment::is_quiet() {
-        environment::complain(text);
+        environment::complain(notice.text());
     }
 }
 

@@ -1,7 +1,7 @@
 //! Whether a directory can keep files at all: said before anything is tried there, in words and not as an errno.
 
 use isonomia_store::first_there;
-use rustix::fs::{FileType, statfs};
+use rustix::fs::{FileType, stat, statfs};
 use std::path::{Path, PathBuf};
 
 /// File systems of the kernel's own, by the numbers of statfs(2). What is in them are no files.
@@ -57,10 +57,18 @@ pub fn check(dir: &Path) -> Result<(), BadPlace> {
         return Err(BadPlace::File { dir: dir.to_owned(), file: path.to_owned() });
     }
     let number = kind_number(path);
-    match KERNELS_OWN.iter().find(|(own, _)| *own == number) {
-        Some((_, kind)) => Err(BadPlace::Kernels { dir: dir.to_owned(), kind }),
+    let kind = KERNELS_OWN.iter().find(|(own, _)| *own == number).map(|(_, kind)| *kind);
+    let devices = || is_of_devices(found.st_dev).then_some("devtmpfs");
+    match kind.or_else(devices) {
+        Some(kind) => Err(BadPlace::Kernels { dir: dir.to_owned(), kind }),
         None => Ok(()),
     }
+}
+
+/// Whether a file system is the one of the device files, which calls itself one in memory; `/dev/shm` is another.
+fn is_of_devices(device: u64) -> bool {
+    let device_of = |path: &str| stat(path).map(|found| found.st_dev);
+    device_of("/dev") == Ok(device) && device_of("/") != Ok(device)
 }
 
 /// Whether the files in a directory, or in one that is made below it, are in memory and nowhere else.
@@ -88,9 +96,13 @@ mod tests {
             let error = check(Path::new(dir)).unwrap_err().to_string();
             assert!(error.contains(dir) && error.contains("proc is a file system of the kernel's own"), "{error}");
         }
+        if stat("/dev").unwrap().st_dev != stat("/").unwrap().st_dev {
+            let error = check(Path::new("/dev/isonomia")).unwrap_err().to_string();
+            assert!(error.contains("/dev/isonomia: devtmpfs is"), "{error}");
+        }
         let error = check(Path::new("/dev/null/x")).unwrap_err();
         assert_eq!(error, BadPlace::File { dir: "/dev/null/x".into(), file: "/dev/null".into() });
-        for good in ["/", "/tmp/not/there/yet", "relative", ""] {
+        for good in ["/", "/tmp/not/there/yet", "/dev/shm/isonomia", "relative", ""] {
             assert_eq!(check(Path::new(good)), Ok(()), "{good}");
         }
     }

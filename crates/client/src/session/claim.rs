@@ -1,6 +1,6 @@
 //! Locks that are claimed from a server which has started anew, before anything else is asked of it: [`crate::held`].
 
-use super::Session;
+use super::{Notice, Session};
 use crate::Error;
 use crate::held::Held;
 use isonomia_proto::request::{Op, RequestHeader, lock};
@@ -86,9 +86,8 @@ impl Session {
         }
         if lost > 0 {
             let (place, files) = (self.place(), if lost == 1 { "a lock" } else { "locks" });
-            (self.conduct.notice)(&format!(
-                "the server at {place} has not kept {files}: reads and writes of the file fail"
-            ));
+            let text = format!("the server at {place} has not kept {files}: reads and writes of the file fail");
+            (self.conduct.notice)(Notice::Told(&text));
         }
         Ok(())
     }

@@ -4,7 +4,7 @@
 //! A server that is away may come back where it was, or elsewhere: it may have been started on another host. So all
 //! addresses that are known of it are tried, and now and then the other servers are asked where it is.
 
-use super::{SERVER_UNKNOWN, Session};
+use super::{Notice, SERVER_UNKNOWN, Session};
 use crate::Error;
 use crate::places;
 use isonomia_proto::PATH_LEN_MAX;
@@ -61,13 +61,14 @@ impl Session {
             };
             if !trouble.may_pass {
                 let error = Error::Refused { address: self.all_places(), reason: trouble.text };
-                self.notice(|| error.to_string());
+                self.notice(Notice::Refused(&error.to_string()));
                 return Err(error);
             }
             let waited = monotonic_now().since(start);
             if waited >= NOTICE_AFTER {
                 let (places, seconds) = (self.all_places(), self.config.timeout.0.div_ceil(1_000_000_000));
-                self.notice(|| format!("waiting for a server at {places}, {seconds} s at most: {}", trouble.text));
+                let text = format!("waiting for a server at {places}, {seconds} s at most: {}", trouble.text);
+                self.notice(Notice::Told(&text));
             }
             if waited >= ask_after {
                 self.ask_others(&identity, deadline);

@@ -33,6 +33,8 @@ pub struct Names {
     pub dirs: BTreeMap<String, u32>,
     /// Paths of files with their inodes.
     pub files: BTreeMap<String, u64>,
+    /// Paths of symbolic links with what they say.
+    pub symlinks: BTreeMap<String, String>,
     pub attributes: BTreeMap<u64, Attributes>,
 }
 
@@ -41,6 +43,7 @@ impl Names {
     pub fn difference(&self, found: &Self) -> String {
         let mut lines = Vec::new();
         differences("directory", &self.dirs, &found.dirs, &mut lines);
+        differences("link", &self.symlinks, &found.symlinks, &mut lines);
         differences("name", &self.files, &found.files, &mut lines);
         differences("inode", &self.attributes, &found.attributes, &mut lines);
         lines.join("; ")
@@ -67,7 +70,15 @@ fn differences<K: Ord + std::fmt::Display, V: PartialEq + std::fmt::Debug>(
 /// Something that happened to the bytes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Change {
-    Write { offset: u64, size_bytes: u64 },
+    Write {
+        offset: u64,
+        size_bytes: u64,
+    },
+    /// Zeros that were asked for, which are as much as what was written.
+    Zeros {
+        offset: u64,
+        size_bytes: u64,
+    },
     Resize(u64),
 }
 
@@ -150,15 +161,25 @@ impl History {
         Err(damage)
     }
 
+    /// What a change puts into the file, and where.
+    fn written(&self, step: Step, change: Change) -> Option<(u64, Vec<u8>)> {
+        match change {
+            Change::Write { offset, size_bytes } => {
+                Some((offset, pattern::bytes(self.file, step as u32, offset, size_bytes)))
+            }
+            Change::Zeros { offset, size_bytes } => Some((offset, vec![0; size_bytes as usize])),
+            Change::Resize(_) => None,
+        }
+    }
+
     /// The content after the first `count` changes.
     fn content(&self, count: usize) -> Vec<u8> {
         let mut content = Vec::new();
         for (step, change) in &self.changes[..count] {
             let size = content.len() as u64;
             content.resize(change.size_after(size) as usize, 0);
-            if let Change::Write { offset, size_bytes } = *change {
-                let new = pattern::bytes(self.file, *step as u32, offset, size_bytes);
-                content[offset as usize..(offset + size_bytes) as usize].copy_from_slice(&new);
+            if let Some((offset, new)) = self.written(*step, *change) {
+                content[offset as usize..offset as usize + new.len()].copy_from_slice(&new);
             }
         }
         content
@@ -193,10 +214,9 @@ impl History {
                     (size_min, size_max) = (size, size);
                     young = layers.len();
                 }
-                Change::Write { offset, size_bytes } => {
-                    let bytes = pattern::bytes(self.file, *step as u32, offset, size_bytes);
-                    layers.push(Layer { start: offset, bytes });
-                    size_max = size_max.max(offset + size_bytes);
+                written => {
+                    layers.extend(self.written(*step, written).map(|(start, bytes)| Layer { start, bytes }));
+                    size_max = written.size_after(size_max);
                 }
             }
         }
@@ -249,7 +269,7 @@ impl History {
 impl Change {
     fn size_after(self, size: u64) -> u64 {
         match self {
-            Self::Write { offset, size_bytes } => size.max(offset + size_bytes),
+            Self::Write { offset, size_bytes } | Self::Zeros { offset, size_bytes } => size.max(offset + size_bytes),
             Self::Resize(size) => size,
         }
     }

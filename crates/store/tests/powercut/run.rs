@@ -4,8 +4,9 @@ use crate::bench::Bench;
 use crate::model::{Attributes, Change, History, Names, Step};
 use crate::objects::Objects;
 use crate::pattern;
-use crate::workload::{self, Operation, Present};
+use crate::workload::{self, Operation, Present, SpaceOperation};
 use isonomia_proto::fs::{Timestamp, access};
+use isonomia_proto::space::SpaceChange;
 use isonomia_store::{Caller, OpenHow, RenameHow, SetAttr, Store, StoreError, TimeChange, XattrHow};
 use isonomia_units::Ino;
 use rand::seq::IndexedRandom;
@@ -196,6 +197,32 @@ impl Worker<'_> {
                 store.set_size(self.ino(name), *size_bytes, time)?;
                 self.changed(name, step, Change::Resize(*size_bytes));
             }
+            Operation::Space { name, offset, size_bytes, what } => {
+                let (size, end) = (self.history(name).size_after(step), offset + size_bytes);
+                let how = match what {
+                    SpaceOperation::Punch => SpaceChange::PunchHole,
+                    SpaceOperation::Zero => SpaceChange::ZeroRange { keep_size: true },
+                    SpaceOperation::ZeroAndGrow => SpaceChange::ZeroRange { keep_size: false },
+                    SpaceOperation::AllocateAndGrow => SpaceChange::Allocate { keep_size: false },
+                };
+                store.change_space(self.ino(name), *offset, *size_bytes, how, time)?;
+                let from = if *what == SpaceOperation::AllocateAndGrow { size.max(*offset) } else { *offset };
+                let to = if what.grows() { end } else { end.min(size) };
+                match to.checked_sub(from).filter(|len| *len > 0) {
+                    Some(size_bytes) => self.changed(name, step, Change::Zeros { offset: from, size_bytes }),
+                    None => self.timed(name, step),
+                }
+            }
+            Operation::CreateUnnamed { name, size_bytes } => self.create_unnamed(store, name, *size_bytes, step)?,
+            Operation::Symlink { name } if self.now.symlinks.remove(name).is_some() => {
+                store.unlink(&ROOT, Ino::ROOT, name.as_bytes(), time)?;
+            }
+            Operation::Symlink { name } => {
+                let text = format!("made by operation {step}");
+                let made = store.symlink(&ROOT, text.as_bytes(), Ino::ROOT, name.as_bytes(), time)?;
+                self.run.numbers.push((step, made.ino));
+                self.now.symlinks.insert(name.clone(), text);
+            }
             Operation::Fsync { name, data_only } => {
                 store.fsync(self.ino(name), *data_only)?;
                 self.run.synced.push(step);
@@ -300,6 +327,24 @@ impl Worker<'_> {
         Ok(())
     }
 
+    fn create_unnamed(&mut self, store: &Store, name: &str, size_bytes: u64, step: Step) -> Result<(), StoreError> {
+        let (dir, _) = name.rsplit_once('/').unwrap_or((".", name));
+        let access = access::READ | access::WRITE;
+        let how = OpenHow { access, unnamed: true, mode: MODE, ..OpenHow::default() };
+        let opened = store.open_file(&ROOT, Ino::ROOT, dir.as_bytes(), &how, time_of(step))?;
+        let (ino, file) = (opened.ino, self.run.histories.len() as u32);
+        self.held.push_back(ino.0);
+        self.run.numbers.push((step, ino.0));
+        let bytes = pattern::bytes(file, step as u32, 0, size_bytes);
+        assert_eq!(store.write(ino, 0, &bytes, time_of(step))? as u64, size_bytes, "a write is whole");
+        store.link(&ROOT, ino, b"", false, Ino::ROOT, name.as_bytes(), time_of(step))?;
+        self.run.histories.insert(ino.0, History { file, ..History::default() });
+        self.now.files.insert(name.to_owned(), ino.0);
+        self.now.attributes.insert(ino.0, Attributes { mode: opened.attr.mode, ..Attributes::default() });
+        self.changed(name, step, Change::Write { offset: 0, size_bytes });
+        Ok(())
+    }
+
     fn open(&mut self, store: &Store, name: &str, truncate: bool, step: Step) -> Result<(), StoreError> {
         let access = access::READ | access::WRITE;
         let how = OpenHow { access, create: true, truncate, mode: MODE, ..OpenHow::default() };
@@ -368,6 +413,7 @@ impl Worker<'_> {
         Present {
             files: self.now.files.iter().map(|(name, ino)| (name.clone(), size(ino))).collect(),
             dirs: self.now.dirs.keys().cloned().collect(),
+            symlinks: self.now.symlinks.keys().cloned().collect(),
             held: self.held.len(),
             xattrs: self.now.files.iter().flat_map(xattrs).collect(),
             objects: self.run.objects.sizes(),

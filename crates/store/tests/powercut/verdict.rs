@@ -269,6 +269,11 @@ fn find_in(store: &Store, dir: Ino, prefix: &str, found: &mut Found) -> Result<(
             find_in(store, entry.ino, &format!("{path}/"), found)?;
             continue;
         }
+        if entry.kind == FileKind::Symlink {
+            let text = store.readlink(&ROOT, entry.ino, b"")?;
+            found.names.symlinks.insert(path, String::from_utf8_lossy(&text).into_owned());
+            continue;
+        }
         found.names.files.insert(path, attr.ino);
         found.names.attributes.insert(attr.ino, Attributes { mode: attr.mode, xattrs: xattrs(store, entry.ino)? });
         found.contents.insert(attr.ino, content(store, entry.ino)?);

@@ -10,6 +10,8 @@ const FILES: [&str; 9] = ["a", "b", "c", "d", "e", "d0/a", "d0/b", "d1/a", "d1/b
 const DIRS: [&str; 2] = ["d0", "d1"];
 /// Where new versions of files are prepared.
 const TEMPORARY: [&str; 2] = ["new1", "new2"];
+/// Names of symbolic links.
+const SYMLINKS: [&str; 2] = ["s0", "d1/s1"];
 const XATTRS: [&str; 2] = ["user.one", "user.two"];
 /// The largest file, about.
 const SIZE_MAX: u64 = 40_000;
@@ -39,6 +41,22 @@ pub enum Operation {
     Resize {
         name: String,
         size_bytes: u64,
+    },
+    /// The space below a part of a file is changed.
+    Space {
+        name: String,
+        offset: u64,
+        size_bytes: u64,
+        what: SpaceOperation,
+    },
+    /// A file is made without a name, written, and then given one.
+    CreateUnnamed {
+        name: String,
+        size_bytes: u64,
+    },
+    /// A symbolic link is made, or removed if there is one.
+    Symlink {
+        name: String,
     },
     Fsync {
         name: String,
@@ -108,6 +126,28 @@ pub enum Operation {
     },
 }
 
+/// What can be done to space; a file grows only by the last two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SpaceOperation {
+    /// The part becomes a hole.
+    Punch,
+    /// The part becomes zeros.
+    Zero,
+    /// The part becomes zeros, and the file ends behind it at the earliest.
+    ZeroAndGrow,
+    /// The part has room, and the file ends behind it at the earliest.
+    AllocateAndGrow,
+}
+
+impl SpaceOperation {
+    const ALL: [Self; 4] = [Self::Punch, Self::Zero, Self::ZeroAndGrow, Self::AllocateAndGrow];
+
+    /// Whether it can move the end of the file.
+    pub fn grows(self) -> bool {
+        matches!(self, Self::ZeroAndGrow | Self::AllocateAndGrow)
+    }
+}
+
 /// One operation on a detached object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ObjectOperation {
@@ -125,6 +165,8 @@ pub struct Present {
     pub dirs: Vec<String>,
     /// How many references are held.
     pub held: usize,
+    /// Symbolic links that exist.
+    pub symlinks: Vec<String>,
     /// Extended attributes that exist: file and name.
     pub xattrs: Vec<(String, String)>,
     /// Sizes of the detached objects.
@@ -148,13 +190,14 @@ pub fn next(present: &Present, chance: &mut impl Rng) -> Vec<Operation> {
             let offset = chance.random_range(0..=size.saturating_sub(1));
             vec![open(&name, false), write(&name, offset, chance)]
         }
-        (22..30, _) if size < SIZE_MAX => {
+        (22..27, _) if size < SIZE_MAX => {
             let size_bytes = some_size(chance);
             vec![open(&name, false), Operation::Append { name: name.clone(), size_bytes }]
         }
-        (22..34, _) if size < SIZE_MAX => {
+        (27..31, _) if size < SIZE_MAX => {
             vec![open(&name, false), write(&name, size + chance.random_range(1..20_000), chance)]
         }
+        (22..34, _) => vec![open(&name, false), space(&name, size, chance)],
         (34..48, _) => replace_by_rename(&name, chance),
         (48..57, _) => {
             let mut plan = vec![open(&name, true)];
@@ -181,8 +224,11 @@ pub fn next(present: &Present, chance: &mut impl Rng) -> Vec<Operation> {
             plan
         }
         (84..90, _) => vec![attribute(&name, present, chance)],
-        (90..93, _) => directory(present, chance),
-        (93..96, _) => (0..3).flat_map(|_| [Operation::Periodic, writeback(chance)]).collect(),
+        (90..92, Some(new)) => {
+            vec![Operation::CreateUnnamed { name: (*new).to_owned(), size_bytes: some_size(chance) }]
+        }
+        (90..94, _) => directory(present, chance),
+        (94..96, _) => (0..3).flat_map(|_| [Operation::Periodic, writeback(chance)]).collect(),
         (96..98, _) => vec![Operation::Restart { is_clean: chance.random_bool(0.5) }],
         _ => vec![Operation::WriteAllBack],
     };
@@ -275,6 +321,10 @@ fn attribute(name: &str, present: &Present, chance: &mut impl Rng) -> Operation 
 }
 
 fn directory(present: &Present, chance: &mut impl Rng) -> Vec<Operation> {
+    let link = SYMLINKS[chance.random_range(0..2)];
+    if chance.random_bool(0.4) && present.has_place(link) {
+        return vec![Operation::Symlink { name: link.to_owned() }];
+    }
     let name = DIRS[chance.random_range(0..2)].to_owned();
     let inside = format!("{name}/");
     if !present.dirs.contains(&name) {
@@ -283,12 +333,20 @@ fn directory(present: &Present, chance: &mut impl Rng) -> Vec<Operation> {
     // Emptied first, all names are free afterwards.
     let files = present.files.iter().filter(|(file, _)| file.starts_with(&inside));
     let mut plan: Vec<_> = files.map(|(file, _)| Operation::Unlink { name: file.clone() }).collect();
+    let links = present.symlinks.iter().filter(|link| link.starts_with(&inside));
+    plan.extend(links.map(|link| Operation::Symlink { name: link.clone() }));
     plan.push(Operation::RemoveDir { name });
     plan
 }
 
 fn write(name: &str, offset: u64, chance: &mut impl Rng) -> Operation {
     Operation::Write { name: name.to_owned(), offset, size_bytes: some_size(chance) }
+}
+
+fn space(name: &str, size: u64, chance: &mut impl Rng) -> Operation {
+    let what = SpaceOperation::ALL[chance.random_range(0..SpaceOperation::ALL.len())];
+    let offset = chance.random_range(0..=size);
+    Operation::Space { name: name.to_owned(), offset, size_bytes: some_size(chance), what }
 }
 
 fn some_size(chance: &mut impl Rng) -> u64 {
@@ -308,9 +366,13 @@ fn has_open(plan: &[Operation], wanted: &str) -> bool {
 }
 
 impl Present {
+    /// Whether the directory of `name` is there.
+    fn has_place(&self, name: &str) -> bool {
+        name.split_once('/').is_none_or(|(dir, _)| self.dirs.iter().any(|there| there == dir))
+    }
+
     fn may_create(&self, name: &str) -> bool {
-        let has_place = name.split_once('/').is_none_or(|(dir, _)| self.dirs.iter().any(|there| there == dir));
-        has_place && !self.files.iter().any(|(there, _)| there == name)
+        self.has_place(name) && !self.files.iter().any(|(there, _)| there == name)
     }
 }
 
@@ -322,6 +384,8 @@ impl Operation {
             | Self::Write { name, .. }
             | Self::Append { name, .. }
             | Self::Resize { name, .. }
+            | Self::Space { name, .. }
+            | Self::CreateUnnamed { name, .. }
             | Self::Fsync { name, .. }
             | Self::Unlink { name }
             | Self::SetMode { name, .. }

@@ -72,7 +72,7 @@ impl Premises {
             let path = self.path.join(name);
             std::fs::read(&path).map(|content| (name, content)).map_err(|source| StoreError::Io { path, source })
         };
-        [crate::premises::IDENTITY, crate::premises::SECRET].into_iter().map(read).collect()
+        [crate::premises::IDENTITY, crate::secret::NAME].into_iter().map(read).collect()
     }
 }
 

@@ -125,7 +125,7 @@ impl Check<'_> {
         let space = Arc::new(EmergencySpace::open(&config.dir, directories::is_apart(config))?);
         let targets = Targets::open(config)?;
         let db = Database::open(config, space, witness)?;
-        let fail = |source| OpenError::Recovery { server: config.server, source };
+        let fail = |source| OpenError::Recovery { dir: config.dir.clone(), source };
         let repair = self.repair;
         let mut checker = Checker {
             db: &db,

@@ -110,7 +110,7 @@ impl Database {
         witness: Witness,
     ) -> Result<Self, OpenError> {
         let dir = owner::database_dir(&config.dir);
-        let fail = |source| OpenError::Recovery { server: config.server, source };
+        let fail = |source| OpenError::Recovery { dir: config.dir.clone(), source };
         let engine = Engine::open(dir.clone(), emergency_space, config.fence()).map_err(fail)?;
         let number = match engine.get(Table::Numbers, SYNCED).map_err(fail)? {
             Some(bytes) => bytes.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)).unwrap_or_default(),

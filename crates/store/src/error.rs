@@ -357,11 +357,11 @@ pub enum OpenError {
         /// What the host said. Spelled so that `source()` does not say again what the message says.
         r#source: io::Error,
     },
-    /// The metadata database of the server cannot be opened or read.
-    #[error("metadata of server {server}: {}", .r#source)]
+    /// The metadata database cannot be opened or read.
+    #[error("the metadata in {} cannot be read: {}", dir.display(), .r#source)]
     Recovery {
-        /// The server.
-        server: ServerId,
+        /// The store's directory.
+        dir: PathBuf,
         /// What failed; spelled as above.
         r#source: StoreError,
     },

@@ -114,6 +114,7 @@ mod removal;
 mod rename;
 mod resize;
 mod scrub;
+mod secret;
 mod settle;
 mod sparse;
 mod spread;

@@ -14,26 +14,27 @@
 //! A target can be added to a store by configuring it; one that disappears is an error. So is, once the store is ready,
 //! whatever else is missing: nothing is created a second time, and an empty store never takes the place of a lost one.
 //!
-//! Directories have mode 0700 and files 0600, so that no other user of the host reads them or takes a lock. `<dir>/secret`
-//! holds 32 random bytes: the key of capabilities, then the key that orders directories.
+//! Directories have mode 0700 and files 0600, so that no other user of the host reads them or takes a lock.
 
-use crate::{FORMAT_VERSION, OpenError, StoreConfig, TargetDir, directory_lock, object, object_file, owner, witness};
+use crate::secret::Secret;
+use crate::{
+    FORMAT_VERSION, OpenError, StoreConfig, TargetDir, directory_lock, object, object_file, owner, secret, witness,
+};
 use isonomia_units::{ServerId, TargetId};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 pub(crate) const IDENTITY: &str = "identity";
 const IDENTITY_IN_TARGET: &str = "target.identity";
-pub(crate) const SECRET: &str = "secret";
 /// What a store's directory has in it, besides files that are being written.
 const OURS: [&str; 9] =
-    ["lock", IDENTITY, "identity.new", SECRET, "secret.new", witness::NAME, "reserve", owner::NAME, "owner.new"];
+    ["lock", IDENTITY, "identity.new", secret::NAME, "secret.new", witness::NAME, "reserve", owner::NAME, "owner.new"];
 /// What a target has in it.
 const OURS_IN_TARGET: [&str; 8] = [
     "target.lock",
@@ -48,13 +49,6 @@ const OURS_IN_TARGET: [&str; 8] = [
 ];
 /// Mode bits of everybody but the owner.
 const OTHERS: u32 = 0o077;
-
-/// The keys of one store.
-#[derive(Clone, Copy)]
-pub(crate) struct Secret {
-    pub capability: [u8; 16],
-    pub names: [u8; 16],
-}
 
 /// The locked directories. Dropping it lets another server in.
 pub(crate) struct Premises {
@@ -103,7 +97,7 @@ impl Premises {
             owner::claim(&config.dir, ownership, random_number(&config.dir)?, is_forced)?;
         }
         let is_new = !identity.is_ready;
-        let secret = secret(&config.dir, is_new)?;
+        let secret = Secret::read(&config.dir, is_new)?;
         for target in &config.targets {
             locks.push(enter_target(target, &identity, take_over)?);
         }
@@ -258,7 +252,7 @@ fn random_number(dir: &Path) -> Result<u64, OpenError> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
+pub(crate) fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
     let mut filled = 0;
     while filled < bytes.len() {
         match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
@@ -268,36 +262,6 @@ fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Reads the keys; makes them where the store `is_new`.
-pub(crate) fn secret(dir: &Path, is_new: bool) -> Result<Secret, OpenError> {
-    let path = dir.join(SECRET);
-    let fail = |e: io::Error| OpenError::io(&path, e);
-    let mut bytes = [0; 32];
-    match File::open(&path) {
-        Ok(mut file) => file.read_exact(&mut bytes).map_err(|e| match e.kind() {
-            io::ErrorKind::UnexpectedEof => OpenError::damaged(&path, "is too short"),
-            _ => fail(e),
-        })?,
-        Err(e) if e.kind() == io::ErrorKind::NotFound && !is_new => {
-            return Err(OpenError::damaged(&path, "is missing"));
-        }
-        Err(e) if e.kind() == io::ErrorKind::NotFound => bytes = new_secret(dir)?,
-        Err(e) => return Err(fail(e)),
-    }
-    let (mut capability, mut names) = ([0; 16], [0; 16]);
-    capability.copy_from_slice(&bytes[..16]);
-    names.copy_from_slice(&bytes[16..]);
-    Ok(Secret { capability, names })
-}
-
-/// Makes new keys, in place of those that there are.
-pub(crate) fn new_secret(dir: &Path) -> Result<[u8; 32], OpenError> {
-    let mut bytes = [0; 32];
-    fill_random(&mut bytes).map_err(|e| OpenError::io(&dir.join(SECRET), e))?;
-    write_durably(dir, SECRET, &bytes)?;
-    Ok(bytes)
 }
 
 /// Writes a small file so that after a crash it has either its old or its new content.
@@ -327,7 +291,7 @@ impl Identity {
     /// Of a store that is about to be created; there must be nothing of one.
     fn of_new(config: &StoreConfig) -> Result<Self, OpenError> {
         let database = owner::database_dir(&config.dir);
-        let others = [SECRET, witness::NAME].map(|name| config.dir.join(name));
+        let others = [secret::NAME, witness::NAME].map(|name| config.dir.join(name));
         if let Some(found) = std::iter::once(&database).chain(&others).find(|path| path.exists()) {
             let found = found.file_name().unwrap_or_default().display();
             return Err(OpenError::damaged(&config.dir.join(IDENTITY), format!("is missing, though {found} is there")));

@@ -52,7 +52,7 @@ impl Store {
         database::check(config, &witness)?;
         let space = Arc::new(EmergencySpace::open(&config.dir, directories::is_apart(config))?);
         let targets = Targets::open(config)?;
-        let fail = |source| OpenError::Recovery { server: config.server, source };
+        let fail = |source| OpenError::Recovery { dir: config.dir.clone(), source };
         let db = Database::open(config, space.clone(), witness)?;
         db.refuse_older(&config.dir)?;
         let has_root = db.record(Ino::ROOT.0).map_err(fail)?.is_some();

@@ -11,6 +11,7 @@
 use super::{Check, Checked, Finding};
 use crate::owner::database_dir;
 use crate::premises::{self, Identity};
+use crate::secret::Secret;
 use crate::{OpenError, StoreConfig, directory_lock, witness};
 use isonomia_units::ServerId;
 
@@ -68,10 +69,10 @@ pub(super) fn look(config: &StoreConfig, check: &mut Check<'_>, checked: &mut Ch
             identity.write_to_target(target)?;
         }
     }
-    if let Err(error) = premises::secret(&config.dir, false) {
+    if let Err(error) = Secret::read(&config.dir, false) {
         let repair = "make new keys: programs lose their open files, and all names are written anew";
         if tell("secret", error.damage()?, Some(repair)) {
-            premises::new_secret(&config.dir)?;
+            Secret::replace(&config.dir)?;
             is_keyed_anew = true;
         }
     }

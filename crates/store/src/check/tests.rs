@@ -368,7 +368,7 @@ fn extended_attributes_are_of_some_inode_that_says_so() {
 
 #[test]
 fn identity_keys_and_numbers_that_are_lost_or_spoilt_are_made_anew() {
-    for spoil in ["missing", "empty", "wrong"] {
+    for spoil in ["missing", "empty", "zeros", "wrong"] {
         let cases = [
             ("store/identity", "identity"),
             ("target1/target.identity", "identity"),
@@ -382,6 +382,7 @@ fn identity_keys_and_numbers_that_are_lost_or_spoilt_are_made_anew() {
             match spoil {
                 "missing" => std::fs::remove_file(&path).unwrap(),
                 "empty" => std::fs::write(&path, "").unwrap(),
+                "zeros" => std::fs::write(&path, vec![0; std::fs::read(&path).unwrap().len()]).unwrap(),
                 _ => std::fs::write(&path, "something else\n").unwrap(),
             }
             assert!(Store::open(&scratch.config).is_err(), "{spoil} {name}");

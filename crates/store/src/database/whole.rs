@@ -23,7 +23,7 @@ pub(crate) fn check(config: &StoreConfig, witness: &Witness) -> Result<(), OpenE
         return Err(OpenError::damaged(&dir, "is missing"));
     }
     check_tables(&dir)?;
-    check_journals(&dir, witness, |source| OpenError::Recovery { server: config.server, source })
+    check_journals(&dir, witness, |source| OpenError::Recovery { dir: config.dir.clone(), source })
 }
 
 /// Removes what the first opening of a store left when it was killed or lost power: the engine, which says last that its

@@ -14,7 +14,7 @@ from pathlib import Path
 
 PREFIX = "/isonomia"
 # No program in these tests needs longer, however busy the machine.
-PROGRAM_S = 120
+PROGRAM_S = 300
 # Longest wait for a server to be ready or to end.
 SERVER_S = 30
 TEST_S = 300

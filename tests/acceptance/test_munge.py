@@ -15,7 +15,7 @@ from service import PREFIX, Case, Server, clean_environment, isonomia, wait_for
 
 MUNGED = shutil.which("munged") or "/usr/sbin/munged"
 ALICE, MALLORY = 1_234_501, 1_234_502
-PROGRAM_S = 120
+PROGRAM_S = 300
 
 
 class Munged:

@@ -87,6 +87,7 @@ mod directories;
 mod directory;
 mod directory_lock;
 mod dirty_inodes;
+mod durable;
 mod edit;
 mod emergency_space;
 mod engine;

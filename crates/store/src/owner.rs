@@ -22,8 +22,8 @@
 //! Who waited makes sure that nobody wrote the record meanwhile, and then moves the database to another name: what the process
 //! before it still does to files by their names fails.
 
+use crate::durable;
 use crate::fence::{self, Fence, LEASE, MARGIN};
-use crate::premises::write_durably;
 use crate::{OpenError, journal};
 use isonomia_units::Nanos;
 use std::fmt::Write as _;
@@ -160,7 +160,7 @@ impl Claim {
     pub fn release(&self) -> io::Result<()> {
         let record = Record { state: State::Closed, ..self.record.clone() };
         match self.look()? {
-            Found::Own => write_durably(&self.dir, NAME, record.text().as_bytes()).map_err(io::Error::other),
+            Found::Own => durable::write(&self.dir, NAME, record.text().as_bytes()).map_err(io::Error::other),
             Found::Other(_) => Ok(()),
         }
     }
@@ -199,7 +199,7 @@ pub(crate) fn claim(dir: &Path, how: &Ownership, token: u64, is_forced: bool) ->
     };
     let mut claim = Claim { dir: dir.to_owned(), record, instance };
     let mut since = fence::now();
-    write_durably(dir, NAME, claim.record.text().as_bytes())?;
+    durable::write(dir, NAME, claim.record.text().as_bytes())?;
     if is_forced || !is_gone {
         let (host, pid) = before.map(|before| (before.host, before.pid)).unwrap_or_default();
         tracing::warn!(dir = %dir.display(), %host, pid, wait = %how.wait,
@@ -211,7 +211,7 @@ pub(crate) fn claim(dir: &Path, how: &Ownership, token: u64, is_forced: bool) ->
         }
         move_database(dir, instance)?;
         claim.record.state = State::Open;
-        write_durably(dir, NAME, claim.record.text().as_bytes())?;
+        durable::write(dir, NAME, claim.record.text().as_bytes())?;
     }
     how.fence.begin(claim, since);
     Ok(())

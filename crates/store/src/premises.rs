@@ -18,14 +18,13 @@
 
 use crate::secret::Secret;
 use crate::{
-    FORMAT_VERSION, OpenError, StoreConfig, TargetDir, directory_lock, object, object_file, owner, secret, witness,
+    FORMAT_VERSION, OpenError, StoreConfig, TargetDir, directory_lock, durable, object, object_file, owner, secret,
+    witness,
 };
 use isonomia_units::{ServerId, TargetId};
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
 use std::fmt::Write as _;
 use std::fs::{self, DirBuilder, File};
-use std::io::{self, Write as _};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
@@ -94,7 +93,7 @@ impl Premises {
             }
         }
         if let Some(ownership) = &config.ownership {
-            owner::claim(&config.dir, ownership, random_number(&config.dir)?, is_forced)?;
+            owner::claim(&config.dir, ownership, durable::random_number(&config.dir)?, is_forced)?;
         }
         let is_new = !identity.is_ready;
         let secret = Secret::read(&config.dir, is_new)?;
@@ -106,7 +105,7 @@ impl Premises {
             identity.write(&config.dir, IDENTITY)?;
         }
         close_to_others(&config.dir, &OURS, true)?;
-        let generation = random_number(&config.dir)? as u32;
+        let generation = durable::random_number(&config.dir)? as u32;
         let dir = File::open(&config.dir).map_err(|e| OpenError::io(&config.dir, e))?.into();
         Ok(Self { secret, generation, dir, path: config.dir.clone(), is_new, identity, _locks: locks })
     }
@@ -246,38 +245,6 @@ fn tell(path: &Path) -> Result<(), OpenError> {
     Ok(())
 }
 
-fn random_number(dir: &Path) -> Result<u64, OpenError> {
-    let mut bytes = [0; 8];
-    fill_random(&mut bytes).map_err(|e| OpenError::io(dir, e))?;
-    Ok(u64::from_le_bytes(bytes))
-}
-
-pub(crate) fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
-    let mut filled = 0;
-    while filled < bytes.len() {
-        match rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty()) {
-            Ok(n) => filled += n,
-            Err(Errno::INTR) => {}
-            Err(e) => return Err(e.into()),
-        }
-    }
-    Ok(())
-}
-
-/// Writes a small file so that after a crash it has either its old or its new content.
-pub(crate) fn write_durably(dir: &Path, name: &str, content: &[u8]) -> Result<(), OpenError> {
-    let path = dir.join(format!("{name}.new"));
-    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
-    let fd = rustix::fs::open(&path, flags, Mode::from_raw_mode(0o600)).map_err(|e| OpenError::io(&path, e))?;
-    let mut file = File::from(fd);
-    let written = file
-        .write_all(content)
-        .and_then(|()| file.sync_all())
-        .and_then(|()| fs::rename(&path, dir.join(name)))
-        .and_then(|()| File::open(dir)?.sync_all());
-    written.map_err(|e| OpenError::io(&path, e))
-}
-
 /// What a store or a target says that it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
@@ -296,7 +263,7 @@ impl Identity {
             let found = found.file_name().unwrap_or_default().display();
             return Err(OpenError::damaged(&config.dir.join(IDENTITY), format!("is missing, though {found} is there")));
         }
-        let store = random_number(&config.dir)?;
+        let store = durable::random_number(&config.dir)?;
         Ok(Self { store, server: config.server.0, targets: Vec::new(), is_ready: false })
     }
 
@@ -395,6 +362,6 @@ impl Identity {
         if self.is_ready {
             text.push_str("state ready\n");
         }
-        write_durably(dir, name, text.as_bytes())
+        durable::write(dir, name, text.as_bytes())
     }
 }

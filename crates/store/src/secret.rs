@@ -5,7 +5,7 @@
 //! A file without the checksum, as earlier versions wrote it, gets one when it is read. Those versions read both.
 
 use crate::OpenError;
-use crate::premises::{fill_random, write_durably};
+use crate::durable;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -34,7 +34,7 @@ impl Secret {
         };
         let keys = bytes.first_chunk().ok_or_else(|| OpenError::damaged(&path, "is too short"))?;
         if bytes.len() == KEYS_LEN {
-            write_durably(dir, NAME, &with_checksum(keys))?;
+            durable::write(dir, NAME, &with_checksum(keys))?;
         } else if bytes != with_checksum(keys) {
             return Err(OpenError::damaged(&path, "is not what was written: its checksum is another"));
         }
@@ -44,8 +44,8 @@ impl Secret {
     /// Makes new keys, in place of those that there are.
     pub fn replace(dir: &Path) -> Result<Self, OpenError> {
         let mut keys = [0; KEYS_LEN];
-        fill_random(&mut keys).map_err(|e| OpenError::io(&dir.join(NAME), e))?;
-        write_durably(dir, NAME, &with_checksum(&keys))?;
+        durable::fill_random(&mut keys).map_err(|e| OpenError::io(&dir.join(NAME), e))?;
+        durable::write(dir, NAME, &with_checksum(&keys))?;
         Ok(Self::of(&keys))
     }
 

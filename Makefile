@@ -21,6 +21,10 @@ BENCH_DEVICES ?= parallel,serial,channels,disk$(if $(shell command -v glusterfsd
 comma := ,
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 CARGO := scripts/cargo
+# What users get, and beside it what only acceptance tests and benchmarks run. Always named together with the former: alone they
+# would ask for fewer features of what both depend on, and all of that would be built a second time.
+PROGRAMS := -p isonomia -p isonomia-preload -p isonomia-hints
+MEASURING := $(PROGRAMS) -p isonomia-detect -p isonomia-bench
 
 .PHONY: help
 help: ## List these goals
@@ -32,7 +36,7 @@ setup: ## Install what building needs, or name exactly what is missing
 
 .PHONY: build
 build: setup ## Build the program and the preload libraries, optimised
-	$(CARGO) build --release --locked -p isonomia -p isonomia-preload -p isonomia-hints
+	$(CARGO) build --release --locked $(PROGRAMS)
 	scripts/wrap release $(TARGET_DIR)/release
 
 .PHONY: demo
@@ -47,7 +51,7 @@ test: setup ## Run all tests of our own, with format and lints
 .PHONY: acceptance
 acceptance: build ## Run real programs against a real server, and break things
 	@scripts/setup acceptance
-	$(CARGO) build --release --locked -p isonomia-detect -p isonomia-bench
+	$(CARGO) build --release --locked $(MEASURING)
 	@tests/acceptance/run --bin-dir $(TARGET_DIR)/release
 
 .PHONY: memory
@@ -56,10 +60,11 @@ memory: build ## Show a server's memory with FILES files (10,000,000 take a whil
 
 .PHONY: bench
 bench: build ## Measure speed, with tmpfs beside it, fairness, clusters, and storage (as root); results in out/bench
-	$(CARGO) run --release --locked -p isonomia-bench
-	$(CARGO) run --release --locked -p isonomia-bench -- cluster
+	$(CARGO) build --release --locked $(MEASURING)
+	$(TARGET_DIR)/release/isonomia-bench
+	$(TARGET_DIR)/release/isonomia-bench cluster
 	if [ "$$(id -u)" = 0 ] && command -v fio >/dev/null; then \
-		$(CARGO) run --release --locked -p isonomia-bench -- storage --device $(BENCH_DEVICES); \
+		$(TARGET_DIR)/release/isonomia-bench storage --device $(BENCH_DEVICES); \
 	else echo "bench: contests on storage are left out: they take root and fio"; fi
 	scripts/bench
 

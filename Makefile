@@ -17,7 +17,7 @@ PROPERTY_SEED ?= 1000
 # Files that `make memory` makes.
 FILES ?= 10000000
 # What `make bench` measures storage on; GlusterFS where it is installed.
-BENCH_DEVICES ?= parallel,serial,channels,disk$(if $(shell command -v glusterfsd),$(comma)glusterfs)
+BENCH_DEVICES ?= parallel,serial,channels,flash,disk$(if $(shell command -v glusterfsd),$(comma)glusterfs$(comma)glusterfs-delayed)
 comma := ,
 TARGET_DIR := $(or $(CARGO_TARGET_DIR),target)
 CARGO := scripts/cargo

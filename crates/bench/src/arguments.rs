@@ -1,7 +1,7 @@
 //! Every subcommand and option, once.
 
 use crate::device::DeviceOptions;
-use crate::storage::Device;
+use crate::storage::{Cache, Device};
 use crate::way::Way;
 use clap::{Args, Parser, Subcommand};
 use isonomia_client::Address;
@@ -129,7 +129,7 @@ pub struct StorageOptions {
         long = "device",
         value_name = "DEVICE,..",
         value_delimiter = ',',
-        default_value = "parallel,serial,channels,disk,glusterfs"
+        default_value = "parallel,serial,channels,flash,disk,glusterfs,glusterfs-delayed"
     )]
     pub devices: Vec<Device>,
     /// Directory for files on a disk, removed at the end [default: that for results]
@@ -138,6 +138,9 @@ pub struct StorageOptions {
     /// Directory in which the server's metadata are, for the time of the measurement [default: beside the data]
     #[arg(long, value_name = "DIR")]
     pub metadata_dir: Option<PathBuf>,
+    /// How the server's files go through the host's page cache, as `isonomia serve --cache` takes it [default: its own]
+    #[arg(long, value_name = "HOW")]
+    pub cache: Option<Cache>,
     /// Only contests whose name contains this: throughput, sharing, tail, hang
     #[arg(long, value_name = "TEXT")]
     pub only: Option<String>,

@@ -47,6 +47,8 @@ pub struct ServerOptions {
     pub files: Option<PathBuf>,
     /// Directories of its targets, made and removed in the same way; one target beside its metadata if empty.
     pub targets: Vec<PathBuf>,
+    /// `--cache`; the server's own default if absent.
+    pub cache: Option<&'static str>,
     /// So many servers as a cluster, on sockets of this host alone; one that is in no cluster if absent. `files` and `targets` are
     /// for the latter.
     pub cluster: Option<u16>,
@@ -155,6 +157,9 @@ impl ServerProcess {
         }
         if let Some(draw) = options.draw {
             command.args(["--draw", draw]);
+        }
+        if let Some(cache) = options.cache {
+            command.args(["--cache", cache]);
         }
         if let Some(workers) = options.workers {
             command.args(["--workers", &workers.to_string()]);

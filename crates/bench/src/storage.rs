@@ -47,6 +47,28 @@ const PROFILE_S: u64 = 40;
 /// See [`PROFILE_S`].
 const PROFILE_S_QUICK: u64 = 5;
 
+/// How the server's files go through the page cache of its host: what `isonomia serve --cache` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cache {
+    /// Written to the device all the time
+    Auto,
+    /// At the host's own pace
+    Always,
+    /// Past it
+    Never,
+}
+
+impl Cache {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Always => "always",
+            Self::Never => "never",
+        }
+    }
+}
+
 /// What is measured on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, clap::ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -63,6 +85,8 @@ pub enum Device {
     Disk,
     /// Two replicated bricks on that disk
     Glusterfs,
+    /// The same, with bricks that take 5 ms longer for each read and write
+    GlusterfsDelayed,
 }
 
 impl Device {
@@ -74,13 +98,14 @@ impl Device {
             Self::Flash => "80 us, 64 at a time",
             Self::Disk => "disk",
             Self::Glusterfs => "GlusterFS",
+            Self::GlusterfsDelayed => "GlusterFS, 5 ms",
         }
     }
 
     /// What a latency class is to reach beside a bulk writer: some times what a small read takes alone.
     fn latency_target(self) -> Nanos {
         match self {
-            Self::Parallel => Nanos::from_millis(20),
+            Self::Parallel | Self::GlusterfsDelayed => Nanos::from_millis(20),
             Self::Serial | Self::Channels => Nanos::from_millis(5),
             Self::Flash | Self::Disk | Self::Glusterfs => Nanos::from_millis(2),
         }
@@ -94,7 +119,7 @@ impl Device {
             Self::Serial => Some(Emulated { latency: "1ms", channels: 1, bandwidth: Some("200MiB/s"), size }),
             Self::Channels => Some(Emulated { latency: "2ms", channels: 4, bandwidth: Some("100MiB/s"), size }),
             Self::Flash => Some(Emulated { latency: "80us", channels: 64, bandwidth: None, size }),
-            Self::Disk | Self::Glusterfs => None,
+            Self::Disk | Self::Glusterfs | Self::GlusterfsDelayed => None,
         }
     }
 }
@@ -110,6 +135,8 @@ struct Configuration {
     files: usize,
     file_bytes: u64,
     server_workers: Option<u32>,
+    /// `--cache` of the server; its own default if absent.
+    cache: Option<Cache>,
     /// Where the server's metadata are, if not beside its data.
     metadata_dir: Option<PathBuf>,
     only: Option<String>,
@@ -187,6 +214,7 @@ pub fn run(options: &StorageOptions) -> Result<()> {
         files,
         file_bytes,
         server_workers: common.workers,
+        cache: options.cache,
         metadata_dir: options.metadata_dir.clone(),
         only: options.only.clone(),
         is_quick: common.quick,
@@ -241,9 +269,9 @@ fn experiments(device: Device) -> Vec<(&'static str, Experiment)> {
     let shared: [(&str, Experiment); 2] = [(sharing::NAME, sharing::run), (tail::NAME, tail::run)];
     let throughput: (&str, Experiment) = (throughput::NAME, throughput::run);
     match device {
-        Device::Parallel | Device::Flash => vec![throughput],
+        // One request at a time: what there is to divide is told by the shares.
         Device::Serial | Device::Channels => shared.to_vec(),
-        Device::Disk | Device::Glusterfs => [throughput].into_iter().chain(shared).collect(),
+        _ => [throughput].into_iter().chain(shared).collect(),
     }
 }
 
@@ -275,7 +303,8 @@ impl<'a> Bench<'a> {
     ) -> Result<Self> {
         let place = match (device.emulated(), device) {
             (Some(emulated), _) => Place::emulated(session, &emulated)?,
-            (None, Device::Glusterfs) => Place::gluster(session, below, logs)?,
+            (None, Device::Glusterfs) => Place::gluster(session, below, logs, Nanos::ZERO)?,
+            (None, Device::GlusterfsDelayed) => Place::gluster(session, below, logs, Nanos::from_millis(5))?,
             (None, _) => Place::disk(below)?,
         };
         let word = serde_json::to_value(device)?;
@@ -295,8 +324,13 @@ impl<'a> Bench<'a> {
             Some(metadata) => (metadata.join(format!("isonomia-bench-{}", std::process::id())), vec![served]),
             None => (served, Vec::new()),
         };
-        let options =
-            ServerOptions { workers: common.workers, files: Some(files), targets, ..ServerOptions::default() };
+        let options = ServerOptions {
+            workers: common.workers,
+            cache: configuration.cache.map(Cache::word),
+            files: Some(files),
+            targets,
+            ..ServerOptions::default()
+        };
         let name = format!("server-{word}");
         let mut server = ServerProcess::start(session, &name, &options, &logs.join(format!("{name}.log")))?;
         server.set_policy("job-fair")?;

@@ -15,6 +15,10 @@ use std::time::Duration;
 
 /// Bricks that hold each file, each of them all of it.
 const BRICKS: usize = 2;
+/// Of a brick: GlusterFS's own default, and the most that it allows.
+const THREADS: u32 = 16;
+/// See [`THREADS`].
+const THREADS_DELAYED: u32 = 64;
 /// A GlusterFS that does not answer by then will not.
 const START_NS_MAX: u64 = 30_000_000_000;
 const POLL: Duration = Duration::from_millis(50);
@@ -67,10 +71,11 @@ impl Place {
         Ok(Self { cached: vec![dir.clone()], dir, device: None, gluster: None, _home: home })
     }
 
-    /// A GlusterFS whose bricks are below `below`; its logs go to `logs`.
-    pub fn gluster(session: &Session, below: &Path, logs: &Path) -> Result<Self> {
+    /// A GlusterFS whose bricks are below `below`; its logs go to `logs`. Each brick takes `delay` longer for a read or a write
+    /// than it would, for as many at once as it has threads.
+    pub fn gluster(session: &Session, below: &Path, logs: &Path, delay: Nanos) -> Result<Self> {
         let home = home(below)?;
-        let gluster = Gluster::start(session, home.path(), logs)?;
+        let gluster = Gluster::start(session, home.path(), logs, delay)?;
         let dir = gluster.mount.clone();
         let mut cached = vec![dir.clone()];
         cached.extend((0..BRICKS).map(|number| brick_dir(home.path(), number)));
@@ -163,7 +168,7 @@ fn brick_dir(home: &Path, number: usize) -> PathBuf {
 }
 
 impl Gluster {
-    fn start(session: &Session, home: &Path, logs: &Path) -> Result<Self> {
+    fn start(session: &Session, home: &Path, logs: &Path, delay: Nanos) -> Result<Self> {
         // It wants whole names for everything.
         let logs = logs.canonicalize()?;
         let mut gluster = Self { mount: home.join("mount"), is_mounted: false, client: None, bricks: Vec::new() };
@@ -174,7 +179,7 @@ impl Gluster {
             std::fs::create_dir(&dir)?;
             let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
             let volume = home.join(format!("brick-{number}.vol"));
-            std::fs::write(&volume, brick_volume(&dir, port))?;
+            std::fs::write(&volume, brick_volume(&dir, port, delay))?;
             let log = logs.join(format!("gluster-brick-{number}.log"));
             gluster.bricks.push(daemon("glusterfsd", &volume, &log, None)?);
             ports.push(port);
@@ -214,11 +219,24 @@ fn daemon(program: &str, volume: &Path, log: &Path, mount: Option<&Path>) -> Res
     start(&mut command, Signal::KILL).context("GlusterFS is not installed (Debian: glusterfs-server)")
 }
 
-fn brick_volume(dir: &Path, port: u16) -> String {
+/// A brick at `dir` that serves on `port`. What delays is below the threads, so that what waits in it waits side by side.
+fn brick_volume(dir: &Path, port: u16, delay: Nanos) -> String {
+    let (delaying, below, threads) = match delay {
+        Nanos::ZERO => (String::new(), "posix", THREADS),
+        Nanos(ns) => (
+            format!(
+                "volume delay\n  type debug/delay-gen\n  option delay-duration {}\n  option delay-percentage 100\n  \
+                 option enable readv,writev\n  subvolumes posix\nend-volume\n",
+                ns / 1_000
+            ),
+            "delay",
+            THREADS_DELAYED,
+        ),
+    };
     format!(
-        "volume posix\n  type storage/posix\n  option directory {}\nend-volume\n\
-         volume locks\n  type features/locks\n  subvolumes posix\nend-volume\n\
-         volume brick\n  type performance/io-threads\n  option thread-count 16\n  subvolumes locks\nend-volume\n\
+        "volume posix\n  type storage/posix\n  option directory {}\nend-volume\n{delaying}\
+         volume locks\n  type features/locks\n  subvolumes {below}\nend-volume\n\
+         volume brick\n  type performance/io-threads\n  option thread-count {threads}\n  subvolumes locks\nend-volume\n\
          volume server\n  type protocol/server\n  option transport-type socket\n  option transport.address-family inet\n\
          option transport.socket.bind-address 127.0.0.1\n  option transport.socket.listen-port {port}\n  \
          option auth.addr.brick.allow 127.0.0.1\n  subvolumes brick\nend-volume\n",

@@ -16,7 +16,7 @@ pub fn run(bench: &mut Bench, repeat: u32) -> Result<()> {
     let processes: &[u32] = match bench.device {
         _ if is_quick => &[4],
         Device::Parallel => &[16, 128],
-        Device::Glusterfs => &[1, 16],
+        Device::Glusterfs | Device::GlusterfsDelayed => &[1, 16],
         _ => &[1, 8, 32],
     };
     for &processes in processes {

@@ -20,6 +20,8 @@ struct Run {
     is_shared: bool,
     /// Each request is for one channel, as its address says (a RAID), and waits for that though others are free.
     is_addressed: bool,
+    /// How long a request and its reply are under way together, when no channel has them.
+    on_the_way: Nanos,
 }
 
 /// A request of the only job.
@@ -38,6 +40,7 @@ impl Run {
             random,
             is_shared: false,
             is_addressed: false,
+            on_the_way: Nanos::ZERO,
         }
     }
 
@@ -72,8 +75,9 @@ impl Run {
                     (0..channels).min_by_key(|channel| free[*channel]).unwrap()
                 };
                 let takes = service_ms(in_device.len() + 1, self.random.random::<f64>());
-                let done = free[channel].max(self.now) + Nanos((takes * 1e6) as u64);
-                free[channel] = done;
+                let there = self.now + Nanos(self.on_the_way.0 / 2);
+                free[channel] = free[channel].max(there) + Nanos((takes * 1e6) as u64);
+                let done = free[channel] + Nanos(self.on_the_way.0 / 2);
                 if in_device.is_empty() {
                     self.control.begun(self.now, JobId(0));
                 }
@@ -159,6 +163,23 @@ fn a_raid_is_given_more_than_it_has_members() {
             let (most, depth) = (members as f64 * 125.0, run.control.depth());
             assert!((members + 1..=depth_max).contains(&depth), "{members} members: depth {depth}");
             assert!(rate > least * most, "{members} members: {rate} of {most}, depth {depth}");
+        }
+    }
+}
+
+/// Servers behind a network, each of which has one request at a time for 0.5 ms or so, and the stripe says whose it is. What is under way keeps no
+/// server busy: it takes far more requests than there are servers, and more the longer the way is.
+#[test]
+fn a_parallel_file_system_is_given_what_is_under_way_as_well() {
+    for (servers, way_ms) in [(4, 1), (8, 1), (8, 4)] {
+        for (run, least) in [(Run::new(8), 0.9), (Run::shared(8), 0.8)] {
+            let mut run = Run { is_addressed: true, on_the_way: Nanos::from_millis(way_ms), ..run };
+            run.go(20, 256, servers, |_, random| jittery(0.5, random));
+            let rate = run.go(40, 256, servers, |_, random| jittery(0.5, random));
+            let most = servers as f64 * 1000.0 / mean_of(|random| jittery(0.5, random));
+            let (depth, busy) = (run.control.depth(), servers + 2 * servers * way_ms as usize);
+            assert!(depth >= busy.min(128) / 2, "{servers} servers, {way_ms} ms away: depth {depth}, {busy} of them keep all busy");
+            assert!(rate > least * most, "{servers} servers, {way_ms} ms away: {rate} of {most}, depth {depth}");
         }
     }
 }

@@ -6,7 +6,7 @@
 //! that its process executes ([`crate::departed`]).
 //!
 //! References are counted for each session and for each user, over all of the user's sessions. Each takes [`REFERENCE_BYTES`] of
-//! the memory that the user may have ([`crate::usage`]), who is the one of the session's first connection.
+//! the memory for open files that the user of the session's first connection may have ([`crate::usage`]).
 
 use crate::usage::Account;
 use isonomia_units::{Ino, VolumeId};
@@ -42,7 +42,7 @@ pub enum ReferenceError {
     #[error("{REFERENCES_PER_USER_MAX} files are open for the user")]
     User,
     /// The user has no memory left for it: [`REFERENCE_BYTES`].
-    #[error("the user has no memory left for open files (limits.memory, limits.memory_per_user)")]
+    #[error("the user has no memory left for open files (a part of limits.memory)")]
     Memory,
 }
 
@@ -95,7 +95,7 @@ impl Drop for Left {
         let count = self.references.iter().map(|(_, count)| count).sum();
         self.user.0.fetch_sub(count, Ordering::Relaxed);
         let bytes = count * REFERENCE_BYTES + self.writes.len() as u64 * WRITER_BYTES;
-        self.account.iter().for_each(|account| account.give_back(bytes));
+        self.account.iter().for_each(|account| account.give_back_for_files(bytes));
     }
 }
 
@@ -114,13 +114,13 @@ impl Session {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn take(&self, memory_bytes: u64) -> Result<(), ReferenceError> {
-        let fits = self.account.get().is_none_or(|account| account.take(memory_bytes));
+    fn take(&self, bytes: u64) -> Result<(), ReferenceError> {
+        let fits = self.account.get().is_none_or(|account| account.take_for_files(bytes));
         if fits { Ok(()) } else { Err(ReferenceError::Memory) }
     }
 
-    fn give_back(&self, memory_bytes: u64) {
-        self.account.get().into_iter().for_each(|account| account.give_back(memory_bytes));
+    fn give_back(&self, bytes: u64) {
+        self.account.get().into_iter().for_each(|account| account.give_back_for_files(bytes));
     }
 
     /// One more reference to `ino` as the open file `number`, which the store has counted already: if this fails, it is
@@ -355,35 +355,40 @@ mod tests {
 
     #[test]
     fn references_take_memory_of_their_user_until_they_are_given_back() {
-        // 8 KiB for one user: a connection that takes two, and three references.
-        let config: LimitsConfig = toml::from_str("memory = \"16KiB\"").unwrap();
+        // 64 MiB for open files, of which one user has half.
+        let config: LimitsConfig = toml::from_str("memory = \"1MiB\"").unwrap();
         let usage = Arc::new(Usage::new(Limits::settle(&config, 20_000, 0, 8 << 30).unwrap()));
-        let permit = usage.take(7, false, 2 << 10).unwrap();
+        let [permit, of_another] = [7, 8].map(|uid| usage.take(uid, false, 256 << 10).unwrap());
         let sessions = Sessions::default();
-        let session = sessions.join(KEY);
-        session.charge_to(permit.account());
-        (0..3).for_each(|number| session.add_reference(Ino(5), number).unwrap());
-        assert_eq!(session.add_reference(Ino(5), 3), Err(ReferenceError::Memory));
-        assert!(usage.take(7, false, 2 << 10).is_err() && usage.take(8, false, 2 << 10).is_ok());
+        let join = |key, permit: &crate::usage::Permit| {
+            let session = sessions.join(key);
+            session.charge_to(permit.account());
+            session
+        };
+        let session = join(KEY, &permit);
+        let most = (32 << 20) / REFERENCE_BYTES;
+        (0..most).for_each(|number| session.add_reference(Ino(5), number).unwrap());
+        assert_eq!(session.add_reference(Ino(5), most), Err(ReferenceError::Memory));
         assert_eq!(session.add_writer(Ino(5)), Err(ReferenceError::Memory));
+        assert!(usage.take(7, false, 256 << 10).is_ok(), "what it shares with the server is counted apart");
+        join((8, 1), &of_another).add_reference(Ino(5), 0).unwrap();
+        drop(sessions.leave((8, 1)));
+        // Of what one reference gave back.
         assert!(session.release(Ino(5), 0));
-        (0..32).for_each(|ino| session.add_writer(Ino(ino)).unwrap());
+        let writers = REFERENCE_BYTES / WRITER_BYTES;
+        (0..writers).for_each(|ino| session.add_writer(Ino(ino)).unwrap());
         session.add_writer(Ino(3)).unwrap();
-        assert_eq!(session.add_writer(Ino(32)), Err(ReferenceError::Memory));
-        assert!((6..32).all(|ino| session.forget_writer(Ino(ino))));
+        assert_eq!(session.add_writer(Ino(writers)), Err(ReferenceError::Memory));
+        assert!((6..writers).all(|ino| session.forget_writer(Ino(ino))));
+        assert_eq!(session.add_reference(Ino(6), 1), Err(ReferenceError::Memory), "some are left");
         assert!((0..5).all(|ino| session.forget_writer(Ino(ino))));
-        session.add_reference(Ino(6), 1).unwrap_err();
-        assert!(session.release(Ino(5), 1) && session.release(Ino(5), 2), "with it what it may write of the file");
-        (0..3).for_each(|number| session.add_reference(Ino(6), number).unwrap());
-        session.add_writer(Ino(6)).unwrap_err();
-        assert!(session.release(Ino(6), 0));
-        session.add_writer(Ino(6)).unwrap();
+        assert!((1..most).all(|number| session.release(Ino(5), number)), "with them what it may write of the file");
+        (0..most).for_each(|number| session.add_reference(Ino(6), number).unwrap());
+        let next = join((7, 2), &permit);
         let (_, left) = sessions.leave(KEY).unwrap();
-        let another = || usage.take(7, false, 2 << 10);
-        assert!(another().is_err(), "what is handed over counts");
+        assert_eq!(next.add_reference(Ino(6), 0), Err(ReferenceError::Memory), "what is handed over counts");
         drop(left);
-        assert!(another().is_ok());
-        assert_eq!(session.user.0.load(Ordering::Relaxed), 0);
+        next.add_reference(Ino(6), 0).unwrap();
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! What each user takes of the server: connections, the memory that they share with it, and what it keeps of those that stall.
+//! What each user takes of the server: connections, the memory that they share with it, and what it keeps of open files and of
+//! clients that stall. Each of these has its own bound, so that whoever has all of one that he may have still has the others.
 //!
 //! A user may have so many, and never more than are still free: so one user gets half, two a third each, and however
 //! many there are, the next one finds as much as each of them has. The server's own user and root, who could take
@@ -18,6 +19,7 @@ struct Taken {
     connections: u64,
     memory_bytes: u64,
     stall_bytes: u64,
+    file_bytes: u64,
 }
 
 /// See the module.
@@ -74,7 +76,7 @@ impl Usage {
 
     /// A permit for one more connection of `uid`, which shares so much memory.
     pub fn take(self: &Arc<Self>, uid: u32, is_operator: bool, memory_bytes: u64) -> Result<Permit, Exceeded> {
-        self.add(uid, is_operator, Taken { connections: 1, memory_bytes, stall_bytes: 0 })?;
+        self.add(uid, is_operator, Taken { connections: 1, memory_bytes, ..Taken::default() })?;
         let stall_bytes = AtomicU64::new(0);
         Ok(Permit { usage: self.clone(), uid, is_operator, memory_bytes, stall_bytes })
     }
@@ -103,7 +105,11 @@ impl Usage {
         let stalls = ("bytes for clients that stall", "memory");
         let (most, max) = (limits.stall_bytes.div_ceil(2), limits.stall_bytes);
         check(stalls, has.stall_bytes, more.stall_bytes, all.stall_bytes, most, max)?;
+        let files = ("bytes for open files", "memory");
+        let (most, max) = (limits.file_bytes.div_ceil(2), limits.file_bytes);
+        check(files, has.file_bytes, more.file_bytes, all.file_bytes, most, max)?;
         for taken in [all, users.entry(uid).or_default()] {
+            taken.file_bytes += more.file_bytes;
             taken.stall_bytes += more.stall_bytes;
             taken.connections += more.connections;
             taken.memory_bytes += more.memory_bytes;
@@ -119,6 +125,7 @@ impl Usage {
             taken.connections -= less.connections;
             taken.memory_bytes -= less.memory_bytes;
             taken.stall_bytes -= less.stall_bytes;
+            taken.file_bytes -= less.file_bytes;
         }
         if *own == Taken::default() {
             users.remove(&uid);
@@ -135,14 +142,14 @@ pub struct Account {
 }
 
 impl Account {
-    /// Takes so much memory; false if the user may not have it.
-    pub fn take(&self, memory_bytes: u64) -> bool {
-        self.usage.add(self.uid, self.is_operator, Taken { memory_bytes, ..Taken::default() }).is_ok()
+    /// Takes so much memory for open files; false if the user may not have it.
+    pub fn take_for_files(&self, file_bytes: u64) -> bool {
+        self.usage.add(self.uid, self.is_operator, Taken { file_bytes, ..Taken::default() }).is_ok()
     }
 
     /// Gives so much of that back.
-    pub fn give_back(&self, memory_bytes: u64) {
-        self.usage.give_back(self.uid, Taken { memory_bytes, ..Taken::default() });
+    pub fn give_back_for_files(&self, file_bytes: u64) {
+        self.usage.give_back(self.uid, Taken { file_bytes, ..Taken::default() });
     }
 }
 
@@ -198,7 +205,8 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         let stall_bytes = self.stall_bytes.load(Ordering::SeqCst);
-        self.usage.give_back(self.uid, Taken { connections: 1, memory_bytes: self.memory_bytes, stall_bytes });
+        let (connections, memory_bytes) = (1, self.memory_bytes);
+        self.usage.give_back(self.uid, Taken { connections, memory_bytes, stall_bytes, file_bytes: 0 });
     }
 }
 

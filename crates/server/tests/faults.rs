@@ -240,7 +240,13 @@ fn as_many_as_stall_in_the_middle_of_a_reply_are_all_served() {
             s
         })
         .collect();
-    (0..6).for_each(|_| running.serves());
+    // Requests of one job take turns in the order in which they came: once this one is served, all before it had theirs.
+    let last = RequestHeader { len: 1, ..header };
+    let s = open_stream(&running.addresses[1], Role::Stream, &identity(&running), soon()).unwrap();
+    for _ in 0..8 {
+        send_all(s.socket.as_fd(), &[last.as_bytes()], soon()).unwrap();
+        isonomia_transport::socket::receive_all(s.socket.as_fd(), &mut [0; 33], soon()).unwrap();
+    }
     std::thread::scope(|scope| {
         for s in &deaf {
             scope.spawn(|| {
